@@ -1,0 +1,207 @@
+//! Byte ranges, and sets of them.
+
+use std::fmt;
+
+use rangemap::RangeSet;
+use serde::{Deserialize, Serialize};
+
+use crate::units::Bytes;
+
+/// A byte range `start..end` on a device or in a file system's trim address space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Extent {
+    /// The first byte.
+    pub start: Bytes,
+    /// One past the last byte.
+    pub end: Bytes,
+}
+
+impl Extent {
+    /// The extent `start..end`.
+    ///
+    /// # Panics
+    /// If `end` is before `start`.
+    pub fn new(start: Bytes, end: Bytes) -> Self {
+        assert!(start <= end, "an extent ends at or after its start");
+        Self { start, end }
+    }
+
+    /// The extent of `length` bytes from `start`.
+    pub fn at(start: Bytes, length: Bytes) -> Self {
+        Self { start, end: start + length }
+    }
+
+    /// The number of bytes it covers.
+    pub fn len(self) -> Bytes {
+        self.end - self.start
+    }
+
+    /// Whether it covers nothing.
+    pub fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+
+    /// The largest extent inside this one whose ends are multiples of `granularity` bytes; empty
+    /// where there is none. This is what a drive that honours `granularity` does with a discard.
+    ///
+    /// # Panics
+    /// If `granularity` is zero.
+    pub fn aligned_inside(self, granularity: Bytes) -> Self {
+        let start = Bytes(self.start.0.next_multiple_of(granularity.0));
+        let end = Bytes(self.end.0 / granularity.0 * granularity.0);
+        Self { start, end: end.max(start) }
+    }
+}
+
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}..{}", self.start.0, self.end.0)
+    }
+}
+
+/// A set of bytes, kept as sorted extents.
+///
+/// Invariant: no extent in it is empty, no two overlap and no two touch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ExtentSet(RangeSet<u64>);
+
+impl ExtentSet {
+    /// The empty set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds every byte of `extent`.
+    pub fn insert(&mut self, extent: Extent) {
+        if !extent.is_empty() {
+            self.0.insert(extent.start.0..extent.end.0);
+        }
+    }
+
+    /// Takes every byte of `extent` out.
+    pub fn remove(&mut self, extent: Extent) {
+        if !extent.is_empty() {
+            self.0.remove(extent.start.0..extent.end.0);
+        }
+    }
+
+    /// Whether the set holds the byte at `address`.
+    pub fn contains(&self, address: Bytes) -> bool {
+        self.0.contains(&address.0)
+    }
+
+    /// The extents, in order of address.
+    pub fn iter(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.0.iter().map(|range| Extent::new(Bytes(range.start), Bytes(range.end)))
+    }
+
+    /// What of `extent` the set doesn't hold, in order of address.
+    pub fn gaps(&self, extent: Extent) -> impl Iterator<Item = Extent> + '_ {
+        let outer = extent.start.0..extent.end.0;
+        let gaps: Vec<_> = if extent.is_empty() { Vec::new() } else { self.0.gaps(&outer).collect() };
+        gaps.into_iter().map(|range| Extent::new(Bytes(range.start), Bytes(range.end)))
+    }
+
+    /// The bytes that both sets hold.
+    pub fn intersect(&self, other: &Self) -> Self {
+        Self(self.0.intersection(&other.0).collect())
+    }
+
+    /// The number of extents.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The number of bytes.
+    pub fn len(&self) -> Bytes {
+        self.iter().map(Extent::len).sum()
+    }
+
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl FromIterator<Extent> for ExtentSet {
+    fn from_iter<I: IntoIterator<Item = Extent>>(extents: I) -> Self {
+        let mut set = Self::new();
+        extents.into_iter().for_each(|extent| set.insert(extent));
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{Strategy, prop, prop_assert, prop_assert_eq, proptest};
+
+    use super::*;
+
+    const SPACE: u64 = 64;
+
+    fn extents() -> impl Strategy<Value = Extent> {
+        (0..=SPACE, 0..=SPACE).prop_map(|(a, b)| Extent::new(Bytes(a.min(b)), Bytes(a.max(b))))
+    }
+
+    fn apply(steps: &[(bool, Extent)]) -> (ExtentSet, Vec<bool>) {
+        let (mut set, mut bitmap) = (ExtentSet::new(), vec![false; SPACE as usize]);
+        for &(insert, extent) in steps {
+            if insert {
+                set.insert(extent)
+            } else {
+                set.remove(extent)
+            }
+            bitmap[extent.start.0 as usize..extent.end.0 as usize].fill(insert);
+        }
+        (set, bitmap)
+    }
+
+    fn bits(set: &ExtentSet) -> Vec<bool> {
+        (0..SPACE).map(|byte| set.contains(Bytes(byte))).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_is_its_bitmap(steps in prop::collection::vec((prop::bool::ANY, extents()), 0..40)) {
+            let (set, bitmap) = apply(&steps);
+            prop_assert_eq!(bits(&set), bitmap.clone());
+            prop_assert_eq!(set.len().0 as usize, bitmap.iter().filter(|bit| **bit).count());
+            let list: Vec<_> = set.iter().collect();
+            prop_assert_eq!(list.len(), set.count());
+            prop_assert!(list.iter().all(|extent| !extent.is_empty()));
+            prop_assert!(list.windows(2).all(|pair| pair[0].end < pair[1].start));
+        }
+
+        #[test]
+        fn gaps_are_what_is_missing(
+            steps in prop::collection::vec((prop::bool::ANY, extents()), 0..40),
+            window in extents(),
+        ) {
+            let (set, bitmap) = apply(&steps);
+            let gaps: ExtentSet = set.gaps(window).collect();
+            for byte in 0..SPACE {
+                let inside = window.start.0 <= byte && byte < window.end.0;
+                prop_assert_eq!(gaps.contains(Bytes(byte)), inside && !bitmap[byte as usize]);
+            }
+        }
+
+        #[test]
+        fn an_intersection_is_a_bitwise_and(
+            left in prop::collection::vec((prop::bool::ANY, extents()), 0..20),
+            right in prop::collection::vec((prop::bool::ANY, extents()), 0..20),
+        ) {
+            let ((a, a_bits), (b, b_bits)) = (apply(&left), apply(&right));
+            let both: Vec<_> = a_bits.iter().zip(&b_bits).map(|(a, b)| *a && *b).collect();
+            prop_assert_eq!(bits(&a.intersect(&b)), both);
+        }
+
+        #[test]
+        fn alignment_keeps_whole_grains_only(extent in extents(), grain in 1..9u64) {
+            let inside = extent.aligned_inside(Bytes(grain));
+            let whole = (0..SPACE / grain).filter(|g| {
+                extent.start.0 <= g * grain && (g + 1) * grain <= extent.end.0
+            });
+            prop_assert_eq!(inside.len().0, whole.count() as u64 * grain);
+        }
+    }
+}

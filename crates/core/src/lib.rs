@@ -1,0 +1,13 @@
+//! The nouns every other room uses: units, extents, statistics, drive profiles and policies.
+//!
+//! Nothing in here does I/O. Whatever needs a file, a clock or the kernel is handed to it.
+
+pub mod document;
+pub mod extent;
+pub mod policy;
+pub mod profile;
+pub mod stats;
+pub mod units;
+
+pub use extent::{Extent, ExtentSet};
+pub use units::{Bytes, Nanos, Pages, Rate};

@@ -1,0 +1,412 @@
+//! Drive profiles: how a drive behaves, as a TOML file whose every number has a unit and a source.
+//!
+//! `bench` writes a profile, the flash model behaves by it, the pacer and the dry run predict from
+//! it. The profiles that come with trimtab are listed by [`builtin`].
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Bytes, Nanos, Rate};
+
+/// A value and where it comes from: a seed document, a datasheet, a measurement, or "calibrated"
+/// with what it was fitted to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sourced<T> {
+    /// The value, with its unit where it has one.
+    pub value: T,
+    /// Where it comes from.
+    pub source: String,
+}
+
+/// How a drive behaves.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// The name users give it: letters, digits and dashes.
+    pub name: String,
+    /// The drive it describes.
+    pub model: String,
+    /// What a reader should know before trusting it.
+    pub notes: String,
+    /// How its flash is laid out.
+    pub geometry: Geometry,
+    /// How long things take.
+    pub timing: Timing,
+    /// How it reclaims space.
+    pub gc: Gc,
+    /// What it does with discards.
+    pub discard: Discard,
+}
+
+/// How a drive's flash is laid out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Geometry {
+    /// The mapping unit of the translation layer.
+    pub mapping_page: Sourced<Bytes>,
+    /// What one program operation writes on one die (all planes); it holds whole mapping pages.
+    pub program_unit: Sourced<Bytes>,
+    /// What the translation layer erases and fills as one: an erase block striped over all dies.
+    pub erase_block: Sourced<Bytes>,
+    /// Over-provisioning, (physical - logical) / logical, as a fraction: 0.07 is 7 %.
+    pub over_provisioning: Sourced<f64>,
+    /// Erase blocks kept free for garbage collection to write into.
+    pub reserve_blocks: Sourced<u32>,
+    /// Channels that transfer in parallel.
+    pub channels: Sourced<u32>,
+    /// Dies on each channel, which program, read and erase in parallel.
+    pub dies_per_channel: Sourced<u32>,
+}
+
+/// How long a drive's operations take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Timing {
+    /// Reading up to one program unit from a die's cells.
+    pub read: Sourced<Nanos>,
+    /// Programming one program unit on a die.
+    pub program: Sourced<Nanos>,
+    /// Erasing an erase block; its dies erase their parts at the same time.
+    pub erase: Sourced<Nanos>,
+    /// A channel's transfer rate between controller and dies.
+    pub channel_rate: Sourced<Rate>,
+    /// The host link's rate for reads.
+    pub link_read_rate: Sourced<Rate>,
+    /// The host link's rate for writes.
+    pub link_write_rate: Sourced<Rate>,
+    /// What the controller spends on every command before anything else.
+    pub command_overhead: Sourced<Nanos>,
+    /// What a flush takes once all buffered data is on flash.
+    pub flush: Sourced<Nanos>,
+    /// The write buffer: a write is done when it is in here.
+    pub write_buffer: Sourced<Bytes>,
+    /// How many commands the host keeps in flight.
+    pub queue_depth: Sourced<u32>,
+}
+
+/// How a drive reclaims space.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gc {
+    /// Which erase block it cleans next.
+    pub policy: Sourced<GcPolicy>,
+}
+
+/// What a drive does with a discard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Discard {
+    /// What every discard command costs, also one that does nothing.
+    pub command: Sourced<Nanos>,
+    /// What every range in it costs; see `range_limit`.
+    pub range: Sourced<Nanos>,
+    /// What every GiB named in it costs.
+    pub per_gib: Sourced<Nanos>,
+    /// The most one range can name: a longer discard is carried as several ranges.
+    pub range_limit: Sourced<Bytes>,
+    /// The most one command can name: the kernel splits longer discards.
+    pub command_limit: Sourced<Bytes>,
+    /// The granularity it tells the host.
+    pub advertised_granularity: Sourced<Bytes>,
+    /// The granularity it really honours: only whole aligned grains are unmapped. Smaller pieces
+    /// cost their time and do nothing.
+    pub honoured_granularity: Sourced<Bytes>,
+    /// Whether other commands may be in flight beside a discard. A discard that isn't queued waits
+    /// for all commands in flight and holds the next ones back (ATA TRIM without NCQ).
+    pub queued: Sourced<bool>,
+    /// Mapping journal that every honoured range adds; it is programmed page by page and wears
+    /// the flash.
+    pub journal_per_range: Sourced<Bytes>,
+    /// What a discarded range reads as.
+    pub reads: Sourced<DiscardedReads>,
+}
+
+/// What a discarded range reads as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DiscardedReads {
+    /// Zeros (ATA RZAT, NVMe DLFEAT 1).
+    Zeros,
+    /// What was there before.
+    Old,
+    /// Something else at every read.
+    Garbage,
+}
+
+/// How garbage collection picks its victim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum GcPolicy {
+    /// The block with the fewest valid pages.
+    Greedy,
+    /// The block that was filled first.
+    Fifo,
+    /// The block with the fewest valid pages among `d` drawn at random.
+    DChoices(u32),
+    /// The block with the best (free space gained x age) / cost ratio, as LFS cleans (Rosenblum
+    /// and Ousterhout, "The Design and Implementation of a Log-Structured File System", 1992).
+    CostBenefit,
+}
+
+/// A garbage-collection policy name that isn't one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "there is no garbage collection {name:?}; there are greedy, fifo, d-choices:D (D from 1) and cost-benefit"
+)]
+pub struct UnknownGcPolicy {
+    /// What was asked for.
+    pub name: String,
+}
+
+impl FromStr for GcPolicy {
+    type Err = UnknownGcPolicy;
+    fn from_str(name: &str) -> Result<Self, UnknownGcPolicy> {
+        let choices = |d: &str| d.parse().ok().filter(|d| *d > 0).map(Self::DChoices);
+        match name {
+            "greedy" => Some(Self::Greedy),
+            "fifo" => Some(Self::Fifo),
+            "cost-benefit" => Some(Self::CostBenefit),
+            _ => name.strip_prefix("d-choices:").and_then(choices),
+        }
+        .ok_or_else(|| UnknownGcPolicy { name: name.to_owned() })
+    }
+}
+
+impl TryFrom<String> for GcPolicy {
+    type Error = UnknownGcPolicy;
+    fn try_from(name: String) -> Result<Self, UnknownGcPolicy> {
+        name.parse()
+    }
+}
+
+impl fmt::Display for GcPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Greedy => f.pad("greedy"),
+            Self::Fifo => f.pad("fifo"),
+            Self::DChoices(d) => f.pad(&format!("d-choices:{d}")),
+            Self::CostBenefit => f.pad("cost-benefit"),
+        }
+    }
+}
+
+impl From<GcPolicy> for String {
+    fn from(policy: GcPolicy) -> Self {
+        policy.to_string()
+    }
+}
+
+/// Why a profile can't be used; each names the file it was read from.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileError {
+    /// Not TOML at all.
+    #[error("{origin}: line {line}: {message}")]
+    Syntax {
+        /// The file.
+        origin: String,
+        /// The line of the mistake, from 1.
+        line: usize,
+        /// What the TOML reader says.
+        message: String,
+    },
+    /// A field is missing, unknown, or its value can't be read.
+    #[error("{origin}: {field}: {message}")]
+    Field {
+        /// The file.
+        origin: String,
+        /// The field, dotted.
+        field: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// There is no built-in profile of this name.
+    #[error(
+        "there is no drive profile {name:?}; there are {}; or name a file that ends in .toml",
+        builtin_names()
+    )]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+}
+
+const BUILTIN: [(&str, &str); 6] = [
+    ("corsair-performance-pro", include_str!("../../../profiles/corsair-performance-pro.toml")),
+    ("micron-emmc", include_str!("../../../profiles/micron-emmc.toml")),
+    ("micron-m500it", include_str!("../../../profiles/micron-m500it.toml")),
+    ("nvme-tlc", include_str!("../../../profiles/nvme-tlc.toml")),
+    ("ocz-agility-3", include_str!("../../../profiles/ocz-agility-3.toml")),
+    ("ocz-vertex-le", include_str!("../../../profiles/ocz-vertex-le.toml")),
+];
+
+fn builtin_names() -> String {
+    BUILTIN.map(|(name, _)| name).join(", ")
+}
+
+/// The profiles that come with trimtab, in order of name.
+///
+/// # Errors
+/// If one of them is not a valid profile, which a test rules out.
+pub fn builtin() -> Result<Vec<Profile>, ProfileError> {
+    BUILTIN.iter().map(|(name, text)| Profile::parse(text, &format!("profiles/{name}.toml"))).collect()
+}
+
+impl Profile {
+    /// The built-in profile of this name.
+    ///
+    /// # Errors
+    /// [`ProfileError::Unknown`] if there is none, listing those there are.
+    pub fn named(name: &str) -> Result<Self, ProfileError> {
+        let (_, text) = BUILTIN
+            .iter()
+            .find(|(builtin, _)| *builtin == name)
+            .ok_or_else(|| ProfileError::Unknown { name: name.to_owned() })?;
+        Self::parse(text, &format!("profiles/{name}.toml"))
+    }
+
+    /// Reads a profile from the text of the file `origin`.
+    ///
+    /// # Errors
+    /// [`ProfileError::Syntax`] or [`ProfileError::Field`], naming file and field.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, ProfileError> {
+        let syntax = |error: toml::de::Error| ProfileError::Syntax {
+            origin: origin.to_owned(),
+            line: text[..error.span().map_or(0, |span| span.start)].matches('\n').count() + 1,
+            message: error.message().to_owned(),
+        };
+        let document = toml::Deserializer::parse(text).map_err(syntax)?;
+        let profile: Self = serde_path_to_error::deserialize(document).map_err(|error| {
+            let field = match error.path().to_string().as_str() {
+                "." => "the profile".to_owned(),
+                path => path.to_owned(),
+            };
+            ProfileError::Field {
+                origin: origin.to_owned(),
+                field,
+                message: error.inner().message().to_owned(),
+            }
+        })?;
+        match profile.impossible() {
+            None => Ok(profile),
+            Some((field, message)) => {
+                Err(ProfileError::Field { origin: origin.to_owned(), field: field.to_owned(), message })
+            }
+        }
+    }
+
+    /// The number of dies.
+    pub fn dies(&self) -> u32 {
+        self.geometry.channels.value * self.geometry.dies_per_channel.value
+    }
+
+    /// The first field whose value no drive can have, with the reason.
+    fn impossible(&self) -> Option<(&'static str, String)> {
+        let g = &self.geometry;
+        let (page, unit) = (g.mapping_page.value, g.program_unit.value);
+        let whole_multiple = |value: Bytes, of: Bytes| value.0 > 0 && value.0 % of.0.max(1) == 0;
+        if !page.0.is_power_of_two() || page < Bytes(512) || page > Bytes::MIB {
+            let message = format!("{page} must be a power of two from 512 B to 1 MiB");
+            return Some(("geometry.mapping_page", message));
+        }
+        let counts = [
+            ("geometry.channels", g.channels.value),
+            ("geometry.dies_per_channel", g.dies_per_channel.value),
+            ("timing.queue_depth", self.timing.queue_depth.value),
+        ];
+        if let Some((field, _)) = counts.into_iter().find(|(_, count)| !(1..=4096).contains(count)) {
+            return Some((field, "must be from 1 to 4096".to_owned()));
+        }
+        let d = &self.discard;
+        [
+            ("geometry.program_unit", unit, page, "mapping_page"),
+            ("geometry.erase_block", g.erase_block.value, unit, "program_unit"),
+            ("timing.write_buffer", self.timing.write_buffer.value, page, "mapping_page"),
+            ("discard.advertised_granularity", d.advertised_granularity.value, Bytes(512), "512 B"),
+            ("discard.honoured_granularity", d.honoured_granularity.value, page, "mapping_page"),
+            ("discard.range_limit", d.range_limit.value, Bytes(512), "512 B"),
+            ("discard.command_limit", d.command_limit.value, page, "mapping_page"),
+        ]
+        .into_iter()
+        .find(|(_, value, of, _)| !whole_multiple(*value, *of))
+        .map(|(field, value, _, of)| (field, format!("{value} must be a whole multiple of {of}")))
+        .or_else(|| {
+            let spare = g.over_provisioning.value;
+            let possible = spare > 0.0 && spare <= 10.0;
+            let message = format!("{spare} must be above 0 and at most 10 (0.07 is 7 %)");
+            (!possible).then_some(("geometry.over_provisioning", message))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = include_str!("../../../profiles/ocz-agility-3.toml");
+
+    fn broken(from: &str, to: &str) -> String {
+        assert!(GOOD.contains(from), "the profile has {from}");
+        let text = GOOD.replacen(from, to, 1);
+        Profile::parse(&text, "my.toml").unwrap_err().to_string()
+    }
+
+    fn line_of(start: &str) -> &'static str {
+        GOOD.lines().find(|line| line.starts_with(start)).expect("the profile has such a line")
+    }
+
+    #[test]
+    fn every_built_in_profile_is_valid_and_sourced() {
+        for profile in builtin().unwrap() {
+            assert_eq!(Profile::named(&profile.name), Ok(profile.clone()));
+            let tree = toml::Value::try_from(&profile).unwrap();
+            let tables = ["geometry", "timing", "gc", "discard"].map(|table| tree[table].as_table().unwrap());
+            for (field, entry) in tables.into_iter().flatten() {
+                let source = entry["source"].as_str().unwrap();
+                assert!(source.len() > 10, "{}: {field} has the source {source:?}", profile.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_profile_survives_being_written() {
+        let profile = Profile::named("ocz-agility-3").unwrap();
+        let text = toml::to_string(&profile).unwrap();
+        assert_eq!(Profile::parse(&text, "copy.toml"), Ok(profile));
+    }
+
+    #[test]
+    fn mistakes_name_file_and_field() {
+        assert_eq!(broken(line_of("erase ="), ""), "my.toml: timing: missing field `erase`");
+        assert_eq!(
+            broken(line_of("erase ="), "erase = { value = \"-3 ms\", source = \"a test\" }"),
+            "my.toml: timing.erase.value: \"-3 ms\" is negative; it must be 0 or more"
+        );
+        let unknown = broken("[timing]", "[timing]\nwarp = 9");
+        assert!(unknown.starts_with("my.toml: timing.warp: unknown field `warp`, expected"), "{unknown}");
+        assert_eq!(
+            broken(line_of("erase_block ="), "erase_block = { value = \"5 KiB\", source = \"a test\" }"),
+            "my.toml: geometry.erase_block: 5 KiB must be a whole multiple of program_unit"
+        );
+        let syntax = Profile::parse("name = \n", "my.toml").unwrap_err().to_string();
+        assert!(syntax.starts_with("my.toml: line 1: "), "{syntax}");
+    }
+
+    #[test]
+    fn an_unknown_name_lists_the_known() {
+        let message = Profile::named("floppy").unwrap_err().to_string();
+        assert!(message.contains("ocz-agility-3"), "{message}");
+    }
+
+    #[test]
+    fn garbage_collection_names_round_trip() {
+        for name in ["greedy", "fifo", "d-choices:4", "cost-benefit"] {
+            assert_eq!(name.parse::<GcPolicy>().unwrap().to_string(), name);
+        }
+        for name in ["d-choices:0", "d-choices", "lru"] {
+            assert!(name.parse::<GcPolicy>().is_err(), "{name}");
+        }
+    }
+}
