@@ -81,8 +81,9 @@ pub struct WorkloadDescription {
     pub summary: String,
     /// The seed that makes it the same at every run.
     pub seed: u64,
-    /// The phase whose time shows what discards cost while deleting, if the workload has one.
-    pub delete_phase: Option<String>,
+    /// The phases whose time, added up, shows what discards cost while deleting; none where the
+    /// workload deletes nothing that it knows of.
+    pub delete_phases: Vec<String>,
     /// The phase whose throughput shows what missing discards cost afterwards, if it has one.
     pub write_phase: Option<String>,
 }
@@ -146,4 +147,22 @@ pub struct KernelCounters {
     pub writes: u64,
     /// Bytes written.
     pub write_bytes: Bytes,
+}
+
+/// The phase in which a policy's own trims are recorded, wherever in the run they happen.
+pub const TRIM_PHASE: &str = "trim";
+
+impl Run {
+    /// Whether the drive and the kernel counted the same discards over the whole run; unknown
+    /// without an emulated drive or without the kernel's counters.
+    pub fn counters_agree(&self) -> Option<bool> {
+        let mut difference = [0_i128; 2];
+        for phase in &self.phases {
+            let kernel = phase.kernel?;
+            phase.model_s?;
+            difference[0] += i128::from(phase.discards) - i128::from(kernel.discards);
+            difference[1] += i128::from(phase.discard_bytes.0) - i128::from(kernel.discard_bytes.0);
+        }
+        Some(difference == [0, 0])
+    }
 }

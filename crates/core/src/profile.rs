@@ -306,7 +306,7 @@ impl Profile {
     fn impossible(&self) -> Option<(&'static str, String)> {
         let g = &self.geometry;
         let (page, unit) = (g.mapping_page.value, g.program_unit.value);
-        let whole_multiple = |value: Bytes, of: Bytes| value.0 > 0 && value.0 % of.0.max(1) == 0;
+        let whole_multiple = |value: Bytes, of: Bytes| value.0 > 0 && value.0.is_multiple_of(of.0.max(1));
         if !page.0.is_power_of_two() || page < Bytes(512) || page > Bytes::MIB {
             let message = format!("{page} must be a power of two from 512 B to 1 MiB");
             return Some(("geometry.mapping_page", message));
