@@ -1,0 +1,290 @@
+//! A block device's counters and queue limits, from sysfs.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use trimtab_core::Bytes;
+use trimtab_core::document::KernelCounters;
+
+/// Sysfs counts in sectors of this size, whatever the device's blocks are.
+const SECTOR: u64 = 512;
+
+/// Why a device's counters or limits can't be read or set.
+#[derive(Debug, thiserror::Error)]
+pub enum BlockError {
+    /// Sysfs doesn't know the device.
+    #[error("{} is not a block device that sysfs knows", device.display())]
+    Unknown {
+        /// The device's path.
+        device: PathBuf,
+    },
+    /// An attribute can't be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The attribute's file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// An attribute doesn't hold what it should.
+    #[error("{} holds {found:?}, not {expected}", path.display())]
+    Malformed {
+        /// The attribute's file.
+        path: PathBuf,
+        /// What it holds.
+        found: String,
+        /// What it should hold.
+        expected: &'static str,
+    },
+    /// The kernel refused a new value.
+    #[error("cannot write {value:?} to {}", path.display())]
+    Write {
+        /// The attribute's file.
+        path: PathBuf,
+        /// The value.
+        value: String,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A whole block device (not a partition) in sysfs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockDevice {
+    directory: PathBuf,
+}
+
+/// A device's totals since it appeared, from `/sys/block/*/stat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BlockCounters {
+    /// Read requests completed.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: Bytes,
+    /// Write requests completed.
+    pub writes: u64,
+    /// Bytes written.
+    pub write_bytes: Bytes,
+    /// Discard requests completed.
+    pub discards: u64,
+    /// Bytes discarded.
+    pub discard_bytes: Bytes,
+    /// Flush requests completed.
+    pub flushes: u64,
+}
+
+impl BlockCounters {
+    /// What happened after `earlier` was read from the same device, as documents keep it.
+    pub fn since(&self, earlier: &Self) -> KernelCounters {
+        KernelCounters {
+            discards: self.discards - earlier.discards,
+            discard_bytes: self.discard_bytes - earlier.discard_bytes,
+            writes: self.writes - earlier.writes,
+            write_bytes: self.write_bytes - earlier.write_bytes,
+        }
+    }
+}
+
+/// What a device's queue takes in the way of discards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiscardLimits {
+    /// The smallest discard worth sending; zero where the device takes none.
+    pub granularity: Bytes,
+    /// The longest discard the kernel sends as one command.
+    pub max: Bytes,
+    /// The longest the device takes.
+    pub max_hardware: Bytes,
+    /// The longest "write zeroes" command; zero where the device has no such command.
+    pub write_zeroes_max: Bytes,
+}
+
+impl BlockDevice {
+    /// The device at the path `device`, such as `/dev/loop0`; `sysfs` is where sysfs is mounted.
+    ///
+    /// # Errors
+    /// [`BlockError::Unknown`].
+    pub fn open(sysfs: &Path, device: &Path) -> Result<Self, BlockError> {
+        device
+            .file_name()
+            .map(|name| sysfs.join("block").join(name))
+            .filter(|directory| directory.is_dir())
+            .map(|directory| Self { directory })
+            .ok_or_else(|| BlockError::Unknown { device: device.to_owned() })
+    }
+
+    /// The device's totals.
+    ///
+    /// # Errors
+    /// [`BlockError::Read`] or [`BlockError::Malformed`].
+    pub fn counters(&self) -> Result<BlockCounters, BlockError> {
+        let text = self.read("stat")?;
+        let fields: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
+        // Documentation/block/stat.rst: four figures for each of reads and writes, three for the
+        // queue, four for discards, two for flushes.
+        match fields.as_deref() {
+            Ok(
+                [
+                    reads,
+                    _,
+                    read_sectors,
+                    _,
+                    writes,
+                    _,
+                    write_sectors,
+                    _,
+                    _,
+                    _,
+                    _,
+                    discards,
+                    _,
+                    discard_sectors,
+                    _,
+                    flushes,
+                    ..,
+                ],
+            ) => Ok(BlockCounters {
+                reads: *reads,
+                read_bytes: Bytes(read_sectors * SECTOR),
+                writes: *writes,
+                write_bytes: Bytes(write_sectors * SECTOR),
+                discards: *discards,
+                discard_bytes: Bytes(discard_sectors * SECTOR),
+                flushes: *flushes,
+            }),
+            _ => Err(self.malformed("stat", text, "at least 16 counters (Linux 5.5 or later)")),
+        }
+    }
+
+    /// The device's size.
+    ///
+    /// # Errors
+    /// [`BlockError::Read`] or [`BlockError::Malformed`].
+    pub fn size(&self) -> Result<Bytes, BlockError> {
+        Ok(Bytes(self.number("size")? * SECTOR))
+    }
+
+    /// The limits of its discards.
+    ///
+    /// # Errors
+    /// [`BlockError::Read`] or [`BlockError::Malformed`].
+    pub fn discard_limits(&self) -> Result<DiscardLimits, BlockError> {
+        Ok(DiscardLimits {
+            granularity: Bytes(self.number("queue/discard_granularity")?),
+            max: Bytes(self.number("queue/discard_max_bytes")?),
+            max_hardware: Bytes(self.number("queue/discard_max_hw_bytes")?),
+            write_zeroes_max: Bytes(self.number("queue/write_zeroes_max_bytes")?),
+        })
+    }
+
+    /// Sets the longest discard the kernel sends as one command; longer ones are split.
+    ///
+    /// # Errors
+    /// [`BlockError::Write`].
+    pub fn set_discard_max(&self, max: Bytes) -> Result<(), BlockError> {
+        self.write("queue/discard_max_bytes", &max.0.to_string())
+    }
+
+    /// How many requests its queue holds.
+    ///
+    /// # Errors
+    /// [`BlockError::Read`] or [`BlockError::Malformed`].
+    pub fn queue_requests(&self) -> Result<u32, BlockError> {
+        Ok(self.number("queue/nr_requests")? as u32)
+    }
+
+    /// The I/O scheduler in use, such as `none` or `mq-deadline`.
+    ///
+    /// # Errors
+    /// [`BlockError::Read`].
+    pub fn scheduler(&self) -> Result<String, BlockError> {
+        let text = self.read("queue/scheduler")?;
+        let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+        Ok(chosen.map_or(text.trim(), |(name, _)| name).to_owned())
+    }
+
+    /// Chooses the I/O scheduler.
+    ///
+    /// # Errors
+    /// [`BlockError::Write`], where the kernel has none of this name.
+    pub fn set_scheduler(&self, name: &str) -> Result<(), BlockError> {
+        self.write("queue/scheduler", name)
+    }
+
+    fn read(&self, attribute: &str) -> Result<String, BlockError> {
+        let path = self.directory.join(attribute);
+        fs::read_to_string(&path).map_err(|source| BlockError::Read { path, source })
+    }
+
+    fn number(&self, attribute: &str) -> Result<u64, BlockError> {
+        let text = self.read(attribute)?;
+        text.trim().parse().map_err(|_| self.malformed(attribute, text, "a number"))
+    }
+
+    fn write(&self, attribute: &str, value: &str) -> Result<(), BlockError> {
+        let path = self.directory.join(attribute);
+        fs::write(&path, value).map_err(|source| BlockError::Write { path, value: value.to_owned(), source })
+    }
+
+    fn malformed(&self, attribute: &str, found: String, expected: &'static str) -> BlockError {
+        BlockError::Malformed { path: self.directory.join(attribute), found, expected }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sysfs with one device whose files hold these.
+    fn captured(files: &[(&str, &str)]) -> (tempfile::TempDir, BlockDevice) {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("block/loop0");
+        fs::create_dir_all(directory.join("queue")).unwrap();
+        files.iter().for_each(|(name, text)| fs::write(directory.join(name), text).unwrap());
+        let device = BlockDevice::open(root.path(), Path::new("/dev/loop0")).unwrap();
+        (root, device)
+    }
+
+    #[test]
+    fn counters_are_read_in_bytes() {
+        let stat = "  10 1 80 5 20 2 160 6 0 7 8 30 3 2048 9 4 11\n";
+        let (_root, device) = captured(&[("stat", stat)]);
+        let counters = device.counters().unwrap();
+        let expected = BlockCounters {
+            reads: 10,
+            read_bytes: Bytes(80 * 512),
+            writes: 20,
+            write_bytes: Bytes(160 * 512),
+            discards: 30,
+            discard_bytes: Bytes(2048 * 512),
+            flushes: 4,
+        };
+        assert_eq!(counters, expected);
+        assert_eq!(counters.since(&BlockCounters::default()).discard_bytes, Bytes(1 << 20));
+    }
+
+    #[test]
+    fn limits_and_scheduler() {
+        let (_root, device) = captured(&[
+            ("queue/discard_granularity", "4096\n"),
+            ("queue/discard_max_bytes", "0\n"),
+            ("queue/discard_max_hw_bytes", "2199023255040\n"),
+            ("queue/write_zeroes_max_bytes", "0\n"),
+            ("queue/scheduler", "none [mq-deadline] bfq\n"),
+        ]);
+        device.set_discard_max(Bytes(2 << 30)).unwrap();
+        let limits = device.discard_limits().unwrap();
+        assert_eq!((limits.granularity, limits.max), (Bytes(4096), Bytes(2 << 30)));
+        assert_eq!(device.scheduler().unwrap(), "mq-deadline");
+    }
+
+    #[test]
+    fn what_is_missing_or_odd_is_named() {
+        let (root, device) = captured(&[("stat", "1 2 3\n")]);
+        assert!(device.counters().unwrap_err().to_string().contains("loop0/stat holds \"1 2 3\\n\""));
+        assert!(device.size().unwrap_err().to_string().contains("cannot read"));
+        let unknown = BlockDevice::open(root.path(), Path::new("/dev/sdz")).unwrap_err();
+        assert_eq!(unknown.to_string(), "/dev/sdz is not a block device that sysfs knows");
+    }
+}

@@ -1,0 +1,78 @@
+//! What machine this is, for the documents that experiments write.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use trimtab_core::Bytes;
+use trimtab_core::document::Environment;
+
+/// A file of procfs that can't be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {}", path.display())]
+pub struct EnvironmentError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// The machine: kernel, architecture, processors and memory, and no tools; `procfs` is where procfs
+/// is mounted.
+///
+/// # Errors
+/// If `cpuinfo` or `meminfo` can't be read.
+pub fn environment(procfs: &Path) -> Result<Environment, EnvironmentError> {
+    let uname = rustix::system::uname();
+    let cpuinfo = read(procfs, "cpuinfo")?;
+    Ok(Environment {
+        kernel: uname.release().to_string_lossy().into_owned(),
+        architecture: uname.machine().to_string_lossy().into_owned(),
+        processor: value(&cpuinfo, "model name").unwrap_or("unknown").to_owned(),
+        processors: cpuinfo.lines().filter(|line| line.starts_with("processor")).count() as u32,
+        memory: memory(procfs, "MemTotal")?,
+        tools: Vec::new(),
+    })
+}
+
+/// The memory that new work can have without swapping; `procfs` is where procfs is mounted.
+///
+/// # Errors
+/// If `meminfo` can't be read.
+pub fn available_memory(procfs: &Path) -> Result<Bytes, EnvironmentError> {
+    memory(procfs, "MemAvailable")
+}
+
+/// A figure of `meminfo`, which counts in units of 1024 bytes; zero where it isn't there.
+fn memory(procfs: &Path, name: &str) -> Result<Bytes, EnvironmentError> {
+    let meminfo = read(procfs, "meminfo")?;
+    let kib = value(&meminfo, name).and_then(|value| value.strip_suffix(" kB")?.parse::<u64>().ok());
+    Ok(Bytes(kib.unwrap_or(0) * 1024))
+}
+
+fn read(procfs: &Path, name: &str) -> Result<String, EnvironmentError> {
+    let path = procfs.join(name);
+    fs::read_to_string(&path).map_err(|source| EnvironmentError { path, source })
+}
+
+/// The value of the first line `name : value`.
+fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
+    pairs.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_captured_machine_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        let cpuinfo = "processor\t: 0\nmodel name\t: A : B\n\nprocessor\t: 1\nmodel name\t: A : B\n";
+        fs::write(root.path().join("cpuinfo"), cpuinfo).unwrap();
+        let meminfo = "MemTotal:       24684096 kB\nMemAvailable:   1024 kB\n";
+        fs::write(root.path().join("meminfo"), meminfo).unwrap();
+        let machine = environment(root.path()).unwrap();
+        assert_eq!((machine.processor.as_str(), machine.processors), ("A : B", 2));
+        assert_eq!(machine.memory, Bytes(24_684_096 * 1024));
+        assert_eq!(available_memory(root.path()).unwrap(), Bytes::MIB);
+        assert!(!machine.kernel.is_empty() && !machine.architecture.is_empty());
+    }
+}

@@ -1,0 +1,145 @@
+//! Loop devices: a file as a block device.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use trimtab_core::Bytes;
+
+use crate::ioctl;
+
+const CONTROL: &str = "/dev/loop-control";
+
+/// How often a free device is asked for, since another process may take it first.
+const ATTEMPTS: u32 = 64;
+
+/// Why a loop device can't be attached, detached or listed.
+#[derive(Debug, thiserror::Error)]
+pub enum LoopError {
+    /// There is no loop driver, or no right to use it.
+    #[error("cannot open {CONTROL}; load the loop module (modprobe loop) and run as root")]
+    NoControl(#[source] io::Error),
+    /// All loop devices are in use and the kernel adds no more.
+    #[error("no loop device is free; detach one (losetup -d) or load the loop module with a larger max_loop")]
+    NoneFree(#[source] io::Error),
+    /// The kernel refused the file.
+    #[error("cannot put {} behind {}", file.display(), device.display())]
+    Attach {
+        /// The file.
+        file: PathBuf,
+        /// The loop device.
+        device: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel refused to let go of the file.
+    #[error("cannot detach {}", device.display())]
+    Detach {
+        /// The loop device.
+        device: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The list of loop devices can't be read.
+    #[error("cannot list loop devices in {}", path.display())]
+    List {
+        /// The directory in sysfs.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A loop device that has a file behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoopDevice {
+    /// The device, such as `/dev/loop0`.
+    pub device: PathBuf,
+    /// The file, as the kernel names it; ` (deleted)` is added to one that is gone.
+    pub file: PathBuf,
+}
+
+/// Puts `file` behind a free loop device, with direct I/O and logical blocks of `block_size`, and
+/// returns the device's path. It stays until [`detach`].
+///
+/// # Errors
+/// [`LoopError::NoControl`], [`LoopError::NoneFree`] or [`LoopError::Attach`].
+pub fn attach(file: &Path, block_size: Bytes) -> Result<PathBuf, LoopError> {
+    let control = File::open(CONTROL).map_err(LoopError::NoControl)?;
+    let mut attempt = 0;
+    loop {
+        let number = ioctl::loop_get_free(&control).map_err(|errno| LoopError::NoneFree(errno.into()))?;
+        let device = PathBuf::from(format!("/dev/loop{number}"));
+        attempt += 1;
+        match configure(&device, file, block_size) {
+            Ok(()) => return Ok(device),
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && attempt < ATTEMPTS => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !device.exists() => {
+                return Err(LoopError::NoneFree(error));
+            }
+            Err(source) => return Err(LoopError::Attach { file: file.to_owned(), device, source }),
+        }
+    }
+}
+
+fn configure(device: &Path, file: &Path, block_size: Bytes) -> io::Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(file)?;
+    let device = OpenOptions::new().read(true).write(true).open(device)?;
+    Ok(ioctl::loop_configure(device, file.as_fd(), block_size)?)
+}
+
+/// Takes the file from behind `device`; nothing to do where there is none. While others have the
+/// device open, that happens when the last of them closes it.
+///
+/// # Errors
+/// [`LoopError::Detach`].
+pub fn detach(device: &Path) -> Result<(), LoopError> {
+    let failed = |source| LoopError::Detach { device: device.to_owned(), source };
+    let file = File::open(device).map_err(failed)?;
+    match ioctl::loop_clear(file) {
+        Ok(()) | Err(Errno::NXIO) => Ok(()),
+        Err(errno) => Err(failed(errno.into())),
+    }
+}
+
+/// The loop devices that have a file behind them; `sysfs` is where sysfs is mounted.
+///
+/// # Errors
+/// [`LoopError::List`].
+pub fn attached(sysfs: &Path) -> Result<Vec<LoopDevice>, LoopError> {
+    let path = sysfs.join("block");
+    let entries = fs::read_dir(&path).map_err(|source| LoopError::List { path, source })?;
+    let mut devices: Vec<_> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let file = fs::read_to_string(entry.path().join("loop/backing_file")).ok()?;
+            let device = Path::new("/dev").join(entry.file_name());
+            Some(LoopDevice { device, file: PathBuf::from(file.trim_end_matches('\n')) })
+        })
+        .collect();
+    devices.sort_by(|a, b| a.device.cmp(&b.device));
+    Ok(devices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_captured_sysfs_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        let with_file = root.path().join("block/loop1/loop");
+        fs::create_dir_all(&with_file).unwrap();
+        fs::create_dir_all(root.path().join("block/loop0")).unwrap();
+        fs::create_dir_all(root.path().join("block/sda")).unwrap();
+        fs::write(with_file.join("backing_file"), "/run/a b/drive\n").unwrap();
+        let expected =
+            LoopDevice { device: PathBuf::from("/dev/loop1"), file: PathBuf::from("/run/a b/drive") };
+        assert_eq!(attached(root.path()).unwrap(), [expected]);
+    }
+}

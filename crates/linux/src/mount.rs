@@ -1,0 +1,210 @@
+//! Mounting, unmounting and the list of mounts.
+
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+/// Why a mount, an unmount or the list of mounts failed.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The kernel refused the mount.
+    #[error("cannot mount {} ({fstype}) on {}", source_path.display(), target.display())]
+    Mount {
+        /// What should have been mounted.
+        source_path: PathBuf,
+        /// Where.
+        target: PathBuf,
+        /// Its file system's name.
+        fstype: String,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel refused the unmount.
+    #[error("cannot unmount {}", target.display())]
+    Unmount {
+        /// The mount point.
+        target: PathBuf,
+        /// What the kernel said; `EBUSY` where a process still uses it.
+        #[source]
+        source: io::Error,
+    },
+    /// The list of mounts can't be read.
+    #[error("cannot read the list of mounts {}", path.display())]
+    List {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// One mount, as `mountinfo` lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Its mount point.
+    pub target: PathBuf,
+    /// The file system's name, such as `ext4`.
+    pub fstype: String,
+    /// What is mounted: a device's path, or a name that the file system chose.
+    pub source: PathBuf,
+    /// The mount's own options, with commas between them.
+    pub options: String,
+    /// The file system's options, with commas between them.
+    pub super_options: String,
+}
+
+/// The options that the system call takes as flags; all others go to the file system as text.
+const FLAGS: [(&str, MountFlags); 7] = [
+    ("ro", MountFlags::RDONLY),
+    ("nosuid", MountFlags::NOSUID),
+    ("nodev", MountFlags::NODEV),
+    ("noexec", MountFlags::NOEXEC),
+    ("noatime", MountFlags::NOATIME),
+    ("nodiratime", MountFlags::NODIRATIME),
+    ("relatime", MountFlags::RELATIME),
+];
+
+/// Splits mount options into the system call's flags and the file system's own text.
+fn split_options(options: &str) -> (MountFlags, String) {
+    let mut flags = MountFlags::empty();
+    let mut rest = Vec::new();
+    for option in options.split(',').filter(|option| !option.is_empty()) {
+        match FLAGS.iter().find(|(name, _)| *name == option) {
+            Some((_, flag)) => flags |= *flag,
+            None => rest.push(option),
+        }
+    }
+    (flags, rest.join(","))
+}
+
+/// Mounts the file system `fstype` on the device `source` at the directory `target`. `options` are
+/// those of `mount -o`, with commas between them; empty for none.
+///
+/// # Errors
+/// [`MountError::Mount`].
+pub fn mount(source: &Path, target: &Path, fstype: &str, options: &str) -> Result<(), MountError> {
+    let (flags, rest) = split_options(options);
+    CString::new(rest)
+        .map_err(|_| Errno::INVAL)
+        .and_then(|data| rustix::mount::mount(source, target, fstype, flags, Some(data.as_c_str())))
+        .map_err(|errno| MountError::Mount {
+            source_path: source.to_owned(),
+            target: target.to_owned(),
+            fstype: fstype.to_owned(),
+            source: errno.into(),
+        })
+}
+
+/// Unmounts what is mounted at `target`.
+///
+/// # Errors
+/// [`MountError::Unmount`].
+pub fn unmount(target: &Path) -> Result<(), MountError> {
+    unmount_with(target, UnmountFlags::NOFOLLOW)
+}
+
+/// Takes `target` out of the tree at once; the file system itself goes when its last user does.
+///
+/// # Errors
+/// [`MountError::Unmount`].
+pub fn unmount_lazily(target: &Path) -> Result<(), MountError> {
+    unmount_with(target, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)
+}
+
+fn unmount_with(target: &Path, flags: UnmountFlags) -> Result<(), MountError> {
+    rustix::mount::unmount(target, flags)
+        .map_err(|errno| MountError::Unmount { target: target.to_owned(), source: errno.into() })
+}
+
+/// This process's mounts, in the order they were made; `procfs` is where procfs is mounted.
+///
+/// # Errors
+/// [`MountError::List`].
+pub fn mounts(procfs: &Path) -> Result<Vec<Mount>, MountError> {
+    let path = procfs.join("self/mountinfo");
+    let text = fs::read(&path).map_err(|source| MountError::List { path, source })?;
+    Ok(text.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
+}
+
+/// The mounts of the block device at the path `device`.
+///
+/// # Errors
+/// [`MountError::List`].
+pub fn mounts_of(procfs: &Path, device: &Path) -> Result<Vec<Mount>, MountError> {
+    let mut mounts = mounts(procfs)?;
+    mounts.retain(|mount| mount.source == device);
+    Ok(mounts)
+}
+
+/// Reads a line of mountinfo: `36 35 98:0 /root /target options optional... - fstype source super`.
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let target = unescape(fields.nth(4)?);
+    let options = text(fields.next()?);
+    let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
+    let fstype = text(fields.next()?);
+    let source = unescape(fields.next()?);
+    let super_options = text(fields.next()?);
+    Some(Mount { target, fstype, source, options, super_options })
+}
+
+fn text(field: &[u8]) -> String {
+    String::from_utf8_lossy(field).into_owned()
+}
+
+/// Undoes the kernel's escapes: space, tab, newline and backslash are written as `\` and three
+/// octal digits.
+fn unescape(field: &[u8]) -> PathBuf {
+    let octal = |digits: &[u8]| {
+        let digits = std::str::from_utf8(digits).ok()?;
+        u8::from_str_radix(digits, 8).ok()
+    };
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, after)) = rest.split_first() {
+        let escaped = (first == b'\\').then(|| after.get(..3).and_then(octal)).flatten();
+        bytes.push(escaped.unwrap_or(first));
+        rest = if escaped.is_some() { &after[3..] } else { after };
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_captured_list_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("self")).unwrap();
+        let captured = "\
+22 27 0:21 / /proc rw,relatime - proc proc rw
+31 27 7:0 / /mnt/a\\040b\\134c rw,noatime shared:1 master:2 - ext4 /dev/loop0 rw,discard
+40 27 0:44 /sub /mnt/b rw - btrfs /dev/loop0 rw,ssd
+";
+        fs::write(root.path().join("self/mountinfo"), captured).unwrap();
+        let all = mounts(root.path()).unwrap();
+        assert_eq!(all.len(), 3);
+        assert_eq!(all[1].target, Path::new("/mnt/a b\\c"));
+        assert_eq!((all[1].fstype.as_str(), all[1].super_options.as_str()), ("ext4", "rw,discard"));
+        let targets: Vec<_> = mounts_of(root.path(), Path::new("/dev/loop0"))
+            .unwrap()
+            .into_iter()
+            .map(|mount| mount.target)
+            .collect();
+        assert_eq!(targets, [Path::new("/mnt/a b\\c"), Path::new("/mnt/b")]);
+    }
+
+    #[test]
+    fn options_become_flags_or_text() {
+        let (flags, rest) = split_options("noatime,discard=async,ro,,nobarrier");
+        assert_eq!(flags, MountFlags::NOATIME | MountFlags::RDONLY);
+        assert_eq!(rest, "discard=async,nobarrier");
+    }
+}

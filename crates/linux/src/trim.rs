@@ -1,0 +1,79 @@
+//! Trimming a mounted file system, and bringing its data to the device.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use trimtab_core::{Bytes, Extent};
+
+use crate::ioctl;
+
+/// The whole trim address space of a file system, however large it is.
+pub const EVERYTHING: Extent = Extent { start: Bytes(0), end: Bytes(u64::MAX) };
+
+/// Why a mounted file system can't be trimmed or synced.
+#[derive(Debug, thiserror::Error)]
+pub enum TrimError {
+    /// The file system or the device below it takes no discards.
+    #[error("{} takes no discards: its file system or its device doesn't support them", mount.display())]
+    Unsupported {
+        /// The mount point.
+        mount: PathBuf,
+    },
+    /// The trim failed.
+    #[error("cannot trim {}", mount.display())]
+    Trim {
+        /// The mount point.
+        mount: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file system can't be synced.
+    #[error("cannot sync {}", mount.display())]
+    Sync {
+        /// The mount point.
+        mount: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// Caches can't be dropped.
+    #[error("cannot drop caches; it takes root")]
+    DropCaches(#[source] io::Error),
+}
+
+/// Asks the file system mounted at `mount` to discard its free space within `range` of its trim
+/// address space, leaving out free pieces shorter than `minimum`. Returns what the kernel reports,
+/// which means different things: bytes discarded on ext4, bytes examined on XFS.
+///
+/// # Errors
+/// [`TrimError::Unsupported`] or [`TrimError::Trim`].
+pub fn trim(mount: &Path, range: Extent, minimum: Bytes) -> Result<Bytes, TrimError> {
+    let failed = |source| TrimError::Trim { mount: mount.to_owned(), source };
+    let directory = File::open(mount).map_err(failed)?;
+    ioctl::fitrim(directory, range, minimum).map_err(|errno| match errno {
+        Errno::OPNOTSUPP | Errno::NOTTY => TrimError::Unsupported { mount: mount.to_owned() },
+        errno => failed(errno.into()),
+    })
+}
+
+/// Writes everything the file system mounted at `mount` holds in memory to its device.
+///
+/// # Errors
+/// [`TrimError::Sync`].
+pub fn sync(mount: &Path) -> Result<(), TrimError> {
+    let failed = |source| TrimError::Sync { mount: mount.to_owned(), source };
+    let directory = File::open(mount).map_err(failed)?;
+    rustix::fs::syncfs(directory).map_err(|errno| failed(errno.into()))
+}
+
+/// Forgets clean cached file data, directory entries and inodes; `procfs` is where procfs is
+/// mounted. What is still dirty stays: sync first.
+///
+/// # Errors
+/// [`TrimError::DropCaches`].
+pub fn drop_caches(procfs: &Path) -> Result<(), TrimError> {
+    fs::write(procfs.join("sys/vm/drop_caches"), "3").map_err(TrimError::DropCaches)
+}
