@@ -1,1 +1,16 @@
-//! placeholder
+//! Results to tables, JSON and HTML. Knows no kernel and reads no files: it is handed documents
+//! and gives back text.
+//!
+//! Every kind of document has a module here, such as [`compare`], with a door for the terminal and
+//! one for its section of a page. [`Document`] picks the module by the schema a file names.
+
+mod chart;
+pub mod compare;
+mod document;
+mod html;
+mod number;
+mod spread;
+
+pub use document::{Document, ReadError};
+pub use html::{Section, page};
+pub use spread::Spread;

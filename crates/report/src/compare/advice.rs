@@ -1,0 +1,154 @@
+//! One sentence of advice from the figures of a file system.
+//!
+//! The best policy is the one with the least product of two slowdowns: that of its delete against
+//! the fastest delete, and that of the write afterwards against the fastest write; without such
+//! phases, of its whole time. A difference within noise counts as none. Among policies that are
+//! as good, the one with the fewest erases wins, then the simplest. A policy that did not keep
+//! its data is never advised.
+
+use trimtab_core::policy::PolicyKind;
+
+use super::summary::Row;
+use crate::number::{percent, seconds, times};
+use crate::spread::Spread;
+
+/// A figure that policies are judged by.
+struct Measure {
+    of: fn(&Row) -> Option<Spread>,
+    more_is_better: bool,
+    /// What a policy does whose figure is this multiple of another's; the word goes before a gain.
+    phrase: fn(f64, &str) -> String,
+}
+
+const DELETE: Measure = Measure {
+    of: |row| row.delete_s,
+    more_is_better: false,
+    phrase: |ratio, _| format!("takes {} the delete time", times(ratio)),
+};
+const WRITE: Measure = Measure {
+    of: |row| row.write_mib_s,
+    more_is_better: true,
+    phrase: |ratio, only| format!("writes {only}{} as fast afterwards", times(ratio)),
+};
+const TOTAL: Measure = Measure {
+    of: |row| row.total_s,
+    more_is_better: false,
+    phrase: |ratio, _| format!("takes {} the time", times(ratio)),
+};
+const ERASES: Measure = Measure {
+    of: |row| row.erases,
+    more_is_better: false,
+    phrase: |ratio, only| match ratio {
+        ..1.0 => format!("needs {only}{} fewer erases", percent(1.0 - ratio)),
+        1.0..2.0 => format!("needs {} more erases", percent(ratio - 1.0)),
+        _ => format!("needs {} the erases", times(ratio)),
+    },
+};
+
+impl Measure {
+    /// How many times worse `row` is than `other`: below 1 where it is better, and 1 where no
+    /// difference is known or it is within noise.
+    fn worse(&self, row: &Row, other: &Row) -> f64 {
+        let (Some(a), Some(b)) = ((self.of)(row), (self.of)(other)) else { return 1.0 };
+        if !a.differs(b) {
+            return 1.0;
+        }
+        if self.more_is_better { b.median / a.median } else { a.median / b.median }
+    }
+
+    /// How many times worse `row` is than the best of `rows`.
+    fn slowdown(&self, row: &Row, rows: &[&Row]) -> f64 {
+        rows.iter().map(|other| self.worse(row, other)).fold(1.0, f64::max)
+    }
+
+    /// What `row` does against `reference`, unless that is unknown.
+    fn compare(&self, row: &Row, reference: &Row, only: &str) -> Option<String> {
+        let (a, b) = ((self.of)(row)?, (self.of)(reference)?);
+        let phrase = (self.phrase)(a.ratio(b)?, only);
+        Some(if a.differs(b) { phrase } else { format!("{phrase} (within noise)") })
+    }
+
+    /// What makes `row` worse than `best`, told against `reference`; none where it isn't worse.
+    fn loss(&self, row: &Row, best: &Row, reference: &Row) -> Option<String> {
+        let only = if self.worse(row, reference) < 1.0 { "only " } else { "" };
+        (self.worse(row, best) > 1.0).then(|| self.compare(row, reference, only))?
+    }
+
+    /// What makes `row` better than `best`, told against `reference`; none where it isn't better.
+    fn gain(&self, row: &Row, best: &Row, reference: &Row) -> Option<String> {
+        (self.worse(row, best) < 1.0).then(|| self.compare(row, reference, ""))?
+    }
+}
+
+/// The advice for the file system `fs`.
+pub fn sentence(fs: &str, rows: &[Row]) -> String {
+    let has = |measure: &Measure| rows.iter().any(|row| (measure.of)(row).is_some());
+    let mut measures: Vec<Measure> = [DELETE, WRITE].into_iter().filter(has).collect();
+    if measures.is_empty() {
+        measures.push(TOTAL);
+    }
+    let sound: Vec<&Row> = rows
+        .iter()
+        .filter(|row| row.verified && measures.iter().all(|measure| (measure.of)(row).is_some()))
+        .collect();
+    match sound.as_slice() {
+        [] => format!("On {fs}, no policy kept its data and ran every phase: there is nothing to advise."),
+        [only] if rows.len() > 1 => {
+            format!(
+                "On {fs}, only {} kept its data and ran every phase: no other can be advised.",
+                only.policy
+            )
+        }
+        [only] => format!(
+            "On {fs}, only {} was run: run it beside {} to see the trade-off.",
+            only.policy,
+            if only.policy == PolicyKind::None { "batched" } else { "none" }
+        ),
+        _ => choose(fs, &sound, &measures),
+    }
+}
+
+fn choose(fs: &str, rows: &[&Row], measures: &[Measure]) -> String {
+    let cost = |row: &&Row| measures.iter().map(|m| m.slowdown(row, rows)).product::<f64>();
+    let least = rows.iter().map(cost).fold(f64::INFINITY, f64::min);
+    let wear = |row: &Row| ERASES.slowdown(row, rows);
+    let as_good = rows.iter().copied().filter(|row| cost(row) <= least * 1.05);
+    let best = as_good.min_by(|a, b| wear(a).total_cmp(&wear(b))).unwrap_or(rows[0]);
+    let judged: Vec<&Measure> = measures.iter().chain([&ERASES]).collect();
+    if rows.iter().all(|row| judged.iter().all(|measure| measure.worse(row, best) == 1.0)) {
+        return format!("On {fs}, no policy stands out: all differences are within noise.");
+    }
+    let reference = rows.iter().copied().find(|row| row.policy == PolicyKind::None).unwrap_or(best);
+    let mut clauses = Vec::new();
+    if best.policy != reference.policy {
+        let gains = judged.iter().filter_map(|m| m.compare(best, reference, "")).collect();
+        clauses.push(format!("against {} it {}", reference.policy, listed(gains)));
+    }
+    if let Some(trims) = best.trim_s {
+        clauses.push(format!("its trims take {} in pauses", seconds(trims.median)));
+    }
+    for other in rows {
+        if ![best.policy, reference.policy].contains(&other.policy) {
+            clauses.push(drawback(other, best, reference, &judged));
+        }
+    }
+    format!("On {fs}, {} is the best trade-off: {}.", best.policy, clauses.join("; "))
+}
+
+/// What speaks against `row`, and for it, beside `best`; in multiples of `reference`.
+fn drawback(row: &Row, best: &Row, reference: &Row, judged: &[&Measure]) -> String {
+    let gains: Vec<_> = judged.iter().filter_map(|measure| measure.gain(row, best, reference)).collect();
+    let losses: Vec<_> = judged.iter().filter_map(|measure| measure.loss(row, best, reference)).collect();
+    match (gains.is_empty(), losses.is_empty()) {
+        (true, true) => format!("{} does as well", row.policy),
+        (true, false) => format!("{} {}", row.policy, listed(losses)),
+        (false, true) => format!("{} {}", row.policy, listed(gains)),
+        (false, false) => format!("{} {} but {}", row.policy, listed(gains), listed(losses)),
+    }
+}
+
+/// `a, b and c`.
+fn listed(mut phrases: Vec<String>) -> String {
+    let Some(last) = phrases.pop() else { return String::new() };
+    if phrases.is_empty() { last } else { format!("{} and {last}", phrases.join(", ")) }
+}

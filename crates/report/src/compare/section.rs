@@ -1,0 +1,195 @@
+//! A comparison as a section of a page.
+
+use trimtab_core::document::CompareDocument;
+use trimtab_core::policy::PolicyKind;
+
+use super::charts::{details, overview, phase_names};
+use super::grid::{self, Cell, Tone};
+use super::summary::{Clock, FileSystem, Summary, runs_of};
+use crate::html::{Section, escape};
+use crate::number::{count, seconds, significant};
+use crate::spread::Spread;
+
+/// The section of `document`: advice, charts, tables, and how they were measured.
+pub fn section(document: &CompareDocument) -> Section {
+    let summary = Summary::of(document);
+    let mut body = format!(
+        "<p class=\"soft\">Started {}. All times and rates are medians in <strong>{}</strong>.</p>\n",
+        escape(&document.started),
+        summary.clock.name()
+    );
+    for alarm in alarms(document, &summary) {
+        body += &format!("<p class=\"alarm\">{}</p>\n", escape(&alarm));
+    }
+    if summary.file_systems.is_empty() {
+        body += "<p>No run finished: there is nothing to compare.</p>\n";
+    } else {
+        let advice = summary.file_systems.iter().map(|fs| format!("<li>{}</li>\n", escape(&fs.advice)));
+        body += &format!("<ul class=\"advice\">\n{}</ul>\n", advice.collect::<String>());
+        body += &format!("<div class=\"charts\">\n{}</div>\n", overview(&summary));
+    }
+    for fs in &summary.file_systems {
+        body += &format!(
+            "<h2>{}</h2>\n{}<p class=\"soft\">{}</p>\n<div class=\"charts\">\n{}</div>\n{}",
+            escape(&fs.fs),
+            table(fs),
+            escape(&grid::spread_note(fs)),
+            details(document, fs, summary.clock),
+            phase_table(document, fs, summary.clock),
+        );
+    }
+    body += &method(document, summary.clock);
+    Section { title: title(document), body }
+}
+
+/// What was compared, in one line.
+pub fn title(document: &CompareDocument) -> String {
+    let place = match &document.drive {
+        Some(drive) => format!("an emulated {} ({})", drive.profile, drive.size),
+        None => "a directory of this machine".to_owned(),
+    };
+    format!("compare: {} on {place}", document.workload.name)
+}
+
+/// What the reader must know before trusting the figures: lost data, counters that disagree, and
+/// runs that are missing.
+pub fn alarms(document: &CompareDocument, summary: &Summary) -> Vec<String> {
+    let mut alarms = Vec::new();
+    if !summary.unverified.is_empty() {
+        let runs = summary.unverified.join("; ");
+        alarms.push(format!("DATA NOT VERIFIED: files did not read back as written in {runs}."));
+    }
+    if !summary.miscounted.is_empty() {
+        let runs = summary.miscounted.join("; ");
+        alarms.push(format!(
+            "COUNTERS DISAGREE: the drive and the kernel counted different discards in {runs}."
+        ));
+    }
+    if let Some(reason) = &document.stopped {
+        let reason = reason.trim_end_matches('.');
+        alarms.push(format!("STOPPED EARLY: {reason}. File systems and policies not begun are not shown."));
+    }
+    if !summary.incomplete.is_empty() {
+        alarms.push(format!("RUNS MISSING: {}.", summary.incomplete.join("; ")));
+    }
+    alarms
+}
+
+fn table(fs: &FileSystem) -> String {
+    let columns = grid::columns(fs);
+    let head: String =
+        columns.iter().map(|column| format!("<th>{}</th>", column.head.join(" ").trim_start())).collect();
+    let draw = |cell: &Cell| {
+        let range = cell.range.as_ref().map(|range| format!("<small>{range}</small>")).unwrap_or_default();
+        let class = match cell.tone {
+            Tone::Plain => "",
+            Tone::Better => " class=\"better\"",
+            Tone::Worse => " class=\"worse\"",
+        };
+        format!("<td{class}>{}{range}</td>", cell.text)
+    };
+    let rows: String = (0..fs.rows.len())
+        .map(|row| {
+            let cells: String = columns.iter().skip(1).map(|column| draw(&column.cells[row])).collect();
+            let policy = fs.rows[row].policy;
+            format!("<tr><th scope=\"row\"><i class=\"swatch {policy}\"></i>{policy}</th>{cells}</tr>\n")
+        })
+        .collect();
+    format!(
+        "<div class=\"wide\"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n"
+    )
+}
+
+/// The medians of every phase, folded away.
+fn phase_table(document: &CompareDocument, fs: &FileSystem, clock: Clock) -> String {
+    let mut rows = String::new();
+    for name in phase_names(document, fs) {
+        for policy in fs.rows.iter().map(|row| row.policy) {
+            rows += &phase_row(document, &fs.fs, policy, name, clock);
+        }
+    }
+    format!(
+        "<details><summary>Every phase on {}</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>phase</th>\
+         <th>policy</th><th>time</th><th>written MiB</th><th>MiB/s</th><th>discards</th><th>discarded MiB</th>\
+         <th>discards seen by the kernel</th><th>erases</th><th>WAF</th></tr></thead>\n<tbody>\n{rows}</tbody>\n\
+         </table></div></details>\n",
+        escape(&fs.fs)
+    )
+}
+
+fn phase_row(document: &CompareDocument, fs: &str, policy: PolicyKind, name: &str, clock: Clock) -> String {
+    let runs = runs_of(document, fs, policy);
+    let phases: Vec<_> =
+        runs.iter().filter_map(|run| run.phases.iter().find(|phase| phase.name == name)).collect();
+    let cell = |samples: Vec<f64>, print: fn(f64) -> String| {
+        let text = Spread::of(samples).map_or("–".to_owned(), |spread| print(spread.median));
+        format!("<td>{text}</td>")
+    };
+    let cells = [
+        cell(phases.iter().filter_map(|phase| clock.seconds(phase)).collect(), seconds),
+        cell(phases.iter().map(|phase| phase.host_bytes.mib()).collect(), significant),
+        cell(phases.iter().filter_map(|phase| phase.throughput_mib_s).collect(), significant),
+        cell(phases.iter().map(|phase| phase.discards as f64).collect(), count),
+        cell(phases.iter().map(|phase| phase.discard_bytes.mib()).collect(), significant),
+        cell(phases.iter().filter_map(|phase| Some(phase.kernel?.discards as f64)).collect(), count),
+        cell(phases.iter().filter_map(|phase| Some(phase.erases? as f64)).collect(), count),
+        cell(phases.iter().filter_map(|phase| phase.waf).collect(), |waf| format!("{waf:.2}")),
+    ];
+    format!("<tr><th scope=\"row\">{}</th><td>{policy}</td>{}</tr>\n", escape(name), cells.concat())
+}
+
+/// The workload, the drive, the machine and the command line, and how to read the figures.
+fn method(document: &CompareDocument, clock: Clock) -> String {
+    let environment = &document.environment;
+    let mut facts = vec![
+        ("Workload", format!("{}: {}", document.workload.name, document.workload.summary)),
+        ("Seed", document.workload.seed.to_string()),
+        ("Runs asked for", format!("{} of each policy", document.runs_asked)),
+    ];
+    if let Some(drive) = &document.drive {
+        facts.push((
+            "Drive",
+            format!("{}, {}, emulated from profile {}", drive.model, drive.size, drive.profile),
+        ));
+        facts.push(("Effective spare", format!("{:.3}", drive.effective_spare)));
+        facts.push(("Erase block", drive.erase_block.to_string()));
+    }
+    let machine = [&environment.processor, &environment.architecture].map(String::as_str).join(", ");
+    facts.push((
+        "Machine",
+        format!("{machine}, {} processors, {}", environment.processors, environment.memory),
+    ));
+    facts.push(("Kernel", environment.kernel.clone()));
+    let tools: Vec<_> = environment.tools.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    facts.push(("Programs", tools.join("; ")));
+    facts.push(("trimtab", document.version.clone()));
+    let facts: String =
+        facts.iter().map(|(name, fact)| format!("<dt>{name}</dt><dd>{}</dd>\n", escape(fact))).collect();
+    let profile = document.drive.as_ref().map(|drive| {
+        format!(
+            "<details><summary>Drive profile</summary><pre>{}</pre></details>\n",
+            escape(&drive.profile_toml)
+        )
+    });
+    let clock_note = match clock {
+        Clock::Model => {
+            "Model time is the emulated drive's own clock: it does not depend on how busy this machine was, \
+             and leaves out what the machine's processors did."
+        }
+        Clock::Wall => {
+            "Wall time was taken on a real directory: it depends on the drive below it and on whatever else \
+             the machine did. Erases and write amplification are not known there."
+        }
+    };
+    format!(
+        "<h2>How it was measured</h2>\n<dl>\n{facts}</dl>\n<p>{clock_note}</p>\n\
+         <p>Figures are medians over the runs; small print and whiskers show the smallest and the largest. \
+         A difference counts only where the runs' ranges do not overlap and the medians are more than 5 % apart. \
+         The best trade-off is the least product of two slowdowns, of the delete and of the write after it, \
+         each against the fastest policy (of the whole time, without such phases); among equals, the fewest \
+         erases. WAF is flash pages programmed per page the host wrote.</p>\n{}\
+         <details open><summary>Command</summary><pre>{}</pre></details>\n",
+        profile.unwrap_or_default(),
+        escape(&document.command.join(" ")),
+    )
+}

@@ -1,0 +1,83 @@
+//! Figures as people read them.
+
+/// `value` with three significant digits, and its thousands set apart by no-break spaces.
+pub fn significant(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let decimals = 2 - value.abs().log10().floor() as i32;
+    grouped(&format!("{value:.*}", decimals.clamp(0, 6) as usize))
+}
+
+/// A count, to the nearest whole.
+pub fn count(value: f64) -> String {
+    grouped(&format!("{value:.0}"))
+}
+
+/// A time of `seconds`, in ms where it is short.
+pub fn seconds(value: f64) -> String {
+    if value == 0.0 || value >= 0.1 {
+        format!("{} s", significant(value))
+    } else {
+        format!("{} ms", significant(value * 1e3))
+    }
+}
+
+/// A multiple of something: `4.1×`.
+pub fn times(ratio: f64) -> String {
+    let decimals = match ratio {
+        ..2.0 => 2,
+        2.0..10.0 => 1,
+        _ => 0,
+    };
+    format!("{}×", grouped(&format!("{ratio:.decimals$}")))
+}
+
+/// A part of one as whole percents: `38 %`.
+pub fn percent(part: f64) -> String {
+    format!("{:.0} %", part * 100.0)
+}
+
+/// Text from outside made harmless for a terminal: control characters are replaced.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// `digits` with no-break spaces between the thousands of its whole part, from 10 000 on.
+fn grouped(digits: &str) -> String {
+    let whole = digits.find('.').unwrap_or(digits.len());
+    let mut out = String::new();
+    for (place, digit) in digits.char_indices() {
+        if whole > 4 && 0 < place && place < whole && (whole - place).is_multiple_of(3) {
+            out.push('\u{a0}');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_short() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.012_345, "0.0123"),
+            (1.0, "1.00"),
+            (61.234, "61.2"),
+            (999.6, "1000"),
+            (1234.5, "1234"),
+            (12_345.6, "12\u{a0}346"),
+            (1e-12, "0.000000"),
+        ] {
+            assert_eq!(significant(value), text, "{value}");
+        }
+        assert_eq!(count(1_234_567.0), "1\u{a0}234\u{a0}567");
+        assert_eq!(seconds(0.0451), "45.1 ms");
+        assert_eq!(seconds(12.0), "12.0 s");
+        assert_eq!([times(1.016), times(4.12), times(64.4)], ["1.02×", "4.1×", "64×"]);
+        assert_eq!(printable("a\u{1b}[31mb"), "a\u{fffd}[31mb");
+    }
+}
