@@ -1,1 +1,23 @@
-//! placeholder
+//! A page-mapped flash model, its timing, and the simulator. No I/O.
+//!
+//! [`Ftl`] is the mapping alone: where each logical page lies, which erase block is cleaned next
+//! and what is copied for it. It tells a [`Flash`] what it reads, programs and erases, so that the
+//! same mapping runs bare ([`Untimed`], which compiles away) or under a clock. [`Device`] is a
+//! whole drive made from a profile: an `Ftl`, channels and dies with busy-until stamps, a write
+//! buffer, a host link and the drive's way with discards. [`ClosedLoop`] is the host in front of
+//! it. All time in here is model time.
+
+mod array;
+mod blocks;
+mod buffer;
+mod device;
+mod flash;
+mod geometry;
+mod host;
+mod mapping;
+
+pub use device::{Command, Device, Op};
+pub use flash::{Cause, Flash, Untimed};
+pub use geometry::{FtlConfig, GeometryError};
+pub use host::{ClosedLoop, Completion};
+pub use mapping::{Ftl, Totals};

@@ -1,0 +1,222 @@
+//! The erase blocks: which are free, which are closed, and which is cleaned next.
+//!
+//! Closed blocks hang in doubly linked lists by their number of valid pages (FIFO: all in one
+//! list), each in the order of arrival. Losing a page moves a block one list down, so the greedy
+//! victim is at the head of the lowest list that isn't empty, and no search, sort or heap is
+//! needed on the write path. d-choices draws among all blocks and needs no lists.
+
+use std::collections::VecDeque;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use trimtab_core::profile::GcPolicy;
+
+use crate::geometry::FtlConfig;
+
+/// Marks a block that is not in a list: it is free or open.
+const UNLISTED: u32 = u32::MAX;
+
+/// A member of a circular list; the list's own head is one too.
+#[derive(Clone, Copy)]
+struct Link {
+    previous: u32,
+    next: u32,
+}
+
+/// All erase blocks of a model.
+pub(crate) struct Blocks {
+    policy: GcPolicy,
+    rng: Xoshiro256PlusPlus,
+    count: u32,
+    pages_per_block: u32,
+    /// One a block, then one head for each number of valid pages from none to all.
+    links: Vec<Link>,
+    /// No list below this one has a member.
+    lowest: u32,
+    valid: Vec<u32>,
+    erases: Vec<u32>,
+    /// When each block last changed, in blocks closed so far; cost-benefit only.
+    changed: Vec<u32>,
+    closed: u32,
+    free: VecDeque<u32>,
+}
+
+impl Blocks {
+    pub(crate) fn new(config: &FtlConfig) -> Self {
+        let (count, lists) = (config.blocks, config.pages_per_block + 1);
+        let mut links = vec![Link { previous: UNLISTED, next: UNLISTED }; count as usize];
+        links.extend((count..count + lists).map(|head| Link { previous: head, next: head }));
+        let stamps = if config.policy == GcPolicy::CostBenefit { count as usize } else { 0 };
+        Self {
+            policy: config.policy,
+            rng: Xoshiro256PlusPlus::seed_from_u64(config.seed),
+            count,
+            pages_per_block: config.pages_per_block,
+            links,
+            lowest: config.pages_per_block,
+            valid: vec![0; count as usize],
+            erases: vec![0; count as usize],
+            changed: vec![0; stamps],
+            closed: 0,
+            free: (0..count).collect(),
+        }
+    }
+
+    /// The number of free blocks.
+    pub(crate) fn free(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// The number of valid pages in each block.
+    pub(crate) fn valid(&self) -> &[u32] {
+        &self.valid
+    }
+
+    /// How often each block was erased.
+    pub(crate) fn erases(&self) -> &[u32] {
+        &self.erases
+    }
+
+    /// The memory it holds, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        size_of_val(&self.links[..])
+            + size_of_val(&self.valid[..])
+            + size_of_val(&self.erases[..])
+            + size_of_val(&self.changed[..])
+            + self.free.capacity() * size_of::<u32>()
+    }
+
+    /// Takes the free block that was erased first.
+    ///
+    /// # Panics
+    /// If none is free; the reserve rules that out.
+    pub(crate) fn open(&mut self) -> u32 {
+        self.free.pop_front().expect("the reserve keeps a block free")
+    }
+
+    /// `count` valid pages were programmed into an open block.
+    pub(crate) fn fill(&mut self, block: u32, count: u32) {
+        self.valid[block as usize] += count;
+    }
+
+    /// An open block is full: from now on it can be cleaned.
+    pub(crate) fn close(&mut self, block: u32) {
+        self.closed = self.closed.wrapping_add(1);
+        let valid = self.valid[block as usize];
+        if let Some(changed) = self.changed.get_mut(block as usize) {
+            *changed = self.closed;
+        }
+        let list = match self.policy {
+            GcPolicy::Fifo | GcPolicy::DChoices(_) => 0,
+            GcPolicy::Greedy | GcPolicy::CostBenefit => valid,
+        };
+        self.link(block, list);
+    }
+
+    /// One page of a block became invalid.
+    #[inline]
+    pub(crate) fn invalidate(&mut self, block: u32) {
+        let valid = self.valid[block as usize] - 1;
+        self.valid[block as usize] = valid;
+        if matches!(self.policy, GcPolicy::Greedy | GcPolicy::CostBenefit)
+            && self.links[block as usize].next != UNLISTED
+        {
+            self.unlink(block);
+            self.link(block, valid);
+            if let Some(changed) = self.changed.get_mut(block as usize) {
+                *changed = self.closed;
+            }
+        }
+    }
+
+    /// Takes the block to clean next out of its list.
+    ///
+    /// # Panics
+    /// If no block is closed; a geometry that was checked rules that out.
+    pub(crate) fn victim(&mut self) -> u32 {
+        let victim = match self.policy {
+            GcPolicy::Greedy | GcPolicy::Fifo => self.head_of_lowest(),
+            GcPolicy::DChoices(choices) => self.best_of(choices),
+            GcPolicy::CostBenefit => self.best_benefit(),
+        };
+        self.unlink(victim);
+        self.links[victim as usize].next = UNLISTED;
+        victim
+    }
+
+    /// A victim whose pages have been moved is erased and free.
+    pub(crate) fn erase(&mut self, block: u32) {
+        self.valid[block as usize] = 0;
+        self.erases[block as usize] += 1;
+        self.free.push_back(block);
+    }
+
+    fn head_of_lowest(&mut self) -> u32 {
+        self.lowest = (self.lowest..=self.pages_per_block)
+            .find(|list| self.first(*list).is_some())
+            .expect("a checked geometry has closed blocks");
+        self.links[(self.count + self.lowest) as usize].next
+    }
+
+    /// The block with the fewest valid pages among some drawn at random, with replacement.
+    fn best_of(&mut self, choices: u32) -> u32 {
+        (0..choices)
+            .map(|_| {
+                let block = self.any_closed();
+                (self.valid[block as usize], block)
+            })
+            .min()
+            .map(|(_, block)| block)
+            .expect("a policy draws at least one block")
+    }
+
+    fn any_closed(&mut self) -> u32 {
+        loop {
+            let block = self.rng.random_range(0..self.count);
+            if self.links[block as usize].next != UNLISTED {
+                return block;
+            }
+        }
+    }
+
+    /// The block with the largest (1 - u) x age / (1 + u), where u is its valid fraction and age
+    /// the time since it last lost a page (Rosenblum and Ousterhout, TOCS 1992, for the ratio;
+    /// Kawaguchi, Nishioka and Motoda, USENIX 1995, for the age). Lists are in order of arrival,
+    /// so the head of each is its oldest, and only heads need a look.
+    fn best_benefit(&self) -> u32 {
+        let pages = f64::from(self.pages_per_block);
+        (0..=self.pages_per_block)
+            .filter_map(|list| self.first(list).map(|block| (f64::from(list) / pages, block)))
+            .map(|(used, block)| {
+                let age = self.closed.wrapping_sub(self.changed[block as usize]);
+                ((1.0 - used) * f64::from(age + 1) / (1.0 + used), block)
+            })
+            .max_by(|(left, _), (right, _)| left.total_cmp(right))
+            .map(|(_, block)| block)
+            .expect("a checked geometry has closed blocks")
+    }
+
+    /// The block that came into a list first.
+    fn first(&self, list: u32) -> Option<u32> {
+        let next = self.links[(self.count + list) as usize].next;
+        (next < self.count).then_some(next)
+    }
+
+    #[inline]
+    fn unlink(&mut self, block: u32) {
+        let Link { previous, next } = self.links[block as usize];
+        self.links[previous as usize].next = next;
+        self.links[next as usize].previous = previous;
+    }
+
+    /// Puts a block at the end of a list.
+    #[inline]
+    fn link(&mut self, block: u32, list: u32) {
+        let head = self.count + list;
+        let last = self.links[head as usize].previous;
+        self.links[last as usize].next = block;
+        self.links[block as usize] = Link { previous: last, next: head };
+        self.links[head as usize].previous = block;
+        self.lowest = self.lowest.min(list);
+    }
+}

@@ -1,0 +1,35 @@
+//! What the mapping tells the flash under it.
+
+use std::ops::Range;
+
+/// Why pages are programmed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The host wrote them.
+    Host,
+    /// Garbage collection moved them.
+    Copy,
+    /// Discards filled mapping journal.
+    Journal,
+}
+
+/// The flash under an [`Ftl`](crate::Ftl): hears of every operation, in order. Pages are physical
+/// page numbers: block x pages per block + page in the block.
+pub trait Flash {
+    /// These pages of one block are programmed, in order.
+    fn program(&mut self, cause: Cause, pages: Range<u32>);
+    /// Garbage collection reads these pages of one block, rising.
+    fn collect(&mut self, pages: &[u32]);
+    /// The block of these pages is erased.
+    fn erase(&mut self, pages: Range<u32>);
+}
+
+/// Flash that takes no time.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Untimed;
+
+impl Flash for Untimed {
+    fn program(&mut self, _: Cause, _: Range<u32>) {}
+    fn collect(&mut self, _: &[u32]) {}
+    fn erase(&mut self, _: Range<u32>) {}
+}

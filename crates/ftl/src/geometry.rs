@@ -1,0 +1,137 @@
+//! How many blocks and pages a flash model has, and whether it can work with them.
+
+use trimtab_core::profile::{GcPolicy, Profile};
+use trimtab_core::{Bytes, Pages};
+
+/// The shape and the policy of an [`Ftl`](crate::Ftl).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FtlConfig {
+    /// Pages the host can address.
+    pub logical: Pages,
+    /// Erase blocks, all of them: data, reserve and open ones.
+    pub blocks: u32,
+    /// Mapping pages in an erase block.
+    pub pages_per_block: u32,
+    /// Erase blocks kept free for garbage collection to write into; 1 or more.
+    pub reserve_blocks: u32,
+    /// Host frontiers: writes of different streams go to different erase blocks; 1 or more.
+    pub streams: u32,
+    /// How garbage collection picks its victim.
+    pub policy: GcPolicy,
+    /// Seeds the draws of `d-choices`.
+    pub seed: u64,
+}
+
+/// Why a flash model of this shape can't work.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum GeometryError {
+    /// A count that must be 1 or more is 0.
+    #[error("{0} must be 1 or more")]
+    Zero(&'static str),
+    /// The drive's size isn't a whole number of mapping pages.
+    #[error("a size of {size} is not a whole number of {page} mapping pages")]
+    PartialPage {
+        /// The size asked for.
+        size: Bytes,
+        /// The mapping page.
+        page: Bytes,
+    },
+    /// More pages than the model can number.
+    #[error(
+        "{blocks} erase blocks of {pages_per_block} pages are more than the {} pages a model can have",
+        u32::MAX
+    )]
+    TooLarge {
+        /// Erase blocks asked for.
+        blocks: u64,
+        /// Pages in each.
+        pages_per_block: u32,
+    },
+    /// What is left beside reserve and frontiers can't hold the logical pages and a page to spare.
+    #[error(
+        "{logical} do not fit: of {blocks} erase blocks of {pages_per_block} pages, {set_aside} are \
+         reserve and open frontiers, and the {} pages left must be more than the logical ones; \
+         take a larger size, more over-provisioning or fewer reserve blocks",
+        u64::from(blocks.saturating_sub(*set_aside)) * u64::from(*pages_per_block)
+    )]
+    NoSpare {
+        /// Logical pages asked for.
+        logical: Pages,
+        /// Erase blocks in all.
+        blocks: u32,
+        /// Pages in each.
+        pages_per_block: u32,
+        /// Reserve blocks and open frontiers.
+        set_aside: u32,
+    },
+}
+
+impl FtlConfig {
+    /// The flash of a drive with `size` bytes for the host: as many erase blocks as its
+    /// over-provisioning fills, rounded up.
+    ///
+    /// # Errors
+    /// If the size isn't whole pages, or such a drive can't work.
+    pub fn of_drive(profile: &Profile, size: Bytes) -> Result<Self, GeometryError> {
+        let geometry = &profile.geometry;
+        let (page, erase_block) = (geometry.mapping_page.value, geometry.erase_block.value);
+        if !size.0.is_multiple_of(page.0) {
+            return Err(GeometryError::PartialPage { size, page });
+        }
+        let pages_per_block = (erase_block.0 / page.0) as u32;
+        let physical = size.0 as f64 * (1.0 + geometry.over_provisioning.value);
+        let blocks = (physical / erase_block.0 as f64).ceil() as u64;
+        let config = Self {
+            logical: Pages(size.0 / page.0),
+            blocks: blocks.try_into().map_err(|_| GeometryError::TooLarge { blocks, pages_per_block })?,
+            pages_per_block,
+            reserve_blocks: geometry.reserve_blocks.value,
+            streams: 1,
+            policy: profile.gc.policy.value,
+            seed: 0,
+        };
+        config.check().map(|()| config)
+    }
+
+    /// Reserve blocks and open frontiers: one a stream, and one for garbage collection.
+    pub fn set_aside(&self) -> u32 {
+        self.reserve_blocks.saturating_add(self.streams).saturating_add(1)
+    }
+
+    /// T: the pages left for data beside reserve blocks and open frontiers.
+    pub fn data_pages(&self) -> Pages {
+        let blocks = self.blocks.saturating_sub(self.set_aside());
+        Pages(u64::from(blocks) * u64::from(self.pages_per_block))
+    }
+
+    /// The effective spare factor S = 1 - U / T, with U logical pages and T of
+    /// [`data_pages`](Self::data_pages).
+    pub fn effective_spare(&self) -> f64 {
+        1.0 - self.logical.0 as f64 / self.data_pages().0 as f64
+    }
+
+    /// Whether a model of this shape can work.
+    ///
+    /// # Errors
+    /// The reason why it can't.
+    pub fn check(&self) -> Result<(), GeometryError> {
+        let counts = [
+            ("the number of logical pages", self.logical.0),
+            ("the number of pages per block", self.pages_per_block.into()),
+            ("the number of reserve blocks", self.reserve_blocks.into()),
+            ("the number of streams", self.streams.into()),
+        ];
+        if let Some((name, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
+            return Err(GeometryError::Zero(name));
+        }
+        let (blocks, pages_per_block) = (self.blocks, self.pages_per_block);
+        if u64::from(blocks) * u64::from(pages_per_block) > u64::from(u32::MAX) {
+            return Err(GeometryError::TooLarge { blocks: blocks.into(), pages_per_block });
+        }
+        if self.logical >= self.data_pages() {
+            let (logical, set_aside) = (self.logical, self.set_aside());
+            return Err(GeometryError::NoSpare { logical, blocks, pages_per_block, set_aside });
+        }
+        Ok(())
+    }
+}
