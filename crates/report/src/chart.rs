@@ -103,12 +103,13 @@ impl BarChart {
     fn group_names(&self) -> String {
         let mut svg = String::new();
         let step = self.group_width();
-        let fits = (step / CHARACTER) as usize;
         let longest = self.groups.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-        let every = if fits < 5 { (longest as f64 * CHARACTER / step).ceil() as usize } else { 1 };
-        for (group, name) in self.groups.iter().enumerate().step_by(every.max(1)) {
+        let crowded = step < 5.0 * CHARACTER;
+        let every = if crowded { (longest as f64 * CHARACTER / step).ceil() as usize } else { 1 };
+        let fits = (step * every as f64 / CHARACTER) as usize;
+        for (group, name) in self.groups.iter().enumerate().step_by(every) {
             let x = LEFT + step * (group as f64 + 0.5);
-            for (line, part) in two_lines(name, fits.max(5)).iter().enumerate() {
+            for (line, part) in two_lines(name, fits).iter().enumerate() {
                 let (y, part) = (BASE + 16.0 + 14.0 * line as f64, escape(part));
                 put(
                     &mut svg,
@@ -186,7 +187,8 @@ fn two_lines(name: &str, fits: usize) -> Vec<String> {
     if name.chars().count() <= fits {
         return vec![name.to_owned()];
     }
-    let mut breaks = name.char_indices().filter(|(_, c)| " -_/".contains(*c)).map(|(at, c)| at + c.len_utf8());
+    let mut breaks =
+        name.char_indices().filter(|(_, c)| " -_/".contains(*c)).map(|(at, c)| at + c.len_utf8());
     match breaks.rfind(|at| name[..*at].trim_end().chars().count() <= fits) {
         Some(at) => vec![name[..at].trim_end().to_owned(), shortened(&name[at..])],
         None => vec![shortened(name)],

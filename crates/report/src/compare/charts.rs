@@ -45,7 +45,7 @@ pub fn overview(summary: &Summary) -> String {
     delete + &write
 }
 
-/// Time by phase, erases by phase and discards by size on one file system.
+/// Time, erases and write amplification by phase, and discards by size on one file system.
 pub fn details(document: &CompareDocument, fs: &FileSystem, clock: Clock) -> String {
     let phases = phase_names(document, fs);
     let by_phase = |title: &str, y: String, figure: &dyn Fn(&Phase) -> Option<f64>| {
@@ -70,7 +70,11 @@ pub fn details(document: &CompareDocument, fs: &FileSystem, clock: Clock) -> Str
     let erases = by_phase("Erases by phase", "erase-block erases".to_owned(), &|phase| {
         phase.erases.map(|erases| erases as f64)
     });
-    time + &erases + &discard_sizes(document, fs)
+    let waf =
+        by_phase("Write amplification by phase", "WAF, flash pages / host pages".to_owned(), &|phase| {
+            phase.waf
+        });
+    time + &erases + &discard_sizes(document, fs) + &waf
 }
 
 /// The names of the phases that ran on `fs`, in the order they first ran.
