@@ -1,11 +1,203 @@
 //! `trimtab drive`.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Subcommand, ValueEnum};
+use trimtab_core::Bytes;
+use trimtab_core::profile::{self, Profile};
+use trimtab_core::stats::LatencySummary;
+use trimtab_drive::{Clock, CreateOptions, Drive, DriveState, DriveStats};
 
 /// Creates and inspects emulated SSDs that are real block devices
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
 
-pub fn run(_: Args) -> anyhow::Result<ExitCode> {
+#[derive(Subcommand)]
+enum Verb {
+    Create(CreateArgs),
+    /// Lists the drives
+    Ls {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Shows what a drive did: commands, wear and latencies, in model time
+    Stats {
+        /// The drive's name
+        name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Removes a drive and its data
+    Rm {
+        /// The drive's name
+        name: String,
+    },
+    /// Lists the drive profiles that come with trimtab
+    Profiles {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    #[command(hide = true)]
+    Serve {
+        name: String,
+        #[arg(long)]
+        release: bool,
+    },
+}
+
+/// Creates a drive and prints its block device
+#[derive(clap::Args)]
+struct CreateArgs {
+    /// Its name: letters, digits, dashes and underscores
+    name: String,
+    /// A built-in profile's name, or the path of a profile, ending in .toml
+    #[arg(long)]
+    profile: String,
+    /// Its size, such as 8G
+    #[arg(long)]
+    size: Bytes,
+    /// Whose time counts: model time, at full speed, or real time, each reply held until it is due
+    #[arg(long, value_enum, default_value_t = ClockName::Model)]
+    clock: ClockName,
+    /// Run real time this many times faster
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    speed: f64,
+    /// Keep the data in this sparse file instead of memory; deleted with the drive
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum ClockName {
+    Model,
+    Real,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.verb {
+        Verb::Create(args) => create(args)?,
+        Verb::Ls { json } => ls(json)?,
+        Verb::Stats { name, json } => {
+            let stats = Drive::open(&name)?.stats()?;
+            if json { print_json(&stats)? } else { print_stats(&stats) }
+        }
+        Verb::Rm { name } => Drive::open(&name)?.remove()?,
+        Verb::Profiles { json } => profiles(json)?,
+        Verb::Serve { name, release: false } => trimtab_drive::serve(&name)?,
+        Verb::Serve { name, release: true } => trimtab_drive::release(&name)?,
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn create(args: CreateArgs) -> anyhow::Result<()> {
+    let clock = match args.clock {
+        ClockName::Real => Clock::Real { speed: args.speed },
+        ClockName::Model if args.speed == 1.0 => Clock::Model,
+        ClockName::Model => anyhow::bail!("--speed is for real time; add --clock real"),
+    };
+    let drive = Drive::create(&CreateOptions {
+        name: args.name,
+        profile: profile(&args.profile)?,
+        size: args.size,
+        clock,
+        data: args.data,
+        server: std::env::current_exe().context("cannot find trimtab's own executable")?,
+        owned: false,
+    })?;
+    println!("{}", drive.device().display());
+    Ok(())
+}
+
+/// The profile that the user means: a built-in one's name, or a file that ends in .toml.
+pub fn profile(name: &str) -> anyhow::Result<Profile> {
+    if !Path::new(name).extension().is_some_and(|extension| extension == "toml") {
+        return Ok(Profile::named(name)?);
+    }
+    let text = std::fs::read_to_string(name).with_context(|| format!("cannot read the profile {name}"))?;
+    Ok(Profile::parse(&text, name)?)
+}
+
+fn ls(json: bool) -> anyhow::Result<()> {
+    let drives = trimtab_drive::list()?;
+    if json {
+        return print_json(&drives);
+    }
+    for drive in drives {
+        match (drive.state, drive.device) {
+            (DriveState::Running, Some(device)) => println!("{:<32} {}", drive.name, device.display()),
+            (DriveState::Running, None) => println!("{:<32} running, without a block device", drive.name),
+            (DriveState::Dead, _) => println!("{:<32} dead: its server was killed; cleaned up", drive.name),
+        }
+    }
+    Ok(())
+}
+
+fn profiles(json: bool) -> anyhow::Result<()> {
+    let profiles = profile::builtin()?;
+    if json {
+        return print_json(&profiles);
+    }
+    for profile in profiles {
+        println!("{:<24} {}", profile.name, profile.model);
+    }
+    Ok(())
+}
+
+fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string_pretty(value)?);
+    Ok(())
+}
+
+fn print_stats(stats: &DriveStats) {
+    let row = |label: &str, value: String| println!("{label:<20} {value}");
+    let counters = &stats.counters;
+    row("device", stats.device.display().to_string());
+    row("profile", format!("{} ({})", stats.profile, stats.model));
+    row("size", format!("{}, {} held by its data", stats.size, stats.data_held));
+    row("clock", clock(stats.clock));
+    row("model time", counters.model_ns.to_string());
+    row("effective spare", format!("{:.4}", stats.effective_spare));
+    let waf = counters.waf().map_or("none yet".to_owned(), |waf| format!("{waf:.3}"));
+    row("write amplification", waf);
+    let spread = stats.erase_spread;
+    row(
+        "erases",
+        format!(
+            "{} of {}; a block {} to {}, mean {:.2}",
+            counters.erases, stats.erase_block, spread.min, spread.max, spread.mean
+        ),
+    );
+    let commands = |count: u64, bytes: Bytes, latency: LatencySummary| {
+        format!(
+            "{count} ({bytes}); latency p50 {}, p99 {}, max {}",
+            latency.p50_ns, latency.p99_ns, latency.max_ns
+        )
+    };
+    row("reads", commands(counters.reads, counters.read_bytes, stats.latency.read));
+    row("writes", commands(counters.writes, counters.write_bytes, stats.latency.write));
+    row("discards", commands(counters.discards, counters.discard_bytes, stats.latency.discard));
+    row("flushes", counters.flushes.to_string());
+    row("discards took", counters.discard_busy_ns.to_string());
+    let limits = stats.limits;
+    row(
+        "discard limits",
+        format!("granularity {}, at most {}", limits.discard_granularity, limits.discard_max),
+    );
+    row("queue", format!("{} requests", limits.requests));
+    row("server", format!("process {}", stats.server));
+}
+
+fn clock(clock: Clock) -> String {
+    match clock {
+        Clock::Model => "model".to_owned(),
+        Clock::Real { speed } => format!("real, {speed} times as fast"),
+    }
 }

@@ -1,1 +1,22 @@
-//! placeholder
+//! An emulated SSD: the flash model behind a real block device.
+//!
+//! A drive is a FUSE file system of one file with a loop device on it, served by a process of its
+//! own. The kernel's reads, writes, flushes and discards reach that process, which keeps the data
+//! (in memory or in a sparse file) and hands every command to the flash model. A drive is found by
+//! its name under `/run/trimtab/drives`; [`Drive`] is the door to it.
+//!
+//! The loop driver sends both a discard and a "write zeroes that may unmap" as the same punch of a
+//! hole. So that each punch is a discard and nothing else, a drive refuses "write zeroes" when it
+//! is created: the loop driver then drops the command from the device's limits, and the kernel
+//! writes zeros instead, as to any drive without it.
+
+mod client;
+mod error;
+mod place;
+mod protocol;
+mod server;
+
+pub use client::{CreateOptions, Drive, DriveState, Listed, list};
+pub use error::DriveError;
+pub use protocol::{Clock, DriveStats, Latencies, QueueLimits};
+pub use server::{release, serve};

@@ -194,6 +194,14 @@ impl BlockDevice {
         Ok(self.number("queue/nr_requests")? as u32)
     }
 
+    /// Sets how many requests its queue holds.
+    ///
+    /// # Errors
+    /// [`BlockError::Write`], where the driver takes fewer.
+    pub fn set_queue_requests(&self, requests: u32) -> Result<(), BlockError> {
+        self.write("queue/nr_requests", &requests.to_string())
+    }
+
     /// The I/O scheduler in use, such as `none` or `mq-deadline`.
     ///
     /// # Errors

@@ -100,6 +100,7 @@ pub fn loop_get_free(control: impl AsFd) -> Result<u32> {
         fn as_ptr(&mut self) -> *mut std::ffi::c_void {
             std::ptr::null_mut()
         }
+        // SAFETY: LOOP_CTL_GET_FREE has no operand; the pointer is not looked at.
         unsafe fn output_from_ptr(number: IoctlOutput, _: *mut std::ffi::c_void) -> Result<u32> {
             Ok(number as u32)
         }

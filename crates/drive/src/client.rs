@@ -1,0 +1,312 @@
+//! The door to emulated drives: create, open, list, ask, remove.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+use trimtab_core::profile::Profile;
+use trimtab_core::{Bytes, Extent};
+use trimtab_linux::block::BlockDevice;
+use trimtab_linux::{PROCFS, SYSFS, environment, ioctl, loop_device, mount};
+
+use crate::DriveError;
+use crate::place::{Place, Registry};
+use crate::protocol::{Clock, DriveStats, QueueLimits, Reply, Request, Spec, receive, send};
+
+/// The logical blocks of a drive's block device.
+const SECTOR: Bytes = Bytes(512);
+
+/// The queue depths that the loop driver takes.
+const QUEUE_REQUESTS: std::ops::RangeInclusive<u32> = 4..=128;
+
+/// What the block layer can name in one discard: 2^32 - 1 bytes in whole sectors.
+const LARGEST_DISCARD: Bytes = Bytes(u32::MAX as u64 / SECTOR.0 * SECTOR.0);
+
+/// What drive to create.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateOptions {
+    /// Its name: letters, digits, dashes and underscores, up to 32.
+    pub name: String,
+    /// How it behaves.
+    pub profile: Profile,
+    /// Its size: a whole multiple of the profile's mapping page and of 4 KiB.
+    pub size: Bytes,
+    /// How its time runs.
+    pub clock: Clock,
+    /// Where its data goes: a sparse file that must not exist, or memory where this is none. The
+    /// file is deleted with the drive.
+    pub data: Option<PathBuf>,
+    /// The program that serves it. It is run as `PROGRAM drive serve NAME` and as
+    /// `PROGRAM drive serve NAME --release`, and has to call [`serve`](crate::serve) and
+    /// [`release`](crate::release).
+    pub server: PathBuf,
+    /// Whether the drive goes when the [`Drive`] is dropped or its process dies, however it dies:
+    /// file systems mounted from it are unmounted, and the directories they were mounted on removed
+    /// where they are empty.
+    pub owned: bool,
+}
+
+/// An emulated drive.
+#[derive(Debug)]
+pub struct Drive {
+    place: Place,
+    device: PathBuf,
+    /// The server of an owned drive takes it down when this closes.
+    _life_line: Option<UnixStream>,
+}
+
+/// Whether a drive's server is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DriveState {
+    /// It is.
+    Running,
+    /// It was killed. Whoever finds that out cleans up after it.
+    Dead,
+}
+
+/// A drive in a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Its block device; none where the drive is dead.
+    pub device: Option<PathBuf>,
+    /// Whether its server is there.
+    pub state: DriveState,
+}
+
+/// The drives there are, in order of name; those found dead are cleaned up and listed a last time.
+///
+/// # Errors
+/// [`DriveError::NotRoot`], or what reading the directory of drives gives.
+pub fn list() -> Result<Vec<Listed>, DriveError> {
+    require_root()?;
+    let registry = Registry::lock()?;
+    let dead = registry.clean_up()?.into_iter().map(|place| Listed {
+        name: place.name().to_owned(),
+        device: None,
+        state: DriveState::Dead,
+    });
+    let running = registry.places()?.into_iter().filter(|place| !place.is_dead().unwrap_or(true));
+    let running = running.map(|place| {
+        let device = place.device()?;
+        Ok(Listed { name: place.name().to_owned(), device, state: DriveState::Running })
+    });
+    let mut all: Vec<_> = dead.map(Ok).chain(running).collect::<Result<_, DriveError>>()?;
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(all)
+}
+
+impl Drive {
+    /// Creates a drive and starts its server. On failure nothing is left behind.
+    ///
+    /// # Errors
+    /// Any [`DriveError`]: what was asked for can't be had, or the machine can't do it.
+    pub fn create(options: &CreateOptions) -> Result<Self, DriveError> {
+        require_root()?;
+        let place = Place::named(&options.name)?;
+        File::open("/dev/fuse").map_err(DriveError::NoFuse)?;
+        check(options)?;
+        let data = options.data.as_deref().map(absolute).transpose()?;
+        let registry = Registry::lock()?;
+        registry.clean_up()?;
+        if place.exists() {
+            return Err(DriveError::Exists { name: options.name.clone() });
+        }
+        check_room(options.size, data.as_deref())?;
+        let created = place.create(data.as_deref()).and_then(|()| start(&place, options, data));
+        if created.is_err() {
+            // The first failure is the one to report.
+            let _ = place.release(false);
+        }
+        created
+    }
+
+    /// The running drive of this name.
+    ///
+    /// # Errors
+    /// [`DriveError::Unknown`] where there is none.
+    pub fn open(name: &str) -> Result<Self, DriveError> {
+        require_root()?;
+        let place = Place::named(name)?;
+        let registry = Registry::lock()?;
+        registry.clean_up()?;
+        if !place.exists() {
+            let drives = registry.places()?.iter().map(|place| place.name().to_owned()).collect();
+            return Err(DriveError::Unknown { name: name.to_owned(), drives });
+        }
+        let device = place.device()?.ok_or_else(|| DriveError::Detached { name: name.to_owned() })?;
+        Ok(Self { place, device, _life_line: None })
+    }
+
+    /// Its block device.
+    pub fn device(&self) -> &Path {
+        &self.device
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.place.name()
+    }
+
+    /// Its figures at this moment.
+    ///
+    /// # Errors
+    /// [`DriveError::NoAnswer`] where its server was killed.
+    pub fn stats(&self) -> Result<DriveStats, DriveError> {
+        let ask = || {
+            let mut stream = BufReader::new(UnixStream::connect(self.place.socket())?);
+            send(stream.get_ref(), &Request::Stats)?;
+            receive(&mut stream)
+        };
+        let no_answer = |source| DriveError::NoAnswer { name: self.name().to_owned(), source };
+        match ask().map_err(no_answer)? {
+            Reply::Stats(stats) => Ok(*stats),
+            Reply::Refused { reason } => Err(DriveError::Refused { reason }),
+            Reply::Ready => Err(no_answer(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// Takes the drive down: its block device, its server and its data go.
+    ///
+    /// # Errors
+    /// [`DriveError::Mounted`] or [`DriveError::InUse`], and then nothing has happened.
+    pub fn remove(self) -> Result<(), DriveError> {
+        let _registry = Registry::lock()?;
+        if let Some(mounted) = mount::mounts_of(Path::new(PROCFS), &self.device)?.into_iter().next() {
+            return Err(DriveError::Mounted {
+                name: self.name().to_owned(),
+                device: self.device,
+                target: mounted.target,
+            });
+        }
+        self.claim()?;
+        self.place.release(false)
+    }
+
+    /// Asks for the block device for itself alone, which fails where another mount namespace, swap
+    /// or a device above has it.
+    fn claim(&self) -> Result<(), DriveError> {
+        let exclusively = rustix::fs::OFlags::EXCL.bits() as i32;
+        match OpenOptions::new().read(true).custom_flags(exclusively).open(&self.device) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                Err(DriveError::InUse { name: self.name().to_owned(), device: self.device.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn require_root() -> Result<(), DriveError> {
+    if rustix::process::geteuid().is_root() { Ok(()) } else { Err(DriveError::NotRoot) }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, DriveError> {
+    std::path::absolute(path).map_err(DriveError::file("find", path))
+}
+
+/// What can be known to be wrong before anything is done.
+fn check(options: &CreateOptions) -> Result<(), DriveError> {
+    let multiple = options.profile.geometry.mapping_page.value.max(Bytes(4096));
+    if options.size == Bytes::ZERO || !options.size.0.is_multiple_of(multiple.0) {
+        return Err(DriveError::BadSize { size: options.size, multiple });
+    }
+    match options.clock {
+        Clock::Real { speed } if !(speed > 0.0 && speed.is_finite()) => Err(DriveError::BadSpeed { speed }),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a drive whose data could outgrow what holds it: a full disk or memory found later takes
+/// file systems, or other programs, with it.
+fn check_room(size: Bytes, data: Option<&Path>) -> Result<(), DriveError> {
+    let (place, available, advice) = match data {
+        None => {
+            let available = environment::available_memory(Path::new(PROCFS))?;
+            ("memory".to_owned(), available, "choose a smaller size, or a file for the data (--data FILE)")
+        }
+        Some(path) if path.exists() => return Err(DriveError::DataExists { path: path.to_owned() }),
+        Some(path) => {
+            let directory = path.parent().unwrap_or(path);
+            let disk = rustix::fs::statvfs(directory)
+                .map_err(|errno| DriveError::file("look at", directory)(errno.into()))?;
+            let available = Bytes(disk.f_bavail * disk.f_frsize);
+            (directory.display().to_string(), available, "choose a smaller size or another disk")
+        }
+    };
+    if size > available { Err(DriveError::NoRoom { size, place, available, advice }) } else { Ok(()) }
+}
+
+/// Starts the server and puts a block device on its file.
+fn start(place: &Place, options: &CreateOptions, data: Option<PathBuf>) -> Result<Drive, DriveError> {
+    let life_line = start_server(place, options)?;
+    let mut answers = BufReader::new(&life_line);
+    let mut ask = |message: &dyn Fn() -> io::Result<()>| {
+        let answer = message().and_then(|()| receive(&mut answers));
+        match answer.map_err(|source| DriveError::NoAnswer { name: options.name.clone(), source })? {
+            Reply::Refused { reason } => Err(DriveError::Refused { reason }),
+            Reply::Ready | Reply::Stats(_) => Ok(()),
+        }
+    };
+    let spec = Spec {
+        profile: options.profile.clone(),
+        size: options.size,
+        clock: options.clock,
+        data,
+        owned: options.owned,
+    };
+    ask(&|| send(&life_line, &spec))?;
+    let device = loop_device::attach(&place.file(), SECTOR)?;
+    let limits = set_limits(&device, &options.profile)?;
+    let request = Request::Start { device: device.clone(), limits };
+    ask(&|| send(&life_line, &request))?;
+    let life_line = options.owned.then_some(life_line);
+    Ok(Drive { place: place.clone(), device, _life_line: life_line })
+}
+
+/// Runs the server; it reads what to serve from the socket that is its standard input, and answers
+/// there.
+fn start_server(place: &Place, options: &CreateOptions) -> Result<UnixStream, DriveError> {
+    let failed = |source| DriveError::Start { executable: options.server.clone(), source };
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    let mut server = Command::new(&options.server)
+        .args(["drive", "serve", place.name()])
+        .current_dir("/")
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(failed)?;
+    // A long-lived creator leaves no zombies.
+    thread::spawn(move || server.wait());
+    Ok(ours)
+}
+
+/// Tells the kernel what the drive takes.
+fn set_limits(device: &Path, profile: &Profile) -> Result<QueueLimits, DriveError> {
+    let block = BlockDevice::open(Path::new(SYSFS), device)?;
+    // The server refuses this one, whereupon the loop driver drops "write zeroes" for good; the
+    // kernel then writes a sector of zeros.
+    let opened = OpenOptions::new().write(true).open(device).map_err(DriveError::file("open", device))?;
+    ioctl::zero_out(&opened, Extent::at(Bytes::ZERO, SECTOR))
+        .map_err(|errno| DriveError::file("write to", device)(errno.into()))?;
+    if block.discard_limits()?.write_zeroes_max != Bytes::ZERO {
+        return Err(DriveError::WriteZeroes);
+    }
+    block.set_discard_max(profile.discard.command_limit.value.min(LARGEST_DISCARD))?;
+    let depth = profile.timing.queue_depth.value;
+    block.set_queue_requests(depth.clamp(*QUEUE_REQUESTS.start(), *QUEUE_REQUESTS.end()))?;
+    let limits = block.discard_limits()?;
+    Ok(QueueLimits {
+        discard_granularity: limits.granularity,
+        discard_max: limits.max,
+        requests: block.queue_requests()?,
+    })
+}

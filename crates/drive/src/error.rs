@@ -1,0 +1,162 @@
+use std::io;
+use std::path::PathBuf;
+
+use trimtab_core::Bytes;
+use trimtab_linux::block::BlockError;
+use trimtab_linux::environment::EnvironmentError;
+use trimtab_linux::loop_device::LoopError;
+use trimtab_linux::mount::MountError;
+
+/// Why a drive can't be created, reached or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum DriveError {
+    /// Mounting and attaching take root.
+    #[error("emulated drives need root; run it with sudo")]
+    NotRoot,
+    /// The kernel has no FUSE, or it can't be used here.
+    #[error("cannot open /dev/fuse; load the fuse module (modprobe fuse)")]
+    NoFuse(#[source] io::Error),
+    /// The name can't be a drive's.
+    #[error("{name:?} cannot be a drive's name; use 1 to 32 letters, digits, dashes and underscores")]
+    BadName {
+        /// What was asked for.
+        name: String,
+    },
+    /// The size can't be a drive's.
+    #[error("{size} cannot be a drive's size; use a multiple of {multiple}, at least one")]
+    BadSize {
+        /// What was asked for.
+        size: Bytes,
+        /// What the size must be a whole multiple of.
+        multiple: Bytes,
+    },
+    /// Real time can't run at this speed.
+    #[error("{speed} cannot be a speed; use a number above 0")]
+    BadSpeed {
+        /// What was asked for.
+        speed: f64,
+    },
+    /// There is a drive of this name.
+    #[error("there is a drive {name:?} already; remove it (trimtab drive rm {name}) or choose another name")]
+    Exists {
+        /// The name.
+        name: String,
+    },
+    /// There is no drive of this name.
+    #[error("there is no drive {name:?}{}", known(drives))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The drives there are.
+        drives: Vec<String>,
+    },
+    /// The data file is there already; a drive never overwrites one.
+    #[error("the data file {} exists; remove it or name another", path.display())]
+    DataExists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The data can outgrow what holds it.
+    #[error("a drive of {size} needs as much room for its data, and {place} has {available}; {advice}")]
+    NoRoom {
+        /// The drive's size.
+        size: Bytes,
+        /// What would hold the data.
+        place: String,
+        /// What is left there.
+        available: Bytes,
+        /// What the user can do.
+        advice: &'static str,
+    },
+    /// A file or directory of the drive can't be used.
+    #[error("cannot {action} {}", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The serving process can't be started.
+    #[error("cannot start the drive's server {}", executable.display())]
+    Start {
+        /// The executable.
+        executable: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The serving process refused; its reason came as text.
+    #[error("{reason}")]
+    Refused {
+        /// Its reason.
+        reason: String,
+    },
+    /// The serving process can't be talked to.
+    #[error("the server of drive {name:?} does not answer")]
+    NoAnswer {
+        /// The drive's name.
+        name: String,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel's loop driver can't do without "write zeroes".
+    #[error(
+        "this kernel's loop driver keeps \"write zeroes\" on a device that refuses it; Linux 6.11 or later is needed"
+    )]
+    WriteZeroes,
+    /// Something is mounted from the drive.
+    #[error("drive {name:?} ({}) is mounted on {}; unmount it first", device.display(), target.display())]
+    Mounted {
+        /// The drive's name.
+        name: String,
+        /// Its block device.
+        device: PathBuf,
+        /// The mount point.
+        target: PathBuf,
+    },
+    /// Something other than a mount of ours claims the drive or has it open.
+    #[error("drive {name:?} ({}) is in use by another program; close it first", device.display())]
+    InUse {
+        /// The drive's name.
+        name: String,
+        /// Its block device.
+        device: PathBuf,
+    },
+    /// No loop device is behind the drive.
+    #[error("drive {name:?} has lost its block device; remove it (trimtab drive rm {name})")]
+    Detached {
+        /// The drive's name.
+        name: String,
+    },
+    /// A loop device failed.
+    #[error(transparent)]
+    Loop(#[from] LoopError),
+    /// A mount failed.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// A queue limit failed.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// The machine can't be looked at.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+}
+
+impl DriveError {
+    /// For `map_err`: `action` on `path` failed.
+    pub(crate) fn file(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { action, path, source }
+    }
+}
+
+fn known(drives: &[String]) -> String {
+    match drives {
+        [] => "; create one with trimtab drive create".to_owned(),
+        drives => format!("; there are {}", drives.join(", ")),
+    }
+}

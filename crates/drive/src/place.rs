@@ -1,0 +1,208 @@
+//! Where a drive lives: a directory under `/run/trimtab/drives`, and what is in it.
+
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use trimtab_linux::{PROCFS, SYSFS, loop_device, mount};
+
+use crate::DriveError;
+
+const ROOT: &str = "/run/trimtab/drives";
+
+/// The name of the one file in a drive's FUSE file system.
+pub(crate) const FILE_NAME: &str = "drive";
+
+/// How long a server gets to end once nothing uses its drive any more.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it is looked at.
+const POLL: Duration = Duration::from_millis(2);
+
+/// A drive's directory. Its server holds a lock on it as long as it lives.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    name: String,
+    directory: PathBuf,
+}
+
+/// Held while drives are created, removed or cleaned up, so that these happen one at a time.
+pub(crate) struct Registry {
+    _lock: File,
+}
+
+impl Registry {
+    /// Waits for its turn.
+    pub(crate) fn lock() -> Result<Self, DriveError> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(ROOT)
+            .map_err(DriveError::file("create the directory", ROOT))?;
+        let lock = File::open(ROOT).map_err(DriveError::file("open", ROOT))?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive)
+            .map_err(|errno| DriveError::file("lock", ROOT)(errno.into()))?;
+        Ok(Self { _lock: lock })
+    }
+
+    /// All drives, dead ones too, in order of name.
+    pub(crate) fn places(&self) -> Result<Vec<Place>, DriveError> {
+        let entries = fs::read_dir(ROOT).map_err(DriveError::file("list", ROOT))?;
+        let mut names: Vec<_> =
+            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        names.iter().map(|name| Place::named(name)).collect()
+    }
+
+    /// Cleans up after servers that were killed, and returns where. What can't be cleaned up yet
+    /// stays for the next time.
+    pub(crate) fn clean_up(&self) -> Result<Vec<Place>, DriveError> {
+        let mut dead = self.places()?;
+        dead.retain(|place| place.is_dead().unwrap_or(false));
+        for place in &dead {
+            let _ = place.release(false);
+        }
+        Ok(dead)
+    }
+}
+
+impl Place {
+    /// The place of the drive `name`, whether there is one or not.
+    pub(crate) fn named(name: &str) -> Result<Self, DriveError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        if name.is_empty() || name.len() > 32 || !name.chars().all(allowed) {
+            return Err(DriveError::BadName { name: name.to_owned() });
+        }
+        Ok(Self { name: name.to_owned(), directory: Path::new(ROOT).join(name) })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn exists(&self) -> bool {
+        self.directory.exists()
+    }
+
+    /// The control socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.join("control")
+    }
+
+    /// Where the FUSE file system is mounted.
+    pub(crate) fn mount(&self) -> PathBuf {
+        self.directory.join("fuse")
+    }
+
+    /// The file behind the loop device.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.mount().join(FILE_NAME)
+    }
+
+    /// A symbolic link to the data file, where there is one.
+    fn data_link(&self) -> PathBuf {
+        self.directory.join("data")
+    }
+
+    /// Makes the directory and what the server needs in it.
+    pub(crate) fn create(&self, data: Option<&Path>) -> Result<(), DriveError> {
+        let mut private = DirBuilder::new();
+        private.mode(0o700);
+        for directory in [&self.directory, &self.mount()] {
+            private.create(directory).map_err(DriveError::file("create the directory", directory))?;
+        }
+        match data {
+            Some(data) => symlink(data, self.data_link())
+                .map_err(DriveError::file("create the symbolic link", self.data_link())),
+            None => Ok(()),
+        }
+    }
+
+    /// Marks the drive as served by this process, until it ends or the lock is dropped.
+    pub(crate) fn hold(&self) -> io::Result<File> {
+        let directory = File::open(&self.directory)?;
+        rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(directory)
+    }
+
+    /// Whether no process serves the drive.
+    pub(crate) fn is_dead(&self) -> Result<bool, DriveError> {
+        let failed = DriveError::file("open", &self.directory);
+        let directory = File::open(&self.directory).map_err(failed)?;
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(errno) => Err(DriveError::file("lock", &self.directory)(errno.into())),
+        }
+    }
+
+    /// The loop device on the drive's file.
+    pub(crate) fn device(&self) -> Result<Option<PathBuf>, DriveError> {
+        let file = self.file();
+        let attached = loop_device::attached(Path::new(SYSFS))?;
+        Ok(attached.into_iter().find(|device| device.file == file).map(|device| device.device))
+    }
+
+    /// Takes the drive down: file systems mounted from it (and, if `with_targets`, the directories
+    /// they were mounted on, where empty), the loop device, FUSE, its data and its directory.
+    /// Goes on after a failure; returns the first.
+    pub(crate) fn release(&self, with_targets: bool) -> Result<(), DriveError> {
+        let outcomes =
+            [self.release_device(with_targets), self.release_fuse(), self.await_server(), self.delete()];
+        outcomes.into_iter().collect()
+    }
+
+    fn release_device(&self, with_targets: bool) -> Result<(), DriveError> {
+        let Some(device) = self.device()? else { return Ok(()) };
+        for mounted in mount::mounts_of(Path::new(PROCFS), &device)?.iter().rev() {
+            mount::unmount(&mounted.target).or_else(|_| mount::unmount_lazily(&mounted.target))?;
+            if with_targets {
+                // Not empty means that it was the user's: leave it.
+                let _ = fs::remove_dir(&mounted.target);
+            }
+        }
+        Ok(loop_device::detach(&device)?)
+    }
+
+    fn release_fuse(&self) -> Result<(), DriveError> {
+        let target = self.mount();
+        let mounts = mount::mounts(Path::new(PROCFS))?;
+        mounts
+            .iter()
+            .filter(|mount| mount.target == target)
+            .try_for_each(|mount| Ok(mount::unmount_lazily(&mount.target)?))
+    }
+
+    /// Waits until the server has ended, which it does once its file system is gone.
+    fn await_server(&self) -> Result<(), DriveError> {
+        let patience = Instant::now() + PATIENCE;
+        while !self.is_dead()? {
+            if Instant::now() > patience {
+                let device = self.device()?.unwrap_or_else(|| self.file());
+                return Err(DriveError::InUse { name: self.name.clone(), device });
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    fn delete(&self) -> Result<(), DriveError> {
+        if let Ok(data) = fs::read_link(self.data_link()) {
+            match fs::remove_file(&data) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(DriveError::file("remove the data file", data)(error));
+                }
+                _ => {}
+            }
+        }
+        // One by one: should FUSE still be mounted in there, its file must not be deleted.
+        let _ = fs::remove_file(self.data_link());
+        let _ = fs::remove_file(self.socket());
+        let _ = fs::remove_dir(self.mount());
+        fs::remove_dir(&self.directory).map_err(DriveError::file("remove", &self.directory))
+    }
+}

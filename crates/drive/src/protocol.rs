@@ -1,0 +1,134 @@
+//! What the server of a drive and its clients say to each other, as JSON, one message a line; and
+//! the figures that come that way.
+
+use std::io::{self, BufRead, Write};
+use std::path::PathBuf;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use trimtab_core::Bytes;
+use trimtab_core::profile::Profile;
+use trimtab_core::stats::{DriveCounters, EraseSpread, LatencySummary};
+
+/// How a drive's time runs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// Model time: the host is taken to keep the profile's `queue_depth` commands in flight and to
+    /// wait for nothing else, so figures don't depend on how busy this machine is. Replies are
+    /// sent at once.
+    Model,
+    /// Wall time: a reply is held until the model says that the command is done.
+    Real {
+        /// How many times faster than the wall clock the model runs; above 0.
+        speed: f64,
+    },
+}
+
+/// What is known of a drive at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DriveStats {
+    /// The drive's name.
+    pub name: String,
+    /// The block device.
+    pub device: PathBuf,
+    /// The profile's name.
+    pub profile: String,
+    /// The drive that the profile describes.
+    pub model: String,
+    /// The drive's size.
+    pub size: Bytes,
+    /// How its time runs.
+    pub clock: Clock,
+    /// S = 1 - U / T, where T leaves out reserve blocks and open frontiers.
+    pub effective_spare: f64,
+    /// The bytes of one erase block, the unit of all erase figures.
+    pub erase_block: Bytes,
+    /// Totals since the drive was created, in model time.
+    pub counters: DriveCounters,
+    /// How erases spread over the erase blocks.
+    pub erase_spread: EraseSpread,
+    /// Latencies since the drive was created, in model time.
+    pub latency: Latencies,
+    /// Bytes that the memory or file behind the drive really holds.
+    pub data_held: Bytes,
+    /// What the kernel was told of the drive.
+    pub limits: QueueLimits,
+    /// The process that serves it.
+    pub server: u32,
+}
+
+/// The latency of each kind of command, in model time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latencies {
+    /// Reads.
+    pub read: LatencySummary,
+    /// Writes.
+    pub write: LatencySummary,
+    /// Discards.
+    pub discard: LatencySummary,
+    /// Flushes.
+    pub flush: LatencySummary,
+}
+
+/// The limits of a drive's block device, as the kernel has them: what the profile asks for, as far
+/// as the loop driver goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct QueueLimits {
+    /// `discard_granularity`: the profile's advertised granularity.
+    pub discard_granularity: Bytes,
+    /// `discard_max_bytes`: the profile's command limit, at most 4 GiB less one sector.
+    pub discard_max: Bytes,
+    /// `nr_requests`: the profile's queue depth, within the loop driver's 4 to 128.
+    pub requests: u32,
+}
+
+/// What a server is to serve: the first line it reads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Spec {
+    pub(crate) profile: Profile,
+    pub(crate) size: Bytes,
+    pub(crate) clock: Clock,
+    /// The data file; memory where there is none.
+    pub(crate) data: Option<PathBuf>,
+    /// Whether the drive goes when its creator does.
+    pub(crate) owned: bool,
+}
+
+/// What a client asks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Request {
+    /// The block device is set up: count from here on.
+    Start { device: PathBuf, limits: QueueLimits },
+    /// The figures, please.
+    Stats,
+}
+
+/// What a server answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Reply {
+    /// Done.
+    Ready,
+    /// The figures.
+    Stats(Box<DriveStats>),
+    /// It can't be done, and why.
+    Refused { reason: String },
+}
+
+/// Writes `message` as a line.
+pub(crate) fn send(mut to: impl Write, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    to.write_all(&line)
+}
+
+/// Reads a line as a message; `UnexpectedEof` where the other side has gone.
+pub(crate) fn receive<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<T> {
+    let mut line = String::new();
+    match from.read_line(&mut line)? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(serde_json::from_str(&line)?),
+    }
+}

@@ -1,0 +1,193 @@
+//! The process that serves a drive.
+
+mod engine;
+mod file;
+mod held;
+mod store;
+
+use std::io::{self, BufReader};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use fuser::Session;
+
+use crate::DriveError;
+use crate::place::{Place, Registry};
+use crate::protocol::{DriveStats, QueueLimits, Reply, Request, Spec, receive, send};
+use engine::Engine;
+use file::DriveFile;
+
+/// Serves the drive `name` until its file system is unmounted. What to serve comes over the socket
+/// that is this process's standard input; [`Drive::create`](crate::Drive::create) is at its other
+/// end.
+///
+/// # Errors
+/// [`DriveError`] where the drive can't be served; its creator is told as well.
+pub fn serve(name: &str) -> Result<(), DriveError> {
+    let place = Place::named(name)?;
+    let no_answer = |source| DriveError::NoAnswer { name: name.to_owned(), source };
+    leave_terminal();
+    let creator = creator().map_err(no_answer)?;
+    let mut lines = BufReader::new(creator.try_clone().map_err(no_answer)?);
+    let spec: Spec = receive(&mut lines).map_err(no_answer)?;
+    let server = match Server::new(place, spec) {
+        Ok(server) => server,
+        Err(reason) => {
+            let _ = send(&creator, &Reply::Refused { reason: reason.clone() });
+            return Err(DriveError::Refused { reason });
+        }
+    };
+    server.run(creator, lines).map_err(no_answer)
+}
+
+/// Takes down the drive `name`, whose creator has died, with what is mounted from it.
+///
+/// # Errors
+/// [`DriveError`] for what could not be taken down.
+pub fn release(name: &str) -> Result<(), DriveError> {
+    let _registry = Registry::lock()?;
+    Place::named(name)?.release(true)
+}
+
+/// Away from the terminal's signals, and marked as one that memory reclaim must not wait for by
+/// writing to the very device it serves. Neither failing stops it from serving.
+fn leave_terminal() {
+    let _ = rustix::process::setsid();
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+}
+
+fn creator() -> io::Result<UnixStream> {
+    Ok(UnixStream::from(rustix::io::dup(rustix::stdio::stdin())?))
+}
+
+/// What the creator knows once it has set up the block device.
+struct Attachment {
+    device: PathBuf,
+    limits: QueueLimits,
+}
+
+/// A drive ready to be served.
+struct Server {
+    place: Place,
+    spec: Spec,
+    engine: Arc<Engine>,
+    session: Session<DriveFile>,
+    control: UnixListener,
+    /// Held as long as the process lives: it marks the drive as alive.
+    _alive: std::fs::File,
+}
+
+impl Server {
+    fn new(place: Place, spec: Spec) -> Result<Self, String> {
+        let told = |what: &str| {
+            let what = what.to_owned();
+            move |error: io::Error| format!("{what}: {error}")
+        };
+        let alive = place.hold().map_err(told("cannot lock the drive's directory"))?;
+        let engine = Arc::new(Engine::new(&spec).map_err(|error| format!("{error:#}"))?);
+        let control = UnixListener::bind(place.socket()).map_err(told("cannot make the control socket"))?;
+        let session = file::mount(&place.mount(), Arc::clone(&engine), &spec)
+            .map_err(told("cannot mount the drive's FUSE file system"))?;
+        Ok(Self { place, spec, engine, session, control, _alive: alive })
+    }
+
+    fn run(self, creator: UnixStream, lines: BufReader<UnixStream>) -> io::Result<()> {
+        let Self { place, spec, engine, session, control, _alive } = self;
+        send(&creator, &Reply::Ready)?;
+        let owned = spec.owned;
+        let figures = Arc::new(Figures { place, spec, engine, attachment: OnceLock::new() });
+        thread::spawn({
+            let figures = Arc::clone(&figures);
+            move || figures.answer_all(&control)
+        });
+        thread::spawn(move || {
+            let started = figures.follow(&creator, lines);
+            if owned || !started {
+                take_down(figures.place.name());
+            }
+        });
+        session.run()
+    }
+}
+
+/// Has another process take the drive down: unmounting from within would wait for itself, were the
+/// server killed meanwhile.
+fn take_down(name: &str) {
+    let run = |executable| Command::new(executable).args(["drive", "serve", name, "--release"]).status();
+    let _ = std::env::current_exe().and_then(run);
+}
+
+/// What the control socket answers from.
+struct Figures {
+    place: Place,
+    spec: Spec,
+    engine: Arc<Engine>,
+    attachment: OnceLock<Attachment>,
+}
+
+impl Figures {
+    /// Does what the creator asks until it is gone, or until it has started a drive that it doesn't
+    /// own. Returns whether it started the drive.
+    fn follow(&self, creator: &UnixStream, mut lines: BufReader<UnixStream>) -> bool {
+        while let Ok(request) = receive(&mut lines) {
+            let answered = send(creator, &self.answer(request));
+            if answered.is_err() || !self.spec.owned {
+                break;
+            }
+        }
+        self.attachment.get().is_some()
+    }
+
+    fn answer_all(self: &Arc<Self>, control: &UnixListener) {
+        for client in control.incoming().flatten() {
+            let figures = Arc::clone(self);
+            thread::spawn(move || {
+                let mut lines = BufReader::new(&client);
+                while let Ok(request) = receive(&mut lines) {
+                    if send(&client, &figures.answer(request)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    }
+
+    fn answer(&self, request: Request) -> Reply {
+        match request {
+            Request::Start { device, limits } => {
+                let started = self.attachment.set(Attachment { device, limits });
+                if started.is_ok() {
+                    self.engine.start(self.spec.profile.timing.queue_depth.value);
+                }
+                Reply::Ready
+            }
+            Request::Stats => match self.attachment.get() {
+                Some(attachment) => Reply::Stats(Box::new(self.stats(attachment))),
+                None => Reply::Refused { reason: "the drive is still being created".to_owned() },
+            },
+        }
+    }
+
+    fn stats(&self, attachment: &Attachment) -> DriveStats {
+        let model = self.engine.figures();
+        DriveStats {
+            name: self.place.name().to_owned(),
+            device: attachment.device.clone(),
+            profile: self.spec.profile.name.clone(),
+            model: self.spec.profile.model.clone(),
+            size: self.spec.size,
+            clock: self.spec.clock,
+            effective_spare: model.effective_spare,
+            erase_block: self.spec.profile.geometry.erase_block.value,
+            counters: model.counters,
+            erase_spread: model.erase_spread,
+            latency: model.latency,
+            data_held: self.engine.data_held(),
+            limits: attachment.limits,
+            server: std::process::id(),
+        }
+    }
+}
