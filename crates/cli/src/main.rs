@@ -2,16 +2,24 @@
 
 mod compare;
 mod drive;
+mod profile;
+mod progress;
 mod report;
 mod sim;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use trimtab_lab::interrupt::Interrupt;
 
-/// Measures, explains and steers discards (TRIM, UNMAP, deallocate).
+/// Measures, explains and steers discards (TRIM, UNMAP, deallocate)
 #[derive(Parser)]
-#[command(name = "trimtab", version, propagate_version = true)]
+#[command(name = "trimtab", version)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -25,11 +33,17 @@ enum Verb {
     Sim(sim::Args),
 }
 
-/// Failed.
+/// The exit code of what was tried and failed.
 const FAILED: u8 = 1;
+/// The exit code of a command line that can't be understood.
+const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().verb {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let outcome = match cli.verb {
         Verb::Compare(args) => compare::run(args),
         Verb::Drive(args) => drive::run(args),
         Verb::Report(args) => report::run(args),
@@ -39,4 +53,33 @@ fn main() -> ExitCode {
         eprintln!("trimtab: {error:#}");
         ExitCode::from(FAILED)
     })
+}
+
+/// Prints the help or the version that was asked for, or what is wrong with the arguments in one
+/// line.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        print!("{}", error.render());
+        return ExitCode::SUCCESS;
+    }
+    let text = error.render().to_string();
+    let message = text.strip_prefix("error: ").unwrap_or(&text);
+    let words = message.lines().take_while(|line| !line.starts_with("Usage:")).map(str::trim);
+    let words: Vec<_> = words.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
+    eprintln!("trimtab: {} (see --help)", words.join(" "));
+    ExitCode::from(USAGE)
+}
+
+/// Whether stdout takes colour: a terminal, and no `NO_COLOR` in the environment.
+fn colour() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// What the user's Ctrl-C, or a signal to end, sets from now on.
+fn interrupt() -> Result<Interrupt> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&flag)).context("cannot catch signals")?;
+    }
+    Ok(Interrupt::watching(flag))
 }

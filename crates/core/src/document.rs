@@ -137,7 +137,7 @@ pub struct Phase {
 }
 
 /// A block device's own totals over a phase, from `/sys/block/*/stat`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct KernelCounters {
     /// Discard requests completed.
     pub discards: u64,
@@ -147,6 +147,16 @@ pub struct KernelCounters {
     pub writes: u64,
     /// Bytes written.
     pub write_bytes: Bytes,
+}
+
+impl KernelCounters {
+    /// Adds what happened over another span.
+    pub fn merge(&mut self, other: &Self) {
+        self.discards += other.discards;
+        self.discard_bytes += other.discard_bytes;
+        self.writes += other.writes;
+        self.write_bytes += other.write_bytes;
+    }
 }
 
 /// The phase in which a policy's own trims are recorded, wherever in the run they happen.

@@ -254,17 +254,22 @@ pub fn builtin() -> Result<Vec<Profile>, ProfileError> {
     BUILTIN.iter().map(|(name, text)| Profile::parse(text, &format!("profiles/{name}.toml"))).collect()
 }
 
+/// The text of the built-in profile of this name.
+///
+/// # Errors
+/// [`ProfileError::Unknown`] if there is none, listing those there are.
+pub fn builtin_text(name: &str) -> Result<&'static str, ProfileError> {
+    let found = BUILTIN.iter().find(|(builtin, _)| *builtin == name);
+    found.map(|(_, text)| *text).ok_or_else(|| ProfileError::Unknown { name: name.to_owned() })
+}
+
 impl Profile {
     /// The built-in profile of this name.
     ///
     /// # Errors
     /// [`ProfileError::Unknown`] if there is none, listing those there are.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
-        let (_, text) = BUILTIN
-            .iter()
-            .find(|(builtin, _)| *builtin == name)
-            .ok_or_else(|| ProfileError::Unknown { name: name.to_owned() })?;
-        Self::parse(text, &format!("profiles/{name}.toml"))
+        Self::parse(builtin_text(name)?, &format!("profiles/{name}.toml"))
     }
 
     /// Reads a profile from the text of the file `origin`.

@@ -121,6 +121,24 @@ impl DriveCounters {
         (self.host_pages > 0).then(|| self.programmed_pages() as f64 / self.host_pages as f64)
     }
 
+    /// Adds what happened over another span.
+    pub fn merge(&mut self, other: &Self) {
+        self.model_ns += other.model_ns;
+        self.reads += other.reads;
+        self.read_bytes += other.read_bytes;
+        self.writes += other.writes;
+        self.write_bytes += other.write_bytes;
+        self.flushes += other.flushes;
+        self.discards += other.discards;
+        self.discard_bytes += other.discard_bytes;
+        self.discard_sizes.merge(&other.discard_sizes);
+        self.discard_busy_ns += other.discard_busy_ns;
+        self.host_pages += other.host_pages;
+        self.copied_pages += other.copied_pages;
+        self.journal_pages += other.journal_pages;
+        self.erases += other.erases;
+    }
+
     /// What happened after `earlier` was taken from the same drive.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -243,6 +261,34 @@ mod tests {
         histogram.record(Bytes(4096));
         assert_eq!(histogram.since(&earlier).total(), 1);
         assert_eq!(histogram.since(&histogram).total(), 0);
+    }
+
+    #[test]
+    fn spans_add_up() {
+        let at = |factor: u64| {
+            let mut discard_sizes = SizeHistogram::default();
+            (0..factor).for_each(|_| discard_sizes.record(Bytes(4096)));
+            DriveCounters {
+                model_ns: Nanos(factor),
+                reads: 2 * factor,
+                read_bytes: Bytes(3 * factor),
+                writes: 4 * factor,
+                write_bytes: Bytes(5 * factor),
+                flushes: 6 * factor,
+                discards: 7 * factor,
+                discard_bytes: Bytes(8 * factor),
+                discard_sizes,
+                discard_busy_ns: Nanos(9 * factor),
+                host_pages: 10 * factor,
+                copied_pages: 11 * factor,
+                journal_pages: 12 * factor,
+                erases: 13 * factor,
+            }
+        };
+        let mut sum = at(4).since(&at(3));
+        sum.merge(&at(6).since(&at(4)));
+        assert_eq!(sum, at(3));
+        assert_eq!(sum.waf(), Some(33.0 / 10.0));
     }
 
     #[test]

@@ -1,1 +1,14 @@
-//! placeholder
+//! Experiments on real file systems: workloads, where they run, and the comparison of policies.
+
+pub mod compare;
+mod content;
+pub mod error;
+pub mod fs;
+pub mod ground;
+pub mod interrupt;
+pub mod progress;
+pub mod recorder;
+mod work;
+pub mod workload;
+
+pub use error::LabError;

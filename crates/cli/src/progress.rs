@@ -1,0 +1,51 @@
+//! Progress on stderr.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use trimtab_core::policy::PolicyKind;
+use trimtab_lab::progress::Progress;
+
+/// A bar with the time left on a terminal; a line for each run elsewhere.
+pub struct Bar {
+    bar: ProgressBar,
+    run: String,
+}
+
+impl Bar {
+    /// A bar that doesn't know its length yet.
+    pub fn new() -> Self {
+        Self { bar: ProgressBar::new(0), run: String::new() }
+    }
+}
+
+impl Progress for Bar {
+    fn planned(&mut self, runs: usize) {
+        self.bar.set_length(runs as u64);
+        let template = "{bar:24} {pos}/{len} runs, {eta} left  {msg}";
+        self.bar.set_style(ProgressStyle::with_template(template).expect("the template is well-formed"));
+        self.bar.enable_steady_tick(Duration::from_millis(200));
+    }
+
+    fn run_started(&mut self, fs: &str, policy: PolicyKind, run: u32) {
+        self.run = format!("{fs} {policy} run {run}");
+        if !std::io::stderr().is_terminal() {
+            eprintln!("{}", self.run);
+        }
+    }
+
+    fn phase(&mut self, name: &str) {
+        self.bar.set_message(format!("{}: {name}", self.run));
+    }
+
+    fn run_finished(&mut self) {
+        self.bar.inc(1);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

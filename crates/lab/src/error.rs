@@ -1,0 +1,142 @@
+//! What can go wrong in an experiment.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use trimtab_core::Bytes;
+use trimtab_core::policy::PolicyKind;
+
+use crate::fs::FileSystem;
+use crate::interrupt::Interrupted;
+
+/// What can go wrong in an experiment.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// The user asked to stop.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+    /// A file operation failed.
+    #[error("cannot {action} {}", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A live file can't be read back.
+    #[error("data lost: {} can no longer be read", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A live file doesn't hold what was written.
+    #[error("data damaged: {} doesn't hold what was written to it", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A program that the experiment needs isn't there.
+    #[error("{program} is not installed; install it with: apt-get install {package}")]
+    MissingProgram {
+        /// The program.
+        program: &'static str,
+        /// The Debian package it comes in.
+        package: &'static str,
+    },
+    /// A program could not be started.
+    #[error("cannot run {program}")]
+    Spawn {
+        /// The program.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A program said no.
+    #[error("{program} failed ({status}): {stderr}")]
+    Program {
+        /// The program.
+        program: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// The last line that it wrote to its standard error.
+        stderr: String,
+    },
+    /// The drive is too small for the file system.
+    #[error("{size} is too small for {fs}, which needs {least} here; use a larger --size")]
+    TooSmall {
+        /// The drive's size.
+        size: Bytes,
+        /// The file system.
+        fs: FileSystem,
+        /// The least it needs.
+        least: Bytes,
+    },
+    /// The workload needs more room than there is.
+    #[error("the workload needs {needed} but {} has {space} free; use a larger --size", dir.display())]
+    NoRoom {
+        /// What it needs.
+        needed: Bytes,
+        /// What there is.
+        space: Bytes,
+        /// Where.
+        dir: PathBuf,
+    },
+    /// The file system has no such policy.
+    #[error("{fs} has no {policy} discards of its own; only btrfs has: use one of none, online, batched")]
+    NoSuchPolicy {
+        /// The file system.
+        fs: FileSystem,
+        /// The policy.
+        policy: PolicyKind,
+    },
+    /// The user's directory is mounted in a way that rules the policy out.
+    #[error(
+        "{policy} cannot be had on {} as it is mounted, and --on mounts nothing itself: remount it, or \
+         ask for --policy {}",
+        dir.display(),
+        names(possible)
+    )]
+    FixedByMount {
+        /// The directory.
+        dir: PathBuf,
+        /// The policy.
+        policy: PolicyKind,
+        /// What can be asked for.
+        possible: &'static [PolicyKind],
+    },
+    /// FITRIM takes root.
+    #[error("the policy batched trims the file system, which needs root; run it with sudo or ask for --policy none")]
+    TrimNeedsRoot,
+    /// The drive's geometry.
+    #[error("such a drive can't be")]
+    Geometry(#[from] trimtab_ftl::GeometryError),
+    /// The emulated drive.
+    #[error(transparent)]
+    Drive(#[from] trimtab_drive::DriveError),
+    /// A mount.
+    #[error(transparent)]
+    Mount(#[from] trimtab_linux::mount::MountError),
+    /// A device's counters.
+    #[error(transparent)]
+    Block(#[from] trimtab_linux::block::BlockError),
+    /// A trim or a sync.
+    #[error(transparent)]
+    Trim(#[from] trimtab_linux::trim::TrimError),
+    /// The machine can't be looked at.
+    #[error(transparent)]
+    Environment(#[from] trimtab_linux::environment::EnvironmentError),
+}
+
+fn names(policies: &[PolicyKind]) -> String {
+    policies.iter().map(|policy| policy.name()).collect::<Vec<_>>().join(",")
+}
+
+/// Wraps an I/O error with the file it happened on.
+pub(crate) fn io_at<'a>(path: &'a Path, action: &'static str) -> impl FnOnce(io::Error) -> LabError + 'a {
+    move |source| LabError::File { action, path: path.to_owned(), source }
+}

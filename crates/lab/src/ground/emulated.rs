@@ -1,0 +1,136 @@
+//! A new file system on an emulated drive of its own.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use trimtab_core::Bytes;
+use trimtab_core::policy::PolicyKind;
+use trimtab_core::profile::Profile;
+use trimtab_core::stats::DriveCounters;
+use trimtab_drive::{Clock, CreateOptions, Drive};
+use trimtab_linux::block::{BlockCounters, BlockDevice};
+use trimtab_linux::{SYSFS, mount};
+
+use super::Ground;
+use crate::error::{LabError, io_at};
+use crate::fs::FileSystem;
+use crate::interrupt::Interrupt;
+
+/// What a run's drive and file system shall be.
+#[derive(Debug, Clone, Copy)]
+pub struct EmulatedOptions<'a> {
+    /// The file system.
+    pub file_system: FileSystem,
+    /// What decides the mount options.
+    pub policy: PolicyKind,
+    /// How the drive behaves.
+    pub profile: &'a Profile,
+    /// The drive's size.
+    pub size: Bytes,
+    /// The executable that serves drives: trimtab itself.
+    pub server: &'a Path,
+}
+
+/// A mounted file system on an emulated drive; both go when this is dropped.
+pub struct EmulatedGround {
+    file_system: FileSystem,
+    option: &'static str,
+    // In order of dropping: what is mounted, the drive it is mounted from, and where.
+    mounted: Mounted,
+    block: BlockDevice,
+    drive: Drive,
+    target: TempDir,
+}
+
+/// Unmounts when dropped.
+struct Mounted(Option<PathBuf>);
+
+impl Mounted {
+    fn unmount(&mut self) -> Result<(), LabError> {
+        match self.0.take() {
+            Some(target) => Ok(mount::unmount(&target)?),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(target) = self.0.take()
+            && mount::unmount(&target).is_err()
+        {
+            // Removing the drive reports what still stands in the way.
+            let _ = mount::unmount_lazily(&target);
+        }
+    }
+}
+
+impl EmulatedGround {
+    /// Creates the drive, makes the file system and mounts it.
+    ///
+    /// # Errors
+    /// [`LabError::NoSuchPolicy`], [`LabError::TooSmall`], or what the drive, the file system's
+    /// maker or the mount fails with.
+    pub fn create(options: EmulatedOptions) -> Result<Self, LabError> {
+        let EmulatedOptions { file_system, policy, profile, size, server } = options;
+        let option = file_system
+            .mount_option(policy)
+            .ok_or(LabError::NoSuchPolicy { fs: file_system, policy })?;
+        let target = tempfile::Builder::new().prefix("trimtab-").tempdir();
+        let target = target.map_err(io_at(&std::env::temp_dir(), "make a directory in"))?;
+        let drive = Drive::create(&CreateOptions {
+            name: format!("compare-{}", std::process::id()),
+            profile: profile.clone(),
+            size,
+            clock: Clock::Model,
+            data: None,
+            server: server.to_owned(),
+            owned: true,
+        })?;
+        file_system.make(drive.device())?;
+        let block = BlockDevice::open(Path::new(SYSFS), drive.device())?;
+        let mut ground =
+            Self { file_system, option, mounted: Mounted(None), block, drive, target: target };
+        ground.mount()?;
+        Ok(ground)
+    }
+
+    fn mount(&mut self) -> Result<(), LabError> {
+        let target = self.target.path();
+        mount::mount(self.drive.device(), target, self.file_system.name(), self.option)?;
+        self.mounted.0 = Some(target.to_owned());
+        Ok(())
+    }
+}
+
+impl Ground for EmulatedGround {
+    fn file_system(&self) -> &str {
+        self.file_system.name()
+    }
+
+    fn dir(&self) -> &Path {
+        self.target.path()
+    }
+
+    fn room(&self) -> Bytes {
+        Bytes(u64::MAX)
+    }
+
+    fn kernel_counters(&self) -> Result<Option<BlockCounters>, LabError> {
+        Ok(Some(self.block.counters()?))
+    }
+
+    fn drive_counters(&mut self) -> Result<Option<DriveCounters>, LabError> {
+        Ok(Some(self.drive.stats()?.counters))
+    }
+
+    fn idle(&mut self, interrupt: &Interrupt) -> Result<(), LabError> {
+        super::await_async_discards(self.drive.device(), interrupt)
+    }
+
+    fn remount(&mut self) -> Result<bool, LabError> {
+        self.mounted.unmount()?;
+        self.mount()?;
+        Ok(true)
+    }
+}

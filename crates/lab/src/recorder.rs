@@ -1,0 +1,192 @@
+//! Runs a workload under a policy and records what each phase cost.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use trimtab_core::Bytes;
+use trimtab_core::document::{KernelCounters, Phase, Run, TRIM_PHASE};
+use trimtab_core::policy::{Event, Policy, PolicyKind};
+use trimtab_core::stats::DriveCounters;
+
+use crate::error::LabError;
+use crate::ground::{Ground, Snapshot};
+use crate::interrupt::Interrupt;
+use crate::progress::Progress;
+use crate::work::Work;
+use crate::workload::Workload;
+
+/// How many files are written before the workload starts, to outlive it untouched.
+const WITNESSES: u32 = 16;
+/// The size of each.
+const WITNESS_SIZE: Bytes = Bytes::MIB;
+
+/// Records the phases of one run.
+pub struct Recorder<'a> {
+    ground: &'a mut dyn Ground,
+    engine: Option<Box<dyn Policy>>,
+    work: Work,
+    phases: Vec<(&'static str, Totals)>,
+    started: Instant,
+    progress: &'a mut dyn Progress,
+}
+
+/// Runs `workload` on `ground` under `policy`, verifies the data, and returns what each phase
+/// cost. `run` is which repetition this is, from 1.
+///
+/// # Errors
+/// Whatever stops the workload; [`LabError::Damaged`] or [`LabError::Unreadable`] if live data
+/// doesn't read back.
+pub fn record(
+    workload: &dyn Workload,
+    policy: PolicyKind,
+    run: u32,
+    ground: &mut dyn Ground,
+    interrupt: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Result<Run, LabError> {
+    let description = workload.description();
+    let (dir, room) = (ground.dir().to_owned(), ground.room());
+    let work = Work::new(dir, room, description.seed, interrupt.clone());
+    let mut recorder = Recorder {
+        ground,
+        engine: policy.engine(),
+        work,
+        phases: Vec::new(),
+        started: Instant::now(),
+        progress,
+    };
+    recorder.write_witnesses()?;
+    workload.run(&mut recorder)?;
+    recorder.tell_policy(&Event::End)?;
+    recorder.verify()?;
+    Ok(Run {
+        fs: recorder.ground.file_system().to_owned(),
+        policy,
+        workload: description.name,
+        run,
+        phases: recorder.phases.into_iter().map(|(name, totals)| totals.into_phase(name)).collect(),
+        verified: true,
+    })
+}
+
+impl Recorder<'_> {
+    /// What the workload works with between phases.
+    pub fn work(&mut self) -> &mut Work {
+        &mut self.work
+    }
+
+    /// Does `action` as part of the phase `name`, adding to what that phase cost before. The
+    /// phase ends when the device has nothing left to do for it.
+    ///
+    /// # Errors
+    /// What `action` fails with.
+    pub fn phase(
+        &mut self,
+        name: &'static str,
+        action: impl FnOnce(&mut Work) -> Result<(), LabError>,
+    ) -> Result<(), LabError> {
+        self.measure(name, |_, work| action(work))
+    }
+
+    /// The workload names a pause: nobody waits for the drive now.
+    ///
+    /// # Errors
+    /// What a trim of the policy's fails with.
+    pub fn pause(&mut self) -> Result<(), LabError> {
+        self.tell_policy(&Event::Pause)
+    }
+
+    fn measure(
+        &mut self,
+        name: &'static str,
+        action: impl FnOnce(&mut dyn Ground, &mut Work) -> Result<(), LabError>,
+    ) -> Result<(), LabError> {
+        self.progress.phase(name);
+        let before = self.ground.snapshot()?;
+        action(self.ground, &mut self.work)?;
+        let quiet_since = self.ground.settle(self.work.interrupt())?;
+        let after = Snapshot { at: quiet_since, ..self.ground.snapshot()? };
+        let known = self.phases.iter().position(|(known, _)| *known == name);
+        let at = known.unwrap_or(self.phases.len());
+        if known.is_none() {
+            self.phases.push((name, Totals::default()));
+        }
+        self.phases[at].1.add(&before, &after);
+        Ok(())
+    }
+
+    /// Hands an event to the policy and carries out what it asks for. A file system that discards
+    /// on a schedule of its own gets the idle time that it waits for instead.
+    fn tell_policy(&mut self, event: &Event) -> Result<(), LabError> {
+        let now = self.started.elapsed();
+        let Some(engine) = &mut self.engine else {
+            return self.measure(TRIM_PHASE, |ground, work| ground.idle(work.interrupt()));
+        };
+        for request in engine.on_event(now, event) {
+            self.measure(TRIM_PHASE, |ground, _| ground.trim(&request))?;
+        }
+        Ok(())
+    }
+
+    fn write_witnesses(&mut self) -> Result<(), LabError> {
+        let dir = PathBuf::from("witness");
+        self.work.make_dir(&dir)?;
+        for file in 0..WITNESSES {
+            self.work.write(&dir.join(file.to_string()), WITNESS_SIZE, false)?;
+        }
+        self.work.sync()
+    }
+
+    fn verify(&mut self) -> Result<(), LabError> {
+        self.progress.phase("verify");
+        self.work.sync()?;
+        self.work.verify()?;
+        if self.ground.remount()? {
+            self.work.verify()?;
+        }
+        Ok(())
+    }
+}
+
+/// What a phase cost so far; a phase may be entered more than once.
+#[derive(Default)]
+struct Totals {
+    wall: Duration,
+    drive: Option<DriveCounters>,
+    kernel: Option<KernelCounters>,
+}
+
+impl Totals {
+    fn add(&mut self, before: &Snapshot, after: &Snapshot) {
+        self.wall += after.at - before.at;
+        if let (Some(before), Some(after)) = (&before.drive, &after.drive) {
+            self.drive.get_or_insert_default().merge(&after.since(before));
+        }
+        if let (Some(before), Some(after)) = (&before.kernel, &after.kernel) {
+            self.kernel.get_or_insert_default().merge(&after.since(before));
+        }
+    }
+
+    fn into_phase(self, name: &str) -> Phase {
+        let model_s = self.drive.as_ref().map(|drive| drive.model_ns.seconds());
+        let wall_s = self.wall.as_secs_f64();
+        let kernel = self.kernel.unwrap_or_default();
+        let drive = self.drive.as_ref();
+        let host_bytes = drive.map_or(kernel.write_bytes, |drive| drive.write_bytes);
+        let throughput = host_bytes.mib() / model_s.unwrap_or(wall_s);
+        Phase {
+            name: name.to_owned(),
+            model_s,
+            wall_s,
+            host_bytes,
+            throughput_mib_s: Some(throughput).filter(|rate| rate.is_normal()),
+            discards: drive.map_or(kernel.discards, |drive| drive.discards),
+            discard_bytes: drive.map_or(kernel.discard_bytes, |drive| drive.discard_bytes),
+            discard_histogram: drive.map(|drive| drive.discard_sizes.clone()).unwrap_or_default(),
+            kernel: self.kernel,
+            erases: drive.map(|drive| drive.erases),
+            waf: drive.and_then(DriveCounters::waf),
+            discard_busy_model_s: drive.map(|drive| drive.discard_busy_ns.seconds()),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The user's own command as a workload.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use trimtab_core::document::WorkloadDescription;
+
+use super::{Workload, tree};
+use crate::error::LabError;
+use crate::recorder::Recorder;
+
+/// What is replaced by the directory that the command shall work in.
+const PLACE: &[u8] = b"{dir}";
+
+/// The workload `exec`.
+pub struct ExecWorkload {
+    command: Vec<OsString>,
+    seed: u64,
+}
+
+impl ExecWorkload {
+    /// Runs `command`: a program and its arguments.
+    pub fn new(command: Vec<OsString>, seed: u64) -> Self {
+        Self { command, seed }
+    }
+}
+
+/// `word` with every `{dir}` replaced by `dir`.
+fn placed(word: &OsStr, dir: &Path) -> OsString {
+    let (mut out, mut rest) = (Vec::new(), word.as_bytes());
+    while let Some(at) = rest.windows(PLACE.len()).position(|window| window == PLACE) {
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(dir.as_os_str().as_bytes());
+        rest = &rest[at + PLACE.len()..];
+    }
+    out.extend_from_slice(rest);
+    OsString::from_vec(out)
+}
+
+impl Workload for ExecWorkload {
+    fn description(&self) -> WorkloadDescription {
+        let words: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();
+        WorkloadDescription {
+            name: "exec".to_owned(),
+            summary: words.join(" "),
+            seed: self.seed,
+            delete_phases: Vec::new(),
+            write_phase: None,
+        }
+    }
+
+    fn run(&self, recorder: &mut Recorder) -> Result<(), LabError> {
+        recorder.phase("exec", |work| {
+            let words: Vec<_> = self.command.iter().map(|word| placed(word, work.dir())).collect();
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).current_dir(work.dir());
+            crate::fs::run(&mut command)?;
+            work.sync()
+        })?;
+        let work = recorder.work();
+        let left = tree::entries(work.dir())?;
+        left.iter().filter(|entry| entry.is_file()).try_for_each(|entry| work.adopt(&entry.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_is_filled() {
+        let dir = Path::new("/mnt/x");
+        assert_eq!(placed(OsStr::new("--a={dir}/1:{dir}"), dir), "--a=/mnt/x/1:/mnt/x");
+        assert_eq!(placed(OsStr::new("{di}"), dir), "{di}");
+    }
+}

@@ -1,0 +1,99 @@
+//! The seeds' own test: fill the drive, delete that, write files whose extents interleave, delete
+//! them one by one, and write one large file over the same space.
+//!
+//! After "Optimizing Trim Commands to Improve Flash Storage Performance in Embedded Systems"
+//! (Datalight), section "Demonstrating the Impact of Discards".
+
+use std::path::{Path, PathBuf};
+
+use trimtab_core::Bytes;
+use trimtab_core::document::WorkloadDescription;
+
+use super::Workload;
+use crate::error::LabError;
+use crate::recorder::Recorder;
+
+/// Files whose extents interleave. All but the last are deleted; that one lies beside most of
+/// what is discarded and must come through unharmed.
+const FILES: u64 = 64;
+/// What each of their extents holds.
+const CHUNK: Bytes = Bytes(64 << 10);
+/// Files deleted between two syncs.
+const BATCH: usize = 8;
+/// The order of deletion: every 37th file of 64, so that what one batch frees never touches.
+const STRIDE: u64 = 37;
+/// Of the free space, what the large file takes, in percent.
+const LARGE: u64 = 90;
+/// Of the free space, what the interleaved files take together, in percent.
+const INTERLEAVED: u64 = 80;
+
+/// The workload `fragment`.
+pub struct FragmentWorkload {
+    seed: u64,
+}
+
+impl FragmentWorkload {
+    /// With contents from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self { seed }
+    }
+}
+
+fn percent(of: Bytes, percent: u64) -> Bytes {
+    Bytes(of.0 / 100 * percent / Bytes::MIB.0 * Bytes::MIB.0)
+}
+
+impl Workload for FragmentWorkload {
+    fn description(&self) -> WorkloadDescription {
+        WorkloadDescription {
+            name: "fragment".to_owned(),
+            summary: format!(
+                "fill {LARGE} % with one file, delete it, write {FILES} files whose {CHUNK} extents \
+                 interleave over {INTERLEAVED} %, delete all but one with a sync every {BATCH} files \
+                 and a pause halfway, write one large file over the same space"
+            ),
+            seed: self.seed,
+            delete_phases: vec!["delete".to_owned()],
+            write_phase: Some("write".to_owned()),
+        }
+    }
+
+    fn run(&self, recorder: &mut Recorder) -> Result<(), LabError> {
+        let space = recorder.work().space()?;
+        let large = percent(space, LARGE);
+        let chunks = percent(space, INTERLEAVED).0 / (FILES * CHUNK.0);
+        let each = Bytes(chunks * CHUNK.0);
+        if chunks == 0 {
+            let dir = recorder.work().dir().to_owned();
+            return Err(LabError::NoRoom { needed: Bytes(FILES * CHUNK.0 * 2), space, dir });
+        }
+        let files: Vec<PathBuf> = (0..FILES).map(|file| format!("part-{file}").into()).collect();
+
+        recorder.phase("fill", |work| work.write(Path::new("fill"), large, true))?;
+        recorder.phase("clear", |work| {
+            work.delete(Path::new("fill"))?;
+            work.sync()
+        })?;
+        recorder.phase("fragment", |work| {
+            work.allocate_interleaved(&files, CHUNK, chunks)?;
+            files.iter().try_for_each(|file| work.overwrite(file, each))
+        })?;
+
+        let order: Vec<u64> = (0..FILES).map(|turn| turn * STRIDE % FILES).filter(|n| *n != FILES - 1).collect();
+        let batches: Vec<&[u64]> = order.chunks(BATCH).collect();
+        let (first, second) = batches.split_at(batches.len() / 2);
+        for (half, batches) in [first, second].into_iter().enumerate() {
+            if half == 1 {
+                recorder.pause()?;
+            }
+            recorder.phase("delete", |work| {
+                for batch in batches {
+                    batch.iter().try_for_each(|n| work.delete(&files[*n as usize]))?;
+                    work.sync()?;
+                }
+                Ok(())
+            })?;
+        }
+        recorder.phase("write", |work| work.write(Path::new("large"), large.saturating_sub(each), true))
+    }
+}

@@ -1,0 +1,247 @@
+//! Unpacking and deleting a source tree: what the seeds measured, or a tree of the user's.
+//!
+//! After "Impact of ext4's discard option on my SSD": unpack, sync, delete, sync of the kernel
+//! sources, 36 706 files that amount to 493 MB.
+
+use std::f64::consts::TAU;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use tempfile::TempDir;
+use trimtab_core::Bytes;
+use trimtab_core::document::WorkloadDescription;
+use walkdir::WalkDir;
+
+use super::Workload;
+use crate::error::{LabError, io_at};
+use crate::interrupt::Interrupt;
+use crate::recorder::Recorder;
+use crate::work::Work;
+
+/// Files of the seed's kernel tree.
+const FILES: usize = 36_706;
+/// What they hold together: 493 MB.
+const TOTAL: Bytes = Bytes(493_000_000);
+/// Directories, calibrated to the 16 files a directory of Linux 2.6.39.
+const DIRECTORIES: usize = 2_300;
+/// How deep they nest, calibrated to Linux 2.6.39.
+const DEPTH: usize = 7;
+/// The spread of the files' sizes (standard deviation of their logarithm), calibrated to the
+/// median of 5 KiB at the mean of 13 KiB of Linux 2.6.39.
+const SPREAD: f64 = 1.35;
+/// What a file or directory needs beside its data: an inode, a name and its share of the maps.
+const OVERHEAD: u64 = 1024;
+
+/// A file, directory or symbolic link of a tree.
+pub struct Entry {
+    /// Where, relative to the root.
+    pub path: PathBuf,
+    kind: Kind,
+}
+
+enum Kind {
+    Directory,
+    Link(PathBuf),
+    File { length: Bytes, source: Option<PathBuf> },
+}
+
+impl Entry {
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        matches!(self.kind, Kind::File { .. })
+    }
+
+    /// What it takes on a file system of 4 KiB blocks, about.
+    fn footprint(&self) -> u64 {
+        match self.kind {
+            Kind::File { length, .. } => length.0.next_multiple_of(4096) + OVERHEAD,
+            Kind::Directory | Kind::Link(_) => 4096 + OVERHEAD,
+        }
+    }
+
+    fn create(&self, work: &mut Work) -> Result<(), LabError> {
+        match &self.kind {
+            Kind::Directory => work.make_dir(&self.path),
+            Kind::Link(target) => work.link(target, &self.path),
+            Kind::File { source: Some(source), .. } => work.copy(source, &self.path),
+            Kind::File { length, source: None } => work.write(&self.path, *length, false),
+        }
+    }
+
+    fn delete(&self, work: &mut Work) -> Result<(), LabError> {
+        match self.kind {
+            Kind::Directory => work.delete_dir(&self.path),
+            Kind::Link(_) | Kind::File { .. } => work.delete(&self.path),
+        }
+    }
+}
+
+/// What is under `root`, each directory before what is in it, in order of name. Whatever is
+/// neither a file, a directory nor a symbolic link is left out.
+pub fn entries(root: &Path) -> Result<Vec<Entry>, LabError> {
+    let mut found = Vec::new();
+    for entry in WalkDir::new(root).min_depth(1).sort_by_file_name() {
+        let entry = entry.map_err(|error| {
+            let path = error.path().unwrap_or(root).to_owned();
+            io_at(&path, "read")(error.into())
+        })?;
+        let full = entry.path();
+        let kind = if entry.file_type().is_dir() {
+            Kind::Directory
+        } else if entry.file_type().is_symlink() {
+            Kind::Link(full.read_link().map_err(io_at(full, "read the link"))?)
+        } else if entry.file_type().is_file() {
+            let length = entry.metadata().map_err(|error| io_at(full, "look at")(error.into()))?.len();
+            Kind::File { length: Bytes(length), source: Some(full.to_owned()) }
+        } else {
+            continue;
+        };
+        let path = full.strip_prefix(root).unwrap_or(full).to_owned();
+        found.push(Entry { path, kind });
+    }
+    Ok(found)
+}
+
+/// The workload `tree`.
+pub struct TreeWorkload {
+    what: String,
+    seed: u64,
+    entries: Vec<Entry>,
+    /// Holds the tarball's files for as long as they are copied from.
+    _unpacked: Option<TempDir>,
+}
+
+impl TreeWorkload {
+    /// The seed's kernel tree: as many files and bytes, in a like shape, drawn from `seed`.
+    pub fn synthetic(seed: u64) -> Self {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut directories: Vec<(PathBuf, usize)> = vec![("tree".into(), 1)];
+        while directories.len() < DIRECTORIES {
+            let (parent, depth) = &directories[random.random_range(0..directories.len())];
+            if *depth < DEPTH {
+                directories.push((parent.join(format!("d{}", directories.len())), depth + 1));
+            }
+        }
+        let weights: Vec<f64> = (0..FILES).map(|_| (SPREAD * normal(&mut random)).exp()).collect();
+        let scale = TOTAL.0 as f64 / weights.iter().sum::<f64>();
+        let mut lengths: Vec<u64> = weights.iter().map(|weight| (weight * scale) as u64).collect();
+        lengths[0] += TOTAL.0 - lengths.iter().sum::<u64>();
+
+        let mut entries: Vec<Entry> =
+            directories.iter().map(|(path, _)| Entry { path: path.clone(), kind: Kind::Directory }).collect();
+        for (file, length) in lengths.into_iter().enumerate() {
+            let (directory, _) = &directories[random.random_range(0..directories.len())];
+            let kind = Kind::File { length: Bytes(length), source: None };
+            entries.push(Entry { path: directory.join(format!("f{file}")), kind });
+        }
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        Self { what: "a kernel tree's shape".to_owned(), seed, entries, _unpacked: None }
+    }
+
+    /// The tree at `path`: a directory, or a tarball, which is unpacked once to a temporary
+    /// directory so that no run pays for its decompression.
+    ///
+    /// # Errors
+    /// [`LabError::File`] or what `tar` said.
+    pub fn from_path(path: &Path, seed: u64, interrupt: &Interrupt) -> Result<Self, LabError> {
+        let what = path.display().to_string();
+        let metadata = path.metadata().map_err(io_at(path, "open the tree"))?;
+        let unpacked = if metadata.is_dir() { None } else { Some(unpack(path)?) };
+        interrupt.check()?;
+        let root = unpacked.as_ref().map_or(path, TempDir::path);
+        Ok(Self { what, seed, entries: entries(root)?, _unpacked: unpacked })
+    }
+
+    fn files(&self) -> impl Iterator<Item = Bytes> + '_ {
+        self.entries.iter().filter_map(|entry| match entry.kind {
+            Kind::File { length, .. } => Some(length),
+            Kind::Directory | Kind::Link(_) => None,
+        })
+    }
+}
+
+fn unpack(tarball: &Path) -> Result<TempDir, LabError> {
+    let dir = tempfile::Builder::new().prefix("trimtab-tree-").tempdir();
+    let dir = dir.map_err(io_at(&std::env::temp_dir(), "make a directory in"))?;
+    let mut tar = Command::new("tar");
+    tar.arg("-xf").arg(tarball).arg("-C").arg(dir.path()).stdin(Stdio::null());
+    crate::fs::run(&mut tar)?;
+    Ok(dir)
+}
+
+/// A draw from the standard normal distribution (Box and Muller, 1958).
+fn normal(random: &mut SmallRng) -> f64 {
+    let (radius, angle): (f64, f64) = (random.random(), random.random());
+    (-2.0 * (1.0 - radius).ln()).sqrt() * (TAU * angle).cos()
+}
+
+impl Workload for TreeWorkload {
+    fn description(&self) -> WorkloadDescription {
+        let total: Bytes = self.files().sum();
+        WorkloadDescription {
+            name: "tree".to_owned(),
+            summary: format!(
+                "unpack, sync, delete, sync of {} files and {total} ({})",
+                self.files().count(),
+                self.what
+            ),
+            seed: self.seed,
+            delete_phases: vec!["delete".to_owned(), "sync-deleted".to_owned()],
+            write_phase: None,
+        }
+    }
+
+    fn run(&self, recorder: &mut Recorder) -> Result<(), LabError> {
+        let space = recorder.work().space()?;
+        let needed = Bytes(self.entries.iter().map(Entry::footprint).sum());
+        if needed > space {
+            return Err(LabError::NoRoom { needed, space, dir: recorder.work().dir().to_owned() });
+        }
+        recorder.phase("unpack", |work| self.entries.iter().try_for_each(|entry| entry.create(work)))?;
+        recorder.phase("sync", |work| work.sync())?;
+        recorder.phase("delete", |work| self.entries.iter().rev().try_for_each(|entry| entry.delete(work)))?;
+        recorder.phase("sync-deleted", |work| work.sync())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_synthetic_tree_is_the_seeds() {
+        let tree = TreeWorkload::synthetic(1);
+        assert_eq!(tree.files().count(), FILES);
+        assert_eq!(tree.files().sum::<Bytes>(), TOTAL);
+        let mut lengths: Vec<_> = tree.files().collect();
+        lengths.sort_unstable();
+        let median = lengths[FILES / 2];
+        assert!((Bytes(4 << 10)..Bytes(7 << 10)).contains(&median), "median {median}");
+        let mut made = std::collections::HashSet::new();
+        for entry in &tree.entries {
+            let parent = entry.path.parent().expect("a relative path has one");
+            assert!(parent == Path::new("") || made.contains(parent), "{} comes first", parent.display());
+            assert!(made.insert(entry.path.clone()), "{} is there once", entry.path.display());
+        }
+    }
+
+    #[test]
+    fn a_tarball_is_the_directory_it_was_made_from() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("in/sub")).unwrap();
+        std::fs::write(dir.path().join("in/sub/file"), "abc").unwrap();
+        std::os::unix::fs::symlink("sub/file", dir.path().join("in/link")).unwrap();
+        let tarball = dir.path().join("t.tar.gz");
+        let mut tar = Command::new("tar");
+        tar.arg("-czf").arg(&tarball).arg("-C").arg(dir.path().join("in")).arg(".");
+        assert!(tar.status().unwrap().success());
+        let names = |path: &Path| -> Vec<PathBuf> {
+            let tree = TreeWorkload::from_path(path, 1, &Interrupt::never()).unwrap();
+            tree.entries.into_iter().map(|entry| entry.path).collect()
+        };
+        assert_eq!(names(&tarball), names(&dir.path().join("in")));
+        assert_eq!(names(&tarball), ["link", "sub", "sub/file"].map(PathBuf::from));
+    }
+}
