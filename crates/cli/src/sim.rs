@@ -1,11 +1,117 @@
 //! `trimtab sim`.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Runs a synthetic workload on the flash model
-#[derive(clap::Args)]
-pub struct Args {}
+use clap::error::ErrorKind;
+use trimtab_core::profile::GcPolicy;
+use trimtab_ftl::Workload;
+use trimtab_ftl::synthetic::{SyntheticOptions, SyntheticOutcome};
 
-pub fn run(_: Args) -> anyhow::Result<ExitCode> {
+/// Runs a synthetic workload on the flash model
+///
+/// The model is filled once, the workload runs until it has settled, and is then measured in 20
+/// windows. Needs no root and touches no device.
+#[derive(clap::Args)]
+pub struct Args {
+    /// What the host does: uniform, sequential, hotcold:R/F (a fraction R of the writes to a
+    /// fraction F of the space) or trim:Q (a fraction Q of the requests are trims)
+    #[arg(long, value_name = "WORKLOAD", default_value = "uniform")]
+    workload: Workload,
+    /// Erase blocks in all; one is reserve, and one a stream and one for garbage collection are open
+    #[arg(long, value_name = "N", default_value_t = 2048)]
+    blocks: u32,
+    /// Mapping pages in an erase block
+    #[arg(long, value_name = "P", default_value_t = 256)]
+    pages_per_block: u32,
+    /// Effective spare factor S = 1 - U / T: U logical pages, T pages beside reserve and open blocks
+    #[arg(long, value_name = "S", default_value_t = 0.127)]
+    spare: f64,
+    /// Garbage collection: greedy, fifo, d-choices:D or cost-benefit
+    #[arg(long, value_name = "POLICY", default_value_t = GcPolicy::Greedy)]
+    gc: GcPolicy,
+    /// Open blocks for the host: 2 keep hot writes apart from cold ones (hotcold only)
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    streams: u32,
+    /// How often the measured part writes as many pages as the drive has
+    #[arg(long, value_name = "K", default_value_t = 10.0)]
+    drive_writes: f64,
+    /// Seed of every draw
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let options = SyntheticOptions {
+        workload: args.workload,
+        blocks: args.blocks,
+        pages_per_block: args.pages_per_block,
+        spare: args.spare,
+        gc: args.gc,
+        streams: args.streams,
+        drive_writes: args.drive_writes,
+        seed: args.seed,
+    };
+    let outcome = options
+        .run()
+        .unwrap_or_else(|error| clap::Error::raw(ErrorKind::ValueValidation, format!("{error}\n")).exit());
+    let mut out = io::stdout().lock();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &outcome)?;
+        writeln!(out)?;
+    } else {
+        print(&mut out, &outcome)?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn print(out: &mut impl Write, outcome: &SyntheticOutcome) -> io::Result<()> {
+    let options = &outcome.options;
+    let predicted = outcome.predicted_waf.map_or_else(
+        || "no closed form".to_owned(),
+        |predicted| {
+            format!("closed form {predicted:.3}, off by {:+.2} %", (outcome.waf / predicted - 1.0) * 100.0)
+        },
+    );
+    let steady = if outcome.steady { "yes" } else { "no: raise --drive-writes" };
+    let wear = &outcome.erase_spread;
+    writeln!(
+        out,
+        "{}, {} garbage collection, {} erase blocks of {} pages, seed {}\n\n\
+         Model\n\
+         \x20 write amplification   {:.3} ({predicted})\n\
+         \x20 steady state          {steady} (SNIA PTS, last 5 of {} windows)\n\
+         \x20 effective spare S     {:.4}\n\
+         \x20 host pages written    {} ({} drive writes of {} pages)\n\
+         \x20 host pages trimmed    {}\n\
+         \x20 flash pages written   {}\n\
+         \x20 erases                {}\n\
+         \x20 erases of a block     {} to {}, mean {:.1}, deviation {:.1} (since new)\n\n\
+         Wall\n\
+         \x20 speed                 {:.1} million host pages/s\n\
+         \x20 memory                {:.2} bytes a flash page",
+        options.workload,
+        options.gc,
+        options.blocks,
+        options.pages_per_block,
+        options.seed,
+        outcome.waf,
+        outcome.waf_windows.len(),
+        outcome.effective_spare,
+        outcome.host_pages,
+        options.drive_writes,
+        outcome.logical_pages,
+        outcome.trimmed_pages,
+        outcome.flash_pages,
+        outcome.erases,
+        wear.min,
+        wear.max,
+        wear.mean,
+        wear.deviation,
+        outcome.host_pages_per_second / 1e6,
+        outcome.bytes_per_page,
+    )
 }

@@ -6,6 +6,9 @@
 //! whole drive made from a profile: an `Ftl`, channels and dies with busy-until stamps, a write
 //! buffer, a host link and the drive's way with discards. [`ClosedLoop`] is the host in front of
 //! it. All time in here is model time.
+//!
+//! [`synthetic`] runs generated workloads to their steady state, and [`theory`] has the closed forms
+//! that the model is held to.
 
 mod array;
 mod blocks;
@@ -15,9 +18,13 @@ mod flash;
 mod geometry;
 mod host;
 mod mapping;
+pub mod synthetic;
+pub mod theory;
+mod workload;
 
 pub use device::{Command, Device, Op};
 pub use flash::{Cause, Flash, Untimed};
 pub use geometry::{FtlConfig, GeometryError};
 pub use host::{ClosedLoop, Completion};
 pub use mapping::{Ftl, Totals};
+pub use workload::{UnknownWorkload, Workload};

@@ -44,6 +44,21 @@ impl Totals {
     pub fn programmed(&self) -> u64 {
         self.host + self.copied + self.journal
     }
+
+    /// Write amplification: pages programmed / pages the host wrote; not a number without any.
+    pub fn waf(&self) -> f64 {
+        self.programmed() as f64 / self.host as f64
+    }
+
+    /// What happened after `earlier` was taken from the same model.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            host: self.host - earlier.host,
+            copied: self.copied - earlier.copied,
+            journal: self.journal - earlier.journal,
+            erases: self.erases - earlier.erases,
+        }
+    }
 }
 
 /// A page-mapped flash translation layer. Logical pages are numbered from 0.
@@ -57,6 +72,7 @@ pub struct Ftl {
     /// One a host stream, then the one of garbage collection.
     frontiers: Vec<Frontier>,
     moving: Vec<u32>,
+    mapped: u64,
     totals: Totals,
 }
 
@@ -76,6 +92,7 @@ impl Ftl {
             blocks: Blocks::new(config),
             frontiers: vec![Frontier::default(); config.streams as usize + 1],
             moving: Vec::with_capacity(config.pages_per_block as usize),
+            mapped: 0,
             totals: Totals::default(),
             config: config.clone(),
         })
@@ -106,6 +123,11 @@ impl Ftl {
     /// Whether a logical page has data.
     pub fn is_mapped(&self, page: Pages) -> bool {
         self.physical_page(page.0 as u32).is_some()
+    }
+
+    /// The number of logical pages with data.
+    pub fn mapped(&self) -> Pages {
+        Pages(self.mapped)
     }
 
     /// Where a logical page lies, if it has data.
@@ -142,6 +164,7 @@ impl Ftl {
         for page in first..first + count {
             if let Some(physical) = self.physical_page(page) {
                 self.invalidate(physical);
+                self.mapped -= 1;
                 self.physical[page as usize] = NONE;
             }
         }
@@ -171,8 +194,11 @@ impl Ftl {
             self.blocks.fill(next / self.config.pages_per_block, count);
             for (physical, page) in (next..next + count).zip(&mut pages) {
                 let before = std::mem::replace(&mut self.physical[page as usize], physical);
-                if cause == Cause::Host && before != NONE {
-                    self.invalidate(before);
+                if cause == Cause::Host {
+                    match before {
+                        NONE => self.mapped += 1,
+                        before => self.invalidate(before),
+                    }
                 }
                 self.logical[physical as usize] = page;
             }
@@ -269,7 +295,7 @@ impl Ftl {
         let mapped = self.physical.iter().filter(|physical| **physical != NONE).count() as u64;
         let valid: u64 = self.blocks.valid().iter().map(|count| u64::from(*count)).sum();
         let bits: u64 = self.valid.iter().map(|word| u64::from(word.count_ones())).sum();
-        assert_eq!((valid, bits), (mapped, mapped), "valid pages are the mapped ones");
+        assert_eq!([valid, bits, self.mapped], [mapped; 3], "valid pages are the mapped ones");
         for (page, physical) in (0..).zip(&self.physical).filter(|(_, physical)| **physical != NONE) {
             assert_eq!(self.logical[*physical as usize], page, "both maps agree");
         }
