@@ -27,16 +27,17 @@ pub struct Series {
     pub values: Vec<Option<Spread>>,
 }
 
-// All lengths are in user units of the view box; a character of the labels is about 6.5 wide.
+// All lengths are in user units of the view box; a character of the labels is about 7 wide.
 const WIDTH: f64 = 560.0;
-const HEIGHT: f64 = 310.0;
+const HEIGHT: f64 = 306.0;
 const LEFT: f64 = 76.0;
 const TOP: f64 = 16.0;
 const RIGHT: f64 = WIDTH - 6.0;
-const BASE: f64 = HEIGHT - 62.0;
-const CHARACTER: f64 = 6.5;
-/// The part of a group's width that its bars fill.
+const BASE: f64 = HEIGHT - 60.0;
+const CHARACTER: f64 = 7.2;
+/// The part of a group's width that its bars fill, up to the widest bar.
 const FILLED: f64 = 0.84;
+const WIDEST: f64 = 56.0;
 
 impl BarChart {
     /// The chart as an HTML figure; empty where there is no value above zero.
@@ -125,14 +126,15 @@ impl BarChart {
     fn bars(&self, axis: &Axis) -> String {
         let mut svg = String::new();
         let step = self.group_width();
-        let width = step * FILLED / self.series.len() as f64;
+        let width = (step * FILLED / self.series.len() as f64).min(WIDEST);
+        let margin = (step - width * self.series.len() as f64) / 2.0;
         let labels = || self.series.iter().flat_map(|series| series.values.iter().flatten());
         let longest = labels().map(|value| significant(value.median).chars().count()).max().unwrap_or(0);
         let labelled = longest as f64 * CHARACTER <= width;
         for (place, series) in self.series.iter().enumerate() {
             for (group, value) in series.values.iter().enumerate() {
                 let Some(value) = value else { continue };
-                let x = LEFT + step * (group as f64 + (1.0 - FILLED) / 2.0) + width * place as f64;
+                let x = LEFT + step * group as f64 + margin + width * place as f64;
                 let (y, low, high) = (axis.place(value.median), axis.place(value.min), axis.place(value.max));
                 let [median, min, max] = [value.median, value.min, value.max].map(significant);
                 put(

@@ -25,10 +25,10 @@ pub enum Figures {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The JSON ends in the middle.
-    #[error("the file ends too early, it was cut off: {0}")]
+    #[error("the file ends too early, it was cut off")]
     CutOff(#[source] serde_json::Error),
     /// It is something else than JSON.
-    #[error("not JSON: {0}")]
+    #[error("not JSON")]
     NotJson(#[source] serde_json::Error),
     /// It is JSON, of somebody else.
     #[error("not a trimtab result: it has no \"schema\"; known schemas: {COMPARE_SCHEMA}")]
@@ -40,7 +40,7 @@ pub enum ReadError {
         found: String,
     },
     /// It names a schema that it doesn't keep to.
-    #[error("not a valid {schema} document, at {source}")]
+    #[error("not a valid {schema} document")]
     Invalid {
         /// The schema it names.
         schema: &'static str,

@@ -11,6 +11,6 @@ mod html;
 mod number;
 mod spread;
 
-pub use document::{Document, ReadError};
+pub use document::{Document, Figures, ReadError};
 pub use html::{Section, page};
 pub use spread::Spread;

@@ -25,6 +25,9 @@ pub fn seconds(value: f64) -> String {
 
 /// A multiple of something: `4.1×`.
 pub fn times(ratio: f64) -> String {
+    if ratio.is_infinite() {
+        return "∞×".to_owned();
+    }
     let decimals = match ratio {
         ..2.0 => 2,
         2.0..10.0 => 1,

@@ -29,9 +29,9 @@ impl Spread {
         })
     }
 
-    /// This median in multiples of `base`'s; none where that is zero.
+    /// This median in multiples of `base`'s, infinite where only that is zero; none where both are.
     pub fn ratio(self, base: Self) -> Option<f64> {
-        (base.median > 0.0).then(|| self.median / base.median)
+        (self.median > 0.0 || base.median > 0.0).then(|| self.median / base.median)
     }
 
     /// Whether this and `other` differ by more than their runs do among themselves, and by more

@@ -104,7 +104,11 @@ pub fn sentence(fs: &str, rows: &[Row]) -> String {
             only.policy,
             if only.policy == PolicyKind::None { "batched" } else { "none" }
         ),
-        _ => choose(fs, &sound, &measures),
+        _ => {
+            let spoilt = rows.iter().filter(|row| !row.verified);
+            let warnings = spoilt.map(|row| format!(" Never {}: it did not keep its data.", row.policy));
+            choose(fs, &sound, &measures) + &warnings.collect::<String>()
+        }
     }
 }
 

@@ -11,6 +11,18 @@ pub struct Column {
     pub cells: Vec<Cell>,
 }
 
+impl Column {
+    /// The heading in one line.
+    pub fn title(&self) -> String {
+        match self.head {
+            ["", line] => line.to_owned(),
+            [first, line] => {
+                first.strip_suffix('-').map_or(format!("{first} {line}"), |part| format!("{part}{line}"))
+            }
+        }
+    }
+}
+
 /// A cell of the table.
 pub struct Cell {
     pub text: String,
@@ -48,7 +60,7 @@ const REST: [Figure; 6] = [
     Figure { head: ["trim", "time"], of: |row| row.trim_s, print: seconds, ratio: None },
     Figure { head: ["", "erases"], of: |row| row.erases, print: count, ratio: Some(false) },
     Figure { head: ["", "WAF"], of: |row| row.waf, print: |waf| format!("{waf:.2}"), ratio: None },
-    Figure { head: ["", "discards"], of: |row| row.discards, print: count, ratio: None },
+    Figure { head: ["dis-", "cards"], of: |row| row.discards, print: count, ratio: None },
     Figure { head: ["mean", "size"], of: |row| row.discard_bytes, print: size, ratio: None },
 ];
 

@@ -1,11 +1,10 @@
 //! A comparison as a section of a page.
 
-use trimtab_core::document::CompareDocument;
-use trimtab_core::policy::PolicyKind;
+use trimtab_core::document::{CompareDocument, Phase};
 
 use super::charts::{details, overview, phase_names};
 use super::grid::{self, Cell, Tone};
-use super::summary::{Clock, FileSystem, Summary, runs_of};
+use super::summary::{Clock, FileSystem, Summary};
 use crate::html::{Section, escape};
 use crate::number::{count, seconds, significant};
 use crate::spread::Spread;
@@ -66,7 +65,7 @@ pub fn alarms(document: &CompareDocument, summary: &Summary) -> Vec<String> {
         ));
     }
     if let Some(reason) = &document.stopped {
-        let reason = reason.trim_end_matches('.');
+        let reason = reason.trim().trim_end_matches('.');
         alarms.push(format!("STOPPED EARLY: {reason}. File systems and policies not begun are not shown."));
     }
     if !summary.incomplete.is_empty() {
@@ -77,8 +76,7 @@ pub fn alarms(document: &CompareDocument, summary: &Summary) -> Vec<String> {
 
 fn table(fs: &FileSystem) -> String {
     let columns = grid::columns(fs);
-    let head: String =
-        columns.iter().map(|column| format!("<th>{}</th>", column.head.join(" ").trim_start())).collect();
+    let head: String = columns.iter().map(|column| format!("<th>{}</th>", column.title())).collect();
     let draw = |cell: &Cell| {
         let range = cell.range.as_ref().map(|range| format!("<small>{range}</small>")).unwrap_or_default();
         let class = match cell.tone {
@@ -100,42 +98,48 @@ fn table(fs: &FileSystem) -> String {
     )
 }
 
-/// The medians of every phase, folded away.
+/// A column of the phase table: its heading, what it takes from a phase, and how that is printed.
+type PhaseColumn<'a> = (&'static str, &'a dyn Fn(&Phase) -> Option<f64>, fn(f64) -> String);
+
+/// The medians of every phase, folded away; a column that has none is left out.
 fn phase_table(document: &CompareDocument, fs: &FileSystem, clock: Clock) -> String {
+    let columns: [PhaseColumn; 8] = [
+        ("time", &|phase| clock.seconds(phase), seconds),
+        ("written MiB", &|phase| Some(phase.host_bytes.mib()), significant),
+        ("MiB/s", &|phase| phase.throughput_mib_s, significant),
+        ("discards", &|phase| Some(phase.discards as f64), count),
+        ("discarded MiB", &|phase| Some(phase.discard_bytes.mib()), significant),
+        ("discards seen by the kernel", &|phase| Some(phase.kernel?.discards as f64), count),
+        ("erases", &|phase| Some(phase.erases? as f64), count),
+        ("WAF", &|phase| phase.waf, |waf| format!("{waf:.2}")),
+    ];
+    let ran = || document.runs.iter().filter(|run| run.fs == fs.fs);
+    let known: Vec<_> = columns
+        .into_iter()
+        .filter(|(_, of, _)| ran().flat_map(|run| &run.phases).any(|phase| of(phase).is_some()))
+        .collect();
+    let head: String = known.iter().map(|(name, ..)| format!("<th>{name}</th>")).collect();
     let mut rows = String::new();
     for name in phase_names(document, fs) {
         for policy in fs.rows.iter().map(|row| row.policy) {
-            rows += &phase_row(document, &fs.fs, policy, name, clock);
+            let phases = || {
+                let runs = ran().filter(|run| run.policy == policy);
+                runs.flat_map(|run| &run.phases).filter(|phase| phase.name == name)
+            };
+            let cell = |(_, of, print): &PhaseColumn| {
+                let text = Spread::of(phases().filter_map(of)).map(|spread| print(spread.median));
+                format!("<td>{}</td>", text.as_deref().unwrap_or("–"))
+            };
+            let cells: String = known.iter().map(cell).collect();
+            rows += &format!("<tr><th scope=\"row\">{}</th><td>{policy}</td>{cells}</tr>\n", escape(name));
         }
     }
     format!(
-        "<details><summary>Every phase on {}</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>phase</th>\
-         <th>policy</th><th>time</th><th>written MiB</th><th>MiB/s</th><th>discards</th><th>discarded MiB</th>\
-         <th>discards seen by the kernel</th><th>erases</th><th>WAF</th></tr></thead>\n<tbody>\n{rows}</tbody>\n\
+        "<details><summary>Every phase on {}</summary>\n<div class=\"wide\"><table>\n\
+         <thead><tr><th>phase</th><th>policy</th>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n\
          </table></div></details>\n",
         escape(&fs.fs)
     )
-}
-
-fn phase_row(document: &CompareDocument, fs: &str, policy: PolicyKind, name: &str, clock: Clock) -> String {
-    let runs = runs_of(document, fs, policy);
-    let phases: Vec<_> =
-        runs.iter().filter_map(|run| run.phases.iter().find(|phase| phase.name == name)).collect();
-    let cell = |samples: Vec<f64>, print: fn(f64) -> String| {
-        let text = Spread::of(samples).map_or("–".to_owned(), |spread| print(spread.median));
-        format!("<td>{text}</td>")
-    };
-    let cells = [
-        cell(phases.iter().filter_map(|phase| clock.seconds(phase)).collect(), seconds),
-        cell(phases.iter().map(|phase| phase.host_bytes.mib()).collect(), significant),
-        cell(phases.iter().filter_map(|phase| phase.throughput_mib_s).collect(), significant),
-        cell(phases.iter().map(|phase| phase.discards as f64).collect(), count),
-        cell(phases.iter().map(|phase| phase.discard_bytes.mib()).collect(), significant),
-        cell(phases.iter().filter_map(|phase| Some(phase.kernel?.discards as f64)).collect(), count),
-        cell(phases.iter().filter_map(|phase| Some(phase.erases? as f64)).collect(), count),
-        cell(phases.iter().filter_map(|phase| phase.waf).collect(), |waf| format!("{waf:.2}")),
-    ];
-    format!("<tr><th scope=\"row\">{}</th><td>{policy}</td>{}</tr>\n", escape(name), cells.concat())
 }
 
 /// The workload, the drive, the machine and the command line, and how to read the figures.
@@ -174,7 +178,8 @@ fn method(document: &CompareDocument, clock: Clock) -> String {
     let clock_note = match clock {
         Clock::Model => {
             "Model time is the emulated drive's own clock: it does not depend on how busy this machine was, \
-             and leaves out what the machine's processors did."
+             and leaves out what the machine's processors did. WAF is flash pages programmed per page the host \
+             wrote."
         }
         Clock::Wall => {
             "Wall time was taken on a real directory: it depends on the drive below it and on whatever else \
@@ -187,7 +192,7 @@ fn method(document: &CompareDocument, clock: Clock) -> String {
          A difference counts only where the runs' ranges do not overlap and the medians are more than 5 % apart. \
          The best trade-off is the least product of two slowdowns, of the delete and of the write after it, \
          each against the fastest policy (of the whole time, without such phases); among equals, the fewest \
-         erases. WAF is flash pages programmed per page the host wrote.</p>\n{}\
+         erases.</p>\n{}\
          <details open><summary>Command</summary><pre>{}</pre></details>\n",
         profile.unwrap_or_default(),
         escape(&document.command.join(" ")),

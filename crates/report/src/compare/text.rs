@@ -63,7 +63,7 @@ fn table(fs: &FileSystem, colour: bool) -> Table {
     for (drawn, column) in table.column_iter_mut().zip(&columns) {
         let first = column.head[1] == "policy";
         drawn.set_cell_alignment(if first { CellAlignment::Left } else { CellAlignment::Right });
-        drawn.set_padding((1, 0));
+        drawn.set_padding((u16::from(!first), 0));
     }
     table
 }
