@@ -1,0 +1,168 @@
+//! Drives come and go, and leave nothing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use trimtab_core::Bytes;
+use trimtab_core::profile::DiscardedReads;
+use trimtab_drive::{Drive, DriveError, DriveStats};
+
+use crate::support::{
+    Mounted, TRIMTAB, drive, is_left, options, possible, profile, run, trimtab, trimtab_prints,
+    trimtab_refuses, unique, wait_until,
+};
+
+const SIZE: Bytes = Bytes(512 << 20);
+
+/// Removes a drive that the binary made when a test ends.
+struct Removed(String);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let _ = trimtab(&["drive", "rm", &self.0]);
+    }
+}
+
+#[test]
+fn the_verbs_make_list_show_and_remove_a_drive() {
+    if !possible() {
+        return;
+    }
+    let name = unique("verbs");
+    let removed = Removed(name.clone());
+    let create = ["drive", "create", &name, "--profile", "ocz-agility-3", "--size", "512M"];
+    let device = trimtab_prints(&create).trim_end().to_owned();
+    let sectors = fs::read_to_string(device.replace("/dev", "/sys/block") + "/size").unwrap();
+    assert_eq!(sectors.trim().parse(), Ok(SIZE.0 / 512));
+
+    let again = trimtab_refuses(&create);
+    assert!(again.contains(&format!("there is a drive {name:?} already")), "{again}");
+
+    assert!(trimtab_prints(&["drive", "ls"]).lines().any(|line| line == format!("{name:<32} {device}")));
+    assert!(trimtab_prints(&["drive", "ls", "--json"]).contains(&name));
+
+    run("blkdiscard", &["--offset", "0", "--length", "1048576", &device]);
+    let stats: DriveStats =
+        serde_json::from_str(&trimtab_prints(&["drive", "stats", &name, "--json"])).unwrap();
+    assert_eq!((stats.profile.as_str(), stats.size), ("ocz-agility-3", SIZE));
+    assert_eq!((stats.counters.discards, stats.counters.discard_bytes), (1, Bytes::MIB));
+    assert!(trimtab_prints(&["drive", "stats", &name]).contains("1 (1 MiB)"));
+
+    trimtab_prints(&["drive", "rm", &name]);
+    assert!(!is_left(&name));
+    assert!(trimtab_refuses(&["drive", "rm", &name]).contains("there is no drive"));
+    drop(removed);
+    assert!(trimtab_prints(&["drive", "profiles"]).contains("ocz-agility-3"));
+}
+
+#[test]
+fn a_mounted_drive_is_not_removed() {
+    if !possible() {
+        return;
+    }
+    let drive = drive(profile(DiscardedReads::Zeros), SIZE);
+    run("mkfs.ext4", &["-q", drive.device().to_str().unwrap()]);
+    let mounted = Mounted::new(drive.device(), "ext4", "");
+    let reason = trimtab_refuses(&["drive", "rm", drive.name()]);
+    assert!(reason.contains(&format!("is mounted on {}; unmount it", mounted.target.display())), "{reason}");
+    assert!(drive.stats().is_ok());
+    drop(mounted);
+    drive.remove().unwrap();
+}
+
+#[test]
+fn the_next_command_cleans_up_after_a_killed_server() {
+    if !possible() {
+        return;
+    }
+    let drive = drive(profile(DiscardedReads::Zeros), SIZE);
+    let name = drive.name().to_owned();
+    run("mkfs.ext4", &["-q", drive.device().to_str().unwrap()]);
+    let mounted = Mounted::new(drive.device(), "ext4", "");
+    fs::write(mounted.target.join("file"), [7; 1 << 20]).unwrap();
+    let server = drive.stats().unwrap().server.to_string();
+    run("kill", &["-9", &server]);
+    wait_until("the server is gone", || !Path::new("/proc").join(&server).exists());
+    assert!(matches!(drive.stats(), Err(DriveError::NoAnswer { .. })));
+    let listed = trimtab_prints(&["drive", "ls"]);
+    assert!(listed.contains(&format!("{name:<32} dead")), "{listed}");
+    assert!(!is_left(&name));
+    assert!(!trimtab_prints(&["drive", "ls"]).contains(&name));
+}
+
+#[test]
+fn an_owned_drive_goes_with_its_creator() {
+    if !possible() {
+        return;
+    }
+    let drive = drive(profile(DiscardedReads::Zeros), SIZE);
+    let name = drive.name().to_owned();
+    run("mkfs.ext4", &["-q", drive.device().to_str().unwrap()]);
+    let mounted = Mounted::new(drive.device(), "ext4", "");
+    fs::write(mounted.target.join("file"), [7; 1 << 20]).unwrap();
+    drop(drive);
+    wait_until("the drive is gone", || !is_left(&name) && !mounted.target.exists());
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_leaves_nothing() {
+    if !possible() {
+        return;
+    }
+    let refuses = |name: &str, profile: &str, size: &str, more: &[&str]| {
+        let create = ["drive", "create", name, "--profile", profile, "--size", size];
+        let reason = trimtab_refuses(&[&create, more].concat());
+        assert!(!is_left(name));
+        reason
+    };
+    let name = &unique("refused");
+    let bad_name = trimtab_refuses(&["drive", "create", "../x", "--profile", "nvme-tlc", "--size", "1G"]);
+    assert!(bad_name.contains("cannot be a drive's name"), "{bad_name}");
+    assert!(refuses(name, "floppy", "1G", &[]).contains("there is no drive profile \"floppy\"; there are"));
+    assert!(refuses(name, "./no.toml", "1G", &[]).contains("cannot read the profile ./no.toml"));
+    assert!(refuses(name, "nvme-tlc", "1000", &[]).contains("1000 B cannot be a drive's size"));
+    assert!(refuses(name, "nvme-tlc", "4K", &[]).contains("erase block"));
+    assert!(refuses(name, "nvme-tlc", "1G", &["--speed", "2"]).contains("add --clock real"));
+    let slow = refuses(name, "nvme-tlc", "1G", &["--clock", "real", "--speed", "0"]);
+    assert!(slow.contains("0 cannot be a speed"), "{slow}");
+    assert!(refuses(name, "nvme-tlc", "4096T", &[]).contains("choose a smaller size, or a file"));
+
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let data = data.to_str().unwrap();
+    let full = refuses(name, "nvme-tlc", "4096T", &["--data", data]);
+    assert!(full.contains("choose a smaller size or another disk"), "{full}");
+    assert!(!Path::new(data).exists());
+    fs::write(data, "precious").unwrap();
+    assert!(refuses(name, "nvme-tlc", "1G", &["--data", data]).contains("exists; remove it"));
+    assert_eq!(fs::read(data).unwrap(), b"precious");
+}
+
+#[test]
+fn who_is_not_root_is_told() {
+    if !possible() {
+        return;
+    }
+    const NOBODY: u32 = 65_534;
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let binary = directory.path().join("trimtab");
+    fs::copy(TRIMTAB, &binary).unwrap();
+    let output = Command::new(binary).args(["drive", "ls"]).uid(NOBODY).gid(NOBODY).output().unwrap();
+    assert_eq!(output.stderr, b"trimtab: emulated drives need root; run it with sudo\n");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn a_server_that_is_none_is_reported() {
+    if !possible() {
+        return;
+    }
+    let mut options = options(profile(DiscardedReads::Zeros), SIZE);
+    options.server = "/bin/false".into();
+    assert!(matches!(Drive::create(&options), Err(DriveError::NoAnswer { .. })));
+    assert!(!is_left(&options.name));
+}

@@ -1,0 +1,8 @@
+//! Emulated drives as their users meet them: the `drive` verbs, the library that the experiments
+//! use, and the block device that both make. All of it needs root; see [`support::possible`].
+
+mod data;
+mod file_systems;
+mod lifecycle;
+mod support;
+mod time;

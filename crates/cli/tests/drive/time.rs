@@ -1,0 +1,66 @@
+//! Model time doesn't depend on this machine; real time does what the model says.
+
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use trimtab_core::profile::DiscardedReads;
+use trimtab_core::stats::DriveCounters;
+use trimtab_core::{Bytes, Nanos};
+use trimtab_drive::{Clock, Drive};
+
+use crate::support::{Aligned, Numbers, discard, drive, open_direct, options, possible, profile, read_at};
+
+const SIZE: Bytes = Bytes(64 << 20);
+const SPACE: u64 = 48 << 20;
+
+/// Writes, reads and discards one after another; returns what the drive counted.
+fn work(drive: &Drive) -> DriveCounters {
+    let device = open_direct(drive.device());
+    let mut numbers = Numbers(3);
+    for _ in 0..8_000 {
+        let at = numbers.below(SPACE / 4096) * 4096;
+        match numbers.below(8) {
+            0 => discard(&device, at, 64 << 10),
+            1 => drop(read_at(&device, at, 4096)),
+            2 => device.sync_data().unwrap(),
+            _ => device.write_all_at(Aligned::filled(16 << 10, 1).bytes(), at).unwrap(),
+        }
+    }
+    drive.stats().unwrap().counters
+}
+
+#[test]
+fn model_time_is_the_same_at_every_run() {
+    if !possible() {
+        return;
+    }
+    let [first, second] = [(), ()].map(|()| work(&drive(profile(DiscardedReads::Zeros), SIZE)));
+    assert!(first.model_ns > Nanos::ZERO && first.erases > 0);
+    assert_eq!(first, second);
+}
+
+/// How long `discards` discards of 10 ms each take on the wall clock.
+fn time_discards(speed: f64, discards: u64) -> Duration {
+    let mut profile = profile(DiscardedReads::Zeros);
+    profile.discard.command.value = Nanos(10_000_000);
+    let mut options = options(profile, SIZE);
+    options.clock = Clock::Real { speed };
+    let drive = Drive::create(&options).unwrap();
+    let device = open_direct(drive.device());
+    let start = Instant::now();
+    (0..discards).for_each(|n| discard(&device, n << 20, 64 << 10));
+    start.elapsed()
+}
+
+#[test]
+fn real_time_holds_each_reply_until_it_is_due() {
+    if !possible() {
+        return;
+    }
+    const DISCARDS: u64 = 20;
+    let due = Duration::from_millis(10) * DISCARDS as u32;
+    let took = time_discards(1.0, DISCARDS);
+    assert!(took >= due, "{took:?}, where {due:?} were due");
+    let took = time_discards(20.0, DISCARDS);
+    assert!(took >= due / 20 && took < due, "{took:?}, where {:?} were due", due / 20);
+}
