@@ -1,11 +1,71 @@
-//! `trimtab report`.
+//! `trimtab report`: tables and pages made again from result files.
 
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Makes tables and reports again from result files
-#[derive(clap::Args)]
-pub struct Args {}
+use anyhow::{Context, Result};
+use trimtab_report::{Document, page};
 
-pub fn run(_: Args) -> anyhow::Result<ExitCode> {
+/// Makes tables and HTML pages again from result files
+///
+/// Prints each file's table and advice. With --html, also writes one page with a section a file;
+/// it needs no network and no other file.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Result files, as --json writes them
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Write an HTML page to this file, or as index.html to this directory
+    #[arg(long, value_name = "FILE|DIR")]
+    html: Option<PathBuf>,
+    /// Print the tables' figures and the advice as JSON: an array with one entry a file
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    let documents = args.files.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
+    let page = args.html.as_deref().map(|path| write_page(path, &documents)).transpose()?;
+    let mut text = if args.json {
+        let figures: Vec<_> = documents.iter().map(Document::figures).collect();
+        serde_json::to_string_pretty(&figures)? + "\n"
+    } else {
+        let colour = crate::colour();
+        let texts: Vec<_> = documents.iter().map(|document| document.text(colour)).collect();
+        match texts.as_slice() {
+            [only] => only.clone(),
+            several => titled(&args.files, several),
+        }
+    };
+    if let (Some(page), false) = (page, args.json) {
+        text += &format!("\nReport: {}\n", page.display());
+    }
+    std::io::stdout().write_all(text.as_bytes()).context("cannot write to stdout")?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn read(path: &Path) -> Result<Document> {
+    let json = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Document::parse(&json).with_context(|| path.display().to_string())
+}
+
+/// Each text below the name of its file.
+fn titled(files: &[PathBuf], texts: &[String]) -> String {
+    let pairs = files.iter().zip(texts);
+    pairs.map(|(file, text)| format!("{}\n{text}", file.display())).collect::<Vec<_>>().join("\n")
+}
+
+/// Writes the page and says where it is.
+fn write_page(path: &Path, documents: &[Document]) -> Result<PathBuf> {
+    let is_file = !path.is_dir() && path.extension().is_some_and(|ext| ext == "html" || ext == "htm");
+    let (dir, file) = if is_file {
+        (path.parent().unwrap_or(path), path.to_owned())
+    } else {
+        (path, path.join("index.html"))
+    };
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let sections: Vec<_> = documents.iter().map(Document::section).collect();
+    std::fs::write(&file, page(&sections)).with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(file)
 }

@@ -1,0 +1,169 @@
+//! `trimtab report` as a user runs it, and its page as a browser shows it.
+
+#[path = "../../report/tests/fixture/mod.rs"]
+mod fixture;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use trimtab_core::document::CompareDocument;
+use trimtab_core::policy::PolicyKind;
+
+use fixture::{fragment, without_drive};
+
+fn trimtab(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_trimtab")).arg("report").args(args).output().unwrap()
+}
+
+fn stdout(args: &[&str]) -> String {
+    let output = trimtab(args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn saved(dir: &TempDir, name: &str, document: &CompareDocument) -> String {
+    let path = dir.path().join(name);
+    std::fs::write(&path, serde_json::to_vec(document).unwrap()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn tables_pages_and_figures_come_from_the_file() {
+    let dir = TempDir::new().unwrap();
+    let emulated = fragment(&["ext4", "xfs"], &PolicyKind::ALL, 3);
+    let files = [saved(&dir, "a.json", &emulated), saved(&dir, "b.json", &without_drive(emulated))];
+
+    let table = stdout(&[&files[0]]);
+    assert!(table.contains("On ext4, batched is the best trade-off"), "{table}");
+    assert!(!table.contains('\u{1b}'), "no colour outside a terminal");
+
+    let page = dir.path().join("new/dir");
+    let both = stdout(&[&files[0], &files[1], "--html", page.to_str().unwrap()]);
+    assert!(both.contains("model time") && both.contains("wall time"), "{both}");
+    assert!(both.contains(&files[1]) && both.contains("new/dir/index.html"), "{both}");
+    let page = std::fs::read_to_string(page.join("index.html")).unwrap();
+    assert_eq!(page.matches("<section>").count(), 2);
+
+    let figures: Value = serde_json::from_str(&stdout(&["--json", &files[0], &files[1]])).unwrap();
+    assert_eq!([&figures[0]["clock"], &figures[1]["clock"]], ["model", "wall"]);
+    assert_eq!(figures[0]["file_systems"][1]["rows"][2]["policy"], "batched");
+}
+
+#[test]
+fn bad_files_are_one_clear_line() {
+    let dir = TempDir::new().unwrap();
+    let whole = std::fs::read(saved(&dir, "whole.json", &fragment(&["ext4"], &PolicyKind::ALL, 1))).unwrap();
+    std::fs::write(dir.path().join("cut.json"), &whole[..whole.len() / 2]).unwrap();
+    std::fs::write(dir.path().join("text.json"), "hello").unwrap();
+    std::fs::write(dir.path().join("other.json"), "{\"schema\": \"trimtab/compare/9\"}").unwrap();
+    std::fs::write(dir.path().join("binary.json"), [0xff, 0xfe]).unwrap();
+    for (name, reason) in [
+        ("missing.json", "No such file"),
+        ("cut.json", "cut off"),
+        ("text.json", "not JSON"),
+        ("other.json", "known schemas: trimtab/compare/1"),
+        ("binary.json", "valid UTF-8"),
+    ] {
+        let page = dir.path().join("page.html");
+        let output = trimtab(&[
+            dir.path().join("whole.json").to_str().unwrap(),
+            dir.path().join(name).to_str().unwrap(),
+            "--html",
+            page.to_str().unwrap(),
+        ]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains(name) && error.contains(reason), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(output.stdout.is_empty() && !page.exists(), "nothing is done where a file is bad");
+    }
+}
+
+/// What a browser finds on a page: charts and bars that show, labels that overlap each other or
+/// leave their chart, whether the page is wider than the window, and its background.
+const INSPECTION: &str = "<script>
+const found = { charts: 0, bars: 0, overlapping: [], outside: [] };
+for (const svg of document.querySelectorAll('svg')) {
+  const frame = svg.getBoundingClientRect();
+  const labels = [...svg.querySelectorAll('text')].map(e => [e.textContent, e.getBoundingClientRect()]);
+  found.charts += frame.height > 100;
+  found.bars += [...svg.querySelectorAll('rect')].filter(e => e.getBoundingClientRect().height > 0).length;
+  labels.forEach(([text, a], place) => {
+    if (a.left < frame.left || a.right > frame.right || a.top < frame.top || a.bottom > frame.bottom)
+      found.outside.push(text);
+    for (const [other, b] of labels.slice(place + 1))
+      if (a.left < b.right && b.left < a.right && a.top + 2 < b.bottom && b.top + 2 < a.bottom)
+        found.overlapping.push([text, other]);
+  });
+}
+found.too_wide = document.documentElement.scrollWidth > window.innerWidth;
+found.background = getComputedStyle(document.body).backgroundColor;
+found.loaded = performance.getEntriesByType('resource').map(entry => entry.name);
+document.body.innerHTML = '<pre id=\"found\"></pre>';
+document.getElementById('found').textContent = JSON.stringify(found);
+</script>";
+
+fn inspect(browser: &Path, page: &Path, options: &[&str]) -> Value {
+    let profile = TempDir::new().unwrap();
+    let output = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .args(options)
+        .arg("--dump-dom")
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .unwrap();
+    let dom = String::from_utf8(output.stdout).unwrap();
+    let found = dom.split_once("<pre id=\"found\">").and_then(|(_, rest)| rest.split_once("</pre>"));
+    let (found, _) = found.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    serde_json::from_str(&found.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">")).unwrap()
+}
+
+/// The browser, or nothing where there is none: then the test is skipped, but never on CI.
+fn browser() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|dir| dir.join("chromium")).find(|file| file.is_file());
+    if found.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "chromium is missing (package chromium)");
+        eprintln!("skipped: chromium is missing (package chromium)");
+    }
+    found
+}
+
+#[test]
+fn a_browser_shows_every_chart_light_dark_and_narrow() {
+    let Some(browser) = browser() else { return };
+    let dir = TempDir::new().unwrap();
+    let mut document = fragment(&["ext4", "xfs", "btrfs"], &PolicyKind::ALL, 3);
+    for phase in document.runs.iter_mut().flat_map(|run| &mut run.phases) {
+        phase.name = phase.name.replace("delete-fill", "sync-after-delete");
+    }
+    let json = saved(&dir, "a.json", &document);
+    let path = dir.path().join("page.html");
+    stdout(&[&json, "--html", path.to_str().unwrap()]);
+    let page = std::fs::read_to_string(&path).unwrap();
+    for outside in ["http:", "https:", "url(", "@import", "src=", "href=", "<link", "<script"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    std::fs::write(&path, page.replace("</body>", &format!("{INSPECTION}</body>"))).unwrap();
+
+    let dark = "--blink-settings=preferredColorScheme=0";
+    for (window, options, background) in [
+        ("--window-size=1200,2000", [].as_slice(), "rgb(255, 255, 255)"),
+        ("--window-size=1200,2000", &[dark], "rgb(18, 22, 27)"),
+        ("--window-size=500,2000", &[], "rgb(255, 255, 255)"),
+    ] {
+        let found = inspect(&browser, &path, &[&[window], options].concat());
+        let what = format!("{window} {options:?}: {found}");
+        assert_eq!(found["charts"], 2 + 3 * 4, "{what}");
+        assert!(found["bars"].as_u64() > Some(100), "{what}");
+        for none in ["overlapping", "outside", "loaded"] {
+            assert_eq!(found[none], Value::Array(Vec::new()), "{what}");
+        }
+        assert_eq!(found["too_wide"], false, "{what}");
+        assert_eq!(found["background"], background, "{what}");
+    }
+}
