@@ -1,10 +1,10 @@
 //! One sentence of advice from the figures of a file system.
 //!
-//! The best policy is the one with the least product of two slowdowns: that of its delete against
-//! the fastest delete, and that of the write afterwards against the fastest write; without such
-//! phases, of its whole time. A difference within noise counts as none. Among policies that are
-//! as good, the one with the fewest erases wins, then the simplest. A policy that did not keep
-//! its data is never advised.
+//! The best policy is the one with which a user waits least, for the delete and the write after it
+//! together. Among those that are no slower than it beyond noise, the one with the fewest erases
+//! wins, then the simplest. A policy that did not keep its data is never advised.
+
+use std::cmp::Ordering;
 
 use trimtab_core::policy::PolicyKind;
 
@@ -30,8 +30,8 @@ const WRITE: Measure = Measure {
     more_is_better: true,
     phrase: |ratio, only| format!("writes {only}{} as fast afterwards", times(ratio)),
 };
-const TOTAL: Measure = Measure {
-    of: |row| row.total_s,
+const WAIT: Measure = Measure {
+    of: |row| row.wait_s,
     more_is_better: false,
     phrase: |ratio, _| format!("takes {} the time", times(ratio)),
 };
@@ -46,19 +46,22 @@ const ERASES: Measure = Measure {
 };
 
 impl Measure {
-    /// How many times worse `row` is than `other`: below 1 where it is better, and 1 where no
+    /// Less where `row` is better than `other` and greater where it is worse; equal where no
     /// difference is known or it is within noise.
-    fn worse(&self, row: &Row, other: &Row) -> f64 {
-        let (Some(a), Some(b)) = ((self.of)(row), (self.of)(other)) else { return 1.0 };
-        if !a.differs(b) {
-            return 1.0;
+    fn judge(&self, row: &Row, other: &Row) -> Ordering {
+        match ((self.of)(row), (self.of)(other)) {
+            (Some(a), Some(b)) if a.differs(b) => {
+                let order = a.median.total_cmp(&b.median);
+                if self.more_is_better { order.reverse() } else { order }
+            }
+            _ => Ordering::Equal,
         }
-        if self.more_is_better { b.median / a.median } else { a.median / b.median }
     }
 
-    /// How many times worse `row` is than the best of `rows`.
-    fn slowdown(&self, row: &Row, rows: &[&Row]) -> f64 {
-        rows.iter().map(|other| self.worse(row, other)).fold(1.0, f64::max)
+    /// Those of `rows` that none of them is better than.
+    fn unbeaten<'a>(&self, rows: &[&'a Row]) -> Vec<&'a Row> {
+        let unbeaten = |row: &&&Row| rows.iter().all(|other| self.judge(row, other).is_le());
+        rows.iter().filter(unbeaten).copied().collect()
     }
 
     /// What `row` does against `reference`, unless that is unknown.
@@ -70,13 +73,13 @@ impl Measure {
 
     /// What makes `row` worse than `best`, told against `reference`; none where it isn't worse.
     fn loss(&self, row: &Row, best: &Row, reference: &Row) -> Option<String> {
-        let only = if self.worse(row, reference) < 1.0 { "only " } else { "" };
-        (self.worse(row, best) > 1.0).then(|| self.compare(row, reference, only))?
+        let only = if self.judge(row, reference).is_lt() { "only " } else { "" };
+        self.judge(row, best).is_gt().then(|| self.compare(row, reference, only))?
     }
 
     /// What makes `row` better than `best`, told against `reference`; none where it isn't better.
     fn gain(&self, row: &Row, best: &Row, reference: &Row) -> Option<String> {
-        (self.worse(row, best) < 1.0).then(|| self.compare(row, reference, ""))?
+        self.judge(row, best).is_lt().then(|| self.compare(row, reference, ""))?
     }
 }
 
@@ -85,12 +88,9 @@ pub fn sentence(fs: &str, rows: &[Row]) -> String {
     let has = |measure: &Measure| rows.iter().any(|row| (measure.of)(row).is_some());
     let mut measures: Vec<Measure> = [DELETE, WRITE].into_iter().filter(has).collect();
     if measures.is_empty() {
-        measures.push(TOTAL);
+        measures.push(WAIT);
     }
-    let sound: Vec<&Row> = rows
-        .iter()
-        .filter(|row| row.verified && measures.iter().all(|measure| (measure.of)(row).is_some()))
-        .collect();
+    let sound: Vec<&Row> = rows.iter().filter(|row| row.verified && row.wait_s.is_some()).collect();
     match sound.as_slice() {
         [] => format!("On {fs}, no policy kept its data and ran every phase: there is nothing to advise."),
         [only] if rows.len() > 1 => {
@@ -112,14 +112,11 @@ pub fn sentence(fs: &str, rows: &[Row]) -> String {
     }
 }
 
+/// The advice where there is a choice between `rows`.
 fn choose(fs: &str, rows: &[&Row], measures: &[Measure]) -> String {
-    let cost = |row: &&Row| measures.iter().map(|m| m.slowdown(row, rows)).product::<f64>();
-    let least = rows.iter().map(cost).fold(f64::INFINITY, f64::min);
-    let wear = |row: &Row| ERASES.slowdown(row, rows);
-    let as_good = rows.iter().copied().filter(|row| cost(row) <= least * 1.05);
-    let best = as_good.min_by(|a, b| wear(a).total_cmp(&wear(b))).unwrap_or(rows[0]);
+    let best = ERASES.unbeaten(&WAIT.unbeaten(rows))[0];
     let judged: Vec<&Measure> = measures.iter().chain([&ERASES]).collect();
-    if rows.iter().all(|row| judged.iter().all(|measure| measure.worse(row, best) == 1.0)) {
+    if rows.iter().all(|row| judged.iter().all(|measure| measure.judge(row, best).is_eq())) {
         return format!("On {fs}, no policy stands out: all differences are within noise.");
     }
     let reference = rows.iter().copied().find(|row| row.policy == PolicyKind::None).unwrap_or(best);

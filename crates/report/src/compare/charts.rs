@@ -38,9 +38,8 @@ pub fn overview(summary: &Summary) -> String {
         row.write_mib_s
     });
     if delete.is_empty() && write.is_empty() {
-        return chart("Time of the whole workload: less is better", format!("total ({clock}, s)"), |row| {
-            row.total_s
-        });
+        let title = "Time of the workload without trims: less is better";
+        return chart(title, format!("time ({clock}, s)"), |row| row.wait_s);
     }
     delete + &write
 }

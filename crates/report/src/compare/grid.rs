@@ -53,8 +53,7 @@ struct Figure {
 
 const DELETE: Figure =
     Figure { head: ["delete", "time"], of: |row| row.delete_s, print: seconds, ratio: Some(false) };
-const TOTAL: Figure =
-    Figure { head: ["total", "time"], of: |row| row.total_s, print: seconds, ratio: Some(false) };
+const WAIT: Figure = Figure { head: ["", "time"], of: |row| row.wait_s, print: seconds, ratio: Some(false) };
 const REST: [Figure; 6] = [
     Figure { head: ["write", "MiB/s"], of: |row| row.write_mib_s, print: significant, ratio: Some(true) },
     Figure { head: ["trim", "time"], of: |row| row.trim_s, print: seconds, ratio: None },
@@ -76,7 +75,7 @@ fn size(bytes: f64) -> String {
 
 /// The columns that have something to show for `fs`.
 pub fn columns(fs: &FileSystem) -> Vec<Column> {
-    let time = if fs.rows.iter().any(|row| row.delete_s.is_some()) { DELETE } else { TOTAL };
+    let time = if fs.rows.iter().any(|row| row.delete_s.is_some()) { DELETE } else { WAIT };
     let policies = fs.rows.iter().map(|row| plain(row.policy.to_string())).collect();
     let mut columns = vec![Column { head: ["", "policy"], cells: policies }];
     for figure in [time].into_iter().chain(REST) {
@@ -132,7 +131,7 @@ pub fn spread_note(fs: &FileSystem) -> String {
     }
     let of = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
     let figures: [(&str, Get); 4] = [
-        ("total time", |row| row.total_s),
+        ("time", |row| row.wait_s),
         ("delete", |row| row.delete_s),
         ("write", |row| row.write_mib_s),
         ("erases", |row| row.erases),

@@ -190,9 +190,9 @@ fn method(document: &CompareDocument, clock: Clock) -> String {
         "<h2>How it was measured</h2>\n<dl>\n{facts}</dl>\n<p>{clock_note}</p>\n\
          <p>Figures are medians over the runs; small print and whiskers show the smallest and the largest. \
          A difference counts only where the runs' ranges do not overlap and the medians are more than 5 % apart. \
-         The best trade-off is the least product of two slowdowns, of the delete and of the write after it, \
-         each against the fastest policy (of the whole time, without such phases); among equals, the fewest \
-         erases.</p>\n{}\
+         The best trade-off is the policy with which a user waits least, for the delete and the write after \
+         it together, or for the whole workload without trims where it has no such phases; among equals, the \
+         one with the fewest erases.</p>\n{}\
          <details open><summary>Command</summary><pre>{}</pre></details>\n",
         profile.unwrap_or_default(),
         escape(&document.command.join(" ")),

@@ -71,8 +71,9 @@ pub struct Row {
     pub runs: usize,
     /// Whether the files of every run read back as they were written.
     pub verified: bool,
-    /// Seconds of all phases together.
-    pub total_s: Option<Spread>,
+    /// Seconds that a user waits for: the delete and write phases together, or all phases but the
+    /// policy's own trims where the workload names neither.
+    pub wait_s: Option<Spread>,
     /// Seconds of the workload's delete phases together.
     pub delete_s: Option<Spread>,
     /// Seconds of the policy's own trims, for which the workload pauses; none without such trims.
@@ -141,10 +142,10 @@ impl Row {
             phases.peek()?;
             phases.map(|phase| clock.seconds(phase)).sum::<Option<f64>>()
         };
-        let write = |run: &Run| {
-            let name = workload.write_phase.as_ref()?;
-            run.phases.iter().find(|phase| phase.name == *name)?.throughput_mib_s
-        };
+        let deletes = |name: &str| workload.delete_phases.iter().any(|phase| phase == name);
+        let writes = |name: &str| workload.write_phase.as_deref() == Some(name);
+        let names_none = workload.delete_phases.is_empty() && workload.write_phase.is_none();
+        let waits = |name: &str| if names_none { name != TRIM_PHASE } else { deletes(name) || writes(name) };
         let discards = |run: &Run| run.phases.iter().map(|phase| phase.discards as f64).sum::<f64>();
         let discarded = |run: &Run| run.phases.iter().map(|phase| phase.discard_bytes.0 as f64).sum::<f64>();
         let erases = |run: &Run| run.phases.iter().map(|phase| phase.erases.map(|count| count as f64)).sum();
@@ -152,12 +153,10 @@ impl Row {
             policy: runs.first()?.policy,
             runs: runs.len(),
             verified: runs.iter().all(|run| run.verified),
-            total_s: over(&|run| time(run, &|_| true)),
-            delete_s: over(&|run| {
-                time(run, &|name| workload.delete_phases.iter().any(|phase| phase == name))
-            }),
+            wait_s: over(&|run| time(run, &waits)),
+            delete_s: over(&|run| time(run, &deletes)),
             trim_s: over(&|run| time(run, &|name| name == TRIM_PHASE)),
-            write_mib_s: over(&write),
+            write_mib_s: over(&|run| run.phases.iter().find(|phase| writes(&phase.name))?.throughput_mib_s),
             erases: over(&erases),
             waf: over(&waf),
             discards: over(&|run| Some(discards(run))),
