@@ -1,12 +1,12 @@
 //! `trimtab drive`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Subcommand, ValueEnum};
 use trimtab_core::Bytes;
-use trimtab_core::profile::{self, Profile};
+use trimtab_core::profile;
 use trimtab_core::stats::LatencySummary;
 use trimtab_drive::{Clock, CreateOptions, Drive, DriveState, DriveStats};
 
@@ -64,6 +64,9 @@ struct CreateArgs {
     /// Its size, such as 8G
     #[arg(long)]
     size: Bytes,
+    /// Make it a used drive: all of its flash has been written before (SNIA preconditioning)
+    #[arg(long)]
+    preconditioned: bool,
     /// Whose time counts: model time, at full speed, or real time, each reply held until it is due
     #[arg(long, value_enum, default_value_t = ClockName::Model)]
     clock: ClockName,
@@ -105,8 +108,9 @@ fn create(args: CreateArgs) -> anyhow::Result<()> {
     };
     let drive = Drive::create(&CreateOptions {
         name: args.name,
-        profile: profile(&args.profile)?,
+        profile: crate::profile::load(&args.profile)?.0,
         size: args.size,
+        preconditioned: args.preconditioned,
         clock,
         data: args.data,
         server: std::env::current_exe().context("cannot find trimtab's own executable")?,
@@ -114,15 +118,6 @@ fn create(args: CreateArgs) -> anyhow::Result<()> {
     })?;
     println!("{}", drive.device().display());
     Ok(())
-}
-
-/// The profile that the user means: a built-in one's name, or a file that ends in .toml.
-pub fn profile(name: &str) -> anyhow::Result<Profile> {
-    if !Path::new(name).extension().is_some_and(|extension| extension == "toml") {
-        return Ok(Profile::named(name)?);
-    }
-    let text = std::fs::read_to_string(name).with_context(|| format!("cannot read the profile {name}"))?;
-    Ok(Profile::parse(&text, name)?)
 }
 
 fn ls(json: bool) -> anyhow::Result<()> {

@@ -37,6 +37,9 @@ pub struct CreateOptions {
     pub profile: Profile,
     /// Its size: a whole multiple of the profile's mapping page and of 4 KiB.
     pub size: Bytes,
+    /// Whether it is a used drive, every page of whose flash was written before; see
+    /// [`Device::precondition`](trimtab_ftl::Device::precondition).
+    pub preconditioned: bool,
     /// How its time runs.
     pub clock: Clock,
     /// Where its data goes: a sparse file that must not exist, or memory where this is none. The
@@ -258,6 +261,7 @@ fn start(place: &Place, options: &CreateOptions, data: Option<PathBuf>) -> Resul
     let spec = Spec {
         profile: options.profile.clone(),
         size: options.size,
+        preconditioned: options.preconditioned,
         clock: options.clock,
         data,
         owned: options.owned,

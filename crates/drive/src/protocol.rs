@@ -88,6 +88,7 @@ pub struct QueueLimits {
 pub(crate) struct Spec {
     pub(crate) profile: Profile,
     pub(crate) size: Bytes,
+    pub(crate) preconditioned: bool,
     pub(crate) clock: Clock,
     /// The data file; memory where there is none.
     pub(crate) data: Option<PathBuf>,

@@ -20,9 +20,9 @@ use trimtab_core::{Bytes, Extent, Nanos, Pages};
 
 use crate::array::Array;
 use crate::buffer::WriteBuffer;
-use crate::flash::{Cause, Flash};
+use crate::flash::{Cause, Flash, Untimed};
 use crate::geometry::{FtlConfig, GeometryError};
-use crate::mapping::Ftl;
+use crate::mapping::{Ftl, Totals};
 
 /// What a command does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +68,8 @@ pub struct Device {
     all_done: Nanos,
     journal: Bytes,
     counters: DriveCounters,
+    /// What the flash had done before the first command.
+    preconditioned: Totals,
     latencies: [Histogram<u64>; 4],
 }
 
@@ -96,8 +98,20 @@ impl Device {
             all_done: Nanos::ZERO,
             journal: Bytes::ZERO,
             counters: DriveCounters::default(),
+            preconditioned: Totals::default(),
             latencies: std::array::from_fn(|_| latency_histogram()),
         })
+    }
+
+    /// Makes a new drive a used one: every page is written twice, in sequence, as the workload
+    /// independent preconditioning of the SNIA Performance Test Specification does. It takes no
+    /// model time, and only the erase spread counts it.
+    pub fn precondition(&mut self) {
+        let pages = (self.size.0 / self.page.0) as u32;
+        for _ in 0..2 {
+            self.ftl.write(0, 0, pages, &mut Untimed);
+        }
+        self.preconditioned = self.ftl.totals();
     }
 
     /// Hands a command to the drive at `arrival`; returns when it is done. Commands are handed
@@ -136,7 +150,7 @@ impl Device {
 
     /// What it did so far; the model time is when the last command was done.
     pub fn counters(&self) -> DriveCounters {
-        let totals = self.ftl.totals();
+        let totals = self.ftl.totals().since(&self.preconditioned);
         DriveCounters {
             model_ns: self.all_done,
             host_pages: totals.host,
@@ -179,17 +193,9 @@ impl Device {
         let pages = self.pages(extent);
         let crossed = self.link_read.max(start) + Nanos(self.link_read_page.0 * pages.len() as u64);
         self.link_read = crossed;
-        let mut done = crossed;
-        let mut pages = pages.filter_map(|page| self.ftl.physical_page(page)).peekable();
-        while let Some(first) = pages.next() {
-            let unit = self.array.unit_of(first);
-            let mut count = 1;
-            while pages.next_if(|page| unit.contains(page)).is_some() {
-                count += 1;
-            }
-            done = done.max(self.array.read(first, count, start) + self.link_read_page);
-        }
-        done
+        let physical = pages.filter_map(|page| self.ftl.physical_page(page));
+        let out = self.array.collect(physical, start);
+        crossed.max(out + self.link_read_page)
     }
 
     fn write(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
@@ -291,7 +297,7 @@ impl Flash for WritePath<'_> {
         }
     }
 
-    fn collect(&mut self, pages: &[u32]) {
+    fn collect(&mut self, pages: impl Iterator<Item = u32>) {
         self.collected = self.array.collect(pages, self.now);
     }
 

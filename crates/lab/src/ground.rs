@@ -22,7 +22,7 @@ use crate::error::LabError;
 use crate::interrupt::Interrupt;
 
 /// How long a device must have done nothing to count as settled.
-const QUIET: Duration = Duration::from_millis(30);
+const QUIET: Duration = Duration::from_millis(100);
 /// How often it is looked at meanwhile.
 const GLANCE: Duration = Duration::from_millis(5);
 /// The longest wait for a device that others keep busy.

@@ -4,6 +4,7 @@
 //! and procfs take a root path, so that a captured tree can be read as well as the live one.
 
 pub mod block;
+pub mod btrfs;
 pub mod environment;
 pub mod ioctl;
 pub mod loop_device;

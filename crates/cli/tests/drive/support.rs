@@ -59,6 +59,7 @@ pub fn options(profile: Profile, size: Bytes) -> CreateOptions {
         name: unique("test"),
         profile,
         size,
+        preconditioned: false,
         clock: Clock::Model,
         data: None,
         server: PathBuf::from(TRIMTAB),

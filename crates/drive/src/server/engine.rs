@@ -79,7 +79,10 @@ impl Model {
 
 impl Engine {
     pub(crate) fn new(spec: &Spec) -> Result<Self, EngineError> {
-        let device = Device::new(&spec.profile, spec.size)?;
+        let mut device = Device::new(&spec.profile, spec.size)?;
+        if spec.preconditioned {
+            device.precondition();
+        }
         let store = Store::new(spec.data.as_deref(), spec.size)?;
         Ok(Self {
             store,

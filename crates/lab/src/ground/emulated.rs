@@ -1,5 +1,6 @@
 //! A new file system on an emulated drive of its own.
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -38,8 +39,27 @@ pub struct EmulatedGround {
     // In order of dropping: what is mounted, the drive it is mounted from, and where.
     mounted: Mounted,
     block: BlockDevice,
-    drive: Drive,
+    drive: OwnDrive,
     target: TempDir,
+}
+
+/// Removes its drive when dropped, and waits for that.
+struct OwnDrive(Option<Drive>);
+
+impl Deref for OwnDrive {
+    type Target = Drive;
+    fn deref(&self) -> &Drive {
+        self.0.as_ref().expect("the drive is only taken when dropped")
+    }
+}
+
+impl Drop for OwnDrive {
+    fn drop(&mut self) {
+        if let Some(drive) = self.0.take() {
+            // Where this fails, the drive's server takes it down: it is owned by this process.
+            let _ = drive.remove();
+        }
+    }
 }
 
 /// Unmounts when dropped.
@@ -82,11 +102,13 @@ impl EmulatedGround {
             name: format!("compare-{}", std::process::id()),
             profile: profile.clone(),
             size,
+            preconditioned: true,
             clock: Clock::Model,
             data: None,
             server: server.to_owned(),
             owned: true,
         })?;
+        let drive = OwnDrive(Some(drive));
         file_system.make(drive.device())?;
         let block = BlockDevice::open(Path::new(SYSFS), drive.device())?;
         let mut ground =

@@ -15,13 +15,13 @@ use crate::recorder::Recorder;
 
 /// Files whose extents interleave. All but the last are deleted; that one lies beside most of
 /// what is discarded and must come through unharmed.
-const FILES: u64 = 64;
+const FILES: u64 = 512;
 /// What each of their extents holds.
 const CHUNK: Bytes = Bytes(64 << 10);
 /// Files deleted between two syncs.
-const BATCH: usize = 8;
-/// The order of deletion: every 37th file of 64, so that what one batch frees never touches.
-const STRIDE: u64 = 37;
+const BATCH: usize = 64;
+/// The order of deletion: every 181st file of 512, so that what one batch frees never touches.
+const STRIDE: u64 = 181;
 /// Of the free space, what the large file takes, in percent.
 const LARGE: u64 = 90;
 /// Of the free space, what the interleaved files take together, in percent.

@@ -1,0 +1,34 @@
+# trimtab: `make demo` runs the main job, `make test` passes the tests.
+
+CARGO ?= cargo
+# The file systems' makers live where an ordinary user's PATH doesn't look.
+export PATH := $(PATH):/usr/sbin:/sbin
+
+BUILD_TOOLS = cc
+DEMO_TOOLS = mkfs.ext4 mkfs.xfs mkfs.btrfs
+TEST_TOOLS = $(DEMO_TOOLS) fio xz chromium
+
+.PHONY: all demo test bench clean
+
+all:
+	./setup $(BUILD_TOOLS)
+	$(CARGO) build --release --locked
+
+demo:
+	./setup $(BUILD_TOOLS) $(DEMO_TOOLS)
+	$(CARGO) build --release --locked
+	target/release/trimtab compare --report trimtab-report
+
+test:
+	./setup $(BUILD_TOOLS) $(TEST_TOOLS)
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+	$(CARGO) test --workspace --locked
+
+bench:
+	./setup $(BUILD_TOOLS) fio
+	$(CARGO) bench --workspace --locked
+
+clean:
+	$(CARGO) clean
