@@ -4,12 +4,14 @@
 //! Every kind of document has a module here, such as [`compare`], with a door for the terminal and
 //! one for its section of a page. [`Document`] picks the module by the schema a file names.
 
+mod axis;
 mod chart;
 pub mod compare;
 mod document;
 mod html;
 mod number;
 mod spread;
+mod svg;
 
 pub use document::{Document, Figures, ReadError};
 pub use html::{Section, page};

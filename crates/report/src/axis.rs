@@ -1,0 +1,104 @@
+//! The value axis of a chart.
+
+use crate::number::significant;
+use crate::spread::Spread;
+
+/// The value axis: logarithmic where the values span more than [`Axis::LINEAR_SPAN`].
+pub struct Axis {
+    /// Whether it is logarithmic.
+    pub log: bool,
+    low: f64,
+    high: f64,
+}
+
+impl Axis {
+    /// The largest span, from the smallest value above zero to the largest, shown on a linear axis.
+    const LINEAR_SPAN: f64 = 50.0;
+    /// The largest span of a logarithmic axis; smaller values stand at its foot.
+    const LOG_SPAN: f64 = 1e7;
+
+    /// The axis for these values; none where no value is above zero.
+    pub fn of<'a>(values: impl Iterator<Item = &'a Spread>) -> Option<Self> {
+        let ends: Vec<_> = values.filter(|value| value.median > 0.0).collect();
+        let largest = ends.iter().map(|value| value.max).max_by(f64::total_cmp)?;
+        let smallest = ends.iter().map(|value| value.median).min_by(f64::total_cmp)?;
+        let log = largest > Self::LINEAR_SPAN * smallest;
+        Some(if log {
+            let low = (smallest / 2.0).max(largest / Self::LOG_SPAN);
+            Self { log, low, high: largest * (largest / low).powf(0.08) }
+        } else {
+            Self { log, low: 0.0, high: largest * 1.08 }
+        })
+    }
+
+    /// Where `value` stands: 0 at the foot, 1 at the top.
+    pub fn part(&self, value: f64) -> f64 {
+        match self.log {
+            true => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
+            false => value / self.high,
+        }
+    }
+
+    /// The values to name along it, in order.
+    pub fn ticks(&self) -> Vec<f64> {
+        if !self.log {
+            let rough = self.high / 6.0;
+            let decade = 10_f64.powf(rough.log10().floor());
+            let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * decade).into_iter().find(|step| *step >= rough);
+            let step = step.unwrap_or(rough);
+            return (0..=(self.high / step) as u32).map(|n| f64::from(n) * step).collect();
+        }
+        let decades = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
+        let within: &[f64] = if self.high / self.low < 1e3 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        decades
+            .flat_map(|power| within.iter().map(move |n| n * 10_f64.powi(power)))
+            .filter(|tick| (self.low..=self.high).contains(tick))
+            .collect()
+    }
+}
+
+/// A tick's figure without trailing zeros, in thousands (k) or millions (M) where it is long.
+pub fn tick_label(tick: f64) -> String {
+    let (scale, unit) = match tick {
+        ..1e4 => (1.0, ""),
+        ..1e6 => (1e3, " k"),
+        _ => (1e6, " M"),
+    };
+    let text = significant(tick / scale);
+    let short = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{short}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn axis(values: &[f64]) -> Option<Axis> {
+        let exact = |value: &f64| Spread { median: *value, min: *value, max: *value };
+        Axis::of(values.iter().map(exact).collect::<Vec<_>>().iter())
+    }
+
+    #[test]
+    fn a_wide_range_gets_a_log_axis_that_holds_every_value() {
+        for (values, log) in [
+            (vec![1.0, 49.0], false),
+            (vec![0.1, 10_000.0], true),
+            (vec![3.0, 151.0], true),
+            (vec![7.0], false),
+            (vec![0.0, 2.0], false),
+        ] {
+            let axis = axis(&values).unwrap();
+            assert_eq!(axis.log, log, "{values:?}");
+            assert!(values.iter().all(|value| (0.0..=1.0).contains(&axis.part(*value))), "{values:?}");
+            assert!((3..=9).contains(&axis.ticks().len()), "{values:?}: {:?}", axis.ticks());
+        }
+        assert!(axis(&[0.0]).is_none());
+        assert!(axis(&[]).is_none());
+    }
+
+    #[test]
+    fn ticks_are_short() {
+        let ticks = [0.0, 0.05, 1.0, 2500.0, 10_000.0, 250_000.0, 1e6];
+        assert_eq!(ticks.map(tick_label), ["0", "0.05", "1", "2500", "10 k", "250 k", "1 M"]);
+    }
+}
