@@ -69,13 +69,18 @@ impl Array {
     }
 
     /// Reads these pages of one block, rising; returns when all are out.
-    pub(crate) fn collect(&mut self, pages: &[u32], start: Nanos) -> Nanos {
-        let size = self.pages_per_unit;
-        pages
-            .chunk_by(|left, right| left / size == right / size)
-            .map(|unit| self.read(unit[0], unit.len() as u32, start))
-            .max()
-            .unwrap_or(start)
+    pub(crate) fn collect(&mut self, pages: impl Iterator<Item = u32>, start: Nanos) -> Nanos {
+        let mut pages = pages.peekable();
+        let mut out = start;
+        while let Some(first) = pages.next() {
+            let unit = self.unit_of(first);
+            let mut count = 1;
+            while pages.next_if(|page| unit.contains(page)).is_some() {
+                count += 1;
+            }
+            out = out.max(self.read(first, count, start));
+        }
+        out
     }
 
     /// Erases the block of these pages: each of its dies does its part after what it has to do.

@@ -14,12 +14,12 @@ pub enum Cause {
 }
 
 /// The flash under an [`Ftl`](crate::Ftl): hears of every operation, in order. Pages are physical
-/// page numbers: block x pages per block + page in the block.
+/// ones by dense number: block x pages per block + page in the block.
 pub trait Flash {
     /// These pages of one block are programmed, in order.
     fn program(&mut self, cause: Cause, pages: Range<u32>);
     /// Garbage collection reads these pages of one block, rising.
-    fn collect(&mut self, pages: &[u32]);
+    fn collect(&mut self, pages: impl Iterator<Item = u32>);
     /// The block of these pages is erased.
     fn erase(&mut self, pages: Range<u32>);
 }
@@ -30,6 +30,6 @@ pub struct Untimed;
 
 impl Flash for Untimed {
     fn program(&mut self, _: Cause, _: Range<u32>) {}
-    fn collect(&mut self, _: &[u32]) {}
+    fn collect(&mut self, _: impl Iterator<Item = u32>) {}
     fn erase(&mut self, _: Range<u32>) {}
 }

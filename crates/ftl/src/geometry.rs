@@ -23,7 +23,7 @@ pub struct FtlConfig {
 }
 
 /// Why a flash model of this shape can't work.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum GeometryError {
     /// A count that must be 1 or more is 0.
     #[error("{0} must be 1 or more")]
@@ -47,6 +47,9 @@ pub enum GeometryError {
         /// Pages in each.
         pages_per_block: u32,
     },
+    /// The system has no memory for the mapping.
+    #[error("there is no memory for the mapping; take a smaller drive")]
+    Memory(#[from] std::io::Error),
     /// What is left beside reserve and frontiers can't hold the logical pages and a page to spare.
     #[error(
         "{logical} do not fit: of {blocks} erase blocks of {pages_per_block} pages, {set_aside} are \
@@ -110,6 +113,11 @@ impl FtlConfig {
         1.0 - self.logical.0 as f64 / self.data_pages().0 as f64
     }
 
+    /// The bits of a page's address that number it in its block: whole words of valid bits.
+    pub(crate) fn block_shift(&self) -> u32 {
+        self.pages_per_block.next_power_of_two().ilog2().max(6)
+    }
+
     /// Whether a model of this shape can work.
     ///
     /// # Errors
@@ -125,7 +133,8 @@ impl FtlConfig {
             return Err(GeometryError::Zero(name));
         }
         let (blocks, pages_per_block) = (self.blocks, self.pages_per_block);
-        if u64::from(blocks) * u64::from(pages_per_block) > u64::from(u32::MAX) {
+        let addresses = u64::from(pages_per_block).next_power_of_two().max(64) * u64::from(blocks);
+        if addresses > u64::from(u32::MAX) {
             return Err(GeometryError::TooLarge { blocks: blocks.into(), pages_per_block });
         }
         if self.logical >= self.data_pages() {

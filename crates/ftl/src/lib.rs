@@ -19,7 +19,9 @@ mod geometry;
 mod host;
 mod mapping;
 pub mod synthetic;
+mod table;
 pub mod theory;
+mod validity;
 mod workload;
 
 pub use device::{Command, Device, Op};

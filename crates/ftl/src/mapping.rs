@@ -1,7 +1,7 @@
 //! The mapping: where each logical page lies on the flash.
 //!
 //! The state is flat arrays: logical to physical, physical to logical, and a bit for each valid
-//! physical page. Writes are appended to open blocks, the frontiers: one a host stream, and one for
+//! physical page. The hot path never divides: a physical page goes by its [address](Layout). Writes are appended to open blocks, the frontiers: one a host stream, and one for
 //! what garbage collection moves. When a host frontier opens a block and only the reserve is left
 //! free, garbage collection runs until a block more than the reserve is free. So every victim is
 //! chosen with exactly the reserve free and the frontiers open, among the T pages that
@@ -15,6 +15,8 @@ use trimtab_core::stats::EraseSpread;
 use crate::blocks::Blocks;
 use crate::flash::{Cause, Flash};
 use crate::geometry::{FtlConfig, GeometryError};
+use crate::table::Table;
+use crate::validity::Validity;
 
 /// Marks a logical page without data, and a physical one that holds journal.
 const NONE: u32 = u32::MAX;
@@ -61,13 +63,40 @@ impl Totals {
     }
 }
 
+/// How physical pages are numbered. An address is the block's number, shifted, and the page in the
+/// block; every block begins a new 64-bit word of valid bits. Dense numbers leave no gap between
+/// blocks.
+#[derive(Debug, Clone, Copy)]
+struct Layout {
+    shift: u32,
+    pages_per_block: u32,
+}
+
+impl Layout {
+    fn block(self, address: u32) -> u32 {
+        address >> self.shift
+    }
+
+    /// The address of a block's first page.
+    fn first(self, block: u32) -> u32 {
+        block << self.shift
+    }
+
+    fn dense(self, address: u32) -> u32 {
+        let block = self.block(address);
+        block * self.pages_per_block + (address - self.first(block))
+    }
+}
+
 /// A page-mapped flash translation layer. Logical pages are numbered from 0.
 pub struct Ftl {
     config: FtlConfig,
-    physical: Vec<u32>,
-    logical: Vec<u32>,
-    /// A bit a physical page; every block begins a new word.
-    valid: Vec<u64>,
+    layout: Layout,
+    /// The address of each logical page.
+    address: Table,
+    /// What each physical page holds, by dense number.
+    logical: Table,
+    valid: Validity,
     blocks: Blocks,
     /// One a host stream, then the one of garbage collection.
     frontiers: Vec<Frontier>,
@@ -84,11 +113,12 @@ impl Ftl {
     pub fn new(config: &FtlConfig) -> Result<Self, GeometryError> {
         config.check()?;
         let pages = config.blocks as usize * config.pages_per_block as usize;
-        let words = config.blocks as usize * (config.pages_per_block as usize).div_ceil(64);
+        let layout = Layout { shift: config.block_shift(), pages_per_block: config.pages_per_block };
         Ok(Self {
-            physical: vec![NONE; config.logical.0 as usize],
-            logical: vec![NONE; pages],
-            valid: vec![0; words],
+            layout,
+            address: Table::filled(config.logical.0 as usize, NONE)?,
+            logical: Table::filled(pages, NONE)?,
+            valid: Validity::new(config.blocks << layout.shift),
             blocks: Blocks::new(config),
             frontiers: vec![Frontier::default(); config.streams as usize + 1],
             moving: Vec::with_capacity(config.pages_per_block as usize),
@@ -115,14 +145,14 @@ impl Ftl {
 
     /// The memory it holds, in bytes a physical page.
     pub fn bytes_per_page(&self) -> f64 {
-        let arrays = size_of_val(&self.physical[..]) + size_of_val(&self.logical[..]);
-        let small = size_of_val(&self.valid[..]) + self.moving.capacity() * size_of::<u32>();
-        (arrays + small + self.blocks.memory()) as f64 / self.logical.len() as f64
+        let maps = size_of_val(&self.address[..]) + size_of_val(&self.logical[..]);
+        let moving = self.moving.capacity() * size_of::<u32>();
+        (maps + moving + self.valid.memory() + self.blocks.memory()) as f64 / self.logical.len() as f64
     }
 
     /// Whether a logical page has data.
     pub fn is_mapped(&self, page: Pages) -> bool {
-        self.physical_page(page.0 as u32).is_some()
+        self.address[page.0 as usize] != NONE
     }
 
     /// The number of logical pages with data.
@@ -130,10 +160,10 @@ impl Ftl {
         Pages(self.mapped)
     }
 
-    /// Where a logical page lies, if it has data.
+    /// Where a logical page lies, by dense number, if it has data.
     pub(crate) fn physical_page(&self, page: u32) -> Option<u32> {
-        let physical = self.physical[page as usize];
-        (physical != NONE).then_some(physical)
+        let address = self.address[page as usize];
+        (address != NONE).then(|| self.layout.dense(address))
     }
 
     /// Writes `count` pages from `first`.
@@ -151,7 +181,8 @@ impl Ftl {
     /// # Panics
     /// As [`write`](Self::write).
     pub fn write_each(&mut self, stream: u32, pages: &[u32], flash: &mut impl Flash) {
-        black_box(pages.iter().fold(0, |touched, page| touched ^ self.physical[*page as usize]));
+        let addresses = &self.address[..];
+        black_box(pages.iter().fold(0, |touched, page| touched ^ addresses[*page as usize]));
         self.totals.host += pages.len() as u64;
         self.append(stream as usize, Cause::Host, pages.iter().copied(), flash);
     }
@@ -161,11 +192,12 @@ impl Ftl {
     /// # Panics
     /// If the model has no such pages.
     pub fn discard(&mut self, first: u32, count: u32) {
-        for page in first..first + count {
-            if let Some(physical) = self.physical_page(page) {
-                self.invalidate(physical);
+        for address in &mut self.address[first as usize..][..count as usize] {
+            if *address != NONE {
+                self.valid.clear(*address);
+                self.blocks.invalidate(self.layout.block(*address));
                 self.mapped -= 1;
-                self.physical[page as usize] = NONE;
+                *address = NONE;
             }
         }
     }
@@ -173,7 +205,7 @@ impl Ftl {
     /// Programs a page of mapping journal; it holds no data, so that it is invalid at once.
     pub fn write_journal(&mut self, flash: &mut impl Flash) {
         self.totals.journal += 1;
-        let page = self.room(0, flash).next;
+        let page = self.layout.dense(self.room(0, flash).next);
         self.logical[page as usize] = NONE;
         flash.program(Cause::Journal, page..page + 1);
         self.advance(0, 1);
@@ -190,19 +222,25 @@ impl Ftl {
         while pages.len() > 0 {
             let Frontier { next, end } = self.room(frontier, flash);
             let count = (end - next).min(pages.len() as u32);
-            self.mark_valid(next, count);
-            self.blocks.fill(next / self.config.pages_per_block, count);
-            for (physical, page) in (next..next + count).zip(&mut pages) {
-                let before = std::mem::replace(&mut self.physical[page as usize], physical);
+            let run = self.layout.dense(next)..self.layout.dense(next) + count;
+            self.valid.set(next, count);
+            self.blocks.fill(self.layout.block(next), count);
+            let addresses = &mut self.address[..];
+            let logical = &mut self.logical[run.start as usize..run.end as usize];
+            for ((address, logical), page) in (next..).zip(logical).zip(&mut pages) {
+                *logical = page;
+                let before = std::mem::replace(&mut addresses[page as usize], address);
                 if cause == Cause::Host {
                     match before {
                         NONE => self.mapped += 1,
-                        before => self.invalidate(before),
+                        before => {
+                            self.valid.clear(before);
+                            self.blocks.invalidate(self.layout.block(before));
+                        }
                     }
                 }
-                self.logical[physical as usize] = page;
             }
-            flash.program(cause, next..next + count);
+            flash.program(cause, run);
             self.advance(frontier, count);
         }
     }
@@ -210,9 +248,8 @@ impl Ftl {
     /// A frontier with room for a page.
     fn room(&mut self, frontier: usize, flash: &mut impl Flash) -> Frontier {
         if self.frontiers[frontier].next == self.frontiers[frontier].end {
-            let pages = self.config.pages_per_block;
-            let next = self.blocks.open() * pages;
-            self.frontiers[frontier] = Frontier { next, end: next + pages };
+            let next = self.layout.first(self.blocks.open());
+            self.frontiers[frontier] = Frontier { next, end: next + self.config.pages_per_block };
             while frontier < self.config.streams as usize && self.blocks.free() <= self.config.reserve_blocks
             {
                 self.clean(flash);
@@ -223,63 +260,36 @@ impl Ftl {
 
     /// `count` pages of a frontier are programmed; closes its block when that was all of it.
     fn advance(&mut self, frontier: usize, count: u32) {
-        let frontier = &mut self.frontiers[frontier];
-        frontier.next += count;
-        if frontier.next == frontier.end {
-            self.blocks.close((frontier.end - 1) / self.config.pages_per_block);
+        let Frontier { next, end } = &mut self.frontiers[frontier];
+        *next += count;
+        if next == end {
+            self.blocks.close(self.layout.block(*end - 1));
         }
     }
 
     /// Moves what is valid out of one block and erases it.
     fn clean(&mut self, flash: &mut impl Flash) {
-        let (block, pages) = (self.blocks.victim(), self.config.pages_per_block);
-        let first = block * pages;
+        let block = self.blocks.victim();
+        let (first, dense) = (self.layout.first(block), self.layout.dense(self.layout.first(block)));
+        let end = dense + self.config.pages_per_block;
+        flash.collect(self.valid.offsets(first, self.config.pages_per_block).map(|offset| dense + offset));
+        let logical = &self.logical[dense as usize..end as usize];
         let mut moving = std::mem::take(&mut self.moving);
         moving.clear();
-        let words = self.words_of(block);
-        for (base, word) in (first..).step_by(64).zip(&mut self.valid[words]) {
-            let mut bits = std::mem::take(word);
+        for (logical, word) in logical.chunks(64).zip(self.valid.words(first, self.config.pages_per_block)) {
+            let mut bits = *word;
             while bits != 0 {
-                moving.push(base + bits.trailing_zeros());
+                moving.push(logical[bits.trailing_zeros() as usize]);
                 bits &= bits - 1;
             }
         }
-        flash.collect(&moving);
-        for page in &mut moving {
-            *page = self.logical[*page as usize];
-        }
-        black_box(moving.iter().fold(0, |touched, page| touched ^ self.physical[*page as usize]));
         self.totals.copied += moving.len() as u64;
         self.append(self.config.streams as usize, Cause::Copy, moving.iter().copied(), flash);
         self.moving = moving;
         self.totals.erases += 1;
+        self.valid.clear_block(first, self.config.pages_per_block);
         self.blocks.erase(block);
-        flash.erase(first..first + pages);
-    }
-
-    #[inline]
-    fn invalidate(&mut self, physical: u32) {
-        let block = physical / self.config.pages_per_block;
-        let offset = physical % self.config.pages_per_block;
-        let word = self.words_of(block).start + (offset / 64) as usize;
-        self.valid[word] &= !(1 << (offset % 64));
-        self.blocks.invalidate(block);
-    }
-
-    /// Marks `count` pages of one block valid.
-    fn mark_valid(&mut self, first: u32, count: u32) {
-        let start = self.words_of(first / self.config.pages_per_block).start;
-        let offset = first % self.config.pages_per_block;
-        for offset in offset..offset + count {
-            self.valid[start + (offset / 64) as usize] |= 1 << (offset % 64);
-        }
-    }
-
-    /// Where the valid bits of a block are.
-    fn words_of(&self, block: u32) -> std::ops::Range<usize> {
-        let words = (self.config.pages_per_block as usize).div_ceil(64);
-        let start = block as usize * words;
-        start..start + words
+        flash.erase(dense..end);
     }
 
     /// Panics unless every rule of conservation holds: programmed pages are all in erased or in
@@ -292,12 +302,13 @@ impl Ftl {
         let open: u64 = self.frontiers.iter().map(|frontier| u64::from(frontier.end - frontier.next)).sum();
         let taken = u64::from(self.config.blocks - self.blocks.free()) * pages - open;
         assert_eq!(self.totals.programmed(), self.totals.erases * pages + taken, "pages are conserved");
-        let mapped = self.physical.iter().filter(|physical| **physical != NONE).count() as u64;
+        let mapped = self.address.iter().filter(|address| **address != NONE).count() as u64;
         let valid: u64 = self.blocks.valid().iter().map(|count| u64::from(*count)).sum();
-        let bits: u64 = self.valid.iter().map(|word| u64::from(word.count_ones())).sum();
-        assert_eq!([valid, bits, self.mapped], [mapped; 3], "valid pages are the mapped ones");
-        for (page, physical) in (0..).zip(&self.physical).filter(|(_, physical)| **physical != NONE) {
-            assert_eq!(self.logical[*physical as usize], page, "both maps agree");
+        assert_eq!([valid, self.valid.count(), self.mapped], [mapped; 3], "valid pages are the mapped ones");
+        for page in 0..self.address.len() as u32 {
+            if let Some(physical) = self.physical_page(page) {
+                assert_eq!(self.logical[physical as usize], page, "both maps agree");
+            }
         }
     }
 }

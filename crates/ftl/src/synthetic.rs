@@ -46,7 +46,7 @@ pub struct SyntheticOptions {
 }
 
 /// Why a simulation can't be run.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum SyntheticError {
     /// The spare factor is out of range.
     #[error("a spare factor of {0} is not possible; it must be from {MIN_SPARE} to below 1")]
