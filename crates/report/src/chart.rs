@@ -74,7 +74,7 @@ impl BarChart {
         let step = self.group_width();
         let longest = self.groups.iter().map(|name| name.chars().count()).max().unwrap_or(0);
         let narrow = step < 5.0 * CHARACTER;
-        let every = if narrow { (longest as f64 * CHARACTER / step).ceil() as usize } else { 1 };
+        let every = if narrow { ((longest + 1) as f64 * CHARACTER / step).ceil() as usize } else { 1 };
         let fits = (step * every as f64 / CHARACTER) as usize;
         for (group, name) in self.groups.iter().enumerate().step_by(every) {
             let x = LEFT + step * (group as f64 + 0.5);
