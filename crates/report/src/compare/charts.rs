@@ -13,16 +13,15 @@ use crate::spread::Spread;
 pub fn overview(summary: &Summary) -> String {
     let clock = summary.clock.name();
     let chart = |title: &str, y: String, figure: fn(&Row) -> Option<Spread>| {
-        let value = |fs: &FileSystem, policy: &str| {
-            fs.rows.iter().find(|row| row.policy.name() == policy).and_then(figure)
-        };
+        let value =
+            |fs: &FileSystem, policy| fs.rows.iter().find(|row| row.policy == policy).and_then(figure);
         let mut policies: Vec<_> =
             summary.file_systems.iter().flat_map(|fs| &fs.rows).map(|row| row.policy).collect();
         policies.sort_unstable();
         policies.dedup();
         let series = policies.iter().map(|policy| Series {
             name: policy.name(),
-            values: summary.file_systems.iter().map(|fs| value(fs, policy.name())).collect(),
+            values: summary.file_systems.iter().map(|fs| value(fs, *policy)).collect(),
         });
         BarChart {
             title: title.to_owned(),

@@ -60,10 +60,10 @@ fn table(fs: &FileSystem, colour: bool) -> Table {
             }
         }));
     }
-    for (drawn, column) in table.column_iter_mut().zip(&columns) {
-        let first = column.head[1] == "policy";
-        drawn.set_cell_alignment(if first { CellAlignment::Left } else { CellAlignment::Right });
-        drawn.set_padding((u16::from(!first), 0));
+    for (place, column) in table.column_iter_mut().enumerate() {
+        let (alignment, gap) = if place == 0 { (CellAlignment::Left, 0) } else { (CellAlignment::Right, 1) };
+        column.set_cell_alignment(alignment);
+        column.set_padding((gap, 0));
     }
     table
 }
