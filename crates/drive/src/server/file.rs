@@ -34,9 +34,7 @@ const MAX_WRITE: u32 = 1 << 20;
 const IN_FLIGHT: u16 = 128;
 
 /// Threads that take requests.
-fn threads() -> usize {
-    std::env::var("TT").ok().and_then(|t| t.parse().ok()).unwrap_or(2)
-}
+const THREADS: usize = 2;
 
 /// Mounts the file system of a drive's file at `target`; running the session serves it.
 pub(crate) fn mount(target: &Path, engine: Arc<Engine>, spec: &Spec) -> io::Result<Session<DriveFile>> {
@@ -58,7 +56,7 @@ pub(crate) fn mount(target: &Path, engine: Arc<Engine>, spec: &Spec) -> io::Resu
     let mut config = Config::default();
     config.mount_options =
         vec![MountOption::FSName("trimtab".to_owned()), MountOption::Subtype("trimtab".to_owned())];
-    config.n_threads = Some(threads());
+    config.n_threads = Some(THREADS);
     config.clone_fd = true;
     Session::new(file, target, &config)
 }

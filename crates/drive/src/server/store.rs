@@ -1,76 +1,121 @@
 //! What holds a drive's data: memory or a sparse file, both a file to the code here.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::{io, iter};
 
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use trimtab_core::{Bytes, Extent};
 
+/// Memory is striped over this many files: the kernel lets one writer at a time into a file.
+const STRIPES: u64 = 8;
+
+/// The bytes that lie together in one file: the largest request.
+const STRIPE: u64 = 1 << 20;
+
 /// A drive's data. What was never written or was punched out takes no room and reads as zeros.
 #[derive(Debug)]
 pub(crate) struct Store {
-    file: File,
+    files: Vec<File>,
+}
+
+/// A part of a request that lies in one file.
+struct Piece<'a> {
+    file: &'a File,
+    /// Where it is in the file.
+    at: u64,
+    /// Where it is in the request.
+    range: Range<usize>,
 }
 
 impl Store {
     /// A store of `size` in the new file `path`, or in memory.
     pub(crate) fn new(path: Option<&Path>, size: Bytes) -> io::Result<Self> {
-        let file = match path {
-            Some(path) => OpenOptions::new().read(true).write(true).create_new(true).open(path)?,
-            None => File::from(rustix::fs::memfd_create("trimtab-drive", MemfdFlags::CLOEXEC)?),
+        let files = match path {
+            Some(path) => vec![OpenOptions::new().read(true).write(true).create_new(true).open(path)?],
+            None => (0..STRIPES).map(|_| memory()).collect::<io::Result<_>>()?,
         };
-        file.set_len(size.0)?;
-        Ok(Self { file })
+        let whole_stripes = size.0.div_ceil(files.len() as u64).next_multiple_of(STRIPE);
+        let length = if files.len() == 1 { size.0 } else { whole_stripes };
+        files.iter().try_for_each(|file| file.set_len(length))?;
+        Ok(Self { files })
+    }
+
+    /// The request for `length` bytes from `at` on, file by file.
+    fn pieces(&self, at: Bytes, length: usize) -> impl Iterator<Item = Piece<'_>> {
+        let files = self.files.len() as u64;
+        let mut done = 0;
+        iter::from_fn(move || {
+            let address = at.0 + done as u64;
+            let (stripe, within) = (address / STRIPE, address % STRIPE);
+            let end = (done + (STRIPE - within) as usize).min(length);
+            let range = done..end;
+            done = end;
+            let file = &self.files[(stripe % files) as usize];
+            (!range.is_empty()).then_some(Piece { file, at: stripe / files * STRIPE + within, range })
+        })
     }
 
     pub(crate) fn read(&self, at: Bytes, data: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(data, at.0)
+        self.pieces(at, data.len())
+            .try_for_each(|piece| piece.file.read_exact_at(&mut data[piece.range], piece.at))
     }
 
     pub(crate) fn write(&self, at: Bytes, data: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(data, at.0)
+        self.pieces(at, data.len())
+            .try_for_each(|piece| piece.file.write_all_at(&data[piece.range], piece.at))
     }
 
     /// Gives the room of `extent` back; it reads as zeros from then on.
     pub(crate) fn punch(&self, extent: Extent) -> io::Result<()> {
-        if extent.is_empty() {
-            return Ok(());
-        }
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(rustix::fs::fallocate(&self.file, mode, extent.start.0, extent.len().0)?)
+        self.pieces(extent.start, extent.len().0 as usize).try_for_each(|piece| {
+            Ok(rustix::fs::fallocate(piece.file, mode, piece.at, piece.range.len() as u64)?)
+        })
     }
 
     /// What it really takes.
     pub(crate) fn held(&self) -> Bytes {
         const UNIT: u64 = 512;
-        self.file.metadata().map_or(Bytes::ZERO, |metadata| Bytes(metadata.blocks() * UNIT))
+        let blocks = |file: &File| file.metadata().map_or(0, |metadata| metadata.blocks());
+        Bytes(self.files.iter().map(blocks).sum::<u64>() * UNIT)
     }
+}
+
+fn memory() -> io::Result<File> {
+    Ok(File::from(rustix::fs::memfd_create("trimtab-drive", MemfdFlags::CLOEXEC)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The start of a request that spans three files' stripes.
+    const START: Bytes = Bytes(STRIPE - 4096);
+    const LENGTH: usize = STRIPE as usize + 8192;
+
     fn frees_what_is_punched(store: &Store) {
-        store.write(Bytes(4096), &[7; 8192]).unwrap();
+        let written: Vec<u8> = (0..LENGTH).map(|at| (at / 4096) as u8 | 1).collect();
+        store.write(START, &written).unwrap();
         let held = store.held();
-        assert!(held >= Bytes(8192));
-        store.punch(Extent::new(Bytes(4096), Bytes(8192))).unwrap();
-        assert_eq!(store.held(), held - Bytes(4096));
-        let mut data = [1; 8192];
-        store.read(Bytes(4096), &mut data).unwrap();
-        assert!(data[..4096].iter().all(|byte| *byte == 0) && data[4096..].iter().all(|byte| *byte == 7));
+        assert!(held >= Bytes(LENGTH as u64));
+        store.punch(Extent::at(START, Bytes(8192))).unwrap();
+        assert_eq!(store.held(), held - Bytes(8192));
+        let mut read = vec![1; LENGTH];
+        store.read(START, &mut read).unwrap();
+        assert!(read[..8192].iter().all(|byte| *byte == 0));
+        assert!(read[8192..] == written[8192..]);
     }
 
     #[test]
     fn memory_and_files_free_what_is_punched() {
-        frees_what_is_punched(&Store::new(None, Bytes::MIB).unwrap());
+        frees_what_is_punched(&Store::new(None, Bytes(3 * STRIPE)).unwrap());
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("data");
-        frees_what_is_punched(&Store::new(Some(&path), Bytes::MIB).unwrap());
-        let again = Store::new(Some(&path), Bytes::MIB).unwrap_err();
+        frees_what_is_punched(&Store::new(Some(&path), Bytes(3 * STRIPE)).unwrap());
+        let again = Store::new(Some(&path), Bytes(3 * STRIPE)).unwrap_err();
         assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
     }
 }
