@@ -124,7 +124,7 @@ impl Drive {
             return Err(DriveError::Exists { name: options.name.clone() });
         }
         check_room(options.size, data.as_deref())?;
-        let created = place.create(data.as_deref()).and_then(|()| start(&place, options, data));
+        let created = place.create().and_then(|()| start(&place, options, data));
         if created.is_err() {
             // The first failure is the one to report.
             let _ = place.release(false);
@@ -164,23 +164,19 @@ impl Drive {
     /// # Errors
     /// [`DriveError::NoAnswer`] where its server was killed.
     pub fn stats(&self) -> Result<DriveStats, DriveError> {
-        let ask = || {
-            let mut stream = BufReader::new(UnixStream::connect(self.place.socket())?);
-            send(stream.get_ref(), &Request::Stats)?;
-            receive(&mut stream)
-        };
         let no_answer = |source| DriveError::NoAnswer { name: self.name().to_owned(), source };
-        match ask().map_err(no_answer)? {
+        let server = UnixStream::connect(self.place.socket()).map_err(no_answer)?;
+        match ask(self.name(), &server, &Request::Stats)? {
             Reply::Stats(stats) => Ok(*stats),
-            Reply::Refused { reason } => Err(DriveError::Refused { reason }),
-            Reply::Ready => Err(no_answer(io::ErrorKind::InvalidData.into())),
+            _ => Err(no_answer(io::ErrorKind::InvalidData.into())),
         }
     }
 
     /// Takes the drive down: its block device, its server and its data go.
     ///
     /// # Errors
-    /// [`DriveError::Mounted`] or [`DriveError::InUse`], and then nothing has happened.
+    /// [`DriveError::Mounted`] or [`DriveError::InUse`], and then nothing has happened;
+    /// [`DriveError::Lingers`] where a program merely has the block device open.
     pub fn remove(self) -> Result<(), DriveError> {
         let _registry = Registry::lock()?;
         if let Some(mounted) = mount::mounts_of(Path::new(PROCFS), &self.device)?.into_iter().next() {
@@ -247,17 +243,18 @@ fn check_room(size: Bytes, data: Option<&Path>) -> Result<(), DriveError> {
     if size > available { Err(DriveError::NoRoom { size, place, available, advice }) } else { Ok(()) }
 }
 
+/// Sends `message` to the server of the drive `name` and waits for its answer.
+fn ask(name: &str, server: &UnixStream, message: &impl Serialize) -> Result<Reply, DriveError> {
+    let answer = send(server, message).and_then(|()| receive(&mut BufReader::new(server)));
+    match answer.map_err(|source| DriveError::NoAnswer { name: name.to_owned(), source })? {
+        Reply::Refused { reason } => Err(DriveError::Refused { reason }),
+        reply => Ok(reply),
+    }
+}
+
 /// Starts the server and puts a block device on its file.
 fn start(place: &Place, options: &CreateOptions, data: Option<PathBuf>) -> Result<Drive, DriveError> {
     let life_line = start_server(place, options)?;
-    let mut answers = BufReader::new(&life_line);
-    let mut ask = |message: &dyn Fn() -> io::Result<()>| {
-        let answer = message().and_then(|()| receive(&mut answers));
-        match answer.map_err(|source| DriveError::NoAnswer { name: options.name.clone(), source })? {
-            Reply::Refused { reason } => Err(DriveError::Refused { reason }),
-            Reply::Ready | Reply::Stats(_) => Ok(()),
-        }
-    };
     let spec = Spec {
         profile: options.profile.clone(),
         size: options.size,
@@ -266,11 +263,11 @@ fn start(place: &Place, options: &CreateOptions, data: Option<PathBuf>) -> Resul
         data,
         owned: options.owned,
     };
-    ask(&|| send(&life_line, &spec))?;
+    ask(&options.name, &life_line, &spec)?;
     let device = loop_device::attach(&place.file(), SECTOR)?;
     let limits = set_limits(&device, &options.profile)?;
     let request = Request::Start { device: device.clone(), limits };
-    ask(&|| send(&life_line, &request))?;
+    ask(&options.name, &life_line, &request)?;
     let life_line = options.owned.then_some(life_line);
     Ok(Drive { place: place.clone(), device, _life_line: life_line })
 }

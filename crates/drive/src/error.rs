@@ -118,13 +118,21 @@ pub enum DriveError {
         /// The mount point.
         target: PathBuf,
     },
-    /// Something other than a mount of ours claims the drive or has it open.
-    #[error("drive {name:?} ({}) is in use by another program; close it first", device.display())]
+    /// Something other than a mount of ours claims the drive.
+    #[error("drive {name:?} ({}) is in use, by another mount namespace, swap or a device above it; end that first", device.display())]
     InUse {
         /// The drive's name.
         name: String,
         /// Its block device.
         device: PathBuf,
+    },
+    /// The drive was removed while a program had it open.
+    #[error(
+        "drive {name:?} is removed, but a program still has its block device open; its server ends when that closes it"
+    )]
+    Lingers {
+        /// The drive's name.
+        name: String,
     },
     /// No loop device is behind the drive.
     #[error("drive {name:?} has lost its block device; remove it (trimtab drive rm {name})")]

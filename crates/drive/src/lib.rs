@@ -9,6 +9,9 @@
 //! hole. So that each punch is a discard and nothing else, a drive refuses "write zeroes" when it
 //! is created: the loop driver then drops the command from the device's limits, and the kernel
 //! writes zeros instead, as to any drive without it.
+//!
+//! The loop driver hands over one discard or flush at a time, and nothing beside it. In model time
+//! that makes no difference; in real time a queued discard holds other commands back all the same.
 
 mod client;
 mod error;

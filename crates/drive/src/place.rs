@@ -109,17 +109,18 @@ impl Place {
     }
 
     /// Makes the directory and what the server needs in it.
-    pub(crate) fn create(&self, data: Option<&Path>) -> Result<(), DriveError> {
+    pub(crate) fn create(&self) -> Result<(), DriveError> {
         let mut private = DirBuilder::new();
         private.mode(0o700);
         for directory in [&self.directory, &self.mount()] {
             private.create(directory).map_err(DriveError::file("create the directory", directory))?;
         }
-        match data {
-            Some(data) => symlink(data, self.data_link())
-                .map_err(DriveError::file("create the symbolic link", self.data_link())),
-            None => Ok(()),
-        }
+        Ok(())
+    }
+
+    /// Remembers the data file, which from then on is deleted with the drive.
+    pub(crate) fn link_data(&self, data: &Path) -> io::Result<()> {
+        symlink(data, self.data_link())
     }
 
     /// Marks the drive as served by this process, until it ends or the lock is dropped.
@@ -182,8 +183,7 @@ impl Place {
         let patience = Instant::now() + PATIENCE;
         while !self.is_dead()? {
             if Instant::now() > patience {
-                let device = self.device()?.unwrap_or_else(|| self.file());
-                return Err(DriveError::InUse { name: self.name.clone(), device });
+                return Err(DriveError::Lingers { name: self.name.clone() });
             }
             thread::sleep(POLL);
         }

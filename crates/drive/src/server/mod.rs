@@ -43,13 +43,15 @@ pub fn serve(name: &str) -> Result<(), DriveError> {
     server.run(creator, lines).map_err(no_answer)
 }
 
-/// Takes down the drive `name`, whose creator has died, with what is mounted from it.
+/// Takes down the drive `name`, whose creator has died, with what is mounted from it. Run by the
+/// drive's server; does nothing where that has ended meanwhile, for the name may be another's now.
 ///
 /// # Errors
 /// [`DriveError`] for what could not be taken down.
 pub fn release(name: &str) -> Result<(), DriveError> {
+    let server = rustix::process::getppid();
     let _registry = Registry::lock()?;
-    Place::named(name)?.release(true)
+    if rustix::process::getppid() == server { Place::named(name)?.release(true) } else { Ok(()) }
 }
 
 /// Away from the terminal's signals, and marked as one that memory reclaim must not wait for by
@@ -88,6 +90,9 @@ impl Server {
         };
         let alive = place.hold().map_err(told("cannot lock the drive's directory"))?;
         let engine = Arc::new(Engine::new(&spec).map_err(|error| format!("{error:#}"))?);
+        if let Some(data) = &spec.data {
+            place.link_data(data).map_err(told("cannot remember the data file"))?;
+        }
         let control = UnixListener::bind(place.socket()).map_err(told("cannot make the control socket"))?;
         let session = file::mount(&place.mount(), Arc::clone(&engine), &spec)
             .map_err(told("cannot mount the drive's FUSE file system"))?;
