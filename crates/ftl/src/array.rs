@@ -2,7 +2,7 @@
 //!
 //! Program units are dealt to the dies in order, so an erase block is striped over all of them;
 //! dies are dealt to the channels in the same way. Programming a unit is spread evenly over the
-//! mapping pages it holds. Channels are reserved in the order of requests.
+//! mapping pages it holds. Dies and channels serve requests in the order they come in.
 
 use std::ops::Range;
 
@@ -16,8 +16,21 @@ pub(crate) struct Array {
     program_page: Nanos,
     erase: Nanos,
     transfer_page: Nanos,
-    dies: Vec<Nanos>,
+    dies: Vec<Die>,
     channels: Vec<Nanos>,
+}
+
+struct Die {
+    busy: Nanos,
+    channel: usize,
+}
+
+/// A program unit: its pages and its die. Whoever goes through pages in order keeps the last unit,
+/// from which the next is found without division.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Unit {
+    pages: Range<u32>,
+    die: usize,
 }
 
 impl Array {
@@ -25,89 +38,88 @@ impl Array {
         let (geometry, timing) = (&profile.geometry, &profile.timing);
         let page = geometry.mapping_page.value;
         let pages_per_unit = (geometry.program_unit.value.0 / page.0) as u32;
+        let channels = geometry.channels.value as usize;
+        let die = |number| Die { busy: Nanos::ZERO, channel: number % channels };
         Self {
             pages_per_unit,
             read: timing.read.value,
             program_page: Nanos(timing.program.value.0.div_ceil(pages_per_unit.into())),
             erase: timing.erase.value,
             transfer_page: timing.channel_rate.value.time_for(page),
-            dies: vec![Nanos::ZERO; profile.dies() as usize],
-            channels: vec![Nanos::ZERO; geometry.channels.value as usize],
+            dies: (0..profile.dies() as usize).map(die).collect(),
+            channels: vec![Nanos::ZERO; channels],
         }
     }
 
-    /// Splits pages of one block where a program unit ends.
-    pub(crate) fn units(&self, pages: Range<u32>) -> impl Iterator<Item = Range<u32>> + use<> {
-        let (size, mut next) = (self.pages_per_unit, pages.start);
-        std::iter::from_fn(move || {
-            let start = next;
-            next = (start - start % size + size).min(pages.end);
-            (start < pages.end).then_some(start..next)
-        })
+    /// Moves `unit` to the one that `pages` begin in; returns how many of them are in it.
+    pub(crate) fn seek(&self, unit: &mut Unit, pages: &Range<u32>) -> u32 {
+        let page = pages.start;
+        if !unit.pages.contains(&page) {
+            let next = unit.pages.end..unit.pages.end + self.pages_per_unit;
+            *unit = if next.contains(&page) && !unit.pages.is_empty() {
+                let die = if unit.die + 1 == self.dies.len() { 0 } else { unit.die + 1 };
+                Unit { pages: next, die }
+            } else {
+                let number = page / self.pages_per_unit;
+                let start = number * self.pages_per_unit;
+                let pages = start..start + self.pages_per_unit;
+                Unit { pages, die: number as usize % self.dies.len() }
+            };
+        }
+        unit.pages.end.min(pages.end) - page
     }
 
-    /// The pages of the program unit that a page is in.
-    pub(crate) fn unit_of(&self, page: u32) -> Range<u32> {
-        let start = page - page % self.pages_per_unit;
-        start..start + self.pages_per_unit
+    /// Programs some pages of a unit whose data are there at `ready`; returns when they are on
+    /// flash.
+    pub(crate) fn program(&mut self, unit: &Unit, pages: u32, ready: Nanos) -> Nanos {
+        let there = self.transfer(unit, pages, ready);
+        self.occupy(unit.die, Nanos(self.program_page.0 * u64::from(pages)), there)
     }
 
-    /// Programs pages of one unit whose data are there at `ready`; returns when they are on flash.
-    pub(crate) fn program(&mut self, unit: Range<u32>, ready: Nanos) -> Nanos {
-        let pages = unit.len() as u64;
-        let (die, channel) = self.place(unit.start);
-        let there = self.transfer(channel, pages, ready);
-        self.occupy(die, Nanos(self.program_page.0 * pages), there)
-    }
-
-    /// Reads `pages` pages of the unit that `page` is in, from `start`; returns when they are out.
-    pub(crate) fn read(&mut self, page: u32, pages: u32, start: Nanos) -> Nanos {
-        let (die, channel) = self.place(page);
-        let sensed = self.occupy(die, self.read, start);
-        let reserved = self.transfer(channel, pages.into(), start);
-        reserved.max(sensed + Nanos(self.transfer_page.0 * u64::from(pages)))
-    }
-
-    /// Reads these pages of one block, rising; returns when all are out.
-    pub(crate) fn collect(&mut self, pages: impl Iterator<Item = u32>, start: Nanos) -> Nanos {
-        let mut pages = pages.peekable();
-        let mut out = start;
-        while let Some(first) = pages.next() {
-            let unit = self.unit_of(first);
-            let mut count = 1;
-            while pages.next_if(|page| unit.contains(page)).is_some() {
-                count += 1;
+    /// Reads these pages from `start`, each unit of pages in a row at once; returns when all are
+    /// out.
+    pub(crate) fn read(&mut self, pages: impl Iterator<Item = u32>, start: Nanos) -> Nanos {
+        let mut unit = Unit::default();
+        let (mut count, mut out) = (0, start);
+        pages.for_each(|page| {
+            if !unit.pages.contains(&page) {
+                out = out.max(self.read_unit(&unit, count, start));
+                self.seek(&mut unit, &(page..page + 1));
+                count = 0;
             }
-            out = out.max(self.read(first, count, start));
+            count += 1;
+        });
+        out.max(self.read_unit(&unit, count, start))
+    }
+
+    fn read_unit(&mut self, unit: &Unit, pages: u32, start: Nanos) -> Nanos {
+        if pages == 0 {
+            return start;
         }
-        out
+        let sensed = self.occupy(unit.die, self.read, start);
+        let transferred = self.transfer(unit, pages, start);
+        transferred.max(sensed + Nanos(self.transfer_page.0 * u64::from(pages)))
     }
 
     /// Erases the block of these pages: each of its dies does its part after what it has to do.
     pub(crate) fn erase(&mut self, pages: Range<u32>, start: Nanos) {
         let units = pages.len().div_ceil(self.pages_per_unit as usize);
-        let parts = units.min(self.dies.len());
-        for part in 0..parts as u32 {
-            let (die, _) = self.place(pages.start + part * self.pages_per_unit);
-            self.occupy(die, self.erase, start);
+        let mut unit = Unit::default();
+        for first in pages.clone().step_by(self.pages_per_unit as usize).take(units.min(self.dies.len())) {
+            self.seek(&mut unit, &(first..pages.end));
+            self.occupy(unit.die, self.erase, start);
         }
     }
 
-    /// The die and the channel of a page.
-    fn place(&self, page: u32) -> (usize, usize) {
-        let die = (page / self.pages_per_unit) as usize % self.dies.len();
-        (die, die % self.channels.len())
-    }
-
     fn occupy(&mut self, die: usize, span: Nanos, start: Nanos) -> Nanos {
-        let end = self.dies[die].max(start) + span;
-        self.dies[die] = end;
-        end
+        let die = &mut self.dies[die];
+        die.busy = die.busy.max(start) + span;
+        die.busy
     }
 
-    fn transfer(&mut self, channel: usize, pages: u64, start: Nanos) -> Nanos {
-        let end = self.channels[channel].max(start) + Nanos(self.transfer_page.0 * pages);
-        self.channels[channel] = end;
-        end
+    fn transfer(&mut self, unit: &Unit, pages: u32, start: Nanos) -> Nanos {
+        let channel = &mut self.channels[self.dies[unit.die].channel];
+        *channel = (*channel).max(start) + Nanos(self.transfer_page.0 * u64::from(pages));
+        *channel
     }
 }

@@ -18,14 +18,15 @@ impl WriteBuffer {
 
     /// When the next `count` slots are free; of a run longer than the buffer, when all are.
     pub(crate) fn room_at(&self, count: u32) -> Nanos {
-        self.slots.iter().cycle().skip(self.next).take(count as usize).copied().max().unwrap_or(Nanos::ZERO)
+        let (wrapped, straight) = self.slots.split_at(self.next);
+        straight.iter().chain(wrapped).take(count as usize).copied().fold(Nanos::ZERO, Nanos::max)
     }
 
     /// Takes the next `count` slots until `drained`.
     pub(crate) fn fill(&mut self, count: u32, drained: Nanos) {
         for _ in 0..count {
             self.slots[self.next] = drained;
-            self.next = (self.next + 1) % self.slots.len();
+            self.next = if self.next + 1 == self.slots.len() { 0 } else { self.next + 1 };
         }
         self.empty = self.empty.max(drained);
     }

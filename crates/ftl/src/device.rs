@@ -18,7 +18,7 @@ use trimtab_core::profile::{Discard, Profile};
 use trimtab_core::stats::{DriveCounters, EraseSpread, LatencySummary};
 use trimtab_core::{Bytes, Extent, Nanos, Pages};
 
-use crate::array::Array;
+use crate::array::{Array, Unit};
 use crate::buffer::WriteBuffer;
 use crate::flash::{Cause, Flash, Untimed};
 use crate::geometry::{FtlConfig, GeometryError};
@@ -51,13 +51,11 @@ pub struct Device {
     size: Bytes,
     page: Bytes,
     ftl: Ftl,
-    array: Array,
-    buffer: WriteBuffer,
+    backend: Backend,
     discard: Discard,
     overhead: Nanos,
     flush: Nanos,
     link_read_page: Nanos,
-    link_write_page: Nanos,
     /// When the controller can begin the next command.
     controller: Nanos,
     link_read: Nanos,
@@ -84,13 +82,19 @@ impl Device {
             size,
             page,
             ftl: Ftl::new(&FtlConfig::of_drive(profile, size)?)?,
-            array: Array::new(profile),
-            buffer: WriteBuffer::new(Pages(timing.write_buffer.value.0 / page.0)),
+            backend: Backend {
+                array: Array::new(profile),
+                buffer: WriteBuffer::new(Pages(timing.write_buffer.value.0 / page.0)),
+                link_page: timing.link_write_rate.value.time_for(page),
+                now: Nanos::ZERO,
+                collected: Nanos::ZERO,
+                host_unit: Unit::default(),
+                copy_unit: Unit::default(),
+            },
             discard: profile.discard.clone(),
             overhead: timing.command_overhead.value,
             flush: timing.flush.value,
             link_read_page: timing.link_read_rate.value.time_for(page),
-            link_write_page: timing.link_write_rate.value.time_for(page),
             controller: Nanos::ZERO,
             link_read: Nanos::ZERO,
             link_write: Nanos::ZERO,
@@ -131,6 +135,11 @@ impl Device {
         self.all_done = self.all_done.max(done);
         self.latencies[op as usize].saturating_record((done - arrival).0);
         done
+    }
+
+    /// Touches the mapping entries where these commands begin, which changes nothing.
+    pub(crate) fn touch(&self, commands: &[Command]) {
+        self.ftl.touch(commands.iter().map(|command| self.pages(command.extent).start));
     }
 
     /// The drive's size.
@@ -194,7 +203,7 @@ impl Device {
         let crossed = self.link_read.max(start) + Nanos(self.link_read_page.0 * pages.len() as u64);
         self.link_read = crossed;
         let physical = pages.filter_map(|page| self.ftl.physical_page(page));
-        let out = self.array.collect(physical, start);
+        let out = self.backend.array.read(physical, start);
         crossed.max(out + self.link_read_page)
     }
 
@@ -203,11 +212,10 @@ impl Device {
         self.counters.write_bytes += extent.len();
         let start = self.begin(arrival);
         let pages = self.pages(extent);
-        let now = self.link_write.max(start);
-        let mut path = WritePath::new(&mut self.array, &mut self.buffer, self.link_write_page, now);
-        self.ftl.write(0, pages.start, pages.len() as u32, &mut path);
-        self.link_write = path.now;
-        path.now
+        self.backend.now = self.link_write.max(start);
+        self.ftl.write(0, pages.start, pages.len() as u32, &mut self.backend);
+        self.link_write = self.backend.now;
+        self.link_write
     }
 
     fn discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
@@ -240,14 +248,14 @@ impl Device {
         self.journal += Bytes(self.discard.journal_per_range.value.0 * ranges);
         while self.journal >= self.page {
             self.journal -= self.page;
-            let mut path = WritePath::new(&mut self.array, &mut self.buffer, Nanos::ZERO, done);
-            self.ftl.write_journal(&mut path);
+            self.backend.now = done;
+            self.ftl.write_journal(&mut self.backend);
         }
     }
 
     fn flush(&mut self, arrival: Nanos) -> Nanos {
         self.counters.flushes += 1;
-        self.begin(arrival).max(self.buffer.empty_at()) + self.flush
+        self.begin(arrival).max(self.backend.buffer.empty_at()) + self.flush
     }
 
     /// Takes the controller for one command; returns when it has dealt with it.
@@ -264,41 +272,43 @@ impl Device {
     }
 }
 
-/// The way of written pages, over the link into the buffer and from there to flash.
-struct WritePath<'a> {
-    array: &'a mut Array,
-    buffer: &'a mut WriteBuffer,
+/// The flash behind the write buffer.
+struct Backend {
+    array: Array,
+    buffer: WriteBuffer,
     /// What the link takes for a page.
-    page: Nanos,
+    link_page: Nanos,
     /// When the last page was in the buffer.
     now: Nanos,
     /// When the pages that garbage collection moves are read.
     collected: Nanos,
+    /// The units that were programmed last, by the host and by garbage collection.
+    host_unit: Unit,
+    copy_unit: Unit,
 }
 
-impl<'a> WritePath<'a> {
-    fn new(array: &'a mut Array, buffer: &'a mut WriteBuffer, page: Nanos, now: Nanos) -> Self {
-        Self { array, buffer, page, now, collected: now }
-    }
-}
-
-impl Flash for WritePath<'_> {
-    fn program(&mut self, cause: Cause, pages: Range<u32>) {
-        for unit in self.array.units(pages) {
-            if cause == Cause::Copy {
-                self.array.program(unit, self.collected);
-                continue;
-            }
-            let count = unit.len() as u32;
-            let crossed = self.now + Nanos(self.page.0 * u64::from(count));
-            self.now = crossed.max(self.buffer.room_at(count));
-            let drained = self.array.program(unit, self.now);
-            self.buffer.fill(count, drained);
+impl Flash for Backend {
+    fn program(&mut self, cause: Cause, mut pages: Range<u32>) {
+        while !pages.is_empty() {
+            let count = if cause == Cause::Copy {
+                let count = self.array.seek(&mut self.copy_unit, &pages);
+                self.array.program(&self.copy_unit, count, self.collected);
+                count
+            } else {
+                let count = self.array.seek(&mut self.host_unit, &pages);
+                let link = if cause == Cause::Host { self.link_page } else { Nanos::ZERO };
+                let crossed = self.now + Nanos(link.0 * u64::from(count));
+                self.now = crossed.max(self.buffer.room_at(count));
+                let drained = self.array.program(&self.host_unit, count, self.now);
+                self.buffer.fill(count, drained);
+                count
+            };
+            pages.start += count;
         }
     }
 
     fn collect(&mut self, pages: impl Iterator<Item = u32>) {
-        self.collected = self.array.collect(pages, self.now);
+        self.collected = self.array.read(pages, self.now);
     }
 
     fn erase(&mut self, pages: Range<u32>) {

@@ -181,10 +181,16 @@ impl Ftl {
     /// # Panics
     /// As [`write`](Self::write).
     pub fn write_each(&mut self, stream: u32, pages: &[u32], flash: &mut impl Flash) {
-        let addresses = &self.address[..];
-        black_box(pages.iter().fold(0, |touched, page| touched ^ addresses[*page as usize]));
+        self.touch(pages.iter().copied());
         self.totals.host += pages.len() as u64;
         self.append(stream as usize, Cause::Host, pages.iter().copied(), flash);
+    }
+
+    /// Loads the mapping entries of these pages, those that the model has.
+    pub(crate) fn touch(&self, pages: impl Iterator<Item = u32>) {
+        let addresses = &self.address[..];
+        let touched = pages.filter_map(|page| addresses.get(page as usize));
+        black_box(touched.fold(0, |all, address| all ^ address));
     }
 
     /// Forgets the data of `count` pages from `first`.
