@@ -27,7 +27,13 @@ use crate::{FAILED, interrupt, profile};
 #[derive(clap::Args)]
 pub struct Args {
     /// File systems to run on
-    #[arg(long, value_name = "FS,...", value_delimiter = ',', default_value = "ext4,xfs", conflicts_with = "on")]
+    #[arg(
+        long,
+        value_name = "FS,...",
+        value_delimiter = ',',
+        default_value = "ext4,xfs",
+        conflicts_with = "on"
+    )]
     fs: Vec<FileSystem>,
     /// Policies to compare: none, online, batched, and on btrfs async [default: none,online,batched]
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',')]

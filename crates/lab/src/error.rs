@@ -110,7 +110,9 @@ pub enum LabError {
         possible: &'static [PolicyKind],
     },
     /// FITRIM takes root.
-    #[error("the policy batched trims the file system, which needs root; run it with sudo or ask for --policy none")]
+    #[error(
+        "the policy batched trims the file system, which needs root; run it with sudo or ask for --policy none"
+    )]
     TrimNeedsRoot,
     /// The drive's geometry.
     #[error("such a drive can't be")]

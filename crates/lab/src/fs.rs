@@ -124,8 +124,7 @@ fn find_program(name: &str) -> bool {
 /// [`LabError::Spawn`] or [`LabError::Program`] with the last line of what it complained.
 pub(crate) fn run(command: &mut Command) -> Result<(), LabError> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let output =
-        command.output().map_err(|source| LabError::Spawn { program: program.clone(), source })?;
+    let output = command.output().map_err(|source| LabError::Spawn { program: program.clone(), source })?;
     if output.status.success() {
         return Ok(());
     }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use trimtab_core::Bytes;
 use trimtab_core::policy::{TrimRequest, TrimScope};
 use trimtab_core::stats::DriveCounters;
-use trimtab_linux::block::BlockCounters;
 use trimtab_linux::SYSFS;
+use trimtab_linux::block::BlockCounters;
 use trimtab_linux::btrfs::discardable_bytes;
 use trimtab_linux::trim::{EVERYTHING, trim};
 
@@ -22,7 +22,7 @@ use crate::error::LabError;
 use crate::interrupt::Interrupt;
 
 /// How long a device must have done nothing to count as settled.
-const QUIET: Duration = Duration::from_millis(100);
+const QUIET: Duration = Duration::from_millis(60);
 /// How often it is looked at meanwhile.
 const GLANCE: Duration = Duration::from_millis(5);
 /// The longest wait for a device that others keep busy.
@@ -111,7 +111,7 @@ pub trait Ground {
             interrupt.check()?;
             thread::sleep(GLANCE);
             let now = self.kernel_counters()?;
-            if now != last {
+            if now != last || now.is_some_and(|counters| counters.in_flight > 0) {
                 (last, busy_until) = (now, Instant::now());
             }
         }

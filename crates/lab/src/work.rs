@@ -3,6 +3,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::FallocateFlags;
 use trimtab_core::Bytes;
@@ -11,6 +13,9 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::content::{Contents, Ledger, WriteError};
 use crate::error::{LabError, io_at};
 use crate::interrupt::Interrupt;
+
+/// What a file system gets to begin and end the background work that a delete left behind.
+const BACKGROUND: Duration = Duration::from_millis(50);
 
 /// A directory that a workload works in, the contents it writes, and the ledger of its live files.
 ///
@@ -73,8 +78,8 @@ impl Work {
         let full = self.dir.join(path);
         let mut from = File::open(source).map_err(io_at(source, "open"))?;
         let mut file = File::create(&full).map_err(io_at(&full, "create"))?;
-        let digest = crate::content::copy(&mut from, &mut file, &self.interrupt)
-            .map_err(io_at(&full, "write"))?;
+        let digest =
+            crate::content::copy(&mut from, &mut file, &self.interrupt).map_err(io_at(&full, "write"))?;
         self.ledger.record(path.to_owned(), &digest);
         Ok(())
     }
@@ -159,6 +164,14 @@ impl Work {
     pub fn sync(&self) -> Result<(), LabError> {
         self.interrupt.check()?;
         Ok(trimtab_linux::trim::sync(&self.dir)?)
+    }
+
+    /// Waits until what was deleted is free on the device. XFS takes deleted files apart in the
+    /// background, after a sync that followed at once (fs/xfs/xfs_icache.c, "inodegc").
+    pub fn sync_deletes(&self) -> Result<(), LabError> {
+        self.sync()?;
+        thread::sleep(BACKGROUND);
+        self.sync()
     }
 
     /// Reads every live file back and compares it with what was written.

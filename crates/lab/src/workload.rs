@@ -57,7 +57,9 @@ impl WorkloadOptions {
     /// A source tree that can't be read or unpacked.
     pub fn prepare(self, seed: u64, interrupt: &Interrupt) -> Result<Box<dyn Workload>, LabError> {
         Ok(match self {
-            Self::Tree { source: Some(path) } => Box::new(tree::TreeWorkload::from_path(&path, seed, interrupt)?),
+            Self::Tree { source: Some(path) } => {
+                Box::new(tree::TreeWorkload::from_path(&path, seed, interrupt)?)
+            }
             Self::Tree { source: None } => Box::new(tree::TreeWorkload::synthetic(seed)),
             Self::Fragment => Box::new(fragment::FragmentWorkload::new(seed)),
             Self::Exec { command } => Box::new(exec::ExecWorkload::new(command, seed)),

@@ -71,8 +71,10 @@ pub struct BlockCounters {
     pub discards: u64,
     /// Bytes discarded.
     pub discard_bytes: Bytes,
-    /// Flush requests completed.
-    pub flushes: u64,
+    /// Flush requests completed; unknown before Linux 5.5.
+    pub flushes: Option<u64>,
+    /// Requests issued and not completed.
+    pub in_flight: u64,
 }
 
 impl BlockCounters {
@@ -122,10 +124,10 @@ impl BlockDevice {
         let text = self.read("stat")?;
         let fields: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
         // Documentation/block/stat.rst: four figures for each of reads and writes, three for the
-        // queue, four for discards, two for flushes.
+        // queue, four for discards, and since Linux 5.5 two for flushes.
         match fields.as_deref() {
             Ok(
-                [
+                &[
                     reads,
                     _,
                     read_sectors,
@@ -134,26 +136,26 @@ impl BlockDevice {
                     _,
                     write_sectors,
                     _,
-                    _,
+                    in_flight,
                     _,
                     _,
                     discards,
                     _,
                     discard_sectors,
                     _,
-                    flushes,
-                    ..,
+                    ref since_5_5 @ ..,
                 ],
             ) => Ok(BlockCounters {
-                reads: *reads,
+                reads,
                 read_bytes: Bytes(read_sectors * SECTOR),
-                writes: *writes,
+                writes,
                 write_bytes: Bytes(write_sectors * SECTOR),
-                discards: *discards,
+                discards,
                 discard_bytes: Bytes(discard_sectors * SECTOR),
-                flushes: *flushes,
+                flushes: since_5_5.first().copied(),
+                in_flight,
             }),
-            _ => Err(self.malformed("stat", text, "at least 16 counters (Linux 5.5 or later)")),
+            _ => Err(self.malformed("stat", text, "at least 15 counters")),
         }
     }
 
@@ -266,9 +268,13 @@ mod tests {
             write_bytes: Bytes(160 * 512),
             discards: 30,
             discard_bytes: Bytes(2048 * 512),
-            flushes: 4,
+            flushes: Some(4),
+            in_flight: 0,
         };
         assert_eq!(counters, expected);
+        let (_root, old_kernel) = captured(&[("stat", "10 1 80 5 20 2 160 6 3 7 8 30 3 2048 9\n")]);
+        let expected = BlockCounters { flushes: None, in_flight: 3, ..expected };
+        assert_eq!(old_kernel.counters().unwrap(), expected);
         assert_eq!(counters.since(&BlockCounters::default()).discard_bytes, Bytes(1 << 20));
     }
 

@@ -93,9 +93,8 @@ impl EmulatedGround {
     /// maker or the mount fails with.
     pub fn create(options: EmulatedOptions) -> Result<Self, LabError> {
         let EmulatedOptions { file_system, policy, profile, size, server } = options;
-        let option = file_system
-            .mount_option(policy)
-            .ok_or(LabError::NoSuchPolicy { fs: file_system, policy })?;
+        let option =
+            file_system.mount_option(policy).ok_or(LabError::NoSuchPolicy { fs: file_system, policy })?;
         let target = tempfile::Builder::new().prefix("trimtab-").tempdir();
         let target = target.map_err(io_at(&std::env::temp_dir(), "make a directory in"))?;
         let drive = Drive::create(&CreateOptions {
@@ -111,8 +110,7 @@ impl EmulatedGround {
         let drive = OwnDrive(Some(drive));
         file_system.make(drive.device())?;
         let block = BlockDevice::open(Path::new(SYSFS), drive.device())?;
-        let mut ground =
-            Self { file_system, option, mounted: Mounted(None), block, drive, target: target };
+        let mut ground = Self { file_system, option, mounted: Mounted(None), block, drive, target: target };
         ground.mount()?;
         Ok(ground)
     }

@@ -72,14 +72,15 @@ impl Workload for FragmentWorkload {
         recorder.phase("fill", |work| work.write(Path::new("fill"), large, true))?;
         recorder.phase("clear", |work| {
             work.delete(Path::new("fill"))?;
-            work.sync()
+            work.sync_deletes()
         })?;
         recorder.phase("fragment", |work| {
             work.allocate_interleaved(&files, CHUNK, chunks)?;
             files.iter().try_for_each(|file| work.overwrite(file, each))
         })?;
 
-        let order: Vec<u64> = (0..FILES).map(|turn| turn * STRIDE % FILES).filter(|n| *n != FILES - 1).collect();
+        let order: Vec<u64> =
+            (0..FILES).map(|turn| turn * STRIDE % FILES).filter(|n| *n != FILES - 1).collect();
         let batches: Vec<&[u64]> = order.chunks(BATCH).collect();
         let (first, second) = batches.split_at(batches.len() / 2);
         for (half, batches) in [first, second].into_iter().enumerate() {
@@ -91,7 +92,7 @@ impl Workload for FragmentWorkload {
                     batch.iter().try_for_each(|n| work.delete(&files[*n as usize]))?;
                     work.sync()?;
                 }
-                Ok(())
+                work.sync_deletes()
             })?;
         }
         recorder.phase("write", |work| work.write(Path::new("large"), large.saturating_sub(each), true))

@@ -201,8 +201,9 @@ impl Workload for TreeWorkload {
         }
         recorder.phase("unpack", |work| self.entries.iter().try_for_each(|entry| entry.create(work)))?;
         recorder.phase("sync", |work| work.sync())?;
-        recorder.phase("delete", |work| self.entries.iter().rev().try_for_each(|entry| entry.delete(work)))?;
-        recorder.phase("sync-deleted", |work| work.sync())
+        recorder
+            .phase("delete", |work| self.entries.iter().rev().try_for_each(|entry| entry.delete(work)))?;
+        recorder.phase("sync-deleted", |work| work.sync_deletes())
     }
 }
 
