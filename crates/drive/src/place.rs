@@ -55,7 +55,7 @@ impl Registry {
         let mut names: Vec<_> =
             entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.sort();
-        names.iter().map(|name| Place::named(name)).collect()
+        Ok(names.iter().filter_map(|name| Place::named(name).ok()).collect())
     }
 
     /// Cleans up after servers that were killed, and returns where. What can't be cleaned up yet

@@ -64,3 +64,31 @@ fn real_time_holds_each_reply_until_it_is_due() {
     let took = time_discards(20.0, DISCARDS);
     assert!(took >= due / 20 && took < due, "{took:?}, where {:?} were due", due / 20);
 }
+
+#[test]
+fn a_reply_that_is_held_holds_no_other_back() {
+    if !possible() {
+        return;
+    }
+    const SLOW: Duration = Duration::from_millis(600);
+    let mut profile = profile(DiscardedReads::Zeros);
+    profile.timing.read.value = Nanos(SLOW.as_nanos() as u64);
+    let mut options = options(profile, SIZE);
+    options.clock = Clock::Real { speed: 1.0 };
+    let drive = Drive::create(&options).unwrap();
+    let device = open_direct(drive.device());
+    // More than the write buffer holds, so that the first page is in the flash.
+    (0..8).for_each(|n| device.write_all_at(Aligned::filled(1 << 20, 1).bytes(), n << 20).unwrap());
+    let time_read = |at| {
+        let start = Instant::now();
+        read_at(&device, at, 4096);
+        start.elapsed()
+    };
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| time_read(0));
+        std::thread::sleep(SLOW / 6);
+        let never_written = time_read(SIZE.0 - 4096);
+        assert!(never_written < SLOW / 2, "{never_written:?}");
+        assert!(slow.join().unwrap() >= SLOW);
+    });
+}
