@@ -3,10 +3,11 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
 use trimtab_core::profile::GcPolicy;
 use trimtab_ftl::Workload;
 use trimtab_ftl::synthetic::{SyntheticOptions, SyntheticOutcome};
+
+use crate::USAGE;
 
 /// Runs a synthetic workload on the flash model
 ///
@@ -55,9 +56,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         drive_writes: args.drive_writes,
         seed: args.seed,
     };
-    let outcome = options
-        .run()
-        .unwrap_or_else(|error| clap::Error::raw(ErrorKind::ValueValidation, format!("{error}\n")).exit());
+    let outcome = match options.run() {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            eprintln!("trimtab: {error}");
+            return Ok(ExitCode::from(USAGE));
+        }
+    };
     let mut out = io::stdout().lock();
     if args.json {
         serde_json::to_writer_pretty(&mut out, &outcome)?;

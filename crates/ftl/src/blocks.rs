@@ -5,18 +5,17 @@
 //! victim is at the head of the lowest list that isn't empty, and no search, sort or heap is
 //! needed on the write path. d-choices draws among all blocks and needs no lists.
 
-use std::collections::VecDeque;
-
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use trimtab_core::profile::GcPolicy;
 
 use crate::geometry::FtlConfig;
 
-/// Marks a block that is not in a list: it is free or open.
+/// Stands for the previous block of one that is not in a list of closed ones: it is free or open.
 const UNLISTED: u32 = u32::MAX;
 
-/// A member of a circular list; the list's own head is one too.
+/// A member of a circular list; the list's own head is one too. Free blocks make a queue by `next`
+/// alone.
 #[derive(Clone, Copy)]
 struct Link {
     previous: u32,
@@ -38,33 +37,37 @@ pub(crate) struct Blocks {
     /// When each block last changed, in blocks closed so far; cost-benefit only.
     changed: Vec<u32>,
     closed: u32,
-    free: VecDeque<u32>,
+    free: u32,
+    first_free: u32,
+    last_free: u32,
 }
 
 impl Blocks {
     pub(crate) fn new(config: &FtlConfig) -> Self {
         let (count, lists) = (config.blocks, config.pages_per_block + 1);
-        let mut links = vec![Link { previous: UNLISTED, next: UNLISTED }; count as usize];
-        links.extend((count..count + lists).map(|head| Link { previous: head, next: head }));
+        let free = (1..=count).map(|next| Link { previous: UNLISTED, next });
+        let closed = (count..count + lists).map(|head| Link { previous: head, next: head });
         let stamps = if config.policy == GcPolicy::CostBenefit { count as usize } else { 0 };
         Self {
             policy: config.policy,
             rng: Xoshiro256PlusPlus::seed_from_u64(config.seed),
             count,
             pages_per_block: config.pages_per_block,
-            links,
+            links: free.chain(closed).collect(),
             lowest: config.pages_per_block,
             valid: vec![0; count as usize],
             erases: vec![0; count as usize],
             changed: vec![0; stamps],
             closed: 0,
-            free: (0..count).collect(),
+            free: count,
+            first_free: 0,
+            last_free: count - 1,
         }
     }
 
     /// The number of free blocks.
     pub(crate) fn free(&self) -> u32 {
-        self.free.len() as u32
+        self.free
     }
 
     /// The number of valid pages in each block.
@@ -83,7 +86,6 @@ impl Blocks {
             + size_of_val(&self.valid[..])
             + size_of_val(&self.erases[..])
             + size_of_val(&self.changed[..])
-            + self.free.capacity() * size_of::<u32>()
     }
 
     /// Takes the free block that was erased first.
@@ -91,7 +93,10 @@ impl Blocks {
     /// # Panics
     /// If none is free; the reserve rules that out.
     pub(crate) fn open(&mut self) -> u32 {
-        self.free.pop_front().expect("the reserve keeps a block free")
+        self.free = self.free.checked_sub(1).expect("the reserve keeps a block free");
+        let block = self.first_free;
+        self.first_free = self.links[block as usize].next;
+        block
     }
 
     /// `count` valid pages were programmed into an open block.
@@ -119,7 +124,7 @@ impl Blocks {
         let valid = self.valid[block as usize] - 1;
         self.valid[block as usize] = valid;
         if matches!(self.policy, GcPolicy::Greedy | GcPolicy::CostBenefit)
-            && self.links[block as usize].next != UNLISTED
+            && self.links[block as usize].previous != UNLISTED
         {
             self.unlink(block);
             self.link(block, valid);
@@ -140,7 +145,7 @@ impl Blocks {
             GcPolicy::CostBenefit => self.best_benefit(),
         };
         self.unlink(victim);
-        self.links[victim as usize].next = UNLISTED;
+        self.links[victim as usize].previous = UNLISTED;
         victim
     }
 
@@ -148,7 +153,13 @@ impl Blocks {
     pub(crate) fn erase(&mut self, block: u32) {
         self.valid[block as usize] = 0;
         self.erases[block as usize] += 1;
-        self.free.push_back(block);
+        if self.free == 0 {
+            self.first_free = block;
+        } else {
+            self.links[self.last_free as usize].next = block;
+        }
+        self.last_free = block;
+        self.free += 1;
     }
 
     fn head_of_lowest(&mut self) -> u32 {
@@ -173,7 +184,7 @@ impl Blocks {
     fn any_closed(&mut self) -> u32 {
         loop {
             let block = self.rng.random_range(0..self.count);
-            if self.links[block as usize].next != UNLISTED {
+            if self.links[block as usize].previous != UNLISTED {
                 return block;
             }
         }

@@ -124,8 +124,8 @@ impl FtlConfig {
     /// The reason why it can't.
     pub fn check(&self) -> Result<(), GeometryError> {
         let counts = [
-            ("the number of logical pages", self.logical.0),
             ("the number of pages per block", self.pages_per_block.into()),
+            ("the number of logical pages", self.logical.0),
             ("the number of reserve blocks", self.reserve_blocks.into()),
             ("the number of streams", self.streams.into()),
         ];
