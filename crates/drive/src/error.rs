@@ -1,3 +1,5 @@
+//! Why a drive can't be had.
+
 use std::io;
 use std::path::PathBuf;
 
