@@ -50,6 +50,8 @@ pub struct Command {
 pub struct Device {
     size: Bytes,
     page: Bytes,
+    /// The power of two that a page is.
+    page_shift: u32,
     ftl: Ftl,
     backend: Backend,
     discard: Discard,
@@ -81,6 +83,7 @@ impl Device {
         Ok(Self {
             size,
             page,
+            page_shift: page.0.trailing_zeros(),
             ftl: Ftl::new(&FtlConfig::of_drive(profile, size)?)?,
             backend: Backend {
                 array: Array::new(profile),
@@ -266,8 +269,8 @@ impl Device {
 
     /// The mapping pages that an extent touches.
     fn pages(&self, extent: Extent) -> Range<u32> {
-        let start = extent.start.0 / self.page.0;
-        let end = if extent.is_empty() { start } else { extent.end.0.div_ceil(self.page.0) };
+        let start = extent.start.0 >> self.page_shift;
+        let end = if extent.is_empty() { start } else { ((extent.end.0 - 1) >> self.page_shift) + 1 };
         start as u32..end as u32
     }
 }
