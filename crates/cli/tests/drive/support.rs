@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use trimtab_core::profile::{DiscardedReads, Profile};
 use trimtab_core::{Bytes, Extent};
 use trimtab_drive::{Clock, CreateOptions, Drive};
-use trimtab_linux::{ioctl, mount};
+use trimtab_linux::ioctl;
+use trimtab_linux::mount::{self, MountError};
 
 pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 
@@ -144,7 +145,12 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = mount::unmount(&self.target);
+        // A child that another test just forked has this test's files open until it executes.
+        let patience = Instant::now() + Duration::from_secs(2);
+        let busy = |error: &MountError| matches!(error, MountError::Unmount { source, .. } if source.kind() == io::ErrorKind::ResourceBusy);
+        while mount::unmount(&self.target).is_err_and(|error| busy(&error)) && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let _ = fs::remove_dir(&self.target);
     }
 }
