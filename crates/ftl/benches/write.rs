@@ -4,13 +4,16 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use trimtab_core::Pages;
-use trimtab_core::profile::GcPolicy;
-use trimtab_ftl::{Ftl, FtlConfig, Untimed};
+use trimtab_core::profile::{GcPolicy, Profile};
+use trimtab_core::{Bytes, Extent, Pages};
+use trimtab_ftl::{ClosedLoop, Command, Device, Ftl, FtlConfig, Op, Untimed};
 
 const SPARE: f64 = 0.127;
 const PAGES_PER_BLOCK: u32 = 256;
 const BATCH: usize = 256;
+const PAGE: Bytes = Bytes(4096);
+/// Writes measured at a time.
+const COUNT: u64 = 1 << 20;
 
 fn settled(blocks: u32) -> (Ftl, Xoshiro256PlusPlus) {
     let mut config = FtlConfig {
@@ -40,7 +43,6 @@ fn write(ftl: &mut Ftl, rng: &mut Xoshiro256PlusPlus, count: u64) {
 }
 
 fn mapping(criterion: &mut Criterion) {
-    const COUNT: u64 = 1 << 20;
     let mut group = criterion.benchmark_group("mapping");
     group.sample_size(10).throughput(Throughput::Elements(COUNT));
     for (name, blocks) in [("0.9M", 4030), ("14.6M", 65_330)] {
@@ -50,5 +52,44 @@ fn mapping(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, mapping);
+/// A device of `logical` pages, written once in order and three times at random, with its host.
+fn settled_device(logical: u64) -> (Device, ClosedLoop, Xoshiro256PlusPlus) {
+    let mut profile = Profile::named("nvme-tlc").expect("it is built in");
+    let geometry = &mut profile.geometry;
+    geometry.mapping_page.value = PAGE;
+    geometry.program_unit.value = Bytes(4 * PAGE.0);
+    geometry.erase_block.value = Bytes(u64::from(PAGES_PER_BLOCK) * PAGE.0);
+    geometry.reserve_blocks.value = 1;
+    geometry.over_provisioning.value = SPARE / (1.0 - SPARE);
+    let mut device = Device::new(&profile, Bytes(logical * PAGE.0)).expect("the geometry works");
+    let mut host = ClosedLoop::new(profile.timing.queue_depth.value);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    device.precondition();
+    submit(&mut device, &mut host, &mut rng, 3 * logical);
+    (device, host, rng)
+}
+
+fn submit(device: &mut Device, host: &mut ClosedLoop, rng: &mut Xoshiro256PlusPlus, count: u64) {
+    let pages = device.size().0 / PAGE.0;
+    let mut batch = [Command { op: Op::Write, extent: Extent::at(Bytes::ZERO, PAGE) }; BATCH];
+    for _ in 0..count / BATCH as u64 {
+        for command in &mut batch {
+            command.extent = Extent::at(Bytes(rng.random_range(0..pages) * PAGE.0), PAGE);
+        }
+        host.submit_each(device, &batch);
+    }
+}
+
+fn device(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("device");
+    group.sample_size(10).throughput(Throughput::Elements(COUNT));
+    for (name, logical) in [("0.9M", 900_000), ("14.6M", 14_600_000)] {
+        let (mut device, mut host, mut rng) = settled_device(logical);
+        group
+            .bench_function(name, |bencher| bencher.iter(|| submit(&mut device, &mut host, &mut rng, COUNT)));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, mapping, device);
 criterion_main!(benches);

@@ -9,6 +9,8 @@ use std::ops::Range;
 use trimtab_core::Nanos;
 use trimtab_core::profile::Profile;
 
+use crate::validity::count_valid;
+
 /// Channels and dies.
 pub(crate) struct Array {
     pages_per_unit: u32,
@@ -81,15 +83,29 @@ impl Array {
     pub(crate) fn read(&mut self, pages: impl Iterator<Item = u32>, start: Nanos) -> Nanos {
         let mut unit = Unit::default();
         let (mut count, mut out) = (0, start);
-        pages.for_each(|page| {
+        for page in pages {
             if !unit.pages.contains(&page) {
                 out = out.max(self.read_unit(&unit, count, start));
                 self.seek(&mut unit, &(page..page + 1));
                 count = 0;
             }
             count += 1;
-        });
+        }
         out.max(self.read_unit(&unit, count, start))
+    }
+
+    /// Reads the valid pages of a block from `start`, as [`Flash::collect`](crate::Flash::collect)
+    /// gives them; returns when all are out.
+    pub(crate) fn collect(&mut self, block: Range<u32>, valid: &[u64], start: Nanos) -> Nanos {
+        let mut unit = Unit::default();
+        let (mut pages, mut out) = (block.clone(), start);
+        while !pages.is_empty() {
+            let count = self.seek(&mut unit, &pages);
+            let first = pages.start - block.start;
+            out = out.max(self.read_unit(&unit, count_valid(valid, first..first + count), start));
+            pages.start += count;
+        }
+        out
     }
 
     fn read_unit(&mut self, unit: &Unit, pages: u32, start: Nanos) -> Nanos {

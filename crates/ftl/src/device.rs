@@ -13,15 +13,14 @@
 
 use std::ops::Range;
 
-use hdrhistogram::Histogram;
 use trimtab_core::profile::{Discard, Profile};
 use trimtab_core::stats::{DriveCounters, EraseSpread, LatencySummary};
 use trimtab_core::{Bytes, Extent, Nanos, Pages};
 
-use crate::array::{Array, Unit};
-use crate::buffer::WriteBuffer;
-use crate::flash::{Cause, Flash, Untimed};
+use crate::flash::Untimed;
+use crate::front::{Front, PageWrites};
 use crate::geometry::{FtlConfig, GeometryError};
+use crate::host::ClosedLoop;
 use crate::mapping::{Ftl, Totals};
 
 /// What a command does.
@@ -46,6 +45,20 @@ pub struct Command {
     pub extent: Extent,
 }
 
+impl Command {
+    /// Whether it writes one page of `2^page_shift` bytes, or a part of one.
+    pub(crate) fn is_page_write(&self, page_shift: u32) -> bool {
+        self.op == Op::Write && pages(self.extent, page_shift).len() == 1
+    }
+}
+
+/// The pages of `2^page_shift` bytes that an extent touches.
+fn pages(extent: Extent, page_shift: u32) -> Range<u32> {
+    let start = extent.start.0 >> page_shift;
+    let end = if extent.is_empty() { start } else { ((extent.end.0 - 1) >> page_shift) + 1 };
+    start as u32..end as u32
+}
+
 /// An emulated drive: flash model and timing, from one profile.
 pub struct Device {
     size: Bytes,
@@ -53,24 +66,15 @@ pub struct Device {
     /// The power of two that a page is.
     page_shift: u32,
     ftl: Ftl,
-    backend: Backend,
+    front: Front,
     discard: Discard,
-    overhead: Nanos,
     flush: Nanos,
-    link_read_page: Nanos,
-    /// When the controller can begin the next command.
-    controller: Nanos,
-    link_read: Nanos,
-    link_write: Nanos,
     /// When the last discard ends.
     discarded: Nanos,
-    /// When every command so far is done.
-    all_done: Nanos,
     journal: Bytes,
     counters: DriveCounters,
     /// What the flash had done before the first command.
     preconditioned: Totals,
-    latencies: [Histogram<u64>; 4],
 }
 
 impl Device {
@@ -79,34 +83,19 @@ impl Device {
     /// # Errors
     /// If a drive of this size can't work with the profile's geometry.
     pub fn new(profile: &Profile, size: Bytes) -> Result<Self, GeometryError> {
-        let (page, timing) = (profile.geometry.mapping_page.value, &profile.timing);
+        let page = profile.geometry.mapping_page.value;
         Ok(Self {
             size,
             page,
             page_shift: page.0.trailing_zeros(),
             ftl: Ftl::new(&FtlConfig::of_drive(profile, size)?)?,
-            backend: Backend {
-                array: Array::new(profile),
-                buffer: WriteBuffer::new(Pages(timing.write_buffer.value.0 / page.0)),
-                link_page: timing.link_write_rate.value.time_for(page),
-                now: Nanos::ZERO,
-                collected: Nanos::ZERO,
-                host_unit: Unit::default(),
-                copy_unit: Unit::default(),
-            },
+            front: Front::new(profile),
             discard: profile.discard.clone(),
-            overhead: timing.command_overhead.value,
-            flush: timing.flush.value,
-            link_read_page: timing.link_read_rate.value.time_for(page),
-            controller: Nanos::ZERO,
-            link_read: Nanos::ZERO,
-            link_write: Nanos::ZERO,
+            flush: profile.timing.flush.value,
             discarded: Nanos::ZERO,
-            all_done: Nanos::ZERO,
             journal: Bytes::ZERO,
             counters: DriveCounters::default(),
             preconditioned: Totals::default(),
-            latencies: std::array::from_fn(|_| latency_histogram()),
         })
     }
 
@@ -135,14 +124,22 @@ impl Device {
             Op::Discard => self.discard(arrival, extent),
             Op::Flush => self.flush(arrival),
         };
-        self.all_done = self.all_done.max(done);
-        self.latencies[op as usize].saturating_record((done - arrival).0);
+        self.front.finish(op, arrival, done);
         done
     }
 
-    /// Touches the mapping entries where these commands begin, which changes nothing.
-    pub(crate) fn touch(&self, commands: &[Command]) {
-        self.ftl.touch(commands.iter().map(|command| self.pages(command.extent).start));
+    /// The power of two that a mapping page is.
+    pub(crate) fn page_shift(&self) -> u32 {
+        self.page_shift
+    }
+
+    /// Takes commands from `host` that write one page each, as [`submit`](Self::submit) would take
+    /// them one by one.
+    pub(crate) fn write_pages(&mut self, host: &mut ClosedLoop, commands: &[Command]) {
+        let pages: Vec<_> = commands.iter().map(|command| self.pages(command.extent).start).collect();
+        self.counters.writes += commands.len() as u64;
+        self.counters.write_bytes += commands.iter().map(|command| command.extent.len()).sum::<Bytes>();
+        self.ftl.write_each(0, &pages, &mut PageWrites::new(host, &mut self.front));
     }
 
     /// The drive's size.
@@ -164,7 +161,7 @@ impl Device {
     pub fn counters(&self) -> DriveCounters {
         let totals = self.ftl.totals().since(&self.preconditioned);
         DriveCounters {
-            model_ns: self.all_done,
+            model_ns: self.front.all_done(),
             host_pages: totals.host,
             copied_pages: totals.copied,
             journal_pages: totals.journal,
@@ -180,17 +177,7 @@ impl Device {
 
     /// How long commands of this kind took, from arrival to done.
     pub fn latency(&self, op: Op) -> LatencySummary {
-        let latencies = &self.latencies[op as usize];
-        let at = |quantile| Nanos(latencies.value_at_quantile(quantile));
-        LatencySummary {
-            count: latencies.len(),
-            min_ns: Nanos(latencies.min()),
-            p50_ns: at(0.5),
-            p90_ns: at(0.9),
-            p99_ns: at(0.99),
-            p999_ns: at(0.999),
-            max_ns: Nanos(latencies.max()),
-        }
+        self.front.latency(op)
     }
 
     /// The mapping behind it.
@@ -201,24 +188,19 @@ impl Device {
     fn read(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
         self.counters.reads += 1;
         self.counters.read_bytes += extent.len();
-        let start = self.begin(arrival);
+        let start = self.front.begin(arrival);
         let pages = self.pages(extent);
-        let crossed = self.link_read.max(start) + Nanos(self.link_read_page.0 * pages.len() as u64);
-        self.link_read = crossed;
-        let physical = pages.filter_map(|page| self.ftl.physical_page(page));
-        let out = self.backend.array.read(physical, start);
-        crossed.max(out + self.link_read_page)
+        let count = pages.len() as u64;
+        self.front.read(start, count, pages.filter_map(|page| self.ftl.physical_page(page)))
     }
 
     fn write(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
         self.counters.writes += 1;
         self.counters.write_bytes += extent.len();
-        let start = self.begin(arrival);
         let pages = self.pages(extent);
-        self.backend.now = self.link_write.max(start);
-        self.ftl.write(0, pages.start, pages.len() as u32, &mut self.backend);
-        self.link_write = self.backend.now;
-        self.link_write
+        self.front.begin_write(arrival);
+        self.ftl.write(0, pages.start, pages.len() as u32, &mut self.front);
+        self.front.end_write()
     }
 
     fn discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
@@ -228,11 +210,11 @@ impl Device {
             + Nanos(range.value.0 * ranges)
             + Nanos::from_seconds(per_gib.value.seconds() * extent.len().gib());
         let queued = queued.value;
-        let begun = self.begin(if queued { arrival } else { arrival.max(self.all_done) });
+        let begun = self.front.begin(if queued { arrival } else { arrival.max(self.front.all_done()) });
         let done = begun.max(self.discarded) + cost;
         self.discarded = done;
         if !queued {
-            self.controller = done;
+            self.front.hold(done);
         }
         self.counters.discards += 1;
         self.counters.discard_bytes += extent.len();
@@ -251,75 +233,18 @@ impl Device {
         self.journal += Bytes(self.discard.journal_per_range.value.0 * ranges);
         while self.journal >= self.page {
             self.journal -= self.page;
-            self.backend.now = done;
-            self.ftl.write_journal(&mut self.backend);
+            self.front.begin_journal(done);
+            self.ftl.write_journal(&mut self.front);
         }
     }
 
     fn flush(&mut self, arrival: Nanos) -> Nanos {
         self.counters.flushes += 1;
-        self.begin(arrival).max(self.backend.buffer.empty_at()) + self.flush
-    }
-
-    /// Takes the controller for one command; returns when it has dealt with it.
-    fn begin(&mut self, arrival: Nanos) -> Nanos {
-        self.controller = self.controller.max(arrival) + self.overhead;
-        self.controller
+        self.front.begin(arrival).max(self.front.flushed()) + self.flush
     }
 
     /// The mapping pages that an extent touches.
     fn pages(&self, extent: Extent) -> Range<u32> {
-        let start = extent.start.0 >> self.page_shift;
-        let end = if extent.is_empty() { start } else { ((extent.end.0 - 1) >> self.page_shift) + 1 };
-        start as u32..end as u32
+        pages(extent, self.page_shift)
     }
-}
-
-/// The flash behind the write buffer.
-struct Backend {
-    array: Array,
-    buffer: WriteBuffer,
-    /// What the link takes for a page.
-    link_page: Nanos,
-    /// When the last page was in the buffer.
-    now: Nanos,
-    /// When the pages that garbage collection moves are read.
-    collected: Nanos,
-    /// The units that were programmed last, by the host and by garbage collection.
-    host_unit: Unit,
-    copy_unit: Unit,
-}
-
-impl Flash for Backend {
-    fn program(&mut self, cause: Cause, mut pages: Range<u32>) {
-        while !pages.is_empty() {
-            let count = if cause == Cause::Copy {
-                let count = self.array.seek(&mut self.copy_unit, &pages);
-                self.array.program(&self.copy_unit, count, self.collected);
-                count
-            } else {
-                let count = self.array.seek(&mut self.host_unit, &pages);
-                let link = if cause == Cause::Host { self.link_page } else { Nanos::ZERO };
-                let crossed = self.now + Nanos(link.0 * u64::from(count));
-                self.now = crossed.max(self.buffer.room_at(count));
-                let drained = self.array.program(&self.host_unit, count, self.now);
-                self.buffer.fill(count, drained);
-                count
-            };
-            pages.start += count;
-        }
-    }
-
-    fn collect(&mut self, pages: impl Iterator<Item = u32>) {
-        self.collected = self.array.read(pages, self.now);
-    }
-
-    fn erase(&mut self, pages: Range<u32>) {
-        self.array.erase(pages, self.now);
-    }
-}
-
-/// A histogram of fixed size: nanoseconds up to an hour, to three digits.
-fn latency_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("these bounds are valid")
 }

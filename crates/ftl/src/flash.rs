@@ -18,8 +18,9 @@ pub enum Cause {
 pub trait Flash {
     /// These pages of one block are programmed, in order.
     fn program(&mut self, cause: Cause, pages: Range<u32>);
-    /// Garbage collection reads these pages of one block, rising.
-    fn collect(&mut self, pages: impl Iterator<Item = u32>);
+    /// Garbage collection reads those of this block's pages that are valid: page `n` of the block
+    /// has bit `n % 64` of word `n / 64`.
+    fn collect(&mut self, block: Range<u32>, valid: &[u64]);
     /// The block of these pages is erased.
     fn erase(&mut self, pages: Range<u32>);
 }
@@ -30,6 +31,6 @@ pub struct Untimed;
 
 impl Flash for Untimed {
     fn program(&mut self, _: Cause, _: Range<u32>) {}
-    fn collect(&mut self, _: impl Iterator<Item = u32>) {}
+    fn collect(&mut self, _: Range<u32>, _: &[u64]) {}
     fn erase(&mut self, _: Range<u32>) {}
 }

@@ -15,6 +15,7 @@ mod blocks;
 mod buffer;
 mod device;
 mod flash;
+mod front;
 mod geometry;
 mod host;
 mod mapping;

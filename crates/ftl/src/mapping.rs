@@ -181,16 +181,10 @@ impl Ftl {
     /// # Panics
     /// As [`write`](Self::write).
     pub fn write_each(&mut self, stream: u32, pages: &[u32], flash: &mut impl Flash) {
-        self.touch(pages.iter().copied());
+        let addresses = &self.address[..];
+        black_box(pages.iter().fold(0, |touched, page| touched ^ addresses[*page as usize]));
         self.totals.host += pages.len() as u64;
         self.append(stream as usize, Cause::Host, pages.iter().copied(), flash);
-    }
-
-    /// Loads the mapping entries of these pages, those that the model has.
-    pub(crate) fn touch(&self, pages: impl Iterator<Item = u32>) {
-        let addresses = &self.address[..];
-        let touched = pages.filter_map(|page| addresses.get(page as usize));
-        black_box(touched.fold(0, |all, address| all ^ address));
     }
 
     /// Forgets the data of `count` pages from `first`.
@@ -278,11 +272,12 @@ impl Ftl {
         let block = self.blocks.victim();
         let (first, dense) = (self.layout.first(block), self.layout.dense(self.layout.first(block)));
         let end = dense + self.config.pages_per_block;
-        flash.collect(self.valid.offsets(first, self.config.pages_per_block).map(|offset| dense + offset));
+        let valid = self.valid.words(first, self.config.pages_per_block);
+        flash.collect(dense..end, valid);
         let logical = &self.logical[dense as usize..end as usize];
         let mut moving = std::mem::take(&mut self.moving);
         moving.clear();
-        for (logical, word) in logical.chunks(64).zip(self.valid.words(first, self.config.pages_per_block)) {
+        for (logical, word) in logical.chunks(64).zip(valid) {
             let mut bits = *word;
             while bits != 0 {
                 moving.push(logical[bits.trailing_zeros() as usize]);

@@ -1,5 +1,7 @@
 //! Which physical pages hold data: a bit for each address.
 
+use std::ops::Range;
+
 /// A bit for each page address; every block begins a new word.
 pub(crate) struct Validity(Vec<u64>);
 
@@ -11,11 +13,8 @@ impl Validity {
 
     /// `count` pages of one block from `first` are valid now.
     pub(crate) fn set(&mut self, first: u32, count: u32) {
-        let (mut next, end) = (first, first + count);
-        while next < end {
-            let bits = (64 - next % 64).min(end - next);
-            self.0[(next / 64) as usize] |= (u64::MAX >> (64 - bits)) << (next % 64);
-            next += bits;
+        for (word, bits) in masks(first..first + count) {
+            self.0[word] |= bits;
         }
     }
 
@@ -35,20 +34,6 @@ impl Validity {
         &self.0[(first / 64) as usize..][..pages.div_ceil(64) as usize]
     }
 
-    /// The valid pages of the block at `first`, numbered from its start, rising.
-    pub(crate) fn offsets(&self, first: u32, pages: u32) -> impl Iterator<Item = u32> {
-        (0..).step_by(64).zip(self.words(first, pages)).flat_map(|(base, word)| {
-            let mut bits = *word;
-            std::iter::from_fn(move || {
-                let offset = base + bits.trailing_zeros();
-                (bits != 0).then(|| {
-                    bits &= bits - 1;
-                    offset
-                })
-            })
-        })
-    }
-
     /// The number of valid pages.
     pub(crate) fn count(&self) -> u64 {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
@@ -58,4 +43,20 @@ impl Validity {
     pub(crate) fn memory(&self) -> usize {
         size_of_val(&self.0[..])
     }
+}
+
+/// How many of these pages are valid, in the words of their block.
+pub(crate) fn count_valid(words: &[u64], offsets: Range<u32>) -> u32 {
+    masks(offsets).map(|(word, bits)| (words[word] & bits).count_ones()).sum()
+}
+
+/// The words that a range of bits lies in, each with its bits set.
+fn masks(bits: Range<u32>) -> impl Iterator<Item = (usize, u64)> {
+    let mut next = bits.start;
+    std::iter::from_fn(move || {
+        let (word, bit) = (next / 64, next % 64);
+        let count = (64 - bit).min(bits.end - next);
+        next += count;
+        (count > 0).then(|| (word as usize, (u64::MAX >> (64 - count)) << bit))
+    })
 }

@@ -1,0 +1,207 @@
+//! What lies between a drive's host and its flash: controller, link and write buffer.
+
+use std::ops::Range;
+
+use hdrhistogram::Histogram;
+use trimtab_core::profile::Profile;
+use trimtab_core::stats::LatencySummary;
+use trimtab_core::{Nanos, Pages};
+
+use crate::array::{Array, Unit};
+use crate::buffer::WriteBuffer;
+use crate::device::Op;
+use crate::flash::{Cause, Flash};
+use crate::host::ClosedLoop;
+
+/// Controller, link, write buffer and flash array, each with the instant until which it is busy.
+pub(crate) struct Front {
+    array: Array,
+    buffer: WriteBuffer,
+    overhead: Nanos,
+    link_read_page: Nanos,
+    link_write_page: Nanos,
+    /// When the controller can begin the next command.
+    controller: Nanos,
+    link_read: Nanos,
+    link_write: Nanos,
+    /// When the last written page was in the buffer.
+    now: Nanos,
+    /// When the pages that garbage collection moves are read.
+    collected: Nanos,
+    /// When every command so far is done.
+    all_done: Nanos,
+    /// The units that were programmed last, by the host and by garbage collection.
+    host_unit: Unit,
+    copy_unit: Unit,
+    latencies: [Histogram<u64>; 4],
+}
+
+impl Front {
+    pub(crate) fn new(profile: &Profile) -> Self {
+        let (page, timing) = (profile.geometry.mapping_page.value, &profile.timing);
+        Self {
+            array: Array::new(profile),
+            buffer: WriteBuffer::new(Pages(timing.write_buffer.value.0 / page.0)),
+            overhead: timing.command_overhead.value,
+            link_read_page: timing.link_read_rate.value.time_for(page),
+            link_write_page: timing.link_write_rate.value.time_for(page),
+            controller: Nanos::ZERO,
+            link_read: Nanos::ZERO,
+            link_write: Nanos::ZERO,
+            now: Nanos::ZERO,
+            collected: Nanos::ZERO,
+            all_done: Nanos::ZERO,
+            host_unit: Unit::default(),
+            copy_unit: Unit::default(),
+            latencies: std::array::from_fn(|_| latency_histogram()),
+        }
+    }
+
+    /// Takes the controller for one command; returns when it has dealt with it.
+    pub(crate) fn begin(&mut self, arrival: Nanos) -> Nanos {
+        self.controller = self.controller.max(arrival) + self.overhead;
+        self.controller
+    }
+
+    /// Begins no command before `until`.
+    pub(crate) fn hold(&mut self, until: Nanos) {
+        self.controller = self.controller.max(until);
+    }
+
+    /// Begins a write, whose pages then come by [`Flash::program`].
+    pub(crate) fn begin_write(&mut self, arrival: Nanos) {
+        self.now = self.begin(arrival).max(self.link_write);
+    }
+
+    /// Ends a write; returns when its last page was in the buffer.
+    pub(crate) fn end_write(&mut self) -> Nanos {
+        self.link_write = self.now;
+        self.now
+    }
+
+    /// Takes journal pages, which then come by [`Flash::program`], from `start`.
+    pub(crate) fn begin_journal(&mut self, start: Nanos) {
+        self.now = start;
+    }
+
+    /// Reads `pages` pages, of which the `physical` ones have data; returns when they are read.
+    pub(crate) fn read(&mut self, start: Nanos, pages: u64, physical: impl Iterator<Item = u32>) -> Nanos {
+        self.link_read = self.link_read.max(start) + Nanos(self.link_read_page.0 * pages);
+        let out = self.array.read(physical, start);
+        self.link_read.max(out + self.link_read_page)
+    }
+
+    /// When all that was written is on flash.
+    pub(crate) fn flushed(&self) -> Nanos {
+        self.buffer.empty_at()
+    }
+
+    /// A command is done.
+    pub(crate) fn finish(&mut self, op: Op, arrival: Nanos, done: Nanos) {
+        self.all_done = self.all_done.max(done);
+        self.latencies[op as usize].saturating_record((done - arrival).0);
+    }
+
+    /// When every command so far is done.
+    pub(crate) fn all_done(&self) -> Nanos {
+        self.all_done
+    }
+
+    /// How long commands of this kind took, from arrival to done.
+    pub(crate) fn latency(&self, op: Op) -> LatencySummary {
+        let latencies = &self.latencies[op as usize];
+        let at = |quantile| Nanos(latencies.value_at_quantile(quantile));
+        LatencySummary {
+            count: latencies.len(),
+            min_ns: Nanos(latencies.min()),
+            p50_ns: at(0.5),
+            p90_ns: at(0.9),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            max_ns: Nanos(latencies.max()),
+        }
+    }
+}
+
+impl Flash for Front {
+    fn program(&mut self, cause: Cause, mut pages: Range<u32>) {
+        while !pages.is_empty() {
+            let count = if cause == Cause::Copy {
+                let count = self.array.seek(&mut self.copy_unit, &pages);
+                self.array.program(&self.copy_unit, count, self.collected);
+                count
+            } else {
+                let count = self.array.seek(&mut self.host_unit, &pages);
+                let link = if cause == Cause::Host { self.link_write_page } else { Nanos::ZERO };
+                let crossed = self.now + Nanos(link.0 * u64::from(count));
+                self.now = crossed.max(self.buffer.room_at(count));
+                let drained = self.array.program(&self.host_unit, count, self.now);
+                self.buffer.fill(count, drained);
+                count
+            };
+            pages.start += count;
+        }
+    }
+
+    fn collect(&mut self, block: Range<u32>, valid: &[u64]) {
+        self.collected = self.array.collect(block, valid, self.now);
+    }
+
+    fn erase(&mut self, pages: Range<u32>) {
+        self.array.erase(pages, self.now);
+    }
+}
+
+/// A host's writes of one page each, in a row: the mapping takes them as one batch, and each goes
+/// its own way in time.
+pub(crate) struct PageWrites<'a> {
+    host: &'a mut ClosedLoop,
+    front: &'a mut Front,
+    /// When the next of them arrived, once it has begun.
+    begun: Option<Nanos>,
+}
+
+impl<'a> PageWrites<'a> {
+    pub(crate) fn new(host: &'a mut ClosedLoop, front: &'a mut Front) -> Self {
+        Self { host, front, begun: None }
+    }
+
+    /// Begins the next of them, unless it has begun; returns when it arrived.
+    fn begin(&mut self) -> Nanos {
+        *self.begun.get_or_insert_with(|| {
+            let arrival = self.host.send();
+            self.front.begin_write(arrival);
+            arrival
+        })
+    }
+}
+
+impl Flash for PageWrites<'_> {
+    fn program(&mut self, cause: Cause, pages: Range<u32>) {
+        if cause == Cause::Copy {
+            return self.front.program(cause, pages);
+        }
+        for page in pages {
+            let arrival = self.begin();
+            self.front.program(cause, page..page + 1);
+            let done = self.front.end_write();
+            self.front.finish(Op::Write, arrival, done);
+            self.host.finish(done);
+            self.begun = None;
+        }
+    }
+
+    fn collect(&mut self, block: Range<u32>, valid: &[u64]) {
+        self.begin();
+        self.front.collect(block, valid);
+    }
+
+    fn erase(&mut self, pages: Range<u32>) {
+        self.front.erase(pages);
+    }
+}
+
+/// A histogram of fixed size: nanoseconds up to an hour, to three digits.
+fn latency_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("these bounds are valid")
+}
