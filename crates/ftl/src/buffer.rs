@@ -18,17 +18,26 @@ impl WriteBuffer {
 
     /// When the next `count` slots are free; of a run longer than the buffer, when all are.
     pub(crate) fn room_at(&self, count: u32) -> Nanos {
-        let (wrapped, straight) = self.slots.split_at(self.next);
-        straight.iter().chain(wrapped).take(count as usize).copied().fold(Nanos::ZERO, Nanos::max)
+        let mut slot = self.next;
+        let mut free = Nanos::ZERO;
+        for _ in 0..count {
+            free = free.max(self.slots[slot]);
+            slot = self.after(slot);
+        }
+        free
     }
 
     /// Takes the next `count` slots until `drained`.
     pub(crate) fn fill(&mut self, count: u32, drained: Nanos) {
         for _ in 0..count {
             self.slots[self.next] = drained;
-            self.next = if self.next + 1 == self.slots.len() { 0 } else { self.next + 1 };
+            self.next = self.after(self.next);
         }
         self.empty = self.empty.max(drained);
+    }
+
+    fn after(&self, slot: usize) -> usize {
+        if slot + 1 == self.slots.len() { 0 } else { slot + 1 }
     }
 
     /// When all that was written is on flash.

@@ -78,7 +78,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// A drive of `size` bytes that behaves as the profile says, with nothing written.
+    /// A drive of `size` bytes that behaves as the profile says, with nothing written. The profile
+    /// keeps the rules of [`Profile::parse`]: pages are powers of two, units hold whole pages.
     ///
     /// # Errors
     /// If a drive of this size can't work with the profile's geometry.
@@ -148,6 +149,9 @@ impl Device {
     }
 
     /// Whether a mapping page has data.
+    ///
+    /// # Panics
+    /// If the drive has no such page.
     pub fn is_mapped(&self, page: Pages) -> bool {
         self.ftl.is_mapped(page)
     }

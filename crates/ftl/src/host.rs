@@ -71,8 +71,12 @@ impl ClosedLoop {
 
     /// The command that was sent last will be done at `done`.
     pub(crate) fn finish(&mut self, done: Nanos) {
-        let later = self.in_flight.iter().rev().take_while(|other| **other > done).count();
-        self.in_flight.insert(self.in_flight.len() - later, done);
+        if self.in_flight.back().is_none_or(|last| *last <= done) {
+            self.in_flight.push_back(done);
+        } else {
+            let place = self.in_flight.partition_point(|other| *other <= done);
+            self.in_flight.insert(place, done);
+        }
     }
 
     /// Waits until at most `count` commands are in flight.

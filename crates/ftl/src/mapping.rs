@@ -151,6 +151,9 @@ impl Ftl {
     }
 
     /// Whether a logical page has data.
+    ///
+    /// # Panics
+    /// If the model has no such page.
     pub fn is_mapped(&self, page: Pages) -> bool {
         self.address[page.0 as usize] != NONE
     }
