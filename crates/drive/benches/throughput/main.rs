@@ -1,6 +1,7 @@
 //! What the flash model costs: an emulated drive and a bare FUSE file in memory, each behind a loop
 //! device, under the same fio jobs, turn by turn. Needs root and fio:
-//! `cargo bench -p trimtab-drive`.
+//! `cargo bench -p trimtab-drive --bench throughput`, with the name of a job at the end for that one
+//! alone.
 
 mod bare;
 
@@ -32,11 +33,12 @@ fn main() -> Result<(), Failure> {
         ["drive", "serve", name] => Ok(trimtab_drive::serve(name)?),
         ["drive", "serve", name, "--release"] => Ok(trimtab_drive::release(name)?),
         ["bare", target] => Ok(bare::serve(Path::new(target), SIZE)?),
-        _ => compare(&std::env::current_exe()?),
+        _ => compare(&std::env::current_exe()?, &arguments),
     }
 }
 
-fn compare(executable: &Path) -> Result<(), Failure> {
+/// Measures the jobs that `wanted` names, or all.
+fn compare(executable: &Path, wanted: &[String]) -> Result<(), Failure> {
     let bare = bare::Bare::start(executable)?;
     let drive = Drive::create(&CreateOptions {
         name: format!("bench-{}", std::process::id()),
@@ -55,7 +57,9 @@ fn compare(executable: &Path) -> Result<(), Failure> {
     println!("requests a second: medians of {ROUNDS} rounds; the ratio is the median of the rounds' ratios");
     println!("{:<10} {:>5} {:>12} {:>12} {:>6}", "job", "block", "bare", "drive", "ratio");
     let mut least = f64::INFINITY;
-    for job in JOBS {
+    let named = |job: &(&str, &str, &str)| wanted.iter().any(|name| name == job.0);
+    let all = !JOBS.iter().any(named);
+    for job in JOBS.into_iter().filter(|job| all || named(job)) {
         let mut rates = [Vec::new(), Vec::new()];
         for round in 0..ROUNDS {
             for turn in [round % 2, 1 - round % 2] {
