@@ -1,10 +1,12 @@
 //! The mapping: where each logical page lies on the flash.
 //!
 //! The state is flat arrays: logical to physical, physical to logical, and a bit for each valid
-//! physical page. The hot path never divides: a physical page goes by its [address](Layout). Writes are appended to open blocks, the frontiers: one a host stream, and one for
-//! what garbage collection moves. When a host frontier opens a block and only the reserve is left
-//! free, garbage collection runs until a block more than the reserve is free. So every victim is
-//! chosen with exactly the reserve free and the frontiers open, among the T pages that
+//! physical page. The hot path never divides: a physical page goes by its [address](Layout).
+//!
+//! Writes are appended to open blocks, the frontiers: one a host stream, and one for what garbage
+//! collection moves. When a host frontier opens a block and only the reserve is left free, garbage
+//! collection runs until a block more than the reserve is free. So every victim is chosen with
+//! exactly the reserve free and the frontiers open, among the T pages that
 //! [`FtlConfig::data_pages`] counts, which is the pool that the closed forms speak of.
 
 use std::hint::black_box;
@@ -18,7 +20,7 @@ use crate::geometry::{FtlConfig, GeometryError};
 use crate::table::Table;
 use crate::validity::Validity;
 
-/// Marks a logical page without data, and a physical one that holds journal.
+/// Stands for the address of a logical page without data.
 const NONE: u32 = u32::MAX;
 
 /// The pages of an open block that are still to be programmed; empty when no block is open.
@@ -209,7 +211,6 @@ impl Ftl {
     pub fn write_journal(&mut self, flash: &mut impl Flash) {
         self.totals.journal += 1;
         let page = self.layout.dense(self.room(0, flash).next);
-        self.logical[page as usize] = NONE;
         flash.program(Cause::Journal, page..page + 1);
         self.advance(0, 1);
     }

@@ -39,7 +39,7 @@ fn policy() -> impl Strategy<Value = GcPolicy> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
     fn it_is_its_naive_map(
