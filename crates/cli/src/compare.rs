@@ -27,13 +27,7 @@ use crate::{FAILED, interrupt, profile};
 #[derive(clap::Args)]
 pub struct Args {
     /// File systems to run on
-    #[arg(
-        long,
-        value_name = "FS,...",
-        value_delimiter = ',',
-        default_value = "ext4,xfs",
-        conflicts_with = "on"
-    )]
+    #[arg(long, value_name = "FS,...", value_delimiter = ',', default_value = "ext4", conflicts_with = "on")]
     fs: Vec<FileSystem>,
     /// Policies to compare: none, online, batched, and on btrfs async [default: none,online,batched]
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',')]
@@ -82,14 +76,16 @@ pub fn run(args: Args) -> Result<ExitCode> {
         command: std::env::args().collect(),
     };
     let document = compare(options, &interrupt()?, &mut Bar::new(), &mut |document| outputs.save(document))?;
-    print!("{}", trimtab_report::compare::text(&document, crate::colour()));
-    if let Some(page) = &outputs.page {
-        println!("\nReport: {}", page.display());
+    if !document.runs.is_empty() {
+        print!("{}", trimtab_report::compare::text(&document, crate::colour()));
+        if let Some(page) = &outputs.page {
+            println!("\nReport: {}", page.display());
+        }
     }
     Ok(match &document.stopped {
         None => ExitCode::SUCCESS,
         Some(reason) => {
-            eprintln!("trimtab: stopped: {reason}");
+            eprintln!("trimtab: {reason}");
             ExitCode::from(FAILED)
         }
     })

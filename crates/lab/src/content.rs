@@ -1,13 +1,14 @@
 //! File contents that can be made again, and the ledger of what must still read back.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rustix::fs::Advice;
+use rustix::fs::{Advice, OFlags};
 use trimtab_core::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -15,7 +16,9 @@ use crate::error::LabError;
 use crate::interrupt::Interrupt;
 
 /// How much is written or read at a time.
-const CHUNK: usize = 1 << 20;
+const CHUNK: usize = 4 << 20;
+/// How many different bytes contents are drawn from.
+const POOL: usize = 1 << 20;
 /// The span that carries a stamp of its own, so that a page that lands elsewhere is noticed.
 const PAGE: usize = 4096;
 
@@ -27,7 +30,7 @@ pub struct Contents {
 impl Contents {
     /// The contents that belong to this seed.
     pub fn new(seed: u64) -> Self {
-        let mut pool = vec![0; CHUNK + PAGE];
+        let mut pool = vec![0; POOL + PAGE];
         SmallRng::seed_from_u64(seed).fill_bytes(&mut pool);
         Self { pool }
     }
@@ -36,7 +39,7 @@ impl Contents {
     fn fill(&self, file: u64, offset: u64, buffer: &mut [u8]) {
         for (page, bytes) in (offset / PAGE as u64..).zip(buffer.chunks_mut(PAGE)) {
             let stamp = (file << 32) ^ page;
-            let from = (stamp.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 44) as usize % CHUNK;
+            let from = (stamp.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 44) as usize % POOL;
             bytes.copy_from_slice(&self.pool[from..from + bytes.len()]);
             let stamped = bytes.len().min(8);
             bytes[..stamped].copy_from_slice(&stamp.to_le_bytes()[..stamped]);
@@ -54,7 +57,8 @@ impl Contents {
         length: Bytes,
         interrupt: &Interrupt,
     ) -> Result<(), WriteError> {
-        let mut buffer = vec![0; CHUNK.min(length.0 as usize)];
+        let mut memory = Vec::new();
+        let buffer = aligned(&mut memory, CHUNK.min(length.0 as usize));
         let end = offset.0 + length.0;
         let mut at = offset.0;
         while at < end {
@@ -119,16 +123,33 @@ impl Ledger {
 /// The hash of a file's contents, read from the device and not from the page cache; that of a
 /// part of it if interrupted.
 pub fn digest_of(path: &Path, interrupt: &Interrupt) -> io::Result<Xxh3> {
-    let mut file = File::open(path)?;
+    let mut file = open_direct(OpenOptions::new().read(true), path)?;
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
     copy(&mut file, &mut io::sink(), interrupt)
 }
 
+/// Opens a file past the page cache where its file system can do that, and through it elsewhere.
+pub fn open_direct(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    let direct = options.clone().custom_flags(OFlags::DIRECT.bits() as i32).open(path);
+    match direct {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => options.open(path),
+        opened => opened,
+    }
+}
+
+/// `length` bytes of `memory`, aligned to pages as direct I/O wants them.
+fn aligned(memory: &mut Vec<u8>, length: usize) -> &mut [u8] {
+    memory.resize(length + PAGE, 0);
+    let skip = memory.as_ptr().align_offset(PAGE);
+    &mut memory[skip..skip + length]
+}
+
 /// Copies all of `source` to `sink` and returns the hash of it; stops early if interrupted.
 pub fn copy(source: &mut impl Read, sink: &mut impl Write, interrupt: &Interrupt) -> io::Result<Xxh3> {
-    let (mut digest, mut buffer) = (Xxh3::new(), vec![0; CHUNK]);
+    let (mut digest, mut memory) = (Xxh3::new(), Vec::new());
+    let buffer = aligned(&mut memory, CHUNK);
     while !interrupt.is_set() {
-        let length = source.read(&mut buffer)?;
+        let length = source.read(buffer)?;
         if length == 0 {
             break;
         }
@@ -158,7 +179,7 @@ mod tests {
         let mut pages: Vec<_> = whole.chunks(PAGE).collect();
         pages.sort_unstable();
         pages.dedup();
-        assert_eq!(pages.len(), 769, "every page is unlike every other");
+        assert_eq!(pages.len(), 3 * CHUNK / PAGE + 1, "every page is unlike every other");
         assert_ne!(written(1, 8, 0, 4096).0, written(1, 7, 0, 4096).0);
         assert_ne!(written(2, 7, 8, 4096).0, written(1, 7, 8, 4096).0);
     }

@@ -132,7 +132,7 @@ impl Recorder<'_> {
         let dir = PathBuf::from("witness");
         self.work.make_dir(&dir)?;
         for file in 0..WITNESSES {
-            self.work.write(&dir.join(file.to_string()), WITNESS_SIZE, false)?;
+            self.work.write(&dir.join(file.to_string()), WITNESS_SIZE)?;
         }
         self.work.sync()
     }

@@ -1,21 +1,22 @@
 //! The file operations that workloads are made of.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, StatVfs};
 use trimtab_core::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::content::{Contents, Ledger, WriteError};
+use crate::content::{Contents, Ledger, WriteError, open_direct};
 use crate::error::{LabError, io_at};
 use crate::interrupt::Interrupt;
 
-/// What a file system gets to begin and end the background work that a delete left behind.
-const BACKGROUND: Duration = Duration::from_millis(50);
+/// How long a file system's free space must have stayed the same to count as settled.
+const SETTLED: Duration = Duration::from_millis(100);
+/// How often it is looked at meanwhile.
+const GLANCE: Duration = Duration::from_millis(10);
 
 /// A directory that a workload works in, the contents it writes, and the ledger of its live files.
 ///
@@ -50,9 +51,12 @@ impl Work {
     /// Bytes that the workload can use: what is free on the file system, and no more than its
     /// room.
     pub fn space(&self) -> Result<Bytes, LabError> {
-        let stat =
-            rustix::fs::statvfs(&self.dir).map_err(|errno| io_at(&self.dir, "look at")(errno.into()))?;
+        let stat = self.statvfs()?;
         Ok(Bytes(stat.f_bavail * stat.f_frsize).min(self.room))
+    }
+
+    fn statvfs(&self) -> Result<StatVfs, LabError> {
+        rustix::fs::statvfs(&self.dir).map_err(|errno| io_at(&self.dir, "look at")(errno.into()))
     }
 
     /// Makes a directory, and those above it.
@@ -61,15 +65,21 @@ impl Work {
         fs::create_dir_all(&full).map_err(io_at(&full, "create"))
     }
 
-    /// Writes a new file of `length` bytes, and waits for it to be on the device if `synced`.
-    pub fn write(&mut self, path: &Path, length: Bytes, synced: bool) -> Result<(), LabError> {
+    /// Writes a new file of `length` bytes, through the page cache.
+    pub fn write(&mut self, path: &Path, length: Bytes) -> Result<(), LabError> {
         let full = self.dir.join(path);
         let mut file = File::create(&full).map_err(io_at(&full, "create"))?;
+        self.write_open(&mut file, path, length)
+    }
+
+    /// Writes a new or an existing file of `length` bytes, a multiple of 4 KiB, past the page
+    /// cache, and waits until all of it is on the device.
+    pub fn write_direct(&mut self, path: &Path, length: Bytes) -> Result<(), LabError> {
+        let full = self.dir.join(path);
+        let mut file =
+            open_direct(OpenOptions::new().write(true).create(true), &full).map_err(io_at(&full, "open"))?;
         self.write_open(&mut file, path, length)?;
-        if synced {
-            file.sync_all().map_err(io_at(&full, "sync"))?;
-        }
-        Ok(())
+        file.sync_all().map_err(io_at(&full, "sync"))
     }
 
     /// Copies the file at `source` to `path`.
@@ -105,16 +115,6 @@ impl Work {
             }
         }
         Ok(())
-    }
-
-    /// Writes `length` bytes over the start of an existing file and waits for them to be on the
-    /// device.
-    pub fn overwrite(&mut self, path: &Path, length: Bytes) -> Result<(), LabError> {
-        let full = self.dir.join(path);
-        let mut file = OpenOptions::new().write(true).open(&full).map_err(io_at(&full, "open"))?;
-        file.seek(SeekFrom::Start(0)).map_err(io_at(&full, "seek in"))?;
-        self.write_open(&mut file, path, length)?;
-        file.sync_all().map_err(io_at(&full, "sync"))
     }
 
     fn write_open(&mut self, file: &mut File, path: &Path, length: Bytes) -> Result<(), LabError> {
@@ -170,7 +170,14 @@ impl Work {
     /// background, after a sync that followed at once (fs/xfs/xfs_icache.c, "inodegc").
     pub fn sync_deletes(&self) -> Result<(), LabError> {
         self.sync()?;
-        thread::sleep(BACKGROUND);
+        let (mut free, mut since) = (self.statvfs()?.f_bfree, Instant::now());
+        while since.elapsed() < SETTLED {
+            thread::sleep(GLANCE);
+            let now = self.statvfs()?.f_bfree;
+            if now != free {
+                (free, since) = (now, Instant::now());
+            }
+        }
         self.sync()
     }
 

@@ -69,14 +69,14 @@ impl Workload for FragmentWorkload {
         }
         let files: Vec<PathBuf> = (0..FILES).map(|file| format!("part-{file}").into()).collect();
 
-        recorder.phase("fill", |work| work.write(Path::new("fill"), large, true))?;
+        recorder.phase("fill", |work| work.write_direct(Path::new("fill"), large))?;
         recorder.phase("clear", |work| {
             work.delete(Path::new("fill"))?;
             work.sync_deletes()
         })?;
         recorder.phase("fragment", |work| {
             work.allocate_interleaved(&files, CHUNK, chunks)?;
-            files.iter().try_for_each(|file| work.overwrite(file, each))
+            files.iter().try_for_each(|file| work.write_direct(file, each))
         })?;
 
         let order: Vec<u64> =
@@ -95,6 +95,6 @@ impl Workload for FragmentWorkload {
                 work.sync_deletes()
             })?;
         }
-        recorder.phase("write", |work| work.write(Path::new("large"), large.saturating_sub(each), true))
+        recorder.phase("write", |work| work.write_direct(Path::new("large"), large.saturating_sub(each)))
     }
 }

@@ -66,7 +66,7 @@ impl Entry {
             Kind::Directory => work.make_dir(&self.path),
             Kind::Link(target) => work.link(target, &self.path),
             Kind::File { source: Some(source), .. } => work.copy(source, &self.path),
-            Kind::File { length, source: None } => work.write(&self.path, *length, false),
+            Kind::File { length, source: None } => work.write(&self.path, *length),
         }
     }
 

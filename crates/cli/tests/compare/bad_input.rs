@@ -1,0 +1,95 @@
+//! Whatever is wrong is said in one line, before any work.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::support::{Mounted, compare, possible};
+
+/// Runs it, and returns its exit code and the one line it says.
+fn refused(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said.trim_end().lines().count(), 1, "one line: {said}");
+    assert!(said.starts_with("trimtab: "), "{said}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    (output.status.code(), said)
+}
+
+#[test]
+fn names_that_are_not_known_list_those_that_are() {
+    for (arguments, code, known) in [
+        (["--fs", "zfs"], 2, "ext4, xfs, btrfs"),
+        (["--policy", "sometimes"], 2, "none, online, async, batched"),
+        (["--workload", "mine"], 1, "fragment, tree"),
+        (["--drive", "floppy"], 1, "ocz-agility-3, ocz-vertex-le"),
+        (["--drive", "/no/such.toml"], 1, "/no/such.toml"),
+        (["--size", "lots"], 2, "not a number with a unit"),
+        (["--runs", "0"], 2, "not in 1..=1000"),
+        (["--tree", "/usr"], 1, "--workload tree"),
+    ] {
+        let (status, said) = refused(&mut compare(&arguments));
+        assert_eq!(status, Some(code), "{said}");
+        assert!(said.contains(known), "{said}");
+    }
+}
+
+#[test]
+fn places_that_cannot_be_used() {
+    if !possible() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let file = file.to_str().unwrap();
+    for (arguments, reason) in [
+        (&["--on", "/no/such/dir"][..], "/no/such/dir"),
+        (&["--on", file], "Not a directory"),
+        (&["--on", "/proc"], "make a directory in /proc"),
+        (&["--report", file, "--fs", "ext4"], file),
+        (&["--json", "/no/such/dir/out.json", "--fs", "ext4"], "/no/such/dir/out.json"),
+        (&["--size", "100M", "--fs", "xfs", "--drive", "ocz-agility-3"], "too small for xfs"),
+        (&["--size", "64M", "--fs", "ext4", "--drive", "nvme-tlc"], "nvme-tlc"),
+        (&["--workload", "tree", "--tree", "/no/tree"], "/no/tree"),
+    ] {
+        let (status, said) = refused(&mut compare(arguments));
+        assert_eq!(status, Some(1), "{said}");
+        assert!(said.contains(reason), "{said}");
+    }
+}
+
+#[test]
+fn a_missing_program_names_its_package() {
+    if !possible() {
+        return;
+    }
+    let (status, said) = refused(compare(&["--fs", "xfs"]).env("PATH", "/nowhere"));
+    assert_eq!(status, Some(1));
+    assert!(said.contains("mkfs.xfs") && said.contains("xfsprogs"), "{said}");
+}
+
+#[test]
+fn without_root_it_says_so() {
+    if !possible() {
+        return;
+    }
+    const NOBODY: u32 = 65534;
+    let trimtab = TempDir::new().unwrap();
+    let copy = trimtab.path().join("trimtab");
+    std::fs::copy(env!("CARGO_BIN_EXE_trimtab"), &copy).unwrap();
+    for dir in [trimtab.path(), &copy] {
+        std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let as_nobody = |arguments: &[&str]| {
+        let mut command = Command::new(&copy);
+        command.arg("compare").args(arguments).uid(NOBODY).gid(NOBODY).current_dir("/");
+        refused(&mut command).1
+    };
+    assert!(as_nobody(&[]).contains("root"));
+    let mounted = Mounted::new("nodiscard");
+    let dir = mounted.dir();
+    assert!(as_nobody(&["--on", dir]).contains("needs root"));
+    assert!(as_nobody(&["--on", dir, "--policy", "none"]).contains("make a directory in"));
+}
