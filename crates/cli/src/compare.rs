@@ -77,9 +77,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let document = compare(options, &interrupt()?, &mut Bar::new(), &mut |document| outputs.save(document))?;
     if !document.runs.is_empty() {
-        print!("{}", trimtab_report::compare::text(&document, crate::colour()));
+        let out = &mut io::stdout().lock();
+        write!(out, "{}", trimtab_report::compare::text(&document, crate::colour()))?;
         if let Some(page) = &outputs.page {
-            println!("\nReport: {}", page.display());
+            writeln!(out, "\nReport: {}", page.display())?;
         }
     }
     Ok(match &document.stopped {

@@ -1,5 +1,6 @@
 //! `trimtab drive`.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -85,22 +86,23 @@ enum ClockName {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let out = &mut io::stdout().lock();
     match args.verb {
-        Verb::Create(args) => create(args)?,
-        Verb::Ls { json } => ls(json)?,
+        Verb::Create(args) => create(args, out)?,
+        Verb::Ls { json } => ls(json, out)?,
         Verb::Stats { name, json } => {
             let stats = Drive::open(&name)?.stats()?;
-            if json { print_json(&stats)? } else { print_stats(&stats) }
+            if json { print_json(&stats, out)? } else { print_stats(&stats, out)? }
         }
         Verb::Rm { name } => Drive::open(&name)?.remove()?,
-        Verb::Profiles { json } => profiles(json)?,
+        Verb::Profiles { json } => profiles(json, out)?,
         Verb::Serve { name, release: false } => trimtab_drive::serve(&name)?,
         Verb::Serve { name, release: true } => trimtab_drive::release(&name)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn create(args: CreateArgs) -> anyhow::Result<()> {
+fn create(args: CreateArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let clock = match args.clock {
         ClockName::Real => Clock::Real { speed: args.speed },
         ClockName::Model if args.speed == 1.0 => Clock::Model,
@@ -116,52 +118,56 @@ fn create(args: CreateArgs) -> anyhow::Result<()> {
         server: std::env::current_exe().context("cannot find trimtab's own executable")?,
         owned: false,
     })?;
-    println!("{}", drive.device().display());
-    Ok(())
+    Ok(writeln!(out, "{}", drive.device().display())?)
 }
 
-fn ls(json: bool) -> anyhow::Result<()> {
+fn ls(json: bool, out: &mut impl Write) -> anyhow::Result<()> {
     let drives = trimtab_drive::list()?;
     if json {
-        return print_json(&drives);
+        return print_json(&drives, out);
     }
     for drive in drives {
         match (drive.state, drive.device) {
-            (DriveState::Running, Some(device)) => println!("{:<32} {}", drive.name, device.display()),
-            (DriveState::Running, None) => println!("{:<32} running, without a block device", drive.name),
-            (DriveState::Dead, _) => println!("{:<32} dead: its server was killed; cleaned up", drive.name),
+            (DriveState::Running, Some(device)) => {
+                writeln!(out, "{:<32} {}", drive.name, device.display())?;
+            }
+            (DriveState::Running, None) => {
+                writeln!(out, "{:<32} running, without a block device", drive.name)?;
+            }
+            (DriveState::Dead, _) => {
+                writeln!(out, "{:<32} dead: its server was killed; cleaned up", drive.name)?;
+            }
         }
     }
     Ok(())
 }
 
-fn profiles(json: bool) -> anyhow::Result<()> {
+fn profiles(json: bool, out: &mut impl Write) -> anyhow::Result<()> {
     let profiles = profile::builtin()?;
     if json {
-        return print_json(&profiles);
+        return print_json(&profiles, out);
     }
     for profile in profiles {
-        println!("{:<24} {}", profile.name, profile.model);
+        writeln!(out, "{:<24} {}", profile.name, profile.model)?;
     }
     Ok(())
 }
 
-fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    println!("{}", serde_json::to_string_pretty(value)?);
-    Ok(())
+fn print_json(value: &impl serde::Serialize, out: &mut impl Write) -> anyhow::Result<()> {
+    Ok(writeln!(out, "{}", serde_json::to_string_pretty(value)?)?)
 }
 
-fn print_stats(stats: &DriveStats) {
-    let row = |label: &str, value: String| println!("{label:<20} {value}");
+fn print_stats(stats: &DriveStats, out: &mut impl Write) -> io::Result<()> {
+    let mut row = |label: &str, value: String| writeln!(out, "{label:<20} {value}");
     let counters = &stats.counters;
-    row("device", stats.device.display().to_string());
-    row("profile", format!("{} ({})", stats.profile, stats.model));
-    row("size", format!("{}, {} held by its data", stats.size, stats.data_held));
-    row("clock", clock(stats.clock));
-    row("model time", counters.model_ns.to_string());
-    row("effective spare", format!("{:.4}", stats.effective_spare));
+    row("device", stats.device.display().to_string())?;
+    row("profile", format!("{} ({})", stats.profile, stats.model))?;
+    row("size", format!("{}, {} held by its data", stats.size, stats.data_held))?;
+    row("clock", clock(stats.clock))?;
+    row("model time", counters.model_ns.to_string())?;
+    row("effective spare", format!("{:.4}", stats.effective_spare))?;
     let waf = counters.waf().map_or("none yet".to_owned(), |waf| format!("{waf:.3}"));
-    row("write amplification", waf);
+    row("write amplification", waf)?;
     let spread = stats.erase_spread;
     row(
         "erases",
@@ -169,25 +175,25 @@ fn print_stats(stats: &DriveStats) {
             "{} of {}; a block {} to {}, mean {:.2}",
             counters.erases, stats.erase_block, spread.min, spread.max, spread.mean
         ),
-    );
+    )?;
     let commands = |count: u64, bytes: Bytes, latency: LatencySummary| {
         format!(
             "{count} ({bytes}); latency p50 {}, p99 {}, max {}",
             latency.p50_ns, latency.p99_ns, latency.max_ns
         )
     };
-    row("reads", commands(counters.reads, counters.read_bytes, stats.latency.read));
-    row("writes", commands(counters.writes, counters.write_bytes, stats.latency.write));
-    row("discards", commands(counters.discards, counters.discard_bytes, stats.latency.discard));
-    row("flushes", counters.flushes.to_string());
-    row("discards took", counters.discard_busy_ns.to_string());
+    row("reads", commands(counters.reads, counters.read_bytes, stats.latency.read))?;
+    row("writes", commands(counters.writes, counters.write_bytes, stats.latency.write))?;
+    row("discards", commands(counters.discards, counters.discard_bytes, stats.latency.discard))?;
+    row("flushes", counters.flushes.to_string())?;
+    row("discards took", counters.discard_busy_ns.to_string())?;
     let limits = stats.limits;
     row(
         "discard limits",
         format!("granularity {}, at most {}", limits.discard_granularity, limits.discard_max),
-    );
-    row("queue", format!("{} requests", limits.requests));
-    row("server", format!("process {}", stats.server));
+    )?;
+    row("queue", format!("{} requests", limits.requests))?;
+    row("server", format!("process {}", stats.server))
 }
 
 fn clock(clock: Clock) -> String {

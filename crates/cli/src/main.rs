@@ -7,7 +7,7 @@ mod progress;
 mod report;
 mod sim;
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -59,7 +59,8 @@ fn main() -> ExitCode {
 /// line.
 fn refuse(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        print!("{}", error.render());
+        // A reader that has seen enough of the help is no failure.
+        let _ = write!(io::stdout(), "{}", error.render());
         return ExitCode::SUCCESS;
     }
     let text = error.render().to_string();
@@ -72,7 +73,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 /// Whether stdout takes colour: a terminal, and no `NO_COLOR` in the environment.
 fn colour() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// What the user's Ctrl-C, or a signal to end, sets from now on.
