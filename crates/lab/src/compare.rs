@@ -163,11 +163,17 @@ fn chain(error: &LabError) -> String {
 fn plan<'a>(place: &'a Place, policies: &[PolicyKind], runs: u32) -> Result<Vec<Planned<'a>>, LabError> {
     let sites = match place {
         Place::Emulated { profile, size, file_systems, server, .. } => {
-            let asked = if policies.is_empty() { &DEFAULT_POLICIES[..] } else { policies };
+            let asked = distinct(if policies.is_empty() { &DEFAULT_POLICIES } else { policies });
+            let file_systems = distinct(file_systems);
             let lacks = |fs: &FileSystem, policy| fs.mount_option(policy).is_none();
-            for &policy in asked {
+            for &policy in &asked {
                 if file_systems.iter().all(|fs| lacks(fs, policy)) {
                     return Err(LabError::NoSuchPolicy { fs: file_systems[0], policy });
+                }
+            }
+            for &fs in &file_systems {
+                if asked.iter().all(|&policy| lacks(&fs, policy)) {
+                    return Err(LabError::NoSuchPolicy { fs, policy: asked[0] });
                 }
             }
             if let Some(&fs) = file_systems.iter().find(|fs| *size < fs.least_size()) {
@@ -183,8 +189,8 @@ fn plan<'a>(place: &'a Place, policies: &[PolicyKind], runs: u32) -> Result<Vec<
             if let Some(&policy) = policies.iter().find(|policy| !possible.contains(policy)) {
                 return Err(LabError::FixedByMount { dir: dir.clone(), policy, possible });
             }
-            let asked = if policies.is_empty() { possible } else { policies };
-            vec![(Site::Directory { dir, room: *room }, asked.to_vec())]
+            let asked = distinct(if policies.is_empty() { possible } else { policies });
+            vec![(Site::Directory { dir, room: *room }, asked)]
         }
     };
     let mut plan = Vec::new();
@@ -196,6 +202,17 @@ fn plan<'a>(place: &'a Place, policies: &[PolicyKind], runs: u32) -> Result<Vec<
         }
     }
     Ok(plan)
+}
+
+/// The items in their order, each once, however often the user named it.
+fn distinct<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
+    let mut once = Vec::new();
+    for item in items {
+        if !once.contains(item) {
+            once.push(*item);
+        }
+    }
+    once
 }
 
 /// Checks for root where something is mounted or trimmed.
@@ -295,9 +312,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_named_twice_runs_once() {
+        let place = emulated(&[FileSystem::Ext4, FileSystem::Ext4]);
+        assert_eq!(order(&place, &[None, None], 1), [(1, "ext4", None)]);
+    }
+
+    #[test]
     fn what_cannot_be_is_refused_before_any_work() {
         let refused = |place: &Place, policy| plan(place, &[policy], 1).unwrap_err().to_string();
         assert!(refused(&emulated(&[FileSystem::Ext4, FileSystem::Xfs]), Async).contains("only btrfs"));
+        assert!(refused(&emulated(&[FileSystem::Ext4, FileSystem::Btrfs]), Async).contains("ext4 has no async"));
         let here = Place::Directory { dir: "/proc".into(), room: Bytes::MIB };
         assert!(refused(&here, Online).contains("--policy none,batched"));
         let missing = Place::Directory { dir: "/no/such/place".into(), room: Bytes::MIB };
