@@ -17,6 +17,8 @@ use crate::interrupt::Interrupt;
 const SETTLED: Duration = Duration::from_millis(100);
 /// How often it is looked at meanwhile.
 const GLANCE: Duration = Duration::from_millis(10);
+/// The longest wait for a file system that others write to as well.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A directory that a workload works in, the contents it writes, and the ledger of its live files.
 ///
@@ -170,8 +172,10 @@ impl Work {
     /// background, after a sync that followed at once (fs/xfs/xfs_icache.c, "inodegc").
     pub fn sync_deletes(&self) -> Result<(), LabError> {
         self.sync()?;
-        let (mut free, mut since) = (self.statvfs()?.f_bfree, Instant::now());
-        while since.elapsed() < SETTLED {
+        let started = Instant::now();
+        let (mut free, mut since) = (self.statvfs()?.f_bfree, started);
+        while since.elapsed() < SETTLED && started.elapsed() < PATIENCE {
+            self.interrupt.check()?;
             thread::sleep(GLANCE);
             let now = self.statvfs()?.f_bfree;
             if now != free {
