@@ -237,7 +237,11 @@ const DEFAULT_POLICIES: [PolicyKind; 3] = [PolicyKind::None, PolicyKind::Online,
 
 fn describe_drive(place: &Place) -> Result<Option<DriveDescription>, LabError> {
     let Place::Emulated { profile, profile_toml, size, .. } = place else { return Ok(None) };
-    let device = Device::new(profile, *size)?;
+    let device = Device::new(profile, *size).map_err(|source| LabError::Geometry {
+        profile: profile.name.clone(),
+        size: *size,
+        source,
+    })?;
     Ok(Some(DriveDescription {
         profile: profile.name.clone(),
         model: profile.model.clone(),
@@ -321,7 +325,9 @@ mod tests {
     fn what_cannot_be_is_refused_before_any_work() {
         let refused = |place: &Place, policy| plan(place, &[policy], 1).unwrap_err().to_string();
         assert!(refused(&emulated(&[FileSystem::Ext4, FileSystem::Xfs]), Async).contains("only btrfs"));
-        assert!(refused(&emulated(&[FileSystem::Ext4, FileSystem::Btrfs]), Async).contains("ext4 has no async"));
+        assert!(
+            refused(&emulated(&[FileSystem::Ext4, FileSystem::Btrfs]), Async).contains("ext4 has no async")
+        );
         let here = Place::Directory { dir: "/proc".into(), room: Bytes::MIB };
         assert!(refused(&here, Online).contains("--policy none,batched"));
         let missing = Place::Directory { dir: "/no/such/place".into(), room: Bytes::MIB };

@@ -114,9 +114,16 @@ pub enum LabError {
         "the policy batched trims the file system, which needs root; run it with sudo or ask for --policy none"
     )]
     TrimNeedsRoot,
-    /// The drive's geometry.
-    #[error("such a drive can't be")]
-    Geometry(#[from] trimtab_ftl::GeometryError),
+    /// The profile has no drive of this size.
+    #[error("there can be no {profile} of {size}")]
+    Geometry {
+        /// The profile's name.
+        profile: String,
+        /// The size asked for.
+        size: Bytes,
+        /// Why.
+        source: trimtab_ftl::GeometryError,
+    },
     /// The emulated drive.
     #[error(transparent)]
     Drive(#[from] trimtab_drive::DriveError),
