@@ -17,7 +17,7 @@ use trimtab_lab::fs::FileSystem;
 use trimtab_lab::workload::{UnknownWorkload, WorkloadOptions};
 
 use crate::progress::Bar;
-use crate::{FAILED, interrupt, profile};
+use crate::{FAILED, complain, interrupt, profile};
 
 /// Compares discard policies: what each costs while deleting, gains when writing, and wears
 ///
@@ -73,7 +73,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         policies: args.policy,
         runs: args.runs,
         seed: args.seed,
-        command: std::env::args().collect(),
+        command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
     };
     let document = compare(options, &interrupt()?, &mut Bar::new(), &mut |document| outputs.save(document))?;
     if !document.runs.is_empty() {
@@ -86,7 +86,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(match &document.stopped {
         None => ExitCode::SUCCESS,
         Some(reason) => {
-            eprintln!("trimtab: {reason}");
+            complain(reason);
             ExitCode::from(FAILED)
         }
     })
@@ -130,7 +130,13 @@ impl Outputs {
             std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         }
         let paths = json.map(Path::to_owned).into_iter().chain(report.map(|dir| dir.join("compare.json")));
-        Ok(Self { json: paths.collect(), page: report.map(|dir| dir.join("index.html")) })
+        let outputs = Self { json: paths.collect(), page: report.map(|dir| dir.join("index.html")) };
+        for path in outputs.json.iter().chain(&outputs.page) {
+            if path.metadata().is_ok_and(|found| !found.is_file()) {
+                bail!("cannot write results to {}: it is not a regular file", path.display());
+            }
+        }
+        Ok(outputs)
     }
 
     /// Writes the document and the page of it.
@@ -144,8 +150,10 @@ impl Outputs {
     }
 }
 
-/// Replaces the file at `path`, so that a reader sees the old or the new one and nothing between.
+/// Replaces the file at `path`, so that a reader sees the old or the new one and nothing between. A
+/// symbolic link stays, and what it names is replaced.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let mut file = tempfile::Builder::new()

@@ -7,6 +7,7 @@ mod progress;
 mod report;
 mod sim;
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
         Verb::Sim(args) => sim::run(args),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("trimtab: {error:#}");
+        complain(&format_args!("{error:#}"));
         ExitCode::from(FAILED)
     })
 }
@@ -67,8 +68,13 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let message = text.strip_prefix("error: ").unwrap_or(&text);
     let words = message.lines().take_while(|line| !line.starts_with("Usage:")).map(str::trim);
     let words: Vec<_> = words.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
-    eprintln!("trimtab: {} (see --help)", words.join(" "));
+    complain(&format_args!("{} (see --help)", words.join(" ")));
     ExitCode::from(USAGE)
+}
+
+/// Says on stderr what is wrong; there is nobody left to tell where that is closed.
+fn complain(what: &impl Display) {
+    let _ = writeln!(io::stderr(), "trimtab: {what}");
 }
 
 /// Whether stdout takes colour: a terminal, and no `NO_COLOR` in the environment.

@@ -1,6 +1,6 @@
 //! Progress on stderr.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -30,8 +30,9 @@ impl Progress for Bar {
 
     fn run_started(&mut self, fs: &str, policy: PolicyKind, run: u32) {
         self.run = format!("{fs} {policy} run {run}");
-        if !std::io::stderr().is_terminal() {
-            eprintln!("{}", self.run);
+        if !io::stderr().is_terminal() {
+            // Nobody listening is no reason to stop.
+            let _ = writeln!(io::stderr(), "{}", self.run);
         }
     }
 

@@ -7,7 +7,7 @@ use trimtab_core::profile::GcPolicy;
 use trimtab_ftl::Workload;
 use trimtab_ftl::synthetic::{SyntheticOptions, SyntheticOutcome};
 
-use crate::USAGE;
+use crate::{USAGE, complain};
 
 /// Runs a synthetic workload on the flash model
 ///
@@ -59,7 +59,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let outcome = match options.run() {
         Ok(outcome) => outcome,
         Err(error) => {
-            eprintln!("trimtab: {error}");
+            complain(&error);
             return Ok(ExitCode::from(USAGE));
         }
     };

@@ -1,5 +1,7 @@
 //! Whatever is wrong is said in one line, before any work.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -28,11 +30,27 @@ fn names_that_are_not_known_list_those_that_are() {
         (["--size", "lots"], 2, "not a number with a unit"),
         (["--runs", "0"], 2, "not in 1..=1000"),
         (["--tree", "/usr"], 1, "--workload tree"),
+        (["--json", "/dev/null"], 1, "/dev/null: it is not a regular file"),
     ] {
         let (status, said) = refused(&mut compare(&arguments));
         assert_eq!(status, Some(code), "{said}");
         assert!(said.contains(known), "{said}");
     }
+}
+
+#[test]
+fn an_argument_that_is_not_unicode_is_no_reason_to_panic() {
+    let odd = OsStr::from_bytes(b"/no/such/\xff.json");
+    let (status, said) = refused(compare(&["--json"]).arg(odd));
+    assert_eq!(status, Some(1), "{said}");
+}
+
+#[test]
+fn a_closed_stderr_is_no_reason_to_panic() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = compare(&["--workload", "mine"]).stderr(writer).status().unwrap();
+    assert_eq!(status.code(), Some(1));
 }
 
 #[test]
