@@ -94,7 +94,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let stats = Drive::open(&name)?.stats()?;
             if json { print_json(&stats, out)? } else { print_stats(&stats, out)? }
         }
-        Verb::Rm { name } => Drive::open(&name)?.remove()?,
+        Verb::Rm { name } => trimtab_drive::remove(&name)?,
         Verb::Profiles { json } => profiles(json, out)?,
         Verb::Serve { name, release: false } => trimtab_drive::serve(&name)?,
         Verb::Serve { name, release: true } => trimtab_drive::release(&name)?,

@@ -25,6 +25,10 @@ const SECTOR: Bytes = Bytes(512);
 /// The queue depths that the loop driver takes.
 const QUEUE_REQUESTS: std::ops::RangeInclusive<u32> = 4..=128;
 
+/// How many times faster than the wall clock a drive can run: slower than this, the kernel takes it
+/// for hung.
+const SPEEDS: std::ops::RangeInclusive<f64> = 1e-3..=1e6;
+
 /// What the block layer can name in one discard: 2^32 - 1 bytes in whole sectors.
 const LARGEST_DISCARD: Bytes = Bytes(u32::MAX as u64 / SECTOR.0 * SECTOR.0);
 
@@ -107,6 +111,31 @@ pub fn list() -> Result<Vec<Listed>, DriveError> {
     Ok(all)
 }
 
+/// Takes down the drive `name`, also one whose block device was detached by somebody else.
+///
+/// # Errors
+/// [`DriveError::Unknown`] where there is none, or as for [`Drive::remove`].
+pub fn remove(name: &str) -> Result<(), DriveError> {
+    require_root()?;
+    let registry = Registry::lock()?;
+    let place = find(&registry, name)?;
+    match place.device()? {
+        Some(device) => Drive { place, device, _life_line: None }.remove_from(&registry),
+        None => place.release(false),
+    }
+}
+
+/// The place of the drive `name`, after cleaning up.
+fn find(registry: &Registry, name: &str) -> Result<Place, DriveError> {
+    let place = Place::named(name)?;
+    registry.clean_up()?;
+    if place.exists() {
+        return Ok(place);
+    }
+    let drives = registry.places()?.iter().map(|place| place.name().to_owned()).collect();
+    Err(DriveError::Unknown { name: name.to_owned(), drives })
+}
+
 impl Drive {
     /// Creates a drive and starts its server. On failure nothing is left behind.
     ///
@@ -138,13 +167,7 @@ impl Drive {
     /// [`DriveError::Unknown`] where there is none.
     pub fn open(name: &str) -> Result<Self, DriveError> {
         require_root()?;
-        let place = Place::named(name)?;
-        let registry = Registry::lock()?;
-        registry.clean_up()?;
-        if !place.exists() {
-            let drives = registry.places()?.iter().map(|place| place.name().to_owned()).collect();
-            return Err(DriveError::Unknown { name: name.to_owned(), drives });
-        }
+        let place = find(&Registry::lock()?, name)?;
         let device = place.device()?.ok_or_else(|| DriveError::Detached { name: name.to_owned() })?;
         Ok(Self { place, device, _life_line: None })
     }
@@ -178,7 +201,10 @@ impl Drive {
     /// [`DriveError::Mounted`] or [`DriveError::InUse`], and then nothing has happened;
     /// [`DriveError::Lingers`] where a program merely has the block device open.
     pub fn remove(self) -> Result<(), DriveError> {
-        let _registry = Registry::lock()?;
+        self.remove_from(&Registry::lock()?)
+    }
+
+    fn remove_from(self, _: &Registry) -> Result<(), DriveError> {
         if let Some(mounted) = mount::mounts_of(Path::new(PROCFS), &self.device)?.into_iter().next() {
             return Err(DriveError::Mounted {
                 name: self.name().to_owned(),
@@ -218,7 +244,7 @@ fn check(options: &CreateOptions) -> Result<(), DriveError> {
         return Err(DriveError::BadSize { size: options.size, multiple });
     }
     match options.clock {
-        Clock::Real { speed } if !(speed > 0.0 && speed.is_finite()) => Err(DriveError::BadSpeed { speed }),
+        Clock::Real { speed } if !SPEEDS.contains(&speed) => Err(DriveError::BadSpeed { speed }),
         _ => Ok(()),
     }
 }

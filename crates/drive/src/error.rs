@@ -33,7 +33,7 @@ pub enum DriveError {
         multiple: Bytes,
     },
     /// Real time can't run at this speed.
-    #[error("{speed} cannot be a speed; use a number above 0")]
+    #[error("{speed} cannot be a speed; use a number from 0.001 to 1000000")]
     BadSpeed {
         /// What was asked for.
         speed: f64,

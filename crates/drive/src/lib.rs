@@ -19,7 +19,7 @@ mod place;
 mod protocol;
 mod server;
 
-pub use client::{CreateOptions, Drive, DriveState, Listed, list};
+pub use client::{CreateOptions, Drive, DriveState, Listed, list, remove};
 pub use error::DriveError;
 pub use protocol::{Clock, DriveStats, Latencies, QueueLimits};
 pub use server::{release, serve};

@@ -20,7 +20,7 @@ pub enum Clock {
     Model,
     /// Wall time: a reply is held until the model says that the command is done.
     Real {
-        /// How many times faster than the wall clock the model runs; above 0.
+        /// How many times faster than the wall clock the model runs: from 0.001 to 1 000 000.
         speed: f64,
     },
 }

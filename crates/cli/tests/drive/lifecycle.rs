@@ -94,6 +94,19 @@ fn the_next_command_cleans_up_after_a_killed_server() {
 }
 
 #[test]
+fn a_drive_whose_block_device_was_detached_can_be_removed() {
+    if !possible() {
+        return;
+    }
+    let drive = drive(profile(DiscardedReads::Zeros), SIZE);
+    run("losetup", &["--detach", drive.device().to_str().unwrap()]);
+    let reason = trimtab_refuses(&["drive", "stats", drive.name()]);
+    assert!(reason.contains("lost its block device; remove it"), "{reason}");
+    trimtab_prints(&["drive", "rm", drive.name()]);
+    assert!(!is_left(drive.name()));
+}
+
+#[test]
 fn an_owned_drive_goes_with_its_creator() {
     if !possible() {
         return;
@@ -128,6 +141,8 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     assert!(refuses(name, "nvme-tlc", "1G", &["--speed", "2"]).contains("add --clock real"));
     let slow = refuses(name, "nvme-tlc", "1G", &["--clock", "real", "--speed", "0"]);
     assert!(slow.contains("0 cannot be a speed"), "{slow}");
+    let standing = refuses(name, "nvme-tlc", "1G", &["--clock", "real", "--speed", "1e-300"]);
+    assert!(standing.contains("cannot be a speed; use a number from 0.001"), "{standing}");
     assert!(refuses(name, "nvme-tlc", "4096T", &[]).contains("choose a smaller size, or a file"));
 
     let directory = tempfile::tempdir().unwrap();

@@ -119,10 +119,9 @@ impl Server {
 }
 
 /// Has another process take the drive down: unmounting from within would wait for itself, were the
-/// server killed meanwhile.
+/// server killed meanwhile. The executable may have been replaced since; this names it all the same.
 fn take_down(name: &str) {
-    let run = |executable| Command::new(executable).args(["drive", "serve", name, "--release"]).status();
-    let _ = std::env::current_exe().and_then(run);
+    let _ = Command::new("/proc/self/exe").args(["drive", "serve", name, "--release"]).status();
 }
 
 /// What the control socket answers from.
