@@ -41,7 +41,9 @@ pub enum LabError {
         path: PathBuf,
     },
     /// A program that the experiment needs isn't there.
-    #[error("{program} is not installed; install it with: apt-get install {package}")]
+    #[error(
+        "{program} is not in PATH; install {package} (apt-get install {package}) or add /usr/sbin to PATH"
+    )]
     MissingProgram {
         /// The program.
         program: &'static str,
@@ -63,7 +65,7 @@ pub enum LabError {
         program: String,
         /// How it ended.
         status: ExitStatus,
-        /// The last line that it wrote to its standard error.
+        /// The line of its standard error that says why.
         stderr: String,
     },
     /// The drive is too small for the file system.

@@ -9,6 +9,8 @@ use trimtab_core::Bytes;
 use trimtab_core::policy::PolicyKind;
 
 use crate::error::LabError;
+use crate::interrupt::Interrupt;
+use crate::program::{Reason, run};
 
 /// A file system that experiments run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +95,7 @@ impl FileSystem {
         self.require_maker()?;
         let mut command = Command::new(program);
         command.args(arguments).arg(device).stdin(Stdio::null());
-        run(&mut command)
+        run(&mut command, Reason::First, &Interrupt::never())
     }
 
     /// Checks that the program that makes one is there.
@@ -116,21 +118,6 @@ impl FileSystem {
 fn find_program(name: &str) -> bool {
     std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()))
-}
-
-/// Runs a program to its end, quietly.
-///
-/// # Errors
-/// [`LabError::Spawn`] or [`LabError::Program`] with the last line of what it complained.
-pub(crate) fn run(command: &mut Command) -> Result<(), LabError> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|source| LabError::Spawn { program: program.clone(), source })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let last = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
-    Err(LabError::Program { program, status: output.status, stderr: last.trim().to_owned() })
 }
 
 impl fmt::Display for FileSystem {

@@ -6,6 +6,7 @@ pub mod error;
 pub mod fs;
 pub mod ground;
 pub mod interrupt;
+mod program;
 pub mod progress;
 pub mod recorder;
 mod work;

@@ -14,7 +14,7 @@ use crate::error::{LabError, io_at};
 use crate::interrupt::Interrupt;
 
 /// How long a file system's free space must have stayed the same to count as settled.
-const SETTLED: Duration = Duration::from_millis(100);
+const SETTLED: Duration = Duration::from_millis(60);
 /// How often it is looked at meanwhile.
 const GLANCE: Duration = Duration::from_millis(10);
 /// The longest wait for a file system that others write to as well.

@@ -110,7 +110,7 @@ impl EmulatedGround {
         let drive = OwnDrive(Some(drive));
         file_system.make(drive.device())?;
         let block = BlockDevice::open(Path::new(SYSFS), drive.device())?;
-        let mut ground = Self { file_system, option, mounted: Mounted(None), block, drive, target: target };
+        let mut ground = Self { file_system, option, mounted: Mounted(None), block, drive, target };
         ground.mount()?;
         Ok(ground)
     }

@@ -9,6 +9,7 @@ use trimtab_core::document::WorkloadDescription;
 
 use super::{Workload, tree};
 use crate::error::LabError;
+use crate::program::{Reason, run};
 use crate::recorder::Recorder;
 
 /// What is replaced by the directory that the command shall work in.
@@ -55,8 +56,8 @@ impl Workload for ExecWorkload {
         recorder.phase("exec", |work| {
             let words: Vec<_> = self.command.iter().map(|word| placed(word, work.dir())).collect();
             let mut command = Command::new(&words[0]);
-            command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).current_dir(work.dir());
-            crate::fs::run(&mut command)?;
+            command.args(&words[1..]).stdin(Stdio::null()).current_dir(work.dir());
+            run(&mut command, Reason::Last, work.interrupt())?;
             work.sync()
         })?;
         let work = recorder.work();

@@ -79,19 +79,15 @@ impl Workload for FragmentWorkload {
             files.iter().try_for_each(|file| work.write_direct(file, each))
         })?;
 
-        let order: Vec<u64> =
-            (0..FILES).map(|turn| turn * STRIDE % FILES).filter(|n| *n != FILES - 1).collect();
+        let turns = (0..FILES).map(|turn| turn * STRIDE % FILES);
+        let order: Vec<u64> = turns.filter(|file| *file != FILES - 1).collect();
         let batches: Vec<&[u64]> = order.chunks(BATCH).collect();
-        let (first, second) = batches.split_at(batches.len() / 2);
-        for (half, batches) in [first, second].into_iter().enumerate() {
-            if half == 1 {
+        for (turn, batch) in batches.iter().enumerate() {
+            if turn == batches.len() / 2 {
                 recorder.pause()?;
             }
             recorder.phase("delete", |work| {
-                for batch in batches {
-                    batch.iter().try_for_each(|n| work.delete(&files[*n as usize]))?;
-                    work.sync()?;
-                }
+                batch.iter().try_for_each(|file| work.delete(&files[*file as usize]))?;
                 work.sync_deletes()
             })?;
         }

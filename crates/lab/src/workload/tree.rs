@@ -17,6 +17,7 @@ use walkdir::WalkDir;
 use super::Workload;
 use crate::error::{LabError, io_at};
 use crate::interrupt::Interrupt;
+use crate::program::{Reason, run};
 use crate::recorder::Recorder;
 use crate::work::Work;
 
@@ -148,7 +149,7 @@ impl TreeWorkload {
     pub fn from_path(path: &Path, seed: u64, interrupt: &Interrupt) -> Result<Self, LabError> {
         let what = path.display().to_string();
         let metadata = path.metadata().map_err(io_at(path, "open the tree"))?;
-        let unpacked = if metadata.is_dir() { None } else { Some(unpack(path)?) };
+        let unpacked = if metadata.is_dir() { None } else { Some(unpack(path, interrupt)?) };
         interrupt.check()?;
         let root = unpacked.as_ref().map_or(path, TempDir::path);
         Ok(Self { what, seed, entries: entries(root)?, _unpacked: unpacked })
@@ -162,12 +163,12 @@ impl TreeWorkload {
     }
 }
 
-fn unpack(tarball: &Path) -> Result<TempDir, LabError> {
+fn unpack(tarball: &Path, interrupt: &Interrupt) -> Result<TempDir, LabError> {
     let dir = tempfile::Builder::new().prefix("trimtab-tree-").tempdir();
     let dir = dir.map_err(io_at(&std::env::temp_dir(), "make a directory in"))?;
     let mut tar = Command::new("tar");
     tar.arg("-xf").arg(tarball).arg("-C").arg(dir.path()).stdin(Stdio::null());
-    crate::fs::run(&mut tar)?;
+    run(&mut tar, Reason::First, interrupt)?;
     Ok(dir)
 }
 

@@ -1,0 +1,138 @@
+//! Running other programs, quietly and to their end.
+
+use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, io};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+use crate::error::{LabError, io_at};
+use crate::interrupt::{Interrupt, Interrupted};
+
+/// How often a program's end is not the only thing looked for.
+const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// What a program gets to end by itself once it was asked to.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Which line of its standard error says what went wrong with a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The first; how to use it, or that it failed, may follow.
+    First,
+    /// The last.
+    Last,
+}
+
+/// Runs a program to its end. If interrupted, it is ended with all that it started.
+///
+/// # Errors
+/// [`LabError::Interrupted`], [`LabError::Spawn`], or [`LabError::Program`] with the line of its
+/// standard error that `reason` picks.
+pub(crate) fn run(command: &mut Command, reason: Reason, interrupt: &Interrupt) -> Result<(), LabError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let spawn = |source| LabError::Spawn { program: program.clone(), source };
+    // A file, since what the program leaves running would keep a pipe open.
+    let temporary = env::temp_dir();
+    let mut stderr = tempfile::tempfile().map_err(io_at(&temporary, "make a file in"))?;
+    let to_file = stderr.try_clone().map_err(spawn)?;
+    let mut child = command.stdout(Stdio::null()).stderr(to_file).process_group(0).spawn().map_err(spawn)?;
+    let status = wait(&mut child, interrupt).map_err(spawn)?;
+    if interrupt.is_set() {
+        return Err(Interrupted.into());
+    }
+    if status.success() {
+        return Ok(());
+    }
+    let mut said = Vec::new();
+    let _ = stderr.rewind().and_then(|()| stderr.read_to_end(&mut said));
+    let said = String::from_utf8_lossy(&said);
+    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    let line = match reason {
+        Reason::First => lines.next(),
+        Reason::Last => lines.next_back(),
+    };
+    Err(LabError::Program { program, status, stderr: line.unwrap_or("no message").to_owned() })
+}
+
+/// Waits for the leader of a process group, and ends the group if interrupted.
+fn wait(child: &mut Child, interrupt: &Interrupt) -> io::Result<ExitStatus> {
+    let group = Pid::from_child(child);
+    let pidfd = pidfd_open(group, PidfdFlags::empty())?;
+    let mut asked: Option<Instant> = None;
+    loop {
+        match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&GLANCE)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => break,
+            Err(errno) => return Err(errno.into()),
+        }
+        match asked {
+            None if interrupt.is_set() => {
+                let _ = kill_process_group(group, Signal::TERM);
+                asked = Some(Instant::now());
+            }
+            Some(since) if since.elapsed() > GRACE => break,
+            _ => {}
+        }
+    }
+    if asked.is_some() {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    child.wait()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    fn shell(line: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]);
+        command
+    }
+
+    #[test]
+    fn a_failure_is_told_in_the_line_that_says_why() {
+        let fails = |reason| {
+            let mut command = shell("echo; echo one; echo two >&2; echo three >&2; exit 3");
+            run(&mut command, reason, &Interrupt::never()).unwrap_err().to_string()
+        };
+        assert_eq!(fails(Reason::First), "sh failed (exit status: 3): two");
+        assert_eq!(fails(Reason::Last), "sh failed (exit status: 3): three");
+    }
+
+    #[test]
+    fn what_stays_behind_is_not_waited_for() {
+        let started = Instant::now();
+        run(&mut shell("sleep 5 &"), Reason::Last, &Interrupt::never()).unwrap();
+        assert!(started.elapsed() < Duration::from_secs(4));
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_program_and_what_it_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let (started, survived) = (dir.path().join("started"), dir.path().join("survived"));
+        let line =
+            format!("trap '' TERM; (sleep 4; : > {}) & : > {}; wait", survived.display(), started.display());
+        let flag = Arc::new(AtomicBool::new(false));
+        let interrupt = Interrupt::watching(Arc::clone(&flag));
+        let outcome = thread::scope(|scope| {
+            let running = scope.spawn(|| run(&mut shell(&line), Reason::Last, &interrupt));
+            while !started.exists() {
+                thread::sleep(Duration::from_millis(5));
+            }
+            flag.store(true, Ordering::Relaxed);
+            running.join().unwrap()
+        });
+        assert!(matches!(outcome, Err(LabError::Interrupted(_))));
+        thread::sleep(Duration::from_secs(3));
+        assert!(!survived.exists());
+    }
+}
