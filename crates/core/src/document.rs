@@ -136,6 +136,14 @@ pub struct Phase {
     pub discard_busy_model_s: Option<f64>,
 }
 
+impl Phase {
+    /// Whether anything counted what reached the device: the emulated drive or the kernel. Where
+    /// nothing did, the counts are zero and mean nothing.
+    pub fn is_counted(&self) -> bool {
+        self.model_s.is_some() || self.kernel.is_some()
+    }
+}
+
 /// A block device's own totals over a phase, from `/sys/block/*/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct KernelCounters {

@@ -50,7 +50,7 @@ pub enum BlockError {
     },
 }
 
-/// A whole block device (not a partition) in sysfs.
+/// A block device in sysfs: a whole one, or a partition, which has counters but no queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockDevice {
     directory: PathBuf,
@@ -103,14 +103,16 @@ pub struct DiscardLimits {
 }
 
 impl BlockDevice {
-    /// The device at the path `device`, such as `/dev/loop0`; `sysfs` is where sysfs is mounted.
+    /// The device at the path `device`, such as `/dev/loop0` or a link to it, as LVM makes them;
+    /// `sysfs` is where sysfs is mounted.
     ///
     /// # Errors
     /// [`BlockError::Unknown`].
     pub fn open(sysfs: &Path, device: &Path) -> Result<Self, BlockError> {
-        device
-            .file_name()
-            .map(|name| sysfs.join("block").join(name))
+        let node = device.canonicalize().unwrap_or_else(|_| device.to_owned());
+        node.file_name()
+            .filter(|_| device.is_absolute())
+            .map(|name| sysfs.join("class/block").join(name))
             .filter(|directory| directory.is_dir())
             .map(|directory| Self { directory })
             .ok_or_else(|| BlockError::Unknown { device: device.to_owned() })
@@ -249,7 +251,7 @@ mod tests {
     /// A sysfs with one device whose files hold these.
     fn captured(files: &[(&str, &str)]) -> (tempfile::TempDir, BlockDevice) {
         let root = tempfile::tempdir().unwrap();
-        let directory = root.path().join("block/loop0");
+        let directory = root.path().join("class/block/loop0");
         fs::create_dir_all(directory.join("queue")).unwrap();
         files.iter().for_each(|(name, text)| fs::write(directory.join(name), text).unwrap());
         let device = BlockDevice::open(root.path(), Path::new("/dev/loop0")).unwrap();

@@ -9,7 +9,8 @@ use trimtab_core::Bytes;
 /// still means to discard; none where the device carries no mounted btrfs, or the kernel (before
 /// 5.6) doesn't say. `sysfs` is where sysfs is mounted.
 pub fn discardable_bytes(sysfs: &Path, device: &Path) -> Option<Bytes> {
-    let name = device.file_name()?;
+    let node = device.canonicalize().unwrap_or_else(|_| device.to_owned());
+    let name = node.file_name()?;
     let file_systems = fs::read_dir(sysfs.join("fs/btrfs")).ok()?;
     let ours = file_systems.flatten().find(|entry| entry.path().join("devices").join(name).exists())?;
     let text = fs::read_to_string(ours.path().join("discard/discardable_bytes")).ok()?;

@@ -166,6 +166,17 @@ fn a_workload_without_phases_is_judged_by_its_whole_time() {
 }
 
 #[test]
+fn what_nothing_counted_is_not_shown_as_none() {
+    let mut document = without_drive(fragment(&["tmpfs"], &PLAIN, 3));
+    let shows = |document: &CompareDocument| {
+        (text(document, false).contains("cards"), html(document).contains("<th>discards</th>"))
+    };
+    assert_eq!(shows(&document), (true, true));
+    document.runs.iter_mut().flat_map(|run| &mut run.phases).for_each(|phase| phase.kernel = None);
+    assert_eq!(shows(&document), (false, false));
+}
+
+#[test]
 fn wall_time_is_called_wall_time() {
     let document = without_drive(fragment(&["ext4"], &PLAIN, 3));
     for rendered in [text(&document, false), html(&document)] {

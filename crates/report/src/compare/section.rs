@@ -105,10 +105,10 @@ type PhaseColumn<'a> = (&'static str, &'a dyn Fn(&Phase) -> Option<f64>, fn(f64)
 fn phase_table(document: &CompareDocument, fs: &FileSystem, clock: Clock) -> String {
     let columns: [PhaseColumn; 8] = [
         ("time", &|phase| clock.seconds(phase), seconds),
-        ("written MiB", &|phase| Some(phase.host_bytes.mib()), significant),
+        ("written MiB", &|phase| phase.is_counted().then(|| phase.host_bytes.mib()), significant),
         ("MiB/s", &|phase| phase.throughput_mib_s, significant),
-        ("discards", &|phase| Some(phase.discards as f64), count),
-        ("discarded MiB", &|phase| Some(phase.discard_bytes.mib()), significant),
+        ("discards", &|phase| phase.is_counted().then_some(phase.discards as f64), count),
+        ("discarded MiB", &|phase| phase.is_counted().then(|| phase.discard_bytes.mib()), significant),
         ("discards seen by the kernel", &|phase| Some(phase.kernel?.discards as f64), count),
         ("erases", &|phase| Some(phase.erases? as f64), count),
         ("WAF", &|phase| phase.waf, |waf| format!("{waf:.2}")),

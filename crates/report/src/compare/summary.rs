@@ -84,7 +84,7 @@ pub struct Row {
     pub erases: Option<Spread>,
     /// Write amplification over all phases.
     pub waf: Option<Spread>,
-    /// Discard commands of all phases.
+    /// Discard commands of all phases; none where nothing counted them.
     pub discards: Option<Spread>,
     /// Mean bytes of a discard; none without discards.
     pub discard_bytes: Option<Spread>,
@@ -159,7 +159,7 @@ impl Row {
             write_mib_s: over(&|run| run.phases.iter().find(|phase| writes(&phase.name))?.throughput_mib_s),
             erases: over(&erases),
             waf: over(&waf),
-            discards: over(&|run| Some(discards(run))),
+            discards: over(&|run| run.phases.iter().all(Phase::is_counted).then(|| discards(run))),
             discard_bytes: over(&|run| {
                 let commands = discards(run);
                 (commands > 0.0).then(|| discarded(run) / commands)
