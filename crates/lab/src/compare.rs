@@ -12,6 +12,7 @@ use trimtab_drive::DriveError;
 use trimtab_ftl::Device;
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::environment;
+use trimtab_linux::trim;
 
 use crate::error::LabError;
 use crate::fs::FileSystem;
@@ -95,6 +96,7 @@ pub fn compare(
 ) -> Result<CompareDocument, CompareError> {
     let plan = plan(&options.place, &options.policies, options.runs)?;
     require_rights(&plan)?;
+    require_trims(&plan)?;
     let drive = describe_drive(&options.place)?;
     let mut environment = environment(Path::new(PROCFS)).map_err(LabError::from)?;
     if let Place::Emulated { file_systems, .. } = &options.place {
@@ -227,6 +229,16 @@ fn require_rights(plan: &[Planned]) -> Result<(), LabError> {
                 return Err(LabError::TrimNeedsRoot);
             }
             Site::Directory { .. } => {}
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the user's file system can be trimmed where a policy will.
+fn require_trims(plan: &[Planned]) -> Result<(), LabError> {
+    for planned in plan {
+        if let (Site::Directory { dir, .. }, PolicyKind::Batched) = (planned.site, planned.policy) {
+            trim::check(dir)?;
         }
     }
     Ok(())

@@ -59,6 +59,18 @@ pub fn trim(mount: &Path, range: Extent, minimum: Bytes) -> Result<Bytes, TrimEr
     })
 }
 
+/// Checks that the file system mounted at `mount` can be trimmed, without trimming anything.
+///
+/// # Errors
+/// [`TrimError::Unsupported`], or [`TrimError::Trim`] such as for lack of rights.
+pub fn check(mount: &Path) -> Result<(), TrimError> {
+    // A range of nothing: file systems that can be trimmed find it shorter than a block.
+    match trim(mount, Extent::at(Bytes::ZERO, Bytes::ZERO), Bytes::ZERO) {
+        Err(TrimError::Trim { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        outcome => outcome.map(|_| ()),
+    }
+}
+
 /// Writes everything the file system mounted at `mount` holds in memory to its device.
 ///
 /// # Errors

@@ -65,7 +65,8 @@ fn places_that_cannot_be_used() {
     for (arguments, reason) in [
         (&["--on", "/no/such/dir"][..], "/no/such/dir"),
         (&["--on", file], "Not a directory"),
-        (&["--on", "/proc"], "make a directory in /proc"),
+        (&["--on", "/proc"], "/proc takes no discards"),
+        (&["--on", "/proc", "--policy", "none"], "make a directory in /proc"),
         (&["--report", file, "--fs", "ext4"], file),
         (&["--json", "/no/such/dir/out.json", "--fs", "ext4"], "/no/such/dir/out.json"),
         (&["--size", "100M", "--fs", "xfs", "--drive", "ocz-agility-3"], "too small for xfs"),
