@@ -105,7 +105,7 @@ impl Recorder<'_> {
         let before = self.ground.snapshot()?;
         action(self.ground, &mut self.work)?;
         let quiet_since = self.ground.settle(self.work.interrupt())?;
-        let after = Snapshot { at: quiet_since, ..self.ground.snapshot()? };
+        let after = Snapshot { at: quiet_since - self.work.take_idle(), ..self.ground.snapshot()? };
         let known = self.phases.iter().position(|(known, _)| *known == name);
         let at = known.unwrap_or(self.phases.len());
         if known.is_none() {

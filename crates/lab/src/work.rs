@@ -31,13 +31,14 @@ pub struct Work {
     room: Bytes,
     interrupt: Interrupt,
     files_named: u64,
+    idle: Duration,
 }
 
 impl Work {
     /// Works in `dir`, with contents from `seed`, on at most `room` bytes.
     pub fn new(dir: PathBuf, room: Bytes, seed: u64, interrupt: Interrupt) -> Self {
         let (contents, ledger) = (Contents::new(seed), Ledger::default());
-        Self { dir, contents, ledger, room, interrupt, files_named: 0 }
+        Self { dir, contents, ledger, room, interrupt, files_named: 0, idle: Duration::ZERO }
     }
 
     /// The directory.
@@ -170,7 +171,7 @@ impl Work {
 
     /// Waits until what was deleted is free on the device. XFS takes deleted files apart in the
     /// background, after a sync that followed at once (fs/xfs/xfs_icache.c, "inodegc").
-    pub fn sync_deletes(&self) -> Result<(), LabError> {
+    pub fn sync_deletes(&mut self) -> Result<(), LabError> {
         self.sync()?;
         let started = Instant::now();
         let (mut free, mut since) = (self.statvfs()?.f_bfree, started);
@@ -182,7 +183,14 @@ impl Work {
                 (free, since) = (now, Instant::now());
             }
         }
+        self.idle += since.elapsed();
         self.sync()
+    }
+
+    /// How long it waited, since this was last asked, for nothing but to see that nothing happens:
+    /// no cost of the workload's.
+    pub fn take_idle(&mut self) -> Duration {
+        std::mem::take(&mut self.idle)
     }
 
     /// Reads every live file back and compares it with what was written.
