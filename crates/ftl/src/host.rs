@@ -1,7 +1,5 @@
 //! The host in front of a drive, in model time.
 
-use std::collections::VecDeque;
-
 use trimtab_core::Nanos;
 
 use crate::device::{Command, Device, Op};
@@ -19,23 +17,23 @@ pub struct Completion {
 /// them is done, never thinks, and waits for all of them before and after a flush. Its clock is
 /// the model clock, so that results don't depend on the machine the model runs on.
 pub struct ClosedLoop {
-    queue_depth: usize,
-    /// When the commands in flight are done, rising.
-    in_flight: VecDeque<Nanos>,
+    /// A ring, as long as the queue is deep: when each command in flight is done, rising from `next`
+    /// round to the place before it.
+    done: Vec<Nanos>,
+    next: usize,
     now: Nanos,
 }
 
 impl ClosedLoop {
     /// A host with `queue_depth` commands in flight; 0 is taken for 1.
     pub fn new(queue_depth: u32) -> Self {
-        let queue_depth = queue_depth.max(1) as usize;
-        Self { queue_depth, in_flight: VecDeque::with_capacity(queue_depth), now: Nanos::ZERO }
+        Self { done: vec![Nanos::ZERO; queue_depth.max(1) as usize], next: 0, now: Nanos::ZERO }
     }
 
     /// Sends a command as soon as fewer than the queue depth are in flight.
     pub fn submit(&mut self, device: &mut Device, command: Command) -> Completion {
         if command.op == Op::Flush {
-            self.wait_for(0);
+            self.now = self.now.max(self.done[self.before(self.next)]);
             let arrival = self.now;
             self.now = device.submit(arrival, command);
             return Completion { arrival, done: self.now };
@@ -65,27 +63,24 @@ impl ClosedLoop {
 
     /// Waits for room in flight; returns when the next command is sent.
     pub(crate) fn send(&mut self) -> Nanos {
-        self.wait_for(self.queue_depth - 1);
+        self.now = self.now.max(self.done[self.next]);
         self.now
     }
 
     /// The command that was sent last will be done at `done`.
     pub(crate) fn finish(&mut self, done: Nanos) {
-        if self.in_flight.back().is_none_or(|last| *last <= done) {
-            self.in_flight.push_back(done);
-        } else {
-            let place = self.in_flight.partition_point(|other| *other <= done);
-            self.in_flight.insert(place, done);
+        let first = if self.next + 1 == self.done.len() { 0 } else { self.next + 1 };
+        let mut place = self.next;
+        while place != first && self.done[self.before(place)] > done {
+            self.done[place] = self.done[self.before(place)];
+            place = self.before(place);
         }
+        self.done[place] = done;
+        self.next = first;
     }
 
-    /// Waits until at most `count` commands are in flight.
-    fn wait_for(&mut self, count: usize) {
-        while self.in_flight.len() > count
-            && let Some(done) = self.in_flight.pop_front()
-        {
-            self.now = self.now.max(done);
-        }
+    fn before(&self, place: usize) -> usize {
+        if place == 0 { self.done.len() - 1 } else { place - 1 }
     }
 
     /// When the host sent its last command; after a flush, when that was done and all before it.
