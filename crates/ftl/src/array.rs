@@ -27,6 +27,14 @@ struct Die {
     channel: usize,
 }
 
+impl Die {
+    #[inline]
+    fn occupy(&mut self, span: Nanos, start: Nanos) -> Nanos {
+        self.busy = self.busy.max(start) + span;
+        self.busy
+    }
+}
+
 /// A program unit: its pages and its die. Whoever goes through pages in order keeps the last unit,
 /// from which the next is found without division.
 #[derive(Debug, Clone, Default)]
@@ -54,6 +62,7 @@ impl Array {
     }
 
     /// Moves `unit` to the one that `pages` begin in; returns how many of them are in it.
+    #[inline]
     pub(crate) fn seek(&self, unit: &mut Unit, pages: &Range<u32>) -> u32 {
         let page = pages.start;
         if !unit.pages.contains(&page) {
@@ -73,9 +82,10 @@ impl Array {
 
     /// Programs some pages of a unit whose data are there at `ready`; returns when they are on
     /// flash.
+    #[inline]
     pub(crate) fn program(&mut self, unit: &Unit, pages: u32, ready: Nanos) -> Nanos {
         let there = self.transfer(unit, pages, ready);
-        self.occupy(unit.die, Nanos(self.program_page.0 * u64::from(pages)), there)
+        self.dies[unit.die].occupy(Nanos(self.program_page.0 * u64::from(pages)), there)
     }
 
     /// Reads these pages from `start`, each unit of pages in a row at once; returns when all are
@@ -108,11 +118,12 @@ impl Array {
         out
     }
 
+    #[inline]
     fn read_unit(&mut self, unit: &Unit, pages: u32, start: Nanos) -> Nanos {
         if pages == 0 {
             return start;
         }
-        let sensed = self.occupy(unit.die, self.read, start);
+        let sensed = self.dies[unit.die].occupy(self.read, start);
         let transferred = self.transfer(unit, pages, start);
         transferred.max(sensed + Nanos(self.transfer_page.0 * u64::from(pages)))
     }
@@ -120,19 +131,15 @@ impl Array {
     /// Erases the block of these pages: each of its dies does its part after what it has to do.
     pub(crate) fn erase(&mut self, pages: Range<u32>, start: Nanos) {
         let units = pages.len().div_ceil(self.pages_per_unit as usize);
-        let mut unit = Unit::default();
-        for first in pages.clone().step_by(self.pages_per_unit as usize).take(units.min(self.dies.len())) {
-            self.seek(&mut unit, &(first..pages.end));
-            self.occupy(unit.die, self.erase, start);
+        let mut first = Unit::default();
+        self.seek(&mut first, &pages);
+        let (before, from) = self.dies.split_at_mut(first.die);
+        for die in from.iter_mut().chain(before).take(units) {
+            die.occupy(self.erase, start);
         }
     }
 
-    fn occupy(&mut self, die: usize, span: Nanos, start: Nanos) -> Nanos {
-        let die = &mut self.dies[die];
-        die.busy = die.busy.max(start) + span;
-        die.busy
-    }
-
+    #[inline]
     fn transfer(&mut self, unit: &Unit, pages: u32, start: Nanos) -> Nanos {
         let channel = &mut self.channels[self.dies[unit.die].channel];
         *channel = (*channel).max(start) + Nanos(self.transfer_page.0 * u64::from(pages));

@@ -17,6 +17,7 @@ impl WriteBuffer {
     }
 
     /// When the next `count` slots are free; of a run longer than the buffer, when all are.
+    #[inline]
     pub(crate) fn room_at(&self, count: u32) -> Nanos {
         let mut slot = self.next;
         let mut free = Nanos::ZERO;
@@ -28,6 +29,7 @@ impl WriteBuffer {
     }
 
     /// Takes the next `count` slots until `drained`.
+    #[inline]
     pub(crate) fn fill(&mut self, count: u32, drained: Nanos) {
         for _ in 0..count {
             self.slots[self.next] = drained;
@@ -36,6 +38,7 @@ impl WriteBuffer {
         self.empty = self.empty.max(drained);
     }
 
+    #[inline]
     fn after(&self, slot: usize) -> usize {
         if slot + 1 == self.slots.len() { 0 } else { slot + 1 }
     }

@@ -48,7 +48,8 @@ pub struct Command {
 impl Command {
     /// Whether it writes one page of `2^page_shift` bytes, or a part of one.
     pub(crate) fn is_page_write(&self, page_shift: u32) -> bool {
-        self.op == Op::Write && pages(self.extent, page_shift).len() == 1
+        let Extent { start, end } = self.extent;
+        self.op == Op::Write && start < end && start.0 >> page_shift == (end.0 - 1) >> page_shift
     }
 }
 

@@ -79,6 +79,16 @@ impl Front {
         self.now
     }
 
+    /// Takes `count` pages of the host's unit, each of which occupies the link for `link`, into the
+    /// buffer.
+    #[inline]
+    fn take(&mut self, link: Nanos, count: u32) {
+        let crossed = self.now + Nanos(link.0 * u64::from(count));
+        self.now = crossed.max(self.buffer.room_at(count));
+        let drained = self.array.program(&self.host_unit, count, self.now);
+        self.buffer.fill(count, drained);
+    }
+
     /// Takes journal pages, which then come by [`Flash::program`], from `start`.
     pub(crate) fn begin_journal(&mut self, start: Nanos) {
         self.now = start;
@@ -132,11 +142,7 @@ impl Flash for Front {
                 count
             } else {
                 let count = self.array.seek(&mut self.host_unit, &pages);
-                let link = if cause == Cause::Host { self.link_write_page } else { Nanos::ZERO };
-                let crossed = self.now + Nanos(link.0 * u64::from(count));
-                self.now = crossed.max(self.buffer.room_at(count));
-                let drained = self.array.program(&self.host_unit, count, self.now);
-                self.buffer.fill(count, drained);
+                self.take(if cause == Cause::Host { self.link_write_page } else { Nanos::ZERO }, count);
                 count
             };
             pages.start += count;
@@ -177,17 +183,21 @@ impl<'a> PageWrites<'a> {
 }
 
 impl Flash for PageWrites<'_> {
-    fn program(&mut self, cause: Cause, pages: Range<u32>) {
+    fn program(&mut self, cause: Cause, mut pages: Range<u32>) {
         if cause == Cause::Copy {
             return self.front.program(cause, pages);
         }
-        for page in pages {
-            let arrival = self.begin();
-            self.front.program(cause, page..page + 1);
-            let done = self.front.end_write();
-            self.front.finish(Op::Write, arrival, done);
-            self.host.finish(done);
-            self.begun = None;
+        while !pages.is_empty() {
+            let count = self.front.array.seek(&mut self.front.host_unit, &pages);
+            for _ in 0..count {
+                let arrival = self.begin();
+                self.front.take(self.front.link_write_page, 1);
+                let done = self.front.end_write();
+                self.front.finish(Op::Write, arrival, done);
+                self.host.finish(done);
+                self.begun = None;
+            }
+            pages.start += count;
         }
     }
 

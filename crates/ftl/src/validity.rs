@@ -46,6 +46,7 @@ impl Validity {
 }
 
 /// How many of these pages are valid, in the words of their block.
+#[inline]
 pub(crate) fn count_valid(words: &[u64], offsets: Range<u32>) -> u32 {
     masks(offsets).map(|(word, bits)| (words[word] & bits).count_ones()).sum()
 }
