@@ -1,6 +1,7 @@
 //! Interrupted in every phase: results so far are kept and nothing is left behind.
 
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,9 +10,21 @@ use tempfile::TempDir;
 
 use crate::support::{SMALL, compare, leftovers, possible, saved};
 
+/// Where the comparison of a test that reports to `dir` mounts its file systems.
+fn mounts(dir: &TempDir) -> PathBuf {
+    dir.path().join("mounts")
+}
+
+fn assert_nothing_mounted(dir: &TempDir, delay: u64) {
+    let left: Vec<_> = std::fs::read_dir(mounts(dir)).unwrap().flatten().collect();
+    assert!(left.is_empty(), "after {delay} ms: {left:?}");
+}
+
 /// A comparison whose first run is over and whose second has begun.
 fn in_second_run(dir: &TempDir) -> Child {
     let mut command = compare(&SMALL);
+    std::fs::create_dir(mounts(dir)).unwrap();
+    command.env("TMPDIR", mounts(dir));
     command.args(["--fs", "ext4", "--runs", "2", "--report"]).arg(dir.path());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
@@ -48,6 +61,7 @@ fn at_any_moment_nothing_is_left_and_results_are_kept() {
         assert!(started.elapsed() < Duration::from_secs(30), "it stops soon");
         assert_eq!(status.code(), Some(1), "after {delay} ms");
         assert_eq!(leftovers(child.id()), Vec::<String>::new(), "after {delay} ms");
+        assert_nothing_mounted(&dir, delay);
         let document = saved(&dir.path().join("compare.json")).expect("what was done is kept");
         assert!(!document.runs.is_empty());
         assert_eq!(document.stopped.as_deref(), Some("interrupted"));
@@ -67,6 +81,7 @@ fn a_killed_comparison_leaves_nothing_but_its_results() {
         signal(&child, "-KILL");
         child.wait().unwrap();
         assert_eq!(settled(child.id()), Vec::<String>::new(), "after {delay} ms");
+        assert_nothing_mounted(&dir, delay);
         let document = saved(&dir.path().join("compare.json")).expect("what was done is kept");
         assert!(!document.runs.is_empty() && document.stopped.is_some());
     }

@@ -73,6 +73,17 @@ fn a_command_that_fails_ends_the_comparison_with_its_reason() {
     assert!(finished.document.stopped.unwrap().contains("exit status: 7"));
 }
 
+#[test]
+fn a_mount_that_somebody_looks_at_is_waited_for() {
+    if !possible() {
+        return;
+    }
+    let line = "(cd {dir} && exec sleep 1) >/dev/null 2>&1 & echo kept > {dir}/kept";
+    let options = ["--fs", "ext4", "--policy", "none", "--runs", "1", "--", "sh", "-c", line];
+    let finished = finish(compare(&SMALL), &options);
+    assert!(finished.output.status.success(), "{}", finished.stderr());
+}
+
 fn is_empty(dir: &Path) -> bool {
     std::fs::read_dir(dir).unwrap().flatten().all(|entry| entry.file_name() == "lost+found")
 }

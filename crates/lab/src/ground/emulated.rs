@@ -2,6 +2,8 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use tempfile::TempDir;
 use trimtab_core::Bytes;
@@ -10,12 +12,18 @@ use trimtab_core::profile::Profile;
 use trimtab_core::stats::DriveCounters;
 use trimtab_drive::{Clock, CreateOptions, Drive};
 use trimtab_linux::block::{BlockCounters, BlockDevice};
+use trimtab_linux::mount::MountError;
 use trimtab_linux::{SYSFS, mount};
 
 use super::Ground;
 use crate::error::{LabError, io_at};
 use crate::fs::FileSystem;
 use crate::interrupt::Interrupt;
+
+/// The longest wait for others to let go of a mount.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often it is tried meanwhile.
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// What a run's drive and file system shall be.
 #[derive(Debug, Clone, Copy)]
@@ -66,10 +74,23 @@ impl Drop for OwnDrive {
 struct Mounted(Option<PathBuf>);
 
 impl Mounted {
+    /// Unmounts, once those who merely look at a new mount have let go of it.
     fn unmount(&mut self) -> Result<(), LabError> {
-        match self.0.take() {
-            Some(target) => Ok(mount::unmount(&target)?),
-            None => Ok(()),
+        let Some(target) = &self.0 else { return Ok(()) };
+        let started = Instant::now();
+        loop {
+            match mount::unmount(target) {
+                Err(MountError::Unmount { source, .. })
+                    if source.kind() == io::ErrorKind::ResourceBusy && started.elapsed() < PATIENCE =>
+                {
+                    thread::sleep(GLANCE);
+                }
+                outcome => {
+                    outcome?;
+                    self.0 = None;
+                    return Ok(());
+                }
+            }
         }
     }
 }
