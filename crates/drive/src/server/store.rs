@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::{io, iter};
+use std::{fs, io, iter};
 
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use trimtab_core::{Bytes, Extent};
@@ -31,16 +31,38 @@ struct Piece<'a> {
 }
 
 impl Store {
-    /// A store of `size` in the new file `path`, or in memory.
+    /// A store of `size` in the new file `path`, or in memory. On failure no file is left.
     pub(crate) fn new(path: Option<&Path>, size: Bytes) -> io::Result<Self> {
         let files = match path {
             Some(path) => vec![OpenOptions::new().read(true).write(true).create_new(true).open(path)?],
             None => (0..STRIPES).map(|_| memory()).collect::<io::Result<_>>()?,
         };
-        let whole_stripes = size.0.div_ceil(files.len() as u64).next_multiple_of(STRIPE);
-        let length = if files.len() == 1 { size.0 } else { whole_stripes };
-        files.iter().try_for_each(|file| file.set_len(length))?;
-        Ok(Self { files })
+        let store = Self { files };
+        let ready = store.set_size(size).and_then(|()| store.check_punch());
+        if let (Err(_), Some(path)) = (&ready, path) {
+            // The first failure is the one to report.
+            let _ = fs::remove_file(path);
+        }
+        ready.map(|()| store)
+    }
+
+    fn set_size(&self, size: Bytes) -> io::Result<()> {
+        let length = match self.files.len() as u64 {
+            1 => size.0,
+            stripes => size.0.div_ceil(stripes).next_multiple_of(STRIPE),
+        };
+        self.files.iter().try_for_each(|file| file.set_len(length))
+    }
+
+    /// Finds out now whether room can be given back: told so later, the loop driver would end all
+    /// discards without a word.
+    fn check_punch(&self) -> io::Result<()> {
+        self.punch(Extent::at(Bytes::ZERO, Bytes(4096))).map_err(|error| match error.kind() {
+            io::ErrorKind::Unsupported => {
+                io::Error::new(error.kind(), "the file system of the data file cannot punch holes")
+            }
+            _ => error,
+        })
     }
 
     /// The request for `length` bytes from `at` on, file by file.
@@ -107,6 +129,14 @@ mod tests {
         store.read(START, &mut read).unwrap();
         assert!(read[..8192].iter().all(|byte| *byte == 0));
         assert!(read[8192..] == written[8192..]);
+    }
+
+    #[test]
+    fn a_store_that_cannot_be_leaves_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        assert!(Store::new(Some(&path), Bytes(u64::MAX)).is_err());
+        assert!(!path.exists());
     }
 
     #[test]
