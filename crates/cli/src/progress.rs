@@ -1,9 +1,10 @@
 //! Progress on stderr.
 
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use trimtab_core::policy::PolicyKind;
 use trimtab_lab::progress::Progress;
 
@@ -23,8 +24,9 @@ impl Bar {
 impl Progress for Bar {
     fn planned(&mut self, runs: usize) {
         self.bar.set_length(runs as u64);
-        let template = "{bar:24} {pos}/{len} runs, {eta} left  {msg}";
-        self.bar.set_style(ProgressStyle::with_template(template).expect("the template is well-formed"));
+        let style = ProgressStyle::with_template("{bar:24} {pos}/{len} runs, {left}  {msg}");
+        let style = style.expect("the template is well-formed").with_key("left", time_left);
+        self.bar.set_style(style);
         self.bar.enable_steady_tick(Duration::from_millis(200));
     }
 
@@ -43,6 +45,14 @@ impl Progress for Bar {
     fn run_finished(&mut self) {
         self.bar.inc(1);
     }
+}
+
+/// Writes the time left, which the first run tells.
+fn time_left(state: &ProgressState, out: &mut dyn fmt::Write) {
+    let _ = match state.pos() {
+        0 => write!(out, "time left not known yet"),
+        _ => write!(out, "{:#} left", HumanDuration(state.eta())),
+    };
 }
 
 impl Drop for Bar {
