@@ -233,6 +233,9 @@ pub enum ProfileError {
     },
 }
 
+/// The longest that one step of a command can take: sums of it stay far from what a clock can hold.
+const LONGEST: Nanos = Nanos(3_600_000_000_000);
+
 const BUILTIN: [(&str, &str); 6] = [
     ("corsair-performance-pro", include_str!("../../../profiles/corsair-performance-pro.toml")),
     ("micron-emmc", include_str!("../../../profiles/micron-emmc.toml")),
@@ -324,7 +327,20 @@ impl Profile {
         if let Some((field, _)) = counts.into_iter().find(|(_, count)| !(1..=4096).contains(count)) {
             return Some((field, "must be from 1 to 4096".to_owned()));
         }
-        let d = &self.discard;
+        let (t, d) = (&self.timing, &self.discard);
+        let times = [
+            ("timing.read", &t.read),
+            ("timing.program", &t.program),
+            ("timing.erase", &t.erase),
+            ("timing.command_overhead", &t.command_overhead),
+            ("timing.flush", &t.flush),
+            ("discard.command", &d.command),
+            ("discard.range", &d.range),
+            ("discard.per_gib", &d.per_gib),
+        ];
+        if let Some((field, time)) = times.into_iter().find(|(_, time)| time.value > LONGEST) {
+            return Some((field, format!("{} must be at most {LONGEST}", time.value)));
+        }
         [
             ("geometry.program_unit", unit, page, "mapping_page"),
             ("geometry.erase_block", g.erase_block.value, unit, "program_unit"),
@@ -388,6 +404,10 @@ mod tests {
         assert_eq!(
             broken(line_of("erase ="), "erase = { value = \"-3 ms\", source = \"a test\" }"),
             "my.toml: timing.erase.value: \"-3 ms\" is negative; it must be 0 or more"
+        );
+        assert_eq!(
+            broken(line_of("erase ="), "erase = { value = \"9000000000 s\", source = \"a test\" }"),
+            "my.toml: timing.erase: 9000000000 s must be at most 3600 s"
         );
         let unknown = broken("[timing]", "[timing]\nwarp = 9");
         assert!(unknown.starts_with("my.toml: timing.warp: unknown field `warp`, expected"), "{unknown}");
