@@ -1,5 +1,8 @@
 //! `trimtab compare` as a user runs it, on real file systems.
 
+#[path = "../common/mod.rs"]
+mod common;
+
 mod bad_input;
 mod interrupted;
 mod policies;

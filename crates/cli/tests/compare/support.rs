@@ -8,24 +8,10 @@ use tempfile::TempDir;
 use trimtab_core::document::{CompareDocument, Phase, Run};
 use trimtab_core::policy::PolicyKind;
 
+pub use crate::common::possible;
+
 /// Small enough to be quick, large enough for XFS, and a drive that feels its garbage collection.
 pub const SMALL: [&str; 4] = ["--drive", "ocz-agility-3", "--size", "512M"];
-
-/// Whether file systems can be made and mounted here. Says why where not, and fails instead where
-/// CI is set.
-pub fn possible() -> bool {
-    let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
-    let missing = if !root {
-        "root"
-    } else if !Path::new("/dev/fuse").exists() {
-        "/dev/fuse"
-    } else {
-        return true;
-    };
-    assert!(std::env::var_os("CI").is_none(), "a test that needs {missing} cannot be skipped in CI");
-    eprintln!("skipped: it needs {missing}");
-    false
-}
 
 /// `trimtab compare` with these arguments, in a temporary directory of its own.
 pub fn compare(arguments: &[&str]) -> Command {

@@ -1,6 +1,9 @@
 //! Emulated drives as their users meet them: the `drive` verbs, the library that the experiments
 //! use, and the block device that both make. All of it needs root; see [`support::possible`].
 
+#[path = "../common/mod.rs"]
+mod common;
+
 mod data;
 mod file_systems;
 mod lifecycle;

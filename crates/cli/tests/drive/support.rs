@@ -14,25 +14,12 @@ use trimtab_drive::{Clock, CreateOptions, Drive};
 use trimtab_linux::ioctl;
 use trimtab_linux::mount::{self, MountError};
 
+pub use crate::common::possible;
+
 pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 
 /// Linux's `O_DIRECT` on the architectures that trimtab is built for here.
 const O_DIRECT: i32 = 0x4000;
-
-/// Whether drives can be made here. Says why where not, and fails instead where CI is set.
-pub fn possible() -> bool {
-    let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
-    let missing = if !root {
-        "root"
-    } else if !Path::new("/dev/fuse").exists() {
-        "/dev/fuse"
-    } else {
-        return true;
-    };
-    assert!(std::env::var_os("CI").is_none(), "a test that needs {missing} cannot be skipped in CI");
-    eprintln!("skipped: it needs {missing}");
-    false
-}
 
 /// A name that no other test uses.
 pub fn unique(stem: &str) -> String {
