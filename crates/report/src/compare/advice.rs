@@ -114,7 +114,7 @@ pub fn sentence(fs: &str, rows: &[Row]) -> String {
 
 /// The advice where there is a choice between `rows`.
 fn choose(fs: &str, rows: &[&Row], measures: &[Measure]) -> String {
-    let best = ERASES.unbeaten(&WAIT.unbeaten(rows))[0];
+    let best = WRITE.unbeaten(&ERASES.unbeaten(&WAIT.unbeaten(rows)))[0];
     let judged: Vec<&Measure> = measures.iter().chain([&ERASES]).collect();
     if rows.iter().all(|row| judged.iter().all(|measure| measure.judge(row, best).is_eq())) {
         return format!("On {fs}, no policy stands out: all differences are within noise.");
@@ -143,7 +143,7 @@ fn drawback(row: &Row, best: &Row, reference: &Row, judged: &[&Measure]) -> Stri
     match (gains.is_empty(), losses.is_empty()) {
         (true, true) => format!("{} does as well", row.policy),
         (true, false) => format!("{} {}", row.policy, listed(losses)),
-        (false, true) => format!("{} {}", row.policy, listed(gains)),
+        (false, true) => format!("though {} {}", row.policy, listed(gains)),
         (false, false) => format!("{} {} but {}", row.policy, listed(gains), listed(losses)),
     }
 }
