@@ -74,7 +74,7 @@ struct CreateArgs {
     /// Run real time this many times faster
     #[arg(long, value_name = "N", default_value_t = 1.0)]
     speed: f64,
-    /// Keep the data in this sparse file instead of memory; deleted with the drive
+    /// Keep the data in this sparse file instead of memory; `drive rm` deletes it
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
 }
@@ -87,6 +87,9 @@ enum ClockName {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let out = &mut io::stdout().lock();
+    if let Verb::Create(_) | Verb::Stats { .. } | Verb::Rm { .. } = args.verb {
+        tell_of_dead()?;
+    }
     match args.verb {
         Verb::Create(args) => create(args, out)?,
         Verb::Ls { json } => ls(json, out)?,
@@ -100,6 +103,21 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Verb::Serve { name, release: true } => trimtab_drive::release(&name)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Cleans up after servers that were killed, and says so: what was mounted from their drives is
+/// gone.
+pub fn tell_of_dead() -> anyhow::Result<()> {
+    for drive in trimtab_drive::list()? {
+        if drive.state == DriveState::Dead {
+            let name = drive.name;
+            writeln!(
+                io::stderr(),
+                "trimtab: the server of drive {name} was killed: unmounted and removed it"
+            )?;
+        }
+    }
+    Ok(())
 }
 
 fn create(args: CreateArgs, out: &mut impl Write) -> anyhow::Result<()> {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use trimtab_lab::interrupt::Interrupt;
@@ -64,10 +65,16 @@ fn refuse(error: &clap::Error) -> ExitCode {
         let _ = write!(io::stdout(), "{}", error.render());
         return ExitCode::SUCCESS;
     }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = write!(io::stderr(), "{}", error.render());
+        return ExitCode::from(USAGE);
+    }
     let text = error.render().to_string();
     let message = text.strip_prefix("error: ").unwrap_or(&text);
     let words = message.lines().take_while(|line| !line.starts_with("Usage:")).map(str::trim);
-    let words: Vec<_> = words.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
+    let words: Vec<_> = words
+        .filter(|line| !line.is_empty() && !line.starts_with("For more") && !line.starts_with("tip:"))
+        .collect();
     complain(&format_args!("{} (see --help)", words.join(" ")));
     ExitCode::from(USAGE)
 }

@@ -32,18 +32,29 @@ impl Progress for Bar {
 
     fn run_started(&mut self, fs: &str, policy: PolicyKind, run: u32) {
         self.run = format!("{fs} {policy} run {run}");
-        if !io::stderr().is_terminal() {
-            // Nobody listening is no reason to stop.
-            let _ = writeln!(io::stderr(), "{}", self.run);
-        }
+        let (turn, of) = (self.bar.position() + 1, self.bar.length().unwrap_or_default());
+        say(&format!("{turn}/{of} {}", self.run));
     }
 
     fn phase(&mut self, name: &str) {
         self.bar.set_message(format!("{}: {name}", self.run));
     }
 
+    fn waiting(&mut self, what: &str) {
+        self.bar.set_message(format!("{}: waiting for {what}", self.run));
+        say(&format!("waiting for {what}"));
+    }
+
     fn run_finished(&mut self) {
         self.bar.inc(1);
+    }
+}
+
+/// A line where no bar is drawn.
+fn say(line: &str) {
+    if !io::stderr().is_terminal() {
+        // Nobody listening is no reason to stop.
+        let _ = writeln!(io::stderr(), "{line}");
     }
 }
 

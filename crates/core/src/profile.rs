@@ -6,19 +6,28 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::units::{Bytes, Nanos, Rate};
 
 /// A value and where it comes from: a seed document, a datasheet, a measurement, or "calibrated"
 /// with what it was fitted to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "expected a table like { value = ..., source = \"...\" }")]
 pub struct Sourced<T> {
     /// The value, with its unit where it has one.
     pub value: T,
-    /// Where it comes from.
+    /// Where it comes from; never empty.
+    #[serde(deserialize_with = "named_source")]
     pub source: String,
+}
+
+fn named_source<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let source = String::deserialize(deserializer)?;
+    match source.trim() {
+        "" => Err(de::Error::custom("must say where the value comes from")),
+        _ => Ok(source),
+    }
 }
 
 /// How a drive behaves.
@@ -409,6 +418,12 @@ mod tests {
             broken(line_of("erase ="), "erase = { value = \"9000000000 s\", source = \"a test\" }"),
             "my.toml: timing.erase: 9000000000 s must be at most 3600 s"
         );
+        assert_eq!(
+            broken(line_of("erase ="), "erase = { value = \"3 ms\", source = \" \" }"),
+            "my.toml: timing.erase.source: must say where the value comes from"
+        );
+        let bare = broken(line_of("queued ="), "queued = false");
+        assert!(bare.contains("expected a table like { value = ..., source"), "{bare}");
         let unknown = broken("[timing]", "[timing]\nwarp = 9");
         assert!(unknown.starts_with("my.toml: timing.warp: unknown field `warp`, expected"), "{unknown}");
         assert_eq!(

@@ -64,6 +64,8 @@ impl Registry {
         let mut dead = self.places()?;
         dead.retain(|place| place.is_dead().unwrap_or(false));
         for place in &dead {
+            // Nobody asked for the data file of a killed server to go.
+            let _ = fs::remove_file(place.data_link());
             let _ = place.release(false);
         }
         Ok(dead)

@@ -10,6 +10,8 @@ pub trait Progress {
     fn run_started(&mut self, fs: &str, policy: PolicyKind, run: u32);
     /// A phase of the run starts.
     fn phase(&mut self, name: &str);
+    /// Nothing will seem to happen for a while, because of `what`.
+    fn waiting(&mut self, what: &str);
     /// The run is over.
     fn run_finished(&mut self);
 }

@@ -85,6 +85,7 @@ impl Recorder<'_> {
         name: &'static str,
         action: impl FnOnce(&mut Work) -> Result<(), LabError>,
     ) -> Result<(), LabError> {
+        self.progress.phase(name);
         self.measure(name, |_, work| action(work))
     }
 
@@ -101,7 +102,6 @@ impl Recorder<'_> {
         name: &'static str,
         action: impl FnOnce(&mut dyn Ground, &mut Work) -> Result<(), LabError>,
     ) -> Result<(), LabError> {
-        self.progress.phase(name);
         let before = self.ground.snapshot()?;
         action(self.ground, &mut self.work)?;
         let quiet_since = self.ground.settle(self.work.interrupt())?;
@@ -120,9 +120,11 @@ impl Recorder<'_> {
     fn tell_policy(&mut self, event: &Event) -> Result<(), LabError> {
         let now = self.started.elapsed();
         let Some(engine) = &mut self.engine else {
+            self.progress.waiting("the file system's delayed discards, up to four minutes");
             return self.measure(TRIM_PHASE, |ground, work| ground.idle(work.interrupt()));
         };
         for request in engine.on_event(now, event) {
+            self.progress.phase(TRIM_PHASE);
             self.measure(TRIM_PHASE, |ground, _| ground.trim(&request))?;
         }
         Ok(())

@@ -29,6 +29,7 @@ impl DirectoryGround {
     /// [`LabError::File`] where `parent` isn't there, is no directory or can't be written to.
     pub fn create(parent: &Path, room: Bytes) -> Result<Self, LabError> {
         let mount = mount_of(parent)?;
+        let parent = &parent.canonicalize().map_err(io_at(parent, "open the directory"))?;
         let dir = tempfile::Builder::new().prefix("trimtab-").tempdir_in(parent);
         let dir = dir.map_err(io_at(parent, "make a directory in"))?;
         let device = BlockDevice::open(Path::new(SYSFS), &mount.source).ok();

@@ -133,7 +133,8 @@ fn choose(fs: &str, rows: &[&Row], measures: &[Measure]) -> String {
             clauses.push(drawback(other, best, reference, &judged));
         }
     }
-    format!("On {fs}, {} is the best trade-off: {}.", best.policy, clauses.join("; "))
+    let certainty = if rows.iter().all(|row| row.runs == 1) { ", as far as one run tells" } else { "" };
+    format!("On {fs}, {} is the best trade-off{certainty}: {}.", best.policy, clauses.join("; "))
 }
 
 /// What speaks against `row`, and for it, beside `best`; in multiples of `reference`.
