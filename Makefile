@@ -24,7 +24,8 @@ test:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
-	$(CARGO) test --workspace --locked
+	$(CARGO) test --workspace --locked --doc
+	$(CARGO) test --workspace --locked --lib --bins --tests
 
 bench:
 	./setup $(BUILD_TOOLS) fio
