@@ -139,7 +139,8 @@ pub fn open_direct(options: &OpenOptions, path: &Path) -> io::Result<File> {
 
 /// `length` bytes of `memory`, aligned to pages as direct I/O wants them.
 fn aligned(memory: &mut Vec<u8>, length: usize) -> &mut [u8] {
-    memory.resize(length + PAGE, 0);
+    // Zeroed by the kernel where it is touched: small files don't pay for a large buffer.
+    *memory = vec![0; length + PAGE];
     let skip = memory.as_ptr().align_offset(PAGE);
     &mut memory[skip..skip + length]
 }
