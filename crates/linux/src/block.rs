@@ -216,14 +216,6 @@ impl BlockDevice {
         Ok(chosen.map_or(text.trim(), |(name, _)| name).to_owned())
     }
 
-    /// Chooses the I/O scheduler.
-    ///
-    /// # Errors
-    /// [`BlockError::Write`], where the kernel has none of this name.
-    pub fn set_scheduler(&self, name: &str) -> Result<(), BlockError> {
-        self.write("queue/scheduler", name)
-    }
-
     fn read(&self, attribute: &str) -> Result<String, BlockError> {
         let path = self.directory.join(attribute);
         fs::read_to_string(&path).map_err(|source| BlockError::Read { path, source })

@@ -1,6 +1,6 @@
 //! Trimming a mounted file system, and bringing its data to the device.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -39,9 +39,6 @@ pub enum TrimError {
         #[source]
         source: io::Error,
     },
-    /// Caches can't be dropped.
-    #[error("cannot drop caches; it takes root")]
-    DropCaches(#[source] io::Error),
 }
 
 /// Asks the file system mounted at `mount` to discard its free space within `range` of its trim
@@ -79,13 +76,4 @@ pub fn sync(mount: &Path) -> Result<(), TrimError> {
     let failed = |source| TrimError::Sync { mount: mount.to_owned(), source };
     let directory = File::open(mount).map_err(failed)?;
     rustix::fs::syncfs(directory).map_err(|errno| failed(errno.into()))
-}
-
-/// Forgets clean cached file data, directory entries and inodes; `procfs` is where procfs is
-/// mounted. What is still dirty stays: sync first.
-///
-/// # Errors
-/// [`TrimError::DropCaches`].
-pub fn drop_caches(procfs: &Path) -> Result<(), TrimError> {
-    fs::write(procfs.join("sys/vm/drop_caches"), "3").map_err(TrimError::DropCaches)
 }
