@@ -131,6 +131,10 @@ pub struct Discard {
     pub journal_per_range: Sourced<Bytes>,
     /// What a discarded range reads as.
     pub reads: Sourced<DiscardedReads>,
+    /// Where every n-th discard takes its time and does nothing: n. A drive that honours them all
+    /// leaves it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignored_every: Option<Sourced<u32>>,
 }
 
 /// What a discarded range reads as.
@@ -143,6 +147,8 @@ pub enum DiscardedReads {
     Old,
     /// Something else at every read.
     Garbage,
+    /// What another address holds, which no drive may do (T13 forbids it).
+    Other,
 }
 
 /// How garbage collection picks its victim.

@@ -1,5 +1,7 @@
-//! Experiments on real file systems: workloads, where they run, and the comparison of policies.
+//! Experiments: the bench of a device, and workloads on real file systems, where they run, and the
+//! comparison of policies.
 
+pub mod bench;
 pub mod compare;
 mod content;
 pub mod error;

@@ -1,0 +1,522 @@
+//! What `trimtab bench` writes. All times in it are wall time.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Environment, KernelCounters};
+use crate::extent::Extent;
+use crate::profile::DiscardedReads;
+use crate::units::Bytes;
+
+/// The schema name of [`BenchDocument`].
+pub const BENCH_SCHEMA: &str = "trimtab/bench/1";
+
+/// What `trimtab bench` measured: schema `trimtab/bench/1`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BenchDocument {
+    /// [`BENCH_SCHEMA`].
+    pub schema: String,
+    /// The version of trimtab that wrote it.
+    pub version: String,
+    /// The command line, word by word.
+    pub command: Vec<String>,
+    /// When it was started: RFC 3339, UTC.
+    pub started: String,
+    /// The machine it ran on.
+    pub environment: Environment,
+    /// The device.
+    pub device: BenchDevice,
+    /// What was to be measured; a run that resumes this one does the same.
+    pub plan: BenchPlan,
+    /// The latency sweep: one entry a finished cell.
+    pub sweeps: Vec<SweepCell>,
+    /// Whether discards work; none until that was measured.
+    pub verify: Option<Verify>,
+    /// Whether a discard waits for the commands before it; none until that was measured.
+    pub queueing: Option<Queueing>,
+    /// What discards do to other I/O: the foreground alone first, then beside discards.
+    pub interference: Vec<InterferenceCell>,
+    /// How the drive slows without discards and recovers with them, round by round.
+    pub degradation: Vec<DegradationRound>,
+    /// What follows from all this; none until the sweep has enough cells.
+    pub fit: Option<Fit>,
+    /// What was asked for and is not here, and why.
+    pub missing: Vec<Missing>,
+    /// Why the run ended early; none when it did not.
+    pub stopped: Option<String>,
+}
+
+/// The device that was measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BenchDevice {
+    /// Its path when it was measured, such as `/dev/nvme0n1`.
+    pub path: String,
+    /// Its model; `loop over FILE`, `zram` or the like where it is no hardware.
+    pub model: String,
+    /// Its firmware revision; empty where there is none.
+    pub firmware: String,
+    /// Its serial number or world-wide name; empty where there is none.
+    pub serial: String,
+    /// Its size.
+    pub size: Bytes,
+    /// Its logical block.
+    pub logical_block: Bytes,
+    /// Its physical block.
+    pub physical_block: Bytes,
+    /// Whether the kernel takes it for a rotational disk.
+    pub rotational: bool,
+    /// The I/O scheduler, such as `none` or `mq-deadline`.
+    pub scheduler: String,
+    /// How many requests its queue holds.
+    pub queue_requests: u32,
+    /// `discard_granularity`.
+    pub discard_granularity: Bytes,
+    /// `discard_alignment`.
+    pub discard_alignment: Bytes,
+    /// `discard_max_bytes`: the longest discard the kernel sends as one command.
+    pub discard_max: Bytes,
+    /// `discard_max_hw_bytes`: the longest the device takes.
+    pub discard_max_hardware: Bytes,
+    /// `write_zeroes_max_bytes`; zero where it has no such command.
+    pub write_zeroes_max: Bytes,
+}
+
+impl BenchDevice {
+    /// Whether `other` is the same device, whatever its path is today.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let identity =
+            |device: &Self| (device.model.clone(), device.serial.clone(), device.size, device.logical_block);
+        identity(self) == identity(other)
+    }
+}
+
+/// What a bench is to measure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BenchPlan {
+    /// The bytes of the device that may be written and discarded.
+    pub range: Extent,
+    /// The parts of the bench.
+    pub parts: Vec<Part>,
+    /// The sizes of the latency sweep, largest first.
+    pub sizes: Vec<Bytes>,
+    /// Its patterns.
+    pub patterns: Vec<Pattern>,
+    /// Its queue depths.
+    pub depths: Vec<u32>,
+    /// Its operations.
+    pub operations: Vec<Operation>,
+    /// The seconds that the whole run may take, about.
+    pub budget_wall_s: f64,
+    /// How long after a discard its area is read for the last time.
+    pub verify_delay_wall_s: f64,
+    /// Makes patterns and places the same at every run.
+    pub seed: u64,
+}
+
+/// A part of a bench.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// How long discards take.
+    Latency,
+    /// Whether discarded data is gone.
+    Verify,
+    /// What discards do to other I/O.
+    Interference,
+    /// How the drive slows without discards.
+    Degradation,
+}
+
+impl Part {
+    /// All of them, in the order they run.
+    pub const ALL: [Self; 4] = [Self::Latency, Self::Verify, Self::Interference, Self::Degradation];
+
+    /// The name that users give it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Verify => "verify",
+            Self::Interference => "interference",
+            Self::Degradation => "degradation",
+        }
+    }
+}
+
+/// A command that frees a range of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Operation {
+    /// `BLKDISCARD`, or its `io_uring` form.
+    Discard,
+    /// `BLKZEROOUT`.
+    Zeroout,
+    /// `BLKSECDISCARD`.
+    Secure,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Discard, Self::Zeroout, Self::Secure];
+
+    /// The name that users give it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Discard => "discard",
+            Self::Zeroout => "zeroout",
+            Self::Secure => "secure",
+        }
+    }
+}
+
+/// Where the commands of a sweep go, and what was there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pattern {
+    /// One after the other over a written area.
+    Sequential,
+    /// In random order over a written area, each place once.
+    Random,
+    /// Over an area that was discarded just before.
+    Discarded,
+    /// Over an area that nothing was written to since the whole range was discarded.
+    Unwritten,
+    /// One after the other over a written area, each starting one logical block off its size.
+    Unaligned,
+}
+
+impl Pattern {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Sequential, Self::Random, Self::Discarded, Self::Unwritten, Self::Unaligned];
+
+    /// The name that users give it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::Random => "random",
+            Self::Discarded => "discarded",
+            Self::Unwritten => "unwritten",
+            Self::Unaligned => "unaligned",
+        }
+    }
+}
+
+/// How commands are kept in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Engine {
+    /// `io_uring`; discards in it need Linux 6.12.
+    #[serde(rename = "io_uring")]
+    IoUring,
+    /// A thread for each command in flight.
+    #[serde(rename = "threads")]
+    Threads,
+}
+
+impl Engine {
+    /// The name in the document.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::IoUring => "io_uring",
+            Self::Threads => "threads",
+        }
+    }
+}
+
+/// Latencies as an HDR histogram counted them: to three digits, empty buckets left out, shortest
+/// first.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LatencyHistogram(pub Vec<LatencyBucket>);
+
+/// One bucket of a [`LatencyHistogram`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyBucket {
+    /// The largest latency that it counts, in nanoseconds of wall time.
+    pub ns: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// A latency distribution in a few figures, all in microseconds of wall time, and in full.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Latency {
+    /// How many commands.
+    pub n: u64,
+    /// The shortest.
+    pub min_us: f64,
+    /// The mean.
+    pub mean_us: f64,
+    /// Half took no longer.
+    pub p50_us: f64,
+    /// 90 % took no longer.
+    pub p90_us: f64,
+    /// 99 % took no longer.
+    pub p99_us: f64,
+    /// 99.9 % took no longer.
+    pub p999_us: f64,
+    /// The longest.
+    pub max_us: f64,
+    /// All of them.
+    pub histogram: LatencyHistogram,
+}
+
+/// One cell of the latency sweep.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SweepCell {
+    /// What was sent.
+    pub operation: Operation,
+    /// Where.
+    pub pattern: Pattern,
+    /// How many in flight.
+    pub depth: u32,
+    /// How they were kept in flight.
+    pub engine: Engine,
+    /// The bytes each command named.
+    pub size: Bytes,
+    /// How long they took.
+    #[serde(flatten)]
+    pub latency: Latency,
+    /// Wall seconds that they took together, preparation left out.
+    pub wall_s: f64,
+    /// Commands a second.
+    pub commands_s: f64,
+    /// MiB a second.
+    pub mib_s: f64,
+    /// What the kernel counted on the device meanwhile; none where it has no counters.
+    pub kernel: Option<KernelCounters>,
+    /// What the kernel made of the commands.
+    pub passage: Passage,
+}
+
+/// What the kernel made of the commands of a cell, by the device's own counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Passage {
+    /// It sent each as one.
+    Whole,
+    /// It sent each as several.
+    Split,
+    /// It sent fewer, or fewer bytes, than it was given.
+    Shrunk,
+    /// It counted none: it sent none, or the driver doesn't count them.
+    Uncounted,
+    /// There is nothing to tell it by.
+    Unknown,
+}
+
+/// Whether discards work.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verify {
+    /// How many separate areas were written and discarded, with written data between them.
+    pub areas: u32,
+    /// The bytes of each.
+    pub area_size: Bytes,
+    /// What was read, each time.
+    pub readings: Vec<Reading>,
+    /// The areas, counted from 0 in the order of their discards, of which nothing had gone.
+    pub ignored: Vec<u32>,
+    /// Where every n-th discard was ignored: n.
+    pub ignored_every: Option<u32>,
+    /// Sectors outside every discard that did not read back as written: data loss.
+    pub lost_outside: u64,
+    /// What a discarded range reads as, over all readings; none where discards were ignored
+    /// altogether and old data can't be told from that.
+    pub reads: Option<DiscardedReads>,
+    /// What it honours.
+    pub granularity: Granularity,
+    /// What a power cycle changed; none where none was asked for.
+    pub power_cycle: Option<PowerCycle>,
+}
+
+/// What the discarded sectors held when they were read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reading {
+    /// When: `at once`, `again`, `after a delay`.
+    pub when: String,
+    /// Wall seconds since the last discard.
+    pub after_wall_s: f64,
+    /// Logical blocks that read as zeros.
+    pub zero: u64,
+    /// Logical blocks that read as what was written before the discard.
+    pub unchanged: u64,
+    /// Logical blocks that read as what was written to another address, or to this one earlier.
+    pub misplaced: u64,
+    /// Logical blocks that read as something else.
+    pub changed: u64,
+    /// Logical blocks, of all of these, that read otherwise than in the reading before.
+    pub unstable: u64,
+}
+
+/// The granularity that a drive honours, beside what it advertises.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Granularity {
+    /// `discard_granularity`.
+    pub advertised: Bytes,
+    /// The smallest aligned discard of which everything went; none where it can't be seen.
+    pub honoured: Option<Bytes>,
+    /// The address modulo `honoured` at which grains start.
+    pub alignment: Bytes,
+    /// Why `honoured` is none.
+    pub reason: Option<String>,
+    /// The probes that tell it.
+    pub probes: Vec<GranularityProbe>,
+}
+
+/// One discard inside a written area, and what of it went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GranularityProbe {
+    /// What was discarded.
+    pub discarded: Extent,
+    /// From the first sector that went to the last; none where none did.
+    pub gone: Option<Extent>,
+}
+
+/// What a power cycle changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PowerCycle {
+    /// When the areas were discarded: RFC 3339, UTC.
+    pub discarded: String,
+    /// Discarded logical blocks that read as before the power cycle.
+    pub same: u64,
+    /// Discarded logical blocks whose old data came back.
+    pub returned: u64,
+    /// Discarded logical blocks that read otherwise than before.
+    pub different: u64,
+    /// Logical blocks outside every discard that did not read back as written: data loss.
+    pub lost_outside: u64,
+}
+
+/// Whether a discard waits for the commands in flight before it, as ATA TRIM without NCQ does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Queueing {
+    /// How often each was measured; all figures are medians.
+    pub repeats: u32,
+    /// The bytes of each discard.
+    pub discard_size: Bytes,
+    /// How long a discard takes alone.
+    pub alone_us: f64,
+    /// How long the reads in flight before it take until the last of them is done.
+    pub reads_us: f64,
+    /// How long the discard takes that is sent right after those reads.
+    pub behind_us: f64,
+    /// How long the reads take that are sent right after a discard: far above a read's own time
+    /// where the discard holds them back.
+    pub read_after_us: f64,
+    /// How long such a read takes alone.
+    pub read_alone_us: f64,
+    /// Whether a discard may run beside other commands.
+    pub queued: bool,
+    /// Whether a discard holds back commands sent after it, which a layer above the drive can
+    /// cause as well.
+    pub holds_back: bool,
+}
+
+/// Foreground I/O at a fixed rate, alone or beside discards.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InterferenceCell {
+    /// The bytes of each discard; none for the foreground alone.
+    pub discard_size: Option<Bytes>,
+    /// Discards a second that were asked for; zero alone.
+    pub discard_rate_s: f64,
+    /// Discards done.
+    pub discards: u64,
+    /// Wall seconds it took.
+    pub wall_s: f64,
+    /// Foreground commands a second, half of them reads of 4 KiB and half writes, at random places.
+    pub foreground_rate_s: f64,
+    /// From when each read was due to when it was done, so that one that had to wait to be sent
+    /// counts its wait (no coordinated omission).
+    pub reads: Latency,
+    /// The same of the writes.
+    pub writes: Latency,
+    /// Latency added to all foreground commands together, for each GiB discarded; none alone.
+    pub added_ms_per_gib: Option<f64>,
+}
+
+/// A stretch of writing, and how fast it went.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DegradationRound {
+    /// What was written.
+    pub step: DegradationStep,
+    /// Bytes written since the whole range was discarded, at the end of this round.
+    pub written: Bytes,
+    /// Bytes written in this round.
+    pub bytes: Bytes,
+    /// Wall seconds it took.
+    pub wall_s: f64,
+    /// Its throughput.
+    pub mib_s: f64,
+}
+
+/// A step of the degradation run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DegradationStep {
+    /// Sequential writes of 1 MiB over the whole range, just discarded.
+    Fill,
+    /// Random writes of 4 KiB over the full range.
+    Overwrite,
+    /// The first step again, after the whole range was discarded again.
+    Refill,
+    /// Random writes of 4 KiB over the range, just discarded.
+    Fresh,
+}
+
+/// A figure with its 95 % confidence interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The figure.
+    pub value: f64,
+    /// The interval's lower end.
+    pub low: f64,
+    /// The interval's upper end.
+    pub high: f64,
+}
+
+/// What follows from the measurements.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fit {
+    /// What a discard costs that names next to nothing, in microseconds.
+    pub command_us: Estimate,
+    /// What each GiB named in a discard adds, in milliseconds.
+    pub per_gib_ms: Estimate,
+    /// The median relative distance of the cells from command + size × per GiB: 0.05 is 5 %.
+    pub residual: f64,
+    /// Sizes at which the cost changes its slope, or jumps, beyond the noise.
+    pub cliffs: Vec<Cliff>,
+    /// The granularity it honours; none where that is not known.
+    pub honoured_granularity: Option<Bytes>,
+    /// Whether a discard may run beside other commands; none where that is not known.
+    pub queued: Option<bool>,
+    /// What a discarded range reads as; none where that is not known.
+    pub reads: Option<DiscardedReads>,
+    /// The size in bytes from which a discard gives back more write time than it takes; none where
+    /// that is not known or no size does.
+    pub pays_from_bytes: Option<Estimate>,
+    /// How `pays_from_bytes` came about, or why there is none, in a sentence.
+    pub pays_note: String,
+}
+
+/// A size at which the cost of a discard changes its slope, or jumps.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Cliff {
+    /// The last measured size before the change.
+    pub from: Bytes,
+    /// The first measured size after it.
+    pub to: Bytes,
+    /// What a discard of `to` costs by the sizes below, in microseconds.
+    pub expected_us: f64,
+    /// What it does cost, with its interval.
+    pub found_us: Estimate,
+    /// What each GiB adds below the change, in milliseconds.
+    pub before_ms_per_gib: f64,
+    /// What each GiB adds above it, in milliseconds.
+    pub after_ms_per_gib: f64,
+}
+
+/// Something that was asked for and is not in the document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// What, such as `latency: discard sequential, depth 32, 2 GiB`.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}

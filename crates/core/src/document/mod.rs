@@ -1,0 +1,56 @@
+//! The JSON documents that experiments write and reports are made from.
+//!
+//! A document holds the raw samples, the environment, the versions and the command line, so that
+//! every table and chart can be made again from it. Wall times end in `wall_s`, model times in
+//! `model_s`; both are seconds. Latencies that end in `_us` are microseconds of wall time.
+
+pub mod bench;
+mod compare;
+
+pub use bench::{BENCH_SCHEMA, BenchDocument};
+pub use compare::{
+    COMPARE_SCHEMA, CompareDocument, DriveDescription, Phase, Run, TRIM_PHASE, WorkloadDescription,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::units::Bytes;
+
+/// The machine an experiment ran on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Environment {
+    /// The kernel's release, as `uname -r` gives it.
+    pub kernel: String,
+    /// The machine's architecture, as `uname -m` gives it.
+    pub architecture: String,
+    /// The processor's model name.
+    pub processor: String,
+    /// Processors online.
+    pub processors: u32,
+    /// Memory.
+    pub memory: Bytes,
+    /// The versions of the programs used, as they print them, by name.
+    pub tools: Vec<(String, String)>,
+}
+
+/// A block device's own totals over a phase, from `/sys/block/*/stat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct KernelCounters {
+    /// Discard requests completed.
+    pub discards: u64,
+    /// Bytes discarded.
+    pub discard_bytes: Bytes,
+    /// Write requests completed.
+    pub writes: u64,
+    /// Bytes written.
+    pub write_bytes: Bytes,
+}
+
+impl KernelCounters {
+    /// Adds what happened over another span.
+    pub fn merge(&mut self, other: &Self) {
+        self.discards += other.discards;
+        self.discard_bytes += other.discard_bytes;
+        self.writes += other.writes;
+        self.write_bytes += other.write_bytes;
+    }
+}

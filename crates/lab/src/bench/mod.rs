@@ -1,0 +1,3 @@
+//! What a device does with discards: the bench of one device.
+
+pub mod target;
