@@ -343,6 +343,9 @@ impl Profile {
             return Some((field, "must be from 1 to 4096".to_owned()));
         }
         let (t, d) = (&self.timing, &self.discard);
+        if d.ignored_every.as_ref().is_some_and(|every| every.value == 0) {
+            return Some(("discard.ignored_every", "must be 1 or more".to_owned()));
+        }
         let times = [
             ("timing.read", &t.read),
             ("timing.program", &t.program),
@@ -435,6 +438,10 @@ mod tests {
         assert_eq!(
             broken(line_of("erase_block ="), "erase_block = { value = \"5 KiB\", source = \"a test\" }"),
             "my.toml: geometry.erase_block: 5 KiB must be a whole multiple of program_unit"
+        );
+        assert_eq!(
+            broken("[discard]", "[discard]\nignored_every = { value = 0, source = \"a test\" }"),
+            "my.toml: discard.ignored_every: must be 1 or more"
         );
         let syntax = Profile::parse("name = \n", "my.toml").unwrap_err().to_string();
         assert!(syntax.starts_with("my.toml: line 1: "), "{syntax}");

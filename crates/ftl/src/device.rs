@@ -8,7 +8,7 @@
 //! pages without data cost no flash. A **flush** waits until all that was written is on flash. A
 //! **discard** that isn't queued begins when every command before it is done, and no other begins
 //! before its end; queued discards only wait for each other. Only whole aligned grains are
-//! unmapped. Each honoured range leaves an entry of mapping journal, and full pages of journal are
+//! unmapped, and none by a discard that the drive ignores. Each honoured range leaves an entry of mapping journal, and full pages of journal are
 //! programmed after it. Partial pages are read and written as whole ones.
 
 use std::ops::Range;
@@ -157,6 +157,25 @@ impl Device {
         self.ftl.is_mapped(page)
     }
 
+    /// A mapping page with data: the first from `page` on, past the drive's end from its start on.
+    ///
+    /// # Panics
+    /// If the drive has no page before `page`.
+    pub fn mapped_from(&self, page: Pages) -> Option<Pages> {
+        self.ftl.mapped_from(page)
+    }
+
+    /// What of `extent` the next discard would unmap: whole aligned grains, or nothing where it is
+    /// one that the drive ignores.
+    pub fn honoured(&self, extent: Extent) -> Extent {
+        let ignored_every = self.discard.ignored_every.as_ref();
+        if ignored_every.is_some_and(|every| (self.counters.discards + 1).is_multiple_of(every.value.into()))
+        {
+            return Extent::new(extent.start, extent.start);
+        }
+        extent.aligned_inside(self.discard.honoured_granularity.value)
+    }
+
     /// The effective spare factor, as [`FtlConfig::effective_spare`] defines it.
     pub fn effective_spare(&self) -> f64 {
         self.ftl.config().effective_spare()
@@ -215,6 +234,7 @@ impl Device {
             + Nanos(range.value.0 * ranges)
             + Nanos::from_seconds(per_gib.value.seconds() * extent.len().gib());
         let queued = queued.value;
+        let honoured = self.honoured(extent);
         let begun = self.front.begin(if queued { arrival } else { arrival.max(self.front.all_done()) });
         let done = begun.max(self.discarded) + cost;
         self.discarded = done;
@@ -225,13 +245,12 @@ impl Device {
         self.counters.discard_bytes += extent.len();
         self.counters.discard_sizes.record(extent.len());
         self.counters.discard_busy_ns += cost;
-        self.unmap(extent, done);
+        self.unmap(honoured, done);
         done
     }
 
-    /// Unmaps the whole grains of an extent, and programs the journal that this fills at `done`.
-    fn unmap(&mut self, extent: Extent, done: Nanos) {
-        let honoured = extent.aligned_inside(self.discard.honoured_granularity.value);
+    /// Unmaps whole grains, and programs the journal that this fills at `done`.
+    fn unmap(&mut self, honoured: Extent, done: Nanos) {
         let pages = self.pages(honoured);
         self.ftl.discard(pages.start, pages.len() as u32);
         let ranges = honoured.len().0.div_ceil(self.discard.range_limit.value.0);

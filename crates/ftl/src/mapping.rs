@@ -160,6 +160,17 @@ impl Ftl {
         self.address[page.0 as usize] != NONE
     }
 
+    /// The first logical page with data from `page` on, past the end from the first page on.
+    ///
+    /// # Panics
+    /// If the model has no page before `page`.
+    pub fn mapped_from(&self, page: Pages) -> Option<Pages> {
+        let (before, from) = self.address.split_at(page.0 as usize);
+        let mapped = |addresses: &[u32]| addresses.iter().position(|address| *address != NONE);
+        let found = mapped(from).map(|at| before.len() + at).or_else(|| mapped(before));
+        found.map(|at| Pages(at as u64))
+    }
+
     /// The number of logical pages with data.
     pub fn mapped(&self) -> Pages {
         Pages(self.mapped)

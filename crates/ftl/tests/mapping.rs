@@ -82,6 +82,10 @@ proptest! {
             let mapped: Vec<_> = (0..LOGICAL).map(|page| ftl.is_mapped(Pages(page.into()))).collect();
             prop_assert_eq!(&mapped[..], &naive[..]);
         }
+        for from in 0..=LOGICAL {
+            let found = (from..LOGICAL).chain(0..from).find(|page| naive[*page as usize]);
+            prop_assert_eq!(ftl.mapped_from(Pages(from.into())), found.map(|page| Pages(page.into())));
+        }
         prop_assert_eq!(ftl.totals().host, host_pages);
     }
 }

@@ -2,7 +2,7 @@
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use trimtab_core::profile::{GcPolicy, Profile};
+use trimtab_core::profile::{GcPolicy, Profile, Sourced};
 use trimtab_core::{Bytes, Extent, Nanos, Pages, Rate};
 use trimtab_ftl::{ClosedLoop, Command, Device, Op};
 
@@ -179,6 +179,22 @@ fn only_whole_grains_are_unmapped_but_all_is_paid_for() {
     let counters = device.counters();
     assert_eq!((counters.discards, counters.discard_bytes), (3, Bytes(252 << 10)));
     assert_eq!(counters.discard_sizes.total(), 3);
+}
+
+#[test]
+fn every_third_discard_is_ignored_but_paid_for() {
+    let mut liar = profile();
+    liar.discard.ignored_every = Some(Sourced { value: 3, source: "a test".to_owned() });
+    let (mut device, mut host) = (device(&liar), ClosedLoop::new(1));
+    host.submit(&mut device, command(Op::Write, 0, 512 << 10));
+    for grain in 0..8 {
+        let busy = device.counters().discard_busy_ns;
+        host.submit(&mut device, command(Op::Discard, grain * (64 << 10), 64 << 10));
+        assert!(device.counters().discard_busy_ns > busy + MILLISECOND);
+        assert_eq!(device.is_mapped(Pages(grain * 16)), matches!(grain, 2 | 5), "discard {grain}");
+    }
+    assert_eq!(device.counters().discards, 8);
+    device.ftl().assert_sound();
 }
 
 #[test]
