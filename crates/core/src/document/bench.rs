@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::latency::{Latency, LatencyBucket, LatencyHistogram};
 use super::{Environment, KernelCounters};
 use crate::extent::Extent;
 use crate::profile::DiscardedReads;
@@ -219,43 +220,6 @@ impl Engine {
             Self::Threads => "threads",
         }
     }
-}
-
-/// Latencies as an HDR histogram counted them: to three digits, empty buckets left out, shortest
-/// first.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct LatencyHistogram(pub Vec<LatencyBucket>);
-
-/// One bucket of a [`LatencyHistogram`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LatencyBucket {
-    /// The largest latency that it counts, in nanoseconds of wall time.
-    pub ns: u64,
-    /// How many.
-    pub count: u64,
-}
-
-/// A latency distribution in a few figures, all in microseconds of wall time, and in full.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Latency {
-    /// How many commands.
-    pub n: u64,
-    /// The shortest.
-    pub min_us: f64,
-    /// The mean.
-    pub mean_us: f64,
-    /// Half took no longer.
-    pub p50_us: f64,
-    /// 90 % took no longer.
-    pub p90_us: f64,
-    /// 99 % took no longer.
-    pub p99_us: f64,
-    /// 99.9 % took no longer.
-    pub p999_us: f64,
-    /// The longest.
-    pub max_us: f64,
-    /// All of them.
-    pub histogram: LatencyHistogram,
 }
 
 /// One cell of the latency sweep.

@@ -6,6 +6,7 @@
 
 pub mod bench;
 mod compare;
+mod latency;
 
 pub use bench::{BENCH_SCHEMA, BenchDocument};
 pub use compare::{
@@ -46,6 +47,16 @@ pub struct KernelCounters {
 }
 
 impl KernelCounters {
+    /// What happened after `earlier` was counted on the same device.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            discards: self.discards - earlier.discards,
+            discard_bytes: self.discard_bytes - earlier.discard_bytes,
+            writes: self.writes - earlier.writes,
+            write_bytes: self.write_bytes - earlier.write_bytes,
+        }
+    }
+
     /// Adds what happened over another span.
     pub fn merge(&mut self, other: &Self) {
         self.discards += other.discards;
