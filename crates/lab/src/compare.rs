@@ -14,7 +14,7 @@ use trimtab_linux::PROCFS;
 use trimtab_linux::environment::environment;
 use trimtab_linux::trim;
 
-use crate::error::LabError;
+use crate::error::{LabError, chain};
 use crate::fs::FileSystem;
 use crate::ground::{DirectoryGround, EmulatedGround, EmulatedOptions, Ground, mount_of, possible_policies};
 use crate::interrupt::{Interrupt, Interrupted};
@@ -147,17 +147,6 @@ pub enum CompareError {
     /// The document could not be saved.
     #[error("cannot save the results")]
     Save(#[from] io::Error),
-}
-
-/// An error and its causes in one line.
-fn chain(error: &LabError) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// All runs, in order: every repetition goes through all file systems and policies, each time

@@ -24,6 +24,9 @@ pub enum BenchError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The results could not be saved.
+    #[error("cannot save the results")]
+    Save(#[source] io::Error),
     /// The device as a whole can't be brought into a known state.
     #[error("cannot {action} the device")]
     Device {
@@ -40,6 +43,15 @@ impl BenchError {
         move |source| Self::Io { action, extent, source }
     }
 
+    /// Whether the device or the kernel has no such command.
+    pub fn is_unsupported(&self) -> bool {
+        let source = match self {
+            Self::Io { source, .. } | Self::Device { source, .. } => source,
+            Self::Interrupted(_) | Self::Save(_) => return false,
+        };
+        source.kind() == io::ErrorKind::Unsupported
+    }
+
     /// Wraps what the kernel said to `action` on the whole device.
     pub fn device(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Device { action, source }
@@ -49,9 +61,9 @@ impl BenchError {
 /// A command that names bytes of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// A read.
+    /// Reads; in a queue, throws away what it read.
     Read,
-    /// A write.
+    /// Writes; in a queue, data that can't be compressed.
     Write,
     /// A discard, or another operation that frees.
     Erase(Operation),

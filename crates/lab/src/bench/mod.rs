@@ -1,4 +1,141 @@
 //! What a device does with discards: the bench of one device.
 
+mod bed;
+mod budget;
+mod degradation;
 pub mod error;
+mod interference;
+pub mod plan;
+mod queueing;
+mod run;
+mod sweep;
 pub mod target;
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use trimtab_core::document::bench::{BENCH_SCHEMA, BenchDevice, BenchDocument, BenchPlan};
+use trimtab_linux::PROCFS;
+use trimtab_linux::environment::{EnvironmentError, environment};
+
+use self::bed::Bed;
+use self::budget::Budget;
+use self::error::BenchError;
+use self::plan::PlanError;
+use self::run::Run;
+use self::target::Target;
+use crate::error::chain;
+use crate::interrupt::{Interrupt, Interrupted};
+
+/// What to bench.
+#[derive(Debug, Clone)]
+pub struct BenchOptions {
+    /// The device.
+    pub device: BenchDevice,
+    /// What to measure on it.
+    pub plan: BenchPlan,
+    /// The command line, for the document.
+    pub command: Vec<String>,
+    /// An earlier run to go on with; its plan goes before `plan`, but for the time budget.
+    pub resumed: Option<BenchDocument>,
+}
+
+/// Why a bench did not start or could not be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchStartError {
+    /// The plan doesn't suit the device.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The earlier run was on another device.
+    #[error(
+        "the earlier run was on another device: {} {:?} of {}, and this is {} {:?} of {}",
+        earlier.model, earlier.serial, earlier.size, device.model, device.serial, device.size
+    )]
+    OtherDevice {
+        /// The earlier run's device.
+        earlier: Box<BenchDevice>,
+        /// This one.
+        device: Box<BenchDevice>,
+    },
+    /// The machine can't be looked at.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    /// The document could not be saved.
+    #[error("cannot save the results")]
+    Save(#[from] io::Error),
+}
+
+/// Is told how far a bench is; every call is short and cheap.
+pub trait BenchProgress {
+    /// `what` is being measured now, and all the rest takes about `left`.
+    fn at(&mut self, what: &str, left: Duration);
+}
+
+/// Measures `target` as the plan says and returns the document. `save` is called with the document
+/// so far before the first command and after each cell.
+///
+/// A device that fails, or an interrupt, ends the bench: the document then says so in `stopped`,
+/// holds what was measured before, and lists what is missing.
+///
+/// # Errors
+/// What is wrong before the first command, and what `save` fails with.
+pub fn bench(
+    target: &dyn Target,
+    options: BenchOptions,
+    interrupt: &Interrupt,
+    progress: &mut dyn BenchProgress,
+    save: &mut dyn FnMut(&BenchDocument) -> io::Result<()>,
+) -> Result<BenchDocument, BenchStartError> {
+    let document = begin(options)?;
+    save(&document)?;
+    let budget = Budget::new(Duration::from_secs_f64(document.plan.budget_wall_s));
+    let bed = Bed::new(target, document.plan.range, interrupt);
+    let mut run = Run { bed, document, budget, progress, save };
+    let ended = run.all();
+    let mut document = run.document;
+    document.stopped = match ended {
+        Ok(()) => None,
+        Err(BenchError::Save(error)) => return Err(error.into()),
+        Err(_) if interrupt.is_set() => Some(Interrupted.to_string()),
+        Err(error) => Some(chain(&error)),
+    };
+    run::list_missing(&mut document);
+    save(&document)?;
+    Ok(document)
+}
+
+/// The document of a run that has just begun, or goes on.
+fn begin(options: BenchOptions) -> Result<BenchDocument, BenchStartError> {
+    let BenchOptions { device, plan, command, resumed } = options;
+    let stopped = Some(Interrupted.to_string());
+    let document = match resumed {
+        Some(earlier) if !earlier.device.is_same(&device) => {
+            let earlier = Box::new(earlier.device);
+            return Err(BenchStartError::OtherDevice { earlier, device: Box::new(device) });
+        }
+        Some(earlier) => {
+            let plan = BenchPlan { budget_wall_s: plan.budget_wall_s, ..earlier.plan };
+            BenchDocument { plan, device, command, stopped, missing: Vec::new(), ..earlier }
+        }
+        None => BenchDocument {
+            schema: BENCH_SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            command,
+            started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            environment: environment(Path::new(PROCFS))?,
+            device,
+            plan,
+            sweeps: Vec::new(),
+            verify: None,
+            queueing: None,
+            interference: Vec::new(),
+            degradation: Vec::new(),
+            fit: None,
+            missing: Vec::new(),
+            stopped,
+        },
+    };
+    plan::check(&document.plan, &document.device)?;
+    Ok(document)
+}

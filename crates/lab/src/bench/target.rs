@@ -7,6 +7,8 @@ use trimtab_core::document::KernelCounters;
 use trimtab_core::document::bench::{Engine, Operation};
 use trimtab_core::{Bytes, Extent};
 
+use super::error::Action;
+
 /// A device to measure. Every address and length is a whole multiple of the logical block.
 pub trait Target: Send + Sync {
     /// Its size.
@@ -59,20 +61,9 @@ pub trait Target: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Command {
     /// What it does.
-    pub kind: Kind,
+    pub action: Action,
     /// The bytes it names.
     pub extent: Extent,
-}
-
-/// What a command in a [`Queue`] does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Reads, and throws away what it read.
-    Read,
-    /// Writes data that can't be compressed.
-    Write,
-    /// Frees.
-    Erase(Operation),
 }
 
 /// The end of a command.
@@ -90,8 +81,8 @@ pub struct Completion {
 
 /// Commands in flight.
 pub trait Queue {
-    /// How its commands of kind `kind` are kept in flight.
-    fn engine(&self, kind: Kind) -> Engine;
+    /// How its commands that do `action` are kept in flight.
+    fn engine(&self, action: Action) -> Engine;
 
     /// How many are in flight.
     fn in_flight(&self) -> u32;

@@ -1,0 +1,242 @@
+//! What discards do to other I/O: a foreground at a fixed rate, alone and beside discards.
+//!
+//! The foreground is an open loop: each command is due at its own time, whether those before it are
+//! done or not, and its latency counts from when it was due. So a device that stalls is not asked
+//! less, and the wait of what could not be sent is not left out (coordinated omission; Gil Tene,
+//! "How NOT to Measure Latency", 2013).
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+use trimtab_core::document::bench::{InterferenceCell, Operation};
+use trimtab_core::{Bytes, Extent};
+
+use super::bed::{Bed, Ended, Flight, Latencies, pieces};
+use super::budget::Budget;
+use super::error::{Action, BenchError};
+use super::target::Command;
+
+/// The foreground's commands.
+const FOREGROUND: Bytes = Bytes(4 << 10);
+
+/// How many commands may wait on the device; those due beyond that wait to be sent.
+const IN_FLIGHT: u32 = 256;
+
+/// The part of the time that the foreground alone keeps the device busy, about.
+const BUSY: f64 = 0.2;
+
+/// The rates it is given, in commands a second.
+const RATES: std::ops::RangeInclusive<f64> = 20.0..=2000.0;
+
+/// The sizes of the discards beside it.
+const DISCARD_SIZES: [Bytes; 5] =
+    [Bytes(4 << 10), Bytes(64 << 10), Bytes::MIB, Bytes(16 << 20), Bytes(256 << 20)];
+
+/// Those of them that a quick run has, ten a second.
+const FEW_SIZES: [Bytes; 2] = [Bytes(64 << 10), Bytes(16 << 20)];
+
+/// Their rates, a second.
+const DISCARD_RATES: [f64; 3] = [1.0, 10.0, 100.0];
+
+/// The part of the time that discards may keep the device busy in a cell: a device that can't keep
+/// up tells nothing more.
+const MOST_BUSY: f64 = 0.9;
+
+/// Discards beside the foreground: their size and how many a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Beside {
+    pub(crate) size: Bytes,
+    pub(crate) rate: f64,
+}
+
+impl Beside {
+    /// Whether `cell` was measured beside these.
+    pub(crate) fn is_of(self, cell: &InterferenceCell) -> bool {
+        cell.discard_size == Some(self.size) && cell.discard_rate_s == self.rate
+    }
+}
+
+/// The cells to measure: the foreground alone, then beside discards of each size and rate that the
+/// range holds and the device can keep up with; `few` leaves out all but two.
+pub(crate) fn plan(bed: &Bed, few: bool) -> Result<Vec<Option<Beside>>, BenchError> {
+    let area = halves(bed.range).1;
+    let mut cells = vec![None];
+    for size in DISCARD_SIZES.into_iter().filter(|size| size.0 * 2 <= area.len().0) {
+        let command =
+            Command { action: Action::Erase(Operation::Discard), extent: Extent::at(area.start, size) };
+        let cost_s = bed.run(1, std::iter::repeat_n(command, 3), None)?.latencies.median_us() / 1e6;
+        let possible = DISCARD_RATES.into_iter().filter(|rate| rate * cost_s <= MOST_BUSY);
+        cells.extend(possible.map(|rate| Some(Beside { size, rate })));
+    }
+    if few {
+        let typical = |beside: Beside| beside.rate == 10.0 && FEW_SIZES.contains(&beside.size);
+        cells.retain(|cell| cell.is_none_or(typical));
+    }
+    Ok(cells)
+}
+
+/// The rate at which the foreground alone keeps the device busy for [`BUSY`] of the time, in
+/// commands a second.
+pub(crate) fn foreground_rate(bed: &mut Bed, seed: u64) -> Result<f64, BenchError> {
+    let mut foreground = Foreground::new(bed, seed);
+    let commands: Vec<_> = (0..100).map(|_| foreground.next()).collect();
+    let touched: Vec<_> = commands.iter().map(|command| command.extent).collect();
+    bed.fill(&touched)?;
+    let measured = bed.run(1, commands.into_iter(), Some(Instant::now() + Duration::from_secs(1)))?;
+    let latency = measured.wall.as_secs_f64() / measured.latencies.count().max(1) as f64;
+    Ok((BUSY / latency).clamp(*RATES.start(), *RATES.end()).round())
+}
+
+/// Measures the foreground at `rate` a second, alone or beside discards, in about the time of
+/// `budget`; `alone` is what it was alone.
+pub(crate) fn measure(
+    bed: &mut Bed,
+    rate: f64,
+    beside: Option<Beside>,
+    alone: Option<&InterferenceCell>,
+    budget: Budget,
+    seed: u64,
+) -> Result<InterferenceCell, BenchError> {
+    let mut foreground = Foreground::new(bed, seed);
+    let mut discards = match beside {
+        Some(beside) => Discards::prepare(bed, beside, budget)?,
+        None => Discards::none(),
+    };
+    let span = budget.left().max(Duration::from_millis(500));
+    let begun = Instant::now();
+    let end = begun + span;
+    let mut flight = Flight::new(bed, IN_FLIGHT)?;
+    let mut ends = Ends::default();
+    let mut foreground_due = begun;
+    let mut discard_due = begun;
+    let step = Duration::from_secs_f64(1.0 / rate);
+    loop {
+        let now = Instant::now();
+        let due = foreground_due.min(discards.due(discard_due));
+        if due >= end && flight.is_empty() {
+            break;
+        }
+        if due < end && due <= now && !flight.is_full() {
+            if due == foreground_due {
+                let command = foreground.next();
+                ends.due.insert(flight.send(command)?, (due, command.action));
+                foreground_due += step;
+            } else {
+                flight.send(discards.next())?;
+                discard_due += discards.step;
+            }
+            continue;
+        }
+        let until = if due < end && !flight.is_full() { due } else { now + Duration::from_millis(100) };
+        if let Some(ended) = flight.next_until(until)? {
+            ends.record(&ended);
+        }
+        bed.interrupt.check()?;
+    }
+    let reads = ends.reads.summary();
+    let writes = ends.writes.summary();
+    let discarded = Bytes(discards.sent * beside.map_or(0, |beside| beside.size.0));
+    let added_ms_per_gib = alone.filter(|_| discarded > Bytes::ZERO).map(|alone| {
+        let added = [(&reads, &alone.reads), (&writes, &alone.writes)]
+            .map(|(beside, alone)| beside.n as f64 * (beside.mean_us - alone.mean_us));
+        added.iter().sum::<f64>() / 1e3 / discarded.gib()
+    });
+    Ok(InterferenceCell {
+        discard_size: beside.map(|beside| beside.size),
+        discard_rate_s: beside.map_or(0.0, |beside| beside.rate),
+        discards: discards.sent,
+        wall_s: begun.elapsed().as_secs_f64(),
+        foreground_rate_s: rate,
+        reads,
+        writes,
+        added_ms_per_gib,
+    })
+}
+
+/// The ends of the foreground's commands.
+struct Ends {
+    /// When each command in flight was due, and what it does.
+    due: HashMap<u64, (Instant, Action)>,
+    reads: Latencies,
+    writes: Latencies,
+}
+
+impl Default for Ends {
+    fn default() -> Self {
+        Self { due: HashMap::new(), reads: Latencies::new(), writes: Latencies::new() }
+    }
+}
+
+impl Ends {
+    /// Records the end of a command, unless it was a discard.
+    fn record(&mut self, ended: &Ended) {
+        let Some((due, action)) = self.due.remove(&ended.tag) else { return };
+        let latencies = if action == Action::Read { &mut self.reads } else { &mut self.writes };
+        latencies.record(ended.at.saturating_duration_since(due));
+    }
+}
+
+/// Random reads and writes in turn, over the first half of the range.
+struct Foreground {
+    area: Extent,
+    random: SmallRng,
+    read: bool,
+}
+
+impl Foreground {
+    fn new(bed: &Bed, seed: u64) -> Self {
+        Self { area: halves(bed.range).0, random: SmallRng::seed_from_u64(seed), read: false }
+    }
+
+    fn next(&mut self) -> Command {
+        self.read = !self.read;
+        let place = self.random.random_range(0..self.area.len().0 / FOREGROUND.0);
+        let extent = Extent::at(self.area.start + Bytes(place * FOREGROUND.0), FOREGROUND);
+        Command { action: if self.read { Action::Read } else { Action::Write }, extent }
+    }
+}
+
+/// The two halves of a range, both of whole MiB.
+fn halves(range: Extent) -> (Extent, Extent) {
+    let range = range.aligned_inside(Bytes::MIB);
+    let middle = range.start + Bytes(range.len().0 / 2 / Bytes::MIB.0 * Bytes::MIB.0);
+    (Extent::new(range.start, middle), Extent::new(middle, range.end))
+}
+
+/// Discards in the second half of the range, one after the other, again from the start at its end.
+struct Discards {
+    places: Vec<Extent>,
+    step: Duration,
+    sent: u64,
+}
+
+impl Discards {
+    fn none() -> Self {
+        Self { places: Vec::new(), step: Duration::ZERO, sent: 0 }
+    }
+
+    /// Lays data down for as many as half of the budget allows; the others find nothing to free.
+    fn prepare(bed: &mut Bed, beside: Beside, budget: Budget) -> Result<Self, BenchError> {
+        let Beside { size, rate } = beside;
+        let wanted = (rate * budget.left().as_secs_f64()).ceil().max(1.0);
+        let mut places: Vec<_> =
+            pieces(halves(bed.range).1, size).filter(|place| place.len() == size).collect();
+        places.truncate(wanted as usize);
+        let affordable = bed.write_rate.unwrap_or_default() * budget.left().as_secs_f64() / 2.0;
+        let written = (affordable / size.0 as f64) as usize;
+        bed.fill(&places[..written.min(places.len())])?;
+        Ok(Self { places, step: Duration::from_secs_f64(1.0 / rate), sent: 0 })
+    }
+
+    /// When the next is due, by the schedule's word; never where there are none.
+    fn due(&self, scheduled: Instant) -> Instant {
+        if self.places.is_empty() { scheduled + Duration::from_secs(1 << 30) } else { scheduled }
+    }
+
+    fn next(&mut self) -> Command {
+        let extent = self.places[self.sent as usize % self.places.len()];
+        self.sent += 1;
+        Command { action: Action::Erase(Operation::Discard), extent }
+    }
+}

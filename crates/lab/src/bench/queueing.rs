@@ -1,0 +1,175 @@
+//! Whether a discard waits for the commands in flight before it.
+//!
+//! ATA TRIM before SATA 3.1 isn't queued: it begins when every command before it is done, and no
+//! other begins before its end. Both can be seen, but only the first is the drive's alone: a layer
+//! above it that hands over one discard at a time, as the loop driver does, holds back what comes
+//! after a discard as well. So a discard counts as queued unless it waits for the reads before it.
+
+use std::time::Duration;
+
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+use trimtab_core::document::bench::{Operation, Queueing};
+use trimtab_core::stats::median;
+use trimtab_core::{Bytes, Extent};
+
+use super::bed::{Bed, Flight};
+use super::budget::Budget;
+use super::error::{Action, BenchError};
+use super::target::Command;
+
+/// The bytes of each discard: far above the granularity of most drives, and quickly written.
+const DISCARD: Bytes = Bytes(64 << 10);
+
+/// How often each is measured.
+const REPEATS: std::ops::RangeInclusive<usize> = 5..=30;
+
+/// Reads that are in flight before a discard: many small ones of one address, which a drive reads
+/// one after the other from the same die, and large ones, which take the link.
+const READS: [(u32, Bytes); 2] = [(48, Bytes(4 << 10)), (24, Bytes::MIB)];
+
+/// A discard waits where at least this part of the time of the reads before it is added to its own.
+const WAITS: f64 = 0.5;
+
+/// The medians of one kind of reads, in microseconds.
+struct Medians {
+    alone: f64,
+    reads: f64,
+    behind: f64,
+}
+
+impl Medians {
+    /// The part of the reads' time that the discard waited.
+    fn waited(&self) -> f64 {
+        (self.behind - self.alone) / self.reads.max(f64::MIN_POSITIVE)
+    }
+}
+
+/// Measures whether discards wait, and whether they hold back what comes after them.
+pub(crate) fn measure(bed: &mut Bed, budget: Budget, seed: u64) -> Result<Queueing, BenchError> {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let area = Extent::at(bed.range.start, Bytes(64 << 20).min(bed.range.len()));
+    bed.fill(&[area])?;
+    let mut probe = Probe { bed, area, random: &mut random };
+    let mut repeats = u32::MAX;
+    let mut kinds = Vec::new();
+    for (index, (count, size)) in READS.into_iter().enumerate() {
+        let share = budget.share(1.0, (READS.len() + 1 - index) as f64);
+        let rounds = probe.rounds(share, |probe| probe.behind(count, size))?;
+        repeats = repeats.min(rounds.len() as u32);
+        let [alone, reads, behind] = medians(&rounds);
+        kinds.push(Medians { alone, reads, behind });
+    }
+    let rounds = probe.rounds(budget, Probe::after)?;
+    let [read_alone_us, read_after_us] = medians(&rounds);
+    let least = kinds.into_iter().min_by(|a, b| a.waited().total_cmp(&b.waited())).expect("there are two");
+    Ok(Queueing {
+        repeats: repeats.min(rounds.len() as u32),
+        discard_size: DISCARD,
+        alone_us: least.alone,
+        reads_us: least.reads,
+        behind_us: least.behind,
+        read_after_us,
+        read_alone_us,
+        queued: least.waited() < WAITS,
+        holds_back: read_after_us - read_alone_us > WAITS * least.alone,
+    })
+}
+
+/// The median of each figure over all rounds, in microseconds.
+fn medians<const N: usize>(rounds: &[[Duration; N]]) -> [f64; N] {
+    std::array::from_fn(|figure| {
+        let of: Vec<_> = rounds.iter().map(|round| round[figure].as_secs_f64() * 1e6).collect();
+        median(&of).unwrap_or_default()
+    })
+}
+
+/// A written area, and single measurements on it.
+struct Probe<'a, 'b> {
+    bed: &'a mut Bed<'b>,
+    area: Extent,
+    random: &'a mut SmallRng,
+}
+
+impl Probe<'_, '_> {
+    /// Repeats a measurement as often as the budget and [`REPEATS`] allow.
+    fn rounds<const N: usize>(
+        &mut self,
+        budget: Budget,
+        mut measure: impl FnMut(&mut Self) -> Result<[Duration; N], BenchError>,
+    ) -> Result<Vec<[Duration; N]>, BenchError> {
+        let mut rounds = Vec::new();
+        while rounds.len() < *REPEATS.start() || (rounds.len() < *REPEATS.end() && !budget.is_over()) {
+            rounds.push(measure(self)?);
+        }
+        Ok(rounds)
+    }
+
+    /// A discard alone, the reads alone, and a discard right after such reads.
+    fn behind(&mut self, count: u32, size: Bytes) -> Result<[Duration; 3], BenchError> {
+        let discard = self.discard();
+        let reads = self.reads(count, size);
+        let mut flight = Flight::new(self.bed, count + 1)?;
+        flight.send(discard)?;
+        let alone = flight.next()?.latency;
+        let mut longest = Duration::ZERO;
+        reads.iter().try_for_each(|read| flight.send(*read).map(drop))?;
+        while !flight.is_empty() {
+            longest = longest.max(flight.next()?.latency);
+        }
+        reads.iter().try_for_each(|read| flight.send(*read).map(drop))?;
+        let tag = flight.send(discard)?;
+        let mut behind = Duration::ZERO;
+        while !flight.is_empty() {
+            let ended = flight.next()?;
+            if ended.tag == tag {
+                behind = ended.latency;
+            }
+        }
+        drop(flight);
+        self.bed.fill(&[discard.extent])?;
+        Ok([alone, longest, behind])
+    }
+
+    /// A read alone, and one right after a discard.
+    fn after(&mut self) -> Result<[Duration; 2], BenchError> {
+        let discard = self.discard();
+        let read = self.reads(1, Bytes(4 << 10))[0];
+        let mut flight = Flight::new(self.bed, 2)?;
+        flight.send(read)?;
+        let alone = flight.next()?.latency;
+        flight.send(discard)?;
+        let tag = flight.send(read)?;
+        let mut after = Duration::ZERO;
+        while !flight.is_empty() {
+            let ended = flight.next()?;
+            if ended.tag == tag {
+                after = ended.latency;
+            }
+        }
+        drop(flight);
+        self.bed.fill(&[discard.extent])?;
+        Ok([alone, after])
+    }
+
+    /// A discard in the first half of the area.
+    fn discard(&mut self) -> Command {
+        let places = self.area.len().0 / 2 / DISCARD.0;
+        let place = self.random.random_range(0..places);
+        let extent = Extent::at(self.area.start + Bytes(place * DISCARD.0), DISCARD);
+        Command { action: Action::Erase(Operation::Discard), extent }
+    }
+
+    /// Reads in its second half: small ones of the same place, large ones of different ones.
+    fn reads(&mut self, count: u32, size: Bytes) -> Vec<Command> {
+        let half = Bytes(self.area.len().0 / 2);
+        let places = half.0 / size.0;
+        let first = self.random.random_range(0..places);
+        let step = u64::from(size >= Bytes::MIB);
+        let read = |n: u32| {
+            let place = (first + step * u64::from(n)) % places;
+            let start = self.area.start + half + Bytes(place * size.0);
+            Command { action: Action::Read, extent: Extent::at(start, size) }
+        };
+        (0..count).map(read).collect()
+    }
+}

@@ -1,0 +1,196 @@
+//! A bench under way: its parts in order, each in its share of the time.
+
+use std::io;
+use std::time::Duration;
+
+use trimtab_core::document::bench::{BenchDocument, DegradationStep, Missing, Operation, Part, SweepCell};
+
+use super::bed::Bed;
+use super::budget::Budget;
+use super::error::BenchError;
+use super::interference::{self, Beside};
+use super::plan::{self, Cell};
+use super::{BenchProgress, degradation, queueing, sweep};
+
+/// How a part of a bench weighs in the time budget.
+const fn weight(part: Part) -> f64 {
+    match part {
+        Part::Latency => 5.0,
+        Part::Verify => 2.0,
+        Part::Interference => 3.0,
+        Part::Degradation => 6.0,
+    }
+}
+
+/// The part of the verification's time that whether discards are queued takes.
+const QUEUEING: f64 = 0.2;
+
+/// Below this budget, only two cells of interference are measured.
+const SHORT: Duration = Duration::from_secs(120);
+
+/// A bench under way.
+pub(super) struct Run<'a> {
+    pub(super) bed: Bed<'a>,
+    pub(super) document: BenchDocument,
+    pub(super) budget: Budget,
+    pub(super) progress: &'a mut dyn BenchProgress,
+    pub(super) save: &'a mut dyn FnMut(&BenchDocument) -> io::Result<()>,
+}
+
+impl Run<'_> {
+    /// Measures all parts that are still to measure, each in its share of the time.
+    pub(super) fn all(&mut self) -> Result<(), BenchError> {
+        self.at("discarding the whole range");
+        self.bed.discard(self.bed.range)?;
+        let mut left: Vec<_> = Part::ALL.into_iter().filter(|part| self.is_to_do(*part)).collect();
+        while let Some(&part) = left.first() {
+            let weights = left.iter().map(|part| weight(*part)).sum();
+            let share = self.budget.share(weight(part), weights);
+            match part {
+                Part::Latency => self.latency(share)?,
+                Part::Verify => self.verify(share)?,
+                Part::Interference => self.interference(share)?,
+                Part::Degradation => self.degradation(share)?,
+            }
+            left.remove(0);
+            self.save()?;
+        }
+        self.at("discarding the whole range");
+        self.bed.discard(self.bed.range)
+    }
+
+    fn is_to_do(&self, part: Part) -> bool {
+        let document = &self.document;
+        document.plan.parts.contains(&part)
+            && match part {
+                Part::Verify => document.verify.is_none() || document.queueing.is_none(),
+                Part::Degradation => {
+                    !document.degradation.iter().any(|round| round.step == DegradationStep::Fresh)
+                }
+                Part::Latency | Part::Interference => true,
+            }
+    }
+
+    fn latency(&mut self, budget: Budget) -> Result<(), BenchError> {
+        let mut cells = plan::cells(&self.document.plan, self.bed.target.logical_block());
+        cells.retain(|cell| !self.document.sweeps.iter().any(|done| is_of(cell, done)));
+        for (index, cell) in cells.iter().enumerate() {
+            self.at(&format!("latency: {}", cell.name()));
+            let share = budget.share(1.0, (cells.len() - index) as f64);
+            match sweep::measure(&mut self.bed, cell, share, budget, self.document.plan.seed) {
+                Ok(sweep::Outcome::Measured(measured)) => self.document.sweeps.push(*measured),
+                Ok(sweep::Outcome::TooLong(needed)) => {
+                    let why = format!("writing what it frees takes {needed:.0?}; allow more time (--time)");
+                    self.missing(format!("latency: {}", cell.name()), why);
+                }
+                Err(error) if cell.operation != Operation::Discard && error.is_unsupported() => {
+                    self.missing(
+                        format!("latency: {}", cell.name()),
+                        "the device doesn't have it".to_owned(),
+                    );
+                }
+                Err(error) => return Err(error),
+            }
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    fn verify(&mut self, budget: Budget) -> Result<(), BenchError> {
+        let seed = self.document.plan.seed;
+        if self.document.queueing.is_none() {
+            self.at("verify: whether discards wait for other commands");
+            let share = budget.share(QUEUEING, 1.0);
+            self.document.queueing = Some(queueing::measure(&mut self.bed, share, seed)?);
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    fn interference(&mut self, budget: Budget) -> Result<(), BenchError> {
+        self.at("interference: how fast the foreground goes");
+        let seed = self.document.plan.seed;
+        let known = self.document.interference.first().map(|alone| alone.foreground_rate_s);
+        let rate = match known {
+            Some(rate) => rate,
+            None => interference::foreground_rate(&mut self.bed, seed)?,
+        };
+        let few = budget.left() < SHORT;
+        let mut cells = interference::plan(&self.bed, few)?;
+        let done = &self.document.interference;
+        cells.retain(|cell| match cell {
+            None => done.is_empty(),
+            Some(beside) => !done.iter().any(|cell| beside.is_of(cell)),
+        });
+        for (index, &beside) in cells.iter().enumerate() {
+            self.at(&match beside {
+                None => "interference: the foreground alone".to_owned(),
+                Some(Beside { size, rate }) => format!("interference: {rate} discards of {size} a second"),
+            });
+            let share = budget.share(1.0, (cells.len() - index) as f64);
+            let alone = self.document.interference.first();
+            let cell = interference::measure(&mut self.bed, rate, beside, alone, share, seed)?;
+            self.document.interference.push(cell);
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    fn degradation(&mut self, budget: Budget) -> Result<(), BenchError> {
+        self.at("degradation: sequential fill and random overwrite");
+        self.document.degradation.clear();
+        let Self { bed, document, save, .. } = self;
+        let seed = document.plan.seed;
+        let mut keep = |round| {
+            document.degradation.push(round);
+            save(document).map_err(BenchError::Save)
+        };
+        match degradation::measure(bed, budget, seed, &mut keep)? {
+            degradation::Outcome::Done { steady: true } => {}
+            degradation::Outcome::Done { steady: false } => {
+                let why = "time was up before the writes were steady; allow more (--time)".to_owned();
+                self.missing("degradation: the steady state".to_owned(), why);
+            }
+            degradation::Outcome::TooLong(needed) => {
+                let why = format!(
+                    "writing the range twice takes {needed:.0?}; allow more time (--time), or a smaller --range"
+                );
+                self.missing("degradation".to_owned(), why);
+            }
+        }
+        Ok(())
+    }
+
+    fn at(&mut self, what: &str) {
+        self.progress.at(what, self.budget.left());
+    }
+
+    fn save(&mut self) -> Result<(), BenchError> {
+        (self.save)(&self.document).map_err(BenchError::Save)
+    }
+
+    fn missing(&mut self, what: String, why: String) {
+        self.document.missing.push(Missing { what, why });
+    }
+}
+
+fn is_of(cell: &Cell, done: &SweepCell) -> bool {
+    *cell == Cell { operation: done.operation, pattern: done.pattern, depth: done.depth, size: done.size }
+}
+
+/// Adds to `missing` what the plan asks for and is neither there nor listed yet.
+pub(super) fn list_missing(document: &mut BenchDocument) {
+    let why = document.stopped.clone().unwrap_or_else(|| "it was not reached".to_owned());
+    let cells = plan::cells(&document.plan, document.device.logical_block);
+    let todo = cells.iter().filter(|cell| !document.sweeps.iter().any(|done| is_of(cell, done)));
+    let mut what: Vec<_> = todo.map(|cell| format!("latency: {}", cell.name())).collect();
+    let parts = [
+        (Part::Verify, document.verify.is_none()),
+        (Part::Interference, document.interference.is_empty()),
+        (Part::Degradation, document.degradation.is_empty()),
+    ];
+    let parts = parts.into_iter().filter(|(part, missing)| *missing && document.plan.parts.contains(part));
+    what.extend(parts.map(|(part, _)| part.name().to_owned()));
+    what.retain(|what| document.missing.iter().all(|listed| listed.what != *what));
+    document.missing.extend(what.into_iter().map(|what| Missing { what, why: why.clone() }));
+}

@@ -1,0 +1,208 @@
+//! The latency sweep: how long commands take by operation, pattern, depth and size.
+
+use std::time::{Duration, Instant};
+
+use rand::{SeedableRng, rngs::SmallRng, seq::index};
+use trimtab_core::document::KernelCounters;
+use trimtab_core::document::bench::{Operation, Passage, Pattern, SweepCell};
+use trimtab_core::{Bytes, Extent};
+
+use super::bed::{Bed, Measured};
+use super::budget::Budget;
+use super::error::{Action, BenchError};
+use super::plan::Cell;
+use super::target::Command;
+
+/// The most commands of a cell.
+pub(crate) const SAMPLES: u64 = 1000;
+
+/// The part of a cell's time that goes into laying data down, at most.
+const PREPARATION: f64 = 0.5;
+
+/// What a device is taken to write in a second until a first write has told: the slowest of
+/// today's flash.
+const SLOW: f64 = 20e6;
+
+/// What became of a cell.
+pub(crate) enum Outcome {
+    Measured(Box<SweepCell>),
+    /// Laying down what the first commands need takes this long, which is more than there is.
+    TooLong(Duration),
+}
+
+/// Measures a cell in about the time of `share`. Where that doesn't allow as many commands as it
+/// keeps in flight, it takes more, up to `limit`.
+pub(crate) fn measure(
+    bed: &mut Bed,
+    cell: &Cell,
+    share: Budget,
+    limit: Budget,
+    seed: u64,
+) -> Result<Outcome, BenchError> {
+    let mut places = Places::new(bed, cell, seed);
+    let least = u64::from(cell.depth);
+    let needed = places.preparation(bed, least);
+    if needed > limit.left() {
+        return Ok(Outcome::TooLong(needed));
+    }
+    let mut all: Option<Measured> = None;
+    let mut kernel = Some(KernelCounters::default());
+    loop {
+        let done = all.as_ref().map_or(0, |all| all.latencies.count());
+        let affordable = places.affordable(bed, share.left().mul_f64(PREPARATION));
+        if all.is_some() && (share.is_over() || affordable < least || done >= SAMPLES) {
+            break;
+        }
+        let extents = places.take(affordable.clamp(least, SAMPLES.max(least)).min(places.count));
+        places.prepare(bed, &extents)?;
+        let before = bed.target.counters();
+        let end = share.deadline().max(Instant::now() + Duration::from_millis(100));
+        let end = (extents.len() as u64 > least).then_some(end);
+        let action = Action::Erase(cell.operation);
+        let commands = extents.iter().map(|&extent| Command { action, extent });
+        let measured = bed.run(cell.depth, commands, end)?;
+        bed.blank &= cell.operation == Operation::Discard;
+        kernel = kernel.zip(before.zip(bed.target.counters())).map(|(mut sum, (before, after))| {
+            sum.merge(&after.since(&before));
+            sum
+        });
+        match &mut all {
+            None => all = Some(measured),
+            Some(all) => all.add(&measured),
+        }
+    }
+    let all = all.expect("the first batch is always run");
+    Ok(Outcome::Measured(Box::new(summary(cell, &all, kernel))))
+}
+
+fn summary(cell: &Cell, all: &Measured, kernel: Option<KernelCounters>) -> SweepCell {
+    let n = all.latencies.count();
+    let seconds = all.wall.as_secs_f64();
+    SweepCell {
+        operation: cell.operation,
+        pattern: cell.pattern,
+        depth: cell.depth,
+        engine: all.engine,
+        size: cell.size,
+        latency: all.latencies.summary(),
+        wall_s: seconds,
+        commands_s: n as f64 / seconds,
+        mib_s: all.bytes.mib() / seconds,
+        kernel,
+        passage: kernel.map_or(Passage::Unknown, |kernel| passage(cell.operation, n, all.bytes, &kernel)),
+    }
+}
+
+/// What the kernel made of `n` commands of together `bytes`, by what it counted. It counts
+/// everything but discards as writes.
+fn passage(operation: Operation, n: u64, bytes: Bytes, kernel: &KernelCounters) -> Passage {
+    let (sent, sent_bytes) = match operation {
+        Operation::Discard => (kernel.discards, kernel.discard_bytes),
+        Operation::Zeroout | Operation::Secure => (kernel.writes, kernel.write_bytes),
+    };
+    match sent {
+        0 => Passage::Uncounted,
+        sent if sent < n || sent_bytes < bytes => Passage::Shrunk,
+        sent if sent > n => Passage::Split,
+        _ => Passage::Whole,
+    }
+}
+
+/// Where the commands of a cell go.
+struct Places {
+    pattern: Pattern,
+    size: Bytes,
+    /// Where the first lies.
+    base: Bytes,
+    /// How many there are side by side.
+    count: u64,
+    /// The next, for patterns that take them in turn.
+    next: u64,
+    random: SmallRng,
+}
+
+impl Places {
+    fn new(bed: &Bed, cell: &Cell, seed: u64) -> Self {
+        let block = bed.target.logical_block();
+        let shift = if cell.pattern == Pattern::Unaligned { block } else { Bytes::ZERO };
+        let room = |start: Bytes| bed.range.end.saturating_sub(start + shift).0 / cell.size.0;
+        let aligned = Bytes(bed.range.start.0.next_multiple_of(cell.size.0));
+        let holds_depth = room(aligned) >= u64::from(cell.depth);
+        let start = if holds_depth { aligned } else { bed.range.start };
+        Self {
+            pattern: cell.pattern,
+            size: cell.size,
+            base: start + shift,
+            count: room(start),
+            next: 0,
+            random: SmallRng::seed_from_u64(seed ^ cell.size.0),
+        }
+    }
+
+    fn writes(&self) -> bool {
+        matches!(self.pattern, Pattern::Sequential | Pattern::Random | Pattern::Unaligned)
+    }
+
+    /// How long laying down the data of `commands` takes.
+    fn preparation(&self, bed: &Bed, commands: u64) -> Duration {
+        let bytes = if self.writes() { commands * self.size.0 } else { 0 };
+        Duration::from_secs_f64(bytes as f64 / bed.write_rate.unwrap_or(SLOW))
+    }
+
+    /// How many commands' data can be laid down in `time`.
+    fn affordable(&self, bed: &Bed, time: Duration) -> u64 {
+        let bytes = time.as_secs_f64() * bed.write_rate.unwrap_or(SLOW);
+        if self.writes() { (bytes / self.size.0 as f64) as u64 } else { SAMPLES }
+    }
+
+    /// The next `count` of them.
+    fn take(&mut self, count: u64) -> Vec<Extent> {
+        let at = |place: u64| Extent::at(Bytes(self.base.0 + place * self.size.0), self.size);
+        if self.pattern == Pattern::Random {
+            let chosen = index::sample(&mut self.random, self.count as usize, count as usize);
+            return chosen.into_iter().map(|place| at(place as u64)).collect();
+        }
+        if self.next + count > self.count {
+            self.next = 0;
+        }
+        let extents = (self.next..self.next + count).map(at).collect();
+        self.next += count;
+        extents
+    }
+
+    /// Brings the places of a batch into the state that the pattern asks for.
+    fn prepare(&self, bed: &mut Bed, extents: &[Extent]) -> Result<(), BenchError> {
+        let (Some(first), Some(last)) = (extents.first(), extents.last()) else { return Ok(()) };
+        let whole = Extent::new(first.start, last.end.max(first.start));
+        match self.pattern {
+            Pattern::Sequential | Pattern::Unaligned => bed.fill(&[whole])?,
+            Pattern::Random => bed.fill(extents)?,
+            Pattern::Discarded => bed.discard(whole)?,
+            Pattern::Unwritten if !bed.blank => bed.discard(bed.range)?,
+            Pattern::Unwritten => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_counts_tell_what_it_made_of_the_commands() {
+        let kernel = |discards, bytes| KernelCounters {
+            discards,
+            discard_bytes: Bytes(bytes),
+            writes: 4,
+            write_bytes: Bytes(4096),
+        };
+        let of = |discards, bytes| passage(Operation::Discard, 4, Bytes(4096), &kernel(discards, bytes));
+        assert_eq!(of(4, 4096), Passage::Whole);
+        assert_eq!(of(8, 4096), Passage::Split);
+        assert_eq!(of(3, 4096), Passage::Shrunk);
+        assert_eq!(of(8, 2048), Passage::Shrunk);
+        assert_eq!(of(0, 0), Passage::Uncounted);
+        assert_eq!(passage(Operation::Zeroout, 4, Bytes(4096), &kernel(0, 0)), Passage::Whole);
+    }
+}
