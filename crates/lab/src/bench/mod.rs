@@ -5,11 +5,14 @@ mod budget;
 mod degradation;
 pub mod error;
 mod interference;
+#[cfg(test)]
+mod memory;
 pub mod plan;
 mod queueing;
 mod run;
 mod sweep;
 pub mod target;
+pub mod verify;
 
 use std::io;
 use std::path::Path;
@@ -105,19 +108,34 @@ pub fn bench(
     Ok(document)
 }
 
+impl BenchOptions {
+    /// The plan that will be carried out: the earlier run's where there is one.
+    ///
+    /// # Errors
+    /// [`BenchStartError::OtherDevice`] or [`BenchStartError::Plan`].
+    pub fn check(&self) -> Result<BenchPlan, BenchStartError> {
+        let plan = match &self.resumed {
+            None => self.plan.clone(),
+            Some(earlier) if earlier.device.is_same(&self.device) => {
+                BenchPlan { budget_wall_s: self.plan.budget_wall_s, ..earlier.plan.clone() }
+            }
+            Some(earlier) => {
+                let (earlier, device) = (Box::new(earlier.device.clone()), Box::new(self.device.clone()));
+                return Err(BenchStartError::OtherDevice { earlier, device });
+            }
+        };
+        plan::check(&plan, &self.device)?;
+        Ok(plan)
+    }
+}
+
 /// The document of a run that has just begun, or goes on.
 fn begin(options: BenchOptions) -> Result<BenchDocument, BenchStartError> {
-    let BenchOptions { device, plan, command, resumed } = options;
+    let plan = options.check()?;
+    let BenchOptions { device, command, resumed, .. } = options;
     let stopped = Some(Interrupted.to_string());
-    let document = match resumed {
-        Some(earlier) if !earlier.device.is_same(&device) => {
-            let earlier = Box::new(earlier.device);
-            return Err(BenchStartError::OtherDevice { earlier, device: Box::new(device) });
-        }
-        Some(earlier) => {
-            let plan = BenchPlan { budget_wall_s: plan.budget_wall_s, ..earlier.plan };
-            BenchDocument { plan, device, command, stopped, missing: Vec::new(), ..earlier }
-        }
+    Ok(match resumed {
+        Some(earlier) => BenchDocument { plan, device, command, stopped, missing: Vec::new(), ..earlier },
         None => BenchDocument {
             schema: BENCH_SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -135,7 +153,5 @@ fn begin(options: BenchOptions) -> Result<BenchDocument, BenchStartError> {
             missing: Vec::new(),
             stopped,
         },
-    };
-    plan::check(&document.plan, &document.device)?;
-    Ok(document)
+    })
 }
