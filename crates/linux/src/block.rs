@@ -1,10 +1,11 @@
-//! A block device's counters and queue limits, from sysfs.
+//! A block device's counters, queue limits and relatives, from sysfs.
 
 use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::str::FromStr;
+use std::{fmt, fs, io};
 
-use trimtab_core::Bytes;
 use trimtab_core::document::KernelCounters;
+use trimtab_core::{Bytes, Extent};
 
 /// Sysfs counts in sectors of this size, whatever the device's blocks are.
 const SECTOR: u64 = 512;
@@ -50,10 +51,35 @@ pub enum BlockError {
     },
 }
 
-/// A block device in sysfs: a whole one, or a partition, which has counters but no queue.
+/// The number that the kernel knows a device by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DeviceNumber {
+    /// The driver's number.
+    pub major: u32,
+    /// The device's number with that driver.
+    pub minor: u32,
+}
+
+impl fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+impl FromStr for DeviceNumber {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (major, minor) = text.trim().split_once(':').ok_or(())?;
+        Ok(Self { major: major.parse().map_err(drop)?, minor: minor.parse().map_err(drop)? })
+    }
+}
+
+/// A block device in sysfs: a whole disk, or a partition, which shares its disk's queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockDevice {
     directory: PathBuf,
+    /// The directory of the whole disk.
+    disk: PathBuf,
 }
 
 /// A device's totals since it appeared, from `/sys/block/*/stat`.
@@ -94,6 +120,8 @@ impl BlockCounters {
 pub struct DiscardLimits {
     /// The smallest discard worth sending; zero where the device takes none.
     pub granularity: Bytes,
+    /// How far the device starts after a multiple of the granularity.
+    pub alignment: Bytes,
     /// The longest discard the kernel sends as one command.
     pub max: Bytes,
     /// The longest the device takes.
@@ -112,10 +140,115 @@ impl BlockDevice {
         let node = device.canonicalize().unwrap_or_else(|_| device.to_owned());
         node.file_name()
             .filter(|_| device.is_absolute())
-            .map(|name| sysfs.join("class/block").join(name))
-            .filter(|directory| directory.is_dir())
-            .map(|directory| Self { directory })
+            .and_then(|name| Self::at(&sysfs.join("class/block").join(name)))
             .ok_or_else(|| BlockError::Unknown { device: device.to_owned() })
+    }
+
+    /// The device with the number `number`; none where there is no such device. `sysfs` is where
+    /// sysfs is mounted.
+    pub fn numbered(sysfs: &Path, number: DeviceNumber) -> Option<Self> {
+        Self::at(&sysfs.join("dev/block").join(number.to_string()))
+    }
+
+    /// The device whose directory in sysfs is `directory`, or a link to that.
+    pub(crate) fn at(directory: &Path) -> Option<Self> {
+        let directory = directory.canonicalize().ok().filter(|directory| directory.is_dir())?;
+        let disk = match directory.join("partition").exists() {
+            true => directory.parent()?.to_owned(),
+            false => directory.clone(),
+        };
+        Some(Self { directory, disk })
+    }
+
+    /// The kernel's name for it, such as `nvme0n1p1`.
+    pub fn name(&self) -> String {
+        // Where a name has a slash in it, as of old RAID controllers, sysfs has an exclamation mark.
+        let name = self.directory.file_name().unwrap_or_default().to_string_lossy();
+        name.replace('!', "/")
+    }
+
+    /// Where it is found in `/dev`, such as `/dev/nvme0n1p1`.
+    pub fn path(&self) -> PathBuf {
+        Path::new("/dev").join(self.name())
+    }
+
+    /// Its number.
+    ///
+    /// # Errors
+    /// [`BlockError::Read`] or [`BlockError::Malformed`].
+    pub fn number(&self) -> Result<DeviceNumber, BlockError> {
+        let text = self.read("dev")?;
+        text.parse().map_err(|()| self.malformed("dev", text, "a device number"))
+    }
+
+    /// The disk it is a partition of; none where it is no partition.
+    pub fn disk(&self) -> Option<Self> {
+        (self.disk != self.directory).then(|| self.whole())
+    }
+
+    /// The disk it is a partition of, or itself.
+    pub fn whole(&self) -> Self {
+        Self { directory: self.disk.clone(), disk: self.disk.clone() }
+    }
+
+    /// The partitions of its disk, by name.
+    ///
+    /// # Errors
+    /// [`BlockError::Read`].
+    pub fn partitions(&self) -> Result<Vec<Self>, BlockError> {
+        let mut partitions = Self::all_in(&self.disk)?;
+        partitions.retain(|device| device.disk == self.disk && device.directory != self.disk);
+        Ok(partitions)
+    }
+
+    /// The devices that are built on it, such as LVM volumes, by name.
+    ///
+    /// # Errors
+    /// [`BlockError::Read`].
+    pub fn holders(&self) -> Result<Vec<Self>, BlockError> {
+        Self::all_in(&self.directory.join("holders"))
+    }
+
+    /// The devices that it is built on, by name.
+    ///
+    /// # Errors
+    /// [`BlockError::Read`].
+    pub fn slaves(&self) -> Result<Vec<Self>, BlockError> {
+        match self.disk() {
+            Some(_) => Ok(Vec::new()),
+            None => Self::all_in(&self.directory.join("slaves")),
+        }
+    }
+
+    /// The block devices whose directories, or links to them, are in `path`, by name.
+    fn all_in(path: &Path) -> Result<Vec<Self>, BlockError> {
+        let entries =
+            fs::read_dir(path).map_err(|source| BlockError::Read { path: path.to_owned(), source })?;
+        let is_block = |device: &Self| device.directory.join("dev").exists();
+        let mut devices: Vec<_> =
+            entries.flatten().filter_map(|entry| Self::at(&entry.path())).filter(is_block).collect();
+        devices.sort_by_key(Self::name);
+        Ok(devices)
+    }
+
+    /// The bytes of its disk that it is.
+    ///
+    /// # Errors
+    /// [`BlockError::Read`] or [`BlockError::Malformed`].
+    pub fn extent(&self) -> Result<Extent, BlockError> {
+        let start = match self.disk() {
+            Some(_) => self.number_in("start")? * SECTOR,
+            None => 0,
+        };
+        Ok(Extent::at(Bytes(start), self.size()?))
+    }
+
+    /// Whether nothing can be written to it.
+    ///
+    /// # Errors
+    /// [`BlockError::Read`] or [`BlockError::Malformed`].
+    pub fn is_read_only(&self) -> Result<bool, BlockError> {
+        Ok(self.number_in("ro")? != 0)
     }
 
     /// The device's totals.
@@ -166,7 +299,15 @@ impl BlockDevice {
     /// # Errors
     /// [`BlockError::Read`] or [`BlockError::Malformed`].
     pub fn size(&self) -> Result<Bytes, BlockError> {
-        Ok(Bytes(self.number("size")? * SECTOR))
+        Ok(Bytes(self.number_in("size")? * SECTOR))
+    }
+
+    /// Its logical block: the unit of addresses and lengths.
+    ///
+    /// # Errors
+    /// [`BlockError::Read`] or [`BlockError::Malformed`].
+    pub fn logical_block(&self) -> Result<Bytes, BlockError> {
+        Ok(Bytes(self.number_in("queue/logical_block_size")?))
     }
 
     /// The limits of its discards.
@@ -175,10 +316,11 @@ impl BlockDevice {
     /// [`BlockError::Read`] or [`BlockError::Malformed`].
     pub fn discard_limits(&self) -> Result<DiscardLimits, BlockError> {
         Ok(DiscardLimits {
-            granularity: Bytes(self.number("queue/discard_granularity")?),
-            max: Bytes(self.number("queue/discard_max_bytes")?),
-            max_hardware: Bytes(self.number("queue/discard_max_hw_bytes")?),
-            write_zeroes_max: Bytes(self.number("queue/write_zeroes_max_bytes")?),
+            granularity: Bytes(self.number_in("queue/discard_granularity")?),
+            alignment: Bytes(self.number_in("discard_alignment")?),
+            max: Bytes(self.number_in("queue/discard_max_bytes")?),
+            max_hardware: Bytes(self.number_in("queue/discard_max_hw_bytes")?),
+            write_zeroes_max: Bytes(self.number_in("queue/write_zeroes_max_bytes")?),
         })
     }
 
@@ -195,7 +337,7 @@ impl BlockDevice {
     /// # Errors
     /// [`BlockError::Read`] or [`BlockError::Malformed`].
     pub fn queue_requests(&self) -> Result<u32, BlockError> {
-        Ok(self.number("queue/nr_requests")? as u32)
+        Ok(self.number_in("queue/nr_requests")? as u32)
     }
 
     /// Sets how many requests its queue holds.
@@ -217,22 +359,30 @@ impl BlockDevice {
     }
 
     fn read(&self, attribute: &str) -> Result<String, BlockError> {
-        let path = self.directory.join(attribute);
+        let path = self.attribute(attribute);
         fs::read_to_string(&path).map_err(|source| BlockError::Read { path, source })
     }
 
-    fn number(&self, attribute: &str) -> Result<u64, BlockError> {
+    /// The file of an attribute: one of the queue is the disk's.
+    pub(crate) fn attribute(&self, name: &str) -> PathBuf {
+        match name.starts_with("queue/") {
+            true => self.disk.join(name),
+            false => self.directory.join(name),
+        }
+    }
+
+    pub(crate) fn number_in(&self, attribute: &str) -> Result<u64, BlockError> {
         let text = self.read(attribute)?;
         text.trim().parse().map_err(|_| self.malformed(attribute, text, "a number"))
     }
 
     fn write(&self, attribute: &str, value: &str) -> Result<(), BlockError> {
-        let path = self.directory.join(attribute);
+        let path = self.attribute(attribute);
         fs::write(&path, value).map_err(|source| BlockError::Write { path, value: value.to_owned(), source })
     }
 
     fn malformed(&self, attribute: &str, found: String, expected: &'static str) -> BlockError {
-        BlockError::Malformed { path: self.directory.join(attribute), found, expected }
+        BlockError::Malformed { path: self.attribute(attribute), found, expected }
     }
 }
 
@@ -276,6 +426,7 @@ mod tests {
     fn limits_and_scheduler() {
         let (_root, device) = captured(&[
             ("queue/discard_granularity", "4096\n"),
+            ("discard_alignment", "512\n"),
             ("queue/discard_max_bytes", "0\n"),
             ("queue/discard_max_hw_bytes", "2199023255040\n"),
             ("queue/write_zeroes_max_bytes", "0\n"),
@@ -284,6 +435,7 @@ mod tests {
         device.set_discard_max(Bytes(2 << 30)).unwrap();
         let limits = device.discard_limits().unwrap();
         assert_eq!((limits.granularity, limits.max), (Bytes(4096), Bytes(2 << 30)));
+        assert_eq!(limits.alignment, Bytes(512));
         assert_eq!(device.scheduler().unwrap(), "mq-deadline");
     }
 

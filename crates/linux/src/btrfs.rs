@@ -17,6 +17,16 @@ pub fn discardable_bytes(sysfs: &Path, device: &Path) -> Option<Bytes> {
     text.trim().parse().ok().map(Bytes)
 }
 
+/// The names of all devices of the mounted btrfs that the device named `name` belongs to; none where
+/// it belongs to none. `sysfs` is where sysfs is mounted.
+pub fn devices(sysfs: &Path, name: &str) -> Vec<String> {
+    let Ok(file_systems) = fs::read_dir(sysfs.join("fs/btrfs")) else { return Vec::new() };
+    let mut lists = file_systems.flatten().map(|entry| entry.path().join("devices"));
+    let ours = lists.find(|list| list.join(name).exists()).and_then(|list| fs::read_dir(list).ok());
+    let names = ours.into_iter().flatten().flatten();
+    names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

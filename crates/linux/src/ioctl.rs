@@ -10,7 +10,9 @@ use trimtab_core::{Bytes, Extent};
 
 const FITRIM: Opcode = opcode::read_write::<FstrimRange>(b'X', 121);
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);
+const BLKSECDISCARD: Opcode = opcode::none(0x12, 125);
 const BLKZEROOUT: Opcode = opcode::none(0x12, 127);
+const BLKFLSBUF: Opcode = opcode::none(0x12, 97);
 const LOOP_CLR_FD: Opcode = 0x4c01;
 const LOOP_CONFIGURE: Opcode = 0x4c0a;
 const LOOP_CTL_GET_FREE: Opcode = 0x4c82;
@@ -84,6 +86,25 @@ pub fn zero_out(device: impl AsFd, range: Extent) -> Result<()> {
     unsafe { ioctl(device, Setter::<BLKZEROOUT, _>::new([range.start.0, range.len().0])) }
 }
 
+/// Discards `range` of a block device that is open for writing, so that no copy of it is left.
+///
+/// # Errors
+/// What the kernel says: `EINVAL` off the logical block grid, `EOPNOTSUPP` where the device has no
+/// such command.
+pub fn secure_discard(device: impl AsFd, range: Extent) -> Result<()> {
+    // SAFETY: BLKSECDISCARD reads a `u64[2]` of start and length.
+    unsafe { ioctl(device, Setter::<BLKSECDISCARD, _>::new([range.start.0, range.len().0])) }
+}
+
+/// Writes what the kernel holds in memory of a block device, and drops it.
+///
+/// # Errors
+/// What the kernel says, such as `EACCES` without `CAP_SYS_ADMIN`.
+pub fn flush_buffers(device: impl AsFd) -> Result<()> {
+    // SAFETY: BLKFLSBUF takes no operand.
+    unsafe { ioctl(device, NoArg::<BLKFLSBUF>::new()) }
+}
+
 /// Asks `/dev/loop-control` for the number of a loop device that is free.
 ///
 /// # Errors
@@ -155,7 +176,9 @@ mod tests {
     fn opcodes_and_structures_are_the_kernels() {
         assert_eq!(FITRIM, 0xc018_5879);
         assert_eq!(BLKDISCARD, 0x1277);
+        assert_eq!(BLKSECDISCARD, 0x127d);
         assert_eq!(BLKZEROOUT, 0x127f);
+        assert_eq!(BLKFLSBUF, 0x1261);
         assert_eq!(size_of::<LoopInfo>(), 232);
         assert_eq!(size_of::<LoopConfig>(), 304);
         assert_eq!(std::mem::offset_of!(LoopInfo, flags), 52);

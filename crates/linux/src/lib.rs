@@ -1,14 +1,20 @@
 //! The only contact with the kernel: sysfs, procfs, ioctls and mounts.
 //!
-//! Every ioctl is one safe function in [`ioctl`], the only module with `unsafe`. Readers of sysfs
-//! and procfs take a root path, so that a captured tree can be read as well as the live one.
+//! Every ioctl is one safe function in [`ioctl`]; that module and the `io_uring` in [`queue`] are the
+//! only ones with `unsafe`. Readers of sysfs and procfs take a root path, so that a captured tree can
+//! be read as well as the live one.
 
+mod aligned;
 pub mod block;
 pub mod btrfs;
+pub mod claim;
+mod describe;
+pub mod device;
 pub mod environment;
 pub mod ioctl;
 pub mod loop_device;
 pub mod mount;
+pub mod queue;
 pub mod trim;
 
 /// Where sysfs is mounted.

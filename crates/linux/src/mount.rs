@@ -8,6 +8,8 @@ use std::{fs, io};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use crate::block::DeviceNumber;
+
 /// Why a mount, an unmount or the list of mounts failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
@@ -47,6 +49,9 @@ pub enum MountError {
 /// One mount, as `mountinfo` lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
+    /// The number of the device it is on; one that no block device has where the file system is on
+    /// none, or as btrfs on several.
+    pub number: DeviceNumber,
     /// Its mount point.
     pub target: PathBuf,
     /// The file system's name, such as `ext4`.
@@ -145,13 +150,14 @@ pub fn mounts_of(procfs: &Path, device: &Path) -> Result<Vec<Mount>, MountError>
 /// Reads a line of mountinfo: `36 35 98:0 /root /target options optional... - fstype source super`.
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let target = unescape(fields.nth(4)?);
+    let number = text(fields.nth(2)?).parse().ok()?;
+    let target = unescape(fields.nth(1)?);
     let options = text(fields.next()?);
     let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
     let fstype = text(fields.next()?);
     let source = unescape(fields.next()?);
     let super_options = text(fields.next()?);
-    Some(Mount { target, fstype, source, options, super_options })
+    Some(Mount { number, target, fstype, source, options, super_options })
 }
 
 fn text(field: &[u8]) -> String {
@@ -160,7 +166,7 @@ fn text(field: &[u8]) -> String {
 
 /// Undoes the kernel's escapes: space, tab, newline and backslash are written as `\` and three
 /// octal digits.
-fn unescape(field: &[u8]) -> PathBuf {
+pub(crate) fn unescape(field: &[u8]) -> PathBuf {
     let octal = |digits: &[u8]| {
         let digits = std::str::from_utf8(digits).ok()?;
         u8::from_str_radix(digits, 8).ok()
@@ -192,6 +198,7 @@ mod tests {
         let all = mounts(root.path()).unwrap();
         assert_eq!(all.len(), 3);
         assert_eq!(all[1].target, Path::new("/mnt/a b\\c"));
+        assert_eq!(all[1].number, DeviceNumber { major: 7, minor: 0 });
         assert_eq!((all[1].fstype.as_str(), all[1].super_options.as_str()), ("ext4", "rw,discard"));
         let targets: Vec<_> = mounts_of(root.path(), Path::new("/dev/loop0"))
             .unwrap()

@@ -97,10 +97,13 @@ impl Ground for DirectoryGround {
 
 #[cfg(test)]
 mod tests {
+    use trimtab_linux::block::DeviceNumber;
+
     use super::*;
 
     fn mounted(options: &str) -> Mount {
         Mount {
+            number: DeviceNumber { major: 8, minor: 1 },
             target: "/x".into(),
             fstype: "ext4".into(),
             source: "/dev/x".into(),

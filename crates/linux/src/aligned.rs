@@ -1,0 +1,73 @@
+//! Memory that starts where direct I/O may start.
+
+use std::io;
+use std::ops::{Deref, DerefMut};
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+/// Every device takes transfers that start on a page.
+const ALIGNMENT: usize = 4096;
+
+/// Bytes that start on a multiple of [`ALIGNMENT`] and never move.
+#[derive(Debug, Default)]
+pub(crate) struct Aligned {
+    memory: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl Aligned {
+    /// `length` zeros.
+    pub(crate) fn zeroed(length: usize) -> Self {
+        let memory = vec![0; length + ALIGNMENT];
+        let start = memory.as_ptr().align_offset(ALIGNMENT);
+        Self { memory, start, length }
+    }
+
+    /// `length` bytes that can't be compressed.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn random(length: usize) -> io::Result<Self> {
+        let mut bytes = Self::zeroed(length);
+        let mut filled = 0;
+        while filled < length {
+            filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
+        }
+        Ok(bytes)
+    }
+
+    /// Whether a transfer may start at the first of `bytes`.
+    pub(crate) fn holds(bytes: &[u8]) -> bool {
+        bytes.as_ptr().addr().is_multiple_of(ALIGNMENT)
+    }
+}
+
+impl Deref for Aligned {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.start..][..self.length]
+    }
+}
+
+impl DerefMut for Aligned {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..][..self.length]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_aligned_and_random_to_its_end() {
+        for length in [1, 512, 4096, 100_000] {
+            let zeros = Aligned::zeroed(length);
+            assert!(Aligned::holds(&zeros) && zeros.len() == length && zeros.iter().all(|byte| *byte == 0));
+        }
+        let random = Aligned::random(100_000).unwrap();
+        assert!(Aligned::holds(&random) && !Aligned::holds(&random[1..]));
+        assert!(random[99_900..].iter().any(|byte| *byte != 0));
+    }
+}

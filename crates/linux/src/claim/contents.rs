@@ -1,0 +1,145 @@
+//! What is on a block device: signatures of file systems, volumes and partition tables, as the
+//! program wipefs knows them.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde::Deserialize;
+
+use super::{ClaimError, Overrides};
+use crate::block::BlockDevice;
+
+/// Where wipefs is found: by the user's path, which may lack the last two.
+const WIPEFS: [&str; 3] = ["wipefs", "/usr/sbin/wipefs", "/sbin/wipefs"];
+
+/// A signature that was found on a device.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Signature {
+    /// What it is of, such as `ext4`, `LVM2_member` or `gpt`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What that is used as, such as `filesystem`, `raid`, `crypto` or `partition-table`.
+    pub usage: Option<String>,
+    /// The label.
+    pub label: Option<String>,
+    /// The UUID.
+    pub uuid: Option<String>,
+}
+
+impl Signature {
+    fn is_table(&self) -> bool {
+        self.usage.as_deref() == Some("partition-table")
+    }
+}
+
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}", self.kind)?;
+        if let Some(label) = &self.label {
+            write!(f, " {label:?}")?;
+        }
+        self.uuid.iter().try_for_each(|uuid| write!(f, " (UUID {uuid})"))
+    }
+}
+
+/// What wipefs prints.
+#[derive(Deserialize)]
+struct Answer {
+    signatures: Vec<Signature>,
+}
+
+/// What is on a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Contents {
+    device: String,
+    /// Its own signatures.
+    signatures: Vec<Signature>,
+    /// Its partitions by their paths, with what is on each; none where it is a partition itself.
+    partitions: Vec<(String, Vec<Signature>)>,
+}
+
+impl Contents {
+    /// Looks it up.
+    pub(super) fn of(block: &BlockDevice) -> Result<Self, ClaimError> {
+        let partitions = if block.disk().is_some() { Vec::new() } else { block.partitions()? };
+        let name = |block: &BlockDevice| block.path().display().to_string();
+        let on = |partition: &BlockDevice| Ok((name(partition), signatures(&partition.path())?));
+        Ok(Self {
+            device: name(block),
+            signatures: signatures(&block.path())?,
+            partitions: partitions.iter().map(on).collect::<Result<_, ClaimError>>()?,
+        })
+    }
+
+    /// Says what of it is lost by work on the device, or why it may not be lost.
+    pub(super) fn judge(&self, overrides: &Overrides) -> Result<Vec<String>, ClaimError> {
+        let (tables, others): (Vec<_>, Vec<_>) = self.signatures.iter().partition(|found| found.is_table());
+        let mut lost = Vec::new();
+        let partitions = self.partitions.iter().map(|(partition, on)| match on.is_empty() {
+            true => format!("partition {partition}"),
+            false => format!("partition {partition} with {}", listed(on)),
+        });
+        let tables = tables.into_iter().map(|table| format!("a partition table {table}"));
+        let divided: Vec<_> = partitions.chain(tables).collect();
+        if !divided.is_empty() {
+            let found = divided.join(", ");
+            if !overrides.partitions {
+                return Err(ClaimError::Partitions { device: self.device.clone(), found });
+            }
+            lost.push(format!("will be lost on {}: {found}", self.device));
+        }
+        if !others.is_empty() {
+            let found = listed(others);
+            if !overrides.signatures {
+                return Err(ClaimError::Signatures { device: self.device.clone(), found });
+            }
+            lost.push(format!("will be lost on {}: {found}", self.device));
+        }
+        Ok(lost)
+    }
+}
+
+fn listed<'a>(signatures: impl IntoIterator<Item = &'a Signature>) -> String {
+    signatures.into_iter().map(Signature::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The signatures on the device at `path`.
+fn signatures(path: &Path) -> Result<Vec<Signature>, ClaimError> {
+    let device = path.display().to_string();
+    let output = run(path).map_err(|source| ClaimError::NoWipefs { device: device.clone(), source })?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(ClaimError::Wipefs { device, said });
+    }
+    parse(&output.stdout).map_err(|source| ClaimError::WipefsAnswer { device, source })
+}
+
+fn run(path: &Path) -> io::Result<Output> {
+    let arguments = ["--no-act", "--json", "--output", "TYPE,USAGE,LABEL,UUID", "--"];
+    let run = |program: &&str| Command::new(program).args(arguments).arg(path).output();
+    let missing = |outcome: &io::Result<Output>| {
+        outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
+    let mut tried = WIPEFS.iter().map(run);
+    let found = tried.find(|outcome| !missing(outcome));
+    found.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
+}
+
+/// Reads the signatures that wipefs printed; a table has several of the same.
+fn parse(answer: &[u8]) -> Result<Vec<Signature>, serde_json::Error> {
+    // Before util-linux 2.36 nothing is printed where nothing was found.
+    if answer.trim_ascii().is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut found: Vec<Signature> = serde_json::from_slice::<Answer>(answer)?.signatures;
+    let mut seen = Vec::new();
+    found.retain(|signature| {
+        !seen.contains(signature) && {
+            seen.push(signature.clone());
+            true
+        }
+    });
+    Ok(found)
+}

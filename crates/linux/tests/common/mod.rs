@@ -1,0 +1,45 @@
+//! What several test programs share.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use trimtab_core::Bytes;
+use trimtab_linux::loop_device;
+
+/// Whether loop devices can be made here. Says why where not, and fails instead where CI is set.
+pub fn possible() -> bool {
+    let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
+    let missing = if !root {
+        "root"
+    } else if !Path::new("/dev/loop-control").exists() {
+        "/dev/loop-control"
+    } else {
+        return true;
+    };
+    assert!(std::env::var_os("CI").is_none(), "a test that needs {missing} cannot be skipped in CI");
+    eprintln!("skipped: it needs {missing}");
+    false
+}
+
+/// A loop device over a file of its own; it goes when this does.
+pub struct Loop {
+    pub device: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Loop {
+    /// One of `size`, full of zeros, with logical blocks of 512 bytes.
+    pub fn new(size: Bytes) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::File::create(&file).unwrap().set_len(size.0).unwrap();
+        let device = loop_device::attach(&file, Bytes(512)).unwrap();
+        Self { device, _directory: directory }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        loop_device::detach(&self.device).unwrap();
+    }
+}
