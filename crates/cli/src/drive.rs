@@ -9,7 +9,7 @@ use clap::{Subcommand, ValueEnum};
 use trimtab_core::Bytes;
 use trimtab_core::profile;
 use trimtab_core::stats::LatencySummary;
-use trimtab_drive::{Clock, CreateOptions, Drive, DriveState, DriveStats};
+use trimtab_drive::{Clock, CreateOptions, Drive, DriveState, DriveStats, PathTimes};
 
 /// Creates and inspects emulated SSDs that are real block devices
 #[derive(clap::Args)]
@@ -182,6 +182,10 @@ fn print_stats(stats: &DriveStats, out: &mut impl Write) -> io::Result<()> {
     row("profile", format!("{} ({})", stats.profile, stats.model))?;
     row("size", format!("{}, {} held by its data", stats.size, stats.data_held))?;
     row("clock", clock(stats.clock))?;
+    if let Clock::Real { .. } = stats.clock {
+        let PathTimes { transfer, discard } = stats.path;
+        row("path", format!("{transfer:.1?} for reads and writes, {discard:.1?} for discards, in wall time"))?;
+    }
     row("model time", counters.model_ns.to_string())?;
     row("effective spare", format!("{:.4}", stats.effective_spare))?;
     let waf = counters.waf().map_or("none yet".to_owned(), |waf| format!("{waf:.3}"));

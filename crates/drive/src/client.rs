@@ -16,8 +16,9 @@ use trimtab_linux::block::BlockDevice;
 use trimtab_linux::{PROCFS, SYSFS, environment, ioctl, loop_device, mount};
 
 use crate::DriveError;
+use crate::path;
 use crate::place::{Place, Registry};
-use crate::protocol::{Clock, DriveStats, QueueLimits, Reply, Request, Spec, receive, send};
+use crate::protocol::{Clock, DriveStats, PathTimes, QueueLimits, Reply, Request, Spec, receive, send};
 
 /// The logical blocks of a drive's block device.
 const SECTOR: Bytes = Bytes(512);
@@ -292,7 +293,11 @@ fn start(place: &Place, options: &CreateOptions, data: Option<PathBuf>) -> Resul
     ask(&options.name, &life_line, &spec)?;
     let device = loop_device::attach(&place.file(), SECTOR)?;
     let limits = set_limits(&device, &options.profile)?;
-    let request = Request::Start { device: device.clone(), limits };
+    let path = match options.clock {
+        Clock::Model => PathTimes::default(),
+        Clock::Real { .. } => path::measure(&device)?,
+    };
+    let request = Request::Start { device: device.clone(), limits, path };
     ask(&options.name, &life_line, &request)?;
     let life_line = options.owned.then_some(life_line);
     Ok(Drive { place: place.clone(), device, _life_line: life_line })

@@ -15,11 +15,12 @@
 
 mod client;
 mod error;
+mod path;
 mod place;
 mod protocol;
 mod server;
 
 pub use client::{CreateOptions, Drive, DriveState, Listed, list, remove};
 pub use error::DriveError;
-pub use protocol::{Clock, DriveStats, Latencies, QueueLimits};
+pub use protocol::{Clock, DriveStats, Latencies, PathTimes, QueueLimits};
 pub use server::{release, serve};

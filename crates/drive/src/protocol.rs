@@ -3,6 +3,7 @@
 
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,8 @@ pub enum Clock {
     /// wait for nothing else, so figures don't depend on how busy this machine is. Replies are
     /// sent at once.
     Model,
-    /// Wall time: a reply is held until the model says that the command is done.
+    /// Wall time: a reply is held so that it reaches the host when the model says that the command
+    /// is done. What takes less than the way there and back ([`PathTimes`]) is late.
     Real {
         /// How many times faster than the wall clock the model runs: from 0.001 to 1 000 000.
         speed: f64,
@@ -52,6 +54,8 @@ pub struct DriveStats {
     pub latency: Latencies,
     /// Bytes that the memory or file behind the drive really holds.
     pub data_held: Bytes,
+    /// What the way to the drive and back takes.
+    pub path: PathTimes,
     /// What the kernel was told of the drive.
     pub limits: QueueLimits,
     /// The process that serves it.
@@ -83,6 +87,21 @@ pub struct QueueLimits {
     pub requests: u32,
 }
 
+/// What a command's way from a program through the kernel to the drive's server and back takes, in
+/// wall time, measured when a drive on the real clock is created. Replies are sent that much
+/// earlier. Zero in model time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PathTimes {
+    /// Of a read of 4 KiB; it is taken for that of every read and write.
+    pub transfer: Duration,
+    /// Of a discard; it is taken for that of a flush too.
+    pub discard: Duration,
+}
+
+/// What every command to a drive on the real clock takes until it is started: what its creator
+/// finds above that is the way there and back. As a real command it is held, not answered at once.
+pub(crate) const UNTIL_STARTED: Duration = Duration::from_micros(200);
+
 /// What a server is to serve: the first line it reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spec {
@@ -101,7 +120,7 @@ pub(crate) struct Spec {
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Request {
     /// The block device is set up: count from here on.
-    Start { device: PathBuf, limits: QueueLimits },
+    Start { device: PathBuf, limits: QueueLimits, path: PathTimes },
     /// The figures, please.
     Stats,
 }

@@ -3,15 +3,16 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use trimtab_core::profile::DiscardedReads;
 use trimtab_core::stats::{DriveCounters, EraseSpread};
-use trimtab_core::{Bytes, Extent, Nanos, Pages};
-use trimtab_ftl::{ClosedLoop, Command, Device, GeometryError, Op};
+use trimtab_core::{Bytes, Extent, Pages};
+use trimtab_ftl::{Command, Device, GeometryError, Op};
 
+use super::model::Model;
 use super::store::Store;
-use crate::protocol::{Clock, Latencies, Spec};
+use crate::protocol::{Latencies, PathTimes, Spec};
 
 /// Why a drive can't be.
 #[derive(Debug, thiserror::Error)]
@@ -29,10 +30,17 @@ pub(crate) struct Engine {
     store: Store,
     model: Mutex<Model>,
     page: Bytes,
-    honoured: Bytes,
     reads: DiscardedReads,
     /// Makes garbage different at every read.
     garbage: AtomicU64,
+}
+
+/// What a page without data reads as, where that is not what the store holds.
+enum Lie {
+    /// Something else at every read.
+    Garbage,
+    /// What this page holds.
+    Other(Pages),
 }
 
 /// What the model says of itself.
@@ -41,40 +49,6 @@ pub(crate) struct Figures {
     pub(crate) counters: DriveCounters,
     pub(crate) erase_spread: EraseSpread,
     pub(crate) latency: Latencies,
-}
-
-/// The flash model and its time.
-struct Model {
-    device: Device,
-    time: Time,
-    clock: Clock,
-}
-
-enum Time {
-    /// The block device is being set up: nothing counts yet.
-    NotStarted,
-    /// The host keeps the queue full, in model time.
-    Closed(ClosedLoop),
-    /// Wall time since `start`, `speed` times as fast.
-    Real { start: Instant, speed: f64 },
-}
-
-impl Model {
-    /// Has the model do `command`; returns when to reply, where that is not at once.
-    fn submit(&mut self, command: Command) -> Option<Instant> {
-        match &mut self.time {
-            Time::NotStarted => None,
-            Time::Closed(host) => {
-                host.submit(&mut self.device, command);
-                None
-            }
-            Time::Real { start, speed } => {
-                let arrival = Nanos::from_seconds(start.elapsed().as_secs_f64() * *speed);
-                let done = self.device.submit(arrival, command);
-                Some(*start + Duration::from_secs_f64(done.seconds() / *speed))
-            }
-        }
-    }
 }
 
 impl Engine {
@@ -86,21 +60,16 @@ impl Engine {
         let store = Store::new(spec.data.as_deref(), spec.size)?;
         Ok(Self {
             store,
-            model: Mutex::new(Model { device, time: Time::NotStarted, clock: spec.clock }),
+            model: Mutex::new(Model::new(device, spec.clock)),
             page: spec.profile.geometry.mapping_page.value,
-            honoured: spec.profile.discard.honoured_granularity.value,
             reads: spec.profile.discard.reads.value,
             garbage: AtomicU64::new(0),
         })
     }
 
     /// From here on commands count and take time.
-    pub(crate) fn start(&self, queue_depth: u32) {
-        let mut model = self.model();
-        model.time = match model.clock {
-            Clock::Model => Time::Closed(ClosedLoop::new(queue_depth)),
-            Clock::Real { speed } => Time::Real { start: Instant::now(), speed },
-        };
+    pub(crate) fn start(&self, queue_depth: u32, path: PathTimes) {
+        self.model().start(queue_depth, path);
     }
 
     /// A model that panicked has a bug, but its data is not in doubt: go on serving.
@@ -111,22 +80,38 @@ impl Engine {
     /// Reads from `at` on into `data`; returns when to reply, where that is not at once.
     pub(crate) fn read(&self, at: Bytes, data: &mut [u8]) -> io::Result<Option<Instant>> {
         let extent = Extent::at(at, Bytes(data.len() as u64));
-        let mut unmapped = Vec::new();
-        let reply_at = {
+        let (lies, reply_at) = {
             let mut model = self.model();
-            if self.reads == DiscardedReads::Garbage {
-                unmapped.extend(self.pages_of(extent).filter(|page| !model.device.is_mapped(*page)));
-            }
-            model.submit(Command { op: Op::Read, extent })
+            (self.lies_about(extent, &model.device), model.submit(Command { op: Op::Read, extent }))
         };
         self.store.read(at, data)?;
-        for page in unmapped {
+        for (page, lie) in lies {
             let start = Bytes(page.0 * self.page.0);
             let from = start.saturating_sub(at).0 as usize;
             let to = ((start + self.page).saturating_sub(at).0 as usize).min(data.len());
-            self.fill_with_garbage(&mut data[from..to]);
+            let data = &mut data[from..to];
+            match lie {
+                Lie::Garbage => self.fill_with_garbage(data),
+                Lie::Other(other) => {
+                    let within = at.saturating_sub(start);
+                    self.store.read(Bytes(other.0 * self.page.0) + within, data)?;
+                }
+            }
         }
         Ok(reply_at)
+    }
+
+    /// The pages of `extent` without data that don't read as what the store holds.
+    fn lies_about(&self, extent: Extent, device: &Device) -> Vec<(Pages, Lie)> {
+        let unmapped = self.pages_of(extent).filter(|page| !device.is_mapped(*page));
+        match self.reads {
+            DiscardedReads::Zeros | DiscardedReads::Old => Vec::new(),
+            DiscardedReads::Garbage => unmapped.map(|page| (page, Lie::Garbage)).collect(),
+            DiscardedReads::Other => {
+                let other = device.mapped_from(Pages(extent.end.0.div_ceil(self.page.0)));
+                other.map_or(Vec::new(), |other| unmapped.map(|page| (page, Lie::Other(other))).collect())
+            }
+        }
     }
 
     fn pages_of(&self, extent: Extent) -> impl Iterator<Item = Pages> + use<> {
@@ -155,9 +140,12 @@ impl Engine {
     /// Discards `extent`; returns when to reply, where that is not at once. The data of a drive
     /// that reads old data after a discard stays: its flash still has it.
     pub(crate) fn discard(&self, extent: Extent) -> io::Result<Option<Instant>> {
-        let reply_at = self.model().submit(Command { op: Op::Discard, extent });
+        let (honoured, reply_at) = {
+            let mut model = self.model();
+            (model.device.honoured(extent), model.submit(Command { op: Op::Discard, extent }))
+        };
         if self.reads != DiscardedReads::Old {
-            self.store.punch(extent.aligned_inside(self.honoured))?;
+            self.store.punch(honoured)?;
         }
         Ok(reply_at)
     }

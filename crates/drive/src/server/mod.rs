@@ -3,6 +3,7 @@
 mod engine;
 mod file;
 mod held;
+mod model;
 mod store;
 
 use std::io::{self, BufReader};
@@ -16,9 +17,12 @@ use fuser::Session;
 
 use crate::DriveError;
 use crate::place::{Place, Registry};
-use crate::protocol::{DriveStats, QueueLimits, Reply, Request, Spec, receive, send};
+use crate::protocol::{Clock, DriveStats, PathTimes, QueueLimits, Reply, Request, Spec, receive, send};
 use engine::Engine;
 use file::DriveFile;
+
+/// The highest priority of a process that isn't a real-time one.
+const FIRST: i32 = -20;
 
 /// Serves the drive `name` until its file system is unmounted. What to serve comes over the socket
 /// that is this process's standard input; [`Drive::create`](crate::Drive::create) is at its other
@@ -33,6 +37,10 @@ pub fn serve(name: &str) -> Result<(), DriveError> {
     let creator = creator().map_err(no_answer)?;
     let mut lines = BufReader::new(creator.try_clone().map_err(no_answer)?);
     let spec: Spec = receive(&mut lines).map_err(no_answer)?;
+    if let Clock::Real { .. } = spec.clock {
+        // Where that is refused, replies are late on a busy machine.
+        let _ = rustix::process::setpriority_process(None, FIRST);
+    }
     let server = match Server::new(place, spec) {
         Ok(server) => server,
         Err(reason) => {
@@ -69,6 +77,7 @@ fn creator() -> io::Result<UnixStream> {
 struct Attachment {
     device: PathBuf,
     limits: QueueLimits,
+    path: PathTimes,
 }
 
 /// A drive ready to be served.
@@ -161,10 +170,10 @@ impl Figures {
 
     fn answer(&self, request: Request) -> Reply {
         match request {
-            Request::Start { device, limits } => {
-                let started = self.attachment.set(Attachment { device, limits });
+            Request::Start { device, limits, path } => {
+                let started = self.attachment.set(Attachment { device, limits, path });
                 if started.is_ok() {
-                    self.engine.start(self.spec.profile.timing.queue_depth.value);
+                    self.engine.start(self.spec.profile.timing.queue_depth.value, path);
                 }
                 Reply::Ready
             }
@@ -190,6 +199,7 @@ impl Figures {
             erase_spread: model.erase_spread,
             latency: model.latency,
             data_held: self.engine.data_held(),
+            path: attachment.path,
             limits: attachment.limits,
             server: std::process::id(),
         }

@@ -1,0 +1,48 @@
+//! The way from a program to a drive's server and back, measured.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use trimtab_core::{Bytes, Extent};
+use trimtab_linux::ioctl;
+
+use crate::DriveError;
+use crate::protocol::{PathTimes, UNTIL_STARTED};
+
+/// How many commands of each kind are timed, and how many of them in a row make a stretch.
+const SAMPLES: usize = 512;
+const STRETCH: usize = 16;
+
+/// What direct I/O takes.
+#[repr(align(4096))]
+struct Page([u8; 4096]);
+
+/// Times reads and discards, turn by turn, on a drive that is not started yet.
+pub(crate) fn measure(device: &Path) -> Result<PathTimes, DriveError> {
+    let direct = OFlags::DIRECT.bits() as i32;
+    let file = OpenOptions::new().read(true).write(true).custom_flags(direct).open(device);
+    let file = file.map_err(DriveError::file("open", device))?;
+    let mut page = Page([0; 4096]);
+    let extent = Extent::at(Bytes::ZERO, Bytes(page.0.len() as u64));
+    let (mut reads, mut discards) = (Vec::new(), Vec::new());
+    for _ in 0..SAMPLES {
+        let begun = Instant::now();
+        file.read_exact_at(&mut page.0, 0).map_err(DriveError::file("read", device))?;
+        let read = Instant::now();
+        ioctl::discard(&file, extent).map_err(|errno| DriveError::file("discard", device)(errno.into()))?;
+        reads.push(read - begun);
+        discards.push(read.elapsed());
+    }
+    Ok(PathTimes { transfer: way(reads), discard: way(discards) })
+}
+
+/// What these commands took beyond what the drive itself did: the median of the stretch in which
+/// the machine was busy with other things the least.
+fn way(mut samples: Vec<Duration>) -> Duration {
+    let median = |stretch: &mut [Duration]| *stretch.select_nth_unstable(STRETCH / 2).1;
+    let quietest = samples.chunks_exact_mut(STRETCH).map(median).min();
+    quietest.unwrap_or_default().saturating_sub(UNTIL_STARTED)
+}
