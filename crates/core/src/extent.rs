@@ -1,11 +1,12 @@
 //! Byte ranges, and sets of them.
 
 use std::fmt;
+use std::str::FromStr;
 
 use rangemap::RangeSet;
 use serde::{Deserialize, Serialize};
 
-use crate::units::Bytes;
+use crate::units::{Bytes, UnitError};
 
 /// A byte range `start..end` on a device or in a file system's trim address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -50,6 +51,29 @@ impl Extent {
         let start = Bytes(self.start.0.next_multiple_of(granularity.0));
         let end = Bytes(self.end.0 / granularity.0 * granularity.0);
         Self { start, end: end.max(start) }
+    }
+}
+
+/// Why a text is no extent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExtentError {
+    /// There is no `..` in it.
+    #[error("{0:?} is not a range; write it like \"1G..3G\"")]
+    Shape(String),
+    /// One of its ends is not an address.
+    #[error(transparent)]
+    End(#[from] UnitError),
+    /// It ends before it starts, or where it starts.
+    #[error("{0:?} holds nothing: it must end after it starts")]
+    Empty(String),
+}
+
+impl FromStr for Extent {
+    type Err = ExtentError;
+    fn from_str(text: &str) -> Result<Self, ExtentError> {
+        let (start, end) = text.split_once("..").ok_or_else(|| ExtentError::Shape(text.to_owned()))?;
+        let (start, end) = (start.parse::<Bytes>()?, end.parse::<Bytes>()?);
+        if start < end { Ok(Self { start, end }) } else { Err(ExtentError::Empty(text.to_owned())) }
     }
 }
 
@@ -162,6 +186,18 @@ mod tests {
 
     proptest! {
         #[test]
+    fn an_extent_reads_what_people_write() {
+        assert_eq!("1G..3 GiB".parse(), Ok(Extent::new(Bytes::GIB, Bytes(3 << 30))));
+        for (text, message) in [
+            ("1G", "\"1G\" is not a range; write it like \"1G..3G\""),
+            ("2G..1G", "\"2G..1G\" holds nothing: it must end after it starts"),
+            ("1G..2 bits", "\"2 bits\" has no known unit; write one of B, KiB, MiB, GiB, TiB, kB, MB, GB, TB"),
+        ] {
+            assert_eq!(text.parse::<Extent>().unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
         fn a_set_is_its_bitmap(steps in prop::collection::vec((prop::bool::ANY, extents()), 0..40)) {
             let (set, bitmap) = apply(&steps);
             prop_assert_eq!(bits(&set), bitmap.clone());

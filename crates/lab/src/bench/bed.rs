@@ -8,8 +8,8 @@ use hdrhistogram::Histogram;
 use trimtab_core::document::bench::{Engine, Latency, LatencyBucket, LatencyHistogram, Operation};
 use trimtab_core::{Bytes, Extent};
 
-use super::error::{Action, BenchError};
-use super::target::{Command, Completion, Queue, Target};
+use super::error::BenchError;
+use super::target::{Command, Completion, Kind, Queue, Target};
 use crate::interrupt::Interrupt;
 
 /// The writes that lay data down: this large, and this many in flight.
@@ -48,7 +48,7 @@ impl<'a> Bed<'a> {
         self.blank = false;
         let begun = Instant::now();
         let writes = extents.iter().flat_map(|extent| pieces(*extent, size));
-        let commands = writes.map(|extent| Command { action: Action::Write, extent });
+        let commands = writes.map(|extent| Command { kind: Kind::Write, extent });
         let bytes = self.run(depth, commands, None)?.bytes;
         self.flush()?;
         if bytes >= size {
@@ -66,7 +66,7 @@ impl<'a> Bed<'a> {
     pub(crate) fn discard(&mut self, extent: Extent) -> Result<(), BenchError> {
         for piece in pieces(extent, Bytes::GIB) {
             self.interrupt.check()?;
-            let failed = BenchError::io(Action::Erase(Operation::Discard), piece);
+            let failed = BenchError::io(Kind::Erase(Operation::Discard), piece);
             self.target.erase(Operation::Discard, piece).map_err(failed)?;
         }
         self.blank |= extent == self.range;
@@ -91,7 +91,7 @@ impl<'a> Bed<'a> {
             if flight.is_full() {
                 latencies.record(flight.next()?.latency);
             }
-            engine = flight.queue.engine(command.action);
+            engine = flight.queue.engine(command.kind);
             bytes += command.extent.len();
             flight.send(command)?;
         }
@@ -139,7 +139,7 @@ impl<'a> Flight<'a> {
         self.interrupt.check()?;
         let tag = self.sent;
         self.sent += 1;
-        self.queue.submit(tag, command).map_err(BenchError::io(command.action, command.extent))?;
+        self.queue.submit(tag, command).map_err(BenchError::io(command.kind, command.extent))?;
         self.commands.insert(tag, command);
         Ok(tag)
     }
@@ -156,10 +156,14 @@ impl<'a> Flight<'a> {
 
     /// Waits for a command to end, but no longer than until `until`.
     pub(crate) fn next_until(&mut self, until: Instant) -> Result<Option<Ended>, BenchError> {
+        if self.is_empty() {
+            std::thread::sleep(until.saturating_duration_since(Instant::now()));
+            return Ok(None);
+        }
         let waited = self.queue.wait(Some(until)).map_err(BenchError::device("wait for commands of"))?;
         let Some(Completion { tag, latency, at, result }) = waited else { return Ok(None) };
         let command = self.commands.remove(&tag).expect("only what was sent comes back");
-        result.map_err(BenchError::io(command.action, command.extent))?;
+        result.map_err(BenchError::io(command.kind, command.extent))?;
         Ok(Some(Ended { tag, latency, at }))
     }
 }

@@ -13,8 +13,8 @@ use trimtab_core::{Bytes, Extent};
 
 use super::bed::{Bed, pieces};
 use super::budget::Budget;
-use super::error::{Action, BenchError};
-use super::target::Command;
+use super::error::BenchError;
+use super::target::{Command, Kind};
 
 /// The random writes, and how many are in flight.
 const RANDOM: (Bytes, u32) = (Bytes(4 << 10), 32);
@@ -83,7 +83,7 @@ impl Run<'_, '_> {
         let (size, depth) = SEQUENTIAL;
         let round = Bytes((self.bed.range.len().0 / u64::from(ROUNDS)).max(size.0).next_multiple_of(size.0));
         for extent in pieces(self.bed.range, round) {
-            let writes = pieces(extent, size).map(|extent| Command { action: Action::Write, extent });
+            let writes = pieces(extent, size).map(|extent| Command { kind: Kind::Write, extent });
             self.round(step, depth, writes, None)?;
         }
         Ok(())
@@ -106,7 +106,7 @@ impl Run<'_, '_> {
             let writes = (0..range.len().0 / size.0 / u64::from(ROUNDS)).map(|_| {
                 let place = random.random_range(0..range.len().0 / size.0);
                 let extent = Extent::at(range.start + Bytes(place * size.0), size);
-                Command { action: Action::Write, extent }
+                Command { kind: Kind::Write, extent }
             });
             rates.push(self.round(step, depth, writes, Some(Instant::now() + span))?);
             self.random = SmallRng::seed_from_u64(self.random.random());

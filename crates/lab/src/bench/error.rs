@@ -1,10 +1,10 @@
 //! What can go wrong in a bench.
 
-use std::fmt;
 use std::io;
 
 use trimtab_core::Extent;
 use trimtab_core::document::bench::Operation;
+use trimtab_linux::queue::Kind;
 
 use crate::interrupt::Interrupted;
 
@@ -15,10 +15,10 @@ pub enum BenchError {
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
     /// A command that names bytes of the device failed.
-    #[error("cannot {action} {extent}")]
+    #[error("cannot {} {extent}", verb(*kind))]
     Io {
         /// The command.
-        action: Action,
+        kind: Kind,
         /// The bytes it named.
         extent: Extent,
         /// What the kernel said.
@@ -38,9 +38,9 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// Wraps what the kernel said to `action` on `extent`.
-    pub fn io(action: Action, extent: Extent) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { action, extent, source }
+    /// Wraps what the kernel said to a command on `extent`.
+    pub fn io(kind: Kind, extent: Extent) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { kind, extent, source }
     }
 
     /// Whether the device or the kernel has no such command.
@@ -58,26 +58,14 @@ impl BenchError {
     }
 }
 
-/// A command that names bytes of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Reads; in a queue, throws away what it read.
-    Read,
-    /// Writes; in a queue, data that can't be compressed.
-    Write,
-    /// A discard, or another operation that frees.
-    Erase(Operation),
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Erase(Operation::Discard) => "discard",
-            Self::Erase(Operation::Zeroout) => "zero out",
-            Self::Erase(Operation::Secure) => "securely discard",
-        })
+/// What a command does, as a verb.
+const fn verb(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Read => "read",
+        Kind::Write => "write",
+        Kind::Erase(Operation::Discard) => "discard",
+        Kind::Erase(Operation::Zeroout) => "zero out",
+        Kind::Erase(Operation::Secure) => "securely discard",
     }
 }
 
@@ -90,7 +78,7 @@ mod tests {
     #[test]
     fn an_error_names_the_command_and_its_bytes() {
         let extent = Extent::new(Bytes(4096), Bytes(8192));
-        let error = BenchError::io(Action::Erase(Operation::Discard), extent)(io::ErrorKind::Other.into());
+        let error = BenchError::io(Kind::Erase(Operation::Discard), extent)(io::ErrorKind::Other.into());
         assert_eq!(error.to_string(), "cannot discard 4096..8192");
         assert!(std::error::Error::source(&error).is_some());
     }

@@ -14,8 +14,8 @@ use trimtab_core::{Bytes, Extent};
 
 use super::bed::{Bed, Ended, Flight, Latencies, pieces};
 use super::budget::Budget;
-use super::error::{Action, BenchError};
-use super::target::Command;
+use super::error::BenchError;
+use super::target::{Command, Kind};
 
 /// The foreground's commands.
 const FOREGROUND: Bytes = Bytes(4 << 10);
@@ -63,8 +63,7 @@ pub(crate) fn plan(bed: &Bed, few: bool) -> Result<Vec<Option<Beside>>, BenchErr
     let area = halves(bed.range).1;
     let mut cells = vec![None];
     for size in DISCARD_SIZES.into_iter().filter(|size| size.0 * 2 <= area.len().0) {
-        let command =
-            Command { action: Action::Erase(Operation::Discard), extent: Extent::at(area.start, size) };
+        let command = Command { kind: Kind::Erase(Operation::Discard), extent: Extent::at(area.start, size) };
         let cost_s = bed.run(1, std::iter::repeat_n(command, 3), None)?.latencies.median_us() / 1e6;
         let possible = DISCARD_RATES.into_iter().filter(|rate| rate * cost_s <= MOST_BUSY);
         cells.extend(possible.map(|rate| Some(Beside { size, rate })));
@@ -120,7 +119,7 @@ pub(crate) fn measure(
         if due < end && due <= now && !flight.is_full() {
             if due == foreground_due {
                 let command = foreground.next();
-                ends.due.insert(flight.send(command)?, (due, command.action));
+                ends.due.insert(flight.send(command)?, (due, command.kind));
                 foreground_due += step;
             } else {
                 flight.send(discards.next())?;
@@ -157,7 +156,7 @@ pub(crate) fn measure(
 /// The ends of the foreground's commands.
 struct Ends {
     /// When each command in flight was due, and what it does.
-    due: HashMap<u64, (Instant, Action)>,
+    due: HashMap<u64, (Instant, Kind)>,
     reads: Latencies,
     writes: Latencies,
 }
@@ -171,8 +170,8 @@ impl Default for Ends {
 impl Ends {
     /// Records the end of a command, unless it was a discard.
     fn record(&mut self, ended: &Ended) {
-        let Some((due, action)) = self.due.remove(&ended.tag) else { return };
-        let latencies = if action == Action::Read { &mut self.reads } else { &mut self.writes };
+        let Some((due, kind)) = self.due.remove(&ended.tag) else { return };
+        let latencies = if kind == Kind::Read { &mut self.reads } else { &mut self.writes };
         latencies.record(ended.at.saturating_duration_since(due));
     }
 }
@@ -193,7 +192,7 @@ impl Foreground {
         self.read = !self.read;
         let place = self.random.random_range(0..self.area.len().0 / FOREGROUND.0);
         let extent = Extent::at(self.area.start + Bytes(place * FOREGROUND.0), FOREGROUND);
-        Command { action: if self.read { Action::Read } else { Action::Write }, extent }
+        Command { kind: if self.read { Kind::Read } else { Kind::Write }, extent }
     }
 }
 
@@ -237,6 +236,6 @@ impl Discards {
     fn next(&mut self) -> Command {
         let extent = self.places[self.sent as usize % self.places.len()];
         self.sent += 1;
-        Command { action: Action::Erase(Operation::Discard), extent }
+        Command { kind: Kind::Erase(Operation::Discard), extent }
     }
 }

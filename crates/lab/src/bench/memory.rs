@@ -11,8 +11,7 @@ use trimtab_core::document::bench::{BenchDevice, Engine, Operation};
 use trimtab_core::profile::DiscardedReads;
 use trimtab_core::{Bytes, Extent};
 
-use super::error::Action;
-use super::target::{Command, Completion, Queue, Target};
+use super::target::{Command, Completion, Kind, Queue, Target};
 
 /// What a [`Memory`] does with discards.
 #[derive(Debug, Clone)]
@@ -246,7 +245,7 @@ struct MemoryQueue<'a> {
 }
 
 impl Queue for MemoryQueue<'_> {
-    fn engine(&self, _action: Action) -> Engine {
+    fn engine(&self, _kind: Kind) -> Engine {
         Engine::Threads
     }
 
@@ -256,15 +255,15 @@ impl Queue for MemoryQueue<'_> {
 
     fn submit(&mut self, tag: u64, command: Command) -> io::Result<()> {
         assert!(self.in_flight() < self.depth, "the queue is full");
-        let Command { action, extent } = command;
+        let Command { kind, extent } = command;
         let length = extent.len().0 as usize;
-        let (result, flash_us) = match action {
-            Action::Read => {
+        let (result, flash_us) = match kind {
+            Kind::Read => {
                 let gone = self.memory.state().gone[self.memory.blocks(extent)].iter().all(|gone| *gone);
                 (self.memory.read(extent.start, &mut vec![0; length]), if gone { 0 } else { 60 })
             }
-            Action::Write => (self.memory.write(extent.start, &vec![1; length]), 0),
-            Action::Erase(operation) => (self.memory.erase(operation, extent), 0),
+            Kind::Write => (self.memory.write(extent.start, &vec![1; length]), 0),
+            Kind::Erase(operation) => (self.memory.erase(operation, extent), 0),
         };
         let latency = Duration::from_micros(40 + flash_us + self.memory.state().noise() % 20);
         self.done.push_back(Completion { tag, latency, at: Instant::now(), result });

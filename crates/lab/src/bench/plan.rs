@@ -1,6 +1,9 @@
 //! What a bench is to do, laid out before anything is written.
 
+use std::str::FromStr;
+
 use trimtab_core::document::bench::{BenchDevice, BenchPlan, Operation, Part, Pattern};
+use trimtab_core::units::UnitError;
 use trimtab_core::{Bytes, Extent};
 
 /// Why a plan can't be carried out on a device.
@@ -69,17 +72,84 @@ impl Cell {
     }
 }
 
-/// The sizes of a full sweep: 2 GiB, halving to one logical block.
-pub fn halving_sizes(block: Bytes) -> Vec<Bytes> {
-    (block.0.ilog2()..=31).rev().map(|power| Bytes(1 << power)).collect()
+/// The sizes of a sweep, as users write them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sizes {
+    /// From one size to another, which may be the logical block, halving: `2G..512`, `2G..`.
+    Halving(Bytes, Option<Bytes>),
+    /// These: `4K,64K,1M`, or in equal steps `64K..1M+64K`.
+    These(Vec<Bytes>),
 }
 
-/// The sizes of a quick sweep: 256 MiB, quartering to 4 KiB, and one logical block.
-pub fn quick_sizes(block: Bytes) -> Vec<Bytes> {
-    let quarters = (12..=28).rev().step_by(2).map(|power| Bytes(1 << power));
-    let mut sizes: Vec<_> = quarters.filter(|size| *size > block).collect();
-    sizes.push(block);
-    sizes
+/// The most sizes of a sweep.
+const MOST_SIZES: u64 = 1000;
+
+/// Why a text doesn't name sizes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SizesError {
+    /// One of them is no size.
+    #[error(transparent)]
+    Size(#[from] UnitError),
+    /// They run the wrong way, or are far too many.
+    #[error(
+        "{0:?} names no sizes; write them like \"2G..512\" (halving), \"64K..1M+64K\" (in equal steps) or \"4K,64K,1M\""
+    )]
+    Shape(String),
+}
+
+impl FromStr for Sizes {
+    type Err = SizesError;
+    fn from_str(text: &str) -> Result<Self, SizesError> {
+        let shape = || SizesError::Shape(text.to_owned());
+        let Some((first, rest)) = text.split_once("..") else {
+            return Ok(Self::These(text.split(',').map(str::parse).collect::<Result<_, _>>()?));
+        };
+        let first: Bytes = first.parse()?;
+        match rest.split_once('+') {
+            None if rest.is_empty() => Ok(Self::Halving(first, None)),
+            None => {
+                let last = rest.parse()?;
+                if last > first || last == Bytes::ZERO {
+                    Err(shape())
+                } else {
+                    Ok(Self::Halving(first, Some(last)))
+                }
+            }
+            Some((last, step)) => {
+                let (last, step): (Bytes, Bytes) = (last.parse()?, step.parse()?);
+                if step == Bytes::ZERO || last < first || (last - first).0 / step.0 >= MOST_SIZES {
+                    return Err(shape());
+                }
+                Ok(Self::These((first.0..=last.0).step_by(step.0 as usize).map(Bytes).collect()))
+            }
+        }
+    }
+}
+
+impl Sizes {
+    /// 2 GiB, halving to the logical block.
+    pub const FULL: Self = Self::Halving(Bytes(2 << 30), None);
+
+    /// 256 MiB, each a sixteenth of the one before down to 4 KiB, and the logical block.
+    pub fn quick(block: Bytes) -> Self {
+        let sizes = [28, 24, 20, 16, 12].map(|power| Bytes(1 << power));
+        Self::These(sizes.into_iter().filter(|size| *size > block).chain([block]).collect())
+    }
+
+    /// All of them on a device with this logical block, largest first.
+    pub fn list(&self, block: Bytes) -> Vec<Bytes> {
+        let mut sizes = match self {
+            Self::These(sizes) => sizes.clone(),
+            Self::Halving(first, last) => {
+                let last = last.unwrap_or(block).max(block);
+                let halves = std::iter::successors(Some(*first), |size| Some(Bytes(size.0 / 2)));
+                halves.take_while(|size| *size >= last).collect()
+            }
+        };
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        sizes.dedup();
+        sizes
+    }
 }
 
 /// Checks that `plan` can be carried out on `device`.
@@ -129,24 +199,15 @@ pub fn cells(plan: &BenchPlan, block: Bytes) -> Vec<Cell> {
     if !plan.parts.contains(&Part::Latency) {
         return Vec::new();
     }
-    let mut patterns = plan.patterns.clone();
-    patterns.sort_by_key(|pattern| (*pattern != Pattern::Unwritten, *pattern));
-    let mut sizes = plan.sizes.clone();
-    sizes.sort_unstable();
-    let (unwritten, written): (Vec<_>, Vec<_>) =
-        patterns.into_iter().partition(|pattern| *pattern == Pattern::Unwritten);
     let mut cells = Vec::new();
-    for group in [unwritten, written] {
-        for &size in &sizes {
-            for &operation in &plan.operations {
-                for &pattern in &group {
-                    for &depth in &plan.depths {
-                        cells.push(Cell { operation, pattern, depth, size });
-                    }
-                }
+    for &operation in &plan.operations {
+        for &pattern in &plan.patterns {
+            for &depth in &plan.depths {
+                cells.extend(plan.sizes.iter().map(|&size| Cell { operation, pattern, depth, size }));
             }
         }
     }
+    cells.sort_by_key(|cell| (cell.pattern != Pattern::Unwritten, cell.size));
     cells.retain(|cell| cell.places(plan.range, block) >= u64::from(cell.depth));
     cells
 }
@@ -157,9 +218,9 @@ pub struct Amounts {
     /// The cells of the sweep.
     pub cells: usize,
     /// Bytes written in the sweep at most, where time allows.
-    pub sweep_written: Bytes,
+    pub written: Bytes,
     /// Commands sent in the sweep at most.
-    pub sweep_commands: u64,
+    pub commands: u64,
 }
 
 /// What [`BenchPlan`] comes to at most; the time budget may end it sooner.
@@ -169,8 +230,64 @@ pub fn amounts(plan: &BenchPlan, block: Bytes) -> Amounts {
     let writes = |cell: &&Cell| !matches!(cell.pattern, Pattern::Discarded | Pattern::Unwritten);
     let written = |cell: &Cell| Bytes(commands(cell) * cell.size.0);
     Amounts {
-        sweep_written: cells.iter().filter(writes).map(written).sum(),
-        sweep_commands: cells.iter().map(commands).sum(),
+        written: cells.iter().filter(writes).map(written).sum(),
+        commands: cells.iter().map(commands).sum(),
         cells: cells.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(text: &str) -> Vec<u64> {
+        text.parse::<Sizes>().unwrap().list(Bytes(512)).iter().map(|size| size.0).collect()
+    }
+
+    #[test]
+    fn sizes_read_what_people_write() {
+        assert_eq!(sizes("4K.."), [4096, 2048, 1024, 512]);
+        assert_eq!(sizes("4K..1K"), [4096, 2048, 1024]);
+        assert_eq!(sizes("3K..1K"), [3072, 1536]);
+        assert_eq!(sizes("1K,4K,1K"), [4096, 1024]);
+        assert_eq!(sizes("1K..4K+1536"), [4096, 2560, 1024]);
+        assert_eq!(Sizes::FULL.list(Bytes(4096)).len(), 20);
+        assert_eq!(Sizes::quick(Bytes(4096)).list(Bytes(4096)).last(), Some(&Bytes(4096)));
+        for nonsense in ["", "4K..8K", "1K..4K+0", "1..1G+1", "4K..0", "x"] {
+            assert!(nonsense.parse::<Sizes>().is_err(), "{nonsense}");
+        }
+    }
+
+    fn plan_of(range: u64, sizes: &[u64]) -> BenchPlan {
+        BenchPlan {
+            range: Extent::new(Bytes::ZERO, Bytes(range)),
+            parts: Part::ALL.to_vec(),
+            sizes: sizes.iter().copied().map(Bytes).collect(),
+            patterns: vec![Pattern::Sequential, Pattern::Unwritten, Pattern::Unaligned],
+            depths: vec![1, 4],
+            operations: vec![Operation::Discard],
+            budget_wall_s: 60.0,
+            verify_delay_wall_s: 1.0,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn unwritten_cells_run_first_and_what_does_not_fit_is_left_out() {
+        let plan = plan_of(32 << 20, &[32 << 20, 8 << 20]);
+        let cells = cells(&plan, Bytes(512));
+        let names: Vec<_> = cells.iter().map(Cell::name).collect();
+        assert_eq!(
+            names,
+            [
+                "discard unwritten, depth 1, 8 MiB",
+                "discard unwritten, depth 4, 8 MiB",
+                "discard unwritten, depth 1, 32 MiB",
+                "discard sequential, depth 1, 8 MiB",
+                "discard sequential, depth 4, 8 MiB",
+                "discard unaligned, depth 1, 8 MiB",
+                "discard sequential, depth 1, 32 MiB",
+            ]
+        );
     }
 }

@@ -14,8 +14,8 @@ use trimtab_core::{Bytes, Extent};
 
 use super::bed::{Bed, Flight};
 use super::budget::Budget;
-use super::error::{Action, BenchError};
-use super::target::Command;
+use super::error::BenchError;
+use super::target::{Command, Kind};
 
 /// The bytes of each discard: far above the granularity of most drives, and quickly written.
 const DISCARD: Bytes = Bytes(64 << 10);
@@ -156,7 +156,7 @@ impl Probe<'_, '_> {
         let places = self.area.len().0 / 2 / DISCARD.0;
         let place = self.random.random_range(0..places);
         let extent = Extent::at(self.area.start + Bytes(place * DISCARD.0), DISCARD);
-        Command { action: Action::Erase(Operation::Discard), extent }
+        Command { kind: Kind::Erase(Operation::Discard), extent }
     }
 
     /// Reads in its second half: small ones of the same place, large ones of different ones.
@@ -168,7 +168,7 @@ impl Probe<'_, '_> {
         let read = |n: u32| {
             let place = (first + step * u64::from(n)) % places;
             let start = self.area.start + half + Bytes(place * size.0);
-            Command { action: Action::Read, extent: Extent::at(start, size) }
+            Command { kind: Kind::Read, extent: Extent::at(start, size) }
         };
         (0..count).map(read).collect()
     }

@@ -10,6 +10,7 @@ use super::budget::Budget;
 use super::error::BenchError;
 use super::interference::{self, Beside};
 use super::plan::{self, Cell};
+use super::verify::{self, VerifyOptions};
 use super::{BenchProgress, degradation, queueing, sweep};
 
 /// How a part of a bench weighs in the time budget.
@@ -104,6 +105,13 @@ impl Run<'_> {
             self.document.queueing = Some(queueing::measure(&mut self.bed, share, seed)?);
             self.save()?;
         }
+        let Self { bed, document, progress, .. } = self;
+        let delay = Duration::from_secs_f64(document.plan.verify_delay_wall_s);
+        let options = VerifyOptions::new(seed, delay);
+        let tell = &mut |what: &str| progress.at(&format!("verify: {what}"), self.budget.left());
+        bed.blank = false;
+        document.verify =
+            Some(verify::verify(bed.target, &document.device, bed.range, &options, bed.interrupt, tell)?);
         Ok(())
     }
 

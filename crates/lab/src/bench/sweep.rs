@@ -9,9 +9,9 @@ use trimtab_core::{Bytes, Extent};
 
 use super::bed::{Bed, Measured};
 use super::budget::Budget;
-use super::error::{Action, BenchError};
+use super::error::BenchError;
 use super::plan::Cell;
-use super::target::Command;
+use super::target::{Command, Kind};
 
 /// The most commands of a cell.
 pub(crate) const SAMPLES: u64 = 1000;
@@ -58,8 +58,8 @@ pub(crate) fn measure(
         let before = bed.target.counters();
         let end = share.deadline().max(Instant::now() + Duration::from_millis(100));
         let end = (extents.len() as u64 > least).then_some(end);
-        let action = Action::Erase(cell.operation);
-        let commands = extents.iter().map(|&extent| Command { action, extent });
+        let kind = Kind::Erase(cell.operation);
+        let commands = extents.iter().map(|&extent| Command { kind, extent });
         let measured = bed.run(cell.depth, commands, end)?;
         bed.blank &= cell.operation == Operation::Discard;
         kernel = kernel.zip(before.zip(bed.target.counters())).map(|(mut sum, (before, after))| {

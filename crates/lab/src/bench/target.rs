@@ -1,13 +1,16 @@
 //! What a bench does its work on: a block device, or in tests something that behaves like one.
 
 use std::io;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use trimtab_core::document::KernelCounters;
 use trimtab_core::document::bench::{Engine, Operation};
 use trimtab_core::{Bytes, Extent};
-
-use super::error::Action;
+use trimtab_linux::block::BlockCounters;
+use trimtab_linux::device::Device;
+use trimtab_linux::queue;
+pub use trimtab_linux::queue::{Command, Completion, Kind};
 
 /// A device to measure. Every address and length is a whole multiple of the logical block.
 pub trait Target: Send + Sync {
@@ -57,32 +60,10 @@ pub trait Target: Send + Sync {
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue + '_>>;
 }
 
-/// A command for a [`Queue`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Command {
-    /// What it does.
-    pub action: Action,
-    /// The bytes it names.
-    pub extent: Extent,
-}
-
-/// The end of a command.
-#[derive(Debug)]
-pub struct Completion {
-    /// The number it was submitted with.
-    pub tag: u64,
-    /// From its submission to its end.
-    pub latency: Duration,
-    /// When it ended.
-    pub at: Instant,
-    /// What the kernel said.
-    pub result: io::Result<()>,
-}
-
 /// Commands in flight.
 pub trait Queue {
-    /// How its commands that do `action` are kept in flight.
-    fn engine(&self, action: Action) -> Engine;
+    /// How its commands of kind `kind` are kept in flight.
+    fn engine(&self, kind: Kind) -> Engine;
 
     /// How many are in flight.
     fn in_flight(&self) -> u32;
@@ -101,4 +82,70 @@ pub trait Queue {
     /// # Errors
     /// What the kernel says where it can't wait.
     fn wait(&mut self, until: Option<Instant>) -> io::Result<Option<Completion>>;
+}
+
+/// How long the kernel may take to count a command whose end is known.
+const SETTLED: Duration = Duration::from_millis(10);
+
+impl Target for Device {
+    fn size(&self) -> Bytes {
+        self.size()
+    }
+
+    fn logical_block(&self) -> Bytes {
+        self.logical_block()
+    }
+
+    fn read(&self, at: Bytes, into: &mut [u8]) -> io::Result<()> {
+        self.read(at, into)
+    }
+
+    fn write(&self, at: Bytes, data: &[u8]) -> io::Result<()> {
+        self.write(at, data)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.flush()
+    }
+
+    fn erase(&self, operation: Operation, extent: Extent) -> io::Result<()> {
+        self.erase(operation, extent)
+    }
+
+    fn drop_caches(&self) -> io::Result<()> {
+        self.drop_caches()
+    }
+
+    fn counters(&self) -> Option<KernelCounters> {
+        let settled = Instant::now() + SETTLED;
+        loop {
+            let counters = self.block().counters().ok()?;
+            if counters.in_flight == 0 || Instant::now() > settled {
+                return Some(counters.since(&BlockCounters::default()));
+            }
+            thread::sleep(SETTLED / 100);
+        }
+    }
+
+    fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue + '_>> {
+        Ok(Box::new(queue::Queue::new(self, depth)?))
+    }
+}
+
+impl Queue for queue::Queue {
+    fn engine(&self, kind: Kind) -> Engine {
+        self.engine(kind)
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.in_flight()
+    }
+
+    fn submit(&mut self, tag: u64, command: Command) -> io::Result<()> {
+        self.submit(tag, command)
+    }
+
+    fn wait(&mut self, until: Option<Instant>) -> io::Result<Option<Completion>> {
+        self.wait(until)
+    }
 }
