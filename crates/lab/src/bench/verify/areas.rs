@@ -9,7 +9,6 @@ use trimtab_core::{Bytes, Extent};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::content::Class;
-use super::granularity::Found;
 use super::stamp::{Stamped, Stamper};
 use crate::bench::error::BenchError;
 use crate::interrupt::{Interrupt, Interrupted};
@@ -18,8 +17,8 @@ use crate::interrupt::{Interrupt, Interrupted};
 const BUDGET: Bytes = Bytes(256 << 20);
 /// The grains of an area, where the budget has room for them.
 const GRAINS: u64 = 4;
-/// The least that an area and the data after it take.
-const LEAST: (Bytes, Bytes) = (Bytes::MIB, Bytes(64 << 10));
+/// What an area and the data after it take, unless grains make it more or the range less.
+const USUAL: (Bytes, Bytes) = (Bytes::MIB, Bytes(64 << 10));
 /// How long a wait lasts before the user's Ctrl-C is looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -34,17 +33,22 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Up to `areas` areas of whole grains in `range`.
-    pub(super) fn new(range: Extent, found: &Found, device: &BenchDevice, areas: u32) -> Self {
-        let (grain, alignment) = match found.grain {
-            Ok(grain) => grain,
-            Err(_) => (device.discard_granularity.max(device.logical_block), device.discard_alignment),
-        };
+    /// Up to `areas` areas of whole grains in `range`; `grain` is the grain and its alignment where
+    /// they are known, else the device's word goes for it.
+    pub(super) fn new(
+        range: Extent,
+        grain: Option<(Bytes, Bytes)>,
+        device: &BenchDevice,
+        areas: u32,
+    ) -> Self {
+        let advertised = (device.discard_granularity.max(device.logical_block), device.discard_alignment);
+        let (grain, alignment) = grain.unwrap_or(advertised);
         let whole = |least: Bytes| Bytes(least.0.next_multiple_of(grain.0));
-        let guard = whole(LEAST.1);
-        let budget = BUDGET.0 / u64::from(areas);
-        let grains = if GRAINS * grain.0 + guard.0 <= budget { GRAINS } else { 1 };
-        let area = whole(LEAST.0).max(Bytes(grains * grain.0));
+        let share = Bytes(range.len().0 / (2 * u64::from(areas)));
+        let guard = whole(USUAL.1.min(share));
+        let budget = Bytes(BUDGET.0 / u64::from(areas));
+        let several = Bytes(GRAINS * grain.0);
+        let area = whole(USUAL.0.min(share)).max(if several + guard <= budget { several } else { grain });
         let past = (range.start.0 + grain.0 - alignment.0 % grain.0) % grain.0;
         let start = range.start + Bytes((grain.0 - past) % grain.0);
         let room = range.end.saturating_sub(start + guard).0 / (area + guard).0;

@@ -4,6 +4,7 @@
 mod areas;
 mod content;
 mod granularity;
+pub mod power_cycle;
 mod stamp;
 #[cfg(test)]
 mod tests;
@@ -55,7 +56,7 @@ pub fn verify(
     tell("which grains a discard frees");
     let found = granularity::find(&mut stamper, range, options.probes, options.seed)?;
     tell("what discarded blocks read as");
-    let layout = areas::Layout::new(range, &found, device, options.areas);
+    let layout = areas::Layout::new(range, found.grain.clone().ok(), device, options.areas);
     let seen = areas::discard_and_read(&mut stamper, &layout, options.delay, tell)?;
     let ignored = seen.ignored();
     Ok(Verify {
