@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Subcommand, ValueEnum};
@@ -184,7 +185,9 @@ fn print_stats(stats: &DriveStats, out: &mut impl Write) -> io::Result<()> {
     row("clock", clock(stats.clock))?;
     if let Clock::Real { .. } = stats.clock {
         let PathTimes { transfer, discard } = stats.path;
-        row("path", format!("{transfer:.1?} for reads and writes, {discard:.1?} for discards, in wall time"))?;
+        let microseconds = |way: Duration| format!("{:.0} us", way.as_secs_f64() * 1e6);
+        let (transfer, discard) = (microseconds(transfer), microseconds(discard));
+        row("path", format!("{transfer} of wall time for reads and writes, {discard} for discards"))?;
     }
     row("model time", counters.model_ns.to_string())?;
     row("effective spare", format!("{:.4}", stats.effective_spare))?;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use trimtab_core::profile::DiscardedReads;
+use trimtab_core::profile::{DiscardedReads, Sourced};
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::{SYSFS, ioctl};
@@ -71,28 +71,54 @@ fn what_a_discarded_range_reads_as_follows_the_profile() {
     let read_twice = |reads| {
         let drive = drive(profile(reads), SIZE);
         let device = open_direct(drive.device());
-        device.write_all_at(Aligned::filled(4 * GRAIN as usize, 7).bytes(), 0).unwrap();
+        for grain in 0..4 {
+            device
+                .write_all_at(Aligned::filled(GRAIN as usize, grain as u8 + 1).bytes(), grain * GRAIN)
+                .unwrap();
+        }
         // The first grain is named but for its first sector, and so not honoured.
         discard(&device, SECTOR, 3 * GRAIN - SECTOR);
         [(), ()].map(|()| read_at(&device, 0, 4 * GRAIN as usize))
     };
     let discarded = GRAIN as usize..3 * GRAIN as usize;
-    for reads in [DiscardedReads::Zeros, DiscardedReads::Old, DiscardedReads::Garbage] {
+    for reads in [DiscardedReads::Zeros, DiscardedReads::Old, DiscardedReads::Garbage, DiscardedReads::Other]
+    {
         let [first, second] = read_twice(reads);
         for data in [&first, &second] {
-            assert!(data[..discarded.start].iter().all(|byte| *byte == 7), "{reads:?}");
-            assert!(data[discarded.end..].iter().all(|byte| *byte == 7), "{reads:?}");
+            assert!(data[..discarded.start].iter().all(|byte| *byte == 1), "{reads:?}");
+            assert!(data[discarded.end..].iter().all(|byte| *byte == 4), "{reads:?}");
         }
         let (first, second) = (&first[discarded.clone()], &second[discarded.clone()]);
         match reads {
             DiscardedReads::Zeros => assert!(first.iter().all(|byte| *byte == 0)),
-            DiscardedReads::Old => assert!(first.iter().all(|byte| *byte == 7)),
+            DiscardedReads::Old => {
+                let (one, two) = first.split_at(GRAIN as usize);
+                assert!(one.iter().all(|byte| *byte == 2) && two.iter().all(|byte| *byte == 3));
+            }
             DiscardedReads::Garbage => {
                 let same = first.iter().zip(second).filter(|(a, b)| a == b).count();
                 assert!(same < first.len() / 64, "{same} bytes of {} read the same twice", first.len());
             }
+            DiscardedReads::Other => assert!(first.iter().all(|byte| matches!(byte, 1 | 4))),
         }
     }
+}
+
+#[test]
+fn an_ignored_discard_leaves_the_data_and_counts() {
+    if !possible() {
+        return;
+    }
+    let mut profile = profile(DiscardedReads::Zeros);
+    profile.discard.ignored_every = Some(Sourced { value: 2, source: "a test".to_owned() });
+    let drive = drive(profile, SIZE);
+    let device = open_direct(drive.device());
+    device.write_all_at(Aligned::filled(4 * GRAIN as usize, 7).bytes(), 0).unwrap();
+    (0..4).for_each(|grain| discard(&device, grain * GRAIN, GRAIN));
+    let data = read_at(&device, 0, 4 * GRAIN as usize);
+    let expected = [0, 7, 0, 7].into_iter().flat_map(|byte| [byte; GRAIN as usize]);
+    assert!(data.into_iter().eq(expected));
+    assert_eq!(drive.stats().unwrap().counters.discards, 4);
 }
 
 #[test]
@@ -125,7 +151,7 @@ fn zeros_the_kernel_writes_are_writes_and_read_back_as_zeros() {
     if !possible() {
         return;
     }
-    for reads in [DiscardedReads::Old, DiscardedReads::Garbage] {
+    for reads in [DiscardedReads::Old, DiscardedReads::Garbage, DiscardedReads::Other] {
         let drive = drive(profile(reads), SIZE);
         let device = open_direct(drive.device());
         device.write_all_at(Aligned::filled(1 << 20, 7).bytes(), 0).unwrap();

@@ -1,21 +1,27 @@
 //! Drives come and go, and leave nothing.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
+use std::{io, thread};
 
-use trimtab_core::Bytes;
 use trimtab_core::profile::DiscardedReads;
-use trimtab_drive::{CreateOptions, Drive, DriveError, DriveStats};
+use trimtab_core::{Bytes, Extent, Nanos};
+use trimtab_drive::{Clock, CreateOptions, Drive, DriveError, DriveStats};
+use trimtab_linux::ioctl;
 
 use crate::support::{
-    Mounted, TRIMTAB, drive, is_left, options, possible, profile, run, trimtab, trimtab_prints,
-    trimtab_refuses, unique, wait_until,
+    Aligned, Mounted, TRIMTAB, drive, is_left, open_direct, options, possible, profile, run, trimtab,
+    trimtab_prints, trimtab_refuses, unique, wait_until,
 };
 
 const SIZE: Bytes = Bytes(512 << 20);
+
+/// Linux's number of "input/output error".
+const EIO: i32 = 5;
 
 /// Removes a drive that the binary made when a test ends.
 struct Removed(String);
@@ -96,6 +102,56 @@ fn the_next_command_cleans_up_after_a_killed_server() {
     assert!(!is_left(&name));
     assert!(data.exists(), "nobody asked for the data file to go");
     assert!(!trimtab_prints(&["drive", "ls"]).contains(&name));
+}
+
+#[test]
+fn what_is_in_flight_when_the_server_is_killed_fails() {
+    if !possible() {
+        return;
+    }
+    const FOR_LONG: Nanos = Nanos(600_000_000_000);
+    let mut profile = profile(DiscardedReads::Zeros);
+    profile.timing.read.value = FOR_LONG;
+    profile.discard.command.value = FOR_LONG;
+    let mut options = options(profile, SIZE);
+    options.clock = Clock::Real { speed: 1.0 };
+    let drive = Drive::create(&options).unwrap();
+    // More than the write buffer holds, so that the first page is in the flash.
+    let device = open_direct(drive.device());
+    (0..8).for_each(|n| device.write_all_at(Aligned::filled(1 << 20, 1).bytes(), n << 20).unwrap());
+    let in_flight = |command: fn(&File) -> io::Result<()>| {
+        let device = device.try_clone().unwrap();
+        let thread = thread::spawn(move || command(&device));
+        thread::sleep(Duration::from_millis(100));
+        assert!(!thread.is_finished());
+        thread
+    };
+    let threads = [
+        in_flight(|device| device.read_exact_at(Aligned::new(4096).bytes_mut(), 0)),
+        in_flight(|device| Ok(ioctl::discard(device, Extent::at(Bytes::ZERO, Bytes::MIB))?)),
+    ];
+    run("kill", &["-9", &drive.stats().unwrap().server.to_string()]);
+    for thread in threads {
+        wait_until("the command fails", || thread.is_finished());
+        let error = thread.join().unwrap().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(EIO), "{error}");
+    }
+}
+
+#[test]
+fn a_server_that_panics_fails_its_drive() {
+    if !possible() {
+        return;
+    }
+    let drive = drive(profile(DiscardedReads::Zeros), SIZE);
+    let device = open_direct(drive.device());
+    // The kernel lets no program name what lies past the block device's end; the file's it does.
+    let file = Path::new("/run/trimtab/drives").join(drive.name()).join("fuse/drive");
+    let past_its_end = ["--punch-hole", "--length", "4096", "--offset", &SIZE.0.to_string()];
+    let output = Command::new("fallocate").args(past_its_end).arg(file).output().unwrap();
+    assert!(!output.status.success());
+    wait_until("the drive fails", || device.read_exact_at(Aligned::new(4096).bytes_mut(), 0).is_err());
+    assert!(matches!(drive.stats(), Err(DriveError::NoAnswer { .. })));
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl Engine {
         self.model().start(queue_depth, path);
     }
 
-    /// A model that panicked has a bug, but its data is not in doubt: go on serving.
+    /// A panic ends the server, so nobody meets a lock that one has poisoned.
     fn model(&self) -> MutexGuard<'_, Model> {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -176,5 +176,116 @@ impl Engine {
     /// What the data really takes.
     pub(crate) fn data_held(&self) -> Bytes {
         self.store.held()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use trimtab_core::Nanos;
+    use trimtab_core::profile::{Profile, Sourced};
+
+    use super::*;
+    use crate::protocol::Clock;
+
+    const PAGE: usize = 4096;
+    const SECTOR: usize = 512;
+    const SIZE: Bytes = Bytes(512 << 20);
+
+    fn profile() -> Profile {
+        Profile::named("nvme-tlc").unwrap()
+    }
+
+    fn engine(profile: Profile, clock: Clock, path: PathTimes) -> Engine {
+        let spec = Spec { profile, size: SIZE, preconditioned: false, clock, data: None, owned: false };
+        let engine = Engine::new(&spec).unwrap();
+        engine.start(1, path);
+        engine
+    }
+
+    fn in_model_time(profile: Profile) -> Engine {
+        engine(profile, Clock::Model, PathTimes::default())
+    }
+
+    fn page(number: u64) -> Extent {
+        Extent::at(Bytes(number * PAGE as u64), Bytes(PAGE as u64))
+    }
+
+    /// A page in which every sector is another.
+    fn content(number: u64) -> Vec<u8> {
+        (0..PAGE).map(|at| number as u8 * 16 + (at / SECTOR) as u8 + 1).collect()
+    }
+
+    fn write(engine: &Engine, pages: std::ops::Range<u64>) {
+        for number in pages {
+            engine.write(page(number).start, &content(number)).unwrap();
+        }
+    }
+
+    fn read(engine: &Engine, at: usize, length: usize) -> Vec<u8> {
+        let mut data = vec![255; length];
+        engine.read(Bytes(at as u64), &mut data).unwrap();
+        data
+    }
+
+    #[test]
+    fn replies_are_due_earlier_by_the_way_there_and_back() {
+        const COST: Duration = Duration::from_secs(5);
+        const OVERHEAD: Duration = Duration::from_secs(2);
+        let mut profile = profile();
+        profile.timing.command_overhead.value = Nanos(OVERHEAD.as_nanos() as u64);
+        profile.discard.command.value = Nanos(COST.as_nanos() as u64);
+        profile.discard.range.value = Nanos::ZERO;
+        profile.discard.per_gib.value = Nanos::ZERO;
+        let path = PathTimes { transfer: Duration::from_millis(3), discard: Duration::from_millis(7) };
+        for speed in [1.0, 0.5] {
+            let engine = engine(profile.clone(), Clock::Real { speed }, path);
+            let before = Instant::now();
+            let discard = engine.discard(page(0)).unwrap().unwrap();
+            let read = engine.read(Bytes::ZERO, &mut [0; SECTOR]).unwrap().unwrap();
+            let after = Instant::now();
+            let due = |model: Duration, way: Duration| {
+                let rounding = Duration::from_micros(1);
+                let least = before + model.div_f64(speed) - way;
+                least - rounding..=least + (after - before) + Duration::from_millis(1)
+            };
+            assert!(due(OVERHEAD + COST, path.discard).contains(&discard), "{speed}");
+            assert!(due(2 * OVERHEAD, path.transfer).contains(&read), "{speed}");
+        }
+    }
+
+    #[test]
+    fn other_data_is_that_of_a_page_that_has_some() {
+        let mut liar = profile();
+        liar.discard.reads.value = DiscardedReads::Other;
+        let engine = in_model_time(liar);
+        write(&engine, 0..4);
+        engine.discard(Extent::new(page(1).start, page(2).end)).unwrap();
+        let others = [content(0), content(3)];
+        for (at, length) in [(PAGE, PAGE), (PAGE + SECTOR, SECTOR), (2 * PAGE - SECTOR, 2 * SECTOR)] {
+            for (sector, data) in read(&engine, at, length).chunks(SECTOR).enumerate() {
+                let within = (at + sector * SECTOR) % PAGE;
+                assert!(others.iter().any(|other| other[within..within + SECTOR] == *data), "{at} {sector}");
+            }
+        }
+        assert_eq!(read(&engine, 0, PAGE), content(0));
+        assert_eq!(read(&engine, 3 * PAGE, PAGE), content(3));
+        engine.discard(Extent::new(page(0).start, page(3).end)).unwrap();
+        assert_eq!(read(&engine, 0, 4 * PAGE), [0; 4 * PAGE], "no page has data");
+    }
+
+    #[test]
+    fn an_ignored_discard_leaves_the_data() {
+        let mut liar = profile();
+        liar.discard.ignored_every = Some(Sourced { value: 3, source: "a test".to_owned() });
+        let engine = in_model_time(liar);
+        write(&engine, 0..7);
+        for number in 0..7 {
+            engine.discard(page(number)).unwrap();
+            let expected = if matches!(number, 2 | 5) { content(number) } else { vec![0; PAGE] };
+            assert_eq!(read(&engine, number as usize * PAGE, PAGE), expected, "discard {number}");
+        }
+        assert_eq!(engine.figures().counters.discards, 7);
     }
 }

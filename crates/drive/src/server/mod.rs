@@ -9,9 +9,9 @@ mod store;
 use std::io::{self, BufReader};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{self, Command};
 use std::sync::{Arc, OnceLock};
-use std::thread;
+use std::{panic, thread};
 
 use fuser::Session;
 
@@ -24,6 +24,9 @@ use file::DriveFile;
 /// The highest priority of a process that isn't a real-time one.
 const FIRST: i32 = -20;
 
+/// What a Rust program that panics exits with.
+const PANICKED: i32 = 101;
+
 /// Serves the drive `name` until its file system is unmounted. What to serve comes over the socket
 /// that is this process's standard input; [`Drive::create`](crate::Drive::create) is at its other
 /// end.
@@ -34,6 +37,7 @@ pub fn serve(name: &str) -> Result<(), DriveError> {
     let place = Place::named(name)?;
     let no_answer = |source| DriveError::NoAnswer { name: name.to_owned(), source };
     leave_terminal();
+    end_on_panic();
     let creator = creator().map_err(no_answer)?;
     let mut lines = BufReader::new(creator.try_clone().map_err(no_answer)?);
     let spec: Spec = receive(&mut lines).map_err(no_answer)?;
@@ -67,6 +71,16 @@ pub fn release(name: &str) -> Result<(), DriveError> {
 fn leave_terminal() {
     let _ = rustix::process::setsid();
     let _ = rustix::process::configure_io_flusher_behavior(true);
+}
+
+/// Has a panic in any thread end the process, and with it the drive: its host gets errors, where
+/// one thread less could leave it waiting for ever.
+fn end_on_panic() {
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        report(info);
+        process::exit(PANICKED);
+    }));
 }
 
 fn creator() -> io::Result<UnixStream> {
@@ -201,7 +215,7 @@ impl Figures {
             data_held: self.engine.data_held(),
             path: attachment.path,
             limits: attachment.limits,
-            server: std::process::id(),
+            server: process::id(),
         }
     }
 }
