@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use trimtab_report::{Document, page};
+use trimtab_report::bench::Comparison;
+use trimtab_report::{Document, latency_png, page};
 
 /// Makes tables and HTML pages again from result files
 ///
-/// Prints each file's table and advice. With --html, also writes one page with a section a file;
-/// it needs no network and no other file.
+/// Prints each file's tables and what follows from them; several results of bench are set beside
+/// each other first. With --html, also writes one page with a section a file; it needs no network
+/// and no other file.
 #[derive(clap::Args)]
 pub struct Args {
     /// Result files, as --json writes them
@@ -19,6 +21,10 @@ pub struct Args {
     /// Write an HTML page to this file, or as index.html to this directory
     #[arg(long, value_name = "FILE|DIR")]
     html: Option<PathBuf>,
+    /// Write the chart of discard latency by size, of all results of bench, to this file as a PNG
+    /// image; needs a font on this machine
+    #[arg(long, value_name = "FILE")]
+    png: Option<PathBuf>,
     /// Print the tables' figures and the advice as JSON: an array with one entry a file
     #[arg(long)]
     json: bool,
@@ -26,20 +32,31 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<ExitCode> {
     let documents = args.files.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
-    let page = args.html.as_deref().map(|path| write_page(path, &documents)).transpose()?;
+    let comparison = Comparison::of(documents.iter().filter_map(Document::bench));
+    let image =
+        args.png.as_ref().map(|_| latency_png(&documents)).transpose().context("cannot make --png")?;
+    let page =
+        args.html.as_deref().map(|path| write_page(path, &documents, comparison.as_ref())).transpose()?;
+    if let (Some(path), Some(image)) = (&args.png, image) {
+        std::fs::write(path, image).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     let mut text = if args.json {
         let figures: Vec<_> = documents.iter().map(Document::figures).collect();
         serde_json::to_string_pretty(&figures)? + "\n"
     } else {
         let colour = crate::colour();
         let texts: Vec<_> = documents.iter().map(|document| document.text(colour)).collect();
+        let beside = comparison.map(|comparison| comparison.text(colour) + "\n").unwrap_or_default();
         match texts.as_slice() {
             [only] => only.clone(),
-            several => titled(&args.files, several),
+            several => beside + &titled(&args.files, several),
         }
     };
-    if let (Some(page), false) = (page, args.json) {
-        text += &format!("\nReport: {}\n", page.display());
+    if !args.json {
+        let written = [("Report", page), ("Chart", args.png)];
+        for (name, path) in written.iter().filter_map(|(name, path)| Some((name, path.as_ref()?))) {
+            text += &format!("\n{name}: {}\n", path.display());
+        }
     }
     std::io::stdout().write_all(text.as_bytes()).context("cannot write to stdout")?;
     Ok(ExitCode::SUCCESS)
@@ -57,7 +74,7 @@ fn titled(files: &[PathBuf], texts: &[String]) -> String {
 }
 
 /// Writes the page and says where it is.
-fn write_page(path: &Path, documents: &[Document]) -> Result<PathBuf> {
+fn write_page(path: &Path, documents: &[Document], comparison: Option<&Comparison>) -> Result<PathBuf> {
     let is_file = !path.is_dir() && path.extension().is_some_and(|ext| ext == "html" || ext == "htm");
     let (dir, file) = if is_file {
         (path.parent().unwrap_or(path), path.to_owned())
@@ -65,7 +82,8 @@ fn write_page(path: &Path, documents: &[Document]) -> Result<PathBuf> {
         (path, path.join("index.html"))
     };
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    let sections: Vec<_> = documents.iter().map(Document::section).collect();
+    let beside = comparison.map(Comparison::section);
+    let sections: Vec<_> = beside.into_iter().chain(documents.iter().map(Document::section)).collect();
     std::fs::write(&file, page(&sections)).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(file)
 }

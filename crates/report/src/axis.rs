@@ -22,13 +22,27 @@ impl Axis {
         let ends: Vec<_> = values.filter(|value| value.median > 0.0).collect();
         let largest = ends.iter().map(|value| value.max).max_by(f64::total_cmp)?;
         let smallest = ends.iter().map(|value| value.median).min_by(f64::total_cmp)?;
-        let log = largest > Self::LINEAR_SPAN * smallest;
-        Some(if log {
-            let low = (smallest / 2.0).max(largest / Self::LOG_SPAN);
-            Self { log, low, high: largest * (largest / low).powf(0.08) }
+        Some(if largest > Self::LINEAR_SPAN * smallest {
+            Self::log(smallest, largest)
         } else {
-            Self { log, low: 0.0, high: largest * 1.08 }
+            Self { log: false, low: 0.0, high: largest * 1.08 }
         })
+    }
+
+    /// The linear axis from zero to `largest`, which is above zero.
+    pub fn linear(largest: f64) -> Self {
+        Self { log: false, low: 0.0, high: largest }
+    }
+
+    /// The logarithmic axis for values from `smallest` to `largest`, both above zero.
+    pub fn log(smallest: f64, largest: f64) -> Self {
+        let low = (smallest / 2.0).max(largest / Self::LOG_SPAN);
+        Self { log: true, low, high: largest * (largest / low).powf(0.08) }
+    }
+
+    /// The logarithmic axis for sizes from `smallest` to `largest` bytes, both above zero.
+    pub fn sizes(smallest: f64, largest: f64) -> Self {
+        Self { log: true, low: smallest / 1.5, high: largest * 1.5 }
     }
 
     /// Where `value` stands: 0 at the foot, 1 at the top.
@@ -37,6 +51,13 @@ impl Axis {
             true => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
             false => value / self.high,
         }
+    }
+
+    /// The sizes to name along it, in order: powers of two, at most nine.
+    pub fn size_ticks(&self) -> Vec<f64> {
+        let powers = self.low.log2().ceil() as i32..=self.high.log2().floor() as i32;
+        let every = ((powers.clone().count() + 8) / 9).max(1) as i32;
+        powers.filter(|power| power % every == 0).map(|power| 2_f64.powi(power)).collect()
     }
 
     /// The values to name along it, in order.

@@ -21,8 +21,10 @@ pub struct BarChart {
 
 /// One bar in every group.
 pub struct Series {
-    /// Its name in the legend, and its class in the style sheet.
-    pub name: &'static str,
+    /// Its name in the legend.
+    pub name: String,
+    /// Its class in the style sheet.
+    pub class: String,
     /// One value a group.
     pub values: Vec<Option<Spread>>,
 }
@@ -47,7 +49,9 @@ impl BarChart {
         self.draw_scale(&mut drawing, &axis);
         self.draw_names(&mut drawing);
         self.draw_bars(&mut drawing, &axis);
-        let name = |series: &Series| format!("<span><i class=\"swatch {0}\"></i>{0}</span>", series.name);
+        let name = |series: &Series| {
+            format!("<span><i class=\"swatch {}\"></i>{}</span>", series.class, escape(&series.name))
+        };
         format!(
             "<figure>\n<figcaption>{}</figcaption>\n<div class=\"legend\">{}</div>\n{}</figure>\n",
             escape(&self.title),
@@ -97,7 +101,7 @@ impl BarChart {
                 let [y, low, high] = [value.median, value.min, value.max].map(|value| height_of(axis, value));
                 let x = LEFT + step * group as f64 + margin + width * place as f64;
                 let note = format!("{}, {}: {median} ({min} to {max})", self.groups[group], series.name);
-                drawing.bar(series.name, (x, y), (width * 0.92, BASE - y), &note);
+                drawing.bar(&series.class, (x, y), (width * 0.92, BASE - y), &note);
                 let middle = x + width * 0.46;
                 if low - high > 1.0 {
                     drawing.line("whisker", (middle, high), (middle, low));

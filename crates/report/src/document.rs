@@ -1,16 +1,19 @@
 //! Documents of any known schema, read from JSON.
 
 use serde::Serialize;
-use trimtab_core::document::{COMPARE_SCHEMA, CompareDocument};
+use serde::de::DeserializeOwned;
+use trimtab_core::document::{BENCH_SCHEMA, BenchDocument, COMPARE_SCHEMA, CompareDocument};
 
-use crate::compare::{self, Summary};
 use crate::html::Section;
+use crate::{bench, compare};
 
 /// A result that can be rendered.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Document {
     /// What `trimtab compare` measured.
     Compare(CompareDocument),
+    /// What `trimtab bench` measured.
+    Bench(BenchDocument),
 }
 
 /// The figures that tables show, by the kind of document they came from.
@@ -18,7 +21,9 @@ pub enum Document {
 #[serde(untagged)]
 pub enum Figures {
     /// Those of a comparison.
-    Compare(Summary),
+    Compare(compare::Summary),
+    /// Those of a bench.
+    Bench(bench::Summary),
 }
 
 /// Why a file is not a result that can be rendered.
@@ -31,10 +36,10 @@ pub enum ReadError {
     #[error("not JSON")]
     NotJson(#[source] serde_json::Error),
     /// It is JSON, of somebody else.
-    #[error("not a trimtab result: it has no \"schema\"; known schemas: {COMPARE_SCHEMA}")]
+    #[error("not a trimtab result: it has no \"schema\"; known schemas: {COMPARE_SCHEMA}, {BENCH_SCHEMA}")]
     NoSchema,
     /// It is a result of another version or program.
-    #[error("unknown schema {found:?}; known schemas: {COMPARE_SCHEMA}")]
+    #[error("unknown schema {found:?}; known schemas: {COMPARE_SCHEMA}, {BENCH_SCHEMA}")]
     UnknownSchema {
         /// The schema it names.
         found: String,
@@ -60,9 +65,8 @@ impl Document {
         })?;
         match value.get("schema").and_then(serde_json::Value::as_str) {
             None => Err(ReadError::NoSchema),
-            Some(COMPARE_SCHEMA) => serde_path_to_error::deserialize(value)
-                .map(Self::Compare)
-                .map_err(|source| ReadError::Invalid { schema: COMPARE_SCHEMA, source }),
+            Some(COMPARE_SCHEMA) => read(value, COMPARE_SCHEMA).map(Self::Compare),
+            Some(BENCH_SCHEMA) => read(value, BENCH_SCHEMA).map(Self::Bench),
             Some(found) => Err(ReadError::UnknownSchema { found: found.to_owned() }),
         }
     }
@@ -71,6 +75,7 @@ impl Document {
     pub fn text(&self, colour: bool) -> String {
         match self {
             Self::Compare(document) => compare::text(document, colour),
+            Self::Bench(document) => bench::text(document, colour),
         }
     }
 
@@ -78,13 +83,27 @@ impl Document {
     pub fn section(&self) -> Section {
         match self {
             Self::Compare(document) => compare::section(document),
+            Self::Bench(document) => bench::section(document),
         }
     }
 
     /// The figures of its table and its advice.
     pub fn figures(&self) -> Figures {
         match self {
-            Self::Compare(document) => Figures::Compare(Summary::of(document)),
+            Self::Compare(document) => Figures::Compare(compare::Summary::of(document)),
+            Self::Bench(document) => Figures::Bench(bench::Summary::of(document)),
         }
     }
+
+    /// The bench, where it is one.
+    pub fn bench(&self) -> Option<&BenchDocument> {
+        match self {
+            Self::Bench(document) => Some(document),
+            Self::Compare(_) => None,
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(value: serde_json::Value, schema: &'static str) -> Result<T, ReadError> {
+    serde_path_to_error::deserialize(value).map_err(|source| ReadError::Invalid { schema, source })
 }

@@ -1,5 +1,10 @@
 //! A page of sections, in one file that needs nothing else: no script, no font, no network.
 
+/// The page's style: the colours, light first, and everything but the insides of charts.
+pub const PAGE_STYLE: &str = include_str!("page.css");
+/// The style of what charts are drawn with, in the page's colours.
+pub const CHART_STYLE: &str = include_str!("chart.css");
+
 /// A part of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
@@ -22,9 +27,10 @@ pub fn page(sections: &[Section]) -> String {
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
+         <title>{}</title>\n<style>\n{}{}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
         escape(&titles.join("; ")),
-        include_str!("page.css"),
+        PAGE_STYLE,
+        CHART_STYLE,
     )
 }
 

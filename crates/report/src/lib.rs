@@ -5,14 +5,20 @@
 //! one for its section of a page. [`Document`] picks the module by the schema a file names.
 
 mod axis;
+pub mod bench;
 mod chart;
 pub mod compare;
 mod document;
 mod html;
+mod image;
 mod number;
+mod plot;
 mod spread;
 mod svg;
+mod table;
+mod terminal;
 
 pub use document::{Document, Figures, ReadError};
 pub use html::{Section, page};
+pub use image::{ImageError, latency_png};
 pub use spread::Spread;

@@ -1,5 +1,7 @@
 //! Figures as people read them.
 
+use trimtab_core::units::Bytes;
+
 /// `value` with three significant digits, and its thousands set apart by no-break spaces.
 pub fn significant(value: f64) -> String {
     if value == 0.0 {
@@ -21,6 +23,27 @@ pub fn seconds(value: f64) -> String {
     } else {
         format!("{} ms", significant(value * 1e3))
     }
+}
+
+/// A time of `us` microseconds, in the unit that suits it: `30.0 µs`, `10.1 ms`, `1.20 s`.
+pub fn latency(us: f64) -> String {
+    let (scale, unit) = match us {
+        ..999.5 => (1.0, "µs"),
+        ..999_500.0 => (1e3, "ms"),
+        _ => (1e6, "s"),
+    };
+    format!("{} {unit}", significant(us / scale))
+}
+
+/// A size of about `bytes`: `1.50 MiB`.
+pub fn bytes(bytes: f64) -> String {
+    let (scale, unit) = match bytes {
+        ..1024.0 => (Bytes(1), "B"),
+        ..1_048_576.0 => (Bytes::KIB, "KiB"),
+        ..1_073_741_824.0 => (Bytes::MIB, "MiB"),
+        _ => (Bytes::GIB, "GiB"),
+    };
+    format!("{} {unit}", significant(bytes / scale.0 as f64))
 }
 
 /// A multiple of something: `4.1×`.
@@ -80,6 +103,8 @@ mod tests {
         assert_eq!(count(1_234_567.0), "1\u{a0}234\u{a0}567");
         assert_eq!(seconds(0.0451), "45.1 ms");
         assert_eq!(seconds(12.0), "12.0 s");
+        let latencies = [0.0, 30.04, 999.6, 10_100.0, 999_600.0, 1.2e9].map(latency);
+        assert_eq!(latencies, ["0 µs", "30.0 µs", "1.00 ms", "10.1 ms", "1.00 s", "1200 s"]);
         assert_eq!([times(1.016), times(4.12), times(64.4)], ["1.02×", "4.1×", "64×"]);
         assert_eq!(printable("a\u{1b}[31mb"), "a\u{fffd}[31mb");
     }

@@ -8,6 +8,7 @@ pub type Point = (f64, f64);
 /// Which part of a text stands at its place.
 #[derive(Clone, Copy)]
 pub enum Anchor {
+    Start,
     Middle,
     End,
 }
@@ -15,6 +16,7 @@ pub enum Anchor {
 impl Anchor {
     const fn name(self) -> &'static str {
         match self {
+            Self::Start => "start",
             Self::Middle => "middle",
             Self::End => "end",
         }
@@ -56,6 +58,35 @@ impl Drawing {
         );
     }
 
+    /// A line through `points`.
+    pub fn path(&mut self, class: &str, points: &[Point]) {
+        let points = joined(points);
+        self.0 += &format!("<polyline class=\"{class}\" points=\"{points}\"/>\n");
+    }
+
+    /// What `corners` enclose; its `note`, where there is one, shows under the pointer.
+    pub fn area(&mut self, class: &str, corners: &[Point], note: &str) {
+        let corners = joined(corners);
+        let title = if note.is_empty() { String::new() } else { format!("<title>{}</title>", escape(note)) };
+        self.0 += &format!("<polygon class=\"{class}\" points=\"{corners}\">{title}</polygon>\n");
+    }
+
+    /// Puts what `other` holds over this.
+    pub fn append(&mut self, other: Self) {
+        self.0 += &other.0;
+    }
+
+    /// The whole as an image of its own, `scale` pixels a unit, with the style sheet it is drawn by.
+    pub fn standalone(self, (width, height): Point, scale: f64, style: &str) -> String {
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" \
+             viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\">\n<style>{style}</style>\n{}</svg>\n",
+            width * scale,
+            height * scale,
+            self.0
+        )
+    }
+
     /// The whole as an element that fills the width it is given, with `title` for those who don't
     /// see it.
     pub fn finish(self, (width, height): Point, title: &str) -> String {
@@ -65,4 +96,8 @@ impl Drawing {
             self.0
         )
     }
+}
+
+fn joined(points: &[Point]) -> String {
+    points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ")
 }

@@ -261,7 +261,7 @@ fn json_round_trips_to_the_same_page() {
     let read = Document::parse(&json).unwrap();
     assert_eq!(read.text(false), text(&document, false));
     assert_eq!(page(&[read.section()]), html(&document));
-    let Figures::Compare(figures) = read.figures();
+    let Figures::Compare(figures) = read.figures() else { panic!("it is a comparison") };
     assert_eq!(figures.file_systems[0].rows.len(), 3);
 }
 
@@ -279,7 +279,7 @@ fn other_files_are_refused_with_the_reason() {
     assert!(reason("[1]").contains("no \"schema\""));
     assert_eq!(
         reason("{\"schema\": \"trimtab/compare/9\"}"),
-        "unknown schema \"trimtab/compare/9\"; known schemas: trimtab/compare/1"
+        "unknown schema \"trimtab/compare/9\"; known schemas: trimtab/compare/1, trimtab/bench/1"
     );
     let wrong = json.replacen("\"wall_s\":", "\"wall\":", 1);
     assert!(reason(&wrong).contains(": runs[0].phases[0]: missing field `wall_s`"), "{}", reason(&wrong));

@@ -20,7 +20,8 @@ pub fn overview(summary: &Summary) -> String {
         policies.sort_unstable();
         policies.dedup();
         let series = policies.iter().map(|policy| Series {
-            name: policy.name(),
+            name: policy.to_string(),
+            class: policy.to_string(),
             values: summary.file_systems.iter().map(|fs| value(fs, *policy)).collect(),
         });
         BarChart {
@@ -126,7 +127,8 @@ fn series(
     values: impl Fn(&[&Run]) -> Vec<Option<Spread>>,
 ) -> Vec<Series> {
     let of = |row: &Row| Series {
-        name: row.policy.name(),
+        name: row.policy.to_string(),
+        class: row.policy.to_string(),
         values: values(&runs_of(document, &fs.fs, row.policy)),
     };
     fs.rows.iter().map(of).collect()

@@ -1,50 +1,16 @@
-//! The table of a file system, as columns of cells that the terminal and the page both draw.
+//! The table of a file system.
 
 use super::summary::{FileSystem, Row};
-use crate::number::{count, seconds, significant, times};
+use crate::number::{bytes, count, seconds, significant, times};
 use crate::spread::Spread;
-use trimtab_core::units::Bytes;
-
-/// A column: two lines of heading, and one cell a policy.
-pub struct Column {
-    pub head: [&'static str; 2],
-    pub cells: Vec<Cell>,
-}
-
-impl Column {
-    /// The heading in one line.
-    pub fn title(&self) -> String {
-        match self.head {
-            ["", line] => line.to_owned(),
-            [first, line] => {
-                first.strip_suffix('-').map_or(format!("{first} {line}"), |part| format!("{part}{line}"))
-            }
-        }
-    }
-}
-
-/// A cell of the table.
-pub struct Cell {
-    pub text: String,
-    /// The smallest and the largest sample, where they differ in print.
-    pub range: Option<String>,
-    pub tone: Tone,
-}
-
-/// What a cell says of its policy, beside `none`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
-    Plain,
-    Better,
-    Worse,
-}
+use crate::table::{Cell, Column, Table, Tone};
 
 /// Takes a figure from a row.
 type Get = fn(&Row) -> Option<Spread>;
 
 /// A figure of the table.
 struct Figure {
-    head: [&'static str; 2],
+    head: &'static str,
     of: Get,
     print: fn(f64) -> String,
     /// Whether a column shows it in multiples of `none`'s, and if so whether more is better.
@@ -52,74 +18,60 @@ struct Figure {
 }
 
 const DELETE: Figure =
-    Figure { head: ["delete", "time"], of: |row| row.delete_s, print: seconds, ratio: Some(false) };
-const WAIT: Figure = Figure { head: ["", "time"], of: |row| row.wait_s, print: seconds, ratio: Some(false) };
+    Figure { head: "delete\ntime", of: |row| row.delete_s, print: seconds, ratio: Some(false) };
+const WAIT: Figure = Figure { head: "\ntime", of: |row| row.wait_s, print: seconds, ratio: Some(false) };
 const REST: [Figure; 6] = [
-    Figure { head: ["write", "MiB/s"], of: |row| row.write_mib_s, print: significant, ratio: Some(true) },
-    Figure { head: ["trim", "time"], of: |row| row.trim_s, print: seconds, ratio: None },
-    Figure { head: ["", "erases"], of: |row| row.erases, print: count, ratio: Some(false) },
-    Figure { head: ["", "WAF"], of: |row| row.waf, print: |waf| format!("{waf:.2}"), ratio: None },
-    Figure { head: ["dis-", "cards"], of: |row| row.discards, print: count, ratio: None },
-    Figure { head: ["mean", "size"], of: |row| row.discard_bytes, print: size, ratio: None },
+    Figure { head: "write\nMiB/s", of: |row| row.write_mib_s, print: significant, ratio: Some(true) },
+    Figure { head: "trim\ntime", of: |row| row.trim_s, print: seconds, ratio: None },
+    Figure { head: "\nerases", of: |row| row.erases, print: count, ratio: Some(false) },
+    Figure { head: "\nWAF", of: |row| row.waf, print: |waf| format!("{waf:.2}"), ratio: None },
+    Figure { head: "dis-\ncards", of: |row| row.discards, print: count, ratio: None },
+    Figure { head: "mean\nsize", of: |row| row.discard_bytes, print: bytes, ratio: None },
 ];
 
-fn size(bytes: f64) -> String {
-    let (scale, unit) = match bytes {
-        ..1024.0 => (Bytes(1), "B"),
-        ..1_048_576.0 => (Bytes::KIB, "KiB"),
-        ..1_073_741_824.0 => (Bytes::MIB, "MiB"),
-        _ => (Bytes::GIB, "GiB"),
-    };
-    format!("{} {unit}", significant(bytes / scale.0 as f64))
-}
-
-/// The columns that have something to show for `fs`.
-pub fn columns(fs: &FileSystem) -> Vec<Column> {
+/// The table of `fs`, with the columns that have something to show.
+pub fn table(fs: &FileSystem) -> Table {
     let time = if fs.rows.iter().any(|row| row.delete_s.is_some()) { DELETE } else { WAIT };
-    let policies = fs.rows.iter().map(|row| plain(row.policy.to_string())).collect();
-    let mut columns = vec![Column { head: ["", "policy"], cells: policies }];
+    let policy =
+        |row: &Row| Cell { swatch: Some(row.policy.to_string()), ..Cell::plain(row.policy.to_string()) };
+    let mut columns = vec![Column::new("\npolicy", fs.rows.iter().map(policy))];
     for figure in [time].into_iter().chain(REST) {
         if fs.rows.iter().all(|row| (figure.of)(row).is_none()) {
             continue;
         }
-        columns
-            .push(Column { head: figure.head, cells: fs.rows.iter().map(|row| figure.cell(row)).collect() });
+        columns.push(Column::new(figure.head, fs.rows.iter().map(|row| figure.cell(row))));
         if let (Some(more_is_better), Some(base)) = (figure.ratio, fs.baseline().and_then(figure.of)) {
             let cell = |row| ratio((figure.of)(row), base, more_is_better);
-            columns.push(Column { head: ["vs", "none"], cells: fs.rows.iter().map(cell).collect() });
+            columns.push(Column::new("vs\nnone", fs.rows.iter().map(cell)));
         }
     }
     let data = |row: &Row| match row.verified {
-        true => plain("ok".to_owned()),
-        false => Cell { text: "BAD".to_owned(), range: None, tone: Tone::Worse },
+        true => Cell::plain("ok"),
+        false => Cell::toned("BAD", Tone::Worse),
     };
-    columns.push(Column { head: ["", "data"], cells: fs.rows.iter().map(data).collect() });
-    columns
+    columns.push(Column::new("\ndata", fs.rows.iter().map(data)));
+    Table(columns)
 }
 
 impl Figure {
     fn cell(&self, row: &Row) -> Cell {
-        let Some(spread) = (self.of)(row) else { return plain("–".to_owned()) };
+        let Some(spread) = (self.of)(row) else { return Cell::nothing() };
         let [min, median, max] = [spread.min, spread.median, spread.max].map(self.print);
         let range = (min != max).then(|| format!("{min} to {max}"));
-        Cell { text: median, range, tone: Tone::Plain }
+        Cell { range, ..Cell::plain(median) }
     }
 }
 
 fn ratio(spread: Option<Spread>, base: Spread, more_is_better: bool) -> Cell {
     let Some((spread, ratio)) = spread.and_then(|spread| Some((spread, spread.ratio(base)?))) else {
-        return plain("–".to_owned());
+        return Cell::nothing();
     };
     let tone = match (spread.differs(base), (ratio > 1.0) == more_is_better) {
         (false, _) => Tone::Plain,
         (true, true) => Tone::Better,
         (true, false) => Tone::Worse,
     };
-    Cell { text: times(ratio), range: None, tone }
-}
-
-fn plain(text: String) -> Cell {
-    Cell { text, range: None, tone: Tone::Plain }
+    Cell::toned(times(ratio), tone)
 }
 
 /// How many runs the medians are of, and how far the runs of one policy lie apart.

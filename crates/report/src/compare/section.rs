@@ -3,7 +3,7 @@
 use trimtab_core::document::{CompareDocument, Phase};
 
 use super::charts::{details, overview, phase_names};
-use super::grid::{self, Cell, Tone};
+use super::grid;
 use super::summary::{Clock, FileSystem, Summary};
 use crate::html::{Section, escape};
 use crate::number::{count, seconds, significant};
@@ -31,7 +31,7 @@ pub fn section(document: &CompareDocument) -> Section {
         body += &format!(
             "<h2>{}</h2>\n{}<p class=\"soft\">{}</p>\n<div class=\"charts\">\n{}</div>\n{}",
             escape(&fs.fs),
-            table(fs),
+            grid::table(fs).html(),
             escape(&grid::spread_note(fs)),
             details(document, fs, summary.clock),
             phase_table(document, fs, summary.clock),
@@ -72,30 +72,6 @@ pub fn alarms(document: &CompareDocument, summary: &Summary) -> Vec<String> {
         alarms.push(format!("RUNS MISSING: {}.", summary.incomplete.join("; ")));
     }
     alarms
-}
-
-fn table(fs: &FileSystem) -> String {
-    let columns = grid::columns(fs);
-    let head: String = columns.iter().map(|column| format!("<th>{}</th>", column.title())).collect();
-    let draw = |cell: &Cell| {
-        let range = cell.range.as_ref().map(|range| format!("<small>{range}</small>")).unwrap_or_default();
-        let class = match cell.tone {
-            Tone::Plain => "",
-            Tone::Better => " class=\"better\"",
-            Tone::Worse => " class=\"worse\"",
-        };
-        format!("<td{class}>{}{range}</td>", cell.text)
-    };
-    let rows: String = (0..fs.rows.len())
-        .map(|row| {
-            let cells: String = columns.iter().skip(1).map(|column| draw(&column.cells[row])).collect();
-            let policy = fs.rows[row].policy;
-            format!("<tr><th scope=\"row\"><i class=\"swatch {policy}\"></i>{policy}</th>{cells}</tr>\n")
-        })
-        .collect();
-    format!(
-        "<div class=\"wide\"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n"
-    )
 }
 
 /// A column of the phase table: its heading, what it takes from a phase, and how that is printed.

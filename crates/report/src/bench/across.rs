@@ -1,0 +1,328 @@
+//! Several drives beside each other.
+
+use std::collections::BTreeSet;
+
+use trimtab_core::document::BenchDocument;
+use trimtab_core::document::bench::{Estimate, InterferenceCell, Latency, SweepCell};
+use trimtab_core::units::Bytes;
+
+use super::charts;
+use super::summary::{Degradation, Summary, ratio};
+use super::sweep::{Kind, cells, main_kind};
+use super::words::{condition, reads, short};
+use crate::html::{Section, escape};
+use crate::number::{bytes, latency, percent, significant, times};
+use crate::table::{Cell, Column, Table, Tone};
+use crate::terminal::{BOLD, RED, hanging, paint, wrapped};
+
+/// Two or more benches beside each other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison<'a> {
+    documents: Vec<&'a BenchDocument>,
+}
+
+/// Drives that a table on a terminal shows beside the first.
+const BESIDE_FIRST: usize = 2;
+/// Medians within this part of each other are taken for equal.
+const ALIKE: f64 = 0.05;
+/// Characters of a model's name that stand in a legend.
+const LEGEND: usize = 40;
+
+/// A table over drives, by their places.
+type Rows = Vec<(String, Vec<Cell>)>;
+
+impl<'a> Comparison<'a> {
+    /// The comparison of these documents; none of fewer than two.
+    pub fn of(documents: impl IntoIterator<Item = &'a BenchDocument>) -> Option<Self> {
+        let documents: Vec<_> = documents.into_iter().collect();
+        (documents.len() > 1).then_some(Self { documents })
+    }
+
+    /// The comparison for a terminal of 80 columns or more; `colour` adds escape codes.
+    pub fn text(&self, colour: bool) -> String {
+        let bold = |text: &str| paint(colour, BOLD, wrapped(text));
+        let mut head = vec![bold(&self.title())];
+        head.extend(self.named().iter().map(|name| hanging("", name)));
+        head.extend(self.alarms().iter().map(|alarm| paint(colour, RED, wrapped(alarm))));
+        head.extend(self.findings().iter().map(|finding| hanging("- ", finding)));
+        let mut blocks = vec![head.join("\n")];
+        for (name, rows) in self.parts() {
+            let places: Vec<_> = (1..self.documents.len()).collect();
+            let tables: Vec<_> = places
+                .chunks(BESIDE_FIRST)
+                .map(|beside| self.table(&rows, &[&[0], beside].concat()).terminal(colour))
+                .collect();
+            blocks.push(format!("{}\n{}", bold(&name), tables.join("\n\n")));
+        }
+        blocks.join("\n\n") + "\n"
+    }
+
+    /// The comparison as a section of a page.
+    pub fn section(&self) -> Section {
+        let items = |lines: Vec<String>| -> String {
+            lines.iter().map(|line| format!("<li>{}</li>\n", escape(line))).collect()
+        };
+        let alarms: String =
+            self.alarms().iter().map(|alarm| format!("<p class=\"alarm\">{}</p>\n", escape(alarm))).collect();
+        let all: Vec<_> = (0..self.documents.len()).collect();
+        let tables: String = self
+            .parts()
+            .iter()
+            .map(|(name, rows)| format!("<h2>{}</h2>\n{}", escape(name), self.table(rows, &all).html()))
+            .collect();
+        let chart = charts::latency(&self.documents).map(|plot| plot.figure()).unwrap_or_default();
+        let body = format!(
+            "<p class=\"soft\">All times and rates are in <strong>wall time</strong>.</p>\n\
+             <ul>\n{}</ul>\n{alarms}<ul class=\"advice\">\n{}</ul>\n<div class=\"charts one\">\n{chart}</div>\n{tables}",
+            items(self.named()),
+            items(self.findings()),
+        );
+        Section { title: self.title(), body }
+    }
+
+    fn title(&self) -> String {
+        format!("bench: {} drives beside each other, in wall time", self.documents.len())
+    }
+
+    /// Which letter stands for which drive.
+    fn named(&self) -> Vec<String> {
+        let name = |(place, document): (usize, &&BenchDocument)| {
+            let device = &document.device;
+            format!("{}: {} ({}, {})", letter(place), device.model, device.path, device.size)
+        };
+        self.documents.iter().enumerate().map(name).collect()
+    }
+
+    fn alarms(&self) -> Vec<String> {
+        let of = |(place, document): (usize, &&BenchDocument)| {
+            let alarms = Summary::of(document).alarms.into_iter();
+            alarms.map(move |alarm| format!("{}: {alarm}", letter(place))).collect::<Vec<_>>()
+        };
+        self.documents.iter().enumerate().flat_map(of).collect()
+    }
+
+    /// Which drive is fastest, at the smallest and the largest size that all have.
+    fn findings(&self) -> Vec<String> {
+        let Some(kind) = main_kind(&self.documents) else { return Vec::new() };
+        let having: Vec<_> =
+            (0..self.documents.len()).filter(|place| !self.cells(*place, kind).is_empty()).collect();
+        let sizes = having.iter().map(|place| self.sizes(*place, kind));
+        let shared = sizes.reduce(|a, b| &a & &b).unwrap_or_default();
+        if having.len() < 2 || shared.is_empty() {
+            return vec!["No two drives were measured at the same sizes in the same way.".to_owned()];
+        }
+        let ends: BTreeSet<_> = shared.first().into_iter().chain(shared.last()).copied().collect();
+        let mut findings: Vec<_> = ends.into_iter().map(|size| self.fastest(&having, kind, size)).collect();
+        let without: Vec<_> =
+            (0..self.documents.len()).filter(|place| !having.contains(place)).map(letter).collect();
+        if !without.is_empty() {
+            findings.push(format!("Not measured so: {}.", without.join(", ")));
+        }
+        findings
+    }
+
+    fn fastest(&self, having: &[usize], kind: Kind, size: Bytes) -> String {
+        let median = |place: &usize| {
+            let cell = self.cell(*place, kind, size);
+            (cell.map_or(f64::INFINITY, |cell| cell.latency.p50_us), *place)
+        };
+        let mut medians: Vec<_> = having.iter().map(median).collect();
+        medians.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (best, first) = medians[0];
+        let (worst, last) = medians[medians.len() - 1];
+        let what =
+            format!("{} of {size} ({}, depth {})", kind.operation.name(), kind.pattern.name(), kind.depth);
+        if worst <= best * (1.0 + ALIKE) {
+            return format!("By a {what} all drives are alike: {}.", latency(best));
+        }
+        format!(
+            "A {what} is fastest on {} with {} and slowest on {} with {} ({}).",
+            letter(first),
+            latency(best),
+            letter(last),
+            latency(worst),
+            ratio(worst, best).map_or_else(|| "∞×".to_owned(), times)
+        )
+    }
+
+    /// The tables, by name; only those with something in them.
+    fn parts(&self) -> Vec<(String, Rows)> {
+        let mut parts = Vec::new();
+        if let Some(kind) = main_kind(&self.documents) {
+            parts.push((format!("Median latency: {}; multiples of A's", kind.name()), self.latencies(kind)));
+        }
+        parts.push(("What discards do".to_owned(), self.facts()));
+        parts.push(("Interference, p99; multiples of A's".to_owned(), self.interference()));
+        parts.push(("Degradation and recovery".to_owned(), self.degradation()));
+        parts.retain(|(_, rows)| !rows.is_empty());
+        parts
+    }
+
+    fn table(&self, rows: &Rows, places: &[usize]) -> Table {
+        let names = rows.iter().map(|(name, _)| Cell::plain(name.as_str()));
+        let drive =
+            |place: &usize| Column::new(letter(*place), rows.iter().map(|(_, cells)| cells[*place].clone()));
+        Table([Column::new("", names)].into_iter().chain(places.iter().map(drive)).collect())
+    }
+
+    fn latencies(&self, kind: Kind) -> Rows {
+        let sizes: BTreeSet<_> =
+            (0..self.documents.len()).flat_map(|place| self.sizes(place, kind)).collect();
+        let median = |place, size| Some(self.cell(place, kind, size)?.latency.p50_us);
+        let row = |size: &Bytes| (size.to_string(), self.against_first(|place| median(place, *size)));
+        sizes.iter().map(row).collect()
+    }
+
+    fn facts(&self) -> Rows {
+        let estimate = |estimate: &Estimate, print: fn(f64) -> String| {
+            let [value, low, high] =
+                [estimate.value, estimate.low, estimate.high].map(|figure| print(figure.max(0.0)));
+            Cell { range: Some(format!("{low} to {high}")), ..Cell::plain(value) }
+        };
+        let yes = |yes: bool| if yes { "yes" } else { "no" };
+        let mut rows = Vec::new();
+        let mut add = |name: &str, of: &dyn Fn(&BenchDocument) -> Option<Cell>| {
+            let cells: Vec<_> = self.documents.iter().map(|document| of(document)).collect();
+            if cells.iter().any(Option::is_some) {
+                rows.push((
+                    name.to_owned(),
+                    cells.into_iter().map(|cell| cell.unwrap_or_else(Cell::nothing)).collect(),
+                ));
+            }
+        };
+        add("a command costs", &|document| Some(estimate(&document.fit.as_ref()?.command_us, latency)));
+        add("each GiB costs", &|document| {
+            Some(estimate(&document.fit.as_ref()?.per_gib_ms, |ms| latency(ms * 1e3)))
+        });
+        add("pays from", &|document| Some(estimate(&document.fit.as_ref()?.pays_from_bytes?, bytes)));
+        add("cliffs", &|document| Some(Cell::plain(document.fit.as_ref()?.cliffs.len().to_string())));
+        add("reads as", &|document| Some(Cell::plain(reads(document.verify.as_ref()?.reads?))));
+        add("discards ignored", &|document| {
+            let verify = document.verify.as_ref()?;
+            Some(match verify.ignored.len() {
+                0 => Cell::plain("none"),
+                n => Cell::toned(format!("{n} of {}", verify.areas), Tone::Worse),
+            })
+        });
+        add("data lost outside", &|document| {
+            Some(match document.verify.as_ref()?.lost_outside {
+                0 => Cell::plain("none"),
+                n => Cell::toned(format!("{n} BLOCKS"), Tone::Worse),
+            })
+        });
+        add("granularity", &|document| Some(granularity(document.verify.as_ref()?)));
+        add("advertised", &|document| Some(Cell::plain(document.device.discard_granularity.to_string())));
+        add("queued", &|document| Some(Cell::plain(yes(document.queueing.as_ref()?.queued))));
+        add("holds others back", &|document| Some(Cell::plain(yes(document.queueing.as_ref()?.holds_back))));
+        rows
+    }
+
+    /// The conditions that two or more drives have in common.
+    fn interference(&self) -> Rows {
+        let same = |a: &InterferenceCell, b: &InterferenceCell| {
+            (a.discard_size, a.discard_rate_s, a.foreground_rate_s)
+                == (b.discard_size, b.discard_rate_s, b.foreground_rate_s)
+        };
+        let find = |place: usize, wanted: &InterferenceCell| {
+            let document: &'a BenchDocument = self.documents[place];
+            document.interference.iter().find(|cell| same(cell, wanted))
+        };
+        let having = |cell: &InterferenceCell| {
+            (0..self.documents.len()).filter(|place| find(*place, cell).is_some()).collect::<Vec<_>>()
+        };
+        let mut rows = Vec::new();
+        for (place, document) in self.documents.iter().enumerate() {
+            for cell in &document.interference {
+                let drives = having(cell);
+                if drives.len() < 2 || drives[0] != place {
+                    continue;
+                }
+                let figures: [(&str, fn(&InterferenceCell) -> &Latency); 2] =
+                    [("reads", |cell| &cell.reads), ("writes", |cell| &cell.writes)];
+                for (what, of) in figures {
+                    let rate = short(cell.foreground_rate_s);
+                    let name = format!("{rate}/s {what}, {}", condition(cell));
+                    rows.push((name, self.against_first(|place| Some(of(find(place, cell)?).p99_us))));
+                }
+            }
+        }
+        rows
+    }
+
+    fn degradation(&self) -> Rows {
+        let figures: Vec<_> =
+            self.documents.iter().map(|document| Degradation::of(&document.degradation)).collect();
+        type Row = (&'static str, fn(Degradation) -> Option<f64>, fn(f64) -> String);
+        let rows: [Row; 6] = [
+            ("sequential MiB/s", |figures| figures.fill_mib_s, significant),
+            ("again after discard", |figures| figures.refill_mib_s, significant),
+            ("brought back", Degradation::recovered, percent),
+            ("random MiB/s", |figures| figures.fresh_mib_s, significant),
+            ("steady MiB/s", |figures| figures.steady_mib_s, significant),
+            ("slows to", Degradation::slowed, times),
+        ];
+        let row = |(name, of, print): &Row| {
+            let value = |figures: &Option<Degradation>| figures.and_then(of).map(print);
+            let values: Vec<_> = figures.iter().map(value).collect();
+            values.iter().any(Option::is_some).then(|| {
+                let cells = values.into_iter().map(|value| value.map_or_else(Cell::nothing, Cell::plain));
+                ((*name).to_owned(), cells.collect())
+            })
+        };
+        rows.iter().filter_map(row).collect()
+    }
+
+    /// Latencies in microseconds, a cell a drive, each with its multiple of the first drive's.
+    fn against_first(&self, of: impl Fn(usize) -> Option<f64>) -> Vec<Cell> {
+        let first = of(0);
+        let cell = |place| match (of(place), first) {
+            (None, _) => Cell::nothing(),
+            (Some(us), Some(base)) if place > 0 && base > 0.0 => {
+                let tone = match us / base {
+                    ratio if ratio > 1.0 + ALIKE => Tone::Worse,
+                    ratio if ratio < 1.0 - ALIKE => Tone::Better,
+                    _ => Tone::Plain,
+                };
+                Cell::toned(format!("{} {:>5}", latency(us), times(us / base)), tone)
+            }
+            (Some(us), _) => Cell::plain(latency(us)),
+        };
+        (0..self.documents.len()).map(cell).collect()
+    }
+
+    fn cells(&self, place: usize, kind: Kind) -> Vec<&'a SweepCell> {
+        cells(self.documents[place], kind)
+    }
+
+    fn cell(&self, place: usize, kind: Kind, size: Bytes) -> Option<&'a SweepCell> {
+        self.cells(place, kind).into_iter().find(|cell| cell.size == size)
+    }
+
+    fn sizes(&self, place: usize, kind: Kind) -> BTreeSet<Bytes> {
+        self.cells(place, kind).iter().map(|cell| cell.size).collect()
+    }
+}
+
+fn granularity(verify: &trimtab_core::document::bench::Verify) -> Cell {
+    match verify.granularity.honoured {
+        None => Cell::nothing(),
+        Some(honoured) if honoured > verify.granularity.advertised => {
+            Cell::toned(honoured.to_string(), Tone::Worse)
+        }
+        Some(honoured) => Cell::plain(honoured.to_string()),
+    }
+}
+
+/// The letter of the drive at `place`: A to Z, then A1 and so on.
+fn letter(place: usize) -> String {
+    let letter = char::from(b'A' + (place % 26) as u8);
+    if place < 26 { letter.to_string() } else { format!("{letter}{}", place / 26) }
+}
+
+/// The name of the drive at `place` in a legend.
+pub fn label(place: usize, document: &BenchDocument) -> String {
+    let model = &document.device.model;
+    let short: String = model.chars().take(LEGEND).collect();
+    let more = if short.len() < model.len() { "…" } else { "" };
+    format!("{} {short}{more}", letter(place))
+}

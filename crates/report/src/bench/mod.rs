@@ -1,0 +1,19 @@
+//! What `trimtab bench` measured: sentences, tables and charts of one drive, and of several
+//! beside each other. All times are wall time.
+
+mod across;
+mod charts;
+mod findings;
+mod section;
+mod summary;
+mod sweep;
+mod tables;
+mod text;
+mod words;
+
+pub use across::Comparison;
+pub use section::section;
+pub use summary::{Degradation, Summary};
+pub use text::text;
+
+pub(crate) use charts::latency;

@@ -1,0 +1,103 @@
+//! The figures that follow from a bench document.
+
+use serde::Serialize;
+use trimtab_core::document::BenchDocument;
+use trimtab_core::document::bench::{DegradationRound, DegradationStep, Fit, InterferenceCell};
+use trimtab_core::stats::median;
+use trimtab_core::units::Bytes;
+
+use super::findings;
+
+/// A bench in a few figures and sentences.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// The device's model.
+    pub model: String,
+    /// Its path when it was measured.
+    pub path: String,
+    /// Its size.
+    pub size: Bytes,
+    /// What the reader must know first: lost data, and a run that ended early.
+    pub alarms: Vec<String>,
+    /// What was found, in a few sentences.
+    pub findings: Vec<String>,
+    /// The cost of a discard and what else was fitted.
+    pub fit: Option<Fit>,
+    /// How the drive slows and recovers; none where that was not measured.
+    pub degradation: Option<Degradation>,
+}
+
+/// How a drive slows without discards and recovers with them; each figure in MiB/s of wall time,
+/// none where it was not measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Degradation {
+    /// Sequential writes after a discard of everything.
+    pub fill_mib_s: Option<f64>,
+    /// Random writes after a discard of everything.
+    pub fresh_mib_s: Option<f64>,
+    /// Random writes over the full range, in the last rounds.
+    pub steady_mib_s: Option<f64>,
+    /// Sequential writes after everything was discarded again.
+    pub refill_mib_s: Option<f64>,
+}
+
+/// The last rounds that tell the steady state: the measurement window of the SNIA Solid State
+/// Storage Performance Test Specification.
+const STEADY_ROUNDS: usize = 5;
+
+impl Summary {
+    /// The figures of `document`.
+    pub fn of(document: &BenchDocument) -> Self {
+        Self {
+            model: document.device.model.clone(),
+            path: document.device.path.clone(),
+            size: document.device.size,
+            alarms: findings::alarms(document),
+            findings: findings::findings(document),
+            fit: document.fit.clone(),
+            degradation: Degradation::of(&document.degradation),
+        }
+    }
+}
+
+impl Degradation {
+    /// The figures of these rounds; none of no rounds.
+    pub fn of(rounds: &[DegradationRound]) -> Option<Self> {
+        let of = |step| rounds.iter().filter(move |round| round.step == step);
+        let overall = |step| {
+            let mib: f64 = of(step).map(|round| round.bytes.mib()).sum();
+            let wall_s: f64 = of(step).map(|round| round.wall_s).sum();
+            (mib > 0.0 && wall_s > 0.0).then(|| mib / wall_s)
+        };
+        let overwrites: Vec<_> = of(DegradationStep::Overwrite).map(|round| round.mib_s).collect();
+        let last = &overwrites[overwrites.len().saturating_sub(STEADY_ROUNDS)..];
+        (!rounds.is_empty()).then(|| Self {
+            fill_mib_s: overall(DegradationStep::Fill),
+            fresh_mib_s: overall(DegradationStep::Fresh),
+            steady_mib_s: median(last),
+            refill_mib_s: overall(DegradationStep::Refill),
+        })
+    }
+
+    /// The steady speed of random writes as a part of their fresh one.
+    pub fn slowed(self) -> Option<f64> {
+        Some(self.steady_mib_s? / self.fresh_mib_s?)
+    }
+
+    /// The speed of sequential writes after a second discard as a part of the first.
+    pub fn recovered(self) -> Option<f64> {
+        Some(self.refill_mib_s? / self.fill_mib_s?)
+    }
+}
+
+/// The foreground of `cell` without discards; none where that was not measured.
+pub fn alone<'a>(document: &'a BenchDocument, cell: &InterferenceCell) -> Option<&'a InterferenceCell> {
+    let same_rate = |other: &&InterferenceCell| other.foreground_rate_s == cell.foreground_rate_s;
+    let mut without = document.interference.iter().filter(|other| other.discard_size.is_none());
+    without.find(same_rate)
+}
+
+/// `figure` in multiples of `base`; none where there is nothing to divide by.
+pub fn ratio(figure: f64, base: f64) -> Option<f64> {
+    (base > 0.0).then(|| figure / base)
+}

@@ -1,0 +1,122 @@
+//! Results of a bench in plain words.
+
+use trimtab_core::document::bench::{Granularity, InterferenceCell, PowerCycle, Queueing, Verify};
+use trimtab_core::profile::DiscardedReads;
+
+use crate::number::{count, latency, significant};
+
+/// What discarded data reads as.
+pub fn reads(reads: DiscardedReads) -> &'static str {
+    match reads {
+        DiscardedReads::Zeros => "zeros",
+        DiscardedReads::Old => "it was before",
+        DiscardedReads::Garbage => "something else at every read",
+        DiscardedReads::Other => "another address's data",
+    }
+}
+
+/// Which discards were ignored.
+pub fn ignored(verify: &Verify) -> String {
+    match (verify.ignored.len(), verify.ignored_every) {
+        (0, _) => "no discard was ignored".to_owned(),
+        (n, Some(every)) => format!("one of every {every} discards is ignored ({n} of {})", verify.areas),
+        (n, None) => format!("{n} of {} discards were ignored", verify.areas),
+    }
+}
+
+/// The granularity it honours beside the one it advertises.
+pub fn granularity(granularity: &Granularity) -> String {
+    let advertised = granularity.advertised;
+    let Some(honoured) = granularity.honoured else {
+        let reason = granularity.reason.as_deref().unwrap_or("it was not seen");
+        let reason = reason.trim_end_matches('.');
+        return format!("its granularity is not known ({reason}; it advertises {advertised})");
+    };
+    let shift = match granularity.alignment.0 {
+        0 => String::new(),
+        _ => format!(", on grains that start {} off", granularity.alignment),
+    };
+    match honoured.cmp(&advertised) {
+        std::cmp::Ordering::Equal => format!("it honours the {honoured} granularity it advertises{shift}"),
+        std::cmp::Ordering::Less => {
+            format!("it honours {honoured}, finer than the {advertised} it advertises{shift}")
+        }
+        std::cmp::Ordering::Greater => {
+            format!("discards below {honoured} do nothing, although {advertised} is advertised{shift}")
+        }
+    }
+}
+
+/// What was tried, what else than the readings tells, in lines.
+pub fn verify(verify: &Verify) -> Vec<String> {
+    let outside = match verify.lost_outside {
+        0 => "All data outside the discards read back as written.".to_owned(),
+        n => {
+            format!("DATA LOSS: {} logical blocks outside the discards are not as written.", count(n as f64))
+        }
+    };
+    let mut lines = vec![
+        format!(
+            "{} areas of {} each were written, discarded and read, with written data between them.",
+            verify.areas, verify.area_size
+        ),
+        outside,
+        sentence(&ignored(verify)),
+        sentence(&granularity(&verify.granularity)),
+    ];
+    lines.extend(verify.power_cycle.as_ref().map(power_cycle));
+    lines
+}
+
+fn power_cycle(cycle: &PowerCycle) -> String {
+    let [same, returned, different, lost] =
+        [cycle.same, cycle.returned, cycle.different, cycle.lost_outside].map(|n| count(n as f64));
+    format!(
+        "After the power cycle, of the logical blocks discarded {}: {same} read as before, {returned} hold their \
+         old data again, {different} read otherwise; {lost} outside the discards are lost.",
+        cycle.discarded
+    )
+}
+
+/// Whether a discard waits, and makes wait, in lines with the figures.
+pub fn queueing(queueing: &Queueing) -> Vec<String> {
+    let [alone, reads, behind, read_after, read_alone] = [
+        queueing.alone_us,
+        queueing.reads_us,
+        queueing.behind_us,
+        queueing.read_after_us,
+        queueing.read_alone_us,
+    ]
+    .map(latency);
+    let queued =
+        if queueing.queued { "it runs beside them (queued)" } else { "it waits for them (not queued)" };
+    let holds =
+        if queueing.holds_back { "the discard holds it back" } else { "the discard does not hold it back" };
+    vec![
+        format!(
+            "A discard of {} takes {alone} alone, and {behind} right behind reads that take {reads}: {queued}.",
+            queueing.discard_size
+        ),
+        format!("A read takes {read_alone} alone, and {read_after} right after a discard: {holds}."),
+        format!("Medians of {} tries, in wall time.", queueing.repeats),
+    ]
+}
+
+/// What the foreground ran beside: `1 MiB, 100/s`, or `alone`.
+pub fn condition(cell: &InterferenceCell) -> String {
+    match cell.discard_size {
+        None => "alone".to_owned(),
+        Some(size) => format!("{size} at {}/s", short(cell.discard_rate_s)),
+    }
+}
+
+/// A rate without trailing zeros.
+pub fn short(rate: f64) -> String {
+    if rate.fract() == 0.0 { count(rate) } else { significant(rate) }
+}
+
+/// `text` as a sentence.
+pub fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| format!("{}{}.", first.to_uppercase(), chars.as_str())).unwrap_or_default()
+}

@@ -1,0 +1,43 @@
+//! Text as a terminal shows it.
+
+use crate::number::printable;
+
+/// Columns of a terminal that the text keeps to.
+pub const WIDTH: usize = 80;
+pub const BOLD: &str = "\x1b[1m";
+pub const RED: &str = "\x1b[1;31m";
+const RESET: &str = "\x1b[0m";
+
+/// `text` in lines of at most [`WIDTH`] columns, broken at its spaces.
+pub fn wrapped(text: &str) -> String {
+    hanging("", text)
+}
+
+/// `text` behind `lead`, in lines of at most [`WIDTH`] columns that all start below the first word.
+pub fn hanging(lead: &str, text: &str) -> String {
+    let text = printable(text);
+    let indent = lead.chars().count();
+    let mut lines: Vec<String> = Vec::new();
+    let mut length = 0;
+    for word in text.split(' ') {
+        let needs = word.chars().count();
+        match lines.last_mut() {
+            Some(line) if length + 1 + needs <= WIDTH => {
+                line.push(' ');
+                line.push_str(word);
+                length += 1 + needs;
+            }
+            _ => {
+                let start = if lines.is_empty() { lead.to_owned() } else { " ".repeat(indent) };
+                lines.push(start + word);
+                length = indent + needs;
+            }
+        }
+    }
+    lines.join("\n")
+}
+
+/// `text` between the escape codes of `code` where `colour` is wanted.
+pub fn paint(colour: bool, code: &str, text: String) -> String {
+    if colour { format!("{code}{text}{RESET}") } else { text }
+}
