@@ -142,7 +142,8 @@ impl Memory {
 
     fn blocks(&self, extent: Extent) -> std::ops::Range<usize> {
         let block = self.behaviour.block.0;
-        assert!(extent.start.0 % block == 0 && extent.end.0 % block == 0, "{extent} is not of whole blocks");
+        let whole = extent.start.0.is_multiple_of(block) && extent.end.0.is_multiple_of(block);
+        assert!(whole, "{extent} is not of whole blocks");
         assert!(extent.end <= self.behaviour.size, "{extent} is past the end");
         (extent.start.0 / block) as usize..(extent.end.0 / block) as usize
     }
@@ -214,7 +215,7 @@ impl Target for Memory {
     fn erase(&self, _operation: Operation, extent: Extent) -> io::Result<()> {
         let mut state = self.state();
         state.discards += 1;
-        let ignored = self.behaviour.ignored_every.is_some_and(|n| state.discards % n == 0);
+        let ignored = self.behaviour.ignored_every.is_some_and(|n| state.discards.is_multiple_of(n));
         if ignored || extent.len() < self.behaviour.least {
             return Ok(());
         }

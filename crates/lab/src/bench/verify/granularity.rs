@@ -24,11 +24,14 @@ const MARGIN_BLOCKS: u64 = 16;
 /// How often a discard is sent that frees nothing, as a drive may ignore some.
 const TRIES: u32 = 3;
 
+/// The grain and the address modulo it at which grains start, or why they aren't known.
+pub(super) type Grain = Result<(Bytes, Bytes), String>;
+
 /// What is known of a drive's grains.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
-    /// The grain and the address modulo it at which grains start, or why they aren't known.
-    pub(super) grain: Result<(Bytes, Bytes), String>,
+    /// The grain.
+    pub(super) grain: Grain,
     /// What showed it.
     pub(super) probes: Vec<GranularityProbe>,
     /// Blocks outside of a discard that it took with it.
@@ -97,7 +100,7 @@ impl Guess {
 }
 
 impl Search<'_, '_> {
-    fn run(&mut self, random_probes: u32) -> Result<Result<(Bytes, Bytes), String>, BenchError> {
+    fn run(&mut self, random_probes: u32) -> Result<Grain, BenchError> {
         let Some(first) = self.first_gone()? else {
             let largest = self.largest_discard();
             return Ok(Err(format!("no discard of up to {largest} changed what its blocks read as")));

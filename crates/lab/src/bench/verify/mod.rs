@@ -8,11 +8,13 @@ pub mod power_cycle;
 mod stamp;
 #[cfg(test)]
 mod tests;
+mod timing;
 
 use std::time::Duration;
 
 use trimtab_core::Extent;
 use trimtab_core::document::bench::{BenchDevice, Verify};
+use trimtab_core::profile::DiscardedReads;
 
 use self::stamp::Stamper;
 use super::error::BenchError;
@@ -54,15 +56,23 @@ pub fn verify(
 ) -> Result<Verify, BenchError> {
     let mut stamper = Stamper::new(target, options.seed, interrupt);
     tell("which grains a discard frees");
-    let found = granularity::find(&mut stamper, range, options.probes, options.seed)?;
+    let mut found = granularity::find(&mut stamper, range, options.probes, options.seed)?;
     tell("what discarded blocks read as");
     let layout = areas::Layout::new(range, found.grain.clone().ok(), device, options.areas);
     let seen = areas::discard_and_read(&mut stamper, &layout, options.delay, tell)?;
+    let mut reads = seen.verdict();
+    if reads.is_none() {
+        tell("whether discarded blocks read faster");
+        if let Some(grain) = timing::find(&mut stamper, range, options.seed)? {
+            reads = Some(DiscardedReads::Old);
+            found.grain = grain;
+        }
+    }
     let ignored = seen.ignored();
     Ok(Verify {
         areas: layout.areas,
         area_size: layout.area,
-        reads: seen.verdict(),
+        reads,
         ignored_every: areas::period(&ignored, layout.areas),
         ignored,
         lost_outside: found.lost_outside + seen.lost_outside,

@@ -58,6 +58,18 @@ fn garbage_is_told_from_other_addresses_data() {
 }
 
 #[test]
+fn old_data_is_told_from_ignored_discards() {
+    let old = Behaviour { reads: DiscardedReads::Old, grain: Bytes(4096), ..honest() };
+    let verify = verified(old.clone());
+    assert_eq!(verify.reads, Some(DiscardedReads::Old));
+    assert_eq!(verify.granularity.honoured, Some(Bytes(4096)));
+    assert_eq!((verify.readings[0].unchanged, &verify.ignored[..]), (BLOCKS, &[][..]));
+    let verify = verified(Behaviour { least: SIZE, ..old });
+    assert_eq!((verify.reads, verify.granularity.honoured), (None, None));
+    assert!(verify.granularity.reason.unwrap().starts_with("no discard of up to 12 MiB changed"));
+}
+
+#[test]
 fn old_data_that_comes_back_is_found() {
     for (returns, unstable) in
         [(Returns::AtSecondRead, [0, BLOCKS, 0]), (Returns::AfterDelay, [0, 0, BLOCKS])]
