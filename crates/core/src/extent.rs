@@ -184,8 +184,7 @@ mod tests {
         (0..SPACE).map(|byte| set.contains(Bytes(byte))).collect()
     }
 
-    proptest! {
-        #[test]
+    #[test]
     fn an_extent_reads_what_people_write() {
         assert_eq!("1G..3 GiB".parse(), Ok(Extent::new(Bytes::GIB, Bytes(3 << 30))));
         for (text, message) in [
@@ -197,7 +196,8 @@ mod tests {
         }
     }
 
-    #[test]
+    proptest! {
+        #[test]
         fn a_set_is_its_bitmap(steps in prop::collection::vec((prop::bool::ANY, extents()), 0..40)) {
             let (set, bitmap) = apply(&steps);
             prop_assert_eq!(bits(&set), bitmap.clone());
