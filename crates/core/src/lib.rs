@@ -4,6 +4,7 @@
 
 pub mod document;
 pub mod extent;
+pub mod fit;
 pub mod policy;
 pub mod profile;
 pub mod stats;
