@@ -87,3 +87,114 @@ fn absent<T>(otherwise: T, attribute: Result<T, BlockError>) -> Result<T, BlockE
         outcome => outcome,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::captured::Captured;
+
+    const QUEUE: [(&str, &str); 7] = [
+        ("queue/logical_block_size", "512"),
+        ("queue/physical_block_size", "4096"),
+        ("queue/rotational", "0"),
+        ("queue/discard_granularity", "4096"),
+        ("queue/discard_max_bytes", "2147450880"),
+        ("queue/discard_max_hw_bytes", "4294966784"),
+        ("queue/write_zeroes_max_bytes", "0"),
+    ];
+    const SCHEDULED: [(&str, &str); 2] =
+        [("queue/scheduler", "[none] mq-deadline"), ("queue/nr_requests", "1023")];
+
+    /// A machine with one disk of these attributes.
+    fn with(name: &str, attributes: &[(&str, &str)]) -> Captured {
+        let attributes = [&QUEUE[..], &[("discard_alignment", "512")], attributes].concat();
+        Captured::new().device(name, "8:0", &attributes)
+    }
+
+    fn identity(machine: &Captured, name: &str) -> [String; 3] {
+        let BenchDevice { model, firmware, serial, .. } = machine.open(name).describe().unwrap();
+        [model, firmware, serial]
+    }
+
+    #[test]
+    fn an_nvme_drive() {
+        let identified = [
+            ("device/model", "Samsung SSD 980 PRO 1TB                 "),
+            ("device/firmware_rev", "5B2QGXA7"),
+            ("device/serial", "S5P2NS0R     "),
+            ("wwid", "eui.002538b111"),
+        ];
+        let machine = with("nvme0n1", &[&identified[..], &SCHEDULED].concat());
+        assert_eq!(identity(&machine, "nvme0n1"), ["Samsung SSD 980 PRO 1TB", "5B2QGXA7", "S5P2NS0R"]);
+        let found = machine.open("nvme0n1").describe().unwrap();
+        let expected = BenchDevice {
+            path: "/dev/nvme0n1".into(),
+            size: Bytes::MIB,
+            logical_block: Bytes(512),
+            physical_block: Bytes(4096),
+            rotational: false,
+            scheduler: "none".into(),
+            queue_requests: 1023,
+            discard_granularity: Bytes(4096),
+            discard_alignment: Bytes(512),
+            discard_max: Bytes(2_147_450_880),
+            discard_max_hardware: Bytes(4_294_966_784),
+            write_zeroes_max: Bytes(0),
+            ..found.clone()
+        };
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn disks_behind_scsi() {
+        let sata = [
+            ("device/vendor", "ATA     "),
+            ("device/model", "M4-CT512M4SSD2  "),
+            ("device/rev", "070H"),
+            ("device/wwid", "t10.ATA     M4-CT512M4SSD2  00000"),
+        ];
+        let expected = ["M4-CT512M4SSD2", "070H", "t10.ATA     M4-CT512M4SSD2  00000"];
+        assert_eq!(identity(&with("sda", &sata), "sda"), expected);
+        let sas = [("device/vendor", "SEAGATE "), ("device/model", "XS800LE70004"), ("device/rev", "0003")];
+        assert_eq!(identity(&with("sda", &sas), "sda"), ["SEAGATE XS800LE70004", "0003", ""]);
+    }
+
+    #[test]
+    fn an_mmc_card() {
+        let card = [("device/name", "MMC04G"), ("device/fwrev", "0x1"), ("device/serial", "0x0f3c")];
+        assert_eq!(identity(&with("mmcblk0", &card), "mmcblk0"), ["MMC04G", "0x1", "0x0f3c"]);
+    }
+
+    #[test]
+    fn what_is_no_hardware() {
+        let looped = with("loop0", &[("loop/backing_file", "/run/a b/drive")]);
+        assert_eq!(identity(&looped, "loop0"), ["loop over /run/a b/drive", "", ""]);
+        let mapped = with("dm-0", &[("dm/name", "vg-spare")]);
+        assert_eq!(identity(&mapped, "dm-0"), ["device mapper vg-spare", "", ""]);
+        let paravirtual = with("vda", &[("serial", "disk-1"), ("device/vendor", "0x1af4")])
+            .link("devices/vda/device/driver", "../../bus/virtio/drivers/virtio_blk");
+        assert_eq!(identity(&paravirtual, "vda"), ["virtio_blk", "", "disk-1"]);
+    }
+
+    #[test]
+    fn a_queue_without_a_scheduler() {
+        let found = with("zram0", &[]).open("zram0").describe().unwrap();
+        assert_eq!(
+            (found.model.as_str(), found.scheduler.as_str(), found.queue_requests),
+            ("zram", "none", 0)
+        );
+    }
+
+    #[test]
+    fn a_partition_is_of_its_disk() {
+        let machine = with("mmcblk0", &[("device/name", "MMC04G")]).device(
+            "mmcblk0/mmcblk0p1",
+            "8:1",
+            &[("discard_alignment", "0"), ("size", "1024")],
+        );
+        let found = machine.open("mmcblk0p1").describe().unwrap();
+        assert_eq!((found.model.as_str(), found.path.as_str()), ("MMC04G", "/dev/mmcblk0p1"));
+        assert_eq!((found.size, found.discard_alignment), (Bytes(512 << 10), Bytes(0)));
+        assert_eq!(found.physical_block, Bytes(4096));
+    }
+}

@@ -7,6 +7,8 @@
 mod aligned;
 pub mod block;
 pub mod btrfs;
+#[cfg(test)]
+mod captured;
 pub mod claim;
 mod describe;
 pub mod device;

@@ -143,3 +143,71 @@ fn parse(answer: &[u8]) -> Result<Vec<Signature>, serde_json::Error> {
     });
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXT4: &str = r#"{"signatures": [
+        {"type": "ext4", "usage": "filesystem", "label": "my data", "uuid": "17a089ae"}
+    ]}"#;
+    const GPT: &str = r#"{"signatures": [
+        {"type": "gpt", "usage": "partition-table", "label": null, "uuid": null},
+        {"type": "gpt", "usage": "partition-table", "label": null, "uuid": null},
+        {"type": "PMBR", "usage": "partition-table", "label": null, "uuid": null}
+    ]}"#;
+
+    fn contents(own: &str, partitions: &[(&str, &str)]) -> Contents {
+        let parse = |answer: &str| parse(answer.as_bytes()).unwrap();
+        let partitions = partitions.iter().map(|(path, on)| ((*path).to_owned(), parse(on)));
+        Contents { device: "/dev/sdx".into(), signatures: parse(own), partitions: partitions.collect() }
+    }
+
+    #[test]
+    fn nothing_costs_nothing() {
+        for answer in ["", "\n", r#"{"signatures": []}"#] {
+            assert_eq!(contents(answer, &[]).judge(&Overrides::default()).unwrap(), [""; 0]);
+        }
+        assert!(parse(b"no table").is_err());
+    }
+
+    #[test]
+    fn signatures_need_their_override() {
+        let held = contents(EXT4, &[]);
+        let others = Overrides { signatures: false, partitions: true, partition: true };
+        let expected = "/dev/sdx holds ext4 \"my data\" (UUID 17a089ae); this will be lost if you add \
+                        --overwrite-signatures";
+        assert_eq!(held.judge(&others).unwrap_err().to_string(), expected);
+        let given_up = Overrides { signatures: true, ..Overrides::default() };
+        let lost = "will be lost on /dev/sdx: ext4 \"my data\" (UUID 17a089ae)";
+        assert_eq!(held.judge(&given_up).unwrap(), [lost]);
+    }
+
+    #[test]
+    fn partitions_need_theirs() {
+        let divided = contents(GPT, &[("/dev/sdx1", EXT4), ("/dev/sdx2", "")]);
+        let others = Overrides { signatures: true, partitions: false, partition: true };
+        let found = "partition /dev/sdx1 with ext4 \"my data\" (UUID 17a089ae), partition /dev/sdx2, a partition \
+                     table gpt, a partition table PMBR";
+        let expected = format!("/dev/sdx has {found}; they will be lost if you add --overwrite-partitions");
+        assert_eq!(divided.judge(&others).unwrap_err().to_string(), expected);
+        let given_up = Overrides { partitions: true, ..Overrides::default() };
+        assert_eq!(divided.judge(&given_up).unwrap(), [format!("will be lost on /dev/sdx: {found}")]);
+    }
+
+    #[test]
+    fn one_override_is_not_the_other() {
+        let both = contents(
+            &format!("{}, {}", &EXT4[..EXT4.rfind(']').unwrap()], &GPT["{\"signatures\": [".len()..]),
+            &[],
+        );
+        for overrides in [
+            Overrides { signatures: true, ..Overrides::default() },
+            Overrides { partitions: true, ..Overrides::default() },
+        ] {
+            assert!(both.judge(&overrides).is_err());
+        }
+        let all = Overrides { signatures: true, partitions: true, partition: false };
+        assert_eq!(both.judge(&all).unwrap().len(), 2);
+    }
+}
