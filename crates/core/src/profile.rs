@@ -108,7 +108,8 @@ pub struct Gc {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Discard {
-    /// What every discard command costs, also one that does nothing.
+    /// What every discard command costs as the host sees it, also one that does nothing; it includes
+    /// the controller's `command_overhead`.
     pub command: Sourced<Nanos>,
     /// What every range in it costs; see `range_limit`.
     pub range: Sourced<Nanos>,

@@ -7,7 +7,8 @@
 //! **read** waits for its dies like everything else, and is done when it has crossed the link;
 //! pages without data cost no flash. A **flush** waits until all that was written is on flash. A
 //! **discard** that isn't queued begins when every command before it is done, and no other begins
-//! before its end; queued discards only wait for each other. Only whole aligned grains are
+//! before its end; queued discards only wait for each other. Its cost, as the host sees it, includes
+//! the command overhead. Only whole aligned grains are
 //! unmapped, and none by a discard that the drive ignores. Each honoured range leaves an entry of mapping journal, and full pages of journal are
 //! programmed after it. Partial pages are read and written as whole ones.
 
@@ -235,8 +236,9 @@ impl Device {
             + Nanos::from_seconds(per_gib.value.seconds() * extent.len().gib());
         let queued = queued.value;
         let honoured = self.honoured(extent);
-        let begun = self.front.begin(if queued { arrival } else { arrival.max(self.front.all_done()) });
-        let done = begun.max(self.discarded) + cost;
+        let dealt_with = self.front.begin(if queued { arrival } else { arrival.max(self.front.all_done()) });
+        let taken = dealt_with - self.front.overhead();
+        let done = (taken.max(self.discarded) + cost).max(dealt_with);
         self.discarded = done;
         if !queued {
             self.front.hold(done);

@@ -63,6 +63,11 @@ impl Front {
         self.controller
     }
 
+    /// What the controller spends on every command.
+    pub(crate) fn overhead(&self) -> Nanos {
+        self.overhead
+    }
+
     /// Begins no command before `until`.
     pub(crate) fn hold(&mut self, until: Nanos) {
         self.controller = self.controller.max(until);
