@@ -70,7 +70,11 @@ impl Axis {
             return (0..=(self.high / step) as u32).map(|n| f64::from(n) * step).collect();
         }
         let decades = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
-        let within: &[f64] = if self.high / self.low < 1e3 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let within: &[f64] = match self.high / self.low {
+            ..10.0 => &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0],
+            ..1e3 => &[1.0, 2.0, 5.0],
+            _ => &[1.0],
+        };
         decades
             .flat_map(|power| within.iter().map(move |n| n * 10_f64.powi(power)))
             .filter(|tick| (self.low..=self.high).contains(tick))

@@ -29,14 +29,14 @@ pub struct Series {
     pub values: Vec<Option<Spread>>,
 }
 
-// All lengths are in user units of the view box; a character of the labels is about 7 wide.
+// All lengths are in user units of the view box; a character of the labels is at most about 8 wide.
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 306.0;
 const LEFT: f64 = 66.0;
 const TOP: f64 = 16.0;
 const RIGHT: f64 = WIDTH - 6.0;
 const BASE: f64 = HEIGHT - 60.0;
-const CHARACTER: f64 = 7.2;
+const CHARACTER: f64 = 8.0;
 /// The part of a group's width that its bars fill, up to the widest bar.
 const FILLED: f64 = 0.84;
 const WIDEST: f64 = 56.0;
@@ -136,8 +136,7 @@ fn two_lines(name: &str, fits: usize) -> Vec<String> {
     if name.chars().count() <= fits {
         return vec![name.to_owned()];
     }
-    let mut breaks =
-        name.char_indices().filter(|(_, c)| " -_/".contains(*c)).map(|(at, c)| at + c.len_utf8());
+    let mut breaks = name.char_indices().filter(|(_, c)| " -_".contains(*c)).map(|(at, c)| at + c.len_utf8());
     match breaks.rfind(|at| name[..*at].trim_end().chars().count() <= fits) {
         Some(at) => vec![name[..at].trim_end().to_owned(), shortened(&name[at..])],
         None => vec![shortened(name)],

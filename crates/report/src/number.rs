@@ -28,8 +28,8 @@ pub fn seconds(value: f64) -> String {
 /// A time of `us` microseconds, in the unit that suits it: `30.0 µs`, `10.1 ms`, `1.20 s`.
 pub fn latency(us: f64) -> String {
     let (scale, unit) = match us {
-        ..999.5 => (1.0, "µs"),
-        ..999_500.0 => (1e3, "ms"),
+        ..1e3 => (1.0, "µs"),
+        ..1e6 => (1e3, "ms"),
         _ => (1e6, "s"),
     };
     format!("{} {unit}", significant(us / scale))
@@ -52,7 +52,9 @@ pub fn times(ratio: f64) -> String {
         return "∞×".to_owned();
     }
     let decimals = match ratio {
-        ..2.0 => 2,
+        ..0.01 => 4,
+        0.01..0.1 => 3,
+        0.1..2.0 => 2,
         2.0..10.0 => 1,
         _ => 0,
     };
@@ -103,9 +105,12 @@ mod tests {
         assert_eq!(count(1_234_567.0), "1\u{a0}234\u{a0}567");
         assert_eq!(seconds(0.0451), "45.1 ms");
         assert_eq!(seconds(12.0), "12.0 s");
-        let latencies = [0.0, 30.04, 999.6, 10_100.0, 999_600.0, 1.2e9].map(latency);
-        assert_eq!(latencies, ["0 µs", "30.0 µs", "1.00 ms", "10.1 ms", "1.00 s", "1200 s"]);
-        assert_eq!([times(1.016), times(4.12), times(64.4)], ["1.02×", "4.1×", "64×"]);
+        let latencies = [0.0, 30.04, 999.6, 1000.0, 10_100.0, 1e6, 1.2e9].map(latency);
+        assert_eq!(latencies, ["0 µs", "30.0 µs", "1000 µs", "1.00 ms", "10.1 ms", "1.00 s", "1200 s"]);
+        assert_eq!(
+            [0.003, 0.04, 1.016, 4.12, 64.4].map(times),
+            ["0.0030×", "0.040×", "1.02×", "4.1×", "64×"]
+        );
         assert_eq!(printable("a\u{1b}[31mb"), "a\u{fffd}[31mb");
     }
 }

@@ -43,14 +43,14 @@ pub struct Sample {
     pub note: String,
 }
 
-// All lengths are in user units of the view box; a character of the labels is about 7 wide.
+// All lengths are in user units of the view box; a character of a name is at most about 8.4 wide.
 const WIDTH: f64 = 560.0;
-const LEFT: f64 = 66.0;
+const LEFT: f64 = 84.0;
 const RIGHT: f64 = WIDTH - 10.0;
 const PLOT_HEIGHT: f64 = 250.0;
 const BELOW: f64 = 46.0;
 const ROW: f64 = 18.0;
-const CHARACTER: f64 = 7.2;
+const CHARACTER: f64 = 8.4;
 /// The colours that lines take in turn; the next round is dashed.
 const COLOURS: usize = 6;
 /// The space between cliffs from which each has its own label.
@@ -116,7 +116,7 @@ impl Plot {
         let names = self.lines.iter().enumerate().map(|(place, line)| (line.name.as_str(), Some(place)));
         let (mut x, mut y) = (LEFT, top + 8.0);
         for (name, place) in names.chain(fit) {
-            let width = KEY + (name.chars().count() + 2) as f64 * CHARACTER;
+            let width = KEY + (name.chars().count() + 1) as f64 * CHARACTER;
             if x + width > RIGHT && x > LEFT {
                 (x, y) = (LEFT, y + ROW);
             }
@@ -161,10 +161,10 @@ impl Field<'_> {
             drawing.line("grid", (place, self.top), (place, self.base));
             drawing.text("axis", (place, self.base + 16.0), Anchor::Middle, &(x.label)(*tick));
         }
-        let scale = |scale: &Scale| if scale.axis.log { ", log scale" } else { "" };
+        let log = |scale: &Scale| if scale.axis.log { ", log scale" } else { "" };
         let middle = f64::midpoint(self.top, self.base);
-        drawing.upward_text((14.0, middle), &format!("{}{}", y.name, scale(y)));
-        let name = format!("{}{}", x.name, scale(x));
+        drawing.upward_text((14.0, middle), &format!("{}{}", y.name, log(y)));
+        let name = format!("{}{}", x.name, log(x));
         drawing.text("", (f64::midpoint(LEFT, RIGHT), self.base + 36.0), Anchor::Middle, &name);
         drawing.line("base", (LEFT, self.base), (RIGHT, self.base));
     }
@@ -177,7 +177,7 @@ impl Field<'_> {
             drawing.area("cliff", &corners, "a change of slope, or a jump");
             let middle = f64::midpoint(left, right);
             if middle - labelled > LABEL_GAP {
-                drawing.text("warning", (middle, self.base - 6.0), Anchor::Middle, "cliff");
+                drawing.text("warning", (middle, self.top + 12.0), Anchor::Middle, "cliff");
                 labelled = middle;
             }
         }

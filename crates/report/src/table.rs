@@ -89,7 +89,7 @@ impl Table {
             column.set_cell_alignment(alignment);
             column.set_padding((gap, 0));
         }
-        table.trim_fmt()
+        table.to_string()
     }
 
     /// The table as HTML, in a frame of its own that scrolls where it is wider than the page.

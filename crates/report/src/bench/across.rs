@@ -3,17 +3,18 @@
 use std::collections::BTreeSet;
 
 use trimtab_core::document::BenchDocument;
-use trimtab_core::document::bench::{Estimate, InterferenceCell, Latency, SweepCell};
+use trimtab_core::document::bench::{Estimate, InterferenceCell, Latency, SweepCell, Verify};
 use trimtab_core::units::Bytes;
 
 use super::charts;
-use super::summary::{Degradation, Summary, ratio};
+use super::summary::{Degradation, Summary, alone, ratio};
 use super::sweep::{Kind, cells, main_kind};
-use super::words::{condition, reads, short};
+use super::tables::slower;
+use super::words::{condition, reads};
 use crate::html::{Section, escape};
 use crate::number::{bytes, latency, percent, significant, times};
 use crate::table::{Cell, Column, Table, Tone};
-use crate::terminal::{BOLD, RED, hanging, paint, wrapped};
+use crate::terminal::{BOLD, RED, WIDTH, hanging, paint, wrapped};
 
 /// Two or more benches beside each other.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,12 +22,10 @@ pub struct Comparison<'a> {
     documents: Vec<&'a BenchDocument>,
 }
 
-/// Drives that a table on a terminal shows beside the first.
-const BESIDE_FIRST: usize = 2;
 /// Medians within this part of each other are taken for equal.
 const ALIKE: f64 = 0.05;
 /// Characters of a model's name that stand in a legend.
-const LEGEND: usize = 40;
+const LEGEND: usize = 32;
 
 /// A table over drives, by their places.
 type Rows = Vec<(String, Vec<Cell>)>;
@@ -47,12 +46,7 @@ impl<'a> Comparison<'a> {
         head.extend(self.findings().iter().map(|finding| hanging("- ", finding)));
         let mut blocks = vec![head.join("\n")];
         for (name, rows) in self.parts() {
-            let places: Vec<_> = (1..self.documents.len()).collect();
-            let tables: Vec<_> = places
-                .chunks(BESIDE_FIRST)
-                .map(|beside| self.table(&rows, &[&[0], beside].concat()).terminal(colour))
-                .collect();
-            blocks.push(format!("{}\n{}", bold(&name), tables.join("\n\n")));
+            blocks.push(format!("{}\n{}", bold(&name), self.tables(&rows, colour).join("\n\n")));
         }
         blocks.join("\n\n") + "\n"
     }
@@ -116,7 +110,7 @@ impl<'a> Comparison<'a> {
         let without: Vec<_> =
             (0..self.documents.len()).filter(|place| !having.contains(place)).map(letter).collect();
         if !without.is_empty() {
-            findings.push(format!("Not measured so: {}.", without.join(", ")));
+            findings.push(format!("Without such a measurement: {}.", without.join(", ")));
         }
         findings
     }
@@ -152,10 +146,30 @@ impl<'a> Comparison<'a> {
             parts.push((format!("Median latency: {}; multiples of A's", kind.name()), self.latencies(kind)));
         }
         parts.push(("What discards do".to_owned(), self.facts()));
-        parts.push(("Interference, p99; multiples of A's".to_owned(), self.interference()));
+        parts.push((
+            "Interference: p99, and its multiple of the same drive's alone".to_owned(),
+            self.interference(),
+        ));
         parts.push(("Degradation and recovery".to_owned(), self.degradation()));
         parts.retain(|(_, rows)| !rows.is_empty());
         parts
+    }
+
+    /// Tables of the first drive and as many others beside it as a terminal has columns for; drives
+    /// that have none of the figures are left out.
+    fn tables(&self, rows: &Rows, colour: bool) -> Vec<String> {
+        let has = |place: &usize| rows.iter().any(|(_, cells)| cells[*place].text != Cell::nothing().text);
+        let others: Vec<_> = (1..self.documents.len()).filter(has).collect();
+        let drawn = |beside: &[usize], colour| self.table(rows, &[&[0], beside].concat()).terminal(colour);
+        let fits = |beside: &[usize]| drawn(beside, false).lines().all(|line| line.chars().count() <= WIDTH);
+        let mut rest = others.as_slice();
+        let mut tables = Vec::new();
+        while !rest.is_empty() {
+            let most = (2..=rest.len()).take_while(|count| fits(&rest[..*count])).last().unwrap_or(1);
+            tables.push(drawn(&rest[..most], colour));
+            rest = &rest[most..];
+        }
+        tables
     }
 
     fn table(&self, rows: &Rows, places: &[usize]) -> Table {
@@ -217,33 +231,29 @@ impl<'a> Comparison<'a> {
         rows
     }
 
-    /// The conditions that two or more drives have in common.
+    /// What two or more drives have beside the same discards, each against itself alone.
     fn interference(&self) -> Rows {
-        let same = |a: &InterferenceCell, b: &InterferenceCell| {
-            (a.discard_size, a.discard_rate_s, a.foreground_rate_s)
-                == (b.discard_size, b.discard_rate_s, b.foreground_rate_s)
-        };
-        let find = |place: usize, wanted: &InterferenceCell| {
-            let document: &'a BenchDocument = self.documents[place];
-            document.interference.iter().find(|cell| same(cell, wanted))
-        };
-        let having = |cell: &InterferenceCell| {
-            (0..self.documents.len()).filter(|place| find(*place, cell).is_some()).collect::<Vec<_>>()
-        };
+        let all = self.documents.iter().flat_map(|document| &document.interference);
+        let mut conditions: Vec<_> = all.map(|cell| (cell.discard_size, cell.discard_rate_s)).collect();
+        conditions.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        conditions.dedup();
         let mut rows = Vec::new();
-        for (place, document) in self.documents.iter().enumerate() {
-            for cell in &document.interference {
-                let drives = having(cell);
-                if drives.len() < 2 || drives[0] != place {
-                    continue;
-                }
-                let figures: [(&str, fn(&InterferenceCell) -> &Latency); 2] =
-                    [("reads", |cell| &cell.reads), ("writes", |cell| &cell.writes)];
-                for (what, of) in figures {
-                    let rate = short(cell.foreground_rate_s);
-                    let name = format!("{rate}/s {what}, {}", condition(cell));
-                    rows.push((name, self.against_first(|place| Some(of(find(place, cell)?).p99_us))));
-                }
+        for wanted in conditions {
+            let find = |document: &&'a BenchDocument| {
+                let mut cells = document.interference.iter();
+                Some((*document, cells.find(|cell| (cell.discard_size, cell.discard_rate_s) == wanted)?))
+            };
+            let found: Vec<_> = self.documents.iter().map(find).collect();
+            let mut having = found.iter().flatten();
+            let (Some((_, cell)), Some(_)) = (having.next(), having.next()) else { continue };
+            let figures: [(&str, fn(&InterferenceCell) -> &Latency); 2] =
+                [("reads", |cell| &cell.reads), ("writes", |cell| &cell.writes)];
+            for (what, of) in figures {
+                let draw = |found: &Option<(&BenchDocument, &InterferenceCell)>| match found {
+                    Some((document, cell)) => against_alone(document, cell, of),
+                    None => Cell::nothing(),
+                };
+                rows.push((format!("{what}, {}", condition(cell)), found.iter().map(draw).collect()));
             }
         }
         rows
@@ -283,7 +293,7 @@ impl<'a> Comparison<'a> {
                     ratio if ratio < 1.0 - ALIKE => Tone::Better,
                     _ => Tone::Plain,
                 };
-                Cell::toned(format!("{} {:>5}", latency(us), times(us / base)), tone)
+                Cell::toned(format!("{} {:>6}", latency(us), times(us / base)), tone)
             }
             (Some(us), _) => Cell::plain(latency(us)),
         };
@@ -303,7 +313,23 @@ impl<'a> Comparison<'a> {
     }
 }
 
-fn granularity(verify: &trimtab_core::document::bench::Verify) -> Cell {
+/// The p99 of a foreground, and its multiple of what it is alone.
+fn against_alone(
+    document: &BenchDocument,
+    cell: &InterferenceCell,
+    of: fn(&InterferenceCell) -> &Latency,
+) -> Cell {
+    let p99 = |cell| of(cell).p99_us;
+    let alone = alone(document, cell).filter(|_| cell.discard_size.is_some());
+    match alone.and_then(|alone| ratio(p99(cell), p99(alone))) {
+        Some(ratio) => {
+            Cell { text: format!("{} {:>6}", latency(p99(cell)), times(ratio)), ..slower(Some(ratio)) }
+        }
+        None => Cell::plain(latency(p99(cell))),
+    }
+}
+
+fn granularity(verify: &Verify) -> Cell {
     match verify.granularity.honoured {
         None => Cell::nothing(),
         Some(honoured) if honoured > verify.granularity.advertised => {

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use trimtab_core::document::BenchDocument;
 use trimtab_core::document::bench::{DegradationStep, Fit, InterferenceCell, Latency, SweepCell};
+use trimtab_core::units::Bytes;
 
 use super::across::label;
 use super::sweep::{Kind, cells, kinds, main_kind};
 use super::tables::step;
-use super::words::condition;
+use super::words::{condition, short as per_second};
 use crate::axis::{Axis, tick_label};
-use crate::chart::{BarChart, Series};
 use crate::number::{bytes, latency as time, significant};
 use crate::plot::{Line, Plot, Sample, Scale};
 use crate::spread::Spread;
@@ -80,38 +80,45 @@ fn samples(cells: &[&SweepCell]) -> Vec<Sample> {
         let note = format!("{}: p50 {}, p99 {}, n {n}", cell.size, time(p50_us), time(p99_us));
         Sample { x: cell.size.0 as f64, y: p50_us, top: p99_us.max(p50_us), note }
     };
-    let shows = |cell: &&&SweepCell| cell.size.0 > 0 && cell.latency.p50_us > 0.0;
-    cells.iter().filter(shows).map(sample).collect()
+    cells.iter().map(sample).collect()
 }
 
-/// A plot of latency by size over both logarithms.
+/// The latencies of a sweep, with what was fitted to them.
 fn plot(title: String, lines: Vec<Line>, fit: Option<&Fit>) -> Plot {
+    let plot = by_size(title, "size of a command", "p50, band to p99, wall time", lines);
+    let sizes = || plot.lines.iter().flat_map(|line| &line.points).map(|point| point.x);
+    let (Some(fit), Some(first), Some(last)) =
+        (fit, sizes().min_by(f64::total_cmp), sizes().max_by(f64::total_cmp))
+    else {
+        return plot;
+    };
+    let steps = ((last / first).log2() * 4.0).ceil() as u32;
+    let size = |step| first * 2_f64.powf(f64::from(step) / 4.0).min(last / first);
+    let cost = |size: f64| fit.command_us.value + fit.per_gib_ms.value * 1e3 * size / f64::from(1 << 30);
+    let curve = (0..=steps).map(|step| (size(step), cost(size(step)))).filter(|(_, us)| *us > 0.0).collect();
+    let inside = |(from, to): &(f64, f64)| first <= *from && *to <= last;
+    let cliffs =
+        fit.cliffs.iter().map(|cliff| (cliff.from.0 as f64, cliff.to.0 as f64)).filter(inside).collect();
+    Plot { fit: curve, cliffs, ..plot }
+}
+
+/// A plot of latency by size over both logarithms; points at zero are left out.
+fn by_size(title: String, x: &str, y: &str, mut lines: Vec<Line>) -> Plot {
+    for line in &mut lines {
+        line.points.retain(|point| point.x > 0.0 && point.y > 0.0);
+    }
     let points = || lines.iter().flat_map(|line| &line.points);
     let least = |of: fn(&Sample) -> f64| points().map(of).min_by(f64::total_cmp).unwrap_or(1.0);
     let most = |of: fn(&Sample) -> f64| points().map(of).max_by(f64::total_cmp).unwrap_or(1.0);
-    let (first, last) = (least(|point| point.x), most(|point| point.x));
-    let x = Axis::sizes(first, last);
-    let y = Axis::log(least(|point| point.y), most(|point| point.top));
-    let curve = |fit: &Fit| {
-        let steps = ((last / first).log2() * 4.0).ceil() as u32;
-        let size = |step| first * 2_f64.powf(f64::from(step) / 4.0).min(last / first);
-        let cost = |size: f64| fit.command_us.value + fit.per_gib_ms.value * 1e3 * size / f64::from(1 << 30);
-        (0..=steps).map(|step| (size(step), cost(size(step)))).filter(|(_, us)| *us > 0.0).collect()
-    };
-    let inside = |(from, to): &(f64, f64)| first <= *from && *to <= last;
-    let cliffs = fit.iter().flat_map(|fit| &fit.cliffs).map(|cliff| (cliff.from.0 as f64, cliff.to.0 as f64));
+    let across = Axis::sizes(least(|point| point.x), most(|point| point.x));
+    let up = Axis::log(least(|point| point.y), most(|point| point.top));
     Plot {
         title,
-        fit: fit.map(curve).unwrap_or_default(),
-        cliffs: cliffs.filter(inside).collect(),
-        x: Scale { name: "size of a command".to_owned(), ticks: x.size_ticks(), axis: x, label: size_label },
-        y: Scale {
-            name: "p50, band to p99, wall time".to_owned(),
-            ticks: y.ticks(),
-            axis: y,
-            label: |us| short(&time(us)),
-        },
+        x: Scale { name: x.to_owned(), ticks: across.size_ticks(), axis: across, label: size_label },
+        y: Scale { name: y.to_owned(), ticks: up.ticks(), axis: up, label: |us| short(&time(us)) },
         lines,
+        fit: Vec::new(),
+        cliffs: Vec::new(),
     }
 }
 
@@ -129,28 +136,51 @@ fn short(text: &str) -> String {
     }
 }
 
-/// The foreground's latency, alone and beside discards.
+/// The foreground's latency by the size of the discards beside it: a line a rate, and one alone.
 fn interference(document: &BenchDocument) -> String {
-    let bars = |what: &str, of: fn(&InterferenceCell) -> &Latency| {
-        let series = |name: &str, class: &str, figure: fn(&Latency) -> f64| Series {
-            name: name.to_owned(),
-            class: class.to_owned(),
-            values: document.interference.iter().map(|cell| Spread::of([figure(of(cell)) / 1e3])).collect(),
-        };
-        BarChart {
-            title: format!("{what} beside discards"),
-            x: "size and rate of the discards".to_owned(),
-            y: "latency (wall time, ms)".to_owned(),
-            groups: document.interference.iter().map(condition).collect(),
-            series: vec![
-                series("p50", "s1", |latency| latency.p50_us),
-                series("p99", "s2", |latency| latency.p99_us),
-                series("p99.9", "s4", |latency| latency.p999_us),
-            ],
-        }
-        .figure()
+    let reads = beside(document, "Reads", |cell| &cell.reads);
+    let writes = beside(document, "Writes", |cell| &cell.writes);
+    reads + &writes
+}
+
+fn beside(document: &BenchDocument, what: &str, of: fn(&InterferenceCell) -> &Latency) -> String {
+    let cells = &document.interference;
+    let sample = |cell: &InterferenceCell, size: Bytes| {
+        let Latency { p50_us, p99_us, p999_us, .. } = *of(cell);
+        let figures = format!("p50 {}, p99 {}, p99.9 {}", time(p50_us), time(p99_us), time(p999_us));
+        let note = format!("{}: {figures}", condition(cell));
+        Sample { x: size.0 as f64, y: p99_us, top: p999_us.max(p99_us), note }
     };
-    bars("Reads of 4 KiB", |cell| &cell.reads) + &bars("Writes of 4 KiB", |cell| &cell.writes)
+    let mut sizes: Vec<_> = cells.iter().filter_map(|cell| cell.discard_size).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let alone = cells.iter().filter(|cell| cell.discard_size.is_none());
+    let mut lines: Vec<_> = alone
+        .map(|cell| Line {
+            name: format!("alone, {}/s", per_second(cell.foreground_rate_s)),
+            points: sizes.iter().map(|size| sample(cell, *size)).collect(),
+        })
+        .collect();
+    let mut rates: Vec<_> =
+        cells.iter().filter(|cell| cell.discard_size.is_some()).map(|cell| cell.discard_rate_s).collect();
+    rates.sort_by(f64::total_cmp);
+    rates.dedup();
+    for rate in rates {
+        let mut points: Vec<_> = cells
+            .iter()
+            .filter(|cell| cell.discard_rate_s == rate)
+            .filter_map(|cell| Some(sample(cell, cell.discard_size?)))
+            .collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        lines.push(Line { name: format!("{} discards/s", per_second(rate)), points });
+    }
+    by_size(
+        format!("{what} of 4 KiB beside discards"),
+        "size of a discard",
+        "p99, band to p99.9, wall time",
+        lines,
+    )
+    .figure()
 }
 
 /// Throughput against what was written since the last discard of everything.
