@@ -176,3 +176,99 @@ impl Queue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::path::PathBuf;
+
+    use rustix::fs::OFlags;
+    use trimtab_core::Bytes;
+
+    use super::*;
+    use crate::captured::Captured;
+
+    /// A regular file that is taken for a device: it has no discards, all else works.
+    fn file(size: Bytes) -> (tempfile::TempDir, PathBuf, Device) {
+        // Temporary directories in memory may have no direct I/O; where this was built has.
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = directory.path().join("file");
+        fs::File::create(&path).unwrap().set_len(size.0).unwrap();
+        let flags = OFlags::DIRECT.bits() as i32;
+        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&path).unwrap();
+        let sectors = (size.0 / 512).to_string();
+        let attributes = [("size", sectors.as_str()), ("queue/logical_block_size", "512")];
+        let machine = Captured::new().device("sda", "8:0", &attributes);
+        let device = Device::new(file, machine.open("sda")).unwrap();
+        (directory, path, device)
+    }
+
+    fn engines(device: &Device, depth: u32) -> Vec<Queue> {
+        let threads = Queue::with(None, Workers::new(device).unwrap(), depth);
+        assert_eq!(threads.engine(Kind::Write), Engine::Threads);
+        vec![threads, Queue::new(device, depth).unwrap()]
+    }
+
+    fn write(at: Bytes, length: Bytes) -> Command {
+        Command { kind: Kind::Write, extent: Extent::at(at, length) }
+    }
+
+    #[test]
+    fn a_dropped_queue_has_done_its_work() {
+        let (_directory, path, device) = file(Bytes(4 << 20));
+        let piece = Bytes(64 << 10);
+        for mut queue in engines(&device, 64) {
+            for number in 0..64 {
+                queue.submit(number, write(Bytes(number * piece.0), piece)).unwrap();
+            }
+            drop(queue);
+            let found = fs::read(&path).unwrap();
+            assert!(found.chunks(512).all(|sector| sector.iter().any(|byte| *byte != 0)));
+            fs::write(&path, vec![0; 4 << 20]).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_wait_ends_in_time() {
+        let (_directory, _path, device) = file(Bytes(64 << 20));
+        for mut queue in engines(&device, 1) {
+            assert!(queue.wait(None).unwrap().is_none(), "nothing is in flight");
+            queue.submit(7, write(Bytes(0), Bytes(64 << 20))).unwrap();
+            let now = Instant::now();
+            let given_up = queue.wait(Some(now)).unwrap().is_none();
+            let later = now + Duration::from_micros(300);
+            let again = queue.wait(Some(later)).unwrap();
+            assert!(given_up, "64 MiB take longer than no time");
+            assert!(again.is_some() || Instant::now() >= later);
+            let last = again.or_else(|| queue.wait(None).unwrap()).unwrap();
+            last.result.unwrap();
+            assert_eq!((last.tag, queue.in_flight()), (7, 0));
+            assert!(last.at - now < now.elapsed() && last.latency > Duration::from_micros(100));
+        }
+    }
+
+    #[test]
+    fn what_fails_says_so() {
+        let (_directory, _path, device) = file(Bytes::MIB);
+        for mut queue in engines(&device, 2) {
+            assert_eq!(queue.engine(Kind::Erase(Operation::Discard)), Engine::Threads, "a file has none");
+            let beyond = Extent::at(Bytes::MIB, Bytes(4096));
+            for (tag, kind) in [(1, Kind::Read), (2, Kind::Erase(Operation::Discard))] {
+                queue.submit(tag, Command { kind, extent: beyond }).unwrap();
+                let completion = queue.wait(None).unwrap().unwrap();
+                assert_eq!((completion.tag, completion.result.is_err()), (tag, true));
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a queue that is full")]
+    fn a_full_queue_takes_no_more() {
+        let (_directory, _path, device) = file(Bytes::MIB);
+        let mut queue = Queue::new(&device, 1).unwrap();
+        for tag in 0..2 {
+            queue.submit(tag, write(Bytes(0), Bytes(4096))).unwrap();
+        }
+    }
+}

@@ -24,7 +24,7 @@ pub fn possible() -> bool {
 /// A loop device over a file of its own; it goes when this does.
 pub struct Loop {
     pub device: PathBuf,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Loop {
@@ -34,7 +34,13 @@ impl Loop {
         let file = directory.path().join("file");
         std::fs::File::create(&file).unwrap().set_len(size.0).unwrap();
         let device = loop_device::attach(&file, Bytes(512)).unwrap();
-        Self { device, _directory: directory }
+        Self { device, directory }
+    }
+
+    /// The file behind it.
+    #[allow(dead_code, reason = "not every test program looks at it")]
+    pub fn file(&self) -> PathBuf {
+        self.directory.path().join("file")
     }
 }
 

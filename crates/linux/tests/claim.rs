@@ -1,0 +1,137 @@
+//! Claims of real loop devices: what is refused, in which words, and that nothing is written.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+use common::{Loop, possible};
+use trimtab_core::Bytes;
+use trimtab_linux::claim::{self, Overrides};
+use trimtab_linux::{loop_device, mount};
+
+const SIZE: Bytes = Bytes(16 << 20);
+const EVERYTHING: Overrides = Overrides { signatures: true, partitions: true, partition: true };
+
+fn refusal(path: &Path, overrides: &Overrides) -> String {
+    let claimed = claim::claim(path, overrides).unwrap_err().to_string();
+    assert_eq!(claim::check(path, overrides).unwrap_err().to_string(), claimed);
+    claimed
+}
+
+#[test]
+fn what_is_no_block_device_is_refused() {
+    for (path, refused) in [
+        ("/dev", "/dev is a directory, not a block device; name a spare drive, such as /dev/nvme1n1"),
+        ("/dev/null", "/dev/null is a character device, not a block device"),
+        ("/proc/self/exe", "/proc/self/exe is a regular file, not a block device"),
+        ("/dev/no-such-drive", "cannot look at /dev/no-such-drive"),
+    ] {
+        let found = refusal(Path::new(path), &EVERYTHING);
+        assert!(found.starts_with(refused), "{found}");
+    }
+}
+
+#[test]
+fn a_file_system_is_kept() {
+    if !possible() {
+        return;
+    }
+    let scratch = Loop::new(SIZE);
+    let name = scratch.device.display();
+    let made = Command::new("mkfs.ext4").args(["-q", "-L", "kept"]).arg(&scratch.device).status().unwrap();
+    assert!(made.success());
+    let before = fs::read(scratch.file()).unwrap();
+
+    let found = refusal(&scratch.device, &Overrides { signatures: false, ..EVERYTHING });
+    assert!(found.starts_with(&format!("{name} holds ext4 \"kept\" (UUID ")), "{found}");
+    assert!(found.ends_with("will be lost if you add --overwrite-signatures"), "{found}");
+    let checked = claim::check(&scratch.device, &EVERYTHING).unwrap();
+    assert!(checked.lost[0].starts_with(&format!("will be lost on {name}: ext4 \"kept\"")), "{checked:?}");
+    drop(claim::claim(&scratch.device, &EVERYTHING).unwrap());
+    assert!(fs::read(scratch.file()).unwrap() == before, "a claim writes nothing");
+
+    let target = tempfile::tempdir().unwrap();
+    mount::mount(&scratch.device, target.path(), "ext4", "").unwrap();
+    let found = refusal(&scratch.device, &EVERYTHING);
+    mount::unmount(target.path()).unwrap();
+    let target = target.path().display();
+    let mounted = format!("{name} is mounted on {target}; unmount it first (umount {target})");
+    assert_eq!(found, format!("{name} is in use: {mounted}"));
+}
+
+#[test]
+fn a_partition_table_is_kept() {
+    if !possible() {
+        return;
+    }
+    let scratch = Loop::new(SIZE);
+    let file = fs::OpenOptions::new().write(true).open(scratch.file()).unwrap();
+    // One Linux partition of 1 MiB from 1 MiB on, in a master boot record.
+    let entry = [0, 0, 0, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0];
+    file.write_all_at(&entry, 446).unwrap();
+    file.write_all_at(&[0x55, 0xaa], 510).unwrap();
+    let found = refusal(&scratch.device, &Overrides { partitions: false, ..EVERYTHING });
+    let expected = format!(
+        "{} has a partition table dos; they will be lost if you add --overwrite-partitions",
+        scratch.device.display()
+    );
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_claim_is_exclusive() {
+    if !possible() {
+        return;
+    }
+    let scratch = Loop::new(SIZE);
+    let claim = claim::claim(&scratch.device, &Overrides::default()).unwrap();
+    assert_eq!(claim.lost, [""; 0]);
+    let found = refusal(&scratch.device, &EVERYTHING);
+    assert!(found.contains("is in use: the kernel keeps it for another user"), "{found}");
+    drop(claim);
+    let upper = loop_device::attach(&scratch.device, Bytes(512)).unwrap();
+    let found = refusal(&scratch.device, &EVERYTHING);
+    loop_device::detach(&upper).unwrap();
+    let held = format!("is held by {}; take that down first", upper.display());
+    assert!(found.ends_with(&held), "{found}");
+}
+
+#[test]
+fn what_is_read_only_is_refused() {
+    if !possible() {
+        return;
+    }
+    let scratch = Loop::new(SIZE);
+    let set = |flag: &str| {
+        assert!(Command::new("blockdev").arg(flag).arg(&scratch.device).status().unwrap().success());
+    };
+    set("--setro");
+    let found = refusal(&scratch.device, &EVERYTHING);
+    assert!(found.starts_with(&format!("{} is read-only", scratch.device.display())), "{found}");
+    set("--setrw");
+    drop(claim::claim(&scratch.device, &Overrides::default()).unwrap());
+}
+
+#[test]
+fn a_claimed_device_reads_what_it_wrote() {
+    if !possible() {
+        return;
+    }
+    let scratch = Loop::new(SIZE);
+    let device = claim::claim(&scratch.device, &Overrides::default()).unwrap().device;
+    assert_eq!((device.size(), device.logical_block()), (SIZE, Bytes(512)));
+    // Longer than what is copied at once, and where direct I/O can't use it.
+    let data: Vec<u8> = (0..(3 << 20) + 513_u32).map(|number| (number * 7 / 5) as u8).collect();
+    device.write(Bytes(1536), &data[1..]).unwrap();
+    device.flush().unwrap();
+    device.drop_caches().unwrap();
+    let mut found = vec![0; data.len()];
+    device.read(Bytes(1536), &mut found[1..]).unwrap();
+    assert!(found[1..] == data[1..]);
+    let mut kept = vec![0; data.len() - 1];
+    fs::File::open(scratch.file()).unwrap().read_exact_at(&mut kept, 1536).unwrap();
+    assert!(kept == data[1..], "it is on the device itself");
+}
