@@ -33,6 +33,11 @@ pub fn greedy(spare: f64, pages_per_block: u32) -> f64 {
     lru_cleaning(k / (1.0 - spare)) / k
 }
 
+/// The spare factor at which [`greedy`] cleaning amplifies writes by `amplification`, above 1.
+pub fn greedy_spare(amplification: f64, pages_per_block: u32) -> f64 {
+    bisect(0.0, 1.0, |spare| greedy(spare, pages_per_block) > amplification)
+}
+
 /// a / (a + W0(-a e^-a)). With v = -W0, v is the root of v e^-v = a e^-a in 0..1.
 fn lru_cleaning(a: f64) -> f64 {
     let v = bisect(0.0, 1.0, |v| v * (-v).exp() < a * (-a).exp());
@@ -122,6 +127,13 @@ mod tests {
         assert_near(greedy(0.10, 64), 4.816, 2e-4);
         assert_near(in_use(0.1), 0.8 / 0.9, 1e-12);
         assert_near(spare_with_trims(0.1, 0.0), 0.1, 1e-12);
+    }
+
+    #[test]
+    fn a_spare_factor_is_found_by_its_amplification() {
+        for spare in [0.02, 0.1, 0.127, 0.5] {
+            assert_near(greedy_spare(greedy(spare, 256), 256), spare, 1e-9);
+        }
     }
 
     #[test]
