@@ -75,7 +75,7 @@ fn a_partition_table_is_kept() {
     file.write_all_at(&[0x55, 0xaa], 510).unwrap();
     let found = refusal(&scratch.device, &Overrides { partitions: false, ..EVERYTHING });
     let expected = format!(
-        "{} has a partition table dos; they will be lost if you add --overwrite-partitions",
+        "{} has a partition table dos; all of that will be lost if you add --overwrite-partitions",
         scratch.device.display()
     );
     assert_eq!(found, expected);

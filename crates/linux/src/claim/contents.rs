@@ -189,7 +189,8 @@ mod tests {
         let others = Overrides { signatures: true, partitions: false, partition: true };
         let found = "partition /dev/sdx1 with ext4 \"my data\" (UUID 17a089ae), partition /dev/sdx2, a partition \
                      table gpt, a partition table PMBR";
-        let expected = format!("/dev/sdx has {found}; they will be lost if you add --overwrite-partitions");
+        let expected =
+            format!("/dev/sdx has {found}; all of that will be lost if you add --overwrite-partitions");
         assert_eq!(divided.judge(&others).unwrap_err().to_string(), expected);
         let given_up = Overrides { partitions: true, ..Overrides::default() };
         assert_eq!(divided.judge(&given_up).unwrap(), [format!("will be lost on /dev/sdx: {found}")]);

@@ -114,7 +114,7 @@ pub enum ClaimError {
         other: String,
     },
     /// It has partitions or a partition table, and they were not given up.
-    #[error("{device} has {found}; they will be lost if you add --overwrite-partitions")]
+    #[error("{device} has {found}; all of that will be lost if you add --overwrite-partitions")]
     Partitions {
         /// The device.
         device: String,
