@@ -4,10 +4,14 @@ mod bed;
 mod budget;
 mod degradation;
 pub mod error;
+pub mod fit;
+#[cfg(test)]
+mod fixture;
 mod interference;
 #[cfg(test)]
 mod memory;
 pub mod plan;
+pub mod profile;
 mod queueing;
 mod run;
 mod sweep;

@@ -1,0 +1,216 @@
+//! What follows from the measurements of a bench.
+//!
+//! # From which size a discard pays
+//!
+//! A drive that is full rewrites at its steady rate, one with room at its fresh rate: by how much
+//! they differ is what room is worth. Each byte that a discard frees lets one byte be written at the
+//! fresh rate instead of the steady one, so a discard of s bytes gives back s × (1 / steady - 1 /
+//! fresh) of time and takes command + s × per_gib. It pays where it gives back more than it takes:
+//!
+//! s > command / (1 / steady - 1 / fresh - per_gib)
+//!
+//! and never where the denominator is not above zero. A discard below the granularity that the drive
+//! honours frees nothing, so it doesn't pay either.
+
+use std::time::Duration;
+
+use trimtab_core::Bytes;
+use trimtab_core::document::bench::{
+    BenchDocument, DegradationStep, Estimate, Fit, Operation, Passage, Pattern, SweepCell,
+};
+use trimtab_core::fit::{Cell, Cost, cliffs, cost};
+use trimtab_core::stats::{is_steady, median};
+
+/// The patterns that tell what a discard costs: of data first, then of next to none.
+const PATTERNS: [&[Pattern]; 2] =
+    [&[Pattern::Sequential, Pattern::Random], &[Pattern::Unaligned, Pattern::Discarded, Pattern::Unwritten]];
+
+/// The rounds of random writes that say how fast a steady drive is: the window of the SNIA test.
+const STEADY_ROUNDS: usize = 5;
+
+/// What follows from the measurements; none until the latency sweep has three sizes of one pattern.
+pub fn fit(document: &BenchDocument) -> Option<Fit> {
+    let curve = curve(document);
+    let cells: Vec<_> = curve.iter().map(|cell| as_sent(cell)).collect();
+    let cost = cost(&cells)?;
+    let (pays_from_bytes, pays_note) = match pays(document, &cost) {
+        Ok((from, note)) => (Some(from), note),
+        Err(why) => (None, why),
+    };
+    let verify = document.verify.as_ref();
+    Some(Fit {
+        command_us: cost.command_us,
+        per_gib_ms: cost.per_gib_ms,
+        residual: cost.residual,
+        cliffs: cliffs(&cells),
+        honoured_granularity: verify.and_then(|verify| verify.granularity.honoured),
+        queued: document.queueing.as_ref().map(|queueing| queueing.queued),
+        reads: verify.and_then(|verify| verify.reads),
+        pays_from_bytes,
+        pays_note,
+    })
+}
+
+/// The cells that tell what a discard costs: of one pattern, one discard at a time. Of the patterns
+/// over data, or where none was measured, of the others, it is the one with the most sizes.
+pub(super) fn curve(document: &BenchDocument) -> Vec<&SweepCell> {
+    let of = |pattern: Pattern| -> Vec<&SweepCell> {
+        let cells: Vec<_> = document
+            .sweeps
+            .iter()
+            .filter(|cell| cell.operation == Operation::Discard && cell.pattern == pattern)
+            .filter(|cell| cell.depth == 1 && cell.latency.n > 0)
+            .collect();
+        // Where the kernel counts discards at all, those it didn't send tell nothing of the drive.
+        let is_counted = cells.iter().any(|cell| matches!(cell.passage, Passage::Whole | Passage::Split));
+        let reached = |cell: &&SweepCell| match cell.passage {
+            Passage::Whole | Passage::Split | Passage::Unknown => true,
+            Passage::Uncounted => !is_counted,
+            Passage::Shrunk => false,
+        };
+        cells.into_iter().filter(reached).collect()
+    };
+    let most = |patterns: &&[Pattern]| patterns.iter().rev().map(|pattern| of(*pattern)).max_by_key(Vec::len);
+    PATTERNS.iter().filter_map(most).find(|cells| !cells.is_empty()).unwrap_or_default()
+}
+
+/// A cell with the commands that the kernel made of each discard.
+fn as_sent(cell: &SweepCell) -> Cell<'_> {
+    let sent = cell.kernel.filter(|_| cell.passage == Passage::Split).map(|kernel| kernel.discards);
+    let commands = sent.map_or(1.0, |sent| sent as f64 / cell.latency.n as f64);
+    Cell { size: cell.size, commands, latencies: &cell.latency.histogram }
+}
+
+/// The size in bytes from which a discard pays, and how that comes about; or why there is none.
+fn pays(document: &BenchDocument, cost: &Cost) -> Result<(Estimate, String), String> {
+    let rates = |step: DegradationStep| -> Vec<f64> {
+        let rounds = document.degradation.iter().filter(|round| round.step == step);
+        rounds.map(|round| round.mib_s).filter(|mib_s| *mib_s > 0.0).collect()
+    };
+    let (overwrites, fresh) = (rates(DegradationStep::Overwrite), rates(DegradationStep::Fresh));
+    let last = &overwrites[overwrites.len().saturating_sub(STEADY_ROUNDS)..];
+    let (Some(steady_s), Some(fresh_s)) = (seconds_per_gib(last), seconds_per_gib(&fresh)) else {
+        return Err("not known: how random writes slow on a full drive was not measured".to_owned());
+    };
+    let command_s = scaled(cost.command_us, 1e-6);
+    let per_gib_s = scaled(cost.per_gib_ms, 1e-3);
+    let words = format!(
+        "a GiB of random writes takes {} on the full drive ({}) and {} on one with room, its discard {} and \
+         {} for each command",
+        wall(steady_s.value),
+        if is_steady(&overwrites) { "steady" } else { "not steady yet" },
+        wall(fresh_s.value),
+        wall(per_gib_s.value),
+        wall(command_s.value),
+    );
+    let gain = steady_s.value - fresh_s.value - per_gib_s.value;
+    if gain <= 0.0 {
+        return Err(format!("no size pays: {words}"));
+    }
+    let gib = command_s.value / gain;
+    let most = document.device.size.gib();
+    if gib > most {
+        return Err(format!("no size that the drive holds pays: {words}"));
+    }
+    let dearer = [
+        command_s.high / gain,
+        command_s.value / (gain - (per_gib_s.high - per_gib_s.value)),
+        command_s.value / (gain - (steady_s.value - steady_s.low)),
+        command_s.value / (gain - (fresh_s.high - fresh_s.value)),
+    ];
+    let cheaper = [
+        command_s.low / gain,
+        command_s.value / (gain + (per_gib_s.value - per_gib_s.low)),
+        command_s.value / (gain + (steady_s.high - steady_s.value)),
+        command_s.value / (gain + (fresh_s.value - fresh_s.low)),
+    ];
+    let together = |ends: [f64; 4]| ends.map(|end| (end - gib).powi(2)).iter().sum::<f64>().sqrt();
+    let is_certain = dearer.iter().all(|end| *end > 0.0);
+    let high = if is_certain { gib + together(dearer) } else { most };
+    let least = document.verify.as_ref().and_then(|verify| verify.granularity.honoured).unwrap_or_default();
+    let bytes = |gib: f64| (gib.clamp(0.0, most) * Bytes::GIB.0 as f64).max(least.0 as f64);
+    let from = Estimate { value: bytes(gib), low: bytes(gib - together(cheaper)), high: bytes(high) };
+    Ok((from, format!("from {} on a discard pays: {words}", Bytes(from.value.round() as u64))))
+}
+
+/// The seconds that a GiB takes, from the MiB/s of some rounds: their median, with the interval
+/// that their spread gives it (the standard error of a median is 1.2533 times that of a mean, and
+/// 1.4826 times the median distance from it estimates the standard deviation).
+fn seconds_per_gib(rounds: &[f64]) -> Option<Estimate> {
+    let seconds: Vec<_> = rounds.iter().map(|mib_s| 1024.0 / mib_s).collect();
+    let value = median(&seconds)?;
+    let distances: Vec<_> = seconds.iter().map(|second| (second - value).abs()).collect();
+    let error = 1.2533 * 1.4826 * median(&distances)? / (seconds.len() as f64).sqrt();
+    Some(Estimate { value, low: (value - 1.96 * error).max(0.0), high: value + 1.96 * error })
+}
+
+fn scaled(Estimate { value, low, high }: Estimate, by: f64) -> Estimate {
+    Estimate { value: value * by, low: low * by, high: high * by }
+}
+
+/// Seconds as people write them: `53.2 ms`.
+fn wall(seconds: f64) -> String {
+    format!("{:.1?}", Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Measured, document};
+    use super::*;
+
+    fn degraded(steady_mib_s: f64, fresh_mib_s: f64) -> BenchDocument {
+        document(&Measured { steady_mib_s, fresh_mib_s, ..Measured::default() })
+    }
+
+    #[test]
+    fn a_discard_pays_from_where_it_gives_back_what_it_takes() {
+        // 10 ms of command, 50 ms a GiB; 1024 / 10 - 1024 / 100 = 92.16 s a GiB are won.
+        let fit = fit(&degraded(10.0, 100.0)).unwrap();
+        let from = fit.pays_from_bytes.unwrap();
+        let expected = 0.010 / (92.16 - 0.050) * Bytes::GIB.0 as f64;
+        assert!((from.value / expected - 1.0).abs() < 0.05, "{from:?} is not {expected}");
+        assert!(from.low < from.value && from.value < from.high, "{from:?}");
+        let size = Bytes(from.value.round() as u64);
+        assert!(fit.pays_note.starts_with(&format!("from {size} on a discard pays: ")), "{}", fit.pays_note);
+    }
+
+    #[test]
+    fn where_no_size_pays_the_note_says_why() {
+        let note = |document: &BenchDocument| {
+            let fit = fit(document).unwrap();
+            assert_eq!(fit.pays_from_bytes, None);
+            fit.pays_note
+        };
+        assert!(note(&degraded(100.0, 90.0)).starts_with("no size pays: "));
+        let slow = document(&Measured { command_us: 5e8, ..Measured::default() });
+        assert!(note(&slow).starts_with("no size that the drive holds pays: "));
+        let mut unmeasured = degraded(10.0, 100.0);
+        unmeasured.degradation.clear();
+        assert!(note(&unmeasured).starts_with("not known: "));
+    }
+
+    #[test]
+    fn no_size_below_the_granularity_pays() {
+        let mut document = degraded(10.0, 100.0);
+        document.verify.as_mut().unwrap().granularity.honoured = Some(Bytes::MIB);
+        assert_eq!(fit(&document).unwrap().pays_from_bytes.unwrap().value, Bytes::MIB.0 as f64);
+    }
+
+    #[test]
+    fn the_curve_is_of_data_and_of_what_reached_the_drive() {
+        let mut document = degraded(10.0, 100.0);
+        let all = document.sweeps.len();
+        assert_eq!(curve(&document).len(), all);
+        document.sweeps[0].passage = Passage::Uncounted;
+        document.sweeps[1].passage = Passage::Shrunk;
+        assert_eq!(curve(&document).len(), all - 2);
+        for cell in &mut document.sweeps[..6] {
+            cell.pattern = Pattern::Unwritten;
+        }
+        assert!(curve(&document).iter().all(|cell| cell.pattern == Pattern::Sequential));
+        for cell in &mut document.sweeps[6..] {
+            cell.depth = 4;
+        }
+        assert_eq!(curve(&document).len(), 4);
+    }
+}

@@ -1,0 +1,275 @@
+//! The drive profile that a bench measured.
+//!
+//! What a bench can see from outside is taken from it; what it can't, such as the number of dies, is
+//! typical of an SSD and says so. The two are fitted to each other: the flash programs at the rate of
+//! the fill, and the over-provisioning is the one that slows random writes as measured.
+
+mod text;
+
+use trimtab_core::document::bench::{BenchDocument, DegradationRound, DegradationStep, Estimate, Fit};
+use trimtab_core::profile::{Discard, DiscardedReads, Gc, GcPolicy, Geometry, Profile, Sourced, Timing};
+use trimtab_core::stats::{is_steady, median};
+use trimtab_core::{Bytes, Nanos, Rate};
+use trimtab_ftl::theory::greedy_spare;
+
+use super::fit::curve;
+
+/// Why a bench gives no profile.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasuredProfileError {
+    /// A profile without the cost of discards would not be one of this drive.
+    #[error(
+        "what discards cost was not measured: the latency sweep has fewer than three sizes; \
+         let the bench run on, or take fewer sizes"
+    )]
+    NoCost,
+}
+
+const PROGRAM_UNIT: Bytes = Bytes(16 << 10);
+const ERASE_BLOCK: Bytes = Bytes(2 << 20);
+const DIES: u32 = 8;
+/// The largest mapping page: what nearly all drives have.
+const PAGE: Bytes = Bytes(4 << 10);
+const SECTOR: Bytes = Bytes(512);
+/// Granularities and limits above this are not of this world, and a file can't hold them exactly.
+const LARGEST: Bytes = Bytes(1 << 40);
+/// The over-provisioning where nothing tells: the difference of a binary and a decimal GB.
+const SPARE: f64 = 0.07;
+/// The spare area that a slow-down can stand for; below, a small emulated drive can't work.
+const SPARES: std::ops::RangeInclusive<f64> = 0.02..=1.0;
+/// Random writes that slow by less are not slowed by garbage collection.
+const LEAST_SLOWDOWN: f64 = 1.1;
+
+/// The profile of the drive that `document` measured, and its text as a file.
+///
+/// # Errors
+/// [`MeasuredProfileError::NoCost`] where the document has no fit.
+pub fn profile(document: &BenchDocument) -> Result<(Profile, String), MeasuredProfileError> {
+    let fit = document.fit.as_ref().ok_or(MeasuredProfileError::NoCost)?;
+    let device = &document.device;
+    let run = Run { document, fit };
+    let granularity = run.honoured();
+    let page = page_of(granularity.value);
+    let profile = Profile {
+        name: name_of(&device.model),
+        model: device.model.clone(),
+        notes: format!(
+            "Measured by trimtab {} on {}: {} of {}, firmware {:?}.\n\
+             What says \"not measured\" can't be seen from outside or was left out of that run. It is\n\
+             typical of an SSD and there so that the flash model can run.",
+            document.version,
+            document.started,
+            document.plan.range.len(),
+            device.size,
+            device.firmware
+        ),
+        geometry: run.geometry(page),
+        timing: run.timing(),
+        gc: Gc { policy: unmeasured(GcPolicy::Greedy, "firmware is closed") },
+        discard: run.discard(granularity, page),
+    };
+    let text = text::text(&profile);
+    Ok((profile, text))
+}
+
+/// The run that a profile comes from.
+struct Run<'a> {
+    document: &'a BenchDocument,
+    fit: &'a Fit,
+}
+
+impl Run<'_> {
+    fn measured<T>(&self, value: T, how: &str) -> Sourced<T> {
+        let BenchDocument { device, started, .. } = self.document;
+        let drive = format!("{} {}", device.model, device.serial);
+        Sourced { value, source: format!("measured: trimtab bench of {}, {started}: {how}", drive.trim()) }
+    }
+
+    fn geometry(&self, page: Bytes) -> Geometry {
+        Geometry {
+            mapping_page: unmeasured(page, "4 KiB, or what the honoured granularity is a multiple of"),
+            program_unit: unmeasured(PROGRAM_UNIT, "two planes of 8 KiB pages"),
+            erase_block: unmeasured(ERASE_BLOCK, "small, so that a small emulated drive has enough of them"),
+            over_provisioning: self.over_provisioning(page),
+            reserve_blocks: unmeasured(4, "the least that keeps garbage collection fed"),
+            channels: unmeasured(DIES, "8 channels"),
+            dies_per_channel: unmeasured(1, "one die a channel, with `program` fitted to the fill"),
+        }
+    }
+
+    fn timing(&self) -> Timing {
+        let fill = self.fill();
+        let transfers = |at_least: u64| Rate(at_least.max(fill.value.0));
+        let program = f64::from(DIES) * PROGRAM_UNIT.0 as f64 / fill.value.0 as f64;
+        let program_source =
+            format!("fitted: {DIES} dies that program 16 KiB at a time fill at `link_write_rate`");
+        let (read, command_overhead) = self.read();
+        let queue = self.document.device.queue_requests;
+        Timing {
+            read,
+            program: Sourced { value: nanos(program), source: program_source },
+            erase: unmeasured(Nanos(3_000_000), "tBERS 3 ms"),
+            channel_rate: unmeasured(transfers(400_000_000), "fast enough not to be what limits"),
+            link_read_rate: unmeasured(
+                transfers(500_000_000),
+                "SATA 6 Gb/s, or the write rate if that is more",
+            ),
+            link_write_rate: fill,
+            command_overhead,
+            flush: unmeasured(Nanos(500_000), "SATA and NVMe drives with a volatile cache"),
+            write_buffer: unmeasured(Bytes(1 << 20), "part of its DRAM"),
+            queue_depth: self.measured(
+                queue.clamp(1, 64),
+                &format!("its queue holds {queue} requests; no more than 64 are kept in flight"),
+            ),
+        }
+    }
+
+    fn discard(&self, honoured_granularity: Sourced<Bytes>, page: Bytes) -> Discard {
+        let BenchDocument { device, verify, .. } = self.document;
+        let fitted = |Estimate { value, low, high }: Estimate, unit_s: f64| {
+            let [value, low, high] = [value, low, high].map(|figure| nanos(figure * unit_s));
+            let sizes = curve(self.document).len();
+            let how = format!("fitted to the p50 of n={sizes} sizes, 95 % interval {low} to {high}");
+            self.measured(value, &how)
+        };
+        let limit = [device.discard_max_hardware, device.discard_max]
+            .into_iter()
+            .find(|limit| *limit >= page)
+            .unwrap_or(LARGEST)
+            .min(LARGEST);
+        let command_limit = Bytes(limit.0 / page.0 * page.0);
+        let ignored = verify.as_ref().and_then(|verify| verify.ignored_every).filter(|every| *every > 0);
+        Discard {
+            command: fitted(self.fit.command_us, 1e-6),
+            range: unmeasured(Nanos::ZERO, "it is in `command` and `per_gib`"),
+            per_gib: fitted(self.fit.per_gib_ms, 1e-3),
+            range_limit: unmeasured(command_limit, "a command names one range"),
+            command_limit: self.measured(command_limit, "discard_max_hw_bytes, in whole mapping pages"),
+            advertised_granularity: self.measured(sectors(device.discard_granularity), "discard_granularity"),
+            honoured_granularity,
+            queued: match self.fit.queued {
+                Some(queued) => {
+                    self.measured(queued, "a discard behind reads in flight, and reads behind it")
+                }
+                None => unmeasured(false, "the worse of the two"),
+            },
+            journal_per_range: unmeasured(Bytes(16), "one mapping-journal entry"),
+            reads: match self.fit.reads {
+                Some(reads) => self.measured(reads, "discarded areas read back"),
+                None => unmeasured(DiscardedReads::Zeros, "present-day drives"),
+            },
+            ignored_every: ignored.map(|every| self.measured(every, "discarded areas that kept their data")),
+        }
+    }
+
+    /// The granularity that it honours, as far as is known.
+    fn honoured(&self) -> Sourced<Bytes> {
+        match self.fit.honoured_granularity {
+            Some(honoured) => self.measured(sectors(honoured), "what went of discards of growing size"),
+            None => unmeasured(sectors(self.document.device.discard_granularity), "what it advertises"),
+        }
+    }
+
+    /// The rate of the first fill.
+    fn fill(&self) -> Sourced<Rate> {
+        match self.rate(DegradationStep::Fill) {
+            Some((rate, rounds)) => {
+                let rate = Rate((significant(rate * Bytes::MIB.0 as f64) as u64).max(1));
+                self.measured(
+                    rate,
+                    &format!("sequential fill after a whole discard, p50 of n={rounds} rounds"),
+                )
+            }
+            None => unmeasured(Rate(500_000_000), "SATA 6 Gb/s"),
+        }
+    }
+
+    /// Reading a page, and the controller's part of it.
+    fn read(&self) -> (Sourced<Nanos>, Sourced<Nanos>) {
+        let alone = self.document.interference.iter().find(|cell| cell.discard_size.is_none());
+        let Some(reads) = alone.map(|cell| &cell.reads).filter(|reads| reads.n > 0) else {
+            let overhead = unmeasured(Nanos(15_000), "SATA drives");
+            return (unmeasured(Nanos(50_000), "tR 50 us"), overhead);
+        };
+        let seconds = reads.p50_us / 1e6;
+        let overhead = nanos((seconds / 4.0).min(15e-6));
+        let how = format!(
+            "p50 of n={} random 4 KiB reads without discards, {} us, less `command_overhead`",
+            reads.n, reads.p50_us
+        );
+        let read = self.measured(nanos(seconds - overhead.seconds()), &how);
+        (read, unmeasured(overhead, "SATA drives, and a quarter of a read at most"))
+    }
+
+    /// The spare area with which garbage collection slows random writes as they were slowed.
+    fn over_provisioning(&self, page: Bytes) -> Sourced<f64> {
+        let rounds = self.rates(DegradationStep::Overwrite);
+        let (Some((steady, _)), Some((fresh, _))) =
+            (self.rate(DegradationStep::Overwrite), self.rate(DegradationStep::Fresh))
+        else {
+            return unmeasured(SPARE, "the difference of a binary and a decimal GB");
+        };
+        let slowdown = fresh / steady;
+        if !is_steady(&rounds) || slowdown < LEAST_SLOWDOWN {
+            return unmeasured(SPARE, "random writes were not seen to slow to a steady rate");
+        }
+        let spare = greedy_spare(slowdown, (ERASE_BLOCK.0 / page.0) as u32);
+        let over_provisioning = (spare / (1.0 - spare)).clamp(*SPARES.start(), *SPARES.end());
+        let how = format!(
+            "steady random writes at {steady:.1} MiB/s, fresh ones at {fresh:.1}; greedy garbage collection \
+             that slows them {slowdown:.2} times has this (Desnoyers, ACM TOS 2014)"
+        );
+        self.measured(significant(over_provisioning), &how)
+    }
+
+    /// The throughput of a step in MiB/s, and of how many rounds: the median, of overwrites that of
+    /// the last five.
+    fn rate(&self, step: DegradationStep) -> Option<(f64, usize)> {
+        let rates = self.rates(step);
+        let settled = match step {
+            DegradationStep::Overwrite => &rates[rates.len().saturating_sub(5)..],
+            _ => &rates,
+        };
+        Some((median(settled)?, settled.len()))
+    }
+
+    fn rates(&self, step: DegradationStep) -> Vec<f64> {
+        let is_of = |round: &&DegradationRound| round.step == step && round.mib_s > 0.0;
+        self.document.degradation.iter().filter(is_of).map(|round| round.mib_s).collect()
+    }
+}
+
+fn unmeasured<T>(value: T, typical: &str) -> Sourced<T> {
+    Sourced { value, source: format!("not measured: {typical}") }
+}
+
+/// The largest mapping page of which `granularity` is a whole multiple.
+fn page_of(granularity: Bytes) -> Bytes {
+    Bytes(1 << granularity.0.trailing_zeros()).min(PAGE)
+}
+
+/// A granularity as whole sectors of 512 B, at least one.
+fn sectors(granularity: Bytes) -> Bytes {
+    Bytes(granularity.min(LARGEST).0.next_multiple_of(SECTOR.0)).max(SECTOR)
+}
+
+/// The span of `seconds` to three digits, an hour at most: what a profile takes.
+fn nanos(seconds: f64) -> Nanos {
+    Nanos::from_seconds(significant(seconds).clamp(0.0, 3600.0))
+}
+
+/// `value` to three digits.
+fn significant(value: f64) -> f64 {
+    format!("{value:.2e}").parse().unwrap_or(value)
+}
+
+/// A profile's name from a drive's model: letters, digits and dashes.
+fn name_of(model: &str) -> String {
+    let words = model.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let name = words.collect::<Vec<_>>().join("-").to_ascii_lowercase();
+    if name.is_empty() { "measured".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests;

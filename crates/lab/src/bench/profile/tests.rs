@@ -1,0 +1,115 @@
+use proptest::option;
+use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use trimtab_core::Extent;
+use trimtab_core::profile::builtin;
+use trimtab_ftl::theory::greedy;
+use trimtab_ftl::{Command, Device, Op};
+
+use super::super::fit::fit;
+use super::super::fixture::{Measured, document};
+use super::*;
+
+const SIZE: Bytes = Bytes(2 << 30);
+
+fn profile_of(measured: &Measured) -> (Profile, String) {
+    let mut document = document(measured);
+    document.fit = fit(&document);
+    profile(&document).unwrap()
+}
+
+fn assert_near(found: f64, truth: f64) {
+    assert!((found / truth - 1.0).abs() < 0.1, "{found} is not {truth}");
+}
+
+#[test]
+fn every_built_in_drive_is_recovered() {
+    for built_in in builtin().unwrap() {
+        for seed in 0..5 {
+            let measured = Measured::of(&built_in, seed);
+            let discard = profile_of(&measured).0.discard;
+            assert_near(discard.command.value.seconds() * 1e6, measured.command_us);
+            assert_near(discard.per_gib.value.seconds() * 1e3, measured.per_gib_ms);
+            assert_eq!(discard.honoured_granularity.value, built_in.discard.honoured_granularity.value);
+            assert_eq!(discard.queued.value, built_in.discard.queued.value);
+            assert_eq!(discard.reads.value, built_in.discard.reads.value);
+        }
+    }
+}
+
+#[test]
+fn the_model_fills_and_slows_as_the_drive_did() {
+    let measured = Measured { steady_mib_s: 100.0 / greedy(0.1, 512), ..Measured::default() };
+    let profile = profile_of(&measured).0;
+    assert_near(profile.geometry.over_provisioning.value, 0.1 / 0.9);
+    let mut device = Device::new(&profile, SIZE).unwrap();
+    let mut done = Nanos::ZERO;
+    for start in (0..SIZE.0 / 4).step_by(1 << 20) {
+        done = device.submit(done, Command { op: Op::Write, extent: Extent::at(Bytes(start), Bytes::MIB) });
+    }
+    assert_near(SIZE.mib() / 4.0 / done.seconds(), measured.fill_mib_s);
+}
+
+#[test]
+fn it_reads_like_the_ones_that_come_with_trimtab() {
+    let measured = Measured { model: "ACME \"Turbo\" 9\\1".to_owned(), ..Measured::default() };
+    let (profile, text) = profile_of(&measured);
+    assert_eq!(profile.name, "acme-turbo-9-1");
+    let fields = |text: &str| -> Vec<String> {
+        let heads = text.lines().filter(|line| line.contains(" = {") || line.starts_with('['));
+        heads.map(|line| line.split(" = ").next().unwrap_or_default().to_owned()).collect()
+    };
+    let built_in = trimtab_core::profile::builtin_text("ocz-agility-3").unwrap();
+    assert_eq!(fields(&text), fields(built_in));
+    assert!(text.contains("measured: trimtab bench of ACME"), "{text}");
+}
+
+#[test]
+fn without_a_fit_there_is_no_profile() {
+    let unfitted = document(&Measured::default());
+    let message = profile(&unfitted).unwrap_err().to_string();
+    assert!(message.starts_with("what discards cost was not measured"), "{message}");
+}
+
+fn sizes() -> impl Strategy<Value = Bytes> {
+    prop_oneof![
+        Just(Bytes(0)),
+        Just(Bytes(100)),
+        Just(Bytes(512)),
+        Just(Bytes(4096)),
+        Just(Bytes(24 << 10)),
+        Just(Bytes(64 << 10)),
+        Just(Bytes(1 << 20)),
+        Just(Bytes(1536)),
+        any::<u64>().prop_map(Bytes),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_document_gives_a_drive_that_works(
+        (command_us, per_gib_ms, read_us) in (0.01..1e9_f64, 0.0..1e7_f64, 0.001..1e9_f64),
+        (fill_mib_s, steady_mib_s, fresh_mib_s) in (1e-3..1e6_f64, 1e-3..1e6_f64, 1e-3..1e6_f64),
+        (granularity, advertised, command_limit) in (option::of(sizes()), sizes(), sizes()),
+        ignored_every in option::of(any::<u32>()),
+        model in ".{0,40}",
+        (degrades, is_read, queue_requests) in (any::<bool>(), any::<bool>(), any::<u32>()),
+    ) {
+        let measured = Measured {
+            model, command_us, per_gib_ms, read_us, fill_mib_s, steady_mib_s, fresh_mib_s, granularity,
+            command_limit, ignored_every, ..Measured::default()
+        };
+        let mut document = document(&measured);
+        document.device.discard_granularity = advertised;
+        document.device.queue_requests = queue_requests;
+        if !degrades {
+            document.degradation.clear();
+        }
+        if !is_read {
+            document.interference.clear();
+        }
+        document.fit = fit(&document);
+        let (profile, text) = profile(&document).unwrap();
+        prop_assert_eq!(Profile::parse(&text, "measured.toml"), Ok(profile.clone()), "{}", text);
+        prop_assert!(Device::new(&profile, SIZE).is_ok());
+    }
+}
