@@ -75,7 +75,7 @@ pub struct Drive {
 pub enum DriveState {
     /// It is.
     Running,
-    /// It was killed. Whoever finds that out cleans up after it.
+    /// It was killed, or ended by a panic. Whoever finds that out cleans up after it.
     Dead,
 }
 

@@ -12,6 +12,11 @@
 //!
 //! The loop driver hands over one discard or flush at a time, and nothing beside it. In model time
 //! that makes no difference; in real time a queued discard holds other commands back all the same.
+//!
+//! On the real clock the host sees the model's time: the way of a command through the kernel and
+//! back ([`PathTimes`]) is measured when the drive is created, and every reply is sent that much
+//! earlier. A command that takes less than its way comes back late; where that matters, a slower
+//! clock gives true proportions.
 
 mod client;
 mod error;

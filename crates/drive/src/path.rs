@@ -12,9 +12,8 @@ use trimtab_linux::ioctl;
 use crate::DriveError;
 use crate::protocol::{PathTimes, UNTIL_STARTED};
 
-/// How many commands of each kind are timed, and how many of them in a row make a stretch.
+/// How many commands of each kind are timed.
 const SAMPLES: usize = 512;
-const STRETCH: usize = 16;
 
 /// What direct I/O takes.
 #[repr(align(4096))]
@@ -39,10 +38,9 @@ pub(crate) fn measure(device: &Path) -> Result<PathTimes, DriveError> {
     Ok(PathTimes { transfer: way(reads), discard: way(discards) })
 }
 
-/// What these commands took beyond what the drive itself did: the median of the stretch in which
-/// the machine was busy with other things the least.
+/// What these commands took beyond what the drive itself did: the lower quartile, which on a quiet
+/// machine is close to the median, and on a busy one leaves out what waited for other work.
 fn way(mut samples: Vec<Duration>) -> Duration {
-    let median = |stretch: &mut [Duration]| *stretch.select_nth_unstable(STRETCH / 2).1;
-    let quietest = samples.chunks_exact_mut(STRETCH).map(median).min();
-    quietest.unwrap_or_default().saturating_sub(UNTIL_STARTED)
+    let quartile = SAMPLES / 4;
+    samples.select_nth_unstable(quartile).1.saturating_sub(UNTIL_STARTED)
 }

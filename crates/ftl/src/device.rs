@@ -8,9 +8,9 @@
 //! pages without data cost no flash. A **flush** waits until all that was written is on flash. A
 //! **discard** that isn't queued begins when every command before it is done, and no other begins
 //! before its end; queued discards only wait for each other. Its cost, as the host sees it, includes
-//! the command overhead. Only whole aligned grains are
-//! unmapped, and none by a discard that the drive ignores. Each honoured range leaves an entry of mapping journal, and full pages of journal are
-//! programmed after it. Partial pages are read and written as whole ones.
+//! the command overhead. Only whole aligned grains are unmapped, and none by a discard that the
+//! drive ignores. Each honoured range leaves an entry of mapping journal, and full pages of journal
+//! are programmed after it. Partial pages are read and written as whole ones.
 
 use std::ops::Range;
 

@@ -250,7 +250,7 @@ mod tests {
                 let least = before + model.div_f64(speed) - way;
                 least - rounding..=least + (after - before) + Duration::from_millis(1)
             };
-            assert!(due(OVERHEAD + COST, path.discard).contains(&discard), "{speed}");
+            assert!(due(COST, path.discard).contains(&discard), "{speed}");
             assert!(due(2 * OVERHEAD, path.transfer).contains(&read), "{speed}");
         }
     }
