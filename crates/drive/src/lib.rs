@@ -15,8 +15,10 @@
 //!
 //! On the real clock the host sees the model's time: the way of a command through the kernel and
 //! back ([`PathTimes`]) is measured when the drive is created, and every reply is sent that much
-//! earlier. A command that takes less than its way comes back late; where that matters, a slower
-//! clock gives true proportions.
+//! earlier. The way is shorter for a command that is answered at once than for one that is held,
+//! since nothing has gone to sleep meanwhile: what takes less than about twice its way can come back
+//! a little early, and what takes less than its way, late. Where that matters, a slower clock gives
+//! true proportions.
 
 mod client;
 mod error;
