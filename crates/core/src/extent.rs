@@ -190,7 +190,10 @@ mod tests {
         for (text, message) in [
             ("1G", "\"1G\" is not a range; write it like \"1G..3G\""),
             ("2G..1G", "\"2G..1G\" holds nothing: it must end after it starts"),
-            ("1G..2 bits", "\"2 bits\" has no known unit; write one of B, KiB, MiB, GiB, TiB, kB, MB, GB, TB"),
+            (
+                "1G..2 bits",
+                "\"2 bits\" has no known unit; write one of B, KiB, MiB, GiB, TiB, kB, MB, GB, TB",
+            ),
         ] {
             assert_eq!(text.parse::<Extent>().unwrap_err().to_string(), message);
         }

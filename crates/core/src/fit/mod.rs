@@ -75,8 +75,10 @@ pub fn cost(cells: &[Cell]) -> Option<Cost> {
 /// The sizes at which the cost changes its slope, or jumps, beyond the noise, smallest first. A
 /// discard that the kernel splits is taken as one, so that what the split costs shows as well.
 ///
-/// The curve is cut into as many straight segments as are significant, as [`cliff`] describes; a
-/// straight curve is cut in less than 2 % of runs.
+/// The curve is cut into as many straight segments as an F-test finds significant (Bai and Perron,
+/// "Computation and Analysis of Multiple Structural Change Models", 2003). Each has at least three
+/// sizes. A straight curve is cut in less than 2 % of runs; a jump of five times the noise between
+/// cells is found in about nine runs of ten, one of three times in about half.
 pub fn cliffs(cells: &[Cell]) -> Vec<Cliff> {
     let whole: Vec<_> = cells.iter().map(|cell| Cell { commands: 1.0, ..*cell }).collect();
     let all = points(&whole);

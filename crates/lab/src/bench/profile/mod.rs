@@ -40,6 +40,9 @@ const SPARES: std::ops::RangeInclusive<f64> = 0.02..=1.0;
 /// Random writes that slow by less are not slowed by garbage collection.
 const LEAST_SLOWDOWN: f64 = 1.1;
 
+/// The part of the drive that random writes must have filled to tell of its spare area.
+const MOST_OF_IT: f64 = 0.95;
+
 /// The profile of the drive that `document` measured, and its text as a file.
 ///
 /// # Errors
@@ -210,6 +213,12 @@ impl Run<'_> {
         else {
             return unmeasured(SPARE, "the difference of a binary and a decimal GB");
         };
+        if self.document.plan.range.len().gib() < MOST_OF_IT * self.document.device.size.gib() {
+            return unmeasured(
+                SPARE,
+                "a part of the drive was written, and the rest of it served as spare area",
+            );
+        }
         let slowdown = fresh / steady;
         if !is_steady(&rounds) || slowdown < LEAST_SLOWDOWN {
             return unmeasured(SPARE, "random writes were not seen to slow to a steady rate");

@@ -50,6 +50,16 @@ fn the_model_fills_and_slows_as_the_drive_did() {
 }
 
 #[test]
+fn a_part_of_a_drive_does_not_tell_its_spare_area() {
+    let mut document = document(&Measured::default());
+    document.fit = fit(&document);
+    let source = |document: &BenchDocument| profile(document).unwrap().0.geometry.over_provisioning.source;
+    assert!(source(&document).starts_with("measured: "));
+    document.plan.range = Extent::at(Bytes::ZERO, Bytes::GIB);
+    assert!(source(&document).starts_with("not measured: "));
+}
+
+#[test]
 fn it_reads_like_the_ones_that_come_with_trimtab() {
     let measured = Measured { model: "ACME \"Turbo\" 9\\1".to_owned(), ..Measured::default() };
     let (profile, text) = profile_of(&measured);
