@@ -20,8 +20,8 @@ pub enum Clock {
     /// sent at once.
     Model,
     /// Wall time: a reply is held so that it reaches the host when the model says that the command
-    /// is done. What takes less than about twice the way there and
-    /// back ([`PathTimes`]) is less exact.
+    /// is done. What takes less than about twice the way there and back ([`PathTimes`]) is less
+    /// exact.
     Real {
         /// How many times faster than the wall clock the model runs: from 0.001 to 1 000 000.
         speed: f64,
