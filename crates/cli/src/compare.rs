@@ -1,21 +1,19 @@
 //! `trimtab compare`: what each discard policy costs and gains.
 
 use std::ffi::OsString;
-use std::fs::Permissions;
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::builder::NonEmptyStringValueParser;
 use trimtab_core::Bytes;
-use trimtab_core::document::CompareDocument;
 use trimtab_core::policy::PolicyKind;
 use trimtab_lab::compare::{CompareOptions, Place, compare};
 use trimtab_lab::fs::FileSystem;
 use trimtab_lab::workload::{UnknownWorkload, WorkloadOptions};
 
+use crate::outputs::Outputs;
 use crate::progress::Bar;
 use crate::{FAILED, complain, interrupt, profile};
 
@@ -66,7 +64,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
-    let outputs = Outputs::new(args.json.as_deref(), args.report.as_deref())?;
+    let outputs = Outputs::new(args.json.as_deref(), args.report.as_deref(), "compare.json")?;
     let options = CompareOptions {
         workload: workload(&args)?,
         place: place(&args)?,
@@ -75,11 +73,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
         seed: args.seed,
         command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
     };
-    let document = compare(options, &interrupt()?, &mut Bar::new(), &mut |document| outputs.save(document))?;
+    let document = compare(options, &interrupt()?, &mut Bar::new(), &mut |document| {
+        outputs.save(document, trimtab_report::compare::html)
+    })?;
     if !document.runs.is_empty() {
         let out = &mut io::stdout().lock();
         write!(out, "{}", trimtab_report::compare::text(&document, crate::colour()))?;
-        if let Some(page) = &outputs.page {
+        if let Some(page) = outputs.page() {
             writeln!(out, "\nReport: {}", page.display())?;
         }
     }
@@ -116,51 +116,4 @@ fn place(args: &Args) -> Result<Place> {
         file_systems: args.fs.clone(),
         server: std::env::current_exe().context("cannot find the running executable")?,
     })
-}
-
-/// The files that results go to, replaced as a whole at every save.
-struct Outputs {
-    json: Vec<PathBuf>,
-    page: Option<PathBuf>,
-}
-
-impl Outputs {
-    fn new(json: Option<&Path>, report: Option<&Path>) -> Result<Self> {
-        if let Some(dir) = report {
-            std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        }
-        let paths = json.map(Path::to_owned).into_iter().chain(report.map(|dir| dir.join("compare.json")));
-        let outputs = Self { json: paths.collect(), page: report.map(|dir| dir.join("index.html")) };
-        for path in outputs.json.iter().chain(&outputs.page) {
-            if path.metadata().is_ok_and(|found| !found.is_file()) {
-                bail!("cannot write results to {}: it is not a regular file", path.display());
-            }
-        }
-        Ok(outputs)
-    }
-
-    /// Writes the document and the page of it.
-    fn save(&self, document: &CompareDocument) -> io::Result<()> {
-        let text = serde_json::to_vec_pretty(document)?;
-        self.json.iter().try_for_each(|path| replace(path, &text))?;
-        match &self.page {
-            Some(path) => replace(path, trimtab_report::compare::html(document).as_bytes()),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Replaces the file at `path`, so that a reader sees the old or the new one and nothing between. A
-/// symbolic link stays, and what it names is replaced.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    let mut file = tempfile::Builder::new()
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(parent)
-        .map_err(named)?;
-    file.write_all(bytes).map_err(named)?;
-    file.persist(path).map_err(|error| named(error.error))?;
-    Ok(())
 }

@@ -1,7 +1,9 @@
 //! The `trimtab` binary: parses arguments, calls one library door a verb, prints, and exits.
 
+mod bench;
 mod compare;
 mod drive;
+mod outputs;
 mod profile;
 mod progress;
 mod report;
@@ -29,6 +31,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    Bench(Box<bench::Args>),
     Compare(compare::Args),
     Drive(drive::Args),
     Report(report::Args),
@@ -39,6 +42,8 @@ enum Verb {
 const FAILED: u8 = 1;
 /// The exit code of a command line that can't be understood.
 const USAGE: u8 = 2;
+/// The exit code of what the device can't do.
+const UNSUPPORTED: u8 = 3;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -46,6 +51,7 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     let outcome = match cli.verb {
+        Verb::Bench(args) => bench::run(*args),
         Verb::Compare(args) => compare::run(args),
         Verb::Drive(args) => drive::run(args),
         Verb::Report(args) => report::run(args),

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use trimtab_core::policy::PolicyKind;
+use trimtab_lab::bench::BenchProgress;
 use trimtab_lab::progress::Progress;
 
 /// A bar with the time left on a terminal; a line for each run elsewhere.
@@ -47,6 +48,43 @@ impl Progress for Bar {
 
     fn run_finished(&mut self) {
         self.bar.inc(1);
+    }
+}
+
+/// A bar of the time that a bench takes on a terminal; a line for each step elsewhere.
+pub struct BenchBar {
+    bar: ProgressBar,
+    begun: Instant,
+}
+
+impl BenchBar {
+    /// A bar that doesn't know its length yet.
+    pub fn new() -> Self {
+        let style = ProgressStyle::with_template("{bar:24} {elapsed} of about {length}  {msg}");
+        let style = style.expect("the template is well-formed");
+        let style = style.with_key("length", |state: &ProgressState, out: &mut dyn fmt::Write| {
+            let length = Duration::from_millis(state.len().unwrap_or_default());
+            let _ = write!(out, "{:#}", HumanDuration(length));
+        });
+        let bar = ProgressBar::new(0).with_style(style);
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self { bar, begun: Instant::now() }
+    }
+}
+
+impl BenchProgress for BenchBar {
+    fn at(&mut self, what: &str, left: Duration) {
+        let elapsed = self.begun.elapsed();
+        self.bar.set_length((elapsed + left).as_millis() as u64);
+        self.bar.set_position(elapsed.as_millis() as u64);
+        self.bar.set_message(what.to_owned());
+        say(&format!("{:#} left: {what}", HumanDuration(left)));
+    }
+}
+
+impl Drop for BenchBar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn measure(
         if all.is_some() && (share.is_over() || affordable < least || done >= SAMPLES) {
             break;
         }
-        let extents = places.take(affordable.clamp(least, SAMPLES.max(least)).min(places.count));
+        let extents = places.take(affordable.min(SAMPLES - done).max(least).min(places.count));
         places.prepare(bed, &extents)?;
         let before = bed.target.counters();
         let end = share.deadline().max(Instant::now() + Duration::from_millis(100));

@@ -1,0 +1,275 @@
+//! `trimtab bench`: what a drive does with a discard.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, bail};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use trimtab_core::document::bench::{BenchDevice, BenchDocument, BenchPlan, Operation, Part, Pattern};
+use trimtab_core::{Bytes, Extent};
+use trimtab_lab::bench::plan::{self, Sizes};
+use trimtab_lab::bench::profile::profile;
+use trimtab_lab::bench::{BenchOptions, bench};
+use trimtab_linux::claim::{self, Overrides};
+use trimtab_report::Document;
+
+use crate::outputs::{Outputs, replace};
+use crate::progress::BenchBar;
+use crate::{FAILED, UNSUPPORTED, complain, interrupt};
+
+/// Measures a spare drive: how long discards take, whether they work, and what they cost and give
+///
+/// Everything on DEV is lost. It is refused while it is mounted, used as swap, held by another
+/// device, partitioned, or holds anything that is known, and whenever that is in doubt.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Block device to measure, such as /dev/nvme1n1
+    #[arg(value_name = "DEV")]
+    device: PathBuf,
+    /// DEV once more: all that it holds may be destroyed
+    #[arg(long, value_name = "DEV", required_unless_present = "dry_run")]
+    destroy_data: Option<PathBuf>,
+    /// Check everything and print what would be written and discarded, and how long it takes
+    #[arg(long)]
+    dry_run: bool,
+    /// Keep to these bytes of the device, such as 1G..3G [default: all of it]
+    #[arg(long, value_name = "START..END")]
+    range: Option<Extent>,
+    /// Parts to run [default: all; with --quick all but degradation]
+    #[arg(long, value_name = "PART,...", value_delimiter = ',', value_parser = one_of(Part::ALL, Part::name))]
+    part: Vec<Part>,
+    /// Sizes of the latency sweep: halving (2G..512), in equal steps (64K..1M+64K) or a list
+    /// [default: 2G down to the logical block]
+    #[arg(long, value_name = "SIZES")]
+    sizes: Option<Sizes>,
+    /// Where the discards of the sweep go [default: all; with --quick sequential]
+    #[arg(long, value_name = "PATTERN,...", value_delimiter = ',', value_parser = one_of(Pattern::ALL, Pattern::name))]
+    pattern: Vec<Pattern>,
+    /// How many discards of the sweep are in flight [default: 1,8,32; with --quick 1]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=32))]
+    depth: Vec<u32>,
+    /// What the sweep sends: discard, zeroout (BLKZEROOUT), secure (BLKSECDISCARD)
+    #[arg(long, value_name = "OP,...", value_delimiter = ',', default_value = "discard", value_parser = one_of(Operation::ALL, Operation::name))]
+    operation: Vec<Operation>,
+    /// A run of less than a minute: fewer sizes, one pattern, no degradation
+    #[arg(long)]
+    quick: bool,
+    /// Time the whole run may take, about [default: 15m; with --quick 45s]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    time: Option<Duration>,
+    /// Seed of patterns and places
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write the results to this file, after every cell [default: trimtab-bench-NAME-DATE.json]
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the results and an HTML page to this directory
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Write the drive profile that was measured to this file, for `trimtab compare --drive`
+    #[arg(long, value_name = "FILE.toml")]
+    profile_out: Option<PathBuf>,
+    /// Go on with the run whose results are in this file, and write to it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["range", "part", "sizes", "pattern", "depth", "quick", "seed", "json"])]
+    resume: Option<PathBuf>,
+    /// Lose the file systems, LVM, md, LUKS or partition tables whose signatures are on DEV
+    #[arg(long)]
+    overwrite_signatures: bool,
+    /// Lose the partitions of DEV
+    #[arg(long)]
+    overwrite_partitions: bool,
+    /// Take a DEV that is itself a partition; the other partitions of its disk will feel it
+    #[arg(long)]
+    allow_partition: bool,
+}
+
+/// What a run takes unless told otherwise.
+const FULL: Duration = Duration::from_secs(15 * 60);
+const QUICK: Duration = Duration::from_secs(45);
+
+/// The parts that a quick run has.
+const QUICK_PARTS: [Part; 3] = [Part::Latency, Part::Verify, Part::Interference];
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    if let Some(named) = args.destroy_data.as_ref().filter(|named| **named != args.device) {
+        bail!("--destroy-data names {}, not {}; nothing was touched", named.display(), args.device.display());
+    }
+    let overrides = Overrides {
+        signatures: args.overwrite_signatures,
+        partitions: args.overwrite_partitions,
+        partition: args.allow_partition,
+    };
+    let (target, block, lost) = if args.dry_run {
+        let check = claim::check(&args.device, &overrides)?;
+        (None, check.block, check.lost)
+    } else {
+        let claim = claim::claim(&args.device, &overrides)?;
+        let block = claim.device.block().clone();
+        (Some(claim.device), block, claim.lost)
+    };
+    let device = block.describe()?;
+    if let Some(reason) = no_discards(&device, &args.operation) {
+        complain(&reason);
+        return Ok(ExitCode::from(UNSUPPORTED));
+    }
+    let resumed = args.resume.as_deref().map(read).transpose()?;
+    let options = BenchOptions {
+        plan: plan_of(&args, &device),
+        command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+        device,
+        resumed,
+    };
+    let plan = options.check()?;
+    let Some(target) = target else { return print(&dry_run(&plan, &options.device, &lost)) };
+    for line in lost {
+        complain(&line);
+    }
+    let json = args.resume.or(args.json).unwrap_or_else(|| default_name(&args.device));
+    let outputs = Outputs::new(Some(&json), args.report.as_deref(), "bench.json")?;
+    let save = &mut |document: &BenchDocument| {
+        outputs.save(document, |document| trimtab_report::page(&[trimtab_report::bench::section(document)]))
+    };
+    let document = bench(&target, options, &interrupt()?, &mut BenchBar::new(), save)?;
+    let mut text = trimtab_report::bench::text(&document, crate::colour());
+    text += &format!("\nResults: {}\n", json.display());
+    if let Some(page) = outputs.page() {
+        text += &format!("Report: {}\n", page.display());
+    }
+    if let Some(path) = &args.profile_out {
+        let (_, toml) = profile(&document)?;
+        replace(path, toml.as_bytes()).context("cannot write the profile")?;
+        text += &format!("Profile: {}\n", path.display());
+    }
+    let done = print(&text)?;
+    Ok(match &document.stopped {
+        None => done,
+        Some(reason) => {
+            complain(&format_args!("{reason}; go on with --resume {}", json.display()));
+            ExitCode::from(FAILED)
+        }
+    })
+}
+
+/// One of the items that users call by name.
+fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
+    all: [T; N],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    let find = move |given: String| all.into_iter().find(|item| name(*item) == given);
+    PossibleValuesParser::new(all.map(name)).map(move |given| find(given).expect("clap knows the names"))
+}
+
+/// Why the device can't do what was asked for, where its limits say so.
+fn no_discards(device: &BenchDevice, operations: &[Operation]) -> Option<String> {
+    let (path, maximum) = (&device.path, device.discard_max_hardware);
+    if !operations.contains(&Operation::Discard) || device.discard_max > Bytes::ZERO {
+        return None;
+    }
+    Some(if maximum == Bytes::ZERO {
+        format!(
+            "{path} takes no discards: its discard_max_hw_bytes is 0, so the driver, or a layer below it, offers none; \
+             trimtab can measure nothing there"
+        )
+    } else {
+        format!(
+            "{path} is sent no discards: its discard_max_bytes was set to 0 while the hardware takes {maximum}; \
+             write {} to queue/discard_max_bytes in sysfs",
+            maximum.0
+        )
+    })
+}
+
+fn plan_of(args: &Args, device: &BenchDevice) -> BenchPlan {
+    let block = device.logical_block;
+    let sizes = match &args.sizes {
+        Some(sizes) => sizes.clone(),
+        None if args.quick => Sizes::quick(block),
+        None => Sizes::FULL,
+    };
+    BenchPlan {
+        range: args.range.unwrap_or(Extent::new(Bytes::ZERO, device.size)),
+        parts: given_or(&args.part, if args.quick { &QUICK_PARTS } else { &Part::ALL }),
+        sizes: sizes.list(block),
+        patterns: given_or(&args.pattern, if args.quick { &[Pattern::Sequential] } else { &Pattern::ALL }),
+        depths: given_or(&args.depth, if args.quick { &[1] } else { &[1, 8, 32] }),
+        operations: given_or(&args.operation, &[Operation::Discard]),
+        budget_wall_s: args.time.unwrap_or(if args.quick { QUICK } else { FULL }).as_secs_f64(),
+        verify_delay_wall_s: if args.quick { 1.0 } else { 10.0 },
+        seed: args.seed,
+    }
+}
+
+/// What the user gave, each once; or the default.
+fn given_or<T: Copy + PartialEq>(given: &[T], default: &[T]) -> Vec<T> {
+    let mut items = Vec::new();
+    for item in if given.is_empty() { default } else { given } {
+        if !items.contains(item) {
+            items.push(*item);
+        }
+    }
+    items
+}
+
+fn read(path: &Path) -> Result<BenchDocument> {
+    let json = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    match Document::parse(&json).with_context(|| path.display().to_string())? {
+        Document::Bench(document) => Ok(document),
+        _ => bail!("{} holds no results of a bench", path.display()),
+    }
+}
+
+/// A name that no earlier run has.
+fn default_name(device: &Path) -> PathBuf {
+    let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let date: String = now.chars().filter(char::is_ascii_alphanumeric).collect();
+    PathBuf::from(format!("trimtab-bench-{name}-{date}.json"))
+}
+
+/// What would be done, in words.
+fn dry_run(plan: &BenchPlan, device: &BenchDevice, lost: &[String]) -> String {
+    let block = device.logical_block;
+    let amounts = plan::amounts(plan, block);
+    let parts: Vec<_> = plan.parts.iter().map(|part| part.name()).collect();
+    let patterns: Vec<_> = plan.patterns.iter().map(|pattern| pattern.name()).collect();
+    let operations: Vec<_> = plan.operations.iter().map(|operation| operation.name()).collect();
+    let depths: Vec<_> = plan.depths.iter().map(u32::to_string).collect();
+    let (Some(largest), Some(smallest)) = (plan.sizes.first(), plan.sizes.last()) else {
+        return String::new();
+    };
+    let time = humantime::format_duration(Duration::from_secs(plan.budget_wall_s as u64));
+    let mut text = format!(
+        "Would measure {} ({}, {}).\nNothing has been written.\n\n",
+        device.path, device.model, device.size
+    );
+    text += &format!(
+        "Lost:        all data in {} ({}), which is written and discarded\n",
+        plan.range,
+        plan.range.len()
+    );
+    for line in lost {
+        text += &format!("             {line}\n");
+    }
+    text += &format!("Parts:       {}\n", parts.join(", "));
+    if plan.parts.contains(&Part::Latency) {
+        text += &format!(
+            "Latency:     {} cells: {}; {}; {} sizes from {largest} to {smallest}; depth {}\n             \
+             up to {} commands, and up to {} written before them\n",
+            amounts.cells,
+            operations.join(", "),
+            patterns.join(", "),
+            plan.sizes.len(),
+            depths.join(", "),
+            amounts.commands,
+            amounts.written,
+        );
+    }
+    text + &format!("Time:        about {time}; what doesn't fit is left out and named\n")
+}
+
+fn print(text: &str) -> Result<ExitCode> {
+    io::stdout().write_all(text.as_bytes()).context("cannot write to stdout")?;
+    Ok(ExitCode::SUCCESS)
+}

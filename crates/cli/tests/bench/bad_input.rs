@@ -1,0 +1,158 @@
+//! What is refused, in one line each, before anything is written.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+use trimtab_core::Bytes;
+use trimtab_core::profile::Profile;
+use trimtab_drive::Clock;
+use trimtab_linux::SYSFS;
+use trimtab_linux::block::BlockDevice;
+
+use crate::support::{Loop, TRIMTAB, bench, drive, possible, refusal, results, run};
+
+const SIZE: Bytes = Bytes(64 << 20);
+
+/// Asserts that a bench of `device` is refused with exit status 1, saying all of `words`, and that
+/// it wrote nothing to `file`.
+fn is_refused(device: &Path, file: &Path, arguments: &[&str], words: &[&str]) {
+    let before = fs::read(file).unwrap();
+    let (status, reason) = refusal(&bench(device, arguments).output().unwrap());
+    assert_eq!(status, Some(1), "{reason}");
+    for word in words {
+        assert!(reason.contains(word), "{reason:?} doesn't say {word:?}");
+    }
+    assert!(fs::read(file).unwrap() == before, "something was written");
+}
+
+#[test]
+fn what_is_no_block_device() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "precious").unwrap();
+    is_refused(&file, &file, &[], &["regular file", "file"]);
+    is_refused(dir.path(), &file, &[], &["directory"]);
+    is_refused(Path::new("/dev/null"), &file, &[], &["character device"]);
+    is_refused(&dir.path().join("none"), &file, &[], &["No such file"]);
+}
+
+#[test]
+fn the_name_has_to_be_given_twice() {
+    let usage = Command::new(TRIMTAB).args(["bench", "/dev/null"]).output().unwrap();
+    let (status, reason) = refusal(&usage);
+    assert_eq!(status, Some(2));
+    assert!(reason.contains("--destroy-data"), "{reason}");
+    let other =
+        Command::new(TRIMTAB).args(["bench", "/dev/null", "--destroy-data=/dev/zero"]).output().unwrap();
+    assert!(refusal(&other).1.contains("--destroy-data names /dev/zero"));
+}
+
+#[test]
+fn what_is_in_use_or_holds_something() {
+    if !possible() {
+        return;
+    }
+    let Loop { device, file, .. } = &Loop::new(SIZE);
+    let path = device.to_str().unwrap();
+    run("mkfs.ext4", &["-q", "-L", "precious", path]);
+    is_refused(device, file, &[], &["ext4", "precious", "--overwrite-signatures"]);
+
+    let mount = TempDir::new().unwrap();
+    let target = mount.path().to_str().unwrap();
+    run("mount", &[path, target]);
+    let refused = std::panic::catch_unwind(|| {
+        is_refused(device, file, &[], &["mounted on", target]);
+        is_refused(device, file, &["--overwrite-signatures", "--overwrite-partitions"], &["mounted on"]);
+    });
+    run("umount", &[target]);
+    refused.unwrap();
+
+    run("mkswap", &[path]);
+    run("swapon", &[path]);
+    let refused =
+        std::panic::catch_unwind(|| is_refused(device, file, &["--overwrite-signatures"], &["swap"]));
+    run("swapoff", &[path]);
+    refused.unwrap();
+
+    run("wipefs", &["-a", path]);
+    run("blockdev", &["--setro", path]);
+    let refused = std::panic::catch_unwind(|| is_refused(device, file, &[], &["read-only"]));
+    run("blockdev", &["--setrw", path]);
+    refused.unwrap();
+
+    // An MBR with one partition, as fdisk writes it.
+    let mut table = vec![0; 512];
+    table[446..462].copy_from_slice(&[0, 0, 2, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 0, 1, 0]);
+    table[510..].copy_from_slice(&[0x55, 0xaa]);
+    std::os::unix::fs::FileExt::write_all_at(
+        &fs::OpenOptions::new().write(true).open(file).unwrap(),
+        &table,
+        0,
+    )
+    .unwrap();
+    is_refused(device, file, &[], &["partition table", "--overwrite-"]);
+}
+
+#[test]
+fn what_does_not_fit() {
+    if !possible() {
+        return;
+    }
+    let Loop { device, file, .. } = &Loop::new(SIZE);
+    is_refused(device, file, &[], &["2 GiB", "--sizes"]);
+    is_refused(device, file, &["--range", "0..1G"], &["reaches past the end"]);
+    is_refused(device, file, &["--range", "100..1M"], &["multiple of 512 B"]);
+    is_refused(device, file, &["--sizes", "4000,512"], &["multiple of 512 B"]);
+    is_refused(device, file, &["--resume", "/no/such/file"], &["/no/such/file"]);
+}
+
+#[test]
+fn a_device_without_discards_is_unsupported() {
+    if !possible() {
+        return;
+    }
+    let drive = drive(Profile::named("nvme-tlc").unwrap(), Bytes(256 << 20), Clock::Model);
+    let block = BlockDevice::open(Path::new(SYSFS), drive.device()).unwrap();
+    block.set_discard_max(Bytes::ZERO).unwrap();
+    let (status, reason) = refusal(&bench(drive.device(), &[]).output().unwrap());
+    assert_eq!(status, Some(3));
+    assert!(reason.contains("discard_max_bytes"), "{reason}");
+}
+
+#[test]
+fn a_dry_run_writes_nothing_and_says_what_would_be() {
+    if !possible() {
+        return;
+    }
+    let Loop { device, file, .. } = &Loop::new(SIZE);
+    let before = fs::metadata(file).unwrap().modified().unwrap();
+    let output =
+        Command::new(TRIMTAB).arg("bench").arg(device).args(["--dry-run", "--sizes", "4M.."]).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for word in ["64 MiB", "sequential, random, discarded, unwritten, unaligned", "14 sizes", "15m"] {
+        assert!(text.contains(word), "{text:?} doesn't say {word:?}");
+    }
+    assert_eq!(fs::metadata(file).unwrap().modified().unwrap(), before);
+}
+
+#[test]
+fn the_results_of_another_device_are_not_gone_on_with() {
+    if !possible() {
+        return;
+    }
+    let (one, other) = (Loop::new(SIZE), Loop::new(Bytes(32 << 20)));
+    let dir = TempDir::new().unwrap();
+    let json = dir.path().join("one.json");
+    let (document, _) = results(&one.device, &["--part", "latency", "--sizes", "4K", "--time", "1s"]);
+    fs::write(&json, serde_json::to_vec(&document).unwrap()).unwrap();
+    is_refused(
+        &other.device,
+        &other.file,
+        &["--resume", json.to_str().unwrap()],
+        &["another device", "64 MiB"],
+    );
+}

@@ -1,0 +1,84 @@
+//! A run that ends early keeps what it measured and says what is missing.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use trimtab_core::Bytes;
+use trimtab_core::profile::Profile;
+use trimtab_drive::Clock;
+
+use crate::support::{Loop, bench, drive, possible, saved, turn};
+
+/// A full bench of `device` that has begun the step `step`.
+fn reached(device: &Path, json: &Path, step: &str) -> Child {
+    let arguments = ["--sizes", "1M,64K,4K", "--depth", "1", "--time", "20s", "--json"];
+    let mut child =
+        bench(device, &arguments).arg(json).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains(step)), "it gets to {step}");
+    thread::spawn(move || lines.for_each(drop));
+    child
+}
+
+fn signal(id: u32, signal: &str) {
+    assert!(Command::new("kill").args([signal, &id.to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn at_any_step_what_was_measured_is_kept_and_gone_on_with() {
+    if !possible() {
+        return;
+    }
+    let _turn = turn();
+    let device = Loop::new(Bytes(128 << 20));
+    let dir = TempDir::new().unwrap();
+    let json = dir.path().join("bench.json");
+    for step in ["random", "verify", "interference", "degradation"] {
+        let mut child = reached(&device.device, &json, step);
+        let started = Instant::now();
+        signal(child.id(), "-INT");
+        assert_eq!(child.wait().unwrap().code(), Some(1));
+        assert!(started.elapsed() < Duration::from_secs(5), "it stops soon");
+        let document = saved(&json);
+        assert_eq!(document.stopped.as_deref(), Some("interrupted"), "{step}");
+        assert!(!document.sweeps.is_empty() && !document.missing.is_empty(), "{step}");
+        assert!(
+            document.missing.iter().all(|missing| missing.why == "interrupted"),
+            "{:?}",
+            document.missing
+        );
+    }
+    let measured = saved(&json).sweeps;
+    let output = bench(&device.device, &["--time", "20s", "--resume"]).arg(&json).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let document = saved(&json);
+    assert_eq!(document.sweeps, measured, "what was measured is not measured again");
+    assert!(document.stopped.is_none() && document.fit.is_some() && !document.degradation.is_empty());
+}
+
+#[test]
+fn a_device_that_disappears_is_named_with_the_command_that_failed() {
+    if !possible() {
+        return;
+    }
+    let _turn = turn();
+    for step in ["latency: discard sequential", "verify", "interference", "degradation"] {
+        let drive = drive(Profile::named("nvme-tlc").unwrap(), Bytes(256 << 20), Clock::Model);
+        let dir = TempDir::new().unwrap();
+        let json: PathBuf = dir.path().join("bench.json");
+        let child = reached(drive.device(), &json, step);
+        signal(drive.stats().unwrap().server, "-KILL");
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{step}");
+        let document = saved(&json);
+        let reason = document.stopped.unwrap();
+        assert!(reason.starts_with("cannot ") && reason.contains("os error"), "{step}: {reason}");
+        assert!(!document.sweeps.is_empty(), "{step}");
+        fs::remove_file(&json).unwrap();
+    }
+}

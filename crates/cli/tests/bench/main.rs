@@ -1,0 +1,10 @@
+//! `trimtab bench` as a user runs it, on emulated drives and on this machine's own kinds of device.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bad_input;
+mod devices;
+mod interrupted;
+mod support;
+mod truth;

@@ -1,0 +1,104 @@
+//! What the tests of the bench share: devices that go when a test ends, and runs on them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tempfile::TempDir;
+use trimtab_core::Bytes;
+use trimtab_core::document::BenchDocument;
+use trimtab_core::profile::Profile;
+use trimtab_drive::{Clock, CreateOptions, Drive};
+use trimtab_linux::loop_device;
+
+pub use crate::common::possible;
+
+pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
+
+/// Tests that measure wall time take turns, so that they don't disturb each other.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An emulated drive of this test's own.
+pub fn drive(profile: Profile, size: Bytes, clock: Clock) -> Drive {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let turn = NEXT.fetch_add(1, Ordering::Relaxed);
+    Drive::create(&CreateOptions {
+        name: format!("bench-{}-{turn}", std::process::id()),
+        profile,
+        size,
+        preconditioned: false,
+        clock,
+        data: None,
+        server: PathBuf::from(TRIMTAB),
+        owned: true,
+    })
+    .unwrap()
+}
+
+/// A loop device over a sparse file.
+pub struct Loop {
+    pub device: PathBuf,
+    pub file: PathBuf,
+    _dir: TempDir,
+}
+
+impl Loop {
+    pub fn new(size: Bytes) -> Self {
+        let dir = TempDir::new().unwrap();
+        let file = dir.path().join("backing");
+        fs::File::create(&file).unwrap().set_len(size.0).unwrap();
+        let device = loop_device::attach(&file, Bytes(512)).unwrap();
+        Self { device, file, _dir: dir }
+    }
+
+    pub fn path(&self) -> &str {
+        self.device.to_str().unwrap()
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = loop_device::detach(&self.device);
+    }
+}
+
+/// A bench of `device` with these further arguments.
+pub fn bench(device: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(TRIMTAB);
+    command.arg("bench").arg(device).arg("--destroy-data").arg(device).args(arguments);
+    command
+}
+
+/// Runs a bench, which has to succeed, and returns its results and what it printed.
+pub fn results(device: &Path, arguments: &[&str]) -> (BenchDocument, String) {
+    let dir = TempDir::new().unwrap();
+    let json = dir.path().join("bench.json");
+    let output = bench(device, arguments).arg("--json").arg(&json).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    (saved(&json), String::from_utf8(output.stdout).unwrap())
+}
+
+/// The results in a file.
+pub fn saved(json: &Path) -> BenchDocument {
+    serde_json::from_slice(&fs::read(json).unwrap()).unwrap()
+}
+
+/// The one line that a bench says when it fails, with its exit status.
+pub fn refusal(output: &Output) -> (Option<i32>, String) {
+    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    let reason = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(reason.lines().count(), 1, "{reason}");
+    (output.status.code(), reason)
+}
+
+/// Runs a program of the system, which has to succeed.
+pub fn run(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,106 @@
+//! The closed loop: what a bench finds on an emulated drive is what the drive's profile says.
+
+use trimtab_core::document::BenchDocument;
+use trimtab_core::profile::{self, DiscardedReads, Profile, Sourced};
+use trimtab_core::{Bytes, Nanos};
+use trimtab_drive::Clock;
+
+use crate::support::{drive, possible, results, turn};
+
+/// Drives whose discards take less than the path to an emulated drive run slower by this, so that
+/// the path doesn't show.
+fn speed(profile: &Profile) -> f64 {
+    if profile.discard.command.value < Nanos(200_000) { 0.1 } else { 1.0 }
+}
+
+fn assert_near(what: &str, found: f64, expected: f64) {
+    let off = found / expected - 1.0;
+    assert!(off.abs() <= 0.10, "{what}: {found:.1} is {:.1} % off {expected:.1}", off * 100.0);
+}
+
+#[test]
+fn every_built_in_profile_is_recovered() {
+    if !possible() {
+        return;
+    }
+    let _turn = turn();
+    for profile in profile::builtin().unwrap() {
+        let speed = speed(&profile);
+        let discard = profile.discard.clone();
+        let drive = drive(profile.clone(), Bytes(1 << 30), Clock::Real { speed });
+        let (document, text) = results(drive.device(), &["--quick"]);
+        eprintln!("{}\n{text}", profile.name);
+        let fit = document.fit.as_ref().unwrap();
+        let command = (discard.command.value + discard.range.value).seconds() / speed;
+        let ranges = Bytes::GIB.0 as f64 / discard.range_limit.value.0 as f64;
+        let per_gib = (discard.per_gib.value.seconds() + ranges * discard.range.value.seconds()) / speed;
+        assert_near(&format!("{}: command, us", profile.name), fit.command_us.value, command * 1e6);
+        assert_near(&format!("{}: per GiB, ms", profile.name), fit.per_gib_ms.value, per_gib * 1e3);
+        assert_eq!(fit.honoured_granularity, Some(discard.honoured_granularity.value), "{}", profile.name);
+        assert_eq!(fit.queued, Some(discard.queued.value), "{}: {:?}", profile.name, document.queueing);
+        assert_eq!(fit.reads, Some(discard.reads.value), "{}", profile.name);
+    }
+}
+
+/// What `--part verify` finds on a drive that is fast, honest and `changed`.
+fn verified(change: impl FnOnce(&mut Profile)) -> (BenchDocument, String) {
+    let mut profile = Profile::named("nvme-tlc").unwrap();
+    profile.discard.advertised_granularity.value = Bytes(512);
+    change(&mut profile);
+    let drive = drive(profile, Bytes(512 << 20), Clock::Model);
+    results(drive.device(), &["--quick", "--part", "verify", "--time", "20s"])
+}
+
+#[test]
+fn a_drive_that_advertises_less_than_it_honours_is_found_out() {
+    if !possible() {
+        return;
+    }
+    for honoured in [Bytes(64 << 10), Bytes(24 << 10), Bytes::MIB] {
+        let (document, text) = verified(|profile| profile.discard.honoured_granularity.value = honoured);
+        let granularity = document.verify.unwrap().granularity;
+        assert_eq!((granularity.advertised, granularity.honoured), (Bytes(512), Some(honoured)));
+        assert!(text.contains(&honoured.to_string()) && text.contains("512 B"), "{text}");
+    }
+}
+
+#[test]
+fn what_discarded_data_reads_as_is_found_out() {
+    if !possible() {
+        return;
+    }
+    for (reads, word) in [
+        (DiscardedReads::Zeros, "zeros"),
+        (DiscardedReads::Garbage, "changes"),
+        (DiscardedReads::Other, "another address"),
+    ] {
+        let (document, text) = verified(|profile| profile.discard.reads.value = reads);
+        assert_eq!(document.verify.unwrap().reads, Some(reads));
+        assert!(text.contains(word), "{text}");
+    }
+}
+
+#[test]
+fn a_drive_that_returns_old_data_is_found_out() {
+    if !possible() {
+        return;
+    }
+    let (document, text) = verified(|profile| profile.discard.reads.value = DiscardedReads::Old);
+    let verify = document.verify.unwrap();
+    assert!(verify.readings.iter().all(|reading| reading.unchanged > 0 && reading.zero == 0));
+    assert!(matches!(verify.reads, None | Some(DiscardedReads::Old)), "{:?}", verify.reads);
+    assert!(text.contains("old data") || text.contains("as before"), "{text}");
+}
+
+#[test]
+fn a_drive_that_ignores_every_tenth_discard_is_found_out() {
+    if !possible() {
+        return;
+    }
+    let ignored = Sourced { value: 10, source: "a test of lies".to_owned() };
+    let (document, text) = verified(|profile| profile.discard.ignored_every = Some(ignored));
+    let verify = document.verify.unwrap();
+    assert_eq!(verify.ignored_every, Some(10), "{:?}", verify.ignored);
+    assert_eq!(verify.granularity.honoured, Some(Bytes(4096)));
+    assert!(text.contains("10th"), "{text}");
+}
