@@ -1,16 +1,20 @@
 //! `trimtab report` as a user runs it, and its page as a browser shows it.
 
+#[path = "../../report/tests/fixture/bench.rs"]
+mod benches;
 #[path = "../../report/tests/fixture/mod.rs"]
 mod fixture;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use serde::Serialize;
 use serde_json::Value;
 use tempfile::TempDir;
-use trimtab_core::document::CompareDocument;
 use trimtab_core::policy::PolicyKind;
+use trimtab_core::units::Bytes;
 
+use benches::{bench, empty, lying};
 use fixture::{fragment, without_drive};
 
 fn trimtab(args: &[&str]) -> Output {
@@ -23,7 +27,7 @@ fn stdout(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn saved(dir: &TempDir, name: &str, document: &CompareDocument) -> String {
+fn saved(dir: &TempDir, name: &str, document: &impl Serialize) -> String {
     let path = dir.path().join(name);
     std::fs::write(&path, serde_json::to_vec(document).unwrap()).unwrap();
     path.to_str().unwrap().to_owned()
@@ -63,7 +67,7 @@ fn bad_files_are_one_clear_line() {
         ("missing.json", "No such file"),
         ("cut.json", "cut off"),
         ("text.json", "not JSON"),
-        ("other.json", "known schemas: trimtab/compare/1"),
+        ("other.json", "known schemas: trimtab/compare/1, trimtab/bench/1"),
         ("binary.json", "valid UTF-8"),
     ] {
         let page = dir.path().join("page.html");
@@ -79,6 +83,58 @@ fn bad_files_are_one_clear_line() {
         assert_eq!(error.lines().count(), 1, "{error}");
         assert!(output.stdout.is_empty() && !page.exists(), "nothing is done where a file is bad");
     }
+}
+
+#[test]
+fn benches_stand_beside_each_other_first() {
+    let dir = TempDir::new().unwrap();
+    let files = [
+        saved(&dir, "slow.json", &bench("Slow", 10_100.0, 302.0)),
+        saved(&dir, "compare.json", &fragment(&["ext4"], &PolicyKind::ALL, 1)),
+        saved(&dir, "lying.json", &lying()),
+    ];
+    let page = dir.path().join("page.html");
+    let text = stdout(&[&files[0], &files[1], &files[2], "--html", page.to_str().unwrap()]);
+    assert!(text.starts_with("bench: 2 drives beside each other"), "{text}");
+    assert!(
+        text.contains("On ext4, batched is the best") && text.contains("A discard costs 10.1 ms"),
+        "{text}"
+    );
+    assert_eq!(std::fs::read_to_string(&page).unwrap().matches("<section>").count(), 4);
+
+    let one = stdout(&[&files[0], &files[1]]);
+    assert!(!one.contains("beside each other"), "{one}");
+    let figures: Value = serde_json::from_str(&stdout(&["--json", &files[2]])).unwrap();
+    assert_eq!(figures[0]["fit"]["cliffs"][0]["from"], 4096);
+}
+
+#[test]
+fn the_chart_becomes_an_image_on_request() {
+    let dir = TempDir::new().unwrap();
+    let [slow, compare, nothing] = [
+        saved(&dir, "slow.json", &bench("Slow", 10_100.0, 302.0)),
+        saved(&dir, "compare.json", &fragment(&["ext4"], &PolicyKind::ALL, 1)),
+        saved(&dir, "nothing.json", &empty("Nothing")),
+    ];
+    let image = dir.path().join("latency.png");
+    let path = image.to_str().unwrap();
+    for (file, reason) in [(&compare, "no file is a result of trimtab bench"), (&nothing, "finished latency")]
+    {
+        let output = trimtab(&[file, "--png", path]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1), "{error}");
+        assert!(error.contains(reason) && !image.exists(), "{error}");
+    }
+    let output = trimtab(&[&slow, "--png", path]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    if error.contains("no font is installed") {
+        assert!(std::env::var_os("CI").is_none(), "{error}");
+        eprintln!("skipped: no font is installed (package fonts-dejavu-core)");
+        return;
+    }
+    assert!(output.status.success(), "{error}");
+    assert_eq!(&std::fs::read(&image).unwrap()[..4], b"\x89PNG");
+    assert!(String::from_utf8(output.stdout).unwrap().ends_with(&format!("\nChart: {path}\n")));
 }
 
 /// What a browser finds on a page: charts and bars that show, labels that overlap each other or
@@ -141,9 +197,16 @@ fn a_browser_shows_every_chart_light_dark_and_narrow() {
     for phase in document.runs.iter_mut().flat_map(|run| &mut run.phases) {
         phase.name = phase.name.replace("delete-fill", "sync-after-delete");
     }
-    let json = saved(&dir, "a.json", &document);
+    let mut few_buckets = fragment(&["btrfs"], &[PolicyKind::Online], 1);
+    few_buckets.runs[0].phases[0].discard_histogram.record(Bytes(1 << 24));
+    let files = [
+        saved(&dir, "a.json", &document),
+        saved(&dir, "b.json", &few_buckets),
+        saved(&dir, "c.json", &bench("SAMSUNG MZVL21T0HCLR-00B00 WITH A LONG NAME", 30.0, 4900.0)),
+        saved(&dir, "d.json", &lying()),
+    ];
     let path = dir.path().join("page.html");
-    stdout(&[&json, "--html", path.to_str().unwrap()]);
+    stdout(&[&files[0], &files[1], &files[2], &files[3], "--html", path.to_str().unwrap()]);
     let page = std::fs::read_to_string(&path).unwrap();
     for outside in ["http:", "https:", "url(", "@import", "src=", "href=", "<link", "<script"] {
         assert!(!page.contains(outside), "{outside}");
@@ -158,7 +221,7 @@ fn a_browser_shows_every_chart_light_dark_and_narrow() {
     ] {
         let found = inspect(&browser, &path, &[&[window], options].concat());
         let what = format!("{window} {options:?}: {found}");
-        assert_eq!(found["charts"], 2 + 3 * 4, "{what}");
+        assert_eq!(found["charts"], (2 + 3 * 4) + (2 + 4) + 1 + 2 * 5, "{what}");
         assert!(found["bars"].as_u64() > Some(100), "{what}");
         for none in ["overlapping", "outside", "loaded"] {
             assert_eq!(found[none], Value::Array(Vec::new()), "{what}");

@@ -56,7 +56,7 @@ impl Axis {
     /// The sizes to name along it, in order: powers of two, at most nine.
     pub fn size_ticks(&self) -> Vec<f64> {
         let powers = self.low.log2().ceil() as i32..=self.high.log2().floor() as i32;
-        let every = ((powers.clone().count() + 8) / 9).max(1) as i32;
+        let every = powers.clone().count().div_ceil(9).max(1) as i32;
         powers.filter(|power| power % every == 0).map(|power| 2_f64.powi(power)).collect()
     }
 

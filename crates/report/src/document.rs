@@ -11,9 +11,9 @@ use crate::{bench, compare};
 #[derive(Debug, Clone, PartialEq)]
 pub enum Document {
     /// What `trimtab compare` measured.
-    Compare(CompareDocument),
+    Compare(Box<CompareDocument>),
     /// What `trimtab bench` measured.
-    Bench(BenchDocument),
+    Bench(Box<BenchDocument>),
 }
 
 /// The figures that tables show, by the kind of document they came from.
@@ -23,7 +23,7 @@ pub enum Figures {
     /// Those of a comparison.
     Compare(compare::Summary),
     /// Those of a bench.
-    Bench(bench::Summary),
+    Bench(Box<bench::Summary>),
 }
 
 /// Why a file is not a result that can be rendered.
@@ -91,7 +91,7 @@ impl Document {
     pub fn figures(&self) -> Figures {
         match self {
             Self::Compare(document) => Figures::Compare(compare::Summary::of(document)),
-            Self::Bench(document) => Figures::Bench(bench::Summary::of(document)),
+            Self::Bench(document) => Figures::Bench(Box::new(bench::Summary::of(document))),
         }
     }
 
@@ -104,6 +104,8 @@ impl Document {
     }
 }
 
-fn read<T: DeserializeOwned>(value: serde_json::Value, schema: &'static str) -> Result<T, ReadError> {
-    serde_path_to_error::deserialize(value).map_err(|source| ReadError::Invalid { schema, source })
+fn read<T: DeserializeOwned>(value: serde_json::Value, schema: &'static str) -> Result<Box<T>, ReadError> {
+    serde_path_to_error::deserialize(value)
+        .map(Box::new)
+        .map_err(|source| ReadError::Invalid { schema, source })
 }

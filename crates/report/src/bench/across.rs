@@ -27,7 +27,10 @@ const ALIKE: f64 = 0.05;
 /// Characters of a model's name that stand in a legend.
 const LEGEND: usize = 32;
 
-/// A table over drives, by their places.
+/// Takes the reads or the writes of a cell.
+type Foreground = fn(&InterferenceCell) -> &Latency;
+
+/// The rows of a table: a name, and a cell a drive.
 type Rows = Vec<(String, Vec<Cell>)>;
 
 impl<'a> Comparison<'a> {
@@ -246,7 +249,7 @@ impl<'a> Comparison<'a> {
             let found: Vec<_> = self.documents.iter().map(find).collect();
             let mut having = found.iter().flatten();
             let (Some((_, cell)), Some(_)) = (having.next(), having.next()) else { continue };
-            let figures: [(&str, fn(&InterferenceCell) -> &Latency); 2] =
+            let figures: [(&str, Foreground); 2] =
                 [("reads", |cell| &cell.reads), ("writes", |cell| &cell.writes)];
             for (what, of) in figures {
                 let draw = |found: &Option<(&BenchDocument, &InterferenceCell)>| match found {
@@ -314,11 +317,7 @@ impl<'a> Comparison<'a> {
 }
 
 /// The p99 of a foreground, and its multiple of what it is alone.
-fn against_alone(
-    document: &BenchDocument,
-    cell: &InterferenceCell,
-    of: fn(&InterferenceCell) -> &Latency,
-) -> Cell {
+fn against_alone(document: &BenchDocument, cell: &InterferenceCell, of: Foreground) -> Cell {
     let p99 = |cell| of(cell).p99_us;
     let alone = alone(document, cell).filter(|_| cell.discard_size.is_some());
     match alone.and_then(|alone| ratio(p99(cell), p99(alone))) {
