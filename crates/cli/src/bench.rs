@@ -215,7 +215,7 @@ fn given_or<T: Copy + PartialEq>(given: &[T], default: &[T]) -> Vec<T> {
 fn read(path: &Path) -> Result<BenchDocument> {
     let json = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     match Document::parse(&json).with_context(|| path.display().to_string())? {
-        Document::Bench(document) => Ok(document),
+        Document::Bench(document) => Ok(*document),
         _ => bail!("{} holds no results of a bench", path.display()),
     }
 }

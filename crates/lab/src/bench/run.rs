@@ -11,7 +11,7 @@ use super::error::BenchError;
 use super::interference::{self, Beside};
 use super::plan::{self, Cell};
 use super::verify::{self, VerifyOptions};
-use super::{BenchProgress, degradation, queueing, sweep};
+use super::{BenchProgress, degradation, fit, queueing, sweep};
 
 /// How a part of a bench weighs in the time budget.
 const fn weight(part: Part) -> f64 {
@@ -54,6 +54,7 @@ impl Run<'_> {
                 Part::Degradation => self.degradation(share)?,
             }
             left.remove(0);
+            self.document.fit = fit::fit(&self.document);
             self.save()?;
         }
         self.at("discarding the whole range");
