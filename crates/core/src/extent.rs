@@ -42,6 +42,12 @@ impl Extent {
         self.start == self.end
     }
 
+    /// What both cover; empty where they share nothing.
+    pub fn intersect(self, other: Self) -> Self {
+        let start = self.start.max(other.start);
+        Self { start, end: self.end.min(other.end).max(start) }
+    }
+
     /// The largest extent inside this one whose ends are multiples of `granularity` bytes; empty
     /// where there is none. This is what a drive that honours `granularity` does with a discard.
     ///
@@ -117,6 +123,16 @@ impl ExtentSet {
     /// The extents, in order of address.
     pub fn iter(&self) -> impl Iterator<Item = Extent> + '_ {
         self.0.iter().map(|range| Extent::new(Bytes(range.start), Bytes(range.end)))
+    }
+
+    /// What of `extent` the set holds, in order of address.
+    pub fn inside(&self, extent: Extent) -> impl Iterator<Item = Extent> + '_ {
+        let outer = extent.start.0..extent.end.0;
+        let overlapping: Vec<_> =
+            if extent.is_empty() { Vec::new() } else { self.0.overlapping(&outer).cloned().collect() };
+        overlapping
+            .into_iter()
+            .map(move |range| Extent::new(Bytes(range.start), Bytes(range.end)).intersect(extent))
     }
 
     /// What of `extent` the set doesn't hold, in order of address.
@@ -218,9 +234,11 @@ mod tests {
         ) {
             let (set, bitmap) = apply(&steps);
             let gaps: ExtentSet = set.gaps(window).collect();
+            let held: ExtentSet = set.inside(window).collect();
             for byte in 0..SPACE {
                 let inside = window.start.0 <= byte && byte < window.end.0;
                 prop_assert_eq!(gaps.contains(Bytes(byte)), inside && !bitmap[byte as usize]);
+                prop_assert_eq!(held.contains(Bytes(byte)), inside && bitmap[byte as usize]);
             }
         }
 

@@ -10,8 +10,8 @@ use trimtab_core::stats::{DriveCounters, EraseSpread};
 use trimtab_core::{Bytes, Extent, Pages};
 use trimtab_ftl::{Command, Device, GeometryError, Op};
 
+use super::lazy::LazyStore;
 use super::model::Model;
-use super::store::Store;
 use crate::protocol::{Latencies, PathTimes, Spec};
 
 /// Why a drive can't be.
@@ -27,7 +27,7 @@ pub(crate) enum EngineError {
 ///
 /// The lock is held for the model's bookkeeping only, never while data is copied.
 pub(crate) struct Engine {
-    store: Store,
+    store: LazyStore,
     model: Mutex<Model>,
     page: Bytes,
     reads: DiscardedReads,
@@ -57,7 +57,7 @@ impl Engine {
         if spec.preconditioned {
             device.precondition();
         }
-        let store = Store::new(spec.data.as_deref(), spec.size)?;
+        let store = LazyStore::new(spec.data.as_deref(), spec.size)?;
         Ok(Self {
             store,
             model: Mutex::new(Model::new(device, spec.clock)),
@@ -139,15 +139,15 @@ impl Engine {
 
     /// Discards `extent`; returns when to reply, where that is not at once. The data of a drive
     /// that reads old data after a discard stays: its flash still has it.
-    pub(crate) fn discard(&self, extent: Extent) -> io::Result<Option<Instant>> {
+    pub(crate) fn discard(&self, extent: Extent) -> Option<Instant> {
         let (honoured, reply_at) = {
             let mut model = self.model();
             (model.device.honoured(extent), model.submit(Command { op: Op::Discard, extent }))
         };
         if self.reads != DiscardedReads::Old {
-            self.store.punch(honoured)?;
+            self.store.punch(honoured);
         }
-        Ok(reply_at)
+        reply_at
     }
 
     /// Flushes; returns when to reply, where that is not at once. The store needs none: a drive's
@@ -242,7 +242,7 @@ mod tests {
         for speed in [1.0, 0.5] {
             let engine = engine(profile.clone(), Clock::Real { speed }, path);
             let before = Instant::now();
-            let discard = engine.discard(page(0)).unwrap().unwrap();
+            let discard = engine.discard(page(0)).unwrap();
             let read = engine.read(Bytes::ZERO, &mut [0; SECTOR]).unwrap().unwrap();
             let after = Instant::now();
             let due = |model: Duration, way: Duration| {
@@ -261,7 +261,7 @@ mod tests {
         liar.discard.reads.value = DiscardedReads::Other;
         let engine = in_model_time(liar);
         write(&engine, 0..4);
-        engine.discard(Extent::new(page(1).start, page(2).end)).unwrap();
+        engine.discard(Extent::new(page(1).start, page(2).end));
         let others = [content(0), content(3)];
         for (at, length) in [(PAGE, PAGE), (PAGE + SECTOR, SECTOR), (2 * PAGE - SECTOR, 2 * SECTOR)] {
             for (sector, data) in read(&engine, at, length).chunks(SECTOR).enumerate() {
@@ -271,7 +271,7 @@ mod tests {
         }
         assert_eq!(read(&engine, 0, PAGE), content(0));
         assert_eq!(read(&engine, 3 * PAGE, PAGE), content(3));
-        engine.discard(Extent::new(page(0).start, page(3).end)).unwrap();
+        engine.discard(Extent::new(page(0).start, page(3).end));
         assert_eq!(read(&engine, 0, 4 * PAGE), [0; 4 * PAGE], "no page has data");
     }
 
@@ -282,7 +282,7 @@ mod tests {
         let engine = in_model_time(liar);
         write(&engine, 0..7);
         for number in 0..7 {
-            engine.discard(page(number)).unwrap();
+            engine.discard(page(number));
             let expected = if matches!(number, 2 | 5) { content(number) } else { vec![0; PAGE] };
             assert_eq!(read(&engine, number as usize * PAGE, PAGE), expected, "discard {number}");
         }

@@ -189,10 +189,8 @@ impl Filesystem for DriveFile {
         if !FallocateFlags::from_bits_retain(mode as u32).contains(FallocateFlags::PUNCH_HOLE) {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        match self.engine.discard(Extent::at(Bytes(offset), Bytes(length))) {
-            Ok(due) => self.answer(due, Answer::Done(reply)),
-            Err(error) => reply.error(error.into()),
-        }
+        let due = self.engine.discard(Extent::at(Bytes(offset), Bytes(length)));
+        self.answer(due, Answer::Done(reply));
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {

@@ -3,6 +3,7 @@
 mod engine;
 mod file;
 mod held;
+mod lazy;
 mod model;
 mod store;
 

@@ -1,0 +1,175 @@
+//! A store that gives room back behind its host's back: freeing a GiB of memory takes a fifth of a
+//! second, which the host must not take for the drive's own time.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use trimtab_core::{Bytes, Extent, ExtentSet};
+
+use super::store::Store;
+
+/// How much room is given back in one go: what a write to it may have to wait for.
+const STEP: Bytes = Bytes(1 << 20);
+
+/// The priority of giving room back: after all that a host waits for.
+const LAST: i32 = 19;
+
+/// A drive's data, as [`Store`] keeps it; what was punched out reads as zeros at once, and is given
+/// back soon.
+pub(crate) struct LazyStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    store: Store,
+    punched: Mutex<Punched>,
+    changed: Condvar,
+    /// Whether anything is still to give back: most commands find nothing, and need no lock.
+    any: AtomicBool,
+}
+
+/// What is punched out and still holds old data.
+struct Punched {
+    waiting: ExtentSet,
+    /// What is being given back right now.
+    current: Extent,
+}
+
+impl LazyStore {
+    /// A store of `size` in the new file `path`, or in memory. On failure no file is left.
+    pub(crate) fn new(path: Option<&Path>, size: Bytes) -> io::Result<Self> {
+        let nothing = Extent::new(Bytes::ZERO, Bytes::ZERO);
+        let shared = Arc::new(Shared {
+            store: Store::new(path, size)?,
+            punched: Mutex::new(Punched { waiting: ExtentSet::new(), current: nothing }),
+            changed: Condvar::new(),
+            any: AtomicBool::new(false),
+        });
+        let worker = Arc::clone(&shared);
+        thread::Builder::new().name("punch".to_owned()).spawn(move || worker.give_back())?;
+        Ok(Self { shared })
+    }
+
+    pub(crate) fn read(&self, at: Bytes, data: &mut [u8]) -> io::Result<()> {
+        // Looked up first: what is given back after that reads as zeros anyway.
+        let holes = self.shared.holes(Extent::at(at, Bytes(data.len() as u64)));
+        self.shared.store.read(at, data)?;
+        for hole in holes {
+            data[(hole.start - at).0 as usize..(hole.end - at).0 as usize].fill(0);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, at: Bytes, data: &[u8]) -> io::Result<()> {
+        self.shared.keep(Extent::at(at, Bytes(data.len() as u64)));
+        self.shared.store.write(at, data)
+    }
+
+    /// Lets `extent` read as zeros from now on.
+    pub(crate) fn punch(&self, extent: Extent) {
+        let mut punched = self.shared.lock();
+        punched.waiting.insert(extent);
+        self.shared.any.store(!punched.is_empty(), Ordering::Release);
+        self.shared.changed.notify_all();
+    }
+
+    /// What it really takes once all that was punched is given back.
+    pub(crate) fn held(&self) -> Bytes {
+        let mut punched = self.shared.lock();
+        while !punched.is_empty() {
+            punched = self.shared.wait(punched);
+        }
+        self.shared.store.held()
+    }
+}
+
+impl Punched {
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.current.is_empty()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Punched> {
+        self.punched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, punched: MutexGuard<'a, Punched>) -> MutexGuard<'a, Punched> {
+        self.changed.wait(punched).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What of `extent` is punched out and may hold old data.
+    fn holes(&self, extent: Extent) -> Vec<Extent> {
+        if !self.any.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let punched = self.lock();
+        let current = punched.current.intersect(extent);
+        punched.waiting.inside(extent).chain([current]).filter(|hole| !hole.is_empty()).collect()
+    }
+
+    /// Leaves `extent` as it is, as it is about to be written.
+    fn keep(&self, extent: Extent) {
+        if !self.any.load(Ordering::Acquire) {
+            return;
+        }
+        let mut punched = self.lock();
+        while !punched.current.intersect(extent).is_empty() {
+            punched = self.wait(punched);
+        }
+        punched.waiting.remove(extent);
+    }
+
+    /// Gives room back for ever; for a thread of its own.
+    fn give_back(&self) {
+        // Without it, hosts only wait a little longer.
+        let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), LAST);
+        let mut punched = self.lock();
+        loop {
+            let Some(first) = punched.waiting.iter().next() else {
+                self.any.store(false, Ordering::Release);
+                punched = self.wait(punched);
+                continue;
+            };
+            let step = Extent::at(first.start, first.len().min(STEP));
+            punched.waiting.remove(step);
+            punched.current = step;
+            drop(punched);
+            // A panic ends the server: its host gets errors, and never old data.
+            self.store.punch(step).expect("what could be punched before still can");
+            punched = self.lock();
+            punched.current = Extent::new(Bytes::ZERO, Bytes::ZERO);
+            self.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = 8 << 20;
+
+    #[test]
+    fn what_is_punched_reads_as_zeros_at_once_and_what_is_written_after_it_stays() {
+        let store = LazyStore::new(None, Bytes(SIZE as u64)).unwrap();
+        let mut expected = vec![7; SIZE];
+        store.write(Bytes::ZERO, &expected).unwrap();
+        for round in 0..200 {
+            let start = round * 37_777 % (SIZE / 2);
+            store.punch(Extent::at(Bytes(start as u64), Bytes((SIZE / 2) as u64)));
+            expected[start..start + SIZE / 2].fill(0);
+            let at = start + round * 4_099 % (SIZE / 2);
+            store.write(Bytes(at as u64), &[round as u8 | 1; 10_000]).unwrap();
+            expected[at..at + 10_000].fill(round as u8 | 1);
+            let mut found = vec![1; SIZE];
+            store.read(Bytes::ZERO, &mut found).unwrap();
+            assert!(found == expected, "round {round}");
+        }
+        store.punch(Extent::at(Bytes::ZERO, Bytes(SIZE as u64)));
+        assert_eq!(store.held(), Bytes::ZERO);
+    }
+}
