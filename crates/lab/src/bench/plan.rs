@@ -130,9 +130,9 @@ impl Sizes {
     /// 2 GiB, halving to the logical block.
     pub const FULL: Self = Self::Halving(Bytes(2 << 30), None);
 
-    /// 256 MiB, each a sixteenth of the one before down to 4 KiB, and the logical block.
+    /// 64 MiB down to 4 KiB in a few steps, and the logical block.
     pub fn quick(block: Bytes) -> Self {
-        let sizes = [28, 24, 20, 16, 12].map(|power| Bytes(1 << power));
+        let sizes = [26, 23, 20, 16, 12].map(|power| Bytes(1 << power));
         Self::These(sizes.into_iter().filter(|size| *size > block).chain([block]).collect())
     }
 

@@ -103,7 +103,8 @@ impl Run<'_> {
         if self.document.queueing.is_none() {
             self.at("verify: whether discards wait for other commands");
             let share = budget.share(QUEUEING, 1.0);
-            self.document.queueing = Some(queueing::measure(&mut self.bed, share, seed)?);
+            self.document.queueing =
+                Some(queueing::measure(&mut self.bed, self.document.device.queue_requests, share, seed)?);
             self.save()?;
         }
         let Self { bed, document, progress, .. } = self;

@@ -16,6 +16,10 @@ use super::target::{Command, Kind};
 /// The most commands of a cell.
 pub(crate) const SAMPLES: u64 = 1000;
 
+/// The least commands of a cell, as far as a part of all the time that is left allows.
+const LEAST_SAMPLES: u64 = 5;
+const OVERDRAFT: f64 = 0.25;
+
 /// The part of a cell's time that goes into laying data down, at most.
 const PREPARATION: f64 = 0.5;
 
@@ -40,7 +44,10 @@ pub(crate) fn measure(
     seed: u64,
 ) -> Result<Outcome, BenchError> {
     let mut places = Places::new(bed, cell, seed);
-    let least = u64::from(cell.depth);
+    let least = match u64::from(cell.depth) {
+        depth if places.preparation(bed, LEAST_SAMPLES) > limit.left().mul_f64(OVERDRAFT) => depth,
+        depth => depth.max(LEAST_SAMPLES).min(places.count),
+    };
     let needed = places.preparation(bed, least);
     if needed > limit.left() {
         return Ok(Outcome::TooLong(needed));
