@@ -6,10 +6,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use trimtab_core::{Bytes, Extent, ExtentSet};
 
 use super::store::Store;
+
+/// How long nothing is punched out before room is given back: the host may be timing its discards.
+const QUIET: Duration = Duration::from_millis(20);
 
 /// How much room is given back in one go: what a write to it may have to wait for.
 const STEP: Bytes = Bytes(1 << 20);
@@ -36,6 +40,10 @@ struct Punched {
     waiting: ExtentSet,
     /// What is being given back right now.
     current: Extent,
+    /// When something was last punched out.
+    last: Instant,
+    /// Whether somebody waits until all is given back.
+    awaited: bool,
 }
 
 impl LazyStore {
@@ -44,7 +52,12 @@ impl LazyStore {
         let nothing = Extent::new(Bytes::ZERO, Bytes::ZERO);
         let shared = Arc::new(Shared {
             store: Store::new(path, size)?,
-            punched: Mutex::new(Punched { waiting: ExtentSet::new(), current: nothing }),
+            punched: Mutex::new(Punched {
+                waiting: ExtentSet::new(),
+                current: nothing,
+                last: Instant::now(),
+                awaited: false,
+            }),
             changed: Condvar::new(),
             any: AtomicBool::new(false),
         });
@@ -72,16 +85,21 @@ impl LazyStore {
     pub(crate) fn punch(&self, extent: Extent) {
         let mut punched = self.shared.lock();
         punched.waiting.insert(extent);
-        self.shared.any.store(!punched.is_empty(), Ordering::Release);
-        self.shared.changed.notify_all();
+        punched.last = Instant::now();
+        if !punched.is_empty() && !self.shared.any.swap(true, Ordering::AcqRel) {
+            self.shared.changed.notify_all();
+        }
     }
 
     /// What it really takes once all that was punched is given back.
     pub(crate) fn held(&self) -> Bytes {
         let mut punched = self.shared.lock();
+        punched.awaited = true;
+        self.shared.changed.notify_all();
         while !punched.is_empty() {
             punched = self.shared.wait(punched);
         }
+        punched.awaited = false;
         self.shared.store.held()
     }
 }
@@ -134,6 +152,12 @@ impl Shared {
                 punched = self.wait(punched);
                 continue;
             };
+            let quiet = punched.last.elapsed();
+            if quiet < QUIET && !punched.awaited {
+                let woken = self.changed.wait_timeout(punched, QUIET - quiet);
+                punched = woken.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
             let step = Extent::at(first.start, first.len().min(STEP));
             punched.waiting.remove(step);
             punched.current = step;

@@ -13,8 +13,16 @@ use super::error::BenchError;
 use super::plan::Cell;
 use super::target::{Command, Kind};
 
-/// The most commands of a cell.
-pub(crate) const SAMPLES: u64 = 1000;
+/// How many commands of a cell are enough once they took [`LONG_ENOUGH`], and how many always are.
+const ENOUGH: u64 = 1000;
+pub(crate) const SAMPLES: u64 = 10_000;
+
+/// How long the commands of a cell take together where time allows: a shorter moment may be one in
+/// which the machine did something else.
+const LONG_ENOUGH: Duration = Duration::from_secs(1);
+
+/// The most commands that are prepared at once.
+const BATCH: u64 = 1000;
 
 /// The least commands of a cell, as far as a part of all the time that is left allows.
 const LEAST_SAMPLES: u64 = 5;
@@ -55,12 +63,12 @@ pub(crate) fn measure(
     let mut all: Option<Measured> = None;
     let mut kernel = Some(KernelCounters::default());
     loop {
-        let done = all.as_ref().map_or(0, |all| all.latencies.count());
+        let (done, took) = all.as_ref().map_or((0, Duration::ZERO), |all| (all.latencies.count(), all.wall));
         let affordable = places.affordable(bed, share.left().mul_f64(PREPARATION));
-        if all.is_some() && (share.is_over() || affordable < least || done >= SAMPLES) {
+        if all.is_some() && (share.is_over() || affordable < least || enough(done, took)) {
             break;
         }
-        let extents = places.take(affordable.min(SAMPLES - done).max(least).min(places.count));
+        let extents = places.take(affordable.min(BATCH).max(least).min(places.count));
         places.prepare(bed, &extents)?;
         let before = bed.target.counters();
         let end = share.deadline().max(Instant::now() + Duration::from_millis(100));
@@ -80,6 +88,11 @@ pub(crate) fn measure(
     }
     let all = all.expect("the first batch is always run");
     Ok(Outcome::Measured(Box::new(summary(cell, &all, kernel))))
+}
+
+/// Whether `done` commands that took so long together are enough.
+fn enough(done: u64, took: Duration) -> bool {
+    done >= SAMPLES || (done >= ENOUGH && took >= LONG_ENOUGH)
 }
 
 fn summary(cell: &Cell, all: &Measured, kernel: Option<KernelCounters>) -> SweepCell {
@@ -159,7 +172,7 @@ impl Places {
     /// How many commands' data can be laid down in `time`.
     fn affordable(&self, bed: &Bed, time: Duration) -> u64 {
         let bytes = time.as_secs_f64() * bed.write_rate.unwrap_or(SLOW);
-        if self.writes() { (bytes / self.size.0 as f64) as u64 } else { SAMPLES }
+        if self.writes() { (bytes / self.size.0 as f64) as u64 } else { BATCH }
     }
 
     /// The next `count` of them.

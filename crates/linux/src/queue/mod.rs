@@ -160,6 +160,9 @@ impl Queue {
 
     /// Waits until a command may have ended, for `left` at most.
     fn sleep(&self, left: Option<Duration>) -> io::Result<()> {
+        if let Some(ring) = self.ring.as_ref().filter(|ring| self.workers.is_idle() && ring.waits()) {
+            return ring.wait(left);
+        }
         let ring = self.ring.as_ref().map(Ring::as_fd);
         let mut sources: Vec<_> = ring
             .into_iter()

@@ -7,9 +7,10 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 use std::{fmt, io, mem};
 
-use io_uring::types::Fd;
+use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode};
 use rustix::io::Errno;
 use trimtab_core::document::bench::Operation;
@@ -130,6 +131,28 @@ impl Ring {
         pushed.expect("the ring has an entry for each slot");
         retrying(|| self.ring.submit())?;
         Ok(())
+    }
+
+    /// Whether [`wait`](Self::wait) can give up (since Linux 5.11).
+    pub(super) fn waits(&self) -> bool {
+        self.ring.params().is_feature_ext_arg()
+    }
+
+    /// Waits until a command has ended, for `left` at most. It wakes sooner than a poll, which the
+    /// kernel first has to leave to note the command's end.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn wait(&self, left: Option<Duration>) -> io::Result<()> {
+        let left = left.map(Timespec::from);
+        let args = left.iter().fold(SubmitArgs::new(), SubmitArgs::timespec);
+        match self.ring.submitter().submit_with_args(1, &args) {
+            Ok(_) => Ok(()),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::TIME | Errno::INTR) => Ok(()),
+                _ => Err(error),
+            },
+        }
     }
 
     /// The number of a command that has ended, and how.

@@ -99,6 +99,11 @@ impl Workers {
         Some(done)
     }
 
+    /// Whether no command is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight == 0
+    }
+
     /// What is readable when a command may have ended.
     pub(super) fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
