@@ -332,7 +332,10 @@ fn set_limits(device: &Path, profile: &Profile) -> Result<QueueLimits, DriveErro
     if block.discard_limits()?.write_zeroes_max != Bytes::ZERO {
         return Err(DriveError::WriteZeroes);
     }
-    block.set_discard_max(profile.discard.command_limit.value.min(LARGEST_DISCARD))?;
+    // The kernel takes whole grains only.
+    let grain = profile.discard.advertised_granularity.value.max(SECTOR);
+    let longest = profile.discard.command_limit.value.min(LARGEST_DISCARD);
+    block.set_discard_max(Bytes((longest.0 / grain.0).max(1) * grain.0))?;
     let depth = profile.timing.queue_depth.value;
     block.set_queue_requests(depth.clamp(*QUEUE_REQUESTS.start(), *QUEUE_REQUESTS.end()))?;
     let limits = block.discard_limits()?;

@@ -113,7 +113,7 @@ fn a_device_without_discards_is_unsupported() {
     if !possible() {
         return;
     }
-    let drive = drive(Profile::named("nvme-tlc").unwrap(), Bytes(256 << 20), Clock::Model);
+    let drive = drive(Profile::named("nvme-tlc").unwrap(), Bytes(1 << 30), Clock::Model);
     let block = BlockDevice::open(Path::new(SYSFS), drive.device()).unwrap();
     block.set_discard_max(Bytes::ZERO).unwrap();
     let (status, reason) = refusal(&bench(drive.device(), &[]).output().unwrap());

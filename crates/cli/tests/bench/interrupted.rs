@@ -68,7 +68,7 @@ fn a_device_that_disappears_is_named_with_the_command_that_failed() {
     }
     let _turn = turn();
     for step in ["latency: discard sequential", "verify", "interference", "degradation"] {
-        let drive = drive(Profile::named("nvme-tlc").unwrap(), Bytes(256 << 20), Clock::Model);
+        let drive = drive(Profile::named("nvme-tlc").unwrap(), Bytes(1 << 30), Clock::Model);
         let dir = TempDir::new().unwrap();
         let json: PathBuf = dir.path().join("bench.json");
         let child = reached(drive.device(), &json, step);

@@ -55,10 +55,6 @@ impl Loop {
         let device = loop_device::attach(&file, Bytes(512)).unwrap();
         Self { device, file, _dir: dir }
     }
-
-    pub fn path(&self) -> &str {
-        self.device.to_str().unwrap()
-    }
 }
 
 impl Drop for Loop {

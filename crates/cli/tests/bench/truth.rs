@@ -47,7 +47,7 @@ fn verified(change: impl FnOnce(&mut Profile)) -> (BenchDocument, String) {
     let mut profile = Profile::named("nvme-tlc").unwrap();
     profile.discard.advertised_granularity.value = Bytes(512);
     change(&mut profile);
-    let drive = drive(profile, Bytes(512 << 20), Clock::Model);
+    let drive = drive(profile, Bytes(1 << 30), Clock::Model);
     results(drive.device(), &["--quick", "--part", "verify", "--time", "20s"])
 }
 

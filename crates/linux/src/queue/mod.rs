@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use trimtab_core::Extent;
 use trimtab_core::document::bench::{Engine, Operation};
+use trimtab_core::{Bytes, Extent};
 
 use crate::aligned::Aligned;
 use crate::device::Device;
@@ -68,8 +68,13 @@ pub struct Queue {
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     tag: u64,
+    command: Command,
     submitted: Instant,
 }
+
+/// The command of a slot that had none yet.
+const NOTHING: Command =
+    Command { kind: Kind::Read, extent: Extent { start: Bytes::ZERO, end: Bytes::ZERO } };
 
 impl Queue {
     /// A queue of up to `depth` commands in flight on `device`.
@@ -87,7 +92,7 @@ impl Queue {
     }
 
     fn with(ring: Option<Ring>, workers: Workers, depth: u32) -> Self {
-        let slots = vec![Slot { tag: 0, submitted: Instant::now() }; depth as usize];
+        let slots = vec![Slot { tag: 0, command: NOTHING, submitted: Instant::now() }; depth as usize];
         Self { ring, workers, slots, free: (0..depth as usize).collect(), data: Arc::default() }
     }
 
@@ -116,7 +121,7 @@ impl Queue {
             self.data = Arc::new(Aligned::random(command.extent.len().0 as usize)?);
         }
         let slot = self.free.pop().expect("a command is submitted to a queue that is full");
-        self.slots[slot] = Slot { tag, submitted: Instant::now() };
+        self.slots[slot] = Slot { tag, command, submitted: Instant::now() };
         match &mut self.ring {
             Some(ring) if ring.takes(command.kind) => ring.submit(slot, command, &self.data),
             _ => self.workers.submit(slot, command, &self.data),
@@ -129,7 +134,7 @@ impl Queue {
     /// What the kernel says where it can't wait.
     pub fn wait(&mut self, until: Option<Instant>) -> io::Result<Option<Completion>> {
         loop {
-            if let Some(completion) = self.reap() {
+            if let Some(completion) = self.reap()? {
                 return Ok(Some(completion));
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -141,21 +146,25 @@ impl Queue {
     }
 
     /// The end of a command that has ended.
-    fn reap(&mut self) -> Option<Completion> {
-        let in_ring = self.ring.as_mut().and_then(Ring::reap).map(|(slot, result)| {
-            let Slot { tag, submitted } = self.slots[slot];
-            let at = Instant::now();
-            (slot, Completion { tag, latency: at - submitted, at, result })
-        });
-        let ended = in_ring.or_else(|| {
-            let done = self.workers.reap()?;
-            let tag = self.slots[done.slot].tag;
-            Some((done.slot, Completion { tag, latency: done.latency, at: done.at, result: done.result }))
-        });
-        ended.map(|(slot, completion)| {
+    fn reap(&mut self) -> io::Result<Option<Completion>> {
+        while let Some((slot, result)) = self.ring.as_mut().and_then(Ring::reap) {
+            let Slot { tag, command, submitted } = self.slots[slot];
+            let refused = result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Unsupported);
+            if refused && matches!(command.kind, Kind::Erase(_)) {
+                // A driver without requests, such as zram, takes discards only from those who can
+                // wait for it.
+                self.ring.iter_mut().for_each(Ring::leave_discards);
+                self.workers.submit(slot, command, &self.data)?;
+                continue;
+            }
             self.free.push(slot);
-            completion
-        })
+            let at = Instant::now();
+            return Ok(Some(Completion { tag, latency: at - submitted, at, result }));
+        }
+        let Some(done) = self.workers.reap() else { return Ok(None) };
+        self.free.push(done.slot);
+        let tag = self.slots[done.slot].tag;
+        Ok(Some(Completion { tag, latency: done.latency, at: done.at, result: done.result }))
     }
 
     /// Waits until a command may have ended, for `left` at most.
@@ -186,11 +195,9 @@ mod tests {
     use std::os::unix::fs::OpenOptionsExt;
     use std::path::PathBuf;
 
-    use rustix::fs::OFlags;
-    use trimtab_core::Bytes;
-
     use super::*;
     use crate::captured::Captured;
+    use rustix::fs::OFlags;
 
     /// A regular file that is taken for a device: it has no discards, all else works.
     fn file(size: Bytes) -> (tempfile::TempDir, PathBuf, Device) {

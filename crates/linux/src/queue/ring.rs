@@ -70,6 +70,11 @@ impl Ring {
         }
     }
 
+    /// Takes no more discards.
+    pub(super) fn leave_discards(&mut self) {
+        self.discards = false;
+    }
+
     /// Whether the kernel knows discards in a ring and the device takes them. It refuses one of no
     /// bytes as invalid where it does, and as not supported where it doesn't.
     fn probe_discards(&mut self) -> io::Result<bool> {
