@@ -15,9 +15,9 @@ use trimtab_lab::bench::{BenchOptions, bench};
 use trimtab_linux::claim::{self, Overrides};
 use trimtab_report::Document;
 
-use crate::outputs::{Outputs, replace};
+use crate::outputs::{Outputs, must_take_a_file, replace};
 use crate::progress::BenchBar;
-use crate::{FAILED, UNSUPPORTED, complain, interrupt};
+use crate::{FAILED, UNSUPPORTED, complain, interrupt, power_cycle};
 
 /// Measures a spare drive: how long discards take, whether they work, and what they cost and give
 ///
@@ -71,6 +71,10 @@ pub struct Args {
     /// Write the drive profile that was measured to this file, for `trimtab compare --drive`
     #[arg(long, value_name = "FILE.toml")]
     profile_out: Option<PathBuf>,
+    /// Write and discard areas now and remember them in FILE; where FILE is there, check what a
+    /// power cycle made of them, and with --resume add that to an earlier run's results
+    #[arg(long, value_name = "FILE")]
+    across_power_cycle: Option<PathBuf>,
     /// Go on with the run whose results are in this file, and write to it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["range", "part", "sizes", "pattern", "depth", "quick", "seed", "json"])]
     resume: Option<PathBuf>,
@@ -126,6 +130,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
     for line in lost {
         complain(&line);
     }
+    if let Some(file) = &args.across_power_cycle {
+        let earlier = args.resume.as_deref().zip(options.resumed);
+        return print(&power_cycle::run(&target, &options.device, plan.range, file, earlier)?);
+    }
+    if let Some(path) = &args.profile_out {
+        must_take_a_file(path)?;
+    }
     let json = args.resume.or(args.json).unwrap_or_else(|| default_name(&args.device));
     let outputs = Outputs::new(Some(&json), args.report.as_deref(), "bench.json")?;
     let save = &mut |document: &BenchDocument| {
@@ -137,14 +148,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if let Some(page) = outputs.page() {
         text += &format!("Report: {}\n", page.display());
     }
+    print(&text)?;
     if let Some(path) = &args.profile_out {
         let (_, toml) = profile(&document)?;
         replace(path, toml.as_bytes()).context("cannot write the profile")?;
-        text += &format!("Profile: {}\n", path.display());
+        print(&format!("Profile: {}\n", path.display()))?;
     }
-    let done = print(&text)?;
     Ok(match &document.stopped {
-        None => done,
+        None => ExitCode::SUCCESS,
         Some(reason) => {
             complain(&format_args!("{reason}; go on with --resume {}", json.display()));
             ExitCode::from(FAILED)
@@ -175,8 +186,7 @@ fn no_discards(device: &BenchDevice, operations: &[Operation]) -> Option<String>
     } else {
         format!(
             "{path} is sent no discards: its discard_max_bytes was set to 0 while the hardware takes {maximum}; \
-             write {} to queue/discard_max_bytes in sysfs",
-            maximum.0
+             raise queue/discard_max_bytes in sysfs, or attach the device anew where the kernel refuses that"
         )
     })
 }

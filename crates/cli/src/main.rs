@@ -4,6 +4,7 @@ mod bench;
 mod compare;
 mod drive;
 mod outputs;
+mod power_cycle;
 mod profile;
 mod progress;
 mod report;

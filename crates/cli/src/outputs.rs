@@ -23,9 +23,7 @@ impl Outputs {
         let paths = json.map(Path::to_owned).into_iter().chain(report.map(|dir| dir.join(name)));
         let outputs = Self { json: paths.collect(), page: report.map(|dir| dir.join("index.html")) };
         for path in outputs.json.iter().chain(&outputs.page) {
-            if path.metadata().is_ok_and(|found| !found.is_file()) {
-                bail!("cannot write results to {}: it is not a regular file", path.display());
-            }
+            must_take_a_file(path)?;
         }
         Ok(outputs)
     }
@@ -46,15 +44,34 @@ impl Outputs {
     }
 }
 
+/// Refuses a path that no file can be written to.
+pub fn must_take_a_file(path: &Path) -> Result<()> {
+    if path.metadata().is_ok_and(|found| !found.is_file()) {
+        bail!("cannot write results to {}: it is not a regular file", path.display());
+    }
+    if !directory(path).is_dir() {
+        bail!(
+            "cannot write results to {}: there is no directory {}",
+            path.display(),
+            directory(path).display()
+        );
+    }
+    Ok(())
+}
+
+/// The directory that `path` is in.
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Replaces the file at `path`, so that a reader sees the old or the new one and nothing between. A
 /// symbolic link stays, and what it names is replaced.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let mut file = tempfile::Builder::new()
         .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(parent)
+        .tempfile_in(directory(path))
         .map_err(named)?;
     file.write_all(bytes).map_err(named)?;
     file.persist(path).map_err(|error| named(error.error))?;

@@ -17,14 +17,14 @@ use trimtab_linux::{PROCFS, SYSFS, environment, ioctl, loop_device, mount};
 
 use crate::DriveError;
 use crate::path;
-use crate::place::{Place, Registry};
+use crate::place::{self, Place, Registry};
 use crate::protocol::{Clock, DriveStats, PathTimes, QueueLimits, Reply, Request, Spec, receive, send};
 
 /// The logical blocks of a drive's block device.
 const SECTOR: Bytes = Bytes(512);
 
-/// The queue depths that the loop driver takes.
-const QUEUE_REQUESTS: std::ops::RangeInclusive<u32> = 4..=128;
+/// The least requests that the queue of a loop device can hold.
+const LEAST_REQUESTS: u32 = 4;
 
 /// How many times faster than the wall clock a drive can run: slower than this, the kernel takes it
 /// for hung.
@@ -324,6 +324,7 @@ fn start_server(place: &Place, options: &CreateOptions) -> Result<UnixStream, Dr
 /// Tells the kernel what the drive takes.
 fn set_limits(device: &Path, profile: &Profile) -> Result<QueueLimits, DriveError> {
     let block = BlockDevice::open(Path::new(SYSFS), device)?;
+    place::reset_limits(&block)?;
     // The server refuses this one, whereupon the loop driver drops "write zeroes" for good; the
     // kernel then writes a sector of zeros.
     let opened = OpenOptions::new().write(true).open(device).map_err(DriveError::file("open", device))?;
@@ -332,12 +333,10 @@ fn set_limits(device: &Path, profile: &Profile) -> Result<QueueLimits, DriveErro
     if block.discard_limits()?.write_zeroes_max != Bytes::ZERO {
         return Err(DriveError::WriteZeroes);
     }
-    // The kernel takes whole grains only.
-    let grain = profile.discard.advertised_granularity.value.max(SECTOR);
     let longest = profile.discard.command_limit.value.min(LARGEST_DISCARD);
-    block.set_discard_max(Bytes((longest.0 / grain.0).max(1) * grain.0))?;
+    block.set_discard_max(place::whole_grains(longest, block.discard_limits()?.granularity))?;
     let depth = profile.timing.queue_depth.value;
-    block.set_queue_requests(depth.clamp(*QUEUE_REQUESTS.start(), *QUEUE_REQUESTS.end()))?;
+    block.set_queue_requests(depth.clamp(LEAST_REQUESTS, place::MOST_REQUESTS))?;
     let limits = block.discard_limits()?;
     Ok(QueueLimits {
         discard_granularity: limits.granularity,

@@ -8,6 +8,8 @@ use std::{io, thread};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+use trimtab_core::Bytes;
+use trimtab_linux::block::{BlockDevice, BlockError};
 use trimtab_linux::{PROCFS, SYSFS, loop_device, mount};
 
 use crate::DriveError;
@@ -16,6 +18,9 @@ const ROOT: &str = "/run/trimtab/drives";
 
 /// The name of the one file in a drive's FUSE file system.
 pub(crate) const FILE_NAME: &str = "drive";
+
+/// How many requests the queue of a loop device holds unless told otherwise, and at most.
+pub(crate) const MOST_REQUESTS: u32 = 128;
 
 /// How long a server gets to end once nothing uses its drive any more.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -70,6 +75,19 @@ impl Registry {
         }
         Ok(dead)
     }
+}
+
+/// Gives a loop device the limits that it has while nobody sets any, as far as the kernel takes them.
+pub(crate) fn reset_limits(block: &BlockDevice) -> Result<(), BlockError> {
+    let limits = block.discard_limits()?;
+    block.set_discard_max(whole_grains(limits.max_hardware, limits.granularity))?;
+    block.set_queue_requests(MOST_REQUESTS)
+}
+
+/// What of `longest` the kernel takes for a limit of discards: whole grains.
+pub(crate) fn whole_grains(longest: Bytes, granularity: Bytes) -> Bytes {
+    let grain = granularity.0.max(512);
+    Bytes((longest.0 / grain).max(1) * grain)
 }
 
 impl Place {
@@ -168,6 +186,8 @@ impl Place {
                 let _ = fs::remove_dir(&mounted.target);
             }
         }
+        // The kernel keeps a loop device's limits for whoever has it next.
+        let _ = BlockDevice::open(Path::new(SYSFS), &device).and_then(|block| reset_limits(&block));
         Ok(loop_device::detach(&device)?)
     }
 

@@ -6,12 +6,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 use trimtab_core::Bytes;
-use trimtab_core::profile::Profile;
-use trimtab_drive::Clock;
-use trimtab_linux::SYSFS;
-use trimtab_linux::block::BlockDevice;
 
-use crate::support::{Loop, TRIMTAB, bench, drive, possible, refusal, results, run};
+use crate::support::{Loop, TRIMTAB, bench, possible, refusal, results, run};
 
 const SIZE: Bytes = Bytes(64 << 20);
 
@@ -113,12 +109,19 @@ fn a_device_without_discards_is_unsupported() {
     if !possible() {
         return;
     }
-    let drive = drive(Profile::named("nvme-tlc").unwrap(), Bytes(1 << 30), Clock::Model);
-    let block = BlockDevice::open(Path::new(SYSFS), drive.device()).unwrap();
-    block.set_discard_max(Bytes::ZERO).unwrap();
-    let (status, reason) = refusal(&bench(drive.device(), &[]).output().unwrap());
+    // ext2 punches no holes, so a loop device over a file on it has no discards.
+    let outer = Loop::new(SIZE);
+    run("mkfs.ext2", &["-q", outer.device.to_str().unwrap()]);
+    let mount = TempDir::new().unwrap();
+    run("mount", &["-t", "ext2", outer.device.to_str().unwrap(), mount.path().to_str().unwrap()]);
+    let refused = std::panic::catch_unwind(|| {
+        let inner = Loop::over(&mount.path().join("file"), Bytes(32 << 20));
+        refusal(&bench(&inner.device, &[]).output().unwrap())
+    });
+    run("umount", &[mount.path().to_str().unwrap()]);
+    let (status, reason) = refused.unwrap();
     assert_eq!(status, Some(3));
-    assert!(reason.contains("discard_max_bytes"), "{reason}");
+    assert!(reason.contains("discard_max_hw_bytes is 0"), "{reason}");
 }
 
 #[test]

@@ -11,7 +11,8 @@ use std::{io, thread};
 use trimtab_core::profile::DiscardedReads;
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_drive::{Clock, CreateOptions, Drive, DriveError, DriveStats};
-use trimtab_linux::ioctl;
+use trimtab_linux::block::BlockDevice;
+use trimtab_linux::{SYSFS, ioctl};
 
 use crate::support::{
     Aligned, Mounted, TRIMTAB, drive, is_left, open_direct, options, possible, profile, run, trimtab,
@@ -241,4 +242,20 @@ fn a_server_that_is_none_is_reported() {
     options.server = "/bin/false".into();
     assert!(matches!(Drive::create(&options), Err(DriveError::NoAnswer { .. })));
     assert!(!is_left(&options.name));
+}
+
+#[test]
+fn a_loop_device_gets_its_limits_back() {
+    if !possible() {
+        return;
+    }
+    let mut limited = profile(DiscardedReads::Zeros);
+    limited.discard.command_limit.value = Bytes::MIB;
+    let drive = drive(limited, SIZE);
+    let block = BlockDevice::open(Path::new(SYSFS), drive.device()).unwrap();
+    assert_eq!(block.discard_limits().unwrap().max, Bytes::MIB);
+    drive.remove().unwrap();
+    let limits = block.discard_limits().unwrap();
+    assert!(limits.max_hardware - limits.max < Bytes(4096), "all but a part of a grain: {limits:?}");
+    assert_eq!(block.queue_requests().unwrap(), 128);
 }

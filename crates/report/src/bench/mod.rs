@@ -15,5 +15,6 @@ pub use across::Comparison;
 pub use section::section;
 pub use summary::{Degradation, Summary};
 pub use text::text;
+pub use words::power_cycle;
 
 pub(crate) use charts::latency;

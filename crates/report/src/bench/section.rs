@@ -7,6 +7,7 @@ use super::charts;
 use super::summary::{Degradation, Summary};
 use super::sweep::{cells, kinds};
 use super::text::interference_title;
+use super::words::sentence;
 use super::{tables, words};
 use crate::html::{Section, escape};
 use crate::number::percent;
@@ -81,7 +82,7 @@ pub fn fit_notes(fit: &Fit) -> Vec<String> {
     );
     let mut notes = vec![distance];
     if !fit.pays_note.is_empty() {
-        notes.push(fit.pays_note.clone());
+        notes.push(sentence(&fit.pays_note));
     }
     notes
 }

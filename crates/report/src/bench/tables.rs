@@ -73,7 +73,8 @@ pub fn interference(document: &BenchDocument) -> Table {
     };
     let added = |cell: &InterferenceCell, what: &str| match cell.added_ms_per_gib.filter(|_| what == "reads")
     {
-        Some(ms) => Cell::plain(latency(ms * 1e3)),
+        Some(ms) if ms > 0.0 => Cell::plain(latency(ms * 1e3)),
+        Some(_) => Cell::plain("none"),
         None => Cell::plain(""),
     };
     let time = |head: &str, of: fn(&Latency) -> f64| {

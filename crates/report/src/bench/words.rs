@@ -68,7 +68,8 @@ pub fn verify(verify: &Verify) -> Vec<String> {
     lines
 }
 
-fn power_cycle(cycle: &PowerCycle) -> String {
+/// What a power cycle changed, in a sentence.
+pub fn power_cycle(cycle: &PowerCycle) -> String {
     let [same, returned, different, lost] =
         [cycle.same, cycle.returned, cycle.different, cycle.lost_outside].map(|n| count(n as f64));
     format!(

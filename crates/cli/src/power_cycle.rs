@@ -1,0 +1,49 @@
+//! `trimtab bench --across-power-cycle`: does a discard hold when the power goes?
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use trimtab_core::Extent;
+use trimtab_core::document::BenchDocument;
+use trimtab_core::document::bench::BenchDevice;
+use trimtab_lab::bench::target::Target;
+use trimtab_lab::bench::verify::power_cycle::{PowerCyclePlan, check_power_cycle, plan_power_cycle};
+
+use crate::interrupt;
+use crate::outputs::replace;
+
+/// The first time, writes and discards areas of `range` and remembers in `file` what they read as;
+/// the second, compares, and adds the outcome to the results of an earlier run, which are in a file
+/// of their own. Returns what to tell the user.
+pub fn run(
+    target: &dyn Target,
+    device: &BenchDevice,
+    range: Extent,
+    file: &Path,
+    earlier: Option<(&Path, BenchDocument)>,
+) -> Result<String> {
+    if !file.exists() {
+        // Unlike any earlier plan's, so that what an earlier one wrote is not taken for this one's.
+        let seed = SystemTime::UNIX_EPOCH.elapsed()?.as_nanos() as u64;
+        plan_power_cycle(target, device, range, seed, &interrupt()?)?.save(file)?;
+        return Ok(format!(
+            "Areas of {} are written and discarded; {} says what they read as.\n\
+             Now cut the drive's power (shut down and unplug it; a reboot is not enough), start again, and run\n\
+             the same command once more. Write nothing to the drive until then.\n",
+            device.path,
+            file.display()
+        ));
+    }
+    let cycle = check_power_cycle(target, device, &PowerCyclePlan::load(file)?, &interrupt()?)?;
+    let mut text = trimtab_report::bench::power_cycle(&cycle) + "\n";
+    if let Some((path, mut document)) = earlier {
+        let verify = document.verify.as_mut();
+        let verify =
+            verify.with_context(|| format!("{} has no verification to add this to", path.display()))?;
+        verify.power_cycle = Some(cycle);
+        replace(path, &serde_json::to_vec_pretty(&document)?)?;
+        text += &format!("Results: {}\n", path.display());
+    }
+    Ok(text)
+}
