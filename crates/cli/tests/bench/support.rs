@@ -44,22 +44,16 @@ pub fn drive(profile: Profile, size: Bytes, clock: Clock) -> Drive {
 pub struct Loop {
     pub device: PathBuf,
     pub file: PathBuf,
-    dir: Option<TempDir>,
+    _dir: TempDir,
 }
 
 impl Loop {
     pub fn new(size: Bytes) -> Self {
         let dir = TempDir::new().unwrap();
-        let mut made = Self::over(&dir.path().join("backing"), size);
-        made.dir = Some(dir);
-        made
-    }
-
-    /// One over the new file `file`.
-    pub fn over(file: &Path, size: Bytes) -> Self {
-        fs::File::create(file).unwrap().set_len(size.0).unwrap();
-        let device = loop_device::attach(file, Bytes(512)).unwrap();
-        Self { device, file: file.to_owned(), dir: None }
+        let file = dir.path().join("backing");
+        fs::File::create(&file).unwrap().set_len(size.0).unwrap();
+        let device = loop_device::attach(&file, Bytes(512)).unwrap();
+        Self { device, file, _dir: dir }
     }
 }
 

@@ -31,7 +31,7 @@ const READS: [Bytes; 2] = [Bytes(4 << 10), Bytes(256 << 10)];
 const MOST_READS: u32 = 48;
 
 /// The reads take at least this part of the discard's own time where their figures are to count.
-const LONG_ENOUGH: f64 = 0.05;
+const LONG_ENOUGH: f64 = 0.25;
 
 /// A discard waits where at least this part of the time of the reads before it is added to its own.
 const WAITS: f64 = 0.5;

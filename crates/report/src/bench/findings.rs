@@ -143,7 +143,7 @@ fn working(verify: &Verify) -> String {
         let shout = if reads == DiscardedReads::Other { ", WHICH IS A FAULT" } else { "" };
         format!("discarded data reads as {}{shout}", self::reads(reads))
     });
-    let ignored = (!verify.ignored.is_empty()).then(|| ignored(verify));
+    let ignored = (!verify.ignored.is_empty() || verify.reads.is_none()).then(|| ignored(verify));
     let parts: Vec<_> =
         [reads, ignored, Some(granularity(&verify.granularity))].into_iter().flatten().collect();
     sentence(&parts.join("; "))

@@ -9,7 +9,7 @@ use crate::number::{count, latency, significant};
 pub fn reads(reads: DiscardedReads) -> &'static str {
     match reads {
         DiscardedReads::Zeros => "zeros",
-        DiscardedReads::Old => "it was before",
+        DiscardedReads::Old => "its old data",
         DiscardedReads::Garbage => "something else at every read",
         DiscardedReads::Other => "another address's data",
     }
@@ -17,6 +17,10 @@ pub fn reads(reads: DiscardedReads) -> &'static str {
 
 /// Which discards were ignored.
 pub fn ignored(verify: &Verify) -> String {
+    if verify.reads.is_none() {
+        return "all discarded data reads as before: the drive returns old data, or ignores discards"
+            .to_owned();
+    }
     match (verify.ignored.len(), verify.ignored_every) {
         (0, _) => "no discard was ignored".to_owned(),
         (n, Some(every)) => format!("one of every {every} discards is ignored ({n} of {})", verify.areas),
