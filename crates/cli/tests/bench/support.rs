@@ -70,13 +70,14 @@ pub fn bench(device: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a bench, which has to succeed, and returns its results and what it printed.
+/// Runs a bench, which has to succeed, and returns its results and the words that it printed.
 pub fn results(device: &Path, arguments: &[&str]) -> (BenchDocument, String) {
     let dir = TempDir::new().unwrap();
     let json = dir.path().join("bench.json");
     let output = bench(device, arguments).arg("--json").arg(&json).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    (saved(&json), String::from_utf8(output.stdout).unwrap())
+    let text = String::from_utf8(output.stdout).unwrap();
+    (saved(&json), text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// The results in a file.

@@ -28,8 +28,8 @@ fn every_built_in_profile_is_recovered() {
         let speed = speed(&profile);
         let discard = profile.discard.clone();
         let drive = drive(profile.clone(), Bytes(1 << 30), Clock::Real { speed });
-        let (document, text) = results(drive.device(), &["--quick"]);
-        eprintln!("{}\n{text}", profile.name);
+        let (document, text) = results(drive.device(), &["--quick", "--time", "30s"]);
+        eprintln!("{}: {text}", profile.name);
         let fit = document.fit.as_ref().unwrap();
         let command = (discard.command.value + discard.range.value).seconds() / speed;
         let ranges = Bytes::GIB.0 as f64 / discard.range_limit.value.0 as f64;
