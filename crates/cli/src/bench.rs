@@ -78,10 +78,10 @@ pub struct Args {
     /// Go on with the run whose results are in this file, and write to it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["range", "part", "sizes", "pattern", "depth", "quick", "seed", "json"])]
     resume: Option<PathBuf>,
-    /// Lose the file systems, LVM, md, LUKS or partition tables whose signatures are on DEV
+    /// Lose the file systems, LVM, md, LUKS and the like whose signatures are on DEV
     #[arg(long)]
     overwrite_signatures: bool,
-    /// Lose the partitions of DEV
+    /// Lose the partition table of DEV and all partitions in it
     #[arg(long)]
     overwrite_partitions: bool,
     /// Take a DEV that is itself a partition; the other partitions of its disk will feel it

@@ -6,10 +6,12 @@ use std::process::Command;
 
 use tempfile::TempDir;
 use trimtab_core::Bytes;
-use trimtab_core::document::bench::{Part, Pattern};
+use trimtab_core::document::bench::{Operation, Part, Passage, Pattern};
 use trimtab_core::profile::{DiscardedReads, Profile};
 
-use crate::support::{Loop, TRIMTAB, bench, possible, results, saved, turn};
+use trimtab_drive::Clock;
+
+use crate::support::{Loop, TRIMTAB, bench, drive, possible, results, saved, turn};
 
 #[test]
 fn a_loop_device_over_a_file_is_measured_in_every_part() {
@@ -109,4 +111,32 @@ fn a_range_confines_every_write() {
 
 fn drop_caches(device: &Path) {
     crate::support::run("blockdev", &["--flushbufs", device.to_str().unwrap()]);
+}
+
+#[test]
+fn what_the_kernel_splits_and_what_the_device_lacks_is_said() {
+    if !possible() {
+        return;
+    }
+    let mut split = Profile::named("nvme-tlc").unwrap();
+    split.discard.command_limit.value = Bytes(64 << 10);
+    let drive = drive(split, Bytes::GIB, Clock::Model);
+    let arguments = ["--sizes", "1M,4K", "--pattern", "sequential", "--depth", "1,4", "--time", "6s"];
+    let (document, text) = results(
+        drive.device(),
+        &[&arguments[..], &["--part", "latency", "--operation", "discard,zeroout,secure"]].concat(),
+    );
+    for cell in &document.sweeps {
+        let kernel = cell.kernel.unwrap();
+        let (passage, requests) = match (cell.operation, cell.size) {
+            (Operation::Discard, Bytes::MIB) => (Passage::Split, 16 * cell.latency.n),
+            (Operation::Discard, _) => (Passage::Whole, cell.latency.n),
+            _ => continue,
+        };
+        assert_eq!((cell.passage, kernel.discards), (passage, requests), "{cell:?}");
+        assert_eq!(kernel.discard_bytes, Bytes(cell.size.0 * cell.latency.n));
+    }
+    assert_eq!(document.sweeps.iter().filter(|cell| cell.operation == Operation::Zeroout).count(), 4);
+    assert!(document.missing.iter().all(|missing| missing.what.contains("secure")), "{:?}", document.missing);
+    assert!(text.contains("secure") && text.contains("split"), "{text}");
 }

@@ -88,6 +88,8 @@ fn pays(document: &BenchDocument, cost: &Cost) -> Result<(Estimate, String), Str
         rounds.map(|round| round.mib_s).filter(|mib_s| *mib_s > 0.0).collect()
     };
     let (overwrites, fresh) = (rates(DegradationStep::Overwrite), rates(DegradationStep::Fresh));
+    let steps = document.degradation.iter().filter(|round| round.step == DegradationStep::Overwrite);
+    let overwritten: Bytes = steps.map(|round| round.bytes).sum();
     let last = &overwrites[overwrites.len().saturating_sub(STEADY_ROUNDS)..];
     let (Some(steady_s), Some(fresh_s)) = (seconds_per_gib(last), seconds_per_gib(&fresh)) else {
         return Err("from what size on a discard pays is not known: how random writes slow on a full drive was not measured".to_owned());
@@ -98,7 +100,11 @@ fn pays(document: &BenchDocument, cost: &Cost) -> Result<(Estimate, String), Str
         "a GiB of random writes takes {} on the full drive ({}) and {} on one with room, its discard {} and \
          {} for each command",
         wall(steady_s.value),
-        if is_steady(&overwrites) { "steady" } else { "not steady yet" },
+        if is_steady(&overwrites) && overwritten >= document.plan.range.len() {
+            "steady"
+        } else {
+            "not steady yet"
+        },
         wall(fresh_s.value),
         wall(per_gib_s.value),
         wall(command_s.value),

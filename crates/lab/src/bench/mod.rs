@@ -101,16 +101,17 @@ pub fn bench(
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let budget = Budget::new(Duration::from_secs_f64(document.plan.budget_wall_s));
     let bed = Bed::new(target, document.plan.range, interrupt);
-    let mut run = Run { bed, document, budget, progress, save };
-    let ended = run.all();
-    let mut document = run.document;
-    document.stopped = match ended {
+    let (finished, left_out) = (Vec::new(), Vec::new());
+    let mut run = Run { bed, document, budget, progress, finished, left_out, save };
+    let stopped = match run.all() {
         Ok(()) => None,
         Err(BenchError::Save(error)) => return Err(error.into()),
         Err(_) if interrupt.is_set() => Some(Interrupted.to_string()),
         Err(error) => Some(chain(&error)),
     };
-    run::list_missing(&mut document);
+    run.list_missing(stopped.as_deref());
+    let mut document = run.document;
+    document.stopped = stopped;
     save(&document)?;
     Ok(document)
 }

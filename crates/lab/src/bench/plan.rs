@@ -61,8 +61,12 @@ pub struct Cell {
 impl Cell {
     /// What users call it.
     pub fn name(&self) -> String {
-        let Self { operation, pattern, depth, size } = self;
-        format!("{} {}, depth {depth}, {size}", operation.name(), pattern.name())
+        format!("{}, {}", self.kind(), self.size)
+    }
+
+    /// What users call all cells that differ in size only.
+    pub fn kind(&self) -> String {
+        format!("{} {}, depth {}", self.operation.name(), self.pattern.name(), self.depth)
     }
 
     /// How many commands of it `range` holds side by side.
@@ -193,7 +197,8 @@ pub fn check(plan: &BenchPlan, device: &BenchDevice) -> Result<(), PlanError> {
 }
 
 /// The cells of the sweep in the order they run: those on an unwritten range first, as nothing has
-/// been written yet; small sizes before large ones, so that what takes longest comes last. Cells
+/// been written yet; then what matters most, should time run out: discards before other operations,
+/// one in flight before many, one pattern after the other, and from small sizes to large. Cells
 /// whose commands the range can't hold side by side, as many as are in flight, are left out.
 pub fn cells(plan: &BenchPlan, block: Bytes) -> Vec<Cell> {
     if !plan.parts.contains(&Part::Latency) {
@@ -207,7 +212,9 @@ pub fn cells(plan: &BenchPlan, block: Bytes) -> Vec<Cell> {
             }
         }
     }
-    cells.sort_by_key(|cell| (cell.pattern != Pattern::Unwritten, cell.size));
+    cells.sort_by_key(|cell| {
+        (cell.pattern != Pattern::Unwritten, cell.operation, cell.depth, cell.pattern, cell.size)
+    });
     cells.retain(|cell| cell.places(plan.range, block) >= u64::from(cell.depth));
     cells
 }
@@ -281,12 +288,12 @@ mod tests {
             names,
             [
                 "discard unwritten, depth 1, 8 MiB",
-                "discard unwritten, depth 4, 8 MiB",
                 "discard unwritten, depth 1, 32 MiB",
+                "discard unwritten, depth 4, 8 MiB",
                 "discard sequential, depth 1, 8 MiB",
-                "discard sequential, depth 4, 8 MiB",
-                "discard unaligned, depth 1, 8 MiB",
                 "discard sequential, depth 1, 32 MiB",
+                "discard unaligned, depth 1, 8 MiB",
+                "discard sequential, depth 4, 8 MiB",
             ]
         );
     }

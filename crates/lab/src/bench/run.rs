@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use trimtab_core::Bytes;
 use trimtab_core::document::bench::{BenchDocument, DegradationStep, Missing, Operation, Part, SweepCell};
 
 use super::bed::Bed;
@@ -29,12 +30,20 @@ const QUEUEING: f64 = 0.2;
 /// Below this budget, only two cells of interference are measured.
 const SHORT: Duration = Duration::from_secs(120);
 
+/// Why a cell is left out.
+const TOO_LONG: &str = "time was up before what they free was written; allow more (--time)";
+const UNSUPPORTED: &str = "the device doesn't have it";
+
 /// A bench under way.
 pub(super) struct Run<'a> {
     pub(super) bed: Bed<'a>,
     pub(super) document: BenchDocument,
     pub(super) budget: Budget,
     pub(super) progress: &'a mut dyn BenchProgress,
+    /// The parts that were measured to their end.
+    pub(super) finished: Vec<Part>,
+    /// Cells that could not be measured, and why.
+    pub(super) left_out: Vec<(Cell, &'static str)>,
     pub(super) save: &'a mut dyn FnMut(&BenchDocument) -> io::Result<()>,
 }
 
@@ -53,7 +62,7 @@ impl Run<'_> {
                 Part::Interference => self.interference(share)?,
                 Part::Degradation => self.degradation(share)?,
             }
-            left.remove(0);
+            self.finished.push(left.remove(0));
             self.document.fit = fit::fit(&self.document);
             self.save()?;
         }
@@ -81,15 +90,9 @@ impl Run<'_> {
             let share = budget.share(1.0, (cells.len() - index) as f64);
             match sweep::measure(&mut self.bed, cell, share, budget, self.document.plan.seed) {
                 Ok(sweep::Outcome::Measured(measured)) => self.document.sweeps.push(*measured),
-                Ok(sweep::Outcome::TooLong(needed)) => {
-                    let why = format!("writing what it frees takes {needed:.0?}; allow more time (--time)");
-                    self.missing(format!("latency: {}", cell.name()), why);
-                }
+                Ok(sweep::Outcome::TooLong) => self.left_out.push((*cell, TOO_LONG)),
                 Err(error) if cell.operation != Operation::Discard && error.is_unsupported() => {
-                    self.missing(
-                        format!("latency: {}", cell.name()),
-                        "the device doesn't have it".to_owned(),
-                    );
+                    self.left_out.push((*cell, UNSUPPORTED));
                 }
                 Err(error) => return Err(error),
             }
@@ -182,25 +185,48 @@ impl Run<'_> {
     fn missing(&mut self, what: String, why: String) {
         self.document.missing.push(Missing { what, why });
     }
+
+    /// Lists what the plan asks for and isn't there, because the run `ended` early or time was up.
+    pub(super) fn list_missing(&mut self, ended: Option<&str>) {
+        let ended = ended.unwrap_or("it was not reached");
+        let document = &self.document;
+        let mut groups: Vec<(Cell, &str, Vec<Bytes>)> = Vec::new();
+        for cell in plan::cells(&document.plan, document.device.logical_block) {
+            if document.sweeps.iter().any(|done| is_of(&cell, done)) {
+                continue;
+            }
+            let left_out = self.left_out.iter().find(|(left_out, _)| *left_out == cell);
+            let why = left_out.map_or(ended, |(_, why)| why);
+            let group = groups
+                .iter_mut()
+                .find(|(of, because, _)| *because == why && Cell { size: cell.size, ..*of } == cell);
+            match group {
+                Some((.., sizes)) => sizes.push(cell.size),
+                None => groups.push((cell, why, vec![cell.size])),
+            }
+        }
+        let cells = groups.into_iter().map(|(cell, why, missing)| {
+            (format!("latency: {}, {}", cell.kind(), sizes(&missing)), why.to_owned())
+        });
+        let unfinished =
+            document.plan.parts.iter().filter(|part| {
+                **part != Part::Latency && !self.finished.contains(part) && self.is_to_do(**part)
+            });
+        let parts = unfinished.map(|part| (part.name().to_owned(), ended.to_owned()));
+        let missing: Vec<_> = cells.chain(parts).map(|(what, why)| Missing { what, why }).collect();
+        self.document.missing.extend(missing);
+    }
 }
 
 fn is_of(cell: &Cell, done: &SweepCell) -> bool {
     *cell == Cell { operation: done.operation, pattern: done.pattern, depth: done.depth, size: done.size }
 }
 
-/// Adds to `missing` what the plan asks for and is neither there nor listed yet.
-pub(super) fn list_missing(document: &mut BenchDocument) {
-    let why = document.stopped.clone().unwrap_or_else(|| "it was not reached".to_owned());
-    let cells = plan::cells(&document.plan, document.device.logical_block);
-    let todo = cells.iter().filter(|cell| !document.sweeps.iter().any(|done| is_of(cell, done)));
-    let mut what: Vec<_> = todo.map(|cell| format!("latency: {}", cell.name())).collect();
-    let parts = [
-        (Part::Verify, document.verify.is_none()),
-        (Part::Interference, document.interference.is_empty()),
-        (Part::Degradation, document.degradation.is_empty()),
-    ];
-    let parts = parts.into_iter().filter(|(part, missing)| *missing && document.plan.parts.contains(part));
-    what.extend(parts.map(|(part, _)| part.name().to_owned()));
-    what.retain(|what| document.missing.iter().all(|listed| listed.what != *what));
-    document.missing.extend(what.into_iter().map(|what| Missing { what, why: why.clone() }));
+/// Sizes in few words, for a list of what is missing.
+fn sizes(sizes: &[Bytes]) -> String {
+    match (sizes, sizes.iter().min(), sizes.iter().max()) {
+        ([one], ..) => one.to_string(),
+        (_, Some(least), Some(most)) => format!("{} sizes from {least} to {most}", sizes.len()),
+        _ => String::new(),
+    }
 }

@@ -24,9 +24,14 @@ const LONG_ENOUGH: Duration = Duration::from_secs(1);
 /// The most commands that are prepared at once.
 const BATCH: u64 = 1000;
 
-/// The least commands of a cell, as far as a part of all the time that is left allows.
-const LEAST_SAMPLES: u64 = 5;
+/// The part of all the time that is left that may go into laying down the data of the least
+/// commands of a cell.
 const OVERDRAFT: f64 = 0.25;
+
+/// The least commands of a cell: enough for a median, and for the queue to be full most of the time.
+fn wanted(depth: u64) -> u64 {
+    (3 * depth).max(5)
+}
 
 /// The part of a cell's time that goes into laying data down, at most.
 const PREPARATION: f64 = 0.5;
@@ -38,8 +43,8 @@ const SLOW: f64 = 20e6;
 /// What became of a cell.
 pub(crate) enum Outcome {
     Measured(Box<SweepCell>),
-    /// Laying down what the first commands need takes this long, which is more than there is.
-    TooLong(Duration),
+    /// Laying down what the first commands need takes longer than there is.
+    TooLong,
 }
 
 /// Measures a cell in about the time of `share`. Where that doesn't allow as many commands as it
@@ -53,12 +58,11 @@ pub(crate) fn measure(
 ) -> Result<Outcome, BenchError> {
     let mut places = Places::new(bed, cell, seed);
     let least = match u64::from(cell.depth) {
-        depth if places.preparation(bed, LEAST_SAMPLES) > limit.left().mul_f64(OVERDRAFT) => depth,
-        depth => depth.max(LEAST_SAMPLES).min(places.count),
+        depth if places.preparation(bed, wanted(depth)) > limit.left().mul_f64(OVERDRAFT) => depth,
+        depth => wanted(depth).min(places.count),
     };
-    let needed = places.preparation(bed, least);
-    if needed > limit.left() {
-        return Ok(Outcome::TooLong(needed));
+    if places.preparation(bed, least) > limit.left() {
+        return Ok(Outcome::TooLong);
     }
     let mut all: Option<Measured> = None;
     let mut kernel = Some(KernelCounters::default());

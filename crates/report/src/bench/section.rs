@@ -78,7 +78,7 @@ pub fn about(document: &BenchDocument) -> String {
 pub fn fit_notes(fit: &Fit) -> Vec<String> {
     let distance = format!(
         "Half of the measured sizes lie within {} of command + size × cost of a GiB.",
-        percent(fit.residual)
+        percent(fit.residual.max(0.01))
     );
     let mut notes = vec![distance];
     if !fit.pays_note.is_empty() {
