@@ -61,12 +61,13 @@ fn compare(profile: &Profile) {
     }
     // It may never have been written.
     let _ = std::fs::remove_file(results);
+    drive.remove().expect("the drive can be removed");
 }
 
 /// The median latency of fio's discards, in microseconds.
 fn fio(device: &Path, job: &str, size: Bytes) -> f64 {
     let output = Command::new("fio")
-        .args(["--name=discard", "--ioengine=psync", "--direct=1", "--time_based", "--runtime=2"])
+        .args(["--name=discard", "--ioengine=psync", "--direct=1", "--time_based", "--runtime=1"])
         .args(["--output-format=json", "--percentile_list=50", &format!("--rw={job}")])
         .arg(format!("--bs={}", size.0))
         .arg(format!("--filename={}", device.display()))
@@ -83,7 +84,7 @@ fn bench(device: &Path, pattern: &str, size: Bytes, results: &Path) -> f64 {
         .arg(device)
         .arg("--destroy-data")
         .arg(device)
-        .args(["--part", "latency", "--depth", "1", "--time", "4s", "--pattern", pattern])
+        .args(["--part", "latency", "--depth", "1", "--time", "2s", "--pattern", pattern])
         .arg(format!("--sizes={}", size.0))
         .arg("--json")
         .arg(results)
