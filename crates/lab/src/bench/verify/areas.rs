@@ -13,7 +13,7 @@ use super::stamp::{Stamped, Stamper};
 use crate::bench::error::BenchError;
 use crate::interrupt::{Interrupt, Interrupted};
 
-/// The most that is written, where grains let it be.
+/// The most that is written.
 const BUDGET: Bytes = Bytes(256 << 20);
 /// The grains of an area, where the budget has room for them.
 const GRAINS: u64 = 4;
@@ -33,26 +33,42 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Up to `areas` areas of whole grains in `range`; `grain` is the grain and its alignment where
-    /// they are known, else the device's word goes for it.
+    /// Up to `areas` areas of whole grains in `range`, none where no area fits. `grain` is the grain
+    /// and its alignment where they are known; else the device's word goes for it, as far as areas
+    /// fit that way.
     pub(super) fn new(
         range: Extent,
         grain: Option<(Bytes, Bytes)>,
         device: &BenchDevice,
         areas: u32,
     ) -> Self {
-        let advertised = (device.discard_granularity.max(device.logical_block), device.discard_alignment);
-        let (grain, alignment) = grain.unwrap_or(advertised);
-        let whole = |least: Bytes| Bytes(least.0.next_multiple_of(grain.0));
-        let share = Bytes(range.len().0 / (2 * u64::from(areas)));
-        let guard = whole(USUAL.1.min(share));
-        let budget = Bytes(BUDGET.0 / u64::from(areas));
+        let block = device.logical_block;
+        let advertised = (device.discard_granularity.max(block), device.discard_alignment);
+        let (size, alignment) = grain.unwrap_or(advertised);
+        let whole_blocks = [size, alignment].iter().all(|bytes| bytes.0.is_multiple_of(block.0));
+        let layout = whole_blocks.then(|| Self::of_grains(range, size, alignment, areas)).flatten();
+        let of_blocks = || Self::of_grains(range, block, Bytes::ZERO, areas).filter(|_| grain.is_none());
+        let nothing = Self { start: range.start, areas: 0, area: Bytes::ZERO, guard: Bytes::ZERO };
+        layout.or_else(of_blocks).unwrap_or(nothing)
+    }
+
+    /// Areas of whole grains; none where no area fits.
+    fn of_grains(range: Extent, grain: Bytes, alignment: Bytes, areas: u32) -> Option<Self> {
+        if grain > range.len().min(BUDGET) {
+            return None;
+        }
+        let part = |parts: u64| Bytes(range.len().0 / (parts * u64::from(areas)) / grain.0 * grain.0);
+        let usual = |least: Bytes, most: Bytes| Bytes(least.0.next_multiple_of(grain.0)).min(most).max(grain);
+        let guard = usual(USUAL.1, part(4));
         let several = Bytes(GRAINS * grain.0);
-        let area = whole(USUAL.0.min(share)).max(if several + guard <= budget { several } else { grain });
+        let each = Bytes(BUDGET.min(range.len()).0 / u64::from(areas));
+        let least = if several + guard + guard <= each { several } else { grain };
+        let area = usual(USUAL.0, part(2)).max(least);
         let past = (range.start.0 + grain.0 - alignment.0 % grain.0) % grain.0;
         let start = range.start + Bytes((grain.0 - past) % grain.0);
-        let room = range.end.saturating_sub(start + guard).0 / (area + guard).0;
-        Self { start, areas: areas.min(room as u32), area, guard }
+        let room = range.end.saturating_sub(start).min(BUDGET).saturating_sub(guard).0 / (area + guard).0;
+        let areas = areas.min(room as u32);
+        (areas > 0).then_some(Self { start, areas, area, guard })
     }
 
     /// All that is written.
@@ -67,10 +83,11 @@ impl Layout {
         (0..u64::from(self.areas)).map(move |index| Extent::at(first + Bytes(index * each), area))
     }
 
-    /// The guards, in order.
+    /// The guards, in order; none where there are no areas.
     pub(super) fn guards(&self) -> impl Iterator<Item = Extent> {
         let (start, guard, each) = (self.start, self.guard, (self.area + self.guard).0);
-        (0..=u64::from(self.areas)).map(move |index| Extent::at(start + Bytes(index * each), guard))
+        let guards = if self.areas == 0 { 0 } else { u64::from(self.areas) + 1 };
+        (0..guards).map(move |index| Extent::at(start + Bytes(index * each), guard))
     }
 }
 
@@ -116,24 +133,27 @@ struct Look {
 }
 
 /// Writes all of `layout`, discards each area with one command, and reads the areas at once,
-/// again, and after `delay`.
+/// again, and after `delay`. Does nothing where there are no areas.
 pub(super) fn discard_and_read(
     stamper: &mut Stamper,
     layout: &Layout,
     delay: Duration,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Seen, BenchError> {
-    let written = stamper.write(layout.span())?;
-    for area in layout.areas() {
-        stamper.discard(area)?;
-    }
-    let discarded = Instant::now();
     let mut seen = Seen {
         readings: Vec::new(),
         gone: vec![false; layout.areas as usize],
         lost_outside: 0,
         returned: false,
     };
+    if layout.areas == 0 {
+        return Ok(seen);
+    }
+    let written = stamper.write(layout.span())?;
+    for area in layout.areas() {
+        stamper.discard(area)?;
+    }
+    let discarded = Instant::now();
     let mut before = Vec::new();
     for when in ["at once", "again", "after a delay"] {
         if seen.readings.len() == 2 {
@@ -208,7 +228,64 @@ pub(super) fn period(ignored: &[u32], areas: u32) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
+
     use super::*;
+    use crate::bench::memory::{Behaviour, device};
+
+    /// Numbers of every magnitude up to 2^50, powers of two and others.
+    fn wild() -> impl Strategy<Value = u64> {
+        (0..50_u32, prop_oneof![Just(0), any::<u64>()])
+            .prop_map(|(bits, low)| (1 << bits) | (low & ((1 << bits) - 1)))
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_lies_outside_the_range_or_beyond_the_budget(
+            block in (9..=16_u32).prop_map(|bits| Bytes(1 << bits)),
+            start in wild(),
+            length in wild(),
+            advertised in wild(),
+            shift in wild(),
+            grain in prop::option::of(1..5000_u64),
+            whole in any::<bool>(),
+            areas in 1..100_u32,
+        ) {
+            let blocks = |bytes: u64| Bytes(bytes / block.0 * block.0);
+            let range = Extent::at(blocks(start), blocks(length));
+            let hint = |bytes| if whole { blocks(bytes) } else { Bytes(bytes) };
+            let device = BenchDevice {
+                logical_block: block,
+                discard_granularity: hint(advertised),
+                discard_alignment: hint(shift),
+                ..device(&Behaviour::honest(Bytes::MIB))
+            };
+            let known = grain.map(|grain| (Bytes(grain * block.0), Bytes(shift % grain * block.0)));
+            let layout = Layout::new(range, known, &device, areas);
+            let span = layout.span();
+            prop_assert_eq!(range.intersect(span), span);
+            prop_assert!(span.len() <= BUDGET && layout.areas <= areas);
+            prop_assert_eq!(span.is_empty(), layout.areas == 0);
+            if known.is_none() && range.len() >= Bytes(3 * block.0) {
+                prop_assert!(layout.areas > 0, "a block and its guards fit");
+            }
+            let mut written = span.start;
+            let mut guards = layout.guards();
+            for area in layout.areas() {
+                let guard = guards.next().unwrap();
+                prop_assert!(!guard.is_empty() && !area.is_empty());
+                prop_assert_eq!((guard.start, guard.end), (written, area.start));
+                prop_assert!(area.start.0.is_multiple_of(block.0) && area.len().0.is_multiple_of(block.0));
+                if let Some((grain, alignment)) = known {
+                    prop_assert_eq!(area.start.0 % grain.0, alignment.0);
+                    prop_assert!(area.len().0.is_multiple_of(grain.0));
+                }
+                written = area.end;
+            }
+            prop_assert_eq!(guards.next().map_or(written, |guard| guard.end), span.end);
+            prop_assert!(guards.next().is_none());
+        }
+    }
 
     #[test]
     fn a_period_needs_three_that_fit() {

@@ -84,6 +84,23 @@ fn old_data_that_comes_back_is_found() {
 }
 
 #[test]
+fn nothing_outside_the_range_is_written() {
+    const MIB: u64 = 1 << 20;
+    for (advertised, range) in [(32 * MIB, 40..56), (1024 * MIB, 40..56), (64 * MIB, 40..41)] {
+        let behaviour = Behaviour { grain: Bytes(32 * MIB), ..honest() };
+        let device = BenchDevice { discard_granularity: Bytes(advertised), ..device(&behaviour) };
+        let memory = Memory::new(behaviour);
+        let range = Extent::new(Bytes(range.start * MIB), Bytes(range.end * MIB));
+        memory.write(Bytes::ZERO, &vec![1; SIZE.0 as usize]).unwrap();
+        verify_on(&memory, &device, range).unwrap();
+        let mut after = vec![0; SIZE.0 as usize];
+        memory.read(Bytes::ZERO, &mut after).unwrap();
+        let outside = |at: &u64| *at < range.start.0 || *at >= range.end.0;
+        assert!((0..SIZE.0).filter(outside).all(|at| after[at as usize] == 1), "{advertised} {range}");
+    }
+}
+
+#[test]
 fn data_lost_beside_a_discard_is_counted() {
     let verify = verified(Behaviour { rounds_outward: true, grain: Bytes(4096), ..honest() });
     assert!(verify.lost_outside > 0);
