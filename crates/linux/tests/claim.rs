@@ -100,6 +100,29 @@ fn a_claim_is_exclusive() {
 }
 
 #[test]
+fn a_loop_device_over_a_mounted_one_is_refused() {
+    if !possible() {
+        return;
+    }
+    let scratch = Loop::new(SIZE);
+    let name = scratch.device.display();
+    let made = Command::new("mkfs.ext4").arg("-q").arg(&scratch.device).status().unwrap();
+    assert!(made.success());
+    let target = tempfile::tempdir().unwrap();
+    mount::mount(&scratch.device, target.path(), "ext4", "").unwrap();
+    let upper = loop_device::attach(&scratch.device, Bytes(512)).unwrap();
+    let mounted = refusal(&upper, &EVERYTHING);
+    mount::unmount(target.path()).unwrap();
+    let unmounted = claim::check(&upper, &EVERYTHING);
+    loop_device::detach(&upper).unwrap();
+
+    let (upper, target) = (upper.display(), target.path().display());
+    let shared = format!("{upper} shares its bytes with {name}, which is mounted on {target}; ");
+    assert_eq!(mounted, format!("{shared}unmount it first (umount {target})"));
+    assert!(unmounted.is_ok(), "{unmounted:?}");
+}
+
+#[test]
 fn what_is_read_only_is_refused() {
     if !possible() {
         return;

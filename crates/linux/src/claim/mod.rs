@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::device::Device;
+use crate::loop_device::LoopError;
 use crate::mount::MountError;
 use crate::{PROCFS, SYSFS};
 pub use contents::Signature;
@@ -61,6 +62,9 @@ pub enum ClaimError {
     /// The list of mounts can't be read.
     #[error(transparent)]
     Mounts(#[from] MountError),
+    /// Loop devices can't be listed.
+    #[error(transparent)]
+    Loops(#[from] LoopError),
     /// The list of swap can't be read.
     #[error("cannot read the list of swap {}", path.display())]
     Swaps {
@@ -90,6 +94,16 @@ pub enum ClaimError {
         /// What of it is in use.
         node: String,
         /// What it is used for.
+        found: Use,
+    },
+    /// What it is built on is in use by others than itself.
+    #[error("{device} shares its bytes with {node}, which {found}")]
+    Shared {
+        /// The device.
+        device: String,
+        /// What of the devices below it is in use.
+        node: String,
+        /// What that is used for.
         found: Use,
     },
     /// It is a partition, and that was not allowed.

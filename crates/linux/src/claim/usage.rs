@@ -46,60 +46,90 @@ struct Node {
     uses: Vec<Use>,
 }
 
-/// What is known of the use of a device.
+/// A device with what shares bytes with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Usage {
+struct Layer {
     device: Node,
-    read_only: bool,
     /// The disk that it is a partition of.
     disk: Option<Node>,
     /// The partitions of its disk, without itself.
     partitions: Vec<Node>,
 }
 
+impl Layer {
+    /// Whether a partition of its disk shares bytes with it.
+    fn overlaps(&self, partition: &Node) -> bool {
+        let (ours, theirs) = (self.device.extent, partition.extent);
+        self.disk.is_none() || (ours.start < theirs.end && theirs.start < ours.end)
+    }
+
+    /// The first use of its bytes, and whose it is.
+    fn in_use(&self) -> Option<(&Node, &Use)> {
+        let partitions = self.partitions.iter().filter(|partition| self.overlaps(partition));
+        let mut sharing = [&self.device].into_iter().chain(&self.disk).chain(partitions);
+        sharing.find_map(|node| Some((node, node.uses.first()?)))
+    }
+}
+
+/// What is known of the use of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Usage {
+    target: Layer,
+    read_only: bool,
+    /// The devices that it is built on, nearest first, with the uses that don't come from it or its
+    /// disk.
+    below: Vec<Layer>,
+}
+
 impl Usage {
     /// Looks it up.
     pub(super) fn of(sysfs: &Path, procfs: &Path, block: &BlockDevice) -> Result<Self, ClaimError> {
-        let all = all_uses(sysfs, procfs)?;
+        let devices = devices_below(sysfs, block)?;
+        let stack: Vec<_> = [block].into_iter().chain(&devices).map(BlockDevice::whole).collect();
+        let all = all_uses(sysfs, procfs, &stack)?;
         let node = |block: &BlockDevice| -> Result<Node, BlockError> {
             let number = block.number()?;
             let uses = all.iter().filter(|(used, _)| *used == number).map(|(_, found)| found.clone());
-            let holders = block.holders()?.into_iter().map(|holder| Use::Held(titled(&holder)));
-            let uses = uses.chain(holders).collect();
+            let holders = block.holders()?.into_iter().filter(|holder| !stack.contains(&holder.whole()));
+            let uses = uses.chain(holders.map(|holder| Use::Held(titled(&holder)))).collect();
             Ok(Node { path: block.path().display().to_string(), extent: block.extent()?, uses })
         };
-        let partitions = block.partitions()?.into_iter().filter(|partition| partition != block);
+        let layer = |block: &BlockDevice| -> Result<Layer, BlockError> {
+            let partitions = block.partitions()?.into_iter().filter(|partition| partition != block);
+            Ok(Layer {
+                device: node(block)?,
+                disk: block.disk().as_ref().map(node).transpose()?,
+                partitions: partitions.map(|partition| node(&partition)).collect::<Result<_, _>>()?,
+            })
+        };
         Ok(Self {
-            device: node(block)?,
+            target: layer(block)?,
             read_only: block.is_read_only()?,
-            disk: block.disk().as_ref().map(node).transpose()?,
-            partitions: partitions.map(|partition| node(&partition)).collect::<Result<_, _>>()?,
+            below: devices.iter().map(layer).collect::<Result<_, _>>()?,
         })
     }
 
     /// Says what work on the device costs what is around it, or why it may not be used.
     pub(super) fn judge(&self, overrides: &Overrides) -> Result<Vec<String>, ClaimError> {
-        let device = self.device.path.clone();
-        let partitions = self.partitions.iter().filter(|_| self.disk.is_none());
-        let mut decisive = [&self.device].into_iter().chain(&self.disk).chain(partitions);
-        if let Some((node, found)) = decisive.find_map(|node| Some((node, node.uses.first()?))) {
+        let Layer { device: Node { path, extent, .. }, disk, partitions } = &self.target;
+        let device = path.clone();
+        if let Some((node, found)) = self.target.in_use() {
             return Err(ClaimError::InUse { device, node: node.path.clone(), found: found.clone() });
         }
-        if self.device.extent.is_empty() {
+        if let Some((node, found)) = self.below.iter().find_map(Layer::in_use) {
+            return Err(ClaimError::Shared { device, node: node.path.clone(), found: found.clone() });
+        }
+        if extent.is_empty() {
             return Err(ClaimError::Empty { device });
         }
         if self.read_only {
             return Err(ClaimError::ReadOnly { device });
         }
-        let Some(disk) = &self.disk else { return Ok(Vec::new()) };
-        let overlaps = |other: &&Node| {
-            let (ours, theirs) = (self.device.extent, other.extent);
-            ours.start < theirs.end && theirs.start < ours.end
-        };
-        if let Some(other) = self.partitions.iter().find(overlaps) {
+        let Some(disk) = disk else { return Ok(Vec::new()) };
+        if let Some(other) = partitions.iter().find(|partition| self.target.overlaps(partition)) {
             return Err(ClaimError::Overlap { device, other: other.path.clone() });
         }
-        let used = self.partitions.iter().filter(|node| !node.uses.is_empty());
+        let used = partitions.iter().filter(|node| !node.uses.is_empty());
         let used: Vec<_> = used.map(|node| node.path.as_str()).collect();
         let others = match used.is_empty() {
             true => String::new(),
@@ -113,7 +143,12 @@ impl Usage {
 }
 
 /// Every device that carries a mounted file system or active swap, or has a loop device above it.
-fn all_uses(sysfs: &Path, procfs: &Path) -> Result<Vec<(DeviceNumber, Use)>, ClaimError> {
+/// What a disk in `stack` carries counts for that disk, and not again for what lies below it.
+fn all_uses(
+    sysfs: &Path,
+    procfs: &Path,
+    stack: &[BlockDevice],
+) -> Result<Vec<(DeviceNumber, Use)>, ClaimError> {
     let mut tops = Vec::new();
     for mount in mount::mounts(procfs)? {
         // A file system on several devices has a number of its own; its source is one of them.
@@ -134,9 +169,11 @@ fn all_uses(sysfs: &Path, procfs: &Path) -> Result<Vec<(DeviceNumber, Use)>, Cla
     let mut uses = Vec::new();
     for (device, found) in tops {
         uses.push((device.number()?, found.clone()));
-        sink(sysfs, &device, &Use::Below(titled(&device), Box::new(found)), &mut uses)?;
+        sink(sysfs, &device, &Use::Below(titled(&device), Box::new(found)), stack, &mut uses)?;
     }
-    for looped in loop_device::attached(sysfs).unwrap_or_default() {
+    let mut loops = loop_device::attached(sysfs)?;
+    loops.retain(|looped| stack.iter().all(|disk| disk.path() != looped.device));
+    for looped in loops {
         if let Some(below) = in_dev(sysfs, &looped.file) {
             uses.push((below.number()?, Use::Held(looped.device.display().to_string())));
         }
@@ -144,19 +181,41 @@ fn all_uses(sysfs: &Path, procfs: &Path) -> Result<Vec<(DeviceNumber, Use)>, Cla
     Ok(uses)
 }
 
-/// Adds that all devices below `device` are used as `found`.
+/// Adds that all devices below `device` are used as `found`, down to the disks in `stack`.
 fn sink(
     sysfs: &Path,
     device: &BlockDevice,
     found: &Use,
+    stack: &[BlockDevice],
     uses: &mut Vec<(DeviceNumber, Use)>,
 ) -> Result<(), BlockError> {
-    let whole = device.whole();
-    for below in whole.slaves()?.into_iter().chain(behind(sysfs, &whole)) {
+    if stack.contains(&device.whole()) {
+        return Ok(());
+    }
+    for below in built_on(sysfs, device)? {
         uses.push((below.number()?, found.clone()));
-        sink(sysfs, &below, found, uses)?;
+        sink(sysfs, &below, found, stack, uses)?;
     }
     Ok(())
+}
+
+/// All devices below `device`, nearest first.
+fn devices_below(sysfs: &Path, device: &BlockDevice) -> Result<Vec<BlockDevice>, BlockError> {
+    let mut found = built_on(sysfs, device)?;
+    let mut next = 0;
+    while let Some(device) = found.get(next) {
+        let mut below = built_on(sysfs, device)?;
+        below.retain(|device| !found.contains(device));
+        found.extend(below);
+        next += 1;
+    }
+    Ok(found)
+}
+
+/// The devices that `device`, or the disk that it is a partition of, is built on.
+fn built_on(sysfs: &Path, device: &BlockDevice) -> Result<Vec<BlockDevice>, BlockError> {
+    let whole = device.whole();
+    Ok(whole.slaves()?.into_iter().chain(behind(sysfs, &whole)).collect())
 }
 
 /// The block device that the loop device `device` is over; none where it is no loop device, or one
@@ -271,6 +330,70 @@ mod tests {
         let below =
             "/dev/sdb is below /dev/loop0p1, which is mounted on /mnt; unmount it first (umount /mnt)";
         assert_eq!(refusal(&machine, "sdb"), format!("/dev/sdb is in use: {below}"));
+    }
+
+    #[test]
+    fn what_is_used_below_is_refused() {
+        let machine = machine()
+            .device("loop1", "7:1", &[("loop/backing_file", "/images/a")])
+            .device("loop2", "7:2", &[("loop/backing_file", "/dev/loop1")])
+            .device("loop2/loop2p1", "259:0", &[])
+            .device("loop2/loop2p2", "259:1", &[("start", "4096")])
+            .device("loop3", "7:3", &[("loop/backing_file", "/dev/sda")]);
+        assert_eq!(judged(&machine, "loop2", &Overrides::default()), Ok(vec![]), "held by its own stack");
+        let shared = "/dev/loop3 shares its bytes with /dev/sda2, which is below /dev/dm-0 (vg-root), which \
+                      is mounted on /; unmount it first (umount /)";
+        assert_eq!(refusal(&machine, "loop3"), shared);
+
+        let machine = machine.mounts("28 1 7:1 / /mnt rw - ext4 /dev/loop1 rw\n");
+        let mounted = "/dev/loop1, which is mounted on /mnt; unmount it first (umount /mnt)";
+        for name in ["loop2", "loop2p1"] {
+            assert_eq!(refusal(&machine, name), format!("/dev/{name} shares its bytes with {mounted}"));
+        }
+        let machine = machine.mounts("").swaps("/dev/loop1 partition 1000 0 -2\n");
+        let swap = "/dev/loop1, which is active swap; turn it off first (swapoff /dev/loop1)";
+        assert_eq!(refusal(&machine, "loop2"), format!("/dev/loop2 shares its bytes with {swap}"));
+
+        // The disk of the second partition is its own, and it uses other bytes of that disk.
+        let machine = machine.swaps("").mounts("28 1 259:1 / /mnt rw - ext4 /dev/loop2p2 rw\n");
+        let allowed = Overrides { partition: true, ..Overrides::default() };
+        let slowed = "will be slowed: what uses /dev/loop2 (/dev/loop2p2 in use)";
+        assert_eq!(judged(&machine, "loop2p1", &allowed), Ok(vec![slowed.to_owned()]));
+    }
+
+    #[test]
+    fn what_is_below_a_volume_is_for_that_volume_alone() {
+        let volume = || {
+            machine()
+                .device("dm-1", "253:1", &[("dm/name", "vg-spare")])
+                .device("dm-2", "253:2", &[])
+                .stacked("dm-2", "dm-1")
+                .stacked("dm-1", "sda/sda3")
+                .stacked("dm-1", "sdb")
+        };
+        let alone = judged(&volume(), "dm-2", &Overrides::default());
+        assert_eq!(alone, Ok(vec![]), "what is mounted is in another partition");
+
+        let shared = "/dev/dm-2 shares its bytes with /dev";
+        let machine = volume().device("dm-3", "253:3", &[]).stacked("dm-3", "sdb");
+        let held = format!("{shared}/sdb, which is held by /dev/dm-3; take that down first");
+        assert_eq!(refusal(&machine, "dm-2"), held);
+        let machine = volume().device("loop0", "7:0", &[("loop/backing_file", "/dev/sda3")]);
+        let held = format!("{shared}/sda3, which is held by /dev/loop0; take that down first");
+        assert_eq!(refusal(&machine, "dm-2"), held);
+        let machine = volume()
+            .device("sda/sda4", "8:4", &[("start", "7000")])
+            .mounts("28 1 8:4 / /mnt rw - ext4 /dev/sda4 rw\n");
+        let mounted = format!("{shared}/sda4, which is mounted on /mnt; unmount it first (umount /mnt)");
+        assert_eq!(refusal(&machine, "dm-2"), mounted);
+    }
+
+    #[test]
+    fn loop_devices_that_cannot_be_listed_are_no_proof_of_none() {
+        let machine = machine();
+        fs::remove_dir_all(machine.sysfs().join("block")).unwrap();
+        let error = Usage::of(&machine.sysfs(), &machine.procfs(), &machine.open("sdb")).unwrap_err();
+        assert!(error.to_string().starts_with("cannot list loop devices in "), "{error}");
     }
 
     #[test]
