@@ -73,10 +73,10 @@ pub struct Args {
     profile_out: Option<PathBuf>,
     /// Write and discard areas now and remember them in FILE; where FILE is there, check what a
     /// power cycle made of them, and with --resume add that to an earlier run's results
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "report", "profile_out"])]
     across_power_cycle: Option<PathBuf>,
     /// Go on with the run whose results are in this file, and write to it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["range", "part", "sizes", "pattern", "depth", "quick", "seed", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["range", "part", "sizes", "pattern", "depth", "quick", "seed", "json", "operation"])]
     resume: Option<PathBuf>,
     /// Lose the file systems, LVM, md, LUKS and the like whose signatures are on DEV
     #[arg(long)]
@@ -114,7 +114,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         (Some(claim.device), block, claim.lost)
     };
     let device = block.describe()?;
-    if let Some(reason) = no_discards(&device, &args.operation) {
+    if let Some(reason) = no_discards(&device) {
         complain(&reason);
         return Ok(ExitCode::from(UNSUPPORTED));
     }
@@ -149,18 +149,16 @@ pub fn run(args: Args) -> Result<ExitCode> {
         text += &format!("Report: {}\n", page.display());
     }
     print(&text)?;
+    if let Some(reason) = &document.stopped {
+        complain(&format_args!("{reason}; go on with --resume {}", json.display()));
+        return Ok(ExitCode::from(FAILED));
+    }
     if let Some(path) = &args.profile_out {
         let (_, toml) = profile(&document)?;
         replace(path, toml.as_bytes()).context("cannot write the profile")?;
         print(&format!("Profile: {}\n", path.display()))?;
     }
-    Ok(match &document.stopped {
-        None => ExitCode::SUCCESS,
-        Some(reason) => {
-            complain(&format_args!("{reason}; go on with --resume {}", json.display()));
-            ExitCode::from(FAILED)
-        }
-    })
+    Ok(ExitCode::SUCCESS)
 }
 
 /// One of the items that users call by name.
@@ -173,9 +171,9 @@ fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
 }
 
 /// Why the device can't do what was asked for, where its limits say so.
-fn no_discards(device: &BenchDevice, operations: &[Operation]) -> Option<String> {
+fn no_discards(device: &BenchDevice) -> Option<String> {
     let (path, maximum) = (&device.path, device.discard_max_hardware);
-    if !operations.contains(&Operation::Discard) || device.discard_max > Bytes::ZERO {
+    if device.discard_max > Bytes::ZERO {
         return None;
     }
     Some(if maximum == Bytes::ZERO {
@@ -200,7 +198,10 @@ fn plan_of(args: &Args, device: &BenchDevice) -> BenchPlan {
     };
     BenchPlan {
         range: args.range.unwrap_or(Extent::new(Bytes::ZERO, device.size)),
-        parts: given_or(&args.part, if args.quick { &QUICK_PARTS } else { &Part::ALL }),
+        parts: match args.across_power_cycle {
+            Some(_) => vec![Part::Verify],
+            None => given_or(&args.part, if args.quick { &QUICK_PARTS } else { &Part::ALL }),
+        },
         sizes: sizes.list(block),
         patterns: given_or(&args.pattern, if args.quick { &[Pattern::Sequential] } else { &Pattern::ALL }),
         depths: given_or(&args.depth, if args.quick { &[1] } else { &[1, 8, 32] }),
@@ -241,8 +242,6 @@ fn default_name(device: &Path) -> PathBuf {
 /// What would be done, in words.
 fn dry_run(plan: &BenchPlan, device: &BenchDevice, lost: &[String]) -> String {
     let block = device.logical_block;
-    let amounts = plan::amounts(plan, block);
-    let parts: Vec<_> = plan.parts.iter().map(|part| part.name()).collect();
     let patterns: Vec<_> = plan.patterns.iter().map(|pattern| pattern.name()).collect();
     let operations: Vec<_> = plan.operations.iter().map(|operation| operation.name()).collect();
     let depths: Vec<_> = plan.depths.iter().map(u32::to_string).collect();
@@ -262,19 +261,34 @@ fn dry_run(plan: &BenchPlan, device: &BenchDevice, lost: &[String]) -> String {
     for line in lost {
         text += &format!("             {line}\n");
     }
-    text += &format!("Parts:       {}\n", parts.join(", "));
-    if plan.parts.contains(&Part::Latency) {
-        text += &format!(
-            "Latency:     {} cells: {}; {}; {} sizes from {largest} to {smallest}; depth {}\n             \
-             up to {} commands, and up to {} written before them\n",
-            amounts.cells,
-            operations.join(", "),
-            patterns.join(", "),
-            plan.sizes.len(),
-            depths.join(", "),
-            amounts.commands,
-            amounts.written,
-        );
+    for part in &plan.parts {
+        let (name, what) = match part {
+            Part::Latency => (
+                "Latency:",
+                format!(
+                    "{} cells: {}; {}; {} sizes from {largest} to {smallest}; depth {}\n             \
+                     data is written for each command, in at most half of the time",
+                    plan::cells(plan, block).len(),
+                    operations.join(", "),
+                    patterns.join(", "),
+                    plan.sizes.len(),
+                    depths.join(", "),
+                ),
+            ),
+            Part::Verify => ("Verify:", "some 300 MiB are written, discarded and read".to_owned()),
+            Part::Interference => (
+                "Interfere:",
+                "random reads and writes of 4 KiB in one half, data and discards in the other".to_owned(),
+            ),
+            Part::Degradation => (
+                "Degrade:",
+                format!(
+                    "{} are written in sequence twice, and overwritten at random until steady",
+                    plan.range.len()
+                ),
+            ),
+        };
+        text += &format!("{name:<13}{what}\n");
     }
     text + &format!("Time:        about {time}; what doesn't fit is left out and named\n")
 }

@@ -100,6 +100,9 @@ fn colour() -> bool {
 fn interrupt() -> Result<Interrupt> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // Told twice, the program ends at once; this comes first, so that it sees the first telling.
+        signal_hook::flag::register_conditional_shutdown(signal, i32::from(FAILED), Arc::clone(&flag))
+            .context("cannot catch signals")?;
         signal_hook::flag::register(signal, Arc::clone(&flag)).context("cannot catch signals")?;
     }
     Ok(Interrupt::watching(flag))

@@ -7,11 +7,12 @@ use anyhow::{Context, Result};
 use trimtab_core::Extent;
 use trimtab_core::document::BenchDocument;
 use trimtab_core::document::bench::BenchDevice;
+use trimtab_lab::bench::confined::Confined;
 use trimtab_lab::bench::target::Target;
 use trimtab_lab::bench::verify::power_cycle::{PowerCyclePlan, check_power_cycle, plan_power_cycle};
 
 use crate::interrupt;
-use crate::outputs::replace;
+use crate::outputs::{must_take_a_file, replace};
 
 /// The first time, writes and discards areas of `range` and remembers in `file` what they read as;
 /// the second, compares, and adds the outcome to the results of an earlier run, which are in a file
@@ -24,9 +25,11 @@ pub fn run(
     earlier: Option<(&Path, BenchDocument)>,
 ) -> Result<String> {
     if !file.exists() {
+        must_take_a_file(file)?;
         // Unlike any earlier plan's, so that what an earlier one wrote is not taken for this one's.
         let seed = SystemTime::UNIX_EPOCH.elapsed()?.as_nanos() as u64;
-        plan_power_cycle(target, device, range, seed, &interrupt()?)?.save(file)?;
+        let confined = Confined::new(target, range);
+        plan_power_cycle(&confined, device, range, seed, &interrupt()?)?.save(file)?;
         return Ok(format!(
             "Areas of {} are written and discarded; {} says what they read as.\n\
              Now cut the drive's power (shut down and unplug it; a reboot is not enough), start again, and run\n\

@@ -391,7 +391,8 @@ pub struct InterferenceCell {
     pub reads: Latency,
     /// The same of the writes.
     pub writes: Latency,
-    /// Latency added to all foreground commands together, for each GiB discarded; none alone.
+    /// Latency added to all foreground commands together, for each GiB discarded; none alone, and
+    /// where it is within two standard errors.
     pub added_ms_per_gib: Option<f64>,
 }
 

@@ -15,6 +15,9 @@ use super::store::Store;
 /// How long nothing is punched out before room is given back: the host may be timing its discards.
 const QUIET: Duration = Duration::from_millis(20);
 
+/// From how much on room is given back all the same.
+const MOST_WAITING: Bytes = Bytes::GIB;
+
 /// How much room is given back in one go: what a write to it may have to wait for.
 const STEP: Bytes = Bytes(1 << 20);
 
@@ -153,7 +156,7 @@ impl Shared {
                 continue;
             };
             let quiet = punched.last.elapsed();
-            if quiet < QUIET && !punched.awaited {
+            if quiet < QUIET && !punched.awaited && punched.waiting.len() < MOST_WAITING {
                 let woken = self.changed.wait_timeout(punched, QUIET - quiet);
                 punched = woken.unwrap_or_else(PoisonError::into_inner).0;
                 continue;

@@ -15,6 +15,13 @@ use crate::interrupt::Interrupt;
 /// The writes that lay data down: this large, and this many in flight.
 const FILL: (Bytes, u32) = (Bytes::MIB, 8);
 
+/// The least sequential write that tells a device's write rate.
+const RATED: Bytes = Bytes(16 << 20);
+
+/// What a device is taken to write in a second until a first write has told: the slowest of
+/// today's flash.
+const SLOW: f64 = 20e6;
+
 /// How long a single wait for a command lasts before the user's Ctrl-C is looked at.
 const PATIENCE: Duration = Duration::from_millis(200);
 
@@ -23,8 +30,8 @@ pub(crate) struct Bed<'a> {
     pub(crate) target: &'a dyn Target,
     pub(crate) range: Extent,
     pub(crate) interrupt: &'a Interrupt,
-    /// What the last large write ran at, in bytes a second; none before the first.
-    pub(crate) write_rate: Option<f64>,
+    /// What the last large write ran at, in bytes a second.
+    pub(crate) write_rate: f64,
     /// Whether nothing was written since the whole range was discarded.
     pub(crate) blank: bool,
 }
@@ -39,7 +46,7 @@ pub(crate) struct Measured {
 
 impl<'a> Bed<'a> {
     pub(crate) fn new(target: &'a dyn Target, range: Extent, interrupt: &'a Interrupt) -> Self {
-        Self { target, range, interrupt, write_rate: None, blank: false }
+        Self { target, range, interrupt, write_rate: SLOW, blank: false }
     }
 
     /// Writes all of `extents`, one after the other, and flushes.
@@ -51,10 +58,15 @@ impl<'a> Bed<'a> {
         let commands = writes.map(|extent| Command { kind: Kind::Write, extent });
         let bytes = self.run(depth, commands, None)?.bytes;
         self.flush()?;
-        if bytes >= size {
-            self.write_rate = Some(bytes.0 as f64 / begun.elapsed().as_secs_f64().max(1e-9));
+        if bytes >= RATED && extents.len() == 1 {
+            self.write_rate = bytes.0 as f64 / begun.elapsed().as_secs_f64().max(1e-9);
         }
         Ok(())
+    }
+
+    /// Writes the first bytes of the range, to know how long laying data down takes.
+    pub(crate) fn measure_write_rate(&mut self) -> Result<(), BenchError> {
+        self.fill(&[Extent::at(self.range.start, RATED.min(self.range.len()))])
     }
 
     /// Brings what was written to stable storage.
@@ -73,8 +85,8 @@ impl<'a> Bed<'a> {
         Ok(())
     }
 
-    /// Keeps `depth` of `commands` in flight until they are all done, or until `deadline` from
-    /// when on no more are sent.
+    /// Keeps `depth` of `commands` in flight until they are all done, or until `deadline`, from
+    /// when on no more are sent than fit into the queue once.
     pub(crate) fn run(
         &self,
         depth: u32,
@@ -82,22 +94,25 @@ impl<'a> Bed<'a> {
         deadline: Option<Instant>,
     ) -> Result<Measured, BenchError> {
         let mut flight = Flight::new(self, depth)?;
-        let mut engine = Engine::Threads;
+        let mut kind = Kind::Read;
         let mut latencies = Latencies::new();
         let mut bytes = Bytes::ZERO;
         let begun = Instant::now();
         let mut commands = commands.peekable();
-        while let Some(command) = commands.next_if(|_| deadline.is_none_or(|at| Instant::now() < at)) {
+        let in_time = |sent| sent < u64::from(depth) || deadline.is_none_or(|at| Instant::now() < at);
+        while let Some(command) = commands.next_if(|_| in_time(flight.sent)) {
             if flight.is_full() {
                 latencies.record(flight.next()?.latency);
             }
-            engine = flight.queue.engine(command.kind);
+            kind = command.kind;
             bytes += command.extent.len();
             flight.send(command)?;
         }
         while !flight.is_empty() {
             latencies.record(flight.next()?.latency);
         }
+        // Asked at the end: a ring may have turned out not to take them.
+        let engine = flight.engine(kind);
         Ok(Measured { engine, latencies, wall: begun.elapsed(), bytes })
     }
 }
@@ -124,6 +139,11 @@ impl<'a> Flight<'a> {
     pub(crate) fn new(bed: &Bed<'a>, depth: u32) -> Result<Self, BenchError> {
         let queue = bed.target.queue(depth).map_err(BenchError::device("queue commands to"))?;
         Ok(Self { queue, depth, interrupt: bed.interrupt, commands: HashMap::new(), sent: 0 })
+    }
+
+    /// How commands of kind `kind` are kept in flight.
+    pub(crate) fn engine(&self, kind: Kind) -> Engine {
+        self.queue.engine(kind)
     }
 
     pub(crate) fn is_full(&self) -> bool {

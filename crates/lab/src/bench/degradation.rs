@@ -46,17 +46,21 @@ pub(crate) fn measure(
     done: &mut dyn FnMut(DegradationRound) -> Result<(), BenchError>,
 ) -> Result<Outcome, BenchError> {
     let bytes = bed.range.len().0 as f64;
-    let fills = Duration::from_secs_f64(2.0 * bytes / bed.write_rate.unwrap_or(f64::INFINITY));
+    let fills = Duration::from_secs_f64(2.0 * bytes / bed.write_rate);
     if fills > budget.left().mul_f64(FILLS) {
         return Ok(Outcome::TooLong(fills));
     }
     let overwrites = budget.left().saturating_sub(fills).mul_f64(1.0 - FRESH);
     let mut run = Run { bed, written: Bytes::ZERO, random: SmallRng::seed_from_u64(seed), done };
     run.purge()?;
-    run.fill(DegradationStep::Fill)?;
+    if !run.fill(DegradationStep::Fill, budget)? {
+        return Ok(Outcome::TooLong(fills));
+    }
     let steady = run.overwrite(DegradationStep::Overwrite, Budget::new(overwrites), u32::MAX)?;
     run.purge()?;
-    run.fill(DegradationStep::Refill)?;
+    if !run.fill(DegradationStep::Refill, budget)? {
+        return Ok(Outcome::TooLong(fills));
+    }
     run.purge()?;
     let fresh = Budget::new(budget.left().max(Duration::from_secs(1)));
     run.overwrite(DegradationStep::Fresh, fresh, ROUNDS / 4)?;
@@ -78,15 +82,18 @@ impl Run<'_, '_> {
         self.bed.discard(self.bed.range)
     }
 
-    /// Writes the whole range in sequence.
-    fn fill(&mut self, step: DegradationStep) -> Result<(), BenchError> {
+    /// Writes the whole range in sequence; returns whether it came to the end in time.
+    fn fill(&mut self, step: DegradationStep, budget: Budget) -> Result<bool, BenchError> {
         let (size, depth) = SEQUENTIAL;
         let round = Bytes((self.bed.range.len().0 / u64::from(ROUNDS)).max(size.0).next_multiple_of(size.0));
         for extent in pieces(self.bed.range, round) {
+            if budget.is_over() {
+                return Ok(false);
+            }
             let writes = pieces(extent, size).map(|extent| Command { kind: Kind::Write, extent });
             self.round(step, depth, writes, None)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Writes at random until that is steady, time is up, or there were as many rounds as asked

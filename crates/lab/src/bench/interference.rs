@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
-use trimtab_core::document::bench::{InterferenceCell, Operation};
+use trimtab_core::document::bench::{InterferenceCell, Latency, Operation};
 use trimtab_core::{Bytes, Extent};
 
 use super::bed::{Bed, Ended, Flight, Latencies, pieces};
@@ -36,8 +36,17 @@ const DISCARD_SIZES: [Bytes; 5] =
 /// Those of them that a quick run has, ten a second.
 const FEW_SIZES: [Bytes; 2] = [Bytes(64 << 10), Bytes(16 << 20)];
 
+/// The part of the time that goes into writing what the foreground reads.
+const PREPARATION: f64 = 0.2;
+
+/// The shortest that a cell lasts.
+const LEAST_SPAN: Duration = Duration::from_secs(1);
+
 /// Their rates, a second.
 const DISCARD_RATES: [f64; 3] = [1.0, 10.0, 100.0];
+
+/// What is added counts where it is more than so many standard errors.
+const NOISE: f64 = 2.0;
 
 /// The part of the time that discards may keep the device busy in a cell: a device that can't keep
 /// up tells nothing more.
@@ -75,14 +84,23 @@ pub(crate) fn plan(bed: &Bed, few: bool) -> Result<Vec<Option<Beside>>, BenchErr
     Ok(cells)
 }
 
+/// Writes the area that the foreground reads and overwrites: the first half of the range, or what
+/// of it can be written in a part of the time.
+pub(crate) fn prepare(bed: &mut Bed, budget: Budget) -> Result<Extent, BenchError> {
+    let half = halves(bed.range).0;
+    let affordable = bed.write_rate * budget.left().as_secs_f64() * PREPARATION;
+    let length = Bytes((affordable as u64 / Bytes::MIB.0).max(8) * Bytes::MIB.0);
+    let area = Extent::at(half.start, length.min(half.len()));
+    bed.fill(&[area])?;
+    Ok(area)
+}
+
 /// The rate at which the foreground alone keeps the device busy for [`BUSY`] of the time, in
 /// commands a second.
-pub(crate) fn foreground_rate(bed: &mut Bed, seed: u64) -> Result<f64, BenchError> {
-    let mut foreground = Foreground::new(bed, seed);
-    let commands: Vec<_> = (0..100).map(|_| foreground.next()).collect();
-    let touched: Vec<_> = commands.iter().map(|command| command.extent).collect();
-    bed.fill(&touched)?;
-    let measured = bed.run(1, commands.into_iter(), Some(Instant::now() + Duration::from_secs(1)))?;
+pub(crate) fn foreground_rate(bed: &Bed, area: Extent, seed: u64) -> Result<f64, BenchError> {
+    let mut foreground = Foreground::new(area, seed);
+    let commands = (0..100).map(|_| foreground.next());
+    let measured = bed.run(1, commands, Some(Instant::now() + Duration::from_secs(1)))?;
     let latency = measured.wall.as_secs_f64() / measured.latencies.count().max(1) as f64;
     Ok((BUSY / latency).clamp(*RATES.start(), *RATES.end()).round())
 }
@@ -91,18 +109,19 @@ pub(crate) fn foreground_rate(bed: &mut Bed, seed: u64) -> Result<f64, BenchErro
 /// `budget`; `alone` is what it was alone.
 pub(crate) fn measure(
     bed: &mut Bed,
+    area: Extent,
     rate: f64,
     beside: Option<Beside>,
     alone: Option<&InterferenceCell>,
     budget: Budget,
     seed: u64,
 ) -> Result<InterferenceCell, BenchError> {
-    let mut foreground = Foreground::new(bed, seed);
+    let mut foreground = Foreground::new(area, seed);
     let mut discards = match beside {
         Some(beside) => Discards::prepare(bed, beside, budget)?,
         None => Discards::none(),
     };
-    let span = budget.left().max(Duration::from_millis(500));
+    let span = discards.span().min(budget.left()).max(LEAST_SPAN);
     let begun = Instant::now();
     let end = begun + span;
     let mut flight = Flight::new(bed, IN_FLIGHT)?;
@@ -136,10 +155,11 @@ pub(crate) fn measure(
     let reads = ends.reads.summary();
     let writes = ends.writes.summary();
     let discarded = Bytes(discards.sent * beside.map_or(0, |beside| beside.size.0));
-    let added_ms_per_gib = alone.filter(|_| discarded > Bytes::ZERO).map(|alone| {
-        let added = [(&reads, &alone.reads), (&writes, &alone.writes)]
-            .map(|(beside, alone)| beside.n as f64 * (beside.mean_us - alone.mean_us));
-        added.iter().sum::<f64>() / 1e3 / discarded.gib()
+    let added_ms_per_gib = alone.filter(|_| discarded > Bytes::ZERO).and_then(|alone| {
+        let [of_reads, of_writes] =
+            [(&reads, &alone.reads), (&writes, &alone.writes)].map(|(beside, alone)| added_us(beside, alone));
+        let (added, error) = (of_reads.0 + of_writes.0, of_reads.1.hypot(of_writes.1));
+        (added.abs() > NOISE * error).then(|| added / 1e3 / discarded.gib())
     });
     Ok(InterferenceCell {
         discard_size: beside.map(|beside| beside.size),
@@ -151,6 +171,22 @@ pub(crate) fn measure(
         writes,
         added_ms_per_gib,
     })
+}
+
+/// What all commands of `beside` took more than they would have `alone`, in microseconds, and its
+/// standard error.
+fn added_us(beside: &Latency, alone: &Latency) -> (f64, f64) {
+    let variance_of_mean = |of: &Latency| {
+        let squares = of
+            .histogram
+            .0
+            .iter()
+            .map(|bucket| (bucket.ns as f64 / 1e3 - of.mean_us).powi(2) * bucket.count as f64);
+        squares.sum::<f64>() / (of.n.max(1) as f64).powi(2)
+    };
+    let n = beside.n as f64;
+    let error = (variance_of_mean(beside) + variance_of_mean(alone)).sqrt();
+    (n * (beside.mean_us - alone.mean_us), n * error)
 }
 
 /// The ends of the foreground's commands.
@@ -184,8 +220,8 @@ struct Foreground {
 }
 
 impl Foreground {
-    fn new(bed: &Bed, seed: u64) -> Self {
-        Self { area: halves(bed.range).0, random: SmallRng::seed_from_u64(seed), read: false }
+    fn new(area: Extent, seed: u64) -> Self {
+        Self { area, random: SmallRng::seed_from_u64(seed), read: false }
     }
 
     fn next(&mut self) -> Command {
@@ -203,7 +239,7 @@ fn halves(range: Extent) -> (Extent, Extent) {
     (Extent::new(range.start, middle), Extent::new(middle, range.end))
 }
 
-/// Discards in the second half of the range, one after the other, again from the start at its end.
+/// Discards in the second half of the range, one after the other; each finds data.
 struct Discards {
     places: Vec<Extent>,
     step: Duration,
@@ -215,26 +251,31 @@ impl Discards {
         Self { places: Vec::new(), step: Duration::ZERO, sent: 0 }
     }
 
-    /// Lays data down for as many as half of the budget allows; the others find nothing to free.
+    /// Lays data down for as many as half of the budget allows, and for one at least.
     fn prepare(bed: &mut Bed, beside: Beside, budget: Budget) -> Result<Self, BenchError> {
         let Beside { size, rate } = beside;
         let wanted = (rate * budget.left().as_secs_f64()).ceil().max(1.0);
         let mut places: Vec<_> =
             pieces(halves(bed.range).1, size).filter(|place| place.len() == size).collect();
-        places.truncate(wanted as usize);
-        let affordable = bed.write_rate.unwrap_or_default() * budget.left().as_secs_f64() / 2.0;
-        let written = (affordable / size.0 as f64) as usize;
-        bed.fill(&places[..written.min(places.len())])?;
+        let affordable = bed.write_rate * budget.left().as_secs_f64() / 2.0 / size.0 as f64;
+        places.truncate(wanted.min(affordable).max(1.0) as usize);
+        bed.fill(&places)?;
         Ok(Self { places, step: Duration::from_secs_f64(1.0 / rate), sent: 0 })
     }
 
-    /// When the next is due, by the schedule's word; never where there are none.
+    /// How long they last; for ever where there are none.
+    fn span(&self) -> Duration {
+        if self.places.is_empty() { Duration::MAX } else { self.step * self.places.len() as u32 }
+    }
+
+    /// When the next is due, by the schedule's word; never where there is none left.
     fn due(&self, scheduled: Instant) -> Instant {
-        if self.places.is_empty() { scheduled + Duration::from_secs(1 << 30) } else { scheduled }
+        let left = (self.sent as usize) < self.places.len();
+        if left { scheduled } else { scheduled + Duration::from_secs(1 << 30) }
     }
 
     fn next(&mut self) -> Command {
-        let extent = self.places[self.sent as usize % self.places.len()];
+        let extent = self.places[self.sent as usize];
         self.sent += 1;
         Command { kind: Kind::Erase(Operation::Discard), extent }
     }

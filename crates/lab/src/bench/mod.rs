@@ -2,6 +2,7 @@
 
 mod bed;
 mod budget;
+pub mod confined;
 mod degradation;
 pub mod error;
 pub mod fit;
@@ -23,12 +24,13 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use trimtab_core::document::bench::{BENCH_SCHEMA, BenchDevice, BenchDocument, BenchPlan};
+use trimtab_core::document::bench::{BENCH_SCHEMA, BenchDevice, BenchDocument, BenchPlan, Part};
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, environment};
 
 use self::bed::Bed;
 use self::budget::Budget;
+use self::confined::Confined;
 use self::error::BenchError;
 use self::plan::PlanError;
 use self::run::Run;
@@ -100,9 +102,9 @@ pub fn bench(
     // The kernel may otherwise wake this thread 50 us late; without it, it is only less precise.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let budget = Budget::new(Duration::from_secs_f64(document.plan.budget_wall_s));
-    let bed = Bed::new(target, document.plan.range, interrupt);
-    let (finished, left_out) = (Vec::new(), Vec::new());
-    let mut run = Run { bed, document, budget, progress, finished, left_out, save };
+    let target = Confined::new(target, document.plan.range);
+    let bed = Bed::new(&target, document.plan.range, interrupt);
+    let mut run = Run { bed, document, budget, progress, to_do: Vec::new(), left_out: Vec::new(), save };
     let stopped = match run.all() {
         Ok(()) => None,
         Err(BenchError::Save(error)) => return Err(error.into()),
@@ -111,6 +113,7 @@ pub fn bench(
     };
     run.list_missing(stopped.as_deref());
     let mut document = run.document;
+    document.fit = fit::fit(&document);
     document.stopped = stopped;
     save(&document)?;
     Ok(document)
@@ -143,7 +146,13 @@ fn begin(options: BenchOptions) -> Result<BenchDocument, BenchStartError> {
     let BenchOptions { device, command, resumed, .. } = options;
     let stopped = Some(Interrupted.to_string());
     Ok(match resumed {
-        Some(earlier) => BenchDocument { plan, device, command, stopped, missing: Vec::new(), ..earlier },
+        Some(mut earlier) => {
+            // A run to its end that was cut short, or never steady, is made anew.
+            if earlier.missing.iter().any(|missing| missing.what.starts_with(Part::Degradation.name())) {
+                earlier.degradation.clear();
+            }
+            BenchDocument { plan, device, command, stopped, missing: Vec::new(), ..earlier }
+        }
         None => BenchDocument {
             schema: BENCH_SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

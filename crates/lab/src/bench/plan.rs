@@ -37,10 +37,29 @@ pub enum PlanError {
         /// What they are too few for.
         needed: String,
     },
+    /// The device's blocks are larger than what the parts beside the sweep read and write.
+    #[error("the device has logical blocks of {block}; a bench can measure those of up to {LARGEST_BLOCK}")]
+    LargeBlocks {
+        /// The device's logical block.
+        block: Bytes,
+    },
+    /// A figure makes no sense.
+    #[error("{what} must be {least} to {most}")]
+    OutOfBounds {
+        /// Which.
+        what: &'static str,
+        /// The least it can be.
+        least: u32,
+        /// The most it can be.
+        most: u32,
+    },
     /// Nothing to do.
     #[error("there is nothing to measure; name at least one {0}")]
     Nothing(&'static str),
 }
+
+/// The largest logical block that can be measured.
+const LARGEST_BLOCK: Bytes = Bytes(4 << 10);
 
 /// The least range that the parts beside the sweep need.
 const LEAST_RANGE: Bytes = Bytes(16 << 20);
@@ -163,6 +182,25 @@ impl Sizes {
 pub fn check(plan: &BenchPlan, device: &BenchDevice) -> Result<(), PlanError> {
     let block = device.logical_block;
     let BenchPlan { range, sizes, .. } = plan;
+    if block > LARGEST_BLOCK {
+        return Err(PlanError::LargeBlocks { block });
+    }
+    let depths = || plan.depths.iter().map(|depth| f64::from(*depth));
+    let figures = [
+        ("the time (--time), in seconds,", plan.budget_wall_s, 1, 10_000_000),
+        ("the delay of the verification, in seconds,", plan.verify_delay_wall_s, 0, 100_000),
+        ("the queue depth", depths().fold(1.0, f64::min), 1, 32),
+        ("the queue depth", depths().fold(1.0, f64::max), 1, 32),
+    ];
+    let out_of_bounds = |(_, value, least, most): &(&str, f64, u32, u32)| {
+        !(f64::from(*least)..=f64::from(*most)).contains(value)
+    };
+    if let Some((what, _, least, most)) = figures.into_iter().find(out_of_bounds) {
+        return Err(PlanError::OutOfBounds { what, least, most });
+    }
+    if range.start >= range.end {
+        return Err(PlanError::Nothing("byte of the range"));
+    }
     if range.end > device.size {
         return Err(PlanError::OffTheEnd { range: *range, size: device.size });
     }
@@ -196,9 +234,9 @@ pub fn check(plan: &BenchPlan, device: &BenchDevice) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// The cells of the sweep in the order they run: those on an unwritten range first, as nothing has
-/// been written yet; then what matters most, should time run out: discards before other operations,
-/// one in flight before many, one pattern after the other, and from small sizes to large. Cells
+/// The cells of the sweep in the order they run, what matters most first, should time run out:
+/// discards before other operations, one in flight before many, the pattern that needs nothing
+/// written before the others, and from small sizes to large. Cells
 /// whose commands the range can't hold side by side, as many as are in flight, are left out.
 pub fn cells(plan: &BenchPlan, block: Bytes) -> Vec<Cell> {
     if !plan.parts.contains(&Part::Latency) {
@@ -213,34 +251,10 @@ pub fn cells(plan: &BenchPlan, block: Bytes) -> Vec<Cell> {
         }
     }
     cells.sort_by_key(|cell| {
-        (cell.pattern != Pattern::Unwritten, cell.operation, cell.depth, cell.pattern, cell.size)
+        (cell.operation, cell.depth, cell.pattern != Pattern::Unwritten, cell.pattern, cell.size)
     });
     cells.retain(|cell| cell.places(plan.range, block) >= u64::from(cell.depth));
     cells
-}
-
-/// How much a bench writes and discards at most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Amounts {
-    /// The cells of the sweep.
-    pub cells: usize,
-    /// Bytes written in the sweep at most, where time allows.
-    pub written: Bytes,
-    /// Commands sent in the sweep at most.
-    pub commands: u64,
-}
-
-/// What [`BenchPlan`] comes to at most; the time budget may end it sooner.
-pub fn amounts(plan: &BenchPlan, block: Bytes) -> Amounts {
-    let cells = cells(plan, block);
-    let commands = |cell: &Cell| cell.places(plan.range, block).min(super::sweep::SAMPLES);
-    let writes = |cell: &&Cell| !matches!(cell.pattern, Pattern::Discarded | Pattern::Unwritten);
-    let written = |cell: &Cell| Bytes(commands(cell) * cell.size.0);
-    Amounts {
-        written: cells.iter().filter(writes).map(written).sum(),
-        commands: cells.iter().map(commands).sum(),
-        cells: cells.len(),
-    }
 }
 
 #[cfg(test)]
@@ -289,10 +303,10 @@ mod tests {
             [
                 "discard unwritten, depth 1, 8 MiB",
                 "discard unwritten, depth 1, 32 MiB",
-                "discard unwritten, depth 4, 8 MiB",
                 "discard sequential, depth 1, 8 MiB",
                 "discard sequential, depth 1, 32 MiB",
                 "discard unaligned, depth 1, 8 MiB",
+                "discard unwritten, depth 4, 8 MiB",
                 "discard sequential, depth 4, 8 MiB",
             ]
         );

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
-use trimtab_core::document::bench::{Operation, Queueing};
+use trimtab_core::document::bench::{Engine, Operation, Queueing};
 use trimtab_core::stats::median;
 use trimtab_core::{Bytes, Extent};
 
@@ -19,6 +19,12 @@ use super::target::{Command, Kind};
 
 /// The bytes of each discard: far above the granularity of most drives, and quickly written.
 const DISCARD: Bytes = Bytes(64 << 10);
+
+/// Where all this happens: the first whole MiB of the range, up to this much.
+const AREA: Bytes = Bytes(64 << 20);
+
+/// How long a thread gets to send a discard before a read is sent after it.
+const HANDING_OVER: Duration = Duration::from_micros(500);
 
 /// How often each is measured.
 const REPEATS: std::ops::RangeInclusive<usize> = 5..=30;
@@ -61,7 +67,7 @@ pub(crate) fn measure(
     // More than half of the queue, and the discard might get in before the reads.
     let count = if queue_requests == 0 { MOST_READS } else { (queue_requests / 2).clamp(1, MOST_READS) };
     let mut random = SmallRng::seed_from_u64(seed);
-    let area = Extent::at(bed.range.start, Bytes(64 << 20).min(bed.range.len()));
+    let area = Extent::at(bed.range.start, AREA.min(bed.range.len())).aligned_inside(Bytes::MIB);
     bed.fill(&[area])?;
     let mut probe = Probe { bed, area, random: &mut random };
     let mut repeats = u32::MAX;
@@ -157,6 +163,9 @@ impl Probe<'_, '_> {
         flight.send(read)?;
         let alone = flight.next()?.latency;
         flight.send(discard)?;
+        if flight.engine(discard.kind) == Engine::Threads {
+            std::thread::sleep(HANDING_OVER);
+        }
         let tag = flight.send(read)?;
         let mut after = Duration::ZERO;
         while !flight.is_empty() {

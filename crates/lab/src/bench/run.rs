@@ -40,8 +40,8 @@ pub(super) struct Run<'a> {
     pub(super) document: BenchDocument,
     pub(super) budget: Budget,
     pub(super) progress: &'a mut dyn BenchProgress,
-    /// The parts that were measured to their end.
-    pub(super) finished: Vec<Part>,
+    /// The parts that are still to measure.
+    pub(super) to_do: Vec<Part>,
     /// Cells that could not be measured, and why.
     pub(super) left_out: Vec<(Cell, &'static str)>,
     pub(super) save: &'a mut dyn FnMut(&BenchDocument) -> io::Result<()>,
@@ -50,11 +50,13 @@ pub(super) struct Run<'a> {
 impl Run<'_> {
     /// Measures all parts that are still to measure, each in its share of the time.
     pub(super) fn all(&mut self) -> Result<(), BenchError> {
+        self.to_do = Part::ALL.into_iter().filter(|part| self.is_to_do(*part)).collect();
+        self.at("how fast it writes");
+        self.bed.measure_write_rate()?;
         self.at("discarding the whole range");
         self.bed.discard(self.bed.range)?;
-        let mut left: Vec<_> = Part::ALL.into_iter().filter(|part| self.is_to_do(*part)).collect();
-        while let Some(&part) = left.first() {
-            let weights = left.iter().map(|part| weight(*part)).sum();
+        while let Some(&part) = self.to_do.first() {
+            let weights = self.to_do.iter().map(|part| weight(*part)).sum();
             let share = self.budget.share(weight(part), weights);
             match part {
                 Part::Latency => self.latency(share)?,
@@ -62,7 +64,7 @@ impl Run<'_> {
                 Part::Interference => self.interference(share)?,
                 Part::Degradation => self.degradation(share)?,
             }
-            self.finished.push(left.remove(0));
+            self.to_do.remove(0);
             self.document.fit = fit::fit(&self.document);
             self.save()?;
         }
@@ -123,10 +125,11 @@ impl Run<'_> {
     fn interference(&mut self, budget: Budget) -> Result<(), BenchError> {
         self.at("interference: how fast the foreground goes");
         let seed = self.document.plan.seed;
+        let area = interference::prepare(&mut self.bed, budget)?;
         let known = self.document.interference.first().map(|alone| alone.foreground_rate_s);
         let rate = match known {
             Some(rate) => rate,
-            None => interference::foreground_rate(&mut self.bed, seed)?,
+            None => interference::foreground_rate(&self.bed, area, seed)?,
         };
         let few = budget.left() < SHORT;
         let mut cells = interference::plan(&self.bed, few)?;
@@ -142,7 +145,7 @@ impl Run<'_> {
             });
             let share = budget.share(1.0, (cells.len() - index) as f64);
             let alone = self.document.interference.first();
-            let cell = interference::measure(&mut self.bed, rate, beside, alone, share, seed)?;
+            let cell = interference::measure(&mut self.bed, area, rate, beside, alone, share, seed)?;
             self.document.interference.push(cell);
             self.save()?;
         }
@@ -208,10 +211,7 @@ impl Run<'_> {
         let cells = groups.into_iter().map(|(cell, why, missing)| {
             (format!("latency: {}, {}", cell.kind(), sizes(&missing)), why.to_owned())
         });
-        let unfinished =
-            document.plan.parts.iter().filter(|part| {
-                **part != Part::Latency && !self.finished.contains(part) && self.is_to_do(**part)
-            });
+        let unfinished = self.to_do.iter().filter(|part| **part != Part::Latency);
         let parts = unfinished.map(|part| (part.name().to_owned(), ended.to_owned()));
         let missing: Vec<_> = cells.chain(parts).map(|(what, why)| Missing { what, why }).collect();
         self.document.missing.extend(missing);

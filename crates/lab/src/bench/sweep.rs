@@ -15,7 +15,7 @@ use super::target::{Command, Kind};
 
 /// How many commands of a cell are enough once they took [`LONG_ENOUGH`], and how many always are.
 const ENOUGH: u64 = 1000;
-pub(crate) const SAMPLES: u64 = 10_000;
+const SAMPLES: u64 = 10_000;
 
 /// How long the commands of a cell take together where time allows: a shorter moment may be one in
 /// which the machine did something else.
@@ -35,10 +35,6 @@ fn wanted(depth: u64) -> u64 {
 
 /// The part of a cell's time that goes into laying data down, at most.
 const PREPARATION: f64 = 0.5;
-
-/// What a device is taken to write in a second until a first write has told: the slowest of
-/// today's flash.
-const SLOW: f64 = 20e6;
 
 /// What became of a cell.
 pub(crate) enum Outcome {
@@ -61,7 +57,7 @@ pub(crate) fn measure(
         depth if places.preparation(bed, wanted(depth)) > limit.left().mul_f64(OVERDRAFT) => depth,
         depth => wanted(depth).min(places.count),
     };
-    if places.preparation(bed, least) > limit.left() {
+    if limit.is_over() || places.preparation(bed, least) > limit.left() {
         return Ok(Outcome::TooLong);
     }
     let mut all: Option<Measured> = None;
@@ -76,10 +72,9 @@ pub(crate) fn measure(
         places.prepare(bed, &extents)?;
         let before = bed.target.counters();
         let end = share.deadline().max(Instant::now() + Duration::from_millis(100));
-        let end = (extents.len() as u64 > least).then_some(end);
         let kind = Kind::Erase(cell.operation);
         let commands = extents.iter().map(|&extent| Command { kind, extent });
-        let measured = bed.run(cell.depth, commands, end)?;
+        let measured = bed.run(cell.depth, commands, Some(end))?;
         bed.blank &= cell.operation == Operation::Discard;
         kernel = kernel.zip(before.zip(bed.target.counters())).map(|(mut sum, (before, after))| {
             sum.merge(&after.since(&before));
@@ -170,12 +165,12 @@ impl Places {
     /// How long laying down the data of `commands` takes.
     fn preparation(&self, bed: &Bed, commands: u64) -> Duration {
         let bytes = if self.writes() { commands * self.size.0 } else { 0 };
-        Duration::from_secs_f64(bytes as f64 / bed.write_rate.unwrap_or(SLOW))
+        Duration::from_secs_f64(bytes as f64 / bed.write_rate)
     }
 
     /// How many commands' data can be laid down in `time`.
     fn affordable(&self, bed: &Bed, time: Duration) -> u64 {
-        let bytes = time.as_secs_f64() * bed.write_rate.unwrap_or(SLOW);
+        let bytes = time.as_secs_f64() * bed.write_rate;
         if self.writes() { (bytes / self.size.0 as f64) as u64 } else { BATCH }
     }
 
