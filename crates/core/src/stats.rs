@@ -223,6 +223,13 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     }
 }
 
+/// Whether rounds of random writes over a range of `range` bytes, `written` bytes together, show its
+/// steady state: [`is_steady`], and written once over, before which a drive may live on its spare
+/// blocks.
+pub fn is_steady_over(range: Bytes, written: Bytes, rounds: &[f64]) -> bool {
+    written >= range && is_steady(rounds)
+}
+
 /// Whether the last five of these rounds are steady by the SNIA Solid State Storage Performance
 /// Test Specification (Enterprise v1.1, "Steady State"): their excursion (max - min) is at most
 /// 20 % of their mean, and the best straight line through them rises or falls by at most 10 % of
@@ -305,6 +312,13 @@ mod tests {
         assert!(is_steady(&[9.0, 1.0, 1.05, 0.95, 1.0, 1.02]));
         assert!(!is_steady(&[1.0, 1.0, 1.3, 1.0, 1.0]), "excursion above 20 %");
         assert!(!is_steady(&[0.94, 0.97, 1.0, 1.03, 1.06]), "slope above 10 %");
+    }
+
+    #[test]
+    fn steady_needs_the_range_written() {
+        assert!(is_steady_over(Bytes(8), Bytes(8), &[1.0; 5]));
+        assert!(!is_steady_over(Bytes(8), Bytes(7), &[1.0; 5]));
+        assert!(!is_steady_over(Bytes(8), Bytes(8), &[1.0; 4]));
     }
 
     #[test]

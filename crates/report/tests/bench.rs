@@ -5,7 +5,11 @@ mod fixture;
 
 use proptest::prelude::{prop, prop_assert, proptest};
 use trimtab_core::document::BenchDocument;
-use trimtab_core::document::bench::{Estimate, Missing, Operation, Pattern};
+use trimtab_core::document::bench::{
+    DegradationRound, DegradationStep, Estimate, Missing, Operation, Pattern,
+};
+use trimtab_core::extent::Extent;
+use trimtab_core::profile::DiscardedReads;
 use trimtab_core::units::Bytes;
 use trimtab_report::bench::{Comparison, Degradation, Summary, section, text};
 use trimtab_report::{Document, Figures, ImageError, latency_png, page};
@@ -87,8 +91,9 @@ fn a_lying_drive_is_shouted_at() {
     let document = lying();
     let shouts = [
         "DATA LOSS: 17 logical blocks outside every discard did not read back as written.",
-        "WRONG DATA: 16\u{a0}736 logical blocks read as what was written to another address or earlier, which no \
-         drive may do.",
+        "WRONG DATA: 16\u{a0}736 logical blocks read as what was written to another address, which no drive \
+         may do.",
+        "UNSTABLE DATA: 12 logical blocks read otherwise when read again.",
         "DISCARDS IGNORED: one of every 10 discards is ignored (7 of 64).",
     ];
     assert_eq!(Summary::of(&document).alarms, shouts);
@@ -109,10 +114,70 @@ fn a_lying_drive_is_shouted_at() {
 #[test]
 fn a_drive_that_ignores_all_discards_is_found_out() {
     let mut document = bench("Deaf", 50.0, 0.1);
+    document.verify.as_mut().unwrap().reads = None;
+    assert_eq!(
+        Summary::of(&document).alarms,
+        ["NO DISCARD WAS SEEN TO WORK. All discarded data reads as before: the drive returns old data, or \
+          ignores discards."]
+    );
+    let text = Comparison::of(&[document.clone(), bench("Sound", 50.0, 0.1)]).unwrap().text(false);
+    let line = text.lines().find(|line| line.starts_with("discards ignored")).unwrap();
+    assert!(line.contains("all, it seems") && line.contains("none"), "{line}");
+
+    document.verify.as_mut().unwrap().areas = 0;
+    assert!(Summary::of(&document).alarms.is_empty());
+    let text = self::text(&document, false).replace("\n  ", " ");
+    assert!(text.contains("is not known: no area fit into the range"), "{text}");
+    assert!(!text.contains("reads as before"), "{text}");
+}
+
+#[test]
+fn stable_data_is_told_from_unstable() {
+    let mut document = bench("Ones", 50.0, 0.1);
     let verify = document.verify.as_mut().unwrap();
-    verify.ignored = (0..verify.areas).collect();
-    verify.reads = None;
-    assert!(findings(&document).iter().any(|line| line.starts_with("Discards do nothing here: none of 64")));
+    verify.reads = Some(DiscardedReads::Garbage);
+    assert!(findings(&document)[1].starts_with("Discarded data reads as data that was never written there;"));
+    assert!(Summary::of(&document).alarms.is_empty());
+    document.verify.as_mut().unwrap().readings[1].unstable = 5;
+    assert!(findings(&document)[1].starts_with("Discarded data reads as something else at every read;"));
+    let alarms = Summary::of(&document).alarms;
+    assert_eq!(alarms, ["UNSTABLE DATA: 5 logical blocks read otherwise when read again."]);
+}
+
+#[test]
+fn only_a_steady_state_is_called_steady() {
+    let sound = bench("Sound", 50.0, 0.1);
+    let mut too_few = sound.clone();
+    too_few.plan.range = Extent::at(Bytes::ZERO, Bytes(1 << 40));
+    let mut falling = sound.clone();
+    let overwrites = |round: &&mut DegradationRound| round.step == DegradationStep::Overwrite;
+    for (nth, round) in (1..).zip(falling.degradation.iter_mut().filter(overwrites)) {
+        round.mib_s = 1000.0 / f64::from(nth * nth);
+    }
+    let told = |document: &BenchDocument| {
+        let text = text(document, false);
+        let table = text.contains("random 4 KiB, steady without discards");
+        assert_eq!(text.contains("random 4 KiB, at the end, not steady yet"), !table, "{text}");
+        assert_eq!(findings(document).last().unwrap().contains("discards, not steady yet;"), !table);
+        let across = Comparison::of(&[document.clone(), document.clone()]).unwrap().text(false);
+        assert_eq!(across.contains("\nsteady MiB/s"), table, "{across}");
+        assert_eq!(across.contains("\nnot steady yet"), !table, "{across}");
+        table
+    };
+    assert_eq!([told(&sound), told(&too_few), told(&falling)], [true, false, false]);
+}
+
+#[test]
+fn percentiles_need_as_many_commands() {
+    let mut document = bench("Few", 50.0, 0.1);
+    document.interference.truncate(1);
+    let cell = &mut document.interference[0];
+    for (n, shown) in [(99, 1), (100, 2), (999, 2), (1000, 3)] {
+        (cell.reads.n, cell.writes.n) = (n, n);
+        let text = text(&BenchDocument { interference: vec![cell.clone()], ..empty("Few") }, false);
+        let line = text.lines().find(|line| line.contains(" reads ")).unwrap();
+        assert_eq!(line.matches("µs").count(), shown, "{n}: {text}");
+    }
 }
 
 #[test]
@@ -140,14 +205,15 @@ fn the_kernel_s_marks_stand_beside_the_figures() {
 
 #[test]
 fn degradation_is_weighed_by_time() {
-    let mut rounds = bench("Agility", 1.0, 1.0).degradation;
+    let mut document = bench("Agility", 1.0, 1.0);
+    let rounds = &mut document.degradation;
     rounds.truncate(2);
     (rounds[0].bytes, rounds[0].wall_s) = (Bytes(300 << 20), 1.0);
     (rounds[1].bytes, rounds[1].wall_s) = (Bytes(100 << 20), 3.0);
-    let figures = Degradation::of(&rounds).unwrap();
+    let figures = Degradation::of(&document).unwrap();
     assert_eq!(figures.fill_mib_s, Some(100.0));
     assert_eq!((figures.steady_mib_s, figures.slowed(), figures.recovered()), (None, None, None));
-    assert_eq!(Degradation::of(&[]), None);
+    assert_eq!(Degradation::of(&empty("Nothing")), None);
 }
 
 #[test]

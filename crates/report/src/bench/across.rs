@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use trimtab_core::document::BenchDocument;
 use trimtab_core::document::bench::{Estimate, InterferenceCell, Latency, SweepCell, Verify};
+use trimtab_core::profile::DiscardedReads;
 use trimtab_core::units::Bytes;
 
 use super::charts;
 use super::summary::{Degradation, Summary, alone, ratio};
 use super::sweep::{Kind, cells, main_kind};
 use super::tables::slower;
-use super::words::{condition, reads};
+use super::words::{condition, reads, unstable};
 use crate::html::{Section, escape};
 use crate::number::{bytes, latency, percent, significant, times};
 use crate::table::{Cell, Column, Table, Tone};
@@ -213,10 +214,12 @@ impl<'a> Comparison<'a> {
         });
         add("pays from", &|document| Some(estimate(&document.fit.as_ref()?.pays_from_bytes?, bytes)));
         add("cliffs", &|document| Some(Cell::plain(document.fit.as_ref()?.cliffs.len().to_string())));
-        add("reads as", &|document| Some(Cell::plain(reads(document.verify.as_ref()?.reads?))));
+        add("reads as", &|document| reads_as(document.verify.as_ref()?));
         add("discards ignored", &|document| {
             let verify = document.verify.as_ref()?;
             Some(match verify.ignored.len() {
+                _ if verify.areas == 0 => Cell::nothing(),
+                _ if verify.reads.is_none() => Cell::toned("all, it seems", Tone::Worse),
                 0 => Cell::plain("none"),
                 n => Cell::toned(format!("{n} of {}", verify.areas), Tone::Worse),
             })
@@ -263,15 +266,15 @@ impl<'a> Comparison<'a> {
     }
 
     fn degradation(&self) -> Rows {
-        let figures: Vec<_> =
-            self.documents.iter().map(|document| Degradation::of(&document.degradation)).collect();
+        let figures: Vec<_> = self.documents.iter().map(|document| Degradation::of(document)).collect();
         type Row = (&'static str, fn(Degradation) -> Option<f64>, fn(f64) -> String);
-        let rows: [Row; 6] = [
+        let rows: [Row; 7] = [
             ("sequential MiB/s", |figures| figures.fill_mib_s, significant),
             ("again after discard", |figures| figures.refill_mib_s, significant),
             ("brought back", Degradation::recovered, percent),
             ("random MiB/s", |figures| figures.fresh_mib_s, significant),
-            ("steady MiB/s", |figures| figures.steady_mib_s, significant),
+            ("steady MiB/s", |figures| figures.steady_mib_s.filter(|_| figures.steady), significant),
+            ("not steady yet", |figures| figures.steady_mib_s.filter(|_| !figures.steady), significant),
             ("slows to", Degradation::slowed, times),
         ];
         let row = |(name, of, print): &Row| {
@@ -326,6 +329,15 @@ fn against_alone(document: &BenchDocument, cell: &InterferenceCell, of: Foregrou
         }
         None => Cell::plain(latency(p99(cell))),
     }
+}
+
+/// What discarded data reads as, short enough for two drives on a line.
+fn reads_as(verify: &Verify) -> Option<Cell> {
+    Some(match verify.reads? {
+        DiscardedReads::Garbage if unstable(verify) > 0 => Cell::toned("unstable data", Tone::Worse),
+        DiscardedReads::Garbage => Cell::plain("other data"),
+        _ => Cell::plain(reads(verify)?),
+    })
 }
 
 fn granularity(verify: &Verify) -> Cell {

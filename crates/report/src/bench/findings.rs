@@ -6,7 +6,7 @@ use trimtab_core::profile::DiscardedReads;
 
 use super::summary::{Degradation, alone, ratio};
 use super::sweep::{cells, main_kind};
-use super::words::{condition, granularity, ignored, reads, sentence};
+use super::words::{condition, granularity, ignored, reads, sentence, unstable};
 use crate::number::{bytes, count, latency, percent, times};
 
 /// Lost, wrong and returned data, ignored discards, and a run that ended early; loudest first.
@@ -39,14 +39,20 @@ fn data_alarms(verify: &Verify) -> Vec<String> {
     let misplaced = verify.readings.iter().map(|reading| reading.misplaced).max().unwrap_or(0);
     if misplaced > 0 {
         alarms.push(format!(
-            "WRONG DATA: {} read as what was written to another address or earlier, which no drive may do.",
+            "WRONG DATA: {} read as what was written to another address, which no drive may do.",
             sectors(misplaced)
         ));
+    }
+    let unstable = unstable(verify);
+    if unstable > 0 {
+        alarms.push(format!("UNSTABLE DATA: {} read otherwise when read again.", sectors(unstable)));
     }
     if let Some(cycle) = after.filter(|cycle| cycle.returned > 0) {
         alarms.push(format!("DATA CAME BACK: {} after the power cycle.", sectors(cycle.returned)));
     }
-    if !verify.ignored.is_empty() {
+    if verify.areas > 0 && verify.reads.is_none() {
+        alarms.push(format!("NO DISCARD WAS SEEN TO WORK. {}", sentence(&ignored(verify))));
+    } else if !verify.ignored.is_empty() {
         alarms.push(format!("DISCARDS IGNORED: {}.", ignored(verify)));
     }
     alarms
@@ -68,7 +74,7 @@ pub fn findings(document: &BenchDocument) -> Vec<String> {
     }
     findings.extend(document.verify.as_ref().map(working));
     findings.extend(beside_others(document));
-    findings.extend(Degradation::of(&document.degradation).and_then(slowing));
+    findings.extend(Degradation::of(document).and_then(slowing));
     findings
 }
 
@@ -136,12 +142,9 @@ fn range_of_times(document: &BenchDocument) -> Option<String> {
 }
 
 fn working(verify: &Verify) -> String {
-    if verify.ignored.len() as u64 == u64::from(verify.areas) && verify.areas > 0 {
-        return format!("Discards do nothing here: none of {} changed what is read.", verify.areas);
-    }
-    let reads = verify.reads.map(|reads| {
-        let shout = if reads == DiscardedReads::Other { ", WHICH IS A FAULT" } else { "" };
-        format!("discarded data reads as {}{shout}", self::reads(reads))
+    let reads = reads(verify).map(|reads| {
+        let shout = if verify.reads == Some(DiscardedReads::Other) { ", WHICH IS A FAULT" } else { "" };
+        format!("discarded data reads as {reads}{shout}")
     });
     let ignored = (!verify.ignored.is_empty() || verify.reads.is_none()).then(|| ignored(verify));
     let parts: Vec<_> =
@@ -182,8 +185,9 @@ fn beside_others(document: &BenchDocument) -> Option<String> {
 }
 
 fn slowing(figures: Degradation) -> Option<String> {
+    let yet = if figures.steady { "" } else { ", not steady yet" };
     let slowed =
-        figures.slowed().map(|part| format!("random writes slow to {} without discards", times(part)));
+        figures.slowed().map(|part| format!("random writes slow to {} without discards{yet}", times(part)));
     let recovered = figures
         .recovered()
         .map(|part| format!("a full discard brings {} of the sequential speed back", percent(part)));

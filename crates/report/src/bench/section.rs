@@ -44,7 +44,7 @@ pub fn section(document: &BenchDocument) -> Section {
         body += &format!("<h2>{}</h2>\n", interference_title(document));
         body += &folded("Every condition", &tables::interference(document).html());
     }
-    if let Some(figures) = Degradation::of(&document.degradation) {
+    if let Some(figures) = Degradation::of(document) {
         body += &format!("<h2>Degradation and recovery</h2>\n{}", tables::degradation(figures).html());
         body += &folded("Every round", &tables::rounds(&document.degradation).html());
     }

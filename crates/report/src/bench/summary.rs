@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use trimtab_core::document::BenchDocument;
-use trimtab_core::document::bench::{DegradationRound, DegradationStep, Fit, InterferenceCell};
-use trimtab_core::stats::median;
+use trimtab_core::document::bench::{DegradationStep, Fit, InterferenceCell};
+use trimtab_core::stats::{is_steady_over, median};
 use trimtab_core::units::Bytes;
 
 use super::findings;
@@ -37,6 +37,8 @@ pub struct Degradation {
     pub fresh_mib_s: Option<f64>,
     /// Random writes over the full range, in the last rounds.
     pub steady_mib_s: Option<f64>,
+    /// Whether those rounds are steady, after writing the range once over.
+    pub steady: bool,
     /// Sequential writes after everything was discarded again.
     pub refill_mib_s: Option<f64>,
 }
@@ -55,14 +57,15 @@ impl Summary {
             alarms: findings::alarms(document),
             findings: findings::findings(document),
             fit: document.fit.clone(),
-            degradation: Degradation::of(&document.degradation),
+            degradation: Degradation::of(document),
         }
     }
 }
 
 impl Degradation {
-    /// The figures of these rounds; none of no rounds.
-    pub fn of(rounds: &[DegradationRound]) -> Option<Self> {
+    /// The figures of the rounds of `document`; none of no rounds.
+    pub fn of(document: &BenchDocument) -> Option<Self> {
+        let rounds = &document.degradation;
         let of = |step| rounds.iter().filter(move |round| round.step == step);
         let overall = |step| {
             let mib: f64 = of(step).map(|round| round.bytes.mib()).sum();
@@ -71,15 +74,17 @@ impl Degradation {
         };
         let overwrites: Vec<_> = of(DegradationStep::Overwrite).map(|round| round.mib_s).collect();
         let last = &overwrites[overwrites.len().saturating_sub(STEADY_ROUNDS)..];
+        let overwritten = of(DegradationStep::Overwrite).map(|round| round.bytes).sum();
         (!rounds.is_empty()).then(|| Self {
             fill_mib_s: overall(DegradationStep::Fill),
             fresh_mib_s: overall(DegradationStep::Fresh),
             steady_mib_s: median(last),
+            steady: is_steady_over(document.plan.range.len(), overwritten, &overwrites),
             refill_mib_s: overall(DegradationStep::Refill),
         })
     }
 
-    /// The steady speed of random writes as a part of their fresh one.
+    /// The last speed of random writes as a part of their fresh one.
     pub fn slowed(self) -> Option<f64> {
         Some(self.steady_mib_s? / self.fresh_mib_s?)
     }

@@ -66,7 +66,7 @@ pub fn interference(document: &BenchDocument) -> Table {
     let to_alone = |cell: &InterferenceCell, what: &str, figures: &Latency| {
         let alone = alone(document, cell).filter(|_| cell.discard_size.is_some())?;
         let base = if what == "reads" { &alone.reads } else { &alone.writes };
-        ratio(figures.p99_us, base.p99_us)
+        ratio(p99(figures)?, p99(base)?)
     };
     let beside = |cell: &InterferenceCell, what: &str| {
         Cell::plain(if what == "reads" { condition(cell) } else { String::new() })
@@ -77,21 +77,29 @@ pub fn interference(document: &BenchDocument) -> Table {
         Some(_) => Cell::plain("none"),
         None => Cell::plain(""),
     };
-    let time = |head: &str, of: fn(&Latency) -> f64| {
-        Column::new(head, rows().map(|(_, _, figures)| Cell::plain(latency(of(figures)))))
+    let time = |head: &str, of: fn(&Latency) -> Option<f64>| {
+        Column::new(
+            head,
+            rows().map(|(_, _, figures)| Cell::plain(of(figures).map_or_else(String::new, latency))),
+        )
     };
     Table(vec![
         Column::new("\nbeside discards", rows().map(|(cell, what, _)| beside(cell, what))),
         Column::new("fore-\nground", rows().map(|(_, what, _)| Cell::plain(what))),
-        time("\np50", |latency| latency.p50_us),
-        time("\np99", |latency| latency.p99_us),
-        time("\np99.9", |latency| latency.p999_us),
+        time("\np50", |latency| Some(latency.p50_us)),
+        time("\np99", p99),
+        time("\np99.9", |latency| (latency.n >= 1000).then_some(latency.p999_us)),
         Column::new(
             "p99 to\nalone",
             rows().map(|(cell, what, figures)| slower(to_alone(cell, what, figures))),
         ),
         Column::new("added\nper GiB", rows().map(|(cell, what, _)| added(cell, what))),
     ])
+}
+
+/// The 99th percentile; none where so few commands have none but the longest.
+fn p99(latency: &Latency) -> Option<f64> {
+    (latency.n >= 100).then_some(latency.p99_us)
 }
 
 /// A multiple of what something takes alone.
@@ -104,10 +112,15 @@ pub fn slower(ratio: Option<f64>) -> Cell {
 
 /// The speeds of the degradation run.
 pub fn degradation(figures: Degradation) -> Table {
+    let last = if figures.steady {
+        "random 4 KiB, steady without discards"
+    } else {
+        "random 4 KiB, at the end, not steady yet"
+    };
     let rows = [
         ("sequential, after a discard of everything", figures.fill_mib_s),
         ("random 4 KiB, after a discard of everything", figures.fresh_mib_s),
-        ("random 4 KiB, steady without discards", figures.steady_mib_s),
+        (last, figures.steady_mib_s),
         ("sequential, after everything was discarded again", figures.refill_mib_s),
     ];
     let known = || rows.iter().filter_map(|(name, rate)| Some((*name, (*rate)?)));

@@ -40,7 +40,7 @@ pub fn text(document: &BenchDocument, colour: bool) -> String {
         let name = format!("{}, latency in wall time", interference_title(document));
         blocks.push(format!("{}\n{}", bold(&name), table(tables::interference(document))));
     }
-    if let Some(figures) = Degradation::of(&document.degradation) {
+    if let Some(figures) = Degradation::of(document) {
         let name = "Degradation and recovery, in wall time";
         blocks.push(format!("{}\n{}", bold(name), table(tables::degradation(figures))));
     }

@@ -5,18 +5,27 @@ use trimtab_core::profile::DiscardedReads;
 
 use crate::number::{count, latency, significant};
 
-/// What discarded data reads as.
-pub fn reads(reads: DiscardedReads) -> &'static str {
-    match reads {
+/// What discarded data reads as; none where that is not known.
+pub fn reads(verify: &Verify) -> Option<&'static str> {
+    Some(match verify.reads? {
         DiscardedReads::Zeros => "zeros",
         DiscardedReads::Old => "its old data",
-        DiscardedReads::Garbage => "something else at every read",
+        DiscardedReads::Garbage if unstable(verify) > 0 => "something else at every read",
+        DiscardedReads::Garbage => "data that was never written there",
         DiscardedReads::Other => "another address's data",
-    }
+    })
+}
+
+/// The most logical blocks that read otherwise than in the reading before.
+pub fn unstable(verify: &Verify) -> u64 {
+    verify.readings.iter().map(|reading| reading.unstable).max().unwrap_or(0)
 }
 
 /// Which discards were ignored.
 pub fn ignored(verify: &Verify) -> String {
+    if verify.areas == 0 && verify.reads.is_none() {
+        return "whether discards are ignored is not known: no area fit into the range".to_owned();
+    }
     if verify.reads.is_none() {
         return "all discarded data reads as before: the drive returns old data, or ignores discards"
             .to_owned();

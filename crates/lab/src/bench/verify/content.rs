@@ -22,9 +22,9 @@ pub(crate) enum Class {
     Zero,
     /// What was written to it last.
     Unchanged,
-    /// What this run wrote to another address, or to this one earlier.
+    /// What this run wrote to another address.
     Misplaced,
-    /// Anything else.
+    /// Anything else, older data of this address among it.
     Changed,
 }
 
@@ -66,10 +66,12 @@ impl Contents {
             || block[CHECKSUM] != self.checksum(block).to_le_bytes()
         {
             Class::Changed
-        } else if block[ADDRESS] == at.0.to_le_bytes() && block[GENERATION] == generation.0.to_le_bytes() {
+        } else if block[ADDRESS] != at.0.to_le_bytes() {
+            Class::Misplaced
+        } else if block[GENERATION] == generation.0.to_le_bytes() {
             Class::Unchanged
         } else {
-            Class::Misplaced
+            Class::Changed
         }
     }
 
@@ -114,7 +116,8 @@ mod tests {
         assert_eq!(class_of(&[0; BLOCK]), Class::Zero);
         assert_eq!(class_of(&[0xff; BLOCK]), Class::Changed);
         assert_eq!(class_of(&block_of(7, 4608, NOW)), Class::Misplaced);
-        assert_eq!(class_of(&block_of(7, 4096, Generation(2))), Class::Misplaced);
+        assert_eq!(class_of(&block_of(7, 4608, Generation(2))), Class::Misplaced);
+        assert_eq!(class_of(&block_of(7, 4096, Generation(2))), Class::Changed);
         assert_eq!(class_of(&block_of(8, 4096, NOW)), Class::Changed);
     }
 
