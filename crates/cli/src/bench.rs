@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, value_name = "PART,...", value_delimiter = ',', value_parser = one_of(Part::ALL, Part::name))]
     part: Vec<Part>,
     /// Sizes of the latency sweep: halving (2G..512), in equal steps (64K..1M+64K) or a list
-    /// [default: 2G down to the logical block]
+    /// [default: 2G, or what the range holds, down to the logical block]
     #[arg(long, value_name = "SIZES")]
     sizes: Option<Sizes>,
     /// Where the discards of the sweep go [default: all; with --quick sequential]
@@ -62,7 +62,8 @@ pub struct Args {
     /// Seed of patterns and places
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Write the results to this file, after every cell [default: trimtab-bench-NAME-DATE.json]
+    /// Write the results to this file, after every cell [default without --report:
+    /// trimtab-bench-NAME-DATE.json]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write the results and an HTML page to this directory
@@ -93,6 +94,9 @@ pub struct Args {
 const FULL: Duration = Duration::from_secs(15 * 60);
 const QUICK: Duration = Duration::from_secs(45);
 
+/// How many sizes a profile takes.
+const LEAST_SIZES: usize = 3;
+
 /// The parts that a quick run has.
 const QUICK_PARTS: [Part; 3] = [Part::Latency, Part::Verify, Part::Interference];
 
@@ -120,7 +124,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     let resumed = args.resume.as_deref().map(read).transpose()?;
     let options = BenchOptions {
-        plan: plan_of(&args, &device),
+        plan: plan_of(&args, &device, resumed.as_ref()),
         command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         device,
         resumed,
@@ -136,27 +140,40 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     if let Some(path) = &args.profile_out {
         must_take_a_file(path)?;
+        if !plan.parts.contains(&Part::Latency) || plan.sizes.len() < LEAST_SIZES {
+            bail!("a profile takes the latency of at least {LEAST_SIZES} sizes; see --part and --sizes");
+        }
     }
-    let json = args.resume.or(args.json).unwrap_or_else(|| default_name(&args.device));
-    let outputs = Outputs::new(Some(&json), args.report.as_deref(), "bench.json")?;
+    let json = args.resume.or(args.json);
+    let json = json.or_else(|| args.report.is_none().then(|| default_name(&args.device)));
+    let outputs = Outputs::new(json.as_deref(), args.report.as_deref(), "bench.json")?;
     let save = &mut |document: &BenchDocument| {
         outputs.save(document, |document| trimtab_report::page(&[trimtab_report::bench::section(document)]))
     };
     let document = bench(&target, options, &interrupt()?, &mut BenchBar::new(), save)?;
     let mut text = trimtab_report::bench::text(&document, crate::colour());
-    text += &format!("\nResults: {}\n", json.display());
+    text += &format!("\nResults: {}\n", outputs.document().display());
     if let Some(page) = outputs.page() {
         text += &format!("Report: {}\n", page.display());
     }
     print(&text)?;
     if let Some(reason) = &document.stopped {
-        complain(&format_args!("{reason}; go on with --resume {}", json.display()));
+        complain(&format_args!("{reason}; go on with --resume {}", outputs.document().display()));
         return Ok(ExitCode::from(FAILED));
     }
     if let Some(path) = &args.profile_out {
         let (_, toml) = profile(&document)?;
         replace(path, toml.as_bytes()).context("cannot write the profile")?;
         print(&format!("Profile: {}\n", path.display()))?;
+        if document.degradation.is_empty() {
+            complain(
+                &"how fast the drive writes was not measured, so the profile's rates are typical ones; see --part",
+            );
+        }
+    }
+    if document.measured_nothing() {
+        complain(&"nothing could be measured; see what is missing");
+        return Ok(ExitCode::from(UNSUPPORTED));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -189,24 +206,30 @@ fn no_discards(device: &BenchDevice) -> Option<String> {
     })
 }
 
-fn plan_of(args: &Args, device: &BenchDevice) -> BenchPlan {
+fn plan_of(args: &Args, device: &BenchDevice, earlier: Option<&BenchDocument>) -> BenchPlan {
     let block = device.logical_block;
+    let range = args.range.unwrap_or(Extent::new(Bytes::ZERO, device.size));
     let sizes = match &args.sizes {
-        Some(sizes) => sizes.clone(),
-        None if args.quick => Sizes::quick(block),
-        None => Sizes::FULL,
+        Some(sizes) => sizes.list(block),
+        None => {
+            let mut sizes = if args.quick { Sizes::quick(block) } else { Sizes::FULL }.list(block);
+            sizes.retain(|size| *size <= range.len());
+            sizes
+        }
     };
+    let default_time = if args.quick { QUICK } else { FULL };
+    let time = args.time.map(|time| time.as_secs_f64()).or(earlier.map(|earlier| earlier.plan.budget_wall_s));
     BenchPlan {
-        range: args.range.unwrap_or(Extent::new(Bytes::ZERO, device.size)),
+        range,
         parts: match args.across_power_cycle {
             Some(_) => vec![Part::Verify],
             None => given_or(&args.part, if args.quick { &QUICK_PARTS } else { &Part::ALL }),
         },
-        sizes: sizes.list(block),
+        sizes,
         patterns: given_or(&args.pattern, if args.quick { &[Pattern::Sequential] } else { &Pattern::ALL }),
         depths: given_or(&args.depth, if args.quick { &[1] } else { &[1, 8, 32] }),
         operations: given_or(&args.operation, &[Operation::Discard]),
-        budget_wall_s: args.time.unwrap_or(if args.quick { QUICK } else { FULL }).as_secs_f64(),
+        budget_wall_s: time.unwrap_or(default_time.as_secs_f64()),
         verify_delay_wall_s: if args.quick { 1.0 } else { 10.0 },
         seed: args.seed,
     }

@@ -28,6 +28,11 @@ impl Outputs {
         Ok(outputs)
     }
 
+    /// The first file that the document goes to.
+    pub fn document(&self) -> &Path {
+        self.json.first().map_or(Path::new("nowhere"), PathBuf::as_path)
+    }
+
     /// The page.
     pub fn page(&self) -> Option<&Path> {
         self.page.as_deref()

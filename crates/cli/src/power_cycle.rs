@@ -1,7 +1,7 @@
 //! `trimtab bench --across-power-cycle`: does a discard hold when the power goes?
 
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use trimtab_core::Extent;
@@ -11,8 +11,8 @@ use trimtab_lab::bench::confined::Confined;
 use trimtab_lab::bench::target::Target;
 use trimtab_lab::bench::verify::power_cycle::{PowerCyclePlan, check_power_cycle, plan_power_cycle};
 
-use crate::interrupt;
 use crate::outputs::{must_take_a_file, replace};
+use crate::{complain, interrupt};
 
 /// The first time, writes and discards areas of `range` and remembers in `file` what they read as;
 /// the second, compares, and adds the outcome to the results of an earlier run, which are in a file
@@ -40,6 +40,11 @@ pub fn run(
     }
     let cycle = check_power_cycle(target, device, &PowerCyclePlan::load(file)?, &interrupt()?)?;
     let mut text = trimtab_report::bench::power_cycle(&cycle) + "\n";
+    if !restarted_since(&cycle.discarded)? {
+        complain(
+            &"this machine was not restarted since: unless the drive alone lost power, this shows nothing",
+        );
+    }
     if let Some((path, mut document)) = earlier {
         let verify = document.verify.as_mut();
         let verify =
@@ -49,4 +54,13 @@ pub fn run(
         text += &format!("Results: {}\n", path.display());
     }
     Ok(text)
+}
+
+/// Whether this machine was started after the moment `since`, RFC 3339.
+fn restarted_since(since: &str) -> Result<bool> {
+    let since = humantime::parse_rfc3339(since).context("the plan says no time that can be read")?;
+    let uptime = std::fs::read_to_string("/proc/uptime").context("cannot read /proc/uptime")?;
+    let up: f64 =
+        uptime.split('.').next().unwrap_or_default().parse().context("/proc/uptime holds no number")?;
+    Ok(SystemTime::now() - Duration::from_secs_f64(up) > since)
 }

@@ -35,6 +35,24 @@ fn what_is_no_block_device_is_refused() {
 }
 
 #[test]
+fn a_file_that_is_mounted_by_another_loop_device_is_kept() {
+    if !possible() {
+        return;
+    }
+    let scratch = Loop::new(SIZE);
+    assert!(Command::new("mkfs.ext4").arg("-q").arg(&scratch.device).status().unwrap().success());
+    let sibling = loop_device::attach(&scratch.file(), Bytes(512)).unwrap();
+    let target = tempfile::tempdir().unwrap();
+    mount::mount(&scratch.device, target.path(), "ext4", "").unwrap();
+    let found = std::panic::catch_unwind(|| refusal(&sibling, &EVERYTHING));
+    mount::unmount(target.path()).unwrap();
+    loop_device::detach(&sibling).unwrap();
+    let found = found.unwrap();
+    let shared = format!("shares its bytes with {}, which is mounted on", scratch.device.display());
+    assert!(found.contains(&shared), "{found}");
+}
+
+#[test]
 fn a_file_system_is_kept() {
     if !possible() {
         return;

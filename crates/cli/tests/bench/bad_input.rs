@@ -97,7 +97,7 @@ fn what_does_not_fit() {
         return;
     }
     let Loop { device, file, .. } = &Loop::new(SIZE);
-    is_refused(device, file, &[], &["2 GiB", "--sizes"]);
+    is_refused(device, file, &["--sizes", "2G.."], &["2 GiB", "--sizes"]);
     is_refused(device, file, &["--range", "0..1G"], &["reaches past the end"]);
     is_refused(device, file, &["--range", "100..1M"], &["multiple of 512 B"]);
     is_refused(device, file, &["--sizes", "4000,512"], &["multiple of 512 B"]);

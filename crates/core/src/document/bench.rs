@@ -46,6 +46,16 @@ pub struct BenchDocument {
     pub stopped: Option<String>,
 }
 
+impl BenchDocument {
+    /// Whether it holds no figures at all.
+    pub fn measured_nothing(&self) -> bool {
+        self.sweeps.is_empty()
+            && self.verify.is_none()
+            && self.interference.is_empty()
+            && self.degradation.is_empty()
+    }
+}
+
 /// The device that was measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BenchDevice {
@@ -301,7 +311,7 @@ pub struct Reading {
     pub zero: u64,
     /// Logical blocks that read as what was written before the discard.
     pub unchanged: u64,
-    /// Logical blocks that read as what was written to another address, or to this one earlier.
+    /// Logical blocks that read as what was written to another address, which no drive may do.
     pub misplaced: u64,
     /// Logical blocks that read as something else.
     pub changed: u64,

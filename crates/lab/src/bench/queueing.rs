@@ -42,6 +42,9 @@ const LONG_ENOUGH: f64 = 0.25;
 /// A discard waits where at least this part of the time of the reads before it is added to its own.
 const WAITS: f64 = 0.5;
 
+/// A discard holds a read back that takes longer after it by this part of the discard's own time.
+const HOLDS: f64 = 0.25;
+
 /// The medians of one kind of reads, in microseconds.
 struct Medians {
     alone: f64,
@@ -94,7 +97,7 @@ pub(crate) fn measure(
         read_after_us,
         read_alone_us,
         queued: least.waited() < WAITS,
-        holds_back: read_after_us - read_alone_us > WAITS * least.alone,
+        holds_back: read_after_us - read_alone_us > HOLDS * least.alone,
     })
 }
 

@@ -8,7 +8,8 @@ use trimtab_core::Extent;
 
 use super::{ClaimError, Overrides};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
-use crate::{btrfs, loop_device, mount};
+use crate::loop_device::{self, LoopDevice};
+use crate::{btrfs, mount};
 
 /// What a block device is used for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +78,7 @@ pub(super) struct Usage {
     target: Layer,
     read_only: bool,
     /// The devices that it is built on, nearest first, with the uses that don't come from it or its
-    /// disk.
+    /// disk; and the loop devices over the same file.
     below: Vec<Layer>,
 }
 
@@ -86,6 +87,7 @@ impl Usage {
     pub(super) fn of(sysfs: &Path, procfs: &Path, block: &BlockDevice) -> Result<Self, ClaimError> {
         let devices = devices_below(sysfs, block)?;
         let stack: Vec<_> = [block].into_iter().chain(&devices).map(BlockDevice::whole).collect();
+        let siblings = siblings(sysfs, block)?;
         let all = all_uses(sysfs, procfs, &stack)?;
         let node = |block: &BlockDevice| -> Result<Node, BlockError> {
             let number = block.number()?;
@@ -105,7 +107,7 @@ impl Usage {
         Ok(Self {
             target: layer(block)?,
             read_only: block.is_read_only()?,
-            below: devices.iter().map(layer).collect::<Result<_, _>>()?,
+            below: devices.iter().chain(&siblings).map(layer).collect::<Result<_, _>>()?,
         })
     }
 
@@ -197,6 +199,21 @@ fn sink(
         sink(sysfs, &below, found, stack, uses)?;
     }
     Ok(())
+}
+
+/// The other loop devices over the file that the loop device `block` is over.
+fn siblings(sysfs: &Path, block: &BlockDevice) -> Result<Vec<BlockDevice>, ClaimError> {
+    let loops = loop_device::attached(sysfs)?;
+    let whole = block.whole();
+    let ours = loops.iter().find(|looped| looped.device == whole.path());
+    let same = |looped: &&LoopDevice| {
+        ours.is_some_and(|ours| looped.file == ours.file && looped.device != ours.device)
+    };
+    Ok(loops
+        .iter()
+        .filter(same)
+        .map(|looped| BlockDevice::open(sysfs, &looped.device))
+        .collect::<Result<_, _>>()?)
 }
 
 /// All devices below `device`, nearest first.

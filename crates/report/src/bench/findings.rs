@@ -1,7 +1,7 @@
 //! What was found, in sentences, and what the reader must know before all else.
 
 use trimtab_core::document::BenchDocument;
-use trimtab_core::document::bench::{Cliff, Estimate, Fit, SweepCell, Verify};
+use trimtab_core::document::bench::{Cliff, Estimate, Fit, InterferenceCell, SweepCell, Verify};
 use trimtab_core::profile::DiscardedReads;
 
 use super::summary::{Degradation, alone, ratio};
@@ -66,6 +66,7 @@ fn sectors(n: u64) -> String {
 pub fn findings(document: &BenchDocument) -> Vec<String> {
     let mut findings = Vec::new();
     match &document.fit {
+        Some(fit) if fit.residual > UNFIT => findings.extend(range_of_times(document)),
         Some(fit) => {
             findings.push(cost(fit));
             findings.extend(cliffs(&fit.cliffs));
@@ -77,6 +78,9 @@ pub fn findings(document: &BenchDocument) -> Vec<String> {
     findings.extend(Degradation::of(document).and_then(slowing));
     findings
 }
+
+/// Where half of the sizes lie farther from the fitted line than this, it says nothing.
+const UNFIT: f64 = 0.2;
 
 fn cost(fit: &Fit) -> String {
     let [command, gib] =
@@ -170,16 +174,25 @@ fn beside_others(document: &BenchDocument) -> Option<String> {
         let writes = (ratio(cell.writes.p99_us, alone.writes.p99_us)?, "writes", cell.writes.p99_us);
         Some((if reads.0 >= writes.0 { reads } else { writes }, cell))
     });
-    let worst = beside.max_by(|((a, ..), _), ((b, ..), _)| a.total_cmp(b));
-    let interference = worst.map(|((ratio, what, p99), cell)| {
-        let beside = condition(cell);
-        match ratio {
-            ..1.1 => format!("no other I/O was slowed by discards (p99 at most {} of alone)", times(ratio)),
-            _ => {
-                format!("discards of {beside} take the p99 of {what} to {} ({})", latency(p99), times(ratio))
-            }
+    // What was added must stand out of the noise.
+    let slowed = |cell: &InterferenceCell| cell.added_ms_per_gib.is_some_and(|added| added > 0.0);
+    let worst = beside
+        .filter(|((ratio, ..), cell)| slowed(cell) && *ratio >= 1.1)
+        .max_by(|((a, ..), _), ((b, ..), _)| a.total_cmp(b));
+    let interference = match worst {
+        Some(((ratio, what, p99), cell)) => {
+            let beside = condition(cell);
+            Some(format!(
+                "discards of {beside} take the p99 of {what} to {} ({})",
+                latency(p99),
+                times(ratio)
+            ))
         }
-    });
+        None if document.interference.len() > 1 => {
+            Some("other I/O was not slowed beyond the noise by discards".to_owned())
+        }
+        None => None,
+    };
     let parts: Vec<_> = [queueing, interference].into_iter().flatten().collect();
     (!parts.is_empty()).then(|| sentence(&parts.join("; ")))
 }

@@ -21,7 +21,13 @@ pub fn sweep(document: &BenchDocument, kind: Kind) -> Table {
         Column::new("size", cells.iter().map(|cell| Cell::plain(cell.size.to_string()))),
         Column::new("n", cells.iter().map(|cell| Cell::plain(count(cell.latency.n as f64)))),
         time("p50", |latency| latency.p50_us),
-        time("p99", |latency| latency.p99_us),
+        Column::new(
+            "p99",
+            cells.iter().map(|cell| match cell.latency.n {
+                0..100 => Cell::nothing(),
+                _ => Cell::plain(latency(cell.latency.p99_us)),
+            }),
+        ),
         time("max", |latency| latency.max_us),
         Column::new("commands/s", cells.iter().map(|cell| Cell::plain(significant(cell.commands_s)))),
         Column::new("MiB/s", cells.iter().map(|cell| Cell::plain(significant(cell.mib_s)))),

@@ -20,7 +20,7 @@ pub enum MeasuredProfileError {
     /// A profile without the cost of discards would not be one of this drive.
     #[error(
         "what discards cost was not measured: the latency sweep has fewer than three sizes; \
-         let the bench run on, or take fewer sizes"
+         let the bench run on, or give it more time or sizes"
     )]
     NoCost,
 }
