@@ -12,6 +12,7 @@ use trimtab_core::{Bytes, Extent};
 use trimtab_lab::bench::plan::{self, Sizes};
 use trimtab_lab::bench::profile::profile;
 use trimtab_lab::bench::{BenchOptions, bench};
+use trimtab_lab::compare::distinct;
 use trimtab_linux::claim::{self, Overrides};
 use trimtab_report::Document;
 
@@ -237,13 +238,7 @@ fn plan_of(args: &Args, device: &BenchDevice, earlier: Option<&BenchDocument>) -
 
 /// What the user gave, each once; or the default.
 fn given_or<T: Copy + PartialEq>(given: &[T], default: &[T]) -> Vec<T> {
-    let mut items = Vec::new();
-    for item in if given.is_empty() { default } else { given } {
-        if !items.contains(item) {
-            items.push(*item);
-        }
-    }
-    items
+    distinct(if given.is_empty() { default } else { given })
 }
 
 fn read(path: &Path) -> Result<BenchDocument> {

@@ -1,15 +1,17 @@
 //! `trimtab bench --across-power-cycle`: does a discard hold when the power goes?
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use trimtab_core::Extent;
 use trimtab_core::document::BenchDocument;
 use trimtab_core::document::bench::BenchDevice;
-use trimtab_lab::bench::confined::Confined;
 use trimtab_lab::bench::target::Target;
 use trimtab_lab::bench::verify::power_cycle::{PowerCyclePlan, check_power_cycle, plan_power_cycle};
+
+use trimtab_linux::PROCFS;
+use trimtab_linux::environment::uptime;
 
 use crate::outputs::{must_take_a_file, replace};
 use crate::{complain, interrupt};
@@ -28,8 +30,7 @@ pub fn run(
         must_take_a_file(file)?;
         // Unlike any earlier plan's, so that what an earlier one wrote is not taken for this one's.
         let seed = SystemTime::UNIX_EPOCH.elapsed()?.as_nanos() as u64;
-        let confined = Confined::new(target, range);
-        plan_power_cycle(&confined, device, range, seed, &interrupt()?)?.save(file)?;
+        plan_power_cycle(target, device, range, seed, &interrupt()?)?.save(file)?;
         return Ok(format!(
             "Areas of {} are written and discarded; {} says what they read as.\n\
              Now cut the drive's power (shut down and unplug it; a reboot is not enough), start again, and run\n\
@@ -59,8 +60,5 @@ pub fn run(
 /// Whether this machine was started after the moment `since`, RFC 3339.
 fn restarted_since(since: &str) -> Result<bool> {
     let since = humantime::parse_rfc3339(since).context("the plan says no time that can be read")?;
-    let uptime = std::fs::read_to_string("/proc/uptime").context("cannot read /proc/uptime")?;
-    let up: f64 =
-        uptime.split('.').next().unwrap_or_default().parse().context("/proc/uptime holds no number")?;
-    Ok(SystemTime::now() - Duration::from_secs_f64(up) > since)
+    Ok(SystemTime::now() - uptime(Path::new(PROCFS))? > since)
 }

@@ -8,6 +8,7 @@ pub mod fit;
 pub mod policy;
 pub mod profile;
 pub mod stats;
+pub mod trace;
 pub mod units;
 
 pub use extent::{Extent, ExtentSet};

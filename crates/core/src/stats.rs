@@ -1,5 +1,6 @@
 //! Counters, histograms and summaries that several rooms share.
 
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::units::{Bytes, Nanos};
@@ -210,6 +211,42 @@ pub struct LatencySummary {
     pub max_ns: Nanos,
 }
 
+/// Latencies to three digits, up to an hour.
+#[derive(Debug, Clone)]
+pub struct Latencies(Histogram<u64>);
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self(Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("these bounds are valid"))
+    }
+}
+
+impl Latencies {
+    /// Counts one; longer ones than an hour count as an hour.
+    pub fn record(&mut self, latency: Nanos) {
+        self.0.saturating_record(latency.0);
+    }
+
+    /// Adds what `other` counted.
+    pub fn merge(&mut self, other: &Self) {
+        self.0.add(&other.0).expect("all have the same bounds");
+    }
+
+    /// The distribution in a few figures, all zero where nothing was counted.
+    pub fn summary(&self) -> LatencySummary {
+        let at = |quantile| Nanos(self.0.value_at_quantile(quantile));
+        LatencySummary {
+            count: self.0.len(),
+            min_ns: Nanos(self.0.min()),
+            p50_ns: at(0.5),
+            p90_ns: at(0.9),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            max_ns: Nanos(self.0.max()),
+        }
+    }
+}
+
 /// The median of `samples`: the middle one, or the mean of the middle two; none of no samples.
 /// Samples that are not numbers count as the largest.
 pub fn median(samples: &[f64]) -> Option<f64> {
@@ -230,12 +267,15 @@ pub fn is_steady_over(range: Bytes, written: Bytes, rounds: &[f64]) -> bool {
     written >= range && is_steady(rounds)
 }
 
+/// How many rounds tell whether they are steady.
+pub const STEADY_WINDOW: usize = 5;
+
 /// Whether the last five of these rounds are steady by the SNIA Solid State Storage Performance
 /// Test Specification (Enterprise v1.1, "Steady State"): their excursion (max - min) is at most
 /// 20 % of their mean, and the best straight line through them rises or falls by at most 10 % of
 /// it over the window.
 pub fn is_steady(rounds: &[f64]) -> bool {
-    const WINDOW: usize = 5;
+    const WINDOW: usize = STEADY_WINDOW;
     let Some(window) = rounds.len().checked_sub(WINDOW).map(|from| &rounds[from..]) else {
         return false;
     };

@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use hdrhistogram::Histogram;
 use trimtab_core::profile::Profile;
-use trimtab_core::stats::LatencySummary;
+use trimtab_core::stats::{Latencies, LatencySummary};
 use trimtab_core::{Nanos, Pages};
 
 use crate::array::{Array, Unit};
@@ -33,7 +32,7 @@ pub(crate) struct Front {
     /// The units that were programmed last, by the host and by garbage collection.
     host_unit: Unit,
     copy_unit: Unit,
-    latencies: [Histogram<u64>; 4],
+    latencies: [Latencies; 4],
 }
 
 impl Front {
@@ -53,7 +52,7 @@ impl Front {
             all_done: Nanos::ZERO,
             host_unit: Unit::default(),
             copy_unit: Unit::default(),
-            latencies: std::array::from_fn(|_| latency_histogram()),
+            latencies: std::array::from_fn(|_| Latencies::default()),
         }
     }
 
@@ -114,7 +113,7 @@ impl Front {
     /// A command is done.
     pub(crate) fn finish(&mut self, op: Op, arrival: Nanos, done: Nanos) {
         self.all_done = self.all_done.max(done);
-        self.latencies[op as usize].saturating_record((done - arrival).0);
+        self.latencies[op as usize].record(done - arrival);
     }
 
     /// When every command so far is done.
@@ -124,17 +123,7 @@ impl Front {
 
     /// How long commands of this kind took, from arrival to done.
     pub(crate) fn latency(&self, op: Op) -> LatencySummary {
-        let latencies = &self.latencies[op as usize];
-        let at = |quantile| Nanos(latencies.value_at_quantile(quantile));
-        LatencySummary {
-            count: latencies.len(),
-            min_ns: Nanos(latencies.min()),
-            p50_ns: at(0.5),
-            p90_ns: at(0.9),
-            p99_ns: at(0.99),
-            p999_ns: at(0.999),
-            max_ns: Nanos(latencies.max()),
-        }
+        self.latencies[op as usize].summary()
     }
 }
 
@@ -214,9 +203,4 @@ impl Flash for PageWrites<'_> {
     fn erase(&mut self, pages: Range<u32>) {
         self.front.erase(pages);
     }
-}
-
-/// A histogram of fixed size: nanoseconds up to an hour, to three digits.
-fn latency_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("these bounds are valid")
 }

@@ -196,7 +196,7 @@ fn plan<'a>(place: &'a Place, policies: &[PolicyKind], runs: u32) -> Result<Vec<
 }
 
 /// The items in their order, each once, however often the user named it.
-fn distinct<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
+pub fn distinct<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
     let mut once = Vec::new();
     for item in items {
         if !once.contains(item) {

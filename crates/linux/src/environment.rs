@@ -1,6 +1,7 @@
 //! What machine this is, for the documents that experiments write.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{fs, io};
 
 use trimtab_core::Bytes;
@@ -40,6 +41,16 @@ pub fn available_memory(procfs: &Path) -> Result<Bytes, EnvironmentError> {
     memory(procfs, "MemAvailable")
 }
 
+/// How long the machine has been running; `procfs` is where procfs is mounted.
+///
+/// # Errors
+/// If `uptime` can't be read.
+pub fn uptime(procfs: &Path) -> Result<Duration, EnvironmentError> {
+    let uptime = read(procfs, "uptime")?;
+    let seconds = uptime.split('.').next().and_then(|seconds| seconds.parse().ok());
+    Ok(Duration::from_secs(seconds.unwrap_or(0)))
+}
+
 /// A figure of `meminfo`, which counts in units of 1024 bytes; zero where it isn't there.
 fn memory(procfs: &Path, name: &str) -> Result<Bytes, EnvironmentError> {
     let meminfo = read(procfs, "meminfo")?;
@@ -73,6 +84,8 @@ mod tests {
         assert_eq!((machine.processor.as_str(), machine.processors), ("A : B", 2));
         assert_eq!(machine.memory, Bytes(24_684_096 * 1024));
         assert_eq!(available_memory(root.path()).unwrap(), Bytes::MIB);
+        fs::write(root.path().join("uptime"), "12345.67 23456.78\n").unwrap();
+        assert_eq!(uptime(root.path()).unwrap(), Duration::from_secs(12_345));
         assert!(!machine.kernel.is_empty() && !machine.architecture.is_empty());
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::degradation::{DegradationRound, DegradationStep};
 pub use super::latency::{Latency, LatencyBucket, LatencyHistogram};
 use super::{Environment, KernelCounters};
 use crate::extent::Extent;
@@ -404,35 +405,6 @@ pub struct InterferenceCell {
     /// Latency added to all foreground commands together, for each GiB discarded; none alone, and
     /// where it is within two standard errors.
     pub added_ms_per_gib: Option<f64>,
-}
-
-/// A stretch of writing, and how fast it went.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DegradationRound {
-    /// What was written.
-    pub step: DegradationStep,
-    /// Bytes written since the whole range was discarded, at the end of this round.
-    pub written: Bytes,
-    /// Bytes written in this round.
-    pub bytes: Bytes,
-    /// Wall seconds it took.
-    pub wall_s: f64,
-    /// Its throughput.
-    pub mib_s: f64,
-}
-
-/// A step of the degradation run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DegradationStep {
-    /// Sequential writes of 1 MiB over the whole range, just discarded.
-    Fill,
-    /// Random writes of 4 KiB over the full range.
-    Overwrite,
-    /// The first step again, after the whole range was discarded again.
-    Refill,
-    /// Random writes of 4 KiB over the range, just discarded.
-    Fresh,
 }
 
 /// A figure with its 95 % confidence interval.

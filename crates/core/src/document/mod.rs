@@ -6,6 +6,7 @@
 
 pub mod bench;
 mod compare;
+mod degradation;
 mod latency;
 
 pub use bench::{BENCH_SCHEMA, BenchDocument};

@@ -174,6 +174,19 @@ impl<'a> Flight<'a> {
         }
     }
 
+    /// Sends `command`, waits for all in flight, and returns how long this one took.
+    pub(crate) fn latency_of(&mut self, command: Command) -> Result<Duration, BenchError> {
+        let tag = self.send(command)?;
+        let mut latency = Duration::ZERO;
+        while !self.is_empty() {
+            let ended = self.next()?;
+            if ended.tag == tag {
+                latency = ended.latency;
+            }
+        }
+        Ok(latency)
+    }
+
     /// Waits for a command to end, but no longer than until `until`.
     pub(crate) fn next_until(&mut self, until: Instant) -> Result<Option<Ended>, BenchError> {
         if self.is_empty() {

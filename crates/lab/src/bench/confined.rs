@@ -10,14 +10,14 @@ use trimtab_core::{Bytes, Extent};
 use super::target::{Command, Completion, Kind, Queue, Target};
 
 /// A device that refuses every command with bytes outside a range.
-pub struct Confined<'a> {
+pub(crate) struct Confined<'a> {
     target: &'a dyn Target,
     range: Extent,
 }
 
 impl<'a> Confined<'a> {
     /// `target`, but for what lies outside `range`.
-    pub fn new(target: &'a dyn Target, range: Extent) -> Self {
+    pub(crate) fn new(target: &'a dyn Target, range: Extent) -> Self {
         Self { target, range }
     }
 
@@ -35,10 +35,6 @@ fn check(range: Extent, extent: Extent) -> io::Result<()> {
 }
 
 impl Target for Confined<'_> {
-    fn size(&self) -> Bytes {
-        self.target.size()
-    }
-
     fn logical_block(&self) -> Bytes {
         self.target.logical_block()
     }
@@ -85,10 +81,6 @@ impl Queue for ConfinedQueue<'_> {
         self.queue.engine(kind)
     }
 
-    fn in_flight(&self) -> u32 {
-        self.queue.in_flight()
-    }
-
     fn submit(&mut self, tag: u64, command: Command) -> io::Result<()> {
         check(self.range, command.extent)?;
         self.queue.submit(tag, command)
@@ -107,9 +99,6 @@ mod tests {
     struct Untouchable;
 
     impl Target for Untouchable {
-        fn size(&self) -> Bytes {
-            Bytes::GIB
-        }
         fn logical_block(&self) -> Bytes {
             Bytes(512)
         }
@@ -141,9 +130,6 @@ mod tests {
     impl Queue for Unreachable {
         fn engine(&self, _: Kind) -> Engine {
             Engine::Threads
-        }
-        fn in_flight(&self) -> u32 {
-            0
         }
         fn submit(&mut self, _: u64, _: Command) -> io::Result<()> {
             unreachable!("a command got through")

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use trimtab_core::document::bench::{DegradationRound, DegradationStep};
-use trimtab_core::stats::is_steady;
+use trimtab_core::stats::is_steady_over;
 use trimtab_core::{Bytes, Extent};
 
 use super::bed::{Bed, pieces};
@@ -64,7 +64,6 @@ pub(crate) fn measure(
     run.purge()?;
     let fresh = Budget::new(budget.left().max(Duration::from_secs(1)));
     run.overwrite(DegradationStep::Fresh, fresh, ROUNDS / 4)?;
-    run.purge()?;
     Ok(Outcome::Done { steady })
 }
 
@@ -104,9 +103,8 @@ impl Run<'_, '_> {
         let span = budget.left() / ROUNDS;
         let mut rates = Vec::new();
         let before = self.written;
-        // Until the range was written once more, a drive may live on its spare blocks.
         while !budget.is_over() && (rates.len() as u32) < most {
-            if self.written - before >= range.len() && is_steady(&rates) {
+            if is_steady_over(range.len(), self.written - before, &rates) {
                 return Ok(true);
             }
             let mut random = self.random.clone();

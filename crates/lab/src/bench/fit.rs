@@ -19,14 +19,11 @@ use trimtab_core::document::bench::{
     BenchDocument, DegradationStep, Estimate, Fit, Operation, Passage, Pattern, SweepCell,
 };
 use trimtab_core::fit::{Cell, Cost, cliffs, cost};
-use trimtab_core::stats::{is_steady, median};
+use trimtab_core::stats::median;
 
 /// The patterns that tell what a discard costs: of data first, then of next to none.
 const PATTERNS: [&[Pattern]; 2] =
     [&[Pattern::Sequential, Pattern::Random], &[Pattern::Unaligned, Pattern::Discarded, Pattern::Unwritten]];
-
-/// The rounds of random writes that say how fast a steady drive is: the window of the SNIA test.
-const STEADY_ROUNDS: usize = 5;
 
 /// What follows from the measurements; none until the latency sweep has three sizes of one pattern.
 pub fn fit(document: &BenchDocument) -> Option<Fit> {
@@ -83,15 +80,8 @@ fn as_sent(cell: &SweepCell) -> Cell<'_> {
 
 /// The size in bytes from which a discard pays, and how that comes about; or why there is none.
 fn pays(document: &BenchDocument, cost: &Cost) -> Result<(Estimate, String), String> {
-    let rates = |step: DegradationStep| -> Vec<f64> {
-        let rounds = document.degradation.iter().filter(|round| round.step == step);
-        rounds.map(|round| round.mib_s).filter(|mib_s| *mib_s > 0.0).collect()
-    };
-    let (overwrites, fresh) = (rates(DegradationStep::Overwrite), rates(DegradationStep::Fresh));
-    let steps = document.degradation.iter().filter(|round| round.step == DegradationStep::Overwrite);
-    let overwritten: Bytes = steps.map(|round| round.bytes).sum();
-    let last = &overwrites[overwrites.len().saturating_sub(STEADY_ROUNDS)..];
-    let (Some(steady_s), Some(fresh_s)) = (seconds_per_gib(last), seconds_per_gib(&fresh)) else {
+    let (last, fresh) = (document.last_overwrites(), document.rates(DegradationStep::Fresh));
+    let (Some(steady_s), Some(fresh_s)) = (seconds_per_gib(&last), seconds_per_gib(&fresh)) else {
         return Err("from what size on a discard pays is not known: how random writes slow on a full drive was not measured".to_owned());
     };
     let command_s = scaled(cost.command_us, 1e-6);
@@ -100,11 +90,7 @@ fn pays(document: &BenchDocument, cost: &Cost) -> Result<(Estimate, String), Str
         "a GiB of random writes takes {} on the full drive ({}) and {} on one with room, its discard {} and \
          {} for each command",
         wall(steady_s.value),
-        if is_steady(&overwrites) && overwritten >= document.plan.range.len() {
-            "steady"
-        } else {
-            "not steady yet"
-        },
+        if document.is_steady() { "steady" } else { "not steady yet" },
         wall(fresh_s.value),
         wall(per_gib_s.value),
         wall(command_s.value),

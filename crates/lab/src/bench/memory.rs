@@ -160,10 +160,6 @@ impl State {
 }
 
 impl Target for Memory {
-    fn size(&self) -> Bytes {
-        self.behaviour.size
-    }
-
     fn logical_block(&self) -> Bytes {
         self.behaviour.block
     }
@@ -250,12 +246,8 @@ impl Queue for MemoryQueue<'_> {
         Engine::Threads
     }
 
-    fn in_flight(&self) -> u32 {
-        self.done.len() as u32
-    }
-
     fn submit(&mut self, tag: u64, command: Command) -> io::Result<()> {
-        assert!(self.in_flight() < self.depth, "the queue is full");
+        assert!((self.done.len() as u32) < self.depth, "the queue is full");
         let Command { kind, extent } = command;
         let length = extent.len().0 as usize;
         let (result, flash_us) = match kind {
@@ -294,10 +286,6 @@ impl<T> Failing<T> {
 }
 
 impl<T: Target> Target for Failing<T> {
-    fn size(&self) -> Bytes {
-        self.inner.size()
-    }
-
     fn logical_block(&self) -> Bytes {
         self.inner.logical_block()
     }

@@ -2,7 +2,7 @@
 
 mod bed;
 mod budget;
-pub mod confined;
+mod confined;
 mod degradation;
 pub mod error;
 pub mod fit;

@@ -236,8 +236,8 @@ pub fn check(plan: &BenchPlan, device: &BenchDevice) -> Result<(), PlanError> {
 
 /// The cells of the sweep in the order they run, what matters most first, should time run out:
 /// discards before other operations, one in flight before many, the pattern that needs nothing
-/// written before the others, and from small sizes to large. Cells
-/// whose commands the range can't hold side by side, as many as are in flight, are left out.
+/// written before the others, and from small sizes to large. Cells whose commands the range can't
+/// hold side by side, as many as are in flight, are left out.
 pub fn cells(plan: &BenchPlan, block: Bytes) -> Vec<Cell> {
     if !plan.parts.contains(&Part::Latency) {
         return Vec::new();

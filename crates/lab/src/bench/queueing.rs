@@ -135,8 +135,7 @@ impl Probe<'_, '_> {
         let discard = self.discard();
         let reads = self.reads(count, size);
         let mut flight = Flight::new(self.bed, count + 1)?;
-        flight.send(discard)?;
-        let alone = flight.next()?.latency;
+        let alone = flight.latency_of(discard)?;
         // What the drive does after a discard, such as writing its journal, is not the reads' time.
         self.bed.flush()?;
         let mut longest = Duration::ZERO;
@@ -145,14 +144,7 @@ impl Probe<'_, '_> {
             longest = longest.max(flight.next()?.latency);
         }
         reads.iter().try_for_each(|read| flight.send(*read).map(drop))?;
-        let tag = flight.send(discard)?;
-        let mut behind = Duration::ZERO;
-        while !flight.is_empty() {
-            let ended = flight.next()?;
-            if ended.tag == tag {
-                behind = ended.latency;
-            }
-        }
+        let behind = flight.latency_of(discard)?;
         drop(flight);
         self.bed.fill(&[discard.extent])?;
         Ok([alone, longest, behind])
@@ -163,20 +155,12 @@ impl Probe<'_, '_> {
         let discard = self.discard();
         let read = self.reads(1, Bytes(4 << 10))[0];
         let mut flight = Flight::new(self.bed, 2)?;
-        flight.send(read)?;
-        let alone = flight.next()?.latency;
+        let alone = flight.latency_of(read)?;
         flight.send(discard)?;
         if flight.engine(discard.kind) == Engine::Threads {
             std::thread::sleep(HANDING_OVER);
         }
-        let tag = flight.send(read)?;
-        let mut after = Duration::ZERO;
-        while !flight.is_empty() {
-            let ended = flight.next()?;
-            if ended.tag == tag {
-                after = ended.latency;
-            }
-        }
+        let after = flight.latency_of(read)?;
         drop(flight);
         self.bed.fill(&[discard.extent])?;
         Ok([alone, after])

@@ -14,9 +14,6 @@ pub use trimtab_linux::queue::{Command, Completion, Kind};
 
 /// A device to measure. Every address and length is a whole multiple of the logical block.
 pub trait Target: Send + Sync {
-    /// Its size.
-    fn size(&self) -> Bytes;
-
     /// Its logical block.
     fn logical_block(&self) -> Bytes;
 
@@ -65,9 +62,6 @@ pub trait Queue {
     /// How its commands of kind `kind` are kept in flight.
     fn engine(&self, kind: Kind) -> Engine;
 
-    /// How many are in flight.
-    fn in_flight(&self) -> u32;
-
     /// Sends `command`; `tag` comes back with its completion.
     ///
     /// # Errors
@@ -88,10 +82,6 @@ pub trait Queue {
 const SETTLED: Duration = Duration::from_millis(10);
 
 impl Target for Device {
-    fn size(&self) -> Bytes {
-        self.size()
-    }
-
     fn logical_block(&self) -> Bytes {
         self.logical_block()
     }
@@ -135,10 +125,6 @@ impl Target for Device {
 impl Queue for queue::Queue {
     fn engine(&self, kind: Kind) -> Engine {
         self.engine(kind)
-    }
-
-    fn in_flight(&self) -> u32 {
-        self.in_flight()
     }
 
     fn submit(&mut self, tag: u64, command: Command) -> io::Result<()> {

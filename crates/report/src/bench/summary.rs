@@ -3,7 +3,7 @@
 use serde::Serialize;
 use trimtab_core::document::BenchDocument;
 use trimtab_core::document::bench::{DegradationStep, Fit, InterferenceCell};
-use trimtab_core::stats::{is_steady_over, median};
+use trimtab_core::stats::median;
 use trimtab_core::units::Bytes;
 
 use super::findings;
@@ -43,10 +43,6 @@ pub struct Degradation {
     pub refill_mib_s: Option<f64>,
 }
 
-/// The last rounds that tell the steady state: the measurement window of the SNIA Solid State
-/// Storage Performance Test Specification.
-const STEADY_ROUNDS: usize = 5;
-
 impl Summary {
     /// The figures of `document`.
     pub fn of(document: &BenchDocument) -> Self {
@@ -72,14 +68,11 @@ impl Degradation {
             let wall_s: f64 = of(step).map(|round| round.wall_s).sum();
             (mib > 0.0 && wall_s > 0.0).then(|| mib / wall_s)
         };
-        let overwrites: Vec<_> = of(DegradationStep::Overwrite).map(|round| round.mib_s).collect();
-        let last = &overwrites[overwrites.len().saturating_sub(STEADY_ROUNDS)..];
-        let overwritten = of(DegradationStep::Overwrite).map(|round| round.bytes).sum();
         (!rounds.is_empty()).then(|| Self {
             fill_mib_s: overall(DegradationStep::Fill),
             fresh_mib_s: overall(DegradationStep::Fresh),
-            steady_mib_s: median(last),
-            steady: is_steady_over(document.plan.range.len(), overwritten, &overwrites),
+            steady_mib_s: median(&document.last_overwrites()),
+            steady: document.is_steady(),
             refill_mib_s: overall(DegradationStep::Refill),
         })
     }

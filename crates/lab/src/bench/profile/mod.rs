@@ -6,9 +6,9 @@
 
 mod text;
 
-use trimtab_core::document::bench::{BenchDocument, DegradationRound, DegradationStep, Estimate, Fit};
+use trimtab_core::document::bench::{BenchDocument, DegradationStep, Estimate, Fit};
 use trimtab_core::profile::{Discard, DiscardedReads, Gc, GcPolicy, Geometry, Profile, Sourced, Timing};
-use trimtab_core::stats::{is_steady, median};
+use trimtab_core::stats::median;
 use trimtab_core::{Bytes, Nanos, Rate};
 use trimtab_ftl::theory::greedy_spare;
 
@@ -207,7 +207,6 @@ impl Run<'_> {
 
     /// The spare area with which garbage collection slows random writes as they were slowed.
     fn over_provisioning(&self, page: Bytes) -> Sourced<f64> {
-        let rounds = self.rates(DegradationStep::Overwrite);
         let (Some((steady, _)), Some((fresh, _))) =
             (self.rate(DegradationStep::Overwrite), self.rate(DegradationStep::Fresh))
         else {
@@ -220,7 +219,7 @@ impl Run<'_> {
             );
         }
         let slowdown = fresh / steady;
-        if !is_steady(&rounds) || slowdown < LEAST_SLOWDOWN {
+        if !self.document.is_steady() || slowdown < LEAST_SLOWDOWN {
             return unmeasured(SPARE, "random writes were not seen to slow to a steady rate");
         }
         let spare = greedy_spare(slowdown, (ERASE_BLOCK.0 / page.0) as u32);
@@ -233,19 +232,13 @@ impl Run<'_> {
     }
 
     /// The throughput of a step in MiB/s, and of how many rounds: the median, of overwrites that of
-    /// the last five.
+    /// the last.
     fn rate(&self, step: DegradationStep) -> Option<(f64, usize)> {
-        let rates = self.rates(step);
         let settled = match step {
-            DegradationStep::Overwrite => &rates[rates.len().saturating_sub(5)..],
-            _ => &rates,
+            DegradationStep::Overwrite => self.document.last_overwrites(),
+            step => self.document.rates(step),
         };
-        Some((median(settled)?, settled.len()))
-    }
-
-    fn rates(&self, step: DegradationStep) -> Vec<f64> {
-        let is_of = |round: &&DegradationRound| round.step == step && round.mib_s > 0.0;
-        self.document.degradation.iter().filter(is_of).map(|round| round.mib_s).collect()
+        Some((median(&settled)?, settled.len()))
     }
 }
 

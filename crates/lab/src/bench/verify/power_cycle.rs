@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::areas::Layout;
 use super::content::{Class, Generation};
 use super::stamp::{Stamped, Stamper};
+use crate::bench::confined::Confined;
 use crate::bench::error::BenchError;
 use crate::bench::target::Target;
 use crate::interrupt::Interrupt;
@@ -170,6 +171,7 @@ pub fn plan_power_cycle(
     seed: u64,
     interrupt: &Interrupt,
 ) -> Result<PowerCyclePlan, BenchError> {
+    let target = &Confined::new(target, range);
     let mut stamper = Stamper::new(target, seed, interrupt);
     let layout = Layout::new(range, None, device, AREAS);
     let written = stamper.write(layout.span())?;

@@ -1,0 +1,30 @@
+//! Traces: time-ordered streams of block events and free events.
+//!
+//! A [`TraceEvent`] is what happened once, a [`TraceHeader`] what holds for the whole trace, and a
+//! [`TraceSource`] hands out the events batch by batch, so that no one needs to hold a whole trace in
+//! memory. Where events come from (the kernel, a file) and where they go is not this room's concern.
+
+mod event;
+mod header;
+mod summary;
+
+pub use event::{Comm, DeviceIndex, FsIndex, Kind, TraceEvent, UnknownKind};
+pub use header::{TRACE_SCHEMA, TraceDevice, TraceFileSystem, TraceHeader};
+pub use summary::{Summary, Tally};
+
+/// A stream of events in the order of their times.
+pub trait TraceSource {
+    /// Why it can't go on.
+    type Error;
+
+    /// What holds for the whole trace; what only its end tells (how long it took, lost events) is
+    /// there when all events are read, if not before.
+    fn header(&self) -> &TraceHeader;
+
+    /// Replaces what `batch` holds with the next events, as many as suit the source; leaves it empty
+    /// at the end.
+    ///
+    /// # Errors
+    /// What the source fails with; the events handed out before are good.
+    fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), Self::Error>;
+}
