@@ -1,5 +1,6 @@
 //! A block device's counters, queue limits and relatives, from sysfs.
 
+mod named;
 mod relatives;
 
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::{fs, io};
 
 use trimtab_core::document::KernelCounters;
 
+pub use named::{NamedError, disks};
 pub use relatives::DeviceNumber;
 use trimtab_core::Bytes;
 
