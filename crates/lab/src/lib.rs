@@ -5,6 +5,7 @@ pub mod bench;
 pub mod compare;
 mod content;
 pub mod error;
+pub mod foreground;
 pub mod fs;
 pub mod ground;
 pub mod interrupt;

@@ -1,0 +1,112 @@
+//! The user's own command, for the span of which something is recorded.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::error::LabError;
+use crate::interrupt::Interrupt;
+
+/// What a command gets to end by itself: a terminal tells it of Ctrl-C as well.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A command that runs with our standard input, output and error.
+pub struct Foreground {
+    child: Child,
+    program: String,
+    /// When the user asked to stop.
+    asked: Option<Instant>,
+    told: bool,
+}
+
+impl Foreground {
+    /// Starts `command`: a program and its arguments.
+    ///
+    /// # Errors
+    /// [`LabError::Spawn`].
+    ///
+    /// # Panics
+    /// If `command` is empty.
+    pub fn start(command: &[OsString]) -> Result<Self, LabError> {
+        let program = command[0].to_string_lossy().into_owned();
+        let child = Command::new(&command[0]).args(&command[1..]).spawn();
+        let child = child.map_err(|source| LabError::Spawn { program: program.clone(), source })?;
+        Ok(Self { child, program, asked: None, told: false })
+    }
+
+    /// How it ended, if it has. Once the user has asked to stop, it is told so too, unless it ends by
+    /// itself.
+    ///
+    /// # Errors
+    /// [`LabError::Spawn`] where it can't be waited for.
+    pub fn poll(&mut self, interrupt: &Interrupt) -> Result<Option<ExitStatus>, LabError> {
+        let spawn = |source| LabError::Spawn { program: self.program.clone(), source };
+        let ended = self.child.try_wait().map_err(spawn)?;
+        if ended.is_none() && interrupt.is_set() && !self.told {
+            let asked = *self.asked.get_or_insert_with(Instant::now);
+            if asked.elapsed() > GRACE {
+                self.told = true;
+                let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+            }
+        }
+        Ok(ended)
+    }
+}
+
+impl Drop for Foreground {
+    /// A command that is still there when its recorder fails is told to end, and waited for.
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The exit code that a shell gives a command that ended so: its own, or 128 and the signal.
+pub fn exit_code(status: ExitStatus) -> u8 {
+    let signalled = || status.signal().map_or(1, |signal| 128 + signal);
+    status.code().unwrap_or_else(signalled) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use super::*;
+
+    fn shell(line: &str) -> Vec<OsString> {
+        ["sh", "-c", line].map(OsString::from).to_vec()
+    }
+
+    fn end(command: &mut Foreground, interrupt: &Interrupt) -> ExitStatus {
+        loop {
+            if let Some(status) = command.poll(interrupt).unwrap() {
+                return status;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_a_shell() {
+        for (line, code) in [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", 137)] {
+            let mut command = Foreground::start(&shell(line)).unwrap();
+            assert_eq!(exit_code(end(&mut command, &Interrupt::never())), code, "{line}");
+        }
+        let missing = Foreground::start(&[OsString::from("/nonexistent")]).err().unwrap();
+        assert_eq!(missing.to_string(), "cannot run /nonexistent");
+    }
+
+    #[test]
+    fn an_interrupt_reaches_a_command_that_goes_on() {
+        let interrupt = Interrupt::watching(Arc::new(AtomicBool::new(true)));
+        let mut command = Foreground::start(&shell("exec sleep 60")).unwrap();
+        assert_eq!(exit_code(end(&mut command, &interrupt)), 143);
+    }
+}
