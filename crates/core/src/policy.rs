@@ -5,11 +5,15 @@
 //! time is the span since the host started, on the host's own clock: model time in the simulator,
 //! wall time in the service. A policy never compares it with any other clock.
 
+mod choice;
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+pub use choice::{PolicyChoice, PolicyChoiceError};
 
 use crate::extent::{Extent, ExtentSet};
 use crate::units::Bytes;
@@ -128,12 +132,7 @@ impl PolicyKind {
     /// The engine that decides, or nothing where a file system does it by itself and on its own
     /// schedule, as for [`PolicyKind::Async`].
     pub fn engine(self) -> Option<Box<dyn Policy>> {
-        match self {
-            Self::None => Some(Box::new(NonePolicy)),
-            Self::Online => Some(Box::new(OnlinePolicy)),
-            Self::Async => None,
-            Self::Batched => Some(Box::new(BatchedPolicy)),
-        }
+        PolicyChoice::from(self).engine()
     }
 }
 
@@ -180,6 +179,28 @@ impl Policy for BatchedPolicy {
             Event::Pause | Event::End => vec![TrimRequest::everything()],
             _ => Vec::new(),
         }
+    }
+}
+
+/// Trims all that is free whenever its interval is over, as a timer that runs `fstrim` does.
+struct TimedPolicy {
+    interval: Duration,
+    next: Duration,
+}
+
+impl Policy for TimedPolicy {
+    fn on_event(&mut self, at: Duration, event: &Event) -> Vec<TrimRequest> {
+        match event {
+            Event::Wake if at >= self.next => {
+                self.next = at + self.interval;
+                vec![TrimRequest::everything()]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn next_wake(&self) -> Option<Duration> {
+        Some(self.next)
     }
 }
 
@@ -250,6 +271,19 @@ mod tests {
         policy.on_event(second(3), &Event::Load(Load { in_flight: 0, ..busy }));
         let whole = ExtentSet::from_iter([Extent::new(a.start, b.end)]);
         assert_eq!(policy.on_event(second(3), &Event::Wake), vec![TrimRequest::within(whole)]);
+    }
+
+    #[test]
+    fn a_timer_trims_each_time_its_interval_is_over() {
+        let mut timed = "batched:1h".parse::<PolicyChoice>().unwrap().engine().unwrap();
+        let hours = |hours: u64| Duration::from_secs(3600 * hours);
+        assert_eq!(timed.next_wake(), Some(hours(1)));
+        assert_eq!(timed.on_event(hours(1), &Event::Wake), [TrimRequest::everything()]);
+        assert_eq!(timed.next_wake(), Some(hours(2)));
+        assert_eq!(timed.on_event(hours(1), &Event::Wake), [], "too early");
+        for event in [Event::Pause, Event::End, Event::Freed(Extent::at(Bytes(0), Bytes(1)))] {
+            assert_eq!(timed.on_event(hours(2), &event), []);
+        }
     }
 
     #[test]
