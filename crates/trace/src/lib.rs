@@ -1,1 +1,11 @@
 //! Trace files: our own, and readers for blktrace, fio and the published block traces.
+
+mod counts;
+mod error;
+pub mod file;
+mod open;
+
+pub use counts::{ReadCounts, TraceReader};
+pub use error::{RowError, TraceError};
+pub use file::{Columns, TraceFile, TraceWriter};
+pub use open::{Format, open};

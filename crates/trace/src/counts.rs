@@ -1,0 +1,39 @@
+//! What was read, and what became of it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use trimtab_core::trace::TraceSource;
+
+use crate::error::TraceError;
+
+/// A trace that is being read from a file.
+pub trait TraceReader: TraceSource<Error = TraceError> {
+    /// What was read so far.
+    fn counts(&self) -> &ReadCounts;
+}
+
+/// What was read from a file: every record became an event, or was skipped for a reason.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReadCounts {
+    /// Lines of a text, records of a binary file, rows of a table.
+    pub records: u64,
+    /// Events made of them.
+    pub events: u64,
+    /// Records that made no event, by what they were.
+    pub skipped: BTreeMap<&'static str, u64>,
+}
+
+impl ReadCounts {
+    /// Counts a record that makes no event.
+    pub(crate) fn skip(&mut self, what: &'static str) {
+        *self.skipped.entry(what).or_default() += 1;
+    }
+}
+
+impl fmt::Display for ReadCounts {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{} records read: {} events", self.records, self.events)?;
+        self.skipped.iter().try_for_each(|(what, count)| write!(f, ", {count} {what}"))
+    }
+}

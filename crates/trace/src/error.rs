@@ -1,0 +1,93 @@
+//! What can go wrong with a trace.
+
+use std::io;
+use std::path::PathBuf;
+
+use parquet::errors::ParquetError;
+
+/// Why a trace can't be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The operating system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Parquet's structure is broken.
+    #[error("{}: not a whole Parquet file: {source}", path.display())]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// What is broken.
+        source: ParquetError,
+    },
+    /// A trace file without the head of one, or with one that is not understood.
+    #[error("{}: {reason}", path.display())]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A row that makes no sense.
+    #[error("{}: row {row}: {reason}", path.display())]
+    Row {
+        /// The file.
+        path: PathBuf,
+        /// The row: a line of a text, a record of a binary file; the first is 1.
+        row: u64,
+        /// What is wrong with it.
+        reason: RowError,
+    },
+}
+
+/// Why a row makes no sense.
+#[derive(Debug, thiserror::Error)]
+pub enum RowError {
+    /// Parquet's structure is broken there.
+    #[error("the data from here on is broken: {0}")]
+    Parquet(#[from] ParquetError),
+    /// An encoding that this crate's writer doesn't use.
+    #[error("column {column} is stored as {encoding}, which trimtab doesn't read")]
+    Encoding {
+        /// The column.
+        column: &'static str,
+        /// How its values are stored.
+        encoding: parquet::basic::Encoding,
+    },
+    /// A column that ends too early or holds what can't be.
+    #[error("column {column} is broken from here on")]
+    Broken {
+        /// The column.
+        column: &'static str,
+    },
+    /// A number that can't be one of its column's.
+    #[error("{column} is {value}, which can't be")]
+    Value {
+        /// The column.
+        column: &'static str,
+        /// The number.
+        value: i64,
+    },
+    /// A name that stands for nothing.
+    #[error("{column} is {name:?}, which {problem}")]
+    Name {
+        /// The column.
+        column: &'static str,
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// Time runs backwards.
+    #[error("its time, {at} ns, is before that of the row above, {before} ns")]
+    Backwards {
+        /// Its time.
+        at: u64,
+        /// The time of the row above.
+        before: u64,
+    },
+}

@@ -1,0 +1,226 @@
+//! Reading trace files.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::file::metadata::ParquetMetaData;
+use trimtab_core::extent::Extent;
+use trimtab_core::trace::{
+    Comm, DeviceIndex, FsIndex, Kind, TRACE_SCHEMA, TraceEvent, TraceHeader, TraceSource,
+};
+use trimtab_core::units::{Bytes, Nanos};
+
+use super::column::{ColumnReader, NONE};
+use super::footer::{Footer, FooterError};
+use super::names::Names;
+use super::schema::{Column, HEADER_KEY};
+use crate::counts::{ReadCounts, TraceReader};
+use crate::error::{RowError, TraceError};
+
+/// Events in a batch: few enough to stay in a processor's cache.
+const BATCH: usize = 4096;
+
+/// Which columns of a trace file to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Columns {
+    /// All of them.
+    #[default]
+    All,
+    /// What a replay needs: time, device, kind, extent and latency. The rest is left empty.
+    Replay,
+}
+
+/// A trace file, read from its begin.
+///
+/// A file that was cut off is read up to its last whole row group, and its header says so among the
+/// gaps.
+pub struct TraceFile {
+    path: PathBuf,
+    file: Arc<File>,
+    metadata: ParquetMetaData,
+    header: TraceHeader,
+    names: Names,
+    columns: Columns,
+    /// The next row group.
+    next_group: usize,
+    group: Option<Group>,
+    counts: ReadCounts,
+    last: u64,
+}
+
+/// The row group at hand.
+struct Group {
+    columns: Vec<ColumnReader>,
+    /// Rows not yet handed out.
+    rows: usize,
+}
+
+impl TraceFile {
+    /// Opens the trace file at `path`.
+    ///
+    /// # Errors
+    /// If it can't be read, is none, or holds not even one whole footer.
+    pub fn open(path: &Path) -> Result<Self, TraceError> {
+        let io = |source| TraceError::Io { path: path.to_owned(), source };
+        let foreign = |reason: String| TraceError::Header { path: path.to_owned(), reason };
+        let file = File::open(path).map_err(io)?;
+        let footer = Footer::find(&file).map_err(|error| match error {
+            FooterError::Io(source) => io(source),
+            FooterError::Parquet(source) => TraceError::Parquet { path: path.to_owned(), source },
+            FooterError::Foreign(reason) => foreign(reason),
+        })?;
+        let mut header = read_header(&footer.metadata).map_err(foreign)?;
+        if footer.end < footer.length {
+            header.gaps.push(format!(
+                "the file was cut off: its last {} are torn, and the events in them are lost",
+                Bytes(footer.length - footer.end)
+            ));
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            file: Arc::new(file),
+            metadata: footer.metadata,
+            names: Names::of(&header),
+            header,
+            columns: Columns::All,
+            next_group: 0,
+            group: None,
+            counts: ReadCounts::default(),
+            last: 0,
+        })
+    }
+
+    /// Reads only `columns` from now on; call it before the first batch.
+    pub fn with_columns(mut self, columns: Columns) -> Self {
+        self.columns = columns;
+        self
+    }
+
+    /// How many events it holds.
+    pub fn rows(&self) -> u64 {
+        self.metadata.row_groups().iter().map(|group| group.num_rows() as u64).sum()
+    }
+
+    fn start_group(&mut self) -> Result<Option<Group>, RowError> {
+        let Some(group) = self.metadata.row_groups().get(self.next_group) else { return Ok(None) };
+        self.next_group += 1;
+        let rows = group.num_rows() as usize;
+        let wanted = match self.columns {
+            Columns::All => &Column::ALL[..],
+            Columns::Replay => &Column::REPLAY[..],
+        };
+        let open =
+            |column: &Column| ColumnReader::new(*column, &self.file, group.column(*column as usize), rows);
+        Ok(Some(Group { columns: wanted.iter().map(open).collect::<Result<_, _>>()?, rows }))
+    }
+
+    fn read(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), RowError> {
+        let mut group = loop {
+            match self.group.take() {
+                Some(group) if group.rows > 0 => break group,
+                _ => match self.start_group()? {
+                    Some(group) => self.group = Some(group),
+                    None => return Ok(()),
+                },
+            }
+        };
+        let mut count = group.rows.min(BATCH);
+        for column in &mut group.columns {
+            let ready = column.fill(&mut self.names)?.len();
+            if ready == 0 {
+                return Err(column.broken());
+            }
+            count = count.min(ready);
+        }
+        group.rows -= count;
+        let assembled = self.assemble(&mut group.columns, count, batch);
+        self.group = Some(group);
+        assembled
+    }
+
+    /// Puts the next `count` values of the columns together.
+    fn assemble(
+        &mut self,
+        columns: &mut [ColumnReader],
+        count: usize,
+        batch: &mut Vec<TraceEvent>,
+    ) -> Result<(), RowError> {
+        let (replay, more) = columns.split_first_chunk_mut().expect("a replay's columns are always read");
+        let [times, devices, kinds, starts, lengths, latencies] =
+            replay.each_mut().map(|column: &mut ColumnReader| column.take(count));
+        for row in 0..count {
+            let (at, start, length) = (times[row], starts[row], lengths[row]);
+            if at < self.last as i64 {
+                return Err(match u64::try_from(at) {
+                    Ok(at) => RowError::Backwards { at, before: self.last },
+                    Err(_) => RowError::Value { column: Column::Time.name(), value: at },
+                });
+            }
+            self.last = at as u64;
+            let end = start.checked_add(length);
+            let end = end.ok_or(RowError::Value { column: Column::Length.name(), value: length })?;
+            batch.push(TraceEvent {
+                at: Nanos(at as u64),
+                device: DeviceIndex(devices[row] as u16),
+                kind: Kind::ALL[kinds[row] as usize],
+                extent: Extent { start: Bytes(start as u64), end: Bytes(end as u64) },
+                latency: (latencies[row] != NONE).then_some(Nanos(latencies[row] as u64)),
+                process: Comm::default(),
+                error: 0,
+                fs: None,
+            });
+        }
+        if let [processes, errors, file_systems] = more {
+            let (processes, errors) = (processes.take(count), errors.take(count));
+            let file_systems = file_systems.take(count);
+            for (row, event) in batch.iter_mut().enumerate() {
+                event.process = self.names.process(processes[row]);
+                event.error = u16::try_from(errors[row])
+                    .map_err(|_| RowError::Value { column: Column::Error.name(), value: errors[row] })?;
+                event.fs = (file_systems[row] != NONE).then_some(FsIndex(file_systems[row] as u16));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TraceSource for TraceFile {
+    type Error = TraceError;
+
+    fn header(&self) -> &TraceHeader {
+        &self.header
+    }
+
+    fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), TraceError> {
+        batch.clear();
+        let read = self.read(batch);
+        let good = batch.len() as u64;
+        self.counts.records += good;
+        self.counts.events += good;
+        read.map_err(|reason| TraceError::Row {
+            path: self.path.clone(),
+            row: self.counts.records + 1,
+            reason,
+        })
+    }
+}
+
+impl TraceReader for TraceFile {
+    fn counts(&self) -> &ReadCounts {
+        &self.counts
+    }
+}
+
+fn read_header(metadata: &ParquetMetaData) -> Result<TraceHeader, String> {
+    let entries = metadata.file_metadata().key_value_metadata().map_or(&[][..], Vec::as_slice);
+    let text = entries.iter().find(|entry| entry.key == HEADER_KEY).and_then(|entry| entry.value.as_deref());
+    let text = text.ok_or("Parquet, but no trace of trimtab: it has no header")?;
+    let header: serde_json::Value =
+        serde_json::from_str(text).map_err(|error| format!("its header is broken: {error}"))?;
+    let schema = header.get("schema").and_then(|schema| schema.as_str()).unwrap_or_default();
+    if schema != TRACE_SCHEMA {
+        return Err(format!("it is in the format {schema:?}; this trimtab reads {TRACE_SCHEMA:?}"));
+    }
+    serde_json::from_value(header).map_err(|error| format!("its header is broken: {error}"))
+}

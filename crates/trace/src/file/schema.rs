@@ -1,0 +1,138 @@
+//! The columns of a trace file.
+
+use std::collections::HashSet;
+use std::sync::{Arc, LazyLock};
+
+use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr};
+use parquet::schema::types::{ColumnPath, SchemaDescPtr, SchemaDescriptor, Type};
+use trimtab_core::trace::TraceHeader;
+
+/// The key of the header among the file's key-value metadata.
+pub(super) const HEADER_KEY: &str = "trimtab";
+
+/// A column, by its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Column {
+    Time,
+    Device,
+    Kind,
+    Start,
+    Length,
+    Latency,
+    Process,
+    Error,
+    FileSystem,
+}
+
+impl Column {
+    pub(super) const ALL: [Self; 9] = [
+        Self::Time,
+        Self::Device,
+        Self::Kind,
+        Self::Start,
+        Self::Length,
+        Self::Latency,
+        Self::Process,
+        Self::Error,
+        Self::FileSystem,
+    ];
+
+    /// What a replay needs: the first of all.
+    pub(super) const REPLAY: [Self; 6] =
+        [Self::Time, Self::Device, Self::Kind, Self::Start, Self::Length, Self::Latency];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Time => "time_ns",
+            Self::Device => "device",
+            Self::Kind => "kind",
+            Self::Start => "start",
+            Self::Length => "length",
+            Self::Latency => "latency_ns",
+            Self::Process => "process",
+            Self::Error => "error",
+            Self::FileSystem => "file_system",
+        }
+    }
+
+    const fn physical(self) -> Physical {
+        match self {
+            Self::Time | Self::Start | Self::Length | Self::Latency => Physical::INT64,
+            Self::Error => Physical::INT32,
+            Self::Device | Self::Kind | Self::Process | Self::FileSystem => Physical::BYTE_ARRAY,
+        }
+    }
+
+    pub(super) const fn is_optional(self) -> bool {
+        matches!(self, Self::Latency | Self::Process | Self::FileSystem)
+    }
+
+    pub(super) const fn is_text(self) -> bool {
+        matches!(self, Self::Device | Self::Kind | Self::Process | Self::FileSystem)
+    }
+
+    fn schema_type(self) -> Type {
+        let repetition = if self.is_optional() { Repetition::OPTIONAL } else { Repetition::REQUIRED };
+        Type::primitive_type_builder(self.name(), self.physical())
+            .with_repetition(repetition)
+            .with_logical_type(self.is_text().then_some(LogicalType::String))
+            .build()
+            .expect("a constant schema is sound")
+    }
+}
+
+/// The schema of every trace file.
+pub(super) static SCHEMA: LazyLock<SchemaDescPtr> = LazyLock::new(|| {
+    let fields = Column::ALL.map(|column| Arc::new(column.schema_type())).to_vec();
+    let root = Type::group_type_builder("event").with_fields(fields).build();
+    Arc::new(SchemaDescriptor::new(Arc::new(root.expect("a constant schema is sound"))))
+});
+
+/// How every trace file is stored: numbers as packed differences, names by dictionary.
+pub(super) static PROPERTIES: LazyLock<WriterPropertiesPtr> = LazyLock::new(|| {
+    let level = ZstdLevel::try_new(1).expect("zstd has a level 1");
+    let properties = WriterProperties::builder()
+        .set_created_by(CREATED_BY.to_owned())
+        .set_compression(Compression::ZSTD(level))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true)
+        .set_data_page_row_count_limit(1 << 17)
+        .set_dictionary_page_size_limit(usize::MAX)
+        .set_write_batch_size(1 << 13);
+    let numbers = Column::ALL.into_iter().filter(|column| !column.is_text());
+    let properties = numbers.fold(properties, |properties, column| {
+        let path = ColumnPath::from(column.name());
+        properties
+            .set_column_dictionary_enabled(path.clone(), false)
+            .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED)
+    });
+    Arc::new(properties.build())
+});
+
+/// What the files say they were made by.
+pub(super) const CREATED_BY: &str = concat!("trimtab version ", env!("CARGO_PKG_VERSION"));
+
+/// What the devices of a trace are called in its rows: their names; one that has its name from
+/// another before it gets a number.
+pub(super) fn device_names(header: &TraceHeader) -> Vec<String> {
+    told_apart(header.devices.iter().map(|device| device.name.as_str()))
+}
+
+/// What the file systems of a trace are called in its rows: their mount points, told apart likewise.
+pub(super) fn file_system_names(header: &TraceHeader) -> Vec<String> {
+    told_apart(header.file_systems.iter().map(|fs| fs.mount_point.as_str()))
+}
+
+fn told_apart<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut taken = HashSet::new();
+    names
+        .map(|name| {
+            let numbered = (2_u32..).map(|number| format!("{name} ({number})"));
+            let free = std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken.contains(name));
+            let free = free.expect("some number is free");
+            taken.insert(free.clone());
+            free
+        })
+        .collect()
+}

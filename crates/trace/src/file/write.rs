@@ -1,0 +1,250 @@
+//! Writing trace files.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{
+    FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
+};
+use parquet::file::writer::{SerializedRowGroupWriter, TrackedWrite};
+use trimtab_core::trace::{Comm, Kind, TraceEvent, TraceHeader};
+
+use super::schema::{CREATED_BY, Column, HEADER_KEY, PROPERTIES, SCHEMA, device_names, file_system_names};
+use crate::error::TraceError;
+
+/// The most rows of a row group.
+const GROUP_ROWS: usize = 1 << 20;
+
+/// Writes a trace file, a row group at a time.
+///
+/// After each group the file on disk is whole: a group goes out in one piece with a footer that names
+/// all groups so far, behind the footer before it, which becomes a gap that readers skip. A crash
+/// loses what was written since the last group. So does a full disk: the file is cut back to the
+/// footer before, and stays readable.
+///
+/// Holds one row group in memory: about 150 MiB at most.
+pub struct TraceWriter {
+    path: PathBuf,
+    file: File,
+    header: TraceHeader,
+    /// The bytes of the group being made; it counts those already in the file.
+    sink: TrackedWrite<Vec<u8>>,
+    /// The end of the last footer in the file.
+    end: u64,
+    groups: Vec<RowGroupMetaData>,
+    rows: i64,
+    /// How long the last footer was.
+    footer: usize,
+    pending: Vec<TraceEvent>,
+}
+
+impl TraceWriter {
+    /// Starts a trace file at `path`, which must not exist yet.
+    ///
+    /// # Errors
+    /// If it exists, or can't be written.
+    pub fn create(path: &Path, header: TraceHeader) -> Result<Self, TraceError> {
+        let file = File::create_new(path);
+        let file = file.map_err(|source| TraceError::Io { path: path.to_owned(), source })?;
+        let mut sink = TrackedWrite::new(Vec::new());
+        sink.write_all(b"PAR1").expect("memory takes all");
+        let mut writer = Self {
+            path: path.to_owned(),
+            file,
+            header,
+            sink,
+            end: 0,
+            groups: Vec::new(),
+            rows: 0,
+            footer: 0,
+            pending: Vec::new(),
+        };
+        writer.end_group()?;
+        Ok(writer)
+    }
+
+    /// What the trace says of itself: what is here when a group ends goes into the file. It must
+    /// name every device and file system of the events written so far.
+    pub fn header_mut(&mut self) -> &mut TraceHeader {
+        &mut self.header
+    }
+
+    /// Adds `events`, which follow all before in time.
+    ///
+    /// # Errors
+    /// If a group was full and can't be written.
+    pub fn write(&mut self, mut events: &[TraceEvent]) -> Result<(), TraceError> {
+        while !events.is_empty() {
+            let room = (GROUP_ROWS - self.pending.len()).min(events.len());
+            let (now, later) = events.split_at(room);
+            self.pending.extend_from_slice(now);
+            events = later;
+            if self.pending.len() == GROUP_ROWS {
+                self.end_group()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the row group, so that a crash from now on loses nothing of it; call it every few
+    /// seconds. Does nothing while the group is worth less than the footer that it costs, which keeps
+    /// a long trace's file within twice its size.
+    ///
+    /// # Errors
+    /// If the group can't be written.
+    pub fn flush(&mut self) -> Result<(), TraceError> {
+        const BYTES_OF_A_ROW: usize = 8;
+        let worth = self.pending.len() * BYTES_OF_A_ROW;
+        if worth > self.footer || self.groups.is_empty() && worth > 0 { self.end_group() } else { Ok(()) }
+    }
+
+    /// Ends the file.
+    ///
+    /// # Errors
+    /// If the rest of it can't be written.
+    pub fn finish(mut self) -> Result<(), TraceError> {
+        self.end_group()
+    }
+
+    /// Writes the rows that wait, if any, and a footer.
+    fn end_group(&mut self) -> Result<(), TraceError> {
+        self.encode().map_err(|source| TraceError::Parquet { path: self.path.clone(), source })?;
+        let bytes = std::mem::take(self.sink.inner_mut());
+        self.pending.clear();
+        let written = self.file.write_all_at(&bytes, self.end).and_then(|()| self.file.sync_data());
+        if let Err(source) = written {
+            // What a failing disk leaves behind the last footer hides that footer; should this fail
+            // too, readers still find it.
+            let _ = self.file.set_len(self.end);
+            return Err(TraceError::Io { path: self.path.clone(), source });
+        }
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Puts the group and the footer behind it into the sink.
+    fn encode(&mut self) -> Result<(), ParquetError> {
+        if !self.pending.is_empty() {
+            let mut group = SerializedRowGroupWriter::new(
+                SCHEMA.clone(),
+                PROPERTIES.clone(),
+                &mut self.sink,
+                self.groups.len() as i32,
+                None,
+            );
+            encode_columns(&mut group, &self.header, &self.pending)?;
+            self.groups.push(Arc::unwrap_or_clone(group.close()?));
+            self.rows += self.pending.len() as i64;
+        }
+        self.sink.flush()?;
+        let before = self.sink.bytes_written();
+        let header = serde_json::to_string(&self.header).expect("a header is plain data");
+        let file = FileMetaData::new(
+            1,
+            self.rows,
+            Some(CREATED_BY.to_owned()),
+            Some(vec![KeyValue::new(HEADER_KEY.to_owned(), header)]),
+            SCHEMA.clone(),
+            None,
+        );
+        let metadata = ParquetMetaData::new(file, self.groups.clone());
+        let mut footer = Vec::new();
+        ParquetMetaDataWriter::new(&mut footer, &metadata).finish()?;
+        self.sink.write_all(&footer)?;
+        self.sink.flush()?;
+        self.footer = self.sink.bytes_written() - before;
+        Ok(())
+    }
+}
+
+type GroupWriter<'a> = SerializedRowGroupWriter<'a, Vec<u8>>;
+
+fn encode_columns(
+    group: &mut GroupWriter,
+    header: &TraceHeader,
+    events: &[TraceEvent],
+) -> Result<(), ParquetError> {
+    let as_values = |names: Vec<String>| names.iter().map(|name| name.as_str().into()).collect();
+    let devices: Vec<ByteArray> = as_values(device_names(header));
+    let file_systems: Vec<ByteArray> = as_values(file_system_names(header));
+    let kinds = Kind::ALL.map(|kind| ByteArray::from(kind.name()));
+    let unnamed = |what: &str| ParquetError::General(format!("the header names no such {what}"));
+
+    for column in Column::ALL {
+        match column {
+            Column::Time => numbers(group, events.iter().map(|event| event.at.0)),
+            Column::Start => numbers(group, events.iter().map(|event| event.extent.start.0)),
+            Column::Length => numbers(group, events.iter().map(|event| event.extent.len().0)),
+            Column::Error => {
+                let errors: Vec<i32> = events.iter().map(|event| i32::from(event.error)).collect();
+                put::<Int32Type>(group, &errors, None)
+            }
+            Column::Latency => {
+                let latencies: Vec<i64> =
+                    events.iter().filter_map(|event| event.latency).map(|latency| latency.0 as i64).collect();
+                put::<Int64Type>(group, &latencies, Some(&levels(events, |event| event.latency.is_some())))
+            }
+            Column::Device => {
+                let name = |event: &TraceEvent| devices.get(usize::from(event.device.0)).cloned();
+                let names: Option<Vec<_>> = events.iter().map(name).collect();
+                put::<ByteArrayType>(group, &names.ok_or_else(|| unnamed("device"))?, None)
+            }
+            Column::Kind => {
+                let names: Vec<_> = events.iter().map(|event| kinds[event.kind as usize].clone()).collect();
+                put::<ByteArrayType>(group, &names, None)
+            }
+            Column::Process => {
+                let known = levels(events, |event| !event.process.is_empty());
+                put::<ByteArrayType>(group, &process_names(events), Some(&known))
+            }
+            Column::FileSystem => {
+                let name =
+                    |event: &TraceEvent| event.fs.map(|fs| file_systems.get(usize::from(fs.0)).cloned());
+                let names: Option<Vec<_>> = events.iter().filter_map(name).collect();
+                let known = levels(events, |event| event.fs.is_some());
+                put::<ByteArrayType>(group, &names.ok_or_else(|| unnamed("file system"))?, Some(&known))
+            }
+        }?;
+    }
+    Ok(())
+}
+
+/// The names of the processes that are known; bytes that are no text are replaced, as the column is
+/// one of text.
+fn process_names(events: &[TraceEvent]) -> Vec<ByteArray> {
+    let mut last = (Comm::default(), ByteArray::default());
+    let known = events.iter().map(|event| event.process).filter(|process| !process.is_empty());
+    known
+        .map(|process| {
+            if last.0 != process {
+                last = (process, ByteArray::from(process.to_string().as_str()));
+            }
+            last.1.clone()
+        })
+        .collect()
+}
+
+/// A level for each event: 1 where it has a value.
+fn levels(events: &[TraceEvent], has: impl Fn(&TraceEvent) -> bool) -> Vec<i16> {
+    events.iter().map(|event| i16::from(has(event))).collect()
+}
+
+fn numbers(group: &mut GroupWriter, values: impl Iterator<Item = u64>) -> Result<(), ParquetError> {
+    let values: Vec<i64> = values.map(|value| value as i64).collect();
+    put::<Int64Type>(group, &values, None)
+}
+
+fn put<T: DataType>(
+    group: &mut GroupWriter,
+    values: &[T::T],
+    levels: Option<&[i16]>,
+) -> Result<(), ParquetError> {
+    let mut column = group.next_column()?.expect("the schema has as many columns");
+    column.typed::<T>().write_batch(values, levels, None)?;
+    column.close()
+}
