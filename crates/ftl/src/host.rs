@@ -61,6 +61,12 @@ impl ClosedLoop {
         }
     }
 
+    /// Waits until `arrival`, and for room in flight; returns when the next command is sent.
+    pub(crate) fn send_from(&mut self, arrival: Nanos) -> Nanos {
+        self.now = self.now.max(arrival);
+        self.send()
+    }
+
     /// Waits for room in flight; returns when the next command is sent.
     pub(crate) fn send(&mut self) -> Nanos {
         self.now = self.now.max(self.done[self.next]);

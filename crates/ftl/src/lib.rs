@@ -7,7 +7,7 @@
 //! buffer, a host link and the drive's way with discards. [`ClosedLoop`] is the host in front of
 //! it. All time in here is model time.
 //!
-//! [`synthetic`] runs generated workloads to their steady state, and [`theory`] has the closed forms
+//! [`replay`] puts a trace before a drive under a policy, [`synthetic`] runs generated workloads to their steady state, and [`theory`] has the closed forms
 //! that the model is held to.
 
 mod array;
@@ -19,6 +19,7 @@ mod front;
 mod geometry;
 mod host;
 mod mapping;
+pub mod replay;
 pub mod synthetic;
 mod table;
 pub mod theory;

@@ -145,6 +145,16 @@ impl Ftl {
         EraseSpread::of(self.blocks.erases())
     }
 
+    /// How often each block was erased.
+    pub fn erases(&self) -> &[u32] {
+        self.blocks.erases()
+    }
+
+    /// The number of erased blocks.
+    pub fn free_blocks(&self) -> u32 {
+        self.blocks.free()
+    }
+
     /// The memory it holds, in bytes a physical page.
     pub fn bytes_per_page(&self) -> f64 {
         let maps = size_of_val(&self.address[..]) + size_of_val(&self.logical[..]);

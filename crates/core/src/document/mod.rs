@@ -8,12 +8,14 @@ pub mod bench;
 mod compare;
 mod degradation;
 mod latency;
+pub mod sim;
 
 pub use bench::{BENCH_SCHEMA, BenchDocument};
 pub use compare::{
     COMPARE_SCHEMA, CompareDocument, DriveDescription, Phase, Run, TRIM_PHASE, WorkloadDescription,
 };
 use serde::{Deserialize, Serialize};
+pub use sim::{SIM_SCHEMA, SimDocument};
 
 use crate::units::Bytes;
 

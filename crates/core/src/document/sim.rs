@@ -1,0 +1,192 @@
+//! What `trimtab sim TRACE` writes.
+
+use serde::{Deserialize, Serialize};
+
+use super::{DriveDescription, Environment};
+use crate::policy::PolicyChoice;
+use crate::stats::{DriveCounters, EraseSpread, LatencySummary};
+use crate::trace::{Kind, TraceHeader};
+use crate::units::{Bytes, Nanos};
+
+/// The schema name of [`SimDocument`].
+pub const SIM_SCHEMA: &str = "trimtab/sim/1";
+
+/// What a trace did to modelled drives under each policy: schema `trimtab/sim/1`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SimDocument {
+    /// [`SIM_SCHEMA`].
+    pub schema: String,
+    /// The version of trimtab that wrote it.
+    pub version: String,
+    /// The command line, word by word.
+    pub command: Vec<String>,
+    /// When it was started: RFC 3339, UTC.
+    pub started: String,
+    /// The machine it ran on.
+    pub environment: Environment,
+    /// What was replayed.
+    pub trace: ReplayedTrace,
+    /// How it was replayed.
+    pub replay: ReplayDescription,
+    /// The drives it was replayed on.
+    pub drives: Vec<DriveDescription>,
+    /// The policies asked for.
+    pub policies: Vec<PolicyChoice>,
+    /// What the reader should know of the trace and of how it was replayed, each in a sentence.
+    pub notes: Vec<String>,
+    /// One entry a finished replay, by drive and then by policy.
+    pub runs: Vec<SimRun>,
+    /// Why `runs` is not complete; none when it is.
+    pub stopped: Option<String>,
+}
+
+/// The trace of a [`SimDocument`], and the device of it that was replayed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReplayedTrace {
+    /// The file.
+    pub path: String,
+    /// What holds for the whole trace.
+    pub header: TraceHeader,
+    /// The device that was replayed, by name.
+    pub device: String,
+    /// Its size: the header's, or the end of the furthest extent in whole GiB.
+    pub size: Bytes,
+    /// How long one pass of the trace takes, in its own time.
+    pub span_ns: Nanos,
+    /// What it names on this device, in the order of [`Kind::ALL`]; kinds without events are left out.
+    pub kinds: Vec<KindTotal>,
+}
+
+impl ReplayedTrace {
+    /// How many events of a kind the device has.
+    pub fn count(&self, kind: Kind) -> u64 {
+        self.kinds.iter().find(|total| total.kind == kind).map_or(0, |total| total.count)
+    }
+}
+
+/// The events of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KindTotal {
+    /// The kind.
+    pub kind: Kind,
+    /// How many.
+    pub count: u64,
+    /// Bytes they name.
+    pub bytes: Bytes,
+}
+
+/// How a trace was replayed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReplayDescription {
+    /// The size that addresses were scaled to; none where they were kept.
+    pub scaled_to: Option<Bytes>,
+    /// How often the trace was to be replayed.
+    pub passes: Passes,
+    /// Whether all of the drive had been written before.
+    pub preconditioned: bool,
+    /// The program and erase cycles that a block is taken to last.
+    pub endurance_cycles: u32,
+    /// Whether `endurance_cycles` is an assumption, since none was stated.
+    pub endurance_assumed: bool,
+}
+
+/// How often a trace is replayed, one pass after the other on the same drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Passes {
+    /// This many times.
+    Count(u32),
+    /// Until the write amplification of passes is steady by SNIA PTS, at most this many times.
+    UntilSteady(u32),
+}
+
+/// One policy on one drive.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SimRun {
+    /// The profile's name.
+    pub profile: String,
+    /// The policy.
+    pub policy: PolicyChoice,
+    /// Where its discards came from.
+    pub discards_from: DiscardsFrom,
+    /// Whether write amplification was steady over the last passes; none where that was not asked.
+    pub steady: Option<bool>,
+    /// Years until the blocks are worn out at this rate, evenly worn; none where no time passed or
+    /// nothing was erased.
+    pub lifetime_years: Option<f64>,
+    /// Wall seconds that the replay took.
+    pub wall_s: f64,
+    /// What happened.
+    pub outcome: ReplayOutcome,
+}
+
+/// Where the discards of a replay came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DiscardsFrom {
+    /// They are the trace's own.
+    Trace,
+    /// The policy made them of what the trace says was freed.
+    Frees,
+}
+
+/// What one replay did to a drive. Counts are of all passes together and leave out what was done to
+/// the drive before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReplayOutcome {
+    /// How often the trace was replayed.
+    pub passes: u32,
+    /// The trace's own time that was replayed.
+    pub trace_ns: Nanos,
+    /// Events of the device, those left out among them.
+    pub events: u64,
+    /// Requests that had failed when they were recorded, and were left out.
+    pub failed: u64,
+    /// What the drive did, in model time.
+    pub counters: DriveCounters,
+    /// Write amplification of each pass; not a number where it wrote nothing.
+    pub waf_passes: Vec<Option<f64>>,
+    /// Erase blocks of the drive.
+    pub erase_blocks: u32,
+    /// How the erases spread over them.
+    pub erase_spread: EraseSpread,
+    /// Erases in each tenth of the trace's time, over all passes.
+    pub erases_by_phase: Vec<u64>,
+    /// How long reads took, in model time.
+    pub reads: LatencySummary,
+    /// How long writes took, in model time.
+    pub writes: LatencySummary,
+    /// How long discards took, in model time.
+    pub discards: LatencySummary,
+    /// How long flushes took, in model time.
+    pub flushes: LatencySummary,
+    /// How long reads, writes and flushes took, added up, in model time.
+    pub waited_ns: Nanos,
+    /// What was free at the end, and the drive had not been told.
+    pub pending: Bytes,
+    /// What the drive had in reserve over time: some 200 to 400 points.
+    pub reserve: Vec<ReservePoint>,
+}
+
+/// What a drive had in reserve at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ReservePoint {
+    /// The time in the trace, its passes one after the other.
+    pub trace_ns: Nanos,
+    /// Erased blocks.
+    pub free_blocks: u32,
+    /// The share of all flash pages that hold no data of use.
+    pub free_share: f64,
+}
+
+impl ReplayOutcome {
+    /// Years until blocks that last `endurance_cycles` erases are worn out at this rate, were wear
+    /// even; none where no trace time passed or nothing was erased.
+    pub fn lifetime_years(&self, endurance_cycles: u32) -> Option<f64> {
+        const YEAR_S: f64 = 365.25 * 86_400.0;
+        let cycles_per_second =
+            self.counters.erases as f64 / f64::from(self.erase_blocks) / self.trace_ns.seconds();
+        (cycles_per_second.is_finite() && cycles_per_second > 0.0)
+            .then(|| f64::from(endurance_cycles) / cycles_per_second / YEAR_S)
+    }
+}

@@ -1,0 +1,116 @@
+//! When requests of a trace come to the model.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use trimtab_core::Nanos;
+
+use crate::host::ClosedLoop;
+
+/// One moment on both clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+struct Moment {
+    traced: Nanos,
+    model: Nanos,
+}
+
+/// Places moments of a trace in model time, in order: as long after the request that was done last
+/// in the trace, as the model did that one. Never before the moment placed last.
+pub(super) struct Arrivals {
+    /// When requests are done that are under way in the trace.
+    in_flight: BinaryHeap<Reverse<Moment>>,
+    /// When the last one was done that is not under way any more.
+    done: Moment,
+    last: Nanos,
+    /// Those whose end the trace doesn't tell.
+    open: ClosedLoop,
+}
+
+impl Arrivals {
+    /// No request is under way. Of those whose latency isn't known, at most `queue_depth` are in
+    /// flight at a time.
+    pub(super) fn new(queue_depth: u32) -> Self {
+        let open = ClosedLoop::new(queue_depth);
+        Self { in_flight: BinaryHeap::new(), done: Moment::default(), last: Nanos::ZERO, open }
+    }
+
+    /// When what happened at `traced` happens in the model.
+    pub(super) fn place(&mut self, traced: Nanos) -> Nanos {
+        while let Some(Reverse(moment)) = self.in_flight.peek()
+            && moment.traced <= traced
+        {
+            self.done = *moment;
+            self.in_flight.pop();
+        }
+        self.last = self.last.max(self.done.model + (traced - self.done.traced));
+        self.last
+    }
+
+    /// Nothing is placed before `model` from now on.
+    pub(super) fn not_before(&mut self, model: Nanos) {
+        self.last = self.last.max(model);
+    }
+
+    /// Sends a request that came at `traced` and is placed at `arrival`: `submit` hands it to the
+    /// model and returns when that is done with it. Returns how long it took.
+    pub(super) fn send(
+        &mut self,
+        traced: Nanos,
+        arrival: Nanos,
+        latency: Option<Nanos>,
+        submit: impl FnOnce(Nanos) -> Nanos,
+    ) -> Nanos {
+        let Some(latency) = latency else {
+            let arrival = self.open.send_from(arrival);
+            self.not_before(arrival);
+            let done = submit(arrival);
+            self.open.finish(done);
+            return done - arrival;
+        };
+        let done = submit(arrival);
+        self.in_flight.push(Reverse(Moment { traced: traced + latency, model: done }));
+        done - arrival
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrivals(queue_depth: u32, requests: &[(u64, Option<u64>)], takes: u64) -> Vec<u64> {
+        let mut arrivals = Arrivals::new(queue_depth);
+        let place = |(at, latency): &(u64, Option<u64>)| {
+            let mut sent = Nanos::ZERO;
+            let arrival = arrivals.place(Nanos(*at));
+            arrivals.send(Nanos(*at), arrival, latency.map(Nanos), |arrival| {
+                sent = arrival;
+                arrival + Nanos(takes)
+            });
+            sent.0
+        };
+        requests.iter().map(place).collect()
+    }
+
+    #[test]
+    fn a_request_comes_as_long_after_the_one_it_followed() {
+        let one_by_one = [(100, Some(10)), (115, Some(10)), (125, Some(1)), (200, Some(1))];
+        assert_eq!(arrivals(1, &one_by_one, 10), [100, 115, 125, 209], "a faster end in the trace");
+        assert_eq!(arrivals(1, &one_by_one, 1000), [100, 1105, 2105, 3179]);
+        assert_eq!(arrivals(1, &one_by_one, 0), [100, 105, 105, 179]);
+    }
+
+    #[test]
+    fn requests_under_way_together_stay_together() {
+        let burst = [(0, Some(50)), (10, Some(50)), (20, Some(50)), (55, Some(1)), (61, Some(1))];
+        assert_eq!(arrivals(1, &burst, 500), [0, 10, 20, 505, 511]);
+        assert_eq!(arrivals(1, &burst, 5), [0, 10, 20, 20, 20], "never before the one before");
+    }
+
+    #[test]
+    fn without_latencies_the_trace_sets_the_time_until_the_queue_is_full() {
+        let open = [(0, None), (10, None), (20, None), (500, None)];
+        assert_eq!(arrivals(2, &open, 5), [0, 10, 20, 500]);
+        assert_eq!(arrivals(2, &open, 100), [0, 10, 100, 500]);
+        assert_eq!(arrivals(1, &open, 1000), [0, 1000, 2000, 3000]);
+    }
+}

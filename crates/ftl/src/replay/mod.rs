@@ -1,0 +1,335 @@
+//! Replays a trace on a drive, under a policy.
+//!
+//! **Time.** A request comes as long after the one that was done last before it, as it did in the
+//! trace: the host's think times are kept, and a slower drive slows it down. A request whose latency
+//! the trace doesn't tell comes at its own time, or, where the drive is behind, once fewer than the
+//! profile's queue depth are in flight. What file systems say happens between the requests it came
+//! between. A policy goes by the trace's time, which for a user is that of the wall: its timers
+//! count the trace's hours, not the model's.
+//!
+//! **Discards.** Either the trace's own are sent, as any other request, or a policy makes them of
+//! what was freed, allocated and written, and the trace's own are left out. Trims of a policy go one
+//! discard after the other, beside the host's requests. What was free before the recording is pending
+//! from the start.
+//!
+//! **The rest.** A "write zeroes" is a write, as on drives of ours; a secure erase is a discard.
+//! Requests that had failed are left out. Passes follow one another on the same drive: nothing is
+//! undone in between.
+
+mod addresses;
+mod arrivals;
+mod series;
+mod survey;
+mod trims;
+
+use std::time::Duration;
+
+use trimtab_core::document::sim::{ReplayOutcome, ReservePoint};
+use trimtab_core::policy::{Event, Policy};
+use trimtab_core::profile::Profile;
+use trimtab_core::stats::{DriveCounters, EraseSpread};
+use trimtab_core::trace::{DeviceIndex, Kind, TraceEvent, TraceSource};
+use trimtab_core::{Bytes, Extent, Nanos};
+
+use crate::device::{Command, Device, Op};
+use crate::geometry::GeometryError;
+pub use addresses::Scale;
+pub use survey::{DeviceSurvey, Survey};
+
+use addresses::Addresses;
+use arrivals::Arrivals;
+use series::{Phases, Series};
+use trims::Trims;
+
+/// What is replayed, and on what.
+#[derive(Debug, Clone)]
+pub struct ReplayOptions<'a> {
+    /// How the drive behaves.
+    pub profile: &'a Profile,
+    /// Its size.
+    pub size: Bytes,
+    /// Whether all of it was written before.
+    pub preconditioned: bool,
+    /// The device of the trace.
+    pub device: DeviceIndex,
+    /// How its addresses are scaled; none to keep them.
+    pub scale: Option<Scale>,
+    /// How long a pass takes in the trace's time: [`Survey::span`].
+    pub span: Nanos,
+}
+
+/// Where discards come from.
+pub enum Discards {
+    /// They are the trace's own.
+    Trace,
+    /// This policy makes them of what is freed.
+    Policy(Box<dyn Policy>),
+}
+
+/// Why a replay ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError<E: std::error::Error + 'static> {
+    /// The trace can't be read.
+    #[error(transparent)]
+    Source(E),
+    /// An extent reaches past the drive's end.
+    #[error("row {row} of the trace names the bytes {extent}, but the drive ends at {size}")]
+    PastEnd {
+        /// The row, from 1.
+        row: u64,
+        /// The extent on the drive.
+        extent: Extent,
+        /// The drive's size.
+        size: Bytes,
+    },
+    /// Whoever watched ended it.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// A drive, and what of a trace was replayed on it.
+pub struct Replay {
+    device: Device,
+    traced_device: DeviceIndex,
+    addresses: Addresses,
+    span: Nanos,
+    arrivals: Arrivals,
+    policy: Option<Box<dyn Policy>>,
+    /// When the policy wants to be woken, in the trace's time.
+    wake: Option<Nanos>,
+    trims: Trims,
+    series: Series,
+    phases: Phases,
+    /// Erases of each block before the replay.
+    erased_before: Vec<u32>,
+    passes: u32,
+    waf_passes: Vec<Option<f64>>,
+    /// What the drive had done when the pass began.
+    before_pass: DriveCounters,
+    events: u64,
+    failed: u64,
+    waited: Nanos,
+}
+
+impl Replay {
+    /// A drive before the first event.
+    ///
+    /// # Errors
+    /// If there can be no such drive.
+    pub fn new(options: &ReplayOptions, discards: Discards) -> Result<Self, GeometryError> {
+        let profile = options.profile;
+        let mut device = Device::new(profile, options.size)?;
+        if options.preconditioned {
+            device.precondition();
+        }
+        let policy = match discards {
+            Discards::Trace => None,
+            Discards::Policy(policy) => Some(policy),
+        };
+        Ok(Self {
+            traced_device: options.device,
+            addresses: Addresses::new(options.scale, profile.geometry.mapping_page.value),
+            span: options.span,
+            arrivals: Arrivals::new(profile.timing.queue_depth.value),
+            wake: policy.as_ref().and_then(|policy| policy.next_wake()).map(nanos),
+            policy,
+            trims: Trims::new(profile),
+            series: Series::new(options.span),
+            phases: Phases::new(options.span, device.ftl().totals().erases),
+            erased_before: device.ftl().erases().to_vec(),
+            passes: 0,
+            waf_passes: Vec::new(),
+            before_pass: device.counters(),
+            device,
+            events: 0,
+            failed: 0,
+            waited: Nanos::ZERO,
+        })
+    }
+
+    /// Replays the whole of `source` once. `watch` is told how many events each batch had, and ends
+    /// the replay by returning false.
+    ///
+    /// # Errors
+    /// What the source fails with, an extent past the drive's end, or [`ReplayError::Stopped`].
+    pub fn pass<S>(
+        &mut self,
+        source: &mut S,
+        watch: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<(), ReplayError<S::Error>>
+    where
+        S: TraceSource<Error: std::error::Error + 'static> + ?Sized,
+    {
+        let began = Nanos(self.span.0 * u64::from(self.passes));
+        let (mut batch, mut row) = (Vec::new(), 0);
+        loop {
+            source.next_batch(&mut batch).map_err(ReplayError::Source)?;
+            if batch.is_empty() {
+                break;
+            }
+            for event in &batch {
+                row += 1;
+                if event.device == self.traced_device {
+                    let extent = self.addresses.place(event.kind, event.extent);
+                    if extent.end > self.device.size() {
+                        return Err(ReplayError::PastEnd { row, extent, size: self.device.size() });
+                    }
+                    self.event(began, event, extent);
+                }
+            }
+            if !watch(batch.len() as u64) {
+                return Err(ReplayError::Stopped);
+            }
+        }
+        self.end_pass(began + self.span);
+        Ok(())
+    }
+
+    /// Write amplification of each pass so far; none where it wrote nothing.
+    pub fn waf_passes(&self) -> &[Option<f64>] {
+        &self.waf_passes
+    }
+
+    /// What it did to the drive.
+    pub fn outcome(&self) -> ReplayOutcome {
+        let ftl = self.device.ftl();
+        let erases: Vec<_> =
+            ftl.erases().iter().zip(&self.erased_before).map(|(now, before)| now - before).collect();
+        ReplayOutcome {
+            passes: self.passes,
+            trace_ns: Nanos(self.span.0 * u64::from(self.passes)),
+            events: self.events,
+            failed: self.failed,
+            counters: self.device.counters(),
+            waf_passes: self.waf_passes.clone(),
+            erase_blocks: ftl.config().blocks,
+            erase_spread: EraseSpread::of(&erases),
+            erases_by_phase: self.phases.counts().to_vec(),
+            reads: self.device.latency(Op::Read),
+            writes: self.device.latency(Op::Write),
+            discards: self.device.latency(Op::Discard),
+            flushes: self.device.latency(Op::Flush),
+            waited_ns: self.waited,
+            pending: self.trims.pending().len(),
+            reserve: self.series.points().to_vec(),
+        }
+    }
+
+    /// One event, in a pass that began at `began`, of an extent of the drive.
+    fn event(&mut self, began: Nanos, event: &TraceEvent, extent: Extent) {
+        self.events += 1;
+        if event.error != 0 {
+            self.failed += 1;
+            return;
+        }
+        let traced = began + event.at;
+        self.wake_until(traced);
+        let now = self.arrivals.place(traced);
+        self.trim_until(traced, now);
+        self.look(event.at, traced);
+        match event.kind {
+            Kind::Read => self.request(Op::Read, event, traced, now, extent),
+            Kind::Flush => self.request(Op::Flush, event, traced, now, extent),
+            Kind::Write | Kind::WriteZeroes => {
+                self.take(traced, now, extent);
+                self.request(Op::Write, event, traced, now, extent);
+            }
+            Kind::Discard | Kind::SecureErase if self.policy.is_some() => {}
+            Kind::Discard | Kind::SecureErase => {
+                self.trims.taken(extent);
+                self.request(Op::Discard, event, traced, now, extent);
+            }
+            Kind::Allocate => self.take(traced, now, extent),
+            Kind::Unused if self.passes == 0 => self.trims.freed(extent),
+            Kind::Unused => {}
+            Kind::Free => {
+                self.trims.freed(extent);
+                self.tell(traced, now, &Event::Freed(extent));
+            }
+        }
+    }
+
+    /// The bytes are in use from now on.
+    fn take(&mut self, traced: Nanos, now: Nanos, extent: Extent) {
+        self.trims.taken(extent);
+        self.tell(traced, now, &Event::Written(extent));
+    }
+
+    fn request(&mut self, op: Op, event: &TraceEvent, traced: Nanos, now: Nanos, extent: Extent) {
+        let device = &mut self.device;
+        let submit = |arrival| device.submit(arrival, Command { op, extent });
+        let took = self.arrivals.send(traced, now, event.latency, submit);
+        if op != Op::Discard {
+            self.waited += took;
+        }
+    }
+
+    /// Wakes the policy whenever it wants to be, up to `traced`.
+    fn wake_until(&mut self, traced: Nanos) {
+        while let Some(wake) = self.wake
+            && wake <= traced
+        {
+            let now = self.arrivals.place(wake);
+            self.trim_until(wake, now);
+            self.tell(wake, now, &Event::Wake);
+        }
+    }
+
+    /// Tells the policy of an event, and puts what it answers under way.
+    fn tell(&mut self, traced: Nanos, now: Nanos, event: &Event) {
+        let Some(policy) = &mut self.policy else { return };
+        for request in policy.on_event(Duration::from_nanos(traced.0), event) {
+            self.trims.request(now, &request);
+        }
+        self.wake = policy.next_wake().map(nanos);
+    }
+
+    /// Sends the discards of trims under way that are due by `until`, and none after.
+    fn trim_until(&mut self, traced: Nanos, until: Nanos) {
+        while let Some((arrival, extent)) = self.trims.next(until) {
+            let done = self.device.submit(arrival, Command { op: Op::Discard, extent });
+            self.trims.done(done);
+            self.arrivals.not_before(arrival);
+            self.tell(traced, arrival, &Event::Discarded(extent));
+        }
+    }
+
+    /// Looks at the drive where that is due, `at` into the pass.
+    fn look(&mut self, at: Nanos, traced: Nanos) {
+        if self.series.is_due(traced) {
+            self.sample(traced);
+        }
+        if self.phases.is_over(at) {
+            self.phases.advance(at, self.device.ftl().totals().erases);
+        }
+    }
+
+    fn sample(&mut self, traced: Nanos) {
+        let ftl = self.device.ftl();
+        let pages = f64::from(ftl.config().blocks) * f64::from(ftl.config().pages_per_block);
+        self.series.add(ReservePoint {
+            trace_ns: traced,
+            free_blocks: ftl.free_blocks(),
+            free_share: 1.0 - ftl.mapped().0 as f64 / pages,
+        });
+    }
+
+    /// A pass is over at `traced`: what is still under way is done before the next.
+    fn end_pass(&mut self, traced: Nanos) {
+        self.wake_until(traced);
+        let now = self.arrivals.place(traced);
+        self.trim_until(traced, now);
+        self.tell(traced, now, &Event::End);
+        self.trim_until(traced, Nanos(u64::MAX));
+        self.sample(traced);
+        self.phases.restart(self.device.ftl().totals().erases);
+        let counters = self.device.counters();
+        self.waf_passes.push(counters.since(&self.before_pass).waf());
+        self.before_pass = counters;
+        self.passes += 1;
+    }
+}
+
+fn nanos(duration: Duration) -> Nanos {
+    Nanos(duration.as_nanos().try_into().unwrap_or(u64::MAX))
+}

@@ -1,0 +1,84 @@
+//! What is in a trace, found before it is replayed.
+
+use trimtab_core::trace::{DeviceIndex, Kind, TraceEvent, TraceSource};
+use trimtab_core::{Bytes, Extent, Nanos};
+
+/// What a whole trace amounts to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// How long it takes in its own time: to the last completion, or as long as was recorded.
+    pub span: Nanos,
+    /// Its devices, by [`DeviceIndex`].
+    pub devices: Vec<DeviceSurvey>,
+}
+
+/// What a trace names on one device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeviceSurvey {
+    /// Events by kind, each at the place of its number.
+    pub counts: [u64; Kind::ALL.len()],
+    /// The bytes they name.
+    pub bytes: [Bytes; Kind::ALL.len()],
+    /// The extent that reaches furthest, and its row in the trace, from 1; none where no event names
+    /// bytes.
+    pub furthest: Option<(u64, Extent)>,
+}
+
+impl DeviceSurvey {
+    /// Events of one kind.
+    pub fn count(&self, kind: Kind) -> u64 {
+        self.counts[kind as usize]
+    }
+
+    /// Bytes that are written.
+    pub fn written(&self) -> Bytes {
+        self.bytes[Kind::Write as usize] + self.bytes[Kind::WriteZeroes as usize]
+    }
+
+    /// The end of the furthest extent.
+    pub fn end(&self) -> Bytes {
+        self.furthest.map_or(Bytes::ZERO, |(_, extent)| extent.end)
+    }
+
+    fn add(&mut self, row: u64, event: &TraceEvent) {
+        self.counts[event.kind as usize] += 1;
+        self.bytes[event.kind as usize] += event.extent.len();
+        if event.extent.end > self.end() && event.error == 0 {
+            self.furthest = Some((row, event.extent));
+        }
+    }
+}
+
+impl Survey {
+    /// Reads the whole of `source`. `watch` is told how many events each batch had, and ends it by
+    /// returning false.
+    ///
+    /// # Errors
+    /// What the source fails with.
+    pub fn of<S: TraceSource + ?Sized>(
+        source: &mut S,
+        watch: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Self, S::Error> {
+        let mut survey = Self::default();
+        let (mut batch, mut row) = (Vec::new(), 0);
+        loop {
+            source.next_batch(&mut batch)?;
+            for event in &batch {
+                row += 1;
+                let DeviceIndex(device) = event.device;
+                if survey.devices.len() <= device.into() {
+                    survey.devices.resize(usize::from(device) + 1, DeviceSurvey::default());
+                }
+                survey.span = survey.span.max(event.at + event.latency.unwrap_or_default());
+                survey.devices[usize::from(device)].add(row, event);
+            }
+            if batch.is_empty() || !watch(batch.len() as u64) {
+                break;
+            }
+        }
+        let header = source.header();
+        survey.span = survey.span.max(header.duration.unwrap_or_default());
+        survey.devices.resize(header.devices.len().max(survey.devices.len()), DeviceSurvey::default());
+        Ok(survey)
+    }
+}
