@@ -39,6 +39,14 @@ impl BlockDevice {
         Self::at(&sysfs.join("dev/block").join(number.to_string()))
     }
 
+    /// All disks, by name; `sysfs` is where sysfs is mounted.
+    ///
+    /// # Errors
+    /// [`BlockError::Read`].
+    pub fn disks(sysfs: &Path) -> Result<Vec<Self>, BlockError> {
+        Self::all_in(&sysfs.join("block"))
+    }
+
     /// The device whose directory in sysfs is `directory`, or a link to that.
     pub(crate) fn at(directory: &Path) -> Option<Self> {
         let directory = directory.canonicalize().ok().filter(|directory| directory.is_dir())?;

@@ -1,17 +1,57 @@
 //! What the kernel discards, writes, reads and frees, as it happens: block requests and the frees and
 //! allocations of file systems, from tracefs.
+//!
+//! A [`Recording`] has a tracefs instance of its own, so that it and other tracers don't disturb each
+//! other. If tracefs isn't mounted and its directory exists, it is mounted there.
+//!
+//! Requests are those that go to a disk's driver: `block_rq_issue` to `block_rq_complete`; on disks
+//! whose drivers take bios (zram, the device mapper, md), `block_bio_queue` to `block_bio_complete`.
+//! They agree with `/sys/block/*/stat`, but for one thing: that counts a flush that carries no data
+//! twice, as a flush and as a write of nothing, and here it is a flush.
 
+mod chunks;
+mod devices;
 mod error;
+mod event;
+mod file_systems;
+mod format;
+mod hash;
+mod instance;
+mod interpreter;
+mod layout;
+mod operation;
+mod page;
+mod requests;
+mod source;
 
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use trimtab_core::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
 use trimtab_core::trace::{Kind, TraceEvent, TraceHeader};
+use trimtab_core::{Bytes, Nanos};
 
 pub use error::TracingError;
 
 use crate::block::BlockDevice;
+use crate::environment::environment;
+use format::PageLayout;
+use instance::{Instance, Pipe};
+use interpreter::Interpreter;
+
+/// How long after its time an event may still appear in the kernel's buffers: it is written with
+/// preemption off, but a virtual processor may be paused at any time.
+const SLACK: Nanos = Nanos(10_000_000);
+
+/// How long a wait lasts at least, so that kernels which wake a reader for every event don't.
+const SHORTEST_WAIT: Duration = Duration::from_millis(10);
+
+/// How often the kernel is asked what it lost, and which disks there are.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
 
 /// What to record.
 #[derive(Debug, Clone)]
@@ -49,6 +89,18 @@ impl Default for RecordOptions {
 #[derive(Debug)]
 pub struct Recording {
     header: TraceHeader,
+    interpreter: Interpreter,
+    layout: PageLayout,
+    /// Room for a page of the kernel's buffer.
+    page: Vec<u8>,
+    /// The most that is read from a processor at once.
+    pages: usize,
+    mounts: File,
+    looked_around: Instant,
+    last_read: Instant,
+    // The instance can only be removed when no pipe is open.
+    pipes: Vec<Pipe>,
+    instance: Instance,
 }
 
 impl Recording {
@@ -57,7 +109,36 @@ impl Recording {
     /// # Errors
     /// Any [`TracingError`]; nothing is left behind.
     pub fn start(options: &RecordOptions) -> Result<Self, TracingError> {
-        Err(TracingError::NoTracefs { tracefs: options.tracefs.clone(), source: None })
+        let RecordOptions { tracefs, sysfs, procfs, .. } = options;
+        let instance = Instance::create(tracefs, sysfs, procfs, options.buffer)?;
+        let mut header = TraceHeader {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            environment: environment(procfs).ok(),
+            has_discards: options.kinds.contains(&Kind::Discard),
+            has_frees: options.kinds.contains(&Kind::Free),
+            ..TraceHeader::new("record")
+        };
+        let mounts = procfs.join("self/mountinfo");
+        let mounts = File::open(&mounts).map_err(|source| TracingError::Read { path: mounts, source })?;
+        let mut interpreter = Interpreter::start(&instance, options, &mut header)?;
+        let pipes = instance.pipes()?;
+        let (layout, page) = (instance.page_layout()?, vec![0; instance.page_size()]);
+        let pages = (options.buffer.0 as usize / page.len()).max(1);
+        instance.set("tracing_on", "1")?;
+        interpreter.mounts_changed(&instance, &mut header)?;
+        let now = Instant::now();
+        Ok(Self {
+            header,
+            interpreter,
+            layout,
+            page,
+            pages,
+            mounts,
+            looked_around: now,
+            last_read: now,
+            pipes,
+            instance,
+        })
     }
 
     /// What holds for the whole recording so far: devices, file systems, what was lost and what can't be
@@ -66,21 +147,40 @@ impl Recording {
         &self.header
     }
 
-    /// Waits until there is something worth reading, for `timeout` at most.
+    /// Waits until half a buffer is full or what is mounted has changed, for `timeout` at most.
     ///
     /// # Errors
     /// [`TracingError::Wait`].
     pub fn wait(&mut self, timeout: Duration) -> Result<(), TracingError> {
-        std::thread::sleep(timeout);
-        Ok(())
+        std::thread::sleep(SHORTEST_WAIT.saturating_sub(self.last_read.elapsed()).min(timeout));
+        let pipes = self.pipes.iter().map(|pipe| PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN));
+        let mounts = PollFd::from_borrowed_fd(self.mounts.as_fd(), PollFlags::PRI);
+        let mut awaited: Vec<_> = pipes.chain([mounts]).collect();
+        let timeout = Timespec::try_from(timeout).ok();
+        match poll(&mut awaited, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(TracingError::Wait(errno.into())),
+        }
     }
 
     /// Appends what is complete so far to `events`, in the order of their times, without waiting. A
-    /// request is complete when all that were issued before it are.
+    /// request is complete when all that were issued before it are, or have been waited for long
+    /// enough.
     ///
     /// # Errors
     /// [`TracingError::Read`] or [`TracingError::Damaged`].
-    pub fn read(&mut self, _events: &mut Vec<TraceEvent>) -> Result<(), TracingError> {
+    pub fn read(&mut self, events: &mut Vec<TraceEvent>) -> Result<(), TracingError> {
+        let now = self.drain()?;
+        if self.mounts_changed()? {
+            self.interpreter.mounts_changed(&self.instance, &mut self.header)?;
+        }
+        self.last_read = Instant::now();
+        if self.looked_around.elapsed() >= LOOK_AROUND {
+            self.looked_around = self.last_read;
+            self.header.lost = self.instance.lost()?;
+            self.interpreter.look_for_disks(&self.instance)?;
+        }
+        self.interpreter.settle(now.saturating_sub(SLACK), events);
         Ok(())
     }
 
@@ -88,7 +188,52 @@ impl Recording {
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub fn stop(&mut self, _events: &mut Vec<TraceEvent>) -> Result<(), TracingError> {
+    pub fn stop(&mut self, events: &mut Vec<TraceEvent>) -> Result<(), TracingError> {
+        self.instance.set("tracing_on", "0")?;
+        self.drain()?;
+        self.header.lost = self.instance.lost()?;
+        self.interpreter.settle(Nanos(u64::MAX), events);
+        self.interpreter.take_all(events);
         Ok(())
     }
+
+    /// Reads what the kernel's buffers hold, and says until when all is read.
+    fn drain(&mut self) -> Result<Nanos, TracingError> {
+        let Self { header, interpreter, layout, page, .. } = self;
+        let mut until = clock();
+        for pipe in &self.pipes {
+            let mut last = None;
+            for turn in 0.. {
+                let length = pipe.read(page)?;
+                if length == 0 {
+                    break;
+                }
+                page::decode(layout, &page[..length], |at, event| {
+                    last = Some(Nanos(at));
+                    interpreter.take(Nanos(at), event, &self.instance, header);
+                })
+                .map_err(|what| TracingError::Damaged { cpu: pipe.cpu, what })?;
+                if turn == self.pages {
+                    // It is filled as fast as it is read; the others want their turn.
+                    until = last.map_or(until, |last| until.min(last));
+                    break;
+                }
+            }
+        }
+        Ok(until)
+    }
+
+    fn mounts_changed(&self) -> Result<bool, TracingError> {
+        let mut mounts = [PollFd::from_borrowed_fd(self.mounts.as_fd(), PollFlags::PRI)];
+        match poll(&mut mounts, Some(&Timespec::default())) {
+            Ok(_) => Ok(mounts[0].revents().contains(PollFlags::PRI)),
+            Err(errno) => Err(TracingError::Wait(io::Error::from(errno))),
+        }
+    }
+}
+
+/// The time on the clock of the trace.
+fn clock() -> Nanos {
+    let now = clock_gettime(ClockId::Monotonic);
+    Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }

@@ -1,0 +1,190 @@
+//! The devices that events name.
+
+use std::path::{Path, PathBuf};
+
+use trimtab_core::trace::{DeviceIndex, TraceDevice, TraceHeader};
+use trimtab_core::{Bytes, Extent};
+
+use super::error::TracingError;
+use super::hash::FastMap;
+use crate::block::{BlockDevice, BlockError, DeviceNumber};
+
+/// The majors of ram disks and of optical drives.
+const LEFT_OUT: [u32; 2] = [1, 11];
+
+/// The disks of a recording, by their kernel numbers.
+#[derive(Debug)]
+pub(super) struct Devices {
+    sysfs: PathBuf,
+    /// The disks to record; none where all are.
+    wanted: Vec<BlockDevice>,
+    known: FastMap<KernelNumber, Option<Disk>>,
+}
+
+/// A disk of the recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Disk {
+    pub index: DeviceIndex,
+    /// Whether its driver takes bios rather than requests.
+    pub takes_bios: bool,
+}
+
+/// Where a device is that a file system is on: the disk, and where on that it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Home {
+    pub disk: DeviceIndex,
+    pub start: Bytes,
+}
+
+impl Home {
+    /// Where `extent` of the device is on its disk.
+    pub fn place(&self, extent: Extent) -> (DeviceIndex, Extent) {
+        (self.disk, Extent::at(self.start + extent.start, extent.len()))
+    }
+}
+
+/// A device's number as the kernel keeps it: the major in the high 12 bits, the minor in the low 20.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct KernelNumber(pub u32);
+
+impl From<DeviceNumber> for KernelNumber {
+    fn from(number: DeviceNumber) -> Self {
+        Self(number.major << 20 | number.minor)
+    }
+}
+
+impl From<KernelNumber> for DeviceNumber {
+    fn from(number: KernelNumber) -> Self {
+        Self { major: number.0 >> 20, minor: number.0 & ((1 << 20) - 1) }
+    }
+}
+
+impl KernelNumber {
+    /// That of a number as the kernel packs it for programs.
+    pub fn unpack(number: u32) -> Self {
+        let (major, minor) = (rustix::fs::major(number.into()), rustix::fs::minor(number.into()));
+        Self::from(DeviceNumber { major, minor })
+    }
+}
+
+impl Devices {
+    pub fn new(sysfs: &Path, wanted: &[BlockDevice]) -> Self {
+        Self { sysfs: sysfs.to_owned(), wanted: wanted.to_vec(), known: FastMap::default() }
+    }
+
+    /// The disk with this number, or that has the partition with it; none where it is not to be
+    /// recorded. One that is seen for the first time is added to `header`.
+    pub fn find(&mut self, number: KernelNumber, header: &mut TraceHeader) -> Option<Disk> {
+        if let Some(known) = self.known.get(&number) {
+            return *known;
+        }
+        let disk = BlockDevice::numbered(&self.sysfs, number.into())
+            .and_then(|device| self.add(&device.whole(), header).ok().flatten());
+        self.known.insert(number, disk);
+        disk
+    }
+
+    /// Adds a whole disk to `header`, if it isn't there; none where it is not to be recorded.
+    pub fn add(&mut self, disk: &BlockDevice, header: &mut TraceHeader) -> Result<Option<Disk>, BlockError> {
+        let number = disk.number()?;
+        if let Some(known) = self.known.get(&number.into()) {
+            return Ok(*known);
+        }
+        let wanted = match self.wanted.as_slice() {
+            [] => !LEFT_OUT.contains(&number.major),
+            wanted => wanted.contains(disk),
+        };
+        let found = if wanted {
+            let index = DeviceIndex(header.devices.len() as u16);
+            header.devices.push(describe(disk, number));
+            Some(Disk { index, takes_bios: takes_bios(disk) })
+        } else {
+            None
+        };
+        self.known.insert(number.into(), found);
+        Ok(found)
+    }
+
+    /// Where `device` is; none where its disk is not to be recorded.
+    pub fn home(&mut self, device: &BlockDevice, header: &mut TraceHeader) -> Option<Home> {
+        let disk = self.add(&device.whole(), header).ok().flatten()?;
+        Some(Home { disk: disk.index, start: device.extent().ok()?.start })
+    }
+
+    /// Where the device at the path `device` is; none where its disk is not to be recorded.
+    pub fn home_of(&mut self, device: &Path, header: &mut TraceHeader) -> Option<Home> {
+        let device = BlockDevice::open(&self.sysfs, device).ok()?;
+        self.home(&device, header)
+    }
+
+    /// Where the device with this number is; none where its disk is not to be recorded.
+    pub fn home_at(&mut self, number: DeviceNumber, header: &mut TraceHeader) -> Option<Home> {
+        let device = BlockDevice::numbered(&self.sysfs, number)?;
+        self.home(&device, header)
+    }
+
+    /// The condition of a filter that lets through requests to the disks to record: none where there
+    /// can be no such request, empty where all pass.
+    pub fn requests_filter(&self) -> Result<Option<String>, TracingError> {
+        if self.wanted.is_empty() {
+            return Ok(Some(String::new()));
+        }
+        let mut numbers = Vec::new();
+        for disk in self.wanted.iter().filter(|disk| !takes_bios(disk)) {
+            numbers.push(disk.number()?);
+        }
+        Ok(any_of(&numbers))
+    }
+
+    /// The condition of a filter that lets through bios for the disks to record whose drivers take
+    /// bios, and for their partitions: none where there is no such disk, empty where all pass.
+    pub fn bios_filter(&self) -> Result<Option<String>, TracingError> {
+        if self.wanted.is_empty() {
+            return Ok(self.some_take_bios()?.then(String::new));
+        }
+        let mut numbers = Vec::new();
+        for disk in self.wanted.iter().filter(|disk| takes_bios(disk)) {
+            numbers.push(disk.number()?);
+            for partition in disk.partitions()? {
+                numbers.push(partition.number()?);
+            }
+        }
+        Ok(any_of(&numbers))
+    }
+
+    /// Whether there is now a disk whose driver takes bios, other than those left out.
+    fn some_take_bios(&self) -> Result<bool, TracingError> {
+        let wanted = |disk: &BlockDevice| disk.number().is_ok_and(|number| !LEFT_OUT.contains(&number.major));
+        let in_use = |disk: &BlockDevice| disk.size().is_ok_and(|size| size > Bytes::ZERO);
+        let mut disks = BlockDevice::disks(&self.sysfs)?.into_iter();
+        Ok(disks.any(|disk| takes_bios(&disk) && in_use(&disk) && wanted(&disk)))
+    }
+}
+
+fn any_of(numbers: &[DeviceNumber]) -> Option<String> {
+    let condition = |number: &DeviceNumber| format!("dev == {}", KernelNumber::from(*number).0);
+    (!numbers.is_empty()).then(|| numbers.iter().map(condition).collect::<Vec<_>>().join(" || "))
+}
+
+/// Whether a disk's driver takes bios: it has no hardware queues.
+fn takes_bios(disk: &BlockDevice) -> bool {
+    !disk.attribute("mq").exists()
+}
+
+fn describe(disk: &BlockDevice, number: DeviceNumber) -> TraceDevice {
+    let named =
+        TraceDevice { name: disk.name(), number: (number.major, number.minor), ..TraceDevice::default() };
+    match disk.describe() {
+        Ok(found) => TraceDevice {
+            model: found.model,
+            size: found.size,
+            logical_block: found.logical_block,
+            rotational: found.rotational,
+            discard_granularity: found.discard_granularity,
+            discard_max: found.discard_max,
+            discard_max_hardware: found.discard_max_hardware,
+            ..named
+        },
+        Err(_) => TraceDevice { size: disk.size().unwrap_or_default(), ..named },
+    }
+}

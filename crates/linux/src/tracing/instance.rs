@@ -1,0 +1,253 @@
+//! A tracefs instance of our own, so that nothing collides with other tracers.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::OFlags;
+use trimtab_core::Bytes;
+
+use super::error::TracingError;
+use super::format::{Format, PageLayout};
+use crate::mount;
+
+/// Where tracefs is on kernels and systems that still mount it inside debugfs.
+const IN_DEBUGFS: &str = "kernel/debug/tracing";
+
+/// What each page of the buffer holds where the kernel (6.8 and later) lets it be chosen: large pages
+/// take fewer calls to read.
+const PAGE: Bytes = Bytes(64 << 10);
+
+/// Tells the recordings of one process apart.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// An instance. It goes when this does.
+#[derive(Debug)]
+pub(super) struct Instance {
+    path: PathBuf,
+}
+
+/// The buffer of one processor.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    file: File,
+    path: PathBuf,
+    /// Its processor's number.
+    pub cpu: usize,
+}
+
+impl Instance {
+    /// Makes one, after removing those of recordings that are dead. `buffer` is for each processor.
+    pub fn create(tracefs: &Path, sysfs: &Path, procfs: &Path, buffer: Bytes) -> Result<Self, TracingError> {
+        let instances = locate(tracefs, sysfs)?.join("instances");
+        remove_dead(&instances, procfs);
+        let pid = std::process::id();
+        let born = birth(procfs, pid).unwrap_or(0);
+        let path = instances.join(format!("trimtab-{pid}-{born}-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+        DirBuilder::new().create(&path).map_err(|source| refused(&path, sysfs, source))?;
+        let instance = Self { path };
+        instance.set("tracing_on", "0")?;
+        instance.set("trace_clock", "mono")?;
+        instance.set("options/overwrite", "0")?;
+        // Without the names of all processes that ran, no probe sits on every context switch.
+        instance.set("trace_options", "norecord-cmd")?;
+        // Kernels before 6.8 have pages of 4 KiB, and one without memory keeps to them.
+        _ = instance.set("buffer_subbuf_size_kb", &(PAGE.0 >> 10).to_string());
+        instance.set("buffer_size_kb", &(buffer.0 >> 10).to_string()).map_err(|error| match error {
+            TracingError::Set { source, .. } => TracingError::NoBuffer { buffer, source },
+            other => other,
+        })?;
+        Ok(instance)
+    }
+
+    /// Writes `value` to one of its files.
+    pub fn set(&self, file: &str, value: &str) -> Result<(), TracingError> {
+        let path = self.path.join(file);
+        OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(value.as_bytes()))
+            .map_err(|source| TracingError::Set { path, value: value.to_owned(), source })
+    }
+
+    /// The layout of the event `event`, such as `block/block_rq_issue`; none where the kernel has no
+    /// such event.
+    pub fn format(&self, event: &str) -> Result<Option<Format>, TracingError> {
+        let path = self.path.join("events").join(event).join("format");
+        match fs::read_to_string(&path) {
+            Ok(text) => match Format::parse(&text) {
+                Some(format) => Ok(Some(format)),
+                None => Err(TracingError::Malformed { path, expected: "an event".to_owned() }),
+            },
+            Err(source) if source.kind() == ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(TracingError::Read { path, source }),
+        }
+    }
+
+    /// The layout of a page of its buffers.
+    pub fn page_layout(&self) -> Result<PageLayout, TracingError> {
+        let path = self.path.join("events/header_page");
+        // The kernel answers the first read only, so it must have room for all.
+        let mut text = [0; 4096];
+        let length = File::open(&path)
+            .and_then(|mut file| file.read(&mut text))
+            .map_err(|source| TracingError::Read { path: path.clone(), source })?;
+        PageLayout::parse(&String::from_utf8_lossy(&text[..length]))
+            .ok_or_else(|| TracingError::Malformed { path, expected: "a page of the buffer".to_owned() })
+    }
+
+    /// The size of a page of its buffers.
+    pub fn page_size(&self) -> usize {
+        let kib = fs::read_to_string(self.path.join("buffer_subbuf_size_kb")).ok();
+        let kib: Option<usize> = kib.and_then(|text| text.trim().parse().ok());
+        kib.map_or(rustix::param::page_size(), |kib| kib << 10)
+    }
+
+    /// Lets the kernel tell of `event`, where `filter` holds; of every one where it is empty.
+    pub fn enable(&self, event: &str, filter: &str) -> Result<(), TracingError> {
+        let filter = if filter.is_empty() { "0" } else { filter };
+        self.set(&format!("events/{event}/filter"), filter)?;
+        self.set(&format!("events/{event}/enable"), "1")
+    }
+
+    /// The buffer of every processor.
+    pub fn pipes(&self) -> Result<Vec<Pipe>, TracingError> {
+        let mut pipes = Vec::new();
+        for cpu in self.processors()? {
+            let path = self.path.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
+            let file = OpenOptions::new()
+                .read(true)
+                .custom_flags(OFlags::NONBLOCK.bits() as i32)
+                .open(&path)
+                .map_err(|source| TracingError::Read { path: path.clone(), source })?;
+            pipes.push(Pipe { file, path, cpu });
+        }
+        Ok(pipes)
+    }
+
+    /// How many events the kernel has dropped so far because they were not read in time.
+    pub fn lost(&self) -> Result<u64, TracingError> {
+        let mut lost = 0;
+        for cpu in self.processors()? {
+            let path = self.path.join(format!("per_cpu/cpu{cpu}/stats"));
+            let text = fs::read_to_string(&path)
+                .map_err(|source| TracingError::Read { path: path.clone(), source })?;
+            lost += lost_in(&text).ok_or_else(|| TracingError::Malformed {
+                path,
+                expected: "a buffer's statistics".to_owned(),
+            })?;
+        }
+        Ok(lost)
+    }
+
+    fn processors(&self) -> Result<Vec<usize>, TracingError> {
+        let path = self.path.join("per_cpu");
+        let entries = fs::read_dir(&path).map_err(|source| TracingError::Read { path, source })?;
+        let names = entries.flatten().map(|entry| entry.file_name());
+        let mut cpus: Vec<_> =
+            names.filter_map(|name| name.to_str()?.strip_prefix("cpu")?.parse().ok()).collect();
+        cpus.sort_unstable();
+        Ok(cpus)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        _ = self.set("tracing_on", "0");
+        _ = fs::remove_dir(&self.path);
+    }
+}
+
+impl Pipe {
+    /// Reads a page; none where there is nothing to read now.
+    pub fn read(&self, page: &mut [u8]) -> Result<usize, TracingError> {
+        match rustix::io::read(&self.file, page) {
+            Ok(length) => Ok(length),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(0),
+            Err(errno) => Err(TracingError::Read { path: self.path.clone(), source: errno.into() }),
+        }
+    }
+}
+
+impl AsFd for Pipe {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Where tracefs is: at `tracefs`, where it is mounted if it isn't, or inside debugfs.
+fn locate(tracefs: &Path, sysfs: &Path) -> Result<PathBuf, TracingError> {
+    let inside = sysfs.join(IN_DEBUGFS);
+    for place in [tracefs, &inside] {
+        match fs::metadata(place.join("instances")) {
+            Ok(_) => return Ok(place.to_owned()),
+            Err(source) if source.kind() == ErrorKind::NotFound => {}
+            Err(source) => return Err(refused(place, sysfs, source)),
+        }
+    }
+    let absent = |source| TracingError::NoTracefs { tracefs: tracefs.to_owned(), source };
+    if !tracefs.is_dir() {
+        return Err(absent(None));
+    }
+    match mount::mount(Path::new("tracefs"), tracefs, "tracefs", "nosuid,nodev,noexec") {
+        Ok(()) => Ok(tracefs.to_owned()),
+        Err(mount::MountError::Mount { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+            Err(refused(tracefs, sysfs, source))
+        }
+        Err(mount::MountError::Mount { source, .. }) => Err(absent(Some(source))),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// Why tracefs said no: lockdown, or that the user may not trace.
+fn refused(path: &Path, sysfs: &Path, source: io::Error) -> TracingError {
+    let path = path.to_owned();
+    let lockdown = fs::read_to_string(sysfs.join("kernel/security/lockdown")).unwrap_or_default();
+    match source.kind() {
+        ErrorKind::PermissionDenied if lockdown.contains("[confidentiality]") => {
+            TracingError::LockedDown { path, source }
+        }
+        ErrorKind::PermissionDenied => TracingError::Denied { path, source },
+        _ => TracingError::Set { path, value: "a new instance".to_owned(), source },
+    }
+}
+
+/// Removes the instances of recordings whose process is gone.
+fn remove_dead(instances: &Path, procfs: &Path) {
+    let Ok(entries) = fs::read_dir(instances) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some((pid, born)) = name.to_str().and_then(owner) else { continue };
+        if birth(procfs, pid) != Some(born) {
+            // One that is still open elsewhere stays.
+            _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// The process and its birth in an instance's name, `trimtab-<pid>-<birth>-<number>`.
+fn owner(name: &str) -> Option<(u32, u64)> {
+    let mut parts = name.strip_prefix("trimtab-")?.split('-');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// When a process began, in clock ticks since boot; none where there is no such process.
+fn birth(procfs: &Path, pid: u32) -> Option<u64> {
+    let stat = fs::read(procfs.join(pid.to_string()).join("stat")).ok()?;
+    // Its second field, the name, may hold anything, closing brackets too.
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let fields = String::from_utf8_lossy(&stat[name_end + 1..]).into_owned();
+    fields.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// The events that a processor's `stats` say were lost.
+fn lost_in(stats: &str) -> Option<u64> {
+    let count = |name: &str| {
+        let value = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        value.trim().parse::<u64>().ok()
+    };
+    Some(count("overrun")? + count("commit overrun").unwrap_or(0) + count("dropped events").unwrap_or(0))
+}

@@ -1,0 +1,232 @@
+//! From the kernel's events to rows of a trace.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use trimtab_core::trace::{Comm, Kind, TraceEvent, TraceHeader};
+use trimtab_core::{Bytes, Extent, Nanos};
+
+use super::devices::{Devices, Disk, KernelNumber};
+use super::error::TracingError;
+use super::event::{BlockEvent, Event, FsEvent, Step};
+use super::file_systems::{FileSystems, Found, gap};
+use super::hash::FastMap;
+use super::instance::Instance;
+use super::requests::{Key, Requests};
+use super::source::Sources;
+use super::{RecordOptions, clock};
+use crate::ioctl;
+
+/// The kernel counts in sectors of this size, whatever a device's blocks are.
+const SECTOR: u64 = 512;
+
+/// Names of processes that are kept, so that they aren't looked up for each event.
+const NAMES: usize = 256;
+
+/// Makes rows of events, and puts those of several processors in order.
+#[derive(Debug)]
+pub(super) struct Interpreter {
+    kinds: Vec<Kind>,
+    procfs: PathBuf,
+    sources: Sources,
+    devices: Devices,
+    file_systems: FileSystems,
+    /// When the recording began.
+    began: Nanos,
+    /// What was read and may yet be preceded by what was not.
+    entries: Vec<Entry>,
+    requests: Requests,
+    names: FastMap<u32, Comm>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    at: Nanos,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Row(TraceEvent),
+    Issue(TraceEvent),
+    Complete(Key, u16),
+    Requeue(Key),
+}
+
+impl Interpreter {
+    /// Asks the kernel for what is to be recorded; it tells nothing before tracing is turned on.
+    pub fn start(
+        instance: &Instance,
+        options: &RecordOptions,
+        header: &mut TraceHeader,
+    ) -> Result<Self, TracingError> {
+        let mut devices = Devices::new(&options.sysfs, &options.devices);
+        for disk in &options.devices {
+            devices.add(disk, header)?;
+        }
+        let sources = Sources::enable(instance, &devices, &options.kinds)?;
+        if sources.is_empty() && !sources.gaps.is_empty() {
+            return Err(TracingError::NoEvents { missing: sources.gaps.join("; ") });
+        }
+        Ok(Self {
+            kinds: options.kinds.clone(),
+            procfs: options.procfs.clone(),
+            sources,
+            devices,
+            file_systems: FileSystems::new(&options.procfs),
+            began: clock(),
+            entries: Vec::new(),
+            requests: Requests::default(),
+            names: FastMap::default(),
+        })
+    }
+
+    /// Takes in what the kernel told at the time `at` of the trace clock.
+    pub fn take(&mut self, at: Nanos, event: &[u8], instance: &Instance, header: &mut TraceHeader) {
+        let at = at.saturating_sub(self.began);
+        match self.sources.reader(event).and_then(|reader| reader.read(event)) {
+            Some(Event::Block(event)) => {
+                if let Some(disk) = self.devices.find(event.number, header)
+                    && disk.takes_bios == event.bio
+                    && self.kinds.contains(&event.kind)
+                {
+                    self.entries.push(Entry { at, what: What::of(&event, disk, at) });
+                }
+            }
+            Some(Event::Fs(event)) => self.take_fs(at, &event, instance, header),
+            None => {}
+        }
+    }
+
+    fn take_fs(&mut self, at: Nanos, event: &FsEvent, instance: &Instance, header: &mut TraceHeader) {
+        if !self.file_systems.knows(&event.id) {
+            // Mounted a moment ago. What goes wrong is said when the mounts are looked at in turn.
+            _ = self.mounts_changed(instance, header);
+            if !self.file_systems.knows(&event.id) {
+                self.file_systems.ignore(event.id, header);
+            }
+        }
+        let Some((fs, places)) = self.file_systems.place(event, &mut self.devices, header) else { return };
+        let process = self.name(event.pid);
+        for (device, extent) in places {
+            let row = TraceEvent {
+                at,
+                device,
+                kind: event.kind,
+                extent,
+                latency: None,
+                process,
+                error: 0,
+                fs: Some(fs),
+            };
+            self.entries.push(Entry { at, what: What::Row(row) });
+        }
+    }
+
+    /// The name of a process; empty where it is gone.
+    fn name(&mut self, pid: u32) -> Comm {
+        if self.names.len() >= NAMES {
+            self.names.clear();
+        }
+        let file = self.procfs.join(pid.to_string()).join("comm");
+        *self
+            .names
+            .entry(pid)
+            .or_insert_with(|| Comm::new(fs::read(file).unwrap_or_default().trim_ascii_end()))
+    }
+
+    /// Looks at what is mounted now: file systems that weren't before, and their free space if that is
+    /// asked for.
+    pub fn mounts_changed(
+        &mut self,
+        instance: &Instance,
+        header: &mut TraceHeader,
+    ) -> Result<(), TracingError> {
+        let by_file_system = |kind: &Kind| !kind.is_request();
+        if !self.kinds.iter().any(by_file_system) {
+            return Ok(());
+        }
+        for found in self.file_systems.refresh(&mut self.devices, header)? {
+            self.sources.enable_fs(instance, &found.kind, &self.kinds)?;
+            if self.kinds.contains(&Kind::Unused) {
+                self.list_unused(&found, header);
+            }
+        }
+        self.sources.gaps.iter().for_each(|sentence| gap(header, sentence.clone()));
+        Ok(())
+    }
+
+    fn list_unused(&mut self, found: &Found, header: &mut TraceHeader) {
+        let pieces = File::open(&found.directory).ok().and_then(|root| ioctl::free_space(root).ok());
+        let (Some(pieces), Some((home, number))) = (pieces, found.home) else {
+            let (kind, directory) = (&found.kind, found.directory.display());
+            return gap(header, format!("the free space of {directory}: {kind} doesn't list it"));
+        };
+        let at = clock().saturating_sub(self.began);
+        for piece in pieces.iter().filter(|piece| KernelNumber::unpack(piece.device) == number) {
+            let (device, extent) = home.place(piece.extent);
+            let row = TraceEvent {
+                at,
+                device,
+                kind: Kind::Unused,
+                extent,
+                latency: None,
+                process: Comm::default(),
+                error: 0,
+                fs: Some(found.index),
+            };
+            self.entries.push(Entry { at, what: What::Row(row) });
+        }
+    }
+
+    /// Asks for what new disks need.
+    pub fn look_for_disks(&mut self, instance: &Instance) -> Result<(), TracingError> {
+        self.sources.enable_bios(instance, &self.devices, &self.kinds)
+    }
+
+    /// Appends the rows to `events` of which all is known when everything before the time `until` of the
+    /// trace clock was taken in.
+    pub fn settle(&mut self, until: Nanos, events: &mut Vec<TraceEvent>) {
+        let until = until.saturating_sub(self.began);
+        // Each processor's events are in order: there is little to sort.
+        self.entries.sort_by_key(|entry| entry.at);
+        let settled = self.entries.partition_point(|entry| entry.at < until);
+        for Entry { at, what } in self.entries.drain(..settled) {
+            match what {
+                What::Row(row) => self.requests.add(row),
+                What::Issue(row) => self.requests.issue(row),
+                What::Complete(key, error) => self.requests.complete(key, at, error),
+                What::Requeue(key) => self.requests.requeue(key),
+            }
+        }
+        self.requests.take(until, events);
+    }
+
+    /// Appends all rows to `events`, complete or not.
+    pub fn take_all(&mut self, events: &mut Vec<TraceEvent>) {
+        self.requests.take_all(events);
+    }
+}
+
+impl What {
+    fn of(event: &BlockEvent, disk: Disk, at: Nanos) -> Self {
+        let end = event.sector.saturating_add(event.sectors);
+        let extent =
+            Extent::new(Bytes(event.sector.saturating_mul(SECTOR)), Bytes(end.saturating_mul(SECTOR)));
+        let key = Key { device: disk.index, kind: event.kind, end: extent.end };
+        match event.step {
+            Step::Issue(process) => Self::Issue(TraceEvent {
+                at,
+                device: disk.index,
+                kind: event.kind,
+                extent,
+                latency: None,
+                process,
+                error: 0,
+                fs: None,
+            }),
+            Step::Complete(error) => Self::Complete(key, error),
+            Step::Requeue => Self::Requeue(key),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Where a file system's own addresses are on its device.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use trimtab_core::{Bytes, Extent};
+
+use super::event::FsEvent;
+
+/// How a file system counts, from its superblock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Its block.
+    block: u64,
+    /// The blocks that its groups are long, where its addresses are relative to them; zero otherwise.
+    group: u64,
+    /// The blocks that it takes and gives up together.
+    cluster: u64,
+    /// Tells it from another file system that is made in its place.
+    uuid: [u8; 16],
+}
+
+/// Flags of `ext4_free_blocks` where only a part of the first or last cluster is freed: the rest of it
+/// is in use, so it stays.
+const NOFREE_FIRST_CLUSTER: u64 = 0x10;
+const NOFREE_LAST_CLUSTER: u64 = 0x20;
+
+impl Layout {
+    /// Reads the superblock of the file system named `fstype` on the device at the path `device`; none
+    /// where it isn't there.
+    pub fn read(device: &Path, fstype: &str) -> io::Result<Option<Self>> {
+        let mut start = [0; 4096];
+        File::open(device)?.read_exact_at(&mut start, 0)?;
+        Ok(Self::parse(&start, fstype))
+    }
+
+    /// Reads the superblock in the first 4 KiB of a device. The places are those of the kernel's
+    /// `struct ext4_super_block`, `struct xfs_dsb` and `struct f2fs_super_block`.
+    fn parse(start: &[u8; 4096], fstype: &str) -> Option<Self> {
+        let le = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| start[at + byte]));
+        let be = |at: usize| u64::from(u32::from_be_bytes(std::array::from_fn(|byte| start[at + byte])));
+        let uuid = |at: usize| std::array::from_fn(|byte| start[at + byte]);
+        let sound = |layout: &Self| layout.block.is_power_of_two() && layout.cluster > 0;
+        match fstype {
+            "ext2" | "ext3" | "ext4" => {
+                const AT: usize = 1024;
+                let bigalloc = le(AT + 0x64) & 0x200 != 0;
+                let clusters = if bigalloc { le(AT + 0x1c).checked_sub(le(AT + 0x18))? } else { 0 };
+                (le(AT + 0x38) & 0xffff == 0xef53).then_some(Self {
+                    block: 1024_u64.checked_shl(le(AT + 0x18))?,
+                    group: 0,
+                    cluster: 1_u64.checked_shl(clusters)?,
+                    uuid: uuid(AT + 0x68),
+                })
+            }
+            "xfs" => (&start[..4] == b"XFSB").then_some(Self {
+                block: be(4),
+                group: be(84),
+                cluster: 1,
+                uuid: uuid(32),
+            }),
+            "f2fs" => {
+                const AT: usize = 1024;
+                (le(AT) == 0xf2f5_2010).then_some(Self {
+                    block: 1_u64.checked_shl(le(AT + 16))?,
+                    group: 0,
+                    cluster: 1,
+                    uuid: uuid(AT + 108),
+                })
+            }
+            _ => None,
+        }
+        .filter(sound)
+    }
+
+    /// The bytes of the file system's device that `event` names; none where it names no place, or the
+    /// part of a cluster that stays.
+    pub fn extent(&self, event: &FsEvent) -> Option<Extent> {
+        // Where XFS finds nothing it has no block's number for the place.
+        if event.length == 0 || (self.group > 0 && event.start >= self.group) {
+            return None;
+        }
+        let start = event.group.checked_mul(self.group)?.checked_add(event.start)?;
+        let end = start.checked_add(event.length)?;
+        let (start, end) = self.whole_clusters(start, end, event.flags);
+        if start >= end {
+            return None;
+        }
+        let bytes = |blocks: u64| blocks.checked_mul(self.block).map(Bytes);
+        Some(Extent::new(bytes(start)?, bytes(end)?))
+    }
+
+    fn whole_clusters(&self, start: u64, end: u64, flags: u64) -> (u64, u64) {
+        let down = |block: u64| block / self.cluster * self.cluster;
+        let up = |block: u64| block.div_ceil(self.cluster) * self.cluster;
+        if self.cluster == 1 {
+            return (start, end);
+        }
+        (
+            if flags & NOFREE_FIRST_CLUSTER != 0 { up(start) } else { down(start) },
+            if flags & NOFREE_LAST_CLUSTER != 0 { down(end) } else { up(end) },
+        )
+    }
+}

@@ -1,0 +1,227 @@
+//! The kernel's events that a recording needs, and how each is asked for.
+
+use trimtab_core::trace::Kind;
+
+use super::devices::Devices;
+use super::error::TracingError;
+use super::event::{FsNames, MissingField, Reader};
+use super::format::Format;
+use super::instance::Instance;
+use super::operation;
+
+const REQUESTS: [&str; 3] = ["block_rq_issue", "block_rq_complete", "block_rq_requeue"];
+const BIOS: [&str; 2] = ["block_bio_queue", "block_bio_complete"];
+
+/// An event by which a file system tells what it takes and gives up.
+struct FsSource {
+    /// The file system's name.
+    fs: &'static str,
+    event: &'static str,
+    kind: Kind,
+    names: FsNames,
+}
+
+/// Where ext4 knows blocks of the whole file system, XFS counts in each allocation group and btrfs has
+/// logical bytes. What btrfs frees is pinned until its transaction is on disk, and then discarded. F2FS
+/// tells only of what it means to discard.
+const FILE_SYSTEMS: [FsSource; 8] = [
+    FsSource {
+        fs: "ext4",
+        event: "ext4/ext4_free_blocks",
+        kind: Kind::Free,
+        names: FsNames { id: "dev", group: "", start: "block", length: "count" },
+    },
+    FsSource {
+        fs: "ext4",
+        event: "ext4/ext4_allocate_blocks",
+        kind: Kind::Allocate,
+        names: FsNames { id: "dev", group: "", start: "block", length: "len" },
+    },
+    FsSource {
+        fs: "xfs",
+        event: "xfs/xfs_extent_busy",
+        kind: Kind::Free,
+        names: FsNames { id: "dev", group: "agno", start: "agbno", length: "len" },
+    },
+    FsSource {
+        fs: "xfs",
+        event: "xfs/xfs_alloc_vextent_finish",
+        kind: Kind::Allocate,
+        names: FsNames { id: "dev", group: "agno", start: "agbno", length: "len" },
+    },
+    FsSource {
+        fs: "btrfs",
+        event: "btrfs/btrfs_set_extent_bit",
+        kind: Kind::Free,
+        names: FsNames { id: "fsid", group: "", start: "start", length: "len" },
+    },
+    FsSource {
+        fs: "btrfs",
+        event: "btrfs/btrfs_reserved_extent_free",
+        kind: Kind::Free,
+        names: FsNames { id: "fsid", group: "", start: "start", length: "len" },
+    },
+    FsSource {
+        fs: "btrfs",
+        event: "btrfs/btrfs_reserve_extent",
+        kind: Kind::Allocate,
+        names: FsNames { id: "fsid", group: "", start: "start", length: "len" },
+    },
+    FsSource {
+        fs: "f2fs",
+        event: "f2fs/f2fs_queue_discard",
+        kind: Kind::Free,
+        names: FsNames { id: "dev", group: "", start: "blkstart", length: "blklen" },
+    },
+];
+
+/// How the events that were asked for are read.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    /// By the number of the event; few, and the most frequent first.
+    readers: Vec<(u16, Reader)>,
+    /// Events that can't be had, each in a sentence.
+    pub gaps: Vec<String>,
+    bios: bool,
+    /// The events of file systems that were asked for.
+    file_systems: Vec<&'static str>,
+}
+
+impl Sources {
+    /// Asks the kernel for the events that tell of `kinds`.
+    pub fn enable(instance: &Instance, devices: &Devices, kinds: &[Kind]) -> Result<Self, TracingError> {
+        let mut sources = Self::default();
+        if let Some(condition) = operation::filter(kinds)
+            && let Some(filter) = join(devices.requests_filter()?, &condition)
+        {
+            for event in REQUESTS {
+                sources.block(instance, event, &filter)?;
+            }
+        }
+        sources.enable_bios(instance, devices, kinds)?;
+        for source in FILE_SYSTEMS.iter().filter(|source| kinds.contains(&source.kind)) {
+            sources.fs(instance, source)?;
+        }
+        Ok(sources)
+    }
+
+    /// Asks for the events of a file system that is mounted, whose module may have been loaded for that.
+    pub fn enable_fs(
+        &mut self,
+        instance: &Instance,
+        fstype: &str,
+        kinds: &[Kind],
+    ) -> Result<(), TracingError> {
+        let name = match fstype {
+            "ext2" | "ext3" => "ext4",
+            other => other,
+        };
+        for (kind, what) in [(Kind::Free, "gives up"), (Kind::Allocate, "takes")] {
+            let mut told = !kinds.contains(&kind);
+            for source in FILE_SYSTEMS.iter().filter(|source| source.kind == kind && source.fs == name) {
+                told |= !kinds.contains(&kind) || self.fs(instance, source)?;
+            }
+            if !told {
+                self.gap(format!("this kernel doesn't tell what blocks {fstype} {what}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for the events of bios, where there are disks now that need them.
+    pub fn enable_bios(
+        &mut self,
+        instance: &Instance,
+        devices: &Devices,
+        kinds: &[Kind],
+    ) -> Result<(), TracingError> {
+        if !self.bios
+            && let Some(condition) = operation::filter(kinds)
+            && let Some(filter) = join(devices.bios_filter()?, &condition)
+        {
+            for event in BIOS {
+                self.block(instance, event, &filter)?;
+            }
+            self.bios = true;
+        }
+        Ok(())
+    }
+
+    /// How an event that begins with these bytes is read.
+    pub fn reader(&self, event: &[u8]) -> Option<&Reader> {
+        let id = u16::from_ne_bytes(*event.first_chunk()?);
+        self.readers.iter().find(|(known, _)| *known == id).map(|(_, reader)| reader)
+    }
+
+    /// Whether anything is read at all.
+    pub fn is_empty(&self) -> bool {
+        self.readers.is_empty()
+    }
+
+    fn block(&mut self, instance: &Instance, name: &str, filter: &str) -> Result<(), TracingError> {
+        let event = format!("block/{name}");
+        let Some(format) = instance.format(&event)? else {
+            self.gap(format!("this kernel has no event {name} (CONFIG_BLK_DEV_IO_TRACE)"));
+            return Ok(());
+        };
+        match Reader::block(name, &format) {
+            Ok(reader) => self.add(instance, &event, filter, &format, reader),
+            Err(missing) => self.lacks(&event, missing),
+        }
+    }
+
+    /// Asks for the events of `source`, if that isn't done yet; says whether the kernel has them.
+    fn fs(&mut self, instance: &Instance, source: &FsSource) -> Result<bool, TracingError> {
+        if self.file_systems.contains(&source.event) {
+            return Ok(true);
+        }
+        let Some(format) = instance.format(source.event)? else { return Ok(false) };
+        self.file_systems.push(source.event);
+        let filter = match source.event {
+            // Of all trees of extents, the one that holds what is pinned.
+            "btrfs/btrfs_set_extent_bit" => match format.value_of("PINNED_EXTENTS") {
+                Some(tree) => format!("owner == {tree}"),
+                None => return self.lacks(source.event, MissingField("PINNED_EXTENTS")).map(|()| true),
+            },
+            _ => String::new(),
+        };
+        match Reader::fs(source.kind, &source.names, &format) {
+            Ok(reader) => self.add(instance, source.event, &filter, &format, reader)?,
+            Err(missing) => self.lacks(source.event, missing)?,
+        }
+        Ok(true)
+    }
+
+    fn add(
+        &mut self,
+        instance: &Instance,
+        event: &str,
+        filter: &str,
+        format: &Format,
+        reader: Reader,
+    ) -> Result<(), TracingError> {
+        instance.enable(event, filter)?;
+        self.readers.push((format.id, reader));
+        Ok(())
+    }
+
+    fn lacks(&mut self, event: &str, MissingField(field): MissingField) -> Result<(), TracingError> {
+        self.gap(format!("this kernel's event {event} doesn't tell its {field}"));
+        Ok(())
+    }
+
+    fn gap(&mut self, sentence: String) {
+        if !self.gaps.contains(&sentence) {
+            self.gaps.push(sentence);
+        }
+    }
+}
+
+/// Both conditions; none where the first lets nothing through.
+fn join(devices: Option<String>, letters: &str) -> Option<String> {
+    match (devices?, letters) {
+        (devices, "") => Some(devices),
+        (devices, letters) if devices.is_empty() => Some(letters.to_owned()),
+        (devices, letters) => Some(format!("({devices}) && ({letters})")),
+    }
+}
