@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use parquet::errors::ParquetError;
+use trimtab_core::units::{Bytes, Nanos};
 
 /// Why a trace can't be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -89,5 +90,49 @@ pub enum RowError {
         at: u64,
         /// The time of the row above.
         before: u64,
+    },
+    /// A line of another shape.
+    #[error("it has not the {wanted} fields that a line of this format has")]
+    Fields {
+        /// How many there should be.
+        wanted: usize,
+    },
+    /// A record that ends in the middle.
+    #[error("the file ends in the middle of it")]
+    CutOff,
+    /// The file can't be read on.
+    #[error("cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// More devices than an event can name.
+    #[error("it names more than 65536 devices")]
+    TooManyDevices,
+    /// An offset that no device has.
+    #[error("it names {length} bytes at {start}, past 1 PiB; are its offsets in another unit?")]
+    TooFar {
+        /// The first byte.
+        start: u64,
+        /// How many.
+        length: u64,
+    },
+    /// A row that comes so late that it can't be put in order.
+    #[error("its time, {at} ns, is before {before} ns, that of a row more than {window} rows above")]
+    TooLate {
+        /// Its time.
+        at: u64,
+        /// The time of the row above.
+        before: u64,
+        /// How many rows are put in order.
+        window: usize,
+    },
+    /// More bytes than any machine moves in the time.
+    #[error(
+        "up to here {moved} were read and written in {time}, more than any machine can: are its times or sizes in \
+         other units than this format's, or is it of another format?"
+    )]
+    TooFast {
+        /// What was read and written.
+        moved: Bytes,
+        /// In how long.
+        time: Nanos,
     },
 }

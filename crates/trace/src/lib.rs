@@ -3,9 +3,13 @@
 mod counts;
 mod error;
 pub mod file;
+mod formats;
+mod input;
 mod open;
+mod rows;
+mod text;
 
 pub use counts::{ReadCounts, TraceReader};
 pub use error::{RowError, TraceError};
 pub use file::{Columns, TraceFile, TraceWriter};
-pub use open::{Format, open};
+pub use open::{Format, UnknownFormat, open};

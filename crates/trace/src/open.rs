@@ -1,16 +1,161 @@
 //! Opening a trace of whatever format.
 
+use std::fmt;
+use std::io::{self, Read};
 use std::path::Path;
+use std::str::FromStr;
 
 use crate::counts::TraceReader;
 use crate::error::TraceError;
 use crate::file::TraceFile;
+use crate::formats::alibaba::Alibaba;
+use crate::formats::blkparse::Blkparse;
+use crate::formats::blktrace::{self, Blktrace};
+use crate::formats::cloudphysics::CloudPhysics;
+use crate::formats::fio::{Fio, Version};
+use crate::formats::msr::Msr;
+use crate::formats::tencent::Tencent;
+use crate::input;
+use crate::rows::Rows;
+use crate::text::{TextTrace, fields, number};
 
 /// A trace format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     /// Our own: Parquet.
     Trimtab,
+    /// blktrace's binary records.
+    Blktrace,
+    /// What blkparse prints by default.
+    Blkparse,
+    /// fio's log of version 1.
+    Fio1,
+    /// fio's log of version 2.
+    Fio2,
+    /// fio's log of version 3.
+    Fio3,
+    /// Microsoft Research Cambridge's volumes.
+    Msr,
+    /// Alibaba's virtual disks.
+    Alibaba,
+    /// Tencent's volumes.
+    Tencent,
+    /// CloudPhysics's virtual disks.
+    CloudPhysics,
+}
+
+/// A format's name that isn't one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no trace format {0:?}; there are {names}", names = Format::ALL.map(Format::name).join(", "))]
+pub struct UnknownFormat(pub String);
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Trimtab,
+        Self::Blktrace,
+        Self::Blkparse,
+        Self::Fio1,
+        Self::Fio2,
+        Self::Fio3,
+        Self::Msr,
+        Self::Alibaba,
+        Self::Tencent,
+        Self::CloudPhysics,
+    ];
+
+    /// The name that command lines use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Trimtab => "trimtab",
+            Self::Blktrace => "blktrace",
+            Self::Blkparse => "blkparse",
+            Self::Fio1 => "fio1",
+            Self::Fio2 => "fio2",
+            Self::Fio3 => "fio3",
+            Self::Msr => "msr",
+            Self::Alibaba => "alibaba",
+            Self::Tencent => "tencent",
+            Self::CloudPhysics => "cloudphysics",
+        }
+    }
+
+    /// Whether discards would be in a trace of this format; of our own, the header tells.
+    pub const fn has_discards(self) -> bool {
+        matches!(self, Self::Blktrace | Self::Blkparse | Self::Fio2 | Self::Fio3)
+    }
+
+    /// The format that the file's begin shows, after unpacking; none if it is none of them.
+    ///
+    /// # Errors
+    /// If the file can't be read.
+    pub fn detect(path: &Path) -> io::Result<Option<Self>> {
+        let mut begin = Vec::new();
+        input::open(path)?.take(1 << 12).read_to_end(&mut begin)?;
+        Ok(Self::of(&begin))
+    }
+
+    fn of(begin: &[u8]) -> Option<Self> {
+        if begin.starts_with(b"PAR1") {
+            return Some(Self::Trimtab);
+        }
+        let magic = begin.first_chunk().copied().unwrap_or_default();
+        if [u32::from_le_bytes(magic), u32::from_be_bytes(magic)]
+            .map(|word| word & !0xff)
+            .contains(&blktrace::MAGIC)
+        {
+            return Some(Self::Blktrace);
+        }
+        let mut lines = begin.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        let line = lines.find(|line| !line.is_empty())?;
+        match line {
+            b"fio version 2 iolog" => return Some(Self::Fio2),
+            b"fio version 3 iolog" => return Some(Self::Fio3),
+            b"device_id,opcode,offset,length,timestamp" => return Some(Self::Alibaba),
+            b"Timestamp,Offset,Size,IOType,VolumeID" => return Some(Self::Tencent),
+            b"Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime" => return Some(Self::Msr),
+            _ => {}
+        }
+        let is_number = |text| number("", text).is_ok();
+        if let Ok([_, _, _, b"Read" | b"Write", ..]) = fields::<7>(line, b',') {
+            return Some(Self::Msr);
+        }
+        if let Ok([_, second, _, fourth, _]) = fields::<5>(line, b',') {
+            return match (second, fourth) {
+                (b"R" | b"W", _) => Some(Self::Alibaba),
+                (_, b"0" | b"1") => Some(Self::Tencent),
+                _ => None,
+            };
+        }
+        if let Ok([_, _, b"r" | b"w" | b"R" | b"W" | b"op", _]) = fields::<4>(line, b',') {
+            return Some(Self::CloudPhysics);
+        }
+        if let Ok([b"0" | b"1", offset, length]) = fields::<3>(line, b',') {
+            return (is_number(offset) && is_number(length)).then_some(Self::Fio1);
+        }
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let [major, minor] = fields::<2>(words.next()?, b',').ok()?;
+        let four = [words.next()?, words.next()?, words.next()?, words.next()?];
+        let [cpu, sequence, time, _pid] = four;
+        let numbers = [major, minor, cpu, sequence].into_iter().all(is_number);
+        (numbers && time.contains(&b'.')).then_some(Self::Blkparse)
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        Self::ALL
+            .into_iter()
+            .find(|format| format.name() == name)
+            .ok_or_else(|| UnknownFormat(name.to_owned()))
+    }
 }
 
 /// Opens the trace at `path`, of the format that its content shows, or of `format`.
@@ -18,7 +163,36 @@ pub enum Format {
 /// # Errors
 /// If it can't be read, or is of no known format.
 pub fn open(path: &Path, format: Option<Format>) -> Result<Box<dyn TraceReader + Send>, TraceError> {
-    match format.unwrap_or(Format::Trimtab) {
-        Format::Trimtab => Ok(Box::new(TraceFile::open(path)?)),
+    let detected = match format {
+        Some(format) => Some(format),
+        None => Format::detect(path).map_err(|source| TraceError::Io { path: path.to_owned(), source })?,
+    };
+    let format = detected.ok_or_else(|| TraceError::Header {
+        path: path.to_owned(),
+        reason: format!("no trace format that trimtab knows ({})", Format::ALL.map(Format::name).join(", ")),
+    })?;
+    let mut rows = Rows::new(format.name(), !matches!(format, Format::Fio1 | Format::Fio2));
+    rows.header.has_discards = format.has_discards();
+    let gaps = &mut rows.header.gaps;
+    if !format.has_discards() {
+        gaps.push(format!("traces of the format {format} have no discards"));
     }
+    match format {
+        Format::Fio1 => gaps.push("fio's logs of version 1 have no times".to_owned()),
+        Format::Fio2 => gaps.push("fio's logs of version 2 have no times but for waits".to_owned()),
+        Format::Tencent => gaps.push("its times are whole seconds".to_owned()),
+        _ => {}
+    }
+    Ok(match format {
+        Format::Trimtab => Box::new(TraceFile::open(path)?),
+        Format::Blktrace => Box::new(Blktrace::open(path, rows)?),
+        Format::Blkparse => Box::new(TextTrace::open(path, Blkparse::default(), rows)?),
+        Format::Fio1 => Box::new(TextTrace::open(path, Fio::new(Version::One), rows)?),
+        Format::Fio2 => Box::new(TextTrace::open(path, Fio::new(Version::Two), rows)?),
+        Format::Fio3 => Box::new(TextTrace::open(path, Fio::new(Version::Three), rows)?),
+        Format::Msr => Box::new(TextTrace::open(path, Msr::default(), rows)?),
+        Format::Alibaba => Box::new(TextTrace::open(path, Alibaba::default(), rows)?),
+        Format::Tencent => Box::new(TextTrace::open(path, Tencent::default(), rows)?),
+        Format::CloudPhysics => Box::new(TextTrace::open(path, CloudPhysics, rows)?),
+    })
 }

@@ -1,0 +1,102 @@
+//! The text that blkparse prints by default (blkparse's manual, "Output description").
+//!
+//! Lines of `major,minor cpu sequence seconds.nanoseconds pid action rwbs sector + sectors [process]`;
+//! a completion has the error in the brackets. The totals at the end are skipped.
+
+use trimtab_core::trace::{Comm, Kind};
+
+use super::requests::{Action, Requests, Step};
+use crate::error::RowError;
+use crate::rows::Rows;
+use crate::text::{Parse, number, scaled, unknown};
+
+#[derive(Default)]
+pub(crate) struct Blkparse {
+    requests: Requests,
+    totals: bool,
+}
+
+impl Parse for Blkparse {
+    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
+        self.totals |= line.starts_with(b"CPU") || line.starts_with(b"Total");
+        if self.totals {
+            rows.skip("lines of totals");
+            return Ok(());
+        }
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let mut next = || words.next().ok_or(RowError::Fields { wanted: 7 });
+        let [device, _cpu, _sequence, time, _pid, action, rwbs] =
+            [next()?, next()?, next()?, next()?, next()?, next()?, next()?];
+        if memchr::memchr(b',', device).is_none() {
+            return Err(unknown("device", device, "is no major and minor number"));
+        }
+        let action = match action {
+            b"Q" => Action::Queue,
+            b"M" | b"F" => Action::Merge,
+            b"D" => Action::Issue,
+            b"C" => Action::Complete,
+            _ => {
+                rows.skip("other steps and messages");
+                return Ok(());
+            }
+        };
+        let (start, length) = match next() {
+            Ok(sector) if !sector.starts_with(b"[") => match next() {
+                Ok(b"+") => (number("sector", sector)?, number("sectors", next()?)?),
+                _ => (number("sector", sector)?, 0),
+            },
+            _ => (0, 0),
+        };
+        let Some(kind) = kind_of(rwbs, length) else {
+            rows.skip("commands that are no reads, writes, discards or flushes");
+            return Ok(());
+        };
+        let bracket = memchr::memrchr(b'[', line).map_or(&[][..], |at| &line[at + 1..]);
+        let bracket = bracket.strip_suffix(b"]").unwrap_or(bracket);
+        let complete = action == Action::Complete;
+        let step = Step {
+            action,
+            time: nanoseconds(time)?,
+            device: rows.device(device)?,
+            kind,
+            start: scaled("sector", start, 512)?,
+            length: scaled("sectors", length, 512)?,
+            process: if complete { Comm::default() } else { Comm::new(bracket) },
+            error: if complete { errno(bracket)? } else { 0 },
+        };
+        self.requests.step(&step, rows)
+    }
+
+    fn end(&mut self, rows: &mut Rows) -> Result<(), RowError> {
+        self.requests.end(rows)
+    }
+}
+
+/// What `rwbs` says, the letters of a request's kind; flags such as S (sync) aside.
+fn kind_of(rwbs: &[u8], length: u64) -> Option<Kind> {
+    let has = |letter| memchr::memchr(letter, rwbs).is_some();
+    match () {
+        () if has(b'D') && has(b'E') => Some(Kind::SecureErase),
+        () if has(b'D') => Some(Kind::Discard),
+        () if length == 0 => has(b'F').then_some(Kind::Flush),
+        () if has(b'R') => Some(Kind::Read),
+        () if has(b'W') => Some(Kind::Write),
+        () => None,
+    }
+}
+
+fn errno(text: &[u8]) -> Result<u16, RowError> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    u16::try_from(number("error", digits)?).map_err(|_| unknown("error", text, "is no errno"))
+}
+
+fn nanoseconds(time: &[u8]) -> Result<u64, RowError> {
+    let wrong = || unknown("time", time, "is not seconds with 9 decimals");
+    let dot = memchr::memchr(b'.', time).ok_or_else(wrong)?;
+    let (seconds, decimals) = (&time[..dot], &time[dot + 1..]);
+    if decimals.len() != 9 {
+        return Err(wrong());
+    }
+    let seconds = scaled("time", number("time", seconds)?, 1_000_000_000)?;
+    seconds.checked_add(number("time", decimals)?).ok_or_else(wrong)
+}

@@ -1,0 +1,294 @@
+//! blktrace's binary records: one stream (`blktrace -o -`), or the files of each processor
+//! (`NAME.blktrace.0`, `NAME.blktrace.1` and so on), merged by time.
+//!
+//! A record is `struct blk_io_trace` of the kernel's `linux/blktrace_api.h`, version 7, in the byte
+//! order of the machine that it was recorded on, and what its last field counts of data.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use trimtab_core::trace::{Comm, Kind, TraceEvent, TraceHeader, TraceSource};
+
+use super::requests::{Action, Requests, Step};
+use crate::counts::{ReadCounts, TraceReader};
+use crate::error::{RowError, TraceError};
+use crate::input;
+use crate::rows::Rows;
+use crate::text::{scaled, unknown};
+
+/// What a record begins with, but for the version in its lowest byte.
+pub(crate) const MAGIC: u32 = 0x6561_7400;
+/// A record without its data.
+const RECORD: usize = 48;
+/// Records that are put in order at once: buffers of processors come one after another in a stream.
+const WINDOW: usize = 1 << 16;
+/// Events in a batch, at least, but at the end.
+const BATCH: usize = 4096;
+
+/// Categories, in the upper half of a record's action.
+const WRITE: u32 = 1 << 1;
+const FLUSH: u32 = 1 << 2;
+const PASSTHROUGH: u32 = 1 << 9;
+const NOTIFY: u32 = 1 << 10;
+const DISCARD: u32 = 1 << 13;
+
+/// A trace of one or more streams of records.
+pub(crate) struct Blktrace {
+    path: PathBuf,
+    /// Streams whose next record isn't in the heap yet, by their numbers.
+    streams: Vec<Stream>,
+    /// The records at hand, the earliest on top.
+    window: BinaryHeap<Reverse<Record>>,
+    /// How many of them came from each stream.
+    waiting: Vec<usize>,
+    processes: HashMap<u32, Comm>,
+    requests: Requests,
+    rows: Rows,
+    ended: bool,
+}
+
+struct Stream {
+    input: BufReader<Box<dyn Read + Send>>,
+    big: bool,
+    ended: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Record {
+    time: u64,
+    sequence: u32,
+    stream: usize,
+    sector: u64,
+    bytes: u32,
+    action: u32,
+    pid: u32,
+    device: u32,
+    error: u16,
+    /// The begin of its data: as much as a notification needs.
+    data: [u8; 16],
+}
+
+impl Blktrace {
+    /// Opens the trace at `path`; where that is the file of one processor, those of all.
+    pub(crate) fn open(path: &Path, rows: Rows) -> Result<Self, TraceError> {
+        let named = |path: &Path, source| TraceError::Io { path: path.to_owned(), source };
+        let open = |path: PathBuf| {
+            let input = input::open(&path).map_err(|source| named(&path, source))?;
+            Ok(Stream { input: BufReader::with_capacity(1 << 17, input), big: false, ended: false })
+        };
+        let files = processors(path).map_err(|source| named(path, source))?;
+        let streams = files.into_iter().map(open).collect::<Result<Vec<_>, TraceError>>()?;
+        Ok(Self {
+            path: path.to_owned(),
+            waiting: vec![0; streams.len()],
+            streams,
+            window: BinaryHeap::new(),
+            processes: HashMap::new(),
+            requests: Requests::default(),
+            rows,
+            ended: false,
+        })
+    }
+
+    fn read(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), RowError> {
+        let most = WINDOW / self.streams.len();
+        while batch.len() < BATCH && !self.ended {
+            for (number, stream) in self.streams.iter_mut().enumerate() {
+                while self.waiting[number] < most && !stream.ended {
+                    if let Some(record) = stream.next(number)? {
+                        self.rows.counts.records += 1;
+                        self.waiting[number] += 1;
+                        self.window.push(Reverse(record));
+                    }
+                }
+            }
+            match self.window.pop() {
+                Some(Reverse(record)) => {
+                    self.waiting[record.stream] -= 1;
+                    self.take(&record)?;
+                }
+                None => {
+                    self.ended = true;
+                    self.requests.end(&mut self.rows)?;
+                }
+            }
+            self.rows.take(batch, self.ended)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, record: &Record) -> Result<(), RowError> {
+        let category = record.action >> 16;
+        if category & NOTIFY != 0 {
+            self.notified(record);
+            return Ok(());
+        }
+        let action = match record.action & 0xff {
+            1 => Action::Queue,
+            2 | 3 => Action::Merge,
+            7 => Action::Issue,
+            8 => Action::Complete,
+            _ => {
+                self.rows.skip("other steps and messages");
+                return Ok(());
+            }
+        };
+        let kind = match () {
+            () if category & PASSTHROUGH != 0 => None,
+            () if category & DISCARD != 0 => Some(Kind::Discard),
+            () if record.bytes == 0 => (category & FLUSH != 0).then_some(Kind::Flush),
+            () if category & WRITE != 0 => Some(Kind::Write),
+            () => Some(Kind::Read),
+        };
+        let Some(kind) = kind else {
+            self.rows.skip("commands that are no reads, writes, discards or flushes");
+            return Ok(());
+        };
+        let (major, minor) = (record.device >> 20, record.device & 0xf_ffff);
+        let device = self.rows.device(format!("{major},{minor}").as_bytes())?;
+        self.rows.header.devices[usize::from(device.0)].number = (major, minor);
+        let step = Step {
+            action,
+            time: record.time,
+            device,
+            kind,
+            start: if kind == Kind::Flush { 0 } else { scaled("sector", record.sector, 512)? },
+            length: u64::from(record.bytes),
+            process: self.processes.get(&record.pid).copied().unwrap_or_default(),
+            error: (record.error as i16).unsigned_abs(),
+        };
+        self.requests.step(&step, &mut self.rows)
+    }
+
+    fn notified(&mut self, record: &Record) {
+        match record.action & 0xff {
+            0 => {
+                self.processes.insert(record.pid, Comm::new(&record.data));
+            }
+            1 if self.rows.header.started.is_none() => {
+                let word = |at: usize| {
+                    let bytes = *record.data[at..].first_chunk().expect("there are 16 bytes");
+                    let big = self.streams[record.stream].big;
+                    if big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+                };
+                self.rows.set_clock(Duration::from_secs(word(0).into()));
+            }
+            _ => {}
+        }
+        self.rows.skip("notifications");
+    }
+}
+
+impl Stream {
+    /// The next record; none at the end.
+    fn next(&mut self, stream: usize) -> Result<Option<Record>, RowError> {
+        let mut bytes = [0; RECORD];
+        match fill(&mut self.input, &mut bytes)? {
+            0 => {
+                self.ended = true;
+                return Ok(None);
+            }
+            RECORD => {}
+            _ => return Err(RowError::CutOff),
+        }
+        let magic: [u8; 4] = *bytes.first_chunk().expect("a record is longer");
+        self.big = u32::from_be_bytes(magic) & !0xff == MAGIC;
+        let word = |at: usize| {
+            let bytes = *bytes[at..].first_chunk().expect("a record is longer");
+            if self.big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+        };
+        let long = |at: usize| match self.big {
+            true => u64::from(word(at)) << 32 | u64::from(word(at + 4)),
+            false => u64::from(word(at + 4)) << 32 | u64::from(word(at)),
+        };
+        let halves = |at: usize| match self.big {
+            true => ((word(at) >> 16) as u16, word(at) as u16),
+            false => (word(at) as u16, (word(at) >> 16) as u16),
+        };
+        if word(0) & !0xff != MAGIC {
+            return Err(unknown("magic", format!("{:#010x}", word(0)).as_bytes(), "is not blktrace's"));
+        }
+        let (error, data_length) = halves(44);
+        let mut data = [0; 16];
+        let kept = usize::from(data_length).min(data.len());
+        let rest = u64::from(data_length) - kept as u64;
+        if fill(&mut self.input, &mut data[..kept])? < kept
+            || io::copy(&mut self.input.by_ref().take(rest), &mut io::sink())? < rest
+        {
+            return Err(RowError::CutOff);
+        }
+        Ok(Some(Record {
+            time: long(8),
+            sequence: word(4),
+            stream,
+            sector: long(16),
+            bytes: word(24),
+            action: word(28),
+            pid: word(32),
+            device: word(36),
+            error,
+            data,
+        }))
+    }
+}
+
+/// Reads until `bytes` is full or the input ends; says how far it came.
+fn fill(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match input.read(&mut bytes[filled..]) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// The files beside `path` that differ from it in the number at the end, if it is one of
+/// `NAME.blktrace.N`.
+fn processors(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let number = |name: &str| name.rsplit_once(".blktrace.").and_then(|(_, cpu)| cpu.parse::<u32>().ok());
+    let Some((base, _)) = name.rsplit_once(".blktrace.").filter(|_| number(name).is_some()) else {
+        return Ok(vec![path.to_owned()]);
+    };
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut files = Vec::new();
+    for entry in dir.read_dir()? {
+        let path = entry?.path();
+        let other = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if number(other).is_some() && other.rsplit_once(".blktrace.").is_some_and(|(other, _)| other == base)
+        {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+impl TraceSource for Blktrace {
+    type Error = TraceError;
+
+    fn header(&self) -> &TraceHeader {
+        &self.rows.header
+    }
+
+    fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), TraceError> {
+        batch.clear();
+        let read = self.read(batch);
+        self.ended |= read.is_err();
+        let row = self.rows.counts.records;
+        read.map_err(|reason| TraceError::Row { path: self.path.clone(), row, reason })
+    }
+}
+
+impl TraceReader for Blktrace {
+    fn counts(&self) -> &ReadCounts {
+        &self.rows.counts
+    }
+}

@@ -1,0 +1,10 @@
+//! The formats of other programs and of published traces, a file each.
+
+pub(crate) mod alibaba;
+pub(crate) mod blkparse;
+pub(crate) mod blktrace;
+pub(crate) mod cloudphysics;
+pub(crate) mod fio;
+pub(crate) mod msr;
+mod requests;
+pub(crate) mod tencent;

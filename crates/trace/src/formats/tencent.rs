@@ -1,0 +1,49 @@
+//! The block traces that Tencent published: ten days of a cloud's volumes.
+//!
+//! Lines of `Timestamp,Offset,Size,IOType,VolumeID`: the timestamp in seconds since 1970, offset and
+//! size in sectors of 512 bytes, the type 0 for a read and 1 for a write (SNIA IOTTA repository, trace
+//! set 27917, README).
+
+use std::time::Duration;
+
+use trimtab_core::trace::{Comm, Kind};
+
+use crate::error::RowError;
+use crate::rows::{Row, Rows};
+use crate::text::{Parse, fields, number, scaled, unknown};
+
+#[derive(Default)]
+pub(crate) struct Tencent {
+    begun: bool,
+}
+
+impl Parse for Tencent {
+    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
+        let [timestamp, offset, size, io_type, volume] = fields(line, b',')?;
+        if timestamp == b"Timestamp" {
+            rows.skip("column names");
+            return Ok(());
+        }
+        let kind = match io_type {
+            b"0" => Kind::Read,
+            b"1" => Kind::Write,
+            _ => return Err(unknown("IOType", io_type, "is neither 0 nor 1")),
+        };
+        let seconds = number("Timestamp", timestamp)?;
+        if !self.begun {
+            rows.set_clock(Duration::from_secs(seconds));
+            self.begun = true;
+        }
+        let device = rows.device(volume)?;
+        rows.push(Row {
+            time: scaled("Timestamp", seconds, 1_000_000_000)?,
+            device,
+            kind,
+            start: scaled("Offset", number("Offset", offset)?, 512)?,
+            length: scaled("Size", number("Size", size)?, 512)?,
+            latency: None,
+            process: Comm::default(),
+            error: 0,
+        })
+    }
+}

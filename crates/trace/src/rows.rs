@@ -1,0 +1,149 @@
+//! From the rows of other programs' traces to events in the order of their times.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, SystemTime};
+
+use trimtab_core::extent::Extent;
+use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceDevice, TraceEvent, TraceHeader};
+use trimtab_core::units::{Bytes, Nanos};
+
+use crate::counts::ReadCounts;
+use crate::error::RowError;
+
+/// How many rows one may come too late: public traces are slightly out of order.
+const WINDOW: usize = 1 << 16;
+/// No device is larger: an offset past this is in another unit.
+const MAX_OFFSET: u64 = 1 << 50;
+/// No machine moves more bytes a second for long: a trace that does is in another unit.
+const MAX_RATE: u64 = 100_000_000_000;
+
+/// What a row says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Row {
+    /// Nanoseconds on the trace's own clock.
+    pub(crate) time: u64,
+    pub(crate) device: DeviceIndex,
+    pub(crate) kind: Kind,
+    pub(crate) start: u64,
+    pub(crate) length: u64,
+    pub(crate) latency: Option<Nanos>,
+    pub(crate) process: Comm,
+    pub(crate) error: u16,
+}
+
+/// Takes rows in, checks and sorts them, and hands events out.
+pub(crate) struct Rows {
+    pub(crate) header: TraceHeader,
+    pub(crate) counts: ReadCounts,
+    /// Whether the format tells times, so that rates make sense.
+    timed: bool,
+    devices: HashMap<Vec<u8>, DeviceIndex>,
+    last_device: (Vec<u8>, DeviceIndex),
+    window: VecDeque<TraceEvent>,
+    /// The time of the trace's first event on its clock, known when the first leaves the window.
+    begin: Option<u64>,
+    handed_out: u64,
+    moved: u64,
+}
+
+impl Rows {
+    pub(crate) fn new(origin: &str, timed: bool) -> Self {
+        Self {
+            header: TraceHeader::new(origin),
+            counts: ReadCounts::default(),
+            timed,
+            devices: HashMap::new(),
+            last_device: (Vec::new(), DeviceIndex::default()),
+            window: VecDeque::new(),
+            begin: None,
+            handed_out: 0,
+            moved: 0,
+        }
+    }
+
+    /// The device of a name, which the header names from now on.
+    pub(crate) fn device(&mut self, name: &[u8]) -> Result<DeviceIndex, RowError> {
+        if self.last_device.0 == name && !self.devices.is_empty() {
+            return Ok(self.last_device.1);
+        }
+        let device = match self.devices.get(name) {
+            Some(device) => *device,
+            None => {
+                let index = u16::try_from(self.devices.len()).map_err(|_| RowError::TooManyDevices)?;
+                let text = String::from_utf8_lossy(name).into_owned();
+                self.header.devices.push(TraceDevice { name: text, ..TraceDevice::default() });
+                self.devices.insert(name.to_owned(), DeviceIndex(index));
+                DeviceIndex(index)
+            }
+        };
+        self.last_device = (name.to_owned(), device);
+        Ok(device)
+    }
+
+    /// Counts a row that makes no event.
+    pub(crate) fn skip(&mut self, what: &'static str) {
+        self.counts.skip(what);
+    }
+
+    /// Takes a row in.
+    pub(crate) fn push(&mut self, row: Row) -> Result<(), RowError> {
+        let end = row.start.checked_add(row.length).filter(|end| *end <= MAX_OFFSET);
+        let end = end.ok_or(RowError::TooFar { start: row.start, length: row.length })?;
+        if self.begin.is_some_and(|begin| row.time < begin + self.handed_out) {
+            let before = self.begin.unwrap_or_default() + self.handed_out;
+            return Err(RowError::TooLate { at: row.time, before, window: WINDOW });
+        }
+        let event = TraceEvent {
+            at: Nanos(row.time),
+            device: row.device,
+            kind: row.kind,
+            extent: Extent { start: Bytes(row.start), end: Bytes(end) },
+            latency: row.latency,
+            process: row.process,
+            error: row.error,
+            fs: None,
+        };
+        if self.window.back().is_none_or(|last| last.at.0 <= row.time) {
+            self.window.push_back(event);
+        } else {
+            let place = self.window.partition_point(|other| other.at.0 <= row.time);
+            self.window.insert(place, event);
+        }
+        Ok(())
+    }
+
+    /// Hands out the events that no later row can come before, or `all` of them.
+    pub(crate) fn take(&mut self, batch: &mut Vec<TraceEvent>, all: bool) -> Result<(), RowError> {
+        while self.window.len() > WINDOW || all {
+            let Some(mut event) = self.window.pop_front() else { break };
+            let begin = *self.begin.get_or_insert(event.at.0);
+            event.at = Nanos(event.at.0 - begin);
+            self.handed_out = event.at.0;
+            if matches!(event.kind, Kind::Read | Kind::Write) {
+                self.moved = self.moved.saturating_add(event.extent.len().0);
+            }
+            self.check_rate()?;
+            self.counts.events += 1;
+            batch.push(event);
+        }
+        Ok(())
+    }
+
+    fn check_rate(&self) -> Result<(), RowError> {
+        let seconds = self.handed_out / 1_000_000_000;
+        if self.timed && self.moved / (seconds + 1) > MAX_RATE {
+            return Err(RowError::TooFast { moved: Bytes(self.moved), time: Nanos(self.handed_out) });
+        }
+        Ok(())
+    }
+
+    /// Says in the header that the trace's clock shows `clock` nanoseconds when the calendar shows
+    /// `since_1970`.
+    pub(crate) fn set_clock(&mut self, since_1970: Duration) {
+        let year_9999 = Duration::from_secs(253_402_300_799);
+        if since_1970 <= year_9999 {
+            let when = SystemTime::UNIX_EPOCH + since_1970;
+            self.header.started = Some(humantime::format_rfc3339_seconds(when).to_string());
+        }
+    }
+}
