@@ -11,6 +11,7 @@ use trimtab_core::trace::{Kind, Summary, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::SYSFS;
 use trimtab_linux::block::{BlockCounters, BlockDevice};
+use trimtab_linux::mount;
 use trimtab_linux::tracing::{RecordOptions, Recording};
 
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
@@ -110,4 +111,195 @@ fn rows_are_what_the_kernel_counts() {
     assert_eq!(writes.bytes + zeroes.bytes, after.write_bytes - before.write_bytes);
     assert_eq!(zeroes.bytes, Bytes(4 << 20));
     assert!(events.iter().all(|event| event.latency.is_some() && event.error == 0));
+}
+
+/// A file system of a kind on a loop device, mounted; it is unmounted when this goes.
+struct Mounted {
+    scratch: Loop,
+    directory: tempfile::TempDir,
+}
+
+impl Mounted {
+    /// None where the tool that makes it isn't here, which CI does not forgive.
+    fn new(kind: &str, size: Bytes, options: &str) -> Option<Self> {
+        let scratch = Loop::new(size);
+        let quiet = if kind == "ext4" { "-F" } else { "-f" };
+        if Command::new(format!("mkfs.{kind}")).arg("-V").output().is_err() {
+            assert!(
+                std::env::var_os("CI").is_none(),
+                "a test that needs mkfs.{kind} cannot be skipped in CI"
+            );
+            eprintln!("skipped: it needs mkfs.{kind}");
+            return None;
+        }
+        run(&format!("mkfs.{kind}"), &["-q", quiet, scratch.device.to_str().unwrap()]);
+        let directory = tempfile::tempdir().unwrap();
+        mount::mount(&scratch.device, directory.path(), kind, options).unwrap();
+        Some(Self { scratch, directory })
+    }
+
+    fn write(&self, name: &str, size: Bytes) -> PathBuf {
+        let path = self.directory.path().join(name);
+        let text: Vec<u8> = (0..size.0).map(|at| (at * 31 >> 3) as u8 ^ at as u8).collect();
+        std::fs::write(&path, text).unwrap();
+        std::fs::File::open(&path).unwrap().sync_all().unwrap();
+        path
+    }
+
+    fn sync(&self) {
+        run("sync", &["-f", self.directory.path().to_str().unwrap()]);
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        mount::unmount(self.directory.path()).unwrap();
+    }
+}
+
+/// Where a file's bytes are in the file system's addresses, by `filefrag`.
+fn extents_of(file: &Path) -> ExtentSet {
+    let text = run("filefrag", &["-v", "-b4096", file.to_str().unwrap()]);
+    let mut extents = ExtentSet::new();
+    for line in text.lines() {
+        let parts: Vec<_> = line.split([':', '.']).map(str::trim).filter(|part| !part.is_empty()).collect();
+        if let [number, _, _, start, end, ..] = parts.as_slice()
+            && number.parse::<u32>().is_ok()
+        {
+            let block = |text: &str| Bytes(text.parse::<u64>().unwrap() * 4096);
+            extents.insert(Extent::new(block(start), block(end) + Bytes(4096)));
+        }
+    }
+    extents
+}
+
+/// The bytes that rows of a kind name.
+fn named(events: &[TraceEvent], kind: Kind) -> ExtentSet {
+    let mut set = ExtentSet::new();
+    events.iter().filter(|event| event.kind == kind).for_each(|event| set.insert(event.extent));
+    set
+}
+
+fn bytes(set: &ExtentSet) -> Bytes {
+    set.iter().map(Extent::len).sum()
+}
+
+/// What is freed is the deleted file, give or take the file system's own blocks, which `metadata`
+/// bounds.
+fn frees_are_the_file(kind: &str, metadata: Bytes) {
+    if !possible() {
+        return;
+    }
+    let Some(mounted) = Mounted::new(kind, Bytes(512 << 20), "") else { return };
+    let disk = disk(&mounted.scratch);
+    let mut file = ExtentSet::new();
+    let (header, events) = recorded(&only(&disk, &[Kind::Free, Kind::Allocate]), || {
+        let path = mounted.write("file", Bytes(5 << 20));
+        mounted.write("other", Bytes(3 << 20));
+        file = extents_of(&path);
+        std::fs::remove_file(path).unwrap();
+        mounted.sync();
+    });
+    assert_eq!(header.gaps, [""; 0]);
+    assert_eq!(header.file_systems.len(), 1);
+    assert_eq!(header.file_systems[0].kind, kind);
+    let (freed, taken) = (named(&events, Kind::Free), named(&events, Kind::Allocate));
+    assert_eq!(bytes(&file), Bytes(5 << 20));
+    assert_eq!(freed.intersect(&file), file, "freed {freed:?}, file {file:?}");
+    assert_eq!(taken.intersect(&file), file, "taken {taken:?}, file {file:?}");
+    assert!(bytes(&freed) <= bytes(&file) + metadata, "freed {freed:?}, file {file:?}");
+    assert!(events.iter().all(|event| event.fs.is_some()));
+}
+
+#[test]
+fn ext4_frees_what_the_file_held() {
+    frees_are_the_file("ext4", Bytes::ZERO);
+}
+
+#[test]
+fn xfs_frees_what_the_file_held() {
+    frees_are_the_file("xfs", Bytes(64 << 10));
+}
+
+#[test]
+fn btrfs_discards_what_it_told_was_freed() {
+    if !possible() {
+        return;
+    }
+    let Some(mounted) = Mounted::new("btrfs", Bytes(512 << 20), "discard=sync") else { return };
+    let disk = disk(&mounted.scratch);
+    let (header, events) = recorded(&only(&disk, &[Kind::Free, Kind::Allocate, Kind::Discard]), || {
+        let path = mounted.write("file", Bytes(5 << 20));
+        mounted.write("other", Bytes(3 << 20));
+        std::fs::remove_file(path).unwrap();
+        mounted.sync();
+        mounted.sync();
+    });
+    assert_eq!(header.gaps, [""; 0]);
+    let (freed, discarded) = (named(&events, Kind::Free), named(&events, Kind::Discard));
+    assert!(bytes(&discarded) >= Bytes(5 << 20));
+    assert_eq!(freed.intersect(&discarded), discarded, "freed {freed:?}, discarded {discarded:?}");
+    // Blocks of trees that never reached the disk are free again without a discard.
+    assert!(bytes(&freed) <= bytes(&discarded) + Bytes(1 << 20), "freed {freed:?}, discarded {discarded:?}");
+}
+
+#[test]
+fn file_systems_mounted_later_and_on_partitions() {
+    if !possible() {
+        return;
+    }
+    for kind in ["ext4", "xfs"] {
+        let Some(mounted) = Mounted::new(kind, Bytes(512 << 20), "") else { return };
+        let disk = disk(&mounted.scratch);
+        mount::unmount(mounted.directory.path()).unwrap();
+        let (header, events) = recorded(&only(&disk, &[Kind::Unused, Kind::Discard]), || {
+            mount::mount(&mounted.scratch.device, mounted.directory.path(), kind, "").unwrap();
+            std::thread::sleep(Duration::from_millis(200));
+            run("fstrim", &[mounted.directory.path().to_str().unwrap()]);
+        });
+        assert_eq!(header.gaps, [""; 0]);
+        let (unused, discarded) = (named(&events, Kind::Unused), named(&events, Kind::Discard));
+        assert!(bytes(&unused) > Bytes(300 << 20));
+        // XFS keeps a few blocks of each group back, which it doesn't trim; both tell what is free.
+        assert_eq!(unused.intersect(&discarded), discarded, "{kind}: unused {unused:?}, {discarded:?}");
+        assert!(bytes(&unused) <= bytes(&discarded) + Bytes(1 << 20));
+    }
+}
+
+#[test]
+fn a_small_buffer_loses_events_and_counts_them() {
+    if !possible() {
+        return;
+    }
+    let scratch = Loop::new(Bytes(64 << 20));
+    let disk = disk(&scratch);
+    let options = RecordOptions { buffer: Bytes(128 << 10), ..only(&disk, &[Kind::Read]) };
+    let mut recording = Recording::start(&options).unwrap();
+    let before = idle(&disk);
+    fio(&[&format!("--filename={}", scratch.device.display()), "--rw=read", "--bs=4k", "--size=64m"]);
+    let after = idle(&disk);
+    let mut events = Vec::new();
+    recording.stop(&mut events).unwrap();
+    let (lost, requests) = (recording.header().lost, after.reads - before.reads);
+    // Each request is two events, of which the buffers of all processors hold a few thousand.
+    assert!(lost > requests && lost < 2 * requests, "lost {lost} of {requests} requests");
+    assert!(!events.is_empty() && (events.len() as u64) < requests);
+}
+
+#[test]
+fn nothing_is_left_behind_even_by_the_dead() {
+    if !possible() {
+        return;
+    }
+    let dead = Path::new(INSTANCES).join("trimtab-4194304-1-0");
+    std::fs::create_dir(&dead).unwrap();
+    let ours = || {
+        let prefix = format!("trimtab-{}-", std::process::id());
+        let names = std::fs::read_dir(INSTANCES).unwrap().flatten().map(|entry| entry.file_name());
+        names.filter(|name| name.to_string_lossy().starts_with(&prefix)).count()
+    };
+    let recording = Recording::start(&RecordOptions::default()).unwrap();
+    assert!(!dead.exists());
+    assert!(ours() >= 1);
+    drop(recording);
 }

@@ -251,3 +251,91 @@ fn lost_in(stats: &str) -> Option<u64> {
     };
     Some(count("overrun")? + count("commit overrun").unwrap_or(0) + count("dropped events").unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tracing::page;
+    use crate::{PROCFS, SYSFS};
+
+    #[test]
+    fn every_event_is_read_or_counted_as_lost() {
+        if !rustix::process::geteuid().is_root() {
+            assert!(std::env::var_os("CI").is_none(), "a test that needs root cannot be skipped in CI");
+            eprintln!("skipped: it needs root");
+            return;
+        }
+        const EVENTS: u64 = 100_000;
+        let tracefs = Path::new("/sys/kernel/tracing");
+        let instance =
+            Instance::create(tracefs, Path::new(SYSFS), Path::new(PROCFS), Bytes(256 << 10)).unwrap();
+        instance.set("tracing_on", "1").unwrap();
+        let mut marker = OpenOptions::new().write(true).open(instance.path.join("trace_marker")).unwrap();
+        let pipes = instance.pipes().unwrap();
+        let layout = instance.page_layout().unwrap();
+        let mut page = vec![0; instance.page_size()];
+        let (mut read, mut last) = (0, vec![0; pipes.len()]);
+        for number in 0..EVENTS {
+            // Some is read while there is more, so that what was lost is in the middle.
+            _ = marker.write(&vec![b'x'; 1 + number as usize % 200]); // refused where it is full
+            if number % 30_000 == 0 || number + 1 == EVENTS {
+                for (pipe, last) in pipes.iter().zip(&mut last) {
+                    while let length @ 1.. = pipe.read(&mut page).unwrap() {
+                        page::decode(&layout, &page[..length], |at, _| {
+                            read += 1;
+                            assert!(at >= *last);
+                            *last = at;
+                        })
+                        .unwrap();
+                    }
+                }
+            }
+        }
+        let lost = instance.lost().unwrap();
+        assert_eq!(read + lost, EVENTS, "read {read}, lost {lost}");
+        assert!(lost > 0 && read > 0);
+    }
+
+    #[test]
+    fn instances_of_the_dead_are_known() {
+        let procfs = tempfile::tempdir().unwrap();
+        let instances = tempfile::tempdir().unwrap();
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9 9 9";
+        fs::create_dir(procfs.path().join("7")).unwrap();
+        fs::write(procfs.path().join("7/stat"), stat).unwrap();
+        assert_eq!(birth(procfs.path(), 7), Some(4711));
+        assert_eq!(birth(procfs.path(), 8), None);
+        let names = ["trimtab-7-4711-0", "trimtab-7-4710-0", "trimtab-8-4711-3", "other", "trimtab-x"];
+        names.iter().for_each(|name| fs::create_dir(instances.path().join(name)).unwrap());
+        remove_dead(instances.path(), procfs.path());
+        let left = |name: &&&str| instances.path().join(name).exists();
+        assert_eq!(
+            names.iter().filter(left).collect::<Vec<_>>(),
+            [&"trimtab-7-4711-0", &"other", &"trimtab-x"]
+        );
+    }
+
+    #[test]
+    fn statistics_are_added_up() {
+        let stats = "entries: 5\noverrun: 7\ncommit overrun: 2\nbytes: 9\ndropped events: 30\n";
+        assert_eq!(lost_in(stats), Some(39));
+        assert_eq!(lost_in("overrun: 7\n"), Some(7));
+        assert_eq!(lost_in("nothing"), None);
+    }
+
+    #[test]
+    fn what_is_wrong_with_tracefs_is_said() {
+        let root = tempfile::tempdir().unwrap();
+        let absent = root.path().join("tracing");
+        let locate = || super::locate(&absent, root.path()).unwrap_err().to_string();
+        assert!(locate().contains("mount -t tracefs"), "{}", locate());
+        let refused = || super::refused(&absent, root.path(), io::Error::from_raw_os_error(1)).to_string();
+        assert!(refused().contains("run as root"), "{}", refused());
+        fs::create_dir_all(root.path().join("kernel/security")).unwrap();
+        fs::write(root.path().join("kernel/security/lockdown"), "none integrity [confidentiality]\n")
+            .unwrap();
+        assert!(refused().contains("locked down"), "{}", refused());
+        fs::create_dir_all(root.path().join(IN_DEBUGFS).join("instances")).unwrap();
+        assert_eq!(super::locate(&absent, root.path()).unwrap(), root.path().join(IN_DEBUGFS));
+    }
+}

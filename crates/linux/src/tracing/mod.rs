@@ -25,7 +25,6 @@ mod requests;
 mod source;
 
 use std::fs::File;
-use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -96,6 +95,8 @@ pub struct Recording {
     /// The most that is read from a processor at once.
     pages: usize,
     mounts: File,
+    /// Whether what is mounted has changed since it was looked at.
+    mounts_changed: bool,
     looked_around: Instant,
     last_read: Instant,
     // The instance can only be removed when no pipe is open.
@@ -134,6 +135,7 @@ impl Recording {
             page,
             pages,
             mounts,
+            mounts_changed: false,
             looked_around: now,
             last_read: now,
             pipes,
@@ -154,13 +156,8 @@ impl Recording {
     pub fn wait(&mut self, timeout: Duration) -> Result<(), TracingError> {
         std::thread::sleep(SHORTEST_WAIT.saturating_sub(self.last_read.elapsed()).min(timeout));
         let pipes = self.pipes.iter().map(|pipe| PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN));
-        let mounts = PollFd::from_borrowed_fd(self.mounts.as_fd(), PollFlags::PRI);
-        let mut awaited: Vec<_> = pipes.chain([mounts]).collect();
-        let timeout = Timespec::try_from(timeout).ok();
-        match poll(&mut awaited, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(errno) => Err(TracingError::Wait(errno.into())),
-        }
+        self.mounts_changed |= poll_mounts(&self.mounts, pipes, timeout)?;
+        Ok(())
     }
 
     /// Appends what is complete so far to `events`, in the order of their times, without waiting. A
@@ -171,7 +168,8 @@ impl Recording {
     /// [`TracingError::Read`] or [`TracingError::Damaged`].
     pub fn read(&mut self, events: &mut Vec<TraceEvent>) -> Result<(), TracingError> {
         let now = self.drain()?;
-        if self.mounts_changed()? {
+        if self.mounts_changed || poll_mounts(&self.mounts, [], Duration::ZERO)? {
+            self.mounts_changed = false;
             self.interpreter.mounts_changed(&self.instance, &mut self.header)?;
         }
         self.last_read = Instant::now();
@@ -222,13 +220,22 @@ impl Recording {
         }
         Ok(until)
     }
+}
 
-    fn mounts_changed(&self) -> Result<bool, TracingError> {
-        let mut mounts = [PollFd::from_borrowed_fd(self.mounts.as_fd(), PollFlags::PRI)];
-        match poll(&mut mounts, Some(&Timespec::default())) {
-            Ok(_) => Ok(mounts[0].revents().contains(PollFlags::PRI)),
-            Err(errno) => Err(TracingError::Wait(io::Error::from(errno))),
-        }
+/// Waits until what is mounted has changed, one of `others` has something to say or the time is over;
+/// says whether it was the first. The kernel tells each change once.
+fn poll_mounts<'a>(
+    mounts: &'a File,
+    others: impl IntoIterator<Item = PollFd<'a>>,
+    timeout: Duration,
+) -> Result<bool, TracingError> {
+    let mut awaited = vec![PollFd::from_borrowed_fd(mounts.as_fd(), PollFlags::PRI)];
+    awaited.extend(others);
+    let timeout = Timespec::try_from(timeout).ok();
+    match poll(&mut awaited, timeout.as_ref()) {
+        Ok(_) => Ok(awaited[0].revents().contains(PollFlags::PRI)),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(errno) => Err(TracingError::Wait(errno.into())),
     }
 }
 
