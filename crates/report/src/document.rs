@@ -2,10 +2,12 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use trimtab_core::document::{BENCH_SCHEMA, BenchDocument, COMPARE_SCHEMA, CompareDocument};
+use trimtab_core::document::{
+    BENCH_SCHEMA, BenchDocument, COMPARE_SCHEMA, CompareDocument, SIM_SCHEMA, SimDocument,
+};
 
 use crate::html::Section;
-use crate::{bench, compare};
+use crate::{bench, compare, sim};
 
 /// A result that can be rendered.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +16,8 @@ pub enum Document {
     Compare(Box<CompareDocument>),
     /// What `trimtab bench` measured.
     Bench(Box<BenchDocument>),
+    /// What `trimtab sim` found with a trace.
+    Sim(Box<SimDocument>),
 }
 
 /// The figures that tables show, by the kind of document they came from.
@@ -24,6 +28,8 @@ pub enum Figures {
     Compare(compare::Summary),
     /// Those of a bench.
     Bench(Box<bench::Summary>),
+    /// Those of a simulation.
+    Sim(sim::Summary),
 }
 
 /// Why a file is not a result that can be rendered.
@@ -36,10 +42,12 @@ pub enum ReadError {
     #[error("not JSON")]
     NotJson(#[source] serde_json::Error),
     /// It is JSON, of somebody else.
-    #[error("not a trimtab result: it has no \"schema\"; known schemas: {COMPARE_SCHEMA}, {BENCH_SCHEMA}")]
+    #[error(
+        "not a trimtab result: it has no \"schema\"; known schemas: {COMPARE_SCHEMA}, {BENCH_SCHEMA}, {SIM_SCHEMA}"
+    )]
     NoSchema,
     /// It is a result of another version or program.
-    #[error("unknown schema {found:?}; known schemas: {COMPARE_SCHEMA}, {BENCH_SCHEMA}")]
+    #[error("unknown schema {found:?}; known schemas: {COMPARE_SCHEMA}, {BENCH_SCHEMA}, {SIM_SCHEMA}")]
     UnknownSchema {
         /// The schema it names.
         found: String,
@@ -67,6 +75,7 @@ impl Document {
             None => Err(ReadError::NoSchema),
             Some(COMPARE_SCHEMA) => read(value, COMPARE_SCHEMA).map(Self::Compare),
             Some(BENCH_SCHEMA) => read(value, BENCH_SCHEMA).map(Self::Bench),
+            Some(SIM_SCHEMA) => read(value, SIM_SCHEMA).map(Self::Sim),
             Some(found) => Err(ReadError::UnknownSchema { found: found.to_owned() }),
         }
     }
@@ -76,6 +85,7 @@ impl Document {
         match self {
             Self::Compare(document) => compare::text(document, colour),
             Self::Bench(document) => bench::text(document, colour),
+            Self::Sim(document) => sim::text(document, colour),
         }
     }
 
@@ -84,6 +94,7 @@ impl Document {
         match self {
             Self::Compare(document) => compare::section(document),
             Self::Bench(document) => bench::section(document),
+            Self::Sim(document) => sim::section(document),
         }
     }
 
@@ -92,6 +103,7 @@ impl Document {
         match self {
             Self::Compare(document) => Figures::Compare(compare::Summary::of(document)),
             Self::Bench(document) => Figures::Bench(Box::new(bench::Summary::of(document))),
+            Self::Sim(document) => Figures::Sim(sim::Summary::of(document)),
         }
     }
 
@@ -99,7 +111,7 @@ impl Document {
     pub fn bench(&self) -> Option<&BenchDocument> {
         match self {
             Self::Bench(document) => Some(document),
-            Self::Compare(_) => None,
+            Self::Compare(_) | Self::Sim(_) => None,
         }
     }
 }

@@ -1,0 +1,57 @@
+//! The table of a drive.
+
+use super::summary::{Drive, Row};
+use crate::number::{bytes, count, latency, percent, seconds, significant, times};
+use crate::table::{Cell, Column, Table, Tone};
+
+/// A column: its heading, and what it shows of a row, if anything.
+type Figure = (&'static str, fn(&Row) -> Option<String>);
+
+/// The table of `drive`, with the columns that have something to show.
+pub fn table(drive: &Drive) -> Table {
+    let policy = |row: &Row| Cell { swatch: Some(row.class.clone()), ..Cell::plain(row.policy.to_string()) };
+    let mut columns = vec![
+        Column::new("\npolicy", drive.rows.iter().map(policy)),
+        Column::new("\nerases", drive.rows.iter().map(|row| Cell::plain(count(row.erases)))),
+    ];
+    if let Some(none) = drive.rows.iter().find(|row| row.is_none()) {
+        columns.push(Column::new("vs\nnone", drive.rows.iter().map(|row| ratio(row, none))));
+    }
+    let figures: [Figure; 9] = [
+        ("\nWAF", |row| row.waf.map(|waf| format!("{waf:.2}"))),
+        ("life\nyears", |row| row.lifetime_years.map(years)),
+        ("write\np99", |row| row.write_p99_s.map(|s| latency(s * 1e6))),
+        ("read\np99", |row| row.read_p99_s.map(|s| latency(s * 1e6))),
+        ("host\nwaits", |row| Some(seconds(row.waited_s))),
+        ("dis-\ncards", |row| (row.discards > 0.0).then(|| count(row.discards))),
+        ("dis-\ncarded", |row| (row.discards > 0.0).then(|| bytes(row.discard_bytes))),
+        ("busy\nwith", |row| (row.discards > 0.0).then(|| seconds(row.discard_busy_s))),
+        ("least\nfree", |row| row.least_reserve.map(percent)),
+    ];
+    for (head, of) in figures {
+        if drive.rows.iter().any(|row| of(row).is_some()) {
+            let cell = |row| of(row).map_or_else(Cell::nothing, Cell::plain);
+            columns.push(Column::new(head, drive.rows.iter().map(cell)));
+        }
+    }
+    Table(columns)
+}
+
+/// Years, to three digits where they are few.
+pub fn years(years: f64) -> String {
+    if years >= 1000.0 { "> 1000".to_owned() } else { significant(years) }
+}
+
+/// The erases of `row` in multiples of those of `none`.
+fn ratio(row: &Row, none: &Row) -> Cell {
+    if row.erases + none.erases == 0.0 {
+        return Cell::nothing();
+    }
+    let ratio = row.erases / none.erases;
+    let tone = match ratio {
+        ..0.95 => Tone::Better,
+        0.95..1.05 => Tone::Plain,
+        _ => Tone::Worse,
+    };
+    Cell::toned(times(ratio), tone)
+}

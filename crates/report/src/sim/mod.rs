@@ -1,0 +1,21 @@
+//! What a trace would do to drives under each policy: a table and one sentence of advice for each
+//! drive, and a section with a picture for a page.
+
+mod advice;
+mod charts;
+mod grid;
+mod panel;
+mod section;
+mod summary;
+mod text;
+
+use trimtab_core::document::SimDocument;
+
+pub use section::section;
+pub use summary::{Drive, Row, Summary};
+pub use text::text;
+
+/// A whole HTML page about `document`, which needs no other file.
+pub fn html(document: &SimDocument) -> String {
+    crate::html::page(&[section(document)])
+}

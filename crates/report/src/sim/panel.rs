@@ -1,0 +1,129 @@
+//! The picture of a drive: what each policy costs and brings, and why, in one figure.
+
+use trimtab_core::document::SimDocument;
+use trimtab_core::document::sim::SimRun;
+
+use super::summary::{Drive, Row, runs_on};
+use crate::axis::{Axis, tick_label};
+use crate::html::escape;
+use crate::number::{count, latency, percent, seconds};
+use crate::spread::Spread;
+use crate::svg::{Anchor, Drawing, Point};
+
+// All lengths are in user units of the view box.
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 400.0;
+const LEFT: f64 = 58.0;
+const RIGHT: f64 = WIDTH - 12.0;
+const BARS_TOP: f64 = 48.0;
+const BARS_BASE: f64 = 158.0;
+const LINES_TOP: f64 = 204.0;
+const LINES_BASE: f64 = 350.0;
+const CHARACTER: f64 = 7.6;
+/// The part of a bar's place that it fills, up to the widest bar.
+const FILLED: f64 = 0.82;
+const WIDEST: f64 = 48.0;
+
+/// A figure of the bars: its name, what it takes from a row, and how that is printed.
+type Measure = (&'static str, fn(&Row) -> Option<f64>, fn(f64) -> String);
+
+const MEASURES: [Measure; 4] = [
+    ("erases", |row| Some(row.erases), count),
+    ("WAF", |row| row.waf, |waf| format!("{waf:.2}")),
+    ("write p99", |row| row.write_p99_s, |s| latency(s * 1e6)),
+    ("host waits", |row| Some(row.waited_s), seconds),
+];
+
+/// The figure of `drive`: bars of what policies cost, above what the drive had in reserve over time.
+pub fn panel(document: &SimDocument, drive: &Drive) -> String {
+    let mut drawing = Drawing::default();
+    let width = WIDTH / MEASURES.len() as f64;
+    for (place, measure) in MEASURES.iter().enumerate() {
+        draw_bars(
+            &mut drawing,
+            drive,
+            measure,
+            (width * place as f64 + 8.0, width * (place + 1) as f64 - 8.0),
+        );
+    }
+    let runs: Vec<_> = runs_on(document, &drive.profile).collect();
+    draw_reserve(&mut drawing, drive, &runs);
+    let name = |row: &Row| {
+        format!("<span><i class=\"swatch {}\"></i>{}</span>", row.class, escape(&row.policy.to_string()))
+    };
+    let title = format!("What each policy costs and brings, {}", drive.profile);
+    format!(
+        "<figure>\n<figcaption>{}</figcaption>\n<div class=\"legend\">{}</div>\n{}</figure>\n",
+        escape(&drive.profile),
+        drive.rows.iter().map(name).collect::<String>(),
+        drawing.finish((WIDTH, HEIGHT), &title),
+    )
+}
+
+/// One bar a policy, between `left` and `right`.
+fn draw_bars(drawing: &mut Drawing, drive: &Drive, (name, of, print): &Measure, (left, right): Point) {
+    let spreads: Vec<_> = drive.rows.iter().filter_map(|row| Spread::of(of(row))).collect();
+    let axis = Axis::of(spreads.iter());
+    let scale = if axis.as_ref().is_some_and(|axis| axis.log) { " (log)" } else { "" };
+    drawing.text("", (f64::midpoint(left, right), 16.0), Anchor::Middle, &format!("{name}{scale}"));
+    drawing.line("base", (left, BARS_BASE), (right, BARS_BASE));
+    let step = (right - left) / drive.rows.len() as f64;
+    let width = (step * FILLED).min(WIDEST);
+    for (place, row) in drive.rows.iter().enumerate() {
+        let x = left + step * (place as f64 + 0.5) - width / 2.0;
+        let Some(value) = of(row) else { continue };
+        let part = axis.as_ref().map_or(0.0, |axis| axis.part(value));
+        let top = BARS_BASE - part * (BARS_BASE - BARS_TOP);
+        let label = print(value);
+        drawing.bar(&row.class, (x, top), (width, BARS_BASE - top), &format!("{}: {label}", row.policy));
+        // Neighbours' labels take turns in two heights, so that each has the room of two bars.
+        if label.chars().count() as f64 * CHARACTER <= 2.0 * step {
+            let lift = if place % 2 == 1 { 17.0 } else { 4.0 };
+            drawing.text("value", (x + width / 2.0, top - lift), Anchor::Middle, &label);
+        }
+    }
+}
+
+/// The share of the flash without data of use, one line a policy, over the trace's time.
+fn draw_reserve(drawing: &mut Drawing, drive: &Drive, runs: &[&SimRun]) {
+    let points = || runs.iter().flat_map(|run| &run.outcome.reserve);
+    let span = points().map(|point| point.trace_ns.seconds()).fold(0.0, f64::max);
+    let most = points().map(|point| point.free_share).fold(0.0, f64::max);
+    if span <= 0.0 || most <= 0.0 {
+        return;
+    }
+    let (unit, name) = match span {
+        ..180.0 => (1.0, "s"),
+        ..10_800.0 => (60.0, "min"),
+        ..259_200.0 => (3600.0, "h"),
+        _ => (86_400.0, "days"),
+    };
+    let (x, y) = (Axis::linear(span / unit), Axis::linear(most * 1.08));
+    let across = |s: f64| LEFT + x.part(s / unit) * (RIGHT - LEFT);
+    let up = |share: f64| LINES_BASE - y.part(share) * (LINES_BASE - LINES_TOP);
+    drawing.text(
+        "",
+        (LEFT, LINES_TOP - 12.0),
+        Anchor::Start,
+        "flash without data of use: the drive's reserve",
+    );
+    for tick in y.ticks() {
+        drawing.line("grid", (LEFT, up(tick)), (RIGHT, up(tick)));
+        drawing.text("axis", (LEFT - 6.0, up(tick) + 4.0), Anchor::End, &percent(tick));
+    }
+    for tick in x.ticks() {
+        drawing.text("axis", (across(tick * unit), LINES_BASE + 16.0), Anchor::Middle, &tick_label(tick));
+    }
+    drawing.line("base", (LEFT, LINES_BASE), (RIGHT, LINES_BASE));
+    let label = format!("time in the trace ({name})");
+    drawing.text("", (f64::midpoint(LEFT, RIGHT), LINES_BASE + 38.0), Anchor::Middle, &label);
+    for (row, run) in drive.rows.iter().zip(runs) {
+        let line: Vec<_> = run
+            .outcome
+            .reserve
+            .iter()
+            .map(|point| (across(point.trace_ns.seconds()), up(point.free_share)))
+            .collect();
+        drawing.path(&format!("line {}", row.class), &line);
+    }
+}

@@ -1,0 +1,204 @@
+//! A simulation as a section of a page.
+
+use trimtab_core::document::SimDocument;
+use trimtab_core::document::sim::{DiscardsFrom, Passes};
+
+use super::charts::details;
+use super::grid;
+use super::panel::panel;
+use super::summary::{Drive, Summary, runs_on};
+use crate::html::{Section, escape};
+use crate::number::{bytes, count, seconds, significant};
+
+/// The section of `document`: what each drive wants, the picture of why, tables, and how it was done.
+pub fn section(document: &SimDocument) -> Section {
+    let summary = Summary::of(document);
+    let mut body = format!(
+        "<p class=\"soft\">Started {}. Latencies are in <strong>model time</strong>.</p>\n",
+        escape(&document.started)
+    );
+    for alarm in alarms(document, &summary) {
+        body += &format!("<p class=\"alarm\">{}</p>\n", escape(&alarm));
+    }
+    if summary.drives.is_empty() {
+        body += "<p>No replay finished: there is nothing to compare.</p>\n";
+    } else {
+        let advice = summary.drives.iter().map(|drive| format!("<li>{}</li>\n", escape(&drive.advice)));
+        body += &format!("<ul class=\"advice\">\n{}</ul>\n", advice.collect::<String>());
+        let panels = summary.drives.iter().map(|drive| panel(document, drive));
+        body += &format!("<div class=\"charts\">\n{}</div>\n", panels.collect::<String>());
+    }
+    let notes = document.notes.iter().map(|note| format!("<li>{}</li>\n", escape(note)));
+    body += &format!("<ul>\n{}</ul>\n", notes.collect::<String>());
+    for drive in &summary.drives {
+        body += &format!(
+            "<h2>{}</h2>\n{}<p class=\"soft\">{}</p>\n<div class=\"charts\">\n{}</div>\n{}",
+            escape(&drive.profile),
+            grid::table(drive).html(),
+            escape(&wear(document, &drive.profile)),
+            details(document, drive),
+            every_figure(document, drive),
+        );
+    }
+    body += &method(document);
+    Section { title: title(document), body }
+}
+
+/// What was replayed, in one line.
+pub fn title(document: &SimDocument) -> String {
+    let size = document.drives.first().map_or(document.trace.size, |drive| drive.size);
+    let passes = match document.replay.passes {
+        Passes::Count(1) => String::new(),
+        Passes::Count(count) => format!(", {count} times"),
+        Passes::UntilSteady(_) => ", until steady".to_owned(),
+    };
+    let used = if document.replay.preconditioned { "used" } else { "new" };
+    format!("sim: {} of {} on a {used} drive of {size}{passes}", document.trace.device, document.trace.path)
+}
+
+/// What the reader must know before trusting the figures.
+pub fn alarms(document: &SimDocument, summary: &Summary) -> Vec<String> {
+    let mut alarms = Vec::new();
+    if let Some(reason) = &document.stopped {
+        alarms.push(format!("STOPPED EARLY: {}.", reason.trim().trim_end_matches('.')));
+    }
+    if !summary.missing.is_empty() && !document.runs.is_empty() {
+        alarms.push(format!("REPLAYS MISSING: {}.", summary.missing.join("; ")));
+    }
+    if !summary.unsteady.is_empty() {
+        alarms.push(format!("NOT STEADY: {}.", summary.unsteady.join("; ")));
+    }
+    alarms
+}
+
+/// How erases spread over the blocks of a drive, by policy.
+pub fn wear(document: &SimDocument, profile: &str) -> String {
+    let spreads = runs_on(document, profile).map(|run| {
+        let spread = run.outcome.erase_spread;
+        format!(
+            "{} {} to {}, mean {}, deviation {}",
+            run.policy,
+            spread.min,
+            spread.max,
+            significant(spread.mean),
+            significant(spread.deviation)
+        )
+    });
+    format!("Erases of a block: {}.", spreads.collect::<Vec<_>>().join("; "))
+}
+
+/// What lifetimes rest on.
+pub fn lifetime_note(document: &SimDocument) -> String {
+    let replay = &document.replay;
+    let assumed =
+        if replay.endurance_assumed { ", an assumption (state yours with --endurance)" } else { "" };
+    format!(
+        "Life: at the trace's rate, until every block has been erased {} times{assumed}, were wear even.",
+        count(f64::from(replay.endurance_cycles))
+    )
+}
+
+/// All figures of a drive's replays, folded away.
+fn every_figure(document: &SimDocument, drive: &Drive) -> String {
+    let rows = runs_on(document, &drive.profile).map(|run| {
+        let outcome = &run.outcome;
+        let latency = |of: &trimtab_core::stats::LatencySummary| match of.count {
+            0 => "–".to_owned(),
+            _ => [of.p50_ns, of.p90_ns, of.p99_ns, of.p999_ns, of.max_ns]
+                .map(|ns| crate::number::latency(ns.0 as f64 / 1e3))
+                .join(" / "),
+        };
+        let from = match run.discards_from {
+            DiscardsFrom::Trace => "the trace",
+            DiscardsFrom::Frees => "what was freed",
+        };
+        let cells = [
+            from.to_owned(),
+            outcome.passes.to_string(),
+            count(outcome.events as f64),
+            count(outcome.failed as f64),
+            count(outcome.counters.host_pages as f64),
+            count(outcome.counters.copied_pages as f64),
+            count(outcome.counters.journal_pages as f64),
+            seconds(outcome.counters.model_ns.seconds()),
+            latency(&outcome.reads),
+            latency(&outcome.writes),
+            latency(&outcome.discards),
+            latency(&outcome.flushes),
+            bytes(outcome.pending.0 as f64),
+        ];
+        let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
+        format!("<tr><th scope=\"row\">{}</th>{cells}</tr>\n", run.policy)
+    });
+    let heads = [
+        "policy",
+        "discards from",
+        "passes",
+        "events",
+        "failed ones left out",
+        "host pages",
+        "copied pages",
+        "journal pages",
+        "model time",
+        "reads",
+        "writes",
+        "discards",
+        "flushes",
+        "free, not discarded at the end",
+    ];
+    let head: String = heads.iter().map(|name| format!("<th>{name}</th>")).collect();
+    format!(
+        "<details><summary>Every figure of {}</summary>\n<p class=\"soft\">Latencies are p50 / p90 / p99 / p99.9 \
+         / longest.</p>\n<div class=\"wide\" tabindex=\"0\"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{}\
+         </tbody>\n</table></div></details>\n",
+        escape(&drive.profile),
+        rows.collect::<String>(),
+    )
+}
+
+/// The trace, the drives, the machine and the command line, and how to read the figures.
+fn method(document: &SimDocument) -> String {
+    let (trace, environment) = (&document.trace, &document.environment);
+    let kinds = trace.kinds.iter().map(|total| {
+        let bytes = bytes(total.bytes.0 as f64);
+        format!("{} {} ({bytes})", count(total.count as f64), total.kind)
+    });
+    let mut facts = vec![
+        ("Trace", format!("{}, from {}", trace.path, trace.header.origin)),
+        ("Device", format!("{}, {}", trace.device, trace.size)),
+        ("Events", kinds.collect::<Vec<_>>().join(", ")),
+        ("A pass", format!("{} of the trace's time", seconds(trace.span_ns.seconds()))),
+    ];
+    for drive in &document.drives {
+        facts.push((
+            "Drive",
+            format!(
+                "{}: {}, {}, effective spare {:.3}, erase block {}",
+                drive.profile, drive.model, drive.size, drive.effective_spare, drive.erase_block
+            ),
+        ));
+    }
+    facts.push(("Simulated on", format!("{}, {} processors", environment.processor, environment.processors)));
+    facts.push(("trimtab", document.version.clone()));
+    let facts: String =
+        facts.iter().map(|(name, fact)| format!("<dt>{name}</dt><dd>{}</dd>\n", escape(fact))).collect();
+    let profiles = document.drives.iter().map(|drive| {
+        format!(
+            "<details><summary>Drive profile {}</summary><pre>{}</pre></details>\n",
+            escape(&drive.profile),
+            escape(&drive.profile_toml)
+        )
+    });
+    format!(
+        "<h2>How it was simulated</h2>\n<dl>\n{facts}</dl>\n\
+         <p>The trace's requests were replayed on a model of each drive with the think times between them: a \
+         slower drive slows the trace down. Policies go by the trace's time. WAF is flash pages programmed per page \
+         the host wrote. {}</p>\n\
+         <p>The workload wants the policy under which the host waits least for its reads, writes and flushes; \
+         among those within 5 %, the one with the fewest erases; among those within 5 %, the simplest.</p>\n{}\
+         <details open><summary>Command</summary><pre>{}</pre></details>\n",
+        escape(&lifetime_note(document)),
+        profiles.collect::<String>(),
+        escape(&document.command.join(" ")),
+    )
+}

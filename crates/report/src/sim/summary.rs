@@ -1,0 +1,131 @@
+//! The figures of a simulation: one row a policy, for each drive.
+
+use serde::Serialize;
+use trimtab_core::document::SimDocument;
+use trimtab_core::document::sim::{Passes, SimRun};
+use trimtab_core::policy::{PolicyChoice, PolicyKind};
+
+use super::advice;
+
+/// A simulation in figures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// One entry a drive with a finished replay, in the order they were asked for.
+    pub drives: Vec<Drive>,
+    /// The replays that were not finished: `nvme-tlc online`.
+    pub missing: Vec<String>,
+    /// The replays whose write amplification did not get steady.
+    pub unsteady: Vec<String>,
+}
+
+/// The policies on one drive.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Drive {
+    /// Its profile.
+    pub profile: String,
+    /// One row a finished policy, in the order they were asked for.
+    pub rows: Vec<Row>,
+    /// Which policy the workload wants on it, and why.
+    pub advice: String,
+}
+
+/// One policy on one drive. Times are model time, but for the lifetime.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// The policy.
+    pub policy: PolicyChoice,
+    /// Erase-block erases.
+    pub erases: f64,
+    /// Write amplification; none where nothing was written.
+    pub waf: Option<f64>,
+    /// Years until the blocks are worn out, at the rate of the trace; none where it has none.
+    pub lifetime_years: Option<f64>,
+    /// Seconds that 99 % of the writes took at most; none where there were none.
+    pub write_p99_s: Option<f64>,
+    /// Seconds that 99 % of the reads took at most; none where there were none.
+    pub read_p99_s: Option<f64>,
+    /// Seconds that reads, writes and flushes took, added up.
+    pub waited_s: f64,
+    /// Discards.
+    pub discards: f64,
+    /// Bytes that they named.
+    pub discard_bytes: f64,
+    /// Seconds that they kept the drive busy.
+    pub discard_busy_s: f64,
+    /// The least share of the flash without data of use, over the time of the trace.
+    pub least_reserve: Option<f64>,
+    /// The class of its colour.
+    #[serde(skip)]
+    pub class: String,
+}
+
+impl Summary {
+    /// The figures of `document`.
+    pub fn of(document: &SimDocument) -> Self {
+        let drives = document.drives.iter().map(|drive| {
+            let rows: Vec<_> =
+                runs_on(document, &drive.profile).map(|run| Row::of(run, &document.policies)).collect();
+            Drive { profile: drive.profile.clone(), advice: advice::sentence(&drive.profile, &rows), rows }
+        });
+        let pairs =
+            document.drives.iter().flat_map(|drive| document.policies.iter().map(move |it| (drive, it)));
+        let missing = pairs
+            .filter(|(drive, policy)| !runs_on(document, &drive.profile).any(|run| run.policy == **policy))
+            .map(|(drive, policy)| format!("{} {policy}", drive.profile));
+        let most = match document.replay.passes {
+            Passes::UntilSteady(most) => most,
+            Passes::Count(count) => count,
+        };
+        let unsteady = document.runs.iter().filter(|run| run.steady == Some(false));
+        Self {
+            drives: drives.filter(|drive| !drive.rows.is_empty()).collect(),
+            missing: missing.collect(),
+            unsteady: unsteady
+                .map(|run| format!("{} {} (after {most} passes)", run.profile, run.policy))
+                .collect(),
+        }
+    }
+}
+
+/// The finished replays on the drive of a profile.
+pub fn runs_on<'a>(document: &'a SimDocument, profile: &'a str) -> impl Iterator<Item = &'a SimRun> {
+    document.runs.iter().filter(move |run| run.profile == profile)
+}
+
+impl Row {
+    fn of(run: &SimRun, policies: &[PolicyChoice]) -> Self {
+        let SimRun { policy, outcome, .. } = run;
+        let p99 = |latency: &trimtab_core::stats::LatencySummary| {
+            (latency.count > 0).then(|| latency.p99_ns.seconds())
+        };
+        Self {
+            policy: *policy,
+            erases: outcome.counters.erases as f64,
+            waf: outcome.counters.waf(),
+            lifetime_years: run.lifetime_years,
+            write_p99_s: p99(&outcome.writes),
+            read_p99_s: p99(&outcome.reads),
+            waited_s: outcome.waited_ns.seconds(),
+            discards: outcome.counters.discards as f64,
+            discard_bytes: outcome.counters.discard_bytes.0 as f64,
+            discard_busy_s: outcome.counters.discard_busy_ns.seconds(),
+            least_reserve: outcome.reserve.iter().map(|point| point.free_share).min_by(f64::total_cmp),
+            class: class(*policy, policies),
+        }
+    }
+
+    /// Whether it is the policy that trims nothing.
+    pub(super) fn is_none(&self) -> bool {
+        self.policy.kind() == PolicyKind::None
+    }
+}
+
+/// The class of a policy's colour: that of its name, and other ones for those that share the name.
+fn class(policy: PolicyChoice, policies: &[PolicyChoice]) -> String {
+    const OTHERS: [&str; 4] = ["s4", "s3", "s5", "s2"];
+    let before = policies.iter().take_while(|other| **other != policy);
+    match before.filter(|other| other.kind() == policy.kind()).count() {
+        0 => policy.kind().name().to_owned(),
+        place => OTHERS[(place - 1) % OTHERS.len()].to_owned(),
+    }
+}
