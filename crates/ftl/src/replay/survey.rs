@@ -19,6 +19,8 @@ pub struct DeviceSurvey {
     pub counts: [u64; Kind::ALL.len()],
     /// The bytes they name.
     pub bytes: [Bytes; Kind::ALL.len()],
+    /// Requests whose latency isn't known.
+    pub untimed: u64,
     /// The extent that reaches furthest, and its row in the trace, from 1; none where no event names
     /// bytes.
     pub furthest: Option<(u64, Extent)>,
@@ -28,6 +30,16 @@ impl DeviceSurvey {
     /// Events of one kind.
     pub fn count(&self, kind: Kind) -> u64 {
         self.counts[kind as usize]
+    }
+
+    /// Events in all.
+    pub fn total(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Requests in all.
+    pub fn requests(&self) -> u64 {
+        Kind::ALL.into_iter().filter(|kind| kind.is_request()).map(|kind| self.count(kind)).sum()
     }
 
     /// Bytes that are written.
@@ -43,6 +55,7 @@ impl DeviceSurvey {
     fn add(&mut self, row: u64, event: &TraceEvent) {
         self.counts[event.kind as usize] += 1;
         self.bytes[event.kind as usize] += event.extent.len();
+        self.untimed += u64::from(event.kind.is_request() && event.latency.is_none());
         if event.extent.end > self.end() && event.error == 0 {
             self.furthest = Some((row, event.extent));
         }
