@@ -12,6 +12,7 @@ pub mod interrupt;
 mod program;
 pub mod progress;
 pub mod recorder;
+pub mod simulate;
 mod work;
 pub mod workload;
 

@@ -1,0 +1,260 @@
+//! What a recorded workload would do to drives under each discard policy.
+
+mod plan;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use trimtab_core::Bytes;
+use trimtab_core::document::sim::{DiscardsFrom, Passes, SIM_SCHEMA, SimDocument, SimRun};
+use trimtab_core::policy::PolicyChoice;
+use trimtab_core::profile::Profile;
+use trimtab_core::stats::is_steady;
+use trimtab_ftl::replay::{Discards, Replay, ReplayOptions, Survey};
+use trimtab_linux::PROCFS;
+use trimtab_linux::environment::{EnvironmentError, environment};
+use trimtab_trace::{Format, TraceError, TraceReader};
+
+use crate::error::chain;
+use crate::interrupt::{Interrupt, Interrupted};
+pub use plan::PlanError;
+use plan::{Plan, plan};
+
+/// Program and erase cycles that a block is taken to last where none are stated.
+pub const ASSUMED_ENDURANCE: u32 = 3000;
+/// How often progress is told.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// What to simulate.
+#[derive(Debug, Clone)]
+pub struct SimulateOptions {
+    /// The trace.
+    pub trace: PathBuf,
+    /// Its format; none to go by what is in the file.
+    pub format: Option<Format>,
+    /// The drives, each with its profile as text.
+    pub drives: Vec<(Profile, String)>,
+    /// The policies; none means those that this trace can tell.
+    pub policies: Vec<PolicyChoice>,
+    /// The drives' size; none for the traced device's.
+    pub size: Option<Bytes>,
+    /// The device of the trace; none for the only one that is written.
+    pub device: Option<String>,
+    /// Scale addresses to drives of this size.
+    pub scale_to: Option<Bytes>,
+    /// How often the trace is replayed.
+    pub passes: Passes,
+    /// Whether the drives were written before.
+    pub preconditioned: bool,
+    /// The program and erase cycles that a block lasts; none to assume [`ASSUMED_ENDURANCE`].
+    pub endurance: Option<u32>,
+    /// The command line, for the document.
+    pub command: Vec<String>,
+}
+
+/// Why a simulation did not start or could not be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulateError {
+    /// The trace can't be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// What was asked for can't be done with this trace.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The machine can't be looked at.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    /// The user asked to stop before anything was replayed.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+    /// The document could not be saved.
+    #[error("cannot save the results")]
+    Save(#[from] io::Error),
+}
+
+/// Is told how far a simulation is; every call is short and cheap.
+pub trait SimulateProgress {
+    /// The trace is looked through: so many events so far.
+    fn surveying(&mut self, events: u64);
+    /// Of `replays`, so many are done; of all `events`, so many are replayed. Where passes go on until
+    /// they are steady, `events` is the least that it can take.
+    fn replaying(&mut self, done: usize, replays: usize, replayed: u64, events: u64);
+}
+
+/// One replay to do.
+struct Job<'a> {
+    place: usize,
+    profile: &'a Profile,
+    policy: PolicyChoice,
+}
+
+/// Replays the trace on every drive under every policy, as many at a time as there are processors,
+/// and returns the document. `save` is called with the document so far before the first replay and
+/// after each.
+///
+/// A replay that fails or is interrupted ends the simulation: the document then says so in `stopped`
+/// and holds the replays that were finished.
+///
+/// # Errors
+/// What is wrong before the first replay starts, and what `save` fails with.
+pub fn simulate(
+    options: SimulateOptions,
+    interrupt: &Interrupt,
+    progress: &mut dyn SimulateProgress,
+    save: &mut dyn FnMut(&SimDocument) -> io::Result<()>,
+) -> Result<SimDocument, SimulateError> {
+    let mut source = open(&options)?;
+    let mut events = 0;
+    let survey = Survey::of(source.as_mut(), &mut |read| {
+        events += read;
+        progress.surveying(events);
+        !interrupt.is_set()
+    })?;
+    interrupt.check()?;
+    let plan = plan(&options, source.header(), &survey)?;
+    drop(source);
+    let mut document = SimDocument {
+        schema: SIM_SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: options.command.clone(),
+        started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        environment: environment(Path::new(PROCFS))?,
+        trace: plan.trace.clone(),
+        replay: plan.description.clone(),
+        drives: plan.drives.clone(),
+        policies: plan.policies.clone(),
+        notes: plan.notes.clone(),
+        runs: Vec::new(),
+        stopped: Some(Interrupted.to_string()),
+    };
+    save(&document)?;
+    let failure = run_all(&options, &plan, events, interrupt, progress, &mut |runs| {
+        document.runs = runs;
+        save(&document)
+    })?;
+    document.stopped = failure;
+    save(&document)?;
+    Ok(document)
+}
+
+fn open(options: &SimulateOptions) -> Result<Box<dyn TraceReader + Send>, TraceError> {
+    trimtab_trace::open(&options.trace, options.format)
+}
+
+/// Does all replays, and hands what is finished, in order, to `finished`. Returns why not all were.
+fn run_all(
+    options: &SimulateOptions,
+    plan: &Plan,
+    events: u64,
+    interrupt: &Interrupt,
+    progress: &mut dyn SimulateProgress,
+    finished: &mut dyn FnMut(Vec<SimRun>) -> io::Result<()>,
+) -> io::Result<Option<String>> {
+    let pairs =
+        options.drives.iter().flat_map(|(profile, _)| plan.policies.iter().map(move |it| (profile, *it)));
+    let jobs = pairs.enumerate().map(|(place, (profile, policy))| Job { place, profile, policy });
+    let replays = options.drives.len() * plan.policies.len();
+    let all_events = events * u64::from(plan.least_passes()) * replays as u64;
+    let (jobs, replayed, failed) = (Mutex::new(jobs), AtomicU64::new(0), AtomicBool::new(false));
+    let goes_on = || !interrupt.is_set() && !failed.load(Ordering::Relaxed);
+    let (sender, receiver) = mpsc::channel();
+    let mut runs: Vec<Option<SimRun>> = vec![None; replays];
+    let mut failure = None;
+    thread::scope(|scope| {
+        for _ in 0..plan.workers.min(replays) {
+            let (sender, jobs, replayed, goes_on) = (sender.clone(), &jobs, &replayed, &goes_on);
+            scope.spawn(move || {
+                let next = || jobs.lock().ok()?.next();
+                while let Some(job) = next().filter(|_| goes_on()) {
+                    let run = replay(options, plan, &job, &mut |read| {
+                        replayed.fetch_add(read, Ordering::Relaxed);
+                        goes_on()
+                    });
+                    if sender.send((job.place, run)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        loop {
+            let kept = match receiver.recv_timeout(GLANCE) {
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) => Ok(()),
+                Ok((place, Ok(run))) => {
+                    runs[place] = Some(run);
+                    finished(runs.iter().flatten().cloned().collect())
+                }
+                Ok((_, Err(error))) => {
+                    failed.store(true, Ordering::Relaxed);
+                    failure.get_or_insert(error);
+                    Ok(())
+                }
+            };
+            if kept.is_err() {
+                failed.store(true, Ordering::Relaxed);
+                return kept;
+            }
+            let done = runs.iter().flatten().count();
+            progress.replaying(done, replays, replayed.load(Ordering::Relaxed), all_events);
+        }
+    })?;
+    let interrupted = interrupt.is_set() && runs.iter().any(Option::is_none);
+    Ok(if interrupted { Some(Interrupted.to_string()) } else { failure })
+}
+
+/// Replays the trace on one drive under one policy; `watch` is told how many events each batch had, and
+/// ends it by returning false.
+fn replay(
+    options: &SimulateOptions,
+    plan: &Plan,
+    job: &Job,
+    watch: &mut dyn FnMut(u64) -> bool,
+) -> Result<SimRun, String> {
+    let started = Instant::now();
+    let discards_from = plan.discards_from(job.policy);
+    let discards = match discards_from {
+        DiscardsFrom::Trace => Discards::Trace,
+        DiscardsFrom::Frees => Discards::Policy(job.policy.engine().ok_or("the policy has no engine")?),
+    };
+    let replay_options = ReplayOptions {
+        profile: job.profile,
+        size: plan.size,
+        preconditioned: options.preconditioned,
+        device: plan.device,
+        scale: plan.scale,
+        span: plan.trace.span_ns,
+    };
+    let mut replay = Replay::new(&replay_options, discards).map_err(|error| chain(&error))?;
+    let steady = loop {
+        let mut source = open(options).map_err(|error| chain(&error))?;
+        replay.pass(source.as_mut(), watch).map_err(|error| chain(&error))?;
+        let wafs = replay.waf_passes();
+        let passes = wafs.len() as u32;
+        match options.passes {
+            Passes::Count(count) if passes >= count => break None,
+            Passes::Count(_) => {}
+            Passes::UntilSteady(most) => {
+                let wafs: Vec<_> = wafs.iter().flatten().copied().collect();
+                if is_steady(&wafs) || passes >= most {
+                    break Some(is_steady(&wafs));
+                }
+            }
+        }
+    };
+    let outcome = replay.outcome();
+    Ok(SimRun {
+        profile: job.profile.name.clone(),
+        policy: job.policy,
+        discards_from,
+        steady,
+        lifetime_years: outcome.lifetime_years(plan.description.endurance_cycles),
+        wall_s: started.elapsed().as_secs_f64(),
+        outcome,
+    })
+}

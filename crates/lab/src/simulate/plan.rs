@@ -1,0 +1,336 @@
+//! What can be simulated with a trace, and what the reader should know of it.
+
+use std::fs;
+use std::thread;
+
+use trimtab_core::document::DriveDescription;
+use trimtab_core::document::sim::{DiscardsFrom, KindTotal, Passes, ReplayDescription, ReplayedTrace};
+use trimtab_core::policy::{PolicyChoice, PolicyKind};
+use trimtab_core::profile::Profile;
+use trimtab_core::stats::STEADY_WINDOW;
+use trimtab_core::trace::{DeviceIndex, Kind, TraceHeader};
+use trimtab_core::{Bytes, Extent};
+use trimtab_ftl::replay::{DeviceSurvey, Scale, Survey};
+use trimtab_ftl::{FtlConfig, GeometryError};
+
+use super::{ASSUMED_ENDURANCE, SimulateOptions};
+use crate::compare::distinct;
+
+/// Why something can't be simulated with a trace.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// It has no events.
+    #[error("the trace has no events")]
+    Empty,
+    /// It has no such device.
+    #[error("the trace has no device {name:?}; it has {devices}")]
+    NoDevice {
+        /// What was asked for.
+        name: String,
+        /// Those it has.
+        devices: String,
+    },
+    /// It has several that could be meant.
+    #[error("the trace has several devices: {devices}; choose one with --device NAME")]
+    WhichDevice {
+        /// Those that could be meant, and what is written to them.
+        devices: String,
+    },
+    /// An extent reaches past the drive's end.
+    #[error(
+        "row {row} of the trace names the bytes {extent}, but a drive of {size} ends at byte {}; use a \
+         larger --size, or --scale-to {size}",
+        size.0
+    )]
+    PastEnd {
+        /// The row, from 1.
+        row: u64,
+        /// What it names.
+        extent: Extent,
+        /// The drive's size.
+        size: Bytes,
+    },
+    /// The policy needs frees.
+    #[error(
+        "the trace doesn't say what was freed, so that nobody knows what {policy} would discard; ask for \
+         --policy {possible}"
+    )]
+    NoFrees {
+        /// The policy.
+        policy: PolicyChoice,
+        /// What can be asked for.
+        possible: &'static str,
+    },
+    /// The policy is a file system's own.
+    #[error("async is btrfs's own and can't be simulated; ask for --policy none,online,batched")]
+    Async,
+    /// The profile has no drive of this size.
+    #[error("there can be no {profile} of {size}")]
+    Geometry {
+        /// The profile's name.
+        profile: String,
+        /// The size.
+        size: Bytes,
+        /// Why.
+        source: GeometryError,
+    },
+    /// The machine has too little memory for the drive's tables.
+    #[error(
+        "a {profile} of {size} takes {needed} of memory, but {available} are available; use --scale-to \
+         with a smaller size"
+    )]
+    Memory {
+        /// The profile's name.
+        profile: String,
+        /// The size.
+        size: Bytes,
+        /// What its tables take.
+        needed: Bytes,
+        /// What there is.
+        available: Bytes,
+    },
+}
+
+/// What will be simulated.
+pub(super) struct Plan {
+    pub(super) device: DeviceIndex,
+    pub(super) trace: ReplayedTrace,
+    pub(super) description: ReplayDescription,
+    pub(super) size: Bytes,
+    pub(super) scale: Option<Scale>,
+    pub(super) drives: Vec<DriveDescription>,
+    pub(super) policies: Vec<PolicyChoice>,
+    pub(super) notes: Vec<String>,
+    /// How many replays go at a time.
+    pub(super) workers: usize,
+}
+
+impl Plan {
+    /// The least passes that a replay takes.
+    pub(super) fn least_passes(&self) -> u32 {
+        match self.description.passes {
+            Passes::Count(count) => count,
+            Passes::UntilSteady(most) => most.min(STEADY_WINDOW as u32),
+        }
+    }
+
+    /// Where the discards of a policy come from.
+    pub(super) fn discards_from(&self, policy: PolicyChoice) -> DiscardsFrom {
+        let own = self.trace.count(Kind::Discard) + self.trace.count(Kind::SecureErase) > 0;
+        if policy.kind() == PolicyKind::Online && own { DiscardsFrom::Trace } else { DiscardsFrom::Frees }
+    }
+}
+
+/// Plans what `options` ask for.
+pub(super) fn plan(
+    options: &SimulateOptions,
+    header: &TraceHeader,
+    survey: &Survey,
+) -> Result<Plan, PlanError> {
+    let device = device(options.device.as_deref(), header, survey)?;
+    let surveyed = &survey.devices[usize::from(device.0)];
+    let traced = header.devices.get(usize::from(device.0)).map_or(Bytes::ZERO, |device| device.size);
+    let traced = if traced == Bytes::ZERO { whole_gib(surveyed.end()) } else { traced };
+    let size = options.scale_to.or(options.size).unwrap_or(traced);
+    if let (None, Some((row, extent))) = (options.scale_to, surveyed.furthest)
+        && extent.end > size
+    {
+        return Err(PlanError::PastEnd { row, extent, size });
+    }
+    let policies = policies(&options.policies, header, surveyed)?;
+    let drives = options.drives.iter().map(|(profile, toml)| describe(profile, toml, size));
+    let drives = drives.collect::<Result<_, _>>()?;
+    let kinds = Kind::ALL.into_iter().map(|kind| KindTotal {
+        kind,
+        count: surveyed.count(kind),
+        bytes: surveyed.bytes[kind as usize],
+    });
+    Ok(Plan {
+        device,
+        trace: ReplayedTrace {
+            path: options.trace.display().to_string(),
+            header: header.clone(),
+            device: name(device, header),
+            size: traced,
+            span_ns: survey.span,
+            kinds: kinds.filter(|total| total.count > 0).collect(),
+        },
+        description: ReplayDescription {
+            scaled_to: options.scale_to,
+            passes: options.passes,
+            preconditioned: options.preconditioned,
+            endurance_cycles: options.endurance.unwrap_or(ASSUMED_ENDURANCE),
+            endurance_assumed: options.endurance.is_none(),
+        },
+        size,
+        scale: options.scale_to.map(|to| Scale { from: traced, to }),
+        drives,
+        notes: notes(options, header, surveyed, traced, &policies),
+        policies,
+        workers: workers(&options.drives, size)?,
+    })
+}
+
+/// The device to replay: the one of this name, or the only one that is written or, where none is, the
+/// only one there is.
+fn device(wanted: Option<&str>, header: &TraceHeader, survey: &Survey) -> Result<DeviceIndex, PlanError> {
+    let all = || (0..survey.devices.len() as u16).map(DeviceIndex);
+    let surveyed = |device: DeviceIndex| &survey.devices[usize::from(device.0)];
+    if let Some(wanted) = wanted {
+        return all().find(|device| name(*device, header) == wanted).ok_or_else(|| PlanError::NoDevice {
+            name: wanted.to_owned(),
+            devices: all().map(|device| name(device, header)).collect::<Vec<_>>().join(", "),
+        });
+    }
+    let used: Vec<_> = all().filter(|device| surveyed(*device).total() > 0).collect();
+    let written: Vec<_> = used.iter().copied().filter(|it| surveyed(*it).written() > Bytes::ZERO).collect();
+    match (written.as_slice(), used.as_slice()) {
+        (_, []) => Err(PlanError::Empty),
+        ([only], _) | ([], [only]) => Ok(*only),
+        (_, several) => {
+            let listed = several.iter().map(|device| {
+                format!("{} ({} written)", name(*device, header), approximately(surveyed(*device).written()))
+            });
+            Err(PlanError::WhichDevice { devices: listed.collect::<Vec<_>>().join(", ") })
+        }
+    }
+}
+
+fn name(device: DeviceIndex, header: &TraceHeader) -> String {
+    let known = header.devices.get(usize::from(device.0)).map(|device| device.name.clone());
+    known.unwrap_or_else(|| device.0.to_string())
+}
+
+/// A size in words, to a tenth of its unit.
+fn approximately(size: Bytes) -> String {
+    let unit = [Bytes::GIB, Bytes::MIB, Bytes::KIB].into_iter().find(|unit| size >= *unit);
+    unit.map_or(size, |unit| Bytes((size.0 / (unit.0 / 10).max(1)) * (unit.0 / 10).max(1))).to_string()
+}
+
+fn whole_gib(size: Bytes) -> Bytes {
+    Bytes(size.0.max(1).next_multiple_of(Bytes::GIB.0))
+}
+
+/// The policies asked for, or all that this trace can tell.
+fn policies(
+    asked: &[PolicyChoice],
+    header: &TraceHeader,
+    surveyed: &DeviceSurvey,
+) -> Result<Vec<PolicyChoice>, PlanError> {
+    let has_frees = header.has_frees || surveyed.count(Kind::Free) + surveyed.count(Kind::Unused) > 0;
+    let (possible, named): (&[PolicyKind], _) = match (has_frees, has_discards(surveyed)) {
+        (true, _) => (&[PolicyKind::None, PolicyKind::Online, PolicyKind::Batched], "none,online,batched"),
+        (false, true) => (&[PolicyKind::None, PolicyKind::Online], "none,online"),
+        (false, false) => (&[PolicyKind::None], "none"),
+    };
+    for &policy in asked {
+        if policy.kind() == PolicyKind::Async {
+            return Err(PlanError::Async);
+        }
+        if !possible.contains(&policy.kind()) {
+            return Err(PlanError::NoFrees { policy, possible: named });
+        }
+    }
+    let all = possible.iter().map(|kind| PolicyChoice::from(*kind));
+    Ok(if asked.is_empty() { all.collect() } else { distinct(asked) })
+}
+
+fn has_discards(surveyed: &DeviceSurvey) -> bool {
+    surveyed.count(Kind::Discard) + surveyed.count(Kind::SecureErase) > 0
+}
+
+fn geometry(profile: &Profile, size: Bytes) -> Result<FtlConfig, PlanError> {
+    FtlConfig::of_drive(profile, size).map_err(|source| PlanError::Geometry {
+        profile: profile.name.clone(),
+        size,
+        source,
+    })
+}
+
+fn describe(profile: &Profile, toml: &str, size: Bytes) -> Result<DriveDescription, PlanError> {
+    Ok(DriveDescription {
+        profile: profile.name.clone(),
+        model: profile.model.clone(),
+        size,
+        effective_spare: geometry(profile, size)?.effective_spare(),
+        erase_block: profile.geometry.erase_block.value,
+        profile_toml: toml.to_owned(),
+    })
+}
+
+/// How many replays can go at a time: one a processor, as far as the memory reaches.
+fn workers(drives: &[(Profile, String)], size: Bytes) -> Result<usize, PlanError> {
+    let available = available_memory();
+    let mut workers = thread::available_parallelism().map_or(1, usize::from);
+    for (profile, _) in drives {
+        let config = geometry(profile, size)?;
+        // Both maps, valid bits, and what is kept of each block.
+        let needed = Bytes(u64::from(config.blocks) * (u64::from(config.pages_per_block) * 17 / 2 + 32));
+        if needed > available {
+            return Err(PlanError::Memory { profile: profile.name.clone(), size, needed, available });
+        }
+        workers = workers.min((available.0 / needed.0.max(1)) as usize);
+    }
+    Ok(workers.max(1))
+}
+
+/// Memory that programs can still have; without bound where the system doesn't say.
+fn available_memory() -> Bytes {
+    let kib = || {
+        let text = fs::read_to_string("/proc/meminfo").ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    };
+    kib().map_or(Bytes(u64::MAX), |kib| Bytes(kib * 1024))
+}
+
+/// What the reader should know, in sentences.
+fn notes(
+    options: &SimulateOptions,
+    header: &TraceHeader,
+    surveyed: &DeviceSurvey,
+    traced: Bytes,
+    policies: &[PolicyChoice],
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    let has = |kind| policies.iter().any(|policy| policy.kind() == kind);
+    if !header.has_frees && surveyed.count(Kind::Free) + surveyed.count(Kind::Unused) == 0 {
+        let told =
+            if has_discards(surveyed) { "only none and online can be told" } else { "only none can be told" };
+        notes.push(format!("The trace doesn't say what was freed: {told}."));
+    }
+    if has(PolicyKind::Online) {
+        let discards = surveyed.count(Kind::Discard) + surveyed.count(Kind::SecureErase);
+        notes.push(if discards > 0 {
+            format!("online is the trace as it was recorded, with its own {discards} discards; other policies leave those out.")
+        } else {
+            "online discards what is freed at once: the trace has no discards of its own.".to_owned()
+        });
+    }
+    let only_at_the_end = policies.iter().any(|it| *it == PolicyKind::Batched.into());
+    if only_at_the_end && options.passes == Passes::Count(1) {
+        notes.push(
+            "batched trims at the end of a pass, and no pass follows: use batched:1h or --repeat to see what its \
+             trims bring."
+                .to_owned(),
+        );
+    }
+    if let Some(to) = options.scale_to.filter(|to| *to != traced) {
+        notes.push(format!(
+            "Addresses are scaled from {traced} to {to}, and what requests name with them: volumes scale too."
+        ));
+    }
+    if surveyed.untimed > 0 {
+        notes.push(format!(
+            "The trace doesn't say how long {} of {} requests took: they come at their own times, or once the \
+             drive's queue has room.",
+            surveyed.untimed,
+            surveyed.requests()
+        ));
+    }
+    if header.lost > 0 {
+        notes.push(format!("{} events were lost when the trace was recorded.", header.lost));
+    }
+    notes.extend(header.gaps.iter().map(|gap| format!("A gap in the trace: {gap}.")));
+    notes
+}
