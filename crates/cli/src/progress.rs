@@ -8,6 +8,7 @@ use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use trimtab_core::policy::PolicyKind;
 use trimtab_lab::bench::BenchProgress;
 use trimtab_lab::progress::Progress;
+use trimtab_lab::simulate::SimulateProgress;
 
 /// A bar with the time left on a terminal; a line for each run elsewhere.
 pub struct Bar {
@@ -85,6 +86,38 @@ impl BenchProgress for BenchBar {
 impl Drop for BenchBar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// A bar of the events that are replayed, on a terminal only: a simulation is soon over.
+pub struct ReplayBar(ProgressBar);
+
+impl ReplayBar {
+    /// A bar that doesn't know its length yet.
+    pub fn new() -> Self {
+        let bar = ProgressBar::new(0);
+        let style = ProgressStyle::with_template("{bar:24} {msg}, {human_pos} events, {per_sec}");
+        bar.set_style(style.expect("the template is well-formed"));
+        Self(bar)
+    }
+}
+
+impl SimulateProgress for ReplayBar {
+    fn surveying(&mut self, events: u64) {
+        self.0.set_message("looking through the trace");
+        self.0.set_position(events);
+    }
+
+    fn replaying(&mut self, done: usize, replays: usize, replayed: u64, events: u64) {
+        self.0.set_length(events.max(replayed));
+        self.0.set_message(format!("{done} of {replays} replays done"));
+        self.0.set_position(replayed);
+    }
+}
+
+impl Drop for ReplayBar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
     }
 }
 

@@ -1,20 +1,21 @@
-//! `trimtab sim`.
+//! `trimtab sim` without a trace: a synthetic workload.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use trimtab_core::profile::GcPolicy;
 use trimtab_ftl::Workload;
 use trimtab_ftl::synthetic::{SyntheticOptions, SyntheticOutcome};
 
+use crate::outputs::{must_take_a_file, replace};
 use crate::{USAGE, complain};
 
-/// Runs a synthetic workload on the flash model
-///
-/// The model is filled once, the workload runs until it has settled, and is then measured in 20
-/// windows. Needs no root and touches no device.
+/// Without a trace
 #[derive(clap::Args)]
-pub struct Args {
+#[group(id = "synthetic", conflicts_with = "trace")]
+#[command(next_help_heading = "Without a trace")]
+pub struct SyntheticArgs {
     /// What the host does: uniform, sequential, hotcold:R/F (a fraction R of the writes to a
     /// fraction F of the space) or trim:Q (a fraction Q of the requests are trims)
     #[arg(long, value_name = "WORKLOAD", default_value = "uniform")]
@@ -40,12 +41,12 @@ pub struct Args {
     /// Seed of every draw
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+/// Runs a synthetic workload, and prints what came out, as JSON or for a reader.
+pub fn run(args: &SyntheticArgs, json: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let file = json.filter(|file| *file != Path::new("-"));
+    file.map(must_take_a_file).transpose()?;
     let options = SyntheticOptions {
         workload: args.workload,
         blocks: args.blocks,
@@ -64,7 +65,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
     let mut out = io::stdout().lock();
-    if args.json {
+    if let Some(file) = file {
+        replace(file, &serde_json::to_vec_pretty(&outcome)?)?;
+    }
+    if json.is_some() && file.is_none() {
         serde_json::to_writer_pretty(&mut out, &outcome)?;
         writeln!(out)?;
     } else {

@@ -1,0 +1,35 @@
+//! `trimtab sim`.
+
+mod replay;
+mod synthetic;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+/// Replays a trace on modelled drives under each discard policy, or runs a synthetic workload
+///
+/// With a trace, as `trimtab record` writes it: what would each policy do to the speed and the life of
+/// these drives? Requests come with the think times between them; discards are the trace's own or
+/// made from what was freed. Without one, the model is filled once, the workload runs until it has
+/// settled, and is then measured in 20 windows. Needs no root and touches no device.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The trace to replay
+    trace: Option<PathBuf>,
+    #[command(flatten)]
+    replay: replay::ReplayArgs,
+    #[command(flatten)]
+    synthetic: synthetic::SyntheticArgs,
+    /// Write the results as JSON to this file, or print them instead of tables where it is - or none
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    match &args.trace {
+        Some(trace) => replay::run(trace, args.replay, args.json.as_deref()),
+        None => synthetic::run(&args.synthetic, args.json.as_deref()),
+    }
+}

@@ -1,0 +1,102 @@
+//! `trimtab sim TRACE`.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::builder::NonEmptyStringValueParser;
+use trimtab_core::Bytes;
+use trimtab_core::document::sim::Passes;
+use trimtab_core::policy::PolicyChoice;
+use trimtab_lab::simulate::{SimulateOptions, simulate};
+
+use crate::outputs::Outputs;
+use crate::progress::ReplayBar;
+use crate::{FAILED, complain, interrupt, profile};
+
+/// The most passes that --until-steady takes.
+const MOST_PASSES: u32 = 100;
+
+/// With a trace
+#[derive(clap::Args)]
+#[group(id = "replay", requires = "trace")]
+#[command(next_help_heading = "With a trace")]
+pub struct ReplayArgs {
+    /// Drive profiles: built-in names (see `trimtab drive profiles`) or files that end in .toml
+    #[arg(long, value_name = "PROFILE,...", value_delimiter = ',', default_value = "micron-m500it", value_parser = NonEmptyStringValueParser::new())]
+    drive: Vec<String>,
+    /// Policies: none, online (the trace's own discards, or what is freed at once), batched (at the end of a
+    /// pass), batched:1h (whenever the trace is an hour on) [default: those that the trace can tell]
+    #[arg(long, value_name = "POLICY,...", value_delimiter = ',')]
+    policy: Vec<PolicyChoice>,
+    /// Size of the drives [default: the traced device's]
+    #[arg(long, conflicts_with = "scale_to")]
+    size: Option<Bytes>,
+    /// Scale addresses, and with them volumes, to drives of this size
+    #[arg(long, value_name = "SIZE")]
+    scale_to: Option<Bytes>,
+    /// The device of the trace to replay [default: the only one that is written]
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Replay the trace so often, each pass on the drive as the last one left it
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    repeat: u32,
+    /// Repeat until write amplification is steady (SNIA PTS), at most 100 times
+    #[arg(long, conflicts_with = "repeat")]
+    until_steady: bool,
+    /// Program and erase cycles that a block lasts, for the lifetime [default: 3000, an assumption]
+    #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(1..))]
+    endurance: Option<u32>,
+    /// Begin with empty drives, instead of used ones that were written all over
+    #[arg(long)]
+    new: bool,
+    /// Write the results and an HTML page to this directory
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+}
+
+pub fn run(trace: &Path, args: ReplayArgs, json: Option<&Path>) -> Result<ExitCode> {
+    let printed = json == Some(Path::new("-"));
+    let file = json.filter(|_| !printed);
+    if let Some(file) = file
+        && file.canonicalize().is_ok_and(|file| trace.canonicalize().is_ok_and(|trace| trace == file))
+    {
+        bail!("--json {} would overwrite the trace", file.display());
+    }
+    let drives = args.drive.iter().map(|name| profile::load(name)).collect::<Result<Vec<_>>>()?;
+    let outputs = Outputs::new(file, args.report.as_deref(), "sim.json")?;
+    let options = SimulateOptions {
+        trace: trace.to_owned(),
+        format: None,
+        drives,
+        policies: args.policy,
+        size: args.size,
+        device: args.device,
+        scale_to: args.scale_to,
+        passes: if args.until_steady { Passes::UntilSteady(MOST_PASSES) } else { Passes::Count(args.repeat) },
+        preconditioned: !args.new,
+        endurance: args.endurance,
+        command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+    };
+    let document = simulate(options, &interrupt()?, &mut ReplayBar::new(), &mut |document| {
+        outputs.save(document, trimtab_report::sim::html)
+    })?;
+    let out = &mut io::stdout().lock();
+    if printed {
+        serde_json::to_writer_pretty(&mut *out, &document)?;
+        writeln!(out)?;
+    } else if !document.runs.is_empty() {
+        write!(out, "{}", trimtab_report::sim::text(&document, crate::colour()))?;
+        if let Some(page) = outputs.page() {
+            writeln!(out, "\nReport: {}", page.display())?;
+        }
+    }
+    Ok(match &document.stopped {
+        None => ExitCode::SUCCESS,
+        Some(reason) => {
+            complain(reason);
+            ExitCode::from(FAILED)
+        }
+    })
+}
