@@ -199,3 +199,100 @@ impl FsReader {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The format of an event of Linux 6.18.
+    macro_rules! captured {
+        ($event:literal) => {
+            Format::parse(include_str!(concat!("../../tests/data/tracing/6.18/", $event))).unwrap()
+        };
+    }
+
+    /// The fields that Linux 5.4's `block_rq_complete` has, in its places.
+    const COMPLETE_5_4: &str = "\
+name: block_rq_complete
+ID: 1089
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:dev_t dev;\toffset:8;\tsize:4;\tsigned:0;
+\tfield:sector_t sector;\toffset:16;\tsize:8;\tsigned:0;
+\tfield:unsigned int nr_sector;\toffset:24;\tsize:4;\tsigned:0;
+\tfield:int error;\toffset:28;\tsize:4;\tsigned:1;
+\tfield:char rwbs[8];\toffset:32;\tsize:8;\tsigned:0;
+\tfield:__data_loc char[] cmd;\toffset:40;\tsize:4;\tsigned:1;
+";
+
+    /// An event whose bytes are zero but for these.
+    fn event(places: &[(usize, &[u8])]) -> Vec<u8> {
+        let mut event = vec![0; 96];
+        for (place, bytes) in places {
+            event[*place..place + bytes.len()].copy_from_slice(bytes);
+        }
+        event
+    }
+
+    fn block(reader: &Reader, event: &[u8]) -> BlockEvent {
+        match reader.read(event) {
+            Some(Event::Block(event)) => event,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn requests_are_read_where_their_kernel_has_them() {
+        let reader = Reader::block("block_rq_issue", &captured!("block_rq_issue")).unwrap();
+        let (device, sector, sectors) =
+            (0x0070_0003_u32.to_ne_bytes(), 2048_u64.to_ne_bytes(), 8_u32.to_ne_bytes());
+        let issue = event(&[(8, &device), (16, &sector), (24, &sectors), (34, b"DS"), (44, b"fstrim")]);
+        let expected = BlockEvent {
+            number: KernelNumber(7 << 20 | 3),
+            kind: Kind::Discard,
+            sector: 2048,
+            sectors: 8,
+            step: Step::Issue(Comm::new(b"fstrim")),
+            bio: false,
+        };
+        assert_eq!(block(&reader, &issue), expected);
+        let old = Format::parse(COMPLETE_5_4).unwrap();
+        let reader = Reader::block("block_rq_complete", &old).unwrap();
+        let error = (-5_i32).to_ne_bytes();
+        let complete = event(&[(8, &device), (16, &sector), (24, &sectors), (28, &error), (32, b"DS")]);
+        assert_eq!(block(&reader, &complete), BlockEvent { step: Step::Complete(5), ..expected });
+        assert_eq!(reader.read(&complete[..20]), None);
+    }
+
+    #[test]
+    fn the_end_of_a_flush_is_where_its_issue_was() {
+        let reader = Reader::block("block_rq_complete", &captured!("block_rq_complete")).unwrap();
+        let nowhere = event(&[(16, &u64::MAX.to_ne_bytes()), (34, b"FF")]);
+        assert_eq!(block(&reader, &nowhere).sector, 0);
+    }
+
+    #[test]
+    fn file_systems_are_read_by_name() {
+        let names = FsNames { id: "dev", group: "agno", start: "agbno", length: "len" };
+        let reader = Reader::fs(Kind::Free, &names, &captured!("xfs_extent_busy")).unwrap();
+        let number = |number: u32| number.to_ne_bytes();
+        let freed = event(&[(8, &number(7 << 20)), (16, &number(2)), (20, &number(100)), (24, &number(5))]);
+        let Some(Event::Fs(read)) = reader.read(&freed) else { panic!() };
+        assert_eq!((read.id, read.group), (FsId::Device(KernelNumber(7 << 20)), 2));
+        assert_eq!((read.start, read.length), (100, 5));
+        // The realtime device's groups are others.
+        let realtime = event(&[(8, &number(7 << 20)), (12, &[1]), (24, &number(5))]);
+        assert_eq!(reader.read(&realtime), None);
+        let missing = FsNames { length: "count", ..names };
+        let error = Reader::fs(Kind::Free, &missing, &captured!("xfs_extent_busy")).unwrap_err();
+        assert_eq!(error, MissingField("count"));
+    }
+
+    #[test]
+    fn enumerations_have_the_numbers_their_kernel_prints() {
+        let format = captured!("btrfs_set_extent_bit");
+        assert_eq!(format.value_of("PINNED_EXTENTS"), Some(0));
+        assert_eq!(format.value_of("RELOC_BLOCKS"), Some(4));
+        assert_eq!(format.value_of("NO_SUCH"), None);
+    }
+}

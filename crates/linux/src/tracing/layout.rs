@@ -104,3 +104,58 @@ impl Layout {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use trimtab_core::trace::Kind;
+
+    use super::super::devices::KernelNumber;
+    use super::super::event::FsId;
+    use super::*;
+
+    fn event(group: u64, start: u64, length: u64, flags: u64) -> FsEvent {
+        let id = FsId::Device(KernelNumber(0));
+        FsEvent { id, kind: Kind::Free, group, start, length, flags, pid: 1 }
+    }
+
+    fn blocks(layout: &Layout, event: FsEvent) -> Option<(u64, u64)> {
+        let extent = layout.extent(&event)?;
+        Some((extent.start.0 / layout.block, extent.end.0 / layout.block))
+    }
+
+    #[test]
+    fn superblocks_are_read() {
+        let mut start = [0; 4096];
+        start[1024 + 0x38..][..2].copy_from_slice(&[0x53, 0xef]);
+        (start[1024 + 0x18], start[1024 + 0x1c]) = (2, 6);
+        let plain = Layout::parse(&start, "ext4").unwrap();
+        assert_eq!((plain.block, plain.cluster, plain.group), (4096, 1, 0));
+        start[1024 + 0x65] = 2;
+        assert_eq!(Layout::parse(&start, "ext3").unwrap().cluster, 16);
+        start[1024 + 0x18] = 200;
+        assert_eq!(Layout::parse(&start, "ext4"), None);
+        assert_eq!(Layout::parse(&start, "xfs"), None);
+        start[..8].copy_from_slice(b"XFSB\0\0\x10\0");
+        start[84..88].copy_from_slice(&[0, 0, 0x40, 0]);
+        let xfs = Layout::parse(&start, "xfs").unwrap();
+        assert_eq!((xfs.block, xfs.group), (4096, 0x4000));
+        start[1024..1028].copy_from_slice(&0xf2f5_2010_u32.to_le_bytes());
+        start[1040] = 12;
+        assert_eq!(Layout::parse(&start, "f2fs").unwrap().block, 4096);
+    }
+
+    #[test]
+    fn groups_and_clusters_count() {
+        let xfs = Layout { block: 4096, group: 1000, cluster: 1, uuid: [0; 16] };
+        assert_eq!(blocks(&xfs, event(3, 7, 5, 0)), Some((3007, 3012)));
+        assert_eq!(blocks(&xfs, event(3, u64::from(u32::MAX), 5, 0)), None);
+        assert_eq!(blocks(&xfs, event(3, 7, 0, 0)), None);
+        assert_eq!(blocks(&xfs, event(u64::MAX, 7, 1, 0)), None);
+        let bigalloc = Layout { block: 4096, group: 0, cluster: 16, uuid: [0; 16] };
+        assert_eq!(blocks(&bigalloc, event(0, 18, 20, 0)), Some((16, 48)));
+        assert_eq!(blocks(&bigalloc, event(0, 18, 20, NOFREE_FIRST_CLUSTER)), Some((32, 48)));
+        assert_eq!(blocks(&bigalloc, event(0, 18, 20, NOFREE_LAST_CLUSTER)), Some((16, 32)));
+        let both = NOFREE_FIRST_CLUSTER | NOFREE_LAST_CLUSTER;
+        assert_eq!(blocks(&bigalloc, event(0, 18, 5, both)), None);
+    }
+}

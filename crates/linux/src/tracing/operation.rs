@@ -47,3 +47,45 @@ pub(super) fn filter(kinds: &[Kind]) -> Option<String> {
         kinds.iter().flat_map(|kind| letters(*kind)).map(|letters| format!("rwbs ~ \"{letters}\"")).collect();
     (!wanted.is_empty()).then(|| wanted.join(" || "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_of_several_kernels() {
+        let kinds: &[(&str, u64, Option<Kind>)] = &[
+            ("R", 8, Some(Kind::Read)),
+            ("RAM", 8, Some(Kind::Read)),
+            ("WS", 8, Some(Kind::Write)),
+            ("FWFS", 8, Some(Kind::Write)),
+            ("WFS", 8, Some(Kind::Write)),
+            ("FWS", 0, Some(Kind::Flush)),
+            ("FF", 0, Some(Kind::Flush)),
+            ("F", 0, Some(Kind::Flush)),
+            ("WS", 0, None),
+            ("DS", 8, Some(Kind::Discard)),
+            ("DE", 8, Some(Kind::SecureErase)),
+            ("NS", 8, Some(Kind::WriteZeroes)),
+            ("N", 0, None),
+            ("ZA", 8, Some(Kind::Write)),
+            ("ZR", 0, None),
+            ("", 8, None),
+        ];
+        for (letters, sectors, expected) in kinds {
+            let mut rwbs = [0; 10];
+            rwbs[..letters.len()].copy_from_slice(letters.as_bytes());
+            assert_eq!(kind(&rwbs, *sectors), *expected, "{letters} {sectors}");
+        }
+        assert_eq!(kind(&[], 8), None);
+    }
+
+    #[test]
+    fn filters_let_through_what_is_asked_for() {
+        assert_eq!(filter(&[Kind::Free, Kind::Unused]), None);
+        assert_eq!(filter(&Kind::ALL).as_deref(), Some(""));
+        assert_eq!(filter(&[Kind::Free, Kind::Discard]).as_deref(), Some("rwbs ~ \"D*\""));
+        let both = filter(&[Kind::Discard, Kind::Flush]);
+        assert_eq!(both.as_deref(), Some("rwbs ~ \"D*\" || rwbs ~ \"F*\""));
+    }
+}

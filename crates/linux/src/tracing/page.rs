@@ -82,3 +82,131 @@ fn word(bytes: &[u8]) -> Option<(u32, &[u8])> {
 fn skip(bytes: &[u8], length: usize) -> Result<(&[u8], &[u8]), &'static str> {
     bytes.split_at_checked(length).ok_or("an event is cut short")
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::format::PageLayout;
+    use super::*;
+
+    fn layout() -> PageLayout {
+        let text = "\
+\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;
+\tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;
+\tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;
+\tfield: char data;\toffset:16;\tsize:4080;\tsigned:0;
+";
+        PageLayout::parse(text).unwrap()
+    }
+
+    /// One thing in a page: an event, and how far its time is written.
+    #[derive(Debug, Clone)]
+    enum Piece {
+        Event { delta: u64, words: usize },
+        Discarded { delta: u64, words: usize },
+        Stamp { ahead: u64 },
+    }
+
+    fn pieces() -> impl Strategy<Value = Vec<Piece>> {
+        let delta = prop_oneof![0..1_u64 << 27, 0..1_u64 << 50];
+        let event = (delta, 1..60_usize).prop_map(|(delta, words)| Piece::Event { delta, words });
+        let discarded =
+            (1..1_u64 << 27, 1..60_usize).prop_map(|(delta, words)| Piece::Discarded { delta, words });
+        let stamp = (0..1_u64 << 52).prop_map(|ahead| Piece::Stamp { ahead });
+        proptest::collection::vec(prop_oneof![6 => event, 1 => discarded, 1 => stamp], 0..40)
+    }
+
+    fn push(data: &mut Vec<u8>, word: u64) {
+        data.extend_from_slice(&(word as u32).to_ne_bytes());
+    }
+
+    /// Writes pieces as the kernel does, and what should be read from them.
+    fn encode(start: u64, pieces: &[Piece], missed: u64) -> (Vec<u8>, Vec<(u64, Vec<u8>)>) {
+        let (mut data, mut expected, mut time) = (Vec::new(), Vec::new(), start);
+        for (number, piece) in pieces.iter().enumerate() {
+            match *piece {
+                Piece::Event { delta, words } => {
+                    time += delta;
+                    let mut rest = delta;
+                    if delta >= 1 << 27 {
+                        push(&mut data, u64::from(TIME_EXTEND) | (delta & ((1 << 27) - 1)) << 5);
+                        push(&mut data, delta >> 27);
+                        rest = 0;
+                    }
+                    let bytes = vec![number as u8; words * 4];
+                    match words {
+                        1..=28 => push(&mut data, words as u64 | rest << 5),
+                        _ => {
+                            push(&mut data, u64::from(LONG) | rest << 5);
+                            push(&mut data, bytes.len() as u64 + 4);
+                        }
+                    }
+                    data.extend_from_slice(&bytes);
+                    expected.push((time, bytes));
+                }
+                Piece::Discarded { delta, words } => {
+                    time += delta;
+                    push(&mut data, u64::from(PADDING) | delta << 5);
+                    push(&mut data, words as u64 * 4);
+                    data.resize(data.len() + words * 4 - 4, 0xee);
+                }
+                Piece::Stamp { ahead } => {
+                    time += ahead;
+                    let low = time & ((1 << STAMP_BITS) - 1);
+                    push(&mut data, u64::from(TIME_STAMP) | (low & ((1 << 27) - 1)) << 5);
+                    push(&mut data, low >> 27);
+                }
+            }
+        }
+        let mut page = start.to_ne_bytes().to_vec();
+        page.extend_from_slice(&(data.len() as u64 | missed).to_ne_bytes());
+        page.extend_from_slice(&data);
+        page.resize(page.len() + 64, 0);
+        (page, expected)
+    }
+
+    proptest! {
+        #[test]
+        fn pages_are_read_as_they_were_written(
+            // The kernel mends the high bits of a stamp where there are some.
+            start in prop_oneof![0..1_u64 << 57, (1_u64 << 60) - (1 << 55)..1 << 60],
+            pieces in pieces(),
+            missed in prop_oneof![Just(0), Just(1 << 31), Just(3_u64 << 30)],
+        ) {
+            let (page, expected) = encode(start, &pieces, missed);
+            let mut read = Vec::new();
+            decode(&layout(), &page, |time, event| read.push((time, event.to_vec()))).unwrap();
+            prop_assert_eq!(read, expected);
+        }
+
+        #[test]
+        fn garbage_is_refused_or_read_but_never_a_panic(
+            start in any::<u64>(),
+            pieces in pieces(),
+            noise in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..20),
+            length in any::<proptest::sample::Index>(),
+        ) {
+            let (mut page, _) = encode(start >> 2, &pieces, 0);
+            for (place, byte) in noise {
+                let place = place.index(page.len());
+                page[place] = byte;
+            }
+            page.truncate(length.index(page.len() + 1));
+            let mut total = 0;
+            _ = decode(&layout(), &page, |_, event| total += event.len());
+            prop_assert!(total <= page.len());
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_page_may_be_padding() {
+        let mut page = 7_u64.to_ne_bytes().to_vec();
+        page.extend_from_slice(&16_u64.to_ne_bytes());
+        [1_u64 | 3 << 5, 0xabcd, u64::from(PADDING), 99].iter().for_each(|word| push(&mut page, *word));
+        let mut read = Vec::new();
+        decode(&layout(), &page, |time, event| read.push((time, event.len()))).unwrap();
+        assert_eq!(read, [(10, 4)]);
+        assert_eq!(decode(&layout(), &page[..20], |_, _| {}), Err("a page is cut short"));
+    }
+}

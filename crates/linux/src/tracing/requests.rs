@@ -148,3 +148,91 @@ impl Requests {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use trimtab_core::Extent;
+    use trimtab_core::trace::Comm;
+
+    use super::*;
+
+    fn request(at: u64, start: u64, length: u64) -> TraceEvent {
+        TraceEvent {
+            at: Nanos(at),
+            device: DeviceIndex(0),
+            kind: Kind::Write,
+            extent: Extent::at(Bytes(start), Bytes(length)),
+            latency: None,
+            process: Comm::default(),
+            error: 0,
+            fs: None,
+        }
+    }
+
+    fn key(end: u64) -> Key {
+        Key { device: DeviceIndex(0), kind: Kind::Write, end: Bytes(end) }
+    }
+
+    fn rows(requests: &mut Requests, now: u64) -> Vec<(u64, Option<u64>, u16)> {
+        let mut events = Vec::new();
+        requests.take(Nanos(now), &mut events);
+        events.iter().map(|row| (row.at.0, row.latency.map(|latency| latency.0), row.error)).collect()
+    }
+
+    #[test]
+    fn rows_wait_for_older_requests() {
+        let mut requests = Requests::default();
+        requests.issue(request(1, 0, 8));
+        requests.issue(request(2, 8, 8));
+        requests.complete(key(16), Nanos(5), 0);
+        assert_eq!(rows(&mut requests, 10), []);
+        requests.complete(key(8), Nanos(9), 5);
+        assert_eq!(rows(&mut requests, 10), [(1, Some(8), 5), (2, Some(3), 0)]);
+    }
+
+    #[test]
+    fn pieces_and_strangers_complete_nothing() {
+        let mut requests = Requests::default();
+        requests.issue(request(1, 0, 8));
+        requests.complete(key(4), Nanos(2), 0);
+        requests.complete(key(99), Nanos(3), 0);
+        assert_eq!(rows(&mut requests, 3), []);
+        requests.complete(key(8), Nanos(4), 0);
+        assert_eq!(rows(&mut requests, 4), [(1, Some(3), 0)]);
+    }
+
+    #[test]
+    fn twins_complete_in_their_order() {
+        let mut requests = Requests::default();
+        (1..=3).for_each(|at| requests.issue(request(at, 0, 8)));
+        (11..=13).for_each(|at| requests.complete(key(8), Nanos(at), 0));
+        assert_eq!(rows(&mut requests, 20), [(1, Some(10), 0), (2, Some(10), 0), (3, Some(10), 0)]);
+        assert!(requests.open.is_empty() && requests.twins.is_empty());
+    }
+
+    #[test]
+    fn a_request_that_is_issued_again_counts_once() {
+        let mut requests = Requests::default();
+        requests.issue(request(1, 0, 8));
+        requests.requeue(key(8));
+        requests.issue(request(5, 0, 8));
+        requests.complete(key(8), Nanos(9), 0);
+        assert_eq!(rows(&mut requests, 9), [(1, Some(8), 0)]);
+    }
+
+    #[test]
+    fn one_that_never_completes_is_given_up() {
+        let mut requests = Requests::default();
+        requests.issue(request(1, 0, 8));
+        requests.issue(request(1, 0, 8));
+        requests.issue(request(2, 8, 8));
+        requests.complete(key(16), Nanos(3), 0);
+        assert_eq!(rows(&mut requests, PATIENCE.0), []);
+        assert_eq!(rows(&mut requests, PATIENCE.0 + 2), [(1, None, 0), (1, None, 0), (2, Some(1), 0)]);
+        assert!(requests.open.is_empty() && requests.twins.is_empty());
+        requests.issue(request(3, 0, 8));
+        (0..MOST as u64).for_each(|_| requests.add(request(4, 64, 8)));
+        assert_eq!(rows(&mut requests, 5)[0], (3, None, 0));
+        assert_eq!(requests.rows.len(), 0);
+    }
+}
