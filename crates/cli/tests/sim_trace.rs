@@ -1,0 +1,274 @@
+//! `trimtab sim TRACE` as a user runs it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use trimtab_core::trace::{Comm, DeviceIndex, FsIndex, Kind, TraceDevice, TraceEvent, TraceHeader};
+use trimtab_core::{Bytes, Extent, Nanos};
+use trimtab_trace::TraceWriter;
+
+const SIZE: Bytes = Bytes::GIB;
+const CHUNK: Bytes = Bytes(256 << 10);
+const HOUR: u64 = 3_600_000_000_000;
+
+/// Files a round.
+const FILES: u64 = 1600;
+
+/// A day on a half full device: every hour some files are written, all over one half of it, and those
+/// of the hour before are deleted from the other.
+fn day() -> Vec<TraceEvent> {
+    let half = SIZE.0 / CHUNK.0 / 2;
+    let file = |round: u64, n: u64| {
+        let place = round % 2 * half + (n * (2 * round + 1) * 37 + round * 13) % half;
+        Extent::at(Bytes(place * CHUNK.0), CHUNK)
+    };
+    let mut events = Vec::new();
+    for round in 0..24 {
+        for n in 0..FILES {
+            let at = round * HOUR + n * 2_000_000_000;
+            events.push(event(at, Kind::Write, file(round, n)));
+            events.push(event(at + 600_000_000, Kind::Read, Extent::at(file(round, n).start, Bytes(4096))));
+            if round > 0 {
+                events.push(event(at + 900_000_000, Kind::Free, file(round - 1, n)));
+            }
+        }
+    }
+    events.push(event(24 * HOUR, Kind::Flush, Extent::at(Bytes::ZERO, Bytes::ZERO)));
+    events
+}
+
+fn event(at: u64, kind: Kind, extent: Extent) -> TraceEvent {
+    TraceEvent {
+        at: Nanos(at),
+        device: DeviceIndex(0),
+        kind,
+        extent,
+        latency: kind.is_request().then_some(Nanos(80_000)),
+        process: Comm::new(b"cp"),
+        error: 0,
+        fs: (!kind.is_request()).then_some(FsIndex(0)),
+    }
+}
+
+fn header(devices: &[&str]) -> TraceHeader {
+    let device = |name: &&str| TraceDevice { name: (*name).to_owned(), size: SIZE, ..TraceDevice::default() };
+    TraceHeader {
+        devices: devices.iter().map(device).collect(),
+        file_systems: vec![trimtab_core::trace::TraceFileSystem {
+            kind: "ext4".to_owned(),
+            mount_point: "/home".to_owned(),
+            options: "rw".to_owned(),
+            source: "/dev/sda1".to_owned(),
+        }],
+        has_discards: true,
+        has_frees: true,
+        ..TraceHeader::new("record")
+    }
+}
+
+fn saved(dir: &TempDir, header: TraceHeader, events: &[TraceEvent]) -> PathBuf {
+    let earlier = std::fs::read_dir(dir.path()).unwrap().count();
+    let path =
+        dir.path().join(if earlier == 0 { "trace.parquet".to_owned() } else { format!("{earlier}.parquet") });
+    let mut writer = TraceWriter::create(&path, header).unwrap();
+    writer.write(events).unwrap();
+    writer.finish().unwrap();
+    path
+}
+
+fn sim(trace: &Path, args: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trimtab"));
+    command.current_dir(trace.parent().unwrap());
+    command.arg("sim").arg(trace.file_name().unwrap()).args(args.split_whitespace()).output().unwrap()
+}
+
+fn json(trace: &Path, args: &str) -> Value {
+    let output = sim(trace, &format!("{args} --json -"));
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn refused(trace: &Path, args: &str) -> String {
+    let output = sim(trace, args);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{args}: {message}");
+    assert!(message.starts_with("trimtab: ") && message.lines().count() == 1, "{args}: {message}");
+    assert!(output.stdout.is_empty(), "{args}");
+    message
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn each_policy_derives_what_its_name_says() {
+    let dir = TempDir::new().unwrap();
+    let trace = saved(&dir, header(&["sda"]), &day());
+    let document = json(&trace, "--drive nvme-tlc,ocz-agility-3 --policy none,online,batched,batched:1h");
+    assert_eq!(document["schema"], "trimtab/sim/1");
+    assert_eq!(
+        (&document["trace"]["device"], number(&document["trace"]["size"])),
+        (&Value::from("sda"), SIZE.0 as f64)
+    );
+    let runs = document["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 8);
+    for (place, run) in runs.iter().enumerate() {
+        let counters = &run["outcome"]["counters"];
+        let frees = 23.0 * FILES as f64;
+        assert_eq!(number(&counters["write_bytes"]), 24.0 * FILES as f64 * CHUNK.0 as f64);
+        match place % 4 {
+            0 => assert_eq!((number(&counters["discards"]), &run["policy"]), (0.0, &Value::from("none"))),
+            1 => assert_eq!(number(&counters["discards"]), frees),
+            2 => {
+                assert!(number(&counters["discards"]) <= FILES as f64 && number(&counters["discards"]) > 0.0)
+            }
+            _ => assert!((100.0..frees).contains(&number(&counters["discards"])), "{counters}"),
+        }
+        assert!(number(&run["lifetime_years"]) > 0.0);
+        assert_eq!(run["outcome"]["erases_by_phase"].as_array().map(Vec::len), Some(10));
+    }
+    let erases = |place: usize| number(&runs[place]["outcome"]["counters"]["erases"]);
+    assert!(erases(1) < 0.8 * erases(0) && erases(3) < 0.9 * erases(0), "discards spare erases");
+    assert!((erases(0) - erases(2)).abs() <= 2.0, "what is trimmed at the end comes too late");
+}
+
+#[test]
+fn the_terminal_and_the_report_say_which_policy_is_wanted_and_why() {
+    let dir = TempDir::new().unwrap();
+    let trace = saved(&dir, header(&["sda"]), &day());
+    let output = sim(&trace, "--drive nvme-tlc --policy none,online,batched:1h --report out");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let expected = include_str!("sim_trace.txt");
+    assert_eq!(text, expected, "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+
+    let again = Command::new(env!("CARGO_BIN_EXE_trimtab"))
+        .arg("report")
+        .arg(dir.path().join("out/sim.json"))
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(again.stdout).unwrap() + "\nReport: out/index.html\n", expected);
+    let page = std::fs::read_to_string(dir.path().join("out/index.html")).unwrap();
+    assert!(
+        page.contains("this workload wants") && page.contains("What each policy costs and brings, nvme-tlc")
+    );
+}
+
+#[test]
+fn a_recorded_online_run_is_replayed_as_it_was() {
+    let dir = TempDir::new().unwrap();
+    let mut events = day();
+    let discards = [(1, 0, 9), (5, 9, 90)].map(|(at, from, count)| {
+        event(25 * HOUR + at, Kind::Discard, Extent::at(Bytes(from * 4096), Bytes(count * 4096)))
+    });
+    events.extend(discards);
+    let document = json(&saved(&dir, header(&["sda"]), &events), "--policy none,online");
+    let counters = &document["runs"][1]["outcome"]["counters"];
+    assert_eq!([number(&counters["discards"]), number(&counters["discard_bytes"])], [2.0, 99.0 * 4096.0]);
+    assert_eq!(document["runs"][1]["discards_from"], "trace");
+    assert!(document["notes"][0].as_str().unwrap().contains("its own 2 discards"), "{document}");
+}
+
+#[test]
+fn passes_are_repeated_and_end_when_they_are_steady() {
+    let dir = TempDir::new().unwrap();
+    let trace = saved(&dir, header(&["sda"]), &day());
+    let outcome = |args: &str| json(&trace, &format!("--policy batched {args}"))["runs"][0].clone();
+    let (once, thrice) = (outcome(""), outcome("--repeat 3"));
+    let written = |run: &Value| number(&run["outcome"]["counters"]["write_bytes"]);
+    assert_eq!(written(&thrice), 3.0 * written(&once));
+    assert_eq!(number(&thrice["outcome"]["trace_ns"]), 3.0 * number(&once["outcome"]["trace_ns"]));
+    let steady = outcome("--until-steady");
+    assert_eq!(steady["steady"], true);
+    assert!((5.0..=20.0).contains(&number(&steady["outcome"]["passes"])), "{steady}");
+    let fresh = outcome("--new");
+    assert!(number(&fresh["outcome"]["counters"]["erases"]) < number(&once["outcome"]["counters"]["erases"]));
+    let (assumed, stated) =
+        (number(&once["lifetime_years"]), number(&outcome("--endurance 6000")["lifetime_years"]));
+    assert!((stated / assumed - 2.0).abs() < 1e-9);
+}
+
+#[test]
+fn addresses_past_the_end_are_refused_or_scaled() {
+    let dir = TempDir::new().unwrap();
+    let trace = saved(&dir, header(&["sda"]), &day());
+    let message = refused(&trace, "--size 512M");
+    assert!(
+        message.contains("but a drive of 512 MiB ends at") && message.contains("--scale-to 512 MiB"),
+        "{message}"
+    );
+    let document = json(&trace, "--scale-to 512M --policy none");
+    let written = number(&document["runs"][0]["outcome"]["counters"]["write_bytes"]);
+    assert_eq!(written, 12.0 * FILES as f64 * CHUNK.0 as f64);
+    assert!(document["notes"].to_string().contains("volumes scale too"), "{document}");
+}
+
+#[test]
+fn without_frees_only_what_is_known_is_told() {
+    let dir = TempDir::new().unwrap();
+    let requests: Vec<_> = day().into_iter().filter(|event| event.kind.is_request()).collect();
+    let blind = TraceHeader { has_frees: false, ..header(&["sda"]) };
+    let trace = saved(&dir, blind.clone(), &requests);
+    let message = refused(&trace, "--policy none,batched:1h");
+    assert!(message.contains("what batched:1h would discard; ask for --policy none"), "{message}");
+    let document = json(&trace, "");
+    assert_eq!(document["runs"].as_array().map(Vec::len), Some(1));
+    assert!(document["notes"][0].as_str().unwrap().contains("only none can be told"), "{document}");
+
+    let mut discards = requests;
+    discards.push(event(25 * HOUR, Kind::Discard, Extent::at(Bytes::ZERO, CHUNK)));
+    let document = json(&saved(&dir, blind, &discards), "");
+    assert_eq!(document["runs"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn one_device_is_chosen_or_asked_for() {
+    let dir = TempDir::new().unwrap();
+    let mut events = day();
+    let write = events.iter_mut().find(|event| event.kind == Kind::Write);
+    write.unwrap().device = DeviceIndex(1);
+    let trace = saved(&dir, header(&["sda", "sdb", "idle"]), &events);
+    let message = refused(&trace, "");
+    assert!(
+        message.contains("several devices: sda (") && message.contains("choose one with --device"),
+        "{message}"
+    );
+    assert!(!message.contains("idle"), "{message}");
+    assert!(refused(&trace, "--device sdx").contains("no device \"sdx\"; it has sda, sdb, idle"));
+    assert_eq!(json(&trace, "--device sdb --policy none")["trace"]["device"], "sdb");
+}
+
+#[test]
+fn bad_input_gets_one_clear_line() {
+    let dir = TempDir::new().unwrap();
+    let trace = saved(&dir, header(&["sda"]), &day());
+    for (args, reason) in [
+        ("--drive floppy", "there is no drive profile \"floppy\""),
+        ("--policy async", "async is btrfs's own"),
+        ("--policy fast", "there is no policy \"fast\""),
+        ("--policy online:1h", "online has no interval"),
+        ("--size 1M", "a drive of 1 MiB ends at"),
+        ("--size 300001", "300001"),
+        ("--scale-to 1M", "there can be no micron-m500it of 1 MiB"),
+        ("--size 1G --scale-to 1G", "cannot be used with"),
+        ("--repeat 2 --until-steady", "cannot be used with"),
+        ("--workload uniform", "cannot be used with"),
+        ("--json trace.parquet", "would overwrite the trace"),
+        ("--json no/such/dir.json", "no directory"),
+    ] {
+        let message = refused(&trace, args);
+        assert!(message.contains(reason), "{args}: {message}");
+    }
+    assert!(refused(&dir.path().join("missing.parquet"), "").contains("missing.parquet"));
+    std::fs::write(dir.path().join("text.parquet"), "hello").unwrap();
+    assert!(refused(&dir.path().join("text.parquet"), "").contains("text.parquet"));
+    let empty = saved(&dir, header(&["sda"]), &[]);
+    assert!(refused(&empty, "").contains("the trace has no events"));
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_trimtab")).args(["sim", "--until-steady"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
