@@ -1,7 +1,7 @@
 //! The table of a drive.
 
 use super::summary::{Drive, Row};
-use crate::number::{bytes, count, latency, percent, seconds, significant, times};
+use crate::number::{bytes, count, latency, seconds, significant, times};
 use crate::table::{Cell, Column, Table, Tone};
 
 /// A column: its heading, and what it shows of a row, if anything.
@@ -17,7 +17,7 @@ pub fn table(drive: &Drive) -> Table {
     if let Some(none) = drive.rows.iter().find(|row| row.is_none()) {
         columns.push(Column::new("vs\nnone", drive.rows.iter().map(|row| ratio(row, none))));
     }
-    let figures: [Figure; 9] = [
+    let figures: [Figure; 8] = [
         ("\nWAF", |row| row.waf.map(|waf| format!("{waf:.2}"))),
         ("life\nyears", |row| row.lifetime_years.map(years)),
         ("write\np99", |row| row.write_p99_s.map(|s| latency(s * 1e6))),
@@ -26,7 +26,6 @@ pub fn table(drive: &Drive) -> Table {
         ("dis-\ncards", |row| (row.discards > 0.0).then(|| count(row.discards))),
         ("dis-\ncarded", |row| (row.discards > 0.0).then(|| bytes(row.discard_bytes))),
         ("busy\nwith", |row| (row.discards > 0.0).then(|| seconds(row.discard_busy_s))),
-        ("least\nfree", |row| row.least_reserve.map(percent)),
     ];
     for (head, of) in figures {
         if drive.rows.iter().any(|row| of(row).is_some()) {
