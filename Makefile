@@ -19,13 +19,20 @@ demo:
 	$(CARGO) build --release --locked
 	target/release/trimtab compare --report trimtab-report
 
-test:
+test: target/python/ready
 	./setup $(BUILD_TOOLS) $(TEST_TOOLS)
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 	$(CARGO) test --workspace --locked --doc
 	$(CARGO) test --workspace --locked --lib --bins --tests
+
+# A Python that reads trace files.
+target/python/ready:
+	./setup venv
+	python3 -m venv target/python
+	target/python/bin/pip install --quiet pyarrow
+	touch $@
 
 bench:
 	./setup $(BUILD_TOOLS) fio

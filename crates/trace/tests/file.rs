@@ -1,8 +1,11 @@
 //! Trace files, written and read back.
 
 use std::path::Path;
+use std::process::Command;
+use std::sync::LazyLock;
 
 use proptest::prelude::{Just, Strategy, any, prop, prop_assert_eq, prop_oneof, proptest};
+use proptest::sample::Index;
 use trimtab_core::extent::Extent;
 use trimtab_core::trace::{
     Comm, DeviceIndex, FsIndex, Kind, TraceDevice, TraceEvent, TraceFileSystem, TraceHeader, TraceSource,
@@ -70,7 +73,211 @@ fn read(path: &Path, columns: Columns) -> (Vec<TraceEvent>, Option<TraceError>) 
     }
 }
 
+/// A file of three row groups of ten events each, and where each group's footer ends.
+fn three_groups(path: &Path) -> (Vec<TraceEvent>, Vec<u64>) {
+    let of = |place: u64| TraceEvent {
+        at: Nanos(place * 1000),
+        device: DeviceIndex((place % 3) as u16),
+        kind: Kind::ALL[place as usize % 9],
+        extent: Extent::at(Bytes(place * 4096), Bytes(4096)),
+        latency: (place % 2 == 0).then_some(Nanos(place + 100)),
+        process: Comm::new(if place % 5 == 0 { b"" } else { b"fio" }),
+        error: (place % 7 == 3).into(),
+        fs: (place % 4 == 1).then_some(FsIndex(1)),
+    };
+    let events: Vec<_> = (0..GROUPS * GROUP).map(of).collect();
+    let mut ends = vec![];
+    let mut writer = TraceWriter::create(path, header()).unwrap();
+    for group in events.chunks(GROUP as usize) {
+        writer.write(group).unwrap();
+        writer.end_group().unwrap();
+        ends.push(path.metadata().unwrap().len());
+    }
+    drop(writer);
+    (events, ends)
+}
+
+static WHOLE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    three_groups(&path);
+    std::fs::read(&path).unwrap()
+});
+
+const GROUPS: u64 = 3;
+const GROUP: u64 = 10;
+
+/// The program was killed, or the power failed, while a group was being written: the file ends
+/// anywhere. All groups before are there, and the header says what isn't.
+#[test]
+fn a_file_cut_anywhere_keeps_the_groups_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let (events, ends) = three_groups(&path);
+    let whole = std::fs::read(&path).unwrap();
+    for length in ends[0] as usize..=whole.len() {
+        std::fs::write(&path, &whole[..length]).unwrap();
+        let groups = ends.iter().filter(|end| **end <= length as u64).count();
+        let file = TraceFile::open(&path).unwrap();
+        let torn = length as u64 != ends[groups - 1];
+        assert_eq!(file.header().gaps.iter().any(|gap| gap.contains("torn")), torn, "{length}");
+        let (read, error) = read(&path, Columns::All);
+        assert!(error.is_none());
+        assert_eq!(read, events[..groups * GROUP as usize], "{length}");
+    }
+}
+
+/// The same, with rubbish instead of nothing: a file system that had the length before the data.
+#[test]
+fn a_tail_of_zeros_is_torn_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let (events, ends) = three_groups(&path);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[ends[1] as usize..].fill(0);
+    std::fs::write(&path, bytes).unwrap();
+    assert_eq!(read(&path, Columns::All).0, events[..20]);
+}
+
+#[test]
+fn rows_out_of_order_are_refused_by_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let (events, _) = three_groups(&dir.path().join("other"));
+    let mut writer = TraceWriter::create(&path, header()).unwrap();
+    writer.write(&[events[3], events[4], events[2]]).unwrap();
+    writer.finish().unwrap();
+    let (good, error) = read(&path, Columns::All);
+    assert_eq!(good, events[3..5]);
+    let error = error.unwrap().to_string();
+    assert!(error.ends_with("row 3: its time, 2000 ns, is before that of the row above, 4000 ns"), "{error}");
+}
+
+#[test]
+fn what_is_no_trace_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    for (bytes, reason) in [
+        (&b"not Parquet"[..], "no Parquet file"),
+        (b"", "no Parquet file"),
+        (b"PAR1 and no more PAR1", "no whole footer is left in it, so nothing of it can be read"),
+    ] {
+        std::fs::write(&path, bytes).unwrap();
+        let error = TraceFile::open(&path).err().unwrap().to_string();
+        assert_eq!(error, format!("{}: {reason}", path.display()));
+    }
+    assert!(TraceWriter::create(&path, header()).is_err(), "a file is never overwritten");
+}
+
+/// A full disk: the group that doesn't fit is refused, and the file stays whole.
+#[test]
+fn a_full_disk_leaves_a_whole_file() {
+    let Some(mount) = SmallDisk::mount() else { return };
+    let path = mount.0.path().join("trace");
+    let (events, _) = three_groups(&path);
+    std::fs::remove_file(&path).unwrap();
+    let mut writer = TraceWriter::create(&path, header()).unwrap();
+    writer.write(&events).unwrap();
+    writer.end_group().unwrap();
+    let random = |place: u64| {
+        let start = Bytes((place * place).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 12);
+        TraceEvent { at: Nanos(place << 20), extent: Extent::at(start, Bytes(512)), ..events[0] }
+    };
+    let more: Vec<_> = (1..200_000).map(random).collect();
+    writer.write(&more).unwrap();
+    let error = writer.finish().unwrap_err().to_string();
+    assert!(error.contains("No space left"), "{error}");
+    let (kept, error) = read(&path, Columns::All);
+    assert!(error.is_none());
+    assert_eq!(kept, events);
+    assert_eq!(TraceFile::open(&path).unwrap().header().gaps, header().gaps);
+}
+
+/// A file system of 256 KiB, unmounted at the end.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(dir.path()).output();
+        if mount.is_ok_and(|mount| mount.status.success()) {
+            return Some(Self(dir));
+        }
+        assert!(std::env::var_os("CI").is_none(), "mounting a tmpfs takes root");
+        eprintln!("skipped: mounting a tmpfs takes root");
+        None
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+/// pyarrow sees the rows, types, nulls and header that were written, also behind the gaps of earlier
+/// footers.
+#[test]
+fn pyarrow_reads_it() {
+    const SCRIPT: &str = r#"
+import json, sys, pyarrow.parquet as parquet
+file = parquet.ParquetFile(sys.argv[1])
+table = file.read()
+header = json.loads(file.schema_arrow.metadata[b"trimtab"])
+types = {field.name: str(field.type) for field in table.schema}
+print(json.dumps([file.num_row_groups, header["schema"], types, table.to_pylist()[29], table["latency_ns"].null_count]))
+"#;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let python = root.join("target/python/bin/python");
+    if !python.exists() {
+        assert!(std::env::var_os("CI").is_none(), "there is no {}; run make test", python.display());
+        eprintln!("skipped: there is no {}; make test makes it", python.display());
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace.parquet");
+    three_groups(&path);
+    let out = Command::new(python).args(["-c", SCRIPT]).arg(&path).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let expected = serde_json::json!([
+        3,
+        "trimtab/trace/1",
+        {
+            "time_ns": "int64", "device": "string", "kind": "string", "start": "int64", "length": "int64",
+            "latency_ns": "int64", "process": "string", "error": "int32", "file_system": "string",
+        },
+        {
+            "time_ns": 29_000, "device": "sda (2)", "kind": "discard", "start": 118_784, "length": 4096,
+            "latency_ns": null, "process": "fio", "error": 0, "file_system": "/mnt/a b (2)",
+        },
+        15,
+    ]);
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap(), expected);
+}
+
 proptest! {
+    #[test]
+    fn mutated_files_are_read_or_refused(
+        edits in prop::collection::vec((any::<Index>(), any::<u8>()), 1..8),
+        cut in prop::option::of(any::<Index>()),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace");
+        let mut bytes = WHOLE.clone();
+        for (place, byte) in edits {
+            let place = place.index(bytes.len());
+            bytes[place] = byte;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        std::fs::write(&path, bytes).unwrap();
+        if TraceFile::open(&path).is_ok() {
+            read(&path, Columns::All);
+        }
+    }
+
     #[test]
     fn what_was_written_is_read(events in events(), flush in 1..200_usize) {
         let dir = tempfile::tempdir().unwrap();

@@ -149,17 +149,14 @@ impl TraceFile {
         let (replay, more) = columns.split_first_chunk_mut().expect("a replay's columns are always read");
         let [times, devices, kinds, starts, lengths, latencies] =
             replay.each_mut().map(|column: &mut ColumnReader| column.take(count));
+        let mut wrong = None;
         for row in 0..count {
             let (at, start, length) = (times[row], starts[row], lengths[row]);
-            if at < self.last as i64 {
-                return Err(match u64::try_from(at) {
-                    Ok(at) => RowError::Backwards { at, before: self.last },
-                    Err(_) => RowError::Value { column: Column::Time.name(), value: at },
-                });
-            }
+            let Some(end) = start.checked_add(length).filter(|_| at >= self.last as i64) else {
+                wrong = Some(self.wrong(at, length));
+                break;
+            };
             self.last = at as u64;
-            let end = start.checked_add(length);
-            let end = end.ok_or(RowError::Value { column: Column::Length.name(), value: length })?;
             batch.push(TraceEvent {
                 at: Nanos(at as u64),
                 device: DeviceIndex(devices[row] as u16),
@@ -176,12 +173,20 @@ impl TraceFile {
             let file_systems = file_systems.take(count);
             for (row, event) in batch.iter_mut().enumerate() {
                 event.process = self.names.process(processes[row]);
-                event.error = u16::try_from(errors[row])
-                    .map_err(|_| RowError::Value { column: Column::Error.name(), value: errors[row] })?;
+                event.error = errors[row] as u16;
                 event.fs = (file_systems[row] != NONE).then_some(FsIndex(file_systems[row] as u16));
             }
         }
-        Ok(())
+        wrong.map_or(Ok(()), Err)
+    }
+
+    /// What is wrong with a row of this time and length.
+    fn wrong(&self, at: i64, length: i64) -> RowError {
+        match u64::try_from(at) {
+            Err(_) => RowError::Value { column: Column::Time.name(), value: at },
+            Ok(at) if at < self.last => RowError::Backwards { at, before: self.last },
+            Ok(_) => RowError::Value { column: Column::Length.name(), value: length },
+        }
     }
 }
 

@@ -111,8 +111,11 @@ impl TraceWriter {
         self.end_group()
     }
 
-    /// Writes the rows that wait, if any, and a footer.
-    fn end_group(&mut self) -> Result<(), TraceError> {
+    /// Ends the row group whatever it costs: writes the rows that wait, if any, and a footer.
+    ///
+    /// # Errors
+    /// If they can't be written.
+    pub fn end_group(&mut self) -> Result<(), TraceError> {
         self.encode().map_err(|source| TraceError::Parquet { path: self.path.clone(), source })?;
         let bytes = std::mem::take(self.sink.inner_mut());
         self.pending.clear();

@@ -59,7 +59,7 @@ impl Parse for Blkparse {
             time: nanoseconds(time)?,
             device: rows.device(device)?,
             kind,
-            start: scaled("sector", start, 512)?,
+            start: if kind == Kind::Flush { 0 } else { scaled("sector", start, 512)? },
             length: scaled("sectors", length, 512)?,
             process: if complete { Comm::default() } else { Comm::new(bracket) },
             error: if complete { errno(bracket)? } else { 0 },
