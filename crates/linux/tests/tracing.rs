@@ -303,3 +303,63 @@ fn nothing_is_left_behind_even_by_the_dead() {
     assert!(ours() >= 1);
     drop(recording);
 }
+
+#[test]
+fn blktrace_sees_the_same_requests() {
+    if !possible() {
+        return;
+    }
+    if !["blktrace", "blkparse"].iter().all(|tool| Command::new(tool).arg("-V").output().is_ok()) {
+        assert!(std::env::var_os("CI").is_none(), "a test that needs blktrace cannot be skipped in CI");
+        eprintln!("skipped: it needs blktrace");
+        return;
+    }
+    let scratch = Loop::new(Bytes(64 << 20));
+    let disk = disk(&scratch);
+    let path = scratch.device.to_str().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    // It needs debugfs, which is mounted for it alone.
+    let script = "mount -t debugfs debugfs /sys/kernel/debug; exec blktrace -d $0 -a issue -o trace";
+    let mut blktrace = Command::new("unshare")
+        .args(["-m", "sh", "-c", script, path])
+        .current_dir(&directory)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    if blktrace.try_wait().unwrap().is_some() {
+        eprintln!("skipped: this kernel doesn't let debugfs be read, as when it is locked down");
+        return;
+    }
+    let (_, events) = recorded(&only(&disk, &[Kind::Read, Kind::Write, Kind::Discard]), || {
+        idle(&disk);
+        let file = format!("--filename={path}");
+        fio(&[&file, "--rw=randrw", "--bsrange=4k-64k", "--iodepth=16", "--size=16m"]);
+        fio(&[&file, "--rw=randtrim", "--bs=64k", "--size=4m"]);
+        idle(&disk);
+    });
+    run("kill", &["-INT", &blktrace.id().to_string()]);
+    blktrace.wait().unwrap();
+    let trace = directory.path().join("trace");
+    let text = run("blkparse", &["-q", "-i", trace.to_str().unwrap(), "-f", "%a %d %S %n\n"]);
+    let mut theirs: Vec<String> =
+        text.lines().filter_map(|line| line.strip_prefix("D ")).map(str::to_owned).collect();
+    theirs.retain(|line| line.starts_with(['R', 'W', 'D']));
+    let letter = |kind| ["R", "W", "D"][kind as usize];
+    let mut ours: Vec<String> = events
+        .iter()
+        .map(|event| {
+            let (start, length) = (event.extent.start.0 / 512, event.extent.len().0 / 512);
+            format!("{} {start} {length}", letter(event.kind))
+        })
+        .collect();
+    // blkparse adds letters for modifiers, such as S.
+    theirs.iter_mut().for_each(|line| line.replace_range(1..line.find(' ').unwrap(), ""));
+    ours.sort();
+    theirs.sort();
+    assert!(ours.len() > 300);
+    // Others may have looked at the device before the recording began.
+    theirs.retain(|line| ours.binary_search(line).is_ok());
+    assert_eq!(ours, theirs);
+}
