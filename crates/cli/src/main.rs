@@ -9,6 +9,7 @@ mod profile;
 mod progress;
 mod report;
 mod sim;
+mod watch;
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -37,6 +38,7 @@ enum Verb {
     Drive(drive::Args),
     Report(report::Args),
     Sim(sim::Args),
+    Watch(watch::Args),
 }
 
 /// The exit code of what was tried and failed.
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Verb::Drive(args) => drive::run(args),
         Verb::Report(args) => report::run(args),
         Verb::Sim(args) => sim::run(args),
+        Verb::Watch(args) => watch::run(args),
     };
     outcome.unwrap_or_else(|error| {
         complain(&format_args!("{error:#}"));

@@ -9,10 +9,12 @@ pub mod foreground;
 pub mod fs;
 pub mod ground;
 pub mod interrupt;
+pub mod listener;
 mod program;
 pub mod progress;
 pub mod recorder;
 pub mod simulate;
+pub mod watch;
 mod work;
 pub mod workload;
 

@@ -1,0 +1,186 @@
+//! `trimtab watch`: what is discarded, freed, written and read right now, and by whom.
+
+mod figures;
+mod lines;
+mod screen;
+mod summary;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use trimtab_lab::foreground::{Foreground, exit_code};
+use trimtab_lab::interrupt::Interrupt;
+use trimtab_lab::watch::{CommandReport, Report, Session, SettledReport};
+
+use crate::{complain, interrupt};
+use lines::Lines;
+
+/// Shows what is discarded, freed, written and read right now, and by whom
+///
+/// On a terminal it fills the screen, elsewhere it prints a line an interval. With a command it is
+/// silent until the command ends, and then tells what that caused.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Devices, mount points or files, the disks behind which are watched [default: all disks]
+    #[arg(value_name = "DEV|MOUNT")]
+    targets: Vec<PathBuf>,
+    /// Time between two reports [default: 1s; with a command none but the summary]
+    #[arg(long, value_name = "TIME", value_parser = positive)]
+    interval: Option<Duration>,
+    /// End after this time [default: with Ctrl-C]
+    #[arg(long, value_name = "TIME", value_parser = positive, conflicts_with = "command")]
+    duration: Option<Duration>,
+    /// Print every report as a JSON object in a line of its own
+    #[arg(long)]
+    json: bool,
+    /// Write reports to this file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// After the command, sync file systems until no discard has come for so long; btrfs with
+    /// discard=async waits for two minutes with its own
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = positive, requires = "command")]
+    settle: Duration,
+    /// Don't sync file systems before and after the command, nor wait for late discards
+    #[arg(long, requires = "command", conflicts_with = "settle")]
+    no_sync: bool,
+    /// Watch for as long as this command runs
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// How long is waited for events before the user, the command and the time are looked at again.
+const GLANCE: Duration = Duration::from_millis(20);
+/// Time between two reports unless told otherwise.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    let interrupt = interrupt()?;
+    let mut out = Out::new(&args)?;
+    let mut session = Session::start(&args.targets)?;
+    for gap in &session.header().gaps {
+        complain(gap);
+    }
+    if !args.command.is_empty() {
+        return with_command(&args, session, &interrupt, &mut out);
+    }
+    let interval = args.interval.unwrap_or(INTERVAL);
+    let over = |session: &Session| {
+        interrupt.is_set() || args.duration.is_some_and(|duration| session.elapsed() >= duration)
+    };
+    if out.is_screen {
+        screen::run(&mut session, interval, over)?;
+    } else {
+        let mut next = interval;
+        while !over(&session) && !out.closed {
+            session.follow(GLANCE.min(next.saturating_sub(session.elapsed())))?;
+            out.interval(&mut session, interval, &mut next)?;
+        }
+    }
+    out.report(&session.finish()?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Watches for the span of a command, and passes its exit code on.
+fn with_command(args: &Args, mut session: Session, interrupt: &Interrupt, out: &mut Out) -> Result<ExitCode> {
+    if !args.no_sync {
+        // What was done before the command isn't its doing.
+        session.settle(args.settle)?;
+        session.restart();
+    }
+    let started = Instant::now();
+    let mut command = Foreground::start(&args.command)?;
+    let mut next = args.interval.unwrap_or(Duration::MAX);
+    let status = loop {
+        if let Some(status) = command.poll(interrupt)? {
+            break status;
+        }
+        session.follow(GLANCE)?;
+        out.interval(&mut session, args.interval.unwrap_or(INTERVAL), &mut next)?;
+    };
+    let wall_s = started.elapsed().as_secs_f64();
+    let settled = (!args.no_sync).then(|| session.settle(args.settle)).transpose()?;
+    let mut summary = session.finish()?;
+    summary.command = Some(CommandReport {
+        command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        exit_code: exit_code(status),
+        wall_s,
+        settled: settled.map(|settled| SettledReport {
+            synced: settled.synced.iter().map(|path| path.display().to_string()).collect(),
+            wall_s: settled.took.as_secs_f64(),
+            unsettled: settled.unsettled,
+        }),
+    });
+    out.report(&summary)?;
+    Ok(ExitCode::from(exit_code(status)))
+}
+
+fn positive(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if time < Duration::from_millis(10) { Err("at least 10ms".to_owned()) } else { Ok(time) }
+}
+
+/// Where reports go, and in which shape.
+struct Out {
+    to: Box<dyn Write>,
+    json: bool,
+    lines: Lines,
+    /// Whether the user sits at a terminal that the screen can have.
+    is_screen: bool,
+    /// Nobody reads any more.
+    closed: bool,
+}
+
+impl Out {
+    fn new(args: &Args) -> Result<Self> {
+        let to: Box<dyn Write> = match &args.output {
+            Some(path) => {
+                let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+                Box::new(file)
+            }
+            None => Box::new(io::stdout()),
+        };
+        let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+        let is_screen = terminal && !args.json && args.output.is_none();
+        Ok(Self { to, json: args.json, lines: Lines::default(), is_screen, closed: false })
+    }
+
+    /// Writes the report of the interval that ends at `next`, if it is over.
+    fn interval(&mut self, session: &mut Session, interval: Duration, next: &mut Duration) -> Result<()> {
+        if session.elapsed() < *next {
+            return Ok(());
+        }
+        // Intervals that were missed are part of this one.
+        while *next <= session.elapsed() {
+            *next += interval;
+        }
+        let report = session.interval();
+        let text = if self.json { json(&report)? } else { self.lines.of(&report) };
+        self.write(&text)
+    }
+
+    /// Writes the summary.
+    fn report(&mut self, summary: &Report) -> Result<()> {
+        let text = if self.json { json(summary)? } else { summary::text(summary) };
+        self.write(&text)
+    }
+
+    fn write(&mut self, text: &str) -> Result<()> {
+        if self.closed {
+            return Ok(());
+        }
+        match self.to.write_all(text.as_bytes()).and_then(|()| self.to.flush()) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => self.closed = true,
+            outcome => outcome.context("cannot write the report")?,
+        }
+        Ok(())
+    }
+}
+
+fn json(report: &Report) -> Result<String> {
+    Ok(serde_json::to_string(report)? + "\n")
+}

@@ -1,0 +1,57 @@
+//! What can't be watched is refused in one line.
+
+use std::path::Path;
+
+use trimtab_core::Bytes;
+
+use crate::common::possible;
+use crate::support::{Loop, said, watch};
+
+#[test]
+fn what_is_no_device_and_on_none_is_refused() {
+    if !possible() {
+        return;
+    }
+    for (target, reason) in [
+        ("/nonexistent/mount", "cannot open /nonexistent/mount"),
+        ("/dev/null", "which is on no block device"),
+        ("/proc", "which is on no block device"),
+    ] {
+        let output = watch(&[], &[Path::new(target)]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{target}");
+        assert!(output.stdout.is_empty());
+        let reason_given = said(&output);
+        assert!(reason_given.contains(reason), "{reason_given}");
+    }
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_refused() {
+    for (arguments, reason) in [
+        (&["--interval", "0s"][..], "at least 10ms"),
+        (&["--interval", "soon"], "'--interval <TIME>'"),
+        (&["--settle", "1s"], "required"),
+        (&["--no-sync"], "required"),
+        (&["--duration", "1s", "--", "true"], "cannot be used with"),
+        (&["--no-sync", "--settle", "1s", "--", "true"], "cannot be used with"),
+    ] {
+        let output = watch(arguments, &[]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let reason_given = said(&output);
+        assert!(reason_given.contains(reason), "{reason_given}");
+    }
+}
+
+#[test]
+fn a_command_or_file_that_is_not_there_is_named() {
+    if !possible() {
+        return;
+    }
+    let on = Loop::new(Bytes(16 << 20));
+    let output = watch(&[], &[&on.device]).args(["--", "/nonexistent/program"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("cannot run /nonexistent/program"));
+    let output = watch(&["--output", "/nonexistent/file"], &[&on.device]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("cannot create /nonexistent/file"));
+}

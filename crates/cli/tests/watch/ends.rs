@@ -1,0 +1,107 @@
+//! How a watch ends: with its command, its time, or a signal.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use trimtab_core::Bytes;
+use trimtab_lab::watch::Scope;
+
+use crate::common::possible;
+use crate::support::{Loop, reports, watch};
+
+/// No instance of tracefs that the process made is left.
+fn nothing_is_left(of: u32) {
+    let instances = fs::read_dir("/sys/kernel/tracing/instances").unwrap();
+    let names = instances.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let left: Vec<_> = names.filter(|name| name.starts_with(&format!("trimtab-{of}-"))).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn the_command_keeps_its_streams_and_its_exit_code() {
+    if !possible() {
+        return;
+    }
+    let (on, dir) = (Loop::new(Bytes(16 << 20)), tempfile::tempdir().unwrap());
+    let file = dir.path().join("summary.json");
+    for (line, code) in [("echo out; echo err >&2; exit 7", 7), ("kill -KILL $$", 137)] {
+        let arguments = ["--json", "--output", file.to_str().unwrap()];
+        let output = watch(&arguments, &[&on.device]).args(["--", "sh", "-c", line]).output().unwrap();
+        assert_eq!(output.status.code(), Some(code));
+        if code == 7 {
+            assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
+        }
+        let reports = reports(&fs::read(&file).unwrap());
+        assert_eq!(reports.len(), 1);
+        assert_eq!(i32::from(reports[0].command.as_ref().unwrap().exit_code), code);
+    }
+}
+
+#[test]
+fn its_time_ends_it_after_a_line_an_interval() {
+    if !possible() {
+        return;
+    }
+    let on = Loop::new(Bytes(16 << 20));
+    let times = ["--interval", "200ms", "--duration", "1s"];
+    let output = watch(&[&times[..], &["--json"]].concat(), &[&on.device]).output().unwrap();
+    assert!(output.status.success());
+    let reports = reports(&output.stdout);
+    let (summary, intervals) = reports.split_last().unwrap();
+    assert_eq!(summary.scope, Scope::Summary);
+    assert!((1..=5).contains(&intervals.len()), "{}", intervals.len());
+    let mut end = 0.0;
+    for interval in intervals {
+        assert_eq!((interval.scope, interval.start_wall_s), (Scope::Interval, end));
+        end += interval.wall_s;
+        end = (end * 1e9).round() / 1e9;
+    }
+    let output = watch(&times, &[&on.device]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.lines().next().unwrap().trim_start().starts_with("TIME DEVICE"), "{text}");
+    assert!(text.lines().any(|line| line.contains(on.name())), "{text}");
+    assert!(text.ends_with("No events were lost.\n"), "{text}");
+}
+
+#[test]
+fn a_signal_ends_it_with_its_summary() {
+    if !possible() {
+        return;
+    }
+    let on = Loop::new(Bytes(16 << 20));
+    let dir = tempfile::tempdir().unwrap();
+    let started = dir.path().join("started");
+    let line = format!(": > {}; exec sleep 60", started.display());
+    let mut child = watch(&["--json"], &[&on.device])
+        .args(["--", "sh", "-c", &line])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !started.exists() {
+        assert!(Instant::now() < patience && child.try_wait().unwrap().is_none(), "the command starts");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let id = child.id();
+    assert!(Command::new("kill").args(["-INT", &id.to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143), "the command was told to end");
+    assert_eq!(reports(&output.stdout).len(), 1);
+    nothing_is_left(id);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    if !possible() {
+        return;
+    }
+    let on = Loop::new(Bytes(16 << 20));
+    let mut child =
+        watch(&["--json", "--interval", "50ms"], &[&on.device]).stdout(Stdio::piped()).spawn().unwrap();
+    let id = child.id();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+    nothing_is_left(id);
+}

@@ -1,0 +1,151 @@
+//! Listening to the kernel until a command has ended and all that it caused has happened.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use trimtab_core::trace::{Kind, TraceEvent, TraceHeader};
+use trimtab_linux::block::{BlockDevice, DeviceNumber, NamedError, disks};
+use trimtab_linux::tracing::{RecordOptions, Recording, TracingError};
+use trimtab_linux::{PROCFS, SYSFS, trim};
+
+/// How often devices are looked at while they settle.
+const GLANCE: Duration = Duration::from_millis(10);
+/// The longest wait for devices that others keep busy, beyond what has to be quiet.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How devices came to rest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settled {
+    /// The mount points that were synced.
+    pub synced: Vec<PathBuf>,
+    /// How long it took.
+    pub took: Duration,
+    /// Whether they still had discards, or other work all the time, when patience ran out.
+    pub unsettled: bool,
+}
+
+/// A recording, and the events of it that nobody has taken yet. Dropping it ends it.
+pub struct Listener {
+    recording: Recording,
+    events: Vec<TraceEvent>,
+    /// How many frees and discards there were.
+    told: u64,
+}
+
+/// The whole disks behind `targets`, which are devices, mount points or any files.
+///
+/// # Errors
+/// The first target that has none.
+pub fn disks_behind(targets: &[PathBuf]) -> Result<Vec<BlockDevice>, NamedError> {
+    let mut all = Vec::new();
+    for target in targets {
+        for disk in disks(Path::new(SYSFS), Path::new(PROCFS), target)? {
+            if !all.contains(&disk) {
+                all.push(disk);
+            }
+        }
+    }
+    Ok(all)
+}
+
+impl Listener {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// Any [`TracingError`]; nothing is left behind.
+    pub fn start(options: &RecordOptions) -> Result<Self, TracingError> {
+        Ok(Self { recording: Recording::start(options)?, events: Vec::new(), told: 0 })
+    }
+
+    /// What holds for the recording so far.
+    pub fn header(&self) -> &TraceHeader {
+        self.recording.header()
+    }
+
+    /// Takes the events that have come.
+    pub fn take(&mut self) -> impl Iterator<Item = TraceEvent> {
+        self.events.drain(..)
+    }
+
+    /// Waits for events for `timeout` at most.
+    ///
+    /// # Errors
+    /// What the recording fails with.
+    pub fn follow(&mut self, timeout: Duration) -> Result<(), TracingError> {
+        self.recording.wait(timeout)?;
+        let before = self.events.len();
+        self.recording.read(&mut self.events)?;
+        let tells = |event: &&TraceEvent| matches!(event.kind, Kind::Free | Kind::Discard);
+        self.told += self.events[before..].iter().filter(tells).count() as u64;
+        Ok(())
+    }
+
+    /// Brings what the file systems listened to hold in memory to their devices, and waits until no
+    /// free and no discard has come for `quiet` and the devices have nothing in flight. A file system
+    /// discards when it commits, and some free what was deleted only then, so it syncs them until a
+    /// sync brings nothing more. `taken` is called after every glance, to take the events.
+    ///
+    /// # Errors
+    /// What the recording, or `taken`, fails with.
+    pub fn settle<E: From<TracingError>>(
+        &mut self,
+        quiet: Duration,
+        mut taken: impl FnMut(&mut Self) -> Result<(), E>,
+    ) -> Result<Settled, E> {
+        let started = Instant::now();
+        loop {
+            let before = self.told;
+            let synced = self.sync();
+            let settled = self.rest(quiet, &mut taken)? && self.told == before;
+            if settled || started.elapsed() > quiet + PATIENCE {
+                return Ok(Settled { synced, took: started.elapsed(), unsettled: !settled });
+            }
+        }
+    }
+
+    /// Stops listening; what is left can then be taken.
+    ///
+    /// # Errors
+    /// What the recording fails with.
+    pub fn stop(&mut self) -> Result<(), TracingError> {
+        self.recording.stop(&mut self.events)
+    }
+
+    /// Syncs the file systems that can be reached, and returns where they are mounted.
+    fn sync(&self) -> Vec<PathBuf> {
+        let mount_points = self.header().file_systems.iter().map(|fs| PathBuf::from(&fs.mount_point));
+        mount_points.filter(|mount_point| trim::sync(mount_point).is_ok()).collect()
+    }
+
+    /// Waits until nothing was told of for `quiet` and the devices were idle in that time; false where
+    /// that doesn't come.
+    fn rest<E: From<TracingError>>(
+        &mut self,
+        quiet: Duration,
+        taken: &mut impl FnMut(&mut Self) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let started = Instant::now();
+        let (mut told, mut since, mut idle) = (self.told, started, false);
+        while !idle || since.elapsed() < quiet {
+            if started.elapsed() > quiet + PATIENCE {
+                return Ok(false);
+            }
+            self.follow(GLANCE)?;
+            taken(self)?;
+            if self.told != told {
+                (told, since, idle) = (self.told, Instant::now(), false);
+            }
+            idle |= self.is_idle();
+        }
+        Ok(true)
+    }
+
+    /// Whether no device has requests in flight. One that is gone has none.
+    fn is_idle(&self) -> bool {
+        let in_flight = |(major, minor)| {
+            let device = BlockDevice::numbered(Path::new(SYSFS), DeviceNumber { major, minor })?;
+            Some(device.counters().ok()?.in_flight)
+        };
+        self.header().devices.iter().all(|device| in_flight(device.number).unwrap_or(0) == 0)
+    }
+}

@@ -1,0 +1,102 @@
+//! What a file system freed that has neither been discarded nor used again.
+
+use trimtab_core::{Bytes, Extent, ExtentSet};
+
+/// How many ranges are followed for one file system.
+const LIMIT: usize = 1 << 18;
+/// Where coarsening begins: the smallest block that file systems have by default.
+const FINEST: Bytes = Bytes(4096);
+
+/// Pending extents in bounded memory: when there are too many ranges, the short ones are let go.
+#[derive(Debug)]
+pub struct Pending {
+    extents: ExtentSet,
+    limit: usize,
+    /// Ranges shorter than this were let go; zero where none was.
+    pub coarsened_below: Bytes,
+    /// How many bytes they held.
+    pub let_go: Bytes,
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        Self { extents: ExtentSet::new(), limit: LIMIT, coarsened_below: Bytes::ZERO, let_go: Bytes::ZERO }
+    }
+}
+
+impl Pending {
+    /// The file system gave up `extent`.
+    pub fn free(&mut self, extent: Extent) {
+        self.extents.insert(extent);
+        self.coarsen();
+    }
+
+    /// `extent` was discarded, or is in use again.
+    pub fn take(&mut self, extent: Extent) {
+        if !self.extents.is_empty() {
+            self.extents.remove(extent);
+            self.coarsen();
+        }
+    }
+
+    /// How many ranges.
+    pub fn ranges(&self) -> usize {
+        self.extents.count()
+    }
+
+    /// How many bytes.
+    pub fn bytes(&self) -> Bytes {
+        self.extents.len()
+    }
+
+    /// Lets the shortest ranges go until half as many are left as may be.
+    fn coarsen(&mut self) {
+        if self.extents.count() <= self.limit {
+            return;
+        }
+        let before = self.extents.len();
+        while self.extents.count() > self.limit / 2 {
+            self.coarsened_below = Bytes(self.coarsened_below.0 * 2).max(FINEST);
+            let long = |extent: &Extent| extent.len() >= self.coarsened_below;
+            self.extents = self.extents.iter().filter(long).collect();
+        }
+        self.let_go += before - self.extents.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{prop, prop_assert, prop_assert_eq, proptest};
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn nothing_is_made_up_and_what_is_let_go_is_told(
+            limit in 2usize..12,
+            steps in prop::collection::vec((prop::bool::ANY, 0u64..256, 1u64..16), 0..80),
+        ) {
+            const BLOCK: u64 = 1024;
+            let mut pending = Pending { limit, ..Pending::default() };
+            let mut naive = vec![false; 512];
+            for (free, start, length) in steps {
+                let extent = Extent::at(Bytes(start * BLOCK), Bytes(length * BLOCK));
+                if free { pending.free(extent) } else { pending.take(extent) }
+                naive[start as usize..(start + length) as usize].fill(free);
+                prop_assert!(pending.ranges() <= limit);
+            }
+            let total = naive.iter().filter(|free| **free).count() as u64 * BLOCK;
+            if pending.let_go == Bytes::ZERO {
+                prop_assert_eq!(pending.bytes().0, total);
+                prop_assert_eq!(pending.coarsened_below, Bytes::ZERO);
+            } else {
+                prop_assert!(pending.bytes().0 <= total);
+                prop_assert!(pending.coarsened_below >= FINEST);
+            }
+            for extent in pending.extents.iter() {
+                let blocks = (extent.start.0 / BLOCK) as usize..(extent.end.0 / BLOCK) as usize;
+                prop_assert!(naive[blocks].iter().all(|free| *free));
+            }
+        }
+    }
+}
