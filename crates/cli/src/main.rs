@@ -9,6 +9,7 @@ mod profile;
 mod progress;
 mod report;
 mod sim;
+mod trace;
 mod watch;
 
 use std::fmt::Display;
@@ -38,6 +39,7 @@ enum Verb {
     Drive(drive::Args),
     Report(report::Args),
     Sim(sim::Args),
+    Trace(trace::Args),
     Watch(watch::Args),
 }
 
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Verb::Drive(args) => drive::run(args),
         Verb::Report(args) => report::run(args),
         Verb::Sim(args) => sim::run(args),
+        Verb::Trace(args) => trace::run(args),
         Verb::Watch(args) => watch::run(args),
     };
     outcome.unwrap_or_else(|error| {

@@ -1,0 +1,299 @@
+//! `trimtab trace`.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use serde::Serialize;
+use trimtab_core::stats::{LatencySummary, SizeBucket};
+use trimtab_core::trace::{DeviceIndex, FsIndex, Kind, Summary, Tally, TraceDevice, TraceEvent, TraceHeader};
+use trimtab_core::units::{Bytes, Nanos};
+use trimtab_trace::{Format, TraceReader, TraceWriter, open};
+
+use crate::outputs::must_take_a_file;
+
+/// Looks into traces of block events, and converts them
+///
+/// Reads trimtab's own traces, blktrace's records and blkparse's text, fio's logs, and the published
+/// traces of MSR Cambridge, Alibaba, Tencent and CloudPhysics, plain or packed with gzip or zstd.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Says what a trace holds
+    Info {
+        #[command(flatten)]
+        input: Input,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Converts a trace to trimtab's own format
+    Convert {
+        #[command(flatten)]
+        input: Input,
+        /// The file to write
+        output: PathBuf,
+        /// Replace the file if it exists
+        #[arg(long)]
+        overwrite: bool,
+    },
+    /// Prints the first events of a trace
+    Head {
+        #[command(flatten)]
+        input: Input,
+        /// How many events
+        #[arg(short = 'n', value_name = "N", default_value_t = 10)]
+        events: usize,
+    },
+}
+
+#[derive(clap::Args)]
+struct Input {
+    /// The trace; of blktrace, the file of any one processor
+    #[arg(value_name = "FILE")]
+    trace: PathBuf,
+    /// The trace's format, where its content doesn't show it: trimtab, blktrace, blkparse, fio1, fio2,
+    /// fio3, msr, alibaba, tencent or cloudphysics
+    #[arg(long)]
+    format: Option<Format>,
+}
+
+impl Input {
+    fn open(&self) -> Result<Box<dyn TraceReader + Send>> {
+        Ok(open(&self.trace, self.format)?)
+    }
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let printed = match args.verb {
+        Verb::Info { input, json } => info(&input, json, &mut out)?,
+        Verb::Convert { input, output, overwrite } => {
+            convert(&input, &output, overwrite)?;
+            Ok(())
+        }
+        Verb::Head { input, events } => head(&input, events, &mut out)?,
+    };
+    match printed.and_then(|()| out.flush()) {
+        // A reader that has seen enough is no failure.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot write to stdout"),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// What a trace holds, as it is printed.
+#[derive(Serialize)]
+struct Info {
+    header: TraceHeader,
+    records: u64,
+    events: u64,
+    skipped: BTreeMap<&'static str, u64>,
+    /// From the first event to the last.
+    span_ns: Nanos,
+    tallies: Vec<Row>,
+}
+
+/// Totals of one kind of event on one device, told of by one file system or none.
+#[derive(Serialize)]
+struct Row {
+    device: String,
+    file_system: Option<String>,
+    kind: Kind,
+    count: u64,
+    bytes: Bytes,
+    errors: u64,
+    mean_bytes: Option<Bytes>,
+    sizes: Vec<SizeBucket>,
+    /// Of those whose latency is known; none where it is of none.
+    latency: Option<LatencySummary>,
+}
+
+impl Row {
+    fn new(device: String, file_system: Option<String>, kind: Kind, tally: &Tally) -> Self {
+        let latency = tally.latencies.summary();
+        Self {
+            device,
+            file_system,
+            kind,
+            count: tally.count,
+            bytes: tally.bytes,
+            errors: tally.errors,
+            mean_bytes: tally.mean_size(),
+            sizes: tally.sizes.buckets().collect(),
+            latency: (latency.count > 0).then_some(latency),
+        }
+    }
+}
+
+fn info(input: &Input, json: bool, out: &mut impl Write) -> Result<io::Result<()>> {
+    let mut trace = input.open()?;
+    let (mut summary, mut span, mut batch) = (Summary::default(), Nanos(0), Vec::new());
+    loop {
+        trace.next_batch(&mut batch)?;
+        let Some(last) = batch.last() else { break };
+        span = last.at;
+        batch.iter().for_each(|event| summary.record(event));
+    }
+    let header = trace.header();
+    let row = |(device, fs, kind, tally): (DeviceIndex, Option<FsIndex>, Kind, &Tally)| {
+        let fs = fs.and_then(|fs| header.file_systems.get(usize::from(fs.0)));
+        let device = &header.devices[usize::from(device.0)].name;
+        Row::new(device.clone(), fs.map(|fs| fs.mount_point.clone()), kind, tally)
+    };
+    let info = Info {
+        tallies: summary.tallies().map(row).collect(),
+        header: header.clone(),
+        records: trace.counts().records,
+        events: trace.counts().events,
+        skipped: trace.counts().skipped.clone(),
+        span_ns: span,
+    };
+    if json {
+        let text = serde_json::to_string_pretty(&info).context("cannot write the trace's description")?;
+        return Ok(writeln!(out, "{text}"));
+    }
+    Ok(print_info(&info, &trace.counts().to_string(), out))
+}
+
+fn print_info(info: &Info, counts: &str, out: &mut impl Write) -> io::Result<()> {
+    let header = &info.header;
+    writeln!(out, "format       {}", header.origin)?;
+    if !header.command.is_empty() {
+        writeln!(out, "made by      {}", header.command.join(" "))?;
+    }
+    if let Some(started) = &header.started {
+        writeln!(out, "started      {started}")?;
+    }
+    writeln!(out, "span         {} from the first event to the last", info.span_ns)?;
+    writeln!(out, "read         {counts}")?;
+    if let Some(environment) = &header.environment {
+        writeln!(out, "machine      Linux {}, {}", environment.kernel, environment.processor)?;
+    }
+    for device in &header.devices {
+        writeln!(out, "device       {}", describe(device))?;
+    }
+    for fs in &header.file_systems {
+        writeln!(out, "file system  {} {} from {}, {}", fs.kind, fs.mount_point, fs.source, fs.options)?;
+    }
+    writeln!(out, "lost         {} events", header.lost)?;
+    for gap in &header.gaps {
+        writeln!(out, "gap          {gap}")?;
+    }
+    writeln!(
+        out,
+        "\n{:<16} {:<12} {:>10} {:>12} {:>12} {:>8} {:>11} {:>11}",
+        "device", "kind", "events", "bytes", "mean size", "errors", "p50", "p99"
+    )?;
+    for row in &info.tallies {
+        let of = |pick: fn(&LatencySummary) -> Nanos| {
+            row.latency.as_ref().map_or_else(|| "-".to_owned(), |latency| pick(latency).to_string())
+        };
+        writeln!(
+            out,
+            "{:<16} {:<12} {:>10} {:>12} {:>12} {:>8} {:>11} {:>11}",
+            row.file_system.as_ref().unwrap_or(&row.device),
+            row.kind,
+            row.count,
+            row.bytes,
+            row.mean_bytes.unwrap_or_default(),
+            row.errors,
+            of(|latency| latency.p50_ns),
+            of(|latency| latency.p99_ns),
+        )?;
+    }
+    Ok(())
+}
+
+fn describe(device: &TraceDevice) -> String {
+    let mut text = device.name.clone();
+    if !device.model.is_empty() {
+        text += &format!(", {}", device.model);
+    }
+    if device.size > Bytes(0) {
+        text += &format!(", {}", device.size);
+    }
+    if device.discard_max > Bytes(0) {
+        text += &format!(", discards of {} to {}", device.discard_granularity, device.discard_max);
+    }
+    text
+}
+
+fn convert(input: &Input, output: &Path, overwrite: bool) -> Result<()> {
+    must_take_a_file(output)?;
+    if output.exists() && !overwrite {
+        bail!("{} exists; --overwrite replaces it", output.display());
+    }
+    let mut trace = input.open()?;
+    let dir = output.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let header = trace.header().clone();
+    let create = |path: &Path| TraceWriter::create(path, header.clone()).map_err(io::Error::other);
+    let unfinished = tempfile::Builder::new().make_in(dir, create);
+    let (mut writer, path) =
+        unfinished.with_context(|| format!("cannot write in {}", dir.display()))?.into_parts();
+    let mut batch = Vec::new();
+    loop {
+        trace.next_batch(&mut batch)?;
+        if batch.is_empty() {
+            break;
+        }
+        if writer.header_mut().devices.len() < trace.header().devices.len() {
+            *writer.header_mut() = trace.header().clone();
+        }
+        writer.write(&batch)?;
+    }
+    *writer.header_mut() = trace.header().clone();
+    writer.finish()?;
+    let kept = if overwrite { path.persist(output) } else { path.persist_noclobber(output) };
+    kept.with_context(|| format!("cannot write {}", output.display()))?;
+    let mut out = io::stderr().lock();
+    let _ = writeln!(out, "{}: {}", input.trace.display(), trace.counts());
+    for gap in &trace.header().gaps {
+        let _ = writeln!(out, "{}: {gap}", input.trace.display());
+    }
+    Ok(())
+}
+
+fn head(input: &Input, events: usize, out: &mut impl Write) -> Result<io::Result<()>> {
+    let mut trace = input.open()?;
+    let mut printed = writeln!(
+        out,
+        "{:>14} {:<12} {:<12} {:>16} {:>12} {:>11} {:<15} {}",
+        "seconds", "device", "kind", "start", "length", "latency", "process", "file system"
+    );
+    let (mut left, mut batch) = (events, Vec::new());
+    while left > 0 && printed.is_ok() {
+        trace.next_batch(&mut batch)?;
+        if batch.is_empty() {
+            break;
+        }
+        let header = trace.header();
+        printed = batch.iter().take(left).try_for_each(|event| print_event(event, header, out));
+        left -= left.min(batch.len());
+    }
+    Ok(printed)
+}
+
+fn print_event(event: &TraceEvent, header: &TraceHeader, out: &mut impl Write) -> io::Result<()> {
+    let fs = event.fs.and_then(|fs| header.file_systems.get(usize::from(fs.0)));
+    let error = if event.error == 0 { String::new() } else { format!(" error {}", event.error) };
+    writeln!(
+        out,
+        "{:>14.9} {:<12} {:<12} {:>16} {:>12} {:>11} {:<15} {}{error}",
+        event.at.seconds(),
+        header.devices[usize::from(event.device.0)].name,
+        event.kind,
+        event.extent.start.0,
+        event.extent.len().0,
+        event.latency.map_or_else(|| "-".to_owned(), |latency| latency.to_string()),
+        event.process,
+        fs.map_or("", |fs| fs.mount_point.as_str()),
+    )
+}

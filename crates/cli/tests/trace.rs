@@ -1,0 +1,76 @@
+//! `trimtab trace`, run as a user would.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/data").join(name)
+}
+
+fn trace(words: &[&str], paths: &[&Path]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_trimtab")).arg("trace").args(words).args(paths).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn info(path: &Path) -> serde_json::Value {
+    let out = trace(&["info", "--json"], &[path]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+#[test]
+fn what_was_converted_is_the_same_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (data("trim.iolog"), dir.path().join("trace"));
+    let out = trace(&["convert"], &[&from, &to]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let read = "84 records read: 80 events, 3 file actions, 1 version lines";
+    assert_eq!(text(&out.stderr), format!("{}: {read}\n", from.display()));
+    let (before, after) = (info(&from), info(&to));
+    assert_eq!(before["tallies"], after["tallies"]);
+    assert_eq!(before["header"], after["header"]);
+    assert_eq!(after["tallies"][0]["kind"], "write");
+    assert_eq!((&after["tallies"][1]["count"], &after["tallies"][1]["bytes"]), (&40.into(), &327_680.into()));
+
+    let again = trace(&["convert"], &[&from, &to]);
+    assert_eq!(again.status.code(), Some(1));
+    assert_eq!(text(&again.stderr), format!("trimtab: {} exists; --overwrite replaces it\n", to.display()));
+    assert!(trace(&["convert", "--overwrite"], &[&from, &to]).status.success());
+    assert_eq!(dir.path().read_dir().unwrap().count(), 1, "nothing else is left there");
+}
+
+#[test]
+fn a_conversion_that_fails_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+    std::fs::write(&from, "0,R,0,4096,1577808000000626\n0,R,0,4096\n").unwrap();
+    let out = trace(&["convert"], &[&from, &to]);
+    assert_eq!(out.status.code(), Some(1));
+    let reason = "row 2: it has not the 5 fields that a line of this format has";
+    assert_eq!(text(&out.stderr), format!("trimtab: {}: {reason}\n", from.display()));
+    assert_eq!(dir.path().read_dir().unwrap().count(), 1);
+}
+
+#[test]
+fn the_head_is_as_long_as_asked_for() {
+    for events in [0, 1, 7] {
+        let out = trace(&["head", "-n", &events.to_string()], &[&data("bt.txt")]);
+        assert!(out.status.success());
+        assert_eq!(text(&out.stdout).lines().count(), events + 1);
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_trimtab"))
+        .args(["trace", "head", "-n", "1000"])
+        .arg(data("bt.txt"))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+}
