@@ -7,6 +7,7 @@ mod outputs;
 mod power_cycle;
 mod profile;
 mod progress;
+mod record;
 mod report;
 mod sim;
 mod trace;
@@ -37,6 +38,7 @@ enum Verb {
     Bench(Box<bench::Args>),
     Compare(compare::Args),
     Drive(drive::Args),
+    Record(record::Args),
     Report(report::Args),
     Sim(sim::Args),
     Trace(trace::Args),
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Verb::Bench(args) => bench::run(*args),
         Verb::Compare(args) => compare::run(args),
         Verb::Drive(args) => drive::run(args),
+        Verb::Record(args) => record::run(args),
         Verb::Report(args) => report::run(args),
         Verb::Sim(args) => sim::run(args),
         Verb::Trace(args) => trace::run(args),

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,6 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::error::LabError;
 use crate::interrupt::Interrupt;
 
+/// How often a command that is waited for is looked at.
+const GLANCE: Duration = Duration::from_millis(20);
 /// What a command gets to end by itself: a terminal tells it of Ctrl-C as well.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -54,14 +57,17 @@ impl Foreground {
         }
         Ok(ended)
     }
-}
 
-impl Drop for Foreground {
-    /// A command that is still there when its recorder fails is told to end, and waited for.
-    fn drop(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
-            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-            let _ = self.child.wait();
+    /// Waits until it has ended, and returns how.
+    ///
+    /// # Errors
+    /// As [`Self::poll`].
+    pub fn wait(&mut self, interrupt: &Interrupt) -> Result<ExitStatus, LabError> {
+        loop {
+            if let Some(status) = self.poll(interrupt)? {
+                return Ok(status);
+            }
+            thread::sleep(GLANCE);
         }
     }
 }
@@ -76,7 +82,6 @@ pub fn exit_code(status: ExitStatus) -> u8 {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
-    use std::thread;
 
     use super::*;
 
@@ -84,20 +89,11 @@ mod tests {
         ["sh", "-c", line].map(OsString::from).to_vec()
     }
 
-    fn end(command: &mut Foreground, interrupt: &Interrupt) -> ExitStatus {
-        loop {
-            if let Some(status) = command.poll(interrupt).unwrap() {
-                return status;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-
     #[test]
     fn exit_codes_are_those_of_a_shell() {
         for (line, code) in [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", 137)] {
             let mut command = Foreground::start(&shell(line)).unwrap();
-            assert_eq!(exit_code(end(&mut command, &Interrupt::never())), code, "{line}");
+            assert_eq!(exit_code(command.wait(&Interrupt::never()).unwrap()), code, "{line}");
         }
         let missing = Foreground::start(&[OsString::from("/nonexistent")]).err().unwrap();
         assert_eq!(missing.to_string(), "cannot run /nonexistent");
@@ -107,6 +103,6 @@ mod tests {
     fn an_interrupt_reaches_a_command_that_goes_on() {
         let interrupt = Interrupt::watching(Arc::new(AtomicBool::new(true)));
         let mut command = Foreground::start(&shell("exec sleep 60")).unwrap();
-        assert_eq!(exit_code(end(&mut command, &interrupt)), 143);
+        assert_eq!(exit_code(command.wait(&interrupt).unwrap()), 143);
     }
 }

@@ -12,6 +12,7 @@ pub mod interrupt;
 pub mod listener;
 mod program;
 pub mod progress;
+pub mod record;
 pub mod recorder;
 pub mod simulate;
 pub mod watch;

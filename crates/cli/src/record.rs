@@ -1,0 +1,101 @@
+//! `trimtab record`.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use trimtab_core::Bytes;
+use trimtab_core::trace::{Kind, Summary, TraceHeader};
+use trimtab_lab::foreground::exit_code;
+use trimtab_lab::record::{RecordPlan, Recorded, record};
+use trimtab_linux::tracing::RecordOptions;
+
+use crate::outputs::must_take_a_file;
+use crate::{FAILED, complain, interrupt};
+
+/// Records what the kernel reads, writes, discards and frees into a trace file
+///
+/// Until the command has ended and what it wrote and freed is on the device, until the time is over,
+/// or until Ctrl-C. The trace is Parquet, for `trimtab sim`, `trimtab trace` and whatever reads Parquet.
+/// Needs root.
+#[derive(clap::Args)]
+pub struct Args {
+    /// What to record: devices, mount points or any files, whose disks are recorded as a whole;
+    /// without any, all disks, also those that appear later
+    #[arg(short, long = "device", value_name = "DEV|MOUNT")]
+    devices: Vec<PathBuf>,
+    /// The trace file
+    #[arg(short, long, value_name = "FILE", default_value = "trace.parquet")]
+    output: PathBuf,
+    /// Record for this long
+    #[arg(long, value_name = "TIME")]
+    duration: Option<humantime::Duration>,
+    /// Record these kinds of events only: read, write, discard, flush, write-zeroes, secure-erase, free,
+    /// allocate and unused (what was free before); what isn't asked for costs nothing
+    #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
+    kinds: Vec<Kind>,
+    /// The kernel's buffer for each processor
+    #[arg(long, value_name = "SIZE", default_value_t = RecordOptions::default().buffer)]
+    buffer: Bytes,
+    /// End with the command, rather than when what it wrote and freed is on the device
+    #[arg(long, requires = "command")]
+    no_sync: bool,
+    /// Record for the span of this command
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    must_take_a_file(&args.output)?;
+    if args.output.exists() {
+        bail!("{} exists already; name another file with -o", args.output.display());
+    }
+    let defaults = RecordOptions::default();
+    let kinds = if args.kinds.is_empty() { defaults.kinds.clone() } else { args.kinds };
+    let plan = RecordPlan {
+        targets: args.devices,
+        recording: RecordOptions { kinds, buffer: args.buffer, ..defaults },
+        out: args.output,
+        duration: args.duration.map(Duration::from),
+        command: args.command,
+        settle: !args.no_sync,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        invocation: std::env::args().collect(),
+    };
+    let interrupt = interrupt()?;
+    let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{elapsed} {msg}")?);
+    let mut progress = |header: &TraceHeader, summary: &Summary, _: Duration| {
+        let lost = if header.lost > 0 { format!(", {} LOST", header.lost) } else { String::new() };
+        let (all, discards) = (summary.total(), summary.of(Kind::Discard));
+        bar.set_message(format!("{all} events, {} discards of {}{lost}", discards.count, discards.bytes));
+    };
+    let recorded = record(&plan, &interrupt, &mut progress)?;
+    bar.finish_and_clear();
+    print(&plan, &recorded)?;
+    let code = recorded.status.map_or(ExitCode::SUCCESS, |status| ExitCode::from(exit_code(status)));
+    match recorded.stopped {
+        Some(reason) => {
+            complain(&format_args!("{:#}; the trace ends there", anyhow::Error::from(reason)));
+            Ok(ExitCode::from(FAILED))
+        }
+        None => Ok(code),
+    }
+}
+
+/// Says on stderr what was recorded; stdout is the command's.
+fn print(plan: &RecordPlan, recorded: &Recorded) -> Result<()> {
+    let Recorded { header, summary, settled, .. } = recorded;
+    let mut err = io::stderr().lock();
+    for (device, fs, kind, tally) in summary.tallies() {
+        writeln!(err, "{} {:?} {kind} {} {}", header.devices[usize::from(device.0)].name, fs, tally.count, tally.bytes)?;
+    }
+    for gap in &header.gaps {
+        writeln!(err, "{gap}")?;
+    }
+    writeln!(err, "{settled:?}\nTrace: {}", plan.out.display())?;
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! What can't be recorded is refused in one line, before anything is written.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::support::{TRIMTAB, possible, record};
+
+/// The exit code and the one line of a refusal; nothing else is said, and there is no trace.
+fn refused(arguments: &[&str]) -> (i32, String) {
+    let dir = TempDir::new().unwrap();
+    let trace = dir.path().join("t.parquet");
+    let output = record(&[&["-o", trace.to_str().unwrap()], arguments].concat());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((said.lines().count(), output.stdout.len()), (1, 0), "{said}");
+    assert!(!trace.exists());
+    (output.status.code().unwrap(), said)
+}
+
+#[test]
+fn what_is_no_device_and_on_none_is_named() {
+    if !possible() {
+        return;
+    }
+    for (target, words) in [
+        ("/nonexistent", "cannot open /nonexistent"),
+        ("/proc", "/proc is on proc, which is on no block device"),
+    ] {
+        let (code, said) = refused(&["-d", target, "--duration", "1s"]);
+        assert!(code == 1 && said.contains(words), "{code} {said}");
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_run_leaves_no_trace() {
+    if !possible() {
+        return;
+    }
+    let (code, said) = refused(&["--", "/nonexistent/program"]);
+    assert_eq!(code, 1);
+    assert!(said.starts_with("trimtab: cannot run /nonexistent/program: No such file"), "{said}");
+}
+
+#[test]
+fn words_that_mean_nothing_are_refused() {
+    for arguments in
+        [&["--kinds", "trim"][..], &["--duration", "soon"], &["--buffer", "much"], &["--no-sync"]]
+    {
+        let (code, said) = refused(arguments);
+        assert_eq!(code, 2, "{said}");
+    }
+}
+
+#[test]
+fn an_existing_file_is_kept() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("mine");
+    std::fs::write(&file, "dear").unwrap();
+    let output = record(&["-o", file.to_str().unwrap(), "--duration", "1s"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("exists already; name another file with -o"), "{said}");
+    assert_eq!(std::fs::read(&file).unwrap(), b"dear");
+}
+
+#[test]
+fn a_user_without_rights_is_told() {
+    if !possible() {
+        return;
+    }
+    let nobody = 65534;
+    let output = Command::new(TRIMTAB)
+        .args(["record", "-o", "/tmp/trimtab-refused.parquet", "--duration", "1s"])
+        .uid(nobody)
+        .gid(nobody)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.lines().count() == 1 && said.contains("run as root"), "{said}");
+}

@@ -1,0 +1,110 @@
+//! However a recording ends, what came before is kept, and nothing is left behind.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use trimtab_core::Bytes;
+use trimtab_core::trace::Kind;
+use trimtab_linux::mount;
+
+use crate::support::{Mounted, TRIMTAB, Trace, block, drive, instances, possible, record, recorded};
+
+/// Waits until `is_so`, but not forever.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(30), "{what} never came");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The instance of the recording that process `pid` makes.
+fn instance_of(pid: u32) -> Option<String> {
+    instances().into_iter().find(|name| name.split('-').nth(1) == Some(&pid.to_string()))
+}
+
+#[test]
+fn the_commands_exit_code_is_passed_on() {
+    if !possible() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    for (line, code) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143)] {
+        let trace = dir.path().join(format!("{code}.parquet"));
+        let output =
+            record(&["-o", trace.to_str().unwrap(), "--", "sh", "-c", &format!("echo mine; {line}")]);
+        assert_eq!(output.status.code(), Some(code), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.stdout, b"mine\n");
+        assert!(Trace::read(&trace).header.duration.is_some());
+    }
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_recorded() {
+    if !possible() {
+        return;
+    }
+    let drive = drive(Bytes(1 << 30));
+    let fs = Mounted::new(&drive, "ext4", "");
+    let dir = TempDir::new().unwrap();
+    let trace = dir.path().join("t.parquet");
+    let arguments = ["record", "-d", fs.path(), "-o", trace.to_str().unwrap()];
+    let mut child = Command::new(TRIMTAB).args(arguments).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("the recording", || instance_of(child.id()).is_some() && trace.exists());
+    fs::write(fs.target.join("file"), vec![7; 1 << 20]).unwrap();
+    fs::File::open(fs.target.join("file")).unwrap().sync_all().unwrap();
+    thread::sleep(Duration::from_millis(200));
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let (_, bytes) = Trace::read(&trace).total(&block(&drive).name(), Kind::Write);
+    assert!(bytes >= Bytes::MIB, "{bytes}");
+    assert_eq!(instance_of(child.id()), None);
+}
+
+#[test]
+fn what_a_killed_recording_leaves_is_removed_by_the_next() {
+    if !possible() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let trace = dir.path().join("killed.parquet");
+    let arguments = ["record", "-o", trace.to_str().unwrap()];
+    let mut child = Command::new(TRIMTAB).args(arguments).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("the recording", || instance_of(child.id()).is_some() && trace.exists());
+    thread::sleep(Duration::from_secs(1));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(instance_of(child.id()).is_some());
+    // What was written so far is a trace.
+    Trace::read(&trace);
+    let next = dir.path().join("next.parquet");
+    recorded(&["-o", next.to_str().unwrap(), "--", "true"]);
+    assert_eq!(instance_of(child.id()), None);
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_keeps_the_trace() {
+    if !possible() {
+        return;
+    }
+    let small = TempDir::new().unwrap();
+    mount::mount(Path::new("tmpfs"), small.path(), "tmpfs", "size=64k").unwrap();
+    let trace = small.path().join("t.parquet");
+    let drive = drive(Bytes(1 << 30));
+    let device = drive.device().to_str().unwrap();
+    let work = format!(
+        "fio --name=x --filename={device} --rw=randwrite --bs=4k --direct=1 --io_size=200M --ioengine=libaio \
+         --iodepth=32 --output=/dev/null; exit 5"
+    );
+    let output = record(&["-d", device, "-o", trace.to_str().unwrap(), "--", "sh", "-c", &work]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    let readable = std::panic::catch_unwind(|| Trace::read(&trace));
+    mount::unmount(small.path()).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("No space left on device") && said.contains("the trace ends there"), "{said}");
+    readable.unwrap();
+}

@@ -1,0 +1,114 @@
+//! What is recorded is what happened, and a replay of it does to the model what happened to the drive.
+
+use std::process::Command;
+
+use tempfile::TempDir;
+use trimtab_core::Bytes;
+use trimtab_core::document::sim::SimDocument;
+use trimtab_core::trace::Kind;
+use trimtab_drive::Drive;
+
+use crate::support::{TRIMTAB, Trace, block, drive, possible, recorded};
+
+/// Records `work`, lines of shell, with the drive's path in `$D` and a directory to mount it at in `$M`,
+/// into the file `t.parquet` of the directory returned.
+fn record_work(drive: &Drive, work: &str) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let place = dir.path().to_str().unwrap();
+    let device = drive.device().to_str().unwrap();
+    std::fs::create_dir(dir.path().join("mnt")).unwrap();
+    let script = format!("D={device} M={place}/mnt\ntrap 'umount -q $M || :' EXIT\nset -e\n{work}\numount $M\n");
+    let trace = format!("{place}/t.parquet");
+    recorded(&["-d", device, "-o", &trace, "--", "sh", "-c", &script]);
+    dir
+}
+
+/// A line of shell that makes a file system that discards nothing by being made.
+fn make(fs: &str) -> &'static str {
+    match fs {
+        "ext4" => "mkfs.ext4 -q -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 $D",
+        "xfs" => "mkfs.xfs -q -K $D",
+        _ => "mkfs.btrfs -q -K $D",
+    }
+}
+
+#[test]
+fn a_recording_counts_what_the_kernel_counts() {
+    if !possible() {
+        return;
+    }
+    for fs in ["ext4", "xfs", "btrfs"] {
+        let drive = drive(Bytes(1 << 30));
+        let block = block(&drive);
+        let before = block.counters().unwrap();
+        let work = format!(
+            "{}; mount -o discard $D $M; cp -r /usr/include $M; sync; rm -r $M/include; sync; fstrim $M",
+            make(fs)
+        );
+        let dir = record_work(&drive, &work);
+        let after = block.counters().unwrap();
+        let counted = after.since(&before);
+        let trace = Trace::read(&dir.path().join("t.parquet"));
+        assert_eq!(trace.header.lost, 0);
+        let total = |kind| trace.total(&block.name(), kind);
+        assert_eq!(total(Kind::Discard), (counted.discards, counted.discard_bytes), "{fs}");
+        assert!(counted.discards > 0, "{fs}");
+        let reads = (after.reads - before.reads, after.read_bytes - before.read_bytes);
+        assert_eq!(total(Kind::Read), reads, "{fs}");
+        let flushes = after.flushes.unwrap() - before.flushes.unwrap();
+        assert_eq!(total(Kind::Flush), (flushes, Bytes::ZERO), "{fs}");
+        // The kernel counts a flush that no data follows as a write of nothing, too.
+        let (writes, written) = total(Kind::Write);
+        assert_eq!(written, counted.write_bytes, "{fs}");
+        assert!((writes..=writes + flushes).contains(&counted.writes), "{fs}: {writes} {counted:?}");
+        let (_, freed) = total(Kind::Free);
+        assert!(freed > Bytes(8 << 20), "{fs}: {freed}");
+        let listed = total(Kind::Unused).1 > Bytes(256 << 20);
+        let gap = trace.header.gaps.iter().any(|gap| gap.contains("free space"));
+        assert!(listed != gap && gap == (fs == "btrfs"), "{fs}: {:?}", trace.header.gaps);
+    }
+}
+
+/// The replay of the trace in `dir` on the drive that it was recorded on.
+fn replayed(dir: &TempDir, policy: &str) -> SimDocument {
+    let output = Command::new(TRIMTAB)
+        .args(["sim", dir.path().join("t.parquet").to_str().unwrap()])
+        .args(["--drive", "ocz-agility-3", "--policy", policy, "--json", "-"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_replay_does_what_the_drive_did() {
+    if !possible() {
+        return;
+    }
+    for (fs, policy) in [("ext4", "none"), ("ext4", "online"), ("ext4", "batched"), ("xfs", "online")] {
+        let drive = drive(Bytes(1 << 30));
+        let discards = if policy == "online" { "discard" } else { "nodiscard" };
+        let work = format!(
+            "{}; mount -o {discards} $D $M; {TRIMTAB} compare --on $M --policy {policy} --runs 1 --size 1G \
+             --json $M/../compare.json >/dev/null 2>&1",
+            make(fs)
+        );
+        let dir = record_work(&drive, &work);
+        let drive = drive.stats().unwrap().counters;
+        // `online` is the trace as it was recorded, where it has discards: the trims of batched, too.
+        let document = replayed(&dir, if policy == "none" { "none" } else { "online" });
+        let replay = &document.runs[0].outcome.counters;
+        assert_eq!(
+            (replay.discards, replay.discard_bytes),
+            (drive.discards, drive.discard_bytes),
+            "{fs} {policy}"
+        );
+        assert_eq!(replay.discard_sizes, drive.discard_sizes);
+        assert_eq!(replay.write_bytes, drive.write_bytes);
+        let off = |replay: f64, drive: f64| (replay / drive - 1.0).abs();
+        assert!(drive.erases > 500, "{fs} {policy}: the drive had little to do");
+        assert!(off(replay.erases as f64, drive.erases as f64) <= 0.03, "{} {}", replay.erases, drive.erases);
+        let (waf, expected) = (replay.waf().unwrap(), drive.waf().unwrap());
+        assert!(off(waf, expected) <= 0.03, "{waf} {expected}");
+    }
+}
