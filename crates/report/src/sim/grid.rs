@@ -1,7 +1,7 @@
 //! The table of a drive.
 
 use super::summary::{Drive, Row};
-use crate::number::{bytes, count, latency, seconds, significant, times};
+use crate::number::{bytes, count, latency, significant, times};
 use crate::table::{Cell, Column, Table, Tone};
 
 /// A column: its heading, and what it shows of a row, if anything.
@@ -22,10 +22,10 @@ pub fn table(drive: &Drive) -> Table {
         ("life\nyears", |row| row.lifetime_years.map(years)),
         ("write\np99", |row| row.write_p99_s.map(|s| latency(s * 1e6))),
         ("read\np99", |row| row.read_p99_s.map(|s| latency(s * 1e6))),
-        ("host\nwaits", |row| Some(seconds(row.waited_s))),
+        ("host\nwaits", |row| Some(latency(row.waited_s * 1e6))),
         ("dis-\ncards", |row| (row.discards > 0.0).then(|| count(row.discards))),
         ("dis-\ncarded", |row| (row.discards > 0.0).then(|| bytes(row.discard_bytes))),
-        ("busy\nwith", |row| (row.discards > 0.0).then(|| seconds(row.discard_busy_s))),
+        ("busy\nwith", |row| (row.discards > 0.0).then(|| latency(row.discard_busy_s * 1e6))),
     ];
     for (head, of) in figures {
         if drive.rows.iter().any(|row| of(row).is_some()) {
