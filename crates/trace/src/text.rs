@@ -45,10 +45,11 @@ impl<P: Parse> TextTrace<P> {
             match line.map_err(|source| TraceError::Io { path: self.path.clone(), source })? {
                 Some(line) => {
                     self.rows.counts.records += 1;
-                    let read = match line.is_empty() {
-                        true => Ok(self.rows.skip("empty lines")),
-                        false => self.parser.line(line, &mut self.rows),
-                    };
+                    if line.is_empty() {
+                        self.rows.skip("empty lines");
+                        continue;
+                    }
+                    let read = self.parser.line(line, &mut self.rows);
                     read.map_err(|reason| row(self.rows.counts.records, reason))?;
                 }
                 None => {

@@ -80,8 +80,8 @@ fn three_groups(path: &Path) -> (Vec<TraceEvent>, Vec<u64>) {
         device: DeviceIndex((place % 3) as u16),
         kind: Kind::ALL[place as usize % 9],
         extent: Extent::at(Bytes(place * 4096), Bytes(4096)),
-        latency: (place % 2 == 0).then_some(Nanos(place + 100)),
-        process: Comm::new(if place % 5 == 0 { b"" } else { b"fio" }),
+        latency: place.is_multiple_of(2).then_some(Nanos(place + 100)),
+        process: Comm::new(if place.is_multiple_of(5) { b"" } else { b"fio" }),
         error: (place % 7 == 3).into(),
         fs: (place % 4 == 1).then_some(FsIndex(1)),
     };
