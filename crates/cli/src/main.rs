@@ -10,6 +10,7 @@ mod progress;
 mod record;
 mod report;
 mod sim;
+mod tallies;
 mod trace;
 mod watch;
 

@@ -15,6 +15,7 @@ use trimtab_lab::record::{RecordPlan, Recorded, record};
 use trimtab_linux::tracing::RecordOptions;
 
 use crate::outputs::must_take_a_file;
+use crate::tallies::{self, Row};
 use crate::{FAILED, complain, interrupt};
 
 /// Records what the kernel reads, writes, discards and frees into a trace file
@@ -31,6 +32,9 @@ pub struct Args {
     /// The trace file
     #[arg(short, long, value_name = "FILE", default_value = "trace.parquet")]
     output: PathBuf,
+    /// Replace the file if it exists
+    #[arg(long)]
+    overwrite: bool,
     /// Record for this long
     #[arg(long, value_name = "TIME")]
     duration: Option<humantime::Duration>,
@@ -51,8 +55,8 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<ExitCode> {
     must_take_a_file(&args.output)?;
-    if args.output.exists() {
-        bail!("{} exists already; name another file with -o", args.output.display());
+    if args.output.exists() && !args.overwrite {
+        bail!("{} exists; --overwrite replaces it, -o names another", args.output.display());
     }
     let defaults = RecordOptions::default();
     let kinds = if args.kinds.is_empty() { defaults.kinds.clone() } else { args.kinds };
@@ -60,6 +64,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         targets: args.devices,
         recording: RecordOptions { kinds, buffer: args.buffer, ..defaults },
         out: args.output,
+        overwrite: args.overwrite,
         duration: args.duration.map(Duration::from),
         command: args.command,
         settle: !args.no_sync,
@@ -75,7 +80,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let recorded = record(&plan, &interrupt, &mut progress)?;
     bar.finish_and_clear();
-    print(&plan, &recorded)?;
+    // Nobody listening is no reason to fail.
+    let _ = print(&plan, &recorded);
     let code = recorded.status.map_or(ExitCode::SUCCESS, |status| ExitCode::from(exit_code(status)));
     match recorded.stopped {
         Some(reason) => {
@@ -87,15 +93,21 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 /// Says on stderr what was recorded; stdout is the command's.
-fn print(plan: &RecordPlan, recorded: &Recorded) -> Result<()> {
+fn print(plan: &RecordPlan, recorded: &Recorded) -> io::Result<()> {
     let Recorded { header, summary, settled, .. } = recorded;
     let mut err = io::stderr().lock();
-    for (device, fs, kind, tally) in summary.tallies() {
-        writeln!(err, "{} {:?} {kind} {} {}", header.devices[usize::from(device.0)].name, fs, tally.count, tally.bytes)?;
+    tallies::print(&Row::all(header, summary), &mut err)?;
+    if header.lost > 0 {
+        writeln!(err, "{} events were lost: give a larger --buffer, or fewer --kinds", header.lost)?;
     }
     for gap in &header.gaps {
-        writeln!(err, "{gap}")?;
+        writeln!(err, "not recorded: {gap}")?;
     }
-    writeln!(err, "{settled:?}\nTrace: {}", plan.out.display())?;
-    Ok(())
+    if settled.as_ref().is_some_and(|settled| settled.unsettled) {
+        writeln!(
+            err,
+            "the devices did not come to rest after the command: its last discards may be missing"
+        )?;
+    }
+    writeln!(err, "Trace: {}", plan.out.display())
 }

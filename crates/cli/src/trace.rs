@@ -8,12 +8,12 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde::Serialize;
-use trimtab_core::stats::{LatencySummary, SizeBucket};
-use trimtab_core::trace::{DeviceIndex, FsIndex, Kind, Summary, Tally, TraceDevice, TraceEvent, TraceHeader};
+use trimtab_core::trace::{Summary, TraceDevice, TraceEvent, TraceHeader};
 use trimtab_core::units::{Bytes, Nanos};
 use trimtab_trace::{Format, TraceReader, TraceWriter, open};
 
 use crate::outputs::must_take_a_file;
+use crate::tallies::{self, Row};
 
 /// Looks into traces of block events, and converts them
 ///
@@ -101,38 +101,6 @@ struct Info {
     tallies: Vec<Row>,
 }
 
-/// Totals of one kind of event on one device, told of by one file system or none.
-#[derive(Serialize)]
-struct Row {
-    device: String,
-    file_system: Option<String>,
-    kind: Kind,
-    count: u64,
-    bytes: Bytes,
-    errors: u64,
-    mean_bytes: Option<Bytes>,
-    sizes: Vec<SizeBucket>,
-    /// Of those whose latency is known; none where it is of none.
-    latency: Option<LatencySummary>,
-}
-
-impl Row {
-    fn new(device: String, file_system: Option<String>, kind: Kind, tally: &Tally) -> Self {
-        let latency = tally.latencies.summary();
-        Self {
-            device,
-            file_system,
-            kind,
-            count: tally.count,
-            bytes: tally.bytes,
-            errors: tally.errors,
-            mean_bytes: tally.mean_size(),
-            sizes: tally.sizes.buckets().collect(),
-            latency: (latency.count > 0).then_some(latency),
-        }
-    }
-}
-
 fn info(input: &Input, json: bool, out: &mut impl Write) -> Result<io::Result<()>> {
     let mut trace = input.open()?;
     let (mut summary, mut span, mut batch) = (Summary::default(), Nanos(0), Vec::new());
@@ -143,13 +111,8 @@ fn info(input: &Input, json: bool, out: &mut impl Write) -> Result<io::Result<()
         batch.iter().for_each(|event| summary.record(event));
     }
     let header = trace.header();
-    let row = |(device, fs, kind, tally): (DeviceIndex, Option<FsIndex>, Kind, &Tally)| {
-        let fs = fs.and_then(|fs| header.file_systems.get(usize::from(fs.0)));
-        let device = &header.devices[usize::from(device.0)].name;
-        Row::new(device.clone(), fs.map(|fs| fs.mount_point.clone()), kind, tally)
-    };
     let info = Info {
-        tallies: summary.tallies().map(row).collect(),
+        tallies: Row::all(header, &summary),
         header: header.clone(),
         records: trace.counts().records,
         events: trace.counts().events,
@@ -187,29 +150,8 @@ fn print_info(info: &Info, counts: &str, out: &mut impl Write) -> io::Result<()>
     for gap in &header.gaps {
         writeln!(out, "gap          {gap}")?;
     }
-    writeln!(
-        out,
-        "\n{:<16} {:<12} {:>10} {:>12} {:>12} {:>8} {:>11} {:>11}",
-        "device", "kind", "events", "bytes", "mean size", "errors", "p50", "p99"
-    )?;
-    for row in &info.tallies {
-        let of = |pick: fn(&LatencySummary) -> Nanos| {
-            row.latency.as_ref().map_or_else(|| "-".to_owned(), |latency| pick(latency).to_string())
-        };
-        writeln!(
-            out,
-            "{:<16} {:<12} {:>10} {:>12} {:>12} {:>8} {:>11} {:>11}",
-            row.file_system.as_ref().unwrap_or(&row.device),
-            row.kind,
-            row.count,
-            row.bytes,
-            row.mean_bytes.unwrap_or_default(),
-            row.errors,
-            of(|latency| latency.p50_ns),
-            of(|latency| latency.p99_ns),
-        )?;
-    }
-    Ok(())
+    writeln!(out)?;
+    tallies::print(&info.tallies, out)
 }
 
 fn describe(device: &TraceDevice) -> String {
@@ -265,8 +207,8 @@ fn head(input: &Input, events: usize, out: &mut impl Write) -> Result<io::Result
     let mut trace = input.open()?;
     let mut printed = writeln!(
         out,
-        "{:>14} {:<12} {:<12} {:>16} {:>12} {:>11} {:<15} {}",
-        "seconds", "device", "kind", "start", "length", "latency", "process", "file system"
+        "{:>14} {:<12} {:<12} {:>16} {:>12} {:>11} {:<15} file system",
+        "seconds", "device", "kind", "start", "length", "latency", "process"
     );
     let (mut left, mut batch) = (events, Vec::new());
     while left > 0 && printed.is_ok() {

@@ -33,8 +33,10 @@ pub struct RecordPlan {
     pub targets: Vec<PathBuf>,
     /// What to record; its devices are those of `targets`.
     pub recording: RecordOptions,
-    /// The file to write, which must not exist yet.
+    /// The file to write.
     pub out: PathBuf,
+    /// Whether it may exist, and is replaced.
+    pub overwrite: bool,
     /// How long; until the command ends, or the user stops it, where that is not said.
     pub duration: Option<Duration>,
     /// The command for whose span to record, with its arguments; none where it is empty.
@@ -101,6 +103,9 @@ pub fn record(plan: &RecordPlan, interrupt: &Interrupt, progress: Progress) -> R
         environment: Some(environment),
         ..listener.header().clone()
     };
+    if plan.overwrite {
+        _ = fs::remove_file(&plan.out);
+    }
     let writer = TraceWriter::create(&plan.out, header)?;
     let mut command = match plan.command.as_slice() {
         [] => None,

@@ -60,7 +60,7 @@ fn an_existing_file_is_kept() {
     let output = record(&["-o", file.to_str().unwrap(), "--duration", "1s"]);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("exists already; name another file with -o"), "{said}");
+    assert!(said.contains("exists; --overwrite replaces it"), "{said}");
     assert_eq!(std::fs::read(&file).unwrap(), b"dear");
 }
 

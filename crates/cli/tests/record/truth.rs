@@ -17,7 +17,8 @@ fn record_work(drive: &Drive, work: &str) -> TempDir {
     let place = dir.path().to_str().unwrap();
     let device = drive.device().to_str().unwrap();
     std::fs::create_dir(dir.path().join("mnt")).unwrap();
-    let script = format!("D={device} M={place}/mnt\ntrap 'umount -q $M || :' EXIT\nset -e\n{work}\numount $M\n");
+    let script =
+        format!("D={device} M={place}/mnt\ntrap 'umount -q $M || :' EXIT\nset -e\n{work}\numount $M\n");
     let trace = format!("{place}/t.parquet");
     recorded(&["-d", device, "-o", &trace, "--", "sh", "-c", &script]);
     dir
