@@ -13,7 +13,7 @@ impl Validity {
 
     /// `count` pages of one block from `first` are valid now.
     pub(crate) fn set(&mut self, first: u32, count: u32) {
-        for (word, bits) in masks(first..first + count) {
+        for (word, bits) in masks(first.into()..(first + count).into()) {
             self.0[word] |= bits;
         }
     }
@@ -48,11 +48,14 @@ impl Validity {
 /// How many of these pages are valid, in the words of their block.
 #[inline]
 pub(crate) fn count_valid(words: &[u64], offsets: Range<u32>) -> u32 {
-    masks(offsets).map(|(word, bits)| (words[word] & bits).count_ones()).sum()
+    masks(offsets.start.into()..offsets.end.into())
+        .map(|(word, bits)| (words[word] & bits).count_ones())
+        .sum()
 }
 
 /// The words that a range of bits lies in, each with its bits set.
-fn masks(bits: Range<u32>) -> impl Iterator<Item = (usize, u64)> {
+#[inline]
+pub(crate) fn masks(bits: Range<u64>) -> impl Iterator<Item = (usize, u64)> {
     let mut next = bits.start;
     std::iter::from_fn(move || {
         let (word, bit) = (next / 64, next % 64);

@@ -18,6 +18,7 @@
 
 mod addresses;
 mod arrivals;
+mod pending;
 mod series;
 mod survey;
 mod trims;
@@ -133,7 +134,7 @@ impl Replay {
             arrivals: Arrivals::new(profile.timing.queue_depth.value),
             wake: policy.as_ref().and_then(|policy| policy.next_wake()).map(nanos),
             policy,
-            trims: Trims::new(profile),
+            trims: Trims::new(profile, options.size),
             series: Series::new(options.span),
             phases: Phases::new(options.span, device.ftl().totals().erases),
             erased_before: device.ftl().erases().to_vec(),
@@ -210,7 +211,7 @@ impl Replay {
             discards: self.device.latency(Op::Discard),
             flushes: self.device.latency(Op::Flush),
             waited_ns: self.waited,
-            pending: self.trims.pending().len(),
+            pending: self.trims.pending(),
             reserve: self.series.points().to_vec(),
         }
     }

@@ -1,39 +1,49 @@
-//! What is free and not yet discarded, and the discards that are on their way.
+//! Trims on their way, and the discards they send.
 
 use std::collections::VecDeque;
 
 use trimtab_core::policy::{TrimRequest, TrimScope};
 use trimtab_core::profile::Profile;
-use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
+use trimtab_core::{Bytes, Extent, Nanos};
+
+use super::pending::Pending;
 
 /// Pending extents, and the trims that work on them: one discard after the other, each when the one
-/// before is done, as the kernel's own trims go. What is written before its discard is sent is left
-/// out of it.
+/// before is done, as the kernel's own trims go. Each discards what it finds free when it gets there.
 pub(super) struct Trims {
-    pending: ExtentSet,
-    queue: VecDeque<Extent>,
+    pending: Pending,
+    queue: VecDeque<Stretch>,
     /// When the next discard can be sent.
     ready: Nanos,
+    drive: Extent,
     /// The longest discard.
     limit: Bytes,
     /// What a trim of all that is free leaves alone, because the drive could do nothing with it.
     least: Bytes,
 }
 
+/// A stretch of the drive that is still to be trimmed.
+struct Stretch {
+    extent: Extent,
+    /// What is shorter is left alone.
+    least: Bytes,
+}
+
 impl Trims {
-    pub(super) fn new(profile: &Profile) -> Self {
+    pub(super) fn new(profile: &Profile, size: Bytes) -> Self {
         Self {
-            pending: ExtentSet::new(),
+            pending: Pending::new(size),
             queue: VecDeque::new(),
             ready: Nanos::ZERO,
+            drive: Extent::new(Bytes::ZERO, size),
             limit: profile.discard.command_limit.value,
             least: profile.discard.advertised_granularity.value,
         }
     }
 
     /// Free bytes that have not been discarded since.
-    pub(super) fn pending(&self) -> &ExtentSet {
-        &self.pending
+    pub(super) fn pending(&self) -> Bytes {
+        self.pending.len()
     }
 
     pub(super) fn freed(&mut self, extent: Extent) {
@@ -42,9 +52,7 @@ impl Trims {
 
     /// The bytes are in use, or discarded by somebody else.
     pub(super) fn taken(&mut self, extent: Extent) {
-        if !self.pending.is_empty() {
-            self.pending.remove(extent);
-        }
+        self.pending.remove(extent);
     }
 
     /// Puts what `request` asks for behind the trims on their way, from `now` on.
@@ -53,31 +61,36 @@ impl Trims {
         match &request.scope {
             TrimScope::Everything => {
                 let least = self.least.max(request.min_length);
-                self.queue.extend(self.pending.iter().filter(|extent| extent.len() >= least));
+                self.queue.push_back(Stretch { extent: self.drive, least });
             }
             TrimScope::Within(extents) => {
-                let wanted = |extent: &Extent| extent.len() >= request.min_length;
-                self.queue
-                    .extend(extents.iter().flat_map(|extent| self.pending.inside(extent)).filter(wanted));
+                let least = request.min_length;
+                self.queue.extend(extents.iter().map(|extent| Stretch { extent, least }));
             }
         }
     }
 
     /// The next discard, and when it is sent, if that is not after `until`.
     pub(super) fn next(&mut self, until: Nanos) -> Option<(Nanos, Extent)> {
-        if self.ready > until {
-            return None;
-        }
-        loop {
-            let wanted = self.queue.pop_front()?;
-            let Some(free) = self.pending.inside(wanted).next() else { continue };
+        while self.ready <= until {
+            let Stretch { extent, least } = self.queue.front_mut()?;
+            let Some(free) = self.pending.first_inside(*extent) else {
+                self.queue.pop_front();
+                continue;
+            };
+            extent.start = free.end;
+            if free.len() < *least {
+                continue;
+            }
             let discard = Extent::new(free.start, free.end.min(free.start + self.limit));
-            if discard.end < wanted.end {
-                self.queue.push_front(Extent::new(discard.end, wanted.end));
+            if discard.end < free.end {
+                let rest = Extent::new(discard.end, free.end);
+                self.queue.push_front(Stretch { extent: rest, least: Bytes::ZERO });
             }
             self.pending.remove(discard);
             return Some((self.ready, discard));
         }
+        None
     }
 
     /// The discard that was sent last is done.
