@@ -1,7 +1,7 @@
 //! Writing trace files.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,6 +41,8 @@ pub struct TraceWriter {
     /// How long the last footer was.
     footer: usize,
     pending: Vec<TraceEvent>,
+    /// Whether a write failed: what follows would count bytes that aren't in the file.
+    failed: bool,
 }
 
 impl TraceWriter {
@@ -63,6 +65,7 @@ impl TraceWriter {
             rows: 0,
             footer: 0,
             pending: Vec::new(),
+            failed: false,
         };
         writer.end_group()?;
         Ok(writer)
@@ -114,8 +117,14 @@ impl TraceWriter {
     /// Ends the row group whatever it costs: writes the rows that wait, if any, and a footer.
     ///
     /// # Errors
-    /// If they can't be written.
+    /// If they can't be written, or an earlier group couldn't: the file stays as that left it.
     pub fn end_group(&mut self) -> Result<(), TraceError> {
+        if self.failed {
+            let source = io::Error::other("nothing more is written after a write that failed");
+            return Err(TraceError::Io { path: self.path.clone(), source });
+        }
+        // Until all of it is in the file.
+        self.failed = true;
         self.encode().map_err(|source| TraceError::Parquet { path: self.path.clone(), source })?;
         let bytes = std::mem::take(self.sink.inner_mut());
         self.pending.clear();
@@ -127,6 +136,7 @@ impl TraceWriter {
             return Err(TraceError::Io { path: self.path.clone(), source });
         }
         self.end += bytes.len() as u64;
+        self.failed = false;
         Ok(())
     }
 
