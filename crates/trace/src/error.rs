@@ -59,6 +59,14 @@ pub enum RowError {
         /// How its values are stored.
         encoding: parquet::basic::Encoding,
     },
+    /// A compression that this crate's writer doesn't use.
+    #[error("column {column} is packed as {compression}, which trimtab doesn't read")]
+    Packed {
+        /// The column.
+        column: &'static str,
+        /// How its pages are packed.
+        compression: parquet::basic::Compression,
+    },
     /// A column that ends too early or holds what can't be.
     #[error("column {column} is broken from here on")]
     Broken {
@@ -104,7 +112,7 @@ pub enum RowError {
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
     /// More devices than an event can name.
-    #[error("it names more than 65536 devices")]
+    #[error("it names more than 65536 devices; take a part of the trace")]
     TooManyDevices,
     /// An offset that no device has.
     #[error("it names {length} bytes at {start}, past 1 PiB; are its offsets in another unit?")]
@@ -124,9 +132,15 @@ pub enum RowError {
         /// How many rows are put in order.
         window: usize,
     },
-    /// More bytes than any machine moves in the time.
+    /// A time that no trace has.
+    #[error("it has a time of {time} ns, more than 146 years: are its times in another unit?")]
+    TooLong {
+        /// The time.
+        time: u64,
+    },
+    /// More bytes than any device moves in the time.
     #[error(
-        "up to here {moved} were read and written in {time}, more than any machine can: are its times or sizes in \
+        "up to here {moved} were read and written in {time}, more than any device can: are its times or sizes in \
          other units than this format's, or is it of another format?"
     )]
     TooFast {

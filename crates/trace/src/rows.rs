@@ -9,13 +9,18 @@ use trimtab_core::units::{Bytes, Nanos};
 
 use crate::counts::ReadCounts;
 use crate::error::RowError;
+use crate::text::unknown;
 
 /// How many rows one may come too late: public traces are slightly out of order.
 const WINDOW: usize = 1 << 16;
 /// No device is larger: an offset past this is in another unit.
 const MAX_OFFSET: u64 = 1 << 50;
-/// No machine moves more bytes a second for long: a trace that does is in another unit.
+/// No device moves more bytes a second for long: a trace where one does is in another unit.
 const MAX_RATE: u64 = 100_000_000_000;
+/// Times past this, 146 years, are in another unit; those below can be added.
+const MAX_TIME: u64 = 1 << 62;
+/// The longest name of a device: there may be many.
+const MAX_NAME: usize = 1024;
 
 /// What a row says.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +48,8 @@ pub(crate) struct Rows {
     /// The time of the trace's first event on its clock, known when the first leaves the window.
     begin: Option<u64>,
     handed_out: u64,
-    moved: u64,
+    /// The bytes that each device has read and written.
+    moved: Vec<u64>,
 }
 
 impl Rows {
@@ -57,7 +63,7 @@ impl Rows {
             window: VecDeque::new(),
             begin: None,
             handed_out: 0,
-            moved: 0,
+            moved: Vec::new(),
         }
     }
 
@@ -68,10 +74,12 @@ impl Rows {
         }
         let device = match self.devices.get(name) {
             Some(device) => *device,
+            None if name.len() > MAX_NAME => return Err(unknown("device", name, "is too long a name")),
             None => {
                 let index = u16::try_from(self.devices.len()).map_err(|_| RowError::TooManyDevices)?;
                 let text = String::from_utf8_lossy(name).into_owned();
                 self.header.devices.push(TraceDevice { name: text, ..TraceDevice::default() });
+                self.moved.push(0);
                 self.devices.insert(name.to_owned(), DeviceIndex(index));
                 DeviceIndex(index)
             }
@@ -89,6 +97,11 @@ impl Rows {
     pub(crate) fn push(&mut self, row: Row) -> Result<(), RowError> {
         let end = row.start.checked_add(row.length).filter(|end| *end <= MAX_OFFSET);
         let end = end.ok_or(RowError::TooFar { start: row.start, length: row.length })?;
+        if let Some(time) = [Some(row.time), row.latency.map(|it| it.0)].into_iter().flatten().max()
+            && time > MAX_TIME
+        {
+            return Err(RowError::TooLong { time });
+        }
         if self.begin.is_some_and(|begin| row.time < begin + self.handed_out) {
             let before = self.begin.unwrap_or_default() + self.handed_out;
             return Err(RowError::TooLate { at: row.time, before, window: WINDOW });
@@ -119,20 +132,22 @@ impl Rows {
             let begin = *self.begin.get_or_insert(event.at.0);
             event.at = Nanos(event.at.0 - begin);
             self.handed_out = event.at.0;
-            if matches!(event.kind, Kind::Read | Kind::Write) {
-                self.moved = self.moved.saturating_add(event.extent.len().0);
-            }
-            self.check_rate()?;
+            self.check_rate(&event)?;
             self.counts.events += 1;
             batch.push(event);
         }
         Ok(())
     }
 
-    fn check_rate(&self) -> Result<(), RowError> {
-        let seconds = self.handed_out / 1_000_000_000;
-        if self.timed && self.moved / (seconds + 1) > MAX_RATE {
-            return Err(RowError::TooFast { moved: Bytes(self.moved), time: Nanos(self.handed_out) });
+    fn check_rate(&mut self, event: &TraceEvent) -> Result<(), RowError> {
+        if !self.timed || !matches!(event.kind, Kind::Read | Kind::Write) {
+            return Ok(());
+        }
+        let moved = &mut self.moved[usize::from(event.device.0)];
+        *moved = moved.saturating_add(event.extent.len().0);
+        let seconds = event.at.0 / 1_000_000_000;
+        if *moved / (seconds + 1) > MAX_RATE {
+            return Err(RowError::TooFast { moved: Bytes(*moved), time: event.at });
         }
         Ok(())
     }
