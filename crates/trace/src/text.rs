@@ -38,29 +38,28 @@ impl<P: Parse> TextTrace<P> {
         Ok(Self { path: path.to_owned(), lines: Lines::new(input), parser, rows, ended: false })
     }
 
-    fn read(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), TraceError> {
-        let row = |row, reason| TraceError::Row { path: self.path.clone(), row, reason };
+    fn read(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), RowError> {
         while batch.len() < BATCH && !self.ended {
-            let line = self.lines.next();
-            match line.map_err(|source| TraceError::Io { path: self.path.clone(), source })? {
-                Some(line) => {
-                    self.rows.counts.records += 1;
-                    if line.is_empty() {
-                        self.rows.skip("empty lines");
-                        continue;
-                    }
-                    let read = self.parser.line(line, &mut self.rows);
-                    read.map_err(|reason| row(self.rows.counts.records, reason))?;
-                }
-                None => {
-                    self.ended = true;
-                    let ended = self.parser.end(&mut self.rows);
-                    ended.map_err(|reason| row(self.rows.counts.records, reason))?;
-                }
-            }
-            self.rows.take(batch, self.ended).map_err(|reason| row(self.rows.counts.records, reason))?;
+            let read = self.read_line();
+            // What waits behind an error is as good as what went before.
+            self.ended |= !matches!(read, Ok(true));
+            let ended = if self.ended { self.parser.end(&mut self.rows) } else { Ok(()) };
+            let taken = self.rows.take(batch, self.ended);
+            read.and(ended).and(taken)?;
         }
         Ok(())
+    }
+
+    /// Takes the next line in, if there is one.
+    fn read_line(&mut self) -> Result<bool, RowError> {
+        let Some(line) = self.lines.next()? else { return Ok(false) };
+        self.rows.counts.records += 1;
+        if line.is_empty() {
+            self.rows.skip("empty lines");
+        } else {
+            self.parser.line(line, &mut self.rows)?;
+        }
+        Ok(true)
     }
 }
 
@@ -75,7 +74,8 @@ impl<P: Parse> TraceSource for TextTrace<P> {
         batch.clear();
         let read = self.read(batch);
         self.ended |= read.is_err();
-        read
+        let row = self.rows.counts.records;
+        read.map_err(|reason| TraceError::Row { path: self.path.clone(), row, reason })
     }
 }
 

@@ -34,6 +34,7 @@ impl Parse for Blkparse {
             b"Q" => Action::Queue,
             b"M" | b"F" => Action::Merge,
             b"D" => Action::Issue,
+            b"R" => Action::Requeue,
             b"C" => Action::Complete,
             _ => {
                 rows.skip("other steps and messages");

@@ -21,8 +21,12 @@ use crate::text::{scaled, unknown};
 
 /// What a record begins with, but for the version in its lowest byte.
 pub(crate) const MAGIC: u32 = 0x6561_7400;
+/// The version of records that is read: those of the next are laid out otherwise.
+const VERSION: u8 = 7;
 /// A record without its data.
 const RECORD: usize = 48;
+/// The highest number of a process (the kernel's `PID_MAX_LIMIT`).
+const MAX_PID: u32 = 1 << 22;
 /// Records that are put in order at once: buffers of processors come one after another in a stream.
 const WINDOW: usize = 1 << 16;
 /// Events in a batch, at least, but at the end.
@@ -47,6 +51,8 @@ pub(crate) struct Blktrace {
     processes: HashMap<u32, Comm>,
     requests: Requests,
     rows: Rows,
+    /// What ended a stream early; the others are read on to their ends.
+    failure: Option<RowError>,
     ended: bool,
 }
 
@@ -89,33 +95,44 @@ impl Blktrace {
             processes: HashMap::new(),
             requests: Requests::default(),
             rows,
+            failure: None,
             ended: false,
         })
     }
 
     fn read(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), RowError> {
-        let most = WINDOW / self.streams.len();
+        let most = (WINDOW / self.streams.len()).max(1);
         while batch.len() < BATCH && !self.ended {
             for (number, stream) in self.streams.iter_mut().enumerate() {
                 while self.waiting[number] < most && !stream.ended {
-                    if let Some(record) = stream.next(number)? {
-                        self.rows.counts.records += 1;
-                        self.waiting[number] += 1;
-                        self.window.push(Reverse(record));
+                    match stream.next(number) {
+                        Ok(Some(record)) => {
+                            self.rows.counts.records += 1;
+                            self.waiting[number] += 1;
+                            self.window.push(Reverse(record));
+                        }
+                        Ok(None) => stream.ended = true,
+                        Err(error) => {
+                            stream.ended = true;
+                            self.failure.get_or_insert(error);
+                        }
                     }
                 }
             }
-            match self.window.pop() {
+            let read = match self.window.pop() {
                 Some(Reverse(record)) => {
                     self.waiting[record.stream] -= 1;
-                    self.take(&record)?;
+                    self.take(&record)
                 }
                 None => {
                     self.ended = true;
-                    self.requests.end(&mut self.rows)?;
+                    self.failure.take().map_or(Ok(()), Err)
                 }
-            }
-            self.rows.take(batch, self.ended)?;
+            };
+            self.ended |= read.is_err();
+            let ended = if self.ended { self.requests.end(&mut self.rows) } else { Ok(()) };
+            let taken = self.rows.take(batch, self.ended);
+            read.and(ended).and(taken)?;
         }
         Ok(())
     }
@@ -129,6 +146,7 @@ impl Blktrace {
         let action = match record.action & 0xff {
             1 => Action::Queue,
             2 | 3 => Action::Merge,
+            6 => Action::Requeue,
             7 => Action::Issue,
             8 => Action::Complete,
             _ => {
@@ -165,7 +183,7 @@ impl Blktrace {
 
     fn notified(&mut self, record: &Record) {
         match record.action & 0xff {
-            0 => {
+            0 if record.pid <= MAX_PID => {
                 self.processes.insert(record.pid, Comm::new(&record.data));
             }
             1 if self.rows.header.started.is_none() => {
@@ -187,10 +205,7 @@ impl Stream {
     fn next(&mut self, stream: usize) -> Result<Option<Record>, RowError> {
         let mut bytes = [0; RECORD];
         match fill(&mut self.input, &mut bytes)? {
-            0 => {
-                self.ended = true;
-                return Ok(None);
-            }
+            0 => return Ok(None),
             RECORD => {}
             _ => return Err(RowError::CutOff),
         }
@@ -210,6 +225,9 @@ impl Stream {
         };
         if word(0) & !0xff != MAGIC {
             return Err(unknown("magic", format!("{:#010x}", word(0)).as_bytes(), "is not blktrace's"));
+        }
+        if word(0) as u8 != VERSION {
+            return Err(unknown("version", (word(0) as u8).to_string().as_bytes(), "trimtab doesn't read"));
         }
         let (error, data_length) = halves(44);
         let mut data = [0; 16];
@@ -266,6 +284,10 @@ fn processors(path: &Path) -> io::Result<Vec<PathBuf>> {
         {
             files.push(path);
         }
+    }
+    // Where the file itself isn't there, opening it says so.
+    if !files.iter().any(|file| file.file_name() == path.file_name()) {
+        files.push(path.to_owned());
     }
     files.sort();
     Ok(files)

@@ -22,6 +22,8 @@ pub(super) enum Action {
     Merge,
     /// D: the request went to the driver.
     Issue,
+    /// R: the driver gave it back, to be issued again.
+    Requeue,
     /// C: the request, or the bio where the driver takes bios, is done.
     Complete,
 }
@@ -76,6 +78,14 @@ impl Requests {
                 self.issuing.insert(step.device);
                 let queued = self.take_queued(place, rows);
                 self.start(step, queued.map_or(step.process, |row| row.process), true);
+            }
+            Action::Requeue => {
+                rows.skip("requeues");
+                if let Some(number) = self.places.get(&place).copied()
+                    && let Some(request) = self.get(number)
+                {
+                    request.issued = false;
+                }
             }
             Action::Complete => {
                 rows.skip("completions");
