@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::basic::Encoding;
+use parquet::basic::{Compression, Encoding};
 use parquet::column::page::{Page, PageReader};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::serialized_reader::SerializedPageReader;
@@ -18,13 +18,18 @@ use crate::error::RowError;
 /// would take the reader's memory.
 const MAX_PAGE_ROWS: u32 = 1 << 20;
 
+/// The most bytes that a page may unpack to.
+const MAX_PAGE_BYTES: usize = 1 << 27;
+
 /// What stands for "none" in an optional column.
 pub(super) const NONE: i64 = -1;
 
 /// A column of a row group: its numbers, or what its names stand for.
 pub(super) struct ColumnReader {
     column: Column,
+    /// The pages as they are stored: a page's own word for its size would be believed up to 2 GiB.
     pages: SerializedPageReader<File>,
+    packed: bool,
     /// What the entries of the dictionary stand for.
     dictionary: Vec<i64>,
     /// The page at hand.
@@ -40,8 +45,14 @@ impl ColumnReader {
         chunk: &ColumnChunkMetaData,
         rows: usize,
     ) -> Result<Self, RowError> {
-        let pages = SerializedPageReader::new(Arc::clone(file), chunk, rows, None)?;
-        Ok(Self { column, pages, dictionary: Vec::new(), values: Vec::new(), taken: 0 })
+        let packed = match chunk.compression() {
+            Compression::UNCOMPRESSED => false,
+            Compression::ZSTD(_) => true,
+            other => return Err(RowError::Packed { column: column.name(), compression: other }),
+        };
+        let stored = chunk.clone().into_builder().set_compression(Compression::UNCOMPRESSED).build()?;
+        let pages = SerializedPageReader::new(Arc::clone(file), &stored, rows, None)?;
+        Ok(Self { column, pages, packed, dictionary: Vec::new(), values: Vec::new(), taken: 0 })
     }
 
     /// The values at hand, of the next page if there are none of the last; empty at the end.
@@ -52,10 +63,10 @@ impl ColumnReader {
             match self.pages.get_next_page()? {
                 None => break,
                 Some(Page::DictionaryPage { buf, num_values, .. }) if self.column.is_text() => {
-                    self.read_dictionary(&buf, num_values, names)?;
+                    self.read_dictionary(&self.unpacked(buf)?, num_values, names)?;
                 }
                 Some(Page::DataPage { buf, num_values, encoding, .. }) => {
-                    self.read_page(&buf, num_values, encoding)?;
+                    self.read_page(&self.unpacked(buf)?, num_values, encoding)?;
                 }
                 Some(page) => return Err(self.unknown(page.encoding())),
             }
@@ -72,6 +83,14 @@ impl ColumnReader {
 
     pub(super) fn broken(&self) -> RowError {
         RowError::Broken { column: self.column.name() }
+    }
+
+    fn unpacked(&self, page: Bytes) -> Result<Bytes, RowError> {
+        if !self.packed || page.is_empty() {
+            return Ok(page);
+        }
+        let unpacked = zstd::bulk::decompress(&page, MAX_PAGE_BYTES).map_err(|_| self.broken())?;
+        Ok(unpacked.into())
     }
 
     fn unknown(&self, encoding: Encoding) -> RowError {

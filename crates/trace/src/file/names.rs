@@ -12,6 +12,7 @@ pub(super) struct Names {
     devices: HashMap<String, i64>,
     file_systems: HashMap<String, i64>,
     processes: Vec<Comm>,
+    process_numbers: HashMap<Comm, i64>,
 }
 
 impl Names {
@@ -21,6 +22,7 @@ impl Names {
             devices: numbered(device_names(header)),
             file_systems: numbered(file_system_names(header)),
             processes: Vec::new(),
+            process_numbers: HashMap::new(),
         }
     }
 
@@ -46,10 +48,9 @@ impl Names {
     }
 
     fn process_number(&mut self, process: Comm) -> i64 {
-        let known = self.processes.iter().position(|known| *known == process);
-        known.unwrap_or_else(|| {
+        *self.process_numbers.entry(process).or_insert_with(|| {
             self.processes.push(process);
-            self.processes.len() - 1
-        }) as i64
+            self.processes.len() as i64 - 1
+        })
     }
 }
