@@ -10,7 +10,8 @@ use clap::Subcommand;
 use serde::Serialize;
 use trimtab_core::trace::{Summary, TraceDevice, TraceEvent, TraceHeader};
 use trimtab_core::units::{Bytes, Nanos};
-use trimtab_trace::{Format, TraceReader, TraceWriter, open};
+use trimtab_report::printable;
+use trimtab_trace::{Columns, Format, TraceReader, TraceWriter, open};
 
 use crate::outputs::must_take_a_file;
 use crate::tallies::{self, Row};
@@ -68,7 +69,7 @@ struct Input {
 
 impl Input {
     fn open(&self) -> Result<Box<dyn TraceReader + Send>> {
-        Ok(open(&self.trace, self.format)?)
+        Ok(open(&self.trace, self.format, Columns::All)?)
     }
 }
 
@@ -128,27 +129,29 @@ fn info(input: &Input, json: bool, out: &mut impl Write) -> Result<io::Result<()
 
 fn print_info(info: &Info, counts: &str, out: &mut impl Write) -> io::Result<()> {
     let header = &info.header;
-    writeln!(out, "format       {}", header.origin)?;
+    writeln!(out, "format       {}", printable(&header.origin))?;
     if !header.command.is_empty() {
-        writeln!(out, "made by      {}", header.command.join(" "))?;
+        writeln!(out, "made by      {}", printable(&header.command.join(" ")))?;
     }
     if let Some(started) = &header.started {
-        writeln!(out, "started      {started}")?;
+        writeln!(out, "started      {}", printable(started))?;
     }
     writeln!(out, "span         {} from the first event to the last", info.span_ns)?;
     writeln!(out, "read         {counts}")?;
     if let Some(environment) = &header.environment {
-        writeln!(out, "machine      Linux {}, {}", environment.kernel, environment.processor)?;
+        let machine = format!("Linux {}, {}", environment.kernel, environment.processor);
+        writeln!(out, "machine      {}", printable(&machine))?;
     }
     for device in &header.devices {
-        writeln!(out, "device       {}", describe(device))?;
+        writeln!(out, "device       {}", printable(&describe(device)))?;
     }
     for fs in &header.file_systems {
-        writeln!(out, "file system  {} {} from {}, {}", fs.kind, fs.mount_point, fs.source, fs.options)?;
+        let fs = format!("{} {} from {}, {}", fs.kind, fs.mount_point, fs.source, fs.options);
+        writeln!(out, "file system  {}", printable(&fs))?;
     }
     writeln!(out, "lost         {} events", header.lost)?;
     for gap in &header.gaps {
-        writeln!(out, "gap          {gap}")?;
+        writeln!(out, "gap          {}", printable(gap))?;
     }
     writeln!(out)?;
     tallies::print(&info.tallies, out)
@@ -181,17 +184,21 @@ fn convert(input: &Input, output: &Path, overwrite: bool) -> Result<()> {
     let (mut writer, path) =
         unfinished.with_context(|| format!("cannot write in {}", dir.display()))?.into_parts();
     let mut batch = Vec::new();
-    loop {
-        trace.next_batch(&mut batch)?;
-        if batch.is_empty() {
-            break;
-        }
+    let damage = loop {
+        let read = trace.next_batch(&mut batch);
         if writer.header_mut().devices.len() < trace.header().devices.len() {
             *writer.header_mut() = trace.header().clone();
         }
         writer.write(&batch)?;
-    }
+        match read {
+            Ok(()) if batch.is_empty() => break None,
+            Ok(()) => {}
+            Err(error) if trace.counts().events == 0 || error.spoils_all() => return Err(error.into()),
+            Err(error) => break Some(error),
+        }
+    };
     *writer.header_mut() = trace.header().clone();
+    writer.header_mut().gaps.extend(damage.as_ref().map(|damage| format!("it was read up to its damage: {damage}")));
     writer.finish()?;
     let kept = if overwrite { path.persist(output) } else { path.persist_noclobber(output) };
     kept.with_context(|| format!("cannot write {}", output.display()))?;
@@ -200,7 +207,13 @@ fn convert(input: &Input, output: &Path, overwrite: bool) -> Result<()> {
     for gap in &trace.header().gaps {
         let _ = writeln!(out, "{}: {gap}", input.trace.display());
     }
-    Ok(())
+    drop(out);
+    match damage {
+        None => Ok(()),
+        Some(damage) => {
+            Err(damage).with_context(|| format!("{} has only what came before the damage", output.display()))
+        }
+    }
 }
 
 fn head(input: &Input, events: usize, out: &mut impl Write) -> Result<io::Result<()>> {
@@ -230,12 +243,12 @@ fn print_event(event: &TraceEvent, header: &TraceHeader, out: &mut impl Write) -
         out,
         "{:>14.9} {:<12} {:<12} {:>16} {:>12} {:>11} {:<15} {}{error}",
         event.at.seconds(),
-        header.devices[usize::from(event.device.0)].name,
+        printable(&header.devices[usize::from(event.device.0)].name),
         event.kind,
         event.extent.start.0,
         event.extent.len().0,
         event.latency.map_or_else(|| "-".to_owned(), |latency| latency.to_string()),
-        event.process,
-        fs.map_or("", |fs| fs.mount_point.as_str()),
+        printable(&event.process.to_string()),
+        printable(fs.map_or("", |fs| fs.mount_point.as_str())),
     )
 }

@@ -18,7 +18,7 @@ use trimtab_core::stats::is_steady;
 use trimtab_ftl::replay::{Discards, Replay, ReplayOptions, Survey};
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, environment};
-use trimtab_trace::{Format, TraceError, TraceReader};
+use trimtab_trace::{Columns, Format, TraceError, TraceReader};
 
 use crate::error::chain;
 use crate::interrupt::{Interrupt, Interrupted};
@@ -143,7 +143,7 @@ pub fn simulate(
 }
 
 fn open(options: &SimulateOptions) -> Result<Box<dyn TraceReader + Send>, TraceError> {
-    trimtab_trace::open(&options.trace, options.format)
+    trimtab_trace::open(&options.trace, options.format, Columns::Replay)
 }
 
 /// Does all replays, and hands what is finished, in order, to `finished`. Returns why not all were.

@@ -25,7 +25,7 @@ fn main() {
         let mut text = String::new();
         (0..ROWS).for_each(|row| line(&mut text, row));
         std::fs::write(&path, text).expect("the text is written");
-        let open = || open(&path, Some(format)).expect("the text was just written");
+        let open = || open(&path, Some(format), Columns::All).expect("the text was just written");
         report(&format!("read {format}"), (0..ROUNDS).map(|_| read(&mut *open())));
     }
 }

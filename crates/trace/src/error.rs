@@ -45,6 +45,13 @@ pub enum TraceError {
     },
 }
 
+impl TraceError {
+    /// Whether what was read before it is no good either: the trace was taken for what it isn't.
+    pub const fn spoils_all(&self) -> bool {
+        matches!(self, Self::Row { reason: RowError::TooFast { .. }, .. })
+    }
+}
+
 /// Why a row makes no sense.
 #[derive(Debug, thiserror::Error)]
 pub enum RowError {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use crate::counts::TraceReader;
 use crate::error::TraceError;
-use crate::file::TraceFile;
+use crate::file::{Columns, TraceFile};
 use crate::formats::alibaba::Alibaba;
 use crate::formats::blkparse::Blkparse;
 use crate::formats::blktrace::{self, Blktrace};
@@ -158,11 +158,16 @@ impl FromStr for Format {
     }
 }
 
-/// Opens the trace at `path`, of the format that its content shows, or of `format`.
+/// Opens the trace at `path`, of the format that its content shows, or of `format`. Of a trace of our
+/// own it reads only `columns`; lines of text and blktrace's records have to be read whole.
 ///
 /// # Errors
 /// If it can't be read, or is of no known format.
-pub fn open(path: &Path, format: Option<Format>) -> Result<Box<dyn TraceReader + Send>, TraceError> {
+pub fn open(
+    path: &Path,
+    format: Option<Format>,
+    columns: Columns,
+) -> Result<Box<dyn TraceReader + Send>, TraceError> {
     let detected = match format {
         Some(format) => Some(format),
         None => Format::detect(path).map_err(|source| TraceError::Io { path: path.to_owned(), source })?,
@@ -184,7 +189,7 @@ pub fn open(path: &Path, format: Option<Format>) -> Result<Box<dyn TraceReader +
         _ => {}
     }
     Ok(match format {
-        Format::Trimtab => Box::new(TraceFile::open(path)?),
+        Format::Trimtab => Box::new(TraceFile::open(path)?.with_columns(columns)),
         Format::Blktrace => Box::new(Blktrace::open(path, rows)?),
         Format::Blkparse => Box::new(TextTrace::open(path, Blkparse::default(), rows)?),
         Format::Fio1 => Box::new(TextTrace::open(path, Fio::new(Version::One), rows)?),

@@ -7,7 +7,7 @@ use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
 use proptest::sample::Index;
 use trimtab_core::trace::{Kind, TraceEvent, TraceHeader};
 use trimtab_core::units::{Bytes, Nanos};
-use trimtab_trace::{Format, ReadCounts, TraceError, open};
+use trimtab_trace::{Columns, Format, ReadCounts, TraceError, open};
 
 struct Trace {
     header: TraceHeader,
@@ -23,7 +23,7 @@ impl Trace {
 
 /// Reads a trace to its end, and checks what holds for every one.
 fn read(path: &Path, format: Option<Format>) -> Result<Trace, TraceError> {
-    let mut reader = open(path, format)?;
+    let mut reader = open(path, format, Columns::All)?;
     let (mut events, mut batch) = (Vec::new(), Vec::new());
     loop {
         reader.next_batch(&mut batch)?;

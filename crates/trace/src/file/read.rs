@@ -27,7 +27,7 @@ pub enum Columns {
     /// All of them.
     #[default]
     All,
-    /// What a replay needs: time, device, kind, extent and latency. The rest is left empty.
+    /// What a replay needs: all but the process and the file system, which are left empty.
     Replay,
 }
 
@@ -106,13 +106,14 @@ impl TraceFile {
         let Some(group) = self.metadata.row_groups().get(self.next_group) else { return Ok(None) };
         self.next_group += 1;
         let rows = group.num_rows() as usize;
-        let wanted = match self.columns {
-            Columns::All => &Column::ALL[..],
-            Columns::Replay => &Column::REPLAY[..],
+        let rest = match self.columns {
+            Columns::All => &Column::REST[..],
+            Columns::Replay => &[],
         };
+        let wanted = Column::REPLAY.iter().chain(rest);
         let open =
             |column: &Column| ColumnReader::new(*column, &self.file, group.column(*column as usize), rows);
-        Ok(Some(Group { columns: wanted.iter().map(open).collect::<Result<_, _>>()?, rows }))
+        Ok(Some(Group { columns: wanted.map(open).collect::<Result<_, _>>()?, rows }))
     }
 
     fn read(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), RowError> {
@@ -146,8 +147,8 @@ impl TraceFile {
         count: usize,
         batch: &mut Vec<TraceEvent>,
     ) -> Result<(), RowError> {
-        let (replay, more) = columns.split_first_chunk_mut().expect("a replay's columns are always read");
-        let [times, devices, kinds, starts, lengths, latencies] =
+        let (replay, rest) = columns.split_first_chunk_mut().expect("a replay's columns are always read");
+        let [times, devices, kinds, starts, lengths, latencies, errors] =
             replay.each_mut().map(|column: &mut ColumnReader| column.take(count));
         let mut wrong = None;
         for row in 0..count {
@@ -164,16 +165,14 @@ impl TraceFile {
                 extent: Extent { start: Bytes(start as u64), end: Bytes(end as u64) },
                 latency: (latencies[row] != NONE).then_some(Nanos(latencies[row] as u64)),
                 process: Comm::default(),
-                error: 0,
+                error: errors[row] as u16,
                 fs: None,
             });
         }
-        if let [processes, errors, file_systems] = more {
-            let (processes, errors) = (processes.take(count), errors.take(count));
-            let file_systems = file_systems.take(count);
+        if let [processes, file_systems] = rest {
+            let (processes, file_systems) = (processes.take(count), file_systems.take(count));
             for (row, event) in batch.iter_mut().enumerate() {
                 event.process = self.names.process(processes[row]);
-                event.error = errors[row] as u16;
                 event.fs = (file_systems[row] != NONE).then_some(FsIndex(file_systems[row] as u16));
             }
         }

@@ -38,9 +38,12 @@ impl Column {
         Self::FileSystem,
     ];
 
-    /// What a replay needs: the first of all.
-    pub(super) const REPLAY: [Self; 6] =
-        [Self::Time, Self::Device, Self::Kind, Self::Start, Self::Length, Self::Latency];
+    /// What a replay needs.
+    pub(super) const REPLAY: [Self; 7] =
+        [Self::Time, Self::Device, Self::Kind, Self::Start, Self::Length, Self::Latency, Self::Error];
+
+    /// What it doesn't.
+    pub(super) const REST: [Self; 2] = [Self::Process, Self::FileSystem];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
