@@ -225,3 +225,28 @@ fn join(devices: Option<String>, letters: &str) -> Option<String> {
         (devices, letters) => Some(format!("({devices}) && ({letters})")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::format::PageLayout;
+    use super::*;
+
+    #[test]
+    fn linux_6_12_tells_all_that_is_wanted() {
+        let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/6.12/events");
+        let format = |event: &str| {
+            let text = fs::read_to_string(format!("{kept}/{event}/format")).unwrap();
+            Format::parse(&text).unwrap()
+        };
+        for name in REQUESTS.into_iter().chain(BIOS) {
+            assert!(Reader::block(name, &format(&format!("block/{name}"))).is_ok(), "{name}");
+        }
+        for FsSource { event, kind, names, .. } in &FILE_SYSTEMS {
+            assert!(Reader::fs(*kind, names, &format(event)).is_ok(), "{event}");
+        }
+        assert_eq!(format("btrfs/btrfs_set_extent_bit").value_of("PINNED_EXTENTS"), Some(0));
+        assert!(PageLayout::parse(&fs::read_to_string(format!("{kept}/header_page")).unwrap()).is_some());
+    }
+}
