@@ -25,6 +25,7 @@ pub trait TraceSource {
     /// at the end.
     ///
     /// # Errors
-    /// What the source fails with; the events handed out before are good.
+    /// What the source fails with; `batch` holds the events before that weren't handed out yet, and
+    /// those are good.
     fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), Self::Error>;
 }

@@ -17,7 +17,7 @@ pub struct Summary {
 pub struct Tally {
     /// How many.
     pub count: u64,
-    /// Bytes they named.
+    /// Bytes they named; the most there can be where they name more.
     pub bytes: Bytes,
     /// How many ended with an error.
     pub errors: u64,
@@ -61,7 +61,7 @@ impl Summary {
 impl Tally {
     fn record(&mut self, event: &TraceEvent) {
         self.count += 1;
-        self.bytes += event.extent.len();
+        self.bytes = Bytes(self.bytes.0.saturating_add(event.extent.len().0));
         self.errors += u64::from(event.error != 0);
         self.sizes.record(event.extent.len());
         if let Some(latency) = event.latency {
@@ -72,7 +72,7 @@ impl Tally {
     /// Adds the events of another tally.
     pub fn merge(&mut self, other: &Self) {
         self.count += other.count;
-        self.bytes += other.bytes;
+        self.bytes = Bytes(self.bytes.0.saturating_add(other.bytes.0));
         self.errors += other.errors;
         self.sizes.merge(&other.sizes);
         self.latencies.merge(&other.latencies);
@@ -126,5 +126,7 @@ mod tests {
         assert_eq!(whole.total(), 4);
         assert_eq!(whole.tallies().count(), 3);
         assert_eq!(Summary::default().of(Kind::Free).mean_size(), None);
+        (0..5).for_each(|_| whole.record(&event(0, Kind::Free, 1 << 62, None)));
+        assert_eq!(whole.of(Kind::Free).bytes, Bytes(u64::MAX), "a hostile trace is no overflow");
     }
 }
