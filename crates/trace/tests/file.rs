@@ -1,9 +1,17 @@
 //! Trace files, written and read back.
 
+use std::error::Error;
 use std::path::Path;
 use std::process::Command;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::ColumnPath;
 use proptest::prelude::{Just, Strategy, any, prop, prop_assert_eq, prop_oneof, proptest};
 use proptest::sample::Index;
 use trimtab_core::extent::Extent;
@@ -169,6 +177,75 @@ fn what_is_no_trace_is_refused() {
     assert!(TraceWriter::create(&path, header()).is_err(), "a file is never overwritten");
 }
 
+#[test]
+fn a_trace_of_a_newer_trimtab_is_refused_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let newer = TraceHeader { schema: "trimtab/trace/2".to_owned(), ..header() };
+    TraceWriter::create(&path, newer).unwrap().finish().unwrap();
+    let error = TraceFile::open(&path).err().unwrap().to_string();
+    assert!(
+        error.ends_with(
+            "it is in the format \"trimtab/trace/2\"; this trimtab reads \"trimtab/trace/1\": use the one that wrote it"
+        ),
+        "{error}"
+    );
+}
+
+/// A page of some KiB that unpacks to 256 MiB: the name of one process.
+#[test]
+fn a_page_that_unpacks_to_too_much_is_broken() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let schema = "message event { required int64 time_ns; required binary device (STRING); required binary kind (STRING); \
+        required int64 start; required int64 length; optional int64 latency_ns; optional binary process (STRING); \
+        required int32 error; optional binary file_system (STRING); }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_dictionary_page_size_limit(usize::MAX)
+        .set_key_value_metadata(Some(vec![KeyValue::new(
+            "trimtab".to_owned(),
+            serde_json::to_string(&header()).unwrap(),
+        )]));
+    let numbers = ["time_ns", "start", "length", "latency_ns", "error"].map(ColumnPath::from);
+    let properties = numbers.into_iter().fold(properties, |properties, column| {
+        properties
+            .set_column_dictionary_enabled(column.clone(), false)
+            .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED)
+    });
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties.build())).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut names =
+        ["time_ns", "device", "kind", "start", "length", "latency_ns", "process", "error", "file_system"]
+            .into_iter();
+    while let Some(mut column) = group.next_column().unwrap() {
+        let text = |text: &str| ByteArray::from(text.as_bytes().to_vec());
+        match names.next().unwrap() {
+            "device" => column.typed::<ByteArrayType>().write_batch(&[text("sda")], None, None),
+            "kind" => column.typed::<ByteArrayType>().write_batch(&[text("read")], None, None),
+            "process" => {
+                let name = ByteArray::from(vec![b'x'; 1 << 28]);
+                column.typed::<ByteArrayType>().write_batch(&[name], Some(&[1]), None)
+            }
+            "file_system" => column.typed::<ByteArrayType>().write_batch(&[], Some(&[0]), None),
+            "latency_ns" => column.typed::<Int64Type>().write_batch(&[], Some(&[0]), None),
+            "error" => column.typed::<Int32Type>().write_batch(&[0], None, None),
+            _ => column.typed::<Int64Type>().write_batch(&[0], None, None),
+        }
+        .unwrap();
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.close().unwrap();
+    assert!(path.metadata().unwrap().len() < 1 << 20);
+    let error = read(&path, Columns::All).1.unwrap().to_string();
+    assert!(error.ends_with("row 1: column process is broken from here on"), "{error}");
+    assert_eq!(read(&path, Columns::Replay).0.len(), 1, "all but the process is sound");
+}
+
 /// A full disk: the group that doesn't fit is refused, and the file stays whole.
 #[test]
 fn a_full_disk_leaves_a_whole_file() {
@@ -185,8 +262,8 @@ fn a_full_disk_leaves_a_whole_file() {
     };
     let more: Vec<_> = (1..200_000).map(random).collect();
     writer.write(&more).unwrap();
-    let error = writer.end_group().unwrap_err().to_string();
-    assert!(error.contains("No space left"), "{error}");
+    let error = writer.end_group().unwrap_err();
+    assert!(error.source().unwrap().to_string().contains("No space left"), "{error:?}");
     assert!(writer.finish().is_err(), "a footer alone would fit, and name the group that doesn't");
     let (kept, error) = read(&path, Columns::All);
     assert!(error.is_none());

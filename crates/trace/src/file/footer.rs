@@ -46,14 +46,42 @@ impl Footer {
         let mut end = length;
         while let Some(found) = magic_before(file, end)? {
             match read_at(file, found)? {
-                Some(metadata) => {
-                    check(&metadata, found)?;
-                    return Ok(Self { metadata, end: found, length });
-                }
+                Some(metadata) => return Ok(Self { metadata, end: found, length }),
                 None => end = found - 1,
             }
         }
         Err(FooterError::Foreign("no whole footer is left in it, so nothing of it can be read".to_owned()))
+    }
+
+    /// Refuses what is no trace, and what names bytes that aren't there.
+    pub(super) fn check(&self) -> Result<(), FooterError> {
+        let Self { metadata, end, .. } = self;
+        let (found, ours) = (metadata.file_metadata().schema_descr(), &*SCHEMA);
+        for (place, column) in ours.columns().iter().enumerate() {
+            let same = found.columns().get(place).is_some_and(|other| {
+                (other.name(), other.physical_type(), other.max_def_level(), other.max_rep_level())
+                    == (column.name(), column.physical_type(), column.max_def_level(), 0)
+            });
+            if !same {
+                let reason =
+                    format!("Parquet, but no trace of trimtab: column {} isn't {}", place + 1, column.name());
+                return Err(FooterError::Foreign(reason));
+            }
+        }
+        for group in metadata.row_groups() {
+            let inside = group.columns().iter().all(|chunk| {
+                let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
+                start >= 4
+                    && chunk.compressed_size() >= 0
+                    && start.checked_add(chunk.compressed_size()).is_some_and(|past| past as u64 <= *end)
+            });
+            if !inside || group.num_rows() < 0 || group.num_columns() != ours.num_columns() {
+                return Err(
+                    ParquetError::General("the footer names bytes that aren't there".to_owned()).into()
+                );
+            }
+        }
+        Ok(())
     }
 }
 
@@ -87,32 +115,4 @@ fn read_at(file: &File, end: u64) -> io::Result<Option<ParquetMetaData>> {
     let mut footer = vec![0; length as usize];
     file.read_exact_at(&mut footer, start)?;
     Ok(ParquetMetaDataReader::decode_metadata(&footer).ok())
-}
-
-/// Refuses what is no trace, and what names bytes that aren't there.
-fn check(metadata: &ParquetMetaData, end: u64) -> Result<(), FooterError> {
-    let (found, ours) = (metadata.file_metadata().schema_descr(), &*SCHEMA);
-    for (place, column) in ours.columns().iter().enumerate() {
-        let same = found.columns().get(place).is_some_and(|other| {
-            (other.name(), other.physical_type(), other.max_def_level(), other.max_rep_level())
-                == (column.name(), column.physical_type(), column.max_def_level(), 0)
-        });
-        if !same {
-            let reason =
-                format!("Parquet, but no trace of trimtab: column {} isn't {}", place + 1, column.name());
-            return Err(FooterError::Foreign(reason));
-        }
-    }
-    for group in metadata.row_groups() {
-        let inside = group.columns().iter().all(|chunk| {
-            let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
-            start >= 4
-                && chunk.compressed_size() >= 0
-                && start.checked_add(chunk.compressed_size()).is_some_and(|past| past as u64 <= end)
-        });
-        if !inside || group.num_rows() < 0 || group.num_columns() != ours.num_columns() {
-            return Err(ParquetError::General("the footer names bytes that aren't there".to_owned()).into());
-        }
-    }
-    Ok(())
 }

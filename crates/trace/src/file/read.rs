@@ -65,12 +65,14 @@ impl TraceFile {
         let io = |source| TraceError::Io { path: path.to_owned(), source };
         let foreign = |reason: String| TraceError::Header { path: path.to_owned(), reason };
         let file = File::open(path).map_err(io)?;
-        let footer = Footer::find(&file).map_err(|error| match error {
+        let broken = |error| match error {
             FooterError::Io(source) => io(source),
             FooterError::Parquet(source) => TraceError::Parquet { path: path.to_owned(), source },
             FooterError::Foreign(reason) => foreign(reason),
-        })?;
+        };
+        let footer = Footer::find(&file).map_err(broken)?;
         let mut header = read_header(&footer.metadata).map_err(foreign)?;
+        footer.check().map_err(broken)?;
         if footer.end < footer.length {
             header.gaps.push(format!(
                 "the file was cut off: its last {} are torn, and the events in them are lost",
@@ -224,7 +226,14 @@ fn read_header(metadata: &ParquetMetaData) -> Result<TraceHeader, String> {
         serde_json::from_str(text).map_err(|error| format!("its header is broken: {error}"))?;
     let schema = header.get("schema").and_then(|schema| schema.as_str()).unwrap_or_default();
     if schema != TRACE_SCHEMA {
-        return Err(format!("it is in the format {schema:?}; this trimtab reads {TRACE_SCHEMA:?}"));
+        return Err(format!(
+            "it is in the format {schema:?}; this trimtab reads {TRACE_SCHEMA:?}: use the one that wrote it"
+        ));
     }
-    serde_json::from_value(header).map_err(|error| format!("its header is broken: {error}"))
+    let header: TraceHeader =
+        serde_json::from_value(header).map_err(|error| format!("its header is broken: {error}"))?;
+    if header.devices.len().max(header.file_systems.len()) > 1 << 16 {
+        return Err("its header names more than 65536 devices or file systems".to_owned());
+    }
+    Ok(header)
 }
