@@ -98,7 +98,9 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 /// Says on stderr what is wrong; there is nobody left to tell where that is closed.
 fn complain(what: &impl Display) {
-    let _ = writeln!(io::stderr(), "trimtab: {what}");
+    let what = what.to_string();
+    let lines: Vec<_> = what.lines().map(trimtab_report::printable).collect();
+    let _ = writeln!(io::stderr(), "trimtab: {}", lines.join("\n"));
 }
 
 /// Whether stdout takes colour: a terminal, and no `NO_COLOR` in the environment.

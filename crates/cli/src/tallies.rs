@@ -6,6 +6,7 @@ use serde::Serialize;
 use trimtab_core::stats::{LatencySummary, SizeBucket};
 use trimtab_core::trace::{DeviceIndex, FsIndex, Kind, Summary, Tally, TraceHeader};
 use trimtab_core::{Bytes, Nanos};
+use trimtab_report::printable;
 
 /// Totals of one kind of event on one device, told of by one file system or none.
 #[derive(Serialize)]
@@ -51,7 +52,7 @@ impl Row {
 
 /// Prints the rows as a table, with a head.
 pub fn print(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
-    let place = |row: &Row| row.file_system.as_ref().unwrap_or(&row.device).clone();
+    let place = |row: &Row| printable(row.file_system.as_ref().unwrap_or(&row.device));
     let width = rows.iter().map(|row| place(row).chars().count()).max().unwrap_or(0).max("device".len());
     writeln!(
         out,

@@ -198,7 +198,10 @@ fn convert(input: &Input, output: &Path, overwrite: bool) -> Result<()> {
         }
     };
     *writer.header_mut() = trace.header().clone();
-    writer.header_mut().gaps.extend(damage.as_ref().map(|damage| format!("it was read up to its damage: {damage}")));
+    writer
+        .header_mut()
+        .gaps
+        .extend(damage.as_ref().map(|damage| format!("it was read up to its damage: {damage}")));
     writer.finish()?;
     let kept = if overwrite { path.persist(output) } else { path.persist_noclobber(output) };
     kept.with_context(|| format!("cannot write {}", output.display()))?;

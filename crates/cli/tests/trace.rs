@@ -43,15 +43,58 @@ fn what_was_converted_is_the_same_trace() {
 }
 
 #[test]
-fn a_conversion_that_fails_leaves_nothing() {
+fn a_conversion_of_nothing_good_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+    let in_seconds: String = (0..10).map(|row| format!("0,R,0,99999999999,{row}\n")).collect();
+    for (lines, reason) in [
+        ("0,R,0,4096,x\n", "row 1: timestamp is \"x\", which is no number, or too large a one"),
+        (
+            in_seconds.as_str(),
+            "row 10: up to here 186.26 GiB were read and written in 1 us, more than any device can",
+        ),
+    ] {
+        std::fs::write(&from, lines).unwrap();
+        let out = trace(&["convert"], &[&from, &to]);
+        assert_eq!(out.status.code(), Some(1));
+        let said = text(&out.stderr);
+        assert!(said.starts_with(&format!("trimtab: {}: {reason}", from.display())), "{said}");
+        assert_eq!(dir.path().read_dir().unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn a_conversion_keeps_what_came_before_the_damage() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("from"), dir.path().join("to"));
     std::fs::write(&from, "0,R,0,4096,1577808000000626\n0,R,0,4096\n").unwrap();
     let out = trace(&["convert"], &[&from, &to]);
     assert_eq!(out.status.code(), Some(1));
-    let reason = "row 2: it has not the 5 fields that a line of this format has";
-    assert_eq!(text(&out.stderr), format!("trimtab: {}: {reason}\n", from.display()));
-    assert_eq!(dir.path().read_dir().unwrap().count(), 1);
+    let damage = format!("{}: row 2: it has not the 5 fields that a line of this format has", from.display());
+    let said = text(&out.stderr);
+    let last = format!("trimtab: {} has only what came before the damage: {damage}\n", to.display());
+    assert!(said.ends_with(&last), "{said}");
+    let kept = info(&to);
+    assert_eq!(kept["events"], 1);
+    assert_eq!(kept["header"]["gaps"][1], format!("it was read up to its damage: {damage}"));
+}
+
+#[test]
+fn names_from_a_trace_do_nothing_to_the_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("from");
+    std::fs::write(&from, "fio version 3 iolog\n0 /dev/\x1b[2Jsda write 0 4096\n").unwrap();
+    for verb in ["info", "head"] {
+        let out = trace(&[verb], &[&from]);
+        assert!(text(&out.stdout).contains("/dev/\u{fffd}[2Jsda"), "{verb}");
+        assert!(!out.stdout.contains(&0x1b), "{verb}");
+    }
+}
+
+#[test]
+fn a_file_that_is_missing_is_named_once() {
+    let out = trace(&["info"], &[Path::new("/nonexistent/trace")]);
+    assert_eq!(text(&out.stderr), "trimtab: /nonexistent/trace: No such file or directory (os error 2)\n");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use trimtab_core::units::{Bytes, Nanos};
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The operating system refused.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -18,7 +18,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// Parquet's structure is broken.
-    #[error("{}: not a whole Parquet file: {source}", path.display())]
+    #[error("{}: not a whole Parquet file", path.display())]
     Parquet {
         /// The file.
         path: PathBuf,
