@@ -145,6 +145,11 @@ impl Device {
         self.ftl.write_each(0, &pages, &mut PageWrites::new(host, &mut self.front));
     }
 
+    /// Touches what commands that begin at these places will need, as [`Ftl::touch`] does.
+    pub(crate) fn touch(&self, starts: impl Iterator<Item = Bytes>) {
+        self.ftl.touch(starts.map(|start| (start.0 >> self.page_shift) as u32));
+    }
+
     /// The drive's size.
     pub fn size(&self) -> Bytes {
         self.size

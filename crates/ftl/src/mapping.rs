@@ -213,6 +213,14 @@ impl Ftl {
         self.append(stream as usize, Cause::Host, pages.iter().copied(), flash);
     }
 
+    /// Touches what commands that begin with these pages will need, so that cache misses overlap: up
+    /// to some hundred pages at a time are best. Pages that the model doesn't have are let be.
+    pub(crate) fn touch(&self, pages: impl Iterator<Item = u32>) {
+        let addresses = pages.filter_map(|page| self.address.get(page as usize).copied());
+        let addresses = addresses.filter(|address| *address != NONE);
+        black_box(addresses.fold(0, |touched, address| touched ^ self.valid.word(address)));
+    }
+
     /// Forgets the data of `count` pages from `first`.
     ///
     /// # Panics

@@ -24,6 +24,11 @@ impl Validity {
         self.0[(address / 64) as usize] &= !(1 << (address % 64));
     }
 
+    /// The word with the bit of this page.
+    pub(crate) fn word(&self, address: u32) -> u64 {
+        self.0[(address / 64) as usize]
+    }
+
     /// No page of the block at `first` is valid any more.
     pub(crate) fn clear_block(&mut self, first: u32, pages: u32) {
         self.0[(first / 64) as usize..][..pages.div_ceil(64) as usize].fill(0);

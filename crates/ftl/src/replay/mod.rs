@@ -42,6 +42,9 @@ use arrivals::Arrivals;
 use series::{Phases, Series};
 use trims::Trims;
 
+/// Events whose cache misses are made to overlap.
+const AHEAD: usize = 64;
+
 /// What is replayed, and on what.
 #[derive(Debug, Clone)]
 pub struct ReplayOptions<'a> {
@@ -168,14 +171,18 @@ impl Replay {
             if batch.is_empty() {
                 break;
             }
-            for event in &batch {
-                row += 1;
-                if event.device == self.traced_device {
-                    let extent = self.addresses.place(event.kind, event.extent);
-                    if extent.end > self.device.size() {
-                        return Err(ReplayError::PastEnd { row, extent, size: self.device.size() });
+            for run in batch.chunks(AHEAD) {
+                let place = |event: &TraceEvent| self.addresses.place(event.kind, event.extent);
+                self.device.touch(run.iter().map(|event| place(event).start));
+                for event in run {
+                    row += 1;
+                    if event.device == self.traced_device {
+                        let extent = self.addresses.place(event.kind, event.extent);
+                        if extent.end > self.device.size() {
+                            return Err(ReplayError::PastEnd { row, extent, size: self.device.size() });
+                        }
+                        self.event(began, event, extent);
                     }
-                    self.event(began, event, extent);
                 }
             }
             if !watch(batch.len() as u64) {
