@@ -220,7 +220,9 @@ fn replay(
     let discards_from = plan.discards_from(job.policy);
     let discards = match discards_from {
         DiscardsFrom::Trace => Discards::Trace,
-        DiscardsFrom::Frees => Discards::Policy(job.policy.engine().ok_or("the policy has no engine")?),
+        DiscardsFrom::Frees => {
+            Discards::Policy(job.policy.engine().expect("a plan has only policies with engines"))
+        }
     };
     let replay_options = ReplayOptions {
         profile: job.profile,

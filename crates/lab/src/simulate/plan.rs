@@ -1,6 +1,6 @@
 //! What can be simulated with a trace, and what the reader should know of it.
 
-use std::fs;
+use std::path::Path;
 use std::thread;
 
 use trimtab_core::document::DriveDescription;
@@ -12,6 +12,8 @@ use trimtab_core::trace::{DeviceIndex, Kind, TraceHeader};
 use trimtab_core::{Bytes, Extent};
 use trimtab_ftl::replay::{DeviceSurvey, Scale, Survey};
 use trimtab_ftl::{FtlConfig, GeometryError};
+use trimtab_linux::PROCFS;
+use trimtab_linux::environment::{EnvironmentError, available_memory};
 
 use super::{ASSUMED_ENDURANCE, SimulateOptions};
 use crate::compare::distinct;
@@ -74,6 +76,9 @@ pub enum PlanError {
         /// Why.
         source: GeometryError,
     },
+    /// The machine doesn't say how much memory it has.
+    #[error(transparent)]
+    Machine(#[from] EnvironmentError),
     /// The machine has too little memory for the drive's tables.
     #[error(
         "a {profile} of {size} takes {needed} of memory, but {available} are available; use --scale-to \
@@ -260,28 +265,19 @@ fn describe(profile: &Profile, toml: &str, size: Bytes) -> Result<DriveDescripti
 
 /// How many replays can go at a time: one a processor, as far as the memory reaches.
 fn workers(drives: &[(Profile, String)], size: Bytes) -> Result<usize, PlanError> {
-    let available = available_memory();
+    let available = available_memory(Path::new(PROCFS))?;
     let mut workers = thread::available_parallelism().map_or(1, usize::from);
     for (profile, _) in drives {
         let config = geometry(profile, size)?;
-        // Both maps, valid bits, and what is kept of each block.
-        let needed = Bytes(u64::from(config.blocks) * (u64::from(config.pages_per_block) * 17 / 2 + 32));
+        // Both maps, valid bits, and what is kept of each block; and a bit for each sector.
+        let tables = u64::from(config.blocks) * (u64::from(config.pages_per_block) * 17 / 2 + 32);
+        let needed = Bytes(tables + size.0 / 512 / 8);
         if needed > available {
             return Err(PlanError::Memory { profile: profile.name.clone(), size, needed, available });
         }
         workers = workers.min((available.0 / needed.0.max(1)) as usize);
     }
     Ok(workers.max(1))
-}
-
-/// Memory that programs can still have; without bound where the system doesn't say.
-fn available_memory() -> Bytes {
-    let kib = || {
-        let text = fs::read_to_string("/proc/meminfo").ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
-    };
-    kib().map_or(Bytes(u64::MAX), |kib| Bytes(kib * 1024))
 }
 
 /// What the reader should know, in sentences.

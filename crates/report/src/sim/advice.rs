@@ -56,9 +56,6 @@ pub fn sentence(profile: &str, rows: &[Row]) -> String {
     }
     let others = all.iter().filter(|row| !std::ptr::eq(**row, best) && !std::ptr::eq(**row, reference));
     clauses.extend(others.map(|row| format!("with {}, {}", row.policy, against(row, reference))));
-    if std::ptr::eq(best, reference) && all.len() == 1 + clauses.len() && clauses.is_empty() {
-        return format!("On {profile}, this workload wants {}.", best.policy);
-    }
     format!("On {profile}, this workload wants {}: {}.", best.policy, clauses.join("; "))
 }
 
