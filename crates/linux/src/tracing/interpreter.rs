@@ -202,6 +202,11 @@ impl Interpreter {
         self.requests.take(until, events);
     }
 
+    /// Waits no more for the ends of requests in flight: they may have been lost.
+    pub fn give_up(&mut self) {
+        self.requests.give_up();
+    }
+
     /// Appends all rows to `events`, complete or not.
     pub fn take_all(&mut self, events: &mut Vec<TraceEvent>) {
         self.requests.take_all(events);

@@ -91,6 +91,18 @@ impl Requests {
         }
     }
 
+    /// Waits no more for the requests in flight. Where the end of one was lost, it would take that of the
+    /// next request with its key, and so on.
+    pub fn give_up(&mut self) {
+        let open = self.open.drain().map(|(_, number)| number);
+        let numbers: Vec<_> = open.chain(self.twins.drain(..).map(|(_, number)| number)).collect();
+        for number in numbers {
+            if let Some(row) = self.row(number) {
+                row.in_flight = false;
+            }
+        }
+    }
+
     /// Appends the rows of which all is known at the time `now` to `events`.
     pub fn take(&mut self, now: Nanos, events: &mut Vec<TraceEvent>) {
         while let Some(row) = self.rows.front() {
@@ -218,6 +230,16 @@ mod tests {
         requests.issue(request(5, 0, 8));
         requests.complete(key(8), Nanos(9), 0);
         assert_eq!(rows(&mut requests, 9), [(1, Some(8), 0)]);
+    }
+
+    #[test]
+    fn a_lost_end_is_not_made_up_from_the_next_request() {
+        let mut requests = Requests::default();
+        (1..=2).for_each(|at| requests.issue(request(at, 0, 8)));
+        requests.give_up();
+        requests.issue(request(100, 0, 8));
+        requests.complete(key(8), Nanos(103), 0);
+        assert_eq!(rows(&mut requests, 104), [(1, None, 0), (2, None, 0), (100, Some(3), 0)]);
     }
 
     #[test]
