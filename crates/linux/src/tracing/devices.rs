@@ -27,6 +27,8 @@ pub(super) struct Disk {
     pub index: DeviceIndex,
     /// Whether its driver takes bios rather than requests.
     pub takes_bios: bool,
+    /// Tells it from others that had its number, on kernels (5.15 and later) that say so.
+    sequence: Option<u64>,
 }
 
 /// Where a device is that a file system is on: the disk, and where on that it begins.
@@ -96,8 +98,14 @@ impl Devices {
         };
         let found = if wanted {
             let index = DeviceIndex(header.devices.len() as u16);
-            header.devices.push(describe(disk, number));
-            Some(Disk { index, takes_bios: takes_bios(disk) })
+            let before = header.devices.iter().filter(|device| device.number == (number.major, number.minor));
+            let before = before.count();
+            let mut found = describe(disk, number);
+            if before > 0 {
+                found.name = format!("{} ({})", found.name, before + 1);
+            }
+            header.devices.push(found);
+            Some(Disk { index, takes_bios: takes_bios(disk), sequence: sequence(disk) })
         } else {
             None
         };
@@ -121,6 +129,21 @@ impl Devices {
     pub fn home_at(&mut self, number: DeviceNumber, header: &mut TraceHeader) -> Option<Home> {
         let device = BlockDevice::numbered(&self.sysfs, number)?;
         self.home(&device, header)
+    }
+
+    /// The path of the device with this number.
+    pub fn path_of(&self, number: DeviceNumber) -> Option<PathBuf> {
+        Some(BlockDevice::numbered(&self.sysfs, number)?.path())
+    }
+
+    /// Forgets the numbers that are now another disk's, or may be, so that each is looked up when it is
+    /// next told of; a disk that was replaced is then added to the header as one more.
+    pub fn forget_replaced(&mut self) {
+        let Self { sysfs, known, .. } = self;
+        known.retain(|number, disk| {
+            let now = BlockDevice::numbered(sysfs, (*number).into()).map(|device| sequence(&device));
+            disk.is_some_and(|disk| now == Some(disk.sequence))
+        });
     }
 
     /// The condition of a filter that lets through requests to the disks to record: none where there
@@ -171,6 +194,11 @@ fn takes_bios(disk: &BlockDevice) -> bool {
     !disk.attribute("mq").exists()
 }
 
+/// The number that each disk gets anew, and a loop device with each file.
+fn sequence(device: &BlockDevice) -> Option<u64> {
+    device.whole().number_in("diskseq").ok()
+}
+
 fn describe(disk: &BlockDevice, number: DeviceNumber) -> TraceDevice {
     let named =
         TraceDevice { name: disk.name(), number: (number.major, number.minor), ..TraceDevice::default() };
@@ -186,5 +214,30 @@ fn describe(disk: &BlockDevice, number: DeviceNumber) -> TraceDevice {
             ..named
         },
         Err(_) => TraceDevice { size: disk.size().unwrap_or_default(), ..named },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::captured::Captured;
+
+    #[test]
+    fn a_number_may_become_another_disks() {
+        let machine = Captured::new().device("loop0", "7:0", &[("diskseq", "5")]);
+        let (mut devices, mut header) = (Devices::new(&machine.sysfs(), &[]), TraceHeader::new("record"));
+        let mut find = |devices: &mut Devices, minor| {
+            let number = KernelNumber::from(DeviceNumber { major: 7, minor });
+            devices.find(number, &mut header).map(|disk| disk.index.0)
+        };
+        assert_eq!((find(&mut devices, 0), find(&mut devices, 1)), (Some(0), None));
+        devices.forget_replaced();
+        assert_eq!(find(&mut devices, 0), Some(0));
+        let machine = machine.device("loop1", "7:1", &[("diskseq", "6")]);
+        std::fs::write(machine.sysfs().join("devices/loop0/diskseq"), "7\n").unwrap();
+        devices.forget_replaced();
+        assert_eq!((find(&mut devices, 0), find(&mut devices, 1)), (Some(1), Some(2)));
+        let names: Vec<_> = header.devices.iter().map(|device| device.name.as_str()).collect();
+        assert_eq!(names, ["loop0", "loop0 (2)", "loop1"]);
     }
 }

@@ -146,6 +146,7 @@ impl Interpreter {
         if !self.kinds.iter().any(by_file_system) {
             return Ok(());
         }
+        self.devices.forget_replaced();
         for found in self.file_systems.refresh(&mut self.devices, header)? {
             self.sources.enable_fs(instance, &found.kind, &self.kinds)?;
             if self.kinds.contains(&Kind::Unused) {
@@ -179,8 +180,9 @@ impl Interpreter {
         }
     }
 
-    /// Asks for what new disks need.
+    /// Notices disks that were replaced, and asks for what new ones need.
     pub fn look_for_disks(&mut self, instance: &Instance) -> Result<(), TracingError> {
+        self.devices.forget_replaced();
         self.sources.enable_bios(instance, &self.devices, &self.kinds)
     }
 
