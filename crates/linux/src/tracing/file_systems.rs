@@ -69,7 +69,12 @@ impl FileSystems {
                 continue;
             }
             let (known, is_new) = match (before.remove(&id), Map::of(&mount, devices, header)) {
-                (Some(Some(known)), Some(map)) if known.map.is_same(&map) => (Some(known), false),
+                (Some(Some(known)), Some(map)) if known.map.is_same(&map) => {
+                    // Where it was mounted several times, that may be another of its mounts.
+                    let moved = known.directory != mount.target;
+                    let index = if moved { list(&mount, header) } else { known.index };
+                    (Some(Known { index, directory: mount.target.clone(), ..known }), false)
+                }
                 (_, Some(map)) => {
                     let index = list(&mount, header);
                     (Some(Known { index, directory: mount.target.clone(), map }), true)
@@ -155,9 +160,12 @@ impl Map {
             return Some(Self::Btrfs(chunks));
         }
         let home = devices.home_at(mount.number, header)?;
-        match Layout::read(&mount.source, &mount.fstype) {
-            Ok(Some(layout)) => Some(Self::Blocks { layout, home }),
-            Ok(None) | Err(_) => {
+        // The name that it was mounted by, such as /dev/root, may be no device's now.
+        let names = [Some(mount.source.clone()), devices.path_of(mount.number)];
+        let read = |device: PathBuf| Layout::read(&device, &mount.fstype).ok().flatten();
+        match names.into_iter().flatten().find_map(read) {
+            Some(layout) => Some(Self::Blocks { layout, home }),
+            None => {
                 let (source, target) = (mount.source.display(), mount.target.display());
                 gap(
                     header,
