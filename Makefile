@@ -6,7 +6,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 
 BUILD_TOOLS = cc
 DEMO_TOOLS = mkfs.ext4 mkfs.xfs mkfs.btrfs
-TEST_TOOLS = $(DEMO_TOOLS) fio xz chromium qemu-system-x86_64 cpio modprobe
+TEST_TOOLS = $(DEMO_TOOLS) mkfs.f2fs fio blktrace dmsetup xz chromium qemu-system-x86_64 cpio modprobe
 
 .PHONY: all demo test bench clean
 

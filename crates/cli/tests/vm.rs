@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
+use trimtab_core::trace::{Kind, TraceEvent, TraceHeader};
+use trimtab_core::{Bytes, Extent, ExtentSet};
+use trimtab_trace::{Columns, open};
 
 /// The exit code of `vm/run` where the machine has not what it takes.
 const CANNOT: i32 = 125;
@@ -62,6 +65,116 @@ fn the_parsers_are_tested_with_what_the_kernel_says() {
         let name = file.strip_prefix(&kept).unwrap();
         assert_eq!(described(&dir.path().join(name)), described(&file), "{}", name.display());
     }
+}
+
+/// A trace that a guest left.
+struct Trace {
+    header: TraceHeader,
+    events: Vec<TraceEvent>,
+}
+
+impl Trace {
+    fn read(path: &Path) -> Self {
+        let mut trace = open(path, None, Columns::All).unwrap();
+        let (mut events, mut batch) = (Vec::new(), Vec::new());
+        loop {
+            trace.next_batch(&mut batch).unwrap();
+            if batch.is_empty() {
+                return Self { header: trace.header().clone(), events };
+            }
+            events.append(&mut batch);
+        }
+    }
+
+    fn total(&self, kind: Kind) -> (u64, Bytes) {
+        let ours = self.events.iter().filter(|event| event.kind == kind);
+        ours.fold((0, Bytes::ZERO), |(count, bytes), event| (count + 1, bytes + event.extent.len()))
+    }
+
+    /// The bytes that events of a kind name.
+    fn named(&self, kind: Kind) -> ExtentSet {
+        let mut set = ExtentSet::new();
+        self.events.iter().filter(|event| event.kind == kind).for_each(|event| set.insert(event.extent));
+        set
+    }
+
+    /// Kind, start and length of every request, sorted.
+    fn requests(&self) -> Vec<(Kind, Bytes, Bytes)> {
+        let ours = self.events.iter().filter(|event| event.kind.is_request());
+        let mut all: Vec<_> =
+            ours.map(|event| (event.kind, event.extent.start, event.extent.len())).collect();
+        all.sort();
+        all
+    }
+}
+
+/// What `vm/record` left of the recording `name`, which the disk's own counters agree with.
+fn recording(dir: &Path, name: &str) -> Trace {
+    let trace = Trace::read(&dir.join(format!("{name}.parquet")));
+    assert!(trace.header.environment.as_ref().unwrap().kernel.starts_with("6.12."), "{name}");
+    assert_eq!((trace.header.lost, trace.header.devices.len()), (0, 1), "{name}");
+    assert!(trace.events.iter().all(|event| event.error == 0), "{name}");
+
+    // See the kernel's Documentation/block/stat.rst: requests are followed by merges and sectors.
+    let counters = std::fs::read_to_string(dir.join(format!("{name}.stat"))).unwrap();
+    let mut lines = counters.lines().map(|line| line.split_whitespace().map(|field| field.parse().unwrap()));
+    let [before, after] = [(); 2].map(|()| lines.next().unwrap().collect::<Vec<u64>>());
+    let counted = |field: usize| after[field] - before[field];
+    let requests = |field| (counted(field), Bytes(counted(field + 2) * 512));
+    assert_eq!(trace.total(Kind::Read), requests(0), "{name}");
+    assert_eq!(trace.total(Kind::Discard), requests(11), "{name}");
+    let [(writes, written), (zeroes, zeroed), (flushes, _)] =
+        [Kind::Write, Kind::WriteZeroes, Kind::Flush].map(|kind| trace.total(kind));
+    let (all_writes, all_written) = requests(4);
+    assert_eq!(written + zeroed, all_written, "{name}");
+    // The device mapper doesn't count flushes, and counts a write behind one twice.
+    if name != "linear" {
+        assert_eq!(flushes, counted(15), "{name}");
+        // Some flushes count as writes of nothing, too.
+        assert!((writes + zeroes..=writes + zeroes + flushes).contains(&all_writes), "{name}");
+    }
+    trace
+}
+
+#[test]
+fn recordings_are_what_the_disks_and_blktrace_saw() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().to_str().unwrap();
+    let trimtab = env!("CARGO_BIN_EXE_trimtab");
+    let Some(output) = run(&["-d", "nvme:4G", "-d", "nvme:64M", "-o", out, "vm/record", trimtab]) else {
+        return;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let partition = |number: u64| Extent::at(Bytes(number << 29), Bytes(1 << 29));
+    let unlisted = |kind: &str| format!("the free space of /mnt: {kind} doesn't list it");
+    let f2fs_allocations = "this kernel doesn't tell what blocks f2fs takes".to_owned();
+    for (name, home, gaps) in [
+        ("ext4", partition(1), vec![]),
+        ("xfs", partition(2), vec![]),
+        ("btrfs", partition(3), vec![unlisted("btrfs")]),
+        ("f2fs", partition(4), vec![unlisted("f2fs"), f2fs_allocations]),
+        ("linear", partition(0), vec![]),
+    ] {
+        let trace = recording(dir.path(), name);
+        assert_eq!(trace.header.gaps, gaps, "{name}");
+        let (freed, discarded) = (trace.named(Kind::Free), trace.named(Kind::Discard));
+        assert!(discarded.len() >= Bytes(20 * (256 << 10)), "{name}: {discarded:?}");
+        assert!(discarded.iter().all(|extent| extent.intersect(home) == extent), "{name}: {discarded:?}");
+        // The kernel puts several extents of XFS and F2FS into one command for NVMe, and tells of that the
+        // begin of the first extent and the length of all.
+        if !["xfs", "f2fs"].contains(&name) {
+            assert_eq!(freed.intersect(&discarded), discarded, "{name}: freed {freed:?}");
+        }
+        // Blocks of btrfs' trees that never reached the disk are free again without a discard.
+        assert!(discarded.len() <= freed.len() && freed.len() <= discarded.len() + Bytes::MIB, "{name}");
+    }
+
+    let ours = recording(dir.path(), "fio");
+    assert_eq!(ours.header.gaps, [""; 0]);
+    assert_eq!(ours.total(Kind::Discard), (256, Bytes(16 << 20)));
+    let theirs = Trace::read(&dir.path().join("fio.blktrace.0"));
+    assert_eq!(ours.requests(), theirs.requests());
 }
 
 #[test]
