@@ -140,9 +140,11 @@ impl Devices {
     /// next told of; a disk that was replaced is then added to the header as one more.
     pub fn forget_replaced(&mut self) {
         let Self { sysfs, known, .. } = self;
+        // While there is no other, what is told late is told of the one that was there.
+        let is_in_use = |device: &BlockDevice| device.size().is_ok_and(|size| size > Bytes::ZERO);
         known.retain(|number, disk| {
-            let now = BlockDevice::numbered(sysfs, (*number).into()).map(|device| sequence(&device));
-            disk.is_some_and(|disk| now == Some(disk.sequence))
+            let now = BlockDevice::numbered(sysfs, (*number).into()).filter(is_in_use);
+            disk.is_some_and(|disk| now.is_none_or(|now| sequence(&now) == disk.sequence))
         });
     }
 
@@ -231,8 +233,11 @@ mod tests {
             devices.find(number, &mut header).map(|disk| disk.index.0)
         };
         assert_eq!((find(&mut devices, 0), find(&mut devices, 1)), (Some(0), None));
+        std::fs::write(machine.sysfs().join("devices/loop0/diskseq"), "6\n").unwrap();
+        std::fs::write(machine.sysfs().join("devices/loop0/size"), "0\n").unwrap();
         devices.forget_replaced();
-        assert_eq!(find(&mut devices, 0), Some(0));
+        assert_eq!(find(&mut devices, 0), Some(0), "it is detached");
+        std::fs::write(machine.sysfs().join("devices/loop0/size"), "8\n").unwrap();
         let machine = machine.device("loop1", "7:1", &[("diskseq", "6")]);
         std::fs::write(machine.sysfs().join("devices/loop0/diskseq"), "7\n").unwrap();
         devices.forget_replaced();

@@ -261,8 +261,11 @@ mod tests {
             eprintln!("skipped: it needs root");
             return;
         }
-        let options =
-            RecordOptions { kinds: vec![Kind::SecureErase], buffer: Bytes(127 << 10), ..RecordOptions::default() };
+        let options = RecordOptions {
+            kinds: vec![Kind::SecureErase],
+            buffer: Bytes(127 << 10),
+            ..RecordOptions::default()
+        };
         let mut recording = Recording::start(&options).unwrap();
         let mark = |recording: &Recording, times: u32| {
             // What doesn't fit is refused.
