@@ -31,6 +31,8 @@ struct Known {
     index: FsIndex,
     directory: PathBuf,
     map: Map,
+    /// Whether it was found mounted when that was last looked at.
+    mounted: bool,
 }
 
 /// How addresses become bytes of disks.
@@ -69,7 +71,7 @@ impl FileSystems {
                 continue;
             }
             let (known, is_new) = match (before.remove(&id), Map::of(&mount, devices, header)) {
-                (Some(Some(known)), Some(map)) if known.map.is_same(&map) => {
+                (Some(Some(known)), Some(map)) if known.mounted && known.map.is_same(&map) => {
                     // Where it was mounted several times, that may be another of its mounts.
                     let moved = known.directory != mount.target;
                     let index = if moved { list(&mount, header) } else { known.index };
@@ -77,7 +79,7 @@ impl FileSystems {
                 }
                 (_, Some(map)) => {
                     let index = list(&mount, header);
-                    (Some(Known { index, directory: mount.target.clone(), map }), true)
+                    (Some(Known { index, directory: mount.target.clone(), map, mounted: true }), true)
                 }
                 (_, None) => (None, false),
             };
@@ -90,6 +92,10 @@ impl FileSystems {
                 });
             }
             self.known.insert(id, known);
+        }
+        // A file system frees and discards after it has left the list, until all of it is on its device.
+        for (id, known) in before {
+            self.known.entry(id).or_insert(known.map(|known| Known { mounted: false, ..known }));
         }
         Ok(found)
     }
