@@ -3,10 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use trimtab_core::trace::{Kind, TraceEvent, TraceHeader};
+use trimtab_core::trace::{Kind, TraceEvent, TraceFileSystem, TraceHeader};
 use trimtab_linux::block::{BlockDevice, DeviceNumber, NamedError, disks};
+use trimtab_linux::mount::{Mount, mounts};
 use trimtab_linux::tracing::{RecordOptions, Recording, TracingError};
 use trimtab_linux::{PROCFS, SYSFS, trim};
+
+use crate::interrupt::Interrupt;
 
 /// How often devices are looked at while they settle.
 const GLANCE: Duration = Duration::from_millis(10);
@@ -20,7 +23,8 @@ pub struct Settled {
     pub synced: Vec<PathBuf>,
     /// How long it took.
     pub took: Duration,
-    /// Whether they still had discards, or other work all the time, when patience ran out.
+    /// Whether they still had discards, or other work all the time, when patience ran out or the user
+    /// asked to stop.
     pub unsettled: bool,
 }
 
@@ -83,21 +87,23 @@ impl Listener {
     /// Brings what the file systems listened to hold in memory to their devices, and waits until no
     /// free and no discard has come for `quiet` and the devices have nothing in flight. A file system
     /// discards when it commits, and some free what was deleted only then, so it syncs them until a
-    /// sync brings nothing more. `taken` is called after every glance, to take the events.
+    /// sync brings nothing more, or the user asks to stop. `taken` is called after every glance, to take
+    /// the events.
     ///
     /// # Errors
     /// What the recording, or `taken`, fails with.
     pub fn settle<E: From<TracingError>>(
         &mut self,
         quiet: Duration,
+        interrupt: &Interrupt,
         mut taken: impl FnMut(&mut Self) -> Result<(), E>,
     ) -> Result<Settled, E> {
         let started = Instant::now();
         loop {
             let before = self.told;
             let synced = self.sync();
-            let settled = self.rest(quiet, &mut taken)? && self.told == before;
-            if settled || started.elapsed() > quiet + PATIENCE {
+            let settled = self.rest(quiet, interrupt, &mut taken)? && self.told == before;
+            if settled || interrupt.is_set() || started.elapsed() > quiet + PATIENCE {
                 return Ok(Settled { synced, took: started.elapsed(), unsettled: !settled });
             }
         }
@@ -113,8 +119,10 @@ impl Listener {
 
     /// Syncs the file systems that can be reached, and returns where they are mounted.
     fn sync(&self) -> Vec<PathBuf> {
-        let mount_points = self.header().file_systems.iter().map(|fs| PathBuf::from(&fs.mount_point));
-        mount_points.filter(|mount_point| trim::sync(mount_point).is_ok()).collect()
+        let mounts = mounts(Path::new(PROCFS)).unwrap_or_default();
+        let mut mount_points = seen(&self.header().file_systems, &mounts);
+        mount_points.retain(|mount_point| trim::sync(mount_point).is_ok());
+        mount_points
     }
 
     /// Waits until nothing was told of for `quiet` and the devices were idle in that time; false where
@@ -122,12 +130,13 @@ impl Listener {
     fn rest<E: From<TracingError>>(
         &mut self,
         quiet: Duration,
+        interrupt: &Interrupt,
         taken: &mut impl FnMut(&mut Self) -> Result<(), E>,
     ) -> Result<bool, E> {
         let started = Instant::now();
         let (mut told, mut since, mut idle) = (self.told, started, false);
         while !idle || since.elapsed() < quiet {
-            if started.elapsed() > quiet + PATIENCE {
+            if interrupt.is_set() || started.elapsed() > quiet + PATIENCE {
                 return Ok(false);
             }
             self.follow(GLANCE)?;
@@ -147,5 +156,51 @@ impl Listener {
             Some(device.counters().ok()?.in_flight)
         };
         self.header().devices.iter().all(|device| in_flight(device.number).unwrap_or(0) == 0)
+    }
+}
+
+/// Where those of these file systems are mounted that their mount points still lead to: where one was
+/// unmounted or another one mounted over it, that is another file system.
+fn seen(file_systems: &[TraceFileSystem], mounts: &[Mount]) -> Vec<PathBuf> {
+    let mut mount_points = Vec::new();
+    for fs in file_systems {
+        let mount_point = PathBuf::from(&fs.mount_point);
+        let on_top = mounts.iter().rfind(|mount| mount.target == mount_point);
+        let is_it = |mount: &Mount| mount.fstype == fs.kind && mount.source == Path::new(&fs.source);
+        if on_top.is_some_and(is_it) && !mount_points.contains(&mount_point) {
+            mount_points.push(mount_point);
+        }
+    }
+    mount_points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unmounted_or_covered_is_not_synced() {
+        let fs = |mount_point: &str, options: &str| TraceFileSystem {
+            kind: "ext4".to_owned(),
+            mount_point: mount_point.to_owned(),
+            options: options.to_owned(),
+            source: "/dev/loop0".to_owned(),
+        };
+        let mount = |target: &str, fstype: &str, source: &str| Mount {
+            number: DeviceNumber { major: 7, minor: 0 },
+            target: PathBuf::from(target),
+            fstype: fstype.to_owned(),
+            source: PathBuf::from(source),
+            options: String::new(),
+            super_options: String::new(),
+        };
+        let watched = [fs("/a", "rw"), fs("/a", "rw,discard"), fs("/gone", "rw"), fs("/covered", "rw")];
+        let mounts = [
+            mount("/", "ext4", "/dev/vda"),
+            mount("/a", "ext4", "/dev/loop0"),
+            mount("/covered", "ext4", "/dev/loop0"),
+            mount("/covered", "tmpfs", "tmpfs"),
+        ];
+        assert_eq!(seen(&watched, &mounts), [PathBuf::from("/a")]);
     }
 }

@@ -91,7 +91,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(&TraceHeader, &Summary, Duration);
 /// where recording ends before it.
 ///
 /// # Errors
-/// What keeps it from beginning; then there is no file. What ends it later is in [`Recorded`].
+/// What keeps it from beginning; then there is no new file, and one that was to be replaced stays. What ends it later is in [`Recorded`].
 pub fn record(plan: &RecordPlan, interrupt: &Interrupt, progress: Progress) -> Result<Recorded, RecordError> {
     let options = RecordOptions { devices: disks_behind(&plan.targets)?, ..plan.recording.clone() };
     let environment = environment(Path::new(PROCFS))?;
@@ -103,14 +103,15 @@ pub fn record(plan: &RecordPlan, interrupt: &Interrupt, progress: Progress) -> R
         environment: Some(environment),
         ..listener.header().clone()
     };
-    if plan.overwrite {
-        _ = fs::remove_file(&plan.out);
+    let replaced = plan.overwrite.then(|| set_aside(&plan.out)).flatten();
+    let begun = begin(plan, header);
+    if let Some(replaced) = replaced {
+        _ = match &begun {
+            Ok(_) => fs::remove_file(replaced),
+            Err(_) => fs::rename(replaced, &plan.out),
+        };
     }
-    let writer = TraceWriter::create(&plan.out, header)?;
-    let mut command = match plan.command.as_slice() {
-        [] => None,
-        words => Some(Foreground::start(words).inspect_err(|_| _ = fs::remove_file(&plan.out))?),
-    };
+    let (writer, mut command) = begun?;
     let now = Instant::now();
     let mut keeper = Keeper { writer, summary: Summary::default(), started: now, safe: now, progress };
     let went = keeper.run(plan, &mut listener, command.as_mut(), interrupt);
@@ -125,8 +126,25 @@ pub fn record(plan: &RecordPlan, interrupt: &Interrupt, progress: Progress) -> R
         Ok(settled) => (settled, finished.err()),
         Err(error) => (None, Some(error)),
     };
+    // Nothing is traced while the command goes on.
+    drop(listener);
     let status = command.map(|mut command| command.wait(interrupt)).transpose()?;
     Ok(Recorded { header, summary, status, settled, stopped })
+}
+
+/// Moves the file that is to be replaced aside until the command runs; says where to, if there is one.
+fn set_aside(out: &Path) -> Option<PathBuf> {
+    let mut aside = out.as_os_str().to_owned();
+    aside.push(".replaced");
+    fs::rename(out, &aside).is_ok().then(|| aside.into())
+}
+
+/// Creates the file and starts the command; where that fails, there is no file.
+fn begin(plan: &RecordPlan, header: TraceHeader) -> Result<(TraceWriter, Option<Foreground>), RecordError> {
+    let writer = TraceWriter::create(&plan.out, header)?;
+    let words = plan.command.as_slice();
+    let command = (!words.is_empty()).then(|| Foreground::start(words)).transpose();
+    Ok((writer, command.inspect_err(|_| _ = fs::remove_file(&plan.out))?))
 }
 
 /// Keeps what comes.
@@ -157,7 +175,8 @@ impl Keeper<'_> {
             };
             if ended {
                 let settles = command.is_some() && plan.settle && !interrupt.is_set();
-                let settled = settles.then(|| listener.settle(QUIET, |listener| self.keep(listener)));
+                let settled =
+                    settles.then(|| listener.settle(QUIET, interrupt, |listener| self.keep(listener)));
                 return settled.transpose();
             }
         }

@@ -89,21 +89,34 @@ pub fn run(args: Args) -> Result<ExitCode> {
 fn with_command(args: &Args, mut session: Session, interrupt: &Interrupt, out: &mut Out) -> Result<ExitCode> {
     if !args.no_sync {
         // What was done before the command isn't its doing.
-        session.settle(args.settle)?;
+        session.settle(args.settle, interrupt)?;
         session.restart();
     }
+    interrupt.check()?;
     let started = Instant::now();
     let mut command = Foreground::start(&args.command)?;
     let mut next = args.interval.unwrap_or(Duration::MAX);
-    let status = loop {
-        if let Some(status) = command.poll(interrupt)? {
-            break status;
+    let mut follow = || {
+        loop {
+            if let Some(status) = command.poll(interrupt)? {
+                return anyhow::Ok(status);
+            }
+            session.follow(GLANCE)?;
+            out.interval(&mut session, args.interval.unwrap_or(INTERVAL), &mut next)?;
         }
-        session.follow(GLANCE)?;
-        out.interval(&mut session, args.interval.unwrap_or(INTERVAL), &mut next)?;
+    };
+    let status = match follow() {
+        Ok(status) => status,
+        Err(error) => {
+            // The command has the terminal until it ends.
+            drop(session);
+            command.wait(interrupt)?;
+            return Err(error);
+        }
     };
     let wall_s = started.elapsed().as_secs_f64();
-    let settled = (!args.no_sync).then(|| session.settle(args.settle)).transpose()?;
+    let settles = !args.no_sync && !interrupt.is_set();
+    let settled = settles.then(|| session.settle(args.settle, interrupt)).transpose()?;
     let mut summary = session.finish()?;
     summary.command = Some(CommandReport {
         command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),

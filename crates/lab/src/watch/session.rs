@@ -9,6 +9,7 @@ use trimtab_linux::block::NamedError;
 use trimtab_linux::tracing::{RecordOptions, TracingError};
 
 use super::{Report, Watch};
+use crate::interrupt::Interrupt;
 use crate::listener::{Listener, Settled, disks_behind};
 
 /// What a watch counts. What was unused before it began is no concern of it.
@@ -94,9 +95,9 @@ impl Session {
     ///
     /// # Errors
     /// What the recording fails with.
-    pub fn settle(&mut self, quiet: Duration) -> Result<Settled, WatchError> {
+    pub fn settle(&mut self, quiet: Duration, interrupt: &Interrupt) -> Result<Settled, WatchError> {
         let watch = &mut self.watch;
-        self.listener.settle(quiet, |listener| {
+        self.listener.settle(quiet, interrupt, |listener| {
             listener.take().for_each(|event| watch.record(&event));
             Ok(())
         })
