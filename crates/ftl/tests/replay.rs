@@ -241,9 +241,9 @@ fn a_write_waits_for_one_discard_of_a_trim_at_most() {
     profile.discard.queued.value = false;
     profile.discard.command.value = Nanos(10_000_000);
     let mut events: Vec<_> = (0..50).map(|n| event(0, Kind::Free, pages(2 * n, 1))).collect();
-    events.extend((0..100).map(|n| event(1_000_000 * (n + 1), Kind::Write, pages(1000 + n, 1))));
+    events.extend((0..100).map(|n| event(1_000_000 * (n + 1) + 500_000, Kind::Write, pages(1000 + n, 1))));
     let span = Nanos(200_000_000);
-    let mut replay = Replay::new(&options(&profile, span), policy("batched:500us")).unwrap();
+    let mut replay = Replay::new(&options(&profile, span), policy("batched:1ms")).unwrap();
     replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap();
     let outcome = replay.outcome();
     assert_eq!(outcome.counters.discards, 50);

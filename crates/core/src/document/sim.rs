@@ -160,7 +160,8 @@ pub struct ReplayOutcome {
     pub discards: LatencySummary,
     /// How long flushes took, in model time.
     pub flushes: LatencySummary,
-    /// How long reads, writes and flushes took, added up, in model time.
+    /// For how long one or more of the host's requests were under way, the trace's own discards among
+    /// them, in model time: how long the drive held the host up.
     pub waited_ns: Nanos,
     /// What was free at the end, and the drive had not been told.
     pub pending: Bytes,

@@ -24,6 +24,9 @@ pub(super) struct Arrivals {
     last: Nanos,
     /// Those whose end the trace doesn't tell.
     open: ClosedLoop,
+    /// When all requests so far are done.
+    busy_until: Nanos,
+    waited: Nanos,
 }
 
 impl Arrivals {
@@ -31,7 +34,19 @@ impl Arrivals {
     /// flight at a time.
     pub(super) fn new(queue_depth: u32) -> Self {
         let open = ClosedLoop::new(queue_depth);
-        Self { in_flight: BinaryHeap::new(), done: Moment::default(), last: Nanos::ZERO, open }
+        Self {
+            in_flight: BinaryHeap::new(),
+            done: Moment::default(),
+            last: Nanos::ZERO,
+            open,
+            busy_until: Nanos::ZERO,
+            waited: Nanos::ZERO,
+        }
+    }
+
+    /// For how long one or more requests were under way.
+    pub(super) fn waited(&self) -> Nanos {
+        self.waited
     }
 
     /// When what happened at `traced` happens in the model.
@@ -52,24 +67,30 @@ impl Arrivals {
     }
 
     /// Sends a request that came at `traced` and is placed at `arrival`: `submit` hands it to the
-    /// model and returns when that is done with it. Returns how long it took.
+    /// model and returns when that is done with it.
     pub(super) fn send(
         &mut self,
         traced: Nanos,
         arrival: Nanos,
         latency: Option<Nanos>,
         submit: impl FnOnce(Nanos) -> Nanos,
-    ) -> Nanos {
+    ) {
         let Some(latency) = latency else {
             let arrival = self.open.send_from(arrival);
             self.not_before(arrival);
             let done = submit(arrival);
             self.open.finish(done);
-            return done - arrival;
+            return self.wait(arrival, done);
         };
         let done = submit(arrival);
         self.in_flight.push(Reverse(Moment { traced: traced + latency, model: done }));
-        done - arrival
+        self.wait(arrival, done);
+    }
+
+    /// A request was under way; requests begin in their order.
+    fn wait(&mut self, arrival: Nanos, done: Nanos) {
+        self.waited += done.saturating_sub(arrival.max(self.busy_until));
+        self.busy_until = self.busy_until.max(done);
     }
 }
 
@@ -104,6 +125,15 @@ mod tests {
         let burst = [(0, Some(50)), (10, Some(50)), (20, Some(50)), (55, Some(1)), (61, Some(1))];
         assert_eq!(arrivals(1, &burst, 500), [0, 10, 20, 505, 511]);
         assert_eq!(arrivals(1, &burst, 5), [0, 10, 20, 20, 20], "never before the one before");
+    }
+
+    #[test]
+    fn only_time_with_a_request_under_way_is_waited() {
+        let mut arrivals = Arrivals::new(1);
+        for (arrival, done) in [(0, 10), (5, 8), (9, 20), (30, 31)] {
+            arrivals.send(Nanos(arrival), Nanos(arrival), Some(Nanos(1)), |_| Nanos(done));
+        }
+        assert_eq!(arrivals.waited(), Nanos(21));
     }
 
     #[test]

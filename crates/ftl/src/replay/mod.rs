@@ -112,7 +112,6 @@ pub struct Replay {
     before_pass: DriveCounters,
     events: u64,
     failed: u64,
-    waited: Nanos,
 }
 
 impl Replay {
@@ -147,7 +146,6 @@ impl Replay {
             device,
             events: 0,
             failed: 0,
-            waited: Nanos::ZERO,
         })
     }
 
@@ -217,7 +215,7 @@ impl Replay {
             writes: self.device.latency(Op::Write),
             discards: self.device.latency(Op::Discard),
             flushes: self.device.latency(Op::Flush),
-            waited_ns: self.waited,
+            waited_ns: self.arrivals.waited(),
             pending: self.trims.pending(),
             reserve: self.series.points().to_vec(),
         }
@@ -266,10 +264,7 @@ impl Replay {
     fn request(&mut self, op: Op, event: &TraceEvent, traced: Nanos, now: Nanos, extent: Extent) {
         let device = &mut self.device;
         let submit = |arrival| device.submit(arrival, Command { op, extent });
-        let took = self.arrivals.send(traced, now, event.latency, submit);
-        if op != Op::Discard {
-            self.waited += took;
-        }
+        self.arrivals.send(traced, now, event.latency, submit);
     }
 
     /// Wakes the policy whenever it wants to be, up to `traced`.

@@ -1,7 +1,7 @@
 //! One sentence of advice from the figures of a drive.
 //!
-//! The policy that the workload wants is the one under which the host waits least for its reads,
-//! writes and flushes. Among those that are no slower, beyond [`SAME`], the one with the fewest erases
+//! The policy that the workload wants is the one under which the drive holds the host up least: for
+//! the shortest time one or more of its requests are under way. Among those that are no slower, beyond [`SAME`], the one with the fewest erases
 //! wins, then the one that was asked for first.
 
 use super::summary::Row;

@@ -44,7 +44,7 @@ pub struct Row {
     pub write_p99_s: Option<f64>,
     /// Seconds that 99 % of the reads took at most; none where there were none.
     pub read_p99_s: Option<f64>,
-    /// Seconds that reads, writes and flushes took, added up.
+    /// Seconds in which one or more of the host's requests were under way.
     pub waited_s: f64,
     /// Discards.
     pub discards: f64,
