@@ -29,6 +29,8 @@ pub(super) struct Disk {
     pub takes_bios: bool,
     /// Tells it from others that had its number, on kernels (5.15 and later) that say so.
     sequence: Option<u64>,
+    /// Whether it was gone, or without its file, when it was last looked at.
+    gone: bool,
 }
 
 /// Where a device is that a file system is on: the disk, and where on that it begins.
@@ -77,6 +79,9 @@ impl Devices {
     /// The disk with this number, or that has the partition with it; none where it is not to be
     /// recorded. One that is seen for the first time is added to `header`.
     pub fn find(&mut self, number: KernelNumber, header: &mut TraceHeader) -> Option<Disk> {
+        if self.known.get(&number).is_some_and(|disk| disk.is_some_and(|disk| disk.gone)) {
+            self.forget_replaced();
+        }
         if let Some(known) = self.known.get(&number) {
             return *known;
         }
@@ -105,7 +110,7 @@ impl Devices {
                 found.name = format!("{} ({})", found.name, before + 1);
             }
             header.devices.push(found);
-            Some(Disk { index, takes_bios: takes_bios(disk), sequence: sequence(disk) })
+            Some(Disk { index, takes_bios: takes_bios(disk), sequence: sequence(disk), gone: false })
         } else {
             None
         };
@@ -144,7 +149,10 @@ impl Devices {
         let is_in_use = |device: &BlockDevice| device.size().is_ok_and(|size| size > Bytes::ZERO);
         known.retain(|number, disk| {
             let now = BlockDevice::numbered(sysfs, (*number).into()).filter(is_in_use);
-            disk.is_some_and(|disk| now.is_none_or(|now| sequence(&now) == disk.sequence))
+            disk.as_mut().is_some_and(|disk| {
+                disk.gone = now.is_none();
+                now.is_none_or(|now| sequence(&now) == disk.sequence)
+            })
         });
     }
 
@@ -240,7 +248,6 @@ mod tests {
         std::fs::write(machine.sysfs().join("devices/loop0/size"), "8\n").unwrap();
         let machine = machine.device("loop1", "7:1", &[("diskseq", "6")]);
         std::fs::write(machine.sysfs().join("devices/loop0/diskseq"), "7\n").unwrap();
-        devices.forget_replaced();
         assert_eq!((find(&mut devices, 0), find(&mut devices, 1)), (Some(1), Some(2)));
         let names: Vec<_> = header.devices.iter().map(|device| device.name.as_str()).collect();
         assert_eq!(names, ["loop0", "loop0 (2)", "loop1"]);
