@@ -159,7 +159,10 @@ impl Field<'_> {
         for tick in &x.ticks {
             let place = self.across(*tick);
             drawing.line("grid", (place, self.top), (place, self.base));
-            drawing.text("axis", (place, self.base + 16.0), Anchor::Middle, &(x.label)(*tick));
+        }
+        let labels: Vec<_> = x.ticks.iter().map(|tick| (self.across(*tick), (x.label)(*tick))).collect();
+        for (place, label) in labels.iter().step_by(thinned(&labels)) {
+            drawing.text("axis", (*place, self.base + 16.0), Anchor::Middle, label);
         }
         let log = |scale: &Scale| if scale.axis.log { ", log scale" } else { "" };
         let middle = f64::midpoint(self.top, self.base);
@@ -200,6 +203,16 @@ impl Field<'_> {
             drawing.area(&mark_class(place), &marker(place, at), &point.note);
         }
     }
+}
+
+/// One of how many `labels`, each about its place, can stand in a row without touching.
+fn thinned(labels: &[(f64, String)]) -> usize {
+    let half = |label: &str| label.chars().count() as f64 * CHARACTER / 2.0;
+    let apart = |every: usize| {
+        let shown: Vec<_> = labels.iter().step_by(every).collect();
+        shown.windows(2).all(|pair| pair[0].0 + half(&pair[0].1) < pair[1].0 - half(&pair[1].1))
+    };
+    (1..=labels.len()).find(|every| apart(*every)).unwrap_or(1)
 }
 
 fn colour(place: usize) -> String {
@@ -258,6 +271,15 @@ mod tests {
         let style = light(CHART_STYLE);
         assert!(!style.contains("var(") && !style.contains("black"), "{style}");
         assert!(style.contains("svg text { fill: #1b1f24;"), "{style}");
+    }
+
+    #[test]
+    fn labels_never_touch() {
+        let labels = |gap: f64| -> Vec<_> {
+            (0..9_i32).map(|place| (f64::from(place) * gap, "128 KiB".to_owned())).collect()
+        };
+        assert_eq!([60.0, 58.0, 29.0, 10.0].map(|gap| thinned(&labels(gap))), [1, 2, 3, 6]);
+        assert_eq!(thinned(&[]), 1);
     }
 
     #[test]
