@@ -23,6 +23,8 @@ const CHARACTER: f64 = 7.6;
 /// The part of a bar's place that it fills, up to the widest bar.
 const FILLED: f64 = 0.82;
 const WIDEST: f64 = 48.0;
+/// The last of the ways that lines look when one is over another: thinner, then dashed.
+const MOST_OVER: usize = 3;
 
 /// A figure of the bars: its name, what it takes from a row, and how that is printed.
 type Measure = (&'static str, fn(&Row) -> Option<f64>, fn(f64) -> String);
@@ -69,6 +71,7 @@ fn draw_bars(drawing: &mut Drawing, drive: &Drive, (name, of, print): &Measure, 
     drawing.line("base", (left, BARS_BASE), (right, BARS_BASE));
     let step = (right - left) / drive.rows.len() as f64;
     let width = (step * FILLED).min(WIDEST);
+    let mut labels = Drawing::default();
     for (place, row) in drive.rows.iter().enumerate() {
         let x = left + step * (place as f64 + 0.5) - width / 2.0;
         let Some(value) = of(row) else { continue };
@@ -79,9 +82,11 @@ fn draw_bars(drawing: &mut Drawing, drive: &Drive, (name, of, print): &Measure, 
         // Neighbours' labels take turns in two heights, so that each has the room of two bars.
         if label.chars().count() as f64 * CHARACTER <= 2.0 * step {
             let lift = if place % 2 == 1 { 17.0 } else { 4.0 };
-            drawing.text("value", (x + width / 2.0, top - lift), Anchor::Middle, &label);
+            labels.text("value", (x + width / 2.0, top - lift), Anchor::Middle, &label);
         }
     }
+    // A label may reach over its neighbours, so that no bar comes after it.
+    drawing.append(labels);
 }
 
 /// The share of the flash without data of use, one line a policy, over the trace's time.
@@ -117,13 +122,14 @@ fn draw_reserve(drawing: &mut Drawing, drive: &Drive, runs: &[&SimRun]) {
     drawing.line("base", (LEFT, LINES_BASE), (RIGHT, LINES_BASE));
     let label = format!("time in the trace ({name})");
     drawing.text("", (f64::midpoint(LEFT, RIGHT), LINES_BASE + 38.0), Anchor::Middle, &label);
-    for (row, run) in drive.rows.iter().zip(runs) {
+    for (place, (row, run)) in drive.rows.iter().zip(runs).enumerate() {
         let line: Vec<_> = run
             .outcome
             .reserve
             .iter()
             .map(|point| (across(point.trace_ns.seconds()), up(point.free_share)))
             .collect();
-        drawing.path(&format!("line {}", row.class), &line);
+        // Lines that meet show at the sides of those above them.
+        drawing.path(&format!("line {} over{}", row.class, place.min(MOST_OVER)), &line);
     }
 }
