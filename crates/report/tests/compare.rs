@@ -279,7 +279,7 @@ fn other_files_are_refused_with_the_reason() {
     assert!(reason("[1]").contains("no \"schema\""));
     assert_eq!(
         reason("{\"schema\": \"trimtab/compare/9\"}"),
-        "unknown schema \"trimtab/compare/9\"; known schemas: trimtab/compare/1, trimtab/bench/1"
+        "unknown schema \"trimtab/compare/9\"; known schemas: trimtab/compare/1, trimtab/bench/1, trimtab/sim/1"
     );
     let wrong = json.replacen("\"wall_s\":", "\"wall\":", 1);
     assert!(reason(&wrong).contains(": runs[0].phases[0]: missing field `wall_s`"), "{}", reason(&wrong));
