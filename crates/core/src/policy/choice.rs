@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{BatchedPolicy, NonePolicy, OnlinePolicy, Policy, PolicyKind, TimedPolicy, UnknownPolicy};
 
+/// The shortest interval: timers far below what they wait for would keep their host from all else.
+const LEAST_INTERVAL: Duration = Duration::from_millis(1);
+
 /// A policy as users ask for it: its name, and for `batched` how often, as in `batched:1h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -25,12 +28,12 @@ pub enum PolicyChoiceError {
     /// Only `batched` goes by a timer.
     #[error("{0} has no interval; only batched has, as in batched:1h")]
     NoInterval(PolicyKind),
-    /// The interval is none, or zero.
-    #[error("{text:?} is not an interval; write it like batched:1h or batched:30m")]
+    /// The interval is none, or too short.
+    #[error("{text:?} is not an interval of 1ms or more; write it like batched:1h or batched:30m")]
     Interval {
         /// What was asked for.
         text: String,
-        /// What is wrong with it; none where it is zero.
+        /// What is wrong with it; none where it is too short.
         source: Option<humantime::DurationError>,
     },
 }
@@ -77,7 +80,7 @@ impl FromStr for PolicyChoice {
         }
         let refused = |source| PolicyChoiceError::Interval { text: text.to_owned(), source };
         match humantime::parse_duration(interval) {
-            Ok(Duration::ZERO) => Err(refused(None)),
+            Ok(interval) if interval < LEAST_INTERVAL => Err(refused(None)),
             Ok(interval) => Ok(Self { kind, interval: Some(interval) }),
             Err(error) => Err(refused(Some(error))),
         }
@@ -124,8 +127,18 @@ mod tests {
         for (text, message) in [
             ("fast:1h", "there is no policy \"fast\"; there are none, online, async, batched"),
             ("online:1h", "online has no interval; only batched has, as in batched:1h"),
-            ("batched:0s", "\"batched:0s\" is not an interval; write it like batched:1h or batched:30m"),
-            ("batched:soon", "\"batched:soon\" is not an interval; write it like batched:1h or batched:30m"),
+            (
+                "batched:0s",
+                "\"batched:0s\" is not an interval of 1ms or more; write it like batched:1h or batched:30m",
+            ),
+            (
+                "batched:1ns",
+                "\"batched:1ns\" is not an interval of 1ms or more; write it like batched:1h or batched:30m",
+            ),
+            (
+                "batched:soon",
+                "\"batched:soon\" is not an interval of 1ms or more; write it like batched:1h or batched:30m",
+            ),
         ] {
             assert_eq!(text.parse::<PolicyChoice>().unwrap_err().to_string(), message);
         }
