@@ -1,5 +1,6 @@
 //! `trimtab sim TRACE`.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -65,6 +66,10 @@ pub fn run(trace: &Path, args: ReplayArgs, json: Option<&Path>) -> Result<ExitCo
         bail!("--json {} would overwrite the trace", file.display());
     }
     let drives = args.drive.iter().map(|name| profile::load(name)).collect::<Result<Vec<_>>>()?;
+    let mut names = HashSet::new();
+    if let Some((twice, _)) = drives.iter().find(|(profile, _)| !names.insert(&profile.name)) {
+        bail!("two of the drives are called {}; each needs a name of its own", twice.name);
+    }
     let outputs = Outputs::new(file, args.report.as_deref(), "sim.json")?;
     let options = SimulateOptions {
         trace: trace.to_owned(),
