@@ -1,7 +1,9 @@
 //! Opening a trace of whatever format.
 
 use std::fmt;
+use std::fs;
 use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -168,9 +170,15 @@ pub fn open(
     format: Option<Format>,
     columns: Columns,
 ) -> Result<Box<dyn TraceReader + Send>, TraceError> {
+    let io = |source| TraceError::Io { path: path.to_owned(), source };
     let detected = match format {
         Some(format) => Some(format),
-        None => Format::detect(path).map_err(|source| TraceError::Io { path: path.to_owned(), source })?,
+        None if fs::metadata(path).map_err(io)?.file_type().is_fifo() => {
+            let reason =
+                "a pipe can't be read twice to find the trace's format; copy it to a file".to_owned();
+            return Err(TraceError::Header { path: path.to_owned(), reason });
+        }
+        None => Format::detect(path).map_err(io)?,
     };
     let format = detected.ok_or_else(|| TraceError::Header {
         path: path.to_owned(),

@@ -1,7 +1,9 @@
 //! Traces of other programs that are damaged, hostile, or at the limits.
 
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use trimtab_core::trace::{Kind, TraceEvent};
 use trimtab_core::units::Nanos;
@@ -75,6 +77,21 @@ fn a_processors_file_that_is_not_there_is_missed() {
     let dir = tempfile::tempdir().unwrap();
     let (_, error) = read(&dir.path().join("sda.blktrace.3"), Some(Format::Blktrace));
     assert!(matches!(error, Some(TraceError::Io { .. })), "{error:?}");
+}
+
+/// `trimtab trace info <(zcat TRACE.gz)`: what is read to find the format would be missing.
+#[test]
+fn a_pipe_is_refused() {
+    let mut child = Command::new("cat").arg(data("write.iolog")).stdout(Stdio::piped()).spawn().unwrap();
+    let pipe = child.stdout.take().unwrap();
+    let (_, error) = read(&Path::new("/proc/self/fd").join(pipe.as_raw_fd().to_string()), None);
+    let error = error.unwrap().to_string();
+    assert!(
+        error.ends_with("a pipe can't be read twice to find the trace's format; copy it to a file"),
+        "{error}"
+    );
+    drop(pipe);
+    child.wait().unwrap();
 }
 
 /// A driver that is busy gives a request back, and it is issued again: it is one request.
