@@ -72,7 +72,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
         invocation: std::env::args().collect(),
     };
     let interrupt = interrupt()?;
-    let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{elapsed} {msg}")?);
+    // The terminal is the command's.
+    let bar = if plan.command.is_empty() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+    bar.set_style(ProgressStyle::with_template("{elapsed} {msg}")?);
     let mut progress = |header: &TraceHeader, summary: &Summary, _: Duration| {
         let lost = if header.lost > 0 { format!(", {} LOST", header.lost) } else { String::new() };
         let (all, discards) = (summary.total(), summary.of(Kind::Discard));

@@ -17,6 +17,7 @@ use trimtab_lab::foreground::{Foreground, exit_code};
 use trimtab_lab::interrupt::Interrupt;
 use trimtab_lab::watch::{CommandReport, Report, Session, SettledReport};
 
+use crate::outputs::must_take_a_file;
 use crate::{complain, interrupt};
 use lines::Lines;
 
@@ -60,8 +61,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 pub fn run(args: Args) -> Result<ExitCode> {
     let interrupt = interrupt()?;
-    let mut out = Out::new(&args)?;
+    args.output.as_deref().map_or(Ok(()), must_take_a_file)?;
     let mut session = Session::start(&args.targets)?;
+    let mut out = Out::new(&args)?;
     for gap in &session.header().gaps {
         complain(gap);
     }

@@ -162,7 +162,7 @@ impl Replay {
     where
         S: TraceSource<Error: std::error::Error + 'static> + ?Sized,
     {
-        let began = Nanos(self.span.0 * u64::from(self.passes));
+        let began = Nanos(self.span.0.saturating_mul(self.passes.into()));
         let (mut batch, mut row) = (Vec::new(), 0);
         loop {
             source.next_batch(&mut batch).map_err(ReplayError::Source)?;
@@ -203,7 +203,7 @@ impl Replay {
             ftl.erases().iter().zip(&self.erased_before).map(|(now, before)| now - before).collect();
         ReplayOutcome {
             passes: self.passes,
-            trace_ns: Nanos(self.span.0 * u64::from(self.passes)),
+            trace_ns: Nanos(self.span.0.saturating_mul(self.passes.into())),
             events: self.events,
             failed: self.failed,
             counters: self.device.counters(),

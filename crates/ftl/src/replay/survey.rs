@@ -54,7 +54,8 @@ impl DeviceSurvey {
 
     fn add(&mut self, row: u64, event: &TraceEvent) {
         self.counts[event.kind as usize] += 1;
-        self.bytes[event.kind as usize] += event.extent.len();
+        let bytes = &mut self.bytes[event.kind as usize];
+        *bytes = Bytes(bytes.0.saturating_add(event.extent.len().0));
         self.untimed += u64::from(event.kind.is_request() && event.latency.is_none());
         if event.extent.end > self.end() && event.error == 0 {
             self.furthest = Some((row, event.extent));
