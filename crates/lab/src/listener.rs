@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use trimtab_core::trace::{Kind, TraceEvent, TraceFileSystem, TraceHeader};
+use trimtab_core::trace::{Kind, TraceEvent, TraceHeader};
 use trimtab_linux::block::{BlockDevice, DeviceNumber, NamedError, disks};
 use trimtab_linux::mount::{Mount, mounts};
 use trimtab_linux::tracing::{RecordOptions, Recording, TracingError};
@@ -117,12 +117,22 @@ impl Listener {
         self.recording.stop(&mut self.events)
     }
 
-    /// Syncs the file systems that can be reached, and returns where they are mounted.
+    /// Syncs the file systems on the devices listened to, and returns where they are mounted.
     fn sync(&self) -> Vec<PathBuf> {
         let mounts = mounts(Path::new(PROCFS)).unwrap_or_default();
-        let mut mount_points = seen(&self.header().file_systems, &mounts);
+        let mut mount_points = seen(&mounts, |mount| self.is_of(mount));
         mount_points.retain(|mount_point| trim::sync(mount_point).is_ok());
         mount_points
+    }
+
+    /// Whether a mount is of a device listened to.
+    fn is_of(&self, mount: &Mount) -> bool {
+        let sysfs = Path::new(SYSFS);
+        let device = BlockDevice::numbered(sysfs, mount.number);
+        let disk =
+            device.or_else(|| BlockDevice::open(sysfs, &mount.source).ok()).map(|device| device.whole());
+        let Some(Ok(DeviceNumber { major, minor })) = disk.map(|disk| disk.number()) else { return false };
+        self.header().devices.iter().any(|device| device.number == (major, minor))
     }
 
     /// Waits until nothing was told of for `quiet` and the devices were idle in that time; false where
@@ -159,19 +169,17 @@ impl Listener {
     }
 }
 
-/// Where those of these file systems are mounted that their mount points still lead to: where one was
-/// unmounted or another one mounted over it, that is another file system.
-fn seen(file_systems: &[TraceFileSystem], mounts: &[Mount]) -> Vec<PathBuf> {
-    let mut mount_points = Vec::new();
-    for fs in file_systems {
-        let mount_point = PathBuf::from(&fs.mount_point);
-        let on_top = mounts.iter().rfind(|mount| mount.target == mount_point);
-        let is_it = |mount: &Mount| mount.fstype == fs.kind && mount.source == Path::new(&fs.source);
-        if on_top.is_some_and(is_it) && !mount_points.contains(&mount_point) {
-            mount_points.push(mount_point);
+/// Where the mounts are that count, each file system once: not where another one was mounted over it.
+fn seen(mounts: &[Mount], counts: impl Fn(&Mount) -> bool) -> Vec<PathBuf> {
+    let mut found: Vec<&Mount> = Vec::new();
+    for (place, mount) in mounts.iter().enumerate() {
+        let is_covered = mounts[place + 1..].iter().any(|later| later.target == mount.target);
+        let is_known = found.iter().any(|known| known.number == mount.number);
+        if !is_covered && !is_known && counts(mount) {
+            found.push(mount);
         }
     }
-    mount_points
+    found.iter().map(|mount| mount.target.clone()).collect()
 }
 
 #[cfg(test)]
@@ -179,28 +187,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unmounted_or_covered_is_not_synced() {
-        let fs = |mount_point: &str, options: &str| TraceFileSystem {
-            kind: "ext4".to_owned(),
-            mount_point: mount_point.to_owned(),
-            options: options.to_owned(),
-            source: "/dev/loop0".to_owned(),
-        };
-        let mount = |target: &str, fstype: &str, source: &str| Mount {
-            number: DeviceNumber { major: 7, minor: 0 },
+    fn what_is_covered_or_of_others_is_not_synced() {
+        let mount = |target: &str, minor, source: &str| Mount {
+            number: DeviceNumber { major: 7, minor },
             target: PathBuf::from(target),
-            fstype: fstype.to_owned(),
+            fstype: "ext4".to_owned(),
             source: PathBuf::from(source),
             options: String::new(),
             super_options: String::new(),
         };
-        let watched = [fs("/a", "rw"), fs("/a", "rw,discard"), fs("/gone", "rw"), fs("/covered", "rw")];
         let mounts = [
-            mount("/", "ext4", "/dev/vda"),
-            mount("/a", "ext4", "/dev/loop0"),
-            mount("/covered", "ext4", "/dev/loop0"),
-            mount("/covered", "tmpfs", "tmpfs"),
+            mount("/", 9, "/dev/vda"),
+            mount("/covered", 0, "/dev/loop0"),
+            mount("/covered", 8, "tmpfs"),
+            mount("/a", 0, "/dev/loop0"),
+            mount("/bind", 0, "/dev/loop0"),
+            mount("/b", 1, "/dev/loop1"),
         ];
-        assert_eq!(seen(&watched, &mounts), [PathBuf::from("/a")]);
+        let of_loops = |mount: &Mount| mount.source.starts_with("/dev/loop0") || mount.number.minor == 1;
+        assert_eq!(seen(&mounts, of_loops), [PathBuf::from("/a"), PathBuf::from("/b")]);
     }
 }

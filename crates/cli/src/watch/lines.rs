@@ -54,8 +54,8 @@ fn row(report: &Report, device: &str, figures: [String; 12]) -> String {
 fn line(device: &DeviceReport, report: &Report) -> String {
     let discards = &device.discards;
     let file_systems = || of_device(device, report);
-    let frees: f64 = file_systems().map(|fs| fs.frees.per_s).sum();
-    let freed: f64 = file_systems().map(|fs| fs.frees.bytes_per_s).sum();
+    let frees: f64 = file_systems().map(|fs| fs.frees.per_s).fold(0.0, |sum, rate| sum + rate);
+    let freed: f64 = file_systems().map(|fs| fs.frees.bytes_per_s).fold(0.0, |sum, rate| sum + rate);
     let pending: Bytes = file_systems().map(|fs| fs.pending.bytes).sum();
     let figures = [
         rate(discards.per_s),

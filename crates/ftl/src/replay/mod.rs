@@ -240,7 +240,7 @@ impl Replay {
                 self.take(traced, now, extent);
                 self.request(Op::Write, event, traced, now, extent);
             }
-            Kind::Discard | Kind::SecureErase if self.policy.is_some() => {}
+            Kind::Discard | Kind::SecureErase if self.policy.is_some() || extent.is_empty() => {}
             Kind::Discard | Kind::SecureErase => {
                 self.trims.taken(extent);
                 self.request(Op::Discard, event, traced, now, extent);

@@ -134,15 +134,15 @@ pub(super) fn plan(
 ) -> Result<Plan, PlanError> {
     let device = device(options.device.as_deref(), header, survey)?;
     let surveyed = &survey.devices[usize::from(device.0)];
-    let traced = header.devices.get(usize::from(device.0)).map_or(Bytes::ZERO, |device| device.size);
-    let traced = if traced == Bytes::ZERO { whole_gib(surveyed.end()) } else { traced };
+    let header_size = header.devices.get(usize::from(device.0)).map_or(Bytes::ZERO, |device| device.size);
+    let traced = if header_size == Bytes::ZERO { whole_gib(surveyed.end()) } else { header_size };
     let size = options.scale_to.or(options.size).unwrap_or(traced);
     if let (None, Some((row, extent))) = (options.scale_to, surveyed.furthest)
         && extent.end > size
     {
         return Err(PlanError::PastEnd { row, extent, size });
     }
-    let policies = policies(&options.policies, header, surveyed)?;
+    let policies = policies(&options.policies, surveyed)?;
     let drives = options.drives.iter().map(|(profile, toml)| describe(profile, toml, size));
     let drives = drives.collect::<Result<_, _>>()?;
     let kinds = Kind::ALL.into_iter().map(|kind| KindTotal {
@@ -170,7 +170,7 @@ pub(super) fn plan(
         size,
         scale: options.scale_to.map(|to| Scale { from: traced, to }),
         drives,
-        notes: notes(options, header, surveyed, traced, &policies),
+        notes: notes(options, header, surveyed, header_size, traced, &policies),
         policies,
         workers: workers(&options.drives, size)?,
     })
@@ -217,13 +217,8 @@ fn whole_gib(size: Bytes) -> Bytes {
 }
 
 /// The policies asked for, or all that this trace can tell.
-fn policies(
-    asked: &[PolicyChoice],
-    header: &TraceHeader,
-    surveyed: &DeviceSurvey,
-) -> Result<Vec<PolicyChoice>, PlanError> {
-    let has_frees = header.has_frees || surveyed.count(Kind::Free) + surveyed.count(Kind::Unused) > 0;
-    let (possible, named): (&[PolicyKind], _) = match (has_frees, has_discards(surveyed)) {
+fn policies(asked: &[PolicyChoice], surveyed: &DeviceSurvey) -> Result<Vec<PolicyChoice>, PlanError> {
+    let (possible, named): (&[PolicyKind], _) = match (has_frees(surveyed), has_discards(surveyed)) {
         (true, _) => (&[PolicyKind::None, PolicyKind::Online, PolicyKind::Batched], "none,online,batched"),
         (false, true) => (&[PolicyKind::None, PolicyKind::Online], "none,online"),
         (false, false) => (&[PolicyKind::None], "none"),
@@ -238,6 +233,12 @@ fn policies(
     }
     let all = possible.iter().map(|kind| PolicyChoice::from(*kind));
     Ok(if asked.is_empty() { all.collect() } else { distinct(asked) })
+}
+
+/// Whether anything was freed on the device, or known to be free: a trace with frees may not know those
+/// of every device.
+fn has_frees(surveyed: &DeviceSurvey) -> bool {
+    surveyed.count(Kind::Free) + surveyed.count(Kind::Unused) > 0
 }
 
 fn has_discards(surveyed: &DeviceSurvey) -> bool {
@@ -285,15 +286,16 @@ fn notes(
     options: &SimulateOptions,
     header: &TraceHeader,
     surveyed: &DeviceSurvey,
+    header_size: Bytes,
     traced: Bytes,
     policies: &[PolicyChoice],
 ) -> Vec<String> {
     let mut notes = Vec::new();
     let has = |kind| policies.iter().any(|policy| policy.kind() == kind);
-    if !header.has_frees && surveyed.count(Kind::Free) + surveyed.count(Kind::Unused) == 0 {
+    if !has_frees(surveyed) {
         let told =
             if has_discards(surveyed) { "only none and online can be told" } else { "only none can be told" };
-        notes.push(format!("The trace doesn't say what was freed: {told}."));
+        notes.push(format!("The trace doesn't say what was freed on this device: {told}."));
     }
     if has(PolicyKind::Online) {
         let discards = surveyed.count(Kind::Discard) + surveyed.count(Kind::SecureErase);
@@ -311,6 +313,11 @@ fn notes(
                 .to_owned(),
         );
     }
+    if options.size.or(options.scale_to).is_none() && header_size == Bytes::ZERO {
+        notes.push(format!(
+            "The trace doesn't say how large its device was: {traced}, as far as it reaches; --size says otherwise."
+        ));
+    }
     if let Some(to) = options.scale_to.filter(|to| *to != traced) {
         notes.push(format!(
             "Addresses are scaled from {traced} to {to}, and what requests name with them: volumes scale too."
@@ -327,6 +334,6 @@ fn notes(
     if header.lost > 0 {
         notes.push(format!("{} events were lost when the trace was recorded.", header.lost));
     }
-    notes.extend(header.gaps.iter().map(|gap| format!("A gap in the trace: {gap}.")));
+    notes.extend(header.gaps.iter().map(|gap| format!("Of the trace: {gap}.")));
     notes
 }

@@ -45,7 +45,7 @@ pub enum TracingError {
         missing: String,
     },
     /// The kernel has no room for the buffers.
-    #[error("the kernel gives no buffers of {buffer} for each processor; ask for smaller ones")]
+    #[error("the kernel gives no buffers of {buffer} for each processor; ask for another size")]
     NoBuffer {
         /// How much was asked for.
         buffer: Bytes,

@@ -80,6 +80,11 @@ fn against(row: &Row, reference: &Row) -> String {
     {
         phrases.push(format!("a write p99 of {} instead of {}", seconds(p99), seconds(other)));
     }
-    let Some(last) = phrases.pop() else { return "nothing changes".to_owned() };
+    if let (Some(p99), Some(other)) = (row.read_p99_s, reference.read_p99_s)
+        && differ(p99, other)
+    {
+        phrases.push(format!("a read p99 of {} instead of {}", seconds(p99), seconds(other)));
+    }
+    let Some(last) = phrases.pop() else { return "no figure changes by more than 5 %".to_owned() };
     if phrases.is_empty() { last } else { format!("{} and {last}", phrases.join(", ")) }
 }

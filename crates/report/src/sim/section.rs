@@ -71,8 +71,21 @@ pub fn alarms(document: &SimDocument, summary: &Summary) -> Vec<String> {
     alarms
 }
 
-/// How erases spread over the blocks of a drive, by policy.
+/// How erases spread over the blocks of a drive, by policy, and over how many passes all figures are.
 pub fn wear(document: &SimDocument, profile: &str) -> String {
+    let several = runs_on(document, profile).filter(|run| run.outcome.passes > 1).map(|run| {
+        let steady = match run.steady {
+            Some(true) => " (the last ones steady)",
+            Some(false) => " (not steady yet)",
+            None => "",
+        };
+        format!("{} over {} passes{steady}", run.policy, run.outcome.passes)
+    });
+    let several: Vec<_> = several.collect();
+    let passes = match several.as_slice() {
+        [] => String::new(),
+        several => format!(" All figures are of the first pass and all after it: {}.", several.join("; ")),
+    };
     let spreads = runs_on(document, profile).map(|run| {
         let spread = run.outcome.erase_spread;
         format!(
@@ -84,7 +97,7 @@ pub fn wear(document: &SimDocument, profile: &str) -> String {
             significant(spread.deviation)
         )
     });
-    format!("Erases of a block: {}.", spreads.collect::<Vec<_>>().join("; "))
+    format!("Erases of a block: {}.{passes}", spreads.collect::<Vec<_>>().join("; "))
 }
 
 /// What lifetimes rest on.

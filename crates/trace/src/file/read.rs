@@ -73,6 +73,11 @@ impl TraceFile {
         let footer = Footer::find(&file).map_err(broken)?;
         let mut header = read_header(&footer.metadata).map_err(foreign)?;
         footer.check().map_err(broken)?;
+        let unfinished = "the recording did not come to its end; what came last is missing";
+        let is_said = header.gaps.iter().any(|gap| gap == unfinished);
+        if header.origin == "record" && header.duration.is_none() && !is_said {
+            header.gaps.push(unfinished.to_owned());
+        }
         if footer.end < footer.length {
             header.gaps.push(format!(
                 "the file was cut off: its last {} are torn, and the events in them are lost",
