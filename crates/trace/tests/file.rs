@@ -34,8 +34,18 @@ fn header() -> TraceHeader {
         devices: vec![device("sda"), device("nvme0n1"), device("sda")],
         file_systems: vec![fs("ext4"), fs("xfs")],
         has_discards: true,
+        duration: Some(Nanos(1 << 60)),
         ..TraceHeader::new("record")
     }
+}
+
+#[test]
+fn a_recording_that_did_not_end_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    TraceWriter::create(&path, TraceHeader { duration: None, ..header() }).unwrap().finish().unwrap();
+    let gaps = TraceFile::open(&path).unwrap().header().gaps.clone();
+    assert!(gaps.len() == 1 && gaps[0].contains("did not come to its end"), "{gaps:?}");
 }
 
 fn events() -> impl Strategy<Value = Vec<TraceEvent>> {
