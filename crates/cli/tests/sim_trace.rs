@@ -64,6 +64,7 @@ fn header(devices: &[&str]) -> TraceHeader {
         }],
         has_discards: true,
         has_frees: true,
+        duration: Some(Nanos(1)),
         ..TraceHeader::new("record")
     }
 }

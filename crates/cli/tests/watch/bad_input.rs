@@ -53,5 +53,5 @@ fn a_command_or_file_that_is_not_there_is_named() {
     assert!(said(&output).contains("cannot run /nonexistent/program"));
     let output = watch(&["--output", "/nonexistent/file"], &[&on.device]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("cannot create /nonexistent/file"));
+    assert!(said(&output).contains("/nonexistent/file: there is no directory /nonexistent"));
 }
