@@ -15,7 +15,7 @@ use trimtab_lab::workload::{UnknownWorkload, WorkloadOptions};
 
 use crate::outputs::Outputs;
 use crate::progress::Bar;
-use crate::{FAILED, complain, interrupt, profile};
+use crate::{ended, interrupt, profile};
 
 /// Compares discard policies: what each costs while deleting, gains when writing, and wears
 ///
@@ -83,13 +83,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             writeln!(out, "\nReport: {}", page.display())?;
         }
     }
-    Ok(match &document.stopped {
-        None => ExitCode::SUCCESS,
-        Some(reason) => {
-            complain(reason);
-            ExitCode::from(FAILED)
-        }
-    })
+    Ok(ended(document.stopped.as_deref()))
 }
 
 fn workload(args: &Args) -> Result<WorkloadOptions> {

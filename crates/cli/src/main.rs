@@ -103,6 +103,13 @@ fn complain(what: &impl Display) {
     let _ = writeln!(io::stderr(), "trimtab: {}", lines.join("\n"));
 }
 
+/// The exit code of an experiment that went to its end, or was stopped for a reason, which it says.
+fn ended(stopped: Option<&str>) -> ExitCode {
+    let Some(reason) = stopped else { return ExitCode::SUCCESS };
+    complain(&reason);
+    ExitCode::from(FAILED)
+}
+
 /// Whether stdout takes colour: a terminal, and no `NO_COLOR` in the environment.
 fn colour() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())

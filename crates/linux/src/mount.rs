@@ -137,6 +137,13 @@ pub fn mounts(procfs: &Path) -> Result<Vec<Mount>, MountError> {
     Ok(text.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
 }
 
+/// The mount of `mounts` that the canonical path `place` is on.
+pub fn covering<'a>(mounts: &'a [Mount], place: &Path) -> Option<&'a Mount> {
+    // Of two mounts on one point the later one is seen, and max_by_key returns the last.
+    let covers = |mount: &&Mount| place.starts_with(&mount.target);
+    mounts.iter().filter(covers).max_by_key(|mount| mount.target.components().count())
+}
+
 /// The mounts of the block device at the path `device`.
 ///
 /// # Errors

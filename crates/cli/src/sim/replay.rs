@@ -14,7 +14,7 @@ use trimtab_lab::simulate::{SimulateOptions, simulate};
 
 use crate::outputs::Outputs;
 use crate::progress::ReplayBar;
-use crate::{FAILED, complain, interrupt, profile};
+use crate::{ended, interrupt, profile};
 
 /// The most passes that --until-steady takes.
 const MOST_PASSES: u32 = 100;
@@ -97,11 +97,5 @@ pub fn run(trace: &Path, args: ReplayArgs, json: Option<&Path>) -> Result<ExitCo
             writeln!(out, "\nReport: {}", page.display())?;
         }
     }
-    Ok(match &document.stopped {
-        None => ExitCode::SUCCESS,
-        Some(reason) => {
-            complain(reason);
-            ExitCode::from(FAILED)
-        }
-    })
+    Ok(ended(document.stopped.as_deref()))
 }

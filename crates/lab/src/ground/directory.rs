@@ -7,7 +7,7 @@ use trimtab_core::Bytes;
 use trimtab_core::policy::PolicyKind;
 use trimtab_core::stats::DriveCounters;
 use trimtab_linux::block::{BlockCounters, BlockDevice};
-use trimtab_linux::mount::{Mount, mounts};
+use trimtab_linux::mount::{Mount, covering, mounts};
 use trimtab_linux::{PROCFS, SYSFS};
 
 use super::Ground;
@@ -44,13 +44,9 @@ impl DirectoryGround {
 pub fn mount_of(dir: &Path) -> Result<Mount, LabError> {
     let place = dir.canonicalize().map_err(io_at(dir, "open the directory"))?;
     std::fs::read_dir(&place).map_err(io_at(dir, "open the directory"))?;
-    let covers = |mount: &Mount| place.starts_with(&mount.target);
     let known = mounts(Path::new(PROCFS))?;
-    // Of two mounts on one point the later one is seen, and max_by_key returns the last.
-    known
-        .into_iter()
-        .filter(covers)
-        .max_by_key(|mount| mount.target.components().count())
+    covering(&known, &place)
+        .cloned()
         .ok_or_else(|| io_at(dir, "find the mount of")(std::io::ErrorKind::NotFound.into()))
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{BlockDevice, BlockError};
 use crate::btrfs;
-use crate::mount::{Mount, MountError, mounts};
+use crate::mount::{MountError, covering, mounts};
 
 /// Why there is no disk behind a path.
 #[derive(Debug, thiserror::Error)]
@@ -49,10 +49,7 @@ pub fn disks(sysfs: &Path, procfs: &Path, path: &Path) -> Result<Vec<BlockDevice
         return Ok(vec![BlockDevice::open(sysfs, &place)?.whole()]);
     }
     let mounts = mounts(procfs)?;
-    let covers = |mount: &&Mount| place.starts_with(&mount.target);
-    // Of two mounts on one point the later one is seen, and max_by_key returns the last.
-    let mount = mounts.iter().filter(covers).max_by_key(|mount| mount.target.components().count());
-    let Some(mount) = mount else { return Err(open(io::ErrorKind::NotFound.into())) };
+    let Some(mount) = covering(&mounts, &place) else { return Err(open(io::ErrorKind::NotFound.into())) };
     let device = BlockDevice::numbered(sysfs, mount.number)
         .or_else(|| BlockDevice::open(sysfs, &mount.source).ok())
         .ok_or_else(|| NamedError::NoDevice { path: path.to_owned(), fstype: mount.fstype.clone() })?;
