@@ -17,6 +17,7 @@ pub mod ioctl;
 pub mod loop_device;
 pub mod mount;
 pub mod queue;
+pub mod stack;
 pub mod tracing;
 pub mod trim;
 

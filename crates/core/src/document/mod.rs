@@ -7,6 +7,7 @@
 pub mod bench;
 mod compare;
 mod degradation;
+pub mod doctor;
 mod latency;
 pub mod sim;
 
@@ -14,6 +15,7 @@ pub use bench::{BENCH_SCHEMA, BenchDocument};
 pub use compare::{
     COMPARE_SCHEMA, CompareDocument, DriveDescription, Phase, Run, TRIM_PHASE, WorkloadDescription,
 };
+pub use doctor::{DOCTOR_SCHEMA, DoctorDocument};
 use serde::{Deserialize, Serialize};
 pub use sim::{SIM_SCHEMA, SimDocument};
 

@@ -1,0 +1,173 @@
+//! What `trimtab doctor` writes.
+
+use serde::{Deserialize, Serialize};
+
+use super::Environment;
+use crate::units::Bytes;
+
+/// The schema name of [`DoctorDocument`].
+pub const DOCTOR_SCHEMA: &str = "trimtab/doctor/1";
+
+/// Whether discards reach the flash below each target: schema `trimtab/doctor/1`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DoctorDocument {
+    /// [`DOCTOR_SCHEMA`].
+    pub schema: String,
+    /// The version of trimtab that wrote it.
+    pub version: String,
+    /// The command line, word by word.
+    pub command: Vec<String>,
+    /// When it was started: RFC 3339, UTC.
+    pub started: String,
+    /// The machine it ran on; none of a captured tree.
+    pub environment: Option<Environment>,
+    /// What was looked at, in the order asked for.
+    pub targets: Vec<Target>,
+    /// What concerns the machine and no single target.
+    pub findings: Vec<Finding>,
+    /// What could not be looked at and why, a sentence each.
+    pub left_out: Vec<String>,
+}
+
+/// A mount point, file or device, and what becomes of its discards.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Target {
+    /// The path: of a mount point, or of a device.
+    pub target: String,
+    /// The file system's name; none of a bare device.
+    pub fs: Option<String>,
+    /// Whether discards reach the flash.
+    pub verdict: Verdict,
+    /// The verdict's reason, in a sentence.
+    pub reason: String,
+    /// The layers from the target down; each before those it lies on.
+    pub layers: Vec<Layer>,
+    /// What stands in the way or is worth changing, the gravest first.
+    pub findings: Vec<Finding>,
+    /// The proof, where one was asked for.
+    pub canary: Option<Canary>,
+}
+
+/// Whether discards reach the flash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// All do, rounded to the granularity at most.
+    Reaches,
+    /// None does.
+    Blocked,
+    /// Some do: one branch of several, or only those of a certain size.
+    Partial,
+    /// It can't be told.
+    Unknown,
+}
+
+/// One layer of a stack.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Layer {
+    /// What it is: a file system's name, `swap`, `partition`, `loop`, `dm-crypt`, `md-raid5`, `nvme`,
+    /// `ata`, `scsi`, `usb`, `mmc`, `virtio-blk` and so on.
+    pub kind: String,
+    /// Its name: a mount point, or the kernel's name for a device.
+    pub name: String,
+    /// What people call it: a volume's name, a drive's model.
+    pub label: Option<String>,
+    /// What it does with a discard.
+    pub passes: Passes,
+    /// Why, in a sentence.
+    pub reason: String,
+    /// The limits of its queue; none of a file system.
+    pub limits: Option<Limits>,
+    /// The names of the layers directly below it.
+    pub on: Vec<String>,
+}
+
+/// What a layer does with a discard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Passes {
+    /// Hands it down as it is.
+    Yes,
+    /// Hands down none.
+    No,
+    /// Splits it, rounds it, delays it, or drops it below a size.
+    Reshaped,
+    /// It can't be told.
+    Unknown,
+}
+
+/// The limits of a block device's discards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// The longest that the kernel sends as one command; zero where the device takes none.
+    pub max: Bytes,
+    /// The longest that the device takes.
+    pub max_hardware: Bytes,
+    /// The smallest worth sending.
+    pub granularity: Bytes,
+    /// How far the device starts after a multiple of the granularity.
+    pub alignment: Bytes,
+    /// How many ranges one command takes; none where the kernel doesn't say.
+    pub segments: Option<u32>,
+    /// The longest "write zeroes" command; zero where the device has none.
+    pub write_zeroes_max: Bytes,
+}
+
+/// How grave a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Discards don't reach the flash.
+    Critical,
+    /// Some don't, or they cost more than they have to.
+    Warning,
+    /// Worth knowing; changes no exit code.
+    Note,
+}
+
+/// Something that stands in the way of discards, or is worth changing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Which finding, such as `luks-no-discards`; the same in all versions.
+    pub id: String,
+    /// How grave it is.
+    pub severity: Severity,
+    /// The name of the layer, or the file, that it is about.
+    pub layer: String,
+    /// What is the matter, in a sentence.
+    pub message: String,
+    /// Why that matters, in a sentence.
+    pub why: String,
+    /// The commands or configuration lines that mend it, one a line; none where nothing does.
+    pub fix: Option<String>,
+    /// What the fix costs or gives away; none where it costs nothing.
+    pub cost: Option<String>,
+    /// The command that shows whether it is mended.
+    pub check: String,
+}
+
+/// What a file that was written, deleted and trimmed proved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Canary {
+    /// The bytes that the file's extents took, which were freed and then trimmed.
+    pub sent_bytes: Bytes,
+    /// What each layer below saw of them, the topmost first.
+    pub seen: Vec<Seen>,
+    /// Whether they reached the lowest layer.
+    pub verdict: Verdict,
+    /// The verdict's reason, in a sentence that names the layer.
+    pub reason: String,
+}
+
+/// What one layer saw of a canary.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// The layer's name.
+    pub layer: String,
+    /// The bytes of the canary that discards named here, each once.
+    pub bytes: Bytes,
+    /// The discard commands that named any of it.
+    pub commands: u64,
+    /// Bytes of storage that came back here, where the layer can tell: a loop's file, a thin pool.
+    pub returned: Option<Bytes>,
+}
