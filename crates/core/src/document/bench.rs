@@ -368,7 +368,7 @@ pub struct Queueing {
     pub discard_size: Bytes,
     /// How long a discard takes alone.
     pub alone_us: f64,
-    /// How long the reads in flight before it take until the last of them is done.
+    /// How long the reads in flight before it take from when it is sent until the last of them is done.
     pub reads_us: f64,
     /// How long the discard takes that is sent right after those reads.
     pub behind_us: f64,

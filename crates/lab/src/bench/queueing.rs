@@ -5,7 +5,7 @@
 //! above it that hands over one discard at a time, as the loop driver does, holds back what comes
 //! after a discard as well. So a discard counts as queued unless it waits for the reads before it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use trimtab_core::document::bench::{Engine, Operation, Queueing};
@@ -45,18 +45,13 @@ const WAITS: f64 = 0.5;
 /// A discard holds a read back that takes longer after it by this part of the discard's own time.
 const HOLDS: f64 = 0.25;
 
-/// The medians of one kind of reads, in microseconds.
+/// The medians of one kind of reads, in microseconds, and of the part of the reads' time that each
+/// discard waited.
 struct Medians {
     alone: f64,
     reads: f64,
     behind: f64,
-}
-
-impl Medians {
-    /// The part of the reads' time that the discard waited.
-    fn waited(&self) -> f64 {
-        (self.behind - self.alone) / self.reads.max(f64::MIN_POSITIVE)
-    }
+    waited: f64,
 }
 
 /// Measures whether discards wait, and whether they hold back what comes after them, on a device
@@ -80,12 +75,18 @@ pub(crate) fn measure(
         let rounds = probe.rounds(share, |probe| probe.behind(count, size))?;
         repeats = repeats.min(rounds.len() as u32);
         let [alone, reads, behind] = medians(&rounds);
-        kinds.push(Medians { alone, reads, behind });
+        // Each discard is set against the reads before it and no others, so that one slow round of
+        // a busy machine changes one figure.
+        let waited = rounds.iter().map(|[alone, reads, behind]| {
+            (behind.as_secs_f64() - alone.as_secs_f64()) / reads.as_secs_f64().max(f64::MIN_POSITIVE)
+        });
+        let waited = median(&waited.collect::<Vec<_>>()).unwrap_or_default();
+        kinds.push(Medians { alone, reads, behind, waited });
     }
     let rounds = probe.rounds(budget, Probe::after)?;
     let [read_alone_us, read_after_us] = medians(&rounds);
     let counts = |kind: &&Medians| kind.reads >= LONG_ENOUGH * kind.alone;
-    let least = kinds.iter().filter(counts).min_by(|a, b| a.waited().total_cmp(&b.waited()));
+    let least = kinds.iter().filter(counts).min_by(|a, b| a.waited.total_cmp(&b.waited));
     let longest = || kinds.iter().max_by(|a, b| a.reads.total_cmp(&b.reads));
     let least = least.or_else(longest).expect("there are two");
     Ok(Queueing {
@@ -96,7 +97,7 @@ pub(crate) fn measure(
         behind_us: least.behind,
         read_after_us,
         read_alone_us,
-        queued: least.waited() < WAITS,
+        queued: least.waited < WAITS,
         holds_back: read_after_us - read_alone_us > HOLDS * least.alone,
     })
 }
@@ -130,7 +131,8 @@ impl Probe<'_, '_> {
         Ok(rounds)
     }
 
-    /// A discard alone, the reads alone, and a discard right after such reads.
+    /// A discard alone; then, for a discard right after reads, how long the last of them takes from
+    /// when the discard was sent, and how long the discard takes.
     fn behind(&mut self, count: u32, size: Bytes) -> Result<[Duration; 3], BenchError> {
         let discard = self.discard();
         let reads = self.reads(count, size);
@@ -138,16 +140,21 @@ impl Probe<'_, '_> {
         let alone = flight.latency_of(discard)?;
         // What the drive does after a discard, such as writing its journal, is not the reads' time.
         self.bed.flush()?;
-        let mut longest = Duration::ZERO;
         reads.iter().try_for_each(|read| flight.send(*read).map(drop))?;
+        let sent = Instant::now();
+        let discard_tag = flight.send(discard)?;
+        let (mut last_read, mut behind) = (Duration::ZERO, Duration::ZERO);
         while !flight.is_empty() {
-            longest = longest.max(flight.next()?.latency);
+            let ended = flight.next()?;
+            if ended.tag == discard_tag {
+                behind = ended.latency;
+            } else {
+                last_read = last_read.max(ended.at.saturating_duration_since(sent));
+            }
         }
-        reads.iter().try_for_each(|read| flight.send(*read).map(drop))?;
-        let behind = flight.latency_of(discard)?;
         drop(flight);
         self.bed.fill(&[discard.extent])?;
-        Ok([alone, longest, behind])
+        Ok([alone, last_read, behind])
     }
 
     /// A read alone, and one right after a discard.

@@ -108,7 +108,7 @@ pub fn queueing(queueing: &Queueing) -> Vec<String> {
         if queueing.holds_back { "the discard holds it back" } else { "the discard does not hold it back" };
     vec![
         format!(
-            "A discard of {} takes {alone} alone, and {behind} right behind reads that take {reads}: {queued}.",
+            "A discard of {} takes {alone} alone, and {behind} behind reads that take another {reads}: {queued}.",
             queueing.discard_size
         ),
         format!("A read takes {read_alone} alone, and {read_after} right after a discard: {holds}."),
