@@ -27,7 +27,7 @@ fn what_was_converted_is_the_same_trace() {
     let (from, to) = (data("trim.iolog"), dir.path().join("trace"));
     let out = trace(&["convert"], &[&from, &to]);
     assert!(out.status.success(), "{}", text(&out.stderr));
-    let read = "84 records read: 80 events, 3 file actions, 1 version lines";
+    let read = "records 84, events 80; skipped: file actions 3, version lines 1";
     assert_eq!(text(&out.stderr), format!("{}: {read}\n", from.display()));
     let (before, after) = (info(&from), info(&to));
     assert_eq!(before["tallies"], after["tallies"]);

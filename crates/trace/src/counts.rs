@@ -33,7 +33,10 @@ impl ReadCounts {
 
 impl fmt::Display for ReadCounts {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{} records read: {} events", self.records, self.events)?;
-        self.skipped.iter().try_for_each(|(what, count)| write!(f, ", {count} {what}"))
+        write!(f, "records {}, events {}", self.records, self.events)?;
+        let mut separator = "; skipped: ";
+        self.skipped.iter().try_for_each(|(what, count)| {
+            write!(f, "{}{what} {count}", std::mem::replace(&mut separator, ", "))
+        })
     }
 }

@@ -6,6 +6,7 @@ pub mod file;
 mod formats;
 mod input;
 mod open;
+mod reader;
 mod rows;
 mod text;
 

@@ -12,14 +12,14 @@ use crate::error::TraceError;
 use crate::file::{Columns, TraceFile};
 use crate::formats::alibaba::Alibaba;
 use crate::formats::blkparse::Blkparse;
-use crate::formats::blktrace::{self, Blktrace};
+use crate::formats::blktrace;
 use crate::formats::cloudphysics::CloudPhysics;
 use crate::formats::fio::{Fio, Version};
 use crate::formats::msr::Msr;
 use crate::formats::tencent::Tencent;
 use crate::input;
 use crate::rows::Rows;
-use crate::text::{TextTrace, fields, number};
+use crate::text::{self, fields, number};
 
 /// A trace format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -92,12 +92,13 @@ impl Format {
     /// # Errors
     /// If the file can't be read.
     pub fn detect(path: &Path) -> io::Result<Option<Self>> {
-        let mut begin = Vec::new();
-        input::open(path)?.take(1 << 12).read_to_end(&mut begin)?;
-        Ok(Self::of(&begin))
+        Ok(Self::of(&begin_of(path)?))
     }
 
     fn of(begin: &[u8]) -> Option<Self> {
+        if foreign(begin).is_some() {
+            return None;
+        }
         if begin.starts_with(b"PAR1") {
             return Some(Self::Trimtab);
         }
@@ -160,6 +161,27 @@ impl FromStr for Format {
     }
 }
 
+/// The first bytes of the file, after unpacking.
+fn begin_of(path: &Path) -> io::Result<Vec<u8>> {
+    let mut begin = Vec::new();
+    input::open(path)?.take(1 << 12).read_to_end(&mut begin)?;
+    Ok(begin)
+}
+
+/// What a file that begins so has to be made a trace of, and how; none where it isn't known.
+fn foreign(begin: &[u8]) -> Option<&'static str> {
+    match begin {
+        [] => Some("it is empty"),
+        [b'P', b'K', 3, 4, ..] => Some("a zip archive: unpack it (unzip), and name one of its files"),
+        [b'B', b'Z', b'h', ..] => Some("packed with bzip2: unpack it (bunzip2) first"),
+        [0xfd, b'7', b'z', b'X', b'Z', ..] => Some("packed with xz: unpack it (unxz) first"),
+        _ if begin.get(257..).is_some_and(|rest| rest.starts_with(b"ustar")) => {
+            Some("a tar archive: unpack it (tar -xf), and name one of its files")
+        }
+        _ => None,
+    }
+}
+
 /// Opens the trace at `path`, of the format that its content shows, or of `format`. Of a trace of our
 /// own it reads only `columns`; lines of text and blktrace's records have to be read whole.
 ///
@@ -171,19 +193,19 @@ pub fn open(
     columns: Columns,
 ) -> Result<Box<dyn TraceReader + Send>, TraceError> {
     let io = |source| TraceError::Io { path: path.to_owned(), source };
-    let detected = match format {
-        Some(format) => Some(format),
+    let refuse = |reason: &str| TraceError::Header { path: path.to_owned(), reason: reason.to_owned() };
+    let format = match format {
+        Some(format) => format,
         None if fs::metadata(path).map_err(io)?.file_type().is_fifo() => {
-            let reason =
-                "a pipe can't be read twice to find the trace's format; copy it to a file".to_owned();
-            return Err(TraceError::Header { path: path.to_owned(), reason });
+            return Err(refuse("a pipe can't be read twice to find the trace's format; copy it to a file"));
         }
-        None => Format::detect(path).map_err(io)?,
+        None => {
+            let begin = begin_of(path).map_err(io)?;
+            let known = Format::ALL.map(Format::name).join(", ");
+            let unknown = format!("no trace format that trimtab knows ({known})");
+            Format::of(&begin).ok_or_else(|| refuse(foreign(&begin).unwrap_or(&unknown)))?
+        }
     };
-    let format = detected.ok_or_else(|| TraceError::Header {
-        path: path.to_owned(),
-        reason: format!("no trace format that trimtab knows ({})", Format::ALL.map(Format::name).join(", ")),
-    })?;
     let mut rows = Rows::new(format.name(), !matches!(format, Format::Fio1 | Format::Fio2));
     rows.header.has_discards = format.has_discards();
     let gaps = &mut rows.header.gaps;
@@ -193,19 +215,22 @@ pub fn open(
     match format {
         Format::Fio1 => gaps.push("fio's logs of version 1 have no times".to_owned()),
         Format::Fio2 => gaps.push("fio's logs of version 2 have no times but for waits".to_owned()),
+        Format::Blktrace | Format::Blkparse => {
+            gaps.push("blktrace tells secure erases as discards, and write-zeroes as writes".to_owned());
+        }
         Format::Tencent => gaps.push("its times are whole seconds".to_owned()),
         _ => {}
     }
     Ok(match format {
         Format::Trimtab => Box::new(TraceFile::open(path)?.with_columns(columns)),
-        Format::Blktrace => Box::new(Blktrace::open(path, rows)?),
-        Format::Blkparse => Box::new(TextTrace::open(path, Blkparse::default(), rows)?),
-        Format::Fio1 => Box::new(TextTrace::open(path, Fio::new(Version::One), rows)?),
-        Format::Fio2 => Box::new(TextTrace::open(path, Fio::new(Version::Two), rows)?),
-        Format::Fio3 => Box::new(TextTrace::open(path, Fio::new(Version::Three), rows)?),
-        Format::Msr => Box::new(TextTrace::open(path, Msr::default(), rows)?),
-        Format::Alibaba => Box::new(TextTrace::open(path, Alibaba::default(), rows)?),
-        Format::Tencent => Box::new(TextTrace::open(path, Tencent::default(), rows)?),
-        Format::CloudPhysics => Box::new(TextTrace::open(path, CloudPhysics, rows)?),
+        Format::Blktrace => Box::new(blktrace::open(path, rows)?),
+        Format::Blkparse => Box::new(text::open(path, Blkparse::default(), rows)?),
+        Format::Fio1 => Box::new(text::open(path, Fio::new(Version::One), rows)?),
+        Format::Fio2 => Box::new(text::open(path, Fio::new(Version::Two), rows)?),
+        Format::Fio3 => Box::new(text::open(path, Fio::new(Version::Three), rows)?),
+        Format::Msr => Box::new(text::open(path, Msr::default(), rows)?),
+        Format::Alibaba => Box::new(text::open(path, Alibaba::default(), rows)?),
+        Format::Tencent => Box::new(text::open(path, Tencent::default(), rows)?),
+        Format::CloudPhysics => Box::new(text::open(path, CloudPhysics, rows)?),
     })
 }

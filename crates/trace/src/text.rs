@@ -1,16 +1,11 @@
 //! Reading traces that are lines of text.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use trimtab_core::trace::{TraceEvent, TraceHeader, TraceSource};
-
-use crate::counts::{ReadCounts, TraceReader};
 use crate::error::{RowError, TraceError};
 use crate::input::{self, Lines};
+use crate::reader::{RecordReader, Records};
 use crate::rows::Rows;
-
-/// Events in a batch, at least, but at the end.
-const BATCH: usize = 4096;
 
 /// Understands the lines of one format.
 pub(crate) trait Parse {
@@ -23,65 +18,36 @@ pub(crate) trait Parse {
     }
 }
 
-/// A trace of lines.
-pub(crate) struct TextTrace<P> {
-    path: PathBuf,
+/// The lines of a trace.
+pub(crate) struct Text<P> {
     lines: Lines,
     parser: P,
-    rows: Rows,
-    ended: bool,
 }
 
-impl<P: Parse> TextTrace<P> {
-    pub(crate) fn open(path: &Path, parser: P, rows: Rows) -> Result<Self, TraceError> {
-        let input = input::open(path).map_err(|source| TraceError::Io { path: path.to_owned(), source })?;
-        Ok(Self { path: path.to_owned(), lines: Lines::new(input), parser, rows, ended: false })
-    }
+/// Opens the text at `path`.
+pub(crate) fn open<P: Parse>(
+    path: &Path,
+    parser: P,
+    rows: Rows,
+) -> Result<RecordReader<Text<P>>, TraceError> {
+    let input = input::open(path).map_err(|source| TraceError::Io { path: path.to_owned(), source })?;
+    Ok(RecordReader::new(path, Text { lines: Lines::new(input), parser }, rows))
+}
 
-    fn read(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), RowError> {
-        while batch.len() < BATCH && !self.ended {
-            let read = self.read_line();
-            // What waits behind an error is as good as what went before.
-            self.ended |= !matches!(read, Ok(true));
-            let ended = if self.ended { self.parser.end(&mut self.rows) } else { Ok(()) };
-            let taken = self.rows.take(batch, self.ended);
-            read.and(ended).and(taken)?;
-        }
-        Ok(())
-    }
-
-    /// Takes the next line in, if there is one.
-    fn read_line(&mut self) -> Result<bool, RowError> {
+impl<P: Parse> Records for Text<P> {
+    fn next(&mut self, rows: &mut Rows) -> Result<bool, RowError> {
         let Some(line) = self.lines.next()? else { return Ok(false) };
-        self.rows.counts.records += 1;
+        rows.counts.records += 1;
         if line.is_empty() {
-            self.rows.skip("empty lines");
+            rows.skip("empty lines");
         } else {
-            self.parser.line(line, &mut self.rows)?;
+            self.parser.line(line, rows)?;
         }
         Ok(true)
     }
-}
 
-impl<P: Parse> TraceSource for TextTrace<P> {
-    type Error = TraceError;
-
-    fn header(&self) -> &TraceHeader {
-        &self.rows.header
-    }
-
-    fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), TraceError> {
-        batch.clear();
-        let read = self.read(batch);
-        self.ended |= read.is_err();
-        let row = self.rows.counts.records;
-        read.map_err(|reason| TraceError::Row { path: self.path.clone(), row, reason })
-    }
-}
-
-impl<P: Parse> TraceReader for TextTrace<P> {
-    fn counts(&self) -> &ReadCounts {
-        &self.rows.counts
+    fn end(&mut self, rows: &mut Rows) -> Result<(), RowError> {
+        self.parser.end(rows)
     }
 }
 

@@ -126,7 +126,7 @@ fn the_published_layouts_in_their_units() {
 fn packed_files_read_like_plain_ones() {
     let lines = "0,R,0,4096,1577808000000626\r\n\n0,W,8192,4096,1577808000000627";
     let plain = text(lines).unwrap();
-    assert_eq!(plain.counts.to_string(), "3 records read: 2 events, 1 empty lines");
+    assert_eq!(plain.counts.to_string(), "records 3, events 2; skipped: empty lines 1");
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(lines.as_bytes()).unwrap();
     for packed in [gzip.finish().unwrap(), zstd::encode_all(lines.as_bytes(), 1).unwrap()] {
@@ -167,7 +167,20 @@ fn nonsense_is_refused_with_the_row_and_the_reason() {
         assert_eq!(message(&format!("{good}{row}\n{good}")), format!("row 2: {reason}"));
     }
     assert!(message("hello\n").starts_with("no trace format that trimtab knows (trimtab, blktrace,"));
-    assert!(message("").starts_with("no trace format that trimtab knows"));
+    assert_eq!(message(""), "it is empty");
+}
+
+#[test]
+fn archives_are_refused_with_what_unpacks_them() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("hm_0.csv"), "128166372003061629,usr,0,Read,0,512,1\n").unwrap();
+    for (options, program) in [("-cf", "tar -xf"), ("-czf", "tar -xf"), ("-cJf", "unxz")] {
+        let archive = dir.path().join("traces");
+        let arguments = [options, archive.to_str().unwrap(), "-C", dir.path().to_str().unwrap(), "hm_0.csv"];
+        assert!(std::process::Command::new("tar").args(arguments).status().unwrap().success());
+        let error = read(&archive, None).err().unwrap().to_string();
+        assert!(error.contains(program), "{error}");
+    }
 }
 
 #[test]
@@ -193,7 +206,10 @@ fn fio_logs_of_every_version() {
         (300_000, Kind::Flush, 0, 0, None),
     ];
     assert_eq!(brief(&two), expected);
-    assert_eq!(two.counts.to_string(), "9 records read: 3 events, 3 file actions, 1 version lines, 2 waits");
+    assert_eq!(
+        two.counts.to_string(),
+        "records 9, events 3; skipped: file actions 3, version lines 1, waits 2"
+    );
     assert!(two.header.has_discards);
 }
 
@@ -225,6 +241,24 @@ fn blktrace_and_blkparse_tell_the_same() {
     let extents = |trace: &Trace| trace.of(Kind::Write).iter().map(|event| event.extent).collect::<Vec<_>>();
     assert_eq!(extents(&binary)[..60], extents(&logged)[..]);
     assert!(binary.events.iter().all(|event| event.latency.is_some() && event.error == 0));
+    assert!(binary.header.gaps[0].contains("write-zeroes as writes"));
+}
+
+/// The processors' files are kept packed, in a directory that has them plain, too.
+#[test]
+fn packed_files_of_blktrace_are_read_with_their_siblings() {
+    let dir = tempfile::tempdir().unwrap();
+    for cpu in 0..2 {
+        let name = format!("bt.blktrace.{cpu}");
+        let plain = std::fs::read(data(&name)).unwrap();
+        std::fs::write(dir.path().join(&name), &plain).unwrap();
+        std::fs::write(dir.path().join(name + ".zst"), zstd::encode_all(&plain[..], 1).unwrap()).unwrap();
+    }
+    let plain = read(&data("bt.blktrace.0"), None).unwrap();
+    for name in ["bt.blktrace.0", "bt.blktrace.0.zst", "bt.blktrace.1.zst"] {
+        let packed = read(&dir.path().join(name), None).unwrap();
+        assert_eq!((packed.events, packed.header), (plain.events.clone(), plain.header.clone()), "{name}");
+    }
 }
 
 #[test]

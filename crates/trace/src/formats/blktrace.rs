@@ -1,5 +1,5 @@
 //! blktrace's binary records: one stream (`blktrace -o -`), or the files of each processor
-//! (`NAME.blktrace.0`, `NAME.blktrace.1` and so on), merged by time.
+//! (`NAME.blktrace.0`, `NAME.blktrace.1` and so on, or `NAME.blktrace.0.gz`), merged by time.
 //!
 //! A record is `struct blk_io_trace` of the kernel's `linux/blktrace_api.h`, version 7, in the byte
 //! order of the machine that it was recorded on, and what its last field counts of data.
@@ -10,12 +10,12 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use trimtab_core::trace::{Comm, Kind, TraceEvent, TraceHeader, TraceSource};
+use trimtab_core::trace::{Comm, Kind};
 
 use super::requests::{Action, Requests, Step};
-use crate::counts::{ReadCounts, TraceReader};
 use crate::error::{RowError, TraceError};
 use crate::input;
+use crate::reader::{RecordReader, Records};
 use crate::rows::Rows;
 use crate::text::{scaled, unknown};
 
@@ -29,8 +29,6 @@ const RECORD: usize = 48;
 const MAX_PID: u32 = 1 << 22;
 /// Records that are put in order at once: buffers of processors come one after another in a stream.
 const WINDOW: usize = 1 << 16;
-/// Events in a batch, at least, but at the end.
-const BATCH: usize = 4096;
 
 /// Categories, in the upper half of a record's action.
 const WRITE: u32 = 1 << 1;
@@ -39,9 +37,8 @@ const PASSTHROUGH: u32 = 1 << 9;
 const NOTIFY: u32 = 1 << 10;
 const DISCARD: u32 = 1 << 13;
 
-/// A trace of one or more streams of records.
+/// One or more streams of records.
 pub(crate) struct Blktrace {
-    path: PathBuf,
     /// Streams whose next record isn't in the heap yet, by their numbers.
     streams: Vec<Stream>,
     /// The records at hand, the earliest on top.
@@ -50,10 +47,8 @@ pub(crate) struct Blktrace {
     waiting: Vec<usize>,
     processes: HashMap<u32, Comm>,
     requests: Requests,
-    rows: Rows,
     /// What ended a stream early; the others are read on to their ends.
     failure: Option<RowError>,
-    ended: bool,
 }
 
 struct Stream {
@@ -77,70 +72,68 @@ struct Record {
     data: [u8; 16],
 }
 
-impl Blktrace {
-    /// Opens the trace at `path`; where that is the file of one processor, those of all.
-    pub(crate) fn open(path: &Path, rows: Rows) -> Result<Self, TraceError> {
-        let named = |path: &Path, source| TraceError::Io { path: path.to_owned(), source };
-        let open = |path: PathBuf| {
-            let input = input::open(&path).map_err(|source| named(&path, source))?;
-            Ok(Stream { input: BufReader::with_capacity(1 << 17, input), big: false, ended: false })
+/// Opens the trace at `path`; where that is the file of one processor, those of all.
+pub(crate) fn open(path: &Path, rows: Rows) -> Result<RecordReader<Blktrace>, TraceError> {
+    let named = |path: &Path, source| TraceError::Io { path: path.to_owned(), source };
+    let open = |path: PathBuf| {
+        let input = input::open(&path).map_err(|source| named(&path, source))?;
+        Ok(Stream { input: BufReader::with_capacity(1 << 17, input), big: false, ended: false })
+    };
+    let files = processors(path).map_err(|source| named(path, source))?;
+    let streams = files.into_iter().map(open).collect::<Result<Vec<_>, TraceError>>()?;
+    let records = Blktrace {
+        waiting: vec![0; streams.len()],
+        streams,
+        window: BinaryHeap::new(),
+        processes: HashMap::new(),
+        requests: Requests::default(),
+        failure: None,
+    };
+    Ok(RecordReader::new(path, records, rows))
+}
+
+impl Records for Blktrace {
+    fn next(&mut self, rows: &mut Rows) -> Result<bool, RowError> {
+        self.fill(rows);
+        let Some(Reverse(record)) = self.window.pop() else {
+            return self.failure.take().map_or(Ok(false), Err);
         };
-        let files = processors(path).map_err(|source| named(path, source))?;
-        let streams = files.into_iter().map(open).collect::<Result<Vec<_>, TraceError>>()?;
-        Ok(Self {
-            path: path.to_owned(),
-            waiting: vec![0; streams.len()],
-            streams,
-            window: BinaryHeap::new(),
-            processes: HashMap::new(),
-            requests: Requests::default(),
-            rows,
-            failure: None,
-            ended: false,
-        })
+        self.waiting[record.stream] -= 1;
+        self.take(&record, rows)?;
+        Ok(true)
     }
 
-    fn read(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), RowError> {
+    fn end(&mut self, rows: &mut Rows) -> Result<(), RowError> {
+        self.requests.end(rows)
+    }
+}
+
+impl Blktrace {
+    /// Reads ahead in each stream.
+    fn fill(&mut self, rows: &mut Rows) {
         let most = (WINDOW / self.streams.len()).max(1);
-        while batch.len() < BATCH && !self.ended {
-            for (number, stream) in self.streams.iter_mut().enumerate() {
-                while self.waiting[number] < most && !stream.ended {
-                    match stream.next(number) {
-                        Ok(Some(record)) => {
-                            self.rows.counts.records += 1;
-                            self.waiting[number] += 1;
-                            self.window.push(Reverse(record));
-                        }
-                        Ok(None) => stream.ended = true,
-                        Err(error) => {
-                            stream.ended = true;
-                            self.failure.get_or_insert(error);
-                        }
+        for (number, stream) in self.streams.iter_mut().enumerate() {
+            while self.waiting[number] < most && !stream.ended {
+                match stream.next(number) {
+                    Ok(Some(record)) => {
+                        rows.counts.records += 1;
+                        self.waiting[number] += 1;
+                        self.window.push(Reverse(record));
+                    }
+                    Ok(None) => stream.ended = true,
+                    Err(error) => {
+                        stream.ended = true;
+                        self.failure.get_or_insert(error);
                     }
                 }
             }
-            let read = match self.window.pop() {
-                Some(Reverse(record)) => {
-                    self.waiting[record.stream] -= 1;
-                    self.take(&record)
-                }
-                None => {
-                    self.ended = true;
-                    self.failure.take().map_or(Ok(()), Err)
-                }
-            };
-            self.ended |= read.is_err();
-            let ended = if self.ended { self.requests.end(&mut self.rows) } else { Ok(()) };
-            let taken = self.rows.take(batch, self.ended);
-            read.and(ended).and(taken)?;
         }
-        Ok(())
     }
 
-    fn take(&mut self, record: &Record) -> Result<(), RowError> {
+    fn take(&mut self, record: &Record, rows: &mut Rows) -> Result<(), RowError> {
         let category = record.action >> 16;
         if category & NOTIFY != 0 {
-            self.notified(record);
+            self.notified(record, rows);
             return Ok(());
         }
         let action = match record.action & 0xff {
@@ -150,7 +143,7 @@ impl Blktrace {
             7 => Action::Issue,
             8 => Action::Complete,
             _ => {
-                self.rows.skip("other steps and messages");
+                rows.skip("other steps and messages");
                 return Ok(());
             }
         };
@@ -162,12 +155,12 @@ impl Blktrace {
             () => Some(Kind::Read),
         };
         let Some(kind) = kind else {
-            self.rows.skip("commands that are no reads, writes, discards or flushes");
+            rows.skip("commands that are no reads, writes, discards or flushes");
             return Ok(());
         };
         let (major, minor) = (record.device >> 20, record.device & 0xf_ffff);
-        let device = self.rows.device(format!("{major},{minor}").as_bytes())?;
-        self.rows.header.devices[usize::from(device.0)].number = (major, minor);
+        let device = rows.device(format!("{major},{minor}").as_bytes())?;
+        rows.header.devices[usize::from(device.0)].number = (major, minor);
         let step = Step {
             action,
             time: record.time,
@@ -178,25 +171,25 @@ impl Blktrace {
             process: self.processes.get(&record.pid).copied().unwrap_or_default(),
             error: (record.error as i16).unsigned_abs(),
         };
-        self.requests.step(&step, &mut self.rows)
+        self.requests.step(&step, rows)
     }
 
-    fn notified(&mut self, record: &Record) {
+    fn notified(&mut self, record: &Record, rows: &mut Rows) {
         match record.action & 0xff {
             0 if record.pid <= MAX_PID => {
                 self.processes.insert(record.pid, Comm::new(&record.data));
             }
-            1 if self.rows.header.started.is_none() => {
+            1 if rows.header.started.is_none() => {
                 let word = |at: usize| {
                     let bytes = *record.data[at..].first_chunk().expect("there are 16 bytes");
                     let big = self.streams[record.stream].big;
                     if big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
                 };
-                self.rows.set_clock(Duration::from_secs(word(0).into()));
+                rows.set_clock(Duration::from_secs(word(0).into()));
             }
             _ => {}
         }
-        self.rows.skip("notifications");
+        rows.skip("notifications");
     }
 }
 
@@ -267,21 +260,17 @@ fn fill(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// The files beside `path` that differ from it in the number at the end, if it is one of
-/// `NAME.blktrace.N`.
+/// The files beside `path` that differ from it in the processor's number, if it is one of
+/// `NAME.blktrace.N`, which may be packed.
 fn processors(path: &Path) -> io::Result<Vec<PathBuf>> {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let number = |name: &str| name.rsplit_once(".blktrace.").and_then(|(_, cpu)| cpu.parse::<u32>().ok());
-    let Some((base, _)) = name.rsplit_once(".blktrace.").filter(|_| number(name).is_some()) else {
-        return Ok(vec![path.to_owned()]);
-    };
+    let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+    let ours = name(path);
+    let Some(parts) = around_number(&ours) else { return Ok(vec![path.to_owned()]) };
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut files = Vec::new();
     for entry in dir.read_dir()? {
         let path = entry?.path();
-        let other = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if number(other).is_some() && other.rsplit_once(".blktrace.").is_some_and(|(other, _)| other == base)
-        {
+        if around_number(&name(&path)) == Some(parts) {
             files.push(path);
         }
     }
@@ -293,24 +282,9 @@ fn processors(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-impl TraceSource for Blktrace {
-    type Error = TraceError;
-
-    fn header(&self) -> &TraceHeader {
-        &self.rows.header
-    }
-
-    fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), TraceError> {
-        batch.clear();
-        let read = self.read(batch);
-        self.ended |= read.is_err();
-        let row = self.rows.counts.records;
-        read.map_err(|reason| TraceError::Row { path: self.path.clone(), row, reason })
-    }
-}
-
-impl TraceReader for Blktrace {
-    fn counts(&self) -> &ReadCounts {
-        &self.rows.counts
-    }
+/// What is before and behind the number in `NAME.blktrace.N` or `NAME.blktrace.N.gz`.
+fn around_number(name: &str) -> Option<(&str, &str)> {
+    let (before, rest) = name.rsplit_once(".blktrace.")?;
+    let (number, behind) = rest.split_at(rest.find('.').unwrap_or(rest.len()));
+    number.parse::<u32>().is_ok().then_some((before, behind))
 }
