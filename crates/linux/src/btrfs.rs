@@ -1,9 +1,62 @@
-//! What btrfs shows of its own delayed discards in sysfs.
+//! btrfs' devices and chunks, and what it shows of its own delayed discards.
 
-use std::fs;
+use std::os::fd::AsFd;
 use std::path::Path;
+use std::{fs, io};
 
-use trimtab_core::Bytes;
+use trimtab_core::{Bytes, Extent};
+
+use crate::ioctl::{self, ChunkItem};
+
+/// Profiles of which each device holds whole copies, so that a chunk's bytes lie as they do in the
+/// chunk; the others are striped.
+const SINGLE_OR_COPIES: u64 = RAID1 | DUP | RAID1C3 | RAID1C4;
+const RAID0: u64 = 1 << 3;
+const RAID1: u64 = 1 << 4;
+const DUP: u64 = 1 << 5;
+const RAID10: u64 = 1 << 6;
+const RAID5: u64 = 1 << 7;
+const RAID6: u64 = 1 << 8;
+const RAID1C3: u64 = 1 << 9;
+const RAID1C4: u64 = 1 << 10;
+const PROFILES: u64 = SINGLE_OR_COPIES | RAID0 | RAID10 | RAID5 | RAID6;
+
+/// A chunk: where a range of logical addresses is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    /// Its logical addresses.
+    pub extent: Extent,
+    /// Device and first byte of each copy; none where the chunk is striped.
+    pub copies: Option<Vec<(u64, Bytes)>>,
+}
+
+/// The chunks of the mounted btrfs that holds `directory`.
+///
+/// # Errors
+/// What the kernel says, such as `EPERM` without `CAP_SYS_ADMIN`.
+pub fn chunks(directory: impl AsFd) -> io::Result<Vec<Chunk>> {
+    Ok(ioctl::btrfs_chunks(directory)?.iter().filter_map(Chunk::parse).collect())
+}
+
+impl Chunk {
+    /// Reads a `struct btrfs_chunk` and its stripes.
+    fn parse(item: &ChunkItem) -> Option<Self> {
+        let number = |at: usize| Some(u64::from_le_bytes(*item.bytes.get(at..)?.first_chunk()?));
+        let (length, profile) = (number(0)?, number(24)? & PROFILES);
+        let extent = Extent::new(Bytes(item.logical), Bytes(item.logical.checked_add(length)?));
+        let stripes = usize::from(u16::from_le_bytes(*item.bytes.get(44..)?.first_chunk()?));
+        let stripe = |index: usize| {
+            let (device, start) = (number(48 + index * 32)?, number(56 + index * 32)?);
+            start.checked_add(length)?;
+            Some((device, Bytes(start)))
+        };
+        let copies = match profile & !SINGLE_OR_COPIES {
+            0 => Some((0..stripes).map(stripe).collect::<Option<Vec<_>>>()?),
+            _ => None,
+        };
+        Some(Self { extent, copies })
+    }
+}
 
 /// The bytes that a btrfs mounted with `discard=async` on the block device at the path `device`
 /// still means to discard; none where the device carries no mounted btrfs, or the kernel (before
@@ -29,7 +82,25 @@ pub fn devices(sysfs: &Path, name: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn whatever_a_chunk_holds_its_copies_are_as_long_as_it(
+            logical: u64, mut bytes in proptest::collection::vec(any::<u8>(), 0..200), stripes in 0..4_u8,
+        ) {
+            if let Some(count) = bytes.get_mut(44..46) {
+                count.copy_from_slice(&[stripes, 0]);
+            }
+            if let Some(chunk) = Chunk::parse(&ChunkItem { logical, bytes }) {
+                let copies = chunk.copies.unwrap_or_default();
+                prop_assert!(copies.len() <= 3);
+                prop_assert!(copies.iter().all(|(_, at)| at.0.checked_add(chunk.extent.len().0).is_some()));
+            }
+        }
+    }
 
     #[test]
     fn the_right_file_system_is_read() {

@@ -2,6 +2,7 @@
 //! `include/uapi/linux/{fs,loop}.h`.
 #![allow(unsafe_code)]
 
+mod file_extents;
 mod file_system;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -10,6 +11,7 @@ use rustix::io::Result;
 use rustix::ioctl::{Ioctl, IoctlOutput, NoArg, Opcode, Setter, Updater, ioctl, opcode};
 use trimtab_core::{Bytes, Extent};
 
+pub use file_extents::{FileExtent, file_blocks, file_extents};
 pub use file_system::{ChunkItem, FreeSpace, btrfs_chunks, btrfs_device, btrfs_id, free_space};
 
 const FITRIM: Opcode = opcode::read_write::<FstrimRange>(b'X', 121);
