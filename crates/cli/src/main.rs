@@ -2,6 +2,7 @@
 
 mod bench;
 mod compare;
+mod doctor;
 mod drive;
 mod outputs;
 mod power_cycle;
@@ -17,13 +18,12 @@ mod watch;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use trimtab_lab::interrupt::Interrupt;
 
 /// Measures, explains and steers discards (TRIM, UNMAP, deallocate)
@@ -38,6 +38,7 @@ struct Cli {
 enum Verb {
     Bench(Box<bench::Args>),
     Compare(compare::Args),
+    Doctor(doctor::Args),
     Drive(drive::Args),
     Record(record::Args),
     Report(report::Args),
@@ -52,6 +53,8 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 /// The exit code of what the device can't do.
 const UNSUPPORTED: u8 = 3;
+/// The exit code of a doctor that found what should be mended.
+const FOUND: u8 = 4;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
     let outcome = match cli.verb {
         Verb::Bench(args) => bench::run(*args),
         Verb::Compare(args) => compare::run(args),
+        Verb::Doctor(args) => doctor::run(args),
         Verb::Drive(args) => drive::run(args),
         Verb::Record(args) => record::run(args),
         Verb::Report(args) => report::run(args),
@@ -115,14 +119,18 @@ fn colour() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// What the user's Ctrl-C, or a signal to end, sets from now on.
+/// What hears from now on of the user's Ctrl-C, and of signals to end. The third one ends the program at
+/// once, whatever it leaves behind.
 fn interrupt() -> Result<Interrupt> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // Told twice, the program ends at once; this comes first, so that it sees the first telling.
-        signal_hook::flag::register_conditional_shutdown(signal, i32::from(FAILED), Arc::clone(&flag))
-            .context("cannot catch signals")?;
-        signal_hook::flag::register(signal, Arc::clone(&flag)).context("cannot catch signals")?;
-    }
-    Ok(Interrupt::watching(flag))
+    let interrupt = Interrupt::default();
+    let asked = interrupt.clone();
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch signals")?;
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            if asked.ask() == 3 {
+                signal_hook::low_level::exit(FAILED.into());
+            }
+        }
+    });
+    Ok(interrupt)
 }

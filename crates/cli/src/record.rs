@@ -68,7 +68,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
         duration: args.duration.map(Duration::from),
         command: args.command,
         settle: !args.no_sync,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
         invocation: std::env::args().collect(),
     };
     let interrupt = interrupt()?;

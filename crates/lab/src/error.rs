@@ -58,6 +58,12 @@ pub enum LabError {
         /// Why.
         source: io::Error,
     },
+    /// The user's command doesn't end, and the user doesn't wait for it.
+    #[error("{program} did not end on SIGTERM and was left running")]
+    LeftRunning {
+        /// The program.
+        program: String,
+    },
     /// A program said no.
     #[error("{program} failed ({status}): {stderr}")]
     Program {

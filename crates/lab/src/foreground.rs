@@ -22,7 +22,8 @@ pub struct Foreground {
     program: String,
     /// When the user asked to stop.
     asked: Option<Instant>,
-    told: bool,
+    /// When it was told so.
+    told: Option<Instant>,
 }
 
 impl Foreground {
@@ -37,25 +38,33 @@ impl Foreground {
         let program = command[0].to_string_lossy().into_owned();
         let child = Command::new(&command[0]).args(&command[1..]).spawn();
         let child = child.map_err(|source| LabError::Spawn { program: program.clone(), source })?;
-        Ok(Self { child, program, asked: None, told: false })
+        Ok(Self { child, program, asked: None, told: None })
     }
 
     /// How it ended, if it has. Once the user has asked to stop, it is told so too, unless it ends by
-    /// itself.
+    /// itself; where the user asks again, it is told at once.
     ///
     /// # Errors
-    /// [`LabError::Spawn`] where it can't be waited for.
+    /// [`LabError::Spawn`] where it can't be waited for; [`LabError::LeftRunning`] where it goes on
+    /// although it was told, and the user asked again.
     pub fn poll(&mut self, interrupt: &Interrupt) -> Result<Option<ExitStatus>, LabError> {
         let spawn = |source| LabError::Spawn { program: self.program.clone(), source };
         let ended = self.child.try_wait().map_err(spawn)?;
-        if ended.is_none() && interrupt.is_set() && !self.told {
-            let asked = *self.asked.get_or_insert_with(Instant::now);
-            if asked.elapsed() > GRACE {
-                self.told = true;
+        if ended.is_some() || !interrupt.is_set() {
+            return Ok(ended);
+        }
+        let asked = *self.asked.get_or_insert_with(Instant::now);
+        match self.told {
+            None if interrupt.is_urgent() || asked.elapsed() > GRACE => {
+                self.told = Some(Instant::now());
                 let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
             }
+            Some(told) if interrupt.is_urgent() && told.elapsed() > GRACE => {
+                return Err(LabError::LeftRunning { program: self.program.clone() });
+            }
+            _ => {}
         }
-        Ok(ended)
+        Ok(None)
     }
 
     /// Waits until it has ended, and returns how.
@@ -80,9 +89,6 @@ pub fn exit_code(status: ExitStatus) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
-
     use super::*;
 
     fn shell(line: &str) -> Vec<OsString> {
@@ -101,8 +107,27 @@ mod tests {
 
     #[test]
     fn an_interrupt_reaches_a_command_that_goes_on() {
-        let interrupt = Interrupt::watching(Arc::new(AtomicBool::new(true)));
+        let interrupt = Interrupt::default();
+        interrupt.ask();
         let mut command = Foreground::start(&shell("exec sleep 60")).unwrap();
         assert_eq!(exit_code(command.wait(&interrupt).unwrap()), 143);
+    }
+
+    #[test]
+    fn a_command_that_heeds_nothing_is_left_on_the_second_interrupt() {
+        let (interrupt, dir) = (Interrupt::default(), tempfile::tempdir().unwrap());
+        let deaf = dir.path().join("deaf");
+        let line = format!("trap '' TERM; : > {}; exec sleep 60", deaf.display());
+        let mut command = Foreground::start(&shell(&line)).unwrap();
+        while !deaf.exists() {
+            thread::sleep(GLANCE);
+        }
+        interrupt.ask();
+        interrupt.ask();
+        let left = command.wait(&interrupt).unwrap_err();
+        assert_eq!(left.to_string(), "sh did not end on SIGTERM and was left running");
+        assert!(command.child.try_wait().unwrap().is_none());
+        command.child.kill().unwrap();
+        command.child.wait().unwrap();
     }
 }

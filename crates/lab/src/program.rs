@@ -86,8 +86,6 @@ fn wait(child: &mut Child, interrupt: &Interrupt) -> io::Result<ExitStatus> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
     use super::*;
@@ -121,14 +119,13 @@ mod tests {
         let (started, survived) = (dir.path().join("started"), dir.path().join("survived"));
         let line =
             format!("trap '' TERM; (sleep 4; : > {}) & : > {}; wait", survived.display(), started.display());
-        let flag = Arc::new(AtomicBool::new(false));
-        let interrupt = Interrupt::watching(Arc::clone(&flag));
+        let interrupt = Interrupt::default();
         let outcome = thread::scope(|scope| {
             let running = scope.spawn(|| run(&mut shell(&line), Reason::Last, &interrupt));
             while !started.exists() {
                 thread::sleep(Duration::from_millis(5));
             }
-            flag.store(true, Ordering::Relaxed);
+            interrupt.ask();
             running.join().unwrap()
         });
         assert!(matches!(outcome, Err(LabError::Interrupted(_))));

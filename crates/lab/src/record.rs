@@ -8,9 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trimtab_core::Nanos;
 use trimtab_core::trace::{Summary, TraceHeader};
-use trimtab_linux::PROCFS;
 use trimtab_linux::block::NamedError;
-use trimtab_linux::environment::{EnvironmentError, environment};
 use trimtab_linux::tracing::{RecordOptions, TracingError};
 use trimtab_trace::{TraceError, TraceWriter};
 
@@ -43,9 +41,7 @@ pub struct RecordPlan {
     pub command: Vec<OsString>,
     /// Whether to wait, once the command has ended, until what it wrote and freed is on the device.
     pub settle: bool,
-    /// The version of trimtab, and its own command line, for the header.
-    pub version: String,
-    /// See `version`.
+    /// Trimtab's own command line, for the header.
     pub invocation: Vec<String>,
 }
 
@@ -73,9 +69,6 @@ pub enum RecordError {
     /// The kernel can't be recorded.
     #[error(transparent)]
     Tracing(#[from] TracingError),
-    /// The machine can't be looked at.
-    #[error(transparent)]
-    Environment(#[from] EnvironmentError),
     /// The trace can't be written.
     #[error(transparent)]
     Trace(#[from] TraceError),
@@ -94,13 +87,10 @@ pub type Progress<'a> = &'a mut dyn FnMut(&TraceHeader, &Summary, Duration);
 /// What keeps it from beginning; then there is no new file, and one that was to be replaced stays. What ends it later is in [`Recorded`].
 pub fn record(plan: &RecordPlan, interrupt: &Interrupt, progress: Progress) -> Result<Recorded, RecordError> {
     let options = RecordOptions { devices: disks_behind(&plan.targets)?, ..plan.recording.clone() };
-    let environment = environment(Path::new(PROCFS))?;
     let mut listener = Listener::start(&options)?;
     let header = TraceHeader {
-        version: plan.version.clone(),
         command: plan.invocation.clone(),
         started: Some(humantime::format_rfc3339_seconds(SystemTime::now()).to_string()),
-        environment: Some(environment),
         ..listener.header().clone()
     };
     let replaced = plan.overwrite.then(|| set_aside(&plan.out)).flatten();
@@ -115,20 +105,22 @@ pub fn record(plan: &RecordPlan, interrupt: &Interrupt, progress: Progress) -> R
     let now = Instant::now();
     let mut keeper = Keeper { writer, summary: Summary::default(), started: now, safe: now, progress };
     let went = keeper.run(plan, &mut listener, command.as_mut(), interrupt);
-    let settled = went.and_then(|settled| {
-        keeper.end(&mut listener)?;
-        Ok(settled)
-    });
+    // However it went: what came is kept, where it can be.
+    let ended = keeper.end(&mut listener);
+    let settled = went.and_then(|settled| ended.and(Ok(settled)));
     let Keeper { mut writer, summary, .. } = keeper;
     let header = writer.header_mut().clone();
     let finished = writer.finish().map_err(RecordError::Trace);
-    let (settled, stopped) = match settled {
+    let (settled, mut stopped) = match settled {
         Ok(settled) => (settled, finished.err()),
         Err(error) => (None, Some(error)),
     };
     // Nothing is traced while the command goes on.
     drop(listener);
-    let status = command.map(|mut command| command.wait(interrupt)).transpose()?;
+    let status = command.map(|mut command| command.wait(interrupt)).transpose().unwrap_or_else(|error| {
+        stopped.get_or_insert(error.into());
+        None
+    });
     Ok(Recorded { header, summary, status, settled, stopped })
 }
 

@@ -1,14 +1,15 @@
 //! However a recording ends, what came before is kept, and nothing is left behind.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use trimtab_core::Bytes;
 use trimtab_core::trace::Kind;
+use trimtab_core::{Bytes, Nanos};
 use trimtab_linux::mount;
 
 use crate::support::{Mounted, TRIMTAB, Trace, block, drive, instances, possible, record, recorded};
@@ -20,6 +21,10 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
         assert!(started.elapsed() < Duration::from_secs(30), "{what} never came");
         thread::sleep(Duration::from_millis(20));
     }
+}
+
+fn signal(signal: &str, to: &Child) {
+    assert!(Command::new("kill").args([signal, &to.id().to_string()]).status().unwrap().success());
 }
 
 /// The instance of the recording that process `pid` makes.
@@ -58,10 +63,43 @@ fn an_interrupt_keeps_what_was_recorded() {
     fs::write(fs.target.join("file"), vec![7; 1 << 20]).unwrap();
     fs::File::open(fs.target.join("file")).unwrap().sync_all().unwrap();
     thread::sleep(Duration::from_millis(200));
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    // Twice: the second one must not keep it from cleaning up.
+    signal("-INT", &child);
+    signal("-TERM", &child);
     assert_eq!(child.wait().unwrap().code(), Some(0));
     let (_, bytes) = Trace::read(&trace).total(&block(&drive).name(), Kind::Write);
     assert!(bytes >= Bytes::MIB, "{bytes}");
+    assert_eq!(instance_of(child.id()), None);
+}
+
+#[test]
+fn a_command_that_heeds_no_signal_is_left_behind_and_nothing_else() {
+    if !possible() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let (trace, runs) = (dir.path().join("t.parquet"), dir.path().join("runs"));
+    let line = format!("trap '' TERM; : > {0}; while [ -e {0} ]; do sleep 0.1; done", runs.display());
+    let mut child = Command::new(TRIMTAB)
+        .args(["record", "-o", trace.to_str().unwrap(), "--", "sh", "-c", &line])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("the command", || runs.exists());
+    signal("-TERM", &child);
+    thread::sleep(Duration::from_secs(2));
+    assert!(child.try_wait().unwrap().is_none(), "it waits for the command");
+    signal("-TERM", &child);
+    let status = child.wait().unwrap();
+    fs::remove_file(&runs).unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(
+        said.ends_with("sh did not end on SIGTERM and was left running; the trace ends there\n"),
+        "{said}"
+    );
+    assert!(Trace::read(&trace).header.duration.unwrap() > Nanos(2_000_000_000));
     assert_eq!(instance_of(child.id()), None);
 }
 

@@ -9,7 +9,7 @@ use trimtab_core::Bytes;
 use trimtab_lab::watch::Scope;
 
 use crate::common::possible;
-use crate::support::{Loop, reports, watch};
+use crate::support::{Loop, TRIMTAB, reports, watch};
 
 /// No instance of tracefs that the process made is left.
 fn nothing_is_left(of: u32) {
@@ -89,6 +89,40 @@ fn a_signal_ends_it_with_its_summary() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(143), "the command was told to end");
     assert_eq!(reports(&output.stdout).len(), 1);
+    nothing_is_left(id);
+}
+
+/// In a terminal of its own: `script` makes one.
+#[test]
+fn two_signals_leave_the_terminal_as_it_was() {
+    if !possible() {
+        return;
+    }
+    let (on, dir) = (Loop::new(Bytes(16 << 20)), tempfile::tempdir().unwrap());
+    let place = dir.path().display();
+    let line = format!(
+        "stty -g > {place}/before; sh -c 'echo $$ > {place}/id; exec {TRIMTAB} watch {}'; stty -g > {place}/after",
+        on.device.display()
+    );
+    let screen = dir.path().join("screen");
+    let mut script = Command::new("script")
+        .args(["-q", "-f", "-c", &line, screen.to_str().unwrap()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !fs::read_to_string(&screen).is_ok_and(|screen| screen.contains("the first interval takes")) {
+        assert!(Instant::now() < patience && script.try_wait().unwrap().is_none(), "the screen comes");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let id: u32 = fs::read_to_string(dir.path().join("id")).unwrap().trim().parse().unwrap();
+    for signal in ["-TERM", "-HUP"] {
+        assert!(Command::new("kill").args([signal, &id.to_string()]).status().unwrap().success());
+    }
+    assert!(script.wait().unwrap().success());
+    let modes = |when| fs::read_to_string(dir.path().join(when)).unwrap();
+    assert_eq!(modes("after"), modes("before"));
     nothing_is_left(id);
 }
 

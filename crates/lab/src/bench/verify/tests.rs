@@ -123,7 +123,8 @@ fn an_error_names_the_command_and_its_bytes() {
 
 #[test]
 fn an_interrupt_ends_it() {
-    let interrupt = Interrupt::watching(std::sync::Arc::new(true.into()));
+    let interrupt = Interrupt::default();
+    interrupt.ask();
     let options = VerifyOptions::new(1, Duration::ZERO);
     let range = Extent::new(Bytes::ZERO, SIZE);
     let verified =
