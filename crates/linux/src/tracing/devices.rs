@@ -27,6 +27,8 @@ pub(super) struct Disk {
     pub index: DeviceIndex,
     /// Whether its driver takes bios rather than requests.
     pub takes_bios: bool,
+    /// Whether the kernel puts several ranges into one discard of it.
+    pub takes_ranges: bool,
     /// Tells it from others that had its number, on kernels (5.15 and later) that say so.
     sequence: Option<u64>,
     /// Whether it was gone, or without its file, when it was last looked at.
@@ -110,7 +112,13 @@ impl Devices {
                 found.name = format!("{} ({})", found.name, before + 1);
             }
             header.devices.push(found);
-            Some(Disk { index, takes_bios: takes_bios(disk), sequence: sequence(disk), gone: false })
+            Some(Disk {
+                index,
+                takes_bios: takes_bios(disk),
+                takes_ranges: takes_ranges(disk),
+                sequence: sequence(disk),
+                gone: false,
+            })
         } else {
             None
         };
@@ -173,7 +181,7 @@ impl Devices {
     /// bios, and for their partitions: none where there is no such disk, empty where all pass.
     pub fn bios_filter(&self) -> Result<Option<String>, TracingError> {
         if self.wanted.is_empty() {
-            return Ok(self.some_take_bios()?.then(String::new));
+            return Ok(self.some_in_use(takes_bios)?.then(String::new));
         }
         let mut numbers = Vec::new();
         for disk in self.wanted.iter().filter(|disk| takes_bios(disk)) {
@@ -185,12 +193,20 @@ impl Devices {
         Ok(any_of(&numbers))
     }
 
-    /// Whether there is now a disk whose driver takes bios, other than those left out.
-    fn some_take_bios(&self) -> Result<bool, TracingError> {
+    /// Whether there is now a disk to record into a discard of which the kernel puts several ranges.
+    pub fn some_take_ranges(&self) -> Result<bool, TracingError> {
+        match self.wanted.as_slice() {
+            [] => self.some_in_use(takes_ranges),
+            wanted => Ok(wanted.iter().any(takes_ranges)),
+        }
+    }
+
+    /// Whether there is now such a disk, other than those left out.
+    fn some_in_use(&self, is_such: impl Fn(&BlockDevice) -> bool) -> Result<bool, TracingError> {
         let wanted = |disk: &BlockDevice| disk.number().is_ok_and(|number| !LEFT_OUT.contains(&number.major));
         let in_use = |disk: &BlockDevice| disk.size().is_ok_and(|size| size > Bytes::ZERO);
         let mut disks = BlockDevice::disks(&self.sysfs)?.into_iter();
-        Ok(disks.any(|disk| takes_bios(&disk) && in_use(&disk) && wanted(&disk)))
+        Ok(disks.any(|disk| is_such(&disk) && in_use(&disk) && wanted(&disk)))
     }
 }
 
@@ -202,6 +218,11 @@ fn any_of(numbers: &[DeviceNumber]) -> Option<String> {
 /// Whether a disk's driver takes bios: it has no hardware queues.
 fn takes_bios(disk: &BlockDevice) -> bool {
     !disk.attribute("mq").exists()
+}
+
+/// Whether the kernel puts several ranges into one discard of a disk.
+fn takes_ranges(disk: &BlockDevice) -> bool {
+    !takes_bios(disk) && disk.number_in("queue/max_discard_segments").is_ok_and(|most| most > 1)
 }
 
 /// The number that each disk gets anew, and a loop device with each file.

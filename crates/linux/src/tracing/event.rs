@@ -25,6 +25,8 @@ pub(super) struct BlockEvent {
     pub step: Step,
     /// Whether it is of a bio, not of a request.
     pub bio: bool,
+    /// The task that the kernel ran.
+    pub pid: u32,
 }
 
 /// What a request or bio came to.
@@ -36,6 +38,8 @@ pub(super) enum Step {
     Complete(u16),
     /// The driver gave it back.
     Requeue,
+    /// A bio is too long: its first sectors became one of their own.
+    Split,
 }
 
 /// A file system took or gave up blocks, in its own addresses.
@@ -75,6 +79,7 @@ pub(super) struct BlockReader {
     rwbs: Field,
     step: StepReader,
     bio: bool,
+    pid: Option<Field>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +87,7 @@ enum StepReader {
     Issue { comm: Option<Field> },
     Complete { error: Option<Field> },
     Requeue,
+    Split,
 }
 
 /// The names that a file system's event gives to what is wanted of it.
@@ -124,15 +130,17 @@ impl Reader {
                 StepReader::Complete { error: format.field("error").or_else(|| format.field("errors")) }
             }
             "block_rq_requeue" => StepReader::Requeue,
+            "block_split" => StepReader::Split,
             _ => StepReader::Issue { comm: format.field("comm") },
         };
         Ok(Self::Block(BlockReader {
             number: required(format, "dev")?,
             sector: required(format, "sector")?,
-            sectors: required(format, "nr_sector")?,
+            sectors: required(format, if name == "block_split" { "new_sector" } else { "nr_sector" })?,
             rwbs: required(format, "rwbs")?,
             step,
-            bio: name.starts_with("block_bio"),
+            bio: !name.starts_with("block_rq"),
+            pid: format.field("common_pid"),
         }))
     }
 
@@ -161,7 +169,10 @@ impl Reader {
 
 impl BlockReader {
     fn read(&self, event: &[u8]) -> Option<BlockEvent> {
-        let sectors = self.sectors.number(event);
+        let sectors = match self.step {
+            StepReader::Split => self.sectors.number(event).saturating_sub(self.sector.number(event)),
+            _ => self.sectors.number(event),
+        };
         let kind = operation::kind(self.rwbs.bytes(event), sectors)?;
         // A flush is at no place, which kernels write as 0 or as the last sector.
         let sector = if kind == Kind::Flush { 0 } else { self.sector.number(event) };
@@ -174,9 +185,11 @@ impl BlockReader {
                 Step::Complete(error.unsigned_abs() as u16)
             }
             StepReader::Requeue => Step::Requeue,
+            StepReader::Split => Step::Split,
         };
         let number = KernelNumber(self.number.number(event) as u32);
-        Some(BlockEvent { number, kind, sector, sectors, step, bio: self.bio })
+        let pid = self.pid.map_or(0, |pid| pid.number(event) as u32);
+        Some(BlockEvent { number, kind, sector, sectors, step, bio: self.bio, pid })
     }
 }
 
@@ -246,7 +259,9 @@ format:
         let reader = Reader::block("block_rq_issue", &captured!("block_rq_issue")).unwrap();
         let (device, sector, sectors) =
             (0x0070_0003_u32.to_ne_bytes(), 2048_u64.to_ne_bytes(), 8_u32.to_ne_bytes());
-        let issue = event(&[(8, &device), (16, &sector), (24, &sectors), (34, b"DS"), (44, b"fstrim")]);
+        let pid = 7_u32.to_ne_bytes();
+        let issue =
+            event(&[(4, &pid), (8, &device), (16, &sector), (24, &sectors), (34, b"DS"), (44, b"fstrim")]);
         let expected = BlockEvent {
             number: KernelNumber(7 << 20 | 3),
             kind: Kind::Discard,
@@ -254,13 +269,14 @@ format:
             sectors: 8,
             step: Step::Issue(Comm::new(b"fstrim")),
             bio: false,
+            pid: 7,
         };
         assert_eq!(block(&reader, &issue), expected);
         let old = Format::parse(COMPLETE_5_4).unwrap();
         let reader = Reader::block("block_rq_complete", &old).unwrap();
         let error = (-5_i32).to_ne_bytes();
         let complete = event(&[(8, &device), (16, &sector), (24, &sectors), (28, &error), (32, b"DS")]);
-        assert_eq!(block(&reader, &complete), BlockEvent { step: Step::Complete(5), ..expected });
+        assert_eq!(block(&reader, &complete), BlockEvent { step: Step::Complete(5), pid: 0, ..expected });
         assert_eq!(reader.read(&complete[..20]), None);
     }
 

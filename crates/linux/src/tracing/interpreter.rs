@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 
-use trimtab_core::trace::{Comm, Kind, TraceEvent, TraceHeader};
+use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Extent, Nanos};
 
 use super::devices::{Devices, Disk, KernelNumber};
@@ -12,6 +12,7 @@ use super::event::{BlockEvent, Event, FsEvent, Step};
 use super::file_systems::{FileSystems, Found, gap};
 use super::hash::FastMap;
 use super::instance::Instance;
+use super::ranges::Ranges;
 use super::requests::{Key, Requests};
 use super::source::Sources;
 use super::{RecordOptions, clock};
@@ -35,6 +36,7 @@ pub(super) struct Interpreter {
     began: Nanos,
     /// What was read and may yet be preceded by what was not.
     entries: Vec<Entry>,
+    ranges: Ranges,
     requests: Requests,
     names: FastMap<u32, Comm>,
 }
@@ -49,8 +51,14 @@ struct Entry {
 enum What {
     Row(TraceEvent),
     Issue(TraceEvent),
+    /// A discard that may be of several ranges.
+    IssueRanges(TraceEvent),
     Complete(Key, u16),
     Requeue(Key),
+    /// One of the ranges, with the task that queued it.
+    QueueRange(DeviceIndex, u32, Extent),
+    /// The first part of one that is too long.
+    SplitRange(DeviceIndex, Extent),
 }
 
 impl Interpreter {
@@ -76,6 +84,7 @@ impl Interpreter {
             file_systems: FileSystems::new(&options.procfs),
             began: clock(),
             entries: Vec::new(),
+            ranges: Ranges::default(),
             requests: Requests::default(),
             names: FastMap::default(),
         })
@@ -87,10 +96,10 @@ impl Interpreter {
         match self.sources.reader(event).and_then(|reader| reader.read(event)) {
             Some(Event::Block(event)) => {
                 if let Some(disk) = self.devices.find(event.number, header)
-                    && disk.takes_bios == event.bio
                     && self.kinds.contains(&event.kind)
+                    && let Some(what) = What::of(&event, disk, at)
                 {
-                    self.entries.push(Entry { at, what: What::of(&event, disk, at) });
+                    self.entries.push(Entry { at, what });
                 }
             }
             Some(Event::Fs(event)) => self.take_fs(at, &event, instance, header),
@@ -188,24 +197,41 @@ impl Interpreter {
 
     /// Appends the rows to `events` of which all is known when everything before the time `until` of the
     /// trace clock was taken in.
-    pub fn settle(&mut self, until: Nanos, events: &mut Vec<TraceEvent>) {
+    pub fn settle(&mut self, until: Nanos, events: &mut Vec<TraceEvent>, header: &mut TraceHeader) {
         let until = until.saturating_sub(self.began);
         // Each processor's events are in order: there is little to sort.
         self.entries.sort_by_key(|entry| entry.at);
         let settled = self.entries.partition_point(|entry| entry.at < until);
+        let Self { requests, ranges, .. } = self;
         for Entry { at, what } in self.entries.drain(..settled) {
             match what {
-                What::Row(row) => self.requests.add(row),
-                What::Issue(row) => self.requests.issue(row),
-                What::Complete(key, error) => self.requests.complete(key, at, error),
-                What::Requeue(key) => self.requests.requeue(key),
+                What::Row(row) => requests.add(row),
+                What::Issue(row) | What::IssueRanges(row) if requests.is_issued_again(&row) => {}
+                What::Issue(row) => requests.issue(row, &[row.extent]),
+                What::IssueRanges(row) => match ranges.take(row.device, row.extent) {
+                    Some(ranges) => requests.issue(row, &ranges),
+                    None => {
+                        let name = &header.devices[usize::from(row.device.0)].name;
+                        let what = format!("the ranges of some discards of {name}");
+                        gap(
+                            header,
+                            format!("{what}: such a row has the first one's start and the length of all"),
+                        );
+                        requests.issue(row, &[row.extent]);
+                    }
+                },
+                What::Complete(key, error) => requests.complete(key, at, error),
+                What::Requeue(key) => requests.requeue(key),
+                What::QueueRange(device, pid, extent) => ranges.queue(device, pid, extent),
+                What::SplitRange(device, first) => ranges.split(device, first),
             }
         }
-        self.requests.take(until, events);
+        requests.take(until, events);
     }
 
-    /// Waits no more for the ends of requests in flight: they may have been lost.
+    /// Waits no more for what belongs to requests in flight: it may have been lost.
     pub fn give_up(&mut self) {
+        self.ranges.clear();
         self.requests.give_up();
     }
 
@@ -216,24 +242,37 @@ impl Interpreter {
 }
 
 impl What {
-    fn of(event: &BlockEvent, disk: Disk, at: Nanos) -> Self {
+    /// None where other events of the disk say it.
+    fn of(event: &BlockEvent, disk: Disk, at: Nanos) -> Option<Self> {
         let end = event.sector.saturating_add(event.sectors);
         let extent =
             Extent::new(Bytes(event.sector.saturating_mul(SECTOR)), Bytes(end.saturating_mul(SECTOR)));
         let key = Key { device: disk.index, kind: event.kind, end: extent.end };
+        let may_have_ranges = disk.takes_ranges && event.kind == Kind::Discard;
+        if event.bio != disk.takes_bios {
+            return match event.step {
+                Step::Issue(_) if may_have_ranges => Some(Self::QueueRange(disk.index, event.pid, extent)),
+                Step::Split if may_have_ranges => Some(Self::SplitRange(disk.index, extent)),
+                _ => None,
+            };
+        }
         match event.step {
-            Step::Issue(process) => Self::Issue(TraceEvent {
-                at,
-                device: disk.index,
-                kind: event.kind,
-                extent,
-                latency: None,
-                process,
-                error: 0,
-                fs: None,
-            }),
-            Step::Complete(error) => Self::Complete(key, error),
-            Step::Requeue => Self::Requeue(key),
+            Step::Issue(process) => {
+                let row = TraceEvent {
+                    at,
+                    device: disk.index,
+                    kind: event.kind,
+                    extent,
+                    latency: None,
+                    process,
+                    error: 0,
+                    fs: None,
+                };
+                Some(if may_have_ranges { Self::IssueRanges(row) } else { Self::Issue(row) })
+            }
+            Step::Complete(error) => Some(Self::Complete(key, error)),
+            Step::Requeue => Some(Self::Requeue(key)),
+            Step::Split => None,
         }
     }
 }

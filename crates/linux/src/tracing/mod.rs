@@ -6,8 +6,12 @@
 //!
 //! Requests are those that go to a disk's driver: `block_rq_issue` to `block_rq_complete`; on disks
 //! whose drivers take bios (zram, the device mapper, md), `block_bio_queue` to `block_bio_complete`.
-//! They agree with `/sys/block/*/stat`, but for one thing: that counts a flush that carries no data
-//! twice, as a flush and as a write of nothing, and here it is a flush.
+//! A discard of several ranges, as the kernel makes them for NVMe, is one row for each, with the
+//! request's time and latency; which they are, the bios tell that were queued.
+//!
+//! They agree with `/sys/block/*/stat`, but for two things: that counts a discard of several ranges
+//! once, and the other ranges as merged; and a flush that carries no data twice, as a flush and as a
+//! write of nothing, where it is here a flush.
 
 mod chunks;
 mod devices;
@@ -21,6 +25,7 @@ mod interpreter;
 mod layout;
 mod operation;
 mod page;
+mod ranges;
 mod requests;
 mod source;
 
@@ -182,7 +187,7 @@ impl Recording {
             self.header.lost = lost;
             self.interpreter.look_for_disks(&self.instance)?;
         }
-        self.interpreter.settle(now.saturating_sub(SLACK), events);
+        self.interpreter.settle(now.saturating_sub(SLACK), events, &mut self.header);
         Ok(())
     }
 
@@ -194,7 +199,7 @@ impl Recording {
         self.instance.set("tracing_on", "0")?;
         self.drain(usize::MAX)?;
         self.header.lost = self.instance.lost()?;
-        self.interpreter.settle(Nanos(u64::MAX), events);
+        self.interpreter.settle(Nanos(u64::MAX), events, &mut self.header);
         self.interpreter.take_all(events);
         Ok(())
     }

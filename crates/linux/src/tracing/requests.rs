@@ -1,10 +1,12 @@
 //! Requests: each one's issue and completion become one row, and rows leave in the order of issue.
 
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::ops::Range;
 
-use trimtab_core::Nanos;
 use trimtab_core::trace::{DeviceIndex, Kind, TraceEvent};
 use trimtab_core::units::Bytes;
+use trimtab_core::{Extent, Nanos};
 
 use super::hash::FastMap;
 
@@ -36,12 +38,12 @@ pub(super) struct Requests {
     rows: VecDeque<Row>,
     /// The number of the first of them; rows are numbered in their order.
     first: u64,
-    /// The row of each request in flight.
-    open: FastMap<Key, u64>,
+    /// The rows of each request in flight.
+    open: FastMap<Key, Range<u64>>,
     /// Requests in flight with the key of an older one, oldest first.
-    twins: Vec<(Key, u64)>,
+    twins: Vec<(Key, Range<u64>)>,
     /// Requests that the driver gave back, which will be issued again.
-    requeued: Vec<(Key, u64)>,
+    requeued: Vec<(Key, Range<u64>)>,
     /// The time of the last row.
     last: Nanos,
 }
@@ -49,57 +51,61 @@ pub(super) struct Requests {
 #[derive(Debug)]
 struct Row {
     event: TraceEvent,
-    in_flight: bool,
+    /// The request that it is of, while that is in flight.
+    request: Option<Key>,
 }
 
 impl Requests {
     /// Adds what takes no time.
     pub fn add(&mut self, event: TraceEvent) {
-        self.push(event, false);
+        self.push(event, None);
     }
 
-    /// Adds a request that was issued; one that is issued again after the driver gave it back counts
-    /// once.
-    pub fn issue(&mut self, event: TraceEvent) {
+    /// Adds a request that was issued: a row for each of its `ranges`.
+    pub fn issue(&mut self, event: TraceEvent, ranges: &[Extent]) {
         let key = Key::of(&event);
-        let number = match self.requeued.iter().position(|(requeued, _)| *requeued == key) {
-            Some(place) => self.requeued.remove(place).1,
-            None => self.push(event, true),
+        let first = self.next();
+        ranges.iter().for_each(|range| self.push(TraceEvent { extent: *range, ..event }, Some(key)));
+        self.open(key, first..self.next());
+    }
+
+    /// Whether this request was issued before and given back by the driver; it counts once.
+    pub fn is_issued_again(&mut self, event: &TraceEvent) -> bool {
+        let key = Key::of(event);
+        let Some(place) = self.requeued.iter().position(|(requeued, _)| *requeued == key) else {
+            return false;
         };
-        if let Some(older) = self.open.insert(key, number) {
-            self.open.insert(key, older);
-            self.twins.push((key, number));
-        }
+        let (_, numbers) = self.requeued.remove(place);
+        self.open(key, numbers);
+        true
     }
 
     /// Completes the oldest request in flight with this key; there is none for the pieces of one, and
     /// for those issued before the recording began.
     pub fn complete(&mut self, key: Key, at: Nanos, error: u16) {
-        if let Some(number) = self.close(key)
-            && let Some(row) = self.row(number)
-        {
-            row.in_flight = false;
-            row.event.latency = Some(at.saturating_sub(row.event.at));
-            row.event.error = error;
+        if let Some(numbers) = self.close(key) {
+            for row in self.rows_of(numbers) {
+                row.request = None;
+                row.event.latency = Some(at.saturating_sub(row.event.at));
+                row.event.error = error;
+            }
         }
     }
 
     /// The driver gave a request back.
     pub fn requeue(&mut self, key: Key) {
-        if let Some(number) = self.close(key) {
-            self.requeued.push((key, number));
+        if let Some(numbers) = self.close(key) {
+            self.requeued.push((key, numbers));
         }
     }
 
     /// Waits no more for the requests in flight. Where the end of one was lost, it would take that of the
     /// next request with its key, and so on.
     pub fn give_up(&mut self) {
-        let open = self.open.drain().map(|(_, number)| number);
-        let numbers: Vec<_> = open.chain(self.twins.drain(..).map(|(_, number)| number)).collect();
-        for number in numbers {
-            if let Some(row) = self.row(number) {
-                row.in_flight = false;
-            }
+        let open = self.open.drain().map(|(_, numbers)| numbers);
+        let all: Vec<_> = open.chain(self.twins.drain(..).map(|(_, numbers)| numbers)).collect();
+        for numbers in all {
+            self.rows_of(numbers).for_each(|row| row.request = None);
         }
     }
 
@@ -107,7 +113,7 @@ impl Requests {
     pub fn take(&mut self, now: Nanos, events: &mut Vec<TraceEvent>) {
         while let Some(row) = self.rows.front() {
             let waited = now.saturating_sub(row.event.at) > PATIENCE || self.rows.len() > MOST;
-            if row.in_flight && !waited {
+            if row.request.is_some() && !waited {
                 break;
             }
             self.take_first(events);
@@ -123,47 +129,62 @@ impl Requests {
 
     fn take_first(&mut self, events: &mut Vec<TraceEvent>) {
         let Some(row) = self.rows.pop_front() else { return };
-        if row.in_flight {
-            self.forget(Key::of(&row.event), self.first);
-        }
+        let number = self.first;
         self.first += 1;
         events.push(row.event);
+        if let Some(key) = row.request {
+            self.forget(key, number);
+        }
     }
 
-    fn push(&mut self, mut event: TraceEvent, in_flight: bool) -> u64 {
+    fn push(&mut self, mut event: TraceEvent, request: Option<Key>) {
         self.last = self.last.max(event.at);
         event.at = self.last;
-        self.rows.push_back(Row { event, in_flight });
-        self.first + self.rows.len() as u64 - 1
+        self.rows.push_back(Row { event, request });
     }
 
-    fn row(&mut self, number: u64) -> Option<&mut Row> {
-        self.rows.get_mut(number.checked_sub(self.first)? as usize)
+    /// The number of the next row.
+    fn next(&self) -> u64 {
+        self.first + self.rows.len() as u64
     }
 
-    fn close(&mut self, key: Key) -> Option<u64> {
-        let number = self.open.remove(&key)?;
+    /// Those of the rows with these numbers that are not handed out yet.
+    fn rows_of(&mut self, numbers: Range<u64>) -> impl Iterator<Item = &mut Row> {
+        let place = |number: u64| number.saturating_sub(self.first) as usize;
+        self.rows.range_mut(place(numbers.start)..place(numbers.end))
+    }
+
+    fn open(&mut self, key: Key, numbers: Range<u64>) {
+        match self.open.entry(key) {
+            Entry::Occupied(_) => self.twins.push((key, numbers)),
+            Entry::Vacant(place) => _ = place.insert(numbers),
+        }
+    }
+
+    fn close(&mut self, key: Key) -> Option<Range<u64>> {
+        let numbers = self.open.remove(&key)?;
         if let Some(place) = self.twins.iter().position(|(twin, _)| *twin == key) {
             let (key, next) = self.twins.remove(place);
             self.open.insert(key, next);
         }
-        Some(number)
+        Some(numbers)
     }
 
-    /// Gives up waiting for a request, which is the oldest with its key.
-    fn forget(&mut self, key: Key, number: u64) {
-        if self.open.get(&key) == Some(&number) {
+    /// Gives up waiting for the request whose last row has this number, if there is one; it is the oldest
+    /// with its key.
+    fn forget(&mut self, key: Key, last: u64) {
+        let is_it = |numbers: &Range<u64>| numbers.end == last + 1;
+        if self.open.get(&key).is_some_and(is_it) {
             self.close(key);
         } else {
-            self.twins.retain(|(_, twin)| *twin != number);
-            self.requeued.retain(|(_, requeued)| *requeued != number);
+            self.twins.retain(|(_, twin)| !is_it(twin));
+            self.requeued.retain(|(_, requeued)| !is_it(requeued));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use trimtab_core::Extent;
     use trimtab_core::trace::Comm;
 
     use super::*;
@@ -181,6 +202,10 @@ mod tests {
         }
     }
 
+    fn issue(requests: &mut Requests, event: TraceEvent) {
+        requests.issue(event, &[event.extent]);
+    }
+
     fn key(end: u64) -> Key {
         Key { device: DeviceIndex(0), kind: Kind::Write, end: Bytes(end) }
     }
@@ -194,8 +219,8 @@ mod tests {
     #[test]
     fn rows_wait_for_older_requests() {
         let mut requests = Requests::default();
-        requests.issue(request(1, 0, 8));
-        requests.issue(request(2, 8, 8));
+        issue(&mut requests, request(1, 0, 8));
+        issue(&mut requests, request(2, 8, 8));
         requests.complete(key(16), Nanos(5), 0);
         assert_eq!(rows(&mut requests, 10), []);
         requests.complete(key(8), Nanos(9), 5);
@@ -205,7 +230,7 @@ mod tests {
     #[test]
     fn pieces_and_strangers_complete_nothing() {
         let mut requests = Requests::default();
-        requests.issue(request(1, 0, 8));
+        issue(&mut requests, request(1, 0, 8));
         requests.complete(key(4), Nanos(2), 0);
         requests.complete(key(99), Nanos(3), 0);
         assert_eq!(rows(&mut requests, 3), []);
@@ -216,7 +241,7 @@ mod tests {
     #[test]
     fn twins_complete_in_their_order() {
         let mut requests = Requests::default();
-        (1..=3).for_each(|at| requests.issue(request(at, 0, 8)));
+        (1..=3).for_each(|at| issue(&mut requests, request(at, 0, 8)));
         (11..=13).for_each(|at| requests.complete(key(8), Nanos(at), 0));
         assert_eq!(rows(&mut requests, 20), [(1, Some(10), 0), (2, Some(10), 0), (3, Some(10), 0)]);
         assert!(requests.open.is_empty() && requests.twins.is_empty());
@@ -225,19 +250,48 @@ mod tests {
     #[test]
     fn a_request_that_is_issued_again_counts_once() {
         let mut requests = Requests::default();
-        requests.issue(request(1, 0, 8));
+        issue(&mut requests, request(1, 0, 8));
+        assert!(!requests.is_issued_again(&request(2, 0, 8)));
         requests.requeue(key(8));
-        requests.issue(request(5, 0, 8));
+        assert!(requests.is_issued_again(&request(5, 0, 8)));
         requests.complete(key(8), Nanos(9), 0);
         assert_eq!(rows(&mut requests, 9), [(1, Some(8), 0)]);
     }
 
     #[test]
+    fn ranges_are_rows_that_complete_together() {
+        let mut requests = Requests::default();
+        let ranges =
+            [(0, 2), (90, 5), (50, 1)].map(|(start, length)| Extent::at(Bytes(start), Bytes(length)));
+        requests.issue(request(1, 0, 8), &ranges);
+        issue(&mut requests, request(2, 8, 8));
+        requests.complete(key(16), Nanos(3), 0);
+        requests.requeue(key(8));
+        assert!(requests.is_issued_again(&request(4, 0, 8)));
+        assert_eq!(rows(&mut requests, 5), []);
+        requests.complete(key(8), Nanos(6), 5);
+        let mut events = Vec::new();
+        requests.take(Nanos(7), &mut events);
+        assert_eq!(events[..3].iter().map(|row| row.extent).collect::<Vec<_>>(), ranges);
+        assert!(
+            events[..3].iter().all(|row| (row.at, row.latency, row.error) == (Nanos(1), Some(Nanos(5)), 5))
+        );
+        assert_eq!(events[3].latency, Some(Nanos(1)));
+        // The first of them may have left when it completes.
+        requests.issue(request(10, 0, 8), &ranges);
+        (2..MOST as u64).for_each(|_| requests.add(request(11, 64, 8)));
+        assert_eq!(rows(&mut requests, 12), [(10, None, 0)]);
+        requests.complete(key(8), Nanos(15), 0);
+        assert_eq!(rows(&mut requests, 20)[..2], [(10, Some(5), 0); 2]);
+        assert!(requests.open.is_empty());
+    }
+
+    #[test]
     fn a_lost_end_is_not_made_up_from_the_next_request() {
         let mut requests = Requests::default();
-        (1..=2).for_each(|at| requests.issue(request(at, 0, 8)));
+        (1..=2).for_each(|at| issue(&mut requests, request(at, 0, 8)));
         requests.give_up();
-        requests.issue(request(100, 0, 8));
+        issue(&mut requests, request(100, 0, 8));
         requests.complete(key(8), Nanos(103), 0);
         assert_eq!(rows(&mut requests, 104), [(1, None, 0), (2, None, 0), (100, Some(3), 0)]);
     }
@@ -245,14 +299,14 @@ mod tests {
     #[test]
     fn one_that_never_completes_is_given_up() {
         let mut requests = Requests::default();
-        requests.issue(request(1, 0, 8));
-        requests.issue(request(1, 0, 8));
-        requests.issue(request(2, 8, 8));
+        issue(&mut requests, request(1, 0, 8));
+        issue(&mut requests, request(1, 0, 8));
+        issue(&mut requests, request(2, 8, 8));
         requests.complete(key(16), Nanos(3), 0);
         assert_eq!(rows(&mut requests, PATIENCE.0), []);
         assert_eq!(rows(&mut requests, PATIENCE.0 + 2), [(1, None, 0), (1, None, 0), (2, Some(1), 0)]);
         assert!(requests.open.is_empty() && requests.twins.is_empty());
-        requests.issue(request(3, 0, 8));
+        issue(&mut requests, request(3, 0, 8));
         (0..MOST as u64).for_each(|_| requests.add(request(4, 64, 8)));
         assert_eq!(rows(&mut requests, 5)[0], (3, None, 0));
         assert_eq!(requests.rows.len(), 0);

@@ -10,7 +10,7 @@ use super::instance::Instance;
 use super::operation;
 
 const REQUESTS: [&str; 3] = ["block_rq_issue", "block_rq_complete", "block_rq_requeue"];
-const BIOS: [&str; 2] = ["block_bio_queue", "block_bio_complete"];
+const BIOS: [&str; 3] = ["block_bio_queue", "block_bio_complete", "block_split"];
 
 /// An event by which a file system tells what it takes and gives up.
 struct FsSource {
@@ -82,7 +82,8 @@ pub(super) struct Sources {
     readers: Vec<(u16, Reader)>,
     /// Events that can't be had, each in a sentence.
     pub gaps: Vec<String>,
-    bios: bool,
+    /// Whether there are disks whose drivers take bios, and that take several ranges in one discard.
+    needed: [bool; 2],
     /// The events of file systems that were asked for.
     file_systems: Vec<&'static str>,
 }
@@ -135,14 +136,20 @@ impl Sources {
         devices: &Devices,
         kinds: &[Kind],
     ) -> Result<(), TracingError> {
-        if !self.bios
-            && let Some(condition) = operation::filter(kinds)
-            && let Some(filter) = join(devices.bios_filter()?, &condition)
-        {
-            for event in BIOS {
-                self.block(instance, event, &filter)?;
+        let Some(condition) = operation::filter(kinds) else { return Ok(()) };
+        let bios = join(devices.bios_filter()?, &condition);
+        let ranges = match kinds.contains(&Kind::Discard) && devices.some_take_ranges()? {
+            true => operation::filter(&[Kind::Discard]),
+            false => None,
+        };
+        let needed = [bios.is_some(), ranges.is_some()];
+        if needed != self.needed {
+            self.needed = needed;
+            for (event, filter) in BIOS.into_iter().zip([either(&bios, &ranges), bios, ranges]) {
+                if let Some(filter) = filter {
+                    self.block(instance, event, &filter)?;
+                }
             }
-            self.bios = true;
         }
         Ok(())
     }
@@ -201,7 +208,9 @@ impl Sources {
         reader: Reader,
     ) -> Result<(), TracingError> {
         instance.enable(event, filter)?;
-        self.readers.push((format.id, reader));
+        if !self.readers.iter().any(|(known, _)| *known == format.id) {
+            self.readers.push((format.id, reader));
+        }
         Ok(())
     }
 
@@ -214,6 +223,15 @@ impl Sources {
         if !self.gaps.contains(&sentence) {
             self.gaps.push(sentence);
         }
+    }
+}
+
+/// What either condition lets through; none where that is nothing.
+fn either(one: &Option<String>, other: &Option<String>) -> Option<String> {
+    match (one, other) {
+        (Some(one), Some(other)) if one.is_empty() || other.is_empty() => Some(String::new()),
+        (Some(one), Some(other)) => Some(format!("({one}) || ({other})")),
+        (one, other) => one.as_ref().or(other.as_ref()).cloned(),
     }
 }
 

@@ -1,0 +1,267 @@
+//! The ranges of discards that the kernel made of several.
+//!
+//! For a disk that takes several ranges in one discard, such as NVMe's, the kernel makes one request of
+//! bios that are at different places, and tells of that request the start of the first and the length of
+//! all. No event says which bios these are, but the order in which they were queued does: a task's bios
+//! gather behind the last request of its plug, and a scheduler's behind the last that it was given
+//! (`bio_attempt_discard_merge` in the kernel's `block/blk-merge.c`). So the ranges of a request begin
+//! with the bio at its start, and those queued next follow until the length is reached exactly.
+
+use std::collections::VecDeque;
+
+use trimtab_core::trace::DeviceIndex;
+use trimtab_core::{Bytes, Extent};
+
+use super::hash::FastMap;
+
+/// How many ranges are kept of a disk at most; of one that never got into a request nothing is told.
+const MOST: usize = 1 << 14;
+
+/// The discards of disks that take several ranges in one, from when they are queued until the driver
+/// is given them.
+#[derive(Debug, Default)]
+pub(super) struct Ranges {
+    /// By disk, in the order in which they were queued.
+    queued: FastMap<DeviceIndex, VecDeque<Queued>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Queued {
+    /// The task.
+    pid: u32,
+    extent: Extent,
+}
+
+impl Ranges {
+    /// A bio was queued.
+    pub fn queue(&mut self, device: DeviceIndex, pid: u32, extent: Extent) {
+        let queued = self.queued.entry(device).or_default();
+        if queued.len() == MOST {
+            queued.pop_front();
+        }
+        queued.push_back(Queued { pid, extent });
+    }
+
+    /// `first` was split off from the begin of a bio that is too long for the disk.
+    pub fn split(&mut self, device: DeviceIndex, first: Extent) {
+        let Some(queued) = self.queued.get_mut(&device) else { return };
+        let is_whole = |whole: &Queued| whole.extent.start == first.start && whole.extent.end > first.end;
+        if let Some(place) = queued.iter().rposition(is_whole) {
+            let whole = queued[place];
+            queued[place].extent = first;
+            queued.insert(place + 1, Queued { extent: Extent::new(first.end, whole.extent.end), ..whole });
+        }
+    }
+
+    /// The ranges of the request that has the start and the length of `request`, which leave the queue;
+    /// none where not all of them are known.
+    pub fn take(&mut self, device: DeviceIndex, request: Extent) -> Option<Vec<Extent>> {
+        let queued = self.queued.get_mut(&device)?;
+        let firsts = (0..queued.len()).filter(|place| queued[*place].extent.start == request.start);
+        let places = firsts
+            .flat_map(|first| {
+                [Some(queued[first].pid), None].map(|task| run(queued, first, task, request.len()))
+            })
+            .find_map(|places| places)?;
+        let ranges = places.iter().map(|place| queued[*place].extent).collect();
+        places.iter().rev().for_each(|place| _ = queued.remove(*place));
+        Some(ranges)
+    }
+
+    /// Forgets all: what would have led to others may have been lost.
+    pub fn clear(&mut self) {
+        self.queued.clear();
+    }
+}
+
+/// The places from `first` on, of one task's bios or of all, that have this length together; none
+/// where they come to no such length.
+fn run(queued: &VecDeque<Queued>, first: usize, task: Option<u32>, length: Bytes) -> Option<Vec<usize>> {
+    let mut places = Vec::new();
+    let mut total = Bytes::ZERO;
+    for (place, bio) in queued.iter().enumerate().skip(first) {
+        if task.is_none_or(|task| task == bio.pid) {
+            places.push(place);
+            total += bio.extent.len();
+        }
+        if total >= length {
+            break;
+        }
+    }
+    (total == length).then_some(places)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const DISK: DeviceIndex = DeviceIndex(0);
+
+    fn extent(start: u64, length: u64) -> Extent {
+        Extent::at(Bytes(start), Bytes(length))
+    }
+
+    #[test]
+    fn bios_of_tasks_at_once_are_told_apart() {
+        let mut ranges = Ranges::default();
+        for (pid, start) in [(1, 10), (2, 50), (1, 30), (2, 20), (1, 70)] {
+            ranges.queue(DISK, pid, extent(start, 4));
+        }
+        assert_eq!(ranges.take(DISK, extent(50, 8)), Some(vec![extent(50, 4), extent(20, 4)]));
+        let all = vec![extent(10, 4), extent(30, 4), extent(70, 4)];
+        assert_eq!(ranges.take(DISK, extent(10, 12)), Some(all));
+        assert!(ranges.queued[&DISK].is_empty());
+    }
+
+    #[test]
+    fn a_scheduler_puts_tasks_together() {
+        let mut ranges = Ranges::default();
+        for (pid, start, length) in [(1, 10, 4), (2, 50, 2), (1, 30, 1), (2, 20, 4)] {
+            ranges.queue(DISK, pid, extent(start, length));
+        }
+        let all = vec![extent(10, 4), extent(50, 2), extent(30, 1)];
+        assert_eq!(ranges.take(DISK, extent(10, 7)), Some(all));
+        assert_eq!(ranges.take(DISK, extent(20, 4)), Some(vec![extent(20, 4)]));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_guessed() {
+        let mut ranges = Ranges::default();
+        ranges.queue(DISK, 1, extent(10, 4));
+        ranges.queue(DISK, 1, extent(30, 4));
+        for unknown in [extent(10, 6), extent(10, 12), extent(12, 2), extent(30, 8)] {
+            assert_eq!(ranges.take(DISK, unknown), None);
+        }
+        assert_eq!(ranges.take(DeviceIndex(1), extent(10, 4)), None);
+        assert_eq!(ranges.take(DISK, extent(10, 8)).map(|ranges| ranges.len()), Some(2));
+        (0..=MOST as u64).for_each(|start| ranges.queue(DISK, 1, extent(start * 8, 4)));
+        assert_eq!(ranges.take(DISK, extent(0, 4)), None);
+        assert_eq!(ranges.take(DISK, extent(8, 4)), Some(vec![extent(8, 4)]));
+    }
+
+    /// What the kernel does with a discard: tasks plug their requests, several disks' in one plug.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Submit {
+            task: usize,
+            disk: usize,
+            length: u64,
+        },
+        /// The task's plug is emptied, the last request first, as older kernels do, or last.
+        Flush {
+            task: usize,
+            last_first: bool,
+        },
+    }
+
+    #[derive(Debug, Clone)]
+    struct Request {
+        disk: DeviceIndex,
+        ranges: Vec<Extent>,
+    }
+
+    const TASKS: usize = 3;
+    const DISKS: usize = 2;
+    /// The longest request of each disk, and how many ranges it takes.
+    const LIMITS: [(u64, usize); DISKS] = [(100, 4), (16, 3)];
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let submit = (0..TASKS, 0..DISKS, 1_u64..60).prop_map(|(task, disk, length)| Step::Submit {
+            task,
+            disk,
+            length,
+        });
+        let flush = (0..TASKS, any::<bool>()).prop_map(|(task, last_first)| Step::Flush { task, last_first });
+        prop::collection::vec(prop_oneof![4 => submit, 1 => flush], 0..120)
+    }
+
+    /// Runs `steps` as the kernel does, tells `ranges` of those events that are not lost, and returns
+    /// each request with what was taken for it.
+    fn told(
+        steps: &[Step],
+        ranges: &mut Ranges,
+        is_lost: impl Fn(usize) -> bool,
+    ) -> Vec<(Request, Option<Vec<Extent>>)> {
+        let mut plugs: [Vec<Request>; TASKS] = Default::default();
+        let mut issued = Vec::new();
+        for (number, step) in steps.iter().enumerate() {
+            match *step {
+                Step::Submit { task, disk, length } => {
+                    // No two are at one place, and they are not in order.
+                    let whole = extent((number as u64 * 37 % 128) * 1000, length);
+                    let (longest, most) = LIMITS[disk];
+                    let device = DeviceIndex(disk as u16);
+                    if !is_lost(2 * number) {
+                        ranges.queue(device, task as u32, whole);
+                    }
+                    let mut start = whole.start;
+                    while start < whole.end {
+                        let piece = Extent::new(start, whole.end.min(start + Bytes(longest)));
+                        if piece.end < whole.end && !is_lost(2 * number + 1) {
+                            ranges.split(device, piece);
+                        }
+                        let plug = &mut plugs[task];
+                        let fits = |request: &&mut Request| {
+                            let total: Bytes = request.ranges.iter().map(|range| range.len()).sum();
+                            request.ranges.len() < most && total + piece.len() <= Bytes(longest)
+                        };
+                        match plug.iter_mut().rfind(|request| request.disk == device).filter(fits) {
+                            Some(request) => request.ranges.push(piece),
+                            None => plug.push(Request { disk: device, ranges: vec![piece] }),
+                        }
+                        start = piece.end;
+                    }
+                }
+                Step::Flush { task, last_first } => {
+                    let mut requests = std::mem::take(&mut plugs[task]);
+                    if last_first {
+                        requests.reverse();
+                    }
+                    for request in requests {
+                        let total = request.ranges.iter().map(|range| range.len()).sum();
+                        let taken = ranges.take(request.disk, Extent::at(request.ranges[0].start, total));
+                        issued.push((request, taken));
+                    }
+                }
+            }
+        }
+        issued
+    }
+
+    proptest! {
+        #[test]
+        fn every_request_gets_its_ranges(steps in steps()) {
+            for (request, taken) in told(&steps, &mut Ranges::default(), |_| false) {
+                prop_assert_eq!(Some(request.ranges), taken);
+            }
+        }
+
+        #[test]
+        fn what_was_lost_leads_to_no_range_twice(
+            before in steps(),
+            lost in prop::collection::hash_set(0_usize..240, 1..20),
+            after in steps(),
+        ) {
+            let mut ranges = Ranges::default();
+            let mut seen = Vec::new();
+            for (request, taken) in told(&before, &mut ranges, |number| lost.contains(&number)) {
+                let taken = taken.unwrap_or_default();
+                let total: Bytes = request.ranges.iter().map(|range| range.len()).sum();
+                prop_assert!(taken.is_empty() || taken.iter().map(|range| range.len()).sum::<Bytes>() == total);
+                for range in taken {
+                    let is_new = |(disk, other): &(DeviceIndex, Extent)| {
+                        *disk != request.disk || range.intersect(*other).is_empty()
+                    };
+                    prop_assert!(seen.iter().all(is_new));
+                    seen.push((request.disk, range));
+                }
+            }
+            ranges.clear();
+            for (request, taken) in told(&after, &mut ranges, |_| false) {
+                prop_assert_eq!(Some(request.ranges), taken);
+            }
+        }
+    }
+}
