@@ -189,6 +189,7 @@ mod tests {
     #[test]
     fn what_is_covered_or_of_others_is_not_synced() {
         let mount = |target: &str, minor, source: &str| Mount {
+            id: 31,
             number: DeviceNumber { major: 7, minor },
             target: PathBuf::from(target),
             fstype: "ext4".to_owned(),

@@ -182,7 +182,7 @@ impl BlockDevice {
     /// # Errors
     /// [`BlockError::Read`] or [`BlockError::Malformed`].
     pub fn size(&self) -> Result<Bytes, BlockError> {
-        Ok(Bytes(self.number_in("size")? * SECTOR))
+        self.sectors_in("size")
     }
 
     /// Its logical block: the unit of addresses and lengths.
@@ -257,6 +257,15 @@ impl BlockDevice {
     pub(crate) fn number_in(&self, attribute: &str) -> Result<u64, BlockError> {
         let text = self.read(attribute)?;
         text.trim().parse().map_err(|_| self.malformed(attribute, text, "a number"))
+    }
+
+    /// A length or an address that sysfs has in sectors.
+    pub(crate) fn sectors_in(&self, attribute: &str) -> Result<Bytes, BlockError> {
+        let text = self.read(attribute)?;
+        // All that the kernel addresses is below the largest offset of a file.
+        let bytes = text.trim().parse().ok().and_then(|sectors: u64| sectors.checked_mul(SECTOR));
+        let bytes = bytes.filter(|bytes| *bytes <= i64::MAX as u64).map(Bytes);
+        bytes.ok_or_else(|| self.malformed(attribute, text, "a number of sectors"))
     }
 
     fn write(&self, attribute: &str, value: &str) -> Result<(), BlockError> {

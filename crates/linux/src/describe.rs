@@ -44,18 +44,20 @@ impl BlockDevice {
         if let Some(name) = self.identity("dm/name") {
             return format!("device mapper {name}");
         }
+        self.hardware().unwrap_or_else(|| self.driver())
+    }
+
+    /// The hardware's vendor and model; none where it is no hardware, or names none.
+    pub(crate) fn hardware(&self) -> Option<String> {
         // SCSI's vendor of a SATA disk is `ATA`, and the model starts with the real one.
         let vendor =
             self.identity("device/vendor").filter(|vendor| vendor != "ATA" && !vendor.starts_with("0x"));
-        match (vendor, self.identity("device/model").or_else(|| self.identity("device/name"))) {
-            (Some(vendor), Some(model)) => format!("{vendor} {model}"),
-            (None, Some(model)) => model,
-            (_, None) => self.driver(),
-        }
+        let model = self.identity("device/model").or_else(|| self.identity("device/name"))?;
+        Some(vendor.map_or(model.clone(), |vendor| format!("{vendor} {model}")))
     }
 
     /// The name of its driver; its own without the number where it has none.
-    fn driver(&self) -> String {
+    pub(crate) fn driver(&self) -> String {
         let disk = self.whole();
         let driver = fs::read_link(disk.attribute("device/driver")).ok();
         match driver.as_deref().and_then(Path::file_name) {
@@ -71,7 +73,7 @@ impl BlockDevice {
 
     /// An attribute of the disk that names something; none where it is missing or blank, or the
     /// driver fails to ask the hardware.
-    fn identity(&self, attribute: &str) -> Option<String> {
+    pub(crate) fn identity(&self, attribute: &str) -> Option<String> {
         let disk = self.whole();
         let text = fs::read(disk.attribute(attribute)).ok()?;
         let text = String::from_utf8_lossy(&text).trim_matches(['\0', ' ', '\n']).to_owned();

@@ -1,7 +1,8 @@
 //! One safe function an ioctl. Opcodes and structures are those of the kernel's
-//! `include/uapi/linux/{fs,loop}.h`.
+//! `include/uapi/linux/{fs,loop,dm-ioctl}.h`.
 #![allow(unsafe_code)]
 
+mod device_mapper;
 mod file_extents;
 mod file_system;
 
@@ -11,6 +12,7 @@ use rustix::io::Result;
 use rustix::ioctl::{Ioctl, IoctlOutput, NoArg, Opcode, Setter, Updater, ioctl, opcode};
 use trimtab_core::{Bytes, Extent};
 
+pub use device_mapper::{MapLine, device_map};
 pub use file_extents::{FileExtent, file_blocks, file_extents};
 pub use file_system::{ChunkItem, FreeSpace, btrfs_chunks, btrfs_device, btrfs_id, free_space};
 

@@ -49,6 +49,8 @@ pub enum MountError {
 /// One mount, as `mountinfo` lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
+    /// The mount's own number.
+    pub id: u64,
     /// The number of the device it is on; one that no block device has where the file system is on
     /// none, or as btrfs on several.
     pub number: DeviceNumber,
@@ -157,14 +159,15 @@ pub fn mounts_of(procfs: &Path, device: &Path) -> Result<Vec<Mount>, MountError>
 /// Reads a line of mountinfo: `36 35 98:0 /root /target options optional... - fstype source super`.
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let number = text(fields.nth(2)?).parse().ok()?;
+    let id = text(fields.next()?).parse().ok()?;
+    let number = text(fields.nth(1)?).parse().ok()?;
     let target = unescape(fields.nth(1)?);
     let options = text(fields.next()?);
     let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
     let fstype = text(fields.next()?);
     let source = unescape(fields.next()?);
     let super_options = text(fields.next()?);
-    Some(Mount { number, target, fstype, source, options, super_options })
+    Some(Mount { id, number, target, fstype, source, options, super_options })
 }
 
 fn text(field: &[u8]) -> String {
@@ -205,6 +208,7 @@ mod tests {
         let all = mounts(root.path()).unwrap();
         assert_eq!(all.len(), 3);
         assert_eq!(all[1].target, Path::new("/mnt/a b\\c"));
+        assert_eq!(all[1].id, 31);
         assert_eq!(all[1].number, DeviceNumber { major: 7, minor: 0 });
         assert_eq!((all[1].fstype.as_str(), all[1].super_options.as_str()), ("ext4", "rw,discard"));
         let targets: Vec<_> = mounts_of(root.path(), Path::new("/dev/loop0"))

@@ -99,6 +99,7 @@ mod tests {
 
     fn mounted(options: &str) -> Mount {
         Mount {
+            id: 31,
             number: DeviceNumber { major: 8, minor: 1 },
             target: "/x".into(),
             fstype: "ext4".into(),

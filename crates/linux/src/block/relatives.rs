@@ -7,7 +7,7 @@ use std::{fmt, fs};
 
 use trimtab_core::{Bytes, Extent};
 
-use super::{BlockDevice, BlockError, SECTOR};
+use super::{BlockDevice, BlockError};
 
 /// The number that the kernel knows a device by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -134,9 +134,9 @@ impl BlockDevice {
     /// [`BlockError::Read`] or [`BlockError::Malformed`].
     pub fn extent(&self) -> Result<Extent, BlockError> {
         let start = match self.disk() {
-            Some(_) => self.number_in("start")? * SECTOR,
-            None => 0,
+            Some(_) => self.sectors_in("start")?,
+            None => Bytes::ZERO,
         };
-        Ok(Extent::at(Bytes(start), self.size()?))
+        Ok(Extent::at(start, self.size()?))
     }
 }

@@ -1,6 +1,17 @@
 //! Where the facts of a stack come from: this machine, or a captured tree.
 
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+
+use super::StackError;
+use super::map;
+use crate::block::DeviceNumber;
+use crate::ioctl::{MapLine, device_map};
+
+/// The most files and directories in a captured tree.
+const MOST_FILES: usize = 100_000;
+/// The longest file in a captured tree.
+const LONGEST_FILE: u64 = 1 << 20;
 
 /// This machine, or a tree that holds another's `sys`, `proc`, `etc` and what it answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,9 +26,17 @@ impl Machine {
         Self { root: PathBuf::from("/"), live: true }
     }
 
-    /// The machine whose files are below `root`.
-    pub fn captured(root: &Path) -> Self {
-        Self { root: root.to_owned(), live: false }
+    /// The machine whose files are below `root`. Besides them are there, below `trimtab`, the tables of
+    /// the device mapper as `dm/MAJOR:MINOR`, in the form of `dmsetup table`; for each dm-crypt device
+    /// over LUKS2 the header's persistent flags as `luks/NAME`, with blanks between them; and what
+    /// `systemctl show fstrim.timer` says as `timer`.
+    ///
+    /// # Errors
+    /// [`StackError::Tree`], [`StackError::Outside`], [`StackError::Special`] or
+    /// [`StackError::TooLarge`]: all of it is small, and nothing leads out of it.
+    pub fn captured(root: &Path) -> Result<Self, StackError> {
+        check_tree(root)?;
+        Ok(Self { root: root.to_owned(), live: false })
     }
 
     /// Whether it can be asked more than its files say.
@@ -39,4 +58,63 @@ impl Machine {
     pub fn procfs(&self) -> PathBuf {
         self.file("/proc")
     }
+
+    /// The table of a device-mapper device; none where it can't be read.
+    pub(super) fn map(&self, device: DeviceNumber) -> Option<Vec<MapLine>> {
+        let lines = match self.live {
+            true => device_map(File::open("/dev/mapper/control").ok()?, device).ok()?,
+            false => map::parse(&fs::read_to_string(self.file(&format!("/trimtab/dm/{device}"))).ok()?)?,
+        };
+        Some(lines.into_iter().map(map::without_keys).collect())
+    }
+}
+
+/// Holds that all below `root` is small, and that no link leads out of it.
+fn check_tree(root: &Path) -> Result<(), StackError> {
+    let unreadable = |path: &Path| {
+        let path = path.to_owned();
+        move |source| StackError::Tree { path, source }
+    };
+    let inside = root.canonicalize().map_err(unreadable(root))?;
+    let mut directories = vec![inside.clone()];
+    let mut files = 0;
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).map_err(unreadable(&directory))? {
+            let path = entry.map_err(unreadable(&directory))?.path();
+            files += 1;
+            if files > MOST_FILES {
+                return Err(StackError::TooLarge { root: root.to_owned(), most: MOST_FILES });
+            }
+            let found = path.symlink_metadata().map_err(unreadable(&path))?;
+            if found.is_symlink() {
+                let leads_out = match path.canonicalize() {
+                    Ok(place) => !place.starts_with(&inside),
+                    // It leads nowhere on this machine; on another it might.
+                    Err(_) => leaves(&inside, &path, &fs::read_link(&path).map_err(unreadable(&path))?),
+                };
+                if leads_out {
+                    return Err(StackError::Outside { path });
+                }
+            } else if found.is_dir() {
+                directories.push(path);
+            } else if !found.is_file() || found.len() > LONGEST_FILE {
+                return Err(StackError::Special { path });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the link at `path`, which holds `to`, would lead out of `root`.
+fn leaves(root: &Path, path: &Path, to: &Path) -> bool {
+    let depth = path.strip_prefix(root).map_or(0, |inside| inside.components().count() - 1);
+    let mut depth = depth as i64;
+    to.components().any(|component| {
+        depth += match component {
+            std::path::Component::Normal(_) => 1,
+            std::path::Component::ParentDir => -1,
+            _ => 0,
+        };
+        depth < 0
+    }) || to.is_absolute()
 }

@@ -3,18 +3,29 @@
 //! Only facts are gathered here; what they mean is the doctor's to say. All come from a [`Machine`],
 //! which is this one or a captured tree.
 
+mod build;
+mod device;
+mod error;
+mod file_system;
 mod machine;
+mod map;
+mod scsi;
 mod setup;
+mod target;
 
 use std::path::PathBuf;
 
+use trimtab_core::Bytes;
 use trimtab_core::document::doctor::Limits;
-use trimtab_core::{Bytes, Extent};
 
+pub use error::StackError;
 pub use machine::Machine;
 pub use setup::{CrypttabLine, FstabLine, Setup, Timer, UdevLine};
 
+pub use target::targets;
+
 use crate::block::DeviceNumber;
+pub use crate::ioctl::MapLine;
 
 /// The layers from a target down: the first is the target, and each comes before those it lies on.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,7 +76,7 @@ pub enum Kind {
     Swap,
     /// A partition of a disk.
     Partition,
-    /// A device-mapper device: its table, line by line.
+    /// A device-mapper device: its table, line by line; empty where it can't be read.
     DeviceMapper(Vec<MapLine>),
     /// A software RAID.
     Raid(Raid),
@@ -103,17 +114,6 @@ pub struct FileSystem {
     pub source: PathBuf,
     /// The mount's options and then the file system's, with commas between them.
     pub options: String,
-}
-
-/// A line of a device-mapper table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MapLine {
-    /// The bytes of the device that it maps.
-    pub extent: Extent,
-    /// The target's name, such as `linear` or `crypt`.
-    pub target: String,
-    /// Its parameters as the kernel gives them; a key is blotted out.
-    pub parameters: String,
 }
 
 /// A software RAID.

@@ -1,0 +1,111 @@
+//! Walks from a target down.
+
+use std::path::Path;
+
+use trimtab_core::Bytes;
+
+use super::device::Place;
+use super::target::{InUse, Node};
+use super::{Below, Kind, Layer, Machine, Stack, StackError, device, file_system};
+
+/// The most layers on top of each other, and the most in all.
+const MOST_DEEP: usize = 64;
+const MOST_LAYERS: usize = 4096;
+
+impl Stack {
+    /// The stack below `target`: a mount point, a file for the file system it is on, a block device,
+    /// or the device or file of active swap. Of a captured machine, a file need not exist.
+    ///
+    /// # Errors
+    /// [`StackError`]: there is no such target, or sysfs can't be read or makes no sense.
+    pub fn of(machine: &Machine, target: &Path) -> Result<Self, StackError> {
+        let in_use = InUse::of(machine)?;
+        let top = in_use.find(machine, target)?;
+        let mut walk = Walk { machine, in_use: &in_use, above: Vec::new(), done: Vec::new() };
+        walk.descend(top)?;
+        // A layer was done after those below it.
+        let last = walk.done.len() - 1;
+        let mut layers: Vec<_> = walk.done.into_iter().rev().map(|(_, layer)| layer).collect();
+        for below in layers.iter_mut().flat_map(|layer| &mut layer.below) {
+            below.layer = last - below.layer;
+        }
+        Ok(Self { layers })
+    }
+}
+
+struct Walk<'a> {
+    machine: &'a Machine,
+    in_use: &'a InUse,
+    /// What is being looked at, from the target down.
+    above: Vec<Node>,
+    /// What has been, with the layers below each counted from the first that was done.
+    done: Vec<(Node, Layer)>,
+}
+
+impl Walk<'_> {
+    /// Adds what `node` is and all below it; returns its place among what is done.
+    fn descend(&mut self, node: Node) -> Result<usize, StackError> {
+        if let Some(at) = self.done.iter().position(|(done, _)| *done == node) {
+            return Ok(at);
+        }
+        if self.above.contains(&node) {
+            let name = self.look(&node)?.0.name;
+            return Err(StackError::Cyclic { name });
+        }
+        if self.above.len() == MOST_DEEP || self.done.len() == MOST_LAYERS {
+            return Err(StackError::TooDeep(self.above.len().max(self.done.len())));
+        }
+        let (mut layer, mut places) = self.look(&node)?;
+        self.above.push(node.clone());
+        // A file that seems to be on what lies on it is another mount namespace's.
+        places.retain(|(below, _)| !matches!(below, Node::FileSystem(_)) || !self.above.contains(below));
+        // The last is done first, so that the first comes first when all is turned around.
+        for (below, start) in places.into_iter().rev() {
+            layer.below.insert(0, Below { layer: self.descend(below)?, start });
+        }
+        self.above.pop();
+        self.done.push((node, layer));
+        Ok(self.done.len() - 1)
+    }
+
+    /// What `node` is, and what it lies on.
+    fn look(&self, node: &Node) -> Result<(Layer, Vec<Place>), StackError> {
+        let (machine, in_use) = (self.machine, self.in_use);
+        Ok(match node {
+            Node::FileSystem(mount) => {
+                let description = file_system::describe(mount, &in_use.mounts);
+                let read_only = description.options.split(',').any(|option| option == "ro");
+                let places = file_system::below(machine, in_use, mount)?;
+                (named(&mount.target, Kind::FileSystem(description), None, read_only), places)
+            }
+            Node::Swap(swap) => {
+                let below = match swap.is_file {
+                    true => in_use.holding(machine, &swap.path).map(|node| (node, None)),
+                    false => device::named(machine, &swap.path)?
+                        .map(|device| (Node::Device(device), Some(Bytes::ZERO))),
+                };
+                (named(&swap.path, Kind::Swap, swap.size, false), below.into_iter().collect())
+            }
+            Node::Device(device) => {
+                let layer = device::describe(machine, device)?;
+                let places = device::below(machine, in_use, device, &layer.kind)?;
+                (layer, places)
+            }
+        })
+    }
+}
+
+/// A layer without a queue, named by its path.
+fn named(path: &Path, kind: Kind, size: Option<Bytes>, read_only: bool) -> Layer {
+    Layer {
+        name: path.display().to_string(),
+        label: None,
+        kind,
+        number: None,
+        size,
+        limits: None,
+        rotational: false,
+        read_only,
+        below: Vec::new(),
+    }
+}

@@ -1,0 +1,163 @@
+//! What a block device is, and what it lies on.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use trimtab_core::Bytes;
+use trimtab_core::document::doctor::Limits;
+
+use super::scsi::scsi;
+use super::target::{InUse, Node};
+use super::{Kind, Layer, Machine, Raid, StackError, map};
+use crate::block::{BlockDevice, BlockError};
+
+/// A layer below, and where on it the upper's data starts.
+pub(super) type Place = (Node, Option<Bytes>);
+
+/// The device that `path` below `/dev` names: by the kernel's name, or the device mapper's.
+pub(super) fn named(machine: &Machine, path: &Path) -> Result<Option<BlockDevice>, StackError> {
+    let sysfs = machine.sysfs();
+    let Some(name) = path.strip_prefix("/dev").ok().and_then(Path::to_str) else { return Ok(None) };
+    let directory = sysfs.join("class/block").join(name.replace('/', "!"));
+    let known = BlockDevice::at(&directory).filter(|device| device.attribute("dev").exists());
+    let is_named = |disk: &BlockDevice| {
+        disk.identity("dm/name").is_some_and(|mapped| name.strip_prefix("mapper/") == Some(&mapped))
+            || volume(disk).is_some_and(|volume| name == volume)
+    };
+    let found = match known {
+        Some(device) => Some(device),
+        None => BlockDevice::disks(&sysfs)?.into_iter().find(is_named),
+    };
+    // Any other link can be followed on this machine alone.
+    Ok(found.or_else(|| BlockDevice::open(&sysfs, path).ok().filter(|_| machine.is_live())))
+}
+
+/// The layer that `device` is, with nothing below it yet.
+pub(super) fn describe(machine: &Machine, device: &BlockDevice) -> Result<Layer, StackError> {
+    let number = present(device.number())?;
+    Ok(Layer {
+        name: device.name(),
+        label: volume(device).or_else(|| device.identity("dm/name")).or_else(|| device.hardware()),
+        kind: kind(machine, device)?,
+        number,
+        size: present(device.size())?,
+        limits: limits(device)?,
+        rotational: present(device.number_in("queue/rotational"))?.is_some_and(|number| number != 0),
+        read_only: present(device.is_read_only())?.unwrap_or_default(),
+        below: Vec::new(),
+    })
+}
+
+fn kind(machine: &Machine, device: &BlockDevice) -> Result<Kind, StackError> {
+    let has = |attribute: &str| device.attribute(attribute).exists();
+    let name = device.name();
+    // Drivers name their devices so, with letters or digits after it.
+    let driver = name.split(|c: char| c.is_ascii_digit()).next().unwrap_or_default();
+    Ok(match driver {
+        _ if device.disk().is_some() => Kind::Partition,
+        _ if has("dm") => {
+            let table = present(device.number())?.and_then(|number| machine.map(number));
+            Kind::DeviceMapper(table.unwrap_or_default())
+        }
+        _ if has("md") => raid(machine, device)?,
+        _ if has("loop/backing_file") => Kind::Loop { file: backing_file(device) },
+        _ if device.attribute("device/scsi_disk").is_dir() => Kind::Scsi(scsi(&machine.sysfs(), device)),
+        "bcache" => Kind::Bcache,
+        "nbd" => Kind::Nbd,
+        "zram" => Kind::Zram,
+        "nvme" => Kind::Nvme,
+        "mmcblk" => Kind::Mmc,
+        _ if device.driver() == "virtio_blk" => Kind::VirtioBlk,
+        _ => Kind::Other(Some(device.driver()).filter(|driver| !driver.is_empty())),
+    })
+}
+
+fn raid(machine: &Machine, device: &BlockDevice) -> Result<Kind, StackError> {
+    let parameter = "/sys/module/raid456/parameters/devices_handle_discard_safely";
+    let safe = fs::read_to_string(machine.file(parameter)).ok();
+    Ok(Kind::Raid(Raid {
+        level: device.identity("md/level").unwrap_or_default(),
+        chunk: Bytes(present(device.number_in("md/chunk_size"))?.unwrap_or_default()),
+        discards_are_safe: safe.map(|text| matches!(text.trim(), "Y" | "1")),
+    }))
+}
+
+/// The file behind a loop device, which need not be UTF-8.
+fn backing_file(device: &BlockDevice) -> PathBuf {
+    let text = fs::read(device.attribute("loop/backing_file")).unwrap_or_default();
+    PathBuf::from(OsStr::from_bytes(text.strip_suffix(b"\n").unwrap_or(&text)))
+}
+
+/// The layers directly below `device`, which is of this kind.
+pub(super) fn below(
+    machine: &Machine,
+    in_use: &InUse,
+    device: &BlockDevice,
+    kind: &Kind,
+) -> Result<Vec<Place>, StackError> {
+    if let Some(disk) = device.disk() {
+        return Ok(vec![(Node::Device(disk), Some(device.extent()?.start))]);
+    }
+    if let Kind::Loop { file } = kind {
+        let behind = match file.starts_with("/dev") {
+            true => named(machine, file)?,
+            false => None,
+        };
+        let offset = present(device.number_in("loop/offset"))?.unwrap_or_default();
+        return Ok(match behind {
+            Some(behind) => vec![(Node::Device(behind), Some(Bytes(offset)))],
+            None => in_use.holding(machine, file).map(|node| (node, None)).into_iter().collect(),
+        });
+    }
+    let mut slaves = present(device.slaves())?.unwrap_or_default();
+    let mut places = Vec::new();
+    if let Kind::DeviceMapper(table) = kind {
+        for (number, start) in map::places(table) {
+            let slave = slaves.iter().position(|slave| slave.number().ok() == Some(number));
+            places.extend(slave.map(|at| (Node::Device(slaves.remove(at)), start)));
+        }
+    }
+    for slave in slaves {
+        let start = match kind {
+            Kind::Raid(_) => {
+                present(device.sectors_in(&format!("md/dev-{}/offset", slave.name().replace('/', "!"))))?
+            }
+            _ => None,
+        };
+        places.push((Node::Device(slave), start));
+    }
+    Ok(places)
+}
+
+/// `GROUP/VOLUME` of an LVM volume: its name has a hyphen between the two, and theirs doubled.
+fn volume(device: &BlockDevice) -> Option<String> {
+    device.identity("dm/uuid").filter(|uuid| uuid.starts_with("LVM-"))?;
+    let name = device.identity("dm/name")?.replace("--", "\0");
+    let (group, volume) = name.split_once('-')?;
+    Some(format!("{group}/{volume}").replace('\0', "-"))
+}
+
+/// The limits of its discards; none where sysfs doesn't say.
+fn limits(device: &BlockDevice) -> Result<Option<Limits>, StackError> {
+    let Some(limits) = present(device.discard_limits())? else { return Ok(None) };
+    let segments = present(device.number_in("queue/max_discard_segments"))?;
+    Ok(Some(Limits {
+        max: limits.max,
+        max_hardware: limits.max_hardware,
+        granularity: limits.granularity,
+        alignment: limits.alignment,
+        segments: segments.and_then(|segments| u32::try_from(segments).ok()),
+        write_zeroes_max: limits.write_zeroes_max,
+    }))
+}
+
+/// What an attribute holds; none where the kernel has no such attribute.
+fn present<T>(read: Result<T, BlockError>) -> Result<Option<T>, StackError> {
+    match read {
+        Err(BlockError::Read { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+        read => Ok(Some(read?)),
+    }
+}

@@ -1,0 +1,93 @@
+//! What a mounted file system lies on.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use trimtab_core::Bytes;
+
+use super::device::{self, Place};
+use super::target::{InUse, Node};
+use super::{FileSystem, Machine, StackError};
+use crate::block::BlockDevice;
+use crate::btrfs;
+use crate::mount::{Mount, unescape};
+
+/// What the mount `mount` is of, with all its mount points.
+pub(super) fn describe(mount: &Mount, mounts: &[Mount]) -> FileSystem {
+    let mut targets = vec![mount.target.clone()];
+    for other in mounts.iter().filter(|other| other.number == mount.number) {
+        if !targets.contains(&other.target) {
+            targets.push(other.target.clone());
+        }
+    }
+    FileSystem {
+        fstype: mount.fstype.clone(),
+        targets,
+        source: mount.source.clone(),
+        options: format!("{},{}", mount.options, mount.super_options),
+    }
+}
+
+/// Whether the file system lies on block devices, be they unknown as those of ZFS are.
+pub(super) fn is_on_devices(machine: &Machine, mount: &Mount) -> Result<bool, StackError> {
+    Ok(mount.fstype == "zfs" || !devices(machine, mount)?.is_empty())
+}
+
+/// Whether both mounts are of one file system; all data sets of a ZFS pool are one.
+pub(super) fn is_same(one: &Mount, other: &Mount) -> bool {
+    let pool = |mount: &Mount| mount.source.iter().next().map(OsStr::to_owned);
+    let in_pool = |mount: &Mount| mount.fstype == "zfs";
+    one.number == other.number || (in_pool(one) && in_pool(other) && pool(one) == pool(other))
+}
+
+/// The layers directly below the file system; one on a single device starts where that does.
+pub(super) fn below(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<Vec<Place>, StackError> {
+    let devices = devices(machine, mount)?;
+    let start = (devices.len() == 1).then_some(Bytes::ZERO);
+    let mut below: Vec<Place> = devices.into_iter().map(|device| (Node::Device(device), start)).collect();
+    if mount.fstype == "overlay" {
+        for directory in overlaid(&mount.super_options) {
+            let found = in_use.holding(machine, &directory).map(|node| (node, None));
+            below.extend(found.filter(|found| !below.contains(found)));
+        }
+    }
+    Ok(below)
+}
+
+/// The block devices that the file system is on.
+fn devices(machine: &Machine, mount: &Mount) -> Result<Vec<BlockDevice>, StackError> {
+    let sysfs = machine.sysfs();
+    if let Some(device) = BlockDevice::numbered(&sysfs, mount.number) {
+        return Ok(vec![device]);
+    }
+    // One on several devices has a number of its own. bcachefs has all devices in its source.
+    let mut devices = Vec::new();
+    for source in mount.source.as_os_str().as_bytes().split(|byte| *byte == b':') {
+        let source = Path::new(OsStr::from_bytes(source));
+        if source.starts_with("/dev") {
+            devices.extend(device::named(machine, source)?);
+        }
+    }
+    if let ("btrfs", Some(device)) = (mount.fstype.as_str(), devices.first()) {
+        let mut members = btrfs::devices(&sysfs, &device.name());
+        members.sort();
+        let members = members.iter().map(|name| device::named(machine, &Path::new("/dev").join(name)));
+        let members: Vec<_> = members.collect::<Result<_, _>>()?;
+        if members.iter().any(Option::is_some) {
+            devices = members.into_iter().flatten().collect();
+        }
+    }
+    Ok(devices)
+}
+
+/// The directories that an overlay lays over each other, the uppermost first; those of composefs that
+/// hold only data are among them.
+fn overlaid(options: &str) -> Vec<PathBuf> {
+    let options: Vec<_> = options.split(',').filter_map(|option| option.split_once('=')).collect();
+    let of = |keys: &'static [&str]| options.iter().filter(|(key, _)| keys.contains(key));
+    let upper = of(&["upperdir"]).map(|(_, directory)| *directory);
+    let lower = of(&["lowerdir", "lowerdir+", "datadir+"]).flat_map(|(_, list)| list.split(':'));
+    let directories = upper.chain(lower).map(|directory| unescape(directory.as_bytes()));
+    directories.filter(|directory| directory.is_absolute()).collect()
+}

@@ -1,0 +1,170 @@
+//! What a path names: a mounted file system, active swap or a block device.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, major, minor, statx};
+use trimtab_core::Bytes;
+
+use super::{Machine, StackError, device, file_system};
+use crate::block::{BlockDevice, BlockError, DeviceNumber};
+use crate::mount::{Mount, covering, mounts, unescape};
+
+/// What the file systems that never free a block are called.
+const NEVER_FREEING: [&str; 5] = ["squashfs", "erofs", "iso9660", "cramfs", "romfs"];
+
+/// A layer to be looked at.
+#[derive(Debug, Clone)]
+pub(super) enum Node {
+    /// A mounted file system, by one of its mounts.
+    FileSystem(Mount),
+    /// Active swap.
+    Swap(Swap),
+    /// A block device.
+    Device(BlockDevice),
+}
+
+impl PartialEq for Node {
+    /// Whether both are the same layer: all mounts of a file system are.
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::FileSystem(one), Self::FileSystem(other)) => one.number == other.number,
+            (Self::Swap(one), Self::Swap(other)) => one == other,
+            (Self::Device(one), Self::Device(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
+/// Active swap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Swap {
+    /// The device or file.
+    pub(super) path: PathBuf,
+    /// Whether it is a file.
+    pub(super) is_file: bool,
+    /// Its size.
+    pub(super) size: Option<Bytes>,
+}
+
+/// What the kernel says is mounted and swapped to.
+pub(super) struct InUse {
+    /// The mounts, in the order they were made.
+    pub(super) mounts: Vec<Mount>,
+    swaps: Vec<Swap>,
+}
+
+impl InUse {
+    /// Reads both lists.
+    pub(super) fn of(machine: &Machine) -> Result<Self, StackError> {
+        Ok(Self { mounts: mounts(&machine.procfs())?, swaps: swaps(machine)? })
+    }
+
+    /// What `target` names.
+    pub(super) fn find(&self, machine: &Machine, target: &Path) -> Result<Node, StackError> {
+        match machine.is_live() {
+            true => self.find_live(machine, target),
+            false => self.find_captured(machine, target),
+        }
+    }
+
+    fn find_live(&self, machine: &Machine, target: &Path) -> Result<Node, StackError> {
+        let unseen = |source| StackError::Path { path: target.to_owned(), source };
+        let place = target.canonicalize().map_err(unseen)?;
+        let found = fs::metadata(&place).map_err(unseen)?;
+        if let Some(swap) = self.swap_at(&place) {
+            return Ok(Node::Swap(swap));
+        }
+        if found.file_type().is_char_device() {
+            return Err(StackError::NotBlock { path: target.to_owned() });
+        }
+        if found.file_type().is_block_device() {
+            let number = DeviceNumber { major: major(found.rdev()), minor: minor(found.rdev()) };
+            let device = BlockDevice::numbered(&machine.sysfs(), number);
+            return device.map(Node::Device).ok_or(BlockError::Unknown { device: place }.into());
+        }
+        let elsewhere = || StackError::OtherNamespace { path: target.to_owned() };
+        // The path may lead through another process's root, so what it starts with proves nothing.
+        let number = statx(CWD, target, AtFlags::empty(), StatxFlags::MNT_ID);
+        let number = number.map_err(|errno| unseen(errno.into()))?;
+        let mount = match number.stx_mask & StatxFlags::MNT_ID.bits() {
+            0 => covering(&self.mounts, &place),
+            _ => self.mounts.iter().find(|mount| mount.id == number.stx_mnt_id),
+        };
+        mount.cloned().map(Node::FileSystem).ok_or_else(elsewhere)
+    }
+
+    fn find_captured(&self, machine: &Machine, target: &Path) -> Result<Node, StackError> {
+        if let Some(swap) = self.swap_at(target) {
+            return Ok(Node::Swap(swap));
+        }
+        let exact = self.mounts.iter().rfind(|mount| mount.target == target);
+        if let Some(mount) = exact {
+            return Ok(Node::FileSystem(mount.clone()));
+        }
+        let captured = match target.starts_with("/dev") {
+            true => device::named(machine, target)?.map(Node::Device),
+            false => covering(&self.mounts, target).cloned().map(Node::FileSystem),
+        };
+        captured.ok_or_else(|| StackError::NotCaptured { path: target.to_owned() })
+    }
+
+    fn swap_at(&self, path: &Path) -> Option<Swap> {
+        self.swaps.iter().find(|swap| swap.path == path).cloned()
+    }
+
+    /// The file system that the file or directory with the kernel's path `place` is on; none where that
+    /// can't be told, as another mount namespace's can't.
+    pub(super) fn holding(&self, machine: &Machine, place: &Path) -> Option<Node> {
+        let elsewhere = machine.is_live() && place.parent().is_some_and(|directory| !directory.exists());
+        covering(&self.mounts, place).filter(|_| !elsewhere).cloned().map(Node::FileSystem)
+    }
+}
+
+/// What `--all` looks at: each file system that is mounted from block devices once, at its shortest
+/// mount point, but for those that never free a block; then active swap.
+///
+/// # Errors
+/// [`StackError::Mount`], [`StackError::Swaps`] or [`StackError::Block`].
+pub fn targets(machine: &Machine) -> Result<Vec<PathBuf>, StackError> {
+    let in_use = InUse::of(machine)?;
+    let mut seen: Vec<&Mount> = Vec::new();
+    for mount in &in_use.mounts {
+        let is_visible = || covering(&in_use.mounts, &mount.target).is_some_and(|top| top.id == mount.id);
+        if NEVER_FREEING.contains(&mount.fstype.as_str())
+            || !file_system::is_on_devices(machine, mount)?
+            || !is_visible()
+        {
+            continue;
+        }
+        let length = |mount: &Mount| mount.target.as_os_str().len();
+        match seen.iter_mut().find(|known| file_system::is_same(known, mount)) {
+            Some(known) if length(known) > length(mount) => *known = mount,
+            Some(_) => {}
+            None => seen.push(mount),
+        }
+    }
+    let mounted = seen.into_iter().map(|mount| mount.target.clone());
+    Ok(mounted.chain(in_use.swaps.iter().map(|swap| swap.path.clone())).collect())
+}
+
+/// Active swap; none on a kernel without.
+fn swaps(machine: &Machine) -> Result<Vec<Swap>, StackError> {
+    let path = machine.procfs().join("swaps");
+    let text = match fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        read => read.map_err(|source| StackError::Swaps { path, source })?,
+    };
+    Ok(text.split(|byte| *byte == b'\n').skip(1).filter_map(swap_in).collect())
+}
+
+/// Reads a line of `/proc/swaps`: `PATH TYPE KIBIBYTES USED PRIORITY`.
+fn swap_in(line: &[u8]) -> Option<Swap> {
+    let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+    let path = unescape(fields.next()?);
+    let is_file = fields.next()? == b"file";
+    let size: Option<u64> = fields.next().and_then(|size| std::str::from_utf8(size).ok()?.parse().ok());
+    Some(Swap { path, is_file, size: size.and_then(|size| size.checked_mul(1024)).map(Bytes) })
+}
