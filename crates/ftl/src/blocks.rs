@@ -1,7 +1,7 @@
 //! The erase blocks: which are free, which are closed, and which is cleaned next.
 //!
 //! Closed blocks hang in doubly linked lists by their number of valid pages (FIFO: all in one
-//! list), each in the order of arrival. Losing a page moves a block one list down, so the greedy
+//! list), each in the order of arrival. Losing pages moves a block down as many lists, so the greedy
 //! victim is at the head of the lowest list that isn't empty, and no search, sort or heap is
 //! needed on the write path. d-choices draws among all blocks and needs no lists.
 
@@ -118,10 +118,10 @@ impl Blocks {
         self.link(block, list);
     }
 
-    /// One page of a block became invalid.
+    /// `count` pages of a block became invalid.
     #[inline]
-    pub(crate) fn invalidate(&mut self, block: u32) {
-        let valid = self.valid[block as usize] - 1;
+    pub(crate) fn invalidate(&mut self, block: u32, count: u32) {
+        let valid = self.valid[block as usize] - count;
         self.valid[block as usize] = valid;
         if matches!(self.policy, GcPolicy::Greedy | GcPolicy::CostBenefit)
             && self.links[block as usize].previous != UNLISTED

@@ -10,6 +10,7 @@
 //! [`FtlConfig::data_pages`] counts, which is the pool that the closed forms speak of.
 
 use std::hint::black_box;
+use std::ops::Range;
 
 use trimtab_core::Pages;
 use trimtab_core::stats::EraseSpread;
@@ -87,6 +88,42 @@ impl Layout {
     fn dense(self, address: u32) -> u32 {
         let block = self.block(address);
         block * self.pages_per_block + (address - self.first(block))
+    }
+}
+
+/// Takes the data of pages away. Those in a row of one block go at once, which is how large requests
+/// are written and discarded: a block is then moved between lists once, not page by page.
+struct Stale<'a> {
+    layout: Layout,
+    valid: &'a mut Validity,
+    blocks: &'a mut Blocks,
+    /// What is still to be taken away.
+    run: Range<u32>,
+}
+
+impl<'a> Stale<'a> {
+    fn new(layout: Layout, valid: &'a mut Validity, blocks: &'a mut Blocks) -> Self {
+        Self { layout, valid, blocks, run: 0..0 }
+    }
+
+    #[inline]
+    fn add(&mut self, address: u32) {
+        let Range { start, end } = self.run;
+        if address != end || self.layout.block(address) != self.layout.block(start) {
+            self.settle();
+            self.run.start = address;
+        }
+        self.run.end = address + 1;
+    }
+
+    /// Takes away what is still to be.
+    #[inline]
+    fn settle(&mut self) {
+        if !self.run.is_empty() {
+            self.valid.clear(self.run.clone());
+            self.blocks.invalidate(self.layout.block(self.run.start), self.run.len() as u32);
+        }
+        self.run.start = self.run.end;
     }
 }
 
@@ -226,14 +263,15 @@ impl Ftl {
     /// # Panics
     /// If the model has no such pages.
     pub fn discard(&mut self, first: u32, count: u32) {
+        let mut stale = Stale::new(self.layout, &mut self.valid, &mut self.blocks);
         for address in &mut self.address[first as usize..][..count as usize] {
             if *address != NONE {
-                self.valid.clear(*address);
-                self.blocks.invalidate(self.layout.block(*address));
+                stale.add(*address);
                 self.mapped -= 1;
                 *address = NONE;
             }
         }
+        stale.settle();
     }
 
     /// Programs a page of mapping journal; it holds no data, so that it is invalid at once.
@@ -260,19 +298,18 @@ impl Ftl {
             self.blocks.fill(self.layout.block(next), count);
             let addresses = &mut self.address[..];
             let logical = &mut self.logical[run.start as usize..run.end as usize];
+            let mut stale = Stale::new(self.layout, &mut self.valid, &mut self.blocks);
             for ((address, logical), page) in (next..).zip(logical).zip(&mut pages) {
                 *logical = page;
                 let before = std::mem::replace(&mut addresses[page as usize], address);
                 if cause == Cause::Host {
                     match before {
                         NONE => self.mapped += 1,
-                        before => {
-                            self.valid.clear(before);
-                            self.blocks.invalidate(self.layout.block(before));
-                        }
+                        before => stale.add(before),
                     }
                 }
             }
+            stale.settle();
             flash.program(cause, run);
             self.advance(frontier, count);
         }
@@ -313,8 +350,10 @@ impl Ftl {
         for (logical, word) in logical.chunks(64).zip(valid) {
             let mut bits = *word;
             while bits != 0 {
-                moving.push(logical[bits.trailing_zeros() as usize]);
-                bits &= bits - 1;
+                let start = bits.trailing_zeros();
+                let end = start + (bits >> start).trailing_ones();
+                moving.extend_from_slice(&logical[start as usize..end as usize]);
+                bits &= u64::MAX.checked_shl(end).unwrap_or(0);
             }
         }
         self.totals.copied += moving.len() as u64;

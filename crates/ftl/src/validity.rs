@@ -18,10 +18,12 @@ impl Validity {
         }
     }
 
-    /// One page isn't valid any more.
+    /// These pages of one block aren't valid any more.
     #[inline]
-    pub(crate) fn clear(&mut self, address: u32) {
-        self.0[(address / 64) as usize] &= !(1 << (address % 64));
+    pub(crate) fn clear(&mut self, pages: Range<u32>) {
+        for (word, bits) in masks(pages.start.into()..pages.end.into()) {
+            self.0[word] &= !bits;
+        }
     }
 
     /// The word with the bit of this page.
