@@ -8,6 +8,7 @@ mod axis;
 pub mod bench;
 mod chart;
 pub mod compare;
+pub mod doctor;
 mod document;
 mod html;
 mod image;

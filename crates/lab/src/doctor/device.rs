@@ -1,0 +1,121 @@
+//! What disks, and what stands in for one, do with discards.
+
+use trimtab_core::Bytes;
+use trimtab_core::document::doctor::Verdict;
+use trimtab_linux::stack::{Kind, Scsi, Transport};
+
+use super::findings;
+use super::judge::{Opinion, Place};
+
+/// The smallest unit that file systems free, as a rule: a granularity up to it loses nothing.
+const BLOCK: Bytes = Bytes(4096);
+
+pub(super) fn scsi_kind(scsi: &Scsi) -> &'static str {
+    match scsi.transport {
+        Transport::Ata { .. } => "ata",
+        Transport::Usb { .. } => "usb",
+        Transport::Virtio => "virtio-scsi",
+        Transport::Other(_) => "scsi",
+    }
+}
+
+pub(super) fn opinion(place: &Place) -> Opinion {
+    let Some(limits) = place.layer.limits else {
+        return Opinion::unknown("sysfs doesn't tell its limits");
+    };
+    if limits.max == Bytes::ZERO && limits.max_hardware > Bytes::ZERO && place.below.is_empty() {
+        return Opinion::stops("the device takes discards, but somebody set the kernel's limit to 0")
+            .found(findings::limited(place.layer, limits.max_hardware));
+    }
+    if limits.max == Bytes::ZERO {
+        return takes_none(place);
+    }
+    match &place.layer.kind {
+        Kind::Partition => Opinion::passes("it is a part of the disk"),
+        Kind::Bcache => Opinion::passes("it hands them to the backing device"),
+        Kind::Loop { file } => Opinion::passes(format!("it punches holes into {}", file.display())),
+        Kind::Zram => Opinion::passes("it is memory, and what is discarded is free at once"),
+        Kind::VirtioBlk => {
+            takes(place, "the host takes them; what it does with them can't be seen from here")
+        }
+        Kind::Scsi(Scsi { transport: Transport::Virtio, .. }) => {
+            takes(place, "the host takes them; what it does with them can't be seen from here")
+        }
+        Kind::Nbd => takes(place, "the server takes them; what it does with them can't be seen from here"),
+        _ => takes(place, "the device takes them"),
+    }
+}
+
+fn takes(place: &Place, what: &str) -> Opinion {
+    match place.granularity() {
+        unit if unit > BLOCK => {
+            let opinion =
+                Opinion::in_units(unit, format!("{what}, in whole units of {unit}; the rest is dropped"));
+            match opinion.effect {
+                Verdict::Partial => opinion.found(findings::large_granularity(place.layer, unit)),
+                _ => opinion,
+            }
+        }
+        _ => Opinion::passes(what),
+    }
+}
+
+/// A device whose limit is zero.
+fn takes_none(place: &Place) -> Opinion {
+    let layer = place.layer;
+    match &layer.kind {
+        Kind::Partition | Kind::Bcache if place.is_stopped_below() => {
+            Opinion::passes("it would hand them on, but what is below takes none")
+        }
+        Kind::Loop { file } => {
+            let file = file.display();
+            Opinion::stops(format!("no holes can be punched into {file}"))
+                .found(findings::loop_file(place, file))
+        }
+        Kind::Scsi(scsi) => scsi_takes_none(place, scsi),
+        Kind::Nvme => Opinion::stops("the controller has no Dataset Management command (ONCS)").found(
+            findings::takes_none(
+                layer,
+                format!("The NVMe drive {} takes no discards.", findings::title(layer)),
+            ),
+        ),
+        Kind::VirtioBlk => Opinion::stops("the host offers no discards").found(findings::host(layer)),
+        _ => Opinion::stops("the device takes no discards").found(findings::takes_none(
+            layer,
+            format!("The device {} takes no discards.", findings::title(layer)),
+        )),
+    }
+}
+
+fn scsi_takes_none(place: &Place, scsi: &Scsi) -> Opinion {
+    let layer = place.layer;
+    let title = findings::title(layer);
+    let mode = scsi.provisioning_mode.as_deref().unwrap_or("unknown");
+    match &scsi.transport {
+        Transport::Usb { ids, .. } => {
+            Opinion::stops(format!("the USB bridge announces no discards (provisioning_mode is {mode})"))
+                .found(findings::usb(layer, ids.as_ref()))
+        }
+        Transport::Ata { trim: Some(trim) } if trim == "forced_unsupported" => {
+            Opinion::stops("the drive has TRIM, but the kernel is told not to use it")
+                .found(findings::forced_off(layer))
+        }
+        Transport::Ata { .. } if layer.rotational => {
+            Opinion::stops("a rotating disk has no use for discards").found(findings::rotating(layer))
+        }
+        Transport::Ata { .. } => Opinion::stops("the drive has no TRIM")
+            .found(findings::takes_none(layer, format!("The drive {title} has no TRIM."))),
+        Transport::Virtio => Opinion::stops("the host offers no discards").found(findings::host(layer)),
+        Transport::Other(_) if scsi.thin_provisioning == Some(true) => {
+            Opinion::stops(format!("the device can unmap, but provisioning_mode is {mode}"))
+                .found(findings::provisioning(layer))
+        }
+        Transport::Other(_) if layer.rotational => {
+            Opinion::stops("a rotating disk has no use for discards").found(findings::rotating(layer))
+        }
+        Transport::Other(_) => {
+            Opinion::stops(format!("the device announces no UNMAP (provisioning_mode is {mode})"))
+                .found(findings::takes_none(layer, format!("The device {title} announces no UNMAP.")))
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What file systems and swap do with what they free.
+
+use trimtab_core::document::doctor::Verdict;
+use trimtab_linux::stack::FileSystem;
+
+use super::findings;
+use super::judge::{Opinion, Place};
+
+/// How a file system tells a device what it freed.
+enum Way {
+    /// fstrim (FITRIM), and the mount option `discard`.
+    Trims,
+    /// As it frees, by itself.
+    Online,
+    /// Through the file system that its changed files are on.
+    Upper,
+    /// Not at all: nothing is ever freed.
+    Fixed,
+    /// It is memory.
+    Memory,
+    /// By a tool of its own.
+    Own(&'static str),
+    /// Another machine's business.
+    Remote,
+    /// Nothing is known of it.
+    Unknown,
+}
+
+/// The ways of Linux's file systems. FITRIM: ext2 to 4 since 2.6.37, XFS 2.6.38, btrfs 2.6.39, JFS
+/// 3.7, nilfs2 3.15, F2FS 3.8, GFS2 3.3, OCFS2 3.0, FAT 4.19, exFAT 5.13, NTFS3 5.15.
+fn way(fstype: &str) -> Way {
+    match fstype {
+        "ext2" | "ext3" | "ext4" | "xfs" | "btrfs" | "f2fs" | "vfat" | "msdos" | "exfat" | "ntfs3"
+        | "nilfs2" | "jfs" | "gfs2" | "ocfs2" => Way::Trims,
+        "bcachefs" => Way::Online,
+        "overlay" => Way::Upper,
+        "squashfs" | "erofs" | "iso9660" | "cramfs" | "romfs" | "udf" => Way::Fixed,
+        "tmpfs" | "ramfs" | "devtmpfs" | "hugetlbfs" => Way::Memory,
+        "zfs" => Way::Own("zpool trim, or the pool's property autotrim"),
+        "nfs" | "nfs4" | "cifs" | "smb3" | "ceph" | "9p" | "virtiofs" | "afs" => Way::Remote,
+        _ => Way::Unknown,
+    }
+}
+
+/// Whether fstrim can be run on a file system with this name.
+pub(super) fn takes_fstrim(fstype: &str) -> bool {
+    matches!(way(fstype), Way::Trims)
+}
+
+/// Whether a file system discards as it frees: its mount options say so, or it always does.
+pub(super) fn is_online(file_system: &FileSystem) -> bool {
+    let has = |wanted: &str| file_system.options.split(',').any(|option| option == wanted);
+    match file_system.fstype.as_str() {
+        "bcachefs" => true,
+        _ => ["discard", "discard=async", "discard=sync"].into_iter().any(has) && !has("nodiscard"),
+    }
+}
+
+pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
+    let fstype = &file_system.fstype;
+    let mount = place.layer.name.as_str();
+    match way(fstype) {
+        Way::Fixed => Opinion::stops(format!("{fstype} is read-only: it never frees anything")),
+        _ if place.layer.read_only => Opinion::stops("it is mounted read-only: it frees nothing"),
+        Way::Memory => Opinion::passes("it is memory, and what is freed is free at once"),
+        Way::Upper if place.below.is_empty() => Opinion::unknown("its upper file system can't be found"),
+        Way::Upper => {
+            Opinion::passes("its changed files are files of the file system below, which frees them")
+        }
+        Way::Remote => Opinion::unknown("it is on another machine: ask there"),
+        Way::Own(how) => Opinion::unknown(format!("fstrim can't be used; its own way is {how}")),
+        Way::Unknown => Opinion::unknown(format!("nothing is known of how {fstype} discards")),
+        Way::Online => Opinion::passes("it discards as it frees"),
+        Way::Trims if is_online(file_system) => {
+            Opinion::passes("it discards as it frees, and when fstrim runs")
+        }
+        Way::Trims if place.is_target => Opinion::passes("it discards when fstrim runs"),
+        Way::Trims => Opinion::reshapes(
+            Verdict::Partial,
+            format!("the holes are its free space: told to the device when fstrim runs on {mount}"),
+        )
+        .found(findings::nested(place.layer)),
+    }
+}
+
+pub(super) fn swap() -> Opinion {
+    Opinion::passes("swap is discarded when it is turned on with discards allowed")
+}

@@ -1,0 +1,284 @@
+//! What stands in the way of discards below a target, and how it is mended.
+
+use std::fmt::Display;
+
+use trimtab_core::Bytes;
+use trimtab_core::document::doctor::{Canary, Finding, Severity, Target, Verdict};
+use trimtab_linux::stack::{Kind, Layer, Raid};
+
+use super::judge::Place;
+
+/// A layer as people know it: its label, or the kernel's name.
+pub(super) fn title(layer: &Layer) -> String {
+    match &layer.label {
+        Some(label) => format!("{} ({label})", layer.name),
+        None => layer.name.clone(),
+    }
+}
+
+/// The name that a device-mapper layer has in `/dev/mapper`, for commands.
+fn mapped(layer: &Layer) -> &str {
+    layer.label.as_deref().unwrap_or(&layer.name)
+}
+
+const STAYS: &str = "The drive takes deleted data for live data: writes slow down and wear it out sooner.";
+const LIMIT_CHECK: &str = "lsblk -D   # DISC-MAX must not be 0B";
+
+/// A finding that blocks all discards.
+fn critical(id: &str, layer: &Layer, message: String) -> Finding {
+    Finding {
+        id: id.to_owned(),
+        severity: Severity::Critical,
+        layer: layer.name.clone(),
+        message,
+        why: STAYS.to_owned(),
+        fix: None,
+        cost: None,
+        check: LIMIT_CHECK.to_owned(),
+    }
+}
+
+pub(super) fn takes_none(layer: &Layer, message: String) -> Finding {
+    critical("device-no-discards", layer, message)
+}
+
+pub(super) fn luks_no_discards(layer: &Layer) -> Finding {
+    let name = mapped(layer);
+    Finding {
+        fix: Some(format!("cryptsetup refresh --allow-discards --persistent {name}")),
+        cost: Some(
+            "Whoever sees the raw disk then sees which blocks are unused: how full it is, and with that perhaps \
+             which file system it holds. With LUKS1, leave --persistent out and add the option discard to \
+             /etc/crypttab instead."
+                .to_owned(),
+        ),
+        check: format!("dmsetup table {name}   # must end in allow_discards"),
+        ..critical("luks-no-discards", layer, format!("dm-crypt drops all discards of {}.", title(layer)))
+    }
+}
+
+pub(super) fn integrity_no_discards(layer: &Layer) -> Finding {
+    let name = mapped(layer);
+    Finding {
+        fix: Some(format!(
+            "integritysetup close {name} && integritysetup open --allow-discards DEVICE {name}"
+        )),
+        cost: Some("Discarded blocks are no longer protected by their checksums.".to_owned()),
+        check: format!("dmsetup table {name}   # must name allow_discards"),
+        ..critical(
+            "integrity-no-discards",
+            layer,
+            format!("dm-integrity drops all discards of {}.", title(layer)),
+        )
+    }
+}
+
+pub(super) fn thin_discards(layer: &Layer, what: &str) -> Finding {
+    // LVM's pool is the volume without this suffix; what it shows is the device behind it.
+    let pool = mapped(layer).trim_end_matches("-tpool").trim_end_matches("_tpool");
+    Finding {
+        fix: Some(format!("lvchange --discards passdown {pool}")),
+        cost: Some("The volumes' discards then take the time that the drive takes for them.".to_owned()),
+        check: format!("lvs -o name,discards {pool}"),
+        ..critical("thin-no-passdown", layer, format!("The thin pool {} {what} all discards.", title(layer)))
+    }
+}
+
+pub(super) fn thick_snapshot(layer: &Layer) -> Finding {
+    let name = mapped(layer);
+    Finding {
+        fix: Some(format!(
+            "lvremove SNAPSHOT   # every thick snapshot of {name}; lvs -o name,origin lists them"
+        )),
+        cost: Some("The snapshot is gone. Thin snapshots take discards.".to_owned()),
+        ..critical(
+            "thick-snapshot",
+            layer,
+            format!("{} has a thick snapshot, or is one, and takes no discards.", title(layer)),
+        )
+    }
+}
+
+pub(super) fn vdo(layer: &Layer) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        why: "The drive below never learns of free space, however much of the volume is unused.".to_owned(),
+        cost: None,
+        check: "vdostats".to_owned(),
+        ..critical(
+            "vdo-keeps-discards",
+            layer,
+            format!("VDO {} frees its own blocks and tells the drive nothing.", title(layer)),
+        )
+    }
+}
+
+pub(super) fn cache(layer: &Layer) -> Finding {
+    let name = mapped(layer);
+    Finding {
+        fix: Some(format!("lvconvert --splitcache {name} && lvconvert --type cache --cachepool POOL {name}")),
+        cost: Some("The cache starts empty.".to_owned()),
+        check: format!("dmsetup table {name}   # must not name no_discard_passdown"),
+        ..critical(
+            "cache-no-passdown",
+            layer,
+            format!("The cache {} doesn't hand discards to its origin.", title(layer)),
+        )
+    }
+}
+
+pub(super) fn raid_parity(layer: &Layer, raid: &Raid) -> Finding {
+    let on_load =
+        "echo 'options raid456 devices_handle_discard_safely=Y' > /etc/modprobe.d/raid456-discard.conf";
+    let at_once = "echo Y > /sys/module/raid456/parameters/devices_handle_discard_safely";
+    Finding {
+        fix: Some(format!("{on_load}\n{at_once}\nmdadm --stop /dev/{0} && mdadm --assemble /dev/{0}", layer.name)),
+        cost: Some(
+            "Only where every drive reads zeros after a discard (trimtab bench tells; ATA calls it RZAT): with any \
+             other, parity no longer fits the data, and a failed drive can't be rebuilt."
+                .to_owned(),
+        ),
+        check: "cat /sys/module/raid456/parameters/devices_handle_discard_safely".to_owned(),
+        ..critical("raid-parity", layer, format!("The {} array {} drops all discards.", raid.level, layer.name))
+    }
+}
+
+/// A file system that holds the file of a loop device, and isn't mounted with `discard`.
+pub(super) fn nested(layer: &Layer) -> Finding {
+    let mount = &layer.name;
+    Finding {
+        severity: Severity::Warning,
+        why: "What is discarded above becomes free space of this file system, and waits there for its next trim.".to_owned(),
+        fix: Some(format!("fstrim {mount}")),
+        cost: Some("Once; fstrim.timer does it every week.".to_owned()),
+        check: format!("fstrim -v {mount}"),
+        ..critical("nested-file-system", layer, format!("{mount} tells its device of punched holes only when it is trimmed."))
+    }
+}
+
+pub(super) fn loop_file(place: &Place, file: impl Display) -> Finding {
+    let below = place.below.first().map(|(below, _)| match &below.kind {
+        Kind::FileSystem(file_system) => format!("{}, a {} file system", below.name, file_system.fstype),
+        _ => below.name.clone(),
+    });
+    let below = below.unwrap_or_else(|| "its file system".to_owned());
+    Finding {
+        fix: Some(format!(
+            "cp --sparse=always {file} /ON/ANOTHER/FILE/SYSTEM   # ext4, XFS, btrfs, F2FS or tmpfs"
+        )),
+        cost: Some("The file has to be copied while it isn't in use.".to_owned()),
+        ..critical(
+            "loop-no-holes",
+            place.layer,
+            format!("{below} can't punch holes, so the file of {} never shrinks.", place.layer.name),
+        )
+    }
+}
+
+pub(super) fn limited(layer: &Layer, hardware: Bytes) -> Finding {
+    let limit = format!("/sys/block/{}/queue/discard_max_bytes", layer.name);
+    Finding {
+        fix: Some(format!("echo {} > {limit}", hardware.0)),
+        cost: Some("Find out first who set it (a udev rule?), and whether the drive needed it.".to_owned()),
+        check: format!("cat {limit}"),
+        ..critical(
+            "limit-set-to-zero",
+            layer,
+            format!("Discards of {} are turned off by its limit.", title(layer)),
+        )
+    }
+}
+
+pub(super) fn usb(layer: &Layer, ids: Option<&(String, String)>) -> Finding {
+    let (vendor, product) = ids.map_or(("VVVV", "PPPP"), |(vendor, product)| (vendor, product));
+    Finding {
+        fix: Some(format!(
+            "echo 'ACTION==\"add|change\", ATTRS{{idVendor}}==\"{vendor}\", ATTRS{{idProduct}}==\"{product}\", \
+             SUBSYSTEM==\"scsi_disk\", ATTR{{provisioning_mode}}=\"unmap\"' > /etc/udev/rules.d/60-trim-{}.rules\n\
+             udevadm control --reload && udevadm trigger --subsystem-match=scsi_disk",
+            layer.name
+        )),
+        cost: Some(
+            "Some bridges drop what they don't announce, a few lose data: prove it with --canary, on a drive \
+             without data that matters."
+                .to_owned(),
+        ),
+        ..critical("usb-bridge", layer, format!("The USB bridge of {} announces no discards.", title(layer)))
+    }
+}
+
+pub(super) fn forced_off(layer: &Layer) -> Finding {
+    Finding {
+        fix: Some("sed -i 's/libata.force=[^ \"]*notrim[^ \"]*//' /etc/default/grub && update-grub   # then restart".to_owned()),
+        cost: Some("The kernel turns TRIM off by itself for drives that are known to lose data with it.".to_owned()),
+        check: "cat /sys/class/ata_device/*/trim".to_owned(),
+        ..critical("trim-forced-off", layer, format!("The kernel doesn't use the TRIM of {}.", title(layer)))
+    }
+}
+
+pub(super) fn provisioning(layer: &Layer) -> Finding {
+    let mode = format!("/sys/block/{}/device/scsi_disk/*/provisioning_mode", layer.name);
+    Finding {
+        fix: Some(format!("echo unmap | tee {mode}")),
+        cost: Some("Until the next start; a udev rule makes it last.".to_owned()),
+        check: format!("cat {mode}"),
+        ..critical(
+            "provisioning-mode",
+            layer,
+            format!("Discards of {} are turned off, although it can unmap.", title(layer)),
+        )
+    }
+}
+
+pub(super) fn host(layer: &Layer) -> Finding {
+    Finding {
+        fix: Some("<driver name='qemu' type='...' discard='unmap'/>   # on the host, in the disk's libvirt description; QEMU: -drive ...,discard=unmap".to_owned()),
+        cost: Some("The virtual machine has to be started anew.".to_owned()),
+        ..critical("host-no-discards", layer, format!("The host of this virtual machine offers no discards for {}.", title(layer)))
+    }
+}
+
+pub(super) fn rotating(layer: &Layer) -> Finding {
+    Finding {
+        severity: Severity::Note,
+        why: "A rotating disk overwrites in place: knowing what is free doesn't help it.".to_owned(),
+        check: format!("cat /sys/block/{}/queue/rotational", layer.name),
+        ..critical(
+            "rotating-disk",
+            layer,
+            format!("{} is a rotating disk, and takes no discards.", title(layer)),
+        )
+    }
+}
+
+pub(super) fn large_granularity(layer: &Layer, unit: Bytes) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        why: "Freed extents that hold no whole unit are never discarded.".to_owned(),
+        check: format!("cat /sys/block/{}/queue/discard_granularity", layer.name),
+        ..critical(
+            "large-granularity",
+            layer,
+            format!("{} takes discards in whole units of {unit} only.", title(layer)),
+        )
+    }
+}
+
+/// A proof that says otherwise than the facts.
+pub(super) fn disproved(target: &Target, canary: &Canary) -> Finding {
+    let severity = match canary.verdict {
+        Verdict::Reaches => Severity::Note,
+        Verdict::Partial => Severity::Warning,
+        Verdict::Blocked | Verdict::Unknown => Severity::Critical,
+    };
+    Finding {
+        id: "canary".to_owned(),
+        severity,
+        layer: target.target.clone(),
+        message: format!("What the layers say is not what happens: {}.", canary.reason),
+        why: "A layer announces what it doesn't do, or hides what it does.".to_owned(),
+        fix: None,
+        cost: None,
+        check: format!("trimtab doctor --canary {}", target.target),
+    }
+}

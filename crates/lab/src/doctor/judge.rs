@@ -1,0 +1,187 @@
+//! What each layer of a stack does with a discard, and what becomes of one that goes all the way down.
+
+use trimtab_core::Bytes;
+use trimtab_core::document::doctor::{Finding, Layer, Passes, Verdict};
+use trimtab_linux::stack::{self, Kind, Stack};
+
+use super::{device, file_system, mapper, raid};
+
+/// From this granularity on, freed extents that hold no whole unit are the rule: few files are larger.
+pub(super) const LARGE_UNIT: Bytes = Bytes(1 << 20);
+
+/// What one layer does with a discard.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Opinion {
+    pub(super) passes: Passes,
+    /// What it leaves of a discard by itself, whatever lies below.
+    pub(super) effect: Verdict,
+    pub(super) reason: String,
+    pub(super) finding: Option<Finding>,
+}
+
+impl Opinion {
+    pub(super) fn passes(reason: impl Into<String>) -> Self {
+        Self { passes: Passes::Yes, effect: Verdict::Reaches, reason: reason.into(), finding: None }
+    }
+
+    pub(super) fn reshapes(effect: Verdict, reason: impl Into<String>) -> Self {
+        Self { passes: Passes::Reshaped, effect, reason: reason.into(), finding: None }
+    }
+
+    pub(super) fn stops(reason: impl Into<String>) -> Self {
+        Self { passes: Passes::No, effect: Verdict::Blocked, reason: reason.into(), finding: None }
+    }
+
+    pub(super) fn unknown(reason: impl Into<String>) -> Self {
+        Self { passes: Passes::Unknown, effect: Verdict::Unknown, reason: reason.into(), finding: None }
+    }
+
+    pub(super) fn found(self, finding: Finding) -> Self {
+        Self { finding: Some(finding), ..self }
+    }
+
+    /// A layer that hands discards on in whole units of `unit` only: `units`, such as `chunks of 64 KiB`.
+    pub(super) fn in_units(unit: Bytes, reason: String) -> Self {
+        let effect = if unit > LARGE_UNIT { Verdict::Partial } else { Verdict::Reaches };
+        Self::reshapes(effect, reason)
+    }
+}
+
+/// A layer, what is below it, and what becomes of discards there.
+pub(super) struct Place<'a> {
+    pub(super) layer: &'a stack::Layer,
+    /// Whether it is what was asked about, and not a file system that holds a loop device's file.
+    pub(super) is_target: bool,
+    /// The layers below that hold its data, and what becomes of a discard there.
+    pub(super) below: Vec<(&'a stack::Layer, Verdict)>,
+}
+
+impl Place<'_> {
+    /// Whether its own queue takes discards; none where sysfs doesn't say.
+    pub(super) fn takes(&self) -> Option<bool> {
+        self.layer.limits.map(|limits| limits.max > Bytes::ZERO)
+    }
+
+    /// Whether a layer directly below takes no discards, so that this one can't either.
+    pub(super) fn is_stopped_below(&self) -> bool {
+        let takes_none = |layer: &stack::Layer| layer.limits.is_some_and(|limits| limits.max == Bytes::ZERO);
+        self.below.iter().any(|(layer, _)| takes_none(layer))
+    }
+
+    /// The smallest discard that its queue makes sense of.
+    pub(super) fn granularity(&self) -> Bytes {
+        self.layer.limits.map_or(Bytes::ZERO, |limits| limits.granularity)
+    }
+}
+
+/// A stack, judged.
+pub(super) struct Judged {
+    pub(super) layers: Vec<Layer>,
+    pub(super) verdict: Verdict,
+    pub(super) reason: String,
+    pub(super) findings: Vec<Finding>,
+}
+
+/// Judges a stack from the bottom up.
+pub(super) fn judge(stack: &Stack) -> Judged {
+    let mut opinions: Vec<Option<(Opinion, Verdict)>> = vec![None; stack.layers.len()];
+    for index in (0..stack.layers.len()).rev() {
+        let layer = &stack.layers[index];
+        let fate_of = |below: usize| opinions[below].as_ref().map_or(Verdict::Unknown, |(_, fate)| *fate);
+        let data = mapper::data_below(stack, layer);
+        let below = data.iter().map(|at| (&stack.layers[*at], fate_of(*at))).collect();
+        let place = Place { layer, is_target: index == 0, below };
+        let opinion = opinion(&place);
+        let fate = fate(opinion.effect, place.below.iter().map(|(_, fate)| *fate));
+        opinions[index] = Some((opinion, fate));
+    }
+    let opinions: Vec<_> = opinions.into_iter().flatten().collect();
+    let layers: Vec<_> = stack
+        .layers
+        .iter()
+        .zip(&opinions)
+        .map(|(layer, (opinion, _))| described(stack, layer, opinion))
+        .collect();
+    let verdict = opinions.first().map_or(Verdict::Unknown, |(_, fate)| *fate);
+    let reason = reason(verdict, &layers, &opinions);
+    let findings = opinions.into_iter().filter_map(|(opinion, _)| opinion.finding).collect();
+    Judged { layers, verdict, reason, findings }
+}
+
+fn opinion(place: &Place) -> Opinion {
+    match &place.layer.kind {
+        Kind::FileSystem(file_system) => file_system::opinion(place, file_system),
+        Kind::Swap => file_system::swap(),
+        Kind::DeviceMapper(lines) => mapper::opinion(place, lines),
+        Kind::Raid(raid) => raid::opinion(place, raid),
+        _ => device::opinion(place),
+    }
+}
+
+/// What becomes of a discard in a layer that does `effect` to it, above branches with these fates.
+fn fate(effect: Verdict, mut below: impl Iterator<Item = Verdict>) -> Verdict {
+    let Some(first) = below.next() else { return effect };
+    let together = below.fold(first, |all, branch| if all == branch { all } else { mixed(all, branch) });
+    match (effect, together) {
+        (Verdict::Blocked, _) | (_, Verdict::Blocked) => Verdict::Blocked,
+        (Verdict::Unknown, _) | (_, Verdict::Unknown) => Verdict::Unknown,
+        (Verdict::Partial, _) | (_, Verdict::Partial) => Verdict::Partial,
+        (Verdict::Reaches, Verdict::Reaches) => Verdict::Reaches,
+    }
+}
+
+/// What becomes of the discards of two branches with different fates.
+fn mixed(one: Verdict, other: Verdict) -> Verdict {
+    match one == Verdict::Unknown || other == Verdict::Unknown {
+        true => Verdict::Unknown,
+        false => Verdict::Partial,
+    }
+}
+
+/// The verdict's reason: names the first layer that has it.
+fn reason(verdict: Verdict, layers: &[Layer], opinions: &[(Opinion, Verdict)]) -> String {
+    let culprits: &[Verdict] = match verdict {
+        Verdict::Reaches => &[],
+        Verdict::Blocked => &[Verdict::Blocked],
+        Verdict::Partial => &[Verdict::Partial, Verdict::Blocked],
+        Verdict::Unknown => &[Verdict::Unknown],
+    };
+    let mut both = layers.iter().zip(opinions);
+    match both.find(|(_, (opinion, _))| culprits.contains(&opinion.effect)) {
+        Some((layer, (opinion, _))) => format!("{} ({}): {}", layer.name, layer.kind, opinion.reason),
+        None if layers.len() == 1 => "what is freed is free at once".to_owned(),
+        None => format!("all {} layers hand them on", layers.len()),
+    }
+}
+
+fn described(stack: &Stack, layer: &stack::Layer, opinion: &Opinion) -> Layer {
+    Layer {
+        kind: kind(&layer.kind),
+        name: layer.name.clone(),
+        label: layer.label.clone(),
+        passes: opinion.passes,
+        reason: opinion.reason.clone(),
+        limits: layer.limits,
+        on: layer.below.iter().map(|below| stack.layers[below.layer].name.clone()).collect(),
+    }
+}
+
+/// A layer's kind in a word.
+fn kind(kind: &Kind) -> String {
+    match kind {
+        Kind::FileSystem(file_system) => file_system.fstype.clone(),
+        Kind::Swap => "swap".to_owned(),
+        Kind::Partition => "partition".to_owned(),
+        Kind::DeviceMapper(lines) => mapper::kind(lines),
+        Kind::Raid(raid) => format!("md-{}", raid.level),
+        Kind::Bcache => "bcache".to_owned(),
+        Kind::Loop { .. } => "loop".to_owned(),
+        Kind::Nbd => "nbd".to_owned(),
+        Kind::Zram => "zram".to_owned(),
+        Kind::Nvme => "nvme".to_owned(),
+        Kind::Scsi(scsi) => device::scsi_kind(scsi).to_owned(),
+        Kind::Mmc => "mmc".to_owned(),
+        Kind::VirtioBlk => "virtio-blk".to_owned(),
+        Kind::Other(driver) => driver.clone().unwrap_or_else(|| "device".to_owned()),
+    }
+}

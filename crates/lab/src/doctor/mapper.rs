@@ -1,0 +1,146 @@
+//! What device-mapper targets do with discards.
+//!
+//! See the kernel's Documentation/admin-guide/device-mapper for the parameters.
+
+use trimtab_core::Bytes;
+use trimtab_core::document::doctor::{Finding, Severity, Verdict};
+use trimtab_linux::stack::{self, Kind, MapLine, Stack};
+
+use super::findings;
+use super::judge::{LARGE_UNIT, Opinion, Place};
+
+/// Tables count in sectors of this size.
+const SECTOR: u64 = 512;
+
+/// The indices of the layers below that hold `layer`'s data, and not what describes it.
+pub(super) fn data_below(stack: &Stack, layer: &stack::Layer) -> Vec<usize> {
+    let all: Vec<_> = layer.below.iter().map(|below| below.layer).collect();
+    let Kind::DeviceMapper(lines) = &layer.kind else { return all };
+    let data: Vec<_> = lines.iter().filter_map(data_device).collect();
+    if data.is_empty() {
+        return all;
+    }
+    let is_data = |index: &usize| {
+        let number = stack.layers[*index].number.map(|number| number.to_string());
+        number.is_some_and(|number| data.contains(&number.as_str()))
+    };
+    let found: Vec<_> = all.iter().copied().filter(is_data).collect();
+    if found.is_empty() { all } else { found }
+}
+
+/// The number of the one device below that a line's discards go to, where its table names others.
+fn data_device(line: &MapLine) -> Option<&str> {
+    let mut words = line.parameters.split_whitespace();
+    match line.target.as_str() {
+        // METADATA DATA BLOCK_SIZE ...
+        "thin-pool" => words.nth(1),
+        // METADATA CACHE ORIGIN ...
+        "cache" => words.nth(2),
+        // ORIGIN COW ...
+        "snapshot" => words.next(),
+        // ORIGIN or METADATA ORIGIN ...
+        "era" => words.nth(1),
+        _ => None,
+    }
+}
+
+/// A device's kind in a word: `dm-` and what its lines are, where all are alike.
+pub(super) fn kind(lines: &[MapLine]) -> String {
+    match lines {
+        [first, rest @ ..] if rest.iter().all(|line| line.target == first.target) => {
+            format!("dm-{}", first.target.trim_start_matches("dm-"))
+        }
+        _ => "dm".to_owned(),
+    }
+}
+
+pub(super) fn opinion(place: &Place, lines: &[MapLine]) -> Opinion {
+    let Some(line) = lines.iter().find(|line| decides(line)).or(lines.first()) else {
+        return by_limit(place, "device-mapper target (its table can't be read)", None);
+    };
+    let has = |word: &str| line.parameters.split_whitespace().any(|parameter| parameter == word);
+    match line.target.as_str() {
+        "crypt" if !has("allow_discards") => Opinion::stops("it was opened without allow_discards")
+            .found(findings::luks_no_discards(place.layer)),
+        "integrity" if !has("allow_discards") => Opinion::stops("it was opened without allow_discards")
+            .found(findings::integrity_no_discards(place.layer)),
+        "thin-pool" if has("ignore_discard") => {
+            Opinion::stops("the pool ignores discards").found(findings::thin_discards(place.layer, "ignores"))
+        }
+        "thin-pool" if has("no_discard_passdown") => {
+            Opinion::stops("the pool takes chunks back, and tells nothing to what is below")
+                .found(findings::thin_discards(place.layer, "keeps to itself"))
+        }
+        "thin-pool" => thin_pool(place, line),
+        "thin" => Opinion::passes("it hands them to its pool"),
+        "snapshot" | "snapshot-origin" if place.takes() != Some(true) => {
+            Opinion::stops("volumes with thick snapshots take no discards")
+                .found(findings::thick_snapshot(place.layer))
+        }
+        "vdo" => Opinion::stops("VDO frees its own blocks, and tells nothing to what is below")
+            .found(findings::vdo(place.layer)),
+        "cache" if has("no_discard_passdown") => {
+            Opinion::stops("the cache takes them, and doesn't hand them to its origin")
+                .found(findings::cache(place.layer))
+        }
+        "zero" | "error" => Opinion::stops(format!("the target {} stores nothing", line.target)),
+        "striped" => by_limit(place, "striped", Some("it splits them into stripes")),
+        target => by_limit(place, target, None),
+    }
+}
+
+/// Whether a line decides for a device whose other lines are harmless.
+fn decides(line: &MapLine) -> bool {
+    !matches!(line.target.as_str(), "linear" | "striped")
+}
+
+/// A target that says by its queue's limit whether it takes discards.
+fn by_limit(place: &Place, target: &str, split: Option<&str>) -> Opinion {
+    match (place.takes(), split) {
+        (None, _) => Opinion::unknown("sysfs doesn't tell its limits"),
+        (Some(false), _) if place.is_stopped_below() => {
+            Opinion::passes("it would hand them on, but what is below takes none")
+        }
+        (Some(false), _) => {
+            Opinion::stops(format!("the target {target} hands no discards on")).found(findings::takes_none(
+                place.layer,
+                format!("{}: its target {target} takes no discards", place.layer.name),
+            ))
+        }
+        (Some(true), Some(split)) => Opinion::reshapes(Verdict::Reaches, split),
+        (Some(true), None) => Opinion::passes("it hands them on"),
+    }
+}
+
+fn thin_pool(place: &Place, line: &MapLine) -> Opinion {
+    if place.is_stopped_below() {
+        return Opinion::passes("it would hand whole chunks on, but what is below takes no discards");
+    }
+    let sectors = line.parameters.split_whitespace().nth(2).and_then(|word| word.parse::<u64>().ok());
+    let Some(chunk) = sectors.and_then(|sectors| sectors.checked_mul(SECTOR)).map(Bytes) else {
+        return Opinion::unknown("its table tells no chunk size");
+    };
+    let opinion =
+        Opinion::in_units(chunk, format!("it hands whole chunks of {chunk} on, and drops the rest"));
+    match chunk > LARGE_UNIT {
+        true => opinion.found(large_chunks(place.layer, chunk)),
+        false => opinion,
+    }
+}
+
+fn large_chunks(pool: &stack::Layer, chunk: Bytes) -> Finding {
+    let volume = findings::title(pool);
+    Finding {
+        id: "thin-large-chunks".to_owned(),
+        severity: Severity::Warning,
+        layer: pool.name.clone(),
+        message: format!("The thin pool {volume} takes back whole chunks of {chunk} only."),
+        why: "Freed extents that hold no whole chunk stay allocated in the pool and on the drive.".to_owned(),
+        fix: Some(
+            "lvcreate --type thin-pool --chunksize 64k --size SIZE --name NEWPOOL VG   # then copy the volumes over"
+                .to_owned(),
+        ),
+        cost: Some("A pool's chunk size is fixed: its volumes have to be copied to a new pool; small chunks take more metadata.".to_owned()),
+        check: "lvs -o name,chunksize,discards".to_owned(),
+    }
+}

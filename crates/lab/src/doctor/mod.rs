@@ -1,0 +1,150 @@
+//! The doctor: whether discards reach the flash below a mount point or device, and what stops them.
+//!
+//! [`examine`] takes the facts that the room `linux` gathers, judges every layer from the bottom up, and
+//! names what mends what it finds. It asks nothing of the device; that is the [`canary`]'s part.
+
+mod alignment;
+pub mod canary;
+mod device;
+mod file_system;
+mod findings;
+mod judge;
+mod mapper;
+mod raid;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use trimtab_core::Bytes;
+use trimtab_core::document::DoctorDocument;
+use trimtab_core::document::doctor::{Canary, DOCTOR_SCHEMA, Target, Verdict};
+use trimtab_linux::PROCFS;
+use trimtab_linux::environment::{EnvironmentError, environment};
+use trimtab_linux::stack::{self, Kind, Machine, Setup, Stack, StackError};
+
+use self::canary::CanaryError;
+use crate::interrupt::Interrupt;
+
+/// The erase block that is assumed where no profile tells: as large as today's drives have them.
+pub const ASSUMED_ERASE_BLOCK: Bytes = Bytes(4 << 20);
+
+/// What to examine.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// This machine, or a captured one.
+    pub machine: Machine,
+    /// Mount points, files, devices and swap; none for all that is mounted or swapped to.
+    pub paths: Vec<PathBuf>,
+    /// Whether to prove it with a file that is written, deleted and trimmed.
+    pub canary: bool,
+    /// The erase block that the start of the data is set against.
+    pub erase_block: Bytes,
+    /// The command line, for the document.
+    pub invocation: Vec<String>,
+}
+
+/// Why an examination failed as a whole.
+#[derive(Debug, thiserror::Error)]
+pub enum DoctorError {
+    /// A path has no stack, or the mounts can't be listed.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    /// The proof could not be made.
+    #[error("{target}: {source}")]
+    Canary {
+        /// The target.
+        target: String,
+        /// Why.
+        source: CanaryError,
+    },
+    /// The machine can't be described.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+}
+
+/// Examines what `plan` asks for. Gives the document, and the stacks that it speaks of.
+///
+/// # Errors
+/// [`DoctorError`]; where everything is asked for, what fails by itself is left out with a sentence.
+pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<(DoctorDocument, Vec<Stack>), DoctorError> {
+    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let machine = &plan.machine;
+    let environment = match machine.is_live() {
+        true => Some(environment(Path::new(PROCFS))?),
+        false => None,
+    };
+    let mut left_out = Vec::new();
+    let mut stacks = Vec::new();
+    let all = if plan.paths.is_empty() { stack::targets(machine)? } else { Vec::new() };
+    for path in all {
+        match Stack::of(machine, &path) {
+            Ok(stack) => stacks.push(stack),
+            Err(error) => left_out.push(format!("{}: {error}", path.display())),
+        }
+    }
+    for path in &plan.paths {
+        stacks.push(Stack::of(machine, path)?);
+    }
+    let setup = Setup::of(machine, &stacks);
+    left_out.extend(setup.left_out.iter().cloned());
+    let mut targets = Vec::new();
+    for stack in &stacks {
+        let mut target = diagnose(stack, &setup, plan.erase_block);
+        if plan.canary {
+            match canary::canary(stack, interrupt) {
+                Ok(canary) => prove(&mut target, canary),
+                Err(source) if plan.paths.is_empty() => {
+                    left_out.push(format!("{}: no proof: {source}", target.target));
+                }
+                Err(source) => return Err(DoctorError::Canary { target: target.target, source }),
+            }
+        }
+        targets.push(target);
+    }
+    let document = DoctorDocument {
+        schema: DOCTOR_SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: plan.invocation.clone(),
+        started,
+        environment,
+        targets,
+        findings: service::of_the_machine(&setup),
+        left_out,
+    };
+    Ok((document, stacks))
+}
+
+/// What the facts say of one target.
+fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
+    let mut judged = judge::judge(stack);
+    judged.findings.extend(service::findings(stack, setup));
+    judged.findings.extend(alignment::findings(stack, erase_block));
+    judged.findings.sort_by_key(|finding| finding.severity);
+    let top = stack.layers.first();
+    Target {
+        target: top.map(|top| top.name.clone()).unwrap_or_default(),
+        fs: top.and_then(|top| match &top.kind {
+            Kind::FileSystem(file_system) => Some(file_system.fstype.clone()),
+            Kind::Swap => Some("swap".to_owned()),
+            _ => None,
+        }),
+        verdict: judged.verdict,
+        reason: judged.reason,
+        layers: judged.layers,
+        findings: judged.findings,
+        canary: None,
+    }
+}
+
+/// Puts the proof above what the facts say.
+fn prove(target: &mut Target, canary: Canary) {
+    if canary.verdict != target.verdict && canary.verdict != Verdict::Unknown {
+        target.findings.insert(0, findings::disproved(target, &canary));
+        target.verdict = canary.verdict;
+        target.reason.clone_from(&canary.reason);
+    }
+    target.canary = Some(canary);
+}

@@ -1,0 +1,37 @@
+//! What software RAID does with discards.
+
+use trimtab_core::document::doctor::Verdict;
+use trimtab_linux::stack::Raid;
+
+use super::findings;
+use super::judge::{Opinion, Place};
+
+pub(super) fn opinion(place: &Place, raid: &Raid) -> Opinion {
+    let has_parity = matches!(raid.level.as_str(), "raid4" | "raid5" | "raid6");
+    let takes = match place.takes() {
+        None => return Opinion::unknown("sysfs doesn't tell its limits"),
+        Some(takes) => takes,
+    };
+    if has_parity && !takes && raid.discards_are_safe != Some(true) {
+        let reason = "with parity, md drops discards unless told that the drives read zeros afterwards";
+        return Opinion::stops(reason).found(findings::raid_parity(place.layer, raid));
+    }
+    if !takes && place.is_stopped_below() {
+        return Opinion::passes("it would hand them on, but its drives take none");
+    }
+    if !takes {
+        let message = format!("The array {} takes no discards, although its drives do.", place.layer.name);
+        return Opinion::stops("md takes none for this array")
+            .found(findings::takes_none(place.layer, message));
+    }
+    match has_parity {
+        true => {
+            let unit = place.granularity();
+            Opinion::in_units(unit, format!("it hands whole stripes of {unit} on, and drops the rest"))
+        }
+        false if raid.level == "raid1" || raid.level == "linear" => {
+            Opinion::passes("it hands them to its drives")
+        }
+        false => Opinion::reshapes(Verdict::Reaches, format!("it splits them into chunks of {}", raid.chunk)),
+    }
+}
