@@ -18,6 +18,13 @@ pub struct DeviceNumber {
     pub minor: u32,
 }
 
+impl DeviceNumber {
+    /// That of a number as the kernel packs it for programs.
+    pub(crate) fn unpack(packed: u64) -> Self {
+        Self { major: rustix::fs::major(packed), minor: rustix::fs::minor(packed) }
+    }
+}
+
 impl fmt::Display for DeviceNumber {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{}:{}", self.major, self.minor)
@@ -55,6 +62,11 @@ impl BlockDevice {
             false => directory.clone(),
         };
         Some(Self { directory, disk })
+    }
+
+    /// Its directory in sysfs, with all links followed.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// The kernel's name for it, such as `nvme0n1p1`.

@@ -4,6 +4,7 @@
 //! which is this one or a captured tree.
 
 mod build;
+mod capture;
 mod device;
 mod error;
 mod file_system;
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::Limits;
 
+pub use capture::{CaptureError, capture};
 pub use error::StackError;
 pub use machine::Machine;
 pub use setup::{CrypttabLine, FstabLine, Setup, Timer, UdevLine};

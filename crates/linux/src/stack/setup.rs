@@ -1,6 +1,15 @@
 //! What a machine's files and services say about discards: who issues them, and when.
 
+mod files;
+mod luks;
+mod timer;
+mod udev;
+
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
+
+use super::{Kind, Layer, Machine, Stack};
 
 /// What `/etc`, the kernel's command line and the service manager say.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,6 +33,92 @@ pub struct Setup {
     pub udev_rules: Vec<UdevLine>,
     /// What could not be read and why, a sentence each.
     pub left_out: Vec<String>,
+}
+
+impl Setup {
+    /// What `machine` says that concerns `stacks`. What can't be read is said in
+    /// [`left_out`](Self::left_out).
+    pub fn of(machine: &Machine, stacks: &[Stack]) -> Self {
+        let mut reader = Reader { machine, left_out: Vec::new() };
+        let fstab = files::fstab(&reader.text("/etc/fstab"));
+        let crypttab = files::crypttab(&reader.text("/etc/crypttab"));
+        // The second overrides the first.
+        let lvm = ["/etc/lvm/lvmlocal.conf", "/etc/lvm/lvm.conf"].map(|file| reader.text(file));
+        let command_line = files::command_line(&reader.text("/proc/cmdline"));
+        let udev_rules = udev::rules(&mut reader);
+        let timer = timer::read(&mut reader);
+        let luks_allows = luks_allows(&mut reader, stacks);
+        let in_container = ["/run/systemd/container", "/run/.containerenv", "/.dockerenv"];
+        Self {
+            fstab,
+            crypttab,
+            luks_allows,
+            lvm_issues_discards: lvm.iter().find_map(|text| files::issue_discards(text)),
+            timer,
+            container: in_container.iter().any(|file| machine.file(file).exists()),
+            command_line,
+            udev_rules,
+            left_out: reader.left_out,
+        }
+    }
+}
+
+/// Reads files, and keeps what could not be read.
+struct Reader<'a> {
+    machine: &'a Machine,
+    left_out: Vec<String>,
+}
+
+impl Reader<'_> {
+    /// What the file holds; nothing where there is none, or it can't be read.
+    fn text(&mut self, file: &str) -> String {
+        let read = fs::read(self.machine.file(file));
+        let bytes = self.noting(&format!("read {file}"), read).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The outcome; none where it failed, which is noted unless there was just nothing.
+    fn noting<T>(&mut self, what: &str, outcome: io::Result<T>) -> Option<T> {
+        if let Err(error) = &outcome
+            && error.kind() != ErrorKind::NotFound
+        {
+            self.left_out.push(format!("cannot {what}: {error}"));
+        }
+        outcome.ok()
+    }
+}
+
+/// What the LUKS2 headers say below the dm-crypt devices of `stacks`.
+fn luks_allows(reader: &mut Reader, stacks: &[Stack]) -> Vec<(String, bool)> {
+    let mut allows: Vec<(String, bool)> = Vec::new();
+    for (stack, layer) in stacks.iter().flat_map(|stack| stack.layers.iter().map(move |layer| (stack, layer)))
+    {
+        let Kind::DeviceMapper(table) = &layer.kind else { continue };
+        if table.is_empty() {
+            let unread = format!("cannot read the table of {}; run as root", layer.name);
+            if !reader.left_out.contains(&unread) {
+                reader.left_out.push(unread);
+            }
+        }
+        let below = layer.below.first().and_then(|below| stack.layers.get(below.layer));
+        let is_crypt = table.first().is_some_and(|line| line.target == "crypt");
+        if is_crypt && allows.iter().all(|(name, _)| *name != layer.name) {
+            let flags = luks_flags(reader, layer, below);
+            allows.extend(flags.map(|flags| (layer.name.clone(), files::has_word(&flags, "allow-discards"))));
+        }
+    }
+    allows
+}
+
+/// The persistent flags in the header of the dm-crypt device `crypt` on `below`; none where that has no
+/// header of LUKS2.
+fn luks_flags(reader: &mut Reader, crypt: &Layer, below: Option<&Layer>) -> Option<String> {
+    if !reader.machine.is_live() {
+        return fs::read_to_string(reader.machine.file(&format!("/trimtab/luks/{}", crypt.name))).ok();
+    }
+    let device = PathBuf::from("/dev").join(&below?.name);
+    let header = luks::flags(&device);
+    reader.noting(&format!("read the LUKS header of {}", device.display()), header)?
 }
 
 /// A line of `/etc/fstab`.

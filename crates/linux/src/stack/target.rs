@@ -53,7 +53,8 @@ pub(super) struct Swap {
 pub(super) struct InUse {
     /// The mounts, in the order they were made.
     pub(super) mounts: Vec<Mount>,
-    swaps: Vec<Swap>,
+    /// The active swap.
+    pub(super) swaps: Vec<Swap>,
 }
 
 impl InUse {
@@ -139,7 +140,7 @@ pub fn targets(machine: &Machine) -> Result<Vec<PathBuf>, StackError> {
         {
             continue;
         }
-        let length = |mount: &Mount| mount.target.as_os_str().len();
+        let length = |mount: &Mount| mount.target.components().count();
         match seen.iter_mut().find(|known| file_system::is_same(known, mount)) {
             Some(known) if length(known) > length(mount) => *known = mount,
             Some(_) => {}

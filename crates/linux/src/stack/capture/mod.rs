@@ -1,0 +1,132 @@
+//! Captures what [`Stack::of`] and [`Setup::of`] read, as a small tree with nothing private in it.
+
+mod scrub;
+mod sysfs;
+mod tree;
+mod words;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::target::{InUse, Swap};
+use super::{Kind, Layer, Machine, Setup, Stack, StackError, map};
+use crate::mount::Mount;
+use scrub::Scrub;
+use tree::Tree;
+
+/// Why a capture failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The archive can't be written.
+    #[error("cannot write {}", path.display())]
+    Write {
+        /// The archive.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The machine can't be read.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+}
+
+/// Writes a `.tar.gz` at `out` of what was read on `machine` for `stacks`. Below its root,
+/// [`Machine::captured`] finds the same stacks and the same setup, but for names: of users, hosts,
+/// volumes, directories, file systems and drives all but well-known words are replaced, each by the
+/// same everywhere.
+///
+/// # Errors
+/// [`CaptureError`].
+pub fn capture(machine: &Machine, stacks: &[Stack], out: &Path) -> Result<(), CaptureError> {
+    let failed = |source| CaptureError::Write { path: out.to_owned(), source };
+    let file = File::create_new(out).map_err(failed)?;
+    let tree = tree(machine, stacks)?;
+    let mut zipped = GzEncoder::new(file, Compression::default());
+    tree.archive(&mut zipped).and_then(|()| zipped.finish()?.flush()).map_err(failed)
+}
+
+/// The tree of what was read on `machine` for `stacks`.
+fn tree(machine: &Machine, stacks: &[Stack]) -> Result<Tree, StackError> {
+    let in_use = InUse::of(machine)?;
+    let layers: Vec<_> = stacks.iter().flat_map(|stack| &stack.layers).collect();
+    let mut scrub = Scrub::new(layers.iter().filter(|layer| layer.number.is_some()).map(|layer| &layer.name));
+    let mut tree = Tree::default();
+    sysfs::copy(machine, &layers, &mut scrub, &mut tree);
+    in_use_of(&in_use, &layers, &mut scrub, &mut tree);
+    setup(&Setup::of(machine, stacks), &mut scrub, &mut tree);
+    for layer in layers {
+        if let (Kind::DeviceMapper(table), Some(number)) = (&layer.kind, layer.number) {
+            let lines = table.iter().map(|line| scrub.numbers_and_fields(&map::line_of(line)) + "\n");
+            tree.file(format!("trimtab/dm/{number}"), lines.collect::<String>());
+        }
+    }
+    Ok(tree)
+}
+
+/// Adds the mounts and the swap that are layers.
+fn in_use_of(in_use: &InUse, layers: &[&Layer], scrub: &mut Scrub, tree: &mut Tree) {
+    let is_layer = |mount: &Mount| {
+        layers.iter().any(|layer| match &layer.kind {
+            Kind::FileSystem(system) => {
+                system.source == mount.source && system.targets.contains(&mount.target)
+            }
+            _ => false,
+        })
+    };
+    let mut mounts = String::new();
+    for mount in in_use.mounts.iter().filter(|mount| is_layer(mount)) {
+        let Mount { id, number, fstype, options, super_options, .. } = mount;
+        let (target, source) = (scrub.path(&mount.target), scrub.path(&mount.source));
+        let (options, super_options) = (scrub.text(options), scrub.text(super_options));
+        mounts += &format!("{id} 1 {number} / {target} {options} - {fstype} {source} {super_options}\n");
+    }
+    tree.file("proc/self/mountinfo", mounts);
+    let mut swaps = "Filename Type Size Used Priority\n".to_owned();
+    for Swap { path, is_file, size } in &in_use.swaps {
+        if layers.iter().any(|layer| layer.kind == Kind::Swap && Path::new(&layer.name) == path) {
+            let kind = if *is_file { "file" } else { "partition" };
+            let size = size.map_or(0, |size| size.get() / 1024);
+            swaps += &format!("{} {kind} {size} 0 -2\n", scrub.path(path));
+        }
+    }
+    tree.file("proc/swaps", swaps);
+}
+
+/// Adds the files that are read back as `setup`.
+fn setup(setup: &Setup, scrub: &mut Scrub, tree: &mut Tree) {
+    let mut fstab = String::new();
+    for line in &setup.fstab {
+        let (source, target) = (scrub.text(&line.source), scrub.path(&line.target));
+        fstab += &format!("{source} {target} {} {}\n", line.fstype, scrub.text(&line.options.join(",")));
+    }
+    tree.file("etc/fstab", fstab);
+    let mut crypttab = String::new();
+    for line in &setup.crypttab {
+        let (name, source) = (scrub.text(&line.name), scrub.text(&line.source));
+        crypttab += &format!("{name} {source} none {}\n", scrub.text(&line.options.join(",")));
+    }
+    tree.file("etc/crypttab", crypttab);
+    if let Some(issues) = setup.lvm_issues_discards {
+        tree.file("etc/lvm/lvm.conf", format!("devices/issue_discards = {}\n", u8::from(issues)));
+    }
+    tree.file("proc/cmdline", scrub.fields(&setup.command_line.join(" ")));
+    if setup.container {
+        tree.file("run/systemd/container", String::new());
+    }
+    if let Some(timer) = &setup.timer {
+        tree.file("trimtab/timer", timer.lines());
+    }
+    for (name, allows) in &setup.luks_allows {
+        let flags = if *allows { "allow-discards\n" } else { "\n" };
+        tree.file(format!("trimtab/luks/{name}"), flags.to_owned());
+    }
+    for rule in &setup.udev_rules {
+        let file = scrub.path(&rule.file);
+        tree.append(file.trim_start_matches('/'), &(scrub.fields(&rule.line) + "\n"));
+    }
+}

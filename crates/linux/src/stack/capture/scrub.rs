@@ -1,0 +1,92 @@
+//! Replaces what names people, hosts and things.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use super::words::KEPT;
+
+/// Replaces all but well-known words, each by the same everywhere.
+pub(super) struct Scrub {
+    kept: HashSet<String>,
+    replaced: HashMap<String, String>,
+}
+
+impl Scrub {
+    /// One that keeps the kernel's names of these devices.
+    pub(super) fn new<'a>(devices: impl Iterator<Item = &'a String>) -> Self {
+        let known = KEPT.iter().flat_map(|words| words.split_ascii_whitespace()).map(str::to_owned);
+        let devices = devices.flat_map(|name| name.split(is_between).map(str::to_owned).collect::<Vec<_>>());
+        Self { kept: known.chain(devices).collect(), replaced: HashMap::new() }
+    }
+
+    /// The path without private words; it has no blanks then.
+    pub(super) fn path(&mut self, path: &Path) -> String {
+        self.text(&path.to_string_lossy())
+    }
+
+    /// The text without private words. Blanks are part of words, and gone then.
+    pub(super) fn text(&mut self, text: &str) -> String {
+        let mut scrubbed = String::new();
+        for piece in text.split_inclusive(is_between) {
+            let word = piece.trim_end_matches(is_between);
+            scrubbed += &self.word(word);
+            scrubbed += &piece[word.len()..];
+        }
+        scrubbed
+    }
+
+    /// The text without private words, field by field.
+    pub(super) fn fields(&mut self, text: &str) -> String {
+        let fields: Vec<_> = text.split(' ').map(|field| self.text(field)).collect();
+        fields.join(" ")
+    }
+
+    /// The text without private words, field by field, with all that are numbers.
+    pub(super) fn numbers_and_fields(&mut self, text: &str) -> String {
+        let is_number = |field: &str| field.bytes().all(|byte| byte.is_ascii_digit() || byte == b':');
+        let scrubbed = |field: &str| if is_number(field) { field.to_owned() } else { self.text(field) };
+        text.split(' ').map(scrubbed).collect::<Vec<_>>().join(" ")
+    }
+
+    fn word(&mut self, word: &str) -> String {
+        if word.is_empty() || self.kept.contains(word) || is_number(word) {
+            return word.to_owned();
+        }
+        let next = self.replaced.len() + 1;
+        self.replaced.entry(word.to_owned()).or_insert_with(|| format!("w{next}")).clone()
+    }
+}
+
+/// Whether the character stands between words.
+fn is_between(c: char) -> bool {
+    c.is_ascii_punctuation() && !matches!(c, '_' | '\\')
+}
+
+/// Whether the word names nobody: a short number, or the number of a USB vendor or product.
+fn is_number(word: &str) -> bool {
+    let is_decimal = word.bytes().all(|byte| byte.is_ascii_digit());
+    let is_hexadecimal = word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let has_digit = word.bytes().any(|byte| byte.is_ascii_digit());
+    (is_decimal && word.len() <= 4) || (is_hexadecimal && has_digit && word.len() == 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_replaced_alike_and_words_kept() {
+        let mut scrub = Scrub::new(["sda1".to_owned()].iter());
+        assert_eq!(scrub.text("/home/alice/my disk.img"), "/home/w1/w2.w3");
+        assert_eq!(scrub.text("/dev/mapper/alice--pc-root"), "/dev/mapper/w1--w4-root");
+        assert_eq!(scrub.text("rw,discard=async,commit=30"), "rw,discard=async,commit=30");
+        assert_eq!(scrub.text("/dev/sda1"), "/dev/sda1");
+        let rule = r#"ACTION=="add", ATTRS{idVendor}=="152d", ATTRS{serial}=="S5P2NS0R", ATTR{provisioning_mode}="unmap""#;
+        let expected =
+            r#"ACTION=="add", ATTRS{idVendor}=="152d", ATTRS{serial}=="w5", ATTR{provisioning_mode}="unmap""#;
+        assert_eq!(scrub.fields(rule), expected);
+        let uuid = scrub.text("UUID=3e6be9de-8139-11d1-9106-a43f08d823a6");
+        assert!(!uuid.contains("3e6be9de") && !uuid.contains("a43f08d823a6"), "{uuid}");
+        assert!(uuid.starts_with("UUID=w"));
+    }
+}
