@@ -163,7 +163,7 @@ impl Replay {
         S: TraceSource<Error: std::error::Error + 'static> + ?Sized,
     {
         let began = Nanos(self.span.0.saturating_mul(self.passes.into()));
-        let (mut batch, mut row) = (Vec::new(), 0);
+        let (mut batch, mut extents, mut row) = (Vec::new(), Vec::with_capacity(AHEAD), 0);
         loop {
             source.next_batch(&mut batch).map_err(ReplayError::Source)?;
             if batch.is_empty() {
@@ -171,11 +171,12 @@ impl Replay {
             }
             for run in batch.chunks(AHEAD) {
                 let place = |event: &TraceEvent| self.addresses.place(event.kind, event.extent);
-                self.device.touch(run.iter().map(|event| place(event).start));
-                for event in run {
+                extents.clear();
+                extents.extend(run.iter().map(place));
+                self.touch(&extents);
+                for (event, &extent) in run.iter().zip(&extents) {
                     row += 1;
                     if event.device == self.traced_device {
-                        let extent = self.addresses.place(event.kind, event.extent);
                         if extent.end > self.device.size() {
                             return Err(ReplayError::PastEnd { row, extent, size: self.device.size() });
                         }
@@ -189,6 +190,14 @@ impl Replay {
         }
         self.end_pass(began + self.span);
         Ok(())
+    }
+
+    /// Touches what events of these extents will need, so that cache misses overlap. Of what is far
+    /// apart, that is most of the time that an event takes.
+    fn touch(&self, extents: &[Extent]) {
+        let starts = extents.iter().map(|extent| extent.start);
+        self.trims.touch(starts.clone());
+        self.device.touch(starts);
     }
 
     /// Write amplification of each pass so far; none where it wrote nothing.

@@ -1,5 +1,6 @@
 //! What is free and not yet discarded: a bit for each sector.
 
+use std::hint::black_box;
 use std::ops::Range;
 
 use trimtab_core::{Bytes, Extent};
@@ -17,6 +18,14 @@ impl Pending {
     /// Of a drive of `size` bytes, nothing is free.
     pub(super) fn new(size: Bytes) -> Self {
         Self(vec![0; size.0.div_ceil(SECTOR.0 * u64::from(u64::BITS)) as usize])
+    }
+
+    /// Touches the bits of these places, so that cache misses overlap. Places past the drive's end are
+    /// let be.
+    pub(super) fn touch(&self, starts: impl Iterator<Item = Bytes>) {
+        let place = |start: Bytes| (start.0 / SECTOR.0 / u64::from(u64::BITS)) as usize;
+        let words = starts.filter_map(|start| self.0.get(place(start)));
+        black_box(words.fold(0, |touched, word| touched ^ word));
     }
 
     /// The bytes are free from now on.

@@ -46,6 +46,11 @@ impl Trims {
         self.pending.len()
     }
 
+    /// Touches what is kept of these places, as [`Pending::touch`] does.
+    pub(super) fn touch(&self, starts: impl Iterator<Item = Bytes>) {
+        self.pending.touch(starts);
+    }
+
     pub(super) fn freed(&mut self, extent: Extent) {
         self.pending.insert(extent);
     }
