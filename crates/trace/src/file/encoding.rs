@@ -1,7 +1,7 @@
-//! The two encodings of Parquet that trace files use, decoded a page at a time. The layouts are in
-//! the format's `Encodings.md`.
+//! The two encodings of Parquet that trace files use, a page at a time. The layouts are in the format's
+//! `Encodings.md`.
 //!
-//! All here return none where the bytes make no sense.
+//! What decodes returns none where the bytes make no sense.
 
 /// Appends the `count` numbers of `width` bits in `data`, stored as runs and packed groups (RLE).
 pub(super) fn decode_runs(mut data: &[u8], width: u32, count: usize, out: &mut Vec<u32>) -> Option<()> {
@@ -25,6 +25,59 @@ pub(super) fn decode_runs(mut data: &[u8], width: u32, count: usize, out: &mut V
         }
     }
     Some(())
+}
+
+/// Appends `numbers` of `width` bits, at most 32, as runs and packed groups (RLE).
+pub(super) fn encode_runs(numbers: impl Iterator<Item = u32>, width: u32, out: &mut Vec<u8>) {
+    /// Numbers in a packed group; a shorter run is not worth its head.
+    const GROUP: usize = 8;
+    let mut numbers = numbers.peekable();
+    let mut unpacked = Vec::new();
+    while let Some(number) = numbers.next() {
+        let mut run = 1;
+        while numbers.next_if_eq(&number).is_some() {
+            run += 1;
+        }
+        let fills = run.min(unpacked.len().next_multiple_of(GROUP) - unpacked.len());
+        unpacked.resize(unpacked.len() + fills, number);
+        run -= fills;
+        if run >= GROUP {
+            pack(&mut unpacked, width, out);
+            put_varint(out, (run as u64) << 1);
+            out.extend_from_slice(&number.to_le_bytes()[..width.div_ceil(8) as usize]);
+        } else {
+            unpacked.resize(unpacked.len() + run, number);
+        }
+    }
+    unpacked.resize(unpacked.len().next_multiple_of(GROUP), 0);
+    pack(&mut unpacked, width, out);
+}
+
+/// Appends `numbers`, as many as fill groups of 8, and empties it.
+fn pack(numbers: &mut Vec<u32>, width: u32, out: &mut Vec<u8>) {
+    if numbers.is_empty() {
+        return;
+    }
+    put_varint(out, (numbers.len() as u64 / 8) << 1 | 1);
+    let (mut bits, mut held) = (0_u64, 0);
+    for number in numbers.drain(..) {
+        bits |= u64::from(number) << held;
+        held += width;
+        while held >= 8 {
+            out.push(bits as u8);
+            bits >>= 8;
+            held -= 8;
+        }
+    }
+}
+
+/// Appends a number of 7 bits a byte, lowest first.
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
 }
 
 /// Appends the `count` numbers in `data`, stored as packed differences (DELTA_BINARY_PACKED).
@@ -110,4 +163,34 @@ fn varint(data: &mut &[u8]) -> Option<u64> {
 /// The signed number that `value` stands for: 0, -1, 1, -2, ...
 const fn zigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn runs_are_read_as_they_were_written(
+            width in 1..=32_u32,
+            runs in proptest::collection::vec((any::<u32>(), prop_oneof![1..3_usize, 1..40_usize]), 0..40),
+        ) {
+            let mask = u32::MAX >> (32 - width);
+            let numbers: Vec<_> =
+                runs.iter().flat_map(|(number, run)| std::iter::repeat_n(number & mask, *run)).collect();
+            let (mut bytes, mut read) = (Vec::new(), Vec::new());
+            encode_runs(numbers.iter().copied(), width, &mut bytes);
+            prop_assert_eq!(decode_runs(&bytes, width, numbers.len(), &mut read), Some(()));
+            prop_assert_eq!(read, numbers);
+        }
+    }
+
+    #[test]
+    fn a_long_run_takes_a_few_bytes() {
+        let mut bytes = Vec::new();
+        encode_runs(std::iter::repeat_n(5, 100_000), 4, &mut bytes);
+        assert_eq!(bytes.len(), 4);
+    }
 }

@@ -23,6 +23,7 @@
 //! only; those before are gaps.
 
 mod column;
+mod dictionary;
 mod encoding;
 mod footer;
 mod names;

@@ -92,16 +92,21 @@ pub(super) static SCHEMA: LazyLock<SchemaDescPtr> = LazyLock::new(|| {
     Arc::new(SchemaDescriptor::new(Arc::new(root.expect("a constant schema is sound"))))
 });
 
-/// How every trace file is stored: numbers as packed differences, names by dictionary.
+/// How hard pages are compressed.
+pub(super) const ZSTD_LEVEL: i32 = 1;
+
+/// The most rows of a page.
+pub(super) const PAGE_ROWS: usize = 1 << 17;
+
+/// How numbers are stored: as packed differences. Columns of names are written by
+/// [`write_names`](super::dictionary::write_names).
 pub(super) static PROPERTIES: LazyLock<WriterPropertiesPtr> = LazyLock::new(|| {
-    let level = ZstdLevel::try_new(1).expect("zstd has a level 1");
     let properties = WriterProperties::builder()
         .set_created_by(CREATED_BY.to_owned())
-        .set_compression(Compression::ZSTD(level))
+        .set_compression(compression())
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true)
-        .set_data_page_row_count_limit(1 << 17)
-        .set_dictionary_page_size_limit(usize::MAX)
+        .set_data_page_row_count_limit(PAGE_ROWS)
         .set_write_batch_size(1 << 13);
     let numbers = Column::ALL.into_iter().filter(|column| !column.is_text());
     let properties = numbers.fold(properties, |properties, column| {
@@ -112,6 +117,11 @@ pub(super) static PROPERTIES: LazyLock<WriterPropertiesPtr> = LazyLock::new(|| {
     });
     Arc::new(properties.build())
 });
+
+/// How pages are compressed.
+pub(super) fn compression() -> Compression {
+    Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).expect("zstd has this level"))
+}
 
 /// What the files say they were made by.
 pub(super) const CREATED_BY: &str = concat!("trimtab version ", env!("CARGO_PKG_VERSION"));

@@ -1,12 +1,13 @@
 //! Writing trace files.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::data_type::{DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{
     FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
@@ -14,6 +15,7 @@ use parquet::file::metadata::{
 use parquet::file::writer::{SerializedRowGroupWriter, TrackedWrite};
 use trimtab_core::trace::{Comm, Kind, TraceEvent, TraceHeader};
 
+use super::dictionary::write_names;
 use super::schema::{CREATED_BY, Column, HEADER_KEY, PROPERTIES, SCHEMA, device_names, file_system_names};
 use crate::error::TraceError;
 
@@ -27,7 +29,7 @@ const GROUP_ROWS: usize = 1 << 20;
 /// loses what was written since the last group. So does a full disk: the file is cut back to the
 /// footer before, and stays readable.
 ///
-/// Holds one row group in memory: about 150 MiB at most.
+/// Holds one row group in memory: about 110 MiB at most.
 pub struct TraceWriter {
     path: PathBuf,
     file: File,
@@ -182,13 +184,10 @@ fn encode_columns(
     header: &TraceHeader,
     events: &[TraceEvent],
 ) -> Result<(), ParquetError> {
-    let as_values = |names: Vec<String>| names.iter().map(|name| name.as_str().into()).collect();
-    let devices: Vec<ByteArray> = as_values(device_names(header));
-    let file_systems: Vec<ByteArray> = as_values(file_system_names(header));
-    let kinds = Kind::ALL.map(|kind| ByteArray::from(kind.name()));
-    let unnamed = |what: &str| ParquetError::General(format!("the header names no such {what}"));
-
     for column in Column::ALL {
+        let names = |group: &mut GroupWriter, names: &[String], place: fn(&TraceEvent) -> Option<u32>| {
+            write_names(group, column, names, &events.iter().map(place).collect::<Vec<_>>())
+        };
         match column {
             Column::Time => numbers(group, events.iter().map(|event| event.at.0)),
             Column::Start => numbers(group, events.iter().map(|event| event.extent.start.0)),
@@ -200,51 +199,43 @@ fn encode_columns(
             Column::Latency => {
                 let latencies: Vec<i64> =
                     events.iter().filter_map(|event| event.latency).map(|latency| latency.0 as i64).collect();
-                put::<Int64Type>(group, &latencies, Some(&levels(events, |event| event.latency.is_some())))
+                let known: Vec<_> = events.iter().map(|event| i16::from(event.latency.is_some())).collect();
+                put::<Int64Type>(group, &latencies, Some(&known))
             }
-            Column::Device => {
-                let name = |event: &TraceEvent| devices.get(usize::from(event.device.0)).cloned();
-                let names: Option<Vec<_>> = events.iter().map(name).collect();
-                put::<ByteArrayType>(group, &names.ok_or_else(|| unnamed("device"))?, None)
-            }
+            Column::Device => names(group, &device_names(header), |event| Some(event.device.0.into())),
             Column::Kind => {
-                let names: Vec<_> = events.iter().map(|event| kinds[event.kind as usize].clone()).collect();
-                put::<ByteArrayType>(group, &names, None)
+                let kinds = Kind::ALL.map(|kind| kind.name().to_owned());
+                names(group, &kinds, |event| Some(event.kind as u32))
             }
             Column::Process => {
-                let known = levels(events, |event| !event.process.is_empty());
-                put::<ByteArrayType>(group, &process_names(events), Some(&known))
+                let (processes, rows) = processes(events);
+                write_names(group, column, &processes, &rows)
             }
             Column::FileSystem => {
-                let name =
-                    |event: &TraceEvent| event.fs.map(|fs| file_systems.get(usize::from(fs.0)).cloned());
-                let names: Option<Vec<_>> = events.iter().filter_map(name).collect();
-                let known = levels(events, |event| event.fs.is_some());
-                put::<ByteArrayType>(group, &names.ok_or_else(|| unnamed("file system"))?, Some(&known))
+                names(group, &file_system_names(header), |event| event.fs.map(|fs| fs.0.into()))
             }
         }?;
     }
     Ok(())
 }
 
-/// The names of the processes that are known; bytes that are no text are replaced, as the column is
-/// one of text.
-fn process_names(events: &[TraceEvent]) -> Vec<ByteArray> {
-    let mut last = (Comm::default(), ByteArray::default());
-    let known = events.iter().map(|event| event.process).filter(|process| !process.is_empty());
-    known
-        .map(|process| {
-            if last.0 != process {
-                last = (process, ByteArray::from(process.to_string().as_str()));
-            }
-            last.1.clone()
-        })
-        .collect()
-}
-
-/// A level for each event: 1 where it has a value.
-fn levels(events: &[TraceEvent], has: impl Fn(&TraceEvent) -> bool) -> Vec<i16> {
-    events.iter().map(|event| i16::from(has(event))).collect()
+/// The names of the processes that are known, and each event's place among them. Bytes that are no text
+/// are replaced, as the column is one of text.
+fn processes(events: &[TraceEvent]) -> (Vec<String>, Vec<Option<u32>>) {
+    let (mut names, mut places) = (Vec::new(), HashMap::from([(Comm::default(), None)]));
+    let mut last = (Comm::default(), None);
+    let mut place = |process: Comm| {
+        if last.0 != process {
+            let place = places.entry(process).or_insert_with(|| {
+                names.push(process.to_string());
+                Some(names.len() as u32 - 1)
+            });
+            last = (process, *place);
+        }
+        last.1
+    };
+    let rows = events.iter().map(|event| place(event.process)).collect();
+    (names, rows)
 }
 
 fn numbers(group: &mut GroupWriter, values: impl Iterator<Item = u64>) -> Result<(), ParquetError> {
