@@ -3,6 +3,7 @@
 mod named;
 mod relatives;
 
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -113,16 +114,21 @@ pub struct DiscardLimits {
 }
 
 impl BlockDevice {
-    /// The device at the path `device`, such as `/dev/loop0` or a link to it, as LVM makes them;
-    /// `sysfs` is where sysfs is mounted.
+    /// The device at the path `device`, such as `/dev/loop0`, a link to it, as LVM makes them, or another
+    /// node of its number; by its name where there is no node. `sysfs` is where sysfs is mounted.
     ///
     /// # Errors
     /// [`BlockError::Unknown`].
     pub fn open(sysfs: &Path, device: &Path) -> Result<Self, BlockError> {
         let node = device.canonicalize().unwrap_or_else(|_| device.to_owned());
-        node.file_name()
-            .filter(|_| device.is_absolute())
-            .and_then(|name| Self::at(&sysfs.join("class/block").join(name)))
+        let of_node = fs::metadata(&node).ok().filter(|found| found.file_type().is_block_device());
+        let named = || {
+            let name = node.file_name().filter(|_| device.is_absolute())?;
+            Self::at(&sysfs.join("class/block").join(name))
+        };
+        of_node
+            .and_then(|found| Self::numbered(sysfs, DeviceNumber::unpack(found.rdev())))
+            .or_else(named)
             .ok_or_else(|| BlockError::Unknown { device: device.to_owned() })
     }
 

@@ -241,7 +241,7 @@ fn open(path: &Path, overrides: &Overrides, write: bool) -> Result<(File, Check)
         _ => ClaimError::Open { path: path.to_owned(), source },
     })?;
     let opened = file.metadata().map_err(|source| ClaimError::Look { path: path.to_owned(), source })?;
-    if device_number(opened.rdev()) != number {
+    if DeviceNumber::unpack(opened.rdev()) != number {
         return Err(ClaimError::Changed { path: path.to_owned() });
     }
     Ok((file, judge(number, path, overrides)?))
@@ -264,7 +264,7 @@ fn number(path: &Path) -> Result<DeviceNumber, ClaimError> {
     let metadata = fs::metadata(path).map_err(look)?;
     let kind = metadata.file_type();
     let found = if kind.is_block_device() {
-        return Ok(device_number(metadata.rdev()));
+        return Ok(DeviceNumber::unpack(metadata.rdev()));
     } else if kind.is_dir() {
         "directory"
     } else if kind.is_char_device() {
@@ -275,8 +275,4 @@ fn number(path: &Path) -> Result<DeviceNumber, ClaimError> {
         "socket or pipe"
     };
     Err(ClaimError::NotBlock { path: path.to_owned(), found })
-}
-
-fn device_number(raw: u64) -> DeviceNumber {
-    DeviceNumber { major: rustix::fs::major(raw), minor: rustix::fs::minor(raw) }
 }
