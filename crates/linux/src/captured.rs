@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use crate::block::BlockDevice;
+use crate::stack::Machine;
 
 /// A tree with `sys` and `proc` in it.
 pub(crate) struct Captured(tempfile::TempDir);
@@ -17,6 +18,16 @@ impl Captured {
             fs::create_dir_all(machine.0.path().join(directory)).unwrap();
         }
         machine.mounts("").swaps("")
+    }
+
+    /// The machine that the tree is.
+    pub(crate) fn machine(&self) -> Machine {
+        Machine::captured(self.0.path()).unwrap()
+    }
+
+    /// The directory that holds `sys` and `proc`.
+    pub(crate) fn root(&self) -> &Path {
+        self.0.path()
     }
 
     pub(crate) fn sysfs(&self) -> PathBuf {
@@ -69,6 +80,14 @@ impl Captured {
         let from = self.sysfs().join(from);
         fs::create_dir_all(from.parent().unwrap()).unwrap();
         symlink(to, from).unwrap();
+        self
+    }
+
+    /// Adds a file with the path `path` below the root.
+    pub(crate) fn file(self, path: &str, text: &str) -> Self {
+        let file = self.0.path().join(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
         self
     }
 

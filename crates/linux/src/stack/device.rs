@@ -11,7 +11,7 @@ use trimtab_core::document::doctor::Limits;
 
 use super::scsi::scsi;
 use super::target::{InUse, Node};
-use super::{Kind, Layer, Machine, Raid, StackError, map};
+use super::{Kind, Layer, Machine, MapLine, Raid, StackError, map};
 use crate::block::{BlockDevice, BlockError};
 
 /// A layer below, and where on it the upper's data starts.
@@ -91,45 +91,55 @@ fn backing_file(device: &BlockDevice) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(text.strip_suffix(b"\n").unwrap_or(&text)))
 }
 
-/// The layers directly below `device`, which is of this kind.
+/// The layers directly below `device`, which is of this kind; what is cached comes before its cache.
 pub(super) fn below(
     machine: &Machine,
     in_use: &InUse,
     device: &BlockDevice,
     kind: &Kind,
 ) -> Result<Vec<Place>, StackError> {
-    if let Some(disk) = device.disk() {
-        return Ok(vec![(Node::Device(disk), Some(device.extent()?.start))]);
-    }
-    if let Kind::Loop { file } = kind {
-        let behind = match file.starts_with("/dev") {
-            true => named(machine, file)?,
-            false => None,
-        };
-        let offset = present(device.number_in("loop/offset"))?.unwrap_or_default();
-        return Ok(match behind {
-            Some(behind) => vec![(Node::Device(behind), Some(Bytes(offset)))],
-            None => in_use.holding(machine, file).map(|node| (node, None)).into_iter().collect(),
-        });
-    }
-    let mut slaves = present(device.slaves())?.unwrap_or_default();
-    let mut places = Vec::new();
-    if let Kind::DeviceMapper(table) = kind {
-        for (number, start) in map::places(table) {
-            let slave = slaves.iter().position(|slave| slave.number().ok() == Some(number));
-            places.extend(slave.map(|at| (Node::Device(slaves.remove(at)), start)));
+    let slaves = present(device.slaves())?.unwrap_or_default();
+    Ok(match kind {
+        Kind::Partition => {
+            let start = device.extent()?.start;
+            device.disk().map(|disk| (Node::Device(disk), Some(start))).into_iter().collect()
         }
-    }
-    for slave in slaves {
-        let start = match kind {
-            Kind::Raid(_) => {
-                present(device.sectors_in(&format!("md/dev-{}/offset", slave.name().replace('/', "!"))))?
+        Kind::Loop { file } => match named(machine, file)? {
+            Some(behind) => {
+                let offset = present(device.number_in("loop/offset"))?;
+                vec![(Node::Device(behind), offset.map(Bytes))]
             }
-            _ => None,
-        };
-        places.push((Node::Device(slave), start));
+            None => in_use.holding(machine, file).map(|node| (node, None)).into_iter().collect(),
+        },
+        Kind::DeviceMapper(table) => mapped(slaves, table),
+        Kind::Raid(_) => {
+            let offset = |slave: &BlockDevice| {
+                let name = slave.name().replace('/', "!");
+                present(device.sectors_in(&format!("md/dev-{name}/offset")))
+            };
+            let members = slaves.into_iter().map(|slave| Ok((offset(&slave)?, slave)));
+            let members: Result<Vec<_>, StackError> = members.collect();
+            members?.into_iter().map(|(start, slave)| (Node::Device(slave), start)).collect()
+        }
+        _ => {
+            // What is cached holds the directory of the one that does it.
+            let cached = device.attribute("bcache").canonicalize().unwrap_or_default();
+            let (backing, others): (Vec<_>, _) =
+                slaves.into_iter().partition(|slave| cached.starts_with(slave.directory()));
+            backing.into_iter().chain(others).map(|slave| (Node::Device(slave), None)).collect()
+        }
+    })
+}
+
+/// The devices that a table names, in its order, and those that it doesn't.
+fn mapped(mut slaves: Vec<BlockDevice>, table: &[MapLine]) -> Vec<Place> {
+    let mut places = Vec::new();
+    for (number, start) in map::places(table) {
+        let slave = slaves.iter().position(|slave| slave.number().ok() == Some(number));
+        places.extend(slave.map(|at| (Node::Device(slaves.remove(at)), start)));
     }
-    Ok(places)
+    places.extend(slaves.into_iter().map(|slave| (Node::Device(slave), None)));
+    places
 }
 
 /// `GROUP/VOLUME` of an LVM volume: its name has a hyphen between the two, and theirs doubled.

@@ -13,6 +13,8 @@ mod map;
 mod scsi;
 mod setup;
 mod target;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, major, minor, statx};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use trimtab_core::Bytes;
 
 use super::{Machine, StackError, device, file_system};
@@ -82,8 +82,7 @@ impl InUse {
             return Err(StackError::NotBlock { path: target.to_owned() });
         }
         if found.file_type().is_block_device() {
-            let number = DeviceNumber { major: major(found.rdev()), minor: minor(found.rdev()) };
-            let device = BlockDevice::numbered(&machine.sysfs(), number);
+            let device = BlockDevice::numbered(&machine.sysfs(), DeviceNumber::unpack(found.rdev()));
             return device.map(Node::Device).ok_or(BlockError::Unknown { device: place }.into());
         }
         let elsewhere = || StackError::OtherNamespace { path: target.to_owned() };

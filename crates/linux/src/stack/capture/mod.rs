@@ -44,8 +44,8 @@ pub enum CaptureError {
 /// [`CaptureError`].
 pub fn capture(machine: &Machine, stacks: &[Stack], out: &Path) -> Result<(), CaptureError> {
     let failed = |source| CaptureError::Write { path: out.to_owned(), source };
-    let file = File::create_new(out).map_err(failed)?;
     let tree = tree(machine, stacks)?;
+    let file = File::create_new(out).map_err(failed)?;
     let mut zipped = GzEncoder::new(file, Compression::default());
     tree.archive(&mut zipped).and_then(|()| zipped.finish()?.flush()).map_err(failed)
 }
@@ -61,7 +61,7 @@ fn tree(machine: &Machine, stacks: &[Stack]) -> Result<Tree, StackError> {
     setup(&Setup::of(machine, stacks), &mut scrub, &mut tree);
     for layer in layers {
         if let (Kind::DeviceMapper(table), Some(number)) = (&layer.kind, layer.number) {
-            let lines = table.iter().map(|line| scrub.numbers_and_fields(&map::line_of(line)) + "\n");
+            let lines = table.iter().map(|line| scrub.table_line(&map::line_of(line)) + "\n");
             tree.file(format!("trimtab/dm/{number}"), lines.collect::<String>());
         }
     }

@@ -9,7 +9,7 @@ use crate::block::BlockDevice;
 use crate::stack::{Layer, Machine};
 
 /// What is copied of a device's directory.
-const OF_DEVICE: [&str; 17] = [
+const OF_DEVICE: [&str; 18] = [
     "dev",
     "size",
     "ro",
@@ -27,6 +27,7 @@ const OF_DEVICE: [&str; 17] = [
     "md/level",
     "md/chunk_size",
     "loop/offset",
+    "bcache/state",
 ];
 /// What is copied of the directory of the hardware behind it, or one of that is in.
 const OF_HARDWARE: [&str; 5] = ["vendor", "model", "name", "idVendor", "idProduct"];
@@ -86,6 +87,9 @@ impl Copy<'_> {
         }
         for slave in list(&directory.join("slaves")) {
             self.link(place.join("slaves").join(name_of(&slave)), &slave);
+        }
+        if directory.join("bcache").is_symlink() {
+            self.link(place.join("bcache"), &directory.join("bcache"));
         }
         if device.disk().is_none() {
             self.link(Path::new("sys/block").join(name), directory);

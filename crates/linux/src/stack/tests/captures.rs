@@ -1,0 +1,164 @@
+//! What is captured is read back.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use trimtab_core::Bytes;
+
+use crate::captured::Captured;
+use crate::loop_device;
+use crate::mount::{mount, unmount};
+use crate::stack::{Kind, Layer, Machine, Setup, Stack, capture, targets};
+
+/// Captures the stacks below `targets` of `machine`, and unpacks that.
+fn recaptured(machine: &Machine, targets: &[PathBuf]) -> (tempfile::TempDir, Machine) {
+    let stacks: Vec<_> = targets.iter().map(|target| Stack::of(machine, target).unwrap()).collect();
+    let directory = tempfile::tempdir().unwrap();
+    let archive = directory.path().join("a.tar.gz");
+    capture(machine, &stacks, &archive).unwrap();
+    let root = directory.path().join("root");
+    tar::Archive::new(flate2::read::GzDecoder::new(File::open(archive).unwrap())).unpack(&root).unwrap();
+    let captured = Machine::captured(&root).unwrap();
+    (directory, captured)
+}
+
+/// All that is said of a layer but names.
+fn nameless(layer: &Layer) -> Layer {
+    let kind = match &layer.kind {
+        Kind::FileSystem(system) => {
+            let mut system = system.clone();
+            system.source = PathBuf::new();
+            system.targets.fill(PathBuf::new());
+            let known = |option: &&str| ["rw", "ro", "noatime", "discard"].contains(option);
+            system.options = system.options.split(',').filter(known).collect::<Vec<_>>().join(",");
+            Kind::FileSystem(system)
+        }
+        Kind::Loop { .. } => Kind::Loop { file: PathBuf::new() },
+        kind => kind.clone(),
+    };
+    Layer { name: String::new(), kind, ..layer.clone() }
+}
+
+/// The layers below `target`, without names.
+fn layers(machine: &Machine, target: &Path) -> Vec<Layer> {
+    Stack::of(machine, target).unwrap().layers.iter().map(nameless).collect()
+}
+
+#[test]
+fn a_captured_machine_is_captured_alike() {
+    let usb = "devices/pci0/usb2/2-1";
+    let place = format!("{usb}/2-1:1.0/host3/target3:0:0/3:0:0:0");
+    let machine = Captured::new()
+        .device("sda", "8:0", &[("queue/discard_max_bytes", "0"), ("queue/rotational", "0")])
+        .device("sda/sda1", "8:1", &[("start", "63")])
+        .device("sdb", "8:16", &[])
+        .link("devices/sdb/device", &format!("../../{place}"))
+        .file(&format!("sys/{place}/scsi_disk/3:0:0:0/provisioning_mode"), "full\n")
+        .file(&format!("sys/{place}/model"), "BRIDGE\n")
+        .file(&format!("sys/{usb}/serial"), "S5P2NS0R\n")
+        .file(&format!("sys/{usb}/idVendor"), "152d\n")
+        .file(&format!("sys/{usb}/idProduct"), "0578\n")
+        .file(&format!("sys/{usb}/2-1:1.0/host3/scsi_host/host3/proc_name"), "usb-storage\n")
+        .device(
+            "md0",
+            "9:0",
+            &[("md/level", "raid1"), ("md/dev-sda1/offset", "2048"), ("md/dev-sdb/offset", "8")],
+        )
+        .stacked("md0", "sda/sda1")
+        .stacked("md0", "sdb")
+        .device(
+            "dm-0",
+            "253:0",
+            &[("dm/name", "luks-3e6be9de-8139"), ("dm/uuid", "CRYPT-LUKS2-3e6be9de-8139")],
+        )
+        .stacked("dm-0", "md0")
+        .file("trimtab/dm/253:0", "0 204800000 crypt aes-xts-plain64 - 0 9:0 32768 1 allow_discards\n")
+        .file("trimtab/luks/dm-0", "allow-discards\n")
+        .file("trimtab/timer", "LoadState=loaded\nUnitFileState=enabled\nActiveState=active\n")
+        .file(
+            "etc/fstab",
+            "UUID=3e6be9de-8139 /home/alice\\040b xfs discard,X-fstrim.notrim 0 0\nfiler:/alice /n nfs a=b\n",
+        )
+        .file("etc/crypttab", "luks-3e6be9de-8139 UUID=3e6be9de-8139 /home/alice/key luks,discard\n")
+        .file("etc/lvm/lvm.conf", "devices {\nissue_discards = 1\n}\n")
+        .file(
+            "etc/udev/rules.d/alice.rules",
+            "ATTRS{serial}==\"S5P2NS0R\", ATTR{provisioning_mode}=\"unmap\"\n",
+        )
+        .file(
+            "proc/cmdline",
+            "root=UUID=3e6be9de-8139 rd.luks.options=3e6be9de-8139=discard hostname=alice\n",
+        )
+        .mounts(
+            "27 1 8:1 / / rw,noatime - ext4 /dev/sda1 rw\n\
+             30 27 253:0 / /home/alice\\040b rw - xfs /dev/mapper/luks-3e6be9de-8139 rw,discard\n\
+             31 27 0:40 / /n rw - nfs filer:/alice rw\n",
+        );
+    let found = targets(&machine.machine()).unwrap();
+    let (directory, captured) = recaptured(&machine.machine(), &found);
+    let found_again = targets(&captured).unwrap();
+    assert_eq!(found.len(), 2);
+    for (target, again) in found.iter().zip(&found_again) {
+        let (live, mut read) = (layers(&machine.machine(), target), layers(&captured, again));
+        read.iter_mut().zip(&live).for_each(|(layer, live)| {
+            // A volume's name is a name.
+            assert_eq!(layer.label.is_some(), live.label.is_some());
+            layer.label.clone_from(&live.label);
+        });
+        assert_eq!(read, live);
+    }
+    let of = |machine: &Machine, targets: &[PathBuf]| {
+        let stacks: Vec<_> = targets.iter().map(|target| Stack::of(machine, target).unwrap()).collect();
+        Setup::of(machine, &stacks)
+    };
+    let (before, after) = (of(&machine.machine(), &found), of(&captured, &found_again));
+    assert_eq!(after.fstab[0].options, before.fstab[0].options);
+    assert_eq!(after.fstab[0].target, found_again[1]);
+    assert_eq!(
+        (after.crypttab[0].options.clone(), after.fstab.len()),
+        (before.crypttab[0].options.clone(), 2)
+    );
+    assert_eq!(after.luks_allows, [("dm-0".to_owned(), true)]);
+    assert_eq!((after.timer, after.lvm_issues_discards), (before.timer, Some(true)));
+    assert_eq!((after.udev_rules.len(), after.command_line.len()), (1, 1));
+    let crypt = Stack::of(&captured, &found_again[1]).unwrap().layers[1].label.clone();
+    assert_eq!(crypt.as_deref(), Some(after.crypttab[0].name.as_str()));
+
+    let mut text = Vec::new();
+    let archive = File::open(directory.path().join("a.tar.gz")).unwrap();
+    flate2::read::GzDecoder::new(archive).read_to_end(&mut text).unwrap();
+    let text = String::from_utf8_lossy(&text);
+    for private in ["alice", "3e6be9de", "8139", "S5P2NS0R", "filer"] {
+        assert!(!text.contains(private), "{private}");
+    }
+}
+
+#[test]
+fn this_machine_is_captured_alike() {
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "CI runs this as root");
+        eprintln!("skipped: it takes root to mount a loop device");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (image, target) = (directory.path().join("image"), directory.path().join("target"));
+    File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    fs::create_dir(&target).unwrap();
+    let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image).status().unwrap();
+    assert!(made.success());
+    let device = loop_device::attach(&image, Bytes(512)).unwrap();
+    mount(&device, &target, "ext4", "discard").unwrap();
+    let live = Machine::live();
+    let outcome = std::panic::catch_unwind(|| {
+        let (_directory, captured) = recaptured(&live, std::slice::from_ref(&target));
+        let again = targets(&captured).unwrap();
+        let looped = again.last().expect("the mount is captured");
+        assert_eq!(layers(&captured, looped), layers(&live, &target));
+        assert!(layers(&live, &target).len() >= 3);
+    });
+    unmount(&target).unwrap();
+    loop_device::detach(&device).unwrap();
+    outcome.unwrap();
+}
