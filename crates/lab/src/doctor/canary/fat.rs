@@ -1,0 +1,44 @@
+//! Where the data of a FAT or exFAT file system begins.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use trimtab_core::Bytes;
+
+/// The first cluster of data has this number.
+const FIRST_CLUSTER: u64 = 2;
+
+/// How many bytes lower a byte of `device` is in the trim address space, which counts clusters from
+/// zero although the first of them has the number 2.
+///
+/// # Errors
+/// What the kernel says, or `InvalidData` where the first sector is of neither.
+pub(super) fn skipped(device: &File) -> io::Result<Bytes> {
+    let mut sector = [0; 512];
+    device.read_exact_at(&mut sector, 0)?;
+    let found = if sector[3..11] == *b"EXFAT   " { exfat(&sector) } else { fat(&sector) };
+    found
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its first sector is not FAT's or exFAT's"))
+}
+
+/// See "FAT: General Overview of On-Disk Format", version 1.03, "Boot Sector and BPB Structure".
+fn fat(sector: &[u8; 512]) -> Option<Bytes> {
+    let short = |at: usize| u64::from(u16::from_le_bytes([sector[at], sector[at + 1]]));
+    let (bytes, cluster) = (short(11), u64::from(sector[13]));
+    let table = match short(22) {
+        0 => u64::from(u32::from_le_bytes([sector[36], sector[37], sector[38], sector[39]])),
+        sectors => sectors,
+    };
+    let root = (short(17) * 32).div_ceil(Some(bytes).filter(|bytes| *bytes > 0)?);
+    let data = short(14) + u64::from(sector[16]) * table + root;
+    (data * bytes).checked_sub(FIRST_CLUSTER * cluster * bytes).map(Bytes)
+}
+
+/// See "exFAT File System Specification", "Main and Backup Boot Sector Sub-regions".
+fn exfat(sector: &[u8; 512]) -> Option<Bytes> {
+    let heap = u64::from(u32::from_le_bytes([sector[88], sector[89], sector[90], sector[91]]));
+    let (bytes, sectors) = (u32::from(sector[108]), u32::from(sector[109]));
+    let (bytes, sectors) = (1_u64.checked_shl(bytes)?, 1_u64.checked_shl(sectors)?);
+    heap.checked_mul(bytes)?.checked_sub(sectors.checked_mul(bytes)?.checked_mul(FIRST_CLUSTER)?).map(Bytes)
+}

@@ -1,0 +1,159 @@
+//! Where a canary lies on each layer of a stack.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use trimtab_core::{Bytes, Extent, ExtentSet};
+use trimtab_linux::stack::{Kind, Layer, MapLine, Stack};
+use trimtab_linux::{SYSFS, trim};
+
+use super::host::Host;
+
+/// Where a canary lies on a layer.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Place {
+    /// Bytes of the device.
+    pub extents: ExtentSet,
+    /// Whether it is all of these bytes, and not somewhere among them.
+    pub is_exact: bool,
+}
+
+/// Where a canary lies.
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// On each layer of the stack; none of file systems, and where it doesn't lie at all.
+    pub places: Vec<Option<Place>>,
+    /// The file systems that hold it, the upper first.
+    pub hosts: Vec<Host>,
+}
+
+impl Layout {
+    /// Follows a canary from the file system that holds it down.
+    pub fn below(stack: &Stack, host: Host) -> Self {
+        let first = host.layer;
+        let mut layout = Self { places: vec![None; stack.layers.len()], hosts: Vec::new() };
+        layout.add_host(stack, host);
+        // Each layer comes before those it lies on.
+        for index in first + 1..stack.layers.len() {
+            let layer = &stack.layers[index];
+            let Some(place) = layout.places[index].clone() else { continue };
+            match file_behind(stack, layer) {
+                // What is below a file that can't be looked at stays unknown.
+                Some((holder, file)) => {
+                    if let Ok(Some(host)) = host_of_file(stack, holder, layer, file, &place) {
+                        layout.add_host(stack, host);
+                    }
+                }
+                None => places_below(stack, layer, &place)
+                    .into_iter()
+                    .for_each(|(lower, place)| layout.add(lower, place)),
+            }
+        }
+        layout
+    }
+
+    fn add_host(&mut self, stack: &Stack, host: Host) {
+        for piece in &host.pieces {
+            for (lower, extent) in &piece.copies {
+                self.add(*lower, Place { extents: [*extent].into_iter().collect(), is_exact: true });
+            }
+            if piece.copies.is_empty() {
+                for (lower, place) in somewhere_below(stack, &stack.layers[host.layer]) {
+                    self.add(lower, place);
+                }
+            }
+        }
+        self.hosts.push(host);
+    }
+
+    fn add(&mut self, layer: usize, place: Place) {
+        let known = self.places[layer].get_or_insert(Place { is_exact: true, ..Place::default() });
+        known.is_exact &= place.is_exact;
+        place.extents.iter().for_each(|extent| known.extents.insert(extent));
+    }
+}
+
+/// The file behind a loop device, and the layer of the file system that it is on.
+fn file_behind<'a>(stack: &Stack, layer: &'a Layer) -> Option<(usize, &'a Path)> {
+    let (Kind::Loop { file }, [below]) = (&layer.kind, layer.below.as_slice()) else { return None };
+    matches!(stack.layers[below.layer].kind, Kind::FileSystem(_)).then_some((below.layer, file))
+}
+
+/// The file system that holds the file of a loop device which has the canary at `place`; none where that
+/// isn't known exactly, or the file system is not to be seen from here.
+fn host_of_file(
+    stack: &Stack,
+    holder: usize,
+    device: &Layer,
+    path: &Path,
+    place: &Place,
+) -> io::Result<Option<Host>> {
+    let Kind::FileSystem(file_system) = &stack.layers[holder].kind else { return Ok(None) };
+    let directory = file_system.targets.iter().find(|target| path.starts_with(target));
+    let Some(directory) = directory.filter(|_| place.is_exact && !stack.layers[holder].below.is_empty())
+    else {
+        return Ok(None);
+    };
+    let file = File::open(path)?;
+    let offset = Path::new(SYSFS).join("class/block").join(&device.name).join("loop/offset");
+    let offset = Bytes(fs::read_to_string(offset)?.trim().parse().map_err(io::Error::other)?);
+    trim::sync(directory).map_err(io::Error::other)?;
+    let mut all = Host { layer: holder, directory: directory.to_owned(), pieces: Vec::new() };
+    for extent in place.extents.iter() {
+        let range = Extent::at(offset + extent.start, extent.len());
+        all.pieces.append(&mut Host::of(stack, holder, directory, &file, range)?.pieces);
+    }
+    Ok(Some(all))
+}
+
+/// Where what is at `place` of a device lies on the layers below it.
+fn places_below(stack: &Stack, layer: &Layer, place: &Place) -> Vec<(usize, Place)> {
+    if let Kind::DeviceMapper(lines) = &layer.kind
+        && lines.len() > 1
+        && lines.iter().all(|line| line.target == "linear")
+    {
+        return lines.iter().filter_map(|line| on_line(stack, layer, line, place)).collect();
+    }
+    let in_a_row = layer.below.iter().filter_map(|below| Some((below.layer, below.start?)));
+    let places: Vec<_> = in_a_row.map(|(lower, start)| (lower, moved(place, Bytes::ZERO, start))).collect();
+    // Where none is, or the data is in turns on several, it is somewhere on each.
+    if places.is_empty() || !each_has_all(&layer.kind) { somewhere_below(stack, layer) } else { places }
+}
+
+/// Whether each device below on which data is laid out in a row has all of the data.
+fn each_has_all(kind: &Kind) -> bool {
+    match kind {
+        Kind::Raid(raid) => raid.level == "raid1",
+        Kind::DeviceMapper(lines) => {
+            lines.iter().all(|line| !matches!(line.target.as_str(), "striped" | "multipath"))
+        }
+        _ => true,
+    }
+}
+
+/// What of `place` a line of the target `linear` maps, on its device.
+fn on_line(stack: &Stack, layer: &Layer, line: &MapLine, place: &Place) -> Option<(usize, Place)> {
+    let (device, sector) = line.parameters.split_once(' ')?;
+    let start = Bytes(sector.trim().parse::<u64>().ok()?.checked_mul(512)?);
+    let is_it =
+        |lower: &usize| stack.layers[*lower].number.is_some_and(|number| number.to_string() == device);
+    let lower = layer.below.iter().map(|below| below.layer).find(is_it)?;
+    let part = Place { extents: place.extents.inside(line.extent).collect(), is_exact: place.is_exact };
+    (!part.extents.is_empty()).then(|| (lower, moved(&part, line.extent.start, start)))
+}
+
+/// `place` where what begins at `from` begins at `to`.
+fn moved(place: &Place, from: Bytes, to: Bytes) -> Place {
+    let extents = place.extents.iter().map(|extent| Extent::at(to + (extent.start - from), extent.len()));
+    Place { extents: extents.collect(), is_exact: place.is_exact }
+}
+
+/// Anywhere on any device below.
+fn somewhere_below(stack: &Stack, layer: &Layer) -> Vec<(usize, Place)> {
+    let anywhere = |lower: usize| {
+        let whole = Extent::at(Bytes::ZERO, stack.layers[lower].size.unwrap_or_default());
+        (lower, Place { extents: [whole].into_iter().collect(), is_exact: false })
+    };
+    layer.below.iter().map(|below| anywhere(below.layer)).collect()
+}

@@ -1,0 +1,31 @@
+//! What a layer that allocates storage as needed has allocated.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use trimtab_core::Bytes;
+use trimtab_linux::SYSFS;
+use trimtab_linux::stack::{Kind, Layer, Stack};
+
+use super::layout::Layout;
+
+/// What each layer on which the canary lies has allocated; none where it doesn't tell.
+pub(super) fn used(stack: &Stack, layout: &Layout) -> Vec<Option<Bytes>> {
+    let places = stack.layers.iter().zip(&layout.places);
+    places.map(|(layer, place)| place.as_ref().and_then(|_| used_by(layer))).collect()
+}
+
+fn used_by(layer: &Layer) -> Option<Bytes> {
+    let used = match &layer.kind {
+        Kind::Loop { file } => fs::metadata(file).ok()?.blocks() * 512,
+        Kind::Zram => {
+            // ORIGINAL COMPRESSED ..., see the kernel's Documentation/admin-guide/blockdev/zram.rst.
+            let statistics = Path::new(SYSFS).join("class/block").join(&layer.name).join("mm_stat");
+            fs::read_to_string(statistics).ok()?.split_whitespace().nth(1)?.parse().ok()?
+        }
+        _ => return None,
+    };
+    // A file system that doesn't count what its files take says that they take nothing.
+    (used > 0).then_some(Bytes(used))
+}

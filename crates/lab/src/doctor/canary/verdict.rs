@@ -1,0 +1,238 @@
+//! What a canary proves.
+
+use std::io;
+
+use trimtab_core::document::doctor::Verdict;
+use trimtab_core::{Bytes, Extent, Nanos};
+use trimtab_linux::stack::{Kind, Stack};
+use trimtab_linux::trim::TrimError;
+
+use super::host::{Host, Piece};
+use super::layout::{Layout, Place};
+use super::witness::Sight;
+use crate::error::chain;
+
+/// From here on, a discard that comes later than the layer above saw its first is called late.
+const LATE: Nanos = Nanos(1_000_000_000);
+
+/// All that is known of a canary.
+pub(super) struct Proof<'a> {
+    pub stack: &'a Stack,
+    pub layout: &'a Layout,
+    /// What each layer saw.
+    pub sights: Vec<Sight>,
+    /// Why each of the file systems that hold it refused to be trimmed.
+    pub refusals: Vec<Option<TrimError>>,
+    /// On which layers others discarded where it may be.
+    pub shared: Vec<bool>,
+    /// What kept anything from being seen, in a sentence.
+    pub excuse: Option<String>,
+}
+
+/// What came down to a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fate {
+    verdict: Verdict,
+    /// What should have come.
+    due: Bytes,
+    /// What did.
+    came: Bytes,
+}
+
+impl<'a> Proof<'a> {
+    /// Of a canary that nobody has seen yet.
+    pub fn new(stack: &'a Stack, layout: &'a Layout, shared: Vec<bool>) -> Self {
+        let sights = vec![Sight::default(); stack.layers.len()];
+        Self { stack, layout, sights, refusals: Vec::new(), shared, excuse: None }
+    }
+
+    /// Whether the layers directly below `host` haven't seen all of a piece.
+    pub fn lacks(&self, host: &Host, piece: &Piece) -> bool {
+        let lacks_copy = |(layer, extent): &(usize, Extent)| {
+            let seen: Bytes = self.sights[*layer].named.inside(*extent).map(Extent::len).sum();
+            seen + self.edges(*layer, 1, extent.len()) < extent.len()
+        };
+        let is_below = |layer: usize| self.parents(layer).any(|parent| parent == host.layer);
+        let lacks_somewhere = |(layer, fate): (usize, Option<Fate>)| {
+            is_below(layer) && fate.is_some_and(|fate| fate.verdict != Verdict::Reaches)
+        };
+        match piece.copies.is_empty() {
+            true => self.fates().into_iter().enumerate().any(lacks_somewhere),
+            false => piece.copies.iter().any(lacks_copy),
+        }
+    }
+
+    /// Whether the canary reached the lowest layers, and in a sentence who is to blame if not.
+    pub fn judge(&self) -> (Verdict, String) {
+        let fates = self.fates();
+        let lowest = (0..fates.len()).filter(|layer| self.is_lowest(*layer));
+        let verdicts: Vec<_> = lowest.filter_map(|layer| Some(fates[layer]?.verdict)).collect();
+        let all = |wanted| verdicts.iter().all(|verdict| *verdict == wanted);
+        let verdict = match () {
+            () if all(Verdict::Reaches) && self.unseen().is_some() => Verdict::Unknown,
+            () if all(Verdict::Reaches) => Verdict::Reaches,
+            () if all(Verdict::Blocked) => Verdict::Blocked,
+            () => Verdict::Partial,
+        };
+        let mut reason = match verdict {
+            Verdict::Reaches => self.arrival(&fates),
+            Verdict::Unknown => self.unseen().unwrap_or_default(),
+            Verdict::Blocked | Verdict::Partial => self.blame(&fates),
+        };
+        if let Some(excuse) = &self.excuse {
+            reason = format!("{reason} ({excuse})");
+        }
+        (verdict, reason)
+    }
+
+    /// What came down to each device that the canary lies on.
+    fn fates(&self) -> Vec<Option<Fate>> {
+        let mut fates: Vec<Option<Fate>> = Vec::new();
+        for (layer, place) in self.layout.places.iter().enumerate() {
+            let fate = place.as_ref().map(|place| self.fate(layer, place, &fates));
+            fates.push(fate);
+        }
+        fates
+    }
+
+    fn fate(&self, layer: usize, place: &Place, above: &[Option<Fate>]) -> Fate {
+        let (mut due, mut came) = (place.extents.len(), self.came(layer));
+        let mut worst = Verdict::Reaches;
+        if !place.is_exact {
+            let parents: Vec<_> = self.parents(layer).collect();
+            due = parents.iter().map(|parent| self.sent(*parent)).sum();
+            let is_sibling = |other: &usize| self.parents(*other).any(|parent| parents.contains(&parent));
+            came = (0..self.layout.places.len())
+                .filter(|other| self.layout.places[*other].is_some() && is_sibling(other))
+                .map(|other| self.came(other))
+                .sum();
+            let fates = parents.iter().filter_map(|parent| above.get(*parent).copied().flatten());
+            if fates.clone().any(|fate| fate.verdict != Verdict::Reaches) {
+                worst = Verdict::Partial;
+            }
+        }
+        let pieces = self.layout.hosts.iter().map(|host| host.pieces.len()).sum();
+        let verdict = match () {
+            () if came == Bytes::ZERO => Verdict::Blocked,
+            () if came + self.edges(layer, pieces, due) >= due => worst,
+            () => Verdict::Partial,
+        };
+        Fate { verdict, due, came }
+    }
+
+    /// What a layer saw; of the lowest, only what it didn't refuse.
+    fn came(&self, layer: usize) -> Bytes {
+        let sight = &self.sights[layer];
+        let named = sight.named.len();
+        if self.is_lowest(layer) { named - sight.failed.len() } else { named }
+    }
+
+    /// What a layer should have handed on.
+    fn sent(&self, layer: usize) -> Bytes {
+        let host = self.layout.hosts.iter().find(|host| host.layer == layer);
+        host.map_or_else(|| self.sights[layer].named.len(), |host| host.size())
+    }
+
+    /// What of `due` bytes in so many pieces may be lost to a layer at their edges; never all.
+    fn edges(&self, layer: usize, pieces: usize, due: Bytes) -> Bytes {
+        let granularity = |layer: usize| {
+            let limits = self.stack.layers[layer].limits;
+            limits.map_or(Bytes::ZERO, |limits| limits.granularity)
+        };
+        let largest = self.parents(layer).map(granularity).fold(granularity(layer), Bytes::max);
+        Bytes(largest.0.saturating_mul(2 * pieces as u64)).min(Bytes(due.0 / 2))
+    }
+
+    /// The layers directly above on which the canary lies too.
+    fn parents(&self, layer: usize) -> impl Iterator<Item = usize> + '_ {
+        let is_on =
+            move |upper: &usize| self.stack.layers[*upper].below.iter().any(|below| below.layer == layer);
+        (0..layer).filter(|upper| self.holds(*upper)).filter(is_on)
+    }
+
+    fn holds(&self, layer: usize) -> bool {
+        self.layout.places[layer].is_some() || self.layout.hosts.iter().any(|host| host.layer == layer)
+    }
+
+    /// Whether it is the last in its branch that the canary is known to be on.
+    fn is_lowest(&self, layer: usize) -> bool {
+        let mut below = self.stack.layers[layer].below.iter();
+        self.layout.places[layer].is_some() && !below.any(|below| self.holds(below.layer))
+    }
+
+    /// A layer below which there are devices that can't be looked at, in a sentence.
+    fn unseen(&self) -> Option<String> {
+        let layers = self.stack.layers.iter().enumerate();
+        let mut lowest = layers.filter(|(index, _)| self.is_lowest(*index));
+        let (_, layer) = lowest.find(|(_, layer)| {
+            layer.below.iter().any(|below| !self.stack.layers[below.layer].below.is_empty())
+        })?;
+        Some(format!("all of it came to {}; where on the layers below its file is can't be told", layer.name))
+    }
+
+    /// Says of a canary that reached the lowest layers how.
+    fn arrival(&self, fates: &[Option<Fate>]) -> String {
+        let layers = &self.stack.layers;
+        let lowest: Vec<_> = (0..layers.len()).filter(|layer| self.is_lowest(*layer)).collect();
+        let names: Vec<_> = lowest.iter().map(|layer| layers[*layer].name.as_str()).collect();
+        let mut text = format!("{} came to {}", self.layout.hosts[0].size(), names.join(", "));
+        for layer in &lowest {
+            let Some(late) = self.late(*layer) else { continue };
+            text = format!("{text}, {:.1} s later at {}", late.seconds(), layers[*layer].name);
+        }
+        let counted =
+            |layer: &usize| self.layout.places[*layer].as_ref().is_some_and(|place| !place.is_exact);
+        if let Some(layer) = (0..fates.len()).find(counted) {
+            let others = if self.shared[layer] { ", where others discard too" } else { "" };
+            text = format!("{text}; from {} down by count{others}", layers[layer].name);
+        }
+        text
+    }
+
+    /// How much later than at the first layer the first discard came here; none where it wasn't late.
+    fn late(&self, layer: usize) -> Option<Nanos> {
+        let first = self.sights.iter().filter_map(|sight| sight.first).min()?;
+        Some(self.sights[layer].first?.saturating_sub(first)).filter(|late| *late >= LATE)
+    }
+
+    /// Names the first layer that lost any of it.
+    fn blame(&self, fates: &[Option<Fate>]) -> String {
+        let is_lost = |layer: &usize| fates[*layer].is_some_and(|fate| fate.verdict != Verdict::Reaches);
+        let Some((layer, fate)) =
+            (0..fates.len()).find(is_lost).and_then(|layer| Some((layer, fates[layer]?)))
+        else {
+            return String::new();
+        };
+        let name = &self.stack.layers[layer].name;
+        let sight = &self.sights[layer];
+        if self.is_lowest(layer) && !sight.failed.is_empty() {
+            let error = io::Error::from_raw_os_error(sight.error.unwrap_or_default().into());
+            return format!("{name} refused {} of {}: {error}", sight.failed.len(), fate.due);
+        }
+        let takes_none = self.stack.layers[layer].limits.is_some_and(|limits| limits.max == Bytes::ZERO);
+        if takes_none && fate.came == Bytes::ZERO {
+            return format!("{name} takes no discards");
+        }
+        let above = self.parents(layer).next().map_or(String::new(), |above| self.name(above));
+        let refusal = self.parents(layer).find_map(|above| self.refusal(above));
+        match (fate.came, refusal) {
+            (Bytes::ZERO, Some(refusal)) => chain(refusal),
+            (Bytes::ZERO, None) => format!("{above} handed nothing of {} on to {name}", fate.due),
+            (came, _) => format!("{above} handed {came} of {} on to {name}", fate.due),
+        }
+    }
+
+    fn refusal(&self, layer: usize) -> Option<&TrimError> {
+        let host = self.layout.hosts.iter().position(|host| host.layer == layer)?;
+        self.refusals.get(host)?.as_ref()
+    }
+
+    /// What a layer is called in a sentence.
+    fn name(&self, layer: usize) -> String {
+        let layer = &self.stack.layers[layer];
+        match &layer.kind {
+            Kind::FileSystem(file_system) => format!("{} at {}", file_system.fstype, layer.name),
+            _ => layer.name.clone(),
+        }
+    }
+}
