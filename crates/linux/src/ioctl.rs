@@ -12,7 +12,7 @@ use rustix::io::Result;
 use rustix::ioctl::{Ioctl, IoctlOutput, NoArg, Opcode, Setter, Updater, ioctl, opcode};
 use trimtab_core::{Bytes, Extent};
 
-pub use device_mapper::{MapLine, device_map};
+pub use device_mapper::{MapLine, device_map, device_status};
 pub use file_extents::{FileExtent, file_blocks, file_extents};
 pub use file_system::{ChunkItem, FreeSpace, btrfs_chunks, btrfs_device, btrfs_id, free_space};
 

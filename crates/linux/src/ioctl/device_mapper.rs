@@ -62,7 +62,7 @@ impl MapLine {
 struct TableStatus<'a>(&'a mut [u8]);
 
 // SAFETY: DM_TABLE_STATUS reads and writes a `struct dm_ioctl` and what follows it, within the
-// `data_size` bytes that `device_map` says the buffer has.
+// `data_size` bytes that `table_status` says the buffer has.
 unsafe impl Ioctl for TableStatus<'_> {
     type Output = ();
     const IS_MUTATING: bool = true;
@@ -84,11 +84,24 @@ unsafe impl Ioctl for TableStatus<'_> {
 /// What the kernel says: `ENXIO` where there is no such device, `EACCES` without `CAP_SYS_ADMIN`;
 /// `EMSGSIZE` where the table is longer than 16 MiB, `EPROTO` where it makes no sense.
 pub fn device_map(control: impl AsFd, device: DeviceNumber) -> Result<Vec<MapLine>> {
+    table_status(control, device, DM_STATUS_TABLE_FLAG | DM_NOFLUSH_FLAG)
+}
+
+/// Asks `/dev/mapper/control` how the device-mapper device `device` is: the lines of its table, with what
+/// each target tells of itself for parameters.
+///
+/// # Errors
+/// As [`device_map`].
+pub fn device_status(control: impl AsFd, device: DeviceNumber) -> Result<Vec<MapLine>> {
+    table_status(control, device, 0)
+}
+
+fn table_status(control: impl AsFd, device: DeviceNumber, flags: u32) -> Result<Vec<MapLine>> {
     let mut room = *ROOM.start();
     while ROOM.contains(&room) {
         let mut buffer = vec![0; room];
         let number = rustix::fs::makedev(device.major, device.minor);
-        let flags = DM_STATUS_TABLE_FLAG | DM_NOFLUSH_FLAG | DM_SECURE_DATA_FLAG;
+        let flags = flags | DM_SECURE_DATA_FLAG;
         buffer[..4].copy_from_slice(&4u32.to_ne_bytes());
         buffer[DATA_SIZE..][..4].copy_from_slice(&(room as u32).to_ne_bytes());
         buffer[DATA_START..][..4].copy_from_slice(&(HEAD as u32).to_ne_bytes());

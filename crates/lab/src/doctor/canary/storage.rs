@@ -1,12 +1,13 @@
 //! What a layer that allocates storage as needed has allocated.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use trimtab_core::Bytes;
 use trimtab_linux::SYSFS;
-use trimtab_linux::stack::{Kind, Layer, Stack};
+use trimtab_linux::ioctl::device_status;
+use trimtab_linux::stack::{Kind, Layer, MapLine, Stack};
 
 use super::layout::Layout;
 
@@ -24,8 +25,22 @@ fn used_by(layer: &Layer) -> Option<Bytes> {
             let statistics = Path::new(SYSFS).join("class/block").join(&layer.name).join("mm_stat");
             fs::read_to_string(statistics).ok()?.split_whitespace().nth(1)?.parse().ok()?
         }
+        Kind::DeviceMapper(lines) => used_by_pool(layer, lines)?,
         _ => return None,
     };
     // A file system that doesn't count what its files take says that they take nothing.
     (used > 0).then_some(Bytes(used))
+}
+
+/// The bytes in use of a thin pool, see the kernel's
+/// Documentation/admin-guide/device-mapper/thin-provisioning.rst.
+fn used_by_pool(layer: &Layer, lines: &[MapLine]) -> Option<u64> {
+    let [line] = lines else { return None };
+    // METADATA DATA BLOCK_SIZE ..., the last in sectors.
+    let pool = (line.target == "thin-pool").then_some(&line.parameters)?;
+    let sectors: u64 = pool.split(' ').nth(2)?.parse().ok()?;
+    let status = device_status(File::open("/dev/mapper/control").ok()?, layer.number?).ok()?;
+    // TRANSACTION USED/ALL of the metadata's blocks, USED/ALL of the data's ...
+    let (blocks, _) = status.first()?.parameters.split(' ').nth(2)?.split_once('/')?;
+    blocks.parse::<u64>().ok()?.checked_mul(sectors * 512)
 }

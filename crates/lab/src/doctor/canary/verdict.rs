@@ -4,7 +4,7 @@ use std::io;
 
 use trimtab_core::document::doctor::Verdict;
 use trimtab_core::{Bytes, Extent, Nanos};
-use trimtab_linux::stack::{Kind, Stack};
+use trimtab_linux::stack::{Kind, Layer, Stack};
 use trimtab_linux::trim::TrimError;
 
 use super::host::{Host, Piece};
@@ -176,9 +176,15 @@ impl<'a> Proof<'a> {
         let lowest: Vec<_> = (0..layers.len()).filter(|layer| self.is_lowest(*layer)).collect();
         let names: Vec<_> = lowest.iter().map(|layer| layers[*layer].name.as_str()).collect();
         let mut text = format!("{} came to {}", self.layout.hosts[0].size(), names.join(", "));
-        for layer in &lowest {
-            let Some(late) = self.late(*layer) else { continue };
-            text = format!("{text}, {:.1} s later at {}", late.seconds(), layers[*layer].name);
+        let first = self.sights.iter().map(|sight| sight.commands).find(|commands| *commands > 0);
+        for layer in lowest {
+            let (name, commands) = (&layers[layer].name, self.sights[layer].commands);
+            if Some(commands) > first {
+                text = format!("{text}, split into {commands} discards at {name}");
+            }
+            if let Some(late) = self.late(layer) {
+                text = format!("{text}, {:.1} s later at {name}", late.seconds());
+            }
         }
         let counted =
             |layer: &usize| self.layout.places[*layer].as_ref().is_some_and(|place| !place.is_exact);
@@ -209,9 +215,8 @@ impl<'a> Proof<'a> {
             let error = io::Error::from_raw_os_error(sight.error.unwrap_or_default().into());
             return format!("{name} refused {} of {}: {error}", sight.failed.len(), fate.due);
         }
-        let takes_none = self.stack.layers[layer].limits.is_some_and(|limits| limits.max == Bytes::ZERO);
-        if takes_none && fate.came == Bytes::ZERO {
-            return format!("{name} takes no discards");
+        if let Some(taker) = self.takes_none(layer).filter(|_| fate.came == Bytes::ZERO) {
+            return format!("{} takes no discards", self.stack.layers[taker].name);
         }
         let above = self.parents(layer).next().map_or(String::new(), |above| self.name(above));
         let refusal = self.parents(layer).find_map(|above| self.refusal(above));
@@ -220,6 +225,14 @@ impl<'a> Proof<'a> {
             (Bytes::ZERO, None) => format!("{above} handed nothing of {} on to {name}", fate.due),
             (came, _) => format!("{above} handed {came} of {} on to {name}", fate.due),
         }
+    }
+
+    /// The layer that takes no discards, of `layer` and those below it that take none for that reason.
+    fn takes_none(&self, layer: usize) -> Option<usize> {
+        let Layer { limits, below, .. } = &self.stack.layers[layer];
+        limits.filter(|limits| limits.max == Bytes::ZERO)?;
+        let mut below = below.iter().filter(|below| self.holds(below.layer));
+        below.find_map(|below| self.takes_none(below.layer)).or(Some(layer))
     }
 
     fn refusal(&self, layer: usize) -> Option<&TrimError> {
