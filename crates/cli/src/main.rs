@@ -2,6 +2,7 @@
 
 mod bench;
 mod compare;
+mod doctor;
 mod drive;
 mod outputs;
 mod power_cycle;
@@ -37,6 +38,7 @@ struct Cli {
 enum Verb {
     Bench(Box<bench::Args>),
     Compare(compare::Args),
+    Doctor(doctor::Args),
     Drive(drive::Args),
     Record(record::Args),
     Report(report::Args),
@@ -51,6 +53,8 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 /// The exit code of what the device can't do.
 const UNSUPPORTED: u8 = 3;
+/// The exit code of a doctor that found what should be mended.
+const FOUND: u8 = 4;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -60,6 +64,7 @@ fn main() -> ExitCode {
     let outcome = match cli.verb {
         Verb::Bench(args) => bench::run(*args),
         Verb::Compare(args) => compare::run(args),
+        Verb::Doctor(args) => doctor::run(args),
         Verb::Drive(args) => drive::run(args),
         Verb::Record(args) => record::run(args),
         Verb::Report(args) => report::run(args),

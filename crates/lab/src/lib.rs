@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod compare;
 mod content;
+pub mod doctor;
 pub mod error;
 pub mod foreground;
 pub mod fs;

@@ -20,6 +20,9 @@ pub(super) fn scsi_kind(scsi: &Scsi) -> &'static str {
 }
 
 pub(super) fn opinion(place: &Place) -> Opinion {
+    if place.layer.size == Some(Bytes::ZERO) {
+        return Opinion::unknown("there is nothing in it: its size is 0");
+    }
     let Some(limits) = place.layer.limits else {
         return Opinion::unknown("sysfs doesn't tell its limits");
     };
@@ -31,6 +34,10 @@ pub(super) fn opinion(place: &Place) -> Opinion {
         return takes_none(place);
     }
     match &place.layer.kind {
+        Kind::Scsi(scsi) if scsi.provisioning_mode.as_deref() == Some("writesame_zero") => {
+            Opinion::stops("provisioning_mode is writesame_zero: discards become writes of zeros")
+                .found(findings::zeroes(place.layer))
+        }
         Kind::Partition => Opinion::passes("it is a part of the disk"),
         Kind::Bcache => Opinion::passes("it hands them to the backing device"),
         Kind::Loop { file } => Opinion::passes(format!("it punches holes into {}", file.display())),

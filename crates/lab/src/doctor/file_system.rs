@@ -10,6 +10,12 @@ use super::judge::{Opinion, Place};
 enum Way {
     /// fstrim (FITRIM), and the mount option `discard`.
     Trims,
+    /// As [`Self::Trims`], but nothing at all without the mount option.
+    Asked,
+    /// As [`Self::Trims`], but only what its cleaner has been at.
+    Cleaned,
+    /// As [`Self::Trims`]; with the mount option, when the device is idle, and not for fstrim.
+    Idle,
     /// As it frees, by itself.
     Online,
     /// Through the file system that its changed files are on.
@@ -30,8 +36,11 @@ enum Way {
 /// 3.7, nilfs2 3.15, F2FS 3.8, GFS2 3.3, OCFS2 3.0, FAT 4.19, exFAT 5.13, NTFS3 5.15.
 fn way(fstype: &str) -> Way {
     match fstype {
-        "ext2" | "ext3" | "ext4" | "xfs" | "btrfs" | "f2fs" | "vfat" | "msdos" | "exfat" | "ntfs3"
-        | "nilfs2" | "jfs" | "gfs2" | "ocfs2" => Way::Trims,
+        "ext2" | "ext3" | "ext4" | "xfs" | "btrfs" | "vfat" | "msdos" | "exfat" | "jfs" | "gfs2"
+        | "ocfs2" => Way::Trims,
+        "ntfs3" => Way::Asked,
+        "nilfs2" => Way::Cleaned,
+        "f2fs" => Way::Idle,
         "bcachefs" => Way::Online,
         "overlay" => Way::Upper,
         "squashfs" | "erofs" | "iso9660" | "cramfs" | "romfs" | "udf" => Way::Fixed,
@@ -44,7 +53,7 @@ fn way(fstype: &str) -> Way {
 
 /// Whether fstrim can be run on a file system with this name.
 pub(super) fn takes_fstrim(fstype: &str) -> bool {
-    matches!(way(fstype), Way::Trims)
+    matches!(way(fstype), Way::Trims | Way::Asked | Way::Cleaned | Way::Idle)
 }
 
 /// Whether a file system discards as it frees: its mount options say so, or it always does.
@@ -63,19 +72,36 @@ pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
         Way::Fixed => Opinion::stops(format!("{fstype} is read-only: it never frees anything")),
         _ if place.layer.read_only => Opinion::stops("it is mounted read-only: it frees nothing"),
         Way::Memory => Opinion::passes("it is memory, and what is freed is free at once"),
-        Way::Upper if place.below.is_empty() => Opinion::unknown("its upper file system can't be found"),
+        Way::Upper if place.below.is_empty() => {
+            Opinion::unknown("the directory that takes its changes can't be found")
+        }
         Way::Upper => {
             Opinion::passes("its changed files are files of the file system below, which frees them")
         }
         Way::Remote => Opinion::unknown("it is on another machine: ask there"),
         Way::Own(how) => Opinion::unknown(format!("fstrim can't be used; its own way is {how}")),
+        Way::Unknown if place.below.is_empty() => Opinion::unknown("it lies on no block device"),
         Way::Unknown => Opinion::unknown(format!("nothing is known of how {fstype} discards")),
         Way::Online => Opinion::passes("it discards as it frees"),
-        Way::Trims if is_online(file_system) => {
+        Way::Asked if !is_online(file_system) => {
+            Opinion::stops("mounted without discard, it discards nothing, for fstrim neither")
+                .found(findings::needs_the_option(place.layer))
+        }
+        Way::Cleaned => Opinion::reshapes(
+            Verdict::Reaches,
+            "it discards what its cleaner (nilfs_cleanerd) has made free, an hour or more after a deletion",
+        ),
+        Way::Idle if is_online(file_system) => Opinion::reshapes(
+            Verdict::Reaches,
+            "it discards when the device is idle, up to a minute later, and sends nothing when fstrim runs",
+        ),
+        Way::Trims | Way::Asked | Way::Idle if is_online(file_system) => {
             Opinion::passes("it discards as it frees, and when fstrim runs")
         }
-        Way::Trims if place.is_target => Opinion::passes("it discards when fstrim runs"),
-        Way::Trims => Opinion::reshapes(
+        Way::Trims | Way::Asked | Way::Idle if place.is_target => {
+            Opinion::passes("it discards when fstrim runs")
+        }
+        Way::Trims | Way::Asked | Way::Idle => Opinion::reshapes(
             Verdict::Partial,
             format!("the holes are its free space: told to the device when fstrim runs on {mount}"),
         )

@@ -48,8 +48,8 @@ pub(super) fn luks_no_discards(layer: &Layer) -> Finding {
         fix: Some(format!("cryptsetup refresh --allow-discards --persistent {name}")),
         cost: Some(
             "Whoever sees the raw disk then sees which blocks are unused: how full it is, and with that perhaps \
-             which file system it holds. With LUKS1, leave --persistent out and add the option discard to \
-             /etc/crypttab instead."
+             which file system it holds. LUKS1 and plain dm-crypt keep no flags: leave --persistent out, and add \
+             the option discard to /etc/crypttab."
                 .to_owned(),
         ),
         check: format!("dmsetup table {name}   # must end in allow_discards"),
@@ -73,14 +73,33 @@ pub(super) fn integrity_no_discards(layer: &Layer) -> Finding {
     }
 }
 
-pub(super) fn thin_discards(layer: &Layer, what: &str) -> Finding {
-    // LVM's pool is the volume without this suffix; what it shows is the device behind it.
-    let pool = mapped(layer).trim_end_matches("-tpool").trim_end_matches("_tpool");
+/// A thin pool that keeps discards to itself, or with `ignores` takes none: that can't be changed while
+/// one of its volumes is in use.
+pub(super) fn thin_discards(place: &Place, ignores: bool) -> Finding {
+    let layer = place.layer;
+    // LVM's pool is the volume without this suffix; what is seen is the device behind it.
+    let pool = mapped(layer).trim_end_matches("-tpool");
+    let change = format!("lvchange --discards passdown {pool}");
+    let volumes: Vec<_> = place.above.iter().map(|volume| mapped(volume)).collect();
+    let volumes = volumes.join(" ");
     Finding {
-        fix: Some(format!("lvchange --discards passdown {pool}")),
+        fix: Some(match ignores {
+            true => {
+                format!("umount /dev/{volumes}\nlvchange -an {volumes} && {change} && lvchange -ay {volumes}")
+            }
+            false => change,
+        }),
         cost: Some("The volumes' discards then take the time that the drive takes for them.".to_owned()),
         check: format!("lvs -o name,discards {pool}"),
-        ..critical("thin-no-passdown", layer, format!("The thin pool {} {what} all discards.", title(layer)))
+        ..critical(
+            "thin-no-passdown",
+            layer,
+            format!(
+                "The thin pool {} {} all discards.",
+                title(layer),
+                if ignores { "ignores" } else { "keeps to itself" }
+            ),
+        )
     }
 }
 
@@ -127,12 +146,17 @@ pub(super) fn cache(layer: &Layer) -> Finding {
     }
 }
 
-pub(super) fn raid_parity(layer: &Layer, raid: &Raid) -> Finding {
-    let on_load =
-        "echo 'options raid456 devices_handle_discard_safely=Y' > /etc/modprobe.d/raid456-discard.conf";
-    let at_once = "echo Y > /sys/module/raid456/parameters/devices_handle_discard_safely";
+pub(super) fn raid_parity(place: &Place, raid: &Raid) -> Finding {
+    let layer = place.layer;
+    let members: Vec<_> = place.below.iter().map(|(drive, _)| format!("/dev/{}", drive.name)).collect();
+    let array = format!("/dev/{}", layer.name);
     Finding {
-        fix: Some(format!("{on_load}\n{at_once}\nmdadm --stop /dev/{0} && mdadm --assemble /dev/{0}", layer.name)),
+        fix: Some(format!(
+            "echo 'options raid456 devices_handle_discard_safely=Y' > /etc/modprobe.d/raid456-discard.conf\n\
+             echo Y > /sys/module/raid456/parameters/devices_handle_discard_safely\n\
+             mdadm --stop {array} && mdadm --assemble {array} {}",
+            members.join(" ")
+        )),
         cost: Some(
             "Only where every drive reads zeros after a discard (trimtab bench tells; ATA calls it RZAT): with any \
              other, parity no longer fits the data, and a failed drive can't be rebuilt."
@@ -143,15 +167,32 @@ pub(super) fn raid_parity(layer: &Layer, raid: &Raid) -> Finding {
     }
 }
 
+/// NTFS3, which does nothing for fstrim unless it was told at mount time.
+pub(super) fn needs_the_option(layer: &Layer) -> Finding {
+    let mount = &layer.name;
+    Finding {
+        fix: Some(format!(
+            "mount -o remount,discard {mount}   # and add discard to its options in /etc/fstab"
+        )),
+        cost: Some("Deletions then wait for the drive's discards.".to_owned()),
+        check: format!("fstrim -v {mount}"),
+        ..critical(
+            "ntfs3-needs-discard",
+            layer,
+            format!("{mount} discards nothing: NTFS3 needs the mount option discard, for fstrim too."),
+        )
+    }
+}
+
 /// A file system that holds the file of a loop device, and isn't mounted with `discard`.
 pub(super) fn nested(layer: &Layer) -> Finding {
     let mount = &layer.name;
     Finding {
         severity: Severity::Warning,
         why: "What is discarded above becomes free space of this file system, and waits there for its next trim.".to_owned(),
-        fix: Some(format!("fstrim {mount}")),
-        cost: Some("Once; fstrim.timer does it every week.".to_owned()),
-        check: format!("fstrim -v {mount}"),
+        fix: Some(format!("mount -o remount,discard {mount}   # or, once: fstrim {mount}")),
+        cost: Some("With discard, every deletion on it waits for the drive; trimtab compare shows what that costs.".to_owned()),
+        check: format!("findmnt -o TARGET,OPTIONS {mount}"),
         ..critical("nested-file-system", layer, format!("{mount} tells its device of punched holes only when it is trimmed."))
     }
 }
@@ -213,6 +254,14 @@ pub(super) fn forced_off(layer: &Layer) -> Finding {
         cost: Some("The kernel turns TRIM off by itself for drives that are known to lose data with it.".to_owned()),
         check: "cat /sys/class/ata_device/*/trim".to_owned(),
         ..critical("trim-forced-off", layer, format!("The kernel doesn't use the TRIM of {}.", title(layer)))
+    }
+}
+
+pub(super) fn zeroes(layer: &Layer) -> Finding {
+    Finding {
+        why: "A discard is carried out as a write of zeros: it frees nothing, and takes time and wear."
+            .to_owned(),
+        ..provisioning(layer)
     }
 }
 

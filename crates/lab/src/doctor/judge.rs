@@ -52,6 +52,8 @@ pub(super) struct Place<'a> {
     pub(super) layer: &'a stack::Layer,
     /// Whether it is what was asked about, and not a file system that holds a loop device's file.
     pub(super) is_target: bool,
+    /// The layers directly above.
+    pub(super) above: Vec<&'a stack::Layer>,
     /// The layers below that hold its data, and what becomes of a discard there.
     pub(super) below: Vec<(&'a stack::Layer, Verdict)>,
 }
@@ -90,7 +92,9 @@ pub(super) fn judge(stack: &Stack) -> Judged {
         let fate_of = |below: usize| opinions[below].as_ref().map_or(Verdict::Unknown, |(_, fate)| *fate);
         let data = mapper::data_below(stack, layer);
         let below = data.iter().map(|at| (&stack.layers[*at], fate_of(*at))).collect();
-        let place = Place { layer, is_target: index == 0, below };
+        let lies_on = |upper: &&stack::Layer| upper.below.iter().any(|below| below.layer == index);
+        let above = stack.layers[..index].iter().filter(lies_on).collect();
+        let place = Place { layer, is_target: index == 0, above, below };
         let opinion = opinion(&place);
         let fate = fate(opinion.effect, place.below.iter().map(|(_, fate)| *fate));
         opinions[index] = Some((opinion, fate));

@@ -65,11 +65,11 @@ pub(super) fn opinion(place: &Place, lines: &[MapLine]) -> Opinion {
         "integrity" if !has("allow_discards") => Opinion::stops("it was opened without allow_discards")
             .found(findings::integrity_no_discards(place.layer)),
         "thin-pool" if has("ignore_discard") => {
-            Opinion::stops("the pool ignores discards").found(findings::thin_discards(place.layer, "ignores"))
+            Opinion::stops("the pool ignores discards").found(findings::thin_discards(place, true))
         }
         "thin-pool" if has("no_discard_passdown") => {
             Opinion::stops("the pool takes chunks back, and tells nothing to what is below")
-                .found(findings::thin_discards(place.layer, "keeps to itself"))
+                .found(findings::thin_discards(place, false))
         }
         "thin-pool" => thin_pool(place, line),
         "thin" => Opinion::passes("it hands them to its pool"),

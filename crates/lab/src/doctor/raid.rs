@@ -14,7 +14,7 @@ pub(super) fn opinion(place: &Place, raid: &Raid) -> Opinion {
     };
     if has_parity && !takes && raid.discards_are_safe != Some(true) {
         let reason = "with parity, md drops discards unless told that the drives read zeros afterwards";
-        return Opinion::stops(reason).found(findings::raid_parity(place.layer, raid));
+        return Opinion::stops(reason).found(findings::raid_parity(place, raid));
     }
     if !takes && place.is_stopped_below() {
         return Opinion::passes("it would hand them on, but its drives take none");

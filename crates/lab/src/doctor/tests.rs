@@ -260,6 +260,22 @@ fn scsi_devices_are_told_apart() {
 }
 
 #[test]
+fn zeros_written_are_no_discards() {
+    let transport = Transport::Usb { driver: "usb-storage".to_owned(), ids: None };
+    let mode = Some("writesame_zero".to_owned());
+    let disk = layer("sda", Kind::Scsi(Scsi { transport, provisioning_mode: mode, thin_provisioning: None }));
+    let target = examined(&row([file_system("/mnt", "ext4", "rw"), taking(YES, 512, disk)]));
+    assert_eq!(summary(&target), (Verdict::Blocked, vec!["sda"], vec!["provisioning-mode"]));
+}
+
+#[test]
+fn ntfs3_has_to_be_asked() {
+    let mounted = |options| examined(&row([file_system("/mnt", "ntfs3", options), nvme(YES)]));
+    assert_eq!(summary(&mounted("rw")), (Verdict::Blocked, vec!["/mnt"], vec!["ntfs3-needs-discard"]));
+    assert_eq!(summary(&mounted("rw,discard")), (Verdict::Reaches, vec![], vec![]));
+}
+
+#[test]
 fn a_limit_set_to_zero_is_no_property_of_the_drive() {
     let mut disk = nvme(YES);
     disk.limits.as_mut().unwrap().max = Bytes::ZERO;

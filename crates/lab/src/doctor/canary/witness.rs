@@ -175,7 +175,7 @@ impl Device {
         let mut sight = Sight { commands: since.discards, ..Sight::default() };
         for extent in place.extents.iter() {
             let part = Extent::at(extent.start, extent.len().min(left));
-            left = left - part.len();
+            left -= part.len();
             sight.named.insert(part);
         }
         Ok(sight)
