@@ -28,6 +28,7 @@ mod page;
 mod ranges;
 mod requests;
 mod source;
+mod uevents;
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -46,6 +47,7 @@ use crate::environment::environment;
 use format::PageLayout;
 use instance::{Instance, Pipe};
 use interpreter::Interpreter;
+use uevents::Uevents;
 
 /// How long after its time an event may still appear in the kernel's buffers: it is written with
 /// preemption off, but a virtual processor may be paused at any time.
@@ -54,7 +56,7 @@ const SLACK: Nanos = Nanos(10_000_000);
 /// How long a wait lasts at least, so that kernels which wake a reader for every event don't.
 const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 
-/// How often the kernel is asked what it lost, and which disks there are.
+/// How often at least the kernel is asked what it lost, and which disks there are.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
 
 /// What to record.
@@ -102,6 +104,8 @@ pub struct Recording {
     mounts: File,
     /// Whether what is mounted has changed since it was looked at.
     mounts_changed: bool,
+    /// None where the kernel doesn't tell; the disks are then looked at every second only.
+    uevents: Option<Uevents>,
     looked_around: Instant,
     last_read: Instant,
     // The instance can only be removed when no pipe is open.
@@ -127,6 +131,7 @@ impl Recording {
         let mounts = procfs.join("self/mountinfo");
         let mounts = File::open(&mounts).map_err(|source| TracingError::Read { path: mounts, source })?;
         let mut interpreter = Interpreter::start(&instance, options, &mut header)?;
+        let uevents = Uevents::listen().ok();
         let pipes = instance.pipes()?;
         let (layout, page) = (instance.page_layout()?, vec![0; instance.page_size()]);
         let pages = (options.buffer.0 as usize / page.len()).max(1);
@@ -141,6 +146,7 @@ impl Recording {
             pages,
             mounts,
             mounts_changed: false,
+            uevents,
             looked_around: now,
             last_read: now,
             pipes,
@@ -154,14 +160,17 @@ impl Recording {
         &self.header
     }
 
-    /// Waits until half a buffer is full or what is mounted has changed, for `timeout` at most.
+    /// Waits until half a buffer is full, what is mounted has changed or a device has, for `timeout` at
+    /// most.
     ///
     /// # Errors
     /// [`TracingError::Wait`].
     pub fn wait(&mut self, timeout: Duration) -> Result<(), TracingError> {
         std::thread::sleep(SHORTEST_WAIT.saturating_sub(self.last_read.elapsed()).min(timeout));
-        let pipes = self.pipes.iter().map(|pipe| PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN));
-        self.mounts_changed |= poll_mounts(&self.mounts, pipes, timeout)?;
+        let pipes = self.pipes.iter().map(AsFd::as_fd);
+        let others = pipes.chain(self.uevents.iter().map(AsFd::as_fd));
+        let others = others.map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN));
+        self.mounts_changed |= poll_mounts(&self.mounts, others, timeout)?;
         Ok(())
     }
 
@@ -178,7 +187,8 @@ impl Recording {
             self.interpreter.mounts_changed(&self.instance, &mut self.header)?;
         }
         self.last_read = Instant::now();
-        if self.looked_around.elapsed() >= LOOK_AROUND {
+        let devices_changed = self.uevents.as_ref().is_some_and(Uevents::take);
+        if devices_changed || self.looked_around.elapsed() >= LOOK_AROUND {
             self.looked_around = self.last_read;
             let lost = self.instance.lost()?;
             if lost > self.header.lost {
