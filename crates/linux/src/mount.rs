@@ -1,12 +1,14 @@
 //! Mounting, unmounting and the list of mounts.
 
 use std::ffi::{CString, OsString};
+use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{MountFlags, OpenTreeFlags, UnmountFlags, open_tree};
 
 use crate::block::DeviceNumber;
 
@@ -64,6 +66,19 @@ pub struct Mount {
     pub options: String,
     /// The file system's options, with commas between them.
     pub super_options: String,
+}
+
+impl Mount {
+    /// The mount's own options and the file system's, each once.
+    pub fn all_options(&self) -> String {
+        let mut all: Vec<&str> = Vec::new();
+        for option in self.options.split(',').chain(self.super_options.split(',')) {
+            if !all.contains(&option) {
+                all.push(option);
+            }
+        }
+        all.join(",")
+    }
 }
 
 /// The options that the system call takes as flags; all others go to the file system as text.
@@ -139,6 +154,23 @@ pub fn mounts(procfs: &Path) -> Result<Vec<Mount>, MountError> {
     Ok(text.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
 }
 
+/// Opens the directory `target` in a mount of its own, so that it doesn't keep the one that is there
+/// from being unmounted.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn open_apart(target: &Path) -> io::Result<File> {
+    let copy = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    match open_tree(CWD, target, copy) {
+        Ok(copy) => {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            Ok(openat(copy, ".", flags, Mode::empty())?.into())
+        }
+        // Before Linux 5.2, and where this process may not mount.
+        Err(_) => File::open(target),
+    }
+}
+
 /// The mount of `mounts` that the canonical path `place` is on.
 pub fn covering<'a>(mounts: &'a [Mount], place: &Path) -> Option<&'a Mount> {
     // Of two mounts on one point the later one is seen, and max_by_key returns the last.
@@ -211,6 +243,7 @@ mod tests {
         assert_eq!(all[1].id, 31);
         assert_eq!(all[1].number, DeviceNumber { major: 7, minor: 0 });
         assert_eq!((all[1].fstype.as_str(), all[1].super_options.as_str()), ("ext4", "rw,discard"));
+        assert_eq!(all[1].all_options(), "rw,noatime,discard");
         let targets: Vec<_> = mounts_of(root.path(), Path::new("/dev/loop0"))
             .unwrap()
             .into_iter()

@@ -2,15 +2,18 @@
 
 mod common;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use common::{Loop, possible};
-use trimtab_core::trace::{Kind, Summary, TraceEvent, TraceHeader};
+use rustix::fs::{CWD, FileType, Mode};
+use trimtab_core::trace::{DeviceIndex, Kind, Summary, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::SYSFS;
 use trimtab_linux::block::{BlockCounters, BlockDevice};
+use trimtab_linux::btrfs::{self, Chunk};
 use trimtab_linux::mount;
 use trimtab_linux::tracing::{RecordOptions, Recording};
 
@@ -47,6 +50,19 @@ fn recorded(options: &RecordOptions, work: impl FnOnce()) -> (TraceHeader, Vec<T
         assert!(events.is_sorted_by_key(|event| event.at));
         (header, events)
     })
+}
+
+#[test]
+fn a_device_is_known_by_any_node() {
+    if !possible() {
+        return;
+    }
+    let scratch = Loop::new(Bytes(1 << 20));
+    let directory = tempfile::tempdir().unwrap();
+    let node = directory.path().join("vda");
+    let number = std::fs::metadata(&scratch.device).unwrap().rdev();
+    rustix::fs::mknodat(CWD, &node, FileType::BlockDevice, Mode::RUSR, number).unwrap();
+    assert_eq!(BlockDevice::open(Path::new(SYSFS), &node).unwrap(), disk(&scratch));
 }
 
 fn only(disk: &BlockDevice, kinds: &[Kind]) -> RecordOptions {
@@ -244,6 +260,54 @@ fn btrfs_discards_what_it_told_was_freed() {
 }
 
 #[test]
+fn addresses_of_btrfs_may_come_to_mean_another_place() {
+    if !possible() {
+        return;
+    }
+    let Some(mounted) = Mounted::new("btrfs", Bytes(1 << 30), "discard=sync,commit=1") else { return };
+    let directory = mounted.directory.path();
+    let chunks = || btrfs::chunks(std::fs::File::open(directory).unwrap()).unwrap();
+    let path = |name: &str| directory.join(name);
+    // A file for each chunk of data.
+    let fill = |name: &str| run("fallocate", &["-l", "112M", path(name).to_str().unwrap()]);
+    let remove = |names: &[&str]| {
+        let before = chunks().len();
+        names.iter().for_each(|name| std::fs::remove_file(path(name)).unwrap());
+        for _ in 0..300 {
+            mounted.sync();
+            if chunks().len() + names.len() == before {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("{names:?} leave {:?}", chunks());
+    };
+    let disk = disk(&mounted.scratch);
+    let mut moved = 0;
+    let (header, events) = recorded(&only(&disk, &[Kind::Free, Kind::Discard]), || {
+        mounted.write("first", Bytes(4 << 20));
+        ["a", "b", "c", "d", "e", "f", "g"].into_iter().for_each(|name| _ = fill(name));
+        mounted.sync();
+        let before = chunks();
+        // A new chunk has the addresses of the last, and its place in the largest hole.
+        remove(&["a", "b", "g"]);
+        fill("new");
+        mounted.sync();
+        let after = chunks();
+        let is_moved = |old: &&Chunk| {
+            after.iter().any(|new| new.extent.start == old.extent.start && new.copies != old.copies)
+        };
+        moved = before.iter().filter(is_moved).count();
+        std::fs::remove_file(path("new")).unwrap();
+        mounted.sync();
+    });
+    assert!(moved > 0);
+    assert_eq!(header.gaps, [""; 0]);
+    let (freed, discarded) = (named(&events, Kind::Free), named(&events, Kind::Discard));
+    assert_eq!(freed.intersect(&discarded), discarded, "freed {freed:?}, discarded {discarded:?}");
+}
+
+#[test]
 fn free_space_is_listed_when_a_file_system_is_mounted() {
     if !possible() {
         return;
@@ -264,6 +328,46 @@ fn free_space_is_listed_when_a_file_system_is_mounted() {
         assert_eq!(unused.intersect(&discarded), discarded, "{kind}: unused {unused:?}, {discarded:?}");
         assert!(bytes(&unused) <= bytes(&discarded) + Bytes(1 << 20));
     }
+}
+
+#[test]
+fn a_recording_keeps_nothing_mounted() {
+    if !possible() {
+        return;
+    }
+    for kind in ["ext4", "xfs", "btrfs"] {
+        let Some(mounted) = Mounted::new(kind, Bytes(512 << 20), "") else { return };
+        let directory = mounted.directory.path();
+        recorded(&only(&disk(&mounted.scratch), &[Kind::Free, Kind::Unused]), || {
+            for round in 0..40 {
+                mount::unmount(directory).unwrap();
+                mount::mount(&mounted.scratch.device, directory, kind, "").unwrap();
+                std::thread::sleep(Duration::from_micros(round * 500));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_device_that_is_another_is_noticed_at_once() {
+    if !possible() {
+        return;
+    }
+    let (scratch, other) = (Loop::new(Bytes(1 << 20)), tempfile::NamedTempFile::new().unwrap());
+    other.as_file().set_len(2 << 20).unwrap();
+    let path = scratch.device.to_str().unwrap();
+    let write = || fio(&[&format!("--filename={path}"), "--rw=write", "--bs=64k", "--size=1m"]);
+    let (header, events) = recorded(&only(&disk(&scratch), &[Kind::Write]), || {
+        write();
+        run("losetup", &["-d", path]);
+        run("losetup", &[path, other.path().to_str().unwrap()]);
+        std::thread::sleep(Duration::from_millis(100));
+        write();
+    });
+    let sizes: Vec<_> = header.devices.iter().map(|device| device.size).collect();
+    assert_eq!(sizes, [Bytes(1 << 20), Bytes(2 << 20)]);
+    let of = |index| events.iter().filter(|event| event.device == DeviceIndex(index)).count();
+    assert_eq!((of(0), of(1)), (16, 16));
 }
 
 #[test]

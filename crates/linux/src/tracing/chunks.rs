@@ -1,7 +1,6 @@
 //! btrfs' chunks: from logical addresses to bytes of devices.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -10,10 +9,10 @@ use trimtab_core::{Bytes, Extent};
 
 use super::devices::Home;
 use crate::btrfs::{self, Chunk};
-use crate::ioctl;
+use crate::{ioctl, mount};
 
-/// The chunks of a mounted btrfs. Logical addresses are never used twice, so what was read stays true
-/// for events of the past.
+/// The chunks of a mounted btrfs. Those that are removed stay, so that what was read holds for events
+/// of the past, until their logical addresses are used again.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
     chunks: BTreeMap<Bytes, Chunk>,
@@ -39,7 +38,7 @@ impl Chunks {
         directory: &Path,
         mut home: impl FnMut(&Path) -> Option<Home>,
     ) -> io::Result<()> {
-        let directory = File::open(directory)?;
+        let directory = mount::open_apart(directory)?;
         for chunk in btrfs::chunks(&directory)? {
             for (device, _) in chunk.copies.iter().flatten() {
                 if !self.devices.contains_key(device) {
@@ -49,6 +48,11 @@ impl Chunks {
             self.chunks.insert(chunk.extent.start, chunk);
         }
         Ok(())
+    }
+
+    /// Forgets the chunks at the logical `addresses`.
+    pub fn forget(&mut self, addresses: Extent) {
+        self.chunks.retain(|_, chunk| chunk.extent.intersect(addresses).is_empty());
     }
 
     /// Where the bytes of the logical `extent` are.

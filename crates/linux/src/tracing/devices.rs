@@ -68,8 +68,7 @@ impl From<KernelNumber> for DeviceNumber {
 impl KernelNumber {
     /// That of a number as the kernel packs it for programs.
     pub fn unpack(number: u32) -> Self {
-        let (major, minor) = (rustix::fs::major(number.into()), rustix::fs::minor(number.into()));
-        Self::from(DeviceNumber { major, minor })
+        Self::from(DeviceNumber::unpack(number.into()))
     }
 }
 
@@ -81,8 +80,10 @@ impl Devices {
     /// The disk with this number, or that has the partition with it; none where it is not to be
     /// recorded. One that is seen for the first time is added to `header`.
     pub fn find(&mut self, number: KernelNumber, header: &mut TraceHeader) -> Option<Disk> {
-        if self.known.get(&number).is_some_and(|disk| disk.is_some_and(|disk| disk.gone)) {
-            self.forget_replaced();
+        match self.known.get(&number) {
+            Some(Some(disk)) if disk.gone => self.forget_replaced(),
+            Some(known) => return *known,
+            None => {}
         }
         if let Some(known) = self.known.get(&number) {
             return *known;
@@ -142,6 +143,21 @@ impl Devices {
     pub fn home_at(&mut self, number: DeviceNumber, header: &mut TraceHeader) -> Option<Home> {
         let device = BlockDevice::numbered(&self.sysfs, number)?;
         self.home(&device, header)
+    }
+
+    /// The names of the device at the path `device` and of a disk to record that it is built on, as a
+    /// logical volume is; none where there is no such disk.
+    pub fn above(&self, device: &Path) -> Option<(String, String)> {
+        let device = BlockDevice::open(&self.sysfs, device).ok()?;
+        let mut layer = vec![device.whole()];
+        while !layer.is_empty() {
+            let slaves = layer.iter().flat_map(|disk| disk.slaves().unwrap_or_default());
+            layer = slaves.map(|slave| slave.whole()).collect();
+            if let Some(disk) = layer.iter().find(|disk| self.wanted.contains(disk)) {
+                return Some((device.name(), disk.name()));
+            }
+        }
+        None
     }
 
     /// The path of the device with this number.
@@ -252,6 +268,25 @@ fn describe(disk: &BlockDevice, number: DeviceNumber) -> TraceDevice {
 mod tests {
     use super::*;
     use crate::captured::Captured;
+
+    #[test]
+    fn what_is_built_on_a_disk_is_known() {
+        let machine = Captured::new()
+            .device("sda", "8:0", &[])
+            .device("sda/sda2", "8:2", &[])
+            .device("sdb", "8:16", &[])
+            .device("dm-0", "253:0", &[])
+            .device("dm-1", "253:1", &[])
+            .stacked("dm-0", "sda/sda2")
+            .stacked("dm-1", "dm-0");
+        let of = |wanted: &str, device: &str| {
+            let devices = Devices::new(&machine.sysfs(), &[machine.open(wanted)]);
+            devices.above(&Path::new("/dev").join(device))
+        };
+        assert_eq!(of("sda", "dm-1"), Some(("dm-1".to_owned(), "sda".to_owned())));
+        assert_eq!(of("dm-0", "dm-1"), Some(("dm-1".to_owned(), "dm-0".to_owned())));
+        assert_eq!((of("sdb", "dm-1"), of("sda", "sdb")), (None, None));
+    }
 
     #[test]
     fn a_number_may_become_another_disks() {

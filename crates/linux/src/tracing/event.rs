@@ -13,6 +13,8 @@ pub(super) enum Event {
     Block(BlockEvent),
     /// A file system took or gave up blocks.
     Fs(FsEvent),
+    /// A btrfs took these logical addresses for a chunk.
+    Chunk(FsEvent),
 }
 
 /// A step in the life of a request or bio.
@@ -69,6 +71,7 @@ pub(super) enum FsId {
 pub(super) enum Reader {
     Block(BlockReader),
     Fs(FsReader),
+    Chunk(FsReader),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,18 +147,14 @@ impl Reader {
         }))
     }
 
-    /// For a file system's event.
+    /// For an event by which a file system takes or gives up blocks.
     pub fn fs(kind: Kind, names: &FsNames, format: &Format) -> Result<Self, MissingField> {
-        Ok(Self::Fs(FsReader {
-            kind,
-            id: required(format, names.id)?,
-            group: if names.group.is_empty() { None } else { Some(required(format, names.group)?) },
-            start: required(format, names.start)?,
-            length: required(format, names.length)?,
-            flags: format.field("flags"),
-            group_kind: format.field("type"),
-            pid: format.field("common_pid"),
-        }))
+        FsReader::new(kind, names, format).map(Self::Fs)
+    }
+
+    /// For an event by which a btrfs takes addresses for a chunk.
+    pub fn chunk(names: &FsNames, format: &Format) -> Result<Self, MissingField> {
+        FsReader::new(Kind::Allocate, names, format).map(Self::Chunk)
     }
 
     /// What `event` says; none where that is nothing to record.
@@ -163,6 +162,7 @@ impl Reader {
         match self {
             Self::Block(reader) => reader.read(event).map(Event::Block),
             Self::Fs(reader) => reader.read(event).map(Event::Fs),
+            Self::Chunk(reader) => reader.read(event).map(Event::Chunk),
         }
     }
 }
@@ -194,13 +194,26 @@ impl BlockReader {
 }
 
 impl FsReader {
+    fn new(kind: Kind, names: &FsNames, format: &Format) -> Result<Self, MissingField> {
+        Ok(Self {
+            kind,
+            id: required(format, names.id)?,
+            group: if names.group.is_empty() { None } else { Some(required(format, names.group)?) },
+            start: required(format, names.start)?,
+            length: required(format, names.length)?,
+            flags: format.field("flags"),
+            // XFS' groups of the realtime device are of kind 1.
+            group_kind: format.field("type").filter(|_| !names.group.is_empty()),
+            pid: format.field("common_pid"),
+        })
+    }
+
     fn read(&self, event: &[u8]) -> Option<FsEvent> {
         let number = |field: Option<Field>| field.map_or(0, |field| field.number(event));
         let id = match self.id.bytes(event) {
             id if id.len() == 16 => FsId::Btrfs(id.try_into().ok()?),
             _ => FsId::Device(KernelNumber(self.id.number(event) as u32)),
         };
-        // XFS' groups of the realtime device are of kind 1.
         (number(self.group_kind) == 0).then_some(FsEvent {
             id,
             kind: self.kind,

@@ -1,6 +1,6 @@
 //! From the kernel's events to rows of a trace.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::PathBuf;
 
 use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceEvent, TraceHeader};
@@ -16,7 +16,7 @@ use super::ranges::Ranges;
 use super::requests::{Key, Requests};
 use super::source::Sources;
 use super::{RecordOptions, clock};
-use crate::ioctl;
+use crate::{ioctl, mount};
 
 /// The kernel counts in sectors of this size, whatever a device's blocks are.
 const SECTOR: u64 = 512;
@@ -103,6 +103,7 @@ impl Interpreter {
                 }
             }
             Some(Event::Fs(event)) => self.take_fs(at, &event, instance, header),
+            Some(Event::Chunk(event)) => self.file_systems.forget_chunks(&event),
             None => {}
         }
     }
@@ -167,7 +168,7 @@ impl Interpreter {
     }
 
     fn list_unused(&mut self, found: &Found, header: &mut TraceHeader) {
-        let pieces = File::open(&found.directory).ok().and_then(|root| ioctl::free_space(root).ok());
+        let pieces = mount::open_apart(&found.directory).ok().and_then(|root| ioctl::free_space(root).ok());
         let (Some(pieces), Some((home, number))) = (pieces, found.home) else {
             let (kind, directory) = (&found.kind, found.directory.display());
             return gap(header, format!("the free space of {directory}: {kind} doesn't list it"));

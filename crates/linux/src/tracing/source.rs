@@ -21,6 +21,14 @@ struct FsSource {
     names: FsNames,
 }
 
+/// By which btrfs tells that logical addresses mean a new place.
+const CHUNKS: FsSource = FsSource {
+    fs: "btrfs",
+    event: "btrfs/btrfs_chunk_alloc",
+    kind: Kind::Allocate,
+    names: FsNames { id: "fsid", group: "", start: "offset", length: "size" },
+};
+
 /// Where ext4 knows blocks of the whole file system, XFS counts in each allocation group and btrfs has
 /// logical bytes. What btrfs frees is pinned until its transaction is on disk, and then discarded. F2FS
 /// tells only of what it means to discard.
@@ -192,7 +200,14 @@ impl Sources {
             },
             _ => String::new(),
         };
-        match Reader::fs(source.kind, &source.names, &format) {
+        if source.fs == CHUNKS.fs {
+            self.fs(instance, &CHUNKS)?;
+        }
+        let reader = match source.event == CHUNKS.event {
+            true => Reader::chunk(&source.names, &format),
+            false => Reader::fs(source.kind, &source.names, &format),
+        };
+        match reader {
             Ok(reader) => self.add(instance, source.event, &filter, &format, reader)?,
             Err(missing) => self.lacks(source.event, missing)?,
         }
@@ -264,6 +279,7 @@ mod tests {
         for FsSource { event, kind, names, .. } in &FILE_SYSTEMS {
             assert!(Reader::fs(*kind, names, &format(event)).is_ok(), "{event}");
         }
+        assert!(Reader::chunk(&CHUNKS.names, &format(CHUNKS.event)).is_ok());
         assert_eq!(format("btrfs/btrfs_set_extent_bit").value_of("PINNED_EXTENTS"), Some(0));
         assert!(PageLayout::parse(&fs::read_to_string(format!("{kept}/header_page")).unwrap()).is_some());
     }
