@@ -1,12 +1,14 @@
 //! Mounting, unmounting and the list of mounts.
 
 use std::ffi::{CString, OsString};
+use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{MountFlags, OpenTreeFlags, UnmountFlags, open_tree};
 
 use crate::block::DeviceNumber;
 
@@ -150,6 +152,23 @@ pub fn mounts(procfs: &Path) -> Result<Vec<Mount>, MountError> {
     let path = procfs.join("self/mountinfo");
     let text = fs::read(&path).map_err(|source| MountError::List { path, source })?;
     Ok(text.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
+}
+
+/// Opens the directory `target` in a mount of its own, so that it doesn't keep the one that is there
+/// from being unmounted.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn open_apart(target: &Path) -> io::Result<File> {
+    let copy = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    match open_tree(CWD, target, copy) {
+        Ok(copy) => {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            Ok(openat(copy, ".", flags, Mode::empty())?.into())
+        }
+        // Before Linux 5.2, and where this process may not mount.
+        Err(_) => File::open(target),
+    }
 }
 
 /// The mount of `mounts` that the canonical path `place` is on.

@@ -1,7 +1,6 @@
 //! The mounted file systems whose events are recorded.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use trimtab_core::trace::{DeviceIndex, FsIndex, TraceFileSystem, TraceHeader};
@@ -118,6 +117,13 @@ impl FileSystems {
         );
     }
 
+    /// Forgets where the logical addresses were that `event` gives to a new chunk.
+    pub fn forget_chunks(&mut self, event: &FsEvent) {
+        if let Some(Some(Known { map: Map::Btrfs(chunks), .. })) = self.known.get_mut(&event.id) {
+            chunks.forget(Extent::new(Bytes(event.start), Bytes(event.start.saturating_add(event.length))));
+        }
+    }
+
     /// The bytes of disks that `event` names, and its file system; empty where there are none.
     pub fn place(
         &mut self,
@@ -160,12 +166,18 @@ impl Map {
     /// That of a mounted file system; none where none of its disks is recorded or it can't be read.
     fn of(mount: &Mount, devices: &mut Devices, header: &mut TraceHeader) -> Option<Self> {
         if mount.fstype == "btrfs" {
-            devices.home_of(&mount.source, header)?;
+            if devices.home_of(&mount.source, header).is_none() {
+                say_left_out(mount, devices, header);
+                return None;
+            }
             let mut chunks = Chunks::default();
             chunks.refresh(&mount.target, |device| devices.home_of(device, header)).ok()?;
             return Some(Self::Btrfs(chunks));
         }
-        let home = devices.home_at(mount.number, header)?;
+        let Some(home) = devices.home_at(mount.number, header) else {
+            say_left_out(mount, devices, header);
+            return None;
+        };
         // The name that it was mounted by, such as /dev/root, may be no device's now.
         let names = [Some(mount.source.clone()), devices.path_of(mount.number)];
         let read = |device: PathBuf| Layout::read(&device, &mount.fstype).ok().flatten();
@@ -201,10 +213,20 @@ impl Map {
     }
 }
 
+/// Adds to `header` that `mount` is left out, where it is on a device above one that is recorded: what
+/// it frees there has other addresses.
+fn say_left_out(mount: &Mount, devices: &Devices, header: &mut TraceHeader) {
+    if let Some((upper, lower)) = devices.above(&mount.source) {
+        let target = mount.target.display();
+        let why = format!("it is on {upper}, which is built on {lower}; record {upper} for that");
+        gap(header, format!("what the file system at {target} frees: {why}"));
+    }
+}
+
 /// What events call a mounted file system; none where it tells of no blocks.
 fn identity(mount: &Mount) -> Option<FsId> {
     match mount.fstype.as_str() {
-        "btrfs" => ioctl::btrfs_id(File::open(&mount.target).ok()?).ok().map(FsId::Btrfs),
+        "btrfs" => ioctl::btrfs_id(mount::open_apart(&mount.target).ok()?).ok().map(FsId::Btrfs),
         kind => KINDS.contains(&kind).then_some(FsId::Device(mount.number.into())),
     }
 }
