@@ -4,6 +4,7 @@
 //! [`Session`] feeds one from the kernel. Requests are counted by device: which file system sent
 //! them, the kernel doesn't say. Frees and allocations are counted by file system.
 
+mod causes;
 mod pending;
 mod report;
 mod session;

@@ -9,7 +9,8 @@ use trimtab_core::trace::{DeviceIndex, FsIndex, Kind, TraceHeader};
 use trimtab_core::{Bytes, Nanos};
 
 use super::Watch;
-use super::span::{Cause, Key, Span};
+use super::causes::Cause;
+use super::span::{Key, Span};
 
 /// The schema name of a [`Report`].
 pub const WATCH_SCHEMA: &str = "trimtab/watch/1";
@@ -40,7 +41,8 @@ pub struct Report {
     /// The file systems on them that freed or took anything since the watch began; one on several
     /// devices is there once for each.
     pub file_systems: Vec<FileSystemReport>,
-    /// Who caused it, by name.
+    /// Who caused it, by name. When there are more than 1024 names, those that discarded least so far become
+    /// one, `(others)`; one of them that goes on is named again, from there on.
     pub processes: Vec<ProcessReport>,
     /// Events that the kernel dropped: where there are any, all figures are too low.
     pub lost: u64,

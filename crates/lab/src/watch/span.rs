@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use trimtab_core::Bytes;
-use trimtab_core::trace::{Comm, DeviceIndex, FsIndex, Kind, Summary, Tally, TraceEvent};
+use trimtab_core::trace::{DeviceIndex, FsIndex, Kind, Summary, Tally, TraceEvent};
+
+use super::causes::{Cause, Causes};
 
 /// Whose events: a device's requests, or a file system's frees and allocations.
 pub type Key = (DeviceIndex, Option<FsIndex>, Kind);
@@ -15,14 +17,7 @@ pub struct Span {
     /// How many of each length, for medians. The lengths are few: a device's requests have a
     /// longest one, and a file system frees whole blocks of one group at a time.
     lengths: BTreeMap<Key, BTreeMap<Bytes, u64>>,
-    pub causes: BTreeMap<Comm, BTreeMap<Kind, Cause>>,
-}
-
-/// What a process caused of one kind.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Cause {
-    pub count: u64,
-    pub bytes: Bytes,
+    pub causes: Causes,
 }
 
 impl Span {
@@ -31,9 +26,7 @@ impl Span {
         self.summary.record(event);
         let lengths = self.lengths.entry((event.device, event.fs, event.kind)).or_default();
         *lengths.entry(length).or_default() += 1;
-        let cause = self.causes.entry(event.process).or_default().entry(event.kind).or_default();
-        cause.count += 1;
-        cause.bytes += length;
+        self.causes.add(event.process, event.kind, Cause { count: 1, bytes: length });
     }
 
     pub fn merge(&mut self, later: &Self) {
@@ -42,14 +35,7 @@ impl Span {
             let all = self.lengths.entry(*key).or_default();
             lengths.iter().for_each(|(length, count)| *all.entry(*length).or_default() += count);
         }
-        for (process, kinds) in &later.causes {
-            let all = self.causes.entry(*process).or_default();
-            for (kind, cause) in kinds {
-                let sum = all.entry(*kind).or_default();
-                sum.count += cause.count;
-                sum.bytes += cause.bytes;
-            }
-        }
+        self.causes.merge(&later.causes);
     }
 
     /// The tally of one kind, if there was any.
