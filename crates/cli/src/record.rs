@@ -15,7 +15,7 @@ use trimtab_lab::record::{RecordPlan, Recorded, record};
 use trimtab_linux::tracing::RecordOptions;
 
 use crate::outputs::must_take_a_file;
-use crate::tallies::{self, Row};
+use crate::tallies::{self, Row, counted};
 use crate::{FAILED, complain, interrupt};
 
 /// Records what the kernel reads, writes, discards and frees into a trace file
@@ -27,6 +27,9 @@ use crate::{FAILED, complain, interrupt};
 pub struct Args {
     /// What to record: devices, mount points or any files, whose disks are recorded as a whole;
     /// without any, all disks, also those that appear later
+    #[arg(value_name = "DEV|MOUNT")]
+    targets: Vec<PathBuf>,
+    /// One more of them
     #[arg(short, long = "device", value_name = "DEV|MOUNT")]
     devices: Vec<PathBuf>,
     /// The trace file
@@ -61,7 +64,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let defaults = RecordOptions::default();
     let kinds = if args.kinds.is_empty() { defaults.kinds.clone() } else { args.kinds };
     let plan = RecordPlan {
-        targets: args.devices,
+        targets: [args.targets, args.devices].concat(),
         recording: RecordOptions { kinds, buffer: args.buffer, ..defaults },
         out: args.output,
         overwrite: args.overwrite,
@@ -76,8 +79,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     bar.set_style(ProgressStyle::with_template("{elapsed} {msg}")?);
     let mut progress = |header: &TraceHeader, summary: &Summary, _: Duration| {
         let lost = if header.lost > 0 { format!(", {} LOST", header.lost) } else { String::new() };
-        let (all, discards) = (summary.total(), summary.of(Kind::Discard));
-        bar.set_message(format!("{all} events, {} discards of {}{lost}", discards.count, discards.bytes));
+        let (all, discards) = (counted(summary.total(), "event"), summary.of(Kind::Discard));
+        bar.set_message(format!("{all}, {} of {}{lost}", counted(discards.count, "discard"), discards.bytes));
     };
     let recorded = record(&plan, &interrupt, &mut progress)?;
     bar.finish_and_clear();
@@ -99,7 +102,7 @@ fn print(plan: &RecordPlan, recorded: &Recorded) -> io::Result<()> {
     let mut err = io::stderr().lock();
     tallies::print(&Row::all(header, summary), &mut err)?;
     if header.lost > 0 {
-        writeln!(err, "{} events were lost: give a larger --buffer, or fewer --kinds", header.lost)?;
+        writeln!(err, "{} lost: give a larger --buffer, or fewer --kinds", counted(header.lost, "event"))?;
     }
     for gap in &header.gaps {
         writeln!(err, "not recorded: {gap}")?;

@@ -50,6 +50,11 @@ impl Row {
     }
 }
 
+/// A number of things: `1 event`, `2 events`.
+pub fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Prints the rows as a table, with a head.
 pub fn print(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     let place = |row: &Row| printable(row.file_system.as_ref().unwrap_or(&row.device));

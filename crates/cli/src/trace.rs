@@ -14,7 +14,7 @@ use trimtab_report::printable;
 use trimtab_trace::{Columns, Format, TraceReader, TraceWriter, open};
 
 use crate::outputs::must_take_a_file;
-use crate::tallies::{self, Row};
+use crate::tallies::{self, Row, counted};
 
 /// Looks into traces of block events, and converts them
 ///
@@ -58,7 +58,7 @@ enum Verb {
 
 #[derive(clap::Args)]
 struct Input {
-    /// The trace; of blktrace, the file of any one processor
+    /// The trace; of blktrace, the file of any one processor, with which the others' are read
     #[arg(value_name = "FILE")]
     trace: PathBuf,
     /// The trace's format, where its content doesn't show it: trimtab, blktrace, blkparse, fio1, fio2,
@@ -149,7 +149,7 @@ fn print_info(info: &Info, counts: &str, out: &mut impl Write) -> io::Result<()>
         let fs = format!("{} {} from {}, {}", fs.kind, fs.mount_point, fs.source, fs.options);
         writeln!(out, "file system  {}", printable(&fs))?;
     }
-    writeln!(out, "lost         {} events", header.lost)?;
+    writeln!(out, "lost         {}", counted(header.lost, "event"))?;
     for gap in &header.gaps {
         writeln!(out, "gap          {}", printable(gap))?;
     }

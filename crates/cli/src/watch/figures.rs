@@ -12,9 +12,14 @@ pub fn rate(a_second: f64) -> String {
     }
 }
 
-/// A number of bytes, in powers of 1024: `0`, `512`, `4K`, `1.5M`.
+/// A number of things: `0`, `99999`, `123k`.
+pub fn count(things: u64) -> String {
+    if things < 100_000 { things.to_string() } else { scaled(things as f64, 1000.0, ["", "k", "M", "G"]) }
+}
+
+/// A number of bytes: `512 B`, `4 KiB`, `1.5 MiB`.
 pub fn size(bytes: f64) -> String {
-    scaled(bytes, 1024.0, ["", "K", "M", "G", "T"])
+    scaled(bytes, 1024.0, [" B", " KiB", " MiB", " GiB", " TiB"])
 }
 
 /// A mean or median; a dash of nothing.
@@ -24,11 +29,8 @@ pub fn size_of(bytes: Option<Bytes>) -> String {
 
 /// One of the percentiles of a latency; a dash where there is none.
 pub fn latency(latency: Option<LatencySummary>, pick: fn(&LatencySummary) -> Nanos) -> String {
-    latency.as_ref().map(pick).map_or_else(nothing, |Nanos(ns)| match ns {
-        0..1_000_000 => scaled(ns as f64 / 1e3, 1000.0, ["us"]),
-        1_000_000..1_000_000_000 => scaled(ns as f64 / 1e6, 1000.0, ["ms"]),
-        _ => scaled(ns as f64 / 1e9, 1000.0, ["s"]),
-    })
+    let us = latency.as_ref().map(pick).map(|Nanos(ns)| ns as f64 / 1e3);
+    us.map_or_else(nothing, |us| scaled(us, 1000.0, [" us", " ms", " s"]))
 }
 
 /// What stands where there is no figure.
@@ -38,8 +40,8 @@ pub fn nothing() -> String {
 
 fn scaled<const N: usize>(mut value: f64, step: f64, units: [&str; N]) -> String {
     let mut unit = 0;
-    // What would round up to the next unit is shown in it.
-    while unit + 1 < N && value >= step - 0.5 {
+    // What would take four digits is shown in the next unit.
+    while unit + 1 < N && value >= 999.5 {
         value /= step;
         unit += 1;
     }
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_take_six_columns() {
+    fn figures_take_seven_columns() {
         for (value, text) in [
             (0.0, "0"),
             (0.04, "0.0"),
@@ -64,21 +66,29 @@ mod tests {
         ] {
             assert_eq!(rate(value), text, "{value}");
         }
+        for (things, text) in [(0, "0"), (99_999, "99999"), (123_456, "123k"), (1_500_000, "1.5M")] {
+            assert_eq!(count(things), text);
+        }
         for (bytes, text) in [
-            (0.0, "0"),
-            (512.0, "512"),
-            (4096.0, "4K"),
-            (4097.0, "4.0K"),
-            (1e6, "977K"),
-            (1_048_500.0, "1.0M"),
-            (3e12, "2.7T"),
+            (0.0, "0 B"),
+            (512.0, "512 B"),
+            (1000.0, "1.0 KiB"),
+            (4096.0, "4 KiB"),
+            (4097.0, "4.0 KiB"),
+            (1e6, "977 KiB"),
+            (1_048_500.0, "1.0 MiB"),
+            (3e12, "2.7 TiB"),
         ] {
             assert_eq!(size(bytes), text, "{bytes}");
         }
         let summary = |ns| Some(LatencySummary { p50_ns: Nanos(ns), ..LatencySummary::default() });
-        for (ns, text) in
-            [(0, "0us"), (1_500, "1.5us"), (999_900, "1000us"), (1_000_000, "1ms"), (2_500_000_000, "2.5s")]
-        {
+        for (ns, text) in [
+            (0, "0 us"),
+            (1_500, "1.5 us"),
+            (999_900, "1.0 ms"),
+            (1_000_000, "1 ms"),
+            (2_500_000_000, "2.5 s"),
+        ] {
             assert_eq!(latency(summary(ns), |latency| latency.p50_ns), text, "{ns}");
         }
         assert_eq!(latency(None, |latency| latency.p50_ns), "-");

@@ -6,6 +6,7 @@ use trimtab_lab::watch::{CommandReport, Flow, ProcessReport, Report};
 use trimtab_report::printable;
 
 use super::figures::{latency, size_of};
+use crate::tallies::counted;
 
 /// How many processes are named.
 const PROCESSES: usize = 8;
@@ -41,7 +42,7 @@ pub fn text(report: &Report) -> String {
         shown.for_each(|(name, flow)| text += &row(name, flow));
     }
     if quiet > 0 {
-        text += &format!("{quiet} more devices did nothing\n");
+        text += &format!("{} did nothing\n", counted(quiet, "more device"));
     }
     for fs in &report.file_systems {
         text += &format!("{} {} on {}\n", fs.kind, printable(&fs.mount_point), fs.device);
@@ -63,7 +64,7 @@ pub fn text(report: &Report) -> String {
     text += &processes(&report.processes);
     text += &match report.lost {
         0 => "\nNo events were lost.\n".to_owned(),
-        lost => format!("\n{lost} events were LOST: all figures are too low.\n"),
+        lost => format!("\n{} LOST: all figures are too low.\n", counted(lost, "event")),
     };
     text
 }

@@ -27,8 +27,10 @@ fn what_is_no_device_and_on_none_is_named() {
         ("/nonexistent", "cannot open /nonexistent"),
         ("/proc", "/proc is on proc, which is on no block device"),
     ] {
-        let (code, said) = refused(&["-d", target, "--duration", "1s"]);
-        assert!(code == 1 && said.contains(words), "{code} {said}");
+        for arguments in [&["-d", target, "--duration", "1s"][..], &[target, "--duration", "1s"]] {
+            let (code, said) = refused(arguments);
+            assert!(code == 1 && said.contains(words), "{code} {said}");
+        }
     }
 }
 

@@ -10,7 +10,8 @@ use trimtab_lab::watch::{DeviceReport, FileSystemReport, ProcessReport, Report};
 use trimtab_report::printable;
 
 use super::state::State;
-use crate::watch::figures::{latency, rate, size, size_of};
+use crate::tallies::counted;
+use crate::watch::figures::{count, latency, rate, size, size_of};
 use crate::watch::summary::name;
 
 /// The styles of the screen.
@@ -33,34 +34,34 @@ impl Palette {
         Self { mark: Style::new(), alarm: Style::new().add_modifier(Modifier::BOLD), quiet: Style::new() };
 }
 
-/// A column: its heading, and the figure below it.
-type Column<T> = (&'static str, fn(&T) -> String);
+/// A column: its heading, its width, and the figure below it.
+type Column<T> = (&'static str, u16, fn(&T) -> String);
 
 /// Columns of figures; where the screen is too narrow, the last ones are left out.
 const OF_DEVICE: [Column<DeviceReport>; 11] = [
-    ("DISC/S", |device| rate(device.discards.per_s)),
-    ("B/S", |device| size(device.discards.bytes_per_s)),
-    ("MEAN", |device| size_of(device.discards.mean_bytes)),
-    ("P50", |device| latency(device.discards.latency, |latency| latency.p50_ns)),
-    ("P99", |device| latency(device.discards.latency, |latency| latency.p99_ns)),
-    ("WRIT/S", |device| rate(device.writes.per_s)),
-    ("B/S", |device| size(device.writes.bytes_per_s)),
-    ("READ/S", |device| rate(device.reads.per_s)),
-    ("B/S", |device| size(device.reads.bytes_per_s)),
-    ("W P99", |device| latency(device.writes.latency, |latency| latency.p99_ns)),
-    ("R P99", |device| latency(device.reads.latency, |latency| latency.p99_ns)),
+    ("DISC/S", 6, |device| rate(device.discards.per_s)),
+    ("B/S", 7, |device| size(device.discards.bytes_per_s)),
+    ("MEAN", 7, |device| size_of(device.discards.mean_bytes)),
+    ("P50", 6, |device| latency(device.discards.latency, |latency| latency.p50_ns)),
+    ("P99", 6, |device| latency(device.discards.latency, |latency| latency.p99_ns)),
+    ("WRIT/S", 6, |device| rate(device.writes.per_s)),
+    ("B/S", 7, |device| size(device.writes.bytes_per_s)),
+    ("READ/S", 6, |device| rate(device.reads.per_s)),
+    ("B/S", 7, |device| size(device.reads.bytes_per_s)),
+    ("W P99", 6, |device| latency(device.writes.latency, |latency| latency.p99_ns)),
+    ("R P99", 6, |device| latency(device.reads.latency, |latency| latency.p99_ns)),
 ];
 const OF_PROCESS: [Column<ProcessReport>; 6] = [
-    ("DISC", |process| process.discards.to_string()),
-    ("B", |process| size(process.discard_bytes.0 as f64)),
-    ("FREES", |process| process.frees.to_string()),
-    ("B", |process| size(process.free_bytes.0 as f64)),
-    ("WRITES", |process| size(process.write_bytes.0 as f64)),
-    ("READS", |process| size(process.read_bytes.0 as f64)),
+    ("DISC", 6, |process| count(process.discards)),
+    ("B", 7, |process| size(process.discard_bytes.0 as f64)),
+    ("FREES", 6, |process| count(process.frees)),
+    ("B", 7, |process| size(process.free_bytes.0 as f64)),
+    ("WRITES", 7, |process| size(process.write_bytes.0 as f64)),
+    ("READS", 7, |process| size(process.read_bytes.0 as f64)),
 ];
-/// The width of a name, and of a figure.
-const NAME: u16 = 12;
-const FIGURE: u16 = 6;
+/// The widths of a device's name, and of a process's, which has 15 characters at most.
+const DEVICE: u16 = 11;
+const PROCESS: u16 = 15;
 
 /// The most lines that devices and file systems get.
 const DEVICES: usize = 8;
@@ -86,7 +87,7 @@ pub fn draw(frame: &mut Frame, state: &State, palette: &Palette) {
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    let [sizes, processes] = Layout::horizontal([Constraint::Percentage(38), Constraint::Min(0)]).areas(rest);
+    let [sizes, processes] = Layout::horizontal([Constraint::Percentage(30), Constraint::Min(0)]).areas(rest);
     frame.render_widget(title(state, whole), head);
     let alarms = alarms.into_iter().map(|text| Line::styled(text, palette.alarm));
     frame.render_widget(Paragraph::new(alarms.collect::<Vec<_>>()), alarm);
@@ -117,7 +118,8 @@ fn title<'a>(state: &State, whole: &Report) -> Line<'a> {
 
 /// What the user has to know to trust the figures.
 fn alarms(whole: &Report) -> Vec<String> {
-    let lost = (whole.lost > 0).then(|| format!("{} events lost: all figures are too low", whole.lost));
+    let lost =
+        (whole.lost > 0).then(|| format!("{} lost: all figures are too low", counted(whole.lost, "event")));
     lost.into_iter().chain(whole.gaps.iter().map(|gap| printable(gap))).collect()
 }
 
@@ -140,15 +142,10 @@ fn draw_curve(frame: &mut Frame, area: Rect, state: &State, palette: &Palette) {
 }
 
 fn draw_devices(frame: &mut Frame, area: Rect, state: &State, latest: &Report, palette: &Palette) {
-    let columns = fitting(&OF_DEVICE, area);
-    let head = columns.iter().map(|(head, _)| format!("{head:>6}"));
-    let head = Row::new(std::iter::once("DEVICE".to_owned()).chain(head)).style(palette.quiet);
-    let rows = latest.devices.iter().map(|device| {
-        let figures = columns.iter().map(|(_, figure)| format!("{:>6}", figure(device)));
-        Row::new(std::iter::once(device.name.clone()).chain(figures))
-    });
-    let table = Table::new(rows, widths(columns))
-        .header(head)
+    let columns = fitting(&OF_DEVICE, DEVICE, area);
+    let rows = latest.devices.iter().map(|device| row(device.name.clone(), device, columns));
+    let table = Table::new(rows, widths(DEVICE, columns))
+        .header(head("DEVICE", columns).style(palette.quiet))
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
         .block(Block::bordered().title(" devices "));
     let mut picked = TableState::new().with_selected(state.selected);
@@ -159,16 +156,16 @@ fn draw_file_systems(frame: &mut Frame, area: Rect, latest: &Report, palette: &P
     let rows = latest.file_systems.iter().map(|fs| {
         let figures = [rate(fs.frees.per_s), size(fs.frees.bytes_per_s), size_of(fs.frees.mean_bytes)];
         let cells = [fs.device.clone(), printable(&format!("{} {}", fs.kind, fs.mount_point))];
-        let figures = figures.map(|figure| format!("{figure:>6}"));
+        let figures = figures.map(|figure| format!("{figure:>7}"));
         Row::new(cells.into_iter().chain(figures).chain([pending(fs)]).map(Cell::from))
     });
-    let head = ["DEVICE", "FILE SYSTEM", "FREE/S", "   B/S", "  MEAN", "FREED, NOT DISCARDED"];
+    let head = ["DEVICE", "FILE SYSTEM", " FREE/S", "    B/S", "   MEAN", "FREED, NOT DISCARDED"];
     let widths = [
-        Constraint::Length(NAME),
+        Constraint::Length(DEVICE),
         Constraint::Fill(1),
-        Constraint::Length(FIGURE),
-        Constraint::Length(FIGURE),
-        Constraint::Length(FIGURE),
+        Constraint::Length(7),
+        Constraint::Length(7),
+        Constraint::Length(7),
         Constraint::Fill(1),
     ];
     let table = Table::new(rows, widths)
@@ -183,7 +180,7 @@ fn pending(fs: &FileSystemReport) -> String {
     if pending.ranges == 0 && pending.let_go_bytes == Bytes::ZERO {
         return "nothing".to_owned();
     }
-    let held = format!("{} in {} ranges", pending.bytes, pending.ranges);
+    let held = format!("{} in {}", pending.bytes, counted(pending.ranges, "range"));
     if pending.let_go_bytes == Bytes::ZERO {
         held
     } else {
@@ -193,7 +190,7 @@ fn pending(fs: &FileSystemReport) -> String {
 
 fn draw_sizes(frame: &mut Frame, area: Rect, state: &State, palette: &Palette) {
     let Some((_, whole)) = state.device() else { return };
-    let block = Block::bordered().title(format!(" sizes of discards of {} ", whole.name));
+    let block = Block::bordered().title(" sizes of discards ");
     let inner = block.inner(area);
     frame.render_widget(block, area);
     let buckets: Vec<_> = whole.discards.sizes.buckets().collect();
@@ -201,35 +198,51 @@ fn draw_sizes(frame: &mut Frame, area: Rect, state: &State, palette: &Palette) {
     let room = u64::from(inner.width.saturating_sub(16));
     let lines = buckets.iter().map(|bucket| {
         let bar = "█".repeat((bucket.count * room).div_ceil(most) as usize);
-        let size = format!("{:>5}+ ", size(bucket.from_bytes.0 as f64));
+        let size = format!("{:>7}+ ", size(bucket.from_bytes.0 as f64));
         Line::from(vec![
             Span::raw(size),
             Span::styled(bar, palette.mark),
-            Span::raw(format!(" {}", bucket.count)),
+            Span::raw(format!(" {}", count(bucket.count))),
         ])
     });
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inner);
 }
 
 fn draw_processes(frame: &mut Frame, area: Rect, state: &State, palette: &Palette) {
-    let columns = fitting(&OF_PROCESS, area);
-    let head = columns.iter().map(|(head, _)| format!("{head:>6}"));
-    let head = Row::new(std::iter::once("PROCESS".to_owned()).chain(head)).style(palette.quiet);
-    let rows = state.processes().into_iter().map(|process| {
-        let figures = columns.iter().map(|(_, figure)| format!("{:>6}", figure(process)));
-        Row::new(std::iter::once(name(process)).chain(figures))
-    });
+    let columns = fitting(&OF_PROCESS, PROCESS, area);
+    let rows = state.processes().into_iter().map(|process| row(name(process), process, columns));
     let title = format!(" since the start, by {} ", state.sort.name());
-    let table = Table::new(rows, widths(columns)).header(head).block(Block::bordered().title(title));
+    let table = Table::new(rows, widths(PROCESS, columns))
+        .header(head("PROCESS", columns).style(palette.quiet))
+        .block(Block::bordered().title(title));
     frame.render_widget(table, area);
 }
 
-/// The columns that fit beside a name into a bordered area.
-fn fitting<T>(columns: &[Column<T>], area: Rect) -> &[Column<T>] {
-    let room = area.width.saturating_sub(2 + NAME);
-    &columns[..usize::from(room / (FIGURE + 1)).min(columns.len())]
+/// The columns that fit beside a name of a width into a bordered area.
+fn fitting<T>(columns: &[Column<T>], name: u16, area: Rect) -> &[Column<T>] {
+    let mut taken = 2 + name;
+    let fit = columns.iter().take_while(|(_, width, _)| {
+        taken += 1 + width;
+        taken <= area.width
+    });
+    &columns[..fit.count()]
 }
 
-fn widths<T>(columns: &[Column<T>]) -> impl Iterator<Item = Constraint> {
-    std::iter::once(Constraint::Length(NAME)).chain(columns.iter().map(|_| Constraint::Length(FIGURE)))
+fn head<'a, T>(name: &str, columns: &[Column<T>]) -> Row<'a> {
+    let heads = columns.iter().map(|(head, width, _)| right(head, *width));
+    Row::new(std::iter::once(name.to_owned()).chain(heads))
+}
+
+fn row<'a, T>(name: String, of: &T, columns: &[Column<T>]) -> Row<'a> {
+    let figures = columns.iter().map(|(_, width, figure)| right(&figure(of), *width));
+    Row::new(std::iter::once(name).chain(figures))
+}
+
+fn right(text: &str, width: u16) -> String {
+    format!("{text:>width$}", width = usize::from(width))
+}
+
+fn widths<T>(name: u16, columns: &[Column<T>]) -> impl Iterator<Item = Constraint> {
+    let of_columns = columns.iter().map(|(_, width, _)| *width);
+    std::iter::once(name).chain(of_columns).map(Constraint::Length)
 }
