@@ -4,9 +4,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use trimtab_report::bench::Comparison;
 use trimtab_report::{Document, latency_png, page};
+use trimtab_trace::Format;
 
 /// Makes tables and HTML pages again from result files
 ///
@@ -63,6 +64,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn read(path: &Path) -> Result<Document> {
+    if path.is_file()
+        && let Ok(Some(format)) = Format::detect(path)
+    {
+        bail!(
+            "{} is a trace ({format}): trimtab trace info says what it holds, trimtab sim replays it",
+            path.display()
+        );
+    }
     let json = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Document::parse(&json).with_context(|| path.display().to_string())
 }

@@ -117,3 +117,13 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());
 }
+
+#[test]
+fn report_names_the_verbs_that_take_a_trace() {
+    let trace = data("trim.iolog");
+    let out = Command::new(env!("CARGO_BIN_EXE_trimtab")).arg("report").arg(&trace).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    let verbs = "trimtab trace info says what it holds, trimtab sim replays it";
+    let said = format!("trimtab: {} is a trace (fio3): {verbs}\n", trace.display());
+    assert_eq!(text(&out.stderr), said);
+}

@@ -18,13 +18,13 @@ use anyhow::Result;
 pub struct Args {
     /// The trace to replay
     trace: Option<PathBuf>,
+    /// Write the results as JSON to this file, or print them instead of tables where it is - or none
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
     #[command(flatten)]
     replay: replay::ReplayArgs,
     #[command(flatten)]
     synthetic: synthetic::SyntheticArgs,
-    /// Write the results as JSON to this file, or print them instead of tables where it is - or none
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<PathBuf>,
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
