@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use super::{Scsi, Transport};
 use crate::block::BlockDevice;
 
+/// The drivers of USB bridges.
+const BRIDGES: [&str; 2] = ["uas", "usb-storage"];
+
 /// What is known of the disk `device`, a SCSI device.
 pub(super) fn scsi(sysfs: &Path, device: &BlockDevice) -> Scsi {
     // The directory is .../hostN/targetN:C:T/N:C:T:L/block/sda.
@@ -19,19 +22,28 @@ pub(super) fn scsi(sysfs: &Path, device: &BlockDevice) -> Scsi {
 }
 
 fn transport(sysfs: &Path, place: &Path) -> Transport {
-    let host = place.ancestors().find(|path| numbered(path, "host").is_some()).unwrap_or(place);
     if let Some(port) = place.ancestors().find_map(|path| numbered(path, "ata")) {
         return Transport::Ata { trim: ata_trim(sysfs, place, port) };
     }
+    // The host of uas has no name, but that of the USB interface it is on has a driver.
+    let bridge =
+        place.ancestors().find_map(|path| driver(path).filter(|name| BRIDGES.contains(&name.as_str())));
+    if let Some(driver) = bridge {
+        return Transport::Usb { driver, ids: place.ancestors().find_map(usb_ids) };
+    }
+    let host = place.ancestors().find(|path| numbered(path, "host").is_some()).unwrap_or(place);
     let name = host.file_name().unwrap_or_default();
     let adapter = word(&host.join("scsi_host").join(name).join("proc_name"));
     match adapter.as_deref() {
         Some("virtio_scsi") => Transport::Virtio,
-        Some(driver @ ("uas" | "usb-storage")) => {
-            Transport::Usb { driver: driver.to_owned(), ids: place.ancestors().find_map(usb_ids) }
-        }
         _ => Transport::Other(adapter.filter(|name| !matches!(name.as_str(), "<NULL>" | "(null)"))),
     }
+}
+
+/// The name of the driver of the device whose directory is `path`.
+fn driver(path: &Path) -> Option<String> {
+    let driver = fs::read_link(path.join("driver")).ok()?;
+    Some(driver.file_name()?.to_string_lossy().into_owned())
 }
 
 /// What libata says of the TRIM of the device at `place`, behind the port `port`. It calls the device

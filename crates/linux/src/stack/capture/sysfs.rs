@@ -102,9 +102,6 @@ impl Copy<'_> {
     fn hardware(&mut self, device: &Path, place: &Path) {
         let (Ok(directory), Some(hardware)) = (device.canonicalize(), self.place(device)) else { return };
         self.link(place.join("device"), device);
-        if let Ok(driver) = fs::read_link(directory.join("driver")) {
-            self.tree.link(hardware.join("driver"), &Path::new("sys/drivers").join(name_of(&driver)));
-        }
         for disk in list(&directory.join("scsi_disk")) {
             for attribute in OF_SCSI_DISK {
                 let to = hardware.join("scsi_disk").join(name_of(&disk)).join(attribute);
@@ -113,6 +110,9 @@ impl Copy<'_> {
         }
         for directory in directory.ancestors() {
             let Some(place) = self.place(directory) else { break };
+            if let Ok(driver) = fs::read_link(directory.join("driver")) {
+                self.tree.link(place.join("driver"), &Path::new("sys/drivers").join(name_of(&driver)));
+            }
             for attribute in OF_HARDWARE {
                 self.file(place.join(attribute), &directory.join(attribute));
             }

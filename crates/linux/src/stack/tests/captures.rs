@@ -60,7 +60,7 @@ fn a_captured_machine_is_captured_alike() {
         .file(&format!("sys/{usb}/serial"), "S5P2NS0R\n")
         .file(&format!("sys/{usb}/idVendor"), "152d\n")
         .file(&format!("sys/{usb}/idProduct"), "0578\n")
-        .file(&format!("sys/{usb}/2-1:1.0/host3/scsi_host/host3/proc_name"), "usb-storage\n")
+        .link(&format!("{usb}/2-1:1.0/driver"), "../../../../../bus/usb/drivers/usb-storage")
         .device(
             "md0",
             "9:0",

@@ -21,19 +21,25 @@ fn kind(machine: &Captured, name: &str) -> Kind {
     stack(machine, &format!("/dev/{name}")).layers[0].kind.clone()
 }
 
-/// A disk `sda` whose hardware is found at `path` in sysfs, with these files below that.
-fn scsi(path: &str, files: &[(&str, &str)]) -> Scsi {
+/// A disk `sda` whose hardware is found at `path` in sysfs, with these files and links there.
+fn attached(path: &str, files: &[(&str, &str)], links: &[(&str, &str)]) -> Scsi {
     let machine =
         Captured::new().device("sda", "8:0", &[]).link("devices/sda/device", &format!("../../{path}"));
     let machine = machine
         .file(&format!("sys/{path}/scsi_disk/0:0:0:0/provisioning_mode"), "unmap\n")
         .file(&format!("sys/{path}/scsi_disk/0:0:0:0/thin_provisioning"), "1\n");
-    let machine =
-        files.iter().fold(machine, |machine, (file, text)| machine.file(&format!("sys/{file}"), text));
+    let add = |machine: Captured, (file, text): &(&str, &str)| machine.file(&format!("sys/{file}"), text);
+    let machine = files.iter().fold(machine, add);
+    let machine = links.iter().fold(machine, |machine, (from, to)| machine.link(from, to));
     match kind(&machine, "sda") {
         Kind::Scsi(scsi) => scsi,
         other => panic!("{other:?}"),
     }
+}
+
+/// The same without links.
+fn scsi(path: &str, files: &[(&str, &str)]) -> Scsi {
+    attached(path, files, &[])
 }
 
 #[test]
@@ -74,12 +80,11 @@ fn scsi_devices_say_how_they_are_attached() {
     assert_eq!(scsi("devices/ata6/host5/5:0:0:0", &[]).transport, Transport::Ata { trim: None });
 
     let usb = "devices/pci0/usb2/2-1";
-    let bridge = [
-        (&*format!("{usb}/idVendor"), "152d\n"),
-        (&*format!("{usb}/idProduct"), "0578\n"),
-        (&*format!("{usb}/2-1:1.0/host3/scsi_host/host3/proc_name"), "uas\n"),
-    ];
-    let bridge = scsi(&format!("{usb}/2-1:1.0/host3/target3:0:0/3:0:0:0"), &bridge);
+    let interface = format!("{usb}/2-1:1.0");
+    let files = [(format!("{usb}/idVendor"), "152d\n"), (format!("{usb}/idProduct"), "0578\n")];
+    let files = files.each_ref().map(|(file, text)| (file.as_str(), *text));
+    let links = [(&*format!("{interface}/driver"), "../../drivers/uas")];
+    let bridge = attached(&format!("{interface}/host3/target3:0:0/3:0:0:0"), &files, &links);
     let ids = Some(("152d".to_owned(), "0578".to_owned()));
     assert_eq!(bridge.transport, Transport::Usb { driver: "uas".to_owned(), ids });
 
