@@ -194,18 +194,29 @@ fn passes_are_repeated_and_end_when_they_are_steady() {
 }
 
 #[test]
+fn an_interval_longer_than_the_replay_is_said_never_to_trim() {
+    let dir = TempDir::new().unwrap();
+    let trace = saved(&dir, header(&["sda"]), &day());
+    let notes = |args: &str| json(&trace, args)["notes"].to_string();
+    let never = "batched:2days never trims: its interval is longer than what is replayed, 1day.";
+    assert!(notes("--policy batched:2days,batched:1h").contains(never));
+    assert!(!notes("--policy batched:2days --repeat 2").contains("never trims"));
+}
+
+#[test]
 fn addresses_past_the_end_are_refused_or_scaled() {
     let dir = TempDir::new().unwrap();
     let trace = saved(&dir, header(&["sda"]), &day());
     let message = refused(&trace, "--size 512M");
     assert!(
-        message.contains("but a drive of 512 MiB ends at") && message.contains("--scale-to 512 MiB"),
+        message.contains("but a drive of 512 MiB ends at") && message.contains("--scale-to 512MiB"),
         "{message}"
     );
     let document = json(&trace, "--scale-to 512M --policy none");
     let written = number(&document["runs"][0]["outcome"]["counters"]["write_bytes"]);
     assert_eq!(written, 12.0 * FILES as f64 * CHUNK.0 as f64);
     assert!(document["notes"].to_string().contains("volumes scale too"), "{document}");
+    assert!(sim(&trace, "--scale-to 512MiB --policy none").status.success(), "what is advised is taken");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use trimtab_core::document::DriveDescription;
 use trimtab_core::document::sim::{DiscardsFrom, KindTotal, Passes, ReplayDescription, ReplayedTrace};
@@ -9,7 +10,7 @@ use trimtab_core::policy::{PolicyChoice, PolicyKind};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::STEADY_WINDOW;
 use trimtab_core::trace::{DeviceIndex, Kind, TraceHeader};
-use trimtab_core::{Bytes, Extent};
+use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_ftl::replay::{DeviceSurvey, Scale, Survey};
 use trimtab_ftl::{FtlConfig, GeometryError};
 use trimtab_linux::PROCFS;
@@ -41,8 +42,9 @@ pub enum PlanError {
     /// An extent reaches past the drive's end.
     #[error(
         "row {row} of the trace names the bytes {extent}, but a drive of {size} ends at byte {}; use a \
-         larger --size, or --scale-to {size}",
-        size.0
+         larger --size, or --scale-to {}",
+        size.0,
+        argument(*size)
     )]
     PastEnd {
         /// The row, from 1.
@@ -170,7 +172,7 @@ pub(super) fn plan(
         size,
         scale: options.scale_to.map(|to| Scale { from: traced, to }),
         drives,
-        notes: notes(options, header, surveyed, header_size, traced, &policies),
+        notes: notes(options, header, surveyed, header_size, traced, survey.span, &policies),
         policies,
         workers: workers(&options.drives, size)?,
     })
@@ -281,6 +283,13 @@ fn workers(drives: &[(Profile, String)], size: Bytes) -> Result<usize, PlanError
     Ok(workers.max(1))
 }
 
+/// A size as an argument of a command line: in the largest unit that it is whole in, in one word.
+fn argument(size: Bytes) -> String {
+    let units = [("GiB", Bytes::GIB), ("MiB", Bytes::MIB), ("KiB", Bytes::KIB)];
+    let whole = units.into_iter().find(|(_, unit)| size.0.is_multiple_of(unit.0));
+    whole.map_or_else(|| format!("{}B", size.0), |(name, unit)| format!("{}{name}", size.0 / unit.0))
+}
+
 /// What the reader should know, in sentences.
 fn notes(
     options: &SimulateOptions,
@@ -288,6 +297,7 @@ fn notes(
     surveyed: &DeviceSurvey,
     header_size: Bytes,
     traced: Bytes,
+    span: Nanos,
     policies: &[PolicyChoice],
 ) -> Vec<String> {
     let mut notes = Vec::new();
@@ -300,7 +310,11 @@ fn notes(
     if has(PolicyKind::Online) {
         let discards = surveyed.count(Kind::Discard) + surveyed.count(Kind::SecureErase);
         notes.push(if discards > 0 {
-            format!("online is the trace as it was recorded, with its own {discards} discards; other policies leave those out.")
+            format!(
+                "online is the trace as it was recorded, with its own {discards} discard{}; other policies leave \
+                 those out.",
+                if discards == 1 { "" } else { "s" }
+            )
         } else {
             "online discards what is freed at once: the trace has no discards of its own.".to_owned()
         });
@@ -313,6 +327,14 @@ fn notes(
                 .to_owned(),
         );
     }
+    let (Passes::Count(most) | Passes::UntilSteady(most)) = options.passes;
+    let replayed = Duration::from_nanos(span.0.saturating_mul(most.into()));
+    notes.extend(policies.iter().filter(|policy| policy.interval().is_some_and(|it| it > replayed)).map(
+        |policy| {
+            let replayed = humantime::format_duration(Duration::from_millis(replayed.as_millis() as u64));
+            format!("{policy} never trims: its interval is longer than what is replayed, {replayed}.")
+        },
+    ));
     if options.size.or(options.scale_to).is_none() && header_size == Bytes::ZERO {
         notes.push(format!(
             "The trace doesn't say how large its device was: {traced}, as far as it reaches; --size says otherwise."

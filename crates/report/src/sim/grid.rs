@@ -19,7 +19,7 @@ pub fn table(drive: &Drive) -> Table {
     }
     let figures: [Figure; 8] = [
         ("\nWAF", |row| row.waf.map(|waf| format!("{waf:.2}"))),
-        ("life\nyears", |row| row.lifetime_years.map(years)),
+        ("\nlife", |row| row.lifetime_years.map(life)),
         ("write\np99", |row| row.write_p99_s.map(|s| latency(s * 1e6))),
         ("read\np99", |row| row.read_p99_s.map(|s| latency(s * 1e6))),
         ("host\nwaits", |row| Some(latency(row.waited_s * 1e6))),
@@ -36,9 +36,15 @@ pub fn table(drive: &Drive) -> Table {
     Table(columns)
 }
 
-/// Years, to three digits where they are few.
-pub fn years(years: f64) -> String {
-    if years >= 1000.0 { "> 1000".to_owned() } else { significant(years) }
+/// A lifetime of `years` in the unit that suits it: hours, days or years.
+fn life(years: f64) -> String {
+    let days = years * 365.25;
+    match years {
+        1000.0.. => "> 1000 y".to_owned(),
+        1.0.. => format!("{} y", significant(years)),
+        _ if days >= 1.0 => format!("{} d", significant(days)),
+        _ => format!("{} h", significant(days * 24.0)),
+    }
 }
 
 /// The erases of `row` in multiples of those of `none`.
@@ -53,4 +59,25 @@ fn ratio(row: &Row, none: &Row) -> Cell {
         _ => Tone::Worse,
     };
     Cell::toned(times(ratio), tone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_is_told_in_the_unit_that_suits_it() {
+        let day = 1.0 / 365.25;
+        for (years, text) in [
+            (2000.0, "> 1000 y"),
+            (12.34, "12.3 y"),
+            (1.0, "1.00 y"),
+            (100.0 * day, "100 d"),
+            (1.5 * day, "1.50 d"),
+            (day / 2.0, "12.0 h"),
+            (day / 240.0, "0.100 h"),
+        ] {
+            assert_eq!(life(years), text);
+        }
+    }
 }

@@ -65,7 +65,8 @@ impl Summary {
         let drives = document.drives.iter().map(|drive| {
             let rows: Vec<_> =
                 runs_on(document, &drive.profile).map(|run| Row::of(run, &document.policies)).collect();
-            Drive { profile: drive.profile.clone(), advice: advice::sentence(&drive.profile, &rows), rows }
+            let advice = advice::sentence(&drive.profile, drive.size, &rows);
+            Drive { profile: drive.profile.clone(), advice, rows }
         });
         let pairs =
             document.drives.iter().flat_map(|drive| document.policies.iter().map(move |it| (drive, it)));
