@@ -40,7 +40,7 @@ pub(super) fn describe(machine: &Machine, device: &BlockDevice) -> Result<Layer,
     let number = present(device.number())?;
     Ok(Layer {
         name: device.name(),
-        label: volume(device).or_else(|| device.identity("dm/name")).or_else(|| device.hardware()),
+        label: label(device),
         kind: kind(machine, device)?,
         number,
         size: present(device.size())?,
@@ -49,6 +49,14 @@ pub(super) fn describe(machine: &Machine, device: &BlockDevice) -> Result<Layer,
         read_only: present(device.is_read_only())?.unwrap_or_default(),
         below: Vec::new(),
     })
+}
+
+/// What people call a device; a partition has no name of its own.
+fn label(device: &BlockDevice) -> Option<String> {
+    match device.disk() {
+        Some(_) => None,
+        None => volume(device).or_else(|| device.identity("dm/name")).or_else(|| device.hardware()),
+    }
 }
 
 fn kind(machine: &Machine, device: &BlockDevice) -> Result<Kind, StackError> {

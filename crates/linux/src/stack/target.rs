@@ -75,15 +75,15 @@ impl InUse {
         let unseen = |source| StackError::Path { path: target.to_owned(), source };
         let place = target.canonicalize().map_err(unseen)?;
         let found = fs::metadata(&place).map_err(unseen)?;
-        if let Some(swap) = self.swap_at(&place) {
-            return Ok(Node::Swap(swap));
-        }
         if found.file_type().is_char_device() {
             return Err(StackError::NotBlock { path: target.to_owned() });
         }
         if found.file_type().is_block_device() {
             let device = BlockDevice::numbered(&machine.sysfs(), DeviceNumber::unpack(found.rdev()));
-            return device.map(Node::Device).ok_or(BlockError::Unknown { device: place }.into());
+            return self.device(machine, device.ok_or(BlockError::Unknown { device: place })?);
+        }
+        if let Some(swap) = self.swap_file(&place) {
+            return Ok(swap);
         }
         let elsewhere = || StackError::OtherNamespace { path: target.to_owned() };
         // The path may lead through another process's root, so what it starts with proves nothing.
@@ -97,22 +97,31 @@ impl InUse {
     }
 
     fn find_captured(&self, machine: &Machine, target: &Path) -> Result<Node, StackError> {
-        if let Some(swap) = self.swap_at(target) {
-            return Ok(Node::Swap(swap));
+        let is_mounted = self.mounts.iter().any(|mount| mount.target == target);
+        if target.starts_with("/dev") && !is_mounted {
+            let device = device::named(machine, target)?;
+            let device = device.ok_or_else(|| StackError::NotCaptured { path: target.to_owned() })?;
+            return self.device(machine, device);
         }
-        let exact = self.mounts.iter().rfind(|mount| mount.target == target);
-        if let Some(mount) = exact {
-            return Ok(Node::FileSystem(mount.clone()));
-        }
-        let captured = match target.starts_with("/dev") {
-            true => device::named(machine, target)?.map(Node::Device),
-            false => covering(&self.mounts, target).cloned().map(Node::FileSystem),
-        };
+        let mounted = || covering(&self.mounts, target).cloned().map(Node::FileSystem);
+        let captured = self.swap_file(target).or_else(mounted);
         captured.ok_or_else(|| StackError::NotCaptured { path: target.to_owned() })
     }
 
-    fn swap_at(&self, path: &Path) -> Option<Swap> {
-        self.swaps.iter().find(|swap| swap.path == path).cloned()
+    /// What `device` is: active swap, or just a device.
+    fn device(&self, machine: &Machine, device: BlockDevice) -> Result<Node, StackError> {
+        for swap in self.swaps.iter().filter(|swap| !swap.is_file) {
+            if device::named(machine, &swap.path)?.as_ref() == Some(&device) {
+                return Ok(Node::Swap(swap.clone()));
+            }
+        }
+        Ok(Node::Device(device))
+    }
+
+    /// The active swap that the file at `path` is.
+    fn swap_file(&self, path: &Path) -> Option<Node> {
+        let swap = self.swaps.iter().find(|swap| swap.is_file && swap.path == path)?;
+        Some(Node::Swap(swap.clone()))
     }
 
     /// The file system that the file or directory with the kernel's path `place` is on; none where that

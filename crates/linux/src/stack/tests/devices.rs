@@ -132,5 +132,6 @@ fn other_devices_are_told_by_what_they_have() {
     ] {
         assert_eq!(kind(&machine, name), expected, "{name}");
     }
-    assert_eq!(stack(&machine, "/dev/nvme0n1").layers[0].label.as_deref(), Some("Fast SSD"));
+    let labels = stack(&machine, "/dev/nvme0n1p1").layers.into_iter().map(|layer| layer.label);
+    assert_eq!(labels.collect::<Vec<_>>(), [None, Some("Fast SSD".to_owned())]);
 }

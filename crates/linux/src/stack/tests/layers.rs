@@ -43,6 +43,8 @@ fn a_device_has_several_names() {
     let machine = encrypted();
     let all = ["/dev/dm-1", "/dev/mapper/my--vg-the--root", "/dev/my-vg/the-root"];
     all.iter().for_each(|name| assert_eq!(picture(&stack(&machine, name)), BELOW_ROOT[1..], "{name}"));
+    let machine = machine.swaps("/dev/dm-1 partition 1 0 0\n");
+    all.iter().for_each(|name| assert_eq!(stack(&machine, name).layers[0].kind, Kind::Swap, "{name}"));
 }
 
 #[test]
