@@ -250,12 +250,13 @@ fn either(one: &Option<String>, other: &Option<String>) -> Option<String> {
     }
 }
 
-/// Both conditions; none where the first lets nothing through.
+/// Both conditions; none where the first lets nothing through. The letters come first: most I/O is of
+/// kinds that aren't asked for, and the kernel then looks at nothing more.
 fn join(devices: Option<String>, letters: &str) -> Option<String> {
     match (devices?, letters) {
         (devices, "") => Some(devices),
         (devices, letters) if devices.is_empty() => Some(letters.to_owned()),
-        (devices, letters) => Some(format!("({devices}) && ({letters})")),
+        (devices, letters) => Some(format!("({letters}) && ({devices})")),
     }
 }
 
