@@ -1,9 +1,11 @@
 //! What recording costs: the IOPS of a saturating random read while `trimtab record` runs beside it,
-//! over those without. fio runs all the time; the recorders take turns, with nothing before and after
-//! each. Needs root and fio.
+//! over those without; and of that the kernel's own share: its two events of each request, which nobody
+//! reads. fio runs all the time; the recorders take turns, with nothing before and after each. Needs
+//! root, tracefs and fio.
 //!
 //! `cargo bench -p trimtab-cli --bench record [ROUNDS]`
 
+use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,10 +23,14 @@ const SIZE: Bytes = Bytes(1 << 30);
 const CHANGE: Duration = Duration::from_millis(400);
 const WINDOW: Duration = Duration::from_millis(800);
 
-const RECORDERS: [(&str, &str); 2] = [
-    ("all block I/O", "read,write,discard,flush,write-zeroes,secure-erase"),
-    ("discards and frees", "discard,free"),
+/// What is measured, and the kinds that `trimtab record` is given; none for the kernel's events alone.
+const RECORDERS: [(&str, Option<&str>); 3] = [
+    ("recording all block I/O", Some("read,write,discard,flush,write-zeroes,secure-erase")),
+    ("of that the kernel's events", None),
+    ("recording discards and frees", Some("discard,free")),
 ];
+
+const TRACEFS: &str = "/sys/kernel/tracing";
 
 fn main() {
     let rounds = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(25);
@@ -40,14 +46,20 @@ fn main() {
         let jobs_word = format!("--numjobs={jobs}");
         let reads = ["--rw=randread", "--bs=4k", "--iodepth=32", "--time_based", "--runtime=1h", &jobs_word];
         let mut load = fio(&device, &reads);
-        let mut costs = [Vec::new(), Vec::new()];
+        let mut costs = RECORDERS.map(|_| Vec::new());
         let mut all = Vec::new();
         for _ in 0..rounds {
             for ((_, kinds), costs) in RECORDERS.iter().zip(&mut costs) {
                 let before = iops(&block);
-                let mut recorder = record(&device, kinds, &trace);
-                let during = iops(&block);
-                interrupt(&mut recorder);
+                let during = match kinds {
+                    Some(kinds) => {
+                        let mut recorder = record(&device, kinds, &trace);
+                        let during = iops(&block);
+                        interrupt(&mut recorder);
+                        during
+                    }
+                    None => with_events(|| iops(&block)),
+                };
                 let bare = f64::midpoint(before, iops(&block));
                 costs.push((1.0 - during / bare) * 100.0);
                 all.push(bare);
@@ -63,7 +75,7 @@ fn main() {
             let quartile = |part: usize| costs[(costs.len() - 1) * part / 4];
             let (low, high) = (quartile(1), quartile(3));
             println!(
-                "  recording {name:20} costs {:5.1} %  (half of the rounds from {low:.1} to {high:.1})",
+                "  {name:28} costs {:5.1} %  (half of the rounds from {low:.1} to {high:.1})",
                 quartile(2)
             );
         }
@@ -77,6 +89,20 @@ fn iops(block: &BlockDevice) -> f64 {
     let (before, started) = (block.counters().unwrap().reads, Instant::now());
     thread::sleep(WINDOW);
     (block.counters().unwrap().reads - before) as f64 / started.elapsed().as_secs_f64()
+}
+
+/// Has the kernel write the events that a recording of all block I/O needs, for nobody, while `measured`
+/// goes on. The oldest are written over.
+fn with_events(measured: impl FnOnce() -> f64) -> f64 {
+    let instance = Path::new(TRACEFS).join(format!("instances/trimtab-bench-{}", std::process::id()));
+    let set = |file: &str, value: &str| fs::write(instance.join(file), value).unwrap();
+    fs::create_dir(&instance).unwrap();
+    set("trace_clock", "mono");
+    set("events/block/block_rq_issue/enable", "1");
+    set("events/block/block_rq_complete/enable", "1");
+    let figure = measured();
+    fs::remove_dir(&instance).unwrap();
+    figure
 }
 
 fn record(device: &Path, kinds: &str, trace: &Path) -> Child {
