@@ -1,10 +1,15 @@
 //! What file systems and swap do with what they free.
 
+use std::path::Path;
+
 use trimtab_core::document::doctor::Verdict;
 use trimtab_linux::stack::FileSystem;
 
 use super::findings;
 use super::judge::{Opinion, Place};
+
+/// The source of the mount that an emulated drive is served through.
+const EMULATED: &str = "trimtab";
 
 /// How a file system tells a device what it freed.
 enum Way {
@@ -26,6 +31,8 @@ enum Way {
     Memory,
     /// By a tool of its own.
     Own(&'static str),
+    /// As the program behind it likes.
+    Server,
     /// Another machine's business.
     Remote,
     /// Nothing is known of it.
@@ -47,6 +54,8 @@ fn way(fstype: &str) -> Way {
         "tmpfs" | "ramfs" | "devtmpfs" | "hugetlbfs" => Way::Memory,
         "zfs" => Way::Own("zpool trim, or the pool's property autotrim"),
         "nfs" | "nfs4" | "cifs" | "smb3" | "ceph" | "9p" | "virtiofs" | "afs" => Way::Remote,
+        "fuse" | "fuseblk" => Way::Server,
+        served if served.starts_with("fuse.") => Way::Server,
         _ => Way::Unknown,
     }
 }
@@ -79,6 +88,10 @@ pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
             Opinion::passes("its changed files are files of the file system below, which frees them")
         }
         Way::Remote => Opinion::unknown("it is on another machine: ask there"),
+        Way::Server if file_system.source == Path::new(EMULATED) => {
+            Opinion::passes("it is an emulated drive of trimtab, which takes them")
+        }
+        Way::Server => Opinion::unknown("it is up to the program behind it (FUSE)"),
         Way::Own(how) => Opinion::unknown(format!("fstrim can't be used; its own way is {how}")),
         Way::Unknown if place.below.is_empty() => Opinion::unknown("it lies on no block device"),
         Way::Unknown => Opinion::unknown(format!("nothing is known of how {fstype} discards")),

@@ -53,7 +53,7 @@ pub enum DoctorError {
     #[error(transparent)]
     Stack(#[from] StackError),
     /// The proof could not be made.
-    #[error("{target}: {source}")]
+    #[error("no proof for {target}")]
     Canary {
         /// The target.
         target: String,
@@ -142,7 +142,10 @@ fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
 /// Puts the proof above what the facts say.
 fn prove(target: &mut Target, canary: Canary) {
     if canary.verdict != target.verdict && canary.verdict != Verdict::Unknown {
-        target.findings.insert(0, findings::disproved(target, &canary));
+        if target.verdict != Verdict::Unknown {
+            target.findings.push(findings::disproved(target, &canary));
+            target.findings.sort_by_key(|finding| finding.severity);
+        }
         target.verdict = canary.verdict;
         target.reason.clone_from(&canary.reason);
     }

@@ -1,0 +1,10 @@
+//! `trimtab doctor` as its users meet it, on stacks that this machine's kernel can build. Most need root; see
+//! [`common::possible`]. Those of another kernel are in the room vm.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bad_input;
+mod proofs;
+mod stacks;
+mod support;

@@ -1,0 +1,149 @@
+//! What is said of stacks.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+use trimtab_core::document::DoctorDocument;
+use trimtab_core::document::doctor::Verdict;
+use trimtab_linux::mount;
+
+use crate::common::possible;
+use crate::support::{InMemory, Loop, Mounted, TRIMTAB, doctor, layers, target};
+
+#[test]
+fn a_file_system_on_a_file_in_memory_reaches_the_bottom() {
+    if !possible() {
+        return;
+    }
+    let stack = InMemory::new("ext4", "");
+    let mount = stack.upper.0.to_str().unwrap();
+    let lower = stack.lower.0.to_str().unwrap();
+    let expected = [("ext4", mount), ("loop", stack.device.name()), ("tmpfs", lower)];
+    fs::write(stack.upper.0.join("file"), "x").unwrap();
+    for path in [stack.upper.0.clone(), stack.upper.0.join("file")] {
+        let found = target(&[], &path);
+        assert_eq!((found.verdict, layers(&found)), (Verdict::Reaches, expected.to_vec()), "{found:#?}");
+    }
+    let device = target(&[], &stack.device.0);
+    assert_eq!(
+        (device.verdict, device.fs.clone(), layers(&device)),
+        (Verdict::Reaches, None, expected[1..].to_vec())
+    );
+
+    // What lsblk says of the same device.
+    let lsblk =
+        Command::new("lsblk").args(["-bndo", "DISC-MAX,DISC-GRAN"]).arg(&stack.device.0).output().unwrap();
+    let limits = device.layers[0].limits.unwrap();
+    let words = String::from_utf8(lsblk.stdout).unwrap();
+    let words: Vec<_> = words.split_whitespace().map(|word| word.parse::<u64>().unwrap()).collect();
+    assert_eq!(words, [limits.max.0, limits.granularity.0]);
+}
+
+#[test]
+fn a_loop_s_file_on_a_file_system_that_is_not_told_to_discard_waits_there() {
+    if !possible() {
+        return;
+    }
+    let lower = InMemory::new("ext4", "");
+    let device = Loop::new(&lower.upper.0);
+    let below = lower.upper.0.to_str().unwrap();
+    let found = target(&[], &device.0);
+    assert_eq!(found.verdict, Verdict::Partial, "{found:#?}");
+    let finding = found.findings.iter().find(|finding| finding.id == "nested-file-system").unwrap();
+    assert_eq!(finding.layer, below);
+
+    // Its own fix mends it.
+    let fix = finding.fix.clone().unwrap();
+    assert!(Command::new("sh").args(["-c", &fix]).status().unwrap().success(), "{fix}");
+    assert_eq!(target(&[], &device.0).verdict, Verdict::Reaches);
+}
+
+#[test]
+fn an_overlay_and_a_bind_mount_are_followed_down() {
+    if !possible() {
+        return;
+    }
+    let stack = InMemory::new("ext4", "");
+    let base = &stack.upper.0;
+    for name in ["lower", "upper", "work"] {
+        fs::create_dir(base.join(name)).unwrap();
+    }
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| base.join(name).display().to_string();
+    let options = format!("lowerdir={},upperdir={},workdir={}", at("lower"), at("upper"), at("work"));
+    let overlay = Mounted::new(Path::new("overlay"), dir.path().join("overlay"), "overlay", &options);
+    let found = target(&[], &overlay.0);
+    assert_eq!(found.verdict, Verdict::Reaches, "{found:#?}");
+    let kinds: Vec<_> = found.layers.iter().map(|layer| layer.kind.as_str()).collect();
+    assert_eq!(kinds, ["overlay", "ext4", "loop", "tmpfs"]);
+
+    let bound = dir.path().join("bound");
+    fs::create_dir(&bound).unwrap();
+    let made = Command::new("mount").arg("--bind").arg(base.join("upper")).arg(&bound).status().unwrap();
+    assert!(made.success());
+    let found = target(&[], &bound);
+    mount::unmount(&bound).unwrap();
+    assert_eq!((found.target.as_str(), found.verdict), (bound.to_str().unwrap(), Verdict::Reaches));
+}
+
+#[test]
+fn all_that_is_mounted_is_looked_at_once() {
+    if !possible() {
+        return;
+    }
+    let stack = InMemory::new("xfs", "");
+    let output = doctor(&["--all", "--json"], &[]);
+    let document: DoctorDocument = serde_json::from_slice(&output.stdout).unwrap();
+    let named =
+        |path: &Path| document.targets.iter().filter(|target| Path::new(&target.target) == path).count();
+    assert_eq!((named(&stack.upper.0), named(&stack.lower.0)), (1, 0));
+    assert!(document.environment.is_some());
+}
+
+#[test]
+fn a_captured_machine_is_told_the_same_of() {
+    if !possible() {
+        return;
+    }
+    let stack = InMemory::new("ext4", "discard");
+    let dir = TempDir::new().unwrap();
+    let archive = dir.path().join("capture.tar.gz");
+    let here = doctor(&["--json", "--capture", archive.to_str().unwrap()], &[&stack.upper.0]);
+    let here: DoctorDocument = serde_json::from_slice(&here.stdout).unwrap();
+    let unpacked = dir.path().join("unpacked");
+    fs::create_dir(&unpacked).unwrap();
+    let tar = Command::new("tar").arg("xzf").arg(&archive).arg("-C").arg(&unpacked).status().unwrap();
+    assert!(tar.success());
+    let there = doctor(&["--json", "--sysfs", unpacked.to_str().unwrap()], &[]);
+    let there: DoctorDocument = serde_json::from_slice(&there.stdout).unwrap();
+    let summary = |document: &DoctorDocument| {
+        let target = document.targets.iter().find(|target| target.fs.as_deref() == Some("ext4")).unwrap();
+        let kinds: Vec<_> =
+            target.layers.iter().map(|layer| (layer.kind.clone(), layer.passes, layer.limits)).collect();
+        let ids: Vec<_> = target.findings.iter().map(|finding| finding.id.clone()).collect();
+        (target.verdict, kinds, ids)
+    };
+    assert_eq!(summary(&there), summary(&here));
+    assert!(there.environment.is_none());
+    let archived = fs::read(&archive).unwrap();
+    assert!(!archived.is_empty());
+}
+
+#[test]
+fn an_emulated_drive_takes_them() {
+    if !possible() {
+        return;
+    }
+    let name = format!("doctor-{}", std::process::id());
+    let drive = |arguments: &[&str]| {
+        let output = Command::new(TRIMTAB).arg("drive").args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let device = drive(&["create", &name, "--profile", "nvme-tlc", "--size", "1G"]);
+    let found = target(&[], Path::new(device.trim()));
+    drive(&["rm", &name]);
+    assert_eq!(found.verdict, Verdict::Reaches, "{found:#?}");
+}
