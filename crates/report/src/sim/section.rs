@@ -208,7 +208,7 @@ fn method(document: &SimDocument) -> String {
          slower drive slows the trace down. Policies go by the trace's time. WAF is flash pages programmed per page \
          the host wrote. {}</p>\n\
          <p>The workload wants the policy under which the host waits least, which it does while one of its requests \
-         is under way; among those within 5 %, the one with the fewest erases; among those within 5 %, the simplest.</p>\n{}\
+         is under way; among those within 5 %, the one with the fewest erases; among those within 5 % or ten erases, the one asked for first.</p>\n{}\
          <details open><summary>Command</summary><pre>{}</pre></details>\n",
         escape(&lifetime_note(document)),
         profiles.collect::<String>(),
