@@ -14,9 +14,10 @@ pub(super) struct Scrub {
 impl Scrub {
     /// One that keeps the kernel's names of these devices.
     pub(super) fn new<'a>(devices: impl Iterator<Item = &'a String>) -> Self {
-        let known = KEPT.iter().flat_map(|words| words.split_ascii_whitespace()).map(str::to_owned);
-        let devices = devices.flat_map(|name| name.split(is_between).map(str::to_owned).collect::<Vec<_>>());
-        Self { kept: known.chain(devices).collect(), replaced: HashMap::new() }
+        let well_known = KEPT.iter().flat_map(|words| words.split_ascii_whitespace());
+        let known = well_known.chain(devices.map(String::as_str));
+        let kept = known.flat_map(|word| word.split(is_between)).map(str::to_owned).collect();
+        Self { kept, replaced: HashMap::new() }
     }
 
     /// The path without private words; it has no blanks then.
@@ -61,7 +62,7 @@ impl Scrub {
 
 /// Whether the character stands between words.
 fn is_between(c: char) -> bool {
-    c.is_ascii_punctuation() && !matches!(c, '_' | '\\')
+    c.is_ascii_punctuation() && c != '\\'
 }
 
 /// Whether the word names nobody, seeing what stands around it: a short number that is no part of an
@@ -82,6 +83,7 @@ mod tests {
         let mut scrub = Scrub::new(["sda1".to_owned()].iter());
         assert_eq!(scrub.text("/home/alice/my disk.img"), "/home/w1/w2.w3");
         assert_eq!(scrub.text("/dev/mapper/alice--pc-root"), "/dev/mapper/w1--w4-root");
+        assert_eq!(scrub.text("alice_tmeta"), "w1_tmeta");
         assert_eq!(scrub.text("rw,discard=async,commit=30"), "rw,discard=async,commit=30");
         assert_eq!(scrub.text("/dev/sda1"), "/dev/sda1");
         let rule = r#"ACTION=="add", ATTRS{idVendor}=="152d", ATTRS{serial}=="S5P2NS0R", ATTR{provisioning_mode}="unmap""#;
