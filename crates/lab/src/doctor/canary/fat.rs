@@ -42,3 +42,41 @@ fn exfat(sector: &[u8; 512]) -> Option<Bytes> {
     let (bytes, sectors) = (1_u64.checked_shl(bytes)?, 1_u64.checked_shl(sectors)?);
     heap.checked_mul(bytes)?.checked_sub(sectors.checked_mul(bytes)?.checked_mul(FIRST_CLUSTER)?).map(Bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A first sector that holds these numbers, each of so many bytes.
+    fn sector(numbers: &[(usize, usize, u32)]) -> [u8; 512] {
+        let mut sector = [0; 512];
+        for (at, length, number) in numbers {
+            sector[*at..at + length].copy_from_slice(&number.to_le_bytes()[..*length]);
+        }
+        sector
+    }
+
+    #[test]
+    fn the_first_cluster_is_behind_the_tables() {
+        // FAT16: a reserved sector, two tables of 32 sectors, 512 root entries, clusters of 4 sectors.
+        let fat16 = [(11, 2, 512), (13, 1, 4), (14, 2, 1), (16, 1, 2), (17, 2, 512), (22, 2, 32)];
+        assert_eq!(fat(&sector(&fat16)), Some(Bytes((1 + 64 + 32 - 8) * 512)));
+        let fat32 = [(11, 2, 512), (13, 1, 8), (14, 2, 32), (16, 1, 2), (36, 4, 1000)];
+        assert_eq!(fat(&sector(&fat32)), Some(Bytes((32 + 2000 - 16) * 512)));
+        assert_eq!(
+            exfat(&sector(&[(88, 4, 4096), (108, 1, 9), (109, 1, 3)])),
+            Some(Bytes((4096 - 16) * 512))
+        );
+        assert_eq!(fat(&[0; 512]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_sector_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 512)) {
+            let bytes: [u8; 512] = bytes.try_into().unwrap();
+            (fat(&bytes), exfat(&bytes));
+        }
+    }
+}

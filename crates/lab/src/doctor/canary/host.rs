@@ -25,8 +25,11 @@ pub(super) struct Host {
 /// A piece of the canary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// Its bytes in the file system's trim address space.
+    /// What to trim in the file system's trim address space: its bytes, on btrfs with what lies before
+    /// them in their chunk.
     pub trim: Extent,
+    /// Its length.
+    pub length: Bytes,
     /// Its bytes on the layers directly below, each whole copies of it; empty where nobody tells.
     pub copies: Vec<(usize, Extent)>,
 }
@@ -50,7 +53,7 @@ impl Host {
 
     /// The bytes of the canary that it holds.
     pub fn size(&self) -> Bytes {
-        self.pieces.iter().map(|piece| piece.trim.len()).sum()
+        self.pieces.iter().map(|piece| piece.length).sum()
     }
 }
 
@@ -60,6 +63,7 @@ fn pieces(stack: &Stack, layer: &Layer, directory: &Path, extents: &ExtentSet) -
     let placed = |skipped: Bytes, copies: &[usize]| {
         let piece = |extent: Extent| Piece {
             trim: Extent::at(extent.start.saturating_sub(skipped), extent.len()),
+            length: extent.len(),
             copies: copies.iter().map(|device| (*device, extent)).collect(),
         };
         Ok(extents.iter().map(piece).collect())
@@ -76,20 +80,22 @@ fn pieces(stack: &Stack, layer: &Layer, directory: &Path, extents: &ExtentSet) -
     }
 }
 
-/// Pieces of a btrfs, cut where its chunks end.
+/// Pieces of a btrfs, cut where its chunks end. It passes over a chunk, which it calls a block group, when
+/// the trim begins inside of it (measured on Linux 6.18), so that each trim begins with the chunk.
 fn btrfs_pieces(stack: &Stack, directory: &Path, extents: &ExtentSet) -> io::Result<Vec<Piece>> {
     let directory = File::open(directory)?;
     let mut pieces = Vec::new();
     for chunk in btrfs::chunks(&directory)? {
-        for trim in extents.inside(chunk.extent) {
+        for extent in extents.inside(chunk.extent) {
             let mut copies = Vec::new();
             for (id, start) in chunk.copies.iter().flatten() {
                 let device = ioctl::btrfs_device(&directory, *id)?.canonicalize()?;
                 let layer = stack.layers.iter().position(|layer| device.ends_with(&layer.name));
-                let at = Extent::at(*start + (trim.start - chunk.extent.start), trim.len());
+                let at = Extent::at(*start + (extent.start - chunk.extent.start), extent.len());
                 copies.extend(layer.map(|layer| (layer, at)));
             }
-            pieces.push(Piece { trim, copies });
+            let trim = Extent::new(chunk.extent.start, extent.end);
+            pieces.push(Piece { trim, length: extent.len(), copies });
         }
     }
     Ok(pieces)

@@ -11,6 +11,8 @@ mod file;
 mod host;
 mod layout;
 mod storage;
+#[cfg(test)]
+mod tests;
 mod verdict;
 mod witness;
 
@@ -31,6 +33,9 @@ use witness::Witness;
 
 /// How long a file system may take until what was deleted is free, and can be trimmed.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long one may take that discards by itself: F2FS waits until nobody has written for five seconds,
+/// and sometimes for a minute.
+const IDLE_PATIENCE: Duration = Duration::from_secs(15);
 /// How long discards may take from one layer to the next.
 const QUIET: Duration = Duration::from_secs(2);
 /// How often the layers are looked at.
@@ -83,7 +88,11 @@ fn trim_until_seen(
         // What a file system discards by itself, it has discarded now.
         proof.sights = witness.look(proof.layout, pause)?;
         let missing: Vec<_> = host.pieces.iter().filter(|piece| proof.lacks(host, piece)).collect();
-        let patience = if refusal.is_some() { QUIET } else { PATIENCE };
+        let patience = match (proof.discards_by_itself(host), &refusal) {
+            (true, _) => IDLE_PATIENCE,
+            (false, Some(_)) => QUIET,
+            (false, None) => PATIENCE,
+        };
         if missing.is_empty() || started.elapsed() > patience {
             proof.refusals.push(refusal);
             return Ok(());
@@ -116,12 +125,13 @@ fn wait_for_the_last(
 
 /// What the devices saw, with the storage that each used before and after.
 fn seen(proof: &Proof, storage: impl Iterator<Item = (Option<Bytes>, Option<Bytes>)>) -> Vec<Seen> {
-    let layers = proof.stack.layers.iter().zip(&proof.layout.places).zip(&proof.sights).zip(storage);
-    let on_canary = layers.filter(|(((_, place), _), _)| place.is_some());
+    let bytes = proof.bytes_seen();
+    let layers = proof.stack.layers.iter().zip(bytes).zip(&proof.sights).zip(storage);
+    let on_canary = layers.zip(&proof.layout.places).filter(|(_, place)| place.is_some());
     on_canary
-        .map(|(((layer, _), sight), (used, left))| Seen {
+        .map(|((((layer, bytes), sight), (used, left)), _)| Seen {
             layer: layer.name.clone(),
-            bytes: sight.named.len(),
+            bytes,
             commands: sight.commands,
             returned: used.zip(left).map(|(used, left)| used.saturating_sub(left)),
         })

@@ -4,7 +4,7 @@ use std::io;
 
 use trimtab_core::document::doctor::Verdict;
 use trimtab_core::{Bytes, Extent, Nanos};
-use trimtab_linux::stack::{Kind, Layer, Stack};
+use trimtab_linux::stack::{FileSystem, Kind, Layer, Stack};
 use trimtab_linux::trim::TrimError;
 
 use super::host::{Host, Piece};
@@ -39,6 +39,29 @@ struct Fate {
     came: Bytes,
 }
 
+impl Fate {
+    /// Of a layer to which so much came of what was due, of which so much may be lost at the edges.
+    fn of(due: Bytes, came: Bytes, edges: Bytes) -> Self {
+        let verdict = match () {
+            () if came == Bytes::ZERO => Verdict::Blocked,
+            () if came + edges >= due => Verdict::Reaches,
+            () => Verdict::Partial,
+        };
+        Self { verdict, due, came }
+    }
+}
+
+/// Whether a layer gives its bytes a place below only when they are written.
+fn allocates(kind: &Kind) -> bool {
+    let lays_out = |target: &str| matches!(target, "striped" | "raid" | "mirror" | "multipath");
+    matches!(kind, Kind::DeviceMapper(lines) if !lines.iter().all(|line| lays_out(&line.target)))
+}
+
+/// The worse of two verdicts on what lies above a layer.
+fn worse(one: Verdict, other: Verdict) -> Verdict {
+    if one == Verdict::Reaches { other } else { Verdict::Partial }
+}
+
 impl<'a> Proof<'a> {
     /// Of a canary that nobody has seen yet.
     pub fn new(stack: &'a Stack, layout: &'a Layout, shared: Vec<bool>) -> Self {
@@ -62,6 +85,16 @@ impl<'a> Proof<'a> {
         }
     }
 
+    /// Whether the file system of `host` is mounted to discard what it frees, on a device that takes that.
+    pub fn discards_by_itself(&self, host: &Host) -> bool {
+        let Layer { kind, below, .. } = &self.stack.layers[host.layer];
+        let Kind::FileSystem(FileSystem { options, .. }) = kind else { return false };
+        let takes =
+            |layer: usize| self.stack.layers[layer].limits.is_none_or(|limits| limits.max > Bytes::ZERO);
+        options.split(',').any(|option| option == "discard" || option.starts_with("discard="))
+            && below.iter().any(|below| takes(below.layer))
+    }
+
     /// Whether the canary reached the lowest layers, and in a sentence who is to blame if not.
     pub fn judge(&self) -> (Verdict, String) {
         let fates = self.fates();
@@ -71,12 +104,13 @@ impl<'a> Proof<'a> {
         let verdict = match () {
             () if all(Verdict::Reaches) && self.unseen().is_some() => Verdict::Unknown,
             () if all(Verdict::Reaches) => Verdict::Reaches,
+            () if all(Verdict::Blocked) && self.puts_off().is_some() => Verdict::Unknown,
             () if all(Verdict::Blocked) => Verdict::Blocked,
             () => Verdict::Partial,
         };
         let mut reason = match verdict {
             Verdict::Reaches => self.arrival(&fates),
-            Verdict::Unknown => self.unseen().unwrap_or_default(),
+            Verdict::Unknown => self.puts_off().or_else(|| self.unseen()).unwrap_or_default(),
             Verdict::Blocked | Verdict::Partial => self.blame(&fates),
         };
         if let Some(excuse) = &self.excuse {
@@ -96,58 +130,98 @@ impl<'a> Proof<'a> {
     }
 
     fn fate(&self, layer: usize, place: &Place, above: &[Option<Fate>]) -> Fate {
-        let (mut due, mut came) = (place.extents.len(), self.came(layer));
-        let mut worst = Verdict::Reaches;
-        if !place.is_exact {
-            let parents: Vec<_> = self.parents(layer).collect();
-            due = parents.iter().map(|parent| self.sent(*parent)).sum();
-            let is_sibling = |other: &usize| self.parents(*other).any(|parent| parents.contains(&parent));
-            came = (0..self.layout.places.len())
-                .filter(|other| self.layout.places[*other].is_some() && is_sibling(other))
-                .map(|other| self.came(other))
-                .sum();
-            let fates = parents.iter().filter_map(|parent| above.get(*parent).copied().flatten());
-            if fates.clone().any(|fate| fate.verdict != Verdict::Reaches) {
-                worst = Verdict::Partial;
-            }
+        if place.is_exact {
+            let pieces = self.layout.hosts.iter().map(|host| host.pieces.len() as u64).sum();
+            let sight = &self.sights[layer];
+            let refused = if self.is_lowest(layer) { sight.failed.len() } else { Bytes::ZERO };
+            let (due, came) = (place.extents.len(), sight.named.len() - refused);
+            return Fate::of(due, came, self.edges(layer, pieces, due));
         }
-        let pieces = self.layout.hosts.iter().map(|host| host.pieces.len()).sum();
-        let verdict = match () {
-            () if came == Bytes::ZERO => Verdict::Blocked,
-            () if came + self.edges(layer, pieces, due) >= due => worst,
-            () => Verdict::Partial,
-        };
-        Fate { verdict, due, came }
+        let parents: Vec<_> = self.parents(layer).collect();
+        let due = parents.iter().map(|parent| self.told(*parent)).sum();
+        let came = self.told_siblings(layer);
+        let pieces = parents.iter().map(|parent| self.sights[*parent].commands.max(1)).sum();
+        let fate = Fate::of(due, came, self.edges(layer, pieces, due));
+        let lost_above = parents.iter().filter_map(|parent| above[*parent]).map(|fate| fate.verdict);
+        match (fate.verdict, lost_above.fold(Verdict::Reaches, worse)) {
+            (Verdict::Reaches, above) => Fate { verdict: above, ..fate },
+            _ => fate,
+        }
     }
 
-    /// What a layer saw; of the lowest, only what it didn't refuse.
-    fn came(&self, layer: usize) -> Bytes {
-        let sight = &self.sights[layer];
-        let named = sight.named.len();
-        if self.is_lowest(layer) { named - sight.failed.len() } else { named }
-    }
-
-    /// What a layer should have handed on.
-    fn sent(&self, layer: usize) -> Bytes {
+    /// What a layer was told that the layers below, on which the canary lies somewhere, should be told as
+    /// well: of one that lays all of its bytes out everything, of one that allocates them as they are
+    /// written what is known to be written.
+    fn told(&self, layer: usize) -> Bytes {
         let host = self.layout.hosts.iter().find(|host| host.layer == layer);
-        host.map_or_else(|| self.sights[layer].named.len(), |host| host.size())
+        let sight = &self.sights[layer];
+        let place = self.layout.places[layer].as_ref();
+        match host {
+            Some(host) => host.size(),
+            None if allocates(&self.stack.layers[layer].kind)
+                && place.is_some_and(|place| place.is_exact) =>
+            {
+                sight.named.len()
+            }
+            None => sight.total,
+        }
+    }
+
+    /// All that the siblings of a layer were told; of the lowest, only what they didn't refuse.
+    fn told_siblings(&self, layer: usize) -> Bytes {
+        let landed = |sibling: usize| {
+            let sight = &self.sights[sibling];
+            let refused = if self.is_lowest(sibling) { sight.failed.len() } else { Bytes::ZERO };
+            sight.total.saturating_sub(refused)
+        };
+        self.siblings(layer).map(landed).sum()
+    }
+
+    /// The bytes of the canary that each layer saw. Where it lies somewhere on a layer, they are the same
+    /// part of all that the layer saw as on the layers above.
+    pub fn bytes_seen(&self) -> Vec<Bytes> {
+        let mut seen = Vec::new();
+        for (layer, place) in self.layout.places.iter().enumerate() {
+            let is_exact = place.as_ref().is_none_or(|place| place.is_exact);
+            let host = self.layout.hosts.iter().find(|host| host.layer == layer);
+            seen.push(match host {
+                Some(host) => host.size(),
+                None if is_exact => self.sights[layer].named.len(),
+                None => {
+                    let of_canary: Bytes = self.parents(layer).map(|parent| seen[parent]).sum();
+                    let above: Bytes = self.parents(layer).map(|parent| self.told(parent)).sum();
+                    let here: Bytes = self.siblings(layer).map(|sibling| self.sights[sibling].total).sum();
+                    let part = of_canary.0 as f64 / above.max(here).0.max(1) as f64;
+                    Bytes((self.sights[layer].total.0 as f64 * part) as u64)
+                }
+            });
+        }
+        seen
     }
 
     /// What of `due` bytes in so many pieces may be lost to a layer at their edges; never all.
-    fn edges(&self, layer: usize, pieces: usize, due: Bytes) -> Bytes {
+    fn edges(&self, layer: usize, pieces: u64, due: Bytes) -> Bytes {
         let granularity = |layer: usize| {
             let limits = self.stack.layers[layer].limits;
             limits.map_or(Bytes::ZERO, |limits| limits.granularity)
         };
         let largest = self.parents(layer).map(granularity).fold(granularity(layer), Bytes::max);
-        Bytes(largest.0.saturating_mul(2 * pieces as u64)).min(Bytes(due.0 / 2))
+        Bytes(largest.0.saturating_mul(2 * pieces)).min(Bytes(due.0 / 2))
     }
 
     /// The layers directly above on which the canary lies too.
     fn parents(&self, layer: usize) -> impl Iterator<Item = usize> + '_ {
-        let is_on =
-            move |upper: &usize| self.stack.layers[*upper].below.iter().any(|below| below.layer == layer);
-        (0..layer).filter(|upper| self.holds(*upper)).filter(is_on)
+        (0..layer).filter(|upper| self.holds(*upper)).filter(move |upper| self.is_on(*upper, layer))
+    }
+
+    /// The layers on which lies what lies on this one, itself among them.
+    fn siblings(&self, layer: usize) -> impl Iterator<Item = usize> + '_ {
+        let is_sibling = move |other: &usize| self.parents(*other).any(|parent| self.is_on(parent, layer));
+        (0..self.layout.places.len()).filter(|other| self.layout.places[*other].is_some()).filter(is_sibling)
+    }
+
+    fn is_on(&self, upper: usize, lower: usize) -> bool {
+        self.stack.layers[upper].below.iter().any(|below| below.layer == lower)
     }
 
     fn holds(&self, layer: usize) -> bool {
@@ -158,6 +232,15 @@ impl<'a> Proof<'a> {
     fn is_lowest(&self, layer: usize) -> bool {
         let mut below = self.stack.layers[layer].below.iter();
         self.layout.places[layer].is_some() && !below.any(|below| self.holds(below.layer))
+    }
+
+    /// A file system that may yet discard, in a sentence; none where anything came to a device.
+    fn puts_off(&self) -> Option<String> {
+        let host = self.layout.hosts.iter().find(|host| self.discards_by_itself(host))?;
+        let nothing_came = self.sights.iter().all(|sight| sight.named.is_empty());
+        let name = self.name(host.layer);
+        nothing_came
+            .then(|| format!("{name} discards when it finds the time, and has not yet; try with nodiscard"))
     }
 
     /// A layer below which there are devices that can't be looked at, in a sentence.
@@ -215,16 +298,17 @@ impl<'a> Proof<'a> {
             let error = io::Error::from_raw_os_error(sight.error.unwrap_or_default().into());
             return format!("{name} refused {} of {}: {error}", sight.failed.len(), fate.due);
         }
-        if let Some(taker) = self.takes_none(layer).filter(|_| fate.came == Bytes::ZERO) {
-            return format!("{} takes no discards", self.stack.layers[taker].name);
-        }
         let above = self.parents(layer).next().map_or(String::new(), |above| self.name(above));
-        let refusal = self.parents(layer).find_map(|above| self.refusal(above));
-        match (fate.came, refusal) {
-            (Bytes::ZERO, Some(refusal)) => chain(refusal),
-            (Bytes::ZERO, None) => format!("{above} handed nothing of {} on to {name}", fate.due),
-            (came, _) => format!("{above} handed {came} of {} on to {name}", fate.due),
+        if fate.came > Bytes::ZERO {
+            return format!("{above} handed {} of {} on to {name}", fate.came, fate.due);
         }
+        let refusal = self.parents(layer).find_map(|above| self.refusal(above));
+        let why = match (self.takes_none(layer), refusal) {
+            (Some(taker), _) => format!(": {} takes no discards", self.stack.layers[taker].name),
+            (None, Some(refusal)) => format!(": {}", chain(refusal)),
+            (None, None) => String::new(),
+        };
+        format!("{above} handed nothing of {} on to {name}{why}", fate.due)
     }
 
     /// The layer that takes no discards, of `layer` and those below it that take none for that reason.

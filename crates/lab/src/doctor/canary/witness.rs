@@ -24,7 +24,9 @@ pub(super) struct Sight {
     pub failed: ExtentSet,
     /// What they failed with, the first of them, as a positive errno.
     pub error: Option<u16>,
-    /// The discards that named any.
+    /// The bytes of all discards of the device, whatever they were of.
+    pub total: Bytes,
+    /// The discards that named any of the canary.
     pub commands: u64,
     /// When the first came, since the trace began.
     pub first: Option<Nanos>,
@@ -39,9 +41,9 @@ pub(super) struct Witness {
 /// A device of the stack.
 struct Device {
     device: BlockDevice,
-    /// The disk that it is, or is on, and where on that it begins.
+    /// The disk that it is, or is on, and where on that it is.
     disk: DeviceNumber,
-    start: Bytes,
+    extent: Extent,
     /// Its counters when the canary was deleted.
     before: BlockCounters,
 }
@@ -138,16 +140,17 @@ impl Witness {
 
 impl Device {
     fn of(device: BlockDevice) -> Result<Self, CanaryError> {
-        let (disk, start) = (device.whole().number()?, device.extent()?.start);
-        Ok(Self { disk, start, before: device.counters()?, device })
+        let (disk, extent) = (device.whole().number()?, device.extent()?);
+        Ok(Self { disk, extent, before: device.counters()?, device })
     }
 
     /// What the discards of `events` name of what is at `place`.
     fn traced(&self, place: &Place, events: &[(DeviceNumber, TraceEvent)]) -> Sight {
         let mut sight = Sight::default();
         for (_, event) in events.iter().filter(|(disk, _)| *disk == self.disk) {
-            let start = event.extent.start.max(self.start);
-            let extent = Extent::new(start - self.start, event.extent.end.max(start) - self.start);
+            let here = event.extent.intersect(self.extent);
+            let extent = Extent::at(here.start.saturating_sub(self.extent.start), here.len());
+            sight.total += extent.len();
             let mut parts = place.extents.inside(extent).peekable();
             if parts.peek().is_none() {
                 continue;
@@ -172,7 +175,7 @@ impl Device {
     fn counted(&self, place: &Place) -> Result<Sight, CanaryError> {
         let since = self.device.counters()?.since(&self.before);
         let mut left = since.discard_bytes;
-        let mut sight = Sight { commands: since.discards, ..Sight::default() };
+        let mut sight = Sight { total: left, commands: since.discards, ..Sight::default() };
         for extent in place.extents.iter() {
             let part = Extent::at(extent.start, extent.len().min(left));
             left -= part.len();

@@ -1,0 +1,216 @@
+//! Layouts and verdicts of stacks as machines have them.
+
+use std::path::PathBuf;
+
+use trimtab_core::document::doctor::{Limits, Verdict};
+use trimtab_core::{Bytes, Extent, ExtentSet};
+use trimtab_linux::block::DeviceNumber;
+use trimtab_linux::stack::{Below, FileSystem, Kind, Layer, MapLine, Raid, Stack};
+
+use super::host::{Host, Piece};
+use super::layout::Layout;
+use super::verdict::Proof;
+use super::witness::Sight;
+
+const MIB: u64 = 1 << 20;
+
+fn extent(start: u64, length: u64) -> Extent {
+    Extent::at(Bytes(start), Bytes(length))
+}
+
+/// A layer that lies on those of these indices, from these bytes on.
+fn layer(name: &str, kind: Kind, below: &[(usize, Option<u64>)]) -> Layer {
+    let limits = Limits {
+        max: Bytes::GIB,
+        max_hardware: Bytes::GIB,
+        granularity: Bytes(4096),
+        alignment: Bytes::ZERO,
+        segments: None,
+        write_zeroes_max: Bytes::ZERO,
+    };
+    let minor = u32::from(name.bytes().last().unwrap());
+    Layer {
+        name: name.to_owned(),
+        label: None,
+        kind,
+        number: Some(DeviceNumber { major: 8, minor }),
+        size: Some(Bytes(1 << 30)),
+        limits: Some(limits),
+        rotational: false,
+        read_only: false,
+        below: below.iter().map(|(layer, start)| Below { layer: *layer, start: start.map(Bytes) }).collect(),
+    }
+}
+
+/// A stack of an ext4 on these layers, the first of which has the index 1.
+fn stack(devices: Vec<Layer>) -> Stack {
+    let file_system = FileSystem {
+        fstype: "ext4".to_owned(),
+        targets: vec![PathBuf::from("/m")],
+        source: PathBuf::from("/dev/x"),
+        options: String::new(),
+    };
+    let top = layer("/m", Kind::FileSystem(file_system), &[(1, Some(0))]);
+    Stack { layers: std::iter::once(top).chain(devices).collect() }
+}
+
+/// Where 16 MiB from the byte `start` of the file system's device on lie.
+fn layout(stack: &Stack, start: u64) -> Layout {
+    let range = extent(start, 16 * MIB);
+    let piece = Piece { trim: range, length: range.len(), copies: vec![(1, range)] };
+    Layout::below(stack, Host { layer: 0, directory: PathBuf::from("/m"), pieces: vec![piece] })
+}
+
+fn mapper(target: &str, parameters: &str) -> Kind {
+    Kind::DeviceMapper(vec![line(0, 1 << 30, target, parameters)])
+}
+
+fn line(start: u64, length: u64, target: &str, parameters: &str) -> MapLine {
+    MapLine { extent: extent(start, length), target: target.to_owned(), parameters: parameters.to_owned() }
+}
+
+fn raid(level: &str) -> Kind {
+    Kind::Raid(Raid { level: level.to_owned(), chunk: Bytes(512 << 10), discards_are_safe: None })
+}
+
+/// A layer that saw discards of so many bytes from the start of where the canary is, and others.
+fn saw(layout: &Layout, layer: usize, bytes: u64, others: u64) -> Sight {
+    let mut left = Bytes(bytes);
+    let mut named = ExtentSet::new();
+    for place in layout.places[layer].iter().flat_map(|place| place.extents.iter()) {
+        named.insert(Extent::at(place.start, place.len().min(left)));
+        left = left.saturating_sub(place.len());
+    }
+    Sight { total: named.len() + Bytes(others), commands: u64::from(bytes > 0), named, ..Sight::default() }
+}
+
+/// What is proved where the devices, from index 1 on, saw these bytes of the canary, and these of others.
+fn proved(stack: &Stack, sights: &[(u64, u64)]) -> (Verdict, String, Vec<u64>) {
+    let layout = layout(stack, 0);
+    let mut proof = Proof::new(stack, &layout, vec![false; stack.layers.len()]);
+    for (layer, (bytes, others)) in (1..).zip(sights) {
+        proof.sights[layer] = saw(&layout, layer, *bytes, *others);
+    }
+    let (verdict, reason) = proof.judge();
+    (verdict, reason, proof.bytes_seen()[1..].iter().map(|bytes| bytes.get()).collect())
+}
+
+#[test]
+fn a_canary_is_followed_through_partitions_and_tables() {
+    let segments = Kind::DeviceMapper(vec![
+        line(0, 10 * MIB, "linear", "8:98 2048"),
+        line(10 * MIB, 90 * MIB, "linear", "8:97 8192"),
+    ]);
+    let stack = stack(vec![
+        layer("dm-0", segments, &[(2, None), (3, None)]),
+        layer("a", Kind::Partition, &[(4, Some(MIB))]),
+        layer("b", Kind::Partition, &[(4, Some(500 * MIB))]),
+        layer("disk", Kind::Nvme, &[]),
+    ]);
+    let places = layout(&stack, 4 * MIB).places;
+    let found = |layer: usize| places[layer].as_ref().unwrap().extents.iter().collect::<Vec<_>>();
+    assert_eq!(found(2), [extent(4 * MIB, 10 * MIB)], "the second segment begins at 4 MiB of a");
+    assert_eq!(found(3), [extent(5 * MIB, 6 * MIB)]);
+    assert_eq!(found(4), [extent(5 * MIB, 10 * MIB), extent(505 * MIB, 6 * MIB)]);
+    assert!(places.iter().flatten().all(|place| place.is_exact));
+}
+
+#[test]
+fn copies_are_exact_and_stripes_and_pools_are_not() {
+    let two = |kind: Kind| {
+        stack(vec![
+            layer("md0", kind, &[(2, Some(MIB)), (3, Some(MIB))]),
+            layer("sda", Kind::Nvme, &[]),
+            layer("sdb", Kind::Nvme, &[]),
+        ])
+    };
+    let exact = |stack: &Stack| -> Vec<_> {
+        layout(stack, 0).places.into_iter().map(|place| place.map(|place| place.is_exact)).collect()
+    };
+    assert_eq!(exact(&two(raid("raid1"))), [None, Some(true), Some(true), Some(true)]);
+    assert_eq!(exact(&two(raid("raid0"))), [None, Some(true), Some(false), Some(false)]);
+    assert_eq!(exact(&two(mapper("striped", "2 128 8:97 0 8:98 0")))[2..], [Some(false), Some(false)]);
+    let pool = stack(vec![
+        layer("dm-3", mapper("thin", "8:50 0"), &[(2, None)]),
+        layer("dm-2", mapper("thin-pool", "8:48 8:49 128"), &[(3, None), (4, Some(0))]),
+        layer("dm-0", mapper("linear", "8:97 0"), &[]),
+        layer("dm-1", mapper("linear", "8:97 9"), &[]),
+    ]);
+    assert_eq!(exact(&pool), [None, Some(true), Some(false), None, Some(false)], "metadata holds no data");
+}
+
+#[test]
+fn the_layer_that_swallows_is_named() {
+    let mut crypt = stack(vec![
+        layer("dm-0", mapper("crypt", "aes - 0 8:97 32768"), &[(2, Some(16 * MIB))]),
+        layer("sda", Kind::Nvme, &[]),
+    ]);
+    let all = 16 * MIB;
+    let proof = proved(&crypt, &[(all, 0), (all, 0)]);
+    assert_eq!(proof, (Verdict::Reaches, "16 MiB came to sda".to_owned(), vec![all, all]));
+    let (verdict, reason, _) = proved(&crypt, &[(all, 0), (0, 90 * MIB)]);
+    assert_eq!((verdict, reason.as_str()), (Verdict::Blocked, "dm-0 handed nothing of 16 MiB on to sda"));
+    let (verdict, reason, _) = proved(&crypt, &[(all, 0), (all / 4, 0)]);
+    assert_eq!((verdict, reason.as_str()), (Verdict::Partial, "dm-0 handed 4 MiB of 16 MiB on to sda"));
+    // What the granularity of 4 KiB cuts off at both ends is nobody's fault.
+    assert_eq!(proved(&crypt, &[(all, 0), (all - 8192, 0)]).0, Verdict::Reaches);
+    assert_eq!(proved(&crypt, &[(all, 0), (all - 8704, 0)]).0, Verdict::Partial);
+    for device in &mut crypt.layers[1..] {
+        device.limits.as_mut().unwrap().max = Bytes::ZERO;
+    }
+    let (verdict, reason, _) = proved(&crypt, &[(0, 0), (0, 0)]);
+    assert_eq!(verdict, Verdict::Blocked);
+    assert_eq!(reason, "ext4 at /m handed nothing of 16 MiB on to dm-0: sda takes no discards");
+}
+
+#[test]
+fn what_the_drive_refuses_did_not_arrive() {
+    let stack = stack(vec![layer("sda", Kind::Nvme, &[])]);
+    let layout = layout(&stack, 0);
+    let mut proof = Proof::new(&stack, &layout, vec![false; 2]);
+    proof.sights[1] = saw(&layout, 1, 16 * MIB, 0);
+    proof.sights[1].failed = proof.sights[1].named.clone();
+    proof.sights[1].error = Some(5);
+    let (verdict, reason) = proof.judge();
+    assert_eq!(verdict, Verdict::Blocked);
+    assert!(reason.starts_with("sda refused 16 MiB of 16 MiB: Input/output error"), "{reason}");
+}
+
+#[test]
+fn what_is_counted_is_weighed_against_all_that_the_layer_above_saw() {
+    let striped = stack(vec![
+        layer("md0", raid("raid0"), &[(2, Some(MIB)), (3, Some(MIB))]),
+        layer("sda", Kind::Nvme, &[]),
+        layer("sdb", Kind::Nvme, &[]),
+    ]);
+    // Another file was deleted beside the canary.
+    let (verdict, reason, bytes) = proved(&striped, &[(16 * MIB, 96 * MIB), (56 * MIB, 0), (56 * MIB, 0)]);
+    assert_eq!((verdict, bytes), (Verdict::Reaches, vec![16 * MIB, 8 * MIB, 8 * MIB]), "{reason}");
+    let (verdict, reason, bytes) = proved(&striped, &[(16 * MIB, 96 * MIB), (56 * MIB, 0), (0, 0)]);
+    assert_eq!((verdict, bytes[1]), (Verdict::Partial, 8 * MIB), "{reason}");
+    assert_eq!(reason, "md0 handed 56 MiB of 112 MiB on to sda");
+}
+
+#[test]
+fn a_pool_hands_on_only_what_was_written() {
+    let pool = stack(vec![
+        layer("dm-3", mapper("thin", "8:50 0"), &[(2, None)]),
+        layer("dm-2", mapper("thin-pool", "8:48 8:49 128"), &[(3, Some(0))]),
+        layer("sda", Kind::Nvme, &[]),
+    ]);
+    // The file system discards the free space around the canary too, which the pool never gave a place.
+    let (verdict, reason, bytes) = proved(&pool, &[(16 * MIB, 31 * MIB), (17 * MIB, 0), (17 * MIB, 0)]);
+    assert_eq!((verdict, bytes), (Verdict::Reaches, vec![16 * MIB; 3]), "{reason}");
+    assert_eq!(proved(&pool, &[(16 * MIB, 31 * MIB), (17 * MIB, 0), (4 * MIB, 0)]).0, Verdict::Partial);
+}
+
+#[test]
+fn a_file_system_that_takes_its_time_proves_nothing() {
+    let mut lazy = stack(vec![layer("sda", Kind::Nvme, &[])]);
+    assert_eq!(proved(&lazy, &[(0, 0)]).0, Verdict::Blocked);
+    let Kind::FileSystem(file_system) = &mut lazy.layers[0].kind else { panic!() };
+    file_system.options = "rw,discard,relatime".to_owned();
+    assert_eq!(proved(&lazy, &[(0, 0)]).0, Verdict::Unknown);
+    lazy.layers[1].limits.as_mut().unwrap().max = Bytes::ZERO;
+    assert_eq!(proved(&lazy, &[(0, 0)]).0, Verdict::Blocked);
+}
