@@ -1,5 +1,7 @@
 //! What canaries prove.
 
+use std::process::Command;
+
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::Verdict;
 use trimtab_linux::{SYSFS, block::BlockDevice};
@@ -37,10 +39,13 @@ fn a_device_whose_limit_was_set_to_zero_sees_no_canary() {
     }
     let stack = InMemory::new("ext4", "");
     let device = BlockDevice::open(SYSFS.as_ref(), &stack.device.0).unwrap();
-    let limits = device.discard_limits().unwrap();
     device.set_discard_max(Bytes::ZERO).unwrap();
     let found = target(&["--canary"], &stack.upper.0);
     assert_eq!(found.verdict, Verdict::Blocked, "{found:#?}");
-    assert_eq!(found.canary.unwrap().verdict, Verdict::Blocked);
-    device.set_discard_max(limits.max).unwrap();
+    assert_eq!(found.canary.as_ref().unwrap().verdict, Verdict::Blocked);
+
+    // Its own fix mends it.
+    let fix = found.findings[0].fix.as_ref().unwrap();
+    assert!(Command::new("sh").args(["-c", fix]).status().unwrap().success(), "{fix}");
+    assert_eq!(target(&["--canary"], &stack.upper.0).verdict, Verdict::Reaches);
 }

@@ -26,9 +26,9 @@ pub(super) fn opinion(place: &Place) -> Opinion {
     let Some(limits) = place.layer.limits else {
         return Opinion::unknown("sysfs doesn't tell its limits");
     };
-    if limits.max == Bytes::ZERO && limits.max_hardware > Bytes::ZERO && place.below.is_empty() {
+    if limits.max == Bytes::ZERO && limits.max_hardware > Bytes::ZERO && place.layer.kind != Kind::Partition {
         return Opinion::stops("the device takes discards, but somebody set the kernel's limit to 0")
-            .found(findings::limited(place.layer, limits.max_hardware));
+            .found(findings::limited(place.layer, limits));
     }
     if limits.max == Bytes::ZERO {
         return takes_none(place);

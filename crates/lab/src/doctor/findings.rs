@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use trimtab_core::Bytes;
-use trimtab_core::document::doctor::{Canary, Finding, Severity, Target, Verdict};
+use trimtab_core::document::doctor::{Canary, Finding, Limits, Severity, Target, Verdict};
 use trimtab_linux::stack::{Kind, Layer, Raid};
 
 use super::judge::Place;
@@ -216,10 +216,12 @@ pub(super) fn loop_file(place: &Place, file: impl Display) -> Finding {
     }
 }
 
-pub(super) fn limited(layer: &Layer, hardware: Bytes) -> Finding {
+pub(super) fn limited(layer: &Layer, limits: Limits) -> Finding {
+    // The kernel takes whole multiples of the granularity only.
+    let most = limits.max_hardware.0 - limits.max_hardware.0 % limits.granularity.0.max(1);
     let limit = format!("/sys/block/{}/queue/discard_max_bytes", layer.name);
     Finding {
-        fix: Some(format!("echo {} > {limit}", hardware.0)),
+        fix: Some(format!("echo {most} > {limit}")),
         cost: Some("Find out first who set it (a udev rule?), and whether the drive needed it.".to_owned()),
         check: format!("cat {limit}"),
         ..critical(

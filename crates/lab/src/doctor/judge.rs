@@ -50,7 +50,8 @@ impl Opinion {
 /// A layer, what is below it, and what becomes of discards there.
 pub(super) struct Place<'a> {
     pub(super) layer: &'a stack::Layer,
-    /// Whether it is what was asked about, and not a file system that holds a loop device's file.
+    /// Whether it is what was asked about or carries that as an overlay, and doesn't hold the file of a loop
+    /// device.
     pub(super) is_target: bool,
     /// The layers directly above.
     pub(super) above: Vec<&'a stack::Layer>,
@@ -93,8 +94,9 @@ pub(super) fn judge(stack: &Stack) -> Judged {
         let data = mapper::data_below(stack, layer);
         let below = data.iter().map(|at| (&stack.layers[*at], fate_of(*at))).collect();
         let lies_on = |upper: &&stack::Layer| upper.below.iter().any(|below| below.layer == index);
-        let above = stack.layers[..index].iter().filter(lies_on).collect();
-        let place = Place { layer, is_target: index == 0, above, below };
+        let above: Vec<_> = stack.layers[..index].iter().filter(lies_on).collect();
+        let is_target = above.iter().all(|upper| matches!(upper.kind, Kind::FileSystem(_)));
+        let place = Place { layer, is_target, above, below };
         let opinion = opinion(&place);
         let fate = fate(opinion.effect, place.below.iter().map(|(_, fate)| *fate));
         opinions[index] = Some((opinion, fate));

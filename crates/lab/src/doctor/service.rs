@@ -23,7 +23,9 @@ fn finding(id: &str, severity: Severity, layer: &Layer, message: String, why: &s
 /// What of the services and files of a machine concerns the discards of one stack.
 pub(super) fn findings(stack: &Stack, setup: &Setup) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let Some(target) = stack.layers.first() else { return findings };
+    let is_overlay =
+        |layer: &&Layer| matches!(&layer.kind, Kind::FileSystem(found) if found.fstype == "overlay");
+    let Some(target) = stack.layers.iter().find(|layer| !is_overlay(layer)) else { return findings };
     match &target.kind {
         Kind::FileSystem(file_system) if takes_fstrim(&file_system.fstype) && !target.read_only => {
             findings.extend(who_trims(target, file_system, setup));
