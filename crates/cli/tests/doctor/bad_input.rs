@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 use crate::common::possible;
-use crate::support::{InMemory, TRIMTAB, doctor};
+use crate::support::{OnLoop, TRIMTAB, doctor};
 
 /// The one line that is said, and the exit code.
 fn said(output: &Output) -> (String, Option<i32>) {
@@ -41,11 +41,11 @@ fn no_canary_flies_where_it_can_not() {
     if !possible() {
         return;
     }
-    let read_only = InMemory::new("ext4", "ro");
+    let read_only = OnLoop::new("tmpfs", "ext4", "ro");
     let (text, code) = said(&doctor(&["--canary"], &[&read_only.upper.0]));
     assert!(text.contains("read-only") && code == Some(1), "{text}");
 
-    let full = InMemory::new("ext4", "");
+    let full = OnLoop::new("tmpfs", "ext4", "");
     // As much as there is.
     let filled =
         Command::new("fallocate").args(["-l", "1G"]).arg(full.upper.0.join("file")).output().unwrap();

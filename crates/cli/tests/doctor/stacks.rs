@@ -10,14 +10,14 @@ use trimtab_core::document::doctor::Verdict;
 use trimtab_linux::mount;
 
 use crate::common::possible;
-use crate::support::{InMemory, Loop, Mounted, TRIMTAB, doctor, layers, target};
+use crate::support::{Loop, Mounted, OnLoop, TRIMTAB, doctor, layers, target};
 
 #[test]
 fn a_file_system_on_a_file_in_memory_reaches_the_bottom() {
     if !possible() {
         return;
     }
-    let stack = InMemory::new("ext4", "");
+    let stack = OnLoop::new("tmpfs", "ext4", "");
     let mount = stack.upper.0.to_str().unwrap();
     let lower = stack.lower.0.to_str().unwrap();
     let expected = [("ext4", mount), ("loop", stack.device.name()), ("tmpfs", lower)];
@@ -46,7 +46,7 @@ fn a_loop_s_file_on_a_file_system_that_is_not_told_to_discard_waits_there() {
     if !possible() {
         return;
     }
-    let lower = InMemory::new("ext4", "");
+    let lower = OnLoop::new("tmpfs", "ext4", "");
     let device = Loop::new(&lower.upper.0);
     let below = lower.upper.0.to_str().unwrap();
     let found = target(&[], &device.0);
@@ -65,7 +65,7 @@ fn an_overlay_and_a_bind_mount_are_followed_down() {
     if !possible() {
         return;
     }
-    let stack = InMemory::new("ext4", "");
+    let stack = OnLoop::new("tmpfs", "ext4", "");
     let base = &stack.upper.0;
     for name in ["lower", "upper", "work"] {
         fs::create_dir(base.join(name)).unwrap();
@@ -93,7 +93,7 @@ fn all_that_is_mounted_is_looked_at_once() {
     if !possible() {
         return;
     }
-    let stack = InMemory::new("xfs", "");
+    let stack = OnLoop::new("tmpfs", "xfs", "");
     let output = doctor(&["--all", "--json"], &[]);
     let document: DoctorDocument = serde_json::from_slice(&output.stdout).unwrap();
     let named =
@@ -107,7 +107,7 @@ fn a_captured_machine_is_told_the_same_of() {
     if !possible() {
         return;
     }
-    let stack = InMemory::new("ext4", "discard");
+    let stack = OnLoop::new("tmpfs", "ext4", "discard");
     let dir = TempDir::new().unwrap();
     let archive = dir.path().join("capture.tar.gz");
     let here = doctor(&["--json", "--capture", archive.to_str().unwrap()], &[&stack.upper.0]);

@@ -58,18 +58,18 @@ impl Drop for Loop {
     }
 }
 
-/// A file system on a loop device whose file is in memory. The fields go in this order.
-pub struct InMemory {
+/// A file system on a loop device whose file is on another, in memory. The fields go in this order.
+pub struct OnLoop {
     pub upper: Mounted,
     pub device: Loop,
     pub lower: Mounted,
     _dir: TempDir,
 }
 
-impl InMemory {
-    pub fn new(fstype: &str, options: &str) -> Self {
+impl OnLoop {
+    pub fn new(memory: &str, fstype: &str, options: &str) -> Self {
         let dir = TempDir::new().unwrap();
-        let lower = Mounted::new(Path::new("memory"), dir.path().join("lower"), "tmpfs", "");
+        let lower = Mounted::new(Path::new("memory"), dir.path().join("lower"), memory, "");
         let device = Loop::new(&lower.0);
         let made = Command::new(format!("mkfs.{fstype}")).arg("-q").arg(&device.0).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
