@@ -85,7 +85,9 @@ pub(super) fn thin_discards(place: &Place, ignores: bool) -> Finding {
     Finding {
         fix: Some(match ignores {
             true => {
-                format!("umount /dev/{volumes}\nlvchange -an {volumes} && {change} && lvchange -ay {volumes}")
+                format!(
+                    "umount /dev/{volumes}\nlvchange -an {volumes} {pool} && {change} && lvchange -ay {volumes}"
+                )
             }
             false => change,
         }),
