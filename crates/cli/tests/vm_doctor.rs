@@ -1,0 +1,211 @@
+//! What `trimtab doctor` says of stacks, and what really becomes of their discards under Debian's kernel
+//! 6.12: `vm/doctor` sets the stacks up.
+
+mod guest;
+
+use serde::Deserialize;
+use trimtab_core::document::DoctorDocument;
+use trimtab_core::document::doctor::{Passes, Target, Verdict};
+
+use guest::run;
+
+/// What vm/doctor prints of a stack.
+#[derive(Debug, Deserialize)]
+struct Examined {
+    name: String,
+    #[serde(flatten)]
+    truth: Truth,
+    #[serde(rename = "static")]
+    inferred: DoctorDocument,
+    canary: DoctorDocument,
+    fixed: Option<Fixed>,
+}
+
+/// What became of a file that was deleted and trimmed.
+#[derive(Debug, Deserialize)]
+struct Truth {
+    freed: i64,
+    image: Option<i64>,
+    fstrim: Option<u64>,
+    lsblk: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Fixed {
+    #[serde(flatten)]
+    truth: Truth,
+    canary: DoctorDocument,
+}
+
+/// What must be found of a stack.
+struct Expected {
+    name: &'static str,
+    /// What the layers say.
+    inferred: Verdict,
+    /// What the canary proves, and the disks' files bear out; unknown of what comes later.
+    proven: Verdict,
+    /// The kind of the layer that lets nothing through, and what is found there.
+    culprit: Option<(&'static str, &'static str)>,
+    /// Whether what is said to mend it does.
+    mends: bool,
+}
+
+const fn reaches(name: &'static str) -> Expected {
+    Expected { name, inferred: Verdict::Reaches, proven: Verdict::Reaches, culprit: None, mends: false }
+}
+
+const fn blocked(name: &'static str, layer: &'static str, finding: &'static str) -> Expected {
+    let culprit = Some((layer, finding));
+    Expected { name, inferred: Verdict::Blocked, proven: Verdict::Blocked, culprit, mends: false }
+}
+
+const fn partial(name: &'static str, layer: &'static str, finding: &'static str) -> Expected {
+    Expected { inferred: Verdict::Partial, proven: Verdict::Partial, ..blocked(name, layer, finding) }
+}
+
+const fn delayed(name: &'static str) -> Expected {
+    Expected { proven: Verdict::Unknown, ..reaches(name) }
+}
+
+const fn mended(expected: Expected) -> Expected {
+    Expected { mends: true, ..expected }
+}
+
+const DISKS: [&str; 6] =
+    ["nvme:512M", "ahci:512M", "virtio-scsi:512M", "virtio-blk:512M", "usb-storage:512M", "uas:512M"];
+
+/// Boots once for all of `expected`, and holds what is found to it.
+fn hold(expected: &[Expected]) {
+    let mut arguments: Vec<_> = DISKS.into_iter().flat_map(|disk| ["-d", disk]).collect();
+    arguments.extend(["-t", "900", "vm/doctor", env!("CARGO_BIN_EXE_trimtab")]);
+    arguments.extend(expected.iter().map(|expected| expected.name));
+    let Some(output) = run(&arguments) else { return };
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{stderr}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let found: Vec<Examined> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(found.len(), expected.len(), "{stderr}");
+    let wrong: Vec<_> =
+        found.iter().zip(expected).flat_map(|(found, expected)| wrong(found, expected)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn target(document: &DoctorDocument) -> &Target {
+    &document.targets[0]
+}
+
+/// What is found otherwise than expected, a line each.
+fn wrong(found: &Examined, expected: &Expected) -> Vec<String> {
+    let (inferred, canary) = (target(&found.inferred), target(&found.canary));
+    let mut wrong = Vec::new();
+    let mut check = |holds: bool, what: &str| {
+        if !holds {
+            wrong.push(format!("{}: {what}: {found:#?}", found.name));
+        }
+    };
+    check(found.name == expected.name, "not what was asked for");
+    check(found.truth.is(expected.proven), "what reaches the disks");
+    check(inferred.verdict == expected.inferred, "the verdict");
+    let proven = canary.canary.as_ref().map(|canary| canary.verdict);
+    let settled = if expected.proven == Verdict::Unknown { expected.inferred } else { expected.proven };
+    check(proven == Some(expected.proven) && canary.verdict == settled, "the canary's verdict");
+    let culprit = inferred.layers.iter().find(|layer| layer.passes == Passes::No);
+    check(
+        expected.culprit.is_none_or(|(kind, id)| {
+            let named = |name: &str| {
+                inferred.findings.iter().any(|finding| finding.id == id && finding.layer == name)
+            };
+            inferred.layers.iter().any(|layer| layer.kind == kind && named(&layer.name))
+                && culprit.is_none_or(|culprit| culprit.kind == kind)
+        }),
+        "the layer that is to blame",
+    );
+    check(expected.culprit.is_some() || culprit.is_none(), "a layer is to blame");
+
+    // Where others see that nothing gets through, so must the doctor; where they see nothing, it names
+    // the layer.
+    let refused = found.truth.lsblk == 0 || found.truth.fstrim.is_none();
+    check(!refused || inferred.verdict == Verdict::Blocked, "lsblk or fstrim know better");
+
+    let mended = found.fixed.as_ref().is_some_and(|fixed| {
+        fixed.truth.is(Verdict::Reaches) && target(&fixed.canary).verdict == Verdict::Reaches
+    });
+    check(mended == expected.mends, "what comes of the fix");
+    wrong
+}
+
+impl Truth {
+    /// Whether as much came back as `verdict` says. What a loop device's file gave back waits in the file
+    /// system around it for the next trim.
+    fn is(&self, verdict: Verdict) -> bool {
+        match verdict {
+            Verdict::Reaches => self.freed >= 90,
+            Verdict::Partial => (10..90).contains(&self.freed) || self.image.is_some_and(|image| image >= 90),
+            Verdict::Blocked => self.freed < 10 && self.image.is_none_or(|image| image < 10),
+            Verdict::Unknown => true,
+        }
+    }
+}
+
+#[test]
+fn disks_and_file_systems() {
+    hold(&[
+        reaches("ext4-nvme"),
+        reaches("ext4-sata"),
+        reaches("ext4-virtio-scsi"),
+        reaches("ext4-virtio-blk"),
+        mended(blocked("ext4-usb-storage", "usb", "usb-bridge")),
+        reaches("ext4-uas"),
+        reaches("xfs"),
+        delayed("f2fs"),
+        reaches("exfat"),
+        reaches("fat"),
+        mended(blocked("ntfs3", "ntfs3", "ntfs3-needs-discard")),
+        reaches("ntfs3-discard"),
+        reaches("btrfs-two"),
+        mended(partial("btrfs-mixed", "usb", "usb-bridge")),
+        reaches("partition-63"),
+    ]);
+}
+
+#[test]
+fn encryption_and_volumes() {
+    hold(&[
+        mended(blocked("luks", "dm-crypt", "luks-no-discards")),
+        reaches("luks-discards"),
+        blocked("crypt", "dm-crypt", "luks-no-discards"),
+        reaches("crypt-discards"),
+        mended(blocked("integrity", "dm-integrity", "integrity-no-discards")),
+        reaches("linear"),
+        reaches("striped"),
+        reaches("thin"),
+        mended(blocked("thin-nopassdown", "dm-thin-pool", "thin-no-passdown")),
+        mended(blocked("thin-ignore", "dm-thin-pool", "thin-no-passdown")),
+        mended(blocked("snapshot-origin", "dm-snapshot-origin", "thick-snapshot")),
+        blocked("snapshot", "dm-snapshot", "thick-snapshot"),
+        reaches("dm-raid1"),
+        reaches("cache"),
+    ]);
+}
+
+#[test]
+fn arrays_loops_and_emulated_disks() {
+    hold(&[
+        reaches("md-raid0"),
+        reaches("md-raid1"),
+        mended(partial("md-mixed", "usb", "usb-bridge")),
+        reaches("md-raid10"),
+        mended(blocked("md-raid5", "md-raid5", "raid-parity")),
+        reaches("md-raid5-safe"),
+        reaches("lvm-luks-md"),
+        reaches("loop-tmpfs"),
+        blocked("loop-fat", "loop", "loop-no-holes"),
+        blocked("null", "null_blk", "device-no-discards"),
+        reaches("null-discard"),
+        reaches("zram"),
+        reaches("debug-unmap"),
+        reaches("debug-writesame"),
+        blocked("debug-none", "scsi", "device-no-discards"),
+        reaches("debug-odd"),
+    ]);
+}
