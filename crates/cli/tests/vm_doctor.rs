@@ -163,7 +163,6 @@ fn disks_and_file_systems() {
         mended(blocked("ntfs3", "ntfs3", "ntfs3-needs-discard")),
         reaches("ntfs3-discard"),
         reaches("btrfs-two"),
-        mended(partial("btrfs-mixed", "usb", "usb-bridge")),
         reaches("partition-63"),
     ]);
 }
@@ -200,7 +199,7 @@ fn arrays_loops_and_emulated_disks() {
         reaches("lvm-luks-md"),
         reaches("loop-tmpfs"),
         blocked("loop-fat", "loop", "loop-no-holes"),
-        blocked("null", "null_blk", "device-no-discards"),
+        blocked("null", "nullb", "device-no-discards"),
         reaches("null-discard"),
         reaches("zram"),
         reaches("debug-unmap"),
