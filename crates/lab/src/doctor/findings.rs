@@ -81,13 +81,12 @@ pub(super) fn thin_discards(place: &Place, ignores: bool) -> Finding {
     let pool = mapped(layer).trim_end_matches("-tpool");
     let change = format!("lvchange --discards passdown {pool}");
     let volumes: Vec<_> = place.above.iter().map(|volume| mapped(volume)).collect();
-    let volumes = volumes.join(" ");
+    let nodes: Vec<_> = volumes.iter().map(|volume| format!("/dev/{volume}")).collect();
+    let (volumes, nodes) = (volumes.join(" "), nodes.join(" "));
     Finding {
         fix: Some(match ignores {
             true => {
-                format!(
-                    "umount /dev/{volumes}\nlvchange -an {volumes} {pool} && {change} && lvchange -ay {volumes}"
-                )
+                format!("umount {nodes}\nlvchange -an {volumes} {pool} && {change} && lvchange -ay {volumes}")
             }
             false => change,
         }),
@@ -156,7 +155,7 @@ pub(super) fn raid_parity(place: &Place, raid: &Raid) -> Finding {
         fix: Some(format!(
             "echo 'options raid456 devices_handle_discard_safely=Y' > /etc/modprobe.d/raid456-discard.conf\n\
              echo Y > /sys/module/raid456/parameters/devices_handle_discard_safely\n\
-             mdadm --stop {array} && mdadm --assemble {array} {}",
+             mdadm --stop {array} && mdadm --assemble {array} {}   # while nothing on it is mounted",
             members.join(" ")
         )),
         cost: Some(

@@ -139,9 +139,15 @@ fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
     }
 }
 
-/// Puts the proof above what the facts say.
+/// Sets the proof beside what the facts say. One large file that comes through doesn't prove that what
+/// waits or is small does, so that it never makes a partial verdict better.
 fn prove(target: &mut Target, canary: Canary) {
-    if canary.verdict != target.verdict && canary.verdict != Verdict::Unknown {
+    let counts = match canary.verdict {
+        Verdict::Unknown => false,
+        Verdict::Reaches => target.verdict != Verdict::Partial,
+        Verdict::Blocked | Verdict::Partial => true,
+    };
+    if counts && canary.verdict != target.verdict {
         if target.verdict != Verdict::Unknown {
             target.findings.push(findings::disproved(target, &canary));
             target.findings.sort_by_key(|finding| finding.severity);

@@ -4,7 +4,7 @@ use std::io;
 
 use trimtab_core::document::doctor::Verdict;
 use trimtab_core::{Bytes, Extent, Nanos};
-use trimtab_linux::stack::{FileSystem, Kind, Layer, Stack};
+use trimtab_linux::stack::{FileSystem, Kind, Layer, Scsi, Stack};
 use trimtab_linux::trim::TrimError;
 
 use super::host::{Host, Piece};
@@ -14,6 +14,9 @@ use crate::error::chain;
 
 /// From here on, a discard that comes later than the layer above saw its first is called late.
 const LATE: Nanos = Nanos(1_000_000_000);
+
+/// A file system's records take less than one part in so many of what a canary freed.
+const RECORDS: u64 = 100;
 
 /// All that is known of a canary.
 pub(super) struct Proof<'a> {
@@ -55,6 +58,15 @@ impl Fate {
 fn allocates(kind: &Kind) -> bool {
     let lays_out = |target: &str| matches!(target, "striped" | "raid" | "mirror" | "multipath");
     matches!(kind, Kind::DeviceMapper(lines) if !lines.iter().all(|line| lays_out(&line.target)))
+}
+
+/// Why what comes to a device frees nothing there, whatever it is told; none where it may.
+fn frees_nothing(layer: &Layer) -> Option<&'static str> {
+    let writes_zeros = |scsi: &Scsi| scsi.provisioning_mode.as_deref() == Some("writesame_zero");
+    match &layer.kind {
+        Kind::Scsi(scsi) if writes_zeros(scsi) => Some("writes zeros in place of discards"),
+        _ => layer.limits.filter(|limits| limits.max == Bytes::ZERO).map(|_| "takes no discards"),
+    }
 }
 
 /// The worse of two verdicts on what lies above a layer.
@@ -130,6 +142,9 @@ impl<'a> Proof<'a> {
     }
 
     fn fate(&self, layer: usize, place: &Place, above: &[Option<Fate>]) -> Fate {
+        if self.is_lowest(layer) && frees_nothing(&self.stack.layers[layer]).is_some() {
+            return Fate { verdict: Verdict::Blocked, due: self.layout.hosts[0].size(), came: Bytes::ZERO };
+        }
         if place.is_exact {
             let pieces = self.layout.hosts.iter().map(|host| host.pieces.len() as u64).sum();
             let sight = &self.sights[layer];
@@ -199,14 +214,15 @@ impl<'a> Proof<'a> {
         seen
     }
 
-    /// What of `due` bytes in so many pieces may be lost to a layer at their edges; never all.
+    /// What of `due` bytes in so many pieces may be lost to a layer at their edges, or taken again by a file
+    /// system's own records before it is discarded; never all.
     fn edges(&self, layer: usize, pieces: u64, due: Bytes) -> Bytes {
         let granularity = |layer: usize| {
             let limits = self.stack.layers[layer].limits;
             limits.map_or(Bytes::ZERO, |limits| limits.granularity)
         };
         let largest = self.parents(layer).map(granularity).fold(granularity(layer), Bytes::max);
-        Bytes(largest.0.saturating_mul(2 * pieces)).min(Bytes(due.0 / 2))
+        Bytes(largest.0.saturating_mul(2 * pieces)).max(Bytes(due.0 / RECORDS)).min(Bytes(due.0 / 2))
     }
 
     /// The layers directly above on which the canary lies too.
@@ -236,11 +252,20 @@ impl<'a> Proof<'a> {
 
     /// A file system that may yet discard, in a sentence; none where anything came to a device.
     fn puts_off(&self) -> Option<String> {
-        let host = self.layout.hosts.iter().find(|host| self.discards_by_itself(host))?;
         let nothing_came = self.sights.iter().all(|sight| sight.named.is_empty());
-        let name = self.name(host.layer);
-        nothing_came
-            .then(|| format!("{name} discards when it finds the time, and has not yet; try with nodiscard"))
+        let late = |host: &Host| {
+            let name = self.name(host.layer);
+            match &self.stack.layers[host.layer].kind {
+                Kind::FileSystem(found) if found.fstype == "nilfs2" => {
+                    Some(format!("{name} keeps what was deleted until its cleaner has run (nilfs-clean)"))
+                }
+                _ if self.discards_by_itself(host) => Some(format!(
+                    "{name} discards when it finds the time, and has not yet; try with nodiscard"
+                )),
+                _ => None,
+            }
+        };
+        self.layout.hosts.iter().find_map(late).filter(|_| nothing_came)
     }
 
     /// A layer below which there are devices that can't be looked at, in a sentence.
@@ -303,20 +328,19 @@ impl<'a> Proof<'a> {
             return format!("{above} handed {} of {} on to {name}", fate.came, fate.due);
         }
         let refusal = self.parents(layer).find_map(|above| self.refusal(above));
-        let why = match (self.takes_none(layer), refusal) {
-            (Some(taker), _) => format!(": {} takes no discards", self.stack.layers[taker].name),
+        let why = match (self.frees_nothing(layer), refusal) {
+            (Some((taker, why)), _) => format!(": {} {why}", self.stack.layers[taker].name),
             (None, Some(refusal)) => format!(": {}", chain(refusal)),
             (None, None) => String::new(),
         };
         format!("{above} handed nothing of {} on to {name}{why}", fate.due)
     }
 
-    /// The layer that takes no discards, of `layer` and those below it that take none for that reason.
-    fn takes_none(&self, layer: usize) -> Option<usize> {
-        let Layer { limits, below, .. } = &self.stack.layers[layer];
-        limits.filter(|limits| limits.max == Bytes::ZERO)?;
-        let mut below = below.iter().filter(|below| self.holds(below.layer));
-        below.find_map(|below| self.takes_none(below.layer)).or(Some(layer))
+    /// The layer that frees nothing and why, of `layer` and those below it for which it frees nothing.
+    fn frees_nothing(&self, layer: usize) -> Option<(usize, &'static str)> {
+        let why = frees_nothing(&self.stack.layers[layer])?;
+        let below = self.stack.layers[layer].below.iter().filter(|below| self.holds(below.layer));
+        below.map(|below| below.layer).find_map(|below| self.frees_nothing(below)).or(Some((layer, why)))
     }
 
     fn refusal(&self, layer: usize) -> Option<&TrimError> {
