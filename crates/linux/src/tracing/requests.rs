@@ -72,18 +72,15 @@ impl Requests {
     /// Whether this request was issued before and given back by the driver; it counts once.
     pub fn is_issued_again(&mut self, event: &TraceEvent) -> bool {
         let key = Key::of(event);
-        let Some(place) = self.requeued.iter().position(|(requeued, _)| *requeued == key) else {
-            return false;
-        };
-        let (_, numbers) = self.requeued.remove(place);
-        self.open(key, numbers);
-        true
+        let requeued = self.take_requeued(key);
+        requeued.map(|numbers| self.open(key, numbers)).is_some()
     }
 
-    /// Completes the oldest request in flight with this key; there is none for the pieces of one, and
-    /// for those issued before the recording began.
+    /// Completes the oldest request in flight with this key, or one that the driver gave back and that was
+    /// not issued again; there is none for the pieces of one, and for those issued before the recording
+    /// began.
     pub fn complete(&mut self, key: Key, at: Nanos, error: u16) {
-        if let Some(numbers) = self.close(key) {
+        if let Some(numbers) = self.close(key).or_else(|| self.take_requeued(key)) {
             for row in self.rows_of(numbers) {
                 row.request = None;
                 row.event.latency = Some(at.saturating_sub(row.event.at));
@@ -99,12 +96,12 @@ impl Requests {
         }
     }
 
-    /// Waits no more for the requests in flight. Where the end of one was lost, it would take that of the
+    /// Waits no more for the requests in flight and those given back. Where the end of one was lost, it would take that of the
     /// next request with its key, and so on.
     pub fn give_up(&mut self) {
-        let open = self.open.drain().map(|(_, numbers)| numbers);
-        let all: Vec<_> = open.chain(self.twins.drain(..).map(|(_, numbers)| numbers)).collect();
-        for numbers in all {
+        let all: Vec<_> =
+            self.open.drain().chain(self.twins.drain(..)).chain(self.requeued.drain(..)).collect();
+        for (_, numbers) in all {
             self.rows_of(numbers).for_each(|row| row.request = None);
         }
     }
@@ -168,6 +165,11 @@ impl Requests {
             self.open.insert(key, next);
         }
         Some(numbers)
+    }
+
+    fn take_requeued(&mut self, key: Key) -> Option<Range<u64>> {
+        let place = self.requeued.iter().position(|(requeued, _)| *requeued == key)?;
+        Some(self.requeued.remove(place).1)
     }
 
     /// Gives up waiting for the request whose last row has this number, if there is one; it is the oldest
@@ -256,6 +258,20 @@ mod tests {
         assert!(requests.is_issued_again(&request(5, 0, 8)));
         requests.complete(key(8), Nanos(9), 0);
         assert_eq!(rows(&mut requests, 9), [(1, Some(8), 0)]);
+    }
+
+    #[test]
+    fn one_given_back_may_end_without_being_issued_again() {
+        let mut requests = Requests::default();
+        issue(&mut requests, request(1, 0, 8));
+        requests.requeue(key(8));
+        requests.complete(key(8), Nanos(4), 5);
+        assert!(!requests.is_issued_again(&request(5, 0, 8)));
+        issue(&mut requests, request(6, 0, 8));
+        requests.requeue(key(8));
+        requests.give_up();
+        assert!(!requests.is_issued_again(&request(7, 0, 8)));
+        assert_eq!(rows(&mut requests, 8), [(1, Some(3), 5), (6, None, 0)]);
     }
 
     #[test]
