@@ -36,10 +36,8 @@ impl Ranges {
     /// A bio was queued.
     pub fn queue(&mut self, device: DeviceIndex, pid: u32, extent: Extent) {
         let queued = self.queued.entry(device).or_default();
-        if queued.len() == MOST {
-            queued.pop_front();
-        }
         queued.push_back(Queued { pid, extent });
+        bound(queued);
     }
 
     /// `first` was split off from the begin of a bio that is too long for the disk.
@@ -50,11 +48,13 @@ impl Ranges {
             let whole = queued[place];
             queued[place].extent = first;
             queued.insert(place + 1, Queued { extent: Extent::new(first.end, whole.extent.end), ..whole });
+            bound(queued);
         }
     }
 
     /// The ranges of the request that has the start and the length of `request`, which leave the queue;
-    /// none where not all of them are known.
+    /// none where not all of them are known. What is known of them is then forgotten, and what their tasks
+    /// queued before: it would be taken for ranges of requests that come later.
     pub fn take(&mut self, device: DeviceIndex, request: Extent) -> Option<Vec<Extent>> {
         let queued = self.queued.get_mut(&device)?;
         let firsts = (0..queued.len()).filter(|place| queued[*place].extent.start == request.start);
@@ -62,7 +62,11 @@ impl Ranges {
             .flat_map(|first| {
                 [Some(queued[first].pid), None].map(|task| run(queued, first, task, request.len()))
             })
-            .find_map(|places| places)?;
+            .find_map(|places| places);
+        let Some(places) = places else {
+            forget(queued, request.start);
+            return None;
+        };
         let ranges = places.iter().map(|place| queued[*place].extent).collect();
         places.iter().rev().for_each(|place| _ = queued.remove(*place));
         Some(ranges)
@@ -72,6 +76,22 @@ impl Ranges {
     pub fn clear(&mut self) {
         self.queued.clear();
     }
+}
+
+/// Keeps no more than the most.
+fn bound(queued: &mut VecDeque<Queued>) {
+    queued.drain(..queued.len().saturating_sub(MOST));
+}
+
+/// Forgets the bios at `start`, and what their tasks queued before them.
+fn forget(queued: &mut VecDeque<Queued>, start: Bytes) {
+    let at_start = queued.iter().enumerate().filter(|(_, bio)| bio.extent.start == start);
+    let last: FastMap<u32, usize> = at_start.map(|(place, bio)| (bio.pid, place)).collect();
+    let mut place = 0;
+    queued.retain(|bio| {
+        place += 1;
+        last.get(&bio.pid).is_none_or(|last| place > last + 1)
+    });
 }
 
 /// The places from `first` on, of one task's bios or of all, that have this length together; none
@@ -129,16 +149,40 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_not_guessed() {
         let mut ranges = Ranges::default();
-        ranges.queue(DISK, 1, extent(10, 4));
-        ranges.queue(DISK, 1, extent(30, 4));
-        for unknown in [extent(10, 6), extent(10, 12), extent(12, 2), extent(30, 8)] {
+        for unknown in [extent(10, 6), extent(10, 12), extent(30, 8)] {
+            ranges.queue(DISK, 1, extent(10, 4));
+            ranges.queue(DISK, 1, extent(30, 4));
+            assert_eq!(ranges.take(DISK, extent(12, 2)), None);
+            assert_eq!(ranges.take(DeviceIndex(1), extent(10, 4)), None);
             assert_eq!(ranges.take(DISK, unknown), None);
+            // What is left of it is not taken for a later request's.
+            ranges.queue(DISK, 1, extent(10, 1));
+            ranges.queue(DISK, 1, extent(50, 3));
+            assert_eq!(ranges.take(DISK, extent(10, 4)), Some(vec![extent(10, 1), extent(50, 3)]));
+            ranges.clear();
         }
-        assert_eq!(ranges.take(DeviceIndex(1), extent(10, 4)), None);
-        assert_eq!(ranges.take(DISK, extent(10, 8)).map(|ranges| ranges.len()), Some(2));
+    }
+
+    #[test]
+    fn what_others_queued_stays() {
+        let mut ranges = Ranges::default();
+        for (pid, start) in [(1, 10), (2, 20), (1, 30), (1, 40)] {
+            ranges.queue(DISK, pid, extent(start, 4));
+        }
+        assert_eq!(ranges.take(DISK, extent(30, 2)), None);
+        let left: Vec<_> = ranges.queued[&DISK].iter().map(|bio| bio.extent.start.0).collect();
+        assert_eq!(left, [20, 40]);
+    }
+
+    #[test]
+    fn the_oldest_make_room() {
+        let mut ranges = Ranges::default();
         (0..=MOST as u64).for_each(|start| ranges.queue(DISK, 1, extent(start * 8, 4)));
-        assert_eq!(ranges.take(DISK, extent(0, 4)), None);
-        assert_eq!(ranges.take(DISK, extent(8, 4)), Some(vec![extent(8, 4)]));
+        assert_eq!(ranges.queued[&DISK].front().map(|bio| bio.extent), Some(extent(8, 4)));
+        ranges.split(DISK, extent(MOST as u64 * 8, 1));
+        assert_eq!(ranges.queued[&DISK].front().map(|bio| bio.extent), Some(extent(16, 4)));
+        ranges.queue(DISK, 1, extent(0, 4));
+        assert_eq!(ranges.queued[&DISK].len(), MOST);
     }
 
     /// What the kernel does with a discard: tasks plug their requests, several disks' in one plug.
