@@ -15,6 +15,7 @@ use crate::{ioctl, mount};
 /// of the past, until their logical addresses are used again.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
+    /// By where they start; no two overlap.
     chunks: BTreeMap<Bytes, Chunk>,
     /// Its devices, those that are recorded.
     devices: HashMap<u64, Option<Home>>,
@@ -45,6 +46,7 @@ impl Chunks {
                     self.devices.insert(*device, home(&ioctl::btrfs_device(&directory, *device)?));
                 }
             }
+            self.forget(chunk.extent);
             self.chunks.insert(chunk.extent.start, chunk);
         }
         Ok(())
@@ -52,7 +54,13 @@ impl Chunks {
 
     /// Forgets the chunks at the logical `addresses`.
     pub fn forget(&mut self, addresses: Extent) {
-        self.chunks.retain(|_, chunk| chunk.extent.intersect(addresses).is_empty());
+        // No two overlap, so the last that begins before the end also ends last.
+        while let Some((_, last)) = self.chunks.range(..addresses.end).next_back()
+            && last.extent.end > addresses.start
+        {
+            let start = last.extent.start;
+            self.chunks.remove(&start);
+        }
     }
 
     /// Where the bytes of the logical `extent` are.
@@ -67,5 +75,24 @@ impl Chunks {
             Some(self.devices.get(device)?.as_ref()?.place(Extent::at(at, extent.len())))
         });
         Place::Copies(on_disks.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_overlaps_is_forgotten() {
+        let extent = |start, end| Extent::new(Bytes(start), Bytes(end));
+        let mut chunks = Chunks::default();
+        for (start, end) in [(0, 10), (10, 20), (20, 30), (40, 50)] {
+            let chunk = Chunk { extent: extent(start, end), copies: None };
+            chunks.chunks.insert(chunk.extent.start, chunk);
+        }
+        chunks.forget(extent(15, 40));
+        assert_eq!(chunks.chunks.keys().collect::<Vec<_>>(), [&Bytes(0), &Bytes(40)]);
+        chunks.forget(extent(0, 1));
+        assert_eq!(chunks.chunks.keys().collect::<Vec<_>>(), [&Bytes(40)]);
     }
 }

@@ -152,7 +152,8 @@ impl FileSystems {
                         Vec::new()
                     }
                     Place::Unknown => {
-                        gap(header, format!("what the btrfs at {mount} frees in chunks that were removed"));
+                        let what = format!("what the btrfs at {mount} frees in unknown chunks");
+                        gap(header, format!("{what}: they may have been removed"));
                         Vec::new()
                     }
                 }
@@ -166,13 +167,17 @@ impl Map {
     /// That of a mounted file system; none where none of its disks is recorded or it can't be read.
     fn of(mount: &Mount, devices: &mut Devices, header: &mut TraceHeader) -> Option<Self> {
         if mount.fstype == "btrfs" {
-            if devices.home_of(&mount.source, header).is_none() {
+            if !devices.have_btrfs(&mount.source, header) {
                 say_left_out(mount, devices, header);
                 return None;
             }
             let mut chunks = Chunks::default();
-            chunks.refresh(&mount.target, |device| devices.home_of(device, header)).ok()?;
-            return Some(Self::Btrfs(chunks));
+            let read = chunks.refresh(&mount.target, |device| devices.home_of(device, header));
+            if let Err(error) = &read {
+                let target = mount.target.display();
+                gap(header, format!("what the btrfs at {target} frees: its chunks can't be read: {error}"));
+            }
+            return read.is_ok().then_some(Self::Btrfs(chunks));
         }
         let Some(home) = devices.home_at(mount.number, header) else {
             say_left_out(mount, devices, header);
