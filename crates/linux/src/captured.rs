@@ -104,8 +104,13 @@ impl Captured {
         self
     }
 
+    /// Where the node of the device named `name` would be: by that it is known whatever this machine has.
+    pub(crate) fn node(&self, name: &str) -> PathBuf {
+        self.0.path().join("dev").join(name)
+    }
+
     /// The device named `name`.
     pub(crate) fn open(&self, name: &str) -> BlockDevice {
-        BlockDevice::open(&self.sysfs(), &Path::new("/dev").join(name)).unwrap()
+        BlockDevice::open(&self.sysfs(), &self.node(name)).unwrap()
     }
 }

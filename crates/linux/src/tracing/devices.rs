@@ -8,6 +8,7 @@ use trimtab_core::{Bytes, Extent};
 use super::error::TracingError;
 use super::hash::FastMap;
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
+use crate::btrfs;
 
 /// The majors of ram disks and of optical drives.
 const LEFT_OUT: [u32; 2] = [1, 11];
@@ -145,6 +146,15 @@ impl Devices {
         self.home(&device, header)
     }
 
+    /// Whether a disk to record holds some of the btrfs that is on the device at the path `device`.
+    pub fn have_btrfs(&mut self, device: &Path, header: &mut TraceHeader) -> bool {
+        let Ok(device) = BlockDevice::open(&self.sysfs, device) else { return false };
+        let names = btrfs::devices(&self.sysfs, &device.name());
+        let named = |name| BlockDevice::at(&self.sysfs.join("class/block").join(name));
+        let members: Vec<_> = names.iter().filter_map(named).chain([device]).collect();
+        members.iter().any(|member| self.home(member, header).is_some())
+    }
+
     /// The names of the device at the path `device` and of a disk to record that it is built on, as a
     /// logical volume is; none where there is no such disk.
     pub fn above(&self, device: &Path) -> Option<(String, String)> {
@@ -194,27 +204,25 @@ impl Devices {
     }
 
     /// The condition of a filter that lets through bios for the disks to record whose drivers take
-    /// bios, and for their partitions: none where there is no such disk, empty where all pass.
+    /// bios, and for their partitions: none where there is no such disk now, empty where all pass.
     pub fn bios_filter(&self) -> Result<Option<String>, TracingError> {
-        if self.wanted.is_empty() {
-            return Ok(self.some_in_use(takes_bios)?.then(String::new));
-        }
-        let mut numbers = Vec::new();
-        for disk in self.wanted.iter().filter(|disk| takes_bios(disk)) {
-            numbers.push(disk.number()?);
-            for partition in disk.partitions()? {
-                numbers.push(partition.number()?);
-            }
-        }
-        Ok(any_of(&numbers))
+        self.filter(takes_bios)
     }
 
-    /// Whether there is now a disk to record into a discard of which the kernel puts several ranges.
-    pub fn some_take_ranges(&self) -> Result<bool, TracingError> {
-        match self.wanted.as_slice() {
-            [] => self.some_in_use(takes_ranges),
-            wanted => Ok(wanted.iter().any(takes_ranges)),
+    /// The same for the disks into a discard of which the kernel puts several ranges.
+    pub fn ranges_filter(&self) -> Result<Option<String>, TracingError> {
+        self.filter(takes_ranges)
+    }
+
+    fn filter(&self, is_such: impl Fn(&BlockDevice) -> bool) -> Result<Option<String>, TracingError> {
+        if self.wanted.is_empty() {
+            return Ok(self.some_in_use(is_such)?.then(String::new));
         }
+        let disks = self.wanted.iter().filter(|disk| is_such(disk));
+        let devices =
+            disks.flat_map(|disk| std::iter::once(disk.clone()).chain(disk.partitions().unwrap_or_default()));
+        // One that has gone has no number any more.
+        Ok(any_of(&devices.filter_map(|device| device.number().ok()).collect::<Vec<_>>()))
     }
 
     /// Whether there is now such a disk, other than those left out.
@@ -281,11 +289,45 @@ mod tests {
             .stacked("dm-1", "dm-0");
         let of = |wanted: &str, device: &str| {
             let devices = Devices::new(&machine.sysfs(), &[machine.open(wanted)]);
-            devices.above(&Path::new("/dev").join(device))
+            devices.above(&machine.node(device))
         };
         assert_eq!(of("sda", "dm-1"), Some(("dm-1".to_owned(), "sda".to_owned())));
         assert_eq!(of("dm-0", "dm-1"), Some(("dm-1".to_owned(), "dm-0".to_owned())));
         assert_eq!((of("sdb", "dm-1"), of("sda", "sdb")), (None, None));
+    }
+
+    #[test]
+    fn filters_name_what_is_there_now() {
+        let machine = Captured::new()
+            .device("sda", "8:0", &[("mq/0/nr_tags", "1"), ("queue/max_discard_segments", "256")])
+            .device("zram0", "252:0", &[])
+            .device("zram0/zram0p1", "252:1", &[]);
+        let wanted = ["sda", "zram0"].map(|name| machine.open(name));
+        let devices = Devices::new(&machine.sysfs(), &wanted);
+        let of = |numbers: &[(u32, u32)]| {
+            let number = |(major, minor): &(u32, u32)| DeviceNumber { major: *major, minor: *minor };
+            any_of(&numbers.iter().map(number).collect::<Vec<_>>())
+        };
+        let filters = || (devices.bios_filter().unwrap(), devices.ranges_filter().unwrap());
+        assert_eq!(filters(), (of(&[(252, 0), (252, 1)]), of(&[(8, 0)])));
+        let machine = machine.device("sda/sda1", "8:1", &[]);
+        std::fs::remove_dir_all(machine.sysfs().join("devices/zram0/zram0p1")).unwrap();
+        assert_eq!(filters(), (of(&[(252, 0)]), of(&[(8, 0), (8, 1)])));
+        ["sda", "zram0"].map(|name| {
+            std::fs::remove_dir_all(machine.sysfs().join("devices").join(name)).unwrap();
+        });
+        assert_eq!(filters(), (None, None));
+    }
+
+    #[test]
+    fn a_btrfs_is_on_all_its_disks() {
+        let machine = Captured::new().device("sda", "8:0", &[]).device("sdb", "8:16", &[]);
+        let machine = machine.device("sdc", "8:32", &[]);
+        let machine =
+            machine.file("sys/fs/btrfs/aaaa/devices/sda", "").file("sys/fs/btrfs/aaaa/devices/sdb", "");
+        let mut devices = Devices::new(&machine.sysfs(), &[machine.open("sdb")]);
+        let mut have = |device| devices.have_btrfs(&machine.node(device), &mut TraceHeader::new("record"));
+        assert_eq!(["sda", "sdb", "sdc"].map(&mut have), [true, true, false]);
     }
 
     #[test]

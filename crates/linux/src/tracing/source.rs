@@ -90,8 +90,9 @@ pub(super) struct Sources {
     readers: Vec<(u16, Reader)>,
     /// Events that can't be had, each in a sentence.
     pub gaps: Vec<String>,
-    /// Whether there are disks whose drivers take bios, and that take several ranges in one discard.
-    needed: [bool; 2],
+    /// The filters that let through bios for disks whose drivers take bios, and discards for those that
+    /// take several ranges in one; none where there has been no such disk.
+    filters: [Option<String>; 2],
     /// The events of file systems that were asked for.
     file_systems: Vec<&'static str>,
 }
@@ -137,7 +138,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Asks for the events of bios, where there are disks now that need them.
+    /// Asks for the events of bios, where there are or were disks that need them.
     pub fn enable_bios(
         &mut self,
         instance: &Instance,
@@ -145,19 +146,22 @@ impl Sources {
         kinds: &[Kind],
     ) -> Result<(), TracingError> {
         let Some(condition) = operation::filter(kinds) else { return Ok(()) };
-        let bios = join(devices.bios_filter()?, &condition);
-        let ranges = match kinds.contains(&Kind::Discard) && devices.some_take_ranges()? {
-            true => operation::filter(&[Kind::Discard]),
-            false => None,
+        let ranges = match operation::filter(&[Kind::Discard]) {
+            Some(discards) if kinds.contains(&Kind::Discard) => join(devices.ranges_filter()?, &discards),
+            _ => None,
         };
-        let needed = [bios.is_some(), ranges.is_some()];
-        if needed != self.needed {
-            self.needed = needed;
+        // Once asked for, they stay: a disk that is gone may come back.
+        let [bios_before, ranges_before] = self.filters.clone();
+        let bios = join(devices.bios_filter()?, &condition).or(bios_before);
+        let ranges = ranges.or(ranges_before);
+        let filters = [bios.clone(), ranges.clone()];
+        if filters != self.filters {
             for (event, filter) in BIOS.into_iter().zip([either(&bios, &ranges), bios, ranges]) {
                 if let Some(filter) = filter {
                     self.block(instance, event, &filter)?;
                 }
             }
+            self.filters = filters;
         }
         Ok(())
     }
