@@ -190,27 +190,34 @@ impl Recording {
         let devices_changed = self.uevents.as_ref().is_some_and(Uevents::take);
         if devices_changed || self.looked_around.elapsed() >= LOOK_AROUND {
             self.looked_around = self.last_read;
-            let lost = self.instance.lost()?;
-            if lost > self.header.lost {
-                self.interpreter.give_up();
-            }
-            self.header.lost = lost;
+            self.look_for_losses()?;
             self.interpreter.look_for_disks(&self.instance)?;
         }
         self.interpreter.settle(now.saturating_sub(SLACK), events, &mut self.header);
         Ok(())
     }
 
-    /// Stops, and appends all that is left, requests without completion included.
+    /// Stops, and appends all that is left, requests without completion included; where that fails, what
+    /// came before.
     ///
     /// # Errors
     /// As [`Self::read`].
     pub fn stop(&mut self, events: &mut Vec<TraceEvent>) -> Result<(), TracingError> {
-        self.instance.set("tracing_on", "0")?;
-        self.drain(usize::MAX)?;
-        self.header.lost = self.instance.lost()?;
+        let stopped = self.instance.set("tracing_on", "0");
+        let drained = stopped.and_then(|()| self.drain(usize::MAX));
+        let looked = self.look_for_losses();
         self.interpreter.settle(Nanos(u64::MAX), events, &mut self.header);
         self.interpreter.take_all(events);
+        drained.and(looked)
+    }
+
+    /// Asks the kernel what it lost; where that is more than before, an end may be missing.
+    fn look_for_losses(&mut self) -> Result<(), TracingError> {
+        let lost = self.instance.lost()?;
+        if lost > self.header.lost {
+            self.interpreter.give_up();
+        }
+        self.header.lost = lost;
         Ok(())
     }
 
