@@ -115,21 +115,21 @@ pub struct DiscardLimits {
 
 impl BlockDevice {
     /// The device at the path `device`, such as `/dev/loop0`, a link to it, as LVM makes them, or another
-    /// node of its number; by its name where there is no node. `sysfs` is where sysfs is mounted.
+    /// node of its number; by its name where there is nothing at the path. `sysfs` is where sysfs is mounted.
     ///
     /// # Errors
     /// [`BlockError::Unknown`].
     pub fn open(sysfs: &Path, device: &Path) -> Result<Self, BlockError> {
-        let node = device.canonicalize().unwrap_or_else(|_| device.to_owned());
-        let of_node = fs::metadata(&node).ok().filter(|found| found.file_type().is_block_device());
-        let named = || {
-            let name = node.file_name().filter(|_| device.is_absolute())?;
-            Self::at(&sysfs.join("class/block").join(name))
+        let found = match fs::metadata(device) {
+            Ok(node) if node.file_type().is_block_device() => {
+                Self::numbered(sysfs, DeviceNumber::unpack(node.rdev()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound && device.is_absolute() => {
+                device.file_name().and_then(|name| Self::at(&sysfs.join("class/block").join(name)))
+            }
+            _ => None,
         };
-        of_node
-            .and_then(|found| Self::numbered(sysfs, DeviceNumber::unpack(found.rdev())))
-            .or_else(named)
-            .ok_or_else(|| BlockError::Unknown { device: device.to_owned() })
+        found.ok_or_else(|| BlockError::Unknown { device: device.to_owned() })
     }
 
     /// Whether nothing can be written to it.
@@ -294,6 +294,9 @@ mod tests {
         let directory = root.path().join("class/block/loop0");
         fs::create_dir_all(directory.join("queue")).unwrap();
         files.iter().for_each(|(name, text)| fs::write(directory.join(name), text).unwrap());
+        // Where this machine has the node, it is known by its number.
+        fs::create_dir_all(root.path().join("dev/block")).unwrap();
+        std::os::unix::fs::symlink(&directory, root.path().join("dev/block/7:0")).unwrap();
         let device = BlockDevice::open(root.path(), Path::new("/dev/loop0")).unwrap();
         (root, device)
     }
@@ -344,5 +347,14 @@ mod tests {
         assert!(device.size().unwrap_err().to_string().contains("cannot read"));
         let unknown = BlockDevice::open(root.path(), Path::new("/dev/sdz")).unwrap_err();
         assert_eq!(unknown.to_string(), "/dev/sdz is not a block device that sysfs knows");
+    }
+
+    #[test]
+    fn a_file_is_no_device_of_its_name() {
+        let (root, device) = captured(&[]);
+        let path = root.path().join("loop0");
+        assert_eq!(BlockDevice::open(root.path(), &path).unwrap(), device);
+        fs::write(&path, "").unwrap();
+        assert!(BlockDevice::open(root.path(), &path).is_err());
     }
 }
