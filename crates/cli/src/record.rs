@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME")]
     duration: Option<humantime::Duration>,
     /// Record these kinds of events only: read, write, discard, flush, write-zeroes, secure-erase, free,
-    /// allocate and unused (what was free before); what isn't asked for costs nothing
+    /// allocate and unused (what was free before); what isn't asked for is neither stored nor handed over
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     kinds: Vec<Kind>,
     /// The kernel's buffer for each processor
