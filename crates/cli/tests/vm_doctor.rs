@@ -213,7 +213,7 @@ fn arrays_loops_and_emulated_disks() {
         reaches("md-raid5-safe"),
         reaches("lvm-luks-md"),
         mended(but_not_for_the_canary(partial("loop-ext4", "ext4", "nested-file-system"))),
-        mended(but_not_for_the_canary(partial("loop-xfs", "xfs", "nested-file-system"))),
+        but_not_for_the_canary(partial("loop-xfs", "xfs", "nested-file-system")),
         reaches("loop-tmpfs"),
         blocked("loop-fat", "loop", "loop-no-holes"),
         blocked("null", "nullb", "device-no-discards"),

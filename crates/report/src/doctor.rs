@@ -28,7 +28,9 @@ pub fn text(document: &DoctorDocument, colour: bool) -> String {
 }
 
 fn target(target: &Target, colour: bool) -> String {
+    let is_harmless = target.findings.iter().all(|finding| finding.severity == Severity::Note);
     let (word, code) = match target.verdict {
+        Verdict::Blocked if is_harmless => ("no discards get through, and none are missed", BOLD),
         Verdict::Reaches => ("discards reach the bottom", GREEN),
         Verdict::Blocked => ("discards are BLOCKED", RED),
         Verdict::Partial => ("only some discards reach the bottom", YELLOW),
