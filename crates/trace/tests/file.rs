@@ -316,18 +316,10 @@ header = json.loads(file.schema_arrow.metadata[b"trimtab"])
 types = {field.name: str(field.type) for field in table.schema}
 print(json.dumps([file.num_row_groups, header["schema"], types, table.to_pylist()[29], table["latency_ns"].null_count]))
 "#;
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let python = root.join("target/python/bin/python");
-    if !python.exists() {
-        assert!(std::env::var_os("CI").is_none(), "there is no {}; run make test", python.display());
-        eprintln!("skipped: there is no {}; make test makes it", python.display());
-        return;
-    }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.parquet");
     three_groups(&path);
-    let out = Command::new(python).args(["-c", SCRIPT]).arg(&path).output().unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let Some(read) = by_python(SCRIPT, &path) else { return };
     let expected = serde_json::json!([
         3,
         "trimtab/trace/1",
@@ -341,7 +333,42 @@ print(json.dumps([file.num_row_groups, header["schema"], types, table.to_pylist(
         },
         15,
     ]);
-    assert_eq!(serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap(), expected);
+    assert_eq!(read, expected);
+}
+
+/// Nor do columns without a single name confuse it.
+#[test]
+fn pyarrow_reads_one_without_processes_and_file_systems() {
+    const SCRIPT: &str = r#"
+import json, sys, pyarrow.parquet as parquet
+table = parquet.read_table(sys.argv[1])
+print(json.dumps([table["start"].to_pylist(), table["process"].to_pylist(), table["file_system"].to_pylist()]))
+"#;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace.parquet");
+    let (events, _) = three_groups(&dir.path().join("other"));
+    let bare = |event: &TraceEvent| TraceEvent { process: Comm::default(), fs: None, ..*event };
+    let bare: Vec<_> = events[..2].iter().map(bare).collect();
+    let mut writer = TraceWriter::create(&path, TraceHeader { file_systems: vec![], ..header() }).unwrap();
+    writer.write(&bare).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(read(&path, Columns::All).0, bare);
+    let Some(read) = by_python(SCRIPT, &path) else { return };
+    assert_eq!(read, serde_json::json!([[0, 4096], [null, null], [null, null]]));
+}
+
+/// What a script prints of the file at `path`; none where there is no python to run it.
+fn by_python(script: &str, path: &Path) -> Option<serde_json::Value> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let python = root.join("target/python/bin/python");
+    if !python.exists() {
+        assert!(std::env::var_os("CI").is_none(), "there is no {}; run make test", python.display());
+        eprintln!("skipped: there is no {}; make test makes it", python.display());
+        return None;
+    }
+    let out = Command::new(python).args(["-c", script]).arg(path).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    Some(serde_json::from_slice(&out.stdout).unwrap())
 }
 
 proptest! {

@@ -220,15 +220,19 @@ fn encode_columns(
 }
 
 /// The names of the processes that are known, and each event's place among them. Bytes that are no text
-/// are replaced, as the column is one of text.
+/// are replaced, as the column is one of text; names that become the same by that are one.
 fn processes(events: &[TraceEvent]) -> (Vec<String>, Vec<Option<u32>>) {
-    let (mut names, mut places) = (Vec::new(), HashMap::from([(Comm::default(), None)]));
+    let (mut names, mut texts) = (Vec::new(), HashMap::new());
+    let mut places = HashMap::from([(Comm::default(), None)]);
     let mut last = (Comm::default(), None);
     let mut place = |process: Comm| {
         if last.0 != process {
             let place = places.entry(process).or_insert_with(|| {
-                names.push(process.to_string());
-                Some(names.len() as u32 - 1)
+                let place = texts.entry(process.to_string()).or_insert_with_key(|text| {
+                    names.push(text.clone());
+                    names.len() as u32 - 1
+                });
+                Some(*place)
             });
             last = (process, *place);
         }
@@ -251,4 +255,30 @@ fn put<T: DataType>(
     let mut column = group.next_column()?.expect("the schema has as many columns");
     column.typed::<T>().write_batch(values, levels, None)?;
     column.close()
+}
+
+#[cfg(test)]
+mod tests {
+    use trimtab_core::extent::Extent;
+    use trimtab_core::trace::DeviceIndex;
+    use trimtab_core::units::{Bytes, Nanos};
+
+    use super::*;
+
+    #[test]
+    fn names_that_become_the_same_are_one() {
+        let of = |process: &[u8]| TraceEvent {
+            at: Nanos(0),
+            device: DeviceIndex(0),
+            kind: Kind::Read,
+            extent: Extent::at(Bytes(0), Bytes(1)),
+            latency: None,
+            process: Comm::new(process),
+            error: 0,
+            fs: None,
+        };
+        let (names, rows) = processes(&[&b"\xff"[..], b"fio", b"\xfe", b""].map(of));
+        assert_eq!(names, ["\u{fffd}", "fio"]);
+        assert_eq!(rows, [Some(0), Some(1), Some(0), None]);
+    }
 }
