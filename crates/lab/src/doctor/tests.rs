@@ -19,6 +19,7 @@ fn layer(name: &str, kind: Kind) -> Layer {
         name: name.to_owned(),
         label: None,
         kind,
+        subsystem: None,
         number: None,
         size: Some(Bytes::GIB),
         limits: None,

@@ -74,14 +74,15 @@ impl Walk<'_> {
         Ok(match node {
             Node::FileSystem(mount) => {
                 let description = file_system::describe(mount, &in_use.mounts);
-                let read_only = description.options.split(',').any(|option| option == "ro");
+                // A bind mount may be read-only by itself.
+                let read_only = mount.super_options.split(',').any(|option| option == "ro");
                 let places = file_system::below(machine, in_use, mount)?;
                 (named(&mount.target, Kind::FileSystem(description), None, read_only), places)
             }
             Node::Swap(swap) => {
                 let below = match swap.is_file {
                     true => in_use.holding(machine, &swap.path).map(|node| (node, None)),
-                    false => device::named(machine, &swap.path)?
+                    false => device::named(machine, in_use, &swap.path)?
                         .map(|device| (Node::Device(device), Some(Bytes::ZERO))),
                 };
                 (named(&swap.path, Kind::Swap, swap.size, false), below.into_iter().collect())
@@ -101,6 +102,7 @@ fn named(path: &Path, kind: Kind, size: Option<Bytes>, read_only: bool) -> Layer
         name: path.display().to_string(),
         label: None,
         kind,
+        subsystem: None,
         number: None,
         size,
         limits: None,

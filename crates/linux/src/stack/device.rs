@@ -1,5 +1,6 @@
 //! What a block device is, and what it lies on.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
@@ -14,25 +15,51 @@ use super::target::{InUse, Node};
 use super::{Kind, Layer, Machine, MapLine, Raid, StackError, map};
 use crate::block::{BlockDevice, BlockError};
 
+/// What the UUIDs of device-mapper devices start with, by what made them.
+const SUBSYSTEMS: [&str; 10] = [
+    "CRYPT-LUKS1",
+    "CRYPT-LUKS2",
+    "CRYPT-PLAIN",
+    "CRYPT-BITLK",
+    "CRYPT-TCRYPT",
+    "CRYPT-INTEGRITY",
+    "CRYPT-VERITY",
+    "LVM",
+    "mpath",
+    "stratis",
+];
+
 /// A layer below, and where on it the upper's data starts.
 pub(super) type Place = (Node, Option<Bytes>);
 
 /// The device that `path` below `/dev` names: by the kernel's name, or the device mapper's.
-pub(super) fn named(machine: &Machine, path: &Path) -> Result<Option<BlockDevice>, StackError> {
+pub(super) fn named(
+    machine: &Machine,
+    in_use: &InUse,
+    path: &Path,
+) -> Result<Option<BlockDevice>, StackError> {
     let sysfs = machine.sysfs();
     let Some(name) = path.strip_prefix("/dev").ok().and_then(Path::to_str) else { return Ok(None) };
     let directory = sysfs.join("class/block").join(name.replace('/', "!"));
     let known = BlockDevice::at(&directory).filter(|device| device.attribute("dev").exists());
-    let is_named = |disk: &BlockDevice| {
-        disk.identity("dm/name").is_some_and(|mapped| name.strip_prefix("mapper/") == Some(&mapped))
-            || volume(disk).is_some_and(|volume| name == volume)
-    };
     let found = match known {
         Some(device) => Some(device),
-        None => BlockDevice::disks(&sysfs)?.into_iter().find(is_named),
+        None => in_use.mapped(machine)?.get(name).cloned(),
     };
     // Any other link can be followed on this machine alone.
     Ok(found.or_else(|| BlockDevice::open(&sysfs, path).ok().filter(|_| machine.is_live())))
+}
+
+/// The device mapper's devices by what they are called below `/dev`: `mapper/NAME`, and `GROUP/VOLUME` of LVM.
+pub(super) fn mapped(machine: &Machine) -> Result<HashMap<String, BlockDevice>, StackError> {
+    let mut mapped = HashMap::new();
+    for disk in BlockDevice::disks(&machine.sysfs())? {
+        let name = disk.identity("dm/name").map(|name| format!("mapper/{name}"));
+        for name in name.into_iter().chain(volume(&disk)) {
+            mapped.insert(name, disk.clone());
+        }
+    }
+    Ok(mapped)
 }
 
 /// The layer that `device` is, with nothing below it yet.
@@ -42,6 +69,7 @@ pub(super) fn describe(machine: &Machine, device: &BlockDevice) -> Result<Layer,
         name: device.name(),
         label: label(device),
         kind: kind(machine, device)?,
+        subsystem: subsystem(device),
         number,
         size: present(device.size())?,
         limits: limits(device)?,
@@ -112,18 +140,22 @@ pub(super) fn below(
             let start = device.extent()?.start;
             device.disk().map(|disk| (Node::Device(disk), Some(start))).into_iter().collect()
         }
-        Kind::Loop { file } => match named(machine, file)? {
+        Kind::Loop { file } => match named(machine, in_use, file)? {
             Some(behind) => {
                 let offset = present(device.number_in("loop/offset"))?;
                 vec![(Node::Device(behind), offset.map(Bytes))]
             }
             None => in_use.holding(machine, file).map(|node| (node, None)).into_iter().collect(),
         },
-        Kind::DeviceMapper(table) => mapped(slaves, table),
+        Kind::DeviceMapper(table) => in_table(slaves, table),
         Kind::Raid(_) => {
             let offset = |slave: &BlockDevice| {
-                let name = slave.name().replace('/', "!");
-                present(device.sectors_in(&format!("md/dev-{name}/offset")))
+                let member = format!("md/dev-{}", slave.name().replace('/', "!"));
+                // A spare has no data, wherever it would begin.
+                match device.identity(&format!("{member}/slot")).as_deref() {
+                    Some("none") => Ok(None),
+                    _ => present(device.sectors_in(&format!("{member}/offset"))),
+                }
             };
             let members = slaves.into_iter().map(|slave| Ok((offset(&slave)?, slave)));
             let members: Result<Vec<_>, StackError> = members.collect();
@@ -140,7 +172,7 @@ pub(super) fn below(
 }
 
 /// The devices that a table names, in its order, and those that it doesn't.
-fn mapped(mut slaves: Vec<BlockDevice>, table: &[MapLine]) -> Vec<Place> {
+fn in_table(mut slaves: Vec<BlockDevice>, table: &[MapLine]) -> Vec<Place> {
     let mut places = Vec::new();
     for (number, start) in map::places(table) {
         let slave = slaves.iter().position(|slave| slave.number().ok() == Some(number));
@@ -150,9 +182,16 @@ fn mapped(mut slaves: Vec<BlockDevice>, table: &[MapLine]) -> Vec<Place> {
     places
 }
 
+/// What made a device-mapper device; none where its UUID doesn't tell.
+pub(super) fn subsystem(device: &BlockDevice) -> Option<String> {
+    let uuid = device.identity("dm/uuid").filter(|_| device.disk().is_none())?;
+    let made = |name: &&str| uuid.strip_prefix(*name).is_some_and(|rest| rest.starts_with('-'));
+    SUBSYSTEMS.into_iter().find(made).map(str::to_owned)
+}
+
 /// `GROUP/VOLUME` of an LVM volume: its name has a hyphen between the two, and theirs doubled.
 fn volume(device: &BlockDevice) -> Option<String> {
-    device.identity("dm/uuid").filter(|uuid| uuid.starts_with("LVM-"))?;
+    subsystem(device).filter(|made| made == "LVM")?;
     let name = device.identity("dm/name")?.replace("--", "\0");
     let (group, volume) = name.split_once('-')?;
     Some(format!("{group}/{volume}").replace('\0', "-"))

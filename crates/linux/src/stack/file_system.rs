@@ -30,8 +30,8 @@ pub(super) fn describe(mount: &Mount, mounts: &[Mount]) -> FileSystem {
 }
 
 /// Whether the file system lies on block devices, be they unknown as those of ZFS are.
-pub(super) fn is_on_devices(machine: &Machine, mount: &Mount) -> Result<bool, StackError> {
-    Ok(mount.fstype == "zfs" || !devices(machine, mount)?.is_empty())
+pub(super) fn is_on_devices(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<bool, StackError> {
+    Ok(mount.fstype == "zfs" || !devices(machine, in_use, mount)?.is_empty())
 }
 
 /// Whether both mounts are of one file system; all data sets of a ZFS pool are one.
@@ -43,7 +43,7 @@ pub(super) fn is_same(one: &Mount, other: &Mount) -> bool {
 
 /// The layers directly below the file system; one on a single device starts where that does.
 pub(super) fn below(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<Vec<Place>, StackError> {
-    let devices = devices(machine, mount)?;
+    let devices = devices(machine, in_use, mount)?;
     let start = (devices.len() == 1).then_some(Bytes::ZERO);
     let mut below: Vec<Place> = devices.into_iter().map(|device| (Node::Device(device), start)).collect();
     if mount.fstype == "overlay" {
@@ -56,7 +56,7 @@ pub(super) fn below(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<
 }
 
 /// The block devices that the file system is on.
-fn devices(machine: &Machine, mount: &Mount) -> Result<Vec<BlockDevice>, StackError> {
+fn devices(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<Vec<BlockDevice>, StackError> {
     let sysfs = machine.sysfs();
     if let Some(device) = BlockDevice::numbered(&sysfs, mount.number) {
         return Ok(vec![device]);
@@ -66,13 +66,14 @@ fn devices(machine: &Machine, mount: &Mount) -> Result<Vec<BlockDevice>, StackEr
     for source in mount.source.as_os_str().as_bytes().split(|byte| *byte == b':') {
         let source = Path::new(OsStr::from_bytes(source));
         if source.starts_with("/dev") {
-            devices.extend(device::named(machine, source)?);
+            devices.extend(device::named(machine, in_use, source)?);
         }
     }
     if let ("btrfs", Some(device)) = (mount.fstype.as_str(), devices.first()) {
         let mut members = btrfs::devices(&sysfs, &device.name());
         members.sort();
-        let members = members.iter().map(|name| device::named(machine, &Path::new("/dev").join(name)));
+        let members =
+            members.iter().map(|name| device::named(machine, in_use, &Path::new("/dev").join(name)));
         let members: Vec<_> = members.collect::<Result<_, _>>()?;
         if members.iter().any(Option::is_some) {
             devices = members.into_iter().flatten().collect();

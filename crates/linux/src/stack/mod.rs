@@ -47,6 +47,10 @@ pub struct Layer {
     pub label: Option<String>,
     /// What it is.
     pub kind: Kind,
+    /// What made a device-mapper device, in the words that its UUID starts with: `LVM`, `CRYPT-LUKS2`,
+    /// `mpath` and their like. Everybody may read it, where a table takes root; none where the UUID
+    /// starts with no such words.
+    pub subsystem: Option<String>,
     /// The device's number; none of a file system.
     pub number: Option<DeviceNumber>,
     /// Its size; none where that can't be told.

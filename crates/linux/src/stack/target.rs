@@ -1,5 +1,7 @@
 //! What a path names: a mounted file system, active swap or a block device.
 
+use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -12,6 +14,8 @@ use super::{Machine, StackError, device, file_system};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::mount::{Mount, covering, mounts, unescape};
 
+/// The most mounts of a captured machine that are looked at.
+const MOST_MOUNTS: usize = 1024;
 /// What the file systems that never free a block are called.
 const NEVER_FREEING: [&str; 5] = ["squashfs", "erofs", "iso9660", "cramfs", "romfs"];
 
@@ -55,12 +59,29 @@ pub(super) struct InUse {
     pub(super) mounts: Vec<Mount>,
     /// The active swap.
     pub(super) swaps: Vec<Swap>,
+    /// The device mapper's devices by name, once they were asked for.
+    mapped: OnceCell<HashMap<String, BlockDevice>>,
 }
 
 impl InUse {
     /// Reads both lists.
     pub(super) fn of(machine: &Machine) -> Result<Self, StackError> {
-        Ok(Self { mounts: mounts(&machine.procfs())?, swaps: swaps(machine)? })
+        let mut mounts = mounts(&machine.procfs())?;
+        if !machine.is_live() {
+            mounts.truncate(MOST_MOUNTS);
+        }
+        Ok(Self { mounts, swaps: swaps(machine)?, mapped: OnceCell::new() })
+    }
+
+    /// The device mapper's devices, by what they are called below `/dev`.
+    pub(super) fn mapped(&self, machine: &Machine) -> Result<&HashMap<String, BlockDevice>, StackError> {
+        match self.mapped.get() {
+            Some(mapped) => Ok(mapped),
+            None => {
+                let mapped = device::mapped(machine)?;
+                Ok(self.mapped.get_or_init(|| mapped))
+            }
+        }
     }
 
     /// What `target` names.
@@ -99,7 +120,7 @@ impl InUse {
     fn find_captured(&self, machine: &Machine, target: &Path) -> Result<Node, StackError> {
         let is_mounted = self.mounts.iter().any(|mount| mount.target == target);
         if target.starts_with("/dev") && !is_mounted {
-            let device = device::named(machine, target)?;
+            let device = device::named(machine, self, target)?;
             let device = device.ok_or_else(|| StackError::NotCaptured { path: target.to_owned() })?;
             return self.device(machine, device);
         }
@@ -111,7 +132,7 @@ impl InUse {
     /// What `device` is: active swap, or just a device.
     fn device(&self, machine: &Machine, device: BlockDevice) -> Result<Node, StackError> {
         for swap in self.swaps.iter().filter(|swap| !swap.is_file) {
-            if device::named(machine, &swap.path)?.as_ref() == Some(&device) {
+            if device::named(machine, self, &swap.path)?.as_ref() == Some(&device) {
                 return Ok(Node::Swap(swap.clone()));
             }
         }
@@ -143,7 +164,7 @@ pub fn targets(machine: &Machine) -> Result<Vec<PathBuf>, StackError> {
     for mount in &in_use.mounts {
         let is_visible = || covering(&in_use.mounts, &mount.target).is_some_and(|top| top.id == mount.id);
         if NEVER_FREEING.contains(&mount.fstype.as_str())
-            || !file_system::is_on_devices(machine, mount)?
+            || !file_system::is_on_devices(machine, &in_use, mount)?
             || !is_visible()
         {
             continue;

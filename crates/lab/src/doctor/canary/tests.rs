@@ -33,6 +33,7 @@ fn layer(name: &str, kind: Kind, below: &[(usize, Option<u64>)]) -> Layer {
         name: name.to_owned(),
         label: None,
         kind,
+        subsystem: None,
         number: Some(DeviceNumber { major: 8, minor }),
         size: Some(Bytes(1 << 30)),
         limits: Some(limits),

@@ -82,7 +82,7 @@ fn in_use_of(in_use: &InUse, layers: &[&Layer], scrub: &mut Scrub, tree: &mut Tr
     for mount in in_use.mounts.iter().filter(|mount| is_layer(mount)) {
         let Mount { id, number, fstype, options, super_options, .. } = mount;
         let (target, source) = (scrub.path(&mount.target), scrub.path(&mount.source));
-        let (options, super_options) = (scrub.text(options), scrub.text(super_options));
+        let (options, super_options) = (scrub.options(options), scrub.options(super_options));
         mounts += &format!("{id} 1 {number} / {target} {options} - {fstype} {source} {super_options}\n");
     }
     tree.file("proc/self/mountinfo", mounts);
@@ -101,20 +101,25 @@ fn in_use_of(in_use: &InUse, layers: &[&Layer], scrub: &mut Scrub, tree: &mut Tr
 fn setup(setup: &Setup, scrub: &mut Scrub, tree: &mut Tree) {
     let mut fstab = String::new();
     for line in &setup.fstab {
+        if !is_of_device(&line.source) {
+            // That there is a line is all that matters of it.
+            fstab += "none none none\n";
+            continue;
+        }
         let (source, target) = (scrub.text(&line.source), scrub.path(&line.target));
-        fstab += &format!("{source} {target} {} {}\n", line.fstype, scrub.text(&line.options.join(",")));
+        fstab += &format!("{source} {target} {} {}\n", line.fstype, scrub.options(&line.options.join(",")));
     }
     tree.file("etc/fstab", fstab);
     let mut crypttab = String::new();
     for line in &setup.crypttab {
         let (name, source) = (scrub.text(&line.name), scrub.text(&line.source));
-        crypttab += &format!("{name} {source} none {}\n", scrub.text(&line.options.join(",")));
+        crypttab += &format!("{name} {source} none {}\n", scrub.options(&line.options.join(",")));
     }
     tree.file("etc/crypttab", crypttab);
     if let Some(issues) = setup.lvm_issues_discards {
         tree.file("etc/lvm/lvm.conf", format!("devices/issue_discards = {}\n", u8::from(issues)));
     }
-    tree.file("proc/cmdline", scrub.fields(&setup.command_line.join(" ")));
+    tree.file("proc/cmdline", scrub.command_line(&setup.command_line.join(" ")));
     if setup.container {
         tree.file("run/systemd/container", String::new());
     }
@@ -127,6 +132,12 @@ fn setup(setup: &Setup, scrub: &mut Scrub, tree: &mut Tree) {
     }
     for rule in &setup.udev_rules {
         let file = scrub.path(&rule.file);
-        tree.append(file.trim_start_matches('/'), &(scrub.fields(&rule.line) + "\n"));
+        tree.append(file.trim_start_matches('/'), &(scrub.rule(&rule.line) + "\n"));
     }
+}
+
+/// Whether the source of a line of fstab is a device, and not a server or a pseudo file system's name.
+fn is_of_device(source: &str) -> bool {
+    let is_path = source.starts_with('/') && !source.starts_with("//");
+    is_path || ["UUID=", "LABEL=", "PARTUUID=", "PARTLABEL=", "ID="].iter().any(|tag| source.starts_with(tag))
 }

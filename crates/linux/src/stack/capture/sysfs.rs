@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::scrub::Scrub;
 use super::tree::Tree;
 use crate::block::BlockDevice;
+use crate::stack::device::subsystem;
 use crate::stack::{Layer, Machine};
 
 /// What is copied of a device's directory.
@@ -29,8 +30,10 @@ const OF_DEVICE: [&str; 18] = [
     "loop/offset",
     "bcache/state",
 ];
-/// What is copied of the directory of the hardware behind it, or one of that is in.
-const OF_HARDWARE: [&str; 5] = ["vendor", "model", "name", "idVendor", "idProduct"];
+/// What is copied of the directory of the hardware behind it, or one that this is in.
+const OF_HARDWARE: [&str; 3] = ["vendor", "idVendor", "idProduct"];
+/// What an owner may have named the hardware.
+const NAMES: [&str; 2] = ["model", "name"];
 /// What is copied from the directory of its SCSI disk.
 const OF_SCSI_DISK: [&str; 2] = ["provisioning_mode", "thin_provisioning"];
 
@@ -38,10 +41,10 @@ const OF_SCSI_DISK: [&str; 2] = ["provisioning_mode", "thin_provisioning"];
 pub(super) fn copy(machine: &Machine, layers: &[&Layer], scrub: &mut Scrub, tree: &mut Tree) {
     let Ok(root) = machine.file("/").canonicalize() else { return };
     let sysfs = machine.sysfs();
-    let mut copy = Copy { root, tree };
+    let mut copy = Copy { root, scrub, tree };
     for number in layers.iter().filter_map(|layer| layer.number) {
         if let Some(device) = BlockDevice::numbered(&sysfs, number) {
-            copy.device(&device, scrub);
+            copy.device(&device);
             copy.link(format!("sys/dev/block/{number}"), device.directory());
         }
     }
@@ -62,28 +65,31 @@ pub(super) fn copy(machine: &Machine, layers: &[&Layer], scrub: &mut Scrub, tree
 struct Copy<'a> {
     /// The root of the machine.
     root: PathBuf,
+    scrub: &'a mut Scrub,
     tree: &'a mut Tree,
 }
 
 impl Copy<'_> {
-    fn device(&mut self, device: &BlockDevice, scrub: &mut Scrub) {
+    fn device(&mut self, device: &BlockDevice) {
         let directory = device.directory();
         let (Some(place), Some(name)) = (self.place(directory), directory.file_name()) else { return };
         for attribute in OF_DEVICE {
             self.file(place.join(attribute), &directory.join(attribute));
         }
         for (attribute, scrubbed) in [
-            ("dm/name", device.identity("dm/name").map(|name| scrub.text(&name))),
-            // What follows the name of its owner is an UUID.
-            ("dm/uuid", device.identity("dm/uuid").map(|uuid| uuid.split_inclusive('-').take(1).collect())),
-            ("loop/backing_file", device.identity("loop/backing_file").map(|file| scrub.text(&file))),
+            ("dm/name", device.identity("dm/name").map(|name| self.scrub.text(&name))),
+            ("dm/uuid", subsystem(device).map(|name| name + "-")),
+            ("loop/backing_file", device.identity("loop/backing_file").map(|file| self.scrub.text(&file))),
         ] {
             if let Some(text) = scrubbed.filter(|_| directory.join(attribute).exists()) {
                 self.tree.file(place.join(attribute), text + "\n");
             }
         }
         for member in list(&directory.join("md")) {
-            self.file(place.join("md").join(name_of(&member)).join("offset"), &member.join("offset"));
+            for attribute in ["offset", "slot"] {
+                let copy = place.join("md").join(name_of(&member)).join(attribute);
+                self.file(copy, &member.join(attribute));
+            }
         }
         for slave in list(&directory.join("slaves")) {
             self.link(place.join("slaves").join(name_of(&slave)), &slave);
@@ -102,6 +108,11 @@ impl Copy<'_> {
     fn hardware(&mut self, device: &Path, place: &Path) {
         let (Ok(directory), Some(hardware)) = (device.canonicalize(), self.place(device)) else { return };
         self.link(place.join("device"), device);
+        for name in NAMES {
+            if let Ok(text) = fs::read_to_string(device.join(name)) {
+                self.tree.file(hardware.join(name), self.scrub.text(text.trim()) + "\n");
+            }
+        }
         for disk in list(&directory.join("scsi_disk")) {
             for attribute in OF_SCSI_DISK {
                 let to = hardware.join("scsi_disk").join(name_of(&disk)).join(attribute);
@@ -136,8 +147,10 @@ impl Copy<'_> {
     }
 
     /// Where below the root `path` leads to.
-    fn place(&self, path: &Path) -> Option<PathBuf> {
-        Some(path.canonicalize().ok()?.strip_prefix(&self.root).ok()?.to_owned())
+    fn place(&mut self, path: &Path) -> Option<PathBuf> {
+        let path = path.canonicalize().ok()?;
+        let names = path.strip_prefix(&self.root).ok()?.iter();
+        Some(names.map(|name| self.scrub.directory(&name.to_string_lossy())).collect())
     }
 }
 

@@ -19,8 +19,13 @@ pub(super) const KEPT: [&str; 6] = [
      storage quirks usb_storage raid456 devices_handle_discard_safely Y N nvme_core linear striped crypt snapshot \
      origin merge mirror raid raid1 raid10 raid4 raid5_ls raid6_zr raid0 cache writecache integrity era error \
      zero delay flakey vdo multipath error_if_no_space no_discard_passdown ignore_discard skip_block_zeroing \
-     read_only aes xts plain64 cbc essiv sha256 sector_size sector_count region_size core P",
+     read_only aes xts plain64 cbc essiv sha256 sector_size sector_count region_size core P crc32c block_size internal_hash",
     "ACTION add change bind SUBSYSTEM SUBSYSTEMS KERNEL KERNELS DRIVER DRIVERS ATTR ATTRS ENV idVendor idProduct \
      vendor model scsi scsi_disk scsi_device provisioning_mode unmap writesame_16 writesame_10 writesame_zero full \
      disabled serial thin_provisioning",
 ];
+
+/// The options whose numbers name nobody.
+pub(super) const NUMERIC: &str = "active_logs codepage commit compress compress-force discard_unit dmask fmask gid \
+     inode_readahead_blks journal_ioprio key-slot libata.force logbsize logbufs max_batch_time min_batch_time pri \
+     resuid sector-size size stripe subvolid sunit swidth thread_pool tries uid umask";

@@ -136,6 +136,51 @@ fn a_captured_machine_is_captured_alike() {
 }
 
 #[test]
+fn nothing_private_is_in_a_capture() {
+    let port = "devices/pci0/host3/rport-3:0-1/naa.5000c500a1b2c3d4/3:0:0:0";
+    let machine = Captured::new()
+        .device("sda", "8:0", &[])
+        .device("dm-12", "253:12", &[("dm/name", "alice-pc"), ("dm/uuid", "alice-19")])
+        .stacked("dm-12", "sda")
+        .link("devices/sda/device", &format!("../../{port}"))
+        .file(&format!("sys/{port}/model"), "alice's disk\n")
+        .file("trimtab/dm/253:12", "0 2048 linear 8:0 0\n")
+        .file(
+            "etc/fstab",
+            "LABEL=alice\\040smith /srv/1977 ext4 commit=30,uid=1000,password=home 0 0\n\
+             192.168.1.17:/home /n nfs hard 0 0\n\
+             //192.168.1.17/alice /c cifs user=alice,password=4711 0 0\n\
+             alice@filer: /s fuse.sshfs port=2222 0 0\n\
+             UUID=1234-8139 /boot vfat umask=0077 0 0\n",
+        )
+        .file("etc/crypttab", "c UUID=1234-8139 /k luks,header=/etc/4711,x-pin=c0ffee\n")
+        .file(
+            "etc/udev/rules.d/70-4711.rules",
+            "ATTRS{idVendor}==\"152d\", ATTRS{serial}==\"8812\", ATTR{provisioning_mode}=\"unmap\"\n",
+        )
+        .file("proc/cmdline", "rd.luks.options=1234-8139=discard libata.force=2.00:noncqtrim\n")
+        .mounts(
+            "27 1 253:12 / /srv/1977 rw - ext4 /dev/mapper/alice-pc rw,commit=30,journal_path=/dev/8812\n",
+        );
+    let (directory, captured) = recaptured(&machine.machine(), &targets(&machine.machine()).unwrap());
+    let mut text = Vec::new();
+    let archive = File::open(directory.path().join("a.tar.gz")).unwrap();
+    flate2::read::GzDecoder::new(archive).read_to_end(&mut text).unwrap();
+    let text = String::from_utf8_lossy(&text);
+    for private in [
+        "alice", "smith", "1977", "168", "cifs", "nfs", "filer", "2222", "4711", "=home", "1234", "8139",
+        "c0ffee", "8812", "5000c500", "pc-19",
+    ] {
+        assert!(!text.contains(private), "{private} in {text}");
+    }
+    for telling in ["commit=30,uid=1000", "umask=0077", "152d", "2.00:noncqtrim", "=discard", "0 2048 linear"]
+    {
+        assert!(text.contains(telling), "no {telling} in {text}");
+    }
+    assert_eq!(Setup::of(&captured, &[]).fstab.len(), 5);
+}
+
+#[test]
 fn this_machine_is_captured_alike() {
     if !rustix::process::geteuid().is_root() {
         assert!(std::env::var_os("CI").is_none(), "CI runs this as root");

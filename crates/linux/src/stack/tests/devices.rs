@@ -135,3 +135,21 @@ fn other_devices_are_told_by_what_they_have() {
     let labels = stack(&machine, "/dev/nvme0n1p1").layers.into_iter().map(|layer| layer.label);
     assert_eq!(labels.collect::<Vec<_>>(), [None, Some("Fast SSD".to_owned())]);
 }
+
+#[test]
+fn who_made_a_mapped_device_is_told_by_its_uuid() {
+    let made = |uuid: &str| {
+        let machine = Captured::new().device("dm-0", "253:0", &[("dm/name", "a-b"), ("dm/uuid", uuid)]);
+        stack(&machine, "/dev/dm-0").layers[0].subsystem.clone()
+    };
+    for (uuid, expected) in [
+        ("CRYPT-LUKS2-3e6be9de813911d19106a43f08d823a6-home", Some("CRYPT-LUKS2")),
+        ("CRYPT-LUKS1-3e6be9de813911d19106a43f08d823a6-home", Some("CRYPT-LUKS1")),
+        ("LVM-kVS9", Some("LVM")),
+        ("mpath-3600", Some("mpath")),
+        ("LVMish", None),
+        ("mine-LVM-", None),
+    ] {
+        assert_eq!(made(uuid).as_deref(), expected, "{uuid}");
+    }
+}

@@ -174,3 +174,12 @@ fn a_tree_that_leads_out_is_refused() {
     assert!(refused(machine).contains("pipe is no small file, directory or link"));
     assert!(Machine::captured(Path::new("/nonexistent")).is_err());
 }
+
+#[test]
+fn a_read_only_mount_is_not_a_read_only_file_system() {
+    let machine = Captured::new().device("sda", "8:0", &[]).device("sdb", "8:16", &[]).mounts(
+        "27 1 8:0 / / ro,relatime - ext4 /dev/sda rw,discard\n28 27 8:16 / /mnt rw - ext4 /dev/sdb ro\n",
+    );
+    let is_read_only = |target| stack(&machine, target).layers[0].read_only;
+    assert_eq!((is_read_only("/"), is_read_only("/mnt")), (false, true));
+}
