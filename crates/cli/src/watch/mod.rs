@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use trimtab_lab::LabError;
 use trimtab_lab::foreground::{Foreground, exit_code};
 use trimtab_lab::interrupt::Interrupt;
 use trimtab_lab::watch::{CommandReport, Report, Session, SettledReport};
@@ -109,6 +110,10 @@ fn with_command(args: &Args, mut session: Session, interrupt: &Interrupt, out: &
     };
     let status = match follow() {
         Ok(status) => status,
+        Err(error) if matches!(error.downcast_ref(), Some(LabError::LeftRunning { .. })) => {
+            out.report(&session.finish()?)?;
+            return Err(error);
+        }
         Err(error) => {
             // The command has the terminal until it ends.
             drop(session);

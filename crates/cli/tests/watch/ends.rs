@@ -92,6 +92,40 @@ fn a_signal_ends_it_with_its_summary() {
     nothing_is_left(id);
 }
 
+#[test]
+fn a_command_that_heeds_no_signal_is_left_behind_after_the_summary() {
+    if !possible() {
+        return;
+    }
+    let (on, dir) = (Loop::new(Bytes(16 << 20)), tempfile::tempdir().unwrap());
+    let runs = dir.path().join("runs");
+    let line = format!("trap '' TERM; : > {0}; while [ -e {0} ]; do sleep 0.1; done", runs.display());
+    let mut child = watch(&["--json"], &[&on.device])
+        .args(["--", "sh", "-c", &line])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !runs.exists() {
+        assert!(Instant::now() < patience && child.try_wait().unwrap().is_none(), "the command starts");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let id = child.id();
+    for _ in 0..2 {
+        assert!(Command::new("kill").args(["-TERM", &id.to_string()]).status().unwrap().success());
+        thread::sleep(Duration::from_secs(2));
+    }
+    let status = child.wait().unwrap();
+    fs::remove_file(&runs).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert_eq!(reports(&output.stdout).len(), 1);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.ends_with("was left running\n"), "{said}");
+    nothing_is_left(id);
+}
+
 /// In a terminal of its own: `script` makes one.
 #[test]
 fn two_signals_leave_the_terminal_as_it_was() {
