@@ -77,7 +77,7 @@ pub fn sentence(profile: &str, size: Bytes, rows: &[Row]) -> String {
     let (discards, discarded) = (most(|row| row.discards), most(|row| row.discard_bytes));
     if discards < FEW.0 && discarded < FEW.1 * size.0 as f64 {
         return format!(
-            "On {profile}, policies can't be told apart: none discards more than {} ({}).",
+            "On {profile}, policies can't be told apart: no policy discards more than {} ({}).",
             match discards {
                 1.0 => "once".to_owned(),
                 discards => format!("{} times", count(discards)),
@@ -185,12 +185,12 @@ mod tests {
             (
                 (100.0, 9.0),
                 (50.0, 1.0, 1.0),
-                "On disk, policies can't be told apart: none discards more than once",
+                "On disk, policies can't be told apart: no policy discards more than once",
             ),
             (
                 (100.0, 9.0),
                 (50.0, 1.0, 9.0),
-                "On disk, policies can't be told apart: none discards more than 9",
+                "On disk, policies can't be told apart: no policy discards more than 9",
             ),
         ] {
             let advice = advice(none, online);
