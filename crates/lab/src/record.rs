@@ -7,10 +7,10 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant, SystemTime};
 
 use trimtab_core::Nanos;
-use trimtab_core::trace::{Summary, TraceHeader};
+use trimtab_core::trace::{Summary, TraceHeader, TraceSource};
 use trimtab_linux::block::NamedError;
 use trimtab_linux::tracing::{RecordOptions, TracingError};
-use trimtab_trace::{TraceError, TraceWriter};
+use trimtab_trace::{TraceError, TraceFile, TraceWriter};
 
 use crate::error::LabError;
 use crate::foreground::Foreground;
@@ -50,7 +50,7 @@ pub struct RecordPlan {
 pub struct Recorded {
     /// The header of the trace.
     pub header: TraceHeader,
-    /// Its totals.
+    /// The totals of what the file holds.
     pub summary: Summary,
     /// How the command ended; none without one, or where it never did.
     pub status: Option<ExitStatus>,
@@ -108,9 +108,13 @@ pub fn record(plan: &RecordPlan, interrupt: &Interrupt, progress: Progress) -> R
     // However it went: what came is kept, where it can be.
     let ended = keeper.end(&mut listener);
     let settled = went.and_then(|settled| ended.and(Ok(settled)));
-    let Keeper { mut writer, summary, .. } = keeper;
+    let Keeper { mut writer, mut summary, .. } = keeper;
     let header = writer.header_mut().clone();
     let finished = writer.finish().map_err(RecordError::Trace);
+    if finished.is_err() {
+        // Less is in the file than came.
+        summary = totals(&plan.out).unwrap_or_default();
+    }
     let (settled, mut stopped) = match settled {
         Ok(settled) => (settled, finished.err()),
         Err(error) => (None, Some(error)),
@@ -137,6 +141,18 @@ fn begin(plan: &RecordPlan, header: TraceHeader) -> Result<(TraceWriter, Option<
     let words = plan.command.as_slice();
     let command = (!words.is_empty()).then(|| Foreground::start(words)).transpose();
     Ok((writer, command.inspect_err(|_| _ = fs::remove_file(&plan.out))?))
+}
+
+/// The totals of what the trace file at `path` holds.
+fn totals(path: &Path) -> Result<Summary, TraceError> {
+    let (mut file, mut summary, mut batch) = (TraceFile::open(path)?, Summary::default(), Vec::new());
+    loop {
+        file.next_batch(&mut batch)?;
+        if batch.is_empty() {
+            return Ok(summary);
+        }
+        batch.iter().for_each(|event| summary.record(event));
+    }
 }
 
 /// Keeps what comes.
@@ -191,8 +207,9 @@ impl Keeper<'_> {
 
     /// Stops listening, and keeps the rest.
     fn end(&mut self, listener: &mut Listener) -> Result<(), RecordError> {
-        listener.stop()?;
+        let stopped = listener.stop();
         self.keep(listener)?;
+        stopped?;
         self.writer.header_mut().duration = Some(Nanos(self.started.elapsed().as_nanos() as u64));
         Ok(())
     }

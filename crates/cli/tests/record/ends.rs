@@ -144,5 +144,8 @@ fn a_full_disk_ends_the_recording_and_keeps_the_trace() {
     mount::unmount(small.path()).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("No space left on device") && said.contains("the trace ends there"), "{said}");
-    readable.unwrap();
+    let held = readable.unwrap().events.len();
+    let told = said.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<usize>().ok());
+    let told: usize = told.sum();
+    assert_eq!(held, told, "{said}");
 }
