@@ -5,6 +5,7 @@
 mod common;
 
 mod bad_input;
+mod captured;
 mod proofs;
 mod stacks;
 mod support;

@@ -1,0 +1,33 @@
+//! What is said of captured machines: those of `data/machines`, each a stack of `vm/stacks` that
+//! `trimtab doctor --capture` packed in the guest. Beside each is what is said of it; with `TRIMTAB_BLESS`
+//! set in the environment, that is written anew.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::support::doctor;
+
+#[test]
+fn captured_machines_are_told_of_as_ever() {
+    let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/machines");
+    let files = fs::read_dir(machines).unwrap().map(|entry| entry.unwrap().path());
+    let archives: Vec<_> = files.filter(|file| file.extension() == Some(OsStr::new("gz"))).collect();
+    assert!(!archives.is_empty());
+    for archive in archives {
+        let root = TempDir::new().unwrap();
+        let unpacked = Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(root.path()).status();
+        assert!(unpacked.unwrap().success(), "{}", archive.display());
+        let output = doctor(&["--sysfs", root.path().to_str().unwrap()], &[]);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.stderr, b"", "{}", archive.display());
+        let expected = archive.with_extension("").with_extension("txt");
+        if std::env::var_os("TRIMTAB_BLESS").is_some() {
+            fs::write(&expected, &said).unwrap();
+        }
+        assert_eq!(said, fs::read_to_string(&expected).unwrap(), "{}", archive.display());
+    }
+}
