@@ -33,8 +33,8 @@ fn a_loops_file_gives_back_what_each_file_system_frees() {
             let seen = seen(&canary, device.name());
             assert_eq!((seen.bytes, canary.sent_bytes), (SIZE, SIZE), "{fs} {options}");
             assert!((1..10).contains(&seen.commands), "{fs} {options}: {seen:?}");
-            // Besides, the file system writes and frees a little of its own.
-            assert!(seen.returned.unwrap() > Bytes(15 << 20), "{fs} {options}: {seen:?}");
+            // Besides, the file system writes and frees of its own: ext4 its tables, after it was mounted.
+            assert!(seen.returned.unwrap() >= Bytes(SIZE.get() / 2), "{fs} {options}: {seen:?}");
         }
     }
 }
@@ -96,9 +96,10 @@ fn discards_of_others_are_not_the_canarys() {
         let canary = sent(&mounted.target, &Interrupt::never());
         done.store(true, Ordering::Relaxed);
         let canary = canary.unwrap();
-        // The other may be given what was just freed before it is discarded, but discards much more.
+        // The other discards much more, and may be given a little of what was freed before it is discarded.
         let seen = seen(&canary, device.name());
-        assert!(seen.bytes <= SIZE && seen.bytes >= Bytes(SIZE.get() / 2), "{canary:?}");
+        assert!(seen.bytes <= SIZE && seen.bytes > Bytes(15 << 20), "{canary:?}");
+        assert_eq!(canary.verdict, Verdict::Reaches, "{canary:?}");
     });
 }
 
@@ -143,10 +144,15 @@ fn what_cannot_be_proved_is_refused_before_anything_is_written() {
     let never = Interrupt::never();
     let memory = memory(Bytes(600 << 20));
     let refused = sent(&memory.target, &never).unwrap_err().to_string();
-    assert!(refused.contains("has no mounted file system on a block device"), "{refused}");
+    assert!(refused.contains("has no file system on a block device"), "{refused}");
 
     let device = Loop::new(&memory.target, Bytes(512 << 20));
     let mounted = Mounted::made(&[&device.device], "ext4", "");
+    // A disk in a file on it: the file system below is another's.
+    let disk = Loop::new(&mounted.target, Bytes(64 << 20));
+    let refused = sent(&disk.device, &never).unwrap_err();
+    assert!(matches!(refused, CanaryError::NoFileSystem { .. }), "{refused}");
+    drop(disk);
     File::create(mounted.target.join("much")).unwrap().write_all(&vec![1; 300 << 20]).unwrap();
     rustix::fs::sync();
     let free = rustix::fs::statvfs(&mounted.target).unwrap();

@@ -115,19 +115,19 @@ impl FiemapExtent {
     }
 }
 
-/// Where the first `length` bytes of `file` are on its device, block by block: for file systems that
-/// don't have what [`file_extents`] asks for.
+/// Where the bytes `range` of `file` are on its device, in whole blocks: for file systems that don't have
+/// what [`file_extents`] asks for.
 ///
 /// # Errors
 /// What the kernel says: `EINVAL` from a file system that doesn't tell, `EPERM` without `CAP_SYS_RAWIO`,
 /// `EOVERFLOW` where a number doesn't fit.
-pub fn file_blocks(file: impl AsFd, length: Bytes) -> Result<Vec<FileExtent>> {
+pub fn file_blocks(file: impl AsFd, range: Extent) -> Result<Vec<FileExtent>> {
     let mut size = 0_i32;
     // SAFETY: FIGETBSZ writes an `int`.
     unsafe { ioctl(&file, Updater::<FIGETBSZ, _>::new(&mut size))? };
     let size = u64::try_from(size).ok().filter(|size| *size > 0).ok_or(Errno::INVAL)?;
     let mut pieces: Vec<FileExtent> = Vec::new();
-    for index in 0..length.0.div_ceil(size) {
+    for index in range.start.0 / size..range.end.0.div_ceil(size) {
         let mut block = i32::try_from(index).map_err(|_| Errno::OVERFLOW)?;
         // SAFETY: FIBMAP reads and writes an `int`.
         unsafe { ioctl(&file, Updater::<FIBMAP, _>::new(&mut block))? };

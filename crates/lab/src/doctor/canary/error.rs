@@ -14,7 +14,7 @@ use crate::interrupt::Interrupted;
 #[derive(Debug, thiserror::Error)]
 pub enum CanaryError {
     /// Nowhere in the stack is a mounted file system on a device.
-    #[error("{target} has no mounted file system on a block device for a canary; name a mount point of one")]
+    #[error("{target} has no file system on a block device for a canary; name a mount point of one")]
     NoFileSystem {
         /// The target.
         target: String,

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{Access, FallocateFlags};
 use rustix::io::Errno;
 use trimtab_core::Bytes;
-use trimtab_linux::stack::{Kind, Stack};
+use trimtab_linux::stack::{Kind, Layer, Stack};
 use trimtab_linux::trim::{self, TrimError};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -23,19 +23,22 @@ const LEAST: Bytes = Bytes(1 << 20);
 /// How many of the largest unit on the way a canary has: the first and the last may be cut off.
 const UNITS: u64 = 4;
 
-/// The first file system of `stack` that is on a device, and the directory for the canary.
+/// The file system that `stack` is of, or that holds the overlays which it is of, and the directory for the
+/// canary. One on no device has none, and neither have a device or swap: the file systems below those hold
+/// their file, not what it is a disk of.
 pub(super) fn home(stack: &Stack) -> Result<(usize, &Path), CanaryError> {
-    let on_device = |layer: &trimtab_linux::stack::Layer| {
-        layer.below.iter().any(|below| stack.layers[below.layer].number.is_some())
-    };
-    let mut file_systems = stack.layers.iter().enumerate().filter_map(|(index, layer)| match &layer.kind {
-        Kind::FileSystem(file_system) if on_device(layer) => Some((index, file_system)),
-        _ => None,
-    });
     let none = || CanaryError::NoFileSystem {
         target: stack.layers.first().map_or_else(String::new, |layer| layer.name.clone()),
     };
-    let (layer, file_system) = file_systems.next().ok_or_else(none)?;
+    let is_overlay =
+        |layer: &Layer| matches!(&layer.kind, Kind::FileSystem(found) if found.fstype == "overlay");
+    let layer = stack.layers.iter().position(|layer| !is_overlay(layer)).ok_or_else(none)?;
+    let Layer { kind: Kind::FileSystem(file_system), below, .. } = &stack.layers[layer] else {
+        return Err(none());
+    };
+    if !below.iter().any(|below| stack.layers[below.layer].number.is_some()) {
+        return Err(none());
+    }
     let mut directories = file_system.targets.iter().filter(|target| target.is_dir());
     let writable = |target: &&PathBuf| rustix::fs::access(target.as_path(), Access::WRITE_OK).is_ok();
     let chosen = directories.clone().find(writable).or_else(|| directories.next()).ok_or_else(none)?;
@@ -74,7 +77,7 @@ pub(super) fn size(stack: &Stack, directory: &Path) -> Result<Bytes, CanaryError
 }
 
 /// The smallest discard that a layer makes something of.
-fn unit(layer: &trimtab_linux::stack::Layer) -> Bytes {
+fn unit(layer: &Layer) -> Bytes {
     let granularity = layer.limits.map_or(Bytes::ZERO, |limits| limits.granularity);
     let stripe = match &layer.kind {
         Kind::Raid(raid) => Bytes(raid.chunk.0.saturating_mul(layer.below.len() as u64)),

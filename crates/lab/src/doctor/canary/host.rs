@@ -42,7 +42,7 @@ impl Host {
     /// What the kernel says where the file system doesn't tell.
     pub fn of(stack: &Stack, layer: usize, directory: &Path, file: &File, range: Extent) -> io::Result<Self> {
         let found = match ioctl::file_extents(file, range) {
-            Err(Errno::OPNOTSUPP | Errno::NOTTY) => ioctl::file_blocks(file, range.end)?,
+            Err(Errno::OPNOTSUPP | Errno::NOTTY) => ioctl::file_blocks(file, range)?,
             found => found?,
         };
         let extents: ExtentSet =

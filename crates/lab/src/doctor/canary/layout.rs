@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use trimtab_core::{Bytes, Extent, ExtentSet};
-use trimtab_linux::stack::{Kind, Layer, MapLine, Stack};
+use trimtab_linux::stack::{Below, Kind, Layer, MapLine, Stack};
 use trimtab_linux::{SYSFS, trim};
 
 use super::host::Host;
@@ -81,7 +81,7 @@ fn file_behind<'a>(stack: &Stack, layer: &'a Layer) -> Option<(usize, &'a Path)>
 }
 
 /// The file system that holds the file of a loop device which has the canary at `place`; none where that
-/// isn't known exactly, or the file system is not to be seen from here.
+/// isn't known exactly, the device takes no discards, or the file system is not to be seen from here.
 fn host_of_file(
     stack: &Stack,
     holder: usize,
@@ -90,6 +90,9 @@ fn host_of_file(
     place: &Place,
 ) -> io::Result<Option<Host>> {
     let Kind::FileSystem(file_system) = &stack.layers[holder].kind else { return Ok(None) };
+    if device.limits.is_some_and(|limits| limits.max == Bytes::ZERO) {
+        return Ok(None);
+    }
     let directory = file_system.targets.iter().find(|target| path.starts_with(target));
     let Some(directory) = directory.filter(|_| place.is_exact && !stack.layers[holder].below.is_empty())
     else {
@@ -149,11 +152,17 @@ fn moved(place: &Place, from: Bytes, to: Bytes) -> Place {
     Place { extents: extents.collect(), is_exact: place.is_exact }
 }
 
-/// Anywhere on any device below.
+/// Anywhere on any device below, but for the spares of a RAID, of which alone it isn't known where their data
+/// begins.
 fn somewhere_below(stack: &Stack, layer: &Layer) -> Vec<(usize, Place)> {
     let anywhere = |lower: usize| {
         let whole = Extent::at(Bytes::ZERO, stack.layers[lower].size.unwrap_or_default());
         (lower, Place { extents: [whole].into_iter().collect(), is_exact: false })
     };
-    layer.below.iter().map(|below| anywhere(below.layer)).collect()
+    let is_spare = |below: &&Below| {
+        let is_known = |below: &Below| below.start.is_some();
+        matches!(layer.kind, Kind::Raid(_)) && !is_known(below) && layer.below.iter().any(is_known)
+    };
+    let members = layer.below.iter().filter(|below| !is_spare(below));
+    members.map(|below| anywhere(below.layer)).collect()
 }

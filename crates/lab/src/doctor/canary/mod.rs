@@ -2,8 +2,10 @@
 //! asked what it saw of that.
 //!
 //! Only free space is ever discarded: a file system is asked to trim the very ranges that the file had,
-//! and discards what of them is free. The file has no name from the start on, so that nothing is left of
-//! it however this ends.
+//! and discards what of them is free. A btrfs is asked to trim from the start of the chunk that a range is in,
+//! since it passes over a chunk in which a trim begins; what is free before the range is discarded too. Below a
+//! loop device, the file system that its file is on is asked to trim where that file had the ranges. The
+//! canary's file has no name from the start on, so that nothing is left of it however this ends.
 
 mod error;
 mod fat;
@@ -16,6 +18,7 @@ mod tests;
 mod verdict;
 mod witness;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use trimtab_core::document::doctor::{Canary, Seen, Verdict};
@@ -41,6 +44,9 @@ const QUIET: Duration = Duration::from_secs(2);
 /// How often the layers are looked at.
 const GLANCE: Duration = Duration::from_millis(20);
 
+/// How many canaries there are at most where others take what one freed before it is trimmed.
+const ATTEMPTS: usize = 3;
+
 /// Proves what becomes of the discards of a file system: of the first in `stack` that is on a device.
 /// It takes root, and free space.
 ///
@@ -49,6 +55,23 @@ const GLANCE: Duration = Duration::from_millis(20);
 pub fn canary(stack: &Stack, interrupt: &Interrupt) -> Result<Canary, CanaryError> {
     let (home, directory) = file::home(stack)?;
     file::check_rights(directory)?;
+    for _ in 1..ATTEMPTS {
+        let (canary, is_disturbed) = attempt(stack, home, directory, interrupt)?;
+        if !is_disturbed {
+            return Ok(canary);
+        }
+    }
+    Ok(attempt(stack, home, directory, interrupt)?.0)
+}
+
+/// One canary in `directory`, where the file system `home` is mounted; and whether others may have kept some of
+/// it.
+fn attempt(
+    stack: &Stack,
+    home: usize,
+    directory: &Path,
+    interrupt: &Interrupt,
+) -> Result<(Canary, bool), CanaryError> {
     let size = file::size(stack, directory)?;
     let mut witness = Witness::start(stack)?;
     let file = file::write(directory, size, interrupt)?;
@@ -71,7 +94,7 @@ pub fn canary(stack: &Stack, interrupt: &Interrupt) -> Result<Canary, CanaryErro
     let (verdict, reason) = proof.judge();
     let left = storage::used(stack, &layout);
     let seen = seen(&proof, used.into_iter().zip(left));
-    Ok(Canary { sent_bytes: layout.hosts[0].size(), seen, verdict, reason })
+    Ok((Canary { sent_bytes: layout.hosts[0].size(), seen, verdict, reason }, proof.is_disturbed()))
 }
 
 /// Trims where `host` had the canary until the layers directly below have seen all of it.

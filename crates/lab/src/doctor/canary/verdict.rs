@@ -60,6 +60,11 @@ fn allocates(kind: &Kind) -> bool {
     matches!(kind, Kind::DeviceMapper(lines) if !lines.iter().all(|line| lays_out(&line.target)))
 }
 
+/// Whether each layer below holds a copy of some of any large range, or what one can be made of.
+fn keeps_copies(kind: &Kind) -> bool {
+    matches!(kind, Kind::Raid(raid) if !matches!(raid.level.as_str(), "linear" | "raid0"))
+}
+
 /// Why what comes to a device frees nothing there, whatever it is told; none where it may.
 fn frees_nothing(layer: &Layer) -> Option<&'static str> {
     let writes_zeros = |scsi: &Scsi| scsi.provisioning_mode.as_deref() == Some("writesame_zero");
@@ -85,7 +90,8 @@ impl<'a> Proof<'a> {
     pub fn lacks(&self, host: &Host, piece: &Piece) -> bool {
         let lacks_copy = |(layer, extent): &(usize, Extent)| {
             let seen: Bytes = self.sights[*layer].named.inside(*extent).map(Extent::len).sum();
-            seen + self.edges(*layer, 1, extent.len()) < extent.len()
+            let cut = self.cut(*layer, [*extent]);
+            seen + self.edges(*layer, cut, extent.len()) < extent.len()
         };
         let is_below = |layer: usize| self.parents(layer).any(|parent| parent == host.layer);
         let lacks_somewhere = |(layer, fate): (usize, Option<Fate>)| {
@@ -105,6 +111,16 @@ impl<'a> Proof<'a> {
             |layer: usize| self.stack.layers[layer].limits.is_none_or(|limits| limits.max > Bytes::ZERO);
         options.split(',').any(|option| option == "discard" || option.starts_with("discard="))
             && below.iter().any(|below| takes(below.layer))
+    }
+
+    /// Whether only some of it came down to a layer directly below a file system, which may have given the
+    /// rest to another file before it was trimmed.
+    pub fn is_disturbed(&self) -> bool {
+        let is_host = |layer: usize| self.layout.hosts.iter().any(|host| host.layer == layer);
+        let came_in_part = |(layer, fate): (usize, Option<Fate>)| {
+            fate.is_some_and(|fate| fate.verdict == Verdict::Partial) && self.parents(layer).any(is_host)
+        };
+        self.fates().into_iter().enumerate().any(came_in_part)
     }
 
     /// Whether the canary reached the lowest layers, and in a sentence who is to blame if not.
@@ -146,15 +162,20 @@ impl<'a> Proof<'a> {
             return Fate { verdict: Verdict::Blocked, due: self.layout.hosts[0].size(), came: Bytes::ZERO };
         }
         if place.is_exact {
-            let pieces = self.layout.hosts.iter().map(|host| host.pieces.len() as u64).sum();
+            let cut = self.cut(layer, place.extents.iter());
             let sight = &self.sights[layer];
             let refused = if self.is_lowest(layer) { sight.failed.len() } else { Bytes::ZERO };
             let (due, came) = (place.extents.len(), sight.named.len() - refused);
-            return Fate::of(due, came, self.edges(layer, pieces, due));
+            return Fate::of(due, came, self.edges(layer, cut, due));
         }
         let parents: Vec<_> = self.parents(layer).collect();
         let due = parents.iter().map(|parent| self.told(*parent)).sum();
-        let came = self.told_siblings(layer);
+        let keeps_copies = |parent: &usize| keeps_copies(&self.stack.layers[*parent].kind);
+        // Others that were told more than is due make up for none that was told nothing.
+        let came = match self.landed(layer) {
+            Bytes::ZERO if parents.iter().any(keeps_copies) => Bytes::ZERO,
+            _ => self.siblings(layer).map(|sibling| self.landed(sibling)).sum(),
+        };
         let pieces = parents.iter().map(|parent| self.sights[*parent].commands.max(1)).sum();
         let fate = Fate::of(due, came, self.edges(layer, pieces, due));
         let lost_above = parents.iter().filter_map(|parent| above[*parent]).map(|fate| fate.verdict);
@@ -182,14 +203,11 @@ impl<'a> Proof<'a> {
         }
     }
 
-    /// All that the siblings of a layer were told; of the lowest, only what they didn't refuse.
-    fn told_siblings(&self, layer: usize) -> Bytes {
-        let landed = |sibling: usize| {
-            let sight = &self.sights[sibling];
-            let refused = if self.is_lowest(sibling) { sight.failed.len() } else { Bytes::ZERO };
-            sight.total.saturating_sub(refused)
-        };
-        self.siblings(layer).map(landed).sum()
+    /// All that a layer was told; of the lowest, only what it didn't refuse.
+    fn landed(&self, layer: usize) -> Bytes {
+        let sight = &self.sights[layer];
+        let refused = if self.is_lowest(layer) { sight.failed.len() } else { Bytes::ZERO };
+        sight.total.saturating_sub(refused)
     }
 
     /// The bytes of the canary that each layer saw. Where it lies somewhere on a layer, they are the same
@@ -214,15 +232,27 @@ impl<'a> Proof<'a> {
         seen
     }
 
-    /// What of `due` bytes in so many pieces may be lost to a layer at their edges, or taken again by a file
-    /// system's own records before it is discarded; never all.
+    /// What of `due` bytes in so many pieces that are no whole units may be lost to a layer at their edges, or
+    /// taken again by a file system's own records before it is discarded; never all.
     fn edges(&self, layer: usize, pieces: u64, due: Bytes) -> Bytes {
+        let lost = Bytes(self.unit(layer).0.saturating_mul(2 * pieces));
+        lost.max(Bytes(due.0 / RECORDS)).min(Bytes(due.0 / 2))
+    }
+
+    /// How many of these pieces of a layer are no whole units.
+    fn cut(&self, layer: usize, pieces: impl IntoIterator<Item = Extent>) -> u64 {
+        let unit = self.unit(layer).0.max(1);
+        let is_cut = |piece: &Extent| piece.start.0 % unit > 0 || piece.end.0 % unit > 0;
+        pieces.into_iter().filter(is_cut).count() as u64
+    }
+
+    /// What discards to a layer are rounded to, by itself or by those above.
+    fn unit(&self, layer: usize) -> Bytes {
         let granularity = |layer: usize| {
             let limits = self.stack.layers[layer].limits;
             limits.map_or(Bytes::ZERO, |limits| limits.granularity)
         };
-        let largest = self.parents(layer).map(granularity).fold(granularity(layer), Bytes::max);
-        Bytes(largest.0.saturating_mul(2 * pieces)).max(Bytes(due.0 / RECORDS)).min(Bytes(due.0 / 2))
+        self.parents(layer).map(granularity).fold(granularity(layer), Bytes::max)
     }
 
     /// The layers directly above on which the canary lies too.
