@@ -1,22 +1,25 @@
 //! `trimtab doctor`.
 
+use std::fs::{File, Permissions};
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
-use trimtab_core::document::DoctorDocument;
+use anyhow::{Context, Result, bail};
+use tempfile::NamedTempFile;
 use trimtab_core::document::doctor::{Severity, Verdict};
-use trimtab_lab::doctor::{ASSUMED_ERASE_BLOCK, Plan, examine};
-use trimtab_linux::stack::{Machine, capture};
+use trimtab_lab::doctor::{ASSUMED_ERASE_BLOCK, Examined, Plan, examine};
+use trimtab_linux::stack::{CaptureError, Machine, capture};
 
-use crate::{FAILED, FOUND, interrupt, profile};
+use crate::{FAILED, FOUND, complain, interrupt, profile};
 
 /// Says whether discards reach the flash, which layer stops them, and what mends it
 ///
 /// Looks at every layer between a mount point, file, device or swap and the hardware. Nothing is
-/// written, but for --canary. Exits with 0 where all discards reach the bottom, 4 where something should
-/// be mended, and 1 where that could not be told.
+/// written, but for --canary. Exits with 4 where something should be mended; else with 1 where a target,
+/// or the proof of one, was left out, or could not be told of; else with 0: also where discards that
+/// would gain nothing, as those of a rotating or read-only disk, are stopped.
 #[derive(clap::Args)]
 pub struct Args {
     /// Mount points, files, devices or swap; without any, all that is mounted or swapped to
@@ -39,7 +42,8 @@ pub struct Args {
     /// Look at the machine that was captured into this directory instead of this one
     #[arg(long, value_name = "ROOT")]
     sysfs: Option<PathBuf>,
-    /// Also pack what was looked at, for a bug report: names, serial numbers and addresses are replaced
+    /// Also pack what was looked at into a new file, for a bug report: names, serial numbers and addresses
+    /// are replaced
     #[arg(long, value_name = "FILE.tar.gz")]
     capture: Option<PathBuf>,
 }
@@ -49,6 +53,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Some(name) => profile::load(name)?.0.geometry.erase_block.value,
         None => ASSUMED_ERASE_BLOCK,
     };
+    let archive = args.capture.as_deref().map(Archive::new).transpose()?;
     let plan = Plan {
         machine: args.sysfs.as_deref().map_or_else(|| Ok(Machine::live()), Machine::captured)?,
         paths: args.paths,
@@ -56,25 +61,59 @@ pub fn run(args: Args) -> Result<ExitCode> {
         erase_block,
         invocation: std::env::args().collect(),
     };
-    let (document, stacks) = examine(&plan, &interrupt()?)?;
-    if let Some(path) = &args.capture {
-        capture(&plan.machine, &stacks, path)?;
+    let examined = examine(&plan, &interrupt()?)?;
+    if let Some(archive) = archive {
+        archive.keep(|file| capture(&plan.machine, &examined.stacks, file))?;
     }
+    let document = &examined.document;
     let text = match args.json {
-        true => serde_json::to_string_pretty(&document)? + "\n",
-        false => trimtab_report::doctor::text(&document, crate::colour()),
+        true => serde_json::to_string_pretty(document)? + "\n",
+        false => trimtab_report::doctor::text(document, crate::colour()),
     };
     std::io::stdout().write_all(text.as_bytes()).context("cannot write to stdout")?;
-    Ok(exit_code(&document))
+    if document.targets.is_empty() && !examined.is_incomplete {
+        complain(&"nothing to look at: no file system is mounted from a block device, and no swap is active");
+    }
+    Ok(exit_code(&examined))
+}
+
+/// The file of a capture, which has no name until it is whole.
+struct Archive<'a> {
+    path: &'a Path,
+    file: NamedTempFile,
+}
+
+impl<'a> Archive<'a> {
+    /// Where nothing is yet.
+    fn new(path: &'a Path) -> Result<Self> {
+        if path.symlink_metadata().is_ok() {
+            bail!("cannot write {}: there is something of that name; name another file", path.display());
+        }
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        let file = tempfile::Builder::new()
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(directory.unwrap_or(Path::new(".")))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { path, file })
+    }
+
+    /// Keeps what `write` writes, where it writes all.
+    fn keep(self, write: impl FnOnce(&File) -> Result<(), CaptureError>) -> Result<()> {
+        let failed = || format!("cannot write {}", self.path.display());
+        write(self.file.as_file()).with_context(failed)?;
+        self.file.persist_noclobber(self.path).with_context(failed)?;
+        Ok(())
+    }
 }
 
 /// 4 where something should be mended, 1 where it can't be told whether something should, else 0.
-fn exit_code(document: &DoctorDocument) -> ExitCode {
+fn exit_code(examined: &Examined) -> ExitCode {
+    let Examined { document, is_incomplete, .. } = examined;
     let findings = document.targets.iter().flat_map(|target| &target.findings).chain(&document.findings);
     if findings.into_iter().any(|finding| finding.severity != Severity::Note) {
         return ExitCode::from(FOUND);
     }
-    match document.targets.iter().any(|target| target.verdict == Verdict::Unknown) {
+    match *is_incomplete || document.targets.iter().any(|target| target.verdict == Verdict::Unknown) {
         true => ExitCode::from(FAILED),
         false => ExitCode::SUCCESS,
     }

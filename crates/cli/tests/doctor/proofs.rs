@@ -1,11 +1,12 @@
 //! What canaries prove.
 
 use trimtab_core::Bytes;
+use trimtab_core::document::DoctorDocument;
 use trimtab_core::document::doctor::Verdict;
 use trimtab_linux::{SYSFS, block::BlockDevice};
 
 use crate::common::possible;
-use crate::support::{OnLoop, target};
+use crate::support::{OnLoop, doctor, target};
 
 #[test]
 fn a_canary_is_seen_below_and_nothing_is_left_of_it() {
@@ -42,4 +43,42 @@ fn a_device_without_discards_sees_no_canary() {
     assert_eq!(found.canary.as_ref().unwrap().verdict, Verdict::Blocked);
     let finding = &found.findings[0];
     assert_eq!((finding.id.as_str(), finding.layer.as_str()), ("loop-no-holes", stack.device.name()));
+}
+
+#[test]
+fn one_proof_that_fails_takes_no_other_along() {
+    if !possible() {
+        return;
+    }
+    let stack = OnLoop::new("tmpfs", "ext4", "discard");
+    let read_only = OnLoop::new("tmpfs", "ext4", "ro,discard");
+    let output = doctor(&["--json", "--canary"], &[&read_only.upper.0, &stack.upper.0]);
+    let document: DoctorDocument = serde_json::from_slice(&output.stdout).unwrap();
+    let proved: Vec<_> = document.targets.iter().map(|target| target.canary.is_some()).collect();
+    assert_eq!(proved, [false, true]);
+    let said = format!("no proof: {} is read-only", read_only.upper.0.display());
+    assert!(document.left_out.iter().any(|line| line.starts_with(&said)), "{:?}", document.left_out);
+    assert!(matches!(output.status.code(), Some(1 | 4)), "{output:?}");
+}
+
+#[test]
+fn a_capture_takes_no_file_s_place_and_leaves_no_part() {
+    if !possible() {
+        return;
+    }
+    let stack = OnLoop::new("tmpfs", "ext4", "");
+    let dir = tempfile::TempDir::new().unwrap();
+    let archive = dir.path().join("capture.tar.gz");
+    let arguments = ["--canary", "--capture", archive.to_str().unwrap()];
+    // Nothing is captured of what can't be looked at.
+    assert_eq!(doctor(&arguments, &["/nonexistent".as_ref()]).status.code(), Some(1));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+
+    std::fs::write(&archive, "precious").unwrap();
+    let device = BlockDevice::open(SYSFS.as_ref(), &stack.device.0).unwrap();
+    let before = device.counters().unwrap().discards;
+    let refused = doctor(&arguments, &[&stack.upper.0]);
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{refused:?}");
+    assert_eq!(std::fs::read(&archive).unwrap(), b"precious");
+    assert_eq!(device.counters().unwrap().discards, before, "no canary was sent");
 }

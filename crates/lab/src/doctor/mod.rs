@@ -26,7 +26,8 @@ use trimtab_linux::environment::{EnvironmentError, environment};
 use trimtab_linux::stack::{self, Kind, Machine, Setup, Stack, StackError};
 
 use self::canary::CanaryError;
-use crate::interrupt::Interrupt;
+use crate::error::chain;
+use crate::interrupt::{Interrupt, Interrupted};
 
 /// The erase block that is assumed where no profile tells: as large as today's drives have them.
 pub const ASSUMED_ERASE_BLOCK: Bytes = Bytes(4 << 20);
@@ -53,53 +54,67 @@ pub enum DoctorError {
     #[error(transparent)]
     Stack(#[from] StackError),
     /// The proof could not be made.
-    #[error("no proof for {target}")]
-    Canary {
-        /// The target.
-        target: String,
-        /// Why.
-        source: CanaryError,
-    },
+    #[error("no proof")]
+    Canary(#[source] CanaryError),
+    /// The user asked to stop.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
     /// The machine can't be described.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
 }
 
-/// Examines what `plan` asks for. Gives the document, and the stacks that it speaks of.
+/// What an examination found.
+#[derive(Debug)]
+pub struct Examined {
+    /// What is printed.
+    pub document: DoctorDocument,
+    /// The stacks that it speaks of.
+    pub stacks: Vec<Stack>,
+    /// Whether a target, or the proof of one, is left out.
+    pub is_incomplete: bool,
+}
+
+/// Examines what `plan` asks for.
 ///
 /// # Errors
-/// [`DoctorError`]; where everything is asked for, what fails by itself is left out with a sentence.
-pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<(DoctorDocument, Vec<Stack>), DoctorError> {
+/// [`DoctorError`]; unless a single path is asked for, what fails of one target is left out with a sentence.
+pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<Examined, DoctorError> {
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let machine = &plan.machine;
     let environment = match machine.is_live() {
         true => Some(environment(Path::new(PROCFS))?),
         false => None,
     };
+    let is_alone = plan.paths.len() == 1;
+    let all = if plan.paths.is_empty() { stack::targets(machine)? } else { Vec::new() };
     let mut left_out = Vec::new();
     let mut stacks = Vec::new();
-    let all = if plan.paths.is_empty() { stack::targets(machine)? } else { Vec::new() };
-    for path in all {
-        match Stack::of(machine, &path) {
+    for path in plan.paths.iter().chain(&all) {
+        match Stack::of(machine, path) {
             Ok(stack) => stacks.push(stack),
-            Err(error) => left_out.push(format!("{}: {error}", path.display())),
+            Err(error) if is_alone => return Err(error.into()),
+            Err(error) => left_out.push(format!("{}: {}", path.display(), chain(&error))),
         }
     }
-    for path in &plan.paths {
-        stacks.push(Stack::of(machine, path)?);
-    }
+    let mut is_incomplete = !left_out.is_empty();
     let setup = Setup::of(machine, &stacks);
     left_out.extend(setup.left_out.iter().cloned());
     let mut targets = Vec::new();
     for stack in &stacks {
+        interrupt.check()?;
         let mut target = diagnose(stack, &setup, plan.erase_block);
         if plan.canary {
             match canary::canary(stack, interrupt) {
                 Ok(canary) => prove(&mut target, canary),
-                Err(source) if plan.paths.is_empty() => {
-                    left_out.push(format!("{}: no proof: {source}", target.target));
+                Err(CanaryError::Interrupted(interrupted)) => return Err(interrupted.into()),
+                Err(error) if is_alone => return Err(DoctorError::Canary(error)),
+                Err(error) => {
+                    // That swap has no file system is no failure where nobody named it.
+                    is_incomplete |=
+                        !plan.paths.is_empty() || !matches!(error, CanaryError::NoFileSystem { .. });
+                    left_out.push(format!("no proof: {}", chain(&error)));
                 }
-                Err(source) => return Err(DoctorError::Canary { target: target.target, source }),
             }
         }
         targets.push(target);
@@ -114,7 +129,7 @@ pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<(DoctorDocument, Ve
         findings: service::of_the_machine(&setup),
         left_out,
     };
-    Ok((document, stacks))
+    Ok(Examined { document, stacks, is_incomplete })
 }
 
 /// What the facts say of one target.

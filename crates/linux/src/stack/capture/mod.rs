@@ -5,9 +5,8 @@ mod sysfs;
 mod tree;
 mod words;
 
-use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -22,32 +21,24 @@ use tree::Tree;
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// The archive can't be written.
-    #[error("cannot write {}", path.display())]
-    Write {
-        /// The archive.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
+    #[error("cannot write the archive")]
+    Write(#[from] io::Error),
     /// The machine can't be read.
     #[error(transparent)]
     Stack(#[from] StackError),
 }
 
-/// Writes a `.tar.gz` at `out` of what was read on `machine` for `stacks`. Below its root,
+/// Writes a `.tar.gz` to `out` of what was read on `machine` for `stacks`. Below its root,
 /// [`Machine::captured`] finds the same stacks and the same setup, but for names: of users, hosts,
 /// volumes, directories, file systems and drives all but well-known words are replaced, each by the
 /// same everywhere.
 ///
 /// # Errors
 /// [`CaptureError`].
-pub fn capture(machine: &Machine, stacks: &[Stack], out: &Path) -> Result<(), CaptureError> {
-    let failed = |source| CaptureError::Write { path: out.to_owned(), source };
-    let tree = tree(machine, stacks)?;
-    let file = File::create_new(out).map_err(failed)?;
-    let mut zipped = GzEncoder::new(file, Compression::default());
-    tree.archive(&mut zipped).and_then(|()| zipped.finish()?.flush()).map_err(failed)
+pub fn capture(machine: &Machine, stacks: &[Stack], out: impl Write) -> Result<(), CaptureError> {
+    let mut zipped = GzEncoder::new(out, Compression::default());
+    tree(machine, stacks)?.archive(&mut zipped)?;
+    Ok(zipped.finish()?.flush()?)
 }
 
 /// The tree of what was read on `machine` for `stacks`.

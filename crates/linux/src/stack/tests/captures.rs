@@ -17,7 +17,7 @@ fn recaptured(machine: &Machine, targets: &[PathBuf]) -> (tempfile::TempDir, Mac
     let stacks: Vec<_> = targets.iter().map(|target| Stack::of(machine, target).unwrap()).collect();
     let directory = tempfile::tempdir().unwrap();
     let archive = directory.path().join("a.tar.gz");
-    capture(machine, &stacks, &archive).unwrap();
+    capture(machine, &stacks, fs::File::create_new(&archive).unwrap()).unwrap();
     let root = directory.path().join("root");
     tar::Archive::new(flate2::read::GzDecoder::new(File::open(archive).unwrap())).unpack(&root).unwrap();
     let captured = Machine::captured(&root).unwrap();
