@@ -313,9 +313,9 @@ mod tests {
         let machine = machine.device("sda/sda1", "8:1", &[]);
         std::fs::remove_dir_all(machine.sysfs().join("devices/zram0/zram0p1")).unwrap();
         assert_eq!(filters(), (of(&[(252, 0)]), of(&[(8, 0), (8, 1)])));
-        ["sda", "zram0"].map(|name| {
-            std::fs::remove_dir_all(machine.sysfs().join("devices").join(name)).unwrap();
-        });
+        for disk in ["sda", "zram0"] {
+            std::fs::remove_dir_all(machine.sysfs().join("devices").join(disk)).unwrap();
+        }
         assert_eq!(filters(), (None, None));
     }
 
