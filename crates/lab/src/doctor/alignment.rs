@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::{Finding, Severity};
-use trimtab_linux::stack::{Layer, Stack};
+use trimtab_linux::stack::{Kind, Layer, Stack, Transport};
 
 /// Where the target's data starts on a layer with nothing below it.
 struct Start<'a> {
@@ -25,13 +25,23 @@ fn starts(stack: &Stack) -> Vec<Start<'_>> {
         if !seen.insert((index, at)) || seen.len() > MOST_WAYS {
             continue;
         }
-        if layer.below.is_empty() && index > 0 {
+        // A loop device discards in units of its own, that of the file system which holds its file.
+        if index > 0 && (layer.below.is_empty() || matches!(layer.kind, Kind::Loop { .. })) {
             starts.push(Start { disk: layer, at });
         }
         let below = layer.below.iter().filter(|below| below.layer > index);
         open.extend(below.filter_map(|below| Some((below.layer, Bytes(at.0.checked_add(below.start?.0)?)))));
     }
     starts
+}
+
+/// Whether it may be a drive, and is not another machine's or memory.
+fn is_flash(kind: &Kind) -> bool {
+    match kind {
+        Kind::Nvme | Kind::Mmc => true,
+        Kind::Scsi(scsi) => scsi.transport != Transport::Virtio,
+        _ => false,
+    }
 }
 
 /// How far `at` is after a unit of `unit` bytes, of which one starts at `from`.
@@ -74,8 +84,11 @@ fn misaligned(start: &Start, erase_block: Bytes) -> Option<Finding> {
             ..found("misaligned", Severity::Warning, message, why)
         });
     }
+    if !is_flash(&start.disk.kind) {
+        return None;
+    }
     let off = over(start.at, erase_block, Bytes::ZERO);
-    let message = format!("The data starts {off} after an assumed erase block of {erase_block} on {disk}.");
-    let why = "Most drives map pages and don't mind; SD cards, eMMC and simple USB sticks may copy an erase block at each edge.".to_owned();
+    let message = format!("The data starts {off} after an erase block of {erase_block} on {disk}.");
+    let why = "That size is assumed unless --drive names a profile. Most drives map pages and don't mind; SD cards, eMMC and simple USB sticks may copy an erase block at each edge.".to_owned();
     (off > Bytes::ZERO).then(|| found("erase-block", Severity::Note, message, why))
 }

@@ -23,6 +23,9 @@ pub(super) fn opinion(place: &Place) -> Opinion {
     if place.layer.size == Some(Bytes::ZERO) {
         return Opinion::unknown("there is nothing in it: its size is 0");
     }
+    if place.layer.read_only {
+        return Opinion::stops("it is read-only: nothing of it can be discarded");
+    }
     let Some(limits) = place.layer.limits else {
         return Opinion::unknown("sysfs doesn't tell its limits");
     };
@@ -36,10 +39,13 @@ pub(super) fn opinion(place: &Place) -> Opinion {
     match &place.layer.kind {
         Kind::Scsi(scsi) if scsi.provisioning_mode.as_deref() == Some("writesame_zero") => {
             Opinion::stops("provisioning_mode is writesame_zero: discards become writes of zeros")
-                .found(findings::zeroes(place.layer))
+                .found(findings::zeroes(place.layer, scsi))
         }
         Kind::Partition => Opinion::passes("it is a part of the disk"),
         Kind::Bcache => Opinion::passes("it hands them to the backing device"),
+        Kind::Loop { .. } if !is_on_a_file(place) => Opinion::unknown(
+            "over a device, it sends writes of zeros instead: whether they free anything is up to that",
+        ),
         Kind::Loop { file } => Opinion::passes(format!("it punches holes into {}", file.display())),
         Kind::Zram => Opinion::passes("it is memory, and what is discarded is free at once"),
         Kind::VirtioBlk => {
@@ -67,13 +73,22 @@ fn takes(place: &Place, what: &str) -> Opinion {
     }
 }
 
+/// Whether a loop device has a file behind it, or one that nobody can tell of, and not a device.
+fn is_on_a_file(place: &Place) -> bool {
+    place.below.iter().all(|(below, _)| matches!(below.kind, Kind::FileSystem(_)))
+}
+
 /// A device whose limit is zero.
 fn takes_none(place: &Place) -> Opinion {
     let layer = place.layer;
     match &layer.kind {
         Kind::Partition | Kind::Bcache if place.is_stopped_below() => {
-            Opinion::passes("it would hand them on, but what is below takes none")
+            Opinion::starved("it would hand them on, but what is below takes none")
         }
+        Kind::Loop { .. } if !is_on_a_file(place) => Opinion::stops(
+            "the device below takes no writes of zeros, which it sends for discards",
+        )
+        .found(findings::takes_none(layer, format!("The loop device {} takes no discards.", layer.name))),
         Kind::Loop { file } => {
             let file = file.display();
             Opinion::stops(format!("no holes can be punched into {file}"))
@@ -107,6 +122,10 @@ fn scsi_takes_none(place: &Place, scsi: &Scsi) -> Opinion {
             Opinion::stops("the drive has TRIM, but the kernel is told not to use it")
                 .found(findings::forced_off(layer))
         }
+        Transport::Ata { trim: Some(trim) } if trim != "unsupported" => {
+            Opinion::stops(format!("the drive has TRIM, but provisioning_mode is {mode}"))
+                .found(findings::provisioning(layer, "writesame_16"))
+        }
         Transport::Ata { .. } if layer.rotational => {
             Opinion::stops("a rotating disk has no use for discards").found(findings::rotating(layer))
         }
@@ -115,7 +134,7 @@ fn scsi_takes_none(place: &Place, scsi: &Scsi) -> Opinion {
         Transport::Virtio => Opinion::stops("the host offers no discards").found(findings::host(layer)),
         Transport::Other(_) if scsi.thin_provisioning == Some(true) => {
             Opinion::stops(format!("the device can unmap, but provisioning_mode is {mode}"))
-                .found(findings::provisioning(layer))
+                .found(findings::provisioning(layer, "unmap"))
         }
         Transport::Other(_) if layer.rotational => {
             Opinion::stops("a rotating disk has no use for discards").found(findings::rotating(layer))

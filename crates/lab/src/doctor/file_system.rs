@@ -79,14 +79,14 @@ pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
     let mount = place.layer.name.as_str();
     match way(fstype) {
         Way::Fixed => Opinion::stops(format!("{fstype} is read-only: it never frees anything")),
-        _ if place.layer.read_only => Opinion::stops("it is mounted read-only: it frees nothing"),
-        Way::Memory => Opinion::passes("it is memory, and what is freed is free at once"),
         Way::Upper if place.below.is_empty() => {
             Opinion::unknown("the directory that takes its changes can't be found")
         }
         Way::Upper => {
             Opinion::passes("its changed files are files of the file system below, which frees them")
         }
+        _ if place.layer.read_only => Opinion::stops("it is mounted read-only: it frees nothing"),
+        Way::Memory => Opinion::passes("it is memory, and what is freed is free at once"),
         Way::Remote => Opinion::unknown("it is on another machine: ask there"),
         Way::Server if file_system.source == Path::new(EMULATED) => {
             Opinion::passes("it is an emulated drive of trimtab, which takes them")

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::{Canary, Finding, Limits, Severity, Target, Verdict};
-use trimtab_linux::stack::{Kind, Layer, Raid};
+use trimtab_linux::stack::{Kind, Layer, Raid, Scsi, Transport};
 
 use super::judge::Place;
 
@@ -23,6 +23,19 @@ fn mapped(layer: &Layer) -> &str {
 
 const STAYS: &str = "The drive takes deleted data for live data: writes slow down and wear it out sooner.";
 const LIMIT_CHECK: &str = "lsblk -D   # DISC-MAX must not be 0B";
+
+const PARITY_RISK: &str = "Only where every drive reads zeros after a discard (trimtab bench tells; ATA calls it \
+     RZAT): with any other, parity no longer fits the data, and a failed drive can't be rebuilt.";
+
+/// `word` as a shell takes it for one word, whatever is in it.
+pub(super) fn quoted(word: impl Display) -> String {
+    let word = word.to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_.:=@,+-".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
 
 /// A finding that blocks all discards.
 fn critical(id: &str, layer: &Layer, message: String) -> Finding {
@@ -43,13 +56,15 @@ pub(super) fn takes_none(layer: &Layer, message: String) -> Finding {
 }
 
 pub(super) fn luks_no_discards(layer: &Layer) -> Finding {
-    let name = mapped(layer);
+    let name = quoted(mapped(layer));
     Finding {
-        fix: Some(format!("cryptsetup refresh --allow-discards --persistent {name}")),
+        fix: Some(match layer.subsystem.as_deref() {
+            Some("CRYPT-LUKS2") => format!("cryptsetup refresh --allow-discards --persistent {name}"),
+            _ => format!("cryptsetup refresh --allow-discards {name}   # and add discard to its options in /etc/crypttab"),
+        }),
         cost: Some(
             "Whoever sees the raw disk then sees which blocks are unused: how full it is, and with that perhaps \
-             which file system it holds. LUKS1 and plain dm-crypt keep no flags: leave --persistent out, and add \
-             the option discard to /etc/crypttab."
+             which file system it holds."
                 .to_owned(),
         ),
         check: format!("dmsetup table {name}   # must end in allow_discards"),
@@ -58,7 +73,7 @@ pub(super) fn luks_no_discards(layer: &Layer) -> Finding {
 }
 
 pub(super) fn integrity_no_discards(layer: &Layer) -> Finding {
-    let name = mapped(layer);
+    let name = quoted(mapped(layer));
     Finding {
         fix: Some(format!(
             "integritysetup close {name} && integritysetup open --allow-discards DEVICE {name}"
@@ -78,10 +93,11 @@ pub(super) fn integrity_no_discards(layer: &Layer) -> Finding {
 pub(super) fn thin_discards(place: &Place, ignores: bool) -> Finding {
     let layer = place.layer;
     // LVM's pool is the volume without this suffix; what is seen is the device behind it.
-    let pool = mapped(layer).trim_end_matches("-tpool");
+    let pool = quoted(mapped(layer).trim_end_matches("-tpool"));
     let change = format!("lvchange --discards passdown {pool}");
-    let volumes: Vec<_> = place.above.iter().map(|volume| mapped(volume)).collect();
-    let nodes: Vec<_> = volumes.iter().map(|volume| format!("/dev/{volume}")).collect();
+    let volumes: Vec<_> = place.above.iter().map(|volume| quoted(mapped(volume))).collect();
+    let nodes: Vec<_> =
+        place.above.iter().map(|volume| quoted(format_args!("/dev/{}", mapped(volume)))).collect();
     let (volumes, nodes) = (volumes.join(" "), nodes.join(" "));
     Finding {
         fix: Some(match ignores {
@@ -104,18 +120,19 @@ pub(super) fn thin_discards(place: &Place, ignores: bool) -> Finding {
     }
 }
 
-pub(super) fn thick_snapshot(layer: &Layer) -> Finding {
-    let name = mapped(layer);
+/// A volume that has thick snapshots, or that is one.
+pub(super) fn thick_snapshot(layer: &Layer, is_one: bool) -> Finding {
+    let name = quoted(mapped(layer));
+    let message = match is_one {
+        true => format!("{} is a thick snapshot, which takes no discards.", title(layer)),
+        false => format!("{} has a thick snapshot, and takes no discards as long as it has.", title(layer)),
+    };
+    let removal =
+        format!("lvremove SNAPSHOT   # every thick snapshot of {name}; lvs -o name,origin lists them");
     Finding {
-        fix: Some(format!(
-            "lvremove SNAPSHOT   # every thick snapshot of {name}; lvs -o name,origin lists them"
-        )),
+        fix: (!is_one).then_some(removal),
         cost: Some("The snapshot is gone. Thin snapshots take discards.".to_owned()),
-        ..critical(
-            "thick-snapshot",
-            layer,
-            format!("{} has a thick snapshot, or is one, and takes no discards.", title(layer)),
-        )
+        ..critical("thick-snapshot", layer, message)
     }
 }
 
@@ -134,7 +151,7 @@ pub(super) fn vdo(layer: &Layer) -> Finding {
 }
 
 pub(super) fn cache(layer: &Layer) -> Finding {
-    let name = mapped(layer);
+    let name = quoted(mapped(layer));
     Finding {
         fix: Some(format!("lvconvert --splitcache {name} && lvconvert --type cache --cachepool POOL {name}")),
         cost: Some("The cache starts empty.".to_owned()),
@@ -158,19 +175,34 @@ pub(super) fn raid_parity(place: &Place, raid: &Raid) -> Finding {
              mdadm --stop {array} && mdadm --assemble {array} {}   # while nothing on it is mounted",
             members.join(" ")
         )),
-        cost: Some(
-            "Only where every drive reads zeros after a discard (trimtab bench tells; ATA calls it RZAT): with any \
-             other, parity no longer fits the data, and a failed drive can't be rebuilt."
-                .to_owned(),
-        ),
+        cost: Some(PARITY_RISK.to_owned()),
         check: "cat /sys/module/raid456/parameters/devices_handle_discard_safely".to_owned(),
-        ..critical("raid-parity", layer, format!("The {} array {} drops all discards.", raid.level, layer.name))
+        ..critical(
+            "raid-parity",
+            layer,
+            format!("The {} array {} drops all discards.", raid.level, layer.name),
+        )
+    }
+}
+
+/// A volume of LVM's own RAID with parity.
+pub(super) fn lvm_raid_parity(layer: &Layer) -> Finding {
+    let name = quoted(mapped(layer));
+    Finding {
+        fix: Some(format!(
+            "echo 'options dm_raid devices_handle_discard_safely=Y' > /etc/modprobe.d/raid456-discard.conf\n\
+             echo Y > /sys/module/dm_raid/parameters/devices_handle_discard_safely\n\
+             lvchange -an {name} && lvchange -ay {name}   # while it isn't mounted"
+        )),
+        cost: Some(PARITY_RISK.to_owned()),
+        check: "cat /sys/module/dm_raid/parameters/devices_handle_discard_safely".to_owned(),
+        ..critical("raid-parity", layer, format!("The RAID volume {} drops all discards.", title(layer)))
     }
 }
 
 /// NTFS3, which does nothing for fstrim unless it was told at mount time.
 pub(super) fn needs_the_option(layer: &Layer) -> Finding {
-    let mount = &layer.name;
+    let mount = quoted(&layer.name);
     Finding {
         fix: Some(format!(
             "mount -o remount,discard {mount}   # and add discard to its options in /etc/fstab"
@@ -187,11 +219,17 @@ pub(super) fn needs_the_option(layer: &Layer) -> Finding {
 
 /// A file system that holds the file of a loop device, and isn't mounted with `discard`.
 pub(super) fn nested(layer: &Layer) -> Finding {
-    let mount = &layer.name;
+    let mount = quoted(&layer.name);
     Finding {
         severity: Severity::Warning,
         why: "What is discarded above becomes free space of this file system, and waits there for its next trim.".to_owned(),
-        fix: Some(format!("mount -o remount,discard {mount}   # or, once: fstrim {mount}")),
+        fix: Some(match &layer.kind {
+            // It takes the option only when it is mounted.
+            Kind::FileSystem(found) if found.fstype == "xfs" => {
+                format!("fstrim {mount}   # once; discard in its line of /etc/fstab holds from the next mount on")
+            }
+            _ => format!("mount -o remount,discard {mount}   # or, once: fstrim {mount}"),
+        }),
         cost: Some("With discard, every deletion on it waits for the drive; trimtab compare shows what that costs.".to_owned()),
         check: format!("findmnt -o TARGET,OPTIONS {mount}"),
         ..critical("nested-file-system", layer, format!("{mount} tells its device of punched holes only when it is trimmed."))
@@ -199,6 +237,7 @@ pub(super) fn nested(layer: &Layer) -> Finding {
 }
 
 pub(super) fn loop_file(place: &Place, file: impl Display) -> Finding {
+    let file = quoted(file);
     let below = place.below.first().map(|(below, _)| match &below.kind {
         Kind::FileSystem(file_system) => format!("{}, a {} file system", below.name, file_system.fstype),
         _ => below.name.clone(),
@@ -247,6 +286,8 @@ pub(super) fn usb(layer: &Layer, ids: Option<&(String, String)>) -> Finding {
              without data that matters."
                 .to_owned(),
         ),
+        // A rotating disk wouldn't gain from it; but many a stick says that it is one.
+        severity: if layer.rotational { Severity::Warning } else { Severity::Critical },
         ..critical("usb-bridge", layer, format!("The USB bridge of {} announces no discards.", title(layer)))
     }
 }
@@ -260,18 +301,19 @@ pub(super) fn forced_off(layer: &Layer) -> Finding {
     }
 }
 
-pub(super) fn zeroes(layer: &Layer) -> Finding {
+pub(super) fn zeroes(layer: &Layer, scsi: &Scsi) -> Finding {
+    let mode = if matches!(scsi.transport, Transport::Ata { .. }) { "writesame_16" } else { "unmap" };
     Finding {
         why: "A discard is carried out as a write of zeros: it frees nothing, and takes time and wear."
             .to_owned(),
-        ..provisioning(layer)
+        ..provisioning(layer, mode)
     }
 }
 
-pub(super) fn provisioning(layer: &Layer) -> Finding {
+pub(super) fn provisioning(layer: &Layer, wanted: &str) -> Finding {
     let mode = format!("/sys/block/{}/device/scsi_disk/*/provisioning_mode", layer.name);
     Finding {
-        fix: Some(format!("echo unmap | tee {mode}")),
+        fix: Some(format!("echo {wanted} | tee {mode}")),
         cost: Some("Until the next start; a udev rule makes it last.".to_owned()),
         check: format!("cat {mode}"),
         ..critical(
@@ -331,6 +373,6 @@ pub(super) fn disproved(target: &Target, canary: &Canary) -> Finding {
         why: "A layer announces what it doesn't do, or hides what it does.".to_owned(),
         fix: None,
         cost: None,
-        check: format!("trimtab doctor --canary {}", target.target),
+        check: format!("trimtab doctor --canary {}", quoted(&target.target)),
     }
 }

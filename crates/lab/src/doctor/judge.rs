@@ -6,8 +6,9 @@ use trimtab_linux::stack::{self, Kind, Stack};
 
 use super::{device, file_system, mapper, raid};
 
-/// From this granularity on, freed extents that hold no whole unit are the rule: few files are larger.
-pub(super) const LARGE_UNIT: Bytes = Bytes(1 << 20);
+/// A layer that discards in larger units than this keeps more than an erase block, which few freed
+/// extents hold whole.
+pub(super) const LARGE_UNIT: Bytes = super::ASSUMED_ERASE_BLOCK;
 
 /// What one layer does with a discard.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +33,11 @@ impl Opinion {
         Self { passes: Passes::No, effect: Verdict::Blocked, reason: reason.into(), finding: None }
     }
 
+    /// A layer that would hand discards on, but takes none since one below takes none.
+    pub(super) fn starved(reason: impl Into<String>) -> Self {
+        Self { effect: Verdict::Blocked, ..Self::passes(reason) }
+    }
+
     pub(super) fn unknown(reason: impl Into<String>) -> Self {
         Self { passes: Passes::Unknown, effect: Verdict::Unknown, reason: reason.into(), finding: None }
     }
@@ -50,8 +56,8 @@ impl Opinion {
 /// A layer, what is below it, and what becomes of discards there.
 pub(super) struct Place<'a> {
     pub(super) layer: &'a stack::Layer,
-    /// Whether it is what was asked about or carries that as an overlay, and doesn't hold the file of a loop
-    /// device.
+    /// Whether it is what was asked about or carries that as an overlay or swap file, and doesn't hold the
+    /// file of a loop device.
     pub(super) is_target: bool,
     /// The layers directly above.
     pub(super) above: Vec<&'a stack::Layer>,
@@ -95,7 +101,7 @@ pub(super) fn judge(stack: &Stack) -> Judged {
         let below = data.iter().map(|at| (&stack.layers[*at], fate_of(*at))).collect();
         let lies_on = |upper: &&stack::Layer| upper.below.iter().any(|below| below.layer == index);
         let above: Vec<_> = stack.layers[..index].iter().filter(lies_on).collect();
-        let is_target = above.iter().all(|upper| matches!(upper.kind, Kind::FileSystem(_)));
+        let is_target = above.iter().all(|upper| matches!(upper.kind, Kind::FileSystem(_) | Kind::Swap));
         let place = Place { layer, is_target, above, below };
         let opinion = opinion(&place);
         let fate = fate(opinion.effect, place.below.iter().map(|(_, fate)| *fate));
@@ -152,11 +158,15 @@ fn reason(verdict: Verdict, layers: &[Layer], opinions: &[(Opinion, Verdict)]) -
         Verdict::Partial => &[Verdict::Partial, Verdict::Blocked],
         Verdict::Unknown => &[Verdict::Unknown],
     };
-    let mut both = layers.iter().zip(opinions);
-    match both.find(|(_, (opinion, _))| culprits.contains(&opinion.effect)) {
+    let is_culprit = |(_, (opinion, _)): &(&Layer, &(Opinion, Verdict))| {
+        culprits.contains(&opinion.effect) && opinion.passes != Passes::Yes
+    };
+    match layers.iter().zip(opinions).find(is_culprit) {
         Some((layer, (opinion, _))) => format!("{} ({}): {}", layer.name, layer.kind, opinion.reason),
-        None if layers.len() == 1 => "what is freed is free at once".to_owned(),
-        None => format!("all {} layers hand them on", layers.len()),
+        None => match layers {
+            [only] => only.reason.clone(),
+            layers => format!("all {} layers hand them on", layers.len()),
+        },
     }
 }
 

@@ -15,7 +15,13 @@ const SECTOR: u64 = 512;
 /// The indices of the layers below that hold `layer`'s data, and not what describes it.
 pub(super) fn data_below(stack: &Stack, layer: &stack::Layer) -> Vec<usize> {
     let all: Vec<_> = layer.below.iter().map(|below| below.layer).collect();
-    let Kind::DeviceMapper(lines) = &layer.kind else { return all };
+    let lines = match &layer.kind {
+        Kind::DeviceMapper(lines) => lines,
+        // What is freed is freed in the upper directory; what is cached lies on the backing device.
+        Kind::FileSystem(found) if found.fstype == "overlay" => return all.into_iter().take(1).collect(),
+        Kind::Bcache => return all.into_iter().take(1).collect(),
+        _ => return all,
+    };
     let data: Vec<_> = lines.iter().filter_map(data_device).collect();
     if data.is_empty() {
         return all;
@@ -38,8 +44,10 @@ fn data_device(line: &MapLine) -> Option<&str> {
         "cache" => words.nth(2),
         // ORIGIN COW ...
         "snapshot" => words.next(),
-        // ORIGIN or METADATA ORIGIN ...
-        "era" => words.nth(1),
+        // DATA ...
+        "integrity" => words.next(),
+        // TYPE ORIGIN CACHE ..., VERSION DATA HASHES ..., METADATA DATA ...
+        "writecache" | "verity" | "clone" | "era" => words.nth(1),
         _ => None,
     }
 }
@@ -56,12 +64,19 @@ pub(super) fn kind(lines: &[MapLine]) -> String {
 
 pub(super) fn opinion(place: &Place, lines: &[MapLine]) -> Opinion {
     let Some(line) = lines.iter().find(|line| decides(line)).or(lines.first()) else {
-        return by_limit(place, "device-mapper target (its table can't be read)", None);
+        let is_crypt = place.layer.subsystem.as_ref().is_some_and(|maker| maker.starts_with("CRYPT"));
+        return match () {
+            () if place.is_stopped_below() => starved(),
+            () if is_crypt && place.takes() == Some(false) => no_discards_through_crypt(place),
+            () => Opinion::unknown("its table can't be read; that takes root"),
+        };
     };
+    if place.takes() == Some(false) && place.is_stopped_below() {
+        return starved();
+    }
     let has = |word: &str| line.parameters.split_whitespace().any(|parameter| parameter == word);
     match line.target.as_str() {
-        "crypt" if !has("allow_discards") => Opinion::stops("it was opened without allow_discards")
-            .found(findings::luks_no_discards(place.layer)),
+        "crypt" if !has("allow_discards") => no_discards_through_crypt(place),
         "integrity" if !has("allow_discards") => Opinion::stops("it was opened without allow_discards")
             .found(findings::integrity_no_discards(place.layer)),
         "thin-pool" if has("ignore_discard") => {
@@ -74,14 +89,18 @@ pub(super) fn opinion(place: &Place, lines: &[MapLine]) -> Opinion {
         "thin-pool" => thin_pool(place, line),
         "thin" => Opinion::passes("it hands them to its pool"),
         "snapshot" | "snapshot-origin" if place.takes() != Some(true) => {
-            Opinion::stops("volumes with thick snapshots take no discards")
-                .found(findings::thick_snapshot(place.layer))
+            Opinion::stops("thick snapshots, and volumes that have one, take no discards")
+                .found(findings::thick_snapshot(place.layer, line.target == "snapshot"))
         }
         "vdo" => Opinion::stops("VDO frees its own blocks, and tells nothing to what is below")
             .found(findings::vdo(place.layer)),
         "cache" if has("no_discard_passdown") => {
             Opinion::stops("the cache takes them, and doesn't hand them to its origin")
                 .found(findings::cache(place.layer))
+        }
+        "raid" if has_parity(line) && place.takes() == Some(false) => {
+            Opinion::stops("with parity, it drops discards unless told that the drives read zeros afterwards")
+                .found(findings::lvm_raid_parity(place.layer))
         }
         "zero" | "error" => Opinion::stops(format!("the target {} stores nothing", line.target)),
         "striped" => by_limit(place, "striped", Some("it splits them into stripes")),
@@ -94,13 +113,23 @@ fn decides(line: &MapLine) -> bool {
     !matches!(line.target.as_str(), "linear" | "striped")
 }
 
+fn no_discards_through_crypt(place: &Place) -> Opinion {
+    Opinion::stops("it was opened without allow_discards").found(findings::luks_no_discards(place.layer))
+}
+
+fn starved() -> Opinion {
+    Opinion::starved("it would hand them on, but what is below takes none")
+}
+
+/// Whether a line of the target `raid` keeps parity: its parameters begin with the level.
+fn has_parity(line: &MapLine) -> bool {
+    ["raid4", "raid5", "raid6"].iter().any(|level| line.parameters.starts_with(level))
+}
+
 /// A target that says by its queue's limit whether it takes discards.
 fn by_limit(place: &Place, target: &str, split: Option<&str>) -> Opinion {
     match (place.takes(), split) {
         (None, _) => Opinion::unknown("sysfs doesn't tell its limits"),
-        (Some(false), _) if place.is_stopped_below() => {
-            Opinion::passes("it would hand them on, but what is below takes none")
-        }
         (Some(false), _) => {
             Opinion::stops(format!("the target {target} hands no discards on")).found(findings::takes_none(
                 place.layer,
@@ -114,7 +143,7 @@ fn by_limit(place: &Place, target: &str, split: Option<&str>) -> Opinion {
 
 fn thin_pool(place: &Place, line: &MapLine) -> Opinion {
     if place.is_stopped_below() {
-        return Opinion::passes("it would hand whole chunks on, but what is below takes no discards");
+        return starved();
     }
     let sectors = line.parameters.split_whitespace().nth(2).and_then(|word| word.parse::<u64>().ok());
     let Some(chunk) = sectors.and_then(|sectors| sectors.checked_mul(SECTOR)).map(Bytes) else {

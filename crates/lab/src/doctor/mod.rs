@@ -132,15 +132,26 @@ pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<Examined, DoctorErr
     Ok(Examined { document, stacks, is_incomplete })
 }
 
+/// Where a layer is found: a file system's mount point, swap's path, a device's node.
+fn path(layer: &stack::Layer) -> String {
+    match layer.kind {
+        Kind::FileSystem(_) | Kind::Swap => layer.name.clone(),
+        _ => format!("/dev/{}", layer.name),
+    }
+}
+
 /// What the facts say of one target.
 fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
     let mut judged = judge::judge(stack);
-    judged.findings.extend(service::findings(stack, setup));
+    if let (Some(top), Some(timetable)) = (judged.layers.first_mut(), service::timetable(stack, setup)) {
+        top.reason = format!("{}; {timetable}", top.reason);
+    }
+    judged.findings.extend(service::findings(stack, setup, judged.verdict));
     judged.findings.extend(alignment::findings(stack, erase_block));
     judged.findings.sort_by_key(|finding| finding.severity);
     let top = stack.layers.first();
     Target {
-        target: top.map(|top| top.name.clone()).unwrap_or_default(),
+        target: top.map(path).unwrap_or_default(),
         fs: top.and_then(|top| match &top.kind {
             Kind::FileSystem(file_system) => Some(file_system.fstype.clone()),
             Kind::Swap => Some("swap".to_owned()),

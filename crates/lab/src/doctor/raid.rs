@@ -12,12 +12,15 @@ pub(super) fn opinion(place: &Place, raid: &Raid) -> Opinion {
         None => return Opinion::unknown("sysfs doesn't tell its limits"),
         Some(takes) => takes,
     };
-    if has_parity && !takes && raid.discards_are_safe != Some(true) {
-        let reason = "with parity, md drops discards unless told that the drives read zeros afterwards";
-        return Opinion::stops(reason).found(findings::raid_parity(place, raid));
-    }
     if !takes && place.is_stopped_below() {
-        return Opinion::passes("it would hand them on, but its drives take none");
+        return Opinion::starved("it would hand them on, but a drive of it takes none");
+    }
+    if has_parity && !takes {
+        let reason = match raid.discards_are_safe {
+            Some(true) => "it was assembled before md was told that the drives read zeros after a discard",
+            _ => "with parity, md drops discards unless told that the drives read zeros afterwards",
+        };
+        return Opinion::stops(reason).found(findings::raid_parity(place, raid));
     }
     if !takes {
         let message = format!("The array {} takes no discards, although its drives do.", place.layer.name);
@@ -27,7 +30,12 @@ pub(super) fn opinion(place: &Place, raid: &Raid) -> Opinion {
     match has_parity {
         true => {
             let unit = place.granularity();
-            Opinion::in_units(unit, format!("it hands whole stripes of {unit} on, and drops the rest"))
+            let opinion =
+                Opinion::in_units(unit, format!("it hands whole stripes of {unit} on, and drops the rest"));
+            match opinion.effect {
+                Verdict::Partial => opinion.found(findings::large_granularity(place.layer, unit)),
+                _ => opinion,
+            }
         }
         false if raid.level == "raid1" || raid.level == "linear" => {
             Opinion::passes("it hands them to its drives")

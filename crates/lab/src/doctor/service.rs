@@ -1,9 +1,10 @@
 //! Who issues the discards of a file system or a swap, and what is left out.
 
-use trimtab_core::document::doctor::{Finding, Severity};
+use trimtab_core::document::doctor::{Finding, Severity, Verdict};
 use trimtab_linux::stack::{FileSystem, FstabLine, Kind, Layer, Setup, Stack};
 
 use super::file_system::{is_online, takes_fstrim};
+use super::findings::quoted;
 
 const ENABLE: &str = "systemctl enable --now fstrim.timer";
 
@@ -20,17 +21,21 @@ fn finding(id: &str, severity: Severity, layer: &Layer, message: String, why: &s
     }
 }
 
-/// What of the services and files of a machine concerns the discards of one stack.
-pub(super) fn findings(stack: &Stack, setup: &Setup) -> Vec<Finding> {
+/// What of the services and files of a machine concerns the discards of one stack, which end with `verdict`.
+pub(super) fn findings(stack: &Stack, setup: &Setup, verdict: Verdict) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_overlay =
         |layer: &&Layer| matches!(&layer.kind, Kind::FileSystem(found) if found.fstype == "overlay");
     let Some(target) = stack.layers.iter().find(|layer| !is_overlay(layer)) else { return findings };
     match &target.kind {
+        // Who sends discards down a way that is closed is of no concern.
+        _ if matches!(verdict, Verdict::Blocked) => {}
         Kind::FileSystem(file_system) if takes_fstrim(&file_system.fstype) && !target.read_only => {
             findings.extend(who_trims(target, file_system, setup));
         }
-        Kind::Swap => findings.extend(swap(target, setup)),
+        Kind::Swap if !stack.layers.iter().any(|layer| layer.kind == Kind::Zram) => {
+            findings.extend(swap(target, setup));
+        }
         _ => {}
     }
     findings.extend(stack.layers.iter().filter_map(|layer| until_restart(layer, setup)));
@@ -40,15 +45,31 @@ pub(super) fn findings(stack: &Stack, setup: &Setup) -> Vec<Finding> {
     findings
 }
 
+fn is_timed(setup: &Setup) -> bool {
+    setup.timer.as_ref().is_some_and(|timer| timer.enabled || timer.active) && !setup.container
+}
+
+/// When fstrim.timer runs and ran, in a clause; none where it is off, or `stack` is nothing for it.
+pub(super) fn timetable(stack: &Stack, setup: &Setup) -> Option<String> {
+    let Kind::FileSystem(file_system) = &stack.layers.first()?.kind else { return None };
+    if !takes_fstrim(&file_system.fstype) {
+        return None;
+    }
+    let timer = setup.timer.as_ref().filter(|_| is_timed(setup))?;
+    let next = timer.next.as_ref().map(|next| format!(", next {next}")).unwrap_or_default();
+    let last = timer.last.as_ref().map(|last| format!(", last {last}")).unwrap_or_default();
+    Some(format!("fstrim.timer is on{next}{last}"))
+}
+
 /// The line of fstab that mounts `file_system`.
 fn fstab_line<'a>(file_system: &FileSystem, setup: &'a Setup) -> Option<&'a FstabLine> {
     setup.fstab.iter().find(|line| file_system.targets.contains(&line.target))
 }
 
 fn who_trims(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Option<Finding> {
-    let mount = &target.name;
+    let mount = quoted(&target.name);
     let online = is_online(file_system);
-    let timed = setup.timer.as_ref().is_some_and(|timer| timer.enabled || timer.active) && !setup.container;
+    let timed = is_timed(setup);
     let line = fstab_line(file_system, setup);
     let skipped = line.is_some_and(|line| line.options.iter().any(|option| option == "X-fstrim.notrim"));
     let check = "systemctl list-timers fstrim.timer";
@@ -100,7 +121,7 @@ fn who_trims(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Option<
             fix: Some(format!("fstrim {mount}   # on the host: {ENABLE}")),
             ..finding(
                 "container",
-                Severity::Warning,
+                Severity::Note,
                 target,
                 format!("Nobody trims {mount} from here: fstrim.timer doesn't start in a container."),
                 "The drive learns what is free only from its host.",
@@ -136,22 +157,23 @@ fn who_trims(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Option<
 }
 
 fn swap(target: &Layer, setup: &Setup) -> Option<Finding> {
-    let asked = |line: &&FstabLine| {
+    let asked = |line: &FstabLine| {
         line.fstype == "swap" && line.options.iter().any(|option| option.starts_with("discard"))
     };
-    if target.rotational || setup.fstab.iter().find(asked).is_some() {
+    if setup.fstab.iter().any(asked) {
         return None;
     }
+    let name = quoted(&target.name);
     Some(Finding {
-        fix: Some("UUID=...  none  swap  sw,discard  0  0   # in /etc/fstab, or: swapon --discard".to_owned()),
+        fix: Some(format!("swapoff {name} && swapon --discard {name}   # and add discard to its options in /etc/fstab")),
         cost: Some("Turning swap on takes as long as the drive takes to discard all of it; discard=pages adds one discard a freed cluster.".to_owned()),
         ..finding(
             "swap-no-discard",
             Severity::Note,
             target,
-            format!("Nothing says that the swap {} is to be discarded.", target.name),
-            "What was swapped out long ago stays live data for the drive.",
-            "swapon --show; grep swap /etc/fstab",
+            format!("No line of /etc/fstab says that the swap {} is to be discarded.", target.name),
+            "What was swapped out long ago stays live data for the drive. Whether swapon was told otherwise, the kernel doesn't say.",
+            "grep swap /etc/fstab",
         )
     })
 }
@@ -173,7 +195,7 @@ fn until_restart(layer: &Layer, setup: &Setup) -> Option<Finding> {
         return None;
     }
     Some(Finding {
-        fix: Some(format!("cryptsetup refresh --allow-discards --persistent {name}")),
+        fix: Some(format!("cryptsetup refresh --allow-discards --persistent {}", quoted(name))),
         cost: Some("The same as now: unused blocks can be told from used ones on the raw disk.".to_owned()),
         ..finding(
             "luks-until-restart",
