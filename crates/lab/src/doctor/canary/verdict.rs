@@ -242,7 +242,8 @@ impl<'a> Proof<'a> {
     /// How many of these pieces of a layer are no whole units.
     fn cut(&self, layer: usize, pieces: impl IntoIterator<Item = Extent>) -> u64 {
         let unit = self.unit(layer).0.max(1);
-        let is_cut = |piece: &Extent| piece.start.0 % unit > 0 || piece.end.0 % unit > 0;
+        let is_cut =
+            |piece: &Extent| !piece.start.0.is_multiple_of(unit) || !piece.end.0.is_multiple_of(unit);
         pieces.into_iter().filter(is_cut).count() as u64
     }
 
