@@ -87,7 +87,8 @@ pub(super) fn opinion(place: &Place, lines: &[MapLine]) -> Opinion {
                 .found(findings::thin_discards(place, false))
         }
         "thin-pool" => thin_pool(place, line),
-        "thin" => Opinion::passes("it hands them to its pool"),
+        "thin" if place.takes() != Some(false) => Opinion::passes("it hands them to its pool"),
+        "thin" if place.below.iter().any(|(_, fate)| *fate == Verdict::Blocked) => starved(),
         "snapshot" | "snapshot-origin" if place.takes() != Some(true) => {
             Opinion::stops("thick snapshots, and volumes that have one, take no discards")
                 .found(findings::thick_snapshot(place.layer, line.target == "snapshot"))
