@@ -86,7 +86,7 @@ const DISKS: [&str; 6] =
 /// Boots once for all of `expected`, and holds what is found to it.
 fn hold(expected: &[Expected]) {
     let mut arguments: Vec<_> = DISKS.into_iter().flat_map(|disk| ["-d", disk]).collect();
-    arguments.extend(["-t", "900", "vm/doctor", env!("CARGO_BIN_EXE_trimtab")]);
+    arguments.extend(["-t", "1500", "vm/doctor", env!("CARGO_BIN_EXE_trimtab")]);
     arguments.extend(expected.iter().map(|expected| expected.name));
     let Some(output) = run(&arguments) else { return };
     let stderr = String::from_utf8(output.stderr).unwrap();
