@@ -1,11 +1,10 @@
 //! What disks, and what stands in for one, do with discards.
 
 use trimtab_core::Bytes;
-use trimtab_core::document::doctor::Verdict;
 use trimtab_linux::stack::{Kind, Scsi, Transport};
 
 use super::findings;
-use super::judge::{Opinion, Place};
+use super::judge::{BELOW, Opinion, Place};
 
 /// The smallest unit that file systems free, as a rule: a granularity up to it loses nothing.
 const BLOCK: Bytes = Bytes(4096);
@@ -48,10 +47,7 @@ pub(super) fn opinion(place: &Place) -> Opinion {
         ),
         Kind::Loop { file } => Opinion::passes(format!("it punches holes into {}", file.display())),
         Kind::Zram => Opinion::passes("it is memory, and what is discarded is free at once"),
-        Kind::VirtioBlk => {
-            takes(place, "the host takes them; what it does with them can't be seen from here")
-        }
-        Kind::Scsi(Scsi { transport: Transport::Virtio, .. }) => {
+        Kind::VirtioBlk | Kind::Scsi(Scsi { transport: Transport::Virtio, .. }) => {
             takes(place, "the host takes them; what it does with them can't be seen from here")
         }
         Kind::Nbd => takes(place, "the server takes them; what it does with them can't be seen from here"),
@@ -62,12 +58,8 @@ pub(super) fn opinion(place: &Place) -> Opinion {
 fn takes(place: &Place, what: &str) -> Opinion {
     match place.granularity() {
         unit if unit > BLOCK => {
-            let opinion =
-                Opinion::in_units(unit, format!("{what}, in whole units of {unit}; the rest is dropped"));
-            match opinion.effect {
-                Verdict::Partial => opinion.found(findings::large_granularity(place.layer, unit)),
-                _ => opinion,
-            }
+            let reason = format!("{what}, in whole units of {unit}; the rest is dropped");
+            Opinion::in_units(unit, reason, || findings::large_granularity(place.layer, unit))
         }
         _ => Opinion::passes(what),
     }
@@ -82,9 +74,7 @@ fn is_on_a_file(place: &Place) -> bool {
 fn takes_none(place: &Place) -> Opinion {
     let layer = place.layer;
     match &layer.kind {
-        Kind::Partition | Kind::Bcache if place.is_stopped_below() => {
-            Opinion::starved("it would hand them on, but what is below takes none")
-        }
+        Kind::Partition | Kind::Bcache if place.is_stopped_below() => Opinion::starved(BELOW),
         Kind::Loop { .. } if !is_on_a_file(place) => Opinion::stops(
             "the device below takes no writes of zeros, which it sends for discards",
         )

@@ -111,7 +111,7 @@ pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
         Way::Trims | Way::Asked | Way::Idle if is_online(file_system) => {
             Opinion::passes("it discards as it frees, and when fstrim runs")
         }
-        Way::Trims | Way::Asked | Way::Idle if place.is_target => {
+        Way::Trims | Way::Asked | Way::Idle if place.is_target() => {
             Opinion::passes("it discards when fstrim runs")
         }
         Way::Trims | Way::Asked | Way::Idle => Opinion::reshapes(

@@ -120,6 +120,23 @@ pub(super) fn thin_discards(place: &Place, ignores: bool) -> Finding {
     }
 }
 
+pub(super) fn large_chunks(pool: &Layer, chunk: Bytes) -> Finding {
+    let volume = title(pool);
+    Finding {
+        id: "thin-large-chunks".to_owned(),
+        severity: Severity::Warning,
+        layer: pool.name.clone(),
+        message: format!("The thin pool {volume} takes back whole chunks of {chunk} only."),
+        why: "Freed extents that hold no whole chunk stay allocated in the pool and on the drive.".to_owned(),
+        fix: Some(
+            "lvcreate --type thin-pool --chunksize 64k --size SIZE --name NEWPOOL VG   # then copy the volumes over"
+                .to_owned(),
+        ),
+        cost: Some("A pool's chunk size is fixed: its volumes have to be copied to a new pool; small chunks take more metadata.".to_owned()),
+        check: "lvs -o name,chunksize,discards".to_owned(),
+    }
+}
+
 /// A volume that has thick snapshots, or that is one.
 pub(super) fn thick_snapshot(layer: &Layer, is_one: bool) -> Finding {
     let name = quoted(mapped(layer));

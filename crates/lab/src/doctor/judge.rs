@@ -8,7 +8,10 @@ use super::{device, file_system, mapper, raid};
 
 /// A layer that discards in larger units than this keeps more than an erase block, which few freed
 /// extents hold whole.
-pub(super) const LARGE_UNIT: Bytes = super::ASSUMED_ERASE_BLOCK;
+const LARGE_UNIT: Bytes = super::ASSUMED_ERASE_BLOCK;
+
+/// What takes no discards in the reason of a layer that therefore takes none, where nothing more is known.
+pub(super) const BELOW: &str = "what is below";
 
 /// What one layer does with a discard.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,8 +36,9 @@ impl Opinion {
         Self { passes: Passes::No, effect: Verdict::Blocked, reason: reason.into(), finding: None }
     }
 
-    /// A layer that would hand discards on, but takes none since one below takes none.
-    pub(super) fn starved(reason: impl Into<String>) -> Self {
+    /// A layer that would hand discards on, but takes none since `below` takes none.
+    pub(super) fn starved(below: &str) -> Self {
+        let reason = format!("it would hand them on, but {below} takes none");
         Self { effect: Verdict::Blocked, ..Self::passes(reason) }
     }
 
@@ -46,19 +50,18 @@ impl Opinion {
         Self { finding: Some(finding), ..self }
     }
 
-    /// A layer that hands discards on in whole units of `unit` only: `units`, such as `chunks of 64 KiB`.
-    pub(super) fn in_units(unit: Bytes, reason: String) -> Self {
-        let effect = if unit > LARGE_UNIT { Verdict::Partial } else { Verdict::Reaches };
-        Self::reshapes(effect, reason)
+    /// A layer that hands discards on in whole units of `unit` only, which is a finding where they are large.
+    pub(super) fn in_units(unit: Bytes, reason: String, finding: impl FnOnce() -> Finding) -> Self {
+        match unit > LARGE_UNIT {
+            true => Self::reshapes(Verdict::Partial, reason).found(finding()),
+            false => Self::reshapes(Verdict::Reaches, reason),
+        }
     }
 }
 
 /// A layer, what is below it, and what becomes of discards there.
 pub(super) struct Place<'a> {
     pub(super) layer: &'a stack::Layer,
-    /// Whether it is what was asked about or carries that as an overlay or swap file, and doesn't hold the
-    /// file of a loop device.
-    pub(super) is_target: bool,
     /// The layers directly above.
     pub(super) above: Vec<&'a stack::Layer>,
     /// The layers below that hold its data, and what becomes of a discard there.
@@ -66,6 +69,12 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
+    /// Whether it is what was asked about or carries that as an overlay or swap file, and doesn't hold the
+    /// file of a loop device.
+    pub(super) fn is_target(&self) -> bool {
+        self.above.iter().all(|upper| matches!(upper.kind, Kind::FileSystem(_) | Kind::Swap))
+    }
+
     /// Whether its own queue takes discards; none where sysfs doesn't say.
     pub(super) fn takes(&self) -> Option<bool> {
         self.layer.limits.map(|limits| limits.max > Bytes::ZERO)
@@ -100,9 +109,8 @@ pub(super) fn judge(stack: &Stack) -> Judged {
         let data = mapper::data_below(stack, layer);
         let below = data.iter().map(|at| (&stack.layers[*at], fate_of(*at))).collect();
         let lies_on = |upper: &&stack::Layer| upper.below.iter().any(|below| below.layer == index);
-        let above: Vec<_> = stack.layers[..index].iter().filter(lies_on).collect();
-        let is_target = above.iter().all(|upper| matches!(upper.kind, Kind::FileSystem(_) | Kind::Swap));
-        let place = Place { layer, is_target, above, below };
+        let above = stack.layers[..index].iter().filter(lies_on).collect();
+        let place = Place { layer, above, below };
         let opinion = opinion(&place);
         let fate = fate(opinion.effect, place.below.iter().map(|(_, fate)| *fate));
         opinions[index] = Some((opinion, fate));

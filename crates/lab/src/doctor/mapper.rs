@@ -3,11 +3,11 @@
 //! See the kernel's Documentation/admin-guide/device-mapper for the parameters.
 
 use trimtab_core::Bytes;
-use trimtab_core::document::doctor::{Finding, Severity, Verdict};
+use trimtab_core::document::doctor::Verdict;
 use trimtab_linux::stack::{self, Kind, MapLine, Stack};
 
 use super::findings;
-use super::judge::{LARGE_UNIT, Opinion, Place};
+use super::judge::{BELOW, Opinion, Place};
 
 /// Tables count in sectors of this size.
 const SECTOR: u64 = 512;
@@ -66,13 +66,13 @@ pub(super) fn opinion(place: &Place, lines: &[MapLine]) -> Opinion {
     let Some(line) = lines.iter().find(|line| decides(line)).or(lines.first()) else {
         let is_crypt = place.layer.subsystem.as_ref().is_some_and(|maker| maker.starts_with("CRYPT"));
         return match () {
-            () if place.is_stopped_below() => starved(),
+            () if place.is_stopped_below() => Opinion::starved(BELOW),
             () if is_crypt && place.takes() == Some(false) => no_discards_through_crypt(place),
             () => Opinion::unknown("its table can't be read; that takes root"),
         };
     };
     if place.takes() == Some(false) && place.is_stopped_below() {
-        return starved();
+        return Opinion::starved(BELOW);
     }
     let has = |word: &str| line.parameters.split_whitespace().any(|parameter| parameter == word);
     match line.target.as_str() {
@@ -88,7 +88,7 @@ pub(super) fn opinion(place: &Place, lines: &[MapLine]) -> Opinion {
         }
         "thin-pool" => thin_pool(place, line),
         "thin" if place.takes() != Some(false) => Opinion::passes("it hands them to its pool"),
-        "thin" if place.below.iter().any(|(_, fate)| *fate == Verdict::Blocked) => starved(),
+        "thin" if place.below.iter().any(|(_, fate)| *fate == Verdict::Blocked) => Opinion::starved(BELOW),
         "snapshot" | "snapshot-origin" if place.takes() != Some(true) => {
             Opinion::stops("thick snapshots, and volumes that have one, take no discards")
                 .found(findings::thick_snapshot(place.layer, line.target == "snapshot"))
@@ -118,10 +118,6 @@ fn no_discards_through_crypt(place: &Place) -> Opinion {
     Opinion::stops("it was opened without allow_discards").found(findings::luks_no_discards(place.layer))
 }
 
-fn starved() -> Opinion {
-    Opinion::starved("it would hand them on, but what is below takes none")
-}
-
 /// Whether a line of the target `raid` keeps parity: its parameters begin with the level.
 fn has_parity(line: &MapLine) -> bool {
     ["raid4", "raid5", "raid6"].iter().any(|level| line.parameters.starts_with(level))
@@ -144,33 +140,20 @@ fn by_limit(place: &Place, target: &str, split: Option<&str>) -> Opinion {
 
 fn thin_pool(place: &Place, line: &MapLine) -> Opinion {
     if place.is_stopped_below() {
-        return starved();
+        return Opinion::starved(BELOW);
     }
-    let sectors = line.parameters.split_whitespace().nth(2).and_then(|word| word.parse::<u64>().ok());
-    let Some(chunk) = sectors.and_then(|sectors| sectors.checked_mul(SECTOR)).map(Bytes) else {
-        return Opinion::unknown("its table tells no chunk size");
-    };
-    let opinion =
-        Opinion::in_units(chunk, format!("it hands whole chunks of {chunk} on, and drops the rest"));
-    match chunk > LARGE_UNIT {
-        true => opinion.found(large_chunks(place.layer, chunk)),
-        false => opinion,
+    match chunk(line) {
+        None => Opinion::unknown("its table tells no chunk size"),
+        Some(chunk) => Opinion::in_units(
+            chunk,
+            format!("it hands whole chunks of {chunk} on, and drops the rest"),
+            || findings::large_chunks(place.layer, chunk),
+        ),
     }
 }
 
-fn large_chunks(pool: &stack::Layer, chunk: Bytes) -> Finding {
-    let volume = findings::title(pool);
-    Finding {
-        id: "thin-large-chunks".to_owned(),
-        severity: Severity::Warning,
-        layer: pool.name.clone(),
-        message: format!("The thin pool {volume} takes back whole chunks of {chunk} only."),
-        why: "Freed extents that hold no whole chunk stay allocated in the pool and on the drive.".to_owned(),
-        fix: Some(
-            "lvcreate --type thin-pool --chunksize 64k --size SIZE --name NEWPOOL VG   # then copy the volumes over"
-                .to_owned(),
-        ),
-        cost: Some("A pool's chunk size is fixed: its volumes have to be copied to a new pool; small chunks take more metadata.".to_owned()),
-        check: "lvs -o name,chunksize,discards".to_owned(),
-    }
+/// What a thin pool allocates at once: METADATA DATA BLOCK_SIZE ..., the last in sectors.
+pub(super) fn chunk(line: &MapLine) -> Option<Bytes> {
+    let sectors: u64 = line.parameters.split_whitespace().nth(2)?.parse().ok()?;
+    sectors.checked_mul(SECTOR).map(Bytes)
 }

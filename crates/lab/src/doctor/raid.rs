@@ -13,7 +13,7 @@ pub(super) fn opinion(place: &Place, raid: &Raid) -> Opinion {
         Some(takes) => takes,
     };
     if !takes && place.is_stopped_below() {
-        return Opinion::starved("it would hand them on, but a drive of it takes none");
+        return Opinion::starved("a drive of it");
     }
     if has_parity && !takes {
         let reason = match raid.discards_are_safe {
@@ -30,12 +30,8 @@ pub(super) fn opinion(place: &Place, raid: &Raid) -> Opinion {
     match has_parity {
         true => {
             let unit = place.granularity();
-            let opinion =
-                Opinion::in_units(unit, format!("it hands whole stripes of {unit} on, and drops the rest"));
-            match opinion.effect {
-                Verdict::Partial => opinion.found(findings::large_granularity(place.layer, unit)),
-                _ => opinion,
-            }
+            let reason = format!("it hands whole stripes of {unit} on, and drops the rest");
+            Opinion::in_units(unit, reason, || findings::large_granularity(place.layer, unit))
         }
         false if raid.level == "raid1" || raid.level == "linear" => {
             Opinion::passes("it hands them to its drives")

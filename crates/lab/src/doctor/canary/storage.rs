@@ -9,6 +9,7 @@ use trimtab_linux::SYSFS;
 use trimtab_linux::ioctl::device_status;
 use trimtab_linux::stack::{Kind, Layer, MapLine, Stack};
 
+use super::super::mapper;
 use super::layout::Layout;
 
 /// What each layer on which the canary lies has allocated; none where it doesn't tell.
@@ -36,11 +37,9 @@ fn used_by(layer: &Layer) -> Option<Bytes> {
 /// Documentation/admin-guide/device-mapper/thin-provisioning.rst.
 fn used_by_pool(layer: &Layer, lines: &[MapLine]) -> Option<u64> {
     let [line] = lines else { return None };
-    // METADATA DATA BLOCK_SIZE ..., the last in sectors.
-    let pool = (line.target == "thin-pool").then_some(&line.parameters)?;
-    let sectors: u64 = pool.split(' ').nth(2)?.parse().ok()?;
+    let chunk = mapper::chunk(line).filter(|_| line.target == "thin-pool")?;
     let status = device_status(File::open("/dev/mapper/control").ok()?, layer.number?).ok()?;
     // TRANSACTION USED/ALL of the metadata's blocks, USED/ALL of the data's ...
     let (blocks, _) = status.first()?.parameters.split(' ').nth(2)?.split_once('/')?;
-    blocks.parse::<u64>().ok()?.checked_mul(sectors * 512)
+    blocks.parse::<u64>().ok()?.checked_mul(chunk.0)
 }
