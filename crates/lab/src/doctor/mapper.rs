@@ -22,34 +22,10 @@ pub(super) fn data_below(stack: &Stack, layer: &stack::Layer) -> Vec<usize> {
         Kind::Bcache => return all.into_iter().take(1).collect(),
         _ => return all,
     };
-    let data: Vec<_> = lines.iter().filter_map(data_device).collect();
-    if data.is_empty() {
-        return all;
-    }
-    let is_data = |index: &usize| {
-        let number = stack.layers[*index].number.map(|number| number.to_string());
-        number.is_some_and(|number| data.contains(&number.as_str()))
-    };
+    let data: Vec<_> = lines.iter().filter_map(MapLine::data_device).collect();
+    let is_data = |index: &usize| stack.layers[*index].number.is_some_and(|number| data.contains(&number));
     let found: Vec<_> = all.iter().copied().filter(is_data).collect();
     if found.is_empty() { all } else { found }
-}
-
-/// The number of the one device below that a line's discards go to, where its table names others.
-fn data_device(line: &MapLine) -> Option<&str> {
-    let mut words = line.parameters.split_whitespace();
-    match line.target.as_str() {
-        // METADATA DATA BLOCK_SIZE ...
-        "thin-pool" => words.nth(1),
-        // METADATA CACHE ORIGIN ...
-        "cache" => words.nth(2),
-        // ORIGIN COW ...
-        "snapshot" => words.next(),
-        // DATA ...
-        "integrity" => words.next(),
-        // TYPE ORIGIN CACHE ..., VERSION DATA HASHES ..., METADATA DATA ...
-        "writecache" | "verity" | "clone" | "era" => words.nth(1),
-        _ => None,
-    }
 }
 
 /// A device's kind in a word: `dm-` and what its lines are, where all are alike.

@@ -66,16 +66,35 @@ fn places_in(line: &MapLine) -> Vec<(DeviceNumber, Option<Bytes>)> {
         let sector: u64 = fields.get(at + 1)?.parse().ok()?;
         sector.checked_mul(512).map(Bytes)
     };
-    let start = |index: usize, at: usize| match line.target.as_str() {
+    let start = |number: DeviceNumber, at: usize| match line.target.as_str() {
         "linear" | "striped" | "crypt" | "delay" | "flakey" | "unstriped" => next(at),
         "multipath" | "snapshot-origin" => Some(Bytes::ZERO),
-        // The first holds metadata or digests, or is a cache.
-        "thin-pool" | "era" if index == 1 => Some(Bytes::ZERO),
-        "cache" if index == 2 => Some(Bytes::ZERO),
-        "verity" if index == 0 => Some(Bytes::ZERO),
+        "thin-pool" | "era" | "cache" | "verity" if line.data_device() == Some(number) => Some(Bytes::ZERO),
         _ => None,
     };
-    named.enumerate().map(|(index, (at, number))| (number, start(index, at))).collect()
+    named.map(|(at, number)| (number, start(number, at))).collect()
+}
+
+impl MapLine {
+    /// The one device that the line's discards go to, where it names others for metadata, digests or a
+    /// cache; none of other lines. See the kernel's Documentation/admin-guide/device-mapper.
+    pub fn data_device(&self) -> Option<DeviceNumber> {
+        let mut words = self.parameters.split_whitespace();
+        let word = match self.target.as_str() {
+            // METADATA DATA BLOCK_SIZE ...
+            "thin-pool" => words.nth(1),
+            // METADATA CACHE ORIGIN ...
+            "cache" => words.nth(2),
+            // ORIGIN COW ...
+            "snapshot" => words.next(),
+            // DATA ...
+            "integrity" => words.next(),
+            // TYPE ORIGIN CACHE ..., VERSION DATA HASHES ..., METADATA DATA ...
+            "writecache" | "verity" | "clone" | "era" => words.nth(1),
+            _ => None,
+        };
+        word?.parse().ok()
+    }
 }
 
 #[cfg(test)]
