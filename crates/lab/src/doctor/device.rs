@@ -36,7 +36,7 @@ pub(super) fn opinion(place: &Place) -> Opinion {
         return takes_none(place);
     }
     match &place.layer.kind {
-        Kind::Scsi(scsi) if scsi.provisioning_mode.as_deref() == Some("writesame_zero") => {
+        Kind::Scsi(scsi) if scsi.writes_zeros() => {
             Opinion::stops("provisioning_mode is writesame_zero: discards become writes of zeros")
                 .found(findings::zeroes(place.layer, scsi))
         }

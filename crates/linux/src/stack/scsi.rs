@@ -9,6 +9,13 @@ use crate::block::BlockDevice;
 /// The drivers of USB bridges.
 const BRIDGES: [&str; 2] = ["uas", "usb-storage"];
 
+impl Scsi {
+    /// Whether the kernel writes zeros in place of discards, which frees nothing.
+    pub fn writes_zeros(&self) -> bool {
+        self.provisioning_mode.as_deref() == Some("writesame_zero")
+    }
+}
+
 /// What is known of the disk `device`, a SCSI device.
 pub(super) fn scsi(sysfs: &Path, device: &BlockDevice) -> Scsi {
     // The directory is .../hostN/targetN:C:T/N:C:T:L/block/sda.

@@ -4,7 +4,7 @@ use std::io;
 
 use trimtab_core::document::doctor::Verdict;
 use trimtab_core::{Bytes, Extent, Nanos};
-use trimtab_linux::stack::{FileSystem, Kind, Layer, Scsi, Stack};
+use trimtab_linux::stack::{FileSystem, Kind, Layer, Stack};
 use trimtab_linux::trim::TrimError;
 
 use super::host::{Host, Piece};
@@ -67,9 +67,8 @@ fn keeps_copies(kind: &Kind) -> bool {
 
 /// Why what comes to a device frees nothing there, whatever it is told; none where it may.
 fn frees_nothing(layer: &Layer) -> Option<&'static str> {
-    let writes_zeros = |scsi: &Scsi| scsi.provisioning_mode.as_deref() == Some("writesame_zero");
     match &layer.kind {
-        Kind::Scsi(scsi) if writes_zeros(scsi) => Some("writes zeros in place of discards"),
+        Kind::Scsi(scsi) if scsi.writes_zeros() => Some("writes zeros in place of discards"),
         _ => layer.limits.filter(|limits| limits.max == Bytes::ZERO).map(|_| "takes no discards"),
     }
 }
