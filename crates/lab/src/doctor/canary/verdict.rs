@@ -4,12 +4,13 @@ use std::io;
 
 use trimtab_core::document::doctor::Verdict;
 use trimtab_core::{Bytes, Extent, Nanos};
-use trimtab_linux::stack::{FileSystem, Kind, Layer, Stack};
+use trimtab_linux::stack::{Kind, Layer, Stack};
 use trimtab_linux::trim::TrimError;
 
 use super::host::{Host, Piece};
 use super::layout::{Layout, Place};
 use super::witness::Sight;
+use crate::doctor::file_system::is_online;
 use crate::error::chain;
 
 /// From here on, a discard that comes later than the layer above saw its first is called late.
@@ -102,14 +103,13 @@ impl<'a> Proof<'a> {
         }
     }
 
-    /// Whether the file system of `host` is mounted to discard what it frees, on a device that takes that.
+    /// Whether the file system of `host` discards what it frees by itself, on a device that takes that.
     pub fn discards_by_itself(&self, host: &Host) -> bool {
         let Layer { kind, below, .. } = &self.stack.layers[host.layer];
-        let Kind::FileSystem(FileSystem { options, .. }) = kind else { return false };
+        let Kind::FileSystem(file_system) = kind else { return false };
         let takes =
             |layer: usize| self.stack.layers[layer].limits.is_none_or(|limits| limits.max > Bytes::ZERO);
-        options.split(',').any(|option| option == "discard" || option.starts_with("discard="))
-            && below.iter().any(|below| takes(below.layer))
+        is_online(file_system) && below.iter().any(|below| takes(below.layer))
     }
 
     /// Whether only some of it came down to a layer directly below a file system, which may have given the
