@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use trimtab_core::document::doctor::Verdict;
-use trimtab_linux::stack::FileSystem;
+use trimtab_linux::stack::{FileSystem, never_frees};
 
 use super::findings;
 use super::judge::{Opinion, Place};
@@ -50,7 +50,8 @@ fn way(fstype: &str) -> Way {
         "f2fs" => Way::Idle,
         "bcachefs" => Way::Online,
         "overlay" => Way::Upper,
-        "squashfs" | "erofs" | "iso9660" | "cramfs" | "romfs" | "udf" => Way::Fixed,
+        "udf" => Way::Fixed,
+        fixed if never_frees(fixed) => Way::Fixed,
         "tmpfs" | "ramfs" | "devtmpfs" | "hugetlbfs" => Way::Memory,
         "zfs" => Way::Own("zpool trim, or the pool's property autotrim"),
         "nfs" | "nfs4" | "cifs" | "smb3" | "ceph" | "9p" | "virtiofs" | "afs" => Way::Remote,

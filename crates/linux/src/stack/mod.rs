@@ -26,7 +26,7 @@ pub use error::StackError;
 pub use machine::Machine;
 pub use setup::{CrypttabLine, FstabLine, Setup, Timer, UdevLine};
 
-pub use target::targets;
+pub use target::{never_frees, targets};
 
 use crate::block::DeviceNumber;
 pub use crate::ioctl::MapLine;

@@ -16,8 +16,6 @@ use crate::mount::{Mount, covering, mounts, unescape};
 
 /// The most mounts of a captured machine that are looked at.
 const MOST_MOUNTS: usize = 1024;
-/// What the file systems that never free a block are called.
-const NEVER_FREEING: [&str; 5] = ["squashfs", "erofs", "iso9660", "cramfs", "romfs"];
 
 /// A layer to be looked at.
 #[derive(Debug, Clone)]
@@ -163,7 +161,7 @@ pub fn targets(machine: &Machine) -> Result<Vec<PathBuf>, StackError> {
     let mut seen: Vec<&Mount> = Vec::new();
     for mount in &in_use.mounts {
         let is_visible = || covering(&in_use.mounts, &mount.target).is_some_and(|top| top.id == mount.id);
-        if NEVER_FREEING.contains(&mount.fstype.as_str())
+        if never_frees(&mount.fstype)
             || !file_system::is_on_devices(machine, &in_use, mount)?
             || !is_visible()
         {
@@ -178,6 +176,11 @@ pub fn targets(machine: &Machine) -> Result<Vec<PathBuf>, StackError> {
     }
     let mounted = seen.into_iter().map(|mount| mount.target.clone());
     Ok(mounted.chain(in_use.swaps.iter().map(|swap| swap.path.clone())).collect())
+}
+
+/// Whether the file systems with this name never free a block, since nobody can write to them.
+pub fn never_frees(fstype: &str) -> bool {
+    matches!(fstype, "squashfs" | "erofs" | "iso9660" | "cramfs" | "romfs")
 }
 
 /// Active swap; none on a kernel without.
