@@ -5,6 +5,7 @@ mod relatives;
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{fs, io};
 
 use trimtab_core::document::KernelCounters;
@@ -72,10 +73,14 @@ pub struct BlockCounters {
     pub reads: u64,
     /// Bytes read.
     pub read_bytes: Bytes,
+    /// How long reads took, all together: the sum of their latencies, in whole milliseconds.
+    pub read_time: Duration,
     /// Write requests completed.
     pub writes: u64,
     /// Bytes written.
     pub write_bytes: Bytes,
+    /// How long writes took, all together.
+    pub write_time: Duration,
     /// Discard requests completed.
     pub discards: u64,
     /// Bytes discarded.
@@ -155,11 +160,11 @@ impl BlockDevice {
                     reads,
                     _,
                     read_sectors,
-                    _,
+                    read_time,
                     writes,
                     _,
                     write_sectors,
-                    _,
+                    write_time,
                     in_flight,
                     _,
                     _,
@@ -172,8 +177,10 @@ impl BlockDevice {
             ) => Ok(BlockCounters {
                 reads,
                 read_bytes: Bytes(read_sectors * SECTOR),
+                read_time: Duration::from_millis(read_time),
                 writes,
                 write_bytes: Bytes(write_sectors * SECTOR),
+                write_time: Duration::from_millis(write_time),
                 discards,
                 discard_bytes: Bytes(discard_sectors * SECTOR),
                 flushes: since_5_5.first().copied(),
@@ -309,8 +316,10 @@ mod tests {
         let expected = BlockCounters {
             reads: 10,
             read_bytes: Bytes(80 * 512),
+            read_time: Duration::from_millis(5),
             writes: 20,
             write_bytes: Bytes(160 * 512),
+            write_time: Duration::from_millis(6),
             discards: 30,
             discard_bytes: Bytes(2048 * 512),
             flushes: Some(4),
