@@ -14,7 +14,7 @@ use trimtab_core::{Bytes, Extent};
 
 pub use device_mapper::{MapLine, device_map, device_status};
 pub use file_extents::{FileExtent, file_blocks, file_extents};
-pub use file_system::{ChunkItem, FreeSpace, btrfs_chunks, btrfs_device, btrfs_id, free_space};
+pub use file_system::{ChunkItem, FreeSpace, btrfs_chunks, btrfs_device, btrfs_id, file_system_uuid, free_space};
 
 const FITRIM: Opcode = opcode::read_write::<FstrimRange>(b'X', 121);
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);

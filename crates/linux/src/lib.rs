@@ -13,6 +13,7 @@ pub mod claim;
 mod describe;
 pub mod device;
 pub mod environment;
+pub mod ext4;
 pub mod ioctl;
 pub mod loop_device;
 pub mod mount;

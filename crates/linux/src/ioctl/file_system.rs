@@ -1,15 +1,16 @@
 //! What file systems tell of where their data is. Opcodes and structures are those of the kernel's
-//! `include/uapi/linux/{fsmap,btrfs,btrfs_tree}.h`.
+//! `include/uapi/linux/{fs,fsmap,btrfs,btrfs_tree}.h`.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use rustix::io::Result;
+use rustix::io::{Errno, Result};
 use rustix::ioctl::{Getter, Opcode, Updater, ioctl, opcode};
 use trimtab_core::{Bytes, Extent};
 
+const FS_IOC_GETFSUUID: Opcode = opcode::read::<FsUuid>(0x15, 0);
 const FS_IOC_GETFSMAP: Opcode = opcode::read_write::<FsmapHead>(b'X', 59);
 const BTRFS_IOC_TREE_SEARCH: Opcode = opcode::read_write::<TreeSearch>(0x94, 17);
 const BTRFS_IOC_DEV_INFO: Opcode = opcode::read_write::<DevInfo>(0x94, 30);
@@ -24,6 +25,13 @@ const FMR_OWN_FREE: u64 = 1;
 const CHUNK_TREE: u64 = 3;
 const CHUNK_OBJECT: u64 = 256;
 const CHUNK_ITEM: u32 = 228;
+
+/// `struct fsuuid2`.
+#[repr(C)]
+struct FsUuid {
+    length: u8,
+    uuid: [u8; 16],
+}
 
 /// `struct fsmap`.
 #[repr(C)]
@@ -159,6 +167,19 @@ impl Fsmap {
     }
 }
 
+/// What tells the file system that holds `directory` from others, be it mounted elsewhere tomorrow.
+///
+/// # Errors
+/// What the kernel says: `ENOTTY` before Linux 6.9 and from file systems that have no such thing.
+pub fn file_system_uuid(directory: impl AsFd) -> Result<[u8; 16]> {
+    // SAFETY: FS_IOC_GETFSUUID writes a `struct fsuuid2`, which `FsUuid` lays out.
+    let found: FsUuid = unsafe { ioctl(directory, Getter::<FS_IOC_GETFSUUID, _>::new())? };
+    match found.length {
+        16 => Ok(found.uuid),
+        _ => Err(Errno::NOTTY),
+    }
+}
+
 /// The chunks of the btrfs that holds `directory`.
 ///
 /// # Errors
@@ -244,6 +265,7 @@ mod tests {
 
     #[test]
     fn opcodes_and_structures_are_the_kernels() {
+        assert_eq!(FS_IOC_GETFSUUID, 0x8011_1500);
         assert_eq!(FS_IOC_GETFSMAP, 0xc0c0_583b);
         assert_eq!(BTRFS_IOC_TREE_SEARCH, 0xd000_9411);
         assert_eq!(BTRFS_IOC_DEV_INFO, 0xd000_941e);
