@@ -5,10 +5,7 @@ use trimtab_core::document::DoctorDocument;
 use trimtab_core::document::doctor::{Canary, Finding, Layer, Limits, Passes, Severity, Target, Verdict};
 
 use crate::number::printable;
-use crate::terminal::{BOLD, RED, hanging, paint, wrapped};
-
-const GREEN: &str = "\x1b[1;32m";
-const YELLOW: &str = "\x1b[1;33m";
+use crate::terminal::{BOLD, GREEN, RED, YELLOW, hanging, paint, wrapped};
 
 /// The pictures and findings of a document; `colour` adds escape codes.
 pub fn text(document: &DoctorDocument, colour: bool) -> String {

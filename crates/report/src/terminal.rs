@@ -6,6 +6,8 @@ use crate::number::printable;
 pub const WIDTH: usize = 80;
 pub const BOLD: &str = "\x1b[1m";
 pub const RED: &str = "\x1b[1;31m";
+pub const GREEN: &str = "\x1b[1;32m";
+pub const YELLOW: &str = "\x1b[1;33m";
 const RESET: &str = "\x1b[0m";
 
 /// `text` in lines of at most [`WIDTH`] columns, broken at its spaces.
