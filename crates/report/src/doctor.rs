@@ -1,5 +1,7 @@
 //! What a doctor found, for a terminal: a picture of each stack, and the findings below it.
 
+use std::path::Path;
+
 use trimtab_core::Bytes;
 use trimtab_core::document::DoctorDocument;
 use trimtab_core::document::doctor::{Canary, Finding, Layer, Limits, Passes, Severity, Target, Verdict};
@@ -35,7 +37,7 @@ fn target(target: &Target, colour: bool) -> String {
     };
     let mut text = format!(
         "{}: {}\n{}\n\n",
-        paint(colour, BOLD, printable(&target.target)),
+        paint(colour, BOLD, printable(&place(target))),
         paint(colour, code, word.to_owned()),
         wrapped(&format!("{}.", target.reason)),
     );
@@ -58,6 +60,15 @@ fn target(target: &Target, colour: bool) -> String {
         text += &findings(&target.findings, colour);
     }
     text
+}
+
+/// What was asked about, and where that is found.
+fn place(Target { asked, target, fs, .. }: &Target) -> String {
+    match fs.as_deref() {
+        _ if Path::new(asked) == Path::new(target) => target.clone(),
+        None | Some("swap") => format!("{asked} is {target}"),
+        Some(_) => format!("{asked} is on {target}"),
+    }
 }
 
 fn mark(passes: Passes) -> (&'static str, &'static str) {

@@ -25,7 +25,11 @@ fn a_file_system_on_a_file_in_memory_reaches_the_bottom() {
     for path in [stack.upper.0.clone(), stack.upper.0.join("file")] {
         let found = target(&[], &path);
         assert_eq!((found.verdict, layers(&found)), (Verdict::Reaches, expected.to_vec()), "{found:#?}");
+        assert_eq!((Path::new(&found.asked), found.target.as_str()), (path.as_path(), mount));
     }
+    let said = doctor(&[], &[&stack.upper.0.join("file")]);
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(said.starts_with(&format!("{mount}/file is on {mount}: discards reach")), "{said}");
     let device = target(&[], &stack.device.0);
     assert_eq!(
         (device.verdict, device.fs.clone(), layers(&device)),

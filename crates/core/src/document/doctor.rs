@@ -21,6 +21,8 @@ pub struct DoctorDocument {
     pub started: String,
     /// The machine it ran on; none of a captured tree.
     pub environment: Option<Environment>,
+    /// The worst of the targets' verdicts; none where nothing was looked at.
+    pub verdict: Option<Verdict>,
     /// What was looked at, in the order asked for.
     pub targets: Vec<Target>,
     /// What concerns the machine and no single target.
@@ -32,6 +34,8 @@ pub struct DoctorDocument {
 /// A mount point, file or device, and what becomes of its discards.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Target {
+    /// The path as it was given: of a mount point or device, a link to one, or a file or directory on one.
+    pub asked: String,
     /// The path: of a mount point, or of a device.
     pub target: String,
     /// The file system's name; none of a bare device.
@@ -48,18 +52,18 @@ pub struct Target {
     pub canary: Option<Canary>,
 }
 
-/// Whether discards reach the flash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Whether discards reach the flash, from best to worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// All do, rounded to the granularity at most.
     Reaches,
-    /// None does.
-    Blocked,
-    /// Some do: one branch of several, or only those of a certain size.
-    Partial,
     /// It can't be told.
     Unknown,
+    /// Some do: one branch of several, or only those of a certain size.
+    Partial,
+    /// None does.
+    Blocked,
 }
 
 /// One layer of a stack.

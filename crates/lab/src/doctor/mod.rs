@@ -89,10 +89,13 @@ pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<Examined, DoctorErr
     let is_alone = plan.paths.len() == 1;
     let all = if plan.paths.is_empty() { stack::targets(machine)? } else { Vec::new() };
     let mut left_out = Vec::new();
-    let mut stacks = Vec::new();
+    let (mut asked, mut stacks) = (Vec::new(), Vec::new());
     for path in plan.paths.iter().chain(&all) {
         match Stack::of(machine, path) {
-            Ok(stack) => stacks.push(stack),
+            Ok(stack) => {
+                asked.push(path);
+                stacks.push(stack);
+            }
             Err(error) if is_alone => return Err(error.into()),
             Err(error) => left_out.push(format!("{}: {}", path.display(), chain(&error))),
         }
@@ -101,9 +104,10 @@ pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<Examined, DoctorErr
     let setup = Setup::of(machine, &stacks);
     left_out.extend(setup.left_out.iter().cloned());
     let mut targets = Vec::new();
-    for stack in &stacks {
+    for (asked, stack) in asked.iter().zip(&stacks) {
         interrupt.check()?;
         let mut target = diagnose(stack, &setup, plan.erase_block);
+        target.asked = asked.display().to_string();
         if plan.canary {
             match canary::canary(stack, interrupt) {
                 Ok(canary) => prove(&mut target, canary),
@@ -125,19 +129,12 @@ pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<Examined, DoctorErr
         command: plan.invocation.clone(),
         started,
         environment,
+        verdict: targets.iter().map(|target| target.verdict).max(),
         targets,
         findings: service::of_the_machine(&setup),
         left_out,
     };
     Ok(Examined { document, stacks, is_incomplete })
-}
-
-/// Where a layer is found: a file system's mount point, swap's path, a device's node.
-fn path(layer: &stack::Layer) -> String {
-    match layer.kind {
-        Kind::FileSystem(_) | Kind::Swap => layer.name.clone(),
-        _ => format!("/dev/{}", layer.name),
-    }
 }
 
 /// What the facts say of one target.
@@ -150,8 +147,10 @@ fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
     judged.findings.extend(alignment::findings(stack, erase_block));
     judged.findings.sort_by_key(|finding| finding.severity);
     let top = stack.layers.first();
+    let target = top.map(stack::Layer::path).unwrap_or_default();
     Target {
-        target: top.map(path).unwrap_or_default(),
+        asked: target.clone(),
+        target,
         fs: top.and_then(|top| match &top.kind {
             Kind::FileSystem(file_system) => Some(file_system.fstype.clone()),
             Kind::Swap => Some("swap".to_owned()),

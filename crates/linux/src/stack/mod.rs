@@ -65,6 +65,16 @@ pub struct Layer {
     pub below: Vec<Below>,
 }
 
+impl Layer {
+    /// Where it is found: a file system's mount point, swap's path, a device's node.
+    pub fn path(&self) -> String {
+        match self.kind {
+            Kind::FileSystem(_) | Kind::Swap => self.name.clone(),
+            _ => format!("/dev/{}", self.name),
+        }
+    }
+}
+
 /// Where a layer lies on one below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Below {
