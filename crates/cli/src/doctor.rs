@@ -1,8 +1,6 @@
 //! `trimtab doctor`.
 
-use std::fs::{File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -10,9 +8,12 @@ use anyhow::{Context, Result, bail};
 use tempfile::NamedTempFile;
 use trimtab_core::document::doctor::{Severity, Verdict};
 use trimtab_lab::doctor::{ASSUMED_ERASE_BLOCK, Examined, Plan, examine};
-use trimtab_linux::stack::{CaptureError, Machine, capture};
+use trimtab_linux::stack::{Machine, Stack, capture};
 
-use crate::{FAILED, FOUND, complain, interrupt, profile};
+use crate::{FAILED, FOUND, complain, interrupt, outputs, profile};
+
+/// The directory in a capture whose file's name gives it none.
+const CAPTURE: &str = "trimtab-capture";
 
 /// Says whether discards reach the flash, which layer stops them, and what mends it
 ///
@@ -39,7 +40,8 @@ pub struct Args {
     /// without one, 4 MiB are assumed
     #[arg(long, value_name = "PROFILE")]
     drive: Option<String>,
-    /// Look at the machine that was captured into this directory instead of this one
+    /// Look at the machine whose capture was unpacked into this directory instead of this one; without a
+    /// PATH, at what it was captured for
     #[arg(long, value_name = "ROOT")]
     sysfs: Option<PathBuf>,
     /// Also pack what was looked at into a new file, for a bug report: names, serial numbers and addresses
@@ -53,7 +55,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Some(name) => profile::load(name)?.0.geometry.erase_block.value,
         None => ASSUMED_ERASE_BLOCK,
     };
-    let archive = args.capture.as_deref().map(Archive::new).transpose()?;
+    let archive = args.capture.as_deref().map(Archive::create).transpose()?;
     let plan = Plan {
         machine: args.sysfs.as_deref().map_or_else(|| Ok(Machine::live()), Machine::captured)?,
         paths: args.paths,
@@ -63,7 +65,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let examined = examine(&plan, &interrupt()?)?;
     if let Some(archive) = archive {
-        archive.keep(|file| capture(&plan.machine, &examined.stacks, file))?;
+        archive.keep(&plan.machine, &examined.stacks)?;
     }
     let document = &examined.document;
     let text = match args.json {
@@ -85,22 +87,20 @@ struct Archive<'a> {
 
 impl<'a> Archive<'a> {
     /// Where nothing is yet.
-    fn new(path: &'a Path) -> Result<Self> {
+    fn create(path: &'a Path) -> Result<Self> {
         if path.symlink_metadata().is_ok() {
             bail!("cannot write {}: there is something of that name; name another file", path.display());
         }
-        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-        let file = tempfile::Builder::new()
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(directory.unwrap_or(Path::new(".")))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        let file = outputs::draft(path).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Self { path, file })
     }
 
-    /// Keeps what `write` writes, where it writes all.
-    fn keep(self, write: impl FnOnce(&File) -> Result<(), CaptureError>) -> Result<()> {
+    /// Captures `stacks` of `machine`, in a directory that is called as the file is.
+    fn keep(self, machine: &Machine, stacks: &[Stack]) -> Result<()> {
         let failed = || format!("cannot write {}", self.path.display());
-        write(self.file.as_file()).with_context(failed)?;
+        let name = self.path.file_name().and_then(|name| name.to_str()?.split('.').next());
+        let top = name.filter(|name| !name.is_empty()).unwrap_or(CAPTURE);
+        capture(machine, stacks, top.as_ref(), self.file.as_file()).with_context(failed)?;
         self.file.persist_noclobber(self.path).with_context(failed)?;
         Ok(())
     }

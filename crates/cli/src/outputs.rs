@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
+use tempfile::NamedTempFile;
 
 /// Where results go.
 pub struct Outputs {
@@ -74,11 +75,13 @@ fn directory(path: &Path) -> &Path {
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    let mut file = tempfile::Builder::new()
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(directory(path))
-        .map_err(named)?;
+    let mut file = draft(path).map_err(named)?;
     file.write_all(bytes).map_err(named)?;
     file.persist(path).map_err(|error| named(error.error))?;
     Ok(())
+}
+
+/// A new file beside `path`, which is to get that name when it is whole.
+pub fn draft(path: &Path) -> io::Result<NamedTempFile> {
+    tempfile::Builder::new().permissions(Permissions::from_mode(0o666)).tempfile_in(directory(path))
 }

@@ -26,17 +26,18 @@ impl Machine {
         Self { root: PathBuf::from("/"), live: true }
     }
 
-    /// The machine whose files are below `root`. Besides them are there, below `trimtab`, the tables of
-    /// the device mapper as `dm/MAJOR:MINOR`, in the form of `dmsetup table`; for each dm-crypt device
-    /// over LUKS2 the header's persistent flags as `luks/NAME`, with blanks between them; and what
-    /// `systemctl show fstrim.timer` says as `timer`.
+    /// The machine whose files are below `root`, or below the one directory that is in there. Besides
+    /// them are there, below `trimtab`, the tables of the device mapper as `dm/MAJOR:MINOR`, in the form of
+    /// `dmsetup table`; for each dm-crypt device over LUKS2 the header's persistent flags as `luks/NAME`,
+    /// with blanks between them; what `systemctl show fstrim.timer` says as `timer`; and what it was
+    /// captured for as `targets`, a path a line.
     ///
     /// # Errors
     /// [`StackError::Tree`], [`StackError::Outside`], [`StackError::Special`] or
     /// [`StackError::TooLarge`]: all of it is small, and nothing leads out of it.
     pub fn captured(root: &Path) -> Result<Self, StackError> {
         check_tree(root)?;
-        Ok(Self { root: root.to_owned(), live: false })
+        Ok(Self { root: unpacked(root).unwrap_or(root.to_owned()), live: false })
     }
 
     /// Whether it can be asked more than its files say.
@@ -67,6 +68,13 @@ impl Machine {
         };
         Some(lines.into_iter().map(map::without_keys).collect())
     }
+}
+
+/// The one directory in `root`, where that is no machine's root itself.
+fn unpacked(root: &Path) -> Option<PathBuf> {
+    let mut entries = fs::read_dir(root).ok().filter(|_| !root.join("proc").is_dir())?;
+    let only = entries.next()?.ok()?.path();
+    (entries.next().is_none() && only.is_dir()).then_some(only)
 }
 
 /// Holds that all below `root` is small, and that no link leads out of it.

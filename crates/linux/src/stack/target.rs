@@ -152,11 +152,15 @@ impl InUse {
 }
 
 /// What `--all` looks at: each file system that is mounted from block devices once, at its shortest
-/// mount point, but for those that never free a block; then active swap.
+/// mount point, but for those that never free a block; then active swap. Of a captured machine, what it
+/// was captured for, where it says so.
 ///
 /// # Errors
 /// [`StackError::Mount`], [`StackError::Swaps`] or [`StackError::Block`].
 pub fn targets(machine: &Machine) -> Result<Vec<PathBuf>, StackError> {
+    if let Some(captured) = captured_for(machine) {
+        return Ok(captured);
+    }
     let in_use = InUse::of(machine)?;
     let mut seen: Vec<&Mount> = Vec::new();
     for mount in &in_use.mounts {
@@ -181,6 +185,12 @@ pub fn targets(machine: &Machine) -> Result<Vec<PathBuf>, StackError> {
 /// Whether the file systems with this name never free a block, since nobody can write to them.
 pub fn never_frees(fstype: &str) -> bool {
     matches!(fstype, "squashfs" | "erofs" | "iso9660" | "cramfs" | "romfs")
+}
+
+/// What a machine was captured for; none where it doesn't say.
+fn captured_for(machine: &Machine) -> Option<Vec<PathBuf>> {
+    let list = fs::read_to_string(machine.file("/trimtab/targets")).ok().filter(|_| !machine.is_live())?;
+    Some(list.lines().take(MOST_MOUNTS).map(PathBuf::from).collect())
 }
 
 /// Active swap; none on a kernel without.

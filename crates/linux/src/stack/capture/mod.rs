@@ -6,7 +6,7 @@ mod tree;
 mod words;
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -28,16 +28,16 @@ pub enum CaptureError {
     Stack(#[from] StackError),
 }
 
-/// Writes a `.tar.gz` to `out` of what was read on `machine` for `stacks`. Below its root,
-/// [`Machine::captured`] finds the same stacks and the same setup, but for names: of users, hosts,
-/// volumes, directories, file systems and drives all but well-known words are replaced, each by the
-/// same everywhere.
+/// Writes a `.tar.gz` to `out` of what was read on `machine` for `stacks`, all of it in the directory
+/// `top`. [`Machine::captured`] finds the same stacks and the same setup in it, but for names: of users,
+/// hosts, volumes, directories, file systems and drives all but well-known words are replaced, each by
+/// the same everywhere.
 ///
 /// # Errors
 /// [`CaptureError`].
-pub fn capture(machine: &Machine, stacks: &[Stack], out: impl Write) -> Result<(), CaptureError> {
+pub fn capture(machine: &Machine, stacks: &[Stack], top: &Path, out: impl Write) -> Result<(), CaptureError> {
     let mut zipped = GzEncoder::new(out, Compression::default());
-    tree(machine, stacks)?.archive(&mut zipped)?;
+    tree(machine, stacks)?.archive(top, &mut zipped)?;
     Ok(zipped.finish()?.flush()?)
 }
 
@@ -48,7 +48,7 @@ fn tree(machine: &Machine, stacks: &[Stack]) -> Result<Tree, StackError> {
     let mut scrub = Scrub::new(layers.iter().filter(|layer| layer.number.is_some()).map(|layer| &layer.name));
     let mut tree = Tree::default();
     sysfs::copy(machine, &layers, &mut scrub, &mut tree);
-    in_use_of(&in_use, &layers, &mut scrub, &mut tree);
+    in_use_of(&in_use, stacks, &mut scrub, &mut tree);
     setup(&Setup::of(machine, stacks), &mut scrub, &mut tree);
     for layer in layers {
         if let (Kind::DeviceMapper(table), Some(number)) = (&layer.kind, layer.number) {
@@ -56,36 +56,45 @@ fn tree(machine: &Machine, stacks: &[Stack]) -> Result<Tree, StackError> {
             tree.file(format!("trimtab/dm/{number}"), lines.collect::<String>());
         }
     }
+    let targets = stacks.iter().filter_map(|stack| stack.layers.first());
+    let targets = targets.map(|target| scrub.path(target.path().as_ref()) + "\n");
+    tree.file("trimtab/targets", targets.collect::<String>());
     Ok(tree)
 }
 
 /// Adds the mounts and the swap that are layers.
-fn in_use_of(in_use: &InUse, layers: &[&Layer], scrub: &mut Scrub, tree: &mut Tree) {
-    let is_layer = |mount: &Mount| {
-        layers.iter().any(|layer| match &layer.kind {
-            Kind::FileSystem(system) => {
-                system.source == mount.source && system.targets.contains(&mount.target)
-            }
-            _ => false,
-        })
-    };
+fn in_use_of(in_use: &InUse, stacks: &[Stack], scrub: &mut Scrub, tree: &mut Tree) {
     let mut mounts = String::new();
-    for mount in in_use.mounts.iter().filter(|mount| is_layer(mount)) {
-        let Mount { id, number, fstype, options, super_options, .. } = mount;
-        let (target, source) = (scrub.path(&mount.target), scrub.path(&mount.source));
+    for mount in &in_use.mounts {
+        let Some(source) = stacks.iter().find_map(|stack| source(stack, mount)) else { continue };
+        let Mount { id, number, target, fstype, options, super_options, .. } = mount;
+        let (target, source) = (scrub.path(target), scrub.path(&source));
         let (options, super_options) = (scrub.options(options), scrub.options(super_options));
         mounts += &format!("{id} 1 {number} / {target} {options} - {fstype} {source} {super_options}\n");
     }
     tree.file("proc/self/mountinfo", mounts);
     let mut swaps = "Filename Type Size Used Priority\n".to_owned();
     for Swap { path, is_file, size } in &in_use.swaps {
-        if layers.iter().any(|layer| layer.kind == Kind::Swap && Path::new(&layer.name) == path) {
+        let is_it = |layer: &Layer| layer.kind == Kind::Swap && Path::new(&layer.name) == path;
+        if stacks.iter().flat_map(|stack| &stack.layers).any(is_it) {
             let kind = if *is_file { "file" } else { "partition" };
             let size = size.map_or(0, |size| size.get() / 1024);
             swaps += &format!("{} {kind} {size} 0 -2\n", scrub.path(path));
         }
     }
     tree.file("proc/swaps", swaps);
+}
+
+/// The source of a mount that is a layer of `stack`: the devices by the kernel's names, since no links to
+/// them are captured. None of any other mount.
+fn source(stack: &Stack, mount: &Mount) -> Option<PathBuf> {
+    let is_it = |layer: &&Layer| match &layer.kind {
+        Kind::FileSystem(system) => system.source == mount.source && system.targets.contains(&mount.target),
+        _ => false,
+    };
+    let below = stack.layers.iter().find(is_it)?.below.iter().map(|below| &stack.layers[below.layer]);
+    let devices: Vec<_> = below.filter(|layer| layer.number.is_some()).map(Layer::path).collect();
+    Some(if devices.is_empty() { mount.source.clone() } else { devices.join(":").into() })
 }
 
 /// Adds the files that are read back as `setup`.

@@ -40,10 +40,11 @@ impl Tree {
         self.0.insert(path, Entry::Link(to));
     }
 
-    /// Writes it as a tar archive that says nothing of who wrote it, and when.
-    pub(super) fn archive(&self, out: impl Write) -> io::Result<()> {
+    /// Writes it below the directory `top` as a tar archive that says nothing of who wrote it, and when.
+    pub(super) fn archive(&self, top: &Path, out: impl Write) -> io::Result<()> {
         let mut archive = Builder::new(out);
         for (path, entry) in &self.0 {
+            let path = top.join(path);
             let mut header = Header::new_gnu();
             match entry {
                 Entry::File(bytes) => {

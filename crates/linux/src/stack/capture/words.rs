@@ -4,7 +4,7 @@
 pub(super) const KEPT: [&str; 6] = [
     "dev mapper disk by uuid label id path partuuid partlabel home root boot efi mnt media run var lib usr opt \
      srv tmp etc log cache swap swapfile snap shm sysroot ostree repo objects containers docker overlay \
-     overlay2 udev rules d loop tmpfs none deleted luks pool thin tdata tmeta tpool real cow vdata data",
+     overlay2 udev rules d loop tmpfs none deleted luks pool thin tdata tmeta tpool real cow vdata data trimtab",
     "rw ro defaults noatime relatime nodiratime atime strictatime lazytime nosuid nodev noexec suid exec auto \
      noauto nofail user users sync async discard nodiscard on off X x fstrim notrim systemd automount mount \
      makefs growfs device timeout initrd errors remount panic continue pri UUID LABEL PARTUUID PARTLABEL",

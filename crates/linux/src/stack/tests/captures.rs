@@ -12,12 +12,16 @@ use crate::loop_device;
 use crate::mount::{mount, unmount};
 use crate::stack::{Kind, Layer, Machine, Setup, Stack, capture, targets};
 
-/// Captures the stacks below `targets` of `machine`, and unpacks that.
-fn recaptured(machine: &Machine, targets: &[PathBuf]) -> (tempfile::TempDir, Machine) {
-    let stacks: Vec<_> = targets.iter().map(|target| Stack::of(machine, target).unwrap()).collect();
+/// The stacks below `targets` of `machine`.
+fn stacks(machine: &Machine, targets: &[PathBuf]) -> Vec<Stack> {
+    targets.iter().map(|target| Stack::of(machine, target).unwrap()).collect()
+}
+
+/// Captures `stacks` of `machine`, and unpacks that.
+fn recaptured(machine: &Machine, stacks: &[Stack]) -> (tempfile::TempDir, Machine) {
     let directory = tempfile::tempdir().unwrap();
     let archive = directory.path().join("a.tar.gz");
-    capture(machine, &stacks, fs::File::create_new(&archive).unwrap()).unwrap();
+    capture(machine, stacks, Path::new("a"), fs::File::create_new(&archive).unwrap()).unwrap();
     let root = directory.path().join("root");
     tar::Archive::new(flate2::read::GzDecoder::new(File::open(archive).unwrap())).unpack(&root).unwrap();
     let captured = Machine::captured(&root).unwrap();
@@ -97,7 +101,7 @@ fn a_captured_machine_is_captured_alike() {
              31 27 0:40 / /n rw - nfs filer:/alice rw\n",
         );
     let found = targets(&machine.machine()).unwrap();
-    let (directory, captured) = recaptured(&machine.machine(), &found);
+    let (directory, captured) = recaptured(&machine.machine(), &stacks(&machine.machine(), &found));
     let found_again = targets(&captured).unwrap();
     assert_eq!(found.len(), 2);
     for (target, again) in found.iter().zip(&found_again) {
@@ -109,10 +113,7 @@ fn a_captured_machine_is_captured_alike() {
         });
         assert_eq!(read, live);
     }
-    let of = |machine: &Machine, targets: &[PathBuf]| {
-        let stacks: Vec<_> = targets.iter().map(|target| Stack::of(machine, target).unwrap()).collect();
-        Setup::of(machine, &stacks)
-    };
+    let of = |machine: &Machine, targets: &[PathBuf]| Setup::of(machine, &stacks(machine, targets));
     let (before, after) = (of(&machine.machine(), &found), of(&captured, &found_again));
     assert_eq!(after.fstab[0].options, before.fstab[0].options);
     assert_eq!(after.fstab[0].target, found_again[1]);
@@ -133,6 +134,37 @@ fn a_captured_machine_is_captured_alike() {
     for private in ["alice", "3e6be9de", "8139", "S5P2NS0R", "filer"] {
         assert!(!text.contains(private), "{private}");
     }
+}
+
+#[test]
+fn what_was_asked_for_is_asked_for_again() {
+    let machine = Captured::new()
+        .device("sda", "8:0", &[])
+        .device("sda/sda1", "8:1", &[])
+        .device("sdb", "8:16", &[])
+        .mounts("27 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 27 8:16 / /srv rw - xfs /dev/sdb rw\n");
+    let asked: Vec<_> = ["/srv", "/dev/sda"].map(PathBuf::from).into();
+    let (_directory, captured) = recaptured(&machine.machine(), &stacks(&machine.machine(), &asked));
+    assert_eq!(targets(&captured).unwrap(), asked);
+}
+
+#[test]
+fn a_file_system_that_was_mounted_through_a_link_is_found_again() {
+    let machine = Captured::new()
+        .device("sda", "8:0", &[])
+        .device("sdb", "8:16", &[])
+        .link("fs/btrfs/0/devices/sda", "../../../../devices/sda")
+        .link("fs/btrfs/0/devices/sdb", "../../../../devices/sdb")
+        .mounts("27 1 0:40 / /srv rw - btrfs /dev/sdb rw\n");
+    let mut stack = Stack::of(&machine.machine(), Path::new("/srv")).unwrap();
+    // Only the machine itself can follow the link.
+    let machine = machine.mounts("27 1 0:40 / /srv rw - btrfs /dev/disk/by-label/alice rw\n");
+    let Kind::FileSystem(system) = &mut stack.layers[0].kind else { panic!("{stack:?}") };
+    system.source = PathBuf::from("/dev/disk/by-label/alice");
+    let (_directory, captured) = recaptured(&machine.machine(), std::slice::from_ref(&stack));
+    let again = layers(&captured, &targets(&captured).unwrap()[0]);
+    assert_eq!(again, stack.layers.iter().map(nameless).collect::<Vec<_>>());
+    assert_eq!(again.len(), 3);
 }
 
 #[test]
@@ -162,7 +194,8 @@ fn nothing_private_is_in_a_capture() {
         .mounts(
             "27 1 253:12 / /srv/1977 rw - ext4 /dev/mapper/alice-pc rw,commit=30,journal_path=/dev/8812\n",
         );
-    let (directory, captured) = recaptured(&machine.machine(), &targets(&machine.machine()).unwrap());
+    let all = targets(&machine.machine()).unwrap();
+    let (directory, captured) = recaptured(&machine.machine(), &stacks(&machine.machine(), &all));
     let mut text = Vec::new();
     let archive = File::open(directory.path().join("a.tar.gz")).unwrap();
     flate2::read::GzDecoder::new(archive).read_to_end(&mut text).unwrap();
@@ -197,10 +230,10 @@ fn this_machine_is_captured_alike() {
     mount(&device, &target, "ext4", "discard").unwrap();
     let live = Machine::live();
     let outcome = std::panic::catch_unwind(|| {
-        let (_directory, captured) = recaptured(&live, std::slice::from_ref(&target));
+        let (_directory, captured) = recaptured(&live, &stacks(&live, std::slice::from_ref(&target)));
         let again = targets(&captured).unwrap();
-        let looped = again.last().expect("the mount is captured");
-        assert_eq!(layers(&captured, looped), layers(&live, &target));
+        assert_eq!(again.len(), 1);
+        assert_eq!(layers(&captured, &again[0]), layers(&live, &target));
         assert!(layers(&live, &target).len() >= 3);
     });
     unmount(&target).unwrap();
