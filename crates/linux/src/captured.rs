@@ -84,7 +84,7 @@ impl Captured {
     }
 
     /// Adds a file with the path `path` below the root.
-    pub(crate) fn file(self, path: &str, text: &str) -> Self {
+    pub(crate) fn file(self, path: &str, text: impl AsRef<[u8]>) -> Self {
         let file = self.0.path().join(path);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, text).unwrap();

@@ -82,6 +82,9 @@ pub struct Layer {
     pub reason: String,
     /// The limits of its queue; none of a file system.
     pub limits: Option<Limits>,
+    /// What the hardware itself announces.
+    #[serde(default)]
+    pub announced: Announced,
     /// The names of the layers directly below it.
     pub on: Vec<String>,
 }
@@ -115,6 +118,73 @@ pub struct Limits {
     pub segments: Option<u32>,
     /// The longest "write zeroes" command; zero where the device has none.
     pub write_zeroes_max: Bytes,
+}
+
+/// What hardware itself announces of discards; none of what it doesn't speak of, and where the kernel
+/// doesn't show it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Announced {
+    /// The limits of a SCSI device's UNMAP and WRITE SAME.
+    pub limits: Option<UnmapLimits>,
+    /// What a SCSI device is told of free space with.
+    pub provisioning: Option<Provisioning>,
+    /// The TRIM of an ATA drive, also of one behind a bridge.
+    pub trim: Option<AtaTrim>,
+    /// What an SD card or eMMC erases at once.
+    pub erase: Option<CardErase>,
+}
+
+/// The limits of a SCSI device's commands: page B0h, "block limits", of T10's SBC-4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnmapLimits {
+    /// The most that one UNMAP frees; none where it sets no limit.
+    pub max_unmap: Option<Bytes>,
+    /// The most ranges of one UNMAP; none where it sets no limit.
+    pub max_ranges: Option<u32>,
+    /// The unit in which UNMAP is best; none where it doesn't say.
+    pub granularity: Option<Bytes>,
+    /// Where the first such unit starts; none where it doesn't say.
+    pub alignment: Option<Bytes>,
+    /// The most that one WRITE SAME covers; none where it doesn't say.
+    pub max_write_same: Option<Bytes>,
+}
+
+/// The commands that tell a SCSI device of free space: page B2h, "logical block provisioning", of T10's
+/// SBC-4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provisioning {
+    /// UNMAP (LBPU).
+    pub unmap: bool,
+    /// WRITE SAME(16) with its UNMAP bit (LBPWS).
+    pub write_same_16: bool,
+    /// WRITE SAME(10) with its UNMAP bit (LBPWS10).
+    pub write_same_10: bool,
+    /// Whether what was freed reads as zeros (LBPRZ).
+    pub zeroes: bool,
+}
+
+/// An ATA drive's TRIM: words 69, 105 and 169 of IDENTIFY DEVICE, of T13's ACS-4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AtaTrim {
+    /// Whether it has one.
+    pub supported: bool,
+    /// Whether what was trimmed reads the same each time (DRAT).
+    pub deterministic: bool,
+    /// Whether what was trimmed reads as zeros (RZAT), which counts only with the former.
+    pub zeroes: bool,
+    /// The most blocks of 512 bytes, each of 64 ranges, that one command takes; none where it doesn't say.
+    pub max_blocks: Option<u16>,
+}
+
+/// The erasing of an SD card or eMMC.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardErase {
+    /// The card's type: `SD` or `MMC`.
+    pub card: Option<String>,
+    /// The smallest that it erases.
+    pub unit: Option<Bytes>,
+    /// What it erases best.
+    pub preferred: Option<Bytes>,
 }
 
 /// How grave a finding is.

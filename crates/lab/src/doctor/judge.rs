@@ -186,6 +186,7 @@ fn described(stack: &Stack, layer: &stack::Layer, opinion: &Opinion) -> Layer {
         passes: opinion.passes,
         reason: opinion.reason.clone(),
         limits: layer.limits,
+        announced: layer.announced.clone(),
         on: layer.below.iter().map(|below| stack.layers[below.layer].name.clone()).collect(),
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use proptest::prelude::*;
-use trimtab_core::document::doctor::{Limits, Passes, Severity, Target, Verdict};
+use trimtab_core::document::doctor::{Announced, Limits, Passes, Severity, Target, Verdict};
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::DeviceNumber;
 use trimtab_linux::stack::{
@@ -23,6 +23,7 @@ fn layer(name: &str, kind: Kind) -> Layer {
         number: None,
         size: Some(Bytes::GIB),
         limits: None,
+        announced: Announced::default(),
         rotational: false,
         read_only: false,
         below: Vec::new(),

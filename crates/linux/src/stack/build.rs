@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use trimtab_core::Bytes;
+use trimtab_core::document::doctor::Announced;
 
 use super::device::Place;
 use super::target::{InUse, Node};
@@ -106,6 +107,7 @@ fn named(path: &Path, kind: Kind, size: Option<Bytes>, read_only: bool) -> Layer
         number: None,
         size,
         limits: None,
+        announced: Announced::default(),
         rotational: false,
         read_only,
         below: Vec::new(),

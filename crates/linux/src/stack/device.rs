@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::Limits;
 
+use super::announced::announced;
 use super::scsi::scsi;
 use super::target::{InUse, Node};
 use super::{Kind, Layer, Machine, MapLine, Raid, StackError, map};
@@ -65,10 +66,12 @@ pub(super) fn mapped(machine: &Machine) -> Result<HashMap<String, BlockDevice>, 
 /// The layer that `device` is, with nothing below it yet.
 pub(super) fn describe(machine: &Machine, device: &BlockDevice) -> Result<Layer, StackError> {
     let number = present(device.number())?;
+    let kind = kind(machine, device)?;
     Ok(Layer {
         name: device.name(),
         label: label(device),
-        kind: kind(machine, device)?,
+        announced: announced(device, &kind),
+        kind,
         subsystem: subsystem(device),
         number,
         size: present(device.size())?,

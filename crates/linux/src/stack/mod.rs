@@ -3,6 +3,7 @@
 //! Only facts are gathered here; what they mean is the doctor's to say. All come from a [`Machine`],
 //! which is this one or a captured tree.
 
+mod announced;
 mod build;
 mod capture;
 mod device;
@@ -19,7 +20,7 @@ mod tests;
 use std::path::PathBuf;
 
 use trimtab_core::Bytes;
-use trimtab_core::document::doctor::Limits;
+use trimtab_core::document::doctor::{Announced, Limits};
 
 pub use capture::{CaptureError, capture};
 pub use error::StackError;
@@ -57,6 +58,8 @@ pub struct Layer {
     pub size: Option<Bytes>,
     /// The limits of its discards; none of a file system, and where sysfs doesn't say.
     pub limits: Option<Limits>,
+    /// What the hardware itself announces of discards.
+    pub announced: Announced,
     /// Whether it says that it is a rotating disk.
     pub rotational: bool,
     /// Whether nothing can be written to it.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use trimtab_core::document::doctor::{Limits, Verdict};
+use trimtab_core::document::doctor::{Announced, Limits, Verdict};
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::DeviceNumber;
 use trimtab_linux::stack::{Below, FileSystem, Kind, Layer, MapLine, Raid, Stack};

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::scrub::Scrub;
 use super::tree::Tree;
 use crate::block::BlockDevice;
+use crate::stack::announced::PAGES;
 use crate::stack::device::subsystem;
 use crate::stack::{Layer, Machine};
 
@@ -31,7 +32,8 @@ const OF_DEVICE: [&str; 18] = [
     "bcache/state",
 ];
 /// What is copied of the directory of the hardware behind it, or one that this is in.
-const OF_HARDWARE: [&str; 3] = ["vendor", "idVendor", "idProduct"];
+const OF_HARDWARE: [&str; 6] =
+    ["vendor", "idVendor", "idProduct", "type", "erase_size", "preferred_erase_size"];
 /// What an owner may have named the hardware.
 const NAMES: [&str; 2] = ["model", "name"];
 /// What is copied from the directory of its SCSI disk.
@@ -111,6 +113,13 @@ impl Copy<'_> {
         for name in NAMES {
             if let Ok(text) = fs::read_to_string(device.join(name)) {
                 self.tree.file(hardware.join(name), self.scrub.text(text.trim()) + "\n");
+            }
+        }
+        for (page, kept) in PAGES {
+            if let Ok(bytes) = fs::read(directory.join(page)) {
+                let is_kept = |at: usize| kept.iter().any(|range| range.contains(&at));
+                let blotted = bytes.iter().enumerate().map(|(at, byte)| if is_kept(at) { *byte } else { 0 });
+                self.tree.file(hardware.join(page), blotted.collect::<Vec<_>>());
             }
         }
         for disk in list(&directory.join("scsi_disk")) {

@@ -61,6 +61,7 @@ fn a_captured_machine_is_captured_alike() {
         .link("devices/sdb/device", &format!("../../{place}"))
         .file(&format!("sys/{place}/scsi_disk/3:0:0:0/provisioning_mode"), "full\n")
         .file(&format!("sys/{place}/model"), "BRIDGE\n")
+        .file(&format!("sys/{place}/vpd_pgb2"), b"\0\xb2\0\x04\0\xe4\0\0")
         .file(&format!("sys/{usb}/serial"), "S5P2NS0R\n")
         .file(&format!("sys/{usb}/idVendor"), "152d\n")
         .file(&format!("sys/{usb}/idProduct"), "0578\n")
@@ -176,6 +177,10 @@ fn nothing_private_is_in_a_capture() {
         .stacked("dm-12", "sda")
         .link("devices/sda/device", &format!("../../{port}"))
         .file(&format!("sys/{port}/model"), "alice's disk\n")
+        .file(
+            &format!("sys/{port}/vpd_pg89"),
+            [b"\0\x89\x02\x38".as_slice(), &b"S5P2NS0R".repeat(71)].concat(),
+        )
         .file("trimtab/dm/253:12", "0 2048 linear 8:0 0\n")
         .file(
             "etc/fstab",
@@ -202,7 +207,7 @@ fn nothing_private_is_in_a_capture() {
     let text = String::from_utf8_lossy(&text);
     for private in [
         "alice", "smith", "1977", "168", "cifs", "nfs", "filer", "2222", "4711", "=home", "1234", "8139",
-        "c0ffee", "8812", "5000c500", "pc-19",
+        "c0ffee", "8812", "5000c500", "pc-19", "S5P2", "NS0R",
     ] {
         assert!(!text.contains(private), "{private} in {text}");
     }

@@ -1,7 +1,7 @@
 //! What the devices of a stack are.
 
 use trimtab_core::Bytes;
-use trimtab_core::document::doctor::Limits;
+use trimtab_core::document::doctor::{Announced, CardErase, Limits};
 
 use super::{refusal, stack};
 use crate::captured::Captured;
@@ -152,4 +152,26 @@ fn who_made_a_mapped_device_is_told_by_its_uuid() {
     ] {
         assert_eq!(made(uuid).as_deref(), expected, "{uuid}");
     }
+}
+
+#[test]
+fn hardware_says_what_it_takes() {
+    let machine = Captured::new()
+        .device("sda", "8:0", &[("queue/logical_block_size", "512")])
+        .link("devices/sda/device", "../../devices/host0/0:0:0:0")
+        .file("sys/devices/host0/0:0:0:0/scsi_disk/0:0:0:0/provisioning_mode", "unmap\n")
+        .file("sys/devices/host0/0:0:0:0/vpd_pgb0", [b"\0\xb0\0\x3c".as_slice(), &[1; 60]].concat())
+        .file("sys/devices/host0/0:0:0:0/vpd_pgb2", b"\0\xb2\0\x04\0\x84\0\0")
+        .device("mmcblk0", "179:0", &[])
+        .file("sys/devices/mmcblk0/device/type", "SD\n")
+        .file("sys/devices/mmcblk0/device/erase_size", "512\n")
+        .file("sys/devices/mmcblk0/device/preferred_erase_size", "4194304\n");
+    let of = |name: &str| stack(&machine, &format!("/dev/{name}")).layers[0].announced.clone();
+    let disk = of("sda");
+    assert_eq!(disk.limits.and_then(|limits| limits.max_unmap), Some(Bytes(0x0101_0101 * 512)));
+    assert_eq!(disk.provisioning.map(|found| (found.unmap, found.zeroes)), Some((true, true)));
+    assert_eq!((disk.trim, disk.erase), (None, None));
+    let card =
+        CardErase { card: Some("SD".to_owned()), unit: Some(Bytes(512)), preferred: Some(Bytes(4 << 20)) };
+    assert_eq!(of("mmcblk0"), Announced { erase: Some(card), ..Announced::default() });
 }

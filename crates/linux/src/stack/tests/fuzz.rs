@@ -40,6 +40,8 @@ fn places() -> Vec<String> {
             "/queue/rotational",
             "/device",
             "/device/scsi_disk",
+            "/device/vpd_pgb0",
+            "/device/vpd_pg89",
             "/slaves/sda",
             "/slaves/dm-0",
             "/slaves/md0",
