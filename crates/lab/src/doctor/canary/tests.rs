@@ -37,6 +37,7 @@ fn layer(name: &str, kind: Kind, below: &[(usize, Option<u64>)]) -> Layer {
         number: Some(DeviceNumber { major: 8, minor }),
         size: Some(Bytes(1 << 30)),
         limits: Some(limits),
+        announced: Announced::default(),
         rotational: false,
         read_only: false,
         below: below.iter().map(|(layer, start)| Below { layer: *layer, start: start.map(Bytes) }).collect(),
