@@ -68,6 +68,10 @@ fn places_in(line: &MapLine) -> Vec<(DeviceNumber, Option<Bytes>)> {
     };
     let start = |number: DeviceNumber, at: usize| match line.target.as_str() {
         "linear" | "striped" | "crypt" | "delay" | "flakey" | "unstriped" => next(at),
+        // LOG #ARGUMENTS ARGUMENT... #DEVICES DEVICE START ...: the first argument may be the log's device.
+        "mirror" if at != 2 => next(at),
+        // LEVEL #PARAMETERS PARAMETER... #DEVICES METADATA DATA ...: each copy is whole.
+        "raid" if fields[0] == "raid1" && (fields.len() - at) % 2 == 1 => Some(Bytes::ZERO),
         "multipath" | "snapshot-origin" => Some(Bytes::ZERO),
         "thin-pool" | "era" | "cache" | "verity" if line.data_device() == Some(number) => Some(Bytes::ZERO),
         _ => None,
@@ -127,7 +131,19 @@ mod tests {
         );
         assert_eq!(placed("0 8 thin-pool 8:1 8:2 128 0 1 skip_block_zeroing"), [(1, None), (2, Some(0))]);
         assert_eq!(placed("0 8 thin 8:7 3"), [(7, None)]);
-        assert_eq!(placed("0 8 raid raid1 3 0 region_size 1024 2 8:1 8:2 8:3 8:4").len(), 4);
+        assert_eq!(
+            placed("0 8 raid raid1 3 0 region_size 1024 2 8:1 8:2 - 8:4"),
+            [(1, None), (2, Some(0)), (4, Some(0))]
+        );
+        assert_eq!(placed("0 8 raid raid5_ls 3 128 region_size 1024 2 8:1 8:2 8:3 8:4")[1], (2, None));
+        assert_eq!(
+            placed("0 8 mirror core 2 1024 nosync 2 8:1 0 8:2 8 1 handle_errors"),
+            [(1, Some(0)), (2, Some(8))]
+        );
+        assert_eq!(
+            placed("0 8 mirror disk 2 8:3 1024 2 8:1 0 8:2 8"),
+            [(3, None), (1, Some(0)), (2, Some(8))]
+        );
         assert_eq!(placed("0 8 zero "), []);
         assert_eq!(parse("0 x linear 8:2 0"), None);
         assert_eq!(parse("18446744073709551615 1 linear 8:2 0"), None);

@@ -131,6 +131,7 @@ fn copies_are_exact_and_stripes_and_pools_are_not() {
     };
     assert_eq!(exact(&two(raid("raid1"))), [None, Some(true), Some(true), Some(true)]);
     assert_eq!(exact(&two(raid("raid0"))), [None, Some(true), Some(false), Some(false)]);
+    assert_eq!(exact(&two(mapper("mirror", "core 1 1024 2 8:97 2048 8:98 2048")))[2..], [Some(true); 2]);
     assert_eq!(exact(&two(mapper("striped", "2 128 8:97 0 8:98 0")))[2..], [Some(false), Some(false)]);
     let pool = stack(vec![
         layer("dm-3", mapper("thin", "8:50 0"), &[(2, None)]),
