@@ -10,10 +10,15 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Runs `vm/run` in the repository's root. Where this machine can't, says why and gives nothing, and
-/// fails instead where CI is set.
+/// Runs `vm/run`, as [`ran`] does.
 pub fn run(arguments: &[&str]) -> Option<Output> {
-    let output = Command::new("vm/run").args(arguments).current_dir(repository()).output().unwrap();
+    ran("vm/run", arguments)
+}
+
+/// Runs a program of the room vm in the repository's root. Where this machine can't, says why and gives
+/// nothing, and fails instead where CI is set.
+pub fn ran(program: &str, arguments: &[&str]) -> Option<Output> {
+    let output = Command::new(program).args(arguments).current_dir(repository()).output().unwrap();
     if output.status.code() != Some(CANNOT) {
         return Some(output);
     }
