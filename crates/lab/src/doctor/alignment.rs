@@ -1,38 +1,78 @@
 //! Where a stack's data starts on each disk, against the units that the disk discards in.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use trimtab_core::Bytes;
 use trimtab_core::document::doctor::{Finding, Severity};
-use trimtab_linux::stack::{Kind, Layer, Stack, Transport};
+use trimtab_core::{Bytes, Extent, ExtentSet};
+use trimtab_linux::stack::{Kind, Layer, MapLine, Stack, Transport};
 
-/// Where the target's data starts on a layer with nothing below it.
-struct Start<'a> {
-    disk: &'a Layer,
-    at: Bytes,
+/// How many parts are followed down: many more than any stack that somebody built has.
+const MOST_PARTS: usize = 4096;
+/// No device is larger, and no unit of one.
+const LARGEST: Bytes = Bytes(1 << 62);
+
+/// A part of the target that lies in a row on a layer.
+#[derive(Clone, Copy)]
+struct Part {
+    layer: usize,
+    start: Bytes,
+    /// Its length; none where it goes on to the layer's end.
+    length: Option<Bytes>,
 }
 
-/// How many ways down are followed: many more than any stack that somebody built has.
-const MOST_WAYS: usize = 4096;
-
-/// Follows the target down to each disk on which it lies in a row.
-fn starts(stack: &Stack) -> Vec<Start<'_>> {
-    let mut starts = Vec::new();
+/// Where the target lies on each disk, and on each loop device, by that layer's index.
+fn places(stack: &Stack) -> BTreeMap<usize, ExtentSet> {
+    let mut places: BTreeMap<usize, ExtentSet> = BTreeMap::new();
     let mut seen = BTreeSet::new();
-    let mut open = vec![(0, Bytes::ZERO)];
-    while let Some((index, at)) = open.pop() {
-        let Some(layer) = stack.layers.get(index) else { continue };
-        if !seen.insert((index, at)) || seen.len() > MOST_WAYS {
+    let mut open = vec![Part { layer: 0, start: Bytes::ZERO, length: None }];
+    while let Some(part) = open.pop() {
+        let Some(layer) = stack.layers.get(part.layer) else { continue };
+        if !seen.insert((part.layer, part.start)) || seen.len() > MOST_PARTS {
             continue;
         }
+        let rest = layer.size.map(|size| size.saturating_sub(part.start));
+        let part = Part { length: part.length.or(rest), ..part };
         // A loop device discards in units of its own, that of the file system which holds its file.
-        if index > 0 && (layer.below.is_empty() || matches!(layer.kind, Kind::Loop { .. })) {
-            starts.push(Start { disk: layer, at });
+        if part.layer > 0 && (layer.below.is_empty() || matches!(layer.kind, Kind::Loop { .. })) {
+            places.entry(part.layer).or_default().insert(part.extent());
         }
-        let below = layer.below.iter().filter(|below| below.layer > index);
-        open.extend(below.filter_map(|below| Some((below.layer, Bytes(at.0.checked_add(below.start?.0)?)))));
+        open.extend(parts_below(stack, layer, part).into_iter().filter(|lower| lower.layer > part.layer));
     }
-    starts
+    places
+}
+
+impl Part {
+    fn extent(self) -> Extent {
+        Extent::at(self.start.min(LARGEST), self.length.unwrap_or_default().min(LARGEST))
+    }
+}
+
+/// Where `part` of a layer lies on those below it.
+fn parts_below(stack: &Stack, layer: &Layer, part: Part) -> Vec<Part> {
+    match &layer.kind {
+        Kind::DeviceMapper(lines) if lines.len() > 1 => {
+            lines.iter().filter_map(|line| part_on(stack, layer, line, part)).collect()
+        }
+        _ => {
+            let starting: Vec<_> =
+                layer.below.iter().filter_map(|below| Some((below.layer, below.start?))).collect();
+            // What is laid out on several in turns takes less of each.
+            let length = part.length.filter(|_| starting.len() == 1);
+            let start = |from: Bytes| from.0.checked_add(part.start.0).map(Bytes);
+            let parts = starting.iter().filter_map(|(layer, from)| Some((*layer, start(*from)?)));
+            parts.map(|(layer, start)| Part { layer, start, length }).collect()
+        }
+    }
+}
+
+/// Where what of `part` a line of a table maps lies; none where that isn't in a row.
+fn part_on(stack: &Stack, layer: &Layer, line: &MapLine, part: Part) -> Option<Part> {
+    let (number, start) = line.linear()?;
+    let mapped = part.extent().intersect(line.extent);
+    let is_it = |lower: &usize| stack.layers[*lower].number == Some(number);
+    let layer = layer.below.iter().map(|below| below.layer).find(is_it).filter(|_| !mapped.is_empty())?;
+    let start = start.0.checked_add(mapped.start.0 - line.extent.start.0).map(Bytes)?;
+    Some(Part { layer, start, length: Some(mapped.len()) })
 }
 
 /// Whether it may be a drive, and is not another machine's or memory.
@@ -44,37 +84,76 @@ fn is_flash(kind: &Kind) -> bool {
     }
 }
 
-/// How far `at` is after a unit of `unit` bytes, of which one starts at `from`.
-fn over(at: Bytes, unit: Bytes, from: Bytes) -> Bytes {
-    if unit == Bytes::ZERO {
-        return Bytes::ZERO;
+/// Units of a disk.
+struct Units {
+    /// What one is called.
+    one: String,
+    size: Bytes,
+    /// Where the first starts.
+    from: Bytes,
+}
+
+impl Units {
+    /// How far `at` is after the start of a unit.
+    fn over(&self, at: Bytes) -> Bytes {
+        let (at, from) = (at.0 % self.size.0, self.from.0 % self.size.0);
+        Bytes(if at >= from { at - from } else { self.size.0 - (from - at) })
     }
-    let (at, from) = (at.0 % unit.0, from.0 % unit.0);
-    Bytes(if at >= from { at - from } else { unit.0 - (from - at) })
+
+    /// What of `extent` is in no whole unit.
+    fn lost(&self, extent: Extent) -> Bytes {
+        let shift = self.over(Bytes::ZERO);
+        let shifted = Extent::at(extent.start + shift, extent.len());
+        extent.len() - shifted.aligned_inside(self.size).len()
+    }
+
+    /// Says in a sentence how the data at `place` lies on them; none where it begins, and of several pieces
+    /// each begins and ends, with a unit.
+    fn amiss(&self, place: &ExtentSet) -> Option<String> {
+        if self.size == Bytes::ZERO || self.size > LARGEST {
+            return None;
+        }
+        let one = &self.one;
+        if let (1, Some(only)) = (place.count(), place.iter().next()) {
+            let off = self.over(only.start);
+            return (off > Bytes::ZERO).then(|| format!("The data starts {off} after {one}."));
+        }
+        let lost = place.iter().map(|extent| self.lost(extent)).filter(|lost| *lost > Bytes::ZERO);
+        let lost: Vec<_> = lost.collect();
+        let sum: Bytes = lost.iter().copied().sum();
+        let share = sum.0 as f64 / place.len().0 as f64 * 100.0;
+        let (pieces, cut) = (place.count(), lost.len());
+        (cut > 0).then(|| {
+            format!(
+                "Of the {pieces} pieces that the data lies in, {cut} begin or end inside {one}: {sum} \
+                 ({share:.2} %) is in no whole one."
+            )
+        })
+    }
 }
 
 /// What is amiss with where a stack's data starts.
 pub(super) fn findings(stack: &Stack, erase_block: Bytes) -> Vec<Finding> {
-    starts(stack).iter().filter_map(|start| misaligned(start, erase_block)).collect()
+    let places = places(stack);
+    places.iter().filter_map(|(disk, place)| misaligned(&stack.layers[*disk], place, erase_block)).collect()
 }
 
-fn misaligned(start: &Start, erase_block: Bytes) -> Option<Finding> {
-    let limits = start.disk.limits.filter(|limits| limits.max > Bytes::ZERO)?;
-    let disk = &start.disk.name;
+fn misaligned(disk: &Layer, place: &ExtentSet, erase_block: Bytes) -> Option<Finding> {
+    let limits = disk.limits.filter(|limits| limits.max > Bytes::ZERO)?;
     let found = |id: &str, severity, message, why| Finding {
         id: id.to_owned(),
         severity,
-        layer: disk.clone(),
+        layer: disk.name.clone(),
         message,
         why,
         fix: None,
         cost: None,
-        check: format!("lsblk -o NAME,START,DISC-GRAN,DISC-ALN /dev/{disk}"),
+        check: format!("lsblk -o NAME,START,DISC-GRAN,DISC-ALN /dev/{}", disk.name),
     };
     let unit = limits.granularity;
-    let off = over(start.at, unit, limits.alignment);
-    if off > Bytes::ZERO {
-        let message = format!("The data starts {off} after a unit of {unit} that {disk} discards in.");
+    let one = format!("a unit of {unit} that {} discards in", disk.name);
+    let discarded = Units { one, size: unit, from: limits.alignment };
+    if let Some(message) = discarded.amiss(place) {
         let why = format!(
             "The first and the last unit of a discard are kept: up to {unit} of each is lost, and a free extent of {unit} is never discarded."
         );
@@ -84,11 +163,16 @@ fn misaligned(start: &Start, erase_block: Bytes) -> Option<Finding> {
             ..found("misaligned", Severity::Warning, message, why)
         });
     }
-    if !is_flash(&start.disk.kind) {
-        return None;
-    }
-    let off = over(start.at, erase_block, Bytes::ZERO);
-    let message = format!("The data starts {off} after an erase block of {erase_block} on {disk}.");
-    let why = "That size is assumed unless --drive names a profile. Most drives map pages and don't mind; SD cards, eMMC and simple USB sticks may copy an erase block at each edge.".to_owned();
-    (off > Bytes::ZERO).then(|| found("erase-block", Severity::Note, message, why))
+    let of_card = disk.announced.erase.as_ref().and_then(|erase| erase.preferred);
+    let says = match of_card {
+        Some(_) => "The card says that size.",
+        None => "That size is assumed unless --drive names a profile.",
+    };
+    let size = of_card.unwrap_or(erase_block);
+    let one = format!("an erase block of {size} on {}", disk.name);
+    let message = Units { one, size, from: Bytes::ZERO }.amiss(place).filter(|_| is_flash(&disk.kind))?;
+    let why = format!(
+        "{says} Most drives map pages and don't mind; SD cards, eMMC and simple USB sticks may copy an erase block at each edge."
+    );
+    Some(found("erase-block", Severity::Note, message, why))
 }

@@ -3,8 +3,8 @@
 use trimtab_core::Bytes;
 use trimtab_linux::stack::{Kind, Scsi, Transport};
 
-use super::findings;
 use super::judge::{BELOW, Opinion, Place};
+use super::{announced, findings};
 
 /// The smallest unit that file systems free, as a rule: a granularity up to it loses nothing.
 const BLOCK: Bytes = Bytes(4096);
@@ -51,7 +51,13 @@ pub(super) fn opinion(place: &Place) -> Opinion {
             takes(place, "the host takes them; what it does with them can't be seen from here")
         }
         Kind::Nbd => takes(place, "the server takes them; what it does with them can't be seen from here"),
-        _ => takes(place, "the device takes them"),
+        _ => {
+            let opinion = takes(place, "the device takes them");
+            match announced::clause(place.layer) {
+                Some(clause) => Opinion { reason: format!("{}; {clause}", opinion.reason), ..opinion },
+                None => opinion,
+            }
+        }
     }
 }
 
@@ -105,8 +111,13 @@ fn scsi_takes_none(place: &Place, scsi: &Scsi) -> Opinion {
     let mode = scsi.provisioning_mode.as_deref().unwrap_or("unknown");
     match &scsi.transport {
         Transport::Usb { ids, .. } => {
-            Opinion::stops(format!("the USB bridge announces no discards (provisioning_mode is {mode})"))
-                .found(findings::usb(layer, ids.as_ref()))
+            let drive = match layer.announced.trim {
+                Some(trim) if trim.supported => "; the drive behind it has TRIM",
+                Some(_) => "; the drive behind it has no TRIM either",
+                None => "",
+            };
+            let reason = format!("the USB bridge announces no discards (provisioning_mode is {mode}){drive}");
+            Opinion::stops(reason).found(findings::usb(layer, ids.as_ref()))
         }
         Transport::Ata { trim: Some(trim) } if trim == "forced_unsupported" => {
             Opinion::stops("the drive has TRIM, but the kernel is told not to use it")

@@ -4,6 +4,7 @@
 //! names what mends what it finds. It asks nothing of the device; that is the [`canary`]'s part.
 
 mod alignment;
+mod announced;
 pub mod canary;
 mod device;
 mod file_system;

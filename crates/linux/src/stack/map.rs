@@ -80,6 +80,15 @@ fn places_in(line: &MapLine) -> Vec<(DeviceNumber, Option<Bytes>)> {
 }
 
 impl MapLine {
+    /// The device that a line of the target `linear` lies on, and the byte at which it starts there; none of
+    /// other lines.
+    pub fn linear(&self) -> Option<(DeviceNumber, Bytes)> {
+        match places_in(self).first() {
+            Some((number, Some(start))) if self.target == "linear" => Some((*number, *start)),
+            _ => None,
+        }
+    }
+
     /// The one device that the line's discards go to, where it names others for metadata, digests or a
     /// cache; none of other lines. See the kernel's Documentation/admin-guide/device-mapper.
     pub fn data_device(&self) -> Option<DeviceNumber> {
@@ -145,6 +154,9 @@ mod tests {
             [(3, None), (1, Some(0)), (2, Some(8))]
         );
         assert_eq!(placed("0 8 zero "), []);
+        let linear = |line: &str| parse_line(line).unwrap().linear();
+        assert_eq!(linear("0 8 linear 8:2 9"), Some((number(2), Bytes(9 * 512))));
+        assert_eq!((linear("0 8 crypt a b 0 8:2 9"), linear("0 8 linear 8:2")), (None, None));
         assert_eq!(parse("0 x linear 8:2 0"), None);
         assert_eq!(parse("18446744073709551615 1 linear 8:2 0"), None);
     }

@@ -1,0 +1,143 @@
+//! What disks say of themselves.
+
+use trimtab_core::Bytes;
+use trimtab_core::document::doctor::{
+    Announced, AtaTrim, CardErase, Provisioning, Severity, UnmapLimits, Verdict,
+};
+use trimtab_linux::stack::{Kind, Layer, Scsi, Transport};
+
+use super::{YES, examined, file_system, layer, nvme, row, summary, taking};
+
+#[test]
+fn scsi_devices_are_told_apart() {
+    let on = |transport: Transport, mode: &str, thin, rotational| {
+        let scsi = Scsi { transport, provisioning_mode: Some(mode.to_owned()), thin_provisioning: thin };
+        let disk = Layer { rotational, ..taking(0, 0, layer("sda", Kind::Scsi(scsi))) };
+        let target = examined(&row([file_system("/mnt", "ext4", "rw"), disk]));
+        (target.verdict, target.findings[0].id.clone(), target.findings[0].severity)
+    };
+    let ata = |trim: &str| Transport::Ata { trim: Some(trim.to_owned()) };
+    let usb = Transport::Usb { driver: "uas".to_owned(), ids: Some(("152d".to_owned(), "0583".to_owned())) };
+    let blocked = |id: &str, severity| (Verdict::Blocked, id.to_owned(), severity);
+    assert_eq!(
+        on(ata("unsupported"), "full", None, false),
+        blocked("device-no-discards", Severity::Critical)
+    );
+    assert_eq!(on(ata("unsupported"), "full", None, true), blocked("rotating-disk", Severity::Note));
+    assert_eq!(
+        on(ata("forced_unsupported"), "full", None, false),
+        blocked("trim-forced-off", Severity::Critical)
+    );
+    assert_eq!(on(usb, "full", None, false), blocked("usb-bridge", Severity::Critical));
+    assert_eq!(on(Transport::Virtio, "full", None, true), blocked("host-no-discards", Severity::Critical));
+    assert_eq!(
+        on(Transport::Other(None), "disabled", Some(true), false),
+        blocked("provisioning-mode", Severity::Critical)
+    );
+    assert_eq!(
+        on(Transport::Other(None), "full", Some(false), false),
+        blocked("device-no-discards", Severity::Critical)
+    );
+}
+
+#[test]
+fn zeros_written_are_no_discards() {
+    let transport = Transport::Usb { driver: "usb-storage".to_owned(), ids: None };
+    let mode = Some("writesame_zero".to_owned());
+    let disk = layer("sda", Kind::Scsi(Scsi { transport, provisioning_mode: mode, thin_provisioning: None }));
+    let target = examined(&row([file_system("/mnt", "ext4", "rw"), taking(YES, 512, disk)]));
+    assert_eq!(summary(&target), (Verdict::Blocked, vec!["sda"], vec!["provisioning-mode"]));
+}
+
+#[test]
+fn a_limit_set_to_zero_is_no_property_of_the_drive() {
+    let mut disk = nvme(YES);
+    disk.limits.as_mut().unwrap().max = Bytes::ZERO;
+    let target = examined(&row([file_system("/mnt", "ext4", "rw"), disk]));
+    assert_eq!(summary(&target), (Verdict::Blocked, vec!["nvme0n1"], vec!["limit-set-to-zero"]));
+    assert_eq!(
+        target.findings[0].fix.as_deref(),
+        Some("echo 2147483648 > /sys/block/nvme0n1/queue/discard_max_bytes")
+    );
+}
+
+/// What is said of a disk that announces this.
+fn said_of(kind: Kind, announced: Announced) -> String {
+    let disk = Layer { announced, ..taking(YES, 4096, layer("sda", kind)) };
+    examined(&row([disk])).layers.remove(0).reason
+}
+
+fn scsi(transport: Transport) -> Kind {
+    Kind::Scsi(Scsi { transport, provisioning_mode: Some("unmap".to_owned()), thin_provisioning: None })
+}
+
+#[test]
+fn what_trimmed_blocks_read_as_is_said() {
+    let ata = |word: &str, trim| {
+        let kind = scsi(Transport::Ata { trim: Some(word.to_owned()) });
+        said_of(kind, Announced { trim, ..Announced::default() })
+    };
+    let zeroes = AtaTrim { supported: true, deterministic: true, zeroes: true, max_blocks: Some(8) };
+    assert_eq!(
+        ata("queued", Some(zeroes)),
+        "the device takes them; it has queued TRIM of up to 512 ranges; trimmed blocks read as zeros (RZAT)"
+    );
+    let same = AtaTrim { zeroes: false, max_blocks: None, ..zeroes };
+    assert!(
+        ata("unqueued", Some(same))
+            .ends_with("unqueued TRIM; trimmed blocks read alike each time, but not surely as zeros (DRAT)")
+    );
+    let anything = AtaTrim { deterministic: false, ..same };
+    assert!(ata("unqueued", Some(anything)).ends_with("trimmed blocks may read as anything"));
+    assert!(ata("forced_unqueued", None).contains("unqueued since"));
+    assert!(ata("unqueued", None).ends_with("what trimmed blocks read as is unknown"));
+}
+
+#[test]
+fn the_commands_that_a_device_announces_are_said() {
+    let limits = UnmapLimits {
+        max_unmap: Some(Bytes(4 << 30)),
+        max_ranges: Some(256),
+        granularity: Some(Bytes(64 << 10)),
+        alignment: None,
+        max_write_same: None,
+    };
+    let provisioning = Provisioning { unmap: true, write_same_16: true, write_same_10: false, zeroes: false };
+    let announced =
+        Announced { limits: Some(limits), provisioning: Some(provisioning), ..Announced::default() };
+    assert_eq!(
+        said_of(scsi(Transport::Other(None)), announced),
+        "the device takes them; it announces UNMAP (up to 4 GiB, 256 ranges, units of 64 KiB) and WRITE SAME(16); \
+         freed blocks may read as anything"
+    );
+    let unknown = said_of(scsi(Transport::Other(None)), Announced::default());
+    assert!(unknown.ends_with("what freed blocks read as is unknown"), "{unknown}");
+}
+
+#[test]
+fn the_drive_behind_a_bridge_is_told_of() {
+    let usb = |trim: Option<bool>| {
+        let trim = trim.map(|supported| AtaTrim {
+            supported,
+            deterministic: false,
+            zeroes: false,
+            max_blocks: None,
+        });
+        let kind = scsi(Transport::Usb { driver: "uas".to_owned(), ids: None });
+        let announced = Announced { trim, ..Announced::default() };
+        let disk = Layer { announced, ..taking(0, 0, layer("sda", kind)) };
+        examined(&row([disk])).reason
+    };
+    assert!(usb(Some(true)).ends_with("the drive behind it has TRIM"));
+    assert!(usb(Some(false)).ends_with("the drive behind it has no TRIM either"));
+    assert!(usb(None).ends_with("(provisioning_mode is unmap)"));
+}
+
+#[test]
+fn a_card_says_what_it_erases() {
+    let erase =
+        CardErase { card: Some("SD".to_owned()), unit: Some(Bytes(512)), preferred: Some(Bytes(4 << 20)) };
+    let said = said_of(Kind::Mmc, Announced { erase: Some(erase), ..Announced::default() });
+    assert!(said.contains("the SD card erases units of 512 B, best of 4 MiB"), "{said}");
+    assert_eq!(said_of(Kind::Mmc, Announced::default()), "the device takes them");
+}

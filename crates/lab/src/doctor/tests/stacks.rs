@@ -1,0 +1,192 @@
+//! Which layer stops discards.
+
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use trimtab_core::document::doctor::{Passes, Target, Verdict};
+use trimtab_core::{Bytes, Extent};
+use trimtab_linux::block::DeviceNumber;
+use trimtab_linux::stack::{Below, FileSystem, Kind, Layer, MapLine, Raid, Stack};
+
+use super::{YES, examined, file_system, layer, mapped, nvme, raid, row, summary, taking};
+
+#[test]
+fn the_layer_that_stops_discards_is_named_and_no_other() {
+    let ext4 = || file_system("/mnt", "ext4", "rw");
+    let on = |layers: Vec<Layer>| examined(&row([ext4()].into_iter().chain(layers)));
+    let crypt = |max, words: &str| {
+        taking(max, 512, mapped("dm-0", "crypt", &format!("aes-xts-plain64 - 0 8:1 0{words}")))
+    };
+    let pool = |max, words: &str| {
+        taking(max, 65536, mapped("dm-1", "thin-pool", &format!("254:2 254:3 128 0 {words}")))
+    };
+    let cases: Vec<(Target, Verdict, &[&str], &[&str])> = vec![
+        (on(vec![nvme(YES)]), Verdict::Reaches, &[], &[]),
+        (on(vec![nvme(0)]), Verdict::Blocked, &["nvme0n1"], &["device-no-discards"]),
+        (on(vec![crypt(YES, " 1 allow_discards"), nvme(YES)]), Verdict::Reaches, &[], &[]),
+        (on(vec![crypt(0, ""), nvme(YES)]), Verdict::Blocked, &["dm-0"], &["luks-no-discards"]),
+        (on(vec![crypt(0, ""), nvme(0)]), Verdict::Blocked, &["nvme0n1"], &["device-no-discards"]),
+        (
+            on(vec![taking(0, 0, mapped("dm-0", "linear", "8:1 2048")), nvme(0)]),
+            Verdict::Blocked,
+            &["nvme0n1"],
+            &["device-no-discards"],
+        ),
+        (
+            on(vec![taking(0, 0, layer("sda1", Kind::Partition)), nvme(0)]),
+            Verdict::Blocked,
+            &["nvme0n1"],
+            &["device-no-discards"],
+        ),
+        (on(vec![pool(YES, "0"), nvme(YES)]), Verdict::Reaches, &[], &[]),
+        (
+            on(vec![pool(0, "1 ignore_discard"), nvme(YES)]),
+            Verdict::Blocked,
+            &["dm-1"],
+            &["thin-no-passdown"],
+        ),
+        (
+            on(vec![pool(YES, "1 no_discard_passdown"), nvme(YES)]),
+            Verdict::Blocked,
+            &["dm-1"],
+            &["thin-no-passdown"],
+        ),
+        (
+            on(vec![taking(YES, 65536, mapped("dm-1", "thin-pool", "254:2 254:3 131072 0 0")), nvme(YES)]),
+            Verdict::Partial,
+            &[],
+            &["thin-large-chunks"],
+        ),
+        (
+            on(vec![taking(0, 0, mapped("dm-0", "snapshot-origin", "8:1")), nvme(YES)]),
+            Verdict::Blocked,
+            &["dm-0"],
+            &["thick-snapshot"],
+        ),
+        (
+            on(vec![taking(YES, 4096, mapped("dm-0", "vdo", "V4 8:1")), nvme(YES)]),
+            Verdict::Blocked,
+            &["dm-0"],
+            &["vdo-keeps-discards"],
+        ),
+        (
+            on(vec![taking(0, 0, raid("raid5", Some(false))), nvme(YES)]),
+            Verdict::Blocked,
+            &["md0"],
+            &["raid-parity"],
+        ),
+        (
+            on(vec![taking(0, 0, raid("raid5", Some(true))), nvme(0)]),
+            Verdict::Blocked,
+            &["nvme0n1"],
+            &["device-no-discards"],
+        ),
+        (on(vec![taking(YES, 1 << 20, raid("raid5", Some(true))), nvme(YES)]), Verdict::Reaches, &[], &[]),
+        (on(vec![taking(YES, 512, raid("raid1", None)), nvme(YES)]), Verdict::Reaches, &[], &[]),
+    ];
+    for (target, verdict, stops, findings) in cases {
+        assert_eq!(summary(&target), (verdict, stops.to_vec(), findings.to_vec()), "{target:#?}");
+    }
+}
+
+#[test]
+fn of_two_drives_one_is_not_enough() {
+    let mut stack = row([file_system("/mnt", "btrfs", "rw,discard=async"), nvme(YES)]);
+    stack.layers.push(Layer { name: "nvme1n1".to_owned(), ..nvme(0) });
+    stack.layers[0].below.push(Below { layer: 2, start: None });
+    assert_eq!(summary(&examined(&stack)), (Verdict::Partial, vec!["nvme1n1"], vec!["device-no-discards"]));
+    stack.layers[2] = nvme(YES);
+    assert_eq!(summary(&examined(&stack)).0, Verdict::Reaches);
+}
+
+#[test]
+fn the_pool_s_own_records_are_no_way_down() {
+    let number = |minor| Some(DeviceNumber { major: 254, minor });
+    let mut stack = row([
+        file_system("/mnt", "xfs", "rw"),
+        taking(YES, 65536, mapped("dm-1", "thin-pool", "254:2 254:3 128 0 0")),
+    ]);
+    for (minor, max) in [(2, 0), (3, YES)] {
+        let name = format!("dm-{minor}");
+        stack.layers.push(Layer { name: name.clone(), number: number(minor), ..nvme(max) });
+    }
+    stack.layers[1].below = [2, 3].map(|layer| Below { layer, start: None }).to_vec();
+    assert_eq!(summary(&examined(&stack)).0, Verdict::Reaches);
+}
+
+#[test]
+fn a_loop_s_discards_become_free_space_of_the_file_system_below() {
+    let on_loop = |max, below: Vec<Layer>| {
+        let device = taking(max, 4096, layer("loop0", Kind::Loop { file: PathBuf::from("/images/disk") }));
+        examined(&row([file_system("/mnt", "ext4", "rw"), device].into_iter().chain(below)))
+    };
+    let holds = |fstype: &str, options: &str| file_system("/images", fstype, options);
+    let waits = on_loop(YES, vec![holds("ext4", "rw"), nvme(YES)]);
+    assert_eq!(summary(&waits), (Verdict::Partial, vec![], vec!["nested-file-system"]));
+    assert!(waits.reason.contains("/images"), "{}", waits.reason);
+    let told = on_loop(YES, vec![holds("ext4", "rw,discard"), nvme(YES)]);
+    assert_eq!(summary(&told), (Verdict::Reaches, vec![], vec![]));
+    let memory = on_loop(YES, vec![holds("tmpfs", "rw")]);
+    assert_eq!(summary(&memory), (Verdict::Reaches, vec![], vec![]));
+    let fat = on_loop(0, vec![holds("vfat", "rw"), nvme(YES)]);
+    let (verdict, stops, findings) = summary(&fat);
+    assert_eq!((verdict, stops, findings[0]), (Verdict::Blocked, vec!["loop0"], "loop-no-holes"));
+}
+
+#[test]
+fn ntfs3_has_to_be_asked() {
+    let mounted = |options| examined(&row([file_system("/mnt", "ntfs3", options), nvme(YES)]));
+    assert_eq!(summary(&mounted("rw")), (Verdict::Blocked, vec!["/mnt"], vec!["ntfs3-needs-discard"]));
+    assert_eq!(summary(&mounted("rw,discard")), (Verdict::Reaches, vec![], vec![]));
+}
+
+fn any_kind() -> impl Strategy<Value = Kind> {
+    let words = "[a-z0-9:_ -]{0,40}";
+    prop_oneof![
+        ("(ext4|xfs|btrfs|overlay|zfs|squashfs|tmpfs|nfs|odd)", "[a-z=,]{0,20}").prop_map(
+            |(fstype, options)| {
+                Kind::FileSystem(FileSystem { fstype, targets: Vec::new(), source: PathBuf::new(), options })
+            }
+        ),
+        ("(linear|crypt|thin|thin-pool|cache|vdo|snapshot|odd)", words).prop_map(|(target, parameters)| {
+            let extent = Extent::at(Bytes::ZERO, Bytes::MIB);
+            Kind::DeviceMapper(vec![MapLine { extent, target, parameters }])
+        }),
+        ("(raid0|raid1|raid5|odd)", any::<u64>(), any::<Option<bool>>()).prop_map(|(level, chunk, safe)| {
+            Kind::Raid(Raid { level, chunk: Bytes(chunk), discards_are_safe: safe })
+        }),
+        Just(Kind::DeviceMapper(Vec::new())),
+        Just(Kind::Swap),
+        Just(Kind::Partition),
+        Just(Kind::Zram),
+        Just(Kind::Nvme),
+        Just(Kind::Loop { file: PathBuf::from("/f") }),
+        Just(Kind::Other(None)),
+    ]
+}
+
+proptest! {
+    /// Whatever a row of layers is: it is judged, and what stops all discards is never said to reach.
+    #[test]
+    fn a_layer_that_stops_discards_blocks_the_row(
+        kinds in proptest::collection::vec((any_kind(), any::<Option<u64>>(), any::<u64>(), any::<u64>()), 1..8),
+    ) {
+        let layers = kinds.into_iter().enumerate().map(|(index, (kind, max, granularity, start))| {
+            let mut made = layer(&format!("l{index}"), kind);
+            if let (Some(max), false) = (max, matches!(made.kind, Kind::FileSystem(_) | Kind::Swap)) {
+                made = taking(max % 3, granularity, made);
+            }
+            made.below = vec![Below { layer: index + 1, start: Some(Bytes(start >> 8)) }];
+            made
+        });
+        let mut stack = Stack { layers: layers.collect() };
+        stack.layers.last_mut().unwrap().below.clear();
+        let target = examined(&stack);
+        prop_assert_eq!(target.layers.len(), stack.layers.len());
+        let stops = target.layers.iter().any(|layer| layer.passes == Passes::No);
+        let doubts = target.layers.iter().any(|layer| layer.passes == Passes::Unknown);
+        prop_assert!(!stops || target.verdict == Verdict::Blocked);
+        prop_assert!(target.verdict != Verdict::Blocked || stops || doubts);
+        prop_assert!(!doubts || target.verdict != Verdict::Reaches);
+    }
+}
