@@ -25,7 +25,7 @@ use trimtab_core::document::doctor::{Announced, Limits};
 pub use capture::{CaptureError, capture};
 pub use error::StackError;
 pub use machine::Machine;
-pub use setup::{CrypttabLine, FstabLine, Setup, Timer, UdevLine};
+pub use setup::{CronTrim, CrypttabLine, FstabLine, Setup, Timer, UdevLine};
 
 pub use target::{never_frees, targets};
 

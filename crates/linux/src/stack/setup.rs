@@ -1,9 +1,11 @@
 //! What a machine's files and services say about discards: who issues them, and when.
 
+mod cron;
 mod files;
 mod luks;
 mod timer;
 mod udev;
+mod units;
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -25,6 +27,10 @@ pub struct Setup {
     pub lvm_issues_discards: Option<bool>,
     /// The timer that runs fstrim; none where there is no such unit, or nobody to ask.
     pub timer: Option<Timer>,
+    /// The units of trimtab itself that start by themselves: `trimtab.service`, `trimtab-trim.timer`.
+    pub own_units: Vec<String>,
+    /// The commands that cron runs to trim.
+    pub cron: Vec<CronTrim>,
     /// Whether this runs in a container, where fstrim.timer doesn't start.
     pub container: bool,
     /// The words of the kernel's command line that concern discards.
@@ -47,6 +53,8 @@ impl Setup {
         let command_line = files::command_line(&reader.text("/proc/cmdline"));
         let udev_rules = udev::rules(&mut reader);
         let timer = timer::read(&mut reader);
+        let own_units = units::own(&mut reader);
+        let cron = cron::trims(&mut reader);
         let luks_allows = luks_allows(&mut reader, stacks);
         let in_container = ["/run/systemd/container", "/run/.containerenv", "/.dockerenv"];
         Self {
@@ -55,6 +63,8 @@ impl Setup {
             luks_allows,
             lvm_issues_discards: lvm.iter().find_map(|text| files::issue_discards(text)),
             timer,
+            own_units,
+            cron,
             container: in_container.iter().any(|file| machine.file(file).exists()),
             command_line,
             udev_rules,
@@ -156,6 +166,15 @@ pub struct Timer {
     pub last: Option<String>,
     /// When it runs next.
     pub next: Option<String>,
+}
+
+/// A command in a file of cron that trims.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CronTrim {
+    /// The file.
+    pub file: PathBuf,
+    /// The words after `fstrim` or `trimtab trim`, as the file has them.
+    pub words: Vec<String>,
 }
 
 /// A line of a udev rule.

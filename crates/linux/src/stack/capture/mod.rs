@@ -12,7 +12,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::target::{InUse, Swap};
-use super::{Kind, Layer, Machine, Setup, Stack, StackError, map};
+use super::{CronTrim, Kind, Layer, Machine, Setup, Stack, StackError, map};
 use crate::mount::Mount;
 use scrub::Scrub;
 use tree::Tree;
@@ -125,6 +125,13 @@ fn setup(setup: &Setup, scrub: &mut Scrub, tree: &mut Tree) {
     }
     if let Some(timer) = &setup.timer {
         tree.file("trimtab/timer", timer.lines());
+    }
+    for unit in &setup.own_units {
+        tree.file(format!("etc/systemd/system/multi-user.target.wants/{unit}"), String::new());
+    }
+    for CronTrim { file, words } in &setup.cron {
+        let words: Vec<_> = words.iter().map(|word| scrub.text(word)).collect();
+        tree.append(scrub.path(file).trim_start_matches('/'), &format!("fstrim {}\n", words.join(" ")));
     }
     for (name, allows) in &setup.luks_allows {
         let flags = if *allows { "allow-discards\n" } else { "\n" };

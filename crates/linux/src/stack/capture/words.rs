@@ -1,7 +1,7 @@
 //! The words that a capture keeps, since they say what something is and not whose.
 
 /// Words of directories, mount options, configuration files and device-mapper tables.
-pub(super) const KEPT: [&str; 6] = [
+pub(super) const KEPT: [&str; 7] = [
     "dev mapper disk by uuid label id path partuuid partlabel home root boot efi mnt media run var lib usr opt \
      srv tmp etc log cache swap swapfile snap shm sysroot ostree repo objects containers docker overlay \
      overlay2 udev rules d loop tmpfs none deleted luks pool thin tdata tmeta tpool real cow vdata data trimtab",
@@ -23,6 +23,7 @@ pub(super) const KEPT: [&str; 6] = [
     "ACTION add change bind SUBSYSTEM SUBSYSTEMS KERNEL KERNELS DRIVER DRIVERS ATTR ATTRS ENV idVendor idProduct \
      vendor model scsi scsi_disk scsi_device provisioning_mode unmap writesame_16 writesame_10 writesame_zero full \
      disabled serial thin_provisioning",
+    "crontab cron hourly daily weekly monthly fstrim all fstab verbose quiet unsupported a A v av",
 ];
 
 /// The options whose numbers name nobody.

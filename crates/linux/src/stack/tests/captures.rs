@@ -87,6 +87,8 @@ fn a_captured_machine_is_captured_alike() {
             "UUID=3e6be9de-8139 /home/alice\\040b xfs discard,X-fstrim.notrim 0 0\nfiler:/alice /n nfs a=b\n",
         )
         .file("etc/crypttab", "luks-3e6be9de-8139 UUID=3e6be9de-8139 /home/alice/key luks,discard\n")
+        .file("etc/cron.weekly/alice", "fstrim -a\nfstrim /home/alice\n")
+        .file("etc/systemd/system/a.target.wants/trimtab.service", "")
         .file("etc/lvm/lvm.conf", "devices {\nissue_discards = 1\n}\n")
         .file(
             "etc/udev/rules.d/alice.rules",
@@ -125,6 +127,8 @@ fn a_captured_machine_is_captured_alike() {
     assert_eq!(after.luks_allows, [("dm-0".to_owned(), true)]);
     assert_eq!((after.timer, after.lvm_issues_discards), (before.timer, Some(true)));
     assert_eq!((after.udev_rules.len(), after.command_line.len()), (1, 1));
+    assert_eq!(after.own_units, ["trimtab.service"]);
+    assert_eq!((after.cron.len(), &after.cron[0].words), (2, &before.cron[0].words));
     let crypt = Stack::of(&captured, &found_again[1]).unwrap().layers[1].label.clone();
     assert_eq!(crypt.as_deref(), Some(after.crypttab[0].name.as_str()));
 

@@ -64,6 +64,9 @@ fn places() -> Vec<String> {
         "sys/fs/btrfs/a/devices/sda1",
         "trimtab/dm/253:0",
         "trimtab/timer",
+        "etc/crontab",
+        "etc/cron.d",
+        "etc/systemd/system",
         "trimtab/luks/dm-0",
         "etc/udev/rules.d/a.rules",
         "sys/class/block",
@@ -72,7 +75,7 @@ fn places() -> Vec<String> {
 }
 
 /// Words and lines that mean something somewhere.
-const MEANINGFUL: [&str; 18] = [
+const MEANINGFUL: [&str; 19] = [
     "0\n",
     "1\n",
     "8:1\n",
@@ -90,6 +93,7 @@ const MEANINGFUL: [&str; 18] = [
     "header\n/dev/loop0 partition 18446744073709551615 0 0\n/mnt/file file 1 0 0\n",
     "devices { issue_discards =",
     "ATTR{provisioning_mode}=\"unmap\" \\\n",
+    "@daily root fstrim -a \\\n; trimtab trim",
     "LoadState=loaded\nNextElapseUSecRealtime=\n",
 ];
 
