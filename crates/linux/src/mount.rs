@@ -154,12 +154,39 @@ pub fn mounts(procfs: &Path) -> Result<Vec<Mount>, MountError> {
     Ok(text.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
 }
 
+/// A mount point in a list of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// The mount point; no path of swap.
+    pub target: PathBuf,
+    /// Its options, one by one.
+    pub options: Vec<String>,
+}
+
+/// The lines of a list in the format of `/etc/fstab` or of mountinfo.
+pub fn listed_in(text: &[u8]) -> Vec<Listed> {
+    let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    lines.filter(|line| !line.is_empty() && !line.starts_with(b"#")).filter_map(listed_line).collect()
+}
+
+fn listed_line(line: &[u8]) -> Option<Listed> {
+    let (target, options) = match parse_line(line) {
+        Some(mount) => (mount.target.clone(), mount.all_options()),
+        None => {
+            let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty()).skip(1);
+            (unescape(fields.next()?), fields.nth(1).map(text).unwrap_or_default())
+        }
+    };
+    let options = options.split(',').filter(|option| !option.is_empty()).map(str::to_owned).collect();
+    Some(Listed { target, options })
+}
+
 /// Opens the directory `target` in a mount of its own, so that it doesn't keep the one that is there
 /// from being unmounted.
 ///
 /// # Errors
 /// What the kernel says.
-pub(crate) fn open_apart(target: &Path) -> io::Result<File> {
+pub fn open_apart(target: &Path) -> io::Result<File> {
     let copy = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     match open_tree(CWD, target, copy) {
         Ok(copy) => {
@@ -250,6 +277,18 @@ mod tests {
             .map(|mount| mount.target)
             .collect();
         assert_eq!(targets, [Path::new("/mnt/a b\\c"), Path::new("/mnt/b")]);
+    }
+
+    #[test]
+    fn both_kinds_of_lists_are_read() {
+        let fstab = b"# all\nUUID=1 / ext4 defaults,X-fstrim.notrim 0 1\n\n/dev/sdb\t/my\\040disk xfs\nbad\n";
+        let lines = listed_in(fstab);
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0].options, ["defaults", "X-fstrim.notrim"]);
+        assert_eq!(lines[1], Listed { target: PathBuf::from("/my disk"), options: Vec::new() });
+        let mountinfo = b"31 27 7:0 / /mnt rw,noatime shared:1 - ext4 /dev/loop0 rw,discard\n";
+        let options = ["rw", "noatime", "discard"].map(str::to_owned).to_vec();
+        assert_eq!(listed_in(mountinfo), [Listed { target: PathBuf::from("/mnt"), options }]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use trimtab_core::{Bytes, Extent};
 
 use crate::ioctl;
+use crate::mount::open_apart;
 
 /// The whole trim address space of a file system, however large it is.
 pub const EVERYTHING: Extent = Extent { start: Bytes(0), end: Bytes(u64::MAX) };
@@ -49,7 +50,8 @@ pub enum TrimError {
 /// [`TrimError::Unsupported`] or [`TrimError::Trim`].
 pub fn trim(mount: &Path, range: Extent, minimum: Bytes) -> Result<Bytes, TrimError> {
     let failed = |source| TrimError::Trim { mount: mount.to_owned(), source };
-    let directory = File::open(mount).map_err(failed)?;
+    // A trim may take long, and the file system may be unmounted meanwhile.
+    let directory = open_apart(mount).map_err(failed)?;
     ioctl::fitrim(directory, range, minimum).map_err(|errno| match errno {
         Errno::OPNOTSUPP | Errno::NOTTY => TrimError::Unsupported { mount: mount.to_owned() },
         errno => failed(errno.into()),
