@@ -19,6 +19,7 @@ mod spread;
 mod svg;
 mod table;
 mod terminal;
+pub mod trim;
 
 pub use document::{Document, Figures, ReadError};
 pub use html::{Section, page};

@@ -10,6 +10,7 @@ mod degradation;
 pub mod doctor;
 mod latency;
 pub mod sim;
+pub mod trim;
 
 pub use bench::{BENCH_SCHEMA, BenchDocument};
 pub use compare::{
@@ -18,6 +19,7 @@ pub use compare::{
 pub use doctor::{DOCTOR_SCHEMA, DoctorDocument};
 use serde::{Deserialize, Serialize};
 pub use sim::{SIM_SCHEMA, SimDocument};
+pub use trim::{TRIM_SCHEMA, TrimDocument};
 
 use crate::units::Bytes;
 

@@ -1,0 +1,141 @@
+//! What was trimmed, or what would be, for a terminal.
+
+use trimtab_core::Bytes;
+use trimtab_core::document::TrimDocument;
+use trimtab_core::document::trim::{Free, Outcome, Plan, Sent, Target};
+use trimtab_core::stats::SizeBucket;
+
+use crate::number::{count, printable, seconds};
+use crate::terminal::{hanging, wrapped};
+
+/// The widest bar of a histogram.
+const BAR: u64 = 32;
+
+/// What came of each file system; `verbose` adds what was to be done. Those that failed are left out: their
+/// reason is an error message.
+pub fn text(document: &TrimDocument, verbose: bool) -> String {
+    document.targets.iter().map(|target| self::target(target, verbose)).collect()
+}
+
+fn target(target: &Target, verbose: bool) -> String {
+    let name = printable(&target.target);
+    let mut text = String::new();
+    if let Some(sent) = &target.sent {
+        text += &format!("{name}: {}\n", done(sent, target.outcome));
+    }
+    if let (Outcome::Planned, Some(plan)) = (target.outcome, &target.plan) {
+        text += &format!("{name}: {}\n", planned(plan));
+    }
+    if let Some(plan) = target.plan.as_ref().filter(|_| verbose || target.outcome == Outcome::Planned) {
+        text += &details(plan);
+    }
+    if let Some(sent) = &target.sent {
+        text += &others(sent);
+        if verbose {
+            text += &effort(sent);
+        }
+    }
+    text
+}
+
+/// A number of things, by name.
+fn many(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", count(number as f64), if number == 1 { "" } else { "s" })
+}
+
+fn done(sent: &Sent, outcome: Outcome) -> String {
+    match (sent.discards, outcome) {
+        (0, Outcome::Done) => {
+            "nothing discarded: all that is free was trimmed before (--full does it again)".to_owned()
+        }
+        (0, _) => "nothing discarded".to_owned(),
+        _ => {
+            let discards = many(sent.discards, "discard");
+            format!("{} discarded with {discards} in {}", sent.bytes, seconds(sent.wall_s))
+        }
+    }
+}
+
+fn planned(plan: &Plan) -> String {
+    let Some(chosen) = &plan.chosen else {
+        let fs = &plan.fs;
+        return format!(
+            "would be trimmed; {fs} doesn't tell what is free, so neither bytes nor time are known"
+        );
+    };
+    let would = format!("would trim {} in {}", chosen.bytes, many(chosen.extents, "free extent"));
+    match &plan.predicted {
+        Some(predicted) => format!(
+            "{would}: {}, {} on the drive {}",
+            many(predicted.discards, "discard"),
+            seconds(predicted.wall_s),
+            printable(&predicted.profile)
+        ),
+        None => format!("{would}; how long that takes, --profile tells: trimtab bench makes a drive's"),
+    }
+}
+
+/// What is covered, and how the free extents there are distributed.
+fn details(plan: &Plan) -> String {
+    let line = |what: String| hanging("  ", &what) + "\n";
+    let mut text = line(format!("{} on {}", plan.fs, plan.devices.join(", ")));
+    if plan.only_pending {
+        text += &line("only what was freed since it was trimmed (--full trims all)".to_owned());
+    }
+    if let Some(reached) = plan.resumed_at {
+        text += &line(format!("from {reached} on, where the last trim was interrupted (--full starts over)"));
+    }
+    match (&plan.free, &plan.chosen) {
+        (Some(free), Some(chosen)) if free.extents > chosen.extents => {
+            text += &line(format!(
+                "of {} free in {}, those below {} are left alone ({}; -m changes that)",
+                free.bytes,
+                many(free.extents, "extent"),
+                plan.minimum,
+                free.bytes.saturating_sub(chosen.bytes),
+            ));
+        }
+        _ => {}
+    }
+    text + &plan.free.as_ref().map(|free| histogram(free, plan.minimum)).unwrap_or_default()
+}
+
+/// A bar for each power of two of a length.
+fn histogram(free: &Free, minimum: Bytes) -> String {
+    let buckets: Vec<SizeBucket> = free.sizes.buckets().collect();
+    let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(1);
+    let row = |bucket: &SizeBucket| {
+        let bar = "█".repeat((bucket.count * BAR).div_ceil(most) as usize);
+        let short = if bucket.from_bytes.0 * 2 <= minimum.0 { " (left alone)" } else { "" };
+        let from = bucket.from_bytes.to_string();
+        format!("  {from:>8} and longer  {bar} {}{short}\n", count(bucket.count as f64))
+    };
+    buckets.iter().map(row).collect()
+}
+
+fn others(sent: &Sent) -> String {
+    if sent.others_discards == 0 {
+        return String::new();
+    }
+    let told = format!(
+        "Others discarded meanwhile: {} with {} between our own. Some that were counted as ours may be theirs: \
+         the device doesn't tell them apart.",
+        sent.others_bytes,
+        many(sent.others_discards, "discard")
+    );
+    wrapped(&told) + "\n"
+}
+
+fn effort(sent: &Sent) -> String {
+    let share = if sent.wall_s > 0.0 { sent.held_wall_s / sent.wall_s * 100.0 } else { 0.0 };
+    let added = match sent.latency_added_wall_s {
+        0.0 => String::new(),
+        added => format!("; others' reads and writes took {} longer on average", seconds(added)),
+    };
+    let held = seconds(sent.held_wall_s);
+    let told = format!(
+        "in {}, which held the drive for {held}, {share:.1} % of the time{added}",
+        many(sent.slices, "slice")
+    );
+    hanging("  ", &told) + "\n"
+}
