@@ -16,6 +16,7 @@ mod number;
 mod plot;
 pub mod sim;
 mod spread;
+pub mod status;
 mod svg;
 mod table;
 mod terminal;

@@ -11,6 +11,7 @@ pub mod doctor;
 mod latency;
 pub mod sim;
 pub mod trim;
+pub mod status;
 
 pub use bench::{BENCH_SCHEMA, BenchDocument};
 pub use compare::{
@@ -20,6 +21,7 @@ pub use doctor::{DOCTOR_SCHEMA, DoctorDocument};
 use serde::{Deserialize, Serialize};
 pub use sim::{SIM_SCHEMA, SimDocument};
 pub use trim::{TRIM_SCHEMA, TrimDocument};
+pub use status::{STATUS_SCHEMA, StatusDocument};
 
 use crate::units::Bytes;
 

@@ -1,0 +1,195 @@
+//! What the service does, for a terminal.
+
+use std::time::SystemTime;
+
+use trimtab_core::document::StatusDocument;
+use trimtab_core::document::status::{FileSystemStatus, State};
+
+use crate::number::{bytes, printable};
+use crate::table::{Cell, Column, Table, Tone};
+use crate::terminal::{BOLD, GREEN, RED, YELLOW, hanging, paint, wrapped};
+
+/// The answer in a sentence, a table of all file systems, and why some are off; `colour` adds escape codes.
+pub fn text(document: &StatusDocument, colour: bool) -> String {
+    let (code, answer) = answer(document);
+    let mut text = format!("{}\n", paint(colour, code, wrapped(&answer)));
+    if !document.file_systems.is_empty() {
+        text += &format!("\n{}\n", table(document).terminal(colour));
+    }
+    let mut notes: Vec<_> = document.file_systems.iter().filter_map(note).collect();
+    notes.extend(document.deaf.iter().map(|why| format!("Nothing is heard of frees: {why}.")));
+    if document.lost_events > 0 {
+        notes.push(format!(
+            "The kernel lost {} events of frees; all that was free then was taken for pending.",
+            document.lost_events
+        ));
+    }
+    if !notes.is_empty() {
+        let lines: Vec<_> = notes.iter().map(|note| hanging("- ", note) + "\n").collect();
+        text += &format!("\n{}", lines.concat());
+    }
+    text
+}
+
+/// What somebody wants to know who asks, and in what colour.
+fn answer(document: &StatusDocument) -> (&'static str, String) {
+    let of = |state| document.file_systems.iter().filter(move |fs| fs.state == state);
+    let names = |all: &mut dyn Iterator<Item = &FileSystemStatus>| {
+        all.map(|fs| printable(&fs.mount)).collect::<Vec<_>>().join(", ")
+    };
+    let mut late = document.file_systems.iter().filter(|fs| is_late(fs)).peekable();
+    if of(State::Failing).next().is_some() {
+        return (RED, format!("Trims fail on {}.", names(&mut of(State::Failing))));
+    }
+    if late.peek().is_some() {
+        return (
+            YELLOW,
+            format!("On {} something has been pending for longer than the goal.", names(&mut late)),
+        );
+    }
+    match document.file_systems.iter().any(|fs| fs.state != State::Off) {
+        true => (GREEN, "Nothing has been pending for longer than its goal.".to_owned()),
+        false => (BOLD, "No file system is tended.".to_owned()),
+    }
+}
+
+fn is_late(fs: &FileSystemStatus) -> bool {
+    fs.oldest_s.zip(fs.max_age_s).is_some_and(|(oldest, most)| oldest > most)
+}
+
+fn table(document: &StatusDocument) -> Table {
+    let column = |head: &str, cell: &dyn Fn(&FileSystemStatus) -> Cell| {
+        Column::new(head, document.file_systems.iter().map(cell))
+    };
+    let tended = |cell: fn(&FileSystemStatus) -> Option<String>| {
+        move |fs: &FileSystemStatus| match cell(fs) {
+            Some(text) if fs.state != State::Off => Cell::plain(text),
+            _ => Cell::nothing(),
+        }
+    };
+    let now = humantime::parse_rfc3339(&document.at).ok();
+    let last = |fs: &FileSystemStatus| fs.last_trim.as_deref().and_then(|at| since(at, now?));
+    Table(vec![
+        column("mount", &|fs| Cell::plain(&fs.mount)),
+        column("fs", &|fs| Cell::plain(&fs.fs)),
+        column("policy", &|fs| Cell::plain(&fs.policy)),
+        column("state", &|fs| match fs.state {
+            State::Failing => Cell::toned(fs.state.name(), Tone::Worse),
+            state => Cell::plain(state.name()),
+        }),
+        column("pending", &tended(|fs| Some(bytes(fs.pending.0 as f64)))),
+        column("oldest", &|fs| match fs.oldest_s {
+            Some(age) if is_late(fs) => Cell::toned(span(age), Tone::Worse),
+            Some(age) => Cell::plain(span(age)),
+            None => Cell::nothing(),
+        }),
+        column("goal", &tended(|fs| fs.max_age_s.map(span))),
+        column("last\ntrim", &|fs| last(fs).map_or_else(Cell::nothing, Cell::plain)),
+        column("trimmed", &tended(|fs| Some(bytes(fs.trimmed.0 as f64)))),
+    ])
+}
+
+fn note(fs: &FileSystemStatus) -> Option<String> {
+    let reason = fs.reason.as_ref()?;
+    Some(format!("{} is {}: {reason}.", fs.mount, fs.state))
+}
+
+fn since(at: &str, now: SystemTime) -> Option<String> {
+    let at = humantime::parse_rfc3339(at).ok()?;
+    Some(format!("{} ago", span(now.duration_since(at).unwrap_or_default().as_secs_f64())))
+}
+
+/// A span of time, to about a tenth of it: `50 s`, `12 min`, `3.5 h`, `2 d`.
+fn span(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        s if s < 100.0 => (s, "s"),
+        s if s < 100.0 * 60.0 => (s / 60.0, "min"),
+        s if s < 48.0 * 3600.0 => (s / 3600.0, "h"),
+        s => (s / 86400.0, "d"),
+    };
+    match value < 10.0 && value.fract() >= 0.05 && unit != "s" {
+        true => format!("{value:.1} {unit}"),
+        false => format!("{value:.0} {unit}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trimtab_core::Bytes;
+    use trimtab_core::document::STATUS_SCHEMA;
+
+    use super::*;
+
+    fn fs(mount: &str, state: State) -> FileSystemStatus {
+        FileSystemStatus {
+            mount: mount.to_owned(),
+            device: "/dev/vda1".to_owned(),
+            fs: "ext4".to_owned(),
+            policy: "smart".to_owned(),
+            state,
+            reason: None,
+            pending: Bytes(3 << 29),
+            pending_extents: 7,
+            oldest_s: Some(720.0),
+            max_age_s: Some(3600.0),
+            last_trim: Some("2026-01-01T00:00:00Z".to_owned()),
+            trimmed: Bytes(1 << 34),
+            discards: 5,
+            trim_s: 1.5,
+            refusals: std::collections::BTreeMap::new(),
+            latency_added_s: 0.0,
+        }
+    }
+
+    fn document(file_systems: Vec<FileSystemStatus>) -> StatusDocument {
+        StatusDocument {
+            schema: STATUS_SCHEMA.to_owned(),
+            version: "0".to_owned(),
+            pid: 1,
+            started: "2026-01-01T00:00:00Z".to_owned(),
+            at: "2026-01-01T03:30:00Z".to_owned(),
+            deaf: None,
+            lost_events: 0,
+            file_systems,
+        }
+    }
+
+    #[test]
+    fn the_answer_comes_first_and_the_reasons_last() {
+        let off = FileSystemStatus {
+            oldest_s: None,
+            max_age_s: None,
+            last_trim: None,
+            pending: Bytes::ZERO,
+            reason: Some("it is mounted read-only".to_owned()),
+            ..fs("/boot", State::Off)
+        };
+        let shown = text(&document(vec![fs("/", State::Waiting), off]), false);
+        let expected = "\
+Nothing has been pending for longer than its goal.
+
+                                                            last
+mount fs   policy state    pending oldest goal     trim  trimmed
+/     ext4 smart  waiting 1.50 GiB 12 min  1 h 3.5 h ago 16 GiB
+/boot ext4 smart  off            –      –    –        –       –
+
+- /boot is off: it is mounted read-only.
+";
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn what_is_wrong_is_the_answer() {
+        let late = FileSystemStatus { oldest_s: Some(7200.0), ..fs("/late", State::Waiting) };
+        let shown = text(&document(vec![late.clone()]), false);
+        assert!(
+            shown.starts_with("On /late something has been pending for longer than the goal.\n"),
+            "{shown}"
+        );
+        let failing = FileSystemStatus { reason: Some("EIO".to_owned()), ..fs("/bad", State::Failing) };
+        let shown = text(&document(vec![late, failing]), false);
+        assert!(shown.starts_with("Trims fail on /bad.\n"), "{shown}");
+        assert!(shown.ends_with("- /bad is failing: EIO.\n"), "{shown}");
+        assert_eq!(text(&document(Vec::new()), false), "No file system is tended.\n");
+    }
+}
