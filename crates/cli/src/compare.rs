@@ -27,7 +27,8 @@ pub struct Args {
     /// File systems to run on
     #[arg(long, value_name = "FS,...", value_delimiter = ',', default_value = "ext4", conflicts_with = "on")]
     fs: Vec<FileSystem>,
-    /// Policies to compare: none, online, batched, and on btrfs async [default: none,online,batched]
+    /// Policies to compare: none, online, batched, smart, and on btrfs async [default:
+    /// none,online,batched,smart]
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',')]
     policy: Vec<PolicyKind>,
     /// Workload: fragment or tree; a command after -- is a workload of its own

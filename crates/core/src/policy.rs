@@ -6,6 +6,10 @@
 //! wall time in the service. A policy never compares it with any other clock.
 
 mod choice;
+mod pace;
+mod pending;
+mod smart;
+mod worth;
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,6 +18,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use choice::{PolicyChoice, PolicyChoiceError};
+pub use pace::{Goals, Pacer};
+pub use pending::Pending;
+pub use smart::{Gain, SmartPolicy};
+pub use worth::{Thresholds, Worth};
 
 use crate::extent::{Extent, ExtentSet};
 use crate::units::Bytes;
@@ -31,21 +39,41 @@ pub enum Event {
     Pause,
     /// The workload is over.
     End,
-    /// How busy the drive was over the span since the last such event.
+    /// What others did with the drive over the span since the last such event.
     Load(Load),
+    /// How much of the file system is free.
+    Space {
+        /// Free bytes, pending or not.
+        free: Bytes,
+    },
+    /// What was asked for last has been carried out.
+    Trimmed(Trimmed),
     /// The time that [`Policy::next_wake`] asked for has come.
     Wake,
 }
 
-/// What the foreground got from the drive over a span.
+/// What the foreground, all but our own trims, got from the drive over a span.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
-    /// Commands in flight at the end of the span.
-    pub in_flight: u32,
-    /// Commands that completed in the span.
+    /// How long the span was.
+    pub span: Duration,
+    /// Commands in flight at its end.
+    pub in_flight: u64,
+    /// Reads and writes that completed in it.
     pub completed: u64,
-    /// The 99th percentile of their latency.
-    pub p99: Duration,
+    /// Their mean latency; zero where there are none.
+    pub latency: Duration,
+    /// What was written in it.
+    pub written: Bytes,
+}
+
+/// What became of trim requests.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trimmed {
+    /// How long they held the drive.
+    pub took: Duration,
+    /// What could not be trimmed, and is still pending.
+    pub refused: ExtentSet,
 }
 
 /// What the host shall trim now.
@@ -101,6 +129,8 @@ pub enum PolicyKind {
     Async,
     /// Trim all free space in the workload's pauses and at its end (`fstrim`).
     Batched,
+    /// Trim what was freed when that is worth it and the drive has time ([`SmartPolicy`]).
+    Smart,
 }
 
 /// A policy name that isn't one.
@@ -113,7 +143,7 @@ pub struct UnknownPolicy {
 
 impl PolicyKind {
     /// All of them, in the order tables show them.
-    pub const ALL: [Self; 4] = [Self::None, Self::Online, Self::Async, Self::Batched];
+    pub const ALL: [Self; 5] = [Self::None, Self::Online, Self::Async, Self::Batched, Self::Smart];
 
     /// The name users give it.
     pub const fn name(self) -> &'static str {
@@ -122,17 +152,12 @@ impl PolicyKind {
             Self::Online => "online",
             Self::Async => "async",
             Self::Batched => "batched",
+            Self::Smart => "smart",
         }
     }
 
     fn names() -> String {
         Self::ALL.map(Self::name).join(", ")
-    }
-
-    /// The engine that decides, or nothing where a file system does it by itself and on its own
-    /// schedule, as for [`PolicyKind::Async`].
-    pub fn engine(self) -> Option<Box<dyn Policy>> {
-        PolicyChoice::from(self).engine()
     }
 }
 
@@ -208,8 +233,12 @@ impl Policy for TimedPolicy {
 mod tests {
     use super::*;
 
+    fn engine(choice: &str) -> Box<dyn Policy> {
+        choice.parse::<PolicyChoice>().unwrap().engine().expect("an engine of ours")
+    }
+
     fn answers(kind: PolicyKind, event: Event) -> Vec<TrimRequest> {
-        let mut engine = kind.engine().expect("an engine of ours");
+        let mut engine = engine(kind.name());
         engine.on_event(Duration::ZERO, &event)
     }
 
@@ -229,53 +258,9 @@ mod tests {
         }
     }
 
-    /// The shape holds a policy that defers, coalesces and reacts to load: it collects what is
-    /// freed, asks to be woken, and trims the coalesced rest once the drive is idle.
-    #[test]
-    fn the_trait_carries_a_deferring_policy() {
-        struct Deferring {
-            pending: ExtentSet,
-            wake: Option<Duration>,
-            idle: bool,
-        }
-        impl Policy for Deferring {
-            fn on_event(&mut self, at: Duration, event: &Event) -> Vec<TrimRequest> {
-                match event {
-                    Event::Freed(extent) => {
-                        self.pending.insert(*extent);
-                        self.wake = Some(at + Duration::from_secs(1));
-                    }
-                    Event::Written(extent) | Event::Discarded(extent) => self.pending.remove(*extent),
-                    Event::Load(load) => self.idle = load.in_flight == 0,
-                    Event::Wake if self.idle && !self.pending.is_empty() => {
-                        return vec![TrimRequest::within(std::mem::take(&mut self.pending))];
-                    }
-                    _ => {}
-                }
-                Vec::new()
-            }
-            fn next_wake(&self) -> Option<Duration> {
-                self.wake
-            }
-        }
-        let mut policy: Box<dyn Policy> =
-            Box::new(Deferring { pending: ExtentSet::new(), wake: None, idle: false });
-        let (a, b) = (Extent::at(Bytes(0), Bytes(10)), Extent::at(Bytes(10), Bytes(10)));
-        let second = Duration::from_secs;
-        assert!(policy.on_event(second(0), &Event::Freed(a)).is_empty());
-        assert!(policy.on_event(second(1), &Event::Freed(b)).is_empty());
-        assert_eq!(policy.next_wake(), Some(second(2)));
-        let busy = Load { in_flight: 3, completed: 9, p99: Duration::from_millis(1) };
-        policy.on_event(second(2), &Event::Load(busy));
-        assert!(policy.on_event(second(2), &Event::Wake).is_empty());
-        policy.on_event(second(3), &Event::Load(Load { in_flight: 0, ..busy }));
-        let whole = ExtentSet::from_iter([Extent::new(a.start, b.end)]);
-        assert_eq!(policy.on_event(second(3), &Event::Wake), vec![TrimRequest::within(whole)]);
-    }
-
     #[test]
     fn a_timer_trims_each_time_its_interval_is_over() {
-        let mut timed = "batched:1h".parse::<PolicyChoice>().unwrap().engine().unwrap();
+        let mut timed = engine("batched:1h");
         let hours = |hours: u64| Duration::from_secs(3600 * hours);
         assert_eq!(timed.next_wake(), Some(hours(1)));
         assert_eq!(timed.on_event(hours(1), &Event::Wake), [TrimRequest::everything()]);
@@ -289,6 +274,6 @@ mod tests {
     #[test]
     fn an_unknown_name_lists_the_known() {
         let message = "fast".parse::<PolicyKind>().unwrap_err().to_string();
-        assert_eq!(message, "there is no policy \"fast\"; there are none, online, async, batched");
+        assert_eq!(message, "there is no policy \"fast\"; there are none, online, async, batched, smart");
     }
 }

@@ -155,6 +155,11 @@ impl Device {
         self.size
     }
 
+    /// What it holds data for, to the mapping page.
+    pub fn mapped(&self) -> Bytes {
+        Bytes(self.ftl.mapped().0 * self.page.0)
+    }
+
     /// Whether a mapping page has data.
     ///
     /// # Panics
@@ -234,12 +239,8 @@ impl Device {
     }
 
     fn discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
-        let Discard { command, range, per_gib, range_limit, queued, .. } = &self.discard;
-        let ranges = extent.len().0.div_ceil(range_limit.value.0);
-        let cost = command.value
-            + Nanos(range.value.0 * ranges)
-            + Nanos::from_seconds(per_gib.value.seconds() * extent.len().gib());
-        let queued = queued.value;
+        let cost = self.discard.time(extent.len());
+        let queued = self.discard.queued.value;
         let honoured = self.honoured(extent);
         let dealt_with = self.front.begin(if queued { arrival } else { arrival.max(self.front.all_done()) });
         let taken = dealt_with - self.front.overhead();

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use proptest::prelude::{Strategy, prop, prop_assert_eq, prop_oneof, proptest};
 use trimtab_core::document::sim::ReplayOutcome;
-use trimtab_core::policy::PolicyChoice;
+use trimtab_core::policy::{PolicyChoice, SmartPolicy};
 use trimtab_core::profile::Profile;
 use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceEvent, TraceHeader, TraceSource};
 use trimtab_core::{Bytes, Extent, Nanos};
@@ -80,7 +80,8 @@ fn options(profile: &Profile, span: Nanos) -> ReplayOptions<'_> {
 }
 
 fn policy(name: &str) -> Discards {
-    Discards::Policy(name.parse::<PolicyChoice>().unwrap().engine().unwrap())
+    let smart = || Box::new(SmartPolicy::of_drive(&profile(), Bytes(PAGES * PAGE)));
+    Discards::Policy(name.parse::<PolicyChoice>().unwrap().engine().unwrap_or_else(|| smart()))
 }
 
 fn replayed(events: &[TraceEvent], discards: Discards, passes: u32) -> ReplayOutcome {

@@ -9,7 +9,7 @@ use std::slice::Chunks;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rustix::time::{ClockId, clock_gettime};
-use trimtab_core::policy::PolicyKind;
+use trimtab_core::policy::{PolicyChoice, PolicyKind, SmartPolicy};
 use trimtab_core::profile::Profile;
 use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceDevice, TraceEvent, TraceHeader, TraceSource};
 use trimtab_core::{Bytes, Extent, Nanos};
@@ -62,7 +62,7 @@ fn main() {
             "{name}, {millions} million events, {gib} GiB: million events a processor second, median of {ROUNDS}"
         );
         println!("  {:<8} {:5.1}", "reader", median(events.len(), || read(&mut file())));
-        for kind in [PolicyKind::None, PolicyKind::Online, PolicyKind::Batched] {
+        for kind in [PolicyKind::None, PolicyKind::Online, PolicyKind::Batched, PolicyKind::Smart] {
             let from_file = median(events.len(), || replay(kind, size, events.len(), &mut file()));
             let from_memory = median(events.len(), || replay(kind, size, events.len(), &mut memory()));
             println!("  {:<8} {from_file:5.2}   from memory {from_memory:5.2}", kind.name());
@@ -125,7 +125,8 @@ where
         scale: None,
         span: Nanos(events as u64 * STEP),
     };
-    let policy = kind.engine().expect("it is one of ours");
+    let smart = || Box::new(SmartPolicy::of_drive(&profile, size));
+    let policy = PolicyChoice::from(kind).engine().unwrap_or_else(|| smart());
     let mut replay = Replay::new(&options, Discards::Policy(policy)).expect("the geometry works");
     let begin = processor_seconds();
     replay.pass(source, &mut |_| true).expect("all extents are inside");

@@ -234,7 +234,8 @@ fn require_trims(plan: &[Planned]) -> Result<(), LabError> {
 }
 
 /// What is compared on an emulated drive unless asked otherwise.
-const DEFAULT_POLICIES: [PolicyKind; 3] = [PolicyKind::None, PolicyKind::Online, PolicyKind::Batched];
+const DEFAULT_POLICIES: [PolicyKind; 4] =
+    [PolicyKind::None, PolicyKind::Online, PolicyKind::Batched, PolicyKind::Smart];
 
 fn describe_drive(place: &Place) -> Result<Option<DriveDescription>, LabError> {
     let Place::Emulated { profile, profile_toml, size, .. } = place else { return Ok(None) };

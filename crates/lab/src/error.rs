@@ -95,7 +95,9 @@ pub enum LabError {
         dir: PathBuf,
     },
     /// The file system has no such policy.
-    #[error("{fs} has no {policy} discards of its own; only btrfs has: use one of none, online, batched")]
+    #[error(
+        "{fs} has no {policy} discards of its own; only btrfs has: use one of none, online, batched, smart"
+    )]
     NoSuchPolicy {
         /// The file system.
         fs: FileSystem,
@@ -144,6 +146,12 @@ pub enum LabError {
     /// A trim or a sync.
     #[error(transparent)]
     Trim(#[from] trimtab_linux::trim::TrimError),
+    /// The kernel's events.
+    #[error(transparent)]
+    Tracing(#[from] trimtab_linux::tracing::TracingError),
+    /// The smart policy's keeper.
+    #[error("the smart policy's keeper stopped")]
+    Keeper(#[from] trimtab_keeper::TurnError),
     /// The machine can't be looked at.
     #[error(transparent)]
     Environment(#[from] trimtab_linux::environment::EnvironmentError),

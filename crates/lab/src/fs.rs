@@ -66,7 +66,7 @@ impl FileSystem {
     /// The mount option that gives this policy, or nothing where the file system doesn't have it.
     pub const fn mount_option(self, policy: PolicyKind) -> Option<&'static str> {
         match (self, policy) {
-            (_, PolicyKind::None | PolicyKind::Batched) => Some("nodiscard"),
+            (_, PolicyKind::None | PolicyKind::Batched | PolicyKind::Smart) => Some("nodiscard"),
             (Self::Btrfs, PolicyKind::Online) => Some("discard=sync"),
             (Self::Btrfs, PolicyKind::Async) => Some("discard=async"),
             (_, PolicyKind::Online) => Some("discard"),

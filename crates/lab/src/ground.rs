@@ -20,6 +20,7 @@ pub use emulated::{EmulatedGround, EmulatedOptions};
 
 use crate::error::LabError;
 use crate::interrupt::Interrupt;
+use crate::keeping::Keeping;
 
 /// How long a device must have done nothing to count as settled.
 const QUIET: Duration = Duration::from_millis(60);
@@ -83,6 +84,12 @@ pub trait Ground {
     /// # Errors
     /// [`LabError::Interrupted`].
     fn idle(&mut self, interrupt: &Interrupt) -> Result<(), LabError>;
+
+    /// The service's keeper on this file system.
+    ///
+    /// # Errors
+    /// What it can't start for.
+    fn keep(&self) -> Result<Keeping, LabError>;
 
     /// Unmounts and mounts again, and returns true; does nothing and returns false where the
     /// mount is the user's.

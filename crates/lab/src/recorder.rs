@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use trimtab_core::Bytes;
 use trimtab_core::document::{KernelCounters, Phase, Run, TRIM_PHASE};
-use trimtab_core::policy::{Event, Policy, PolicyKind};
+use trimtab_core::policy::{Event, Policy, PolicyChoice, PolicyKind};
 use trimtab_core::stats::DriveCounters;
 
 use crate::error::LabError;
 use crate::ground::{Ground, Snapshot};
 use crate::interrupt::Interrupt;
+use crate::keeping::Keeping;
 use crate::progress::Progress;
 use crate::work::Work;
 use crate::workload::Workload;
@@ -20,12 +21,23 @@ const WITNESSES: u32 = 16;
 /// The size of each.
 const WITNESS_SIZE: Bytes = Bytes::MIB;
 
+/// What decides about discards in a run.
+enum Discards {
+    /// A policy that goes by the workload's pauses, or has nothing to do.
+    Policy(Box<dyn Policy>),
+    /// The file system, on a schedule of its own.
+    FileSystem,
+    /// The service's keeper, where the workload pauses or turns to something else.
+    Keeper(Box<Keeping>),
+}
+
 /// Records the phases of one run.
 pub struct Recorder<'a> {
     ground: &'a mut dyn Ground,
-    engine: Option<Box<dyn Policy>>,
+    discards: Discards,
     work: Work,
     phases: Vec<(&'static str, Totals)>,
+    last_phase: Option<&'static str>,
     started: Instant,
     progress: &'a mut dyn Progress,
 }
@@ -47,11 +59,16 @@ pub fn record(
     let description = workload.description();
     let (dir, room) = (ground.dir().to_owned(), ground.room());
     let work = Work::new(dir, room, description.seed, interrupt.clone());
+    let discards = match policy {
+        PolicyKind::Smart => Discards::Keeper(Box::new(ground.keep()?)),
+        policy => PolicyChoice::from(policy).engine().map_or(Discards::FileSystem, Discards::Policy),
+    };
     let mut recorder = Recorder {
         ground,
-        engine: policy.engine(),
+        discards,
         work,
         phases: Vec::new(),
+        last_phase: None,
         started: Instant::now(),
         progress,
     };
@@ -85,8 +102,23 @@ impl Recorder<'_> {
         name: &'static str,
         action: impl FnOnce(&mut Work) -> Result<(), LabError>,
     ) -> Result<(), LabError> {
+        if self.last_phase.replace(name) != Some(name) {
+            self.let_keep()?;
+        }
         self.progress.phase(name);
         self.measure(name, |_, work| action(work))
+    }
+
+    /// Lets the keeper do what it means to do where the workload turns to something else.
+    fn let_keep(&mut self) -> Result<(), LabError> {
+        let Discards::Keeper(keeping) = &mut self.discards else { return Ok(()) };
+        if !keeping.listen()? {
+            return Ok(());
+        }
+        self.progress.phase(TRIM_PHASE);
+        let before = self.ground.snapshot()?;
+        keeping.tend(self.work.interrupt())?;
+        self.add(TRIM_PHASE, &before)
     }
 
     /// The workload names a pause: nobody waits for the drive now.
@@ -94,6 +126,7 @@ impl Recorder<'_> {
     /// # Errors
     /// What a trim of the policy's fails with.
     pub fn pause(&mut self) -> Result<(), LabError> {
+        self.let_keep()?;
         self.tell_policy(&Event::Pause)
     }
 
@@ -104,6 +137,11 @@ impl Recorder<'_> {
     ) -> Result<(), LabError> {
         let before = self.ground.snapshot()?;
         action(self.ground, &mut self.work)?;
+        self.add(name, &before)
+    }
+
+    /// Adds to a phase what was done since `before`, once the device has nothing left to do.
+    fn add(&mut self, name: &'static str, before: &Snapshot) -> Result<(), LabError> {
         let quiet_since = self.ground.settle(self.work.interrupt())?;
         let after = Snapshot { at: quiet_since - self.work.take_idle(), ..self.ground.snapshot()? };
         let known = self.phases.iter().position(|(known, _)| *known == name);
@@ -111,23 +149,27 @@ impl Recorder<'_> {
         if known.is_none() {
             self.phases.push((name, Totals::default()));
         }
-        self.phases[at].1.add(&before, &after);
+        self.phases[at].1.add(before, &after);
         Ok(())
     }
 
     /// Hands an event to the policy and carries out what it asks for. A file system that discards
-    /// on a schedule of its own gets the idle time that it waits for instead.
+    /// on a schedule of its own gets the idle time that it waits for instead; the keeper is told nothing.
     fn tell_policy(&mut self, event: &Event) -> Result<(), LabError> {
-        let now = self.started.elapsed();
-        let Some(engine) = &mut self.engine else {
-            self.progress.waiting("the file system's delayed discards, up to four minutes");
-            return self.measure(TRIM_PHASE, |ground, work| ground.idle(work.interrupt()));
-        };
-        for request in engine.on_event(now, event) {
-            self.progress.phase(TRIM_PHASE);
-            self.measure(TRIM_PHASE, |ground, _| ground.trim(&request))?;
+        match &mut self.discards {
+            Discards::Policy(engine) => {
+                for request in engine.on_event(self.started.elapsed(), event) {
+                    self.progress.phase(TRIM_PHASE);
+                    self.measure(TRIM_PHASE, |ground, _| ground.trim(&request))?;
+                }
+                Ok(())
+            }
+            Discards::FileSystem => {
+                self.progress.waiting("the file system's delayed discards, up to four minutes");
+                self.measure(TRIM_PHASE, |ground, work| ground.idle(work.interrupt()))
+            }
+            Discards::Keeper(_) => Ok(()),
         }
-        Ok(())
     }
 
     fn write_witnesses(&mut self) -> Result<(), LabError> {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trimtab_core::Bytes;
 use trimtab_core::document::sim::{DiscardsFrom, Passes, SIM_SCHEMA, SimDocument, SimRun};
-use trimtab_core::policy::PolicyChoice;
+use trimtab_core::policy::{PolicyChoice, SmartPolicy};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::is_steady;
 use trimtab_ftl::replay::{Discards, Replay, ReplayOptions, Survey};
@@ -221,7 +221,8 @@ fn replay(
     let discards = match discards_from {
         DiscardsFrom::Trace => Discards::Trace,
         DiscardsFrom::Frees => {
-            Discards::Policy(job.policy.engine().expect("a plan has only policies with engines"))
+            let smart = || Box::new(SmartPolicy::of_drive(job.profile, plan.size));
+            Discards::Policy(job.policy.engine().unwrap_or_else(|| smart()))
         }
     };
     let replay_options = ReplayOptions {

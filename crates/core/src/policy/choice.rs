@@ -49,13 +49,14 @@ impl PolicyChoice {
         self.interval
     }
 
-    /// The engine that decides, or nothing where a file system does it by itself and on its own
-    /// schedule, as for [`PolicyKind::Async`].
+    /// The engine that decides, where it needs to know nothing of the drive. Nothing for
+    /// [`PolicyKind::Smart`], which does, and for [`PolicyKind::Async`], where a file system does it by
+    /// itself and on its own schedule.
     pub fn engine(self) -> Option<Box<dyn Policy>> {
         match (self.kind, self.interval) {
             (PolicyKind::None, _) => Some(Box::new(NonePolicy)),
             (PolicyKind::Online, _) => Some(Box::new(OnlinePolicy)),
-            (PolicyKind::Async, _) => None,
+            (PolicyKind::Async | PolicyKind::Smart, _) => None,
             (PolicyKind::Batched, None) => Some(Box::new(BatchedPolicy)),
             (PolicyKind::Batched, Some(interval)) => Some(Box::new(TimedPolicy { interval, next: interval })),
         }
@@ -125,7 +126,7 @@ mod tests {
             assert_eq!((serde_json::from_str(&json).ok(), json), (Some(choice), format!("{text:?}")));
         }
         for (text, message) in [
-            ("fast:1h", "there is no policy \"fast\"; there are none, online, async, batched"),
+            ("fast:1h", "there is no policy \"fast\"; there are none, online, async, batched, smart"),
             ("online:1h", "online has no interval; only batched has, as in batched:1h"),
             (
                 "batched:0s",

@@ -49,6 +49,11 @@ impl Arrivals {
         self.waited
     }
 
+    /// Whether a request is under way at `now`, in the model's time.
+    pub(super) fn is_busy(&self, now: Nanos) -> bool {
+        self.busy_until > now
+    }
+
     /// When what happened at `traced` happens in the model.
     pub(super) fn place(&mut self, traced: Nanos) -> Nanos {
         while let Some(Reverse(moment)) = self.in_flight.peek()

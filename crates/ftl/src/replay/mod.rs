@@ -18,6 +18,7 @@
 
 mod addresses;
 mod arrivals;
+mod meter;
 mod pending;
 mod series;
 mod survey;
@@ -26,11 +27,11 @@ mod trims;
 use std::time::Duration;
 
 use trimtab_core::document::sim::{ReplayOutcome, ReservePoint};
-use trimtab_core::policy::{Event, Policy};
+use trimtab_core::policy::{Event, Policy, Trimmed};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::{DriveCounters, EraseSpread};
 use trimtab_core::trace::{DeviceIndex, Kind, TraceEvent, TraceSource};
-use trimtab_core::{Bytes, Extent, Nanos};
+use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
 
 use crate::device::{Command, Device, Op};
 use crate::geometry::GeometryError;
@@ -39,6 +40,7 @@ pub use survey::{DeviceSurvey, Survey};
 
 use addresses::Addresses;
 use arrivals::Arrivals;
+use meter::Meter;
 use series::{Phases, Series};
 use trims::Trims;
 
@@ -101,7 +103,10 @@ pub struct Replay {
     policy: Option<Box<dyn Policy>>,
     /// When the policy wants to be woken, in the trace's time.
     wake: Option<Nanos>,
+    meter: Meter,
     trims: Trims,
+    /// How long the trims under way have held the drive, where the policy hasn't heard that they are over.
+    trimming: Option<Nanos>,
     series: Series,
     phases: Phases,
     /// Erases of each block before the replay.
@@ -136,6 +141,8 @@ impl Replay {
             arrivals: Arrivals::new(profile.timing.queue_depth.value),
             wake: policy.as_ref().and_then(|policy| policy.next_wake()).map(nanos),
             policy,
+            meter: Meter::default(),
+            trimming: None,
             trims: Trims::new(profile, options.size),
             series: Series::new(options.span),
             phases: Phases::new(options.span, device.ftl().totals().erases),
@@ -271,8 +278,16 @@ impl Replay {
     }
 
     fn request(&mut self, op: Op, event: &TraceEvent, traced: Nanos, now: Nanos, extent: Extent) {
-        let device = &mut self.device;
-        let submit = |arrival| device.submit(arrival, Command { op, extent });
+        let Self { device, meter, .. } = self;
+        let submit = |arrival| {
+            let done = device.submit(arrival, Command { op, extent });
+            match op {
+                Op::Read => meter.read(done - arrival),
+                Op::Write => meter.written(extent.len(), done - arrival),
+                Op::Discard | Op::Flush => {}
+            }
+            done
+        };
         self.arrivals.send(traced, now, event.latency, submit);
     }
 
@@ -283,8 +298,18 @@ impl Replay {
         {
             let now = self.arrivals.place(wake);
             self.trim_until(wake, now);
+            self.tell_load(wake, now);
             self.tell(wake, now, &Event::Wake);
         }
+    }
+
+    /// Tells the policy what the host gets from the drive, and what is free.
+    fn tell_load(&mut self, traced: Nanos, now: Nanos) {
+        let load = self.meter.take(traced, self.arrivals.is_busy(now).into());
+        self.tell(traced, now, &Event::Load(load));
+        let used = self.device.mapped();
+        let free = self.device.size().saturating_sub(used) + self.trims.pending();
+        self.tell(traced, now, &Event::Space { free });
     }
 
     /// Tells the policy of an event, and puts what it answers under way.
@@ -292,17 +317,24 @@ impl Replay {
         let Some(policy) = &mut self.policy else { return };
         for request in policy.on_event(Duration::from_nanos(traced.0), event) {
             self.trims.request(now, &request);
+            self.trimming.get_or_insert_default();
         }
         self.wake = policy.next_wake().map(nanos);
     }
 
     /// Sends the discards of trims under way that are due by `until`, and none after.
     fn trim_until(&mut self, traced: Nanos, until: Nanos) {
-        while let Some((arrival, extent)) = self.trims.next(until) {
-            let done = self.device.submit(arrival, Command { op: Op::Discard, extent });
-            self.trims.done(done);
-            self.arrivals.not_before(arrival);
-            self.tell(traced, arrival, &Event::Discarded(extent));
+        loop {
+            while let Some((arrival, extent)) = self.trims.next(until) {
+                let done = self.device.submit(arrival, Command { op: Op::Discard, extent });
+                self.trims.done(done);
+                self.arrivals.not_before(arrival);
+                *self.trimming.get_or_insert_default() += done - arrival;
+                self.tell(traced, arrival, &Event::Discarded(extent));
+            }
+            let Some(took) = self.trimming.take_if(|_| self.trims.are_over(until)) else { return };
+            let took = Duration::from_nanos(took.0);
+            self.tell(traced, until, &Event::Trimmed(Trimmed { took, refused: ExtentSet::new() }));
         }
     }
 
@@ -331,6 +363,7 @@ impl Replay {
         self.wake_until(traced);
         let now = self.arrivals.place(traced);
         self.trim_until(traced, now);
+        self.tell_load(traced, now);
         self.tell(traced, now, &Event::End);
         self.trim_until(traced, Nanos(u64::MAX));
         self.sample(traced);

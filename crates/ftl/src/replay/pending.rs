@@ -12,19 +12,23 @@ const SECTOR: Bytes = Bytes(512);
 
 /// Free bytes of a drive that have not been discarded since, to the sector: one counts as free once
 /// all of it is, and no longer as soon as a part of it is taken.
-pub(super) struct Pending(Vec<u64>);
+pub(super) struct Pending {
+    words: Vec<u64>,
+    sectors: u64,
+}
 
 impl Pending {
     /// Of a drive of `size` bytes, nothing is free.
     pub(super) fn new(size: Bytes) -> Self {
-        Self(vec![0; size.0.div_ceil(SECTOR.0 * u64::from(u64::BITS)) as usize])
+        let words = size.0.div_ceil(SECTOR.0 * u64::from(u64::BITS)) as usize;
+        Self { words: vec![0; words], sectors: 0 }
     }
 
     /// Touches the bits of these places, so that cache misses overlap. Places past the drive's end are
     /// let be.
     pub(super) fn touch(&self, starts: impl Iterator<Item = Bytes>) {
         let place = |start: Bytes| (start.0 / SECTOR.0 / u64::from(u64::BITS)) as usize;
-        let words = starts.filter_map(|start| self.0.get(place(start)));
+        let words = starts.filter_map(|start| self.words.get(place(start)));
         black_box(words.fold(0, |touched, word| touched ^ word));
     }
 
@@ -32,7 +36,8 @@ impl Pending {
     pub(super) fn insert(&mut self, extent: Extent) {
         let Extent { start, end } = extent.aligned_inside(SECTOR);
         for (word, bits) in masks(start.0 / SECTOR.0..end.0 / SECTOR.0) {
-            self.0[word] |= bits;
+            self.sectors += u64::from((bits & !self.words[word]).count_ones());
+            self.words[word] |= bits;
         }
     }
 
@@ -42,7 +47,8 @@ impl Pending {
             return;
         }
         for (word, bits) in masks(extent.start.0 / SECTOR.0..extent.end.0.div_ceil(SECTOR.0)) {
-            self.0[word] &= !bits;
+            self.sectors -= u64::from((bits & self.words[word]).count_ones());
+            self.words[word] &= !bits;
         }
     }
 
@@ -59,7 +65,7 @@ impl Pending {
     fn find(&self, sectors: Range<u64>, view: impl Fn(u64) -> u64) -> Option<u64> {
         let mut next = sectors.start;
         while next < sectors.end {
-            let bits = view(self.0[(next / 64) as usize]) >> (next % 64);
+            let bits = view(self.words[(next / 64) as usize]) >> (next % 64);
             if bits != 0 {
                 next += u64::from(bits.trailing_zeros());
                 return (next < sectors.end).then_some(next);
@@ -71,8 +77,7 @@ impl Pending {
 
     /// How many bytes are free.
     pub(super) fn len(&self) -> Bytes {
-        let sectors: u64 = self.0.iter().map(|word| u64::from(word.count_ones())).sum();
-        Bytes(sectors * SECTOR.0)
+        Bytes(self.sectors * SECTOR.0)
     }
 }
 

@@ -98,6 +98,11 @@ impl Trims {
         None
     }
 
+    /// Whether nothing is under way at `now`.
+    pub(super) fn are_over(&self, now: Nanos) -> bool {
+        self.queue.is_empty() && self.ready <= now
+    }
+
     /// The discard that was sent last is done.
     pub(super) fn done(&mut self, at: Nanos) {
         self.ready = at;

@@ -13,6 +13,7 @@ use trimtab_linux::{PROCFS, SYSFS};
 use super::Ground;
 use crate::error::{LabError, io_at};
 use crate::interrupt::Interrupt;
+use crate::keeping::Keeping;
 
 /// A fresh directory inside one of the user's; it goes when this is dropped.
 pub struct DirectoryGround {
@@ -84,6 +85,14 @@ impl Ground for DirectoryGround {
 
     fn idle(&mut self, interrupt: &Interrupt) -> Result<(), LabError> {
         super::await_async_discards(&self.mount.source, interrupt)
+    }
+
+    fn keep(&self) -> Result<Keeping, LabError> {
+        Err(LabError::FixedByMount {
+            dir: self.dir.path().to_owned(),
+            policy: PolicyKind::Smart,
+            possible: possible_policies(&self.mount),
+        })
     }
 
     fn remount(&mut self) -> Result<bool, LabError> {

@@ -7,7 +7,7 @@ use std::{io, thread};
 
 use tempfile::TempDir;
 use trimtab_core::Bytes;
-use trimtab_core::policy::PolicyKind;
+use trimtab_core::policy::{PolicyKind, SmartPolicy};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::DriveCounters;
 use trimtab_drive::{Clock, CreateOptions, Drive};
@@ -19,6 +19,7 @@ use super::Ground;
 use crate::error::{LabError, io_at};
 use crate::fs::FileSystem;
 use crate::interrupt::Interrupt;
+use crate::keeping::Keeping;
 
 /// The longest wait for others to let go of a mount.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -44,6 +45,8 @@ pub struct EmulatedOptions<'a> {
 pub struct EmulatedGround {
     file_system: FileSystem,
     option: &'static str,
+    profile: Profile,
+    size: Bytes,
     // In order of dropping: what is mounted, the drive it is mounted from, and where.
     mounted: Mounted,
     block: BlockDevice,
@@ -131,7 +134,16 @@ impl EmulatedGround {
         let drive = OwnDrive(Some(drive));
         file_system.make(drive.device())?;
         let block = BlockDevice::open(Path::new(SYSFS), drive.device())?;
-        let mut ground = Self { file_system, option, mounted: Mounted(None), block, drive, target };
+        let mut ground = Self {
+            file_system,
+            option,
+            profile: profile.clone(),
+            size,
+            mounted: Mounted(None),
+            block,
+            drive,
+            target,
+        };
         ground.mount()?;
         Ok(ground)
     }
@@ -167,6 +179,12 @@ impl Ground for EmulatedGround {
 
     fn idle(&mut self, interrupt: &Interrupt) -> Result<(), LabError> {
         super::await_async_discards(self.drive.device(), interrupt)
+    }
+
+    fn keep(&self) -> Result<Keeping, LabError> {
+        let (drive, policy) =
+            (Drive::open(self.drive.name())?, SmartPolicy::of_drive(&self.profile, self.size));
+        Keeping::start(self.dir(), &self.block, drive, policy)
     }
 
     fn remount(&mut self) -> Result<bool, LabError> {

@@ -66,7 +66,7 @@ pub enum PlanError {
         possible: &'static str,
     },
     /// The policy is a file system's own.
-    #[error("async is btrfs's own and can't be simulated; ask for --policy none,online,batched")]
+    #[error("async is btrfs's own and can't be simulated; ask for --policy none,online,batched,smart")]
     Async,
     /// The profile has no drive of this size.
     #[error("there can be no {profile} of {size}")]
@@ -221,7 +221,10 @@ fn whole_gib(size: Bytes) -> Bytes {
 /// The policies asked for, or all that this trace can tell.
 fn policies(asked: &[PolicyChoice], surveyed: &DeviceSurvey) -> Result<Vec<PolicyChoice>, PlanError> {
     let (possible, named): (&[PolicyKind], _) = match (has_frees(surveyed), has_discards(surveyed)) {
-        (true, _) => (&[PolicyKind::None, PolicyKind::Online, PolicyKind::Batched], "none,online,batched"),
+        (true, _) => (
+            &[PolicyKind::None, PolicyKind::Online, PolicyKind::Batched, PolicyKind::Smart],
+            "none,online,batched,smart",
+        ),
         (false, true) => (&[PolicyKind::None, PolicyKind::Online], "none,online"),
         (false, false) => (&[PolicyKind::None], "none"),
     };

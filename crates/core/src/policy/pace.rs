@@ -1,0 +1,227 @@
+//! When the next slice of a trim may begin, so that those who use the drive don't feel it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Load;
+
+/// What trims may cost those who use the drive.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Goals {
+    /// The most by which the mean latency of the foreground's commands may grow, and the longest that
+    /// one slice may hold the drive while there is a foreground.
+    #[serde(with = "duration")]
+    pub max_latency_added: Duration,
+    /// The largest share of the time in which trims may hold the drive while there is a foreground,
+    /// above 0 and at most 1. A foreground whose p99 shall not grow needs less than 0.01: then fewer
+    /// than one command in a hundred meets a trim.
+    pub max_busy_share: f64,
+    /// Trim only while there is no foreground.
+    pub idle_only: bool,
+    /// The age at which pending extents are trimmed even where that is not worth it.
+    #[serde(with = "duration")]
+    pub max_age: Duration,
+}
+
+impl Default for Goals {
+    /// A millisecond, 0.5 % of the time, an hour.
+    fn default() -> Self {
+        Self {
+            max_latency_added: Duration::from_millis(1),
+            max_busy_share: 0.005,
+            idle_only: false,
+            max_age: Duration::from_secs(3600),
+        }
+    }
+}
+
+mod duration {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&humantime::format_duration(*value))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        humantime::parse_duration(&text).map_err(|error| D::Error::custom(format!("{text:?}: {error}")))
+    }
+}
+
+/// What a closed loop gives away at once when the foreground suffers, and wins back step by step.
+const SHRINK: f64 = 0.5;
+const STEPS: f64 = 16.0;
+/// The least share of the goal that is left: without trims nothing can be learned of them.
+const LEAST: f64 = 1.0 / 256.0;
+/// How much one span counts in the mean latency of the foreground by itself.
+const WEIGHT: f64 = 0.125;
+
+/// Holds the goals by measuring: while there is a foreground, trims get a share of the time that
+/// shrinks when its latency grows beyond the goal and grows again when it doesn't. The drive is idle
+/// where over a whole span nothing completed and nothing is in flight; a trim may then follow the other.
+///
+/// Times are spans since the host started, on its own clock.
+#[derive(Debug, Clone)]
+pub struct Pacer {
+    goals: Goals,
+    /// What trims get of the time.
+    share: f64,
+    idle: bool,
+    /// The foreground's mean latency in spans without trims, in seconds.
+    alone: Option<f64>,
+    /// What the foreground waits longer in spans with trims, in seconds.
+    added: f64,
+    /// Time that trims took since the last look.
+    trimmed: Duration,
+    /// When the next may begin while there is a foreground.
+    next: Duration,
+    ended: Duration,
+}
+
+impl Pacer {
+    /// Nothing is known yet of the foreground: there may be one.
+    pub fn new(goals: Goals) -> Self {
+        Self {
+            goals,
+            share: goals.max_busy_share,
+            idle: false,
+            alone: None,
+            added: 0.0,
+            trimmed: Duration::ZERO,
+            next: Duration::ZERO,
+            ended: Duration::ZERO,
+        }
+    }
+
+    /// The goals that it holds.
+    pub fn goals(&self) -> &Goals {
+        &self.goals
+    }
+
+    /// Takes in what the foreground got since this was called last.
+    pub fn observe(&mut self, load: &Load) {
+        self.idle = load.in_flight == 0 && load.completed == 0;
+        let trimmed = std::mem::take(&mut self.trimmed);
+        if load.completed == 0 {
+            return;
+        }
+        let latency = load.latency.as_secs_f64();
+        let Some(alone) = &mut self.alone else {
+            self.alone = trimmed.is_zero().then_some(latency);
+            return;
+        };
+        if trimmed.is_zero() {
+            *alone += (latency - *alone) * WEIGHT;
+            return;
+        }
+        self.added = (latency - *alone).max(0.0);
+        let most = self.goals.max_busy_share;
+        self.share = if self.added > self.goals.max_latency_added.as_secs_f64() {
+            self.share * SHRINK
+        } else {
+            self.share + most / STEPS
+        };
+        self.share = self.share.clamp(most * LEAST, most);
+    }
+
+    /// A slice ended at `at` that held the drive for `took`.
+    pub fn trimmed(&mut self, at: Duration, took: Duration) {
+        self.trimmed += took;
+        self.ended = at;
+        self.next = at + took.mul_f64((1.0 - self.share) / self.share);
+    }
+
+    /// When the next slice may begin as things are; none where it has to wait for an idle drive.
+    pub fn next_start(&self) -> Option<Duration> {
+        if self.idle { Some(self.ended) } else { (!self.goals.idle_only).then_some(self.next) }
+    }
+
+    /// Whether the drive did nothing for anybody else over the last span.
+    pub fn is_idle(&self) -> bool {
+        self.idle
+    }
+
+    /// By how much the foreground's mean latency grew in the last span in which there were both.
+    pub fn latency_added(&self) -> Duration {
+        Duration::from_secs_f64(self.added)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Bytes;
+
+    const SPAN: Duration = Duration::from_millis(100);
+
+    fn load(completed: u64, latency: Duration) -> Load {
+        Load { span: SPAN, in_flight: 0, completed, latency, written: Bytes::ZERO }
+    }
+
+    fn micros(count: u64) -> Duration {
+        Duration::from_micros(count)
+    }
+
+    /// Runs slices of 10 ms against a foreground whose latency grows with the share of time that
+    /// trims get, for `spans`; returns the time that trims had.
+    fn run(goals: Goals, spans: u32, latency: impl Fn(f64) -> Duration) -> Duration {
+        let (mut pacer, slice) = (Pacer::new(goals), Duration::from_millis(10));
+        let (mut now, mut total) = (Duration::ZERO, Duration::ZERO);
+        pacer.observe(&load(100, latency(0.0)));
+        for _ in 0..spans {
+            let (end, mut within) = (now + SPAN, Duration::ZERO);
+            while pacer.next_start().is_some_and(|start| start.max(now) < end) {
+                now = pacer.next_start().unwrap().max(now) + slice;
+                within += slice;
+                pacer.trimmed(now, slice);
+            }
+            now = now.max(end);
+            total += within;
+            pacer.observe(&load(100, latency(within.as_secs_f64() / SPAN.as_secs_f64())));
+        }
+        total
+    }
+
+    #[test]
+    fn a_foreground_that_does_not_suffer_leaves_trims_their_share() {
+        let goals = Goals { max_busy_share: 0.1, ..Goals::default() };
+        let total = run(goals, 1000, |_| micros(100));
+        let share = total.as_secs_f64() / (SPAN * 1000).as_secs_f64();
+        assert!((0.09..0.11).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn a_foreground_that_suffers_makes_them_rare() {
+        let goals = Goals { max_busy_share: 0.5, ..Goals::default() };
+        let total = run(goals, 1000, |share| micros(100) + Duration::from_secs_f64(share * 0.1));
+        let share = total.as_secs_f64() / (SPAN * 1000).as_secs_f64();
+        // Half the time a slice of 10 ms in 100 ms adds 10 ms, far above the goal.
+        assert!(share < 0.02, "{share}");
+        assert!(share > 0.0, "it never gives up");
+    }
+
+    #[test]
+    fn an_idle_drive_is_trimmed_at_once_and_a_busy_one_not_where_that_is_asked_for() {
+        let mut pacer = Pacer::new(Goals { idle_only: true, ..Goals::default() });
+        assert_eq!(pacer.next_start(), None, "nothing is known yet");
+        pacer.observe(&load(3, micros(10)));
+        assert_eq!(pacer.next_start(), None);
+        pacer.observe(&load(0, Duration::ZERO));
+        pacer.trimmed(SPAN, SPAN);
+        assert_eq!(pacer.next_start(), Some(SPAN));
+        pacer.observe(&Load { in_flight: 1, ..load(0, Duration::ZERO) });
+        assert_eq!(pacer.next_start(), None);
+    }
+
+    #[test]
+    fn goals_read_what_people_write() {
+        let goals: Goals = toml::from_str("max_latency_added = \"2ms\"\nmax_busy_share = 0.1").unwrap();
+        assert_eq!((goals.max_latency_added, goals.max_busy_share), (micros(2000), 0.1));
+        assert_eq!(goals.max_age, Goals::default().max_age);
+        assert!(toml::from_str::<Goals>("max_latency = \"2ms\"").is_err());
+    }
+}

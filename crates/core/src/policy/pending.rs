@@ -1,0 +1,255 @@
+//! What is free and not yet discarded, with its age.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::extent::Extent;
+use crate::units::Bytes;
+
+/// Classes of length, by powers of two.
+const CLASSES: usize = 64;
+
+/// Extents freed since they were last discarded, each as old as its oldest byte.
+///
+/// Invariant: no extent in it is empty, no two overlap and no two touch; there are never more than
+/// its limit. Where there would be, those closest to each other become one: it then names bytes
+/// between them that nobody freed. A trim leaves those alone, as they are in use or discarded.
+#[derive(Debug, Clone)]
+pub struct Pending {
+    extents: BTreeMap<u64, Stretch>,
+    /// The starts of the extents of each class: the longest are found without looking at all.
+    classes: Vec<BTreeSet<u64>>,
+    bytes: u64,
+    limit: usize,
+    /// None is free since before this.
+    floor: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stretch {
+    end: u64,
+    since: Duration,
+}
+
+fn class_of(length: u64) -> usize {
+    length.ilog2() as usize
+}
+
+impl Pending {
+    /// Nothing is pending; there will be at most `limit` extents.
+    ///
+    /// # Panics
+    /// If `limit` is below 2.
+    pub fn new(limit: usize) -> Self {
+        assert!(limit >= 2, "extents can only be joined where there are two");
+        Self {
+            extents: BTreeMap::new(),
+            classes: vec![BTreeSet::new(); CLASSES],
+            bytes: 0,
+            limit,
+            floor: Duration::MAX,
+        }
+    }
+
+    /// The bytes are free since `at`.
+    pub fn insert(&mut self, extent: Extent, at: Duration) {
+        if extent.is_empty() {
+            return;
+        }
+        let (mut start, mut end, mut since) = (extent.start.0, extent.end.0, at);
+        // From the right to the left: those that begin in or right after it, and the one before them if
+        // it reaches it.
+        while let Some((&left, &stretch)) = self.extents.range(..=end).next_back()
+            && stretch.end >= start
+        {
+            self.drop_at(left, stretch);
+            (start, end, since) = (start.min(left), end.max(stretch.end), since.min(stretch.since));
+        }
+        self.put(start, Stretch { end, since });
+        self.floor = self.floor.min(since);
+        if self.extents.len() > self.limit {
+            self.coarsen();
+        }
+    }
+
+    /// The bytes are in use, or discarded.
+    pub fn remove(&mut self, extent: Extent) {
+        if extent.is_empty() {
+            return;
+        }
+        let (start, end) = (extent.start.0, extent.end.0);
+        while let Some((&left, &stretch)) = self.extents.range(..end).next_back()
+            && stretch.end > start
+        {
+            self.drop_at(left, stretch);
+            if left < start {
+                self.put(left, Stretch { end: start, ..stretch });
+            }
+            if stretch.end > end {
+                self.put(end, stretch);
+            }
+        }
+        if self.extents.len() > self.limit {
+            self.coarsen();
+        }
+    }
+
+    /// The extents, each with the time since which its oldest byte is free, in order of address.
+    pub fn iter(&self) -> impl Iterator<Item = (Extent, Duration)> + '_ {
+        self.extents
+            .iter()
+            .map(|(start, stretch)| (Extent::new(Bytes(*start), Bytes(stretch.end)), stretch.since))
+    }
+
+    /// Those of `least` bytes or more, the longer ones first, to a power of two.
+    pub fn longest(&self, least: Bytes) -> impl Iterator<Item = Extent> + '_ {
+        let least = least.0.max(1);
+        let classes = self.classes[class_of(least)..].iter().rev();
+        let extents =
+            classes.flatten().map(|start| Extent::new(Bytes(*start), Bytes(self.extents[start].end)));
+        extents.filter(move |extent| extent.len().0 >= least)
+    }
+
+    /// Those that are free since `before` or longer, in order of address. Looks at all only where there
+    /// may be some.
+    pub fn older(&mut self, before: Duration) -> Vec<Extent> {
+        if self.floor > before {
+            return Vec::new();
+        }
+        self.floor = self.oldest().unwrap_or(Duration::MAX);
+        self.iter().filter(|(_, since)| *since <= before).map(|(extent, _)| extent).collect()
+    }
+
+    /// Since when the oldest is free.
+    pub fn oldest(&self) -> Option<Duration> {
+        self.extents.values().map(|stretch| stretch.since).min()
+    }
+
+    /// The number of extents.
+    pub fn count(&self) -> usize {
+        self.extents.len()
+    }
+
+    /// The number of bytes.
+    pub fn len(&self) -> Bytes {
+        Bytes(self.bytes)
+    }
+
+    /// Whether nothing is pending.
+    pub fn is_empty(&self) -> bool {
+        self.extents.is_empty()
+    }
+
+    fn put(&mut self, start: u64, stretch: Stretch) {
+        let length = stretch.end - start;
+        self.extents.insert(start, stretch);
+        self.classes[class_of(length)].insert(start);
+        self.bytes += length;
+    }
+
+    fn drop_at(&mut self, start: u64, stretch: Stretch) {
+        let length = stretch.end - start;
+        self.extents.remove(&start);
+        self.classes[class_of(length)].remove(&start);
+        self.bytes -= length;
+    }
+
+    /// Joins those with the shortest gaps between them, until half of the limit are left.
+    fn coarsen(&mut self) {
+        let starts = self.extents.keys().skip(1);
+        let ends = self.extents.values().map(|stretch| stretch.end);
+        let mut gaps: Vec<Extent> =
+            ends.zip(starts).map(|(end, start)| Extent::new(Bytes(end), Bytes(*start))).collect();
+        let surplus = self.extents.len() - (self.limit / 2).max(1);
+        gaps.select_nth_unstable_by_key(surplus - 1, |gap| gap.len());
+        for gap in &gaps[..surplus] {
+            // As old as the older of its neighbours.
+            self.insert(*gap, Duration::MAX);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{Strategy, prop, prop_assert, prop_assert_eq, proptest};
+
+    use super::*;
+
+    const SPACE: u64 = 96;
+
+    fn extents() -> impl Strategy<Value = Extent> {
+        (0..=SPACE, 0..=SPACE).prop_map(|(a, b)| Extent::new(Bytes(a.min(b)), Bytes(a.max(b))))
+    }
+
+    fn seconds(time: usize) -> Duration {
+        Duration::from_secs(time as u64)
+    }
+
+    proptest! {
+        /// Held to a list of bytes, each with the time since which it is free.
+        #[test]
+        fn pending_is_its_list_of_bytes(
+            steps in prop::collection::vec((prop::bool::ANY, extents()), 0..40),
+            least in 0..20u64,
+        ) {
+            let (mut pending, mut naive) = (Pending::new(1000), vec![None; SPACE as usize]);
+            for (time, &(free, extent)) in steps.iter().enumerate() {
+                for byte in &mut naive[extent.start.0 as usize..extent.end.0 as usize] {
+                    *byte = free.then(|| byte.unwrap_or(seconds(time)));
+                }
+                if free { pending.insert(extent, seconds(time)) } else { pending.remove(extent) }
+            }
+            let list: Vec<_> = pending.iter().collect();
+            prop_assert!(list.windows(2).all(|pair| pair[0].0.end < pair[1].0.start));
+            let held: Vec<bool> = (0..SPACE)
+                .map(|byte| list.iter().any(|(extent, _)| (extent.start.0..extent.end.0).contains(&byte)))
+                .collect();
+            prop_assert_eq!(held, naive.iter().map(Option::is_some).collect::<Vec<_>>());
+            for (extent, since) in &list {
+                // Never younger than its bytes; what was cut off may still count as old as it was.
+                let bytes = &naive[extent.start.0 as usize..extent.end.0 as usize];
+                prop_assert!(*since <= bytes.iter().flatten().min().copied().unwrap());
+            }
+            prop_assert_eq!(pending.len(), list.iter().map(|(extent, _)| extent.len()).sum());
+            prop_assert_eq!(pending.oldest(), list.iter().map(|(_, since)| *since).min());
+            for before in 0..steps.len() {
+                let old = list.iter().filter(|(_, since)| *since <= seconds(before)).map(|(extent, _)| *extent);
+                prop_assert_eq!(pending.older(seconds(before)), old.collect::<Vec<_>>());
+            }
+            let mut longest: Vec<_> = pending.longest(Bytes(least)).collect();
+            prop_assert!(longest.windows(2).all(|pair| pair[0].len().0.ilog2() >= pair[1].len().0.ilog2()));
+            longest.sort();
+            let long = list.iter().map(|(extent, _)| *extent).filter(|extent| extent.len().0 >= least);
+            prop_assert_eq!(longest, long.collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn what_has_to_be_coarse_still_holds_all_that_is_free(
+            frees in prop::collection::vec(extents(), 1..60),
+            limit in 2..8usize,
+        ) {
+            let (mut coarse, mut exact) = (Pending::new(limit), Pending::new(1000));
+            for (time, &extent) in frees.iter().enumerate() {
+                coarse.insert(extent, seconds(time));
+                exact.insert(extent, seconds(time));
+                prop_assert!(coarse.count() <= limit);
+            }
+            let held: Vec<_> = coarse.iter().collect();
+            for (extent, since) in exact.iter() {
+                let holds = |(outer, age): &(Extent, Duration)| outer.intersect(extent) == extent && *age <= since;
+                prop_assert!(held.iter().any(holds));
+            }
+        }
+    }
+
+    #[test]
+    fn the_shortest_gaps_go_first() {
+        let mut pending = Pending::new(4);
+        for (start, end) in [(0, 10), (12, 20), (50, 60), (61, 70), (200, 210)] {
+            pending.insert(Extent::new(Bytes(start), Bytes(end)), seconds(start as usize));
+        }
+        let left: Vec<_> =
+            pending.iter().map(|(extent, since)| (extent.start.0, extent.end.0, since)).collect();
+        assert_eq!(left, [(0, 70, seconds(0)), (200, 210, seconds(200))]);
+    }
+}

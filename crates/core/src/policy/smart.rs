@@ -1,0 +1,208 @@
+//! Trim what was freed, when it is worth it.
+
+use std::time::Duration;
+
+use crate::extent::{Extent, ExtentSet};
+use crate::policy::pending::Pending;
+use crate::policy::worth::{Thresholds, Worth};
+use crate::policy::{Event, Goals, Load, Pacer, Policy, TrimRequest, Trimmed};
+use crate::profile::Profile;
+use crate::units::Bytes;
+
+/// How often it looks whether the drive has time, while it has something to trim: rarely where that
+/// came to nothing.
+const SHORTEST_LOOK: Duration = Duration::from_millis(100);
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
+/// The most extents that are kept apart: some 5 MiB of them.
+const MOST_EXTENTS: usize = 1 << 16;
+/// The longest that an idle drive is held before it is looked at again.
+const IDLE_SLICE: Duration = Duration::from_millis(100);
+
+/// What discards give back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gain {
+    /// Copies that a flash drive needn't make.
+    Copies,
+    /// Space in a pool that hands it out in chunks of this size (dm-thin, VDO, virtual and network
+    /// disks): a pool that runs full stops everyone, so what holds whole chunks is always worth it.
+    Space {
+        /// The size of a chunk.
+        chunk: Bytes,
+    },
+}
+
+/// Keeps what is freed pending and trims
+///
+/// - what saves the drive more than it takes ([`Worth`]), the longest first: at once on an idle drive;
+///   beside a foreground where one command fits the goals, and at their pace; and at their pace, however
+///   long a command takes, once the host has written as much since the last trim as the drive has spare;
+/// - the rest, as far as it saves the drive anything, once the drive has been idle for as long as that
+///   takes. Who knows nothing of how long idle times last does best to wait as long as what he waits
+///   with would cost: he never pays more than twice what he would if he knew (A. Karlin, M. Manasse,
+///   L. Rudolph and D. Sleator, "Competitive snoopy caching", Algorithmica 3, 1988). Until then more
+///   neighbours may be freed, and one command may do for what would now take many;
+/// - what has waited as long as the goals allow.
+pub struct SmartPolicy {
+    pending: Pending,
+    worth: Worth,
+    gain: Gain,
+    pacer: Pacer,
+    free: Bytes,
+    /// What the host wrote since the last trim.
+    written: Bytes,
+    /// Since when the drive is idle.
+    idle_since: Option<Duration>,
+    /// What is being trimmed should take this long.
+    under_way: Option<Duration>,
+    wake: Option<Duration>,
+    look: Duration,
+}
+
+impl SmartPolicy {
+    /// Nothing is pending on a drive where discards are worth `worth`.
+    pub fn new(goals: Goals, worth: Worth, gain: Gain) -> Self {
+        Self {
+            pending: Pending::new(MOST_EXTENTS),
+            worth,
+            gain,
+            pacer: Pacer::new(goals),
+            free: Bytes::ZERO,
+            written: Bytes::ZERO,
+            idle_since: None,
+            under_way: None,
+            wake: None,
+            look: SHORTEST_LOOK,
+        }
+    }
+
+    /// The policy of a flash drive of `size` bytes that behaves like `profile`, with the default goals.
+    pub fn of_drive(profile: &Profile, size: Bytes) -> Self {
+        Self::new(Goals::default(), Worth::new(profile, size), Gain::Copies)
+    }
+
+    /// What is pending.
+    pub fn pending(&self) -> &Pending {
+        &self.pending
+    }
+
+    /// What holds the goals.
+    pub fn pacer(&self) -> &Pacer {
+        &self.pacer
+    }
+
+    /// What is to be trimmed now.
+    fn decide(&mut self, at: Duration) -> Vec<TrimRequest> {
+        let due = self.pacer.next_start().is_some_and(|start| start <= at);
+        if self.under_way.is_some() || !due {
+            return Vec::new();
+        }
+        let slice = if self.pacer.is_idle() { IDLE_SLICE } else { self.pacer.goals().max_latency_added };
+        let overdue = at.checked_sub(self.pacer.goals().max_age).map(|before| self.pending.older(before));
+        let candidates = overdue.unwrap_or_default().into_iter();
+        let chosen = self.fill(slice, candidates.chain(self.worthwhile(slice)).chain(self.rest(at)));
+        if chosen.is_empty() {
+            return Vec::new();
+        }
+        chosen.iter().for_each(|extent| self.pending.remove(extent));
+        self.under_way = Some(chosen.iter().map(|extent| self.worth.time(extent.len())).sum());
+        vec![TrimRequest::within(chosen)]
+    }
+
+    /// What is worth its time now, where a slice of this length may be used for it.
+    fn worthwhile(&self, slice: Duration) -> impl Iterator<Item = Extent> {
+        let is_urgent = self.written >= self.worth.spare(self.free, self.pending.len());
+        let fits = self.pacer.is_idle() || is_urgent || self.worth.longest_within(slice).is_some();
+        let least = self.least(|thresholds| thresholds.busy).filter(|_| fits);
+        least.into_iter().flat_map(|least| self.pending.longest(least))
+    }
+
+    /// What is worth something to a drive that has been idle for long enough.
+    fn rest(&self, at: Duration) -> impl Iterator<Item = Extent> {
+        let least = self.idle_since.and_then(|since| {
+            let least = self.least(|thresholds| Some(thresholds.idle))?;
+            let mut extents = self.pending.longest(least);
+            extents.try_fold(at - since, |left, extent| left.checked_sub(self.worth.time(extent.len())))?;
+            Some(least)
+        });
+        least.into_iter().flat_map(|least| self.pending.longest(least))
+    }
+
+    /// The shortest extent that is worth it, or a chunk of the pool below.
+    fn least(&self, of_flash: impl Fn(Thresholds) -> Option<Bytes>) -> Option<Bytes> {
+        match self.gain {
+            Gain::Copies => of_flash(self.worth.thresholds(self.free, self.pending.len())),
+            Gain::Space { chunk } => Some(chunk),
+        }
+    }
+
+    /// What of the `candidates` fits into `slice`, cut to what one command may take of it; one command
+    /// in any case.
+    fn fill(&self, slice: Duration, candidates: impl Iterator<Item = Extent>) -> ExtentSet {
+        let longest = self.worth.longest_within(slice).unwrap_or(Bytes(u64::MAX));
+        let (mut chosen, mut left) = (ExtentSet::new(), slice);
+        for Extent { start, end } in candidates {
+            let part = Extent::new(start, end.min(Bytes(start.0.saturating_add(longest.0))));
+            let time = self.worth.time(part.len());
+            if time > left && !chosen.is_empty() {
+                break;
+            }
+            left = left.saturating_sub(time);
+            chosen.insert(part);
+        }
+        chosen
+    }
+
+    /// What the foreground got.
+    fn observe(&mut self, at: Duration, load: &Load) {
+        self.pacer.observe(load);
+        self.written += load.written;
+        let idle_since = self.idle_since.or(Some(at.saturating_sub(load.span)));
+        self.idle_since = idle_since.filter(|_| self.pacer.is_idle());
+    }
+
+    /// A trim is done.
+    fn trimmed(&mut self, at: Duration, trimmed: &Trimmed) {
+        if let Some(predicted) = self.under_way.take() {
+            self.worth.learn(predicted, trimmed.took);
+        }
+        self.written = Bytes::ZERO;
+        self.pacer.trimmed(at, trimmed.took);
+        trimmed.refused.iter().for_each(|extent| self.pending.insert(extent, at));
+    }
+
+    /// Looks again soon where something came of it, or was freed, and rarely where not.
+    fn look_again(&mut self, at: Duration, soon: bool) {
+        self.look = if soon { SHORTEST_LOOK } else { (self.look * 2).min(LONGEST_LOOK) };
+        self.wake = (!self.pending.is_empty() && self.under_way.is_none()).then_some(at + self.look);
+    }
+}
+
+impl Policy for SmartPolicy {
+    fn on_event(&mut self, at: Duration, event: &Event) -> Vec<TrimRequest> {
+        match event {
+            Event::Freed(extent) => {
+                self.pending.insert(*extent, at);
+                if self.wake.is_none() {
+                    self.look_again(at, true);
+                }
+            }
+            Event::Written(extent) | Event::Discarded(extent) => self.pending.remove(*extent),
+            Event::Space { free } => self.free = *free,
+            Event::Load(load) => self.observe(at, load),
+            Event::Trimmed(trimmed) => {
+                self.trimmed(at, trimmed);
+                self.look_again(at, true);
+            }
+            Event::Wake | Event::Pause | Event::End => {
+                let requests = self.decide(at);
+                self.look_again(at, !requests.is_empty());
+                return requests;
+            }
+        }
+        Vec::new()
+    }
+
+    fn next_wake(&self) -> Option<Duration> {
+        self.wake
+    }
+}

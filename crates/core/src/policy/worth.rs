@@ -1,0 +1,173 @@
+//! What a discard costs, and what it saves.
+//!
+//! Garbage collection copies the pages that it takes for valid. A page that the host has given up and
+//! not discarded is one of them. With u the share of the flash's data pages that the drive takes for
+//! valid, cleaning the block that was filled first finds the share v of a block valid, where
+//!
+//! ```text
+//! u = (v - 1) / ln v,    A = 1 / (1 - v)
+//! ```
+//!
+//! and A is the write amplification (J. Menon, "A performance comparison of RAID-5 and log-structured
+//! arrays", HPDC 1995; P. Desnoyers, "Analytic Models of SSD Write Performance", ACM Transactions on
+//! Storage 10(2), 2014, has the same in another form). Discarding p of the T pages lowers u by p / T,
+//! and with it A by p / T times
+//!
+//! ```text
+//! dA/du = (dA/dv) / (du/dv),    dA/dv = 1 / (1 - v)^2,    du/dv = (ln v - 1 + 1/v) / (ln v)^2
+//! ```
+//!
+//! That lasts until the file system writes to these pages again. An allocator that goes round its free
+//! space writes F pages until then, where F are free. So a discard of p pages saves
+//!
+//! ```text
+//! copies = F * p / T * dA/du
+//! ```
+//!
+//! copies of a page, and time for as many reads and programs, and their share of erases. It is worth its
+//! cost where that is more than the command takes.
+
+use std::time::Duration;
+
+use crate::profile::{Discard, Profile};
+use crate::units::{Bytes, Nanos};
+
+/// Halvings of an interval until only rounding is left.
+const HALVINGS: u32 = 50;
+
+/// What discards cost and save on one drive.
+#[derive(Debug, Clone)]
+pub struct Worth {
+    discard: Discard,
+    page: Bytes,
+    /// T, in bytes.
+    data: f64,
+    /// The drive's size.
+    size: Bytes,
+    /// What copying a page takes, all dies at work.
+    copy_s: f64,
+    /// What discards really take, over what the profile says.
+    slowness: f64,
+}
+
+/// From which length on extents are worth a discard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Thresholds {
+    /// While others wait for the drive: what it saves is more than the time it takes. None where no
+    /// length is.
+    pub busy: Option<Bytes>,
+    /// While nobody does: it saves more pages than it makes the drive write into its journal.
+    pub idle: Bytes,
+}
+
+impl Worth {
+    /// On a drive of `size` bytes that behaves like `profile`.
+    pub fn new(profile: &Profile, size: Bytes) -> Self {
+        let (geometry, timing) = (&profile.geometry, &profile.timing);
+        let page = geometry.mapping_page.value;
+        let dies = f64::from(profile.dies());
+        let pages_in = |bytes: Bytes| (bytes.0 / page.0).max(1) as f64;
+        let program = timing.program.value.seconds() / pages_in(geometry.program_unit.value);
+        let erase = timing.erase.value.seconds() / pages_in(geometry.erase_block.value);
+        let reserve = geometry.erase_block.value.0 * u64::from(geometry.reserve_blocks.value);
+        let physical = size.0 as f64 * (1.0 + geometry.over_provisioning.value);
+        Self {
+            discard: profile.discard.clone(),
+            page,
+            // A drive always has a page to spare.
+            data: (physical - reserve as f64).max((size.0 + page.0) as f64),
+            size,
+            copy_s: (timing.read.value.seconds() + program) / dies + erase,
+            slowness: 1.0,
+        }
+    }
+
+    /// How long the drive takes for a free extent of `length` bytes, with all the commands that the
+    /// kernel makes of it.
+    pub fn time(&self, length: Bytes) -> Duration {
+        Duration::from_secs_f64(self.discard.time(length).seconds() * self.slowness)
+    }
+
+    /// The most that one command can discard within `limit`; none where even the shortest takes longer.
+    pub fn longest_within(&self, limit: Duration) -> Option<Bytes> {
+        let within = |length: Bytes| self.time(length) <= limit;
+        let (least, most) = (self.page, self.discard.command_limit.value);
+        if within(most) || !within(least) {
+            return within(least).then_some(most);
+        }
+        let mut bounds = (least.0, most.0);
+        while bounds.1 - bounds.0 > 1 {
+            let middle = bounds.0 + (bounds.1 - bounds.0) / 2;
+            if within(Bytes(middle)) { bounds.0 = middle } else { bounds.1 = middle }
+        }
+        Some(Bytes(bounds.0))
+    }
+
+    /// Discards that the profile predicts to take `predicted`, as [`Self::time`] told it, took `took`:
+    /// what is predicted from now on follows, a quarter of the way.
+    pub fn learn(&mut self, predicted: Duration, took: Duration) {
+        if !predicted.is_zero() && !took.is_zero() {
+            let ratio = took.as_secs_f64() / predicted.as_secs_f64();
+            self.slowness = (self.slowness * ratio.powf(0.25)).clamp(1e-3, 1e3);
+        }
+    }
+
+    /// From which length on extents are worth it, where `free` bytes are free and `pending` of them not
+    /// discarded.
+    pub fn thresholds(&self, free: Bytes, pending: Bytes) -> Thresholds {
+        let copies = self.copies(free, pending);
+        let page = self.page.0 as f64;
+        let saved_s = copies * self.copy_s / page;
+        let range_s = (self.discard.range.value.seconds() / self.discard.range_limit.value.0 as f64
+            + self.discard.per_gib.value.seconds() / Bytes::GIB.0 as f64)
+            * self.slowness;
+        let command_s = (self.discard.command.value + self.discard.range.value).seconds() * self.slowness;
+        let granule = self.discard.honoured_granularity.value.max(self.discard.advertised_granularity.value);
+        let busy = (saved_s > range_s).then(|| Bytes((command_s / (saved_s - range_s)).ceil() as u64));
+        let idle = Bytes((self.discard.journal_per_range.value.0 as f64 / copies).ceil() as u64);
+        Thresholds { busy: busy.map(|length| length.max(granule)), idle: idle.max(granule) }
+    }
+
+    /// What the drive can write before it has to clean: the flash that holds nothing for it, where `free`
+    /// bytes are free and `pending` of them not discarded.
+    pub fn spare(&self, free: Bytes, pending: Bytes) -> Bytes {
+        Bytes(self.data as u64) - self.used(free, pending)
+    }
+
+    /// What the drive takes for valid.
+    fn used(&self, free: Bytes, pending: Bytes) -> Bytes {
+        self.size.saturating_sub(free.saturating_sub(pending))
+    }
+
+    /// How many copies a discarded page saves.
+    fn copies(&self, free: Bytes, pending: Bytes) -> f64 {
+        let valid = victim(self.used(free, pending).0 as f64 / self.data);
+        let amplification = (1.0 - valid).powi(-2);
+        let log = valid.ln();
+        let share = (log - 1.0 + valid.recip()) / (log * log);
+        free.0 as f64 / self.data * amplification / share
+    }
+}
+
+/// The share v of valid pages in the blocks that are cleaned, where a share `used` of all is.
+fn victim(used: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..HALVINGS {
+        let middle = f64::midpoint(low, high);
+        if (middle - 1.0) / f64::ln(middle) < used { low = middle } else { high = middle }
+    }
+    // Neither of the ends, where the derivatives are not defined.
+    f64::midpoint(low, high).clamp(1e-9, 1.0 - 1e-9)
+}
+
+impl Discard {
+    /// How long a discard of `length` bytes takes as the host sees it, with all the commands that the
+    /// kernel splits it into.
+    pub fn time(&self, length: Bytes) -> Nanos {
+        let commands = length.0.div_ceil(self.command_limit.value.0);
+        let ranges = length.0.div_ceil(self.range_limit.value.0);
+        Nanos(self.command.value.0 * commands)
+            + Nanos(self.range.value.0 * ranges)
+            + Nanos::from_seconds(self.per_gib.value.seconds() * length.gib())
+    }
+}

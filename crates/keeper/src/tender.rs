@@ -1,0 +1,173 @@
+//! One file system, tended: what is freed on it is pending until the policy has it trimmed.
+
+use std::time::Duration;
+
+use trimtab_core::policy::{Event, Load, Pending, Policy, SmartPolicy, TrimScope, Trimmed};
+use trimtab_core::{Bytes, Extent, ExtentSet};
+use trimtab_linux::block::{BlockCounters, BlockError};
+use trimtab_linux::trim::TrimError;
+
+use crate::trims::Trims;
+
+/// How long trims are put off after one was refused, longer each time.
+const FIRST_RETREAT: Duration = Duration::from_secs(1);
+const LONGEST_RETREAT: Duration = Duration::from_secs(3600);
+
+/// Hosts the smart policy for one mounted file system: tells it what is freed and what the foreground
+/// gets from the device, and carries out the trims that it asks for. Whoever drives it hands over the
+/// time, as the span since it was made, and calls [`Self::turn`] when [`Self::next_turn`] says so.
+pub struct Tender<T> {
+    policy: SmartPolicy,
+    trims: T,
+    looked: Option<(Duration, BlockCounters)>,
+    /// No trim before this, and how long the next retreat is.
+    retreat: Option<Duration>,
+    next_retreat: Duration,
+    totals: Totals,
+}
+
+/// What was trimmed so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// FITRIM calls.
+    pub calls: u64,
+    /// Discards that the device completed meanwhile.
+    pub discards: u64,
+    /// Bytes that the device discarded meanwhile.
+    pub bytes: Bytes,
+    /// How long they held the device.
+    pub took: Duration,
+    /// Calls that failed.
+    pub refused: u64,
+    /// When the last one ended.
+    pub last: Option<Duration>,
+}
+
+/// Why a turn ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum TurnError {
+    /// A trim was refused. What it was for is pending still, and tried again later.
+    #[error(transparent)]
+    Trim(#[from] TrimError),
+    /// The device doesn't tell what it does, such as where it is gone.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+}
+
+impl<T: Trims> Tender<T> {
+    /// Nothing is pending.
+    pub fn new(policy: SmartPolicy, trims: T) -> Self {
+        Self {
+            policy,
+            trims,
+            looked: None,
+            retreat: None,
+            next_retreat: FIRST_RETREAT,
+            totals: Totals::default(),
+        }
+    }
+
+    /// The file system gave up `extent`, at `at`.
+    pub fn freed(&mut self, at: Duration, extent: Extent) {
+        self.policy.on_event(at, &Event::Freed(extent));
+    }
+
+    /// What is pending.
+    pub fn pending(&self) -> &Pending {
+        self.policy.pending()
+    }
+
+    /// The policy, and with it how the goals are held.
+    pub fn policy(&self) -> &SmartPolicy {
+        &self.policy
+    }
+
+    /// What was trimmed so far.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Takes all that is pending out, for somebody else to trim.
+    pub fn take_pending(&mut self, at: Duration) -> ExtentSet {
+        let taken: ExtentSet = self.pending().iter().map(|(extent, _)| extent).collect();
+        taken.iter().for_each(|extent| _ = self.policy.on_event(at, &Event::Discarded(extent)));
+        taken
+    }
+
+    /// When the next turn is due; never where nothing is pending.
+    pub fn next_turn(&self) -> Option<Duration> {
+        let wake = self.policy.next_wake()?;
+        Some(self.retreat.map_or(wake, |until| until.max(wake)))
+    }
+
+    /// Looks what the foreground gets, and trims what the policy asks for, which may be nothing. Returns
+    /// whether it trimmed.
+    ///
+    /// # Errors
+    /// Any [`TurnError`]; what was not trimmed is pending, and the next turns only look until trims were
+    /// put off for long enough.
+    pub fn turn(&mut self, now: Duration) -> Result<bool, TurnError> {
+        self.look(now)?;
+        if self.retreat.is_some_and(|until| now < until) {
+            return Ok(false);
+        }
+        let requests = self.policy.on_event(now, &Event::Wake);
+        if requests.is_empty() {
+            return Ok(false);
+        }
+        let before = self.trims.counters()?;
+        let (mut took, mut refused, mut failure) = (Duration::ZERO, ExtentSet::new(), None);
+        for request in requests {
+            let TrimScope::Within(extents) = request.scope else { continue };
+            for extent in extents.iter() {
+                self.totals.calls += 1;
+                match self.trims.trim(extent, request.min_length) {
+                    Ok(held) => took += held,
+                    Err(error) => {
+                        refused.insert(extent);
+                        self.totals.refused += 1;
+                        failure.get_or_insert(error);
+                    }
+                }
+            }
+        }
+        let after = self.trims.counters()?;
+        let end = now + took;
+        self.totals.discards += after.discards.saturating_sub(before.discards);
+        self.totals.bytes += after.discard_bytes.saturating_sub(before.discard_bytes);
+        self.totals.took += took;
+        self.totals.last = Some(end);
+        self.policy.on_event(end, &Event::Trimmed(Trimmed { took, refused }));
+        match failure {
+            None => {
+                (self.retreat, self.next_retreat) = (None, FIRST_RETREAT);
+                Ok(true)
+            }
+            Some(error) => {
+                self.retreat = Some(end + self.next_retreat);
+                self.next_retreat = (self.next_retreat * 2).min(LONGEST_RETREAT);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Tells the policy what the foreground got since the last look.
+    fn look(&mut self, now: Duration) -> Result<(), BlockError> {
+        let counters = self.trims.counters()?;
+        let free = self.trims.free();
+        self.policy.on_event(now, &Event::Space { free });
+        if let Some((since, before)) = self.looked.replace((now, counters)) {
+            self.policy.on_event(now, &Event::Load(load(now - since, &before, &counters)));
+        }
+        Ok(())
+    }
+}
+
+/// What the foreground got between two looks at a device, which took `span`.
+pub(crate) fn load(span: Duration, before: &BlockCounters, after: &BlockCounters) -> Load {
+    let completed = (after.reads + after.writes).saturating_sub(before.reads + before.writes);
+    let waited = (after.read_time + after.write_time).saturating_sub(before.read_time + before.write_time);
+    let latency = waited.checked_div(u32::try_from(completed).unwrap_or(u32::MAX)).unwrap_or_default();
+    let written = after.write_bytes.saturating_sub(before.write_bytes);
+    Load { span, in_flight: after.in_flight, completed, latency, written }
+}

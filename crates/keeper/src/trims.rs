@@ -1,0 +1,110 @@
+//! Trimming one mounted file system, and seeing what that does.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use trimtab_core::{Bytes, Extent};
+use trimtab_linux::block::{BlockCounters, BlockDevice, BlockError};
+use trimtab_linux::trim::{TrimError, trim};
+
+/// How often the devices are looked at until their discards are done.
+const GLANCE: Duration = Duration::from_micros(500);
+/// How long no discard completes where others keep the devices busy and none of ours is left: slow
+/// drives take half of it for one.
+const STANDSTILL: Duration = Duration::from_secs(1);
+
+/// A file system that can be trimmed, and what its devices count. Faults are other implementations.
+pub trait Trims {
+    /// Asks the file system to discard its free space within `range` of its trim address space, leaving
+    /// out free pieces shorter than `minimum`, and waits until the devices have done so. Returns how long
+    /// that held them.
+    ///
+    /// # Errors
+    /// [`TrimError`]; some of the range may have been discarded.
+    fn trim(&mut self, range: Extent, minimum: Bytes) -> Result<Duration, TrimError>;
+
+    /// What the file system's own devices have discarded so far, and what was read from and written to
+    /// the whole disks they are on.
+    ///
+    /// # Errors
+    /// [`BlockError`], such as of a device that is gone.
+    fn counters(&mut self) -> Result<BlockCounters, BlockError>;
+
+    /// How much of the file system is free; zero where it doesn't say.
+    fn free(&mut self) -> Bytes;
+}
+
+/// The real ones: FITRIM, and `/sys/block/*/stat`.
+#[derive(Debug)]
+pub struct MountedTrims {
+    mount: PathBuf,
+    devices: Vec<BlockDevice>,
+    disks: Vec<BlockDevice>,
+}
+
+impl MountedTrims {
+    /// Those of the file system that is mounted at `mount` from `devices`.
+    pub fn new(mount: PathBuf, devices: Vec<BlockDevice>) -> Self {
+        let mut disks: Vec<BlockDevice> = Vec::new();
+        for disk in devices.iter().map(BlockDevice::whole) {
+            if !disks.contains(&disk) {
+                disks.push(disk);
+            }
+        }
+        Self { mount, devices, disks }
+    }
+
+    /// Waits until no discard is under way; returns when the last one ended. XFS sends discards and doesn't
+    /// wait for them.
+    fn settle(&mut self) -> Result<Instant, BlockError> {
+        let mut counters = self.counters()?;
+        let mut changed = Instant::now();
+        while counters.in_flight > 0 && changed.elapsed() < STANDSTILL {
+            thread::sleep(GLANCE);
+            let now = self.counters()?;
+            if now.discards != counters.discards || now.in_flight == 0 {
+                changed = Instant::now();
+            }
+            counters = now;
+        }
+        Ok(changed)
+    }
+}
+
+impl Trims for MountedTrims {
+    fn trim(&mut self, range: Extent, minimum: Bytes) -> Result<Duration, TrimError> {
+        let begun = Instant::now();
+        trim(&self.mount, range, minimum)?;
+        let ended = self.settle().map_err(|error| TrimError::Trim {
+            mount: self.mount.clone(),
+            source: std::io::Error::other(error),
+        })?;
+        Ok(ended.duration_since(begun))
+    }
+
+    fn counters(&mut self) -> Result<BlockCounters, BlockError> {
+        let mut all = BlockCounters::default();
+        for device in &self.devices {
+            let counters = device.counters()?;
+            all.discards += counters.discards;
+            all.discard_bytes += counters.discard_bytes;
+        }
+        for disk in &self.disks {
+            let counters = disk.counters()?;
+            all.reads += counters.reads;
+            all.read_bytes += counters.read_bytes;
+            all.read_time += counters.read_time;
+            all.writes += counters.writes;
+            all.write_bytes += counters.write_bytes;
+            all.write_time += counters.write_time;
+            all.in_flight += counters.in_flight;
+        }
+        Ok(all)
+    }
+
+    fn free(&mut self) -> Bytes {
+        let found = rustix::fs::statvfs(&self.mount);
+        found.map_or(Bytes::ZERO, |found| Bytes(found.f_bfree * found.f_frsize))
+    }
+}

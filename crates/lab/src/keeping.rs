@@ -1,0 +1,114 @@
+//! The smart policy in a run: the service's own keeper, between the steps of the workload.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use trimtab_core::policy::SmartPolicy;
+use trimtab_core::trace::Kind;
+use trimtab_core::{Bytes, Extent};
+use trimtab_drive::Drive;
+use trimtab_keeper::{MountedTrims, Tender, Trims};
+use trimtab_linux::block::{BlockCounters, BlockDevice, BlockError};
+use trimtab_linux::tracing::{RecordOptions, Recording};
+use trimtab_linux::trim::TrimError;
+
+use crate::error::LabError;
+use crate::interrupt::Interrupt;
+
+/// A span over which a device that has come to rest does nothing.
+const GLANCE: Duration = Duration::from_millis(5);
+
+/// Hears what a file system frees, and tends it.
+///
+/// On an emulated drive trims take the model's time and pauses none, so that only what is worth its
+/// time is trimmed there: nothing is ever left to an idle time that the model doesn't have.
+pub struct Keeping {
+    recording: Recording,
+    tender: Tender<TimedTrims>,
+    started: Instant,
+}
+
+impl Keeping {
+    /// Tends the file system mounted at `mount` on `device` by `policy`. `drive` is the emulated drive
+    /// below, whose clock counts.
+    ///
+    /// # Errors
+    /// What the kernel says where it can't be listened to.
+    pub fn start(
+        mount: &Path,
+        device: &BlockDevice,
+        drive: Drive,
+        policy: SmartPolicy,
+    ) -> Result<Self, LabError> {
+        let options = RecordOptions {
+            devices: vec![device.whole()],
+            kinds: vec![Kind::Free],
+            ..RecordOptions::default()
+        };
+        let trims = TimedTrims { mounted: MountedTrims::new(mount.to_owned(), vec![device.clone()]), drive };
+        Ok(Self {
+            recording: Recording::start(&options)?,
+            tender: Tender::new(policy, trims),
+            started: Instant::now(),
+        })
+    }
+
+    /// Hears what was freed; says whether anything is pending.
+    ///
+    /// # Errors
+    /// What the recording fails with.
+    pub fn listen(&mut self) -> Result<bool, LabError> {
+        let (mut events, now) = (Vec::new(), self.now());
+        self.recording.read(&mut events)?;
+        events.iter().for_each(|event| self.tender.freed(now, event.extent));
+        Ok(!self.tender.pending().is_empty())
+    }
+
+    /// Has the keeper look at a device at rest, and do what it means to do now.
+    ///
+    /// # Errors
+    /// What a trim fails with, or [`LabError::Interrupted`].
+    pub fn tend(&mut self, interrupt: &Interrupt) -> Result<(), LabError> {
+        self.tender.turn(self.now())?;
+        loop {
+            interrupt.check()?;
+            thread::sleep(GLANCE);
+            if !self.tender.turn(self.now())? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The wall's time, and what trims took on the drive's clock.
+    fn now(&self) -> Duration {
+        self.started.elapsed() + self.tender.totals().took
+    }
+}
+
+/// FITRIM, timed by the clock of an emulated drive.
+struct TimedTrims {
+    mounted: MountedTrims,
+    drive: Drive,
+}
+
+impl Trims for TimedTrims {
+    fn trim(&mut self, extent: Extent, minimum: Bytes) -> Result<Duration, TrimError> {
+        let clock = |drive: &Drive| drive.stats().map(|stats| stats.counters.model_ns);
+        let before = clock(&self.drive);
+        let wall = self.mounted.trim(extent, minimum)?;
+        // A drive that doesn't answer is reported by the phase that this is a part of.
+        Ok(match (before, clock(&self.drive)) {
+            (Ok(before), Ok(after)) => Duration::from_nanos((after - before).0),
+            _ => wall,
+        })
+    }
+
+    fn counters(&mut self) -> Result<BlockCounters, BlockError> {
+        self.mounted.counters()
+    }
+
+    fn free(&mut self) -> Bytes {
+        self.mounted.free()
+    }
+}
