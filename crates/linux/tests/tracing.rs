@@ -3,10 +3,10 @@
 mod common;
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
+use common::mounted::{Mounted, extents_of, run};
 use common::{Loop, possible};
 use rustix::fs::{CWD, FileType, Mode};
 use trimtab_core::trace::{DeviceIndex, Kind, Summary, TraceEvent, TraceHeader};
@@ -21,13 +21,6 @@ const INSTANCES: &str = "/sys/kernel/tracing/instances";
 
 fn disk(scratch: &Loop) -> BlockDevice {
     BlockDevice::open(Path::new(SYSFS), &scratch.device).unwrap()
-}
-
-/// Runs a program that must succeed.
-fn run(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output().unwrap_or_else(|e| panic!("{program}: {e}"));
-    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
 }
 
 /// What was recorded while `work` ran.
@@ -127,66 +120,6 @@ fn rows_are_what_the_kernel_counts() {
     assert_eq!(writes.bytes + zeroes.bytes, after.write_bytes - before.write_bytes);
     assert_eq!(zeroes.bytes, Bytes(4 << 20));
     assert!(events.iter().all(|event| event.latency.is_some() && event.error == 0));
-}
-
-/// A file system of a kind on a loop device, mounted; it is unmounted when this goes.
-struct Mounted {
-    scratch: Loop,
-    directory: tempfile::TempDir,
-}
-
-impl Mounted {
-    /// None where the tool that makes it isn't here, which CI does not forgive.
-    fn new(kind: &str, size: Bytes, options: &str) -> Option<Self> {
-        let scratch = Loop::new(size);
-        let quiet = if kind == "ext4" { "-F" } else { "-f" };
-        if Command::new(format!("mkfs.{kind}")).arg("-V").output().is_err() {
-            assert!(
-                std::env::var_os("CI").is_none(),
-                "a test that needs mkfs.{kind} cannot be skipped in CI"
-            );
-            eprintln!("skipped: it needs mkfs.{kind}");
-            return None;
-        }
-        run(&format!("mkfs.{kind}"), &["-q", quiet, scratch.device.to_str().unwrap()]);
-        let directory = tempfile::tempdir().unwrap();
-        mount::mount(&scratch.device, directory.path(), kind, options).unwrap();
-        Some(Self { scratch, directory })
-    }
-
-    fn write(&self, name: &str, size: Bytes) -> PathBuf {
-        let path = self.directory.path().join(name);
-        let text: Vec<u8> = (0..size.0).map(|at| ((at * 31) >> 3) as u8 ^ at as u8).collect();
-        std::fs::write(&path, text).unwrap();
-        std::fs::File::open(&path).unwrap().sync_all().unwrap();
-        path
-    }
-
-    fn sync(&self) {
-        run("sync", &["-f", self.directory.path().to_str().unwrap()]);
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        mount::unmount(self.directory.path()).unwrap();
-    }
-}
-
-/// Where a file's bytes are in the file system's addresses, by `filefrag`.
-fn extents_of(file: &Path) -> ExtentSet {
-    let text = run("filefrag", &["-v", "-b4096", file.to_str().unwrap()]);
-    let mut extents = ExtentSet::new();
-    for line in text.lines() {
-        let parts: Vec<_> = line.split([':', '.']).map(str::trim).filter(|part| !part.is_empty()).collect();
-        if let [number, _, _, start, end, ..] = parts.as_slice()
-            && number.parse::<u32>().is_ok()
-        {
-            let block = |text: &str| Bytes(text.parse::<u64>().unwrap() * 4096);
-            extents.insert(Extent::new(block(start), block(end) + Bytes(4096)));
-        }
-    }
-    extents
 }
 
 /// The bytes that rows of a kind name.

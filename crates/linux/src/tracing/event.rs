@@ -15,6 +15,25 @@ pub(super) enum Event {
     Fs(FsEvent),
     /// A btrfs took these logical addresses for a chunk.
     Chunk(FsEvent),
+    /// A journal came so far with the commit of a transaction.
+    Commit(CommitEvent),
+}
+
+/// A step in the commit of a transaction of a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CommitEvent {
+    /// The device of the file system whose journal it is.
+    pub number: KernelNumber,
+    pub step: CommitStep,
+}
+
+/// How far a commit is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CommitStep {
+    /// All that is in the transaction has been done.
+    Flush,
+    /// What it gave up can be taken.
+    End,
 }
 
 /// A step in the life of a request or bio.
@@ -72,6 +91,7 @@ pub(super) enum Reader {
     Block(BlockReader),
     Fs(FsReader),
     Chunk(FsReader),
+    Commit { number: Field, step: CommitStep },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,12 +177,21 @@ impl Reader {
         FsReader::new(Kind::Allocate, names, format).map(Self::Chunk)
     }
 
+    /// For an event by which a journal tells of this step.
+    pub fn commit(step: CommitStep, format: &Format) -> Result<Self, MissingField> {
+        Ok(Self::Commit { number: required(format, "dev")?, step })
+    }
+
     /// What `event` says; none where that is nothing to record.
     pub fn read(&self, event: &[u8]) -> Option<Event> {
         match self {
             Self::Block(reader) => reader.read(event).map(Event::Block),
             Self::Fs(reader) => reader.read(event).map(Event::Fs),
             Self::Chunk(reader) => reader.read(event).map(Event::Chunk),
+            Self::Commit { number, step } => {
+                let number = KernelNumber(number.number(event) as u32);
+                Some(Event::Commit(CommitEvent { number, step: *step }))
+            }
         }
     }
 }

@@ -183,10 +183,7 @@ impl Map {
             say_left_out(mount, devices, header);
             return None;
         };
-        // The name that it was mounted by, such as /dev/root, may be no device's now.
-        let names = [Some(mount.source.clone()), devices.path_of(mount.number)];
-        let read = |device: PathBuf| Layout::read(&device, &mount.fstype).ok().flatten();
-        match names.into_iter().flatten().find_map(read) {
+        match Layout::of(mount, devices.path_of(mount.number)) {
             Some(layout) => Some(Self::Blocks { layout, home }),
             None => {
                 let (source, target) = (mount.source.display(), mount.target.display());
@@ -229,7 +226,7 @@ fn say_left_out(mount: &Mount, devices: &Devices, header: &mut TraceHeader) {
 }
 
 /// What events call a mounted file system; none where it tells of no blocks.
-fn identity(mount: &Mount) -> Option<FsId> {
+pub(super) fn identity(mount: &Mount) -> Option<FsId> {
     match mount.fstype.as_str() {
         "btrfs" => ioctl::btrfs_id(mount::open_apart(&mount.target).ok()?).ok().map(FsId::Btrfs),
         kind => KINDS.contains(&kind).then_some(FsId::Device(mount.number.into())),

@@ -108,9 +108,13 @@ impl Instance {
 
     /// Lets the kernel tell of `event`, where `filter` holds; of every one where it is empty.
     pub fn enable(&self, event: &str, filter: &str) -> Result<(), TracingError> {
-        let filter = if filter.is_empty() { "0" } else { filter };
-        self.set(&format!("events/{event}/filter"), filter)?;
+        self.filter(event, filter)?;
         self.set(&format!("events/{event}/enable"), "1")
+    }
+
+    /// Lets the kernel tell of `event` only where `filter` holds; always where it is empty.
+    pub fn filter(&self, event: &str, filter: &str) -> Result<(), TracingError> {
+        self.set(&format!("events/{event}/filter"), if filter.is_empty() { "0" } else { filter })
     }
 
     /// The buffer of every processor.

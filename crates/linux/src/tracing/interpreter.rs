@@ -104,7 +104,7 @@ impl Interpreter {
             }
             Some(Event::Fs(event)) => self.take_fs(at, &event, instance, header),
             Some(Event::Chunk(event)) => self.file_systems.forget_chunks(&event),
-            None => {}
+            Some(Event::Commit(_)) | None => {}
         }
     }
 

@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use trimtab_core::{Bytes, Extent};
 
 use super::event::FsEvent;
+use crate::mount::Mount;
 
 /// How a file system counts, from its superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,10 +31,18 @@ const NOFREE_LAST_CLUSTER: u64 = 0x20;
 impl Layout {
     /// Reads the superblock of the file system named `fstype` on the device at the path `device`; none
     /// where it isn't there.
-    pub fn read(device: &Path, fstype: &str) -> io::Result<Option<Self>> {
+    fn read(device: &Path, fstype: &str) -> io::Result<Option<Self>> {
         let mut start = [0; 4096];
         File::open(device)?.read_exact_at(&mut start, 0)?;
         Ok(Self::parse(&start, fstype))
+    }
+
+    /// That of a mounted file system, whose device may have another path too; none where neither shows
+    /// its superblock.
+    pub fn of(mount: &Mount, other: Option<PathBuf>) -> Option<Self> {
+        // The name that it was mounted by, such as /dev/root, may be no device's now.
+        let names = [Some(mount.source.clone()), other];
+        names.into_iter().flatten().find_map(|device| Self::read(&device, &mount.fstype).ok().flatten())
     }
 
     /// Reads the superblock in the first 4 KiB of a device. The places are those of the kernel's
@@ -90,6 +99,12 @@ impl Layout {
         }
         let bytes = |blocks: u64| blocks.checked_mul(self.block).map(Bytes);
         Some(Extent::new(bytes(start)?, bytes(end)?))
+    }
+
+    /// One of blocks of this size, in no groups.
+    #[cfg(test)]
+    pub fn plain(block: u64) -> Self {
+        Self { block, group: 0, cluster: 1, uuid: [0; 16] }
     }
 
     fn whole_clusters(&self, start: u64, end: u64, flags: u64) -> (u64, u64) {

@@ -13,13 +13,17 @@
 //! once, and the other ranges as merged; and a flush that carries no data twice, as a flush and as a
 //! write of nothing, where it is here a flush.
 
+mod buffers;
 mod chunks;
+mod commits;
 mod devices;
 mod error;
 mod event;
 mod file_systems;
 mod format;
+mod frees;
 mod hash;
+mod hearing;
 mod instance;
 mod interpreter;
 mod layout;
@@ -41,11 +45,12 @@ use trimtab_core::trace::{Kind, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Nanos};
 
 pub use error::TracingError;
+pub use frees::{Freed, Frees, FreesOptions, Heard};
 
 use crate::block::BlockDevice;
 use crate::environment::environment;
-use format::PageLayout;
-use instance::{Instance, Pipe};
+use buffers::Buffers;
+use instance::Instance;
 use interpreter::Interpreter;
 use uevents::Uevents;
 
@@ -96,11 +101,6 @@ impl Default for RecordOptions {
 pub struct Recording {
     header: TraceHeader,
     interpreter: Interpreter,
-    layout: PageLayout,
-    /// Room for a page of the kernel's buffer.
-    page: Vec<u8>,
-    /// The most that is read from a processor at once.
-    pages: usize,
     mounts: File,
     /// Whether what is mounted has changed since it was looked at.
     mounts_changed: bool,
@@ -108,8 +108,8 @@ pub struct Recording {
     uevents: Option<Uevents>,
     looked_around: Instant,
     last_read: Instant,
-    // The instance can only be removed when no pipe is open.
-    pipes: Vec<Pipe>,
+    // These go before the instance.
+    buffers: Buffers,
     instance: Instance,
 }
 
@@ -132,24 +132,19 @@ impl Recording {
         let mounts = File::open(&mounts).map_err(|source| TracingError::Read { path: mounts, source })?;
         let mut interpreter = Interpreter::start(&instance, options, &mut header)?;
         let uevents = Uevents::listen().ok();
-        let pipes = instance.pipes()?;
-        let (layout, page) = (instance.page_layout()?, vec![0; instance.page_size()]);
-        let pages = (options.buffer.0 as usize / page.len()).max(1);
+        let buffers = Buffers::open(&instance, options.buffer)?;
         instance.set("tracing_on", "1")?;
         interpreter.mounts_changed(&instance, &mut header)?;
         let now = Instant::now();
         Ok(Self {
             header,
             interpreter,
-            layout,
-            page,
-            pages,
             mounts,
             mounts_changed: false,
             uevents,
             looked_around: now,
             last_read: now,
-            pipes,
+            buffers,
             instance,
         })
     }
@@ -167,8 +162,7 @@ impl Recording {
     /// [`TracingError::Wait`].
     pub fn wait(&mut self, timeout: Duration) -> Result<(), TracingError> {
         std::thread::sleep(SHORTEST_WAIT.saturating_sub(self.last_read.elapsed()).min(timeout));
-        let pipes = self.pipes.iter().map(AsFd::as_fd);
-        let others = pipes.chain(self.uevents.iter().map(AsFd::as_fd));
+        let others = self.buffers.files().chain(self.uevents.iter().map(AsFd::as_fd));
         let others = others.map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN));
         self.mounts_changed |= poll_mounts(&self.mounts, others, timeout)?;
         Ok(())
@@ -181,7 +175,8 @@ impl Recording {
     /// # Errors
     /// [`TracingError::Read`] or [`TracingError::Damaged`].
     pub fn read(&mut self, events: &mut Vec<TraceEvent>) -> Result<(), TracingError> {
-        let now = self.drain(self.pages)?;
+        let Self { header, interpreter, buffers, instance, .. } = self;
+        let now = buffers.read(|at, event| interpreter.take(at, event, instance, header))?;
         if self.mounts_changed || poll_mounts(&self.mounts, [], Duration::ZERO)? {
             self.mounts_changed = false;
             self.interpreter.mounts_changed(&self.instance, &mut self.header)?;
@@ -204,7 +199,9 @@ impl Recording {
     /// As [`Self::read`].
     pub fn stop(&mut self, events: &mut Vec<TraceEvent>) -> Result<(), TracingError> {
         let stopped = self.instance.set("tracing_on", "0");
-        let drained = stopped.and_then(|()| self.drain(usize::MAX));
+        let Self { header, interpreter, buffers, instance, .. } = self;
+        let drained = stopped
+            .and_then(|()| buffers.read_all(|at, event| interpreter.take(at, event, instance, header)));
         let looked = self.look_for_losses();
         self.interpreter.settle(Nanos(u64::MAX), events, &mut self.header);
         self.interpreter.take_all(events);
@@ -219,33 +216,6 @@ impl Recording {
         }
         self.header.lost = lost;
         Ok(())
-    }
-
-    /// Reads what the kernel's buffers hold, at most so many pages of each, and says until when all is
-    /// read.
-    fn drain(&mut self, pages: usize) -> Result<Nanos, TracingError> {
-        let Self { header, interpreter, layout, page, .. } = self;
-        let mut until = clock();
-        for pipe in &self.pipes {
-            let mut last = None;
-            for turn in 0.. {
-                let length = pipe.read(page)?;
-                if length == 0 {
-                    break;
-                }
-                page::decode(layout, &page[..length], |at, event| {
-                    last = Some(Nanos(at));
-                    interpreter.take(Nanos(at), event, &self.instance, header);
-                })
-                .map_err(|what| TracingError::Damaged { cpu: pipe.cpu, what })?;
-                if turn == pages {
-                    // It is filled as fast as it is read; the others want their turn.
-                    until = last.map_or(until, |last| until.min(last));
-                    break;
-                }
-            }
-        }
-        Ok(until)
     }
 }
 
@@ -298,8 +268,8 @@ mod tests {
         // The kernel goes on in the page that was read from, and has a page more than is asked for, rounded up.
         mark(&recording, 3000);
         recording.stop(&mut Vec::new()).unwrap();
-        for pipe in &recording.pipes {
-            assert_eq!(pipe.read(&mut recording.page).unwrap(), 0, "processor {}", pipe.cpu);
-        }
+        let mut left = 0;
+        recording.buffers.read_all(|_, _| left += 1).unwrap();
+        assert_eq!(left, 0);
     }
 }

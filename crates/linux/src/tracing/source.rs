@@ -2,9 +2,9 @@
 
 use trimtab_core::trace::Kind;
 
-use super::devices::Devices;
+use super::devices::{Devices, KernelNumber};
 use super::error::TracingError;
-use super::event::{FsNames, MissingField, Reader};
+use super::event::{CommitStep, FsNames, MissingField, Reader};
 use super::format::Format;
 use super::instance::Instance;
 use super::operation;
@@ -83,6 +83,40 @@ const FILE_SYSTEMS: [FsSource; 8] = [
     },
 ];
 
+/// By which file systems tell what a trim finds free: ext4 once the transaction is on disk, and btrfs
+/// tells when it is. Other than `xfs_extent_busy`, this event of XFS tells nothing of what a trim is about
+/// to discard (Linux 6.7 and later mark that as busy).
+const TRIMMABLE: [FsSource; 4] = [
+    FsSource {
+        fs: "ext4",
+        event: "ext4/ext4_free_blocks",
+        kind: Kind::Free,
+        names: FsNames { id: "dev", group: "", start: "block", length: "count" },
+    },
+    FsSource {
+        fs: "xfs",
+        event: "xfs/xfs_free_extent",
+        kind: Kind::Free,
+        names: FsNames { id: "dev", group: "agno", start: "agbno", length: "len" },
+    },
+    FsSource {
+        fs: "btrfs",
+        event: "btrfs/btrfs_clear_extent_bit",
+        kind: Kind::Free,
+        names: FsNames { id: "fsid", group: "", start: "start", length: "len" },
+    },
+    FsSource {
+        fs: "btrfs",
+        event: "btrfs/btrfs_reserved_extent_free",
+        kind: Kind::Free,
+        names: FsNames { id: "fsid", group: "", start: "start", length: "len" },
+    },
+];
+
+/// By which ext4's journal tells of its commits.
+const COMMITS: [(&str, CommitStep); 2] =
+    [("jbd2/jbd2_commit_flushing", CommitStep::Flush), ("jbd2/jbd2_end_commit", CommitStep::End)];
+
 /// How the events that were asked for are read.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
@@ -136,6 +170,31 @@ impl Sources {
             }
         }
         Ok(())
+    }
+
+    /// Asks for the events that tell what of ext4, XFS and btrfs can be trimmed, and what they take if
+    /// that is asked for; of file systems that this kernel has now. What was asked for before stays.
+    pub fn enable_trimmable(&mut self, instance: &Instance, allocations: bool) -> Result<(), TracingError> {
+        let taken = FILE_SYSTEMS.iter().filter(|source| allocations && source.kind == Kind::Allocate);
+        for source in TRIMMABLE.iter().chain(taken) {
+            self.fs(instance, source)?;
+        }
+        for (event, step) in COMMITS {
+            self.commit(instance, event, step)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel has been asked what this kind of file system gives up.
+    pub fn tells_of(&self, fs: &str) -> bool {
+        TRIMMABLE.iter().any(|source| source.fs == fs && self.file_systems.contains(&source.event))
+    }
+
+    /// Lets the kernel tell nothing of the file systems on these devices.
+    pub fn leave_out(&self, instance: &Instance, devices: &[KernelNumber]) -> Result<(), TracingError> {
+        let conditions: Vec<_> = devices.iter().map(|number| format!("dev != {}", number.0)).collect();
+        let by_device = self.file_systems.iter().filter(|event| !event.starts_with("btrfs/"));
+        by_device.copied().try_for_each(|event| instance.filter(event, &conditions.join(" && ")))
     }
 
     /// Asks for the events of bios, where there are or were disks that need them.
@@ -198,10 +257,12 @@ impl Sources {
         self.file_systems.push(source.event);
         let filter = match source.event {
             // Of all trees of extents, the one that holds what is pinned.
-            "btrfs/btrfs_set_extent_bit" => match format.value_of("PINNED_EXTENTS") {
-                Some(tree) => format!("owner == {tree}"),
-                None => return self.lacks(source.event, MissingField("PINNED_EXTENTS")).map(|()| true),
-            },
+            "btrfs/btrfs_set_extent_bit" | "btrfs/btrfs_clear_extent_bit" => {
+                match format.value_of("PINNED_EXTENTS") {
+                    Some(tree) => format!("owner == {tree}"),
+                    None => return self.lacks(source.event, MissingField("PINNED_EXTENTS")).map(|()| true),
+                }
+            }
             _ => String::new(),
         };
         if source.fs == CHUNKS.fs {
@@ -216,6 +277,23 @@ impl Sources {
             Err(missing) => self.lacks(source.event, missing)?,
         }
         Ok(true)
+    }
+
+    fn commit(
+        &mut self,
+        instance: &Instance,
+        event: &'static str,
+        step: CommitStep,
+    ) -> Result<(), TracingError> {
+        if self.file_systems.contains(&event) {
+            return Ok(());
+        }
+        let Some(format) = instance.format(event)? else { return Ok(()) };
+        self.file_systems.push(event);
+        match Reader::commit(step, &format) {
+            Ok(reader) => self.add(instance, event, "", &format, reader),
+            Err(missing) => self.lacks(event, missing),
+        }
     }
 
     fn add(

@@ -1,5 +1,8 @@
 //! What several test programs share.
 
+#[allow(dead_code, reason = "not every test program mounts anything")]
+pub mod mounted;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

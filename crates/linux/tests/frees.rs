@@ -1,0 +1,179 @@
+//! What a service is told of real file systems: what a trim then finds free, and nothing before.
+
+mod common;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::mounted::{Mounted, extents_of};
+use common::possible;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use trimtab_core::trace::Kind;
+use trimtab_core::{Bytes, ExtentSet};
+use trimtab_linux::block::BlockDevice;
+use trimtab_linux::mount::{self, Mount};
+use trimtab_linux::tracing::{Freed, Frees, FreesOptions, Heard};
+use trimtab_linux::{PROCFS, SYSFS, trim};
+
+const SIZE: Bytes = Bytes(512 << 20);
+const FILE: Bytes = Bytes(5 << 20);
+
+fn mount_of(mounted: &Mounted) -> Mount {
+    let mut mounts = mount::mounts(Path::new(PROCFS)).unwrap();
+    mounts.retain(|mount| mount.target == mounted.directory.path());
+    mounts.pop().unwrap()
+}
+
+/// Waits as a service does, and says whether there was anything.
+fn wait(frees: &Frees, timeout: Duration) -> bool {
+    let mut files: Vec<_> = frees.files().map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
+    let timeout = Timespec::try_from(timeout).unwrap();
+    poll(&mut files, Some(&timeout)).unwrap() > 0
+}
+
+/// What is told of the file system until there is nothing more, or all of `awaited` came.
+fn told(frees: &mut Frees, mount: &Mount, awaited: &ExtentSet) -> (ExtentSet, Vec<Freed>) {
+    let (mut set, mut all) = (ExtentSet::new(), Vec::new());
+    let end = Instant::now() + Duration::from_secs(if awaited.is_empty() { 1 } else { 20 });
+    let mut timeout = Duration::from_millis(100);
+    while Instant::now() < end && (awaited.is_empty() || set.intersect(awaited) != *awaited) {
+        wait(frees, timeout);
+        let mut events = Vec::new();
+        timeout = frees.read(&mut events).unwrap().unwrap_or(Duration::from_millis(100));
+        assert!(events.is_sorted_by_key(|event| event.at));
+        events.retain(|event| event.file_system == mount.number);
+        events.iter().filter(|event| event.kind == Kind::Free).for_each(|event| set.insert(event.extent));
+        all.extend(events);
+    }
+    assert_eq!(set.intersect(awaited), *awaited, "all that is awaited");
+    (set, all)
+}
+
+/// What is told can be trimmed when it is told, and by the addresses that it has.
+fn a_trim_finds_what_was_told(kind: &str, arguments: &[&str], options: &str) {
+    if !possible() {
+        return;
+    }
+    let mut frees = Frees::start(&FreesOptions { allocations: true, ..FreesOptions::default() }).unwrap();
+    let Some(mounted) = Mounted::made(kind, SIZE, arguments, options) else { return };
+    let mount = mount_of(&mounted);
+    assert_eq!(frees.follow(&mount).unwrap(), Heard::SinceMount);
+    mounted.write("before", FILE);
+    let path = mounted.write("file", FILE);
+    mounted.write("after", FILE);
+    trim::trim(mounted.directory.path(), trim::EVERYTHING, Bytes::ZERO).unwrap();
+    let file = extents_of(&path);
+    assert_eq!(file.len(), FILE);
+    std::fs::remove_file(path).unwrap();
+    if kind == "btrfs" {
+        mounted.sync();
+    }
+    let (freed, events) = told(&mut frees, &mount, &file);
+    let allocated: ExtentSet =
+        events.iter().filter(|event| event.kind == Kind::Allocate).map(|event| event.extent).collect();
+    assert_eq!(allocated.intersect(&file), file);
+    let disk = BlockDevice::open(Path::new(SYSFS), &mounted.scratch.device).unwrap();
+    let before = disk.counters().unwrap();
+    for extent in freed.iter().filter(|extent| file.inside(*extent).next().is_some()) {
+        trim::trim(mounted.directory.path(), extent, Bytes::ZERO).unwrap();
+    }
+    let discarded = || disk.counters().unwrap().since(&before).discard_bytes;
+    // XFS does not wait for the discards (Linux 6.7 and later).
+    (0..100).take_while(|_| discarded() < FILE).for_each(|_| std::thread::sleep(Duration::from_millis(20)));
+    assert!(discarded() >= FILE, "{} of {file:?} were discarded, told {freed:?}", discarded());
+    assert!(told(&mut frees, &mount, &ExtentSet::new()).0.intersect(&freed).is_empty(), "by the trim itself");
+    assert_eq!(frees.lost(), 0);
+}
+
+#[test]
+fn a_trim_finds_what_ext4_told() {
+    a_trim_finds_what_was_told("ext4", &[], "commit=1");
+}
+
+#[test]
+fn a_trim_finds_what_ext4_told_of_small_blocks() {
+    a_trim_finds_what_was_told("ext4", &["-b", "1024"], "commit=1");
+}
+
+#[test]
+fn a_trim_finds_what_ext4_told_without_a_journal() {
+    a_trim_finds_what_was_told("ext4", &["-O", "^has_journal"], "");
+}
+
+#[test]
+fn a_trim_finds_what_xfs_told() {
+    a_trim_finds_what_was_told("xfs", &[], "");
+}
+
+#[test]
+fn a_trim_finds_what_btrfs_told() {
+    a_trim_finds_what_was_told("btrfs", &["-m", "dup"], "nodiscard");
+}
+
+#[test]
+fn ext4_tells_nothing_before_it_is_committed() {
+    if !possible() {
+        return;
+    }
+    let mut frees = Frees::start(&FreesOptions::default()).unwrap();
+    let Some(mounted) = Mounted::new("ext4", SIZE, "commit=300") else { return };
+    let mount = mount_of(&mounted);
+    frees.follow(&mount).unwrap();
+    let path = mounted.write("file", FILE);
+    let file = extents_of(&path);
+    std::fs::remove_file(path).unwrap();
+    assert!(told(&mut frees, &mount, &ExtentSet::new()).0.is_empty());
+    mounted.sync();
+    let (freed, events) = told(&mut frees, &mount, &file);
+    assert_eq!(freed, file);
+    assert!(events.iter().all(|event| event.kind == Kind::Free));
+}
+
+#[test]
+fn what_was_given_up_before_it_is_followed_is_told() {
+    if !possible() {
+        return;
+    }
+    let Some(early) = Mounted::new("xfs", SIZE, "") else { return };
+    let mut frees = Frees::start(&FreesOptions::default()).unwrap();
+    let Some(mounted) = Mounted::new("xfs", SIZE, "") else { return };
+    let path = mounted.write("file", FILE);
+    let file = extents_of(&path);
+    std::fs::remove_file(path).unwrap();
+    frees.read(&mut Vec::new()).unwrap();
+    let mount = mount_of(&mounted);
+    assert_eq!(frees.follow(&mount).unwrap(), Heard::SinceMount);
+    assert_eq!(told(&mut frees, &mount, &file).0.intersect(&file), file);
+    assert_eq!(frees.follow(&mount_of(&early)).unwrap(), Heard::FromNow);
+}
+
+#[test]
+fn nothing_wakes_a_service_that_has_nothing_to_do() {
+    if !possible() {
+        return;
+    }
+    let mut frees = Frees::start(&FreesOptions::default()).unwrap();
+    let (Some(mounted), Some(other)) = (Mounted::new("xfs", SIZE, ""), Mounted::new("xfs", SIZE, "")) else {
+        return;
+    };
+    // Other tests, and the machine's own file systems, are left out.
+    for mount in mount::mounts(Path::new(PROCFS)).unwrap() {
+        frees.leave_out(&mount).unwrap();
+    }
+    let mount = mount_of(&mounted);
+    frees.follow(&mount).unwrap();
+    while frees.read(&mut Vec::new()).unwrap().is_some() {}
+    std::fs::remove_file(other.write("file", FILE)).unwrap();
+    let mut woken = 0;
+    while wait(&frees, Duration::from_millis(500)) {
+        woken += 1;
+        frees.read(&mut Vec::new()).unwrap();
+    }
+    // Other tests mount, too.
+    assert!(woken < 20, "{woken}");
+    let path = mounted.write("file", FILE);
+    let file = extents_of(&path);
+    std::fs::remove_file(path).unwrap();
+    assert!(wait(&frees, Duration::from_secs(20)), "one event is enough");
+    assert_eq!(told(&mut frees, &mount, &file).0.intersect(&file), file);
+}
