@@ -42,17 +42,17 @@ fn no_canary_flies_where_it_can_not() {
         return;
     }
     let read_only = OnLoop::new("tmpfs", "ext4", "ro");
-    let (text, code) = said(&doctor(&["--canary"], &[&read_only.upper.0]));
+    let (text, code) = said(&doctor(&["--canary"], &[&read_only.upper.target]));
     assert!(text.contains("read-only") && code == Some(1), "{text}");
 
     let full = OnLoop::new("tmpfs", "ext4", "");
     // As much as there is.
     let filled =
-        Command::new("fallocate").args(["-l", "1G"]).arg(full.upper.0.join("file")).output().unwrap();
+        Command::new("fallocate").args(["-l", "1G"]).arg(full.upper.target.join("file")).output().unwrap();
     assert!(!filled.status.success());
-    let dd = format!("dd if=/dev/zero of={}/file bs=1M status=none", full.upper.0.display());
+    let dd = format!("dd if=/dev/zero of={}/file bs=1M status=none", full.upper.target.display());
     Command::new("sh").args(["-c", &dd]).output().unwrap();
-    let (text, code) = said(&doctor(&["--canary"], &[&full.upper.0]));
+    let (text, code) = said(&doctor(&["--canary"], &[&full.upper.target]));
     assert!(text.contains("space") && code == Some(1), "{text}");
 }
 

@@ -6,6 +6,8 @@ mod common;
 
 mod bad_input;
 mod captured;
+#[path = "../../../linux/tests/common/mounts.rs"]
+mod mounts;
 mod proofs;
 mod stacks;
 mod support;

@@ -1,5 +1,7 @@
 //! What canaries prove.
 
+use std::fs;
+
 use trimtab_core::Bytes;
 use trimtab_core::document::DoctorDocument;
 use trimtab_core::document::doctor::Verdict;
@@ -15,9 +17,9 @@ fn a_canary_is_seen_below_and_nothing_is_left_of_it() {
     }
     for (fstype, options) in [("ext4", ""), ("ext4", "discard"), ("xfs", "")] {
         let stack = OnLoop::new("tmpfs", fstype, options);
-        let device = BlockDevice::open(SYSFS.as_ref(), &stack.device.0).unwrap();
+        let device = BlockDevice::open(SYSFS.as_ref(), &stack.device.device).unwrap();
         let before = device.counters().unwrap();
-        let found = target(&["--canary"], &stack.upper.0);
+        let found = target(&["--canary"], &stack.upper.target);
         let canary = found.canary.as_ref().unwrap_or_else(|| panic!("{found:#?}"));
         assert_eq!((found.verdict, canary.verdict), (Verdict::Reaches, Verdict::Reaches), "{found:#?}");
         assert_eq!(canary.seen[0].layer, stack.device.name());
@@ -26,7 +28,7 @@ fn a_canary_is_seen_below_and_nothing_is_left_of_it() {
         let counted = device.counters().unwrap().since(&before);
         assert!(counted.discard_bytes >= canary.sent_bytes && canary.sent_bytes > Bytes::ZERO, "{counted:?}");
         let left: Vec<_> =
-            std::fs::read_dir(&stack.upper.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            fs::read_dir(&stack.upper.target).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert!(left.iter().all(|name| name == "lost+found"), "{left:?}");
     }
 }
@@ -38,7 +40,7 @@ fn a_device_without_discards_sees_no_canary() {
     }
     // No holes can be punched into a file on it.
     let stack = OnLoop::new("ramfs", "ext4", "");
-    let found = target(&["--canary"], &stack.upper.0);
+    let found = target(&["--canary"], &stack.upper.target);
     assert_eq!(found.verdict, Verdict::Blocked, "{found:#?}");
     assert_eq!(found.canary.as_ref().unwrap().verdict, Verdict::Blocked);
     let finding = &found.findings[0];
@@ -52,11 +54,11 @@ fn one_proof_that_fails_takes_no_other_along() {
     }
     let stack = OnLoop::new("tmpfs", "ext4", "discard");
     let read_only = OnLoop::new("tmpfs", "ext4", "ro,discard");
-    let output = doctor(&["--json", "--canary"], &[&read_only.upper.0, &stack.upper.0]);
+    let output = doctor(&["--json", "--canary"], &[&read_only.upper.target, &stack.upper.target]);
     let document: DoctorDocument = serde_json::from_slice(&output.stdout).unwrap();
     let proved: Vec<_> = document.targets.iter().map(|target| target.canary.is_some()).collect();
     assert_eq!(proved, [false, true]);
-    let said = format!("no proof: {} is read-only", read_only.upper.0.display());
+    let said = format!("no proof: {} is read-only", read_only.upper.target.display());
     assert!(document.left_out.iter().any(|line| line.starts_with(&said)), "{:?}", document.left_out);
     assert!(matches!(output.status.code(), Some(1 | 4)), "{output:?}");
 }
@@ -72,13 +74,13 @@ fn a_capture_takes_no_file_s_place_and_leaves_no_part() {
     let arguments = ["--canary", "--capture", archive.to_str().unwrap()];
     // Nothing is captured of what can't be looked at.
     assert_eq!(doctor(&arguments, &["/nonexistent".as_ref()]).status.code(), Some(1));
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 
-    std::fs::write(&archive, "precious").unwrap();
-    let device = BlockDevice::open(SYSFS.as_ref(), &stack.device.0).unwrap();
+    fs::write(&archive, "precious").unwrap();
+    let device = BlockDevice::open(SYSFS.as_ref(), &stack.device.device).unwrap();
     let before = device.counters().unwrap().discards;
-    let refused = doctor(&arguments, &[&stack.upper.0]);
+    let refused = doctor(&arguments, &[&stack.upper.target]);
     assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{refused:?}");
-    assert_eq!(std::fs::read(&archive).unwrap(), b"precious");
+    assert_eq!(fs::read(&archive).unwrap(), b"precious");
     assert_eq!(device.counters().unwrap().discards, before, "no canary was sent");
 }

@@ -10,7 +10,8 @@ use trimtab_core::document::doctor::Verdict;
 use trimtab_linux::mount;
 
 use crate::common::possible;
-use crate::support::{Loop, Mounted, OnLoop, TRIMTAB, doctor, layers, target};
+use crate::mounts::{Loop, Mounted};
+use crate::support::{DISK, OnLoop, TRIMTAB, doctor, layers, target};
 
 #[test]
 fn a_file_system_on_a_file_in_memory_reaches_the_bottom() {
@@ -18,27 +19,30 @@ fn a_file_system_on_a_file_in_memory_reaches_the_bottom() {
         return;
     }
     let stack = OnLoop::new("tmpfs", "ext4", "");
-    let mount = stack.upper.0.to_str().unwrap();
-    let lower = stack.lower.0.to_str().unwrap();
+    let mount = stack.upper.target.to_str().unwrap();
+    let lower = stack.lower.target.to_str().unwrap();
     let expected = [("ext4", mount), ("loop", stack.device.name()), ("tmpfs", lower)];
-    fs::write(stack.upper.0.join("file"), "x").unwrap();
-    for path in [stack.upper.0.clone(), stack.upper.0.join("file")] {
+    fs::write(stack.upper.target.join("file"), "x").unwrap();
+    for path in [stack.upper.target.clone(), stack.upper.target.join("file")] {
         let found = target(&[], &path);
         assert_eq!((found.verdict, layers(&found)), (Verdict::Reaches, expected.to_vec()), "{found:#?}");
         assert_eq!((Path::new(&found.asked), found.target.as_str()), (path.as_path(), mount));
     }
-    let said = doctor(&[], &[&stack.upper.0.join("file")]);
+    let said = doctor(&[], &[&stack.upper.target.join("file")]);
     let said = String::from_utf8(said.stdout).unwrap();
     assert!(said.starts_with(&format!("{mount}/file is on {mount}: discards reach")), "{said}");
-    let device = target(&[], &stack.device.0);
+    let device = target(&[], &stack.device.device);
     assert_eq!(
         (device.verdict, device.fs.clone(), layers(&device)),
         (Verdict::Reaches, None, expected[1..].to_vec())
     );
 
     // What lsblk says of the same device.
-    let lsblk =
-        Command::new("lsblk").args(["-bndo", "DISC-MAX,DISC-GRAN"]).arg(&stack.device.0).output().unwrap();
+    let lsblk = Command::new("lsblk")
+        .args(["-bndo", "DISC-MAX,DISC-GRAN"])
+        .arg(&stack.device.device)
+        .output()
+        .unwrap();
     let limits = device.layers[0].limits.unwrap();
     let words = String::from_utf8(lsblk.stdout).unwrap();
     let words: Vec<_> = words.split_whitespace().map(|word| word.parse::<u64>().unwrap()).collect();
@@ -51,9 +55,9 @@ fn a_loop_s_file_on_a_file_system_that_is_not_told_to_discard_waits_there() {
         return;
     }
     let lower = OnLoop::new("tmpfs", "ext4", "");
-    let device = Loop::new(&lower.upper.0);
-    let below = lower.upper.0.to_str().unwrap();
-    let found = target(&[], &device.0);
+    let device = Loop::new(&lower.upper.target, DISK);
+    let below = lower.upper.target.to_str().unwrap();
+    let found = target(&[], &device.device);
     assert_eq!(found.verdict, Verdict::Partial, "{found:#?}");
     let finding = found.findings.iter().find(|finding| finding.id == "nested-file-system").unwrap();
     assert_eq!(finding.layer, below);
@@ -61,7 +65,7 @@ fn a_loop_s_file_on_a_file_system_that_is_not_told_to_discard_waits_there() {
     // Its own fix mends it.
     let fix = finding.fix.clone().unwrap();
     assert!(Command::new("sh").args(["-c", &fix]).status().unwrap().success(), "{fix}");
-    assert_eq!(target(&[], &device.0).verdict, Verdict::Reaches);
+    assert_eq!(target(&[], &device.device).verdict, Verdict::Reaches);
 }
 
 #[test]
@@ -70,15 +74,15 @@ fn an_overlay_and_a_bind_mount_are_followed_down() {
         return;
     }
     let stack = OnLoop::new("tmpfs", "ext4", "");
-    let base = &stack.upper.0;
+    let base = &stack.upper.target;
     for name in ["lower", "upper", "work"] {
         fs::create_dir(base.join(name)).unwrap();
     }
     let dir = TempDir::new().unwrap();
     let at = |name: &str| base.join(name).display().to_string();
     let options = format!("lowerdir={},upperdir={},workdir={}", at("lower"), at("upper"), at("work"));
-    let overlay = Mounted::new(Path::new("overlay"), dir.path().join("overlay"), "overlay", &options);
-    let found = target(&[], &overlay.0);
+    let overlay = Mounted::new(Path::new("overlay"), "overlay", &options);
+    let found = target(&[], &overlay.target);
     assert_eq!(found.verdict, Verdict::Reaches, "{found:#?}");
     let kinds: Vec<_> = found.layers.iter().map(|layer| layer.kind.as_str()).collect();
     assert_eq!(kinds, ["overlay", "ext4", "loop", "tmpfs"]);
@@ -102,7 +106,7 @@ fn all_that_is_mounted_is_looked_at_once() {
     let document: DoctorDocument = serde_json::from_slice(&output.stdout).unwrap();
     let named =
         |path: &Path| document.targets.iter().filter(|target| Path::new(&target.target) == path).count();
-    assert_eq!((named(&stack.upper.0), named(&stack.lower.0)), (1, 0));
+    assert_eq!((named(&stack.upper.target), named(&stack.lower.target)), (1, 0));
     assert!(document.environment.is_some());
 }
 
@@ -114,7 +118,7 @@ fn a_captured_machine_is_told_the_same_of() {
     let stack = OnLoop::new("tmpfs", "ext4", "discard");
     let dir = TempDir::new().unwrap();
     let archive = dir.path().join("capture.tar.gz");
-    let here = doctor(&["--json", "--capture", archive.to_str().unwrap()], &[&stack.upper.0]);
+    let here = doctor(&["--json", "--capture", archive.to_str().unwrap()], &[&stack.upper.target]);
     let here: DoctorDocument = serde_json::from_slice(&here.stdout).unwrap();
     let unpacked = dir.path().join("unpacked");
     fs::create_dir(&unpacked).unwrap();

@@ -1,80 +1,34 @@
 //! What the tests share: stacks that go when a test ends, and the doctor's words.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
 use trimtab_core::Bytes;
 use trimtab_core::document::DoctorDocument;
 use trimtab_core::document::doctor::Target;
-use trimtab_linux::{loop_device, mount};
+
+use crate::mounts::{Loop, Mounted};
 
 pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 
-/// What is unmounted when it goes.
-pub struct Mounted(pub PathBuf);
-
-impl Mounted {
-    pub fn new(source: &Path, target: PathBuf, fstype: &str, options: &str) -> Self {
-        fs::create_dir_all(&target).unwrap();
-        mount::mount(source, &target, fstype, options).unwrap();
-        Self(target)
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        // A child that another test just forked has this test's files open until it executes.
-        let patience = Instant::now() + Duration::from_secs(2);
-        while mount::unmount(&self.0).is_err() && Instant::now() < patience {
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-/// A loop device that is detached when it goes.
-pub struct Loop(pub PathBuf);
-
-impl Loop {
-    /// One over a new sparse file in `directory`.
-    pub fn new(directory: &Path) -> Self {
-        let file = directory.join("image");
-        File::create(&file).unwrap().set_len(400 << 20).unwrap();
-        Self(loop_device::attach(&file, Bytes(512)).unwrap())
-    }
-
-    /// The kernel's name of it.
-    pub fn name(&self) -> &str {
-        self.0.file_name().unwrap().to_str().unwrap()
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = loop_device::detach(&self.0);
-    }
-}
+/// The size of a loop device: the least on which there are all file systems.
+pub const DISK: Bytes = Bytes(400 << 20);
 
 /// A file system on a loop device whose file is on another, in memory. The fields go in this order.
 pub struct OnLoop {
     pub upper: Mounted,
     pub device: Loop,
     pub lower: Mounted,
-    _dir: TempDir,
 }
 
 impl OnLoop {
     pub fn new(memory: &str, fstype: &str, options: &str) -> Self {
-        let dir = TempDir::new().unwrap();
-        let lower = Mounted::new(Path::new("memory"), dir.path().join("lower"), memory, "");
-        let device = Loop::new(&lower.0);
-        let made = Command::new(format!("mkfs.{fstype}")).arg("-q").arg(&device.0).output().unwrap();
+        let lower = Mounted::new(Path::new("memory"), memory, "");
+        let device = Loop::new(&lower.target, DISK);
+        let made = Command::new(format!("mkfs.{fstype}")).arg("-q").arg(&device.device).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let upper = Mounted::new(&device.0, dir.path().join("upper"), fstype, options);
-        Self { upper, device, lower, _dir: dir }
+        let upper = Mounted::new(&device.device, fstype, options);
+        Self { upper, device, lower }
     }
 }
 

@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use trimtab_core::Bytes;
-
 use crate::common::possible;
-use crate::support::{Loop, said, watch};
+use crate::support::{said, small, watch};
 
 #[test]
 fn what_is_no_device_and_on_none_is_refused() {
@@ -47,7 +45,7 @@ fn a_command_or_file_that_is_not_there_is_named() {
     if !possible() {
         return;
     }
-    let on = Loop::new(Bytes(16 << 20));
+    let on = small();
     let output = watch(&[], &[&on.device]).args(["--", "/nonexistent/program"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("cannot run /nonexistent/program"));

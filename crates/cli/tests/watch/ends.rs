@@ -5,11 +5,10 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use trimtab_core::Bytes;
 use trimtab_lab::watch::Scope;
 
 use crate::common::possible;
-use crate::support::{Loop, TRIMTAB, reports, watch};
+use crate::support::{TRIMTAB, reports, small, watch};
 
 /// No instance of tracefs that the process made is left.
 fn nothing_is_left(of: u32) {
@@ -24,7 +23,7 @@ fn the_command_keeps_its_streams_and_its_exit_code() {
     if !possible() {
         return;
     }
-    let (on, dir) = (Loop::new(Bytes(16 << 20)), tempfile::tempdir().unwrap());
+    let (on, dir) = (small(), tempfile::tempdir().unwrap());
     let file = dir.path().join("summary.json");
     for (line, code) in [("echo out; echo err >&2; exit 7", 7), ("kill -KILL $$", 137)] {
         let arguments = ["--json", "--output", file.to_str().unwrap()];
@@ -44,7 +43,7 @@ fn its_time_ends_it_after_a_line_an_interval() {
     if !possible() {
         return;
     }
-    let on = Loop::new(Bytes(16 << 20));
+    let on = small();
     let times = ["--interval", "200ms", "--duration", "1s"];
     let output = watch(&[&times[..], &["--json"]].concat(), &[&on.device]).output().unwrap();
     assert!(output.status.success());
@@ -70,7 +69,7 @@ fn a_signal_ends_it_with_its_summary() {
     if !possible() {
         return;
     }
-    let on = Loop::new(Bytes(16 << 20));
+    let on = small();
     let dir = tempfile::tempdir().unwrap();
     let started = dir.path().join("started");
     let line = format!(": > {}; exec sleep 60", started.display());
@@ -97,7 +96,7 @@ fn a_command_that_heeds_no_signal_is_left_behind_after_the_summary() {
     if !possible() {
         return;
     }
-    let (on, dir) = (Loop::new(Bytes(16 << 20)), tempfile::tempdir().unwrap());
+    let (on, dir) = (small(), tempfile::tempdir().unwrap());
     let runs = dir.path().join("runs");
     let line = format!("trap '' TERM; : > {0}; while [ -e {0} ]; do sleep 0.1; done", runs.display());
     let mut child = watch(&["--json"], &[&on.device])
@@ -132,7 +131,7 @@ fn two_signals_leave_the_terminal_as_it_was() {
     if !possible() {
         return;
     }
-    let (on, dir) = (Loop::new(Bytes(16 << 20)), tempfile::tempdir().unwrap());
+    let (on, dir) = (small(), tempfile::tempdir().unwrap());
     let place = dir.path().display();
     let line = format!(
         "stty rows 24 cols 80; stty -g > {place}/before; sh -c 'echo $$ > {place}/id; exec {TRIMTAB} watch {}'; stty -g > {place}/after",
@@ -166,7 +165,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     if !possible() {
         return;
     }
-    let on = Loop::new(Bytes(16 << 20));
+    let on = small();
     let mut child =
         watch(&["--json", "--interval", "50ms"], &[&on.device]).stdout(Stdio::piped()).spawn().unwrap();
     let id = child.id();

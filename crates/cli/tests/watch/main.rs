@@ -6,5 +6,7 @@ mod common;
 
 mod bad_input;
 mod ends;
+#[path = "../../../linux/tests/common/mounts.rs"]
+mod mounts;
 mod support;
 mod trees;

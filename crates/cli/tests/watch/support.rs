@@ -1,71 +1,28 @@
-//! What the tests share: a loop device, and a file system on it, that go when a test ends.
+//! What the tests share.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::env;
+use std::path::Path;
 use std::process::{Command, Output};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
 use trimtab_core::Bytes;
 use trimtab_lab::watch::Report;
-use trimtab_linux::{loop_device, mount};
+
+use crate::mounts::{Loop, Mounted};
 
 pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 
-/// A loop device over a sparse file.
-pub struct Loop {
-    pub device: PathBuf,
-    dir: TempDir,
+/// Makes the file system `fstype` on a loop device of its own, and mounts it with `options`.
+pub fn made(fstype: &str, make: &[&str], options: &str) -> (Loop, Mounted) {
+    let on = Loop::new(&env::temp_dir(), Bytes(512 << 20));
+    let made = Command::new(format!("mkfs.{fstype}")).args(make).arg(&on.device).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let mounted = Mounted::new(&on.device, fstype, options);
+    (on, mounted)
 }
 
-impl Loop {
-    pub fn new(size: Bytes) -> Self {
-        let dir = TempDir::new().unwrap();
-        let file = dir.path().join("backing");
-        File::create(&file).unwrap().set_len(size.0).unwrap();
-        let device = loop_device::attach(&file, Bytes(512)).unwrap();
-        Self { device, dir }
-    }
-
-    /// The kernel's name of it.
-    pub fn name(&self) -> &str {
-        self.device.file_name().unwrap().to_str().unwrap()
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = loop_device::detach(&self.device);
-    }
-}
-
-/// A file system on a loop device of its own, mounted so that it discards what it frees.
-pub struct Mounted {
-    pub target: PathBuf,
-    pub on: Loop,
-}
-
-impl Mounted {
-    pub fn new(fstype: &str, make: &[&str], options: &str) -> Self {
-        let on = Loop::new(Bytes(512 << 20));
-        let made = Command::new(format!("mkfs.{fstype}")).args(make).arg(&on.device).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let target = on.dir.path().join("mounted");
-        fs::create_dir(&target).unwrap();
-        mount::mount(&on.device, &target, fstype, options).unwrap();
-        Self { target, on }
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        // A child that another test just forked has this test's files open until it executes.
-        let patience = Instant::now() + Duration::from_secs(2);
-        while mount::unmount(&self.target).is_err() && Instant::now() < patience {
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
+/// A small loop device.
+pub fn small() -> Loop {
+    Loop::new(&env::temp_dir(), Bytes(16 << 20))
 }
 
 /// A verb `watch` that can be given more arguments.

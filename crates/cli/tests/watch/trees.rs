@@ -10,7 +10,7 @@ use trimtab_linux::block::{BlockCounters, BlockDevice};
 use trimtab_linux::trim;
 
 use crate::common::possible;
-use crate::support::{Mounted, reports, watch};
+use crate::support::{made, reports, watch};
 
 const DIRECTORIES: u64 = 30;
 const FILES: u64 = 100;
@@ -37,15 +37,15 @@ fn counters(device: &Path) -> BlockCounters {
 
 /// Deletes a tree in one watched command and holds the summary against the kernel's own counters.
 fn deleting_a_tree(fstype: &str, make: &[&str], options: &str) {
-    let mounted = Mounted::new(fstype, make, options);
+    let (on, mounted) = made(fstype, make, options);
     let tree = mounted.target.join("tree");
     let blocks = grow(&tree);
     // The counters as they are when the span begins: in the command itself.
     let before_file = tempfile::NamedTempFile::new().unwrap();
-    let stat = format!("/sys/block/{}/stat", mounted.on.name());
+    let stat = format!("/sys/block/{}/stat", on.name());
     let line = format!("cat {stat} > {}; rm -r {}", before_file.path().display(), tree.display());
     let output = watch(&["--json"], &[&mounted.target]).args(["--", "sh", "-c", &line]).output().unwrap();
-    let after = counters(&mounted.on.device);
+    let after = counters(&on.device);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let before: Vec<u64> = fs::read_to_string(before_file.path())
         .unwrap()
@@ -60,7 +60,7 @@ fn deleting_a_tree(fstype: &str, make: &[&str], options: &str) {
     assert_eq!((command.exit_code, settled.unsettled), (0, false));
     assert_eq!(settled.synced, [mounted.target.display().to_string()]);
     let [device] = summary.devices.as_slice() else { panic!("one device: {:?}", summary.devices) };
-    assert_eq!(device.name, mounted.on.name());
+    assert_eq!(device.name, on.name());
     let discards = &device.discards;
     // Documentation/block/stat.rst: discards completed and sectors discarded are the 12th and 14th.
     assert_eq!(discards.count, after.discards - before[11], "{fstype}");
@@ -112,7 +112,7 @@ fn what_is_not_discarded_stays_pending() {
     if !possible() {
         return;
     }
-    let mounted = Mounted::new("ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"], "");
+    let (_on, mounted) = made("ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"], "");
     let file = mounted.target.join("file");
     fs::write(&file, vec![0x5a; 8 << 20]).unwrap();
     trim::sync(&mounted.target).unwrap();

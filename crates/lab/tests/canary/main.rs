@@ -1,6 +1,8 @@
 //! `trimtab doctor --canary`, on what this kernel has: the proof says what the files behind the devices say,
 //! and leaves nothing.
 
+#[path = "../../../linux/tests/common/mounts.rs"]
+mod mounts;
 mod support;
 
 use std::fs::{self, File};
@@ -14,7 +16,8 @@ use trimtab_lab::doctor::canary::CanaryError;
 use trimtab_lab::interrupt::Interrupt;
 use trimtab_linux::mount;
 
-use support::{Loop, Mounted, memory, possible, proved, seen, sent};
+use mounts::{Loop, Mounted};
+use support::{made, made_with, memory, possible, proved, seen, sent};
 
 const SIZE: Bytes = Bytes(16 << 20);
 
@@ -27,7 +30,7 @@ fn a_loops_file_gives_back_what_each_file_system_frees() {
         for options in ["", "discard"] {
             let memory = memory(Bytes::GIB);
             let device = Loop::new(&memory.target, Bytes(512 << 20));
-            let mounted = Mounted::made(&[&device.device], fs, options);
+            let mounted = made(&[&device.device], fs, options);
             let canary = proved(&mounted.target);
             assert_eq!(canary.verdict, Verdict::Reaches, "{fs} {options}: {canary:?}");
             let seen = seen(&canary, device.name());
@@ -46,9 +49,9 @@ fn below_a_loops_file_its_file_system_is_trimmed_in_turn() {
     }
     let memory = memory(Bytes::GIB);
     let lower = Loop::new(&memory.target, Bytes(900 << 20));
-    let holder = Mounted::made(&[&lower.device], "ext4", "");
+    let holder = made(&[&lower.device], "ext4", "");
     let upper = Loop::new(&holder.target, Bytes(400 << 20));
-    let mounted = Mounted::made(&[&upper.device], "xfs", "");
+    let mounted = made(&[&upper.device], "xfs", "");
     let canary = proved(&mounted.target);
     assert_eq!(canary.verdict, Verdict::Reaches, "{canary:?}");
     assert_eq!(seen(&canary, upper.name()).bytes, SIZE);
@@ -65,7 +68,7 @@ fn each_copy_of_a_btrfs_is_looked_for() {
     let devices = memories.each_ref().map(|memory| Loop::new(&memory.target, Bytes(512 << 20)));
     let paths = devices.each_ref().map(|device| device.device.as_path());
     for (profile, bytes) in [("raid1", 2 * SIZE.get()), ("single", SIZE.get())] {
-        let mounted = Mounted::made_with(&paths, "btrfs", &["-d", profile], "nodiscard");
+        let mounted = made_with(&paths, "btrfs", &["-d", profile], "nodiscard");
         let canary = proved(&mounted.target);
         assert_eq!(canary.verdict, Verdict::Reaches, "{profile}: {canary:?}");
         let all: u64 = canary.seen.iter().map(|seen| seen.bytes.get()).sum();
@@ -80,7 +83,7 @@ fn discards_of_others_are_not_the_canarys() {
     }
     let memory = memory(Bytes::GIB);
     let device = Loop::new(&memory.target, Bytes(800 << 20));
-    let mounted = Mounted::made(&[&device.device], "ext4", "discard");
+    let mounted = made(&[&device.device], "ext4", "discard");
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -111,7 +114,7 @@ fn a_loop_that_takes_no_discards_is_named() {
     // A file in a ramfs can have no hole.
     let memory = Mounted::new(Path::new("none"), "ramfs", "");
     let device = Loop::new(&memory.target, Bytes(128 << 20));
-    let mounted = Mounted::made(&[&device.device], "ext4", "");
+    let mounted = made(&[&device.device], "ext4", "");
     let canary = proved(&mounted.target);
     assert_eq!(canary.verdict, Verdict::Blocked);
     assert!(canary.reason.ends_with(&format!("{} takes no discards", device.name())), "{}", canary.reason);
@@ -125,7 +128,7 @@ fn an_overlay_is_followed_to_its_file_system() {
     }
     let memory = memory(Bytes::GIB);
     let device = Loop::new(&memory.target, Bytes(512 << 20));
-    let lower = Mounted::made(&[&device.device], "ext4", "");
+    let lower = made(&[&device.device], "ext4", "");
     let [low, up, work] = ["low", "up", "work"].map(|name| lower.target.join(name));
     for directory in [&low, &up, &work] {
         fs::create_dir(directory).unwrap();
@@ -147,7 +150,7 @@ fn what_cannot_be_proved_is_refused_before_anything_is_written() {
     assert!(refused.contains("has no file system on a block device"), "{refused}");
 
     let device = Loop::new(&memory.target, Bytes(512 << 20));
-    let mounted = Mounted::made(&[&device.device], "ext4", "");
+    let mounted = made(&[&device.device], "ext4", "");
     // A disk in a file on it: the file system below is another's.
     let disk = Loop::new(&mounted.target, Bytes(64 << 20));
     let refused = sent(&disk.device, &never).unwrap_err();
@@ -177,7 +180,7 @@ fn one_that_is_interrupted_leaves_nothing() {
     }
     let memory = memory(Bytes(600 << 20));
     let device = Loop::new(&memory.target, Bytes(512 << 20));
-    let mounted = Mounted::made(&[&device.device], "ext4", "");
+    let mounted = made(&[&device.device], "ext4", "");
     let names = || fs::read_dir(&mounted.target).unwrap().map(|entry| entry.unwrap().file_name());
     let before: Vec<_> = names().collect();
     let interrupt = Interrupt::never();
