@@ -1,2 +1,10 @@
 //! Smart discards: what is pending on a mounted file system, when it is trimmed, and how that is
 //! kept over restarts.
+
+pub mod free_space;
+mod tender;
+pub mod trim;
+mod trims;
+
+pub use tender::{Tender, Totals, TurnError};
+pub use trims::{MountedTrims, Trims};

@@ -1,0 +1,282 @@
+//! fstrim done well: a mounted file system's free space is trimmed in slices that fit between the work of
+//! others, from where the last trim was interrupted, and what that will take can be told before.
+
+mod listed;
+mod plan;
+mod resume;
+mod run;
+mod target;
+
+use std::time::{Duration, Instant};
+
+use trimtab_core::document::trim as document;
+use trimtab_core::policy::{Goals, Pacer, Worth};
+use trimtab_core::profile::{Profile, ProfileError};
+use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
+use trimtab_linux::block::{BlockCounters, BlockError};
+use trimtab_linux::trim::{EVERYTHING, TrimError};
+
+pub use listed::{ListedError, listed, mounted};
+pub use plan::{Limits, Plan, Scope, Slice};
+pub use resume::{Journal, JournalError, Progress};
+pub use run::{Doing, End, Manner, Ran, Watcher, run};
+pub use target::{RefusedError, Target};
+
+use crate::free_space::{Division, FreeSpace, FreeSpaceError};
+use crate::trims::{MountedTrims, Trims};
+
+/// The drive that is assumed where no profile is given: a slow one, until measured.
+const ASSUMED: &str = "micron-m500it";
+/// How often it is written down how far a trim got.
+const KEPT_EVERY: Duration = Duration::from_secs(1);
+
+/// What to trim, and how.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The trim addresses to cover.
+    pub range: Extent,
+    /// The shortest free extent to trim; none for what covers 99 % of the free bytes.
+    pub minimum: Option<Bytes>,
+    /// Which bytes.
+    pub scope: Scope,
+    /// Start at the beginning of the range whatever was trimmed before, and trim that again.
+    pub full: bool,
+    /// What others may feel of it; none for as fast as it can be.
+    pub goals: Option<Goals>,
+    /// How the drive behaves, where that is known.
+    pub profile: Option<Profile>,
+}
+
+/// Why it can't be told what a trim covers.
+#[derive(Debug, thiserror::Error)]
+pub enum SurveyError {
+    /// The free space can't be read.
+    #[error(transparent)]
+    FreeSpace(#[from] FreeSpaceError),
+    /// Sysfs doesn't say what the devices are like.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// A profile that isn't one.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// A range that begins past the end.
+    #[error("the range begins at {start}, and the file system ends at {size} or before")]
+    PastEnd {
+        /// Where it begins.
+        start: Bytes,
+        /// What the devices hold.
+        size: Bytes,
+    },
+}
+
+/// What a trim covers.
+pub struct Survey {
+    minimum: Bytes,
+    resumed_at: Option<Bytes>,
+    free: Option<FreeSpace>,
+    plan: Plan,
+    longest_command: Bytes,
+    cost: Worth,
+    /// Whether what was trimmed before has to be trimmed again.
+    again: bool,
+}
+
+impl Survey {
+    /// What `request` covers of `target`, where the last trim got as far as `last` says. Nothing is
+    /// touched.
+    ///
+    /// # Errors
+    /// [`SurveyError`].
+    pub fn new(target: &Target, request: &Request, last: Option<&Progress>) -> Result<Self, SurveyError> {
+        let size = target.size()?;
+        let is_linear = !matches!(target.division(), Division::Chunks(_));
+        if is_linear && request.range.start >= size {
+            return Err(SurveyError::PastEnd { start: request.range.start, size });
+        }
+        let wanted: ExtentSet = match &request.scope {
+            Scope::Everything => [request.range].into_iter().collect(),
+            Scope::Pending(pending) => pending.inside(request.range).collect(),
+        };
+        let goes_on = |last: &&Progress| {
+            !request.full
+                && request.scope == Scope::Everything
+                && (last.range, last.asked_minimum) == (request.range, request.minimum)
+                && last.mount == target.mount()
+        };
+        let resumed = last.filter(goes_on).and_then(|last| Some((last.reached?, last.minimum)));
+        let free = match target.free_space() {
+            Err(FreeSpaceError::Unsupported) => None,
+            free => Some(free?),
+        };
+        let in_wanted = |free: FreeSpace| {
+            let parts = wanted.iter().flat_map(|wanted| free.within(wanted).extents().to_vec());
+            FreeSpace::new(parts.collect(), target.division())
+        };
+        let free = free.map(in_wanted);
+        let sparing = free.as_ref().map_or(Bytes::ZERO, FreeSpace::sparing_minimum);
+        let minimum = match resumed {
+            Some((_, minimum)) => minimum,
+            None => request.minimum.unwrap_or(sparing).max(target.granularity()?),
+        };
+        let chosen = free.as_ref().map(|free| free.at_least(minimum));
+        let mut plan = Plan::new(target.division(), chosen.as_ref(), &request.scope, request.range, size);
+        let resumed_at = resumed.map(|(reached, _)| reached);
+        resumed_at.into_iter().for_each(|reached| plan.skip_to(reached));
+        let profile = request.profile.clone().map_or_else(|| Profile::named(ASSUMED), Ok)?;
+        Ok(Self {
+            minimum,
+            resumed_at,
+            free,
+            plan,
+            longest_command: target.longest_command()?,
+            cost: Worth::new(&profile, size),
+            // ext4 would take groups for trimmed that were for longer extents only.
+            again: request.full || last.is_some_and(|last| last.minimum > minimum),
+        })
+    }
+
+    /// The address that the last trim reached, where this one goes on.
+    pub fn resumed_at(&self) -> Option<Bytes> {
+        self.resumed_at
+    }
+
+    /// How much there is to do: free bytes, or the length of ranges where it isn't known what is free.
+    pub fn left(&self) -> Bytes {
+        self.plan.left()
+    }
+
+    /// The survey as documents have it.
+    pub fn document(&self, target: &Target, request: &Request) -> document::Plan {
+        let from = Extent::new(self.resumed_at.unwrap_or_default(), EVERYTHING.end);
+        let free = self.free.as_ref().map(|free| free.within(from));
+        let chosen = free.as_ref().map(|free| free.at_least(self.minimum));
+        let predicted = chosen.as_ref().zip(request.profile.as_ref());
+        document::Plan {
+            fs: target.fstype().to_owned(),
+            devices: target.devices().iter().map(|device| device.name()).collect(),
+            only_pending: request.scope != Scope::Everything,
+            start: request.range.start,
+            end: Some(request.range.end).filter(|end| *end != EVERYTHING.end),
+            resumed_at: self.resumed_at,
+            minimum: self.minimum,
+            predicted: predicted.map(|(chosen, profile)| predict(chosen, profile, self.longest_command)),
+            free: free.as_ref().map(figures),
+            chosen: chosen.as_ref().map(figures),
+        }
+    }
+
+    /// Does it. `journal` is told how far it got; what is left of pending extents the caller knows.
+    ///
+    /// # Errors
+    /// [`JournalError`], before anything is trimmed.
+    pub fn run(
+        mut self,
+        target: &Target,
+        request: &Request,
+        journal: Option<&mut Journal>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Ran, JournalError> {
+        let mut kept = Kept {
+            progress: Progress {
+                file_system: target.id(),
+                mount: target.mount().to_owned(),
+                range: request.range,
+                asked_minimum: request.minimum,
+                minimum: self.minimum,
+                reached: Some(self.resumed_at.unwrap_or(request.range.start)),
+            },
+            journal,
+            written: Instant::now(),
+            watcher,
+        };
+        kept.write()?;
+        let trims = target.trims();
+        let mut trims: Box<dyn Trims> = match self.again {
+            true => Box::new(Forgetting { trims, target }),
+            false => Box::new(trims),
+        };
+        let manner = Manner {
+            minimum: self.minimum,
+            pacer: request.goals.map(Pacer::new),
+            cost: self.cost,
+            longest_command: self.longest_command,
+            is_blind: self.free.is_none(),
+        };
+        let ran = run(&mut self.plan, trims.as_mut(), manner, &mut kept);
+        if matches!(ran.end, End::Done) {
+            kept.progress.reached = None;
+        }
+        kept.write()?;
+        Ok(ran)
+    }
+}
+
+/// Writes down how far a trim got, on behalf of another watcher.
+struct Kept<'a> {
+    progress: Progress,
+    journal: Option<&'a mut Journal>,
+    written: Instant,
+    watcher: &'a mut dyn Watcher,
+}
+
+impl Kept<'_> {
+    fn write(&mut self) -> Result<(), JournalError> {
+        self.written = Instant::now();
+        self.journal.as_mut().map_or(Ok(()), |journal| journal.write(&self.progress))
+    }
+}
+
+impl Watcher for Kept<'_> {
+    fn at(&mut self, doing: Doing, left: Bytes) -> bool {
+        self.watcher.at(doing, left)
+    }
+
+    fn reached(&mut self, address: Bytes) {
+        self.progress.reached = Some(address);
+        if self.written.elapsed() >= KEPT_EVERY {
+            // The trim doesn't depend on it: it is tried again, and at the end for good.
+            let _ = self.write();
+        }
+        self.watcher.reached(address);
+    }
+}
+
+/// Trims again what ext4 has trimmed before.
+struct Forgetting<'a> {
+    trims: MountedTrims,
+    target: &'a Target,
+}
+
+impl Trims for Forgetting<'_> {
+    fn trim(&mut self, range: Extent, minimum: Bytes) -> Result<Duration, TrimError> {
+        self.target.forget()?;
+        self.trims.trim(range, minimum)
+    }
+
+    fn counters(&mut self) -> Result<BlockCounters, BlockError> {
+        self.trims.counters()
+    }
+
+    fn free(&mut self) -> Bytes {
+        self.trims.free()
+    }
+}
+
+fn figures(free: &FreeSpace) -> document::Free {
+    document::Free { extents: free.extents().len() as u64, bytes: free.bytes(), sizes: free.sizes() }
+}
+
+/// What `profile` says that trimming `free` takes, where the kernel sends commands of `longest` at most.
+fn predict(free: &FreeSpace, profile: &Profile, longest: Bytes) -> document::Predicted {
+    let longest = longest.min(profile.discard.command_limit.value);
+    let (mut discards, mut time) = (0, Nanos::ZERO);
+    for extent in free.extents() {
+        let (whole, rest) = (extent.len().0 / longest.0, extent.len().0 % longest.0);
+        discards += whole + u64::from(rest > 0);
+        time += Nanos(profile.discard.time(longest).0 * whole);
+        if rest > 0 {
+            time += profile.discard.time(Bytes(rest));
+        }
+    }
+    document::Predicted { profile: profile.name.clone(), discards, wall_s: time.seconds() }
+}

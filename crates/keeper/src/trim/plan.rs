@@ -1,0 +1,406 @@
+//! A trim in slices, none of which holds the drive or an allocation group for long.
+
+use std::time::Duration;
+
+use trimtab_core::{Bytes, Extent, ExtentSet};
+
+use crate::free_space::{Division, FreeSpace};
+
+/// What is trimmed at once where it isn't known what is free.
+const BLIND: Bytes = Bytes::GIB;
+/// Free extents are not cut shorter than this, as long as ext4's can be.
+const LEAST_CUT: Bytes = Bytes(128 << 20);
+
+/// Which bytes of a file system are to be trimmed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// All that are free.
+    Everything,
+    /// What is free of these: the rest is known to be trimmed.
+    Pending(ExtentSet),
+}
+
+/// A range that one trim has to name as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece {
+    range: Extent,
+    /// What is free in it and to be discarded; none where that isn't known.
+    free: Option<Extent>,
+    /// What it adds to the progress.
+    bytes: Bytes,
+    /// The group it is in. Those of one group are trimmed together where that isn't too long.
+    group: Bytes,
+}
+
+/// What is left to be trimmed, in order of address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The next is the last.
+    pieces: Vec<Piece>,
+    /// Whether what lies between two pieces may be trimmed with them.
+    spans_gaps: bool,
+    /// Whether a piece can be cut.
+    can_cut: bool,
+    left: Bytes,
+}
+
+/// What one FITRIM is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice {
+    /// The range.
+    pub range: Extent,
+    /// What it adds to the progress: the bytes that are free in it, or else its length.
+    pub bytes: Bytes,
+    /// How long it should take; none where it isn't known what is free in it.
+    pub time: Option<Duration>,
+}
+
+/// How long slices may be.
+pub struct Limits<'a> {
+    /// How long a free extent of a length takes.
+    pub time: &'a dyn Fn(Bytes) -> Duration,
+    /// How long a slice may take.
+    pub longest: Duration,
+    /// The most that the device takes in one command: a good length to cut by.
+    pub command: Bytes,
+    /// Keep groups whole, however long they take.
+    pub whole_groups: bool,
+}
+
+impl Plan {
+    /// Covers what `scope` has of `range`, where `free` is free: at least as long as the trim's minimum;
+    /// none where that isn't known. `size` is how far trim addresses go at most.
+    pub fn new(
+        division: &Division,
+        free: Option<&FreeSpace>,
+        scope: &Scope,
+        range: Extent,
+        size: Bytes,
+    ) -> Self {
+        let wanted: Vec<Extent> = match scope {
+            Scope::Everything => vec![range],
+            Scope::Pending(pending) => pending.inside(range).collect(),
+        };
+        let spans_gaps = *scope == Scope::Everything;
+        let mut pieces = match (division, free) {
+            (Division::Chunks(chunks), _) => of_chunks(chunks, &wanted, spans_gaps),
+            (_, Some(free)) => {
+                wanted.iter().flat_map(|wanted| of_free_space(division, free, *wanted)).collect()
+            }
+            (_, None) => wanted.iter().flat_map(|wanted| blind(*wanted, size)).collect(),
+        };
+        let left = pieces.iter().map(|piece| piece.bytes).sum();
+        pieces.reverse();
+        let can_cut = matches!(division, Division::Anywhere { inside_extents: true });
+        Self { pieces, spans_gaps, can_cut, left }
+    }
+
+    /// What is left of the progress: free bytes, or the length of ranges where it isn't known what is free.
+    pub fn left(&self) -> Bytes {
+        self.left
+    }
+
+    /// Leaves out what lies before `address`.
+    pub fn skip_to(&mut self, address: Bytes) {
+        self.pieces.retain(|piece| piece.range.end > address);
+        self.left = self.pieces.iter().map(|piece| piece.bytes).sum();
+    }
+
+    /// Takes the next slice out; none when nothing is left.
+    pub fn next(&mut self, limits: &Limits) -> Option<Slice> {
+        let first = self.pieces.pop()?;
+        let mut slice = match first.time(limits) {
+            Some(time) if time > limits.longest && self.can_cut => self.cut(first, limits),
+            time => Slice { range: first.range, bytes: first.bytes, time },
+        };
+        let mut group = first.group;
+        while let Some(time) = slice.time {
+            let rest = self.rest_of_next_group();
+            let Some(next) = rest.last() else { break };
+            if next.range.start != slice.range.end && !self.spans_gaps {
+                break;
+            }
+            let is_same = next.group == group;
+            let mut end = Some(time);
+            let fits = |piece: &&Piece| {
+                end = end.zip(piece.time(limits)).map(|(end, piece)| end + piece);
+                end.is_some_and(|end| end <= limits.longest)
+            };
+            let fitting = rest.iter().rev().take_while(fits).count();
+            // A group that is begun is ended where it can be, and one that can't be ended isn't begun.
+            let taken = match () {
+                () if fitting == rest.len() || is_same && limits.whole_groups => rest.len(),
+                () if is_same => fitting,
+                () => 0,
+            };
+            if taken == 0 {
+                break;
+            }
+            group = next.group;
+            for piece in self.pieces.split_off(self.pieces.len() - taken).into_iter().rev() {
+                slice.range.end = piece.range.end;
+                slice.bytes += piece.bytes;
+                slice.time = slice.time.zip(piece.time(limits)).map(|(all, piece)| all + piece);
+            }
+        }
+        self.left -= slice.bytes;
+        Some(slice)
+    }
+
+    /// The pieces that are left of the group that is next, the first of them last.
+    fn rest_of_next_group(&self) -> &[Piece] {
+        let Some(next) = self.pieces.last() else { return &[] };
+        let is_other = |piece: &Piece| piece.group != next.group;
+        let start = self.pieces.iter().rposition(is_other).map_or(0, |other| other + 1);
+        let rest = &self.pieces[start..];
+        let gap = |pair: &[Piece]| pair[0].range.start != pair[1].range.end;
+        match rest.windows(2).rposition(gap) {
+            Some(gap) if !self.spans_gaps => &rest[gap + 1..],
+            _ => rest,
+        }
+    }
+
+    /// A slice of the beginning of `piece`; the rest comes next.
+    fn cut(&mut self, piece: Piece, limits: &Limits) -> Slice {
+        let of_command = (limits.time)(limits.command);
+        let step = if of_command <= limits.longest { limits.command } else { LEAST_CUT.min(limits.command) };
+        let steps = limits.longest.div_duration_f64((limits.time)(step)).max(1.0) as u64;
+        let length = Bytes(step.0.saturating_mul(steps));
+        match piece.free {
+            Some(free) if free.len().saturating_sub(length) >= LEAST_CUT => {
+                let rest = Extent::new(free.start + length, free.end);
+                let range = Extent::new(rest.start, piece.range.end);
+                self.pieces.push(Piece { range, free: Some(rest), bytes: rest.len(), ..piece });
+                let range = Extent::new(piece.range.start, rest.start);
+                Slice { range, bytes: length, time: Some((limits.time)(length)) }
+            }
+            _ => Slice { range: piece.range, bytes: piece.bytes, time: piece.time(limits) },
+        }
+    }
+}
+
+impl Piece {
+    fn time(&self, limits: &Limits) -> Option<Duration> {
+        self.free.map(|free| (limits.time)(free.len()))
+    }
+}
+
+/// A piece for each free extent in `wanted`. They lie end to end, so that what is freed between them is
+/// trimmed too, but for groups in which nothing is.
+fn of_free_space(division: &Division, free: &FreeSpace, wanted: Extent) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    for extent in free.within(wanted).extents() {
+        let group = match division {
+            Division::Groups(groups) => groups.at(extent.start).intersect(wanted),
+            _ => *extent,
+        };
+        let start = match (pieces.last(), division) {
+            (Some(last), Division::Groups(_)) if last.group != group.start => group.start,
+            (Some(last), _) => last.range.end,
+            (None, Division::Groups(_)) => group.start,
+            (None, _) => wanted.start,
+        };
+        pieces.push(Piece {
+            range: Extent::new(start, extent.end),
+            free: Some(*extent),
+            bytes: extent.len(),
+            group: group.start,
+        });
+    }
+    let ends: Vec<_> = pieces.iter().skip(1).map(|next| (next.group, next.range.start)).collect();
+    for (at, piece) in pieces.iter_mut().enumerate() {
+        piece.range.end = match (ends.get(at), division) {
+            (Some((group, start)), _) if *group == piece.group => *start,
+            (_, Division::Groups(groups)) => groups.at(piece.range.start).end.min(wanted.end),
+            (Some((_, start)), _) => *start,
+            (None, _) => wanted.end,
+        };
+    }
+    pieces
+}
+
+/// A piece for each chunk that has any of `wanted`, which has to be named from its start on: those that
+/// don't begin in it are passed over where `only_whole` is wanted, as the kernel does.
+fn of_chunks(chunks: &[Extent], wanted: &[Extent], only_whole: bool) -> Vec<Piece> {
+    let mut sorted = chunks.to_vec();
+    sorted.sort_unstable();
+    let piece = |chunk: Extent| {
+        let in_it = wanted.iter().map(|wanted| wanted.intersect(chunk)).filter(|part| !part.is_empty());
+        let end = in_it.clone().map(|part| part.end).max()?;
+        let begins = in_it.map(|part| part.start).min()? == chunk.start;
+        let range = Extent::new(chunk.start, end);
+        let piece = Piece { range, free: None, bytes: range.len(), group: chunk.start };
+        (begins || !only_whole).then_some(piece)
+    };
+    sorted.into_iter().filter_map(piece).collect()
+}
+
+/// Pieces of a fixed length; the last goes to the end of `wanted`, which may lie past all there is.
+fn blind(wanted: Extent, size: Bytes) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut start = wanted.start;
+    while start < wanted.end.min(size) {
+        let next = Bytes(start.0.saturating_add(BLIND.0));
+        let end = if next >= size { wanted.end } else { next.min(wanted.end) };
+        let range = Extent::new(start, end);
+        pieces.push(Piece { range, free: None, bytes: end.min(size) - start, group: start });
+        start = end;
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, proptest};
+    use trimtab_linux::ext4::Groups;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const GROUPS: Division = Division::Groups(Groups { first: Bytes(0), length: Bytes(128 * MIB) });
+    const ANYWHERE: Division = Division::Anywhere { inside_extents: true };
+    const ALL: Extent = Extent { start: Bytes(0), end: Bytes(u64::MAX) };
+
+    fn at(start: u64, length: u64) -> Extent {
+        Extent::at(Bytes(start * MIB), Bytes(length * MIB))
+    }
+
+    /// A drive that takes 1 ms for a command of at most 1 GiB and 1 ms more for each 100 MiB.
+    fn time(length: Bytes) -> Duration {
+        let commands = length.0.div_ceil(1 << 30) as f64;
+        Duration::from_secs_f64((commands + length.mib() / 100.0) / 1e3)
+    }
+
+    fn limits(longest_ms: u64) -> Limits<'static> {
+        let longest = Duration::from_millis(longest_ms);
+        Limits { time: &time, longest, command: Bytes::GIB, whole_groups: false }
+    }
+
+    fn ranges(mut plan: Plan, limits: &Limits) -> Vec<Extent> {
+        std::iter::from_fn(|| plan.next(limits)).map(|slice| slice.range).collect()
+    }
+
+    fn plan(division: &Division, free: &[Extent], scope: &Scope) -> Plan {
+        let free = FreeSpace::new(free.to_vec(), division);
+        Plan::new(division, Some(&free), scope, ALL, Bytes::GIB)
+    }
+
+    #[test]
+    fn groups_stay_whole_where_that_is_not_long() {
+        let free = [at(10, 20), at(40, 20), at(300, 20), at(330, 20), at(500, 1)];
+        let of = |limits: &Limits| ranges(plan(&GROUPS, &free, &Scope::Everything), limits);
+        let all = of(&limits(100));
+        assert_eq!(all, [at(0, 512)], "the groups between, in which nothing is free, with them");
+        assert_eq!(of(&limits(3)), [at(0, 128), at(256, 128), at(384, 128)]);
+        assert_eq!(
+            of(&limits(1)),
+            [at(0, 30), at(30, 98), at(256, 64), at(320, 64), at(384, 128)],
+            "each goes from the end of a free extent to that of the next"
+        );
+        assert_eq!(of(&Limits { whole_groups: true, ..limits(1) }), [at(0, 128), at(256, 128), at(384, 128)]);
+    }
+
+    #[test]
+    fn long_extents_are_cut_where_the_file_system_takes_that() {
+        let free = [at(100, 2000)];
+        let of =
+            |division: &Division, limits: &Limits| ranges(plan(division, &free, &Scope::Everything), limits);
+        let end = |start: u64| Extent::new(Bytes(start * MIB), Bytes(u64::MAX));
+        assert_eq!(of(&ANYWHERE, &limits(100)), [ALL]);
+        assert_eq!(of(&ANYWHERE, &limits(12)), [at(0, 1124), end(1124)]);
+        let short = of(&ANYWHERE, &limits(1));
+        assert_eq!(short[..2], [at(0, 228), at(228, 128)]);
+        assert_eq!((short.len(), short[14]), (15, end(1892)), "the last is not shorter than the others");
+        assert_eq!(of(&Division::Anywhere { inside_extents: false }, &limits(1)), [ALL]);
+    }
+
+    #[test]
+    fn what_is_pending_is_trimmed_and_nothing_else() {
+        let free = [at(0, 100), at(110, 100), at(300, 50)];
+        let pending = Scope::Pending([at(50, 100), at(205, 1), at(320, 10)].into_iter().collect());
+        let of = |division: &Division, limits: &Limits| ranges(plan(division, &free, &pending), limits);
+        assert_eq!(of(&ANYWHERE, &limits(1000)), [at(50, 100), at(205, 1), at(320, 10)]);
+        assert_eq!(of(&GROUPS, &limits(1)), [at(50, 50), at(100, 28), at(128, 22), at(205, 1), at(320, 10)]);
+    }
+
+    #[test]
+    fn a_chunk_is_named_from_its_start() {
+        let division = Division::Chunks(vec![at(3000, 1000), at(1000, 1000), at(2000, 1000)]);
+        let of =
+            |scope: &Scope, range| ranges(Plan::new(&division, None, scope, range, Bytes(0)), &limits(1));
+        let whole = [at(1000, 1000), at(2000, 1000), at(3000, 1000)];
+        assert_eq!(of(&Scope::Everything, ALL), whole);
+        assert_eq!(
+            of(&Scope::Everything, at(1500, 1600)),
+            [at(2000, 1000), at(3000, 100)],
+            "as the kernel does"
+        );
+        let pending = Scope::Pending([at(2500, 100), at(2700, 100)].into_iter().collect());
+        assert_eq!(of(&pending, ALL), [at(2000, 800)]);
+    }
+
+    #[test]
+    fn an_unknown_file_system_is_covered_step_by_step() {
+        let whole = Plan::new(&Division::Unknown, None, &Scope::Everything, ALL, Bytes(5 << 29));
+        assert_eq!(whole.left(), Bytes(5 << 29));
+        let end = Extent::new(Bytes(2 << 30), Bytes(u64::MAX));
+        assert_eq!(ranges(whole, &limits(1)), [at(0, 1024), at(1024, 1024), end]);
+    }
+
+    #[test]
+    fn what_was_reached_is_left_out() {
+        let mut plan = plan(&ANYWHERE, &[at(0, 100), at(200, 100), at(400, 100)], &Scope::Everything);
+        let first = plan.next(&limits(2)).unwrap();
+        let mut resumed =
+            self::plan(&ANYWHERE, &[at(0, 100), at(200, 100), at(400, 100)], &Scope::Everything);
+        resumed.skip_to(first.range.end);
+        assert_eq!(resumed, plan);
+    }
+
+    fn free_extents() -> impl Strategy<Value = Vec<Extent>> {
+        prop::collection::vec((1..200u64, 1..300u64), 0..30).prop_map(|raw| {
+            let mut next = 0;
+            let extent = |(gap, length): (u64, u64)| {
+                let extent = at(next + gap, length);
+                next += gap + length;
+                extent
+            };
+            raw.into_iter().map(extent).collect()
+        })
+    }
+
+    fn divisions() -> impl Strategy<Value = Division> {
+        prop::sample::select(vec![GROUPS, ANYWHERE, Division::Anywhere { inside_extents: false }])
+    }
+
+    proptest! {
+        /// Every free byte that is wanted is in one slice, no slice has a byte of another, and they rise.
+        #[test]
+        fn slices_cover_what_is_wanted_once(
+            free in free_extents(), division in divisions(), longest in 0..20u64, whole_groups: bool,
+            pending in any::<bool>().prop_flat_map(|some| if some {
+                free_extents().prop_map(Some).boxed() } else { Just(None).boxed() }),
+        ) {
+            let wanted: ExtentSet = pending.clone().unwrap_or(vec![ALL]).into_iter().collect();
+            let scope = pending.map_or(Scope::Everything, |some| Scope::Pending(some.into_iter().collect()));
+            let mut plan = plan(&division, &free, &scope);
+            let (limits, mut end) = (Limits { whole_groups, ..limits(longest) }, Bytes(0));
+            let free: ExtentSet = free.into_iter().collect();
+            let (mut covered, mut bytes) = (ExtentSet::new(), plan.left());
+            prop_assert_eq!(bytes, free.intersect(&wanted).len());
+            while let Some(slice) = plan.next(&limits) {
+                prop_assert!(slice.range.start >= end && slice.range.start < slice.range.end);
+                end = slice.range.end;
+                bytes -= slice.bytes;
+                prop_assert_eq!(plan.left(), bytes);
+                covered.insert(slice.range);
+            }
+            prop_assert_eq!(bytes, Bytes(0));
+            let reached = covered.intersect(&free).intersect(&wanted);
+            prop_assert_eq!(reached, free.intersect(&wanted));
+            if matches!(scope, Scope::Pending(_)) {
+                prop_assert_eq!(covered.intersect(&wanted), covered, "and nothing that isn't");
+            }
+        }
+    }
+}

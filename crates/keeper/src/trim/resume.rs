@@ -1,0 +1,166 @@
+//! How far a trim got, for the one that goes on after an interrupt.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use trimtab_core::{Bytes, Extent};
+
+/// Where the files are, unless a service manager says.
+const DIRECTORY: &str = "/run/trimtab";
+
+/// Why it can't be kept how far a trim got.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Another trim of the same file system.
+    #[error("another trimtab trim is at work on {}", mount.display())]
+    Busy {
+        /// The mount point.
+        mount: PathBuf,
+    },
+    /// The file can't be made, read or written.
+    #[error("cannot keep how far the trim got in {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What a trim was asked for and how far it got.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// What tells the file system from others.
+    pub file_system: String,
+    /// Where it was mounted.
+    pub mount: PathBuf,
+    /// The range that was asked for.
+    pub range: Extent,
+    /// The shortest length that was asked for; none where it was left to us.
+    pub asked_minimum: Option<Bytes>,
+    /// The shortest length that was trimmed.
+    pub minimum: Bytes,
+    /// The address that was reached; none where all was.
+    pub reached: Option<Bytes>,
+}
+
+/// The file of one file system, for this trim alone until it is dropped.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+    last: Option<Progress>,
+}
+
+impl Journal {
+    /// That of the file system `id`, mounted at `mount`: below the first directory of `RUNTIME_DIRECTORY`, or
+    /// `/run/trimtab`.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn open(id: &str, mount: &Path) -> Result<Self, JournalError> {
+        Self::open_in(&directory(), id, mount)
+    }
+
+    /// How far the last trim of the file system `id` got, for somebody who trims nothing.
+    pub fn peek(id: &str) -> Option<Progress> {
+        let text = fs::read_to_string(file_of(&directory(), id)).ok()?;
+        parse(&text, id)
+    }
+
+    fn open_in(directory: &Path, id: &str, mount: &Path) -> Result<Self, JournalError> {
+        let path = file_of(directory, id);
+        let failed = |source| JournalError::File { path: path.clone(), source };
+        fs::create_dir_all(directory).map_err(failed)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(&path).map_err(failed)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
+            Errno::WOULDBLOCK => JournalError::Busy { mount: mount.to_owned() },
+            errno => failed(errno.into()),
+        })?;
+        // What can't be read was written by a trim that was killed just then: there is nothing to go on from.
+        let last = io::read_to_string(&file).ok().and_then(|text| parse(&text, id));
+        Ok(Self { file, path, last })
+    }
+
+    /// How far the last trim got.
+    pub fn last(&self) -> Option<&Progress> {
+        self.last.as_ref()
+    }
+
+    /// The trim got this far.
+    ///
+    /// # Errors
+    /// [`JournalError::File`].
+    pub fn write(&mut self, progress: &Progress) -> Result<(), JournalError> {
+        let failed = |source| JournalError::File { path: self.path.clone(), source };
+        let text = serde_json::to_vec(progress).map_err(|error| failed(error.into()))?;
+        self.file.set_len(0).and_then(|()| self.file.write_all_at(&text, 0)).map_err(failed)
+    }
+}
+
+fn directory() -> PathBuf {
+    let given = std::env::var_os("RUNTIME_DIRECTORY");
+    let first = given.as_deref().and_then(|list| std::env::split_paths(list).next());
+    first.unwrap_or_else(|| PathBuf::from(DIRECTORY))
+}
+
+fn file_of(directory: &Path, id: &str) -> PathBuf {
+    directory.join(format!("trim-{id}.json"))
+}
+
+fn parse(text: &str, id: &str) -> Option<Progress> {
+    serde_json::from_str(text).ok().filter(|last: &Progress| last.file_system == id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn progress(id: &str) -> Progress {
+        Progress {
+            file_system: id.to_owned(),
+            mount: PathBuf::from("/mnt"),
+            range: Extent::at(Bytes(0), Bytes(u64::MAX)),
+            asked_minimum: None,
+            minimum: Bytes(4096),
+            reached: Some(Bytes(1 << 30)),
+        }
+    }
+
+    #[test]
+    fn what_was_reached_is_kept_for_one_at_a_time() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("new");
+        let open = |id: &str| Journal::open_in(&directory, id, Path::new("/mnt"));
+        let mut journal = open("a").unwrap();
+        assert_eq!(journal.last(), None);
+        journal.write(&Progress { reached: Some(Bytes(1 << 60)), ..progress("a") }).unwrap();
+        journal.write(&progress("a")).unwrap();
+        let busy = open("a").unwrap_err().to_string();
+        assert_eq!(busy, "another trimtab trim is at work on /mnt");
+        assert_eq!(open("b").unwrap().last(), None);
+        drop(journal);
+        assert_eq!(open("a").unwrap().last(), Some(&progress("a")));
+    }
+
+    #[test]
+    fn what_is_torn_or_of_another_is_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let whole = serde_json::to_string(&progress("a")).unwrap();
+        for length in 0..whole.len() {
+            fs::write(root.path().join("trim-a.json"), &whole[..length]).unwrap();
+            assert_eq!(Journal::open_in(root.path(), "a", Path::new("/mnt")).unwrap().last(), None);
+        }
+        fs::write(root.path().join("trim-b.json"), &whole).unwrap();
+        assert_eq!(Journal::open_in(root.path(), "b", Path::new("/mnt")).unwrap().last(), None);
+    }
+}

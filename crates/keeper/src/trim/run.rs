@@ -1,0 +1,233 @@
+//! Carries out a plan, slice by slice, so that those who use the drive don't feel it.
+
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use trimtab_core::policy::{Pacer, Worth};
+use trimtab_core::{Bytes, Extent};
+use trimtab_linux::block::{BlockCounters, BlockError};
+use trimtab_linux::trim::TrimError;
+
+use super::plan::{Limits, Plan};
+use crate::tender::load;
+use crate::trims::Trims;
+
+/// How long slices are while nobody else uses the drive: somebody may begin to.
+const IDLE_SLICE: Duration = Duration::from_millis(250);
+/// How long nobody may have used a busy drive until it is idle, and how often it is looked at until then.
+const QUIET: Duration = Duration::from_millis(500);
+/// How often an idle drive is looked at: at once when a slice is over.
+const GLANCE: Duration = Duration::from_millis(10);
+/// How long the drive is watched before the first slice.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
+/// How long it may take until an interrupt is heard of.
+const NAP: Duration = Duration::from_millis(50);
+
+/// How a trim goes about it.
+pub struct Manner {
+    /// Free pieces that are shorter are left alone.
+    pub minimum: Bytes,
+    /// Holds the goals; none where the trim is as fast as it can be, whoever waits.
+    pub pacer: Option<Pacer>,
+    /// How long discards take on the drive, as far as that is known; it learns.
+    pub cost: Worth,
+    /// The longest discard that the kernel sends as one command.
+    pub longest_command: Bytes,
+    /// Ranges past the end are refused, and nobody knows where that is.
+    pub is_blind: bool,
+}
+
+/// What a trim is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    /// The file system was asked for a slice, and has not answered.
+    Trimming,
+    /// It waits for its turn, or for an idle drive.
+    Waiting,
+}
+
+/// Who is told of a trim, and may end it.
+pub trait Watcher {
+    /// It does this now; `left` bytes are left to be trimmed. Returns whether it shall go on.
+    fn at(&mut self, doing: Doing, left: Bytes) -> bool;
+
+    /// All before `address` is trimmed.
+    fn reached(&mut self, address: Bytes);
+}
+
+/// What came of a trim.
+#[derive(Debug)]
+pub struct Ran {
+    /// How many ranges the file system was asked for.
+    pub slices: u64,
+    /// Discards that the devices completed while they were asked.
+    pub discards: u64,
+    /// Their bytes.
+    pub bytes: Bytes,
+    /// Discards that they completed between: those of others.
+    pub others_discards: u64,
+    /// Their bytes.
+    pub others_bytes: Bytes,
+    /// How long slices held the drive.
+    pub held: Duration,
+    /// How long it took, with all waiting.
+    pub took: Duration,
+    /// By how much the mean latency of the others' reads and writes grew in the last span with slices.
+    pub latency_added: Duration,
+    /// How it ended.
+    pub end: End,
+}
+
+/// How a trim ended.
+#[derive(Debug)]
+pub enum End {
+    /// All is trimmed.
+    Done,
+    /// It was stopped.
+    Stopped,
+    /// The file system refused a slice.
+    Refused(TrimError),
+    /// A device doesn't tell any more what it does.
+    Lost(BlockError),
+}
+
+/// Trims what is left of `plan`.
+pub fn run(plan: &mut Plan, trims: &mut dyn Trims, manner: Manner, watcher: &mut dyn Watcher) -> Ran {
+    let ran = Ran {
+        slices: 0,
+        discards: 0,
+        bytes: Bytes::ZERO,
+        others_discards: 0,
+        others_bytes: Bytes::ZERO,
+        held: Duration::ZERO,
+        took: Duration::ZERO,
+        latency_added: Duration::ZERO,
+        end: End::Done,
+    };
+    let started = Instant::now();
+    let looked = (Duration::ZERO, BlockCounters::default());
+    let mut runner = Runner { trims, manner, watcher, started, looked, ran };
+    runner.ran.end = runner.all(plan);
+    runner.ran.took = started.elapsed();
+    runner.ran.latency_added = runner.manner.pacer.as_ref().map(Pacer::latency_added).unwrap_or_default();
+    runner.ran
+}
+
+struct Runner<'a> {
+    trims: &'a mut dyn Trims,
+    manner: Manner,
+    watcher: &'a mut dyn Watcher,
+    started: Instant,
+    /// When the load was last looked at, and what the counters were.
+    looked: (Duration, BlockCounters),
+    ran: Ran,
+}
+
+impl Runner<'_> {
+    fn all(&mut self, plan: &mut Plan) -> End {
+        let mut before = match self.trims.counters() {
+            Ok(counters) => counters,
+            Err(error) => return End::Lost(error),
+        };
+        self.looked.1 = before;
+        while plan.left() > Bytes::ZERO {
+            match self.wait(plan.left()) {
+                Ok(true) => {}
+                Ok(false) => return End::Stopped,
+                Err(error) => return End::Lost(error),
+            }
+            match self.slice(plan, &mut before) {
+                Ok(()) => {}
+                Err(end) => return end,
+            }
+        }
+        End::Done
+    }
+
+    /// Waits for the next turn; returns whether to go on.
+    fn wait(&mut self, left: Bytes) -> Result<bool, BlockError> {
+        loop {
+            let Some(pacer) = &mut self.manner.pacer else {
+                return Ok(self.watcher.at(Doing::Trimming, left));
+            };
+            let now = self.started.elapsed();
+            let span = now - self.looked.0;
+            let is_first = self.looked.0.is_zero();
+            let enough = match pacer.is_idle() {
+                _ if is_first => FIRST_LOOK,
+                true => GLANCE,
+                false => QUIET,
+            };
+            if span >= enough {
+                let counters = self.trims.counters()?;
+                pacer.observe(&load(span, &self.looked.1, &counters));
+                self.looked = (now, counters);
+                continue;
+            }
+            let start = if is_first { Some(enough) } else { pacer.next_start() };
+            if start.is_some_and(|start| start <= now) {
+                return Ok(self.watcher.at(Doing::Trimming, left));
+            }
+            if !self.watcher.at(Doing::Waiting, left) {
+                return Ok(false);
+            }
+            let until = start.map_or(NAP, |start| start - now);
+            thread::sleep(until.min(enough - span).min(NAP));
+        }
+    }
+
+    /// Trims the next slice. `before` is what the counters were after the last.
+    fn slice(&mut self, plan: &mut Plan, before: &mut BlockCounters) -> Result<(), End> {
+        let pacer = self.manner.pacer.as_ref();
+        let longest = pacer.filter(|pacer| !pacer.is_idle()).map(|pacer| pacer.goals().max_latency_added);
+        let cost = &self.manner.cost;
+        let limits = Limits {
+            time: &|length| cost.time(length),
+            longest: longest.unwrap_or(IDLE_SLICE),
+            command: self.manner.longest_command,
+            whole_groups: pacer.is_none(),
+        };
+        let Some(slice) = plan.next(&limits) else { return Ok(()) };
+        let begun = self.trims.counters().map_err(End::Lost)?;
+        let others = begun.since(before);
+        self.ran.others_discards += others.discards;
+        self.ran.others_bytes += others.discard_bytes;
+        let took = self.trim(slice.range);
+        let ended = self.trims.counters().map_err(End::Lost)?;
+        let ours = ended.since(&begun);
+        self.ran.discards += ours.discards;
+        self.ran.bytes += ours.discard_bytes;
+        *before = ended;
+        let took = match took.map_err(End::Refused)? {
+            Some(took) => took,
+            None => return Ok(()),
+        };
+        self.ran.slices += 1;
+        self.ran.held += took;
+        self.watcher.reached(slice.range.end);
+        if let Some(time) = slice.time
+            && ours.discards > 0
+        {
+            self.manner.cost.learn(time, took);
+        }
+        if let Some(pacer) = &mut self.manner.pacer {
+            pacer.trimmed(self.started.elapsed(), took);
+        }
+        Ok(())
+    }
+
+    /// How long the range held the drive; none where it lies past the end of all.
+    fn trim(&mut self, range: Extent) -> Result<Option<Duration>, TrimError> {
+        match self.trims.trim(range, self.manner.minimum) {
+            Err(TrimError::Trim { source, .. })
+                if self.manner.is_blind
+                    && self.ran.slices > 0
+                    && source.kind() == io::ErrorKind::InvalidInput =>
+            {
+                Ok(None)
+            }
+            outcome => outcome.map(Some),
+        }
+    }
+}
