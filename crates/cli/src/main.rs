@@ -13,6 +13,7 @@ mod report;
 mod sim;
 mod tallies;
 mod trace;
+mod trim;
 mod watch;
 
 use std::fmt::Display;
@@ -44,6 +45,7 @@ enum Verb {
     Report(report::Args),
     Sim(sim::Args),
     Trace(trace::Args),
+    Trim(Box<trim::Args>),
     Watch(watch::Args),
 }
 
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Verb::Report(args) => report::run(args),
         Verb::Sim(args) => sim::run(args),
         Verb::Trace(args) => trace::run(args),
+        Verb::Trim(args) => trim::run(*args),
         Verb::Watch(args) => watch::run(args),
     };
     outcome.unwrap_or_else(|error| {

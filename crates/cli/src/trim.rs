@@ -1,0 +1,274 @@
+//! `trimtab trim`.
+
+mod watch;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, bail};
+use trimtab_core::document::trim::{Outcome, Sent, Target as Report};
+use trimtab_core::document::{TRIM_SCHEMA, TrimDocument};
+use trimtab_core::policy::Goals;
+use trimtab_core::{Bytes, Extent};
+use trimtab_keeper::trim::{
+    End, Journal, Ran, RefusedError, Request, Scope, Survey, Target, listed, mounted,
+};
+use trimtab_lab::interrupt::Interrupt;
+use trimtab_linux::PROCFS;
+use trimtab_linux::environment::environment;
+use trimtab_linux::stack::Machine;
+use trimtab_linux::trim::{EVERYTHING, TrimError};
+
+use crate::{FAILED, complain, interrupt, profile};
+use watch::Watch;
+
+/// The exit code where no file system could be trimmed, as fstrim has it.
+const ALL_FAILED: u8 = 32;
+/// The exit code where some could and some could not.
+const SOME_FAILED: u8 = 64;
+/// What `--fstab` reads.
+const FSTAB: &str = "/etc/fstab";
+
+/// Trims mounted file systems: tells their drives which blocks are free
+///
+/// Takes fstrim's options and has its exit codes: 0 where all were trimmed, 1 where one was asked for and
+/// failed, 32 where all failed, and 64 where some did. While others use the drive it keeps back, so that they
+/// don't feel it; while nobody does it is as fast as the drive. What was interrupted goes on where it was when
+/// the same command is given again.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where file systems are mounted
+    #[arg(value_name = "MOUNT", required_unless_present_any = ["all", "fstab", "listed_in"])]
+    mounts: Vec<PathBuf>,
+    /// Trim all that are mounted from devices that take discards
+    #[arg(short, long, conflicts_with_all = ["mounts", "fstab", "listed_in"])]
+    all: bool,
+    /// Trim those of them that /etc/fstab names, but for lines with X-fstrim.notrim
+    #[arg(short = 'A', long, conflicts_with_all = ["mounts", "listed_in"])]
+    fstab: bool,
+    /// Trim those of them that the first of these files with any line names, in the format of fstab or mountinfo
+    #[arg(short = 'I', long, value_name = "FILE:...", conflicts_with = "mounts")]
+    listed_in: Option<String>,
+    /// Begin at this byte of the file system
+    #[arg(short, long, value_name = "SIZE", default_value = "0")]
+    offset: Bytes,
+    /// Trim this many bytes from there on; the default is all to the end
+    #[arg(short, long, value_name = "SIZE")]
+    length: Option<Bytes>,
+    /// Leave free pieces alone that are shorter; the default is the length from which on they hold 99 % of the
+    /// free bytes, at most 1 MiB
+    #[arg(short, long, value_name = "SIZE")]
+    minimum: Option<Bytes>,
+    /// Say what would be trimmed, and with --profile how long it would take, and touch nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Say also what is free and how the drive was shared
+    #[arg(short, long)]
+    verbose: bool,
+    /// Say nothing but errors
+    #[arg(short, long, conflicts_with_all = ["verbose", "json"])]
+    quiet: bool,
+    /// Take file systems that can't be trimmed for trimmed
+    #[arg(long)]
+    quiet_unsupported: bool,
+    /// Trim all that is free, also what was trimmed before
+    #[arg(long)]
+    full: bool,
+    /// By how much the mean latency of others' reads and writes may grow
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "1ms")]
+    max_latency_added: Duration,
+    /// The most percent of the time that trims may hold a drive which others use: below 1, their 99th percentile
+    /// stays
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "0.5")]
+    max_busy: f64,
+    /// Trim only while nobody else uses the drive
+    #[arg(long)]
+    idle_only: bool,
+    /// Be as fast as fstrim, whoever waits for the drive meanwhile
+    #[arg(long, conflicts_with_all = ["max_latency_added", "max_busy", "idle_only"])]
+    unpaced: bool,
+    /// The drive's profile, by name or file, for the time that a dry run predicts and the first slices
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: Option<String>,
+    /// Print JSON (schema trimtab/trim/1)
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    let machine = Machine::live();
+    let request = request(&args)?;
+    let paths = paths(&args, &machine)?;
+    let interrupt = interrupt()?;
+    let mut document = TrimDocument {
+        schema: TRIM_SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: std::env::args().collect(),
+        started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        environment: environment(Path::new(PROCFS))?,
+        dry_run: args.dry_run,
+        targets: Vec::new(),
+    };
+    for path in &paths {
+        if interrupt.is_set() {
+            break;
+        }
+        document.targets.extend(trim(&args, &machine, path, &request, &interrupt));
+    }
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&document)? + "\n",
+        false if args.quiet => String::new(),
+        false => trimtab_report::trim::text(&document, args.verbose),
+    };
+    std::io::stdout().write_all(text.as_bytes()).context("cannot write to stdout")?;
+    Ok(exit_code(&document.targets, args.mounts.len() == 1, args.quiet_unsupported))
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim_end().parse::<f64>();
+    let percent = number.map_err(|_| "write it like 0.5".to_owned())?;
+    if percent > 0.0 && percent <= 100.0 {
+        Ok(percent)
+    } else {
+        Err("more than 0, and at most 100".to_owned())
+    }
+}
+
+fn request(args: &Args) -> Result<Request> {
+    let end = match args.length {
+        Some(Bytes(0)) => bail!("--length 0 is nothing to trim"),
+        Some(length) => Bytes(args.offset.0.saturating_add(length.0)),
+        None => EVERYTHING.end,
+    };
+    let goals = Goals {
+        max_latency_added: args.max_latency_added,
+        max_busy_share: args.max_busy / 100.0,
+        idle_only: args.idle_only,
+        ..Goals::default()
+    };
+    Ok(Request {
+        range: Extent::new(args.offset, end),
+        minimum: args.minimum,
+        scope: Scope::Everything,
+        full: args.full,
+        goals: (!args.unpaced).then_some(goals),
+        profile: args.profile.as_deref().map(profile::load).transpose()?.map(|(profile, _)| profile),
+    })
+}
+
+/// The mount points that are meant.
+fn paths(args: &Args, machine: &Machine) -> Result<Vec<PathBuf>> {
+    Ok(match (&args.listed_in, args.fstab, args.all) {
+        (Some(lists), ..) => {
+            let lists: Vec<_> = lists.split(':').filter(|list| !list.is_empty()).map(PathBuf::from).collect();
+            listed(machine, &lists)?
+        }
+        (None, true, _) => listed(machine, &[PathBuf::from(FSTAB)])?,
+        (None, false, true) => mounted(machine)?,
+        (None, false, false) => args.mounts.clone(),
+    })
+}
+
+/// Trims what is mounted at `path`, and says at once what went wrong; none where it is one of many and not to be
+/// trimmed.
+fn trim(
+    args: &Args,
+    machine: &Machine,
+    path: &Path,
+    request: &Request,
+    interrupt: &Interrupt,
+) -> Option<Report> {
+    let mut report = Report {
+        target: path.display().to_string(),
+        outcome: Outcome::Failed,
+        reason: None,
+        plan: None,
+        sent: None,
+    };
+    let is_one_of_many = args.mounts.is_empty();
+    let outcome = attempt(args, machine, path, request, interrupt, &mut report);
+    if let Err(error) = outcome {
+        let refused = error.downcast_ref::<RefusedError>();
+        let trim = error.downcast_ref::<TrimError>();
+        if is_one_of_many && refused.is_some_and(RefusedError::is_harmless) {
+            return None;
+        }
+        let is_unsupported = refused.is_some_and(RefusedError::is_unsupported)
+            || matches!(trim, Some(TrimError::Unsupported { .. }));
+        report.outcome = if is_unsupported { Outcome::Unsupported } else { Outcome::Failed };
+        if !(is_unsupported && args.quiet_unsupported) {
+            complain(&format_args!("{error:#}"));
+        }
+        report.reason = Some(format!("{error:#}"));
+    }
+    Some(report)
+}
+
+fn attempt(
+    args: &Args,
+    machine: &Machine,
+    path: &Path,
+    request: &Request,
+    interrupt: &Interrupt,
+    report: &mut Report,
+) -> Result<()> {
+    let mut watch = Watch::new(path, !args.quiet, interrupt.clone());
+    let target = Target::open(machine, path)?;
+    report.target = target.mount().display().to_string();
+    if args.dry_run {
+        let last = Journal::peek(&target.id());
+        report.plan = Some(Survey::new(&target, request, last.as_ref())?.document(&target, request));
+        report.outcome = Outcome::Planned;
+        return Ok(());
+    }
+    let mut journal = Journal::open(&target.id(), target.mount())?;
+    let survey = Survey::new(&target, request, journal.last())?;
+    report.plan = Some(survey.document(&target, request));
+    watch.plans(survey.left());
+    let ran = survey.run(&target, request, Some(&mut journal), &mut watch)?;
+    drop(watch);
+    report.sent = Some(sent(&ran));
+    match ran.end {
+        End::Done => report.outcome = Outcome::Done,
+        End::Stopped => {
+            report.outcome = Outcome::Stopped;
+            let reason = "interrupted; the same command goes on from here, and with --full starts over";
+            complain(&format_args!("{}: {reason}", report.target));
+            report.reason = Some(reason.to_owned());
+        }
+        End::Refused(error) => return Err(error.into()),
+        End::Lost(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+fn sent(ran: &Ran) -> Sent {
+    Sent {
+        slices: ran.slices,
+        discards: ran.discards,
+        bytes: ran.bytes,
+        others_discards: ran.others_discards,
+        others_bytes: ran.others_bytes,
+        held_wall_s: ran.held.as_secs_f64(),
+        wall_s: ran.took.as_secs_f64(),
+        latency_added_wall_s: ran.latency_added.as_secs_f64(),
+    }
+}
+
+/// fstrim's.
+fn exit_code(targets: &[Report], is_single: bool, quiet_unsupported: bool) -> ExitCode {
+    let is_well = |target: &&Report| match target.outcome {
+        Outcome::Planned | Outcome::Done => true,
+        Outcome::Unsupported => quiet_unsupported,
+        Outcome::Stopped | Outcome::Failed => false,
+    };
+    let well = targets.iter().filter(is_well).count();
+    ExitCode::from(match targets.len() - well {
+        0 => return ExitCode::SUCCESS,
+        _ if is_single => FAILED,
+        failed if failed == targets.len() => ALL_FAILED,
+        _ => SOME_FAILED,
+    })
+}
