@@ -2,6 +2,7 @@
 
 mod bench;
 mod compare;
+mod daemon;
 mod doctor;
 mod drive;
 mod outputs;
@@ -11,6 +12,7 @@ mod progress;
 mod record;
 mod report;
 mod sim;
+mod status;
 mod tallies;
 mod trace;
 mod trim;
@@ -39,11 +41,13 @@ struct Cli {
 enum Verb {
     Bench(Box<bench::Args>),
     Compare(compare::Args),
+    Daemon(daemon::Args),
     Doctor(doctor::Args),
     Drive(drive::Args),
     Record(record::Args),
     Report(report::Args),
     Sim(sim::Args),
+    Status(status::Args),
     Trace(trace::Args),
     Trim(Box<trim::Args>),
     Watch(watch::Args),
@@ -66,11 +70,13 @@ fn main() -> ExitCode {
     let outcome = match cli.verb {
         Verb::Bench(args) => bench::run(*args),
         Verb::Compare(args) => compare::run(args),
+        Verb::Daemon(args) => daemon::run(args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Drive(args) => drive::run(args),
         Verb::Record(args) => record::run(args),
         Verb::Report(args) => report::run(args),
         Verb::Sim(args) => sim::run(args),
+        Verb::Status(args) => status::run(args),
         Verb::Trace(args) => trace::run(args),
         Verb::Trim(args) => trim::run(*args),
         Verb::Watch(args) => watch::run(args),

@@ -2,6 +2,8 @@
 //! kept over restarts.
 
 pub mod free_space;
+pub mod service;
+
 mod tender;
 pub mod trim;
 mod trims;

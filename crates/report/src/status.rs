@@ -84,7 +84,7 @@ fn table(document: &StatusDocument) -> Table {
             None => Cell::nothing(),
         }),
         column("goal", &tended(|fs| fs.max_age_s.map(span))),
-        column("last\ntrim", &|fs| last(fs).map_or_else(Cell::nothing, Cell::plain)),
+        column("last trim", &|fs| last(fs).map_or_else(Cell::nothing, Cell::plain)),
         column("trimmed", &tended(|fs| Some(bytes(fs.trimmed.0 as f64)))),
     ])
 }
@@ -103,7 +103,7 @@ fn since(at: &str, now: SystemTime) -> Option<String> {
 fn span(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if s < 100.0 => (s, "s"),
-        s if s < 100.0 * 60.0 => (s / 60.0, "min"),
+        s if s < 3600.0 => (s / 60.0, "min"),
         s if s < 48.0 * 3600.0 => (s / 3600.0, "h"),
         s => (s / 86400.0, "d"),
     };
@@ -168,10 +168,9 @@ mod tests {
         let expected = "\
 Nothing has been pending for longer than its goal.
 
-                                                            last
-mount fs   policy state    pending oldest goal     trim  trimmed
-/     ext4 smart  waiting 1.50 GiB 12 min  1 h 3.5 h ago 16 GiB
-/boot ext4 smart  off            –      –    –        –       –
+mount   fs policy   state  pending oldest goal last trim  trimmed
+/     ext4  smart waiting 1.50 GiB 12 min  1 h 3.5 h ago 16.0 GiB
+/boot ext4  smart     off        –      –    –         –        –
 
 - /boot is off: it is mounted read-only.
 ";

@@ -10,8 +10,8 @@ mod degradation;
 pub mod doctor;
 mod latency;
 pub mod sim;
-pub mod trim;
 pub mod status;
+pub mod trim;
 
 pub use bench::{BENCH_SCHEMA, BenchDocument};
 pub use compare::{
@@ -20,8 +20,8 @@ pub use compare::{
 pub use doctor::{DOCTOR_SCHEMA, DoctorDocument};
 use serde::{Deserialize, Serialize};
 pub use sim::{SIM_SCHEMA, SimDocument};
-pub use trim::{TRIM_SCHEMA, TrimDocument};
 pub use status::{STATUS_SCHEMA, StatusDocument};
+pub use trim::{TRIM_SCHEMA, TrimDocument};
 
 use crate::units::Bytes;
 

@@ -1,0 +1,71 @@
+//! `trimtab daemon`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use trimtab_keeper::service::control::RUN;
+use trimtab_keeper::service::{Config, Ground, Log, Options, Service};
+use trimtab_lab::doctor::{ASSUMED_ERASE_BLOCK, Plan, examine};
+use trimtab_lab::interrupt::Interrupt;
+use trimtab_linux::stack::Machine;
+use trimtab_linux::tracing::FreesOptions;
+
+/// The configuration unless another is named; it needn't be there.
+const CONFIG: &str = "/etc/trimtab.toml";
+
+/// Trims what is freed on all mounted file systems, when their drives have time
+///
+/// Runs until it is told to end; SIGHUP makes it read its configuration again. It logs to stderr. Needs
+/// root. What it does, `trimtab status` says.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The configuration [default: /etc/trimtab.toml, if that is there]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Only say whether the configuration can be used
+    #[arg(long)]
+    check_config: bool,
+    /// Where its sockets are
+    #[arg(long, value_name = "DIRECTORY", default_value = RUN, hide = true)]
+    run: PathBuf,
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    let config = args.config.as_deref().unwrap_or(Path::new(CONFIG));
+    let must_exist = args.config.is_some() || args.check_config;
+    if args.check_config {
+        Config::read(config)?;
+        eprintln!("{} can be used", config.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !rustix::process::geteuid().is_root() {
+        bail!("only root may trim: run trimtab daemon as root, as trimtab.service does");
+    }
+    let options = Options {
+        config: config.to_owned(),
+        config_must_exist: must_exist,
+        run: args.run,
+        frees: FreesOptions::default(),
+        survey: Box::new(survey),
+    };
+    Service::start(options, Log::to_stderr())?.run()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the doctor says of a mount point.
+fn survey(mount: &Path) -> Result<Ground, String> {
+    let plan = Plan {
+        machine: Machine::live(),
+        paths: vec![mount.to_owned()],
+        canary: false,
+        erase_block: ASSUMED_ERASE_BLOCK,
+        invocation: Vec::new(),
+    };
+    let examined =
+        examine(&plan, &Interrupt::default()).map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
+    let target = examined.document.targets.into_iter().next();
+    let found = examined.stacks.into_iter().next().zip(target);
+    let (stack, target) = found.ok_or_else(|| "the doctor says nothing of it".to_owned())?;
+    Ok(Ground { stack, verdict: target.verdict, reason: target.reason })
+}

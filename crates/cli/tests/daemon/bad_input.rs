@@ -1,0 +1,45 @@
+//! What is wrong is said in one line.
+
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+use crate::support::{TRIMTAB, refused};
+
+fn trimtab(arguments: &[&str]) -> Output {
+    Command::new(TRIMTAB).args(arguments).output().unwrap()
+}
+
+#[test]
+fn configurations_are_checked() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("trimtab.toml");
+    let check = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        trimtab(&["daemon", "--check-config", "--config", path.to_str().unwrap()])
+    };
+    let good = check("[defaults]\npolicy = \"smart\"\n\n[mount.\"/home\"]\npolicy = \"batched:1w\"\n");
+    assert!(good.status.success(), "{}", String::from_utf8_lossy(&good.stderr));
+    for (text, message) in [
+        (
+            "[mount.\"/home\"]\npolicy = \"online\"\n",
+            "trimtab.toml: mount./home.policy: \"online\" is no policy",
+        ),
+        (
+            "[metrics]\naddress = \"0.0.0.0:80\"\n",
+            "metrics.address: 0.0.0.0:80 can be reached from other machines",
+        ),
+        ("x", "trimtab.toml: line 1:"),
+    ] {
+        let said = refused(&check(text));
+        assert!(said.contains(message), "{said}");
+    }
+    let said = refused(&trimtab(&["daemon", "--check-config", "--config", "/nowhere.toml"]));
+    assert!(said.contains("cannot read /nowhere.toml: No such file"), "{said}");
+}
+
+#[test]
+fn a_service_that_does_not_run_has_no_status() {
+    let said = refused(&trimtab(&["status", "--run", "/nowhere"]));
+    assert!(said.contains("the service doesn't run: start it with"), "{said}");
+}

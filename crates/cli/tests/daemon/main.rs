@@ -1,0 +1,13 @@
+//! `trimtab daemon` and `trimtab status` as their users meet them, on loop devices over sparse files. All of
+//! it needs root; see [`common::possible`].
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod access;
+mod bad_input;
+mod ends;
+mod mounts;
+mod support;
+mod trims;
+mod units;

@@ -1,0 +1,94 @@
+//! File systems come and go.
+
+use std::fs;
+
+use rustix::process::Signal;
+use trimtab_core::document::status::State;
+
+use crate::support::{Daemon, Volume, possible, wait_until};
+
+#[test]
+fn a_file_system_is_tended_while_it_is_mounted() {
+    if !possible() {
+        return;
+    }
+    let volume = Volume::new("ext4");
+    let daemon = Daemon::start(&format!("{}policy = \"smart\"\n", volume.table()));
+    assert_eq!(daemon.status_of(&volume), None);
+    volume.mount();
+    let state = || daemon.status_of(&volume).map(|fs| fs.state);
+    wait_until("it is tended", || state().is_some_and(|state| state != State::Off));
+    volume.remount("remount,ro");
+    wait_until("it is left alone", || state() == Some(State::Off));
+    let reason = daemon.status_of(&volume).unwrap().reason.unwrap();
+    assert_eq!(reason, "it is mounted read-only");
+    volume.remount("remount,rw");
+    wait_until("it is tended again", || state().is_some_and(|state| state != State::Off));
+    volume.unmount();
+    wait_until("it is gone", || state().is_none());
+}
+
+#[test]
+fn a_thousandth_part_of_a_thousand_mounts_leaves_nothing_behind() {
+    if !possible() {
+        return;
+    }
+    let volume = Volume::new("ext4");
+    let daemon = Daemon::start(&format!("{}policy = \"smart\"\n", volume.table()));
+    let has = || {
+        let count = |what: &str| fs::read_dir(format!("/proc/{}/{what}", daemon.pid())).unwrap().count();
+        (count("fd"), count("task"), daemon.instances())
+    };
+    let cycle = || {
+        volume.mount();
+        wait_until("it is tended", || daemon.status_of(&volume).is_some());
+        volume.unmount();
+        wait_until("it is gone", || daemon.status_of(&volume).is_none());
+    };
+    cycle();
+    let before = has();
+    assert_eq!((before.1, before.2), (1, 1));
+    (0..20).for_each(|_| cycle());
+    assert_eq!(has(), before);
+}
+
+#[test]
+fn what_takes_no_discards_is_left_alone() {
+    if !possible() {
+        return;
+    }
+    let volume = Volume::mounted("ext4");
+    let daemon = Daemon::start(&format!("{}policy = \"smart\"\nmax_age = \"1s\"\n", volume.table()));
+    wait_until("it is tended", || daemon.status_of(&volume).unwrap().state == State::Idle);
+    volume.write("file", trimtab_core::Bytes(8 << 20));
+    volume.block().set_discard_max(trimtab_core::Bytes::ZERO).unwrap();
+    volume.delete("file");
+    wait_until("it is left alone", || daemon.status_of(&volume).unwrap().state == State::Off);
+    let fs = daemon.status_of(&volume).unwrap();
+    assert_eq!(fs.reason.as_deref(), Some("it takes no discards"));
+    assert_eq!(fs.refusals.get("unsupported"), Some(&1));
+    assert_eq!(daemon.logged("left alone from now on"), 1, "{}", daemon.log());
+}
+
+#[test]
+fn a_new_configuration_holds_at_once_and_a_bad_one_not_at_all() {
+    if !possible() {
+        return;
+    }
+    let volume = Volume::mounted("xfs");
+    let daemon = Daemon::start(&format!("{}policy = \"smart\"\n", volume.table()));
+    let policy = || daemon.status_of(&volume).unwrap().policy;
+    assert_eq!(policy(), "smart");
+    daemon.configure("");
+    daemon.signal(Signal::HUP);
+    wait_until("it is off", || policy() == "none");
+    assert_eq!(daemon.status_of(&volume).unwrap().state, State::Off);
+    daemon.configure("[metrics]\nport = 1\n");
+    daemon.signal(Signal::HUP);
+    wait_until("it says so", || daemon.logged("level=error") > 0);
+    assert_eq!(daemon.logged("metrics.port: unknown field"), 1, "{}", daemon.log());
+    assert_eq!(policy(), "none");
+    daemon.configure(&format!("{}policy = \"batched:1d\"\n", volume.table()));
+    trimtab_keeper::service::control::Control::connect(&daemon.run()).unwrap().reload().unwrap();
+    assert_eq!(policy(), "batched:1d");
+}

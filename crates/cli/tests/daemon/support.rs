@@ -1,0 +1,253 @@
+//! What the tests share: services and file systems that go when a test ends.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use trimtab_core::Bytes;
+use trimtab_core::document::StatusDocument;
+use trimtab_core::document::status::FileSystemStatus;
+use trimtab_core::profile::builtin_text;
+use trimtab_keeper::service::control;
+use trimtab_linux::block::{BlockCounters, BlockDevice};
+use trimtab_linux::{SYSFS, loop_device, mount};
+
+pub use crate::common::possible;
+
+pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
+
+/// A file system on a loop device of its own.
+pub struct Volume {
+    pub device: PathBuf,
+    pub target: PathBuf,
+    pub fstype: String,
+    dir: TempDir,
+}
+
+impl Volume {
+    /// A file system that is not mounted yet.
+    pub fn new(fstype: &str) -> Self {
+        let dir = TempDir::new().unwrap();
+        let file = dir.path().join("backing");
+        File::create(&file).unwrap().set_len(Bytes(512 << 20).0).unwrap();
+        let device = loop_device::attach(&file, Bytes(512)).unwrap();
+        let target = dir.path().join("mounted");
+        fs::create_dir(&target).unwrap();
+        let volume = Self { device, target, fstype: fstype.to_owned(), dir };
+        let made = Command::new(format!("mkfs.{fstype}")).arg("-q").arg(&volume.device).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        volume
+    }
+
+    pub fn mounted(fstype: &str) -> Self {
+        let volume = Self::new(fstype);
+        volume.mount();
+        volume
+    }
+
+    pub fn mount(&self) {
+        mount::mount(&self.device, &self.target, &self.fstype, "").unwrap();
+    }
+
+    /// Unmounts it at once, as nobody but the test may have it open.
+    pub fn unmount(&self) {
+        mount::unmount(&self.target).unwrap();
+    }
+
+    pub fn remount(&self, options: &str) {
+        let done = Command::new("mount").args(["-o", options]).arg(&self.target).status().unwrap();
+        assert!(done.success());
+    }
+
+    pub fn block(&self) -> BlockDevice {
+        BlockDevice::open(Path::new(SYSFS), &self.device).unwrap()
+    }
+
+    pub fn counters(&self) -> BlockCounters {
+        self.block().counters().unwrap()
+    }
+
+    /// Writes a file of so many bytes, which is on the device afterwards.
+    pub fn write(&self, name: &str, size: Bytes) -> PathBuf {
+        let path = self.target.join(name);
+        let bytes: Vec<u8> = (0..size.0).map(|at| (at ^ (at >> 8)) as u8).collect();
+        fs::write(&path, bytes).unwrap();
+        self.sync();
+        path
+    }
+
+    pub fn delete(&self, name: &str) {
+        fs::remove_file(self.target.join(name)).unwrap();
+        self.sync();
+    }
+
+    pub fn sync(&self) {
+        trimtab_linux::trim::sync(&self.target).unwrap();
+    }
+
+    /// How it is called in a configuration.
+    pub fn table(&self) -> String {
+        format!("[mount.\"{}\"]\n", self.target.display())
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        // A child that another test just forked has this test's files open until it executes.
+        let patience = Instant::now() + Duration::from_secs(2);
+        while mount::unmount(&self.target).is_err() && Instant::now() < patience {
+            if !fs::read_to_string("/proc/self/mountinfo")
+                .unwrap()
+                .contains(self.dir.path().to_str().unwrap())
+            {
+                break;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let _ = loop_device::detach(&self.device);
+    }
+}
+
+/// A service that tends nothing but what it is told.
+pub struct Daemon {
+    pub child: Child,
+    pub dir: TempDir,
+}
+
+impl Daemon {
+    pub fn start(config: &str) -> Self {
+        Self::start_with(config, |_| {})
+    }
+
+    /// One with a change to its command.
+    pub fn start_with(config: &str, change: impl FnOnce(&mut Command)) -> Self {
+        let dir = TempDir::new().unwrap();
+        // Others may ask for the status.
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        Self::start_in(dir, config, change)
+    }
+
+    /// One where there was another.
+    pub fn start_in(dir: TempDir, config: &str, change: impl FnOnce(&mut Command)) -> Self {
+        configure(&dir, config);
+        let mut command = Command::new(TRIMTAB);
+        command.arg("daemon").arg("--config").arg(dir.path().join("config.toml"));
+        command.arg("--run").arg(dir.path().join("run"));
+        let log = File::options().create(true).append(true).open(dir.path().join("log")).unwrap();
+        command.stderr(log).stdout(Stdio::null()).stdin(Stdio::null());
+        change(&mut command);
+        let mut daemon = Self { child: command.spawn().unwrap(), dir };
+        wait_until("the service answers", || {
+            assert!(daemon.child.try_wait().unwrap().is_none(), "it ended: {}", daemon.log());
+            control::status(&daemon.run()).is_ok()
+        });
+        daemon
+    }
+
+    pub fn run(&self) -> PathBuf {
+        self.dir.path().join("run")
+    }
+
+    pub fn configure(&self, config: &str) {
+        configure(&self.dir, config);
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap()
+    }
+
+    pub fn logged(&self, part: &str) -> usize {
+        self.log().lines().filter(|line| line.contains(part)).count()
+    }
+
+    pub fn status(&self) -> StatusDocument {
+        control::status(&self.run()).unwrap()
+    }
+
+    /// How it tends the volume; none where it doesn't know it.
+    pub fn status_of(&self, volume: &Volume) -> Option<FileSystemStatus> {
+        let target = volume.target.display().to_string();
+        self.status().file_systems.into_iter().find(|fs| fs.mount == target)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Ends it as a service manager does; returns its exit code.
+    pub fn stop(&mut self) -> Option<i32> {
+        self.signal(Signal::TERM);
+        self.child.wait().unwrap().code()
+    }
+
+    /// Kills it, and hands over its directory.
+    pub fn kill(mut self) -> TempDir {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        std::mem::replace(&mut self.dir, TempDir::new().unwrap())
+    }
+
+    /// The tracefs instances that it has.
+    pub fn instances(&self) -> usize {
+        instances(self.pid())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            self.stop();
+        }
+    }
+}
+
+/// Others' file systems are none of the test's business.
+fn configure(dir: &TempDir, config: &str) {
+    let text = format!("{config}\n[defaults]\npolicy = \"none\"\n");
+    fs::write(dir.path().join("config.toml"), text).unwrap();
+}
+
+/// The tracefs instances of the process with this number.
+pub fn instances(pid: u32) -> usize {
+    let entries = fs::read_dir("/sys/kernel/tracing/instances").unwrap().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&format!("trimtab-{pid}-")))
+        .count()
+}
+
+/// A configuration that has a volume tended so that what is freed waits for an hour: its drive takes
+/// nothing below 1 GiB.
+pub fn patient(volume: &Volume, dir: &Path) -> String {
+    let profile = builtin_text("nvme-tlc").unwrap();
+    let profile =
+        profile.replace("value = \"512 B\", source = \"Samsung", "value = \"1 GiB\", source = \"Samsung");
+    let path = dir.join("patient.toml");
+    fs::write(&path, profile).unwrap();
+    format!("{}policy = \"smart\"\nprofile = \"{}\"\n", volume.table(), path.display())
+}
+
+/// Waits until `done`, for at most thirty seconds.
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < patience, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What a verb said that had to fail, which has to be one line.
+pub fn refused(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text
+}

@@ -1,0 +1,161 @@
+//! What is freed is trimmed, and it can be seen.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+
+use trimtab_core::Bytes;
+use trimtab_core::document::StatusDocument;
+use trimtab_core::document::status::State;
+use trimtab_keeper::service::control::Control;
+
+use crate::support::{Daemon, TRIMTAB, Volume, patient, possible, wait_until};
+
+const FILE: Bytes = Bytes(64 << 20);
+
+fn what_is_freed_is_trimmed(fstype: &str) {
+    if !possible() {
+        return;
+    }
+    let volume = Volume::mounted(fstype);
+    volume.write("stays", Bytes::MIB);
+    volume.write("goes", FILE);
+    let daemon = Daemon::start(&format!("{}policy = \"smart\"\nmax_age = \"1s\"\n", volume.table()));
+    let is_idle =
+        || daemon.status_of(&volume).is_some_and(|fs| fs.state == State::Idle && fs.pending == Bytes::ZERO);
+    wait_until("all that was free is trimmed", is_idle);
+    let before = (daemon.status_of(&volume).unwrap(), volume.counters());
+    volume.delete("goes");
+    let trimmed = || daemon.status_of(&volume).unwrap().trimmed - before.0.trimmed;
+    wait_until("the file is trimmed", || trimmed() >= FILE && is_idle());
+    let discarded = volume.counters().discard_bytes - before.1.discard_bytes;
+    assert_eq!(trimmed(), discarded, "what the device counted");
+    let after = daemon.status_of(&volume).unwrap();
+    assert!(
+        after.last_trim.is_some() && after.discards > before.0.discards && after.trim_s > before.0.trim_s
+    );
+    assert_eq!((after.policy.as_str(), after.oldest_s, after.max_age_s), ("smart", None, Some(1.0)));
+    // What it trims doesn't count as freed, or it would never end.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert!(is_idle());
+    assert_eq!(volume.counters().discard_bytes - before.1.discard_bytes, discarded);
+    drop(daemon);
+    let expected: Vec<u8> = (0..Bytes::MIB.0).map(|at| (at ^ (at >> 8)) as u8).collect();
+    assert!(std::fs::read(volume.target.join("stays")).unwrap() == expected);
+}
+
+#[test]
+fn what_is_freed_on_ext4_is_trimmed() {
+    what_is_freed_is_trimmed("ext4");
+}
+
+#[test]
+fn what_is_freed_on_xfs_is_trimmed() {
+    what_is_freed_is_trimmed("xfs");
+}
+
+#[test]
+fn all_that_is_free_is_trimmed_in_batches() {
+    if !possible() {
+        return;
+    }
+    let volume = Volume::mounted("ext4");
+    let daemon = Daemon::start(&format!("{}policy = \"batched:1w\"\nmax_busy_share = 1.0\n", volume.table()));
+    let fs = || daemon.status_of(&volume).unwrap();
+    wait_until("it was trimmed", || fs().state == State::Idle && fs().trimmed > Bytes(256 << 20));
+    assert_eq!((fs().policy.as_str(), fs().max_age_s), ("batched:1w", None));
+}
+
+#[test]
+fn what_is_lent_comes_back() {
+    if !possible() {
+        return;
+    }
+    let volume = Volume::mounted("xfs");
+    volume.write("goes", FILE);
+    let dir = tempfile::TempDir::new().unwrap();
+    let daemon = Daemon::start(&patient(&volume, dir.path()));
+    let fs = || daemon.status_of(&volume).unwrap();
+    let all = fs().pending;
+    assert!(all > Bytes(256 << 20), "all that was free at the start is pending: {all}");
+    volume.delete("goes");
+    wait_until("the file is pending", || fs().pending >= all + FILE);
+    assert_eq!(fs().state, State::Waiting);
+    let pending = fs().pending;
+
+    let mut control = Control::connect(&daemon.run()).unwrap();
+    let taken = control.take_pending(&volume.target).unwrap();
+    assert_eq!(taken.iter().map(|extent| extent.len()).sum::<Bytes>(), pending);
+    assert_eq!((fs().state, fs().pending), (State::Trimming, Bytes::ZERO));
+    let refused = Control::connect(&daemon.run()).unwrap().take_pending(&volume.target).unwrap_err();
+    assert!(refused.to_string().contains("another trim of it is under way"), "{refused}");
+    // Whoever took it is killed.
+    drop(control);
+    wait_until("all is pending again", || fs().pending == pending);
+
+    let mut control = Control::connect(&daemon.run()).unwrap();
+    let taken = control.take_pending(&volume.target).unwrap();
+    control.give_back(taken[..1].iter().copied()).unwrap();
+    assert_eq!(fs().pending, taken[0].len());
+    drop(control);
+    let refused = Control::connect(&daemon.run()).unwrap().take_pending(dir.path()).unwrap_err();
+    assert!(refused.to_string().contains("no file system on a block device is mounted there"), "{refused}");
+}
+
+#[test]
+fn status_is_shown_and_metrics_served() {
+    if !possible() {
+        return;
+    }
+    let volume = Volume::mounted("ext4");
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let daemon = Daemon::start(&format!(
+        "{}policy = \"smart\"\n[metrics]\naddress = \"127.0.0.1:{port}\"\n",
+        volume.table()
+    ));
+    let status = |arguments: &[&str]| {
+        let output =
+            Command::new(TRIMTAB).arg("status").arg("--run").arg(daemon.run()).args(arguments).output();
+        let output = output.unwrap();
+        assert!(output.status.success() && output.stderr.is_empty());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let mount = volume.target.display().to_string();
+    let line = |text: &str| text.lines().find(|line| line.starts_with(&mount)).map(str::to_owned);
+    let shown = line(&status(&[])).unwrap();
+    assert!(shown.contains("ext4") && shown.contains("smart"), "{shown}");
+    let document: StatusDocument = serde_json::from_str(&status(&["--json"])).unwrap();
+    assert_eq!((document.schema.as_str(), document.pid), ("trimtab/status/1", daemon.pid()));
+
+    let ask = |request: &str| {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+    assert!(body.ends_with("# EOF\n"));
+    let labels = format!("mountpoint=\"{mount}\",device=\"{}\",fstype=\"ext4\"", volume.device.display());
+    for name in [
+        "pending_bytes",
+        "pending_oldest_age_seconds",
+        "discarded_bytes_total",
+        "discards_total",
+        "trim_seconds_total",
+        "latency_added_seconds",
+    ] {
+        assert!(body.contains(&format!("trimtab_{name}{{{labels}}} ")), "{name} is not in {body}");
+    }
+    assert!(body.contains("trimtab_lost_events_total 0\n"), "{body}");
+    assert!(ask("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+    assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+    assert!(ask("\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    // Those who ask for nothing keep nobody else out, and nothing waits for them.
+    let _idle: Vec<_> = (0..20).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    assert!(line(&status(&[])).is_some());
+    assert!(ask("GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
+}

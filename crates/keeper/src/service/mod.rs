@@ -1,0 +1,20 @@
+//! The service: tends all mounted file systems from one thread, and tells what it does.
+
+mod config;
+pub mod control;
+mod doors;
+mod ground;
+mod http;
+mod log;
+mod metrics;
+mod mounts;
+mod notify;
+mod run;
+mod signals;
+mod tended;
+
+pub use config::{Config, ConfigError, ServicePolicy, Settings, UnknownServicePolicy};
+pub use doors::DoorError;
+pub use ground::{Ground, Survey};
+pub use log::{Field, Level, Log};
+pub use run::{Options, Service, ServiceError};

@@ -1,0 +1,429 @@
+//! The loop of the service.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use trimtab_core::Extent;
+use trimtab_core::document::{STATUS_SCHEMA, StatusDocument};
+use trimtab_linux::stack::{Machine, StackError};
+use trimtab_linux::tracing::{Freed, Frees, FreesOptions};
+
+use super::config::{Config, ConfigError};
+use super::control::{Piece, Request, Response};
+use super::doors::{DoorError, Doors, Visit, VisitorId};
+use super::ground::{Ground, Survey};
+use super::log::{Field, Log};
+use super::mounts::{Found, MountWatch};
+use super::notify::Manager;
+use super::signals::Signals;
+use super::tended::{Tended, Turn, chain};
+use super::{http, metrics};
+
+/// What the service runs with.
+pub struct Options {
+    /// The configuration file.
+    pub config: PathBuf,
+    /// Whether that must be there.
+    pub config_must_exist: bool,
+    /// Where its sockets are.
+    pub run: PathBuf,
+    /// How it hears what is freed.
+    pub frees: FreesOptions,
+    /// What a file system lies on.
+    pub survey: Box<Survey>,
+}
+
+/// Why the service can't begin or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// Its configuration can't be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Nobody could talk with it.
+    #[error(transparent)]
+    Door(#[from] DoorError),
+    /// What is mounted can't be found out.
+    #[error("cannot find out what is mounted")]
+    Mounts(#[from] StackError),
+    /// It can't hear of signals or changes, or wait for them.
+    #[error("cannot wait for {what}")]
+    Wait {
+        /// What for.
+        what: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The service: tends what is mounted until it is told to end.
+pub struct Service {
+    options: Options,
+    config: Config,
+    machine: Machine,
+    log: Log,
+    manager: Manager,
+    signals: Signals,
+    doors: Doors,
+    mounts: MountWatch,
+    frees: Result<Frees, String>,
+    /// When the kernel's buffers are read in any case.
+    read_at: Option<Duration>,
+    lost: u64,
+    tended: Vec<Tended>,
+    started: (Instant, SystemTime),
+}
+
+impl Service {
+    /// Begins: what is asked of it from now on is answered once [`Self::run`] is called.
+    ///
+    /// # Errors
+    /// Any [`ServiceError`]; nothing is left behind.
+    pub fn start(options: Options, log: Log) -> Result<Self, ServiceError> {
+        let waiting = |what| move |source| ServiceError::Wait { what, source };
+        let config = read(&options)?;
+        let signals = Signals::listen().map_err(waiting("signals"))?;
+        let doors = Doors::open(&options.run, config.metrics())?;
+        let machine = Machine::live();
+        let mounts = MountWatch::start(&machine).map_err(waiting("changes of what is mounted"))?;
+        let frees = Frees::start(&options.frees).map_err(|error| chain(&error));
+        if let Err(reason) = &frees {
+            log.warning("hears of no frees and trims everything once a week", &[("reason", reason)]);
+        }
+        let mut service = Self {
+            options,
+            config,
+            machine,
+            log,
+            manager: Manager::of_environment(),
+            signals,
+            doors,
+            mounts,
+            frees,
+            read_at: None,
+            lost: 0,
+            tended: Vec::new(),
+            started: (Instant::now(), SystemTime::now()),
+        };
+        service.look_at_mounts()?;
+        Ok(service)
+    }
+
+    /// Runs until it is told to end.
+    ///
+    /// # Errors
+    /// [`ServiceError::Wait`].
+    pub fn run(mut self) -> Result<(), ServiceError> {
+        self.manager.ready();
+        loop {
+            self.attend();
+            if self.signals.take_reload() {
+                _ = self.reload();
+            }
+            if self.signals.take_stop() {
+                break;
+            }
+            self.wait()?;
+            self.listen();
+            self.take_turns();
+        }
+        self.manager.stopping();
+        self.log.info("ends", &[]);
+        Ok(())
+    }
+
+    fn now(&self) -> Duration {
+        self.started.0.elapsed()
+    }
+
+    /// Sleeps until something happens or is due.
+    fn wait(&mut self) -> Result<(), ServiceError> {
+        let turns = self.tended.iter().filter_map(Tended::next_turn);
+        let next = turns.chain(self.read_at).min();
+        let sleep = next.map(|next| next.saturating_sub(self.now()));
+        let deadline = self.doors.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
+        let sleep = sleep.into_iter().chain(deadline).min();
+        let off = self.tended.iter().filter(|tended| tended.off().is_some()).count();
+        let tended = self.tended.len() - off;
+        self.manager.status(format!("{tended} file systems tended, {off} left alone"));
+        self.manager.alive(sleep);
+        let mut awaited =
+            vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.mounts, PollFlags::PRI)];
+        awaited.extend(self.doors.awaited());
+        let doors = awaited.len();
+        if let Ok(frees) = &self.frees {
+            awaited.extend(frees.files().map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)));
+        }
+        let timeout = sleep.and_then(|sleep| Timespec::try_from(sleep).ok());
+        match poll(&mut awaited, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => {
+                return Err(ServiceError::Wait { what: "what happens", source: errno.into() });
+            }
+        }
+        let mounts_changed = awaited[1].revents().intersects(PollFlags::PRI | PollFlags::ERR);
+        let is_told = awaited[doors..].iter().any(|file| !file.revents().is_empty());
+        if is_told {
+            self.read_at = Some(Duration::ZERO);
+        }
+        self.signals.clear();
+        if mounts_changed && let Err(error) = self.look_at_mounts() {
+            self.log.error("cannot find out what is mounted", &[("error", &chain(&error))]);
+        }
+        Ok(())
+    }
+
+    /// Tends what is mounted now, and nothing else.
+    fn look_at_mounts(&mut self) -> Result<(), StackError> {
+        let now = self.now();
+        let all = Found::all(&self.machine)?;
+        let mut before = std::mem::take(&mut self.tended);
+        for found in all {
+            let known = before.iter().position(|tended| found.continues(&tended.found));
+            let (tended, was_followed) = match known.map(|place| before.swap_remove(place)) {
+                Some(mut tended) => {
+                    let was_followed = tended.wants_frees();
+                    if !tended.change(&self.machine, found, &self.config, now) {
+                        self.tended.push(tended);
+                        continue;
+                    }
+                    (tended, was_followed)
+                }
+                None => {
+                    let ground = (self.options.survey)(&found.mount.target);
+                    let ground = ground.unwrap_or_else(Ground::unknown);
+                    (Tended::new(&self.machine, found, ground, &self.config, now), false)
+                }
+            };
+            let tended = self.follow(tended, was_followed, now);
+            self.tell(&tended);
+            self.tended.push(tended);
+        }
+        for gone in before {
+            if let Ok(frees) = &mut self.frees {
+                frees.forget(gone.found.number());
+            }
+            self.log.info("no longer mounted", &[("mount", &gone.found.mount.target.display())]);
+        }
+        Ok(())
+    }
+
+    /// Hears what the file system frees if that is wanted, and is not woken by it if not.
+    fn follow(&mut self, mut tended: Tended, was_followed: bool, now: Duration) -> Tended {
+        let mount = tended.found.mount.clone();
+        let followed = match (&mut self.frees, tended.wants_frees()) {
+            (Ok(frees), true) if !was_followed => {
+                frees.follow(&mount).map(drop).map_err(|error| chain(&error))
+            }
+            (Ok(frees), false) => {
+                // Where it can't be left out, it is heard and passed over.
+                _ = frees.leave_out(&mount);
+                return tended;
+            }
+            (Err(reason), true) => Err(reason.clone()),
+            _ => return tended,
+        };
+        let known =
+            followed.and_then(|()| tended.take_all_for_pending(now).map_err(|error| error.to_string()));
+        if let Err(reason) = known {
+            let fields: [Field; 2] = [("mount", &mount.target.display()), ("reason", &reason)];
+            self.log.warning("cannot know what is freed there: trims all once a week", &fields);
+            tended.go_without_frees(&self.machine, now);
+        }
+        tended
+    }
+
+    /// Logs how a file system is tended from now on.
+    fn tell(&self, tended: &Tended) {
+        let mount = tended.found.mount.target.display();
+        match tended.off() {
+            Some(reason) => self.log.info("left alone", &[("mount", &mount), ("reason", &reason)]),
+            None => {
+                let fields: [Field; 3] =
+                    [("mount", &mount), ("fs", &tended.found.mount.fstype), ("policy", &tended.policy())];
+                self.log.info("tended", &fields);
+            }
+        }
+    }
+
+    /// Takes in what was freed, where there may be something.
+    fn listen(&mut self) {
+        let now = self.now();
+        let Ok(frees) = &mut self.frees else { return };
+        if self.read_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let began = frees.began().saturating_duration_since(self.started.0);
+        let mut heard = Vec::new();
+        match frees.read(&mut heard) {
+            Ok(more) => self.read_at = more.map(|more| now + more),
+            Err(error) => {
+                let reason = chain(&error);
+                self.log.error("hears of no frees any more: trims all once a week", &[("reason", &reason)]);
+                self.frees = Err(reason);
+                self.read_at = None;
+                let tended = std::mem::take(&mut self.tended);
+                self.tended = tended.into_iter().map(|tended| self.follow(tended, false, now)).collect();
+                return;
+            }
+        }
+        let lost = frees.lost();
+        for Freed { at, file_system, extent, .. } in heard {
+            if let Some(tended) = self.tended.iter_mut().find(|tended| tended.found.number() == file_system) {
+                tended.freed(began + at, extent);
+            }
+        }
+        if lost > self.lost {
+            self.log.warning(
+                "events were lost: takes all that is free for pending",
+                &[("lost", &(lost - self.lost))],
+            );
+            self.lost = lost;
+            for tended in &mut self.tended {
+                // Where even that can't be told, what was heard is all there is.
+                _ = tended.take_all_for_pending(now);
+            }
+        }
+    }
+
+    /// Gives every file system its turn that wants one.
+    fn take_turns(&mut self) {
+        for place in 0..self.tended.len() {
+            let now = self.now();
+            let tended = &mut self.tended[place];
+            if tended.next_turn().is_none_or(|next| next > now) {
+                continue;
+            }
+            let turn = tended.turn(now);
+            let mount = tended.found.mount.target.display();
+            match turn {
+                Turn::Nothing => {}
+                Turn::Recovered => self.log.info("trims again", &[("mount", &mount)]),
+                Turn::Failed(error) => {
+                    let fields: [Field; 2] = [("mount", &mount), ("error", &chain(&error))];
+                    self.log.warning("a trim failed: tries again later", &fields);
+                }
+                Turn::GivenUp(error) => {
+                    let fields: [Field; 2] = [("mount", &mount), ("error", &chain(&error))];
+                    self.log.warning("left alone from now on", &fields);
+                    if let Ok(frees) = &mut self.frees {
+                        _ = frees.leave_out(&tended.found.mount);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the configuration again; what it had holds on where that fails.
+    fn reload(&mut self) -> Result<(), String> {
+        self.manager.reloading();
+        let config = read(&self.options).map_err(|error| chain(&error));
+        let done = config.and_then(|config| {
+            self.doors.serve_metrics_at(config.metrics()).map_err(|error| chain(&error))?;
+            self.config = config;
+            self.look_at_mounts().map_err(|error| chain(&error))
+        });
+        match &done {
+            Ok(()) => self.log.info("configuration read", &[]),
+            Err(error) => {
+                self.log.error("goes on with the configuration as it was", &[("error", error)]);
+            }
+        }
+        self.manager.ready();
+        done
+    }
+
+    /// Answers who came in.
+    fn attend(&mut self) {
+        loop {
+            let visits = self.doors.attend(Instant::now());
+            if visits.is_empty() {
+                return;
+            }
+            for (visitor, visit) in visits {
+                match visit {
+                    Visit::Asks(request) => {
+                        let response = self.answer(visitor, request);
+                        self.doors.answer(visitor, &response);
+                    }
+                    Visit::Status => {
+                        // A document of text and numbers always can be written as JSON.
+                        let status = serde_json::to_vec(&self.status()).unwrap_or_default();
+                        self.doors.hand_last(visitor, status);
+                    }
+                    Visit::Metrics => {
+                        let body = metrics::render(&self.status()).unwrap_or_default();
+                        self.doors.hand_last(visitor, http::metrics(&body));
+                    }
+                    Visit::Left => self.take_back(visitor, None),
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, visitor: VisitorId, request: Request) -> Response {
+        let now = self.now();
+        match request {
+            Request::Status => Response::Status(self.status()),
+            Request::Reload => match self.reload() {
+                Ok(()) => Response::Done,
+                Err(reason) => Response::Refused(reason),
+            },
+            Request::TakePending { mount } => {
+                // What was freed a moment ago belongs to it.
+                self.read_at = Some(now);
+                self.listen();
+                let wanted = |tended: &&mut Tended| tended.found.targets.contains(&mount);
+                let lent = match self.tended.iter_mut().find(wanted) {
+                    Some(tended) => tended.lend(visitor, now),
+                    None => Err("no file system on a block device is mounted there"),
+                };
+                match lent {
+                    Ok(pending) => Response::Pending(pending),
+                    Err(reason) => Response::Refused(format!("{}: {reason}", mount.display())),
+                }
+            }
+            Request::GiveBack { left } => {
+                self.take_back(visitor, Some(left.into_iter().filter_map(Piece::extent).collect()));
+                Response::Done
+            }
+        }
+    }
+
+    fn take_back(&mut self, visitor: VisitorId, left: Option<Vec<Extent>>) {
+        let now = self.now();
+        for tended in &mut self.tended {
+            tended.take_back(visitor, left.as_deref(), now);
+        }
+    }
+
+    fn status(&self) -> StatusDocument {
+        let now = self.now();
+        let rfc3339 = |at| humantime::format_rfc3339_seconds(at).to_string();
+        StatusDocument {
+            schema: STATUS_SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            started: rfc3339(self.started.1),
+            at: rfc3339(SystemTime::now()),
+            deaf: self.frees.as_ref().err().cloned(),
+            lost_events: self.lost,
+            file_systems: self.tended.iter().map(|tended| tended.status(now)).collect(),
+        }
+    }
+}
+
+/// The configuration; none at all where its file is not there and needn't be.
+fn read(options: &Options) -> Result<Config, ConfigError> {
+    match Config::read(&options.config) {
+        Err(ConfigError::Read { source, .. })
+            if source.kind() == io::ErrorKind::NotFound && !options.config_must_exist =>
+        {
+            Ok(Config::default())
+        }
+        outcome => outcome,
+    }
+}
