@@ -1,42 +1,20 @@
 //! The replay held to a naive one, and to what its words promise.
 
-use std::convert::Infallible;
-
 use proptest::prelude::{Strategy, prop, prop_assert_eq, prop_oneof, proptest};
 use trimtab_core::document::sim::ReplayOutcome;
 use trimtab_core::policy::{PolicyChoice, SmartPolicy};
 use trimtab_core::profile::Profile;
-use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceEvent, TraceHeader, TraceSource};
+use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceEvent};
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_ftl::replay::{Discards, Replay, ReplayError, ReplayOptions, Scale, Survey};
 use trimtab_ftl::{Command, Device, Op};
 
+mod common;
+
+use common::Memory;
+
 const PAGE: u64 = 4096;
 const PAGES: u64 = 2048;
-
-/// Events from memory, some at a time.
-struct Memory<'a> {
-    header: TraceHeader,
-    batches: std::slice::Chunks<'a, TraceEvent>,
-}
-
-impl<'a> Memory<'a> {
-    fn new(events: &'a [TraceEvent]) -> Self {
-        Self { header: TraceHeader::new("a test"), batches: events.chunks(7) }
-    }
-}
-
-impl TraceSource for Memory<'_> {
-    type Error = Infallible;
-    fn header(&self) -> &TraceHeader {
-        &self.header
-    }
-    fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), Infallible> {
-        batch.clear();
-        batch.extend_from_slice(self.batches.next().unwrap_or_default());
-        Ok(())
-    }
-}
 
 fn pages(from: u64, count: u64) -> Extent {
     Extent::at(Bytes(from * PAGE), Bytes(count * PAGE))

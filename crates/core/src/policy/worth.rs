@@ -171,3 +171,78 @@ impl Discard {
             + Nanos::from_seconds(self.per_gib.value.seconds() * length.gib())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{prop_assert, proptest};
+
+    use super::*;
+
+    const SIZE: Bytes = Bytes(64 << 30);
+
+    fn worth(name: &str) -> Worth {
+        Worth::new(&Profile::named(name).unwrap(), SIZE)
+    }
+
+    /// Desnoyers' form of the same: A = a / (a - v) with v e^-v = a e^-a and a = 1 / u.
+    fn amplification(used: f64) -> f64 {
+        let (a, mut low, mut high) = (1.0 / used, 0.0, 1.0);
+        for _ in 0..HALVINGS {
+            let middle = f64::midpoint(low, high);
+            if middle * f64::exp(-middle) < a * f64::exp(-a) { low = middle } else { high = middle }
+        }
+        a / (a - low)
+    }
+
+    #[test]
+    fn copies_are_what_the_other_closed_form_says() {
+        let worth = worth("nvme-tlc");
+        for pending in [1, 4, 16, 48].map(|gib| Bytes(gib << 30)) {
+            let (free, page) = (Bytes(50 << 30), 1e-4);
+            let used = worth.used(free, pending).0 as f64 / worth.data;
+            let slope = (amplification(used + page) - amplification(used - page)) / (2.0 * page);
+            let expected = free.0 as f64 / worth.data * slope;
+            let copies = worth.copies(free, pending);
+            assert!((copies / expected - 1.0).abs() < 1e-3, "{copies} for {expected} at {used}");
+        }
+    }
+
+    #[test]
+    fn the_less_spare_is_left_the_shorter_an_extent_pays() {
+        let worth = worth("micron-m500it");
+        let free = Bytes(40 << 30);
+        let lengths: Vec<_> = (0..40)
+            .map(|gib| worth.thresholds(free, Bytes(gib << 30)).busy.unwrap_or(Bytes(u64::MAX)))
+            .collect();
+        assert!(lengths.is_sorted_by(|more_spare, less_spare| more_spare >= less_spare), "{lengths:?}");
+        assert!(lengths[39].0 * 4 < lengths[20].0, "{lengths:?}");
+    }
+
+    #[test]
+    fn what_trims_really_take_is_learned() {
+        let mut worth = worth("nvme-tlc");
+        let (length, truth) = (Bytes::GIB, Duration::from_secs(1));
+        for _ in 0..40 {
+            worth.learn(worth.time(length), truth);
+        }
+        let ratio = worth.time(length).as_secs_f64() / truth.as_secs_f64();
+        assert!((0.95..1.05).contains(&ratio), "{ratio}");
+    }
+
+    proptest! {
+        #[test]
+        fn the_longest_within_a_time_is_the_longest(micros in 1..3_000_000_u64) {
+            let limit = Duration::from_micros(micros);
+            for worth in ["ocz-agility-3", "nvme-tlc"].map(worth) {
+                let most = worth.discard.command_limit.value;
+                match worth.longest_within(limit) {
+                    Some(length) => {
+                        prop_assert!(worth.time(length) <= limit);
+                        prop_assert!(length == most || worth.time(length + Bytes(1)) > limit);
+                    }
+                    None => prop_assert!(worth.time(worth.page) > limit),
+                }
+            }
+        }
+    }
+}

@@ -54,6 +54,13 @@ impl Arrivals {
         self.busy_until > now
     }
 
+    /// When what will have happened at `traced` will happen in the model, as far as is known now.
+    pub(super) fn foresee(&self, traced: Nanos) -> Nanos {
+        let over = self.in_flight.iter().map(|Reverse(moment)| *moment).filter(|it| it.traced <= traced);
+        let done = over.max().unwrap_or(self.done);
+        self.last.max(done.model + (traced - done.traced))
+    }
+
     /// When what happened at `traced` happens in the model.
     pub(super) fn place(&mut self, traced: Nanos) -> Nanos {
         while let Some(Reverse(moment)) = self.in_flight.peek()

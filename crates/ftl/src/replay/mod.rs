@@ -93,6 +93,15 @@ pub enum ReplayError<E: std::error::Error + 'static> {
     Stopped,
 }
 
+/// Trims under way.
+#[derive(Clone, Copy)]
+struct Trimming {
+    /// When they were asked for, in the trace's time and in the model's.
+    since: (Nanos, Nanos),
+    /// How long they have held the drive.
+    took: Nanos,
+}
+
 /// A drive, and what of a trace was replayed on it.
 pub struct Replay {
     device: Device,
@@ -105,8 +114,8 @@ pub struct Replay {
     wake: Option<Nanos>,
     meter: Meter,
     trims: Trims,
-    /// How long the trims under way have held the drive, where the policy hasn't heard that they are over.
-    trimming: Option<Nanos>,
+    /// Trims of which the policy hasn't heard that they are over.
+    trimming: Option<Trimming>,
     series: Series,
     phases: Phases,
     /// Erases of each block before the replay.
@@ -291,11 +300,16 @@ impl Replay {
         self.arrivals.send(traced, now, event.latency, submit);
     }
 
-    /// Wakes the policy whenever it wants to be, up to `traced`.
+    /// Wakes the policy whenever it wants to be, up to `traced`, and tells it in between when its trims
+    /// are over.
     fn wake_until(&mut self, traced: Nanos) {
-        while let Some(wake) = self.wake
-            && wake <= traced
-        {
+        loop {
+            let wake = self.wake.filter(|wake| *wake <= traced);
+            let stop = wake.unwrap_or(traced);
+            if self.trimming.is_some() && self.trim_until(stop, self.arrivals.foresee(stop)) {
+                continue;
+            }
+            let Some(wake) = wake else { return };
             let now = self.arrivals.place(wake);
             self.trim_until(wake, now);
             self.tell_load(wake, now);
@@ -317,25 +331,30 @@ impl Replay {
         let Some(policy) = &mut self.policy else { return };
         for request in policy.on_event(Duration::from_nanos(traced.0), event) {
             self.trims.request(now, &request);
-            self.trimming.get_or_insert_default();
+            self.trimming.get_or_insert(Trimming { since: (traced, now), took: Nanos::ZERO });
         }
         self.wake = policy.next_wake().map(nanos);
     }
 
-    /// Sends the discards of trims under way that are due by `until`, and none after.
-    fn trim_until(&mut self, traced: Nanos, until: Nanos) {
-        loop {
-            while let Some((arrival, extent)) = self.trims.next(until) {
-                let done = self.device.submit(arrival, Command { op: Op::Discard, extent });
-                self.trims.done(done);
-                self.arrivals.not_before(arrival);
-                *self.trimming.get_or_insert_default() += done - arrival;
-                self.tell(traced, arrival, &Event::Discarded(extent));
+    /// Sends the discards of trims under way that are due by `until`, and none after. Where that was the
+    /// last of them, tells the policy when it ended, and says so.
+    fn trim_until(&mut self, traced: Nanos, until: Nanos) -> bool {
+        while let Some((arrival, extent)) = self.trims.next(until) {
+            let done = self.device.submit(arrival, Command { op: Op::Discard, extent });
+            self.trims.done(done);
+            self.arrivals.not_before(arrival);
+            if let Some(trimming) = &mut self.trimming {
+                trimming.took += done - arrival;
             }
-            let Some(took) = self.trimming.take_if(|_| self.trims.are_over(until)) else { return };
-            let took = Duration::from_nanos(took.0);
-            self.tell(traced, until, &Event::Trimmed(Trimmed { took, refused: ExtentSet::new() }));
+            self.tell(traced, arrival, &Event::Discarded(extent));
         }
+        let (Some(trimming), Some(ended)) = (self.trimming, self.trims.ended(until)) else { return false };
+        self.trimming = None;
+        let Trimming { since: (began_traced, began), took } = trimming;
+        let at = (began_traced + ended.saturating_sub(began)).min(traced);
+        let trimmed = Trimmed { took: Duration::from_nanos(took.0), refused: ExtentSet::new() };
+        self.tell(at, ended, &Event::Trimmed(trimmed));
+        true
     }
 
     /// Looks at the drive where that is due, `at` into the pass.

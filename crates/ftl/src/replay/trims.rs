@@ -98,9 +98,9 @@ impl Trims {
         None
     }
 
-    /// Whether nothing is under way at `now`.
-    pub(super) fn are_over(&self, now: Nanos) -> bool {
-        self.queue.is_empty() && self.ready <= now
+    /// When they ended, if nothing is under way at `now`.
+    pub(super) fn ended(&self, now: Nanos) -> Option<Nanos> {
+        (self.queue.is_empty() && self.ready <= now).then_some(self.ready)
     }
 
     /// The discard that was sent last is done.
