@@ -1,11 +1,12 @@
 //! Who issues the discards of a file system or a swap, and what is left out.
 
 use trimtab_core::document::doctor::{Finding, Severity, Verdict};
-use trimtab_linux::stack::{FileSystem, FstabLine, Kind, Layer, Setup, Stack};
+use trimtab_linux::stack::{CronTrim, FileSystem, FstabLine, Kind, Layer, Setup, Stack};
 
 use super::file_system::{is_online, takes_fstrim};
 use super::findings::quoted;
 
+const FSTRIM_TIMER: &str = "fstrim.timer";
 const ENABLE: &str = "systemctl enable --now fstrim.timer";
 
 fn finding(id: &str, severity: Severity, layer: &Layer, message: String, why: &str, check: &str) -> Finding {
@@ -49,16 +50,26 @@ fn is_timed(setup: &Setup) -> bool {
     setup.timer.as_ref().is_some_and(|timer| timer.enabled || timer.active) && !setup.container
 }
 
-/// When fstrim.timer runs and ran, in a clause; none where it is off, or `stack` is nothing for it.
+/// Who trims and when, in a clause, or what /etc/fstab says of a swap; none where there is nothing to say of
+/// `stack`.
 pub(super) fn timetable(stack: &Stack, setup: &Setup) -> Option<String> {
-    let Kind::FileSystem(file_system) = &stack.layers.first()?.kind else { return None };
+    let file_system = match &stack.layers.first()?.kind {
+        Kind::FileSystem(file_system) => file_system,
+        Kind::Swap => return Some(swap_option(setup)),
+        _ => return None,
+    };
     if !takes_fstrim(&file_system.fstype) {
         return None;
     }
-    let timer = setup.timer.as_ref().filter(|_| is_timed(setup))?;
-    let next = timer.next.as_ref().map(|next| format!(", next {next}")).unwrap_or_default();
-    let last = timer.last.as_ref().map(|last| format!(", last {last}")).unwrap_or_default();
-    Some(format!("fstrim.timer is on{next}{last}"))
+    let mut clauses = Vec::new();
+    if let Some(timer) = setup.timer.as_ref().filter(|_| is_timed(setup)) {
+        let next = timer.next.as_ref().map(|next| format!(", next {next}")).unwrap_or_default();
+        let last = timer.last.as_ref().map(|last| format!(", last {last}")).unwrap_or_default();
+        clauses.push(format!("{FSTRIM_TIMER} is on{next}{last}"));
+    }
+    let others = trimmers(file_system, setup).into_iter().filter(|trimmer| trimmer.name != FSTRIM_TIMER);
+    clauses.extend(others.map(|trimmer| format!("{} trims it", trimmer.name)));
+    (!clauses.is_empty()).then(|| clauses.join("; "))
 }
 
 /// The line of fstab that mounts `file_system`.
@@ -66,44 +77,110 @@ fn fstab_line<'a>(file_system: &FileSystem, setup: &'a Setup) -> Option<&'a Fsta
     setup.fstab.iter().find(|line| file_system.targets.contains(&line.target))
 }
 
+/// Who trims a file system besides itself.
+struct Trimmer {
+    name: String,
+    /// The command that turns it off.
+    off: String,
+}
+
+/// All who trim `file_system`; what is best kept on comes last.
+fn trimmers(file_system: &FileSystem, setup: &Setup) -> Vec<Trimmer> {
+    let unit = |name: &str| Trimmer { name: name.to_owned(), off: format!("systemctl disable --now {name}") };
+    let by_timer = is_timed(setup) && goes_by_fstab(file_system, setup);
+    let by_cron =
+        setup.cron.iter().filter(|command| cron_trims(command, file_system, setup)).map(|command| {
+            let file = command.file.display();
+            let off = format!("sed -i '/fstrim\\|trimtab trim/s/^/# /' {}", quoted(file.to_string()));
+            Trimmer { name: format!("cron ({file})"), off }
+        });
+    let own = setup.own_units.iter().filter(|_| !setup.container).rev().map(|name| unit(name));
+    by_timer.then(|| unit(FSTRIM_TIMER)).into_iter().chain(by_cron).chain(own).collect()
+}
+
+fn is_skipped(line: &FstabLine) -> bool {
+    line.options.iter().any(|option| option == "X-fstrim.notrim")
+}
+
+/// Whether what goes by /etc/fstab, as fstrim.timer does, trims `file_system`. Where that file is empty, it
+/// goes by what is mounted.
+fn goes_by_fstab(file_system: &FileSystem, setup: &Setup) -> bool {
+    fstab_line(file_system, setup).map_or(setup.fstab.is_empty(), |line| !is_skipped(line))
+}
+
+/// Whether a command of cron trims `file_system`, or may do so.
+fn cron_trims(command: &CronTrim, file_system: &FileSystem, setup: &Setup) -> bool {
+    let has = |letters: &[char], names: &[&str]| {
+        command.words.iter().any(|word| match word.strip_prefix('-') {
+            Some(letter) if !letter.starts_with('-') => letter.contains(letters),
+            _ => names.contains(&word.as_str()),
+        })
+    };
+    let names_it = |word: &String| {
+        word.contains('$') || file_system.targets.iter().any(|target| target.as_os_str() == word.as_str())
+    };
+    has(&['a'], &["--all"])
+        || has(&['A', 'I'], &["--fstab", "--listed-in"]) && goes_by_fstab(file_system, setup)
+        || command.words.iter().any(names_it)
+}
+
 fn who_trims(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Option<Finding> {
-    let mount = quoted(&target.name);
-    let online = is_online(file_system);
-    let timed = is_timed(setup);
-    let line = fstab_line(file_system, setup);
-    let skipped = line.is_some_and(|line| line.options.iter().any(|option| option == "X-fstrim.notrim"));
-    let check = "systemctl list-timers fstrim.timer";
-    match (online, timed) {
+    let trimmers = trimmers(file_system, setup);
+    match (is_online(file_system), trimmers.as_slice()) {
+        (true, []) | (false, [_]) => None,
         // btrfs discards the rest of its free space a little at a time: a trim now and then completes it.
-        (true, true) if file_system.fstype != "btrfs" && !skipped => Some(Finding {
-            fix: Some(format!("mount -o remount,nodiscard {mount}   # and take discard out of /etc/fstab")),
-            cost: Some("Freed blocks then wait for the timer, up to a week.".to_owned()),
-            ..finding(
-                "double-work",
-                Severity::Note,
-                target,
-                format!(
-                    "{mount} is discarded twice: as it frees (mount option discard) and by fstrim.timer."
-                ),
-                "The timer sends again what the drive already knows; trimtab compare shows which of the two serves the workload better.",
-                "findmnt -o TARGET,OPTIONS",
-            )
-        }),
-        (true, _) => None,
-        (false, true) if skipped => Some(finding(
-            "fstrim-skips",
-            Severity::Warning,
+        (true, [_]) if file_system.fstype == "btrfs" => None,
+        (online, [first, ..]) => Some(double_work(target, online, first, &trimmers)),
+        (false, []) => Some(nobody(target, file_system, setup)),
+    }
+}
+
+/// A file system that more than one discard.
+fn double_work(target: &Layer, online: bool, first: &Trimmer, trimmers: &[Trimmer]) -> Finding {
+    let mount = quoted(&target.name);
+    let frees = online.then_some("as it frees (mount option discard)".to_owned());
+    let names = frees.into_iter().chain(trimmers.iter().map(|trimmer| format!("by {}", trimmer.name)));
+    let names = names.collect::<Vec<_>>().join(" and ");
+    let (fix, cost) = match online {
+        true => (
+            format!("mount -o remount,nodiscard {mount}   # and take discard out of /etc/fstab"),
+            Some("Freed blocks then wait for the next trim, of fstrim.timer up to a week.".to_owned()),
+        ),
+        false => (first.off.clone(), None),
+    };
+    Finding {
+        fix: Some(fix),
+        cost,
+        ..finding(
+            "double-work",
+            Severity::Note,
             target,
-            format!("Nobody trims {mount}: its line in /etc/fstab says X-fstrim.notrim."),
-            "The drive is never told what is free there.",
-            "fstrim --listed-in /etc/fstab:/proc/self/mountinfo --dry-run --verbose",
-        ))
-        .map(|found| Finding {
+            format!("{mount} is discarded more than once: {names}."),
+            "What comes later sends again what the drive already knows; trimtab compare shows what serves the workload best.",
+            "findmnt -o TARGET,OPTIONS; systemctl list-timers; systemctl status trimtab.service",
+        )
+    }
+}
+
+/// A file system that nobody trims.
+fn nobody(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Finding {
+    let mount = quoted(&target.name);
+    let check = "systemctl list-timers fstrim.timer";
+    let dry_run = "fstrim --listed-in /etc/fstab:/proc/self/mountinfo --dry-run --verbose";
+    let not_told = "The drive is never told what is free there.";
+    match fstab_line(file_system, setup) {
+        Some(line) if is_timed(setup) && is_skipped(line) => Finding {
             fix: Some(format!("fstrim {mount}   # or take X-fstrim.notrim out of /etc/fstab")),
-            ..found
-        }),
-        // fstrim.timer reads /proc/self/mountinfo only where /etc/fstab is empty.
-        (false, true) if line.is_none() && !setup.fstab.is_empty() => Some(Finding {
+            ..finding(
+                "fstrim-skips",
+                Severity::Warning,
+                target,
+                format!("Nobody trims {mount}: its line in /etc/fstab says X-fstrim.notrim."),
+                not_told,
+                dry_run,
+            )
+        },
+        _ if is_timed(setup) => Finding {
             fix: Some(format!(
                 "systemctl edit --full fstrim.service   # ExecStart=/sbin/fstrim --all --verbose --quiet-unsupported; or add {mount} to /etc/fstab"
             )),
@@ -112,23 +189,22 @@ fn who_trims(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Option<
                 Severity::Warning,
                 target,
                 format!("fstrim.timer passes {mount} by: it goes by /etc/fstab, which doesn't name it."),
-                "The drive is never told what is free there.",
-                "fstrim --listed-in /etc/fstab:/proc/self/mountinfo --dry-run --verbose",
+                not_told,
+                dry_run,
             )
-        }),
-        (false, true) => None,
-        (false, false) if setup.container => Some(Finding {
+        },
+        _ if setup.container => Finding {
             fix: Some(format!("fstrim {mount}   # on the host: {ENABLE}")),
             ..finding(
-                "container",
+                "timer-not-in-container",
                 Severity::Note,
                 target,
                 format!("Nobody trims {mount} from here: fstrim.timer doesn't start in a container."),
                 "The drive learns what is free only from its host.",
                 check,
             )
-        }),
-        (false, false) => Some(Finding {
+        },
+        _ => Finding {
             fix: Some(match setup.timer {
                 Some(_) => ENABLE.to_owned(),
                 None => format!("fstrim {mount}   # once a week, by cron; with systemd: {ENABLE}"),
@@ -152,15 +228,33 @@ fn who_trims(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Option<
                 "The way down is open, but nothing is ever sent along it.",
                 check,
             )
-        }),
+        },
     }
 }
 
-fn swap(target: &Layer, setup: &Setup) -> Option<Finding> {
-    let asked = |line: &FstabLine| {
-        line.fstype == "swap" && line.options.iter().any(|option| option.starts_with("discard"))
+/// The lines of fstab that may be of an active swap and have it discarded.
+fn discarding_swaps(setup: &Setup) -> impl Iterator<Item = &FstabLine> {
+    let asks = |line: &&FstabLine| line.options.iter().any(|option| option.starts_with("discard"));
+    setup.fstab.iter().filter(|line| line.fstype == "swap").filter(asks)
+}
+
+/// What /etc/fstab asks for, and where the kernel says what it does.
+fn swap_option(setup: &Setup) -> String {
+    let has =
+        |wanted: &str| discarding_swaps(setup).any(|line| line.options.iter().any(|option| option == wanted));
+    let asked = match () {
+        () if has("discard") => {
+            "/etc/fstab asks for all of it when it is turned on, and for what is freed later"
+        }
+        () if has("discard=once") => "/etc/fstab asks for all of it when it is turned on",
+        () if has("discard=pages") => "/etc/fstab asks for what is freed, in clusters of pages",
+        () => "/etc/fstab doesn't ask for it",
     };
-    if setup.fstab.iter().any(asked) {
+    format!("{asked}; whether it was, only the kernel's log says")
+}
+
+fn swap(target: &Layer, setup: &Setup) -> Option<Finding> {
+    if discarding_swaps(setup).next().is_some() {
         return None;
     }
     let name = quoted(&target.name);
@@ -172,8 +266,8 @@ fn swap(target: &Layer, setup: &Setup) -> Option<Finding> {
             Severity::Note,
             target,
             format!("No line of /etc/fstab says that the swap {} is to be discarded.", target.name),
-            "What was swapped out long ago stays live data for the drive. Whether swapon was told otherwise, the kernel doesn't say.",
-            "grep swap /etc/fstab",
+            "What was swapped out long ago stays live data for the drive. Whether swapon was told otherwise, only the kernel's log says.",
+            "dmesg | grep 'Adding.*swap'   # after the size: D discards allowed, s all when turned on, c what is freed",
         )
     })
 }

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use trimtab_linux::stack::{CrypttabLine, FstabLine, Layer, Setup, Timer};
+use trimtab_linux::stack::{CronTrim, CrypttabLine, FstabLine, Kind, Layer, Setup, Timer};
 
-use super::{YES, file_system, mapped, nvme, row, taking, timed};
+use super::{YES, file_system, layer, mapped, nvme, row, taking, timed};
 use crate::doctor::{ASSUMED_ERASE_BLOCK, diagnose};
 
 #[test]
@@ -32,7 +32,7 @@ fn who_trims_is_said() {
     assert_eq!(ids("rw", &listed("defaults,X-fstrim.notrim")), ["fstrim-skips"]);
     let elsewhere = FstabLine { target: PathBuf::from("/other"), ..fstab("defaults") };
     assert_eq!(ids("rw", &Setup { fstab: vec![elsewhere], ..timed() }), ["not-in-fstab"]);
-    assert_eq!(ids("rw", &Setup { container: true, ..timed() }), ["container"]);
+    assert_eq!(ids("rw", &Setup { container: true, ..timed() }), ["timer-not-in-container"]);
     let off = Setup {
         timer: Some(Timer { enabled: false, active: false, last: None, next: None }),
         ..Setup::default()
@@ -62,4 +62,67 @@ fn discards_allowed_until_the_next_start_are_said_to_be() {
     assert!(ids(&["luks", "discard"], &[]).is_empty());
     assert!(ids(&["luks"], &[("dm-0".to_owned(), true)]).is_empty());
     assert_eq!(ids(&["luks"], &[("dm-0".to_owned(), false)]), ["luks-until-restart"]);
+}
+
+fn by_cron(words: &str) -> Setup {
+    let words = words.split(' ').map(str::to_owned).collect();
+    Setup {
+        cron: vec![CronTrim { file: PathBuf::from("/etc/cron.weekly/fstrim"), words }],
+        ..Setup::default()
+    }
+}
+
+fn swap_line(source: &str, options: &str) -> FstabLine {
+    FstabLine {
+        source: source.to_owned(),
+        target: PathBuf::from("none"),
+        fstype: "swap".to_owned(),
+        options: vec![options.to_owned()],
+    }
+}
+
+#[test]
+fn cron_and_trimtab_s_own_units_trim_too() {
+    let examined = |options: &str, setup: &Setup| {
+        let stack = row([file_system("/mnt", "ext4", options), nvme(YES)]);
+        diagnose(&stack, setup, ASSUMED_ERASE_BLOCK)
+    };
+    let ids = |options: &str, setup: &Setup| {
+        let findings = examined(options, setup).findings;
+        findings.into_iter().map(|finding| finding.id).collect::<Vec<_>>()
+    };
+    for covers in ["--all", "-v -a", "-av", "/mnt", "-A", "\"$mount\""] {
+        assert!(ids("rw", &by_cron(covers)).is_empty(), "{covers}");
+        assert_eq!(ids("rw,discard", &by_cron(covers)), ["double-work"], "{covers}");
+    }
+    for passes in ["/other", "-v", "--verbose /mnt2"] {
+        assert_eq!(ids("rw", &by_cron(passes)), ["nobody-trims"], "{passes}");
+    }
+    let listed = Setup { fstab: vec![swap_line("/dev/sdb", "defaults")], ..by_cron("-A") };
+    assert_eq!(ids("rw", &listed), ["nobody-trims"]);
+    let said = examined("rw", &by_cron("-a")).layers[0].reason.clone();
+    assert!(said.ends_with("; cron (/etc/cron.weekly/fstrim) trims it"), "{said}");
+
+    let own = |name: &str| Setup { own_units: vec![name.to_owned()], ..Setup::default() };
+    assert!(ids("rw", &own("trimtab.service")).is_empty());
+    assert_eq!(ids("rw", &Setup { container: true, ..own("trimtab.service") }), ["timer-not-in-container"]);
+    let both = Setup { timer: timed().timer, ..own("trimtab.service") };
+    let found = examined("rw", &both).findings.remove(0);
+    assert_eq!(found.message, "/mnt is discarded more than once: by fstrim.timer and by trimtab.service.");
+    assert_eq!(found.fix.as_deref(), Some("systemctl disable --now fstrim.timer"));
+}
+
+#[test]
+fn what_fstab_asks_of_a_swap_is_said() {
+    let told = |fstab: Vec<FstabLine>| {
+        let stack = row([layer("/dev/nvme0n1", Kind::Swap), nvme(YES)]);
+        let found = diagnose(&stack, &Setup { fstab, ..Setup::default() }, ASSUMED_ERASE_BLOCK);
+        (found.layers[0].reason.clone(), found.findings.len())
+    };
+    let (said, findings) = told(vec![swap_line("UUID=1", "discard=pages")]);
+    assert!(said.contains("asks for what is freed, in clusters of pages"), "{said}");
+    assert_eq!(findings, 0);
+    let (said, findings) = told(vec![swap_line("UUID=1", "sw")]);
+    assert!(said.contains("/etc/fstab doesn't ask for it"), "{said}");
+    assert_eq!(findings, 1);
 }
