@@ -13,15 +13,20 @@ use crate::block::BlockDevice;
 /// Where IDENTIFY DEVICE's data begins in the page "ATA information", of T10's SAT-4.
 const IDENTIFY: usize = 60;
 
-/// The pages that are read, with the bytes of each that say nothing of whose device it is.
-pub(super) const PAGES: [(&str, &[Range<usize>]); 3] = [
-    ("vpd_pgb0", &[0..64]),
-    ("vpd_pgb2", &[0..8]),
-    ("vpd_pg89", &[0..4, identified(69), identified(105), identified(169)]),
-];
+/// The pages that are read.
+pub(super) const PAGES: [&str; 3] = ["vpd_pgb0", "vpd_pgb2", "vpd_pg89"];
+
+/// Whether a byte of one of [`PAGES`] says nothing of whose device it is.
+pub(super) fn is_impersonal(page: &str, at: usize) -> bool {
+    match page {
+        "vpd_pgb0" => at < 64,
+        "vpd_pgb2" => at < 8,
+        _ => at < 4 || [69, 105, 169].into_iter().any(|word| identified(word).contains(&at)),
+    }
+}
 
 /// Where a word of IDENTIFY DEVICE's data is in its page.
-const fn identified(word: usize) -> Range<usize> {
+fn identified(word: usize) -> Range<usize> {
     IDENTIFY + 2 * word..IDENTIFY + 2 * word + 2
 }
 

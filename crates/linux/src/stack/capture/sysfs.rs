@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::scrub::Scrub;
 use super::tree::Tree;
 use crate::block::BlockDevice;
-use crate::stack::announced::PAGES;
+use crate::stack::announced::{PAGES, is_impersonal};
 use crate::stack::device::subsystem;
 use crate::stack::{Layer, Machine};
 
@@ -115,11 +115,10 @@ impl Copy<'_> {
                 self.tree.file(hardware.join(name), self.scrub.text(text.trim()) + "\n");
             }
         }
-        for (page, kept) in PAGES {
+        for page in PAGES {
             if let Ok(bytes) = fs::read(directory.join(page)) {
-                let is_kept = |at: usize| kept.iter().any(|range| range.contains(&at));
-                let blotted = bytes.iter().enumerate().map(|(at, byte)| if is_kept(at) { *byte } else { 0 });
-                self.tree.file(hardware.join(page), blotted.collect::<Vec<_>>());
+                let kept = |(at, byte): (usize, &u8)| if is_impersonal(page, at) { *byte } else { 0 };
+                self.tree.file(hardware.join(page), bytes.iter().enumerate().map(kept).collect::<Vec<_>>());
             }
         }
         for disk in list(&directory.join("scsi_disk")) {
