@@ -75,14 +75,22 @@ pub(super) fn is_online(file_system: &FileSystem) -> bool {
     }
 }
 
+/// The directory that takes the changes of an overlay, as it was named when it was mounted.
+fn upper(file_system: &FileSystem) -> Option<&str> {
+    file_system.options.split(',').find_map(|option| option.strip_prefix("upperdir="))
+}
+
 pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
     let fstype = &file_system.fstype;
     let mount = place.layer.name.as_str();
     match way(fstype) {
         Way::Fixed => Opinion::stops(format!("{fstype} is read-only: it never frees anything")),
-        Way::Upper if place.below.is_empty() => {
-            Opinion::unknown("the directory that takes its changes can't be found")
-        }
+        Way::Upper if place.below.is_empty() => Opinion::unknown(match upper(file_system) {
+            Some(upper) if !upper.starts_with('/') => format!(
+                "its upper directory {upper} is named relative to where mount was run, which nobody can tell now"
+            ),
+            _ => "the directory that takes its changes can't be found from here".to_owned(),
+        }),
         Way::Upper => {
             Opinion::passes("its changed files are files of the file system below, which frees them")
         }

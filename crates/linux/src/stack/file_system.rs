@@ -47,9 +47,19 @@ pub(super) fn below(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<
     let start = (devices.len() == 1).then_some(Bytes::ZERO);
     let mut below: Vec<Place> = devices.into_iter().map(|device| (Node::Device(device), start)).collect();
     if mount.fstype == "overlay" {
-        for directory in overlaid(&mount.super_options) {
-            let found = in_use.holding(machine, &directory).map(|node| (node, None));
-            below.extend(found.filter(|found| !below.contains(found)));
+        let (upper, lower) = overlaid(&mount.super_options);
+        let itself = Node::FileSystem(mount.clone());
+        let is_on = |directory: &PathBuf| {
+            let holding = in_use.holding(machine, directory).filter(|_| directory.is_absolute());
+            holding.filter(|node| *node != itself)
+        };
+        // What is freed is freed in the upper directory: where that is unknown, so is all below.
+        if upper.iter().all(|upper| is_on(upper).is_some()) {
+            for place in upper.iter().chain(&lower).filter_map(is_on).map(|node| (node, None)) {
+                if !below.contains(&place) {
+                    below.push(place);
+                }
+            }
         }
     }
     Ok(below)
@@ -82,13 +92,13 @@ fn devices(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<Vec<Block
     Ok(devices)
 }
 
-/// The directories that an overlay lays over each other, the uppermost first; those of composefs that
-/// hold only data are among them.
-fn overlaid(options: &str) -> Vec<PathBuf> {
+/// The directory that takes the changes of an overlay, and those below that, the uppermost first; those of
+/// composefs that hold only data are among them.
+fn overlaid(options: &str) -> (Option<PathBuf>, Vec<PathBuf>) {
     let options: Vec<_> = options.split(',').filter_map(|option| option.split_once('=')).collect();
     let of = |keys: &'static [&str]| options.iter().filter(|(key, _)| keys.contains(key));
-    let upper = of(&["upperdir"]).map(|(_, directory)| *directory);
+    let path = |directory: &str| unescape(directory.as_bytes());
+    let upper = of(&["upperdir"]).map(|(_, directory)| path(directory)).next();
     let lower = of(&["lowerdir", "lowerdir+", "datadir+"]).flat_map(|(_, list)| list.split(':'));
-    let directories = upper.chain(lower).map(|directory| unescape(directory.as_bytes()));
-    directories.filter(|directory| directory.is_absolute()).collect()
+    (upper, lower.map(path).collect())
 }

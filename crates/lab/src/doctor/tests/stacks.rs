@@ -134,6 +134,14 @@ fn a_loop_s_discards_become_free_space_of_the_file_system_below() {
 }
 
 #[test]
+fn an_overlay_that_nobody_can_find_is_unknown() {
+    let options = "rw,lowerdir=/usr,upperdir=up,workdir=work";
+    let target = examined(&row([file_system("/merged", "overlay", options)]));
+    assert_eq!(summary(&target), (Verdict::Unknown, vec![], vec![]));
+    assert!(target.reason.contains("its upper directory up is named relative"), "{}", target.reason);
+}
+
+#[test]
 fn ntfs3_has_to_be_asked() {
     let mounted = |options| examined(&row([file_system("/mnt", "ntfs3", options), nvme(YES)]));
     assert_eq!(summary(&mounted("rw")), (Verdict::Blocked, vec!["/mnt"], vec!["ntfs3-needs-discard"]));

@@ -124,6 +124,9 @@ fn overlays_lie_on_the_file_systems_of_their_directories() {
     assert_eq!(picture(&stack(&machine, "/cfs"))[0], "/cfs on [/ /var]");
     assert!(stack(&machine, "/cfs").layers[0].read_only);
     assert_eq!(targets(&machine.machine()).unwrap(), ["/", "/var"].map(PathBuf::from));
+    let relative = "29 27 0:40 / /merged rw - overlay overlay rw,lowerdir=/usr,upperdir=up,workdir=w\n";
+    let machine = machine.mounts(&format!("27 1 8:0 / / rw - ext4 /dev/sda rw\n{relative}"));
+    assert_eq!(picture(&stack(&machine, "/merged")), ["/merged on []"]);
     let in_container = machine.mounts("27 1 0:40 / / rw - overlay overlay rw,lowerdir=/l,upperdir=/var/up\n");
     assert_eq!(picture(&stack(&in_container, "/")), ["/ on []"]);
 }
