@@ -174,5 +174,5 @@ fn misaligned(disk: &Layer, place: &ExtentSet, erase_block: Bytes) -> Option<Fin
     let why = format!(
         "{says} Most drives map pages and don't mind; SD cards, eMMC and simple USB sticks may copy an erase block at each edge."
     );
-    Some(found("erase-block", Severity::Note, message, why))
+    Some(found("erase-block-edges", Severity::Note, message, why))
 }

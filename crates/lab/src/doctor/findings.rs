@@ -383,7 +383,7 @@ pub(super) fn disproved(target: &Target, canary: &Canary) -> Finding {
         Verdict::Blocked | Verdict::Unknown => Severity::Critical,
     };
     Finding {
-        id: "canary".to_owned(),
+        id: "canary-disagrees".to_owned(),
         severity,
         layer: target.target.clone(),
         message: format!("What the layers say is not what happens: {}.", canary.reason),

@@ -20,8 +20,8 @@ fn where_the_data_starts_is_set_against_the_units() {
         target.findings.iter().map(|finding| finding.id.clone()).collect::<Vec<_>>()
     };
     assert_eq!(starting(63 * 512, 4096), ["misaligned"]);
-    assert_eq!(starting(63 * 512, 512), ["erase-block"]);
-    assert_eq!(starting(1 << 20, 4096), ["erase-block"]);
+    assert_eq!(starting(63 * 512, 512), ["erase-block-edges"]);
+    assert_eq!(starting(1 << 20, 4096), ["erase-block-edges"]);
     assert!(starting(4 << 20, 4096).is_empty());
     assert!(starting(4 << 20, 0).is_empty());
 }
@@ -59,7 +59,7 @@ fn volume(segments: &[(u64, u64)]) -> Stack {
 fn every_segment_of_a_volume_is_set_against_the_erase_blocks() {
     let said = |segments: &[(u64, u64)]| {
         let findings = examined(&volume(segments)).findings;
-        findings.into_iter().find(|finding| finding.id == "erase-block").map(|finding| finding.message)
+        findings.into_iter().find(|finding| finding.id == "erase-block-edges").map(|finding| finding.message)
     };
     assert_eq!(said(&[(3, 16), (23, 8)]), None);
     assert_eq!(
