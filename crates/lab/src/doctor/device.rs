@@ -1,6 +1,7 @@
 //! What disks, and what stands in for one, do with discards.
 
 use trimtab_core::Bytes;
+use trimtab_core::document::doctor::Verdict;
 use trimtab_linux::stack::{Kind, Scsi, Transport};
 
 use super::judge::{BELOW, Opinion, Place};
@@ -15,6 +16,20 @@ pub(super) fn scsi_kind(scsi: &Scsi) -> &'static str {
         Transport::Usb { .. } => "usb",
         Transport::Virtio => "virtio-scsi",
         Transport::Other(_) => "scsi",
+    }
+}
+
+/// A zoned device, or what maps one: discards do nothing for its zones, and resets come through whatever its
+/// limits are.
+pub(super) fn zoned(place: &Place) -> Opinion {
+    match place.above.is_empty() {
+        true => {
+            Opinion::stops("it is zoned: a zone is freed by resetting it (blkzone reset), not by discards")
+        }
+        false => Opinion::reshapes(
+            Verdict::Reaches,
+            "it is zoned: what lies on it frees zones by resetting them, and needs no discards",
+        ),
     }
 }
 

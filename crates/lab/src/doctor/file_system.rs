@@ -95,6 +95,10 @@ pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
             Opinion::passes("its changed files are files of the file system below, which frees them")
         }
         _ if place.layer.read_only => Opinion::stops("it is mounted read-only: it frees nothing"),
+        _ if place.below.iter().any(|(below, _)| below.zoned) => Opinion::reshapes(
+            Verdict::Reaches,
+            "on a zoned device, it resets a zone once nothing in it is used",
+        ),
         Way::Memory => Opinion::passes("it is memory, and what is freed is free at once"),
         Way::Remote => Opinion::unknown("it is on another machine: ask there"),
         Way::Server if file_system.source == Path::new(EMULATED) => {

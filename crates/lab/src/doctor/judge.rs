@@ -132,6 +132,7 @@ fn opinion(place: &Place) -> Opinion {
     match &place.layer.kind {
         Kind::FileSystem(file_system) => file_system::opinion(place, file_system),
         Kind::Swap => file_system::swap(),
+        _ if place.layer.zoned => device::zoned(place),
         Kind::DeviceMapper(lines) => mapper::opinion(place, lines),
         Kind::Raid(raid) => raid::opinion(place, raid),
         _ => device::opinion(place),

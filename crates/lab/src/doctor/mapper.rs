@@ -79,6 +79,10 @@ pub(super) fn opinion(place: &Place, lines: &[MapLine]) -> Opinion {
             Opinion::stops("with parity, it drops discards unless told that the drives read zeros afterwards")
                 .found(findings::lvm_raid_parity(place.layer))
         }
+        "zoned" => Opinion::reshapes(
+            Verdict::Reaches,
+            "it resets a zone of the disk below once nothing in it is used",
+        ),
         "zero" | "error" => Opinion::stops(format!("the target {} stores nothing", line.target)),
         "striped" => by_limit(place, "striped", Some("it splits them into stripes")),
         target => by_limit(place, target, None),

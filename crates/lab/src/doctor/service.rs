@@ -31,7 +31,7 @@ pub(super) fn findings(stack: &Stack, setup: &Setup, verdict: Verdict) -> Vec<Fi
     match &target.kind {
         // Who sends discards down a way that is closed is of no concern.
         _ if matches!(verdict, Verdict::Blocked) => {}
-        Kind::FileSystem(file_system) if takes_fstrim(&file_system.fstype) && !target.read_only => {
+        Kind::FileSystem(file_system) if is_to_be_trimmed(stack, target, file_system) => {
             findings.extend(who_trims(target, file_system, setup));
         }
         Kind::Swap if !stack.layers.iter().any(|layer| layer.kind == Kind::Zram) => {
@@ -46,6 +46,12 @@ pub(super) fn findings(stack: &Stack, setup: &Setup, verdict: Verdict) -> Vec<Fi
     findings
 }
 
+/// Whether the layer `target`, a file system, needs somebody to run fstrim on it, or an option of its own.
+fn is_to_be_trimmed(stack: &Stack, target: &Layer, file_system: &FileSystem) -> bool {
+    let is_zoned = target.below.iter().any(|below| stack.layers[below.layer].zoned);
+    takes_fstrim(&file_system.fstype) && !target.read_only && !is_zoned
+}
+
 fn is_timed(setup: &Setup) -> bool {
     setup.timer.as_ref().is_some_and(|timer| timer.enabled || timer.active) && !setup.container
 }
@@ -53,14 +59,12 @@ fn is_timed(setup: &Setup) -> bool {
 /// Who trims and when, in a clause, or what /etc/fstab says of a swap; none where there is nothing to say of
 /// `stack`.
 pub(super) fn timetable(stack: &Stack, setup: &Setup) -> Option<String> {
-    let file_system = match &stack.layers.first()?.kind {
-        Kind::FileSystem(file_system) => file_system,
+    let target = stack.layers.first()?;
+    let file_system = match &target.kind {
+        Kind::FileSystem(file_system) if is_to_be_trimmed(stack, target, file_system) => file_system,
         Kind::Swap => return Some(swap_option(setup)),
         _ => return None,
     };
-    if !takes_fstrim(&file_system.fstype) {
-        return None;
-    }
     let mut clauses = Vec::new();
     if let Some(timer) = setup.timer.as_ref().filter(|_| is_timed(setup)) {
         let next = timer.next.as_ref().map(|next| format!(", next {next}")).unwrap_or_default();

@@ -109,6 +109,7 @@ fn named(path: &Path, kind: Kind, size: Option<Bytes>, read_only: bool) -> Layer
         limits: None,
         announced: Announced::default(),
         rotational: false,
+        zoned: false,
         read_only,
         below: Vec::new(),
     }

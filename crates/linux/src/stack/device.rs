@@ -77,6 +77,8 @@ pub(super) fn describe(machine: &Machine, device: &BlockDevice) -> Result<Layer,
         size: present(device.size())?,
         limits: limits(device)?,
         rotational: present(device.number_in("queue/rotational"))?.is_some_and(|number| number != 0),
+        // Since Linux 6.9, those that are "host-aware" count as having no zones.
+        zoned: device.identity("queue/zoned").as_deref() == Some("host-managed"),
         read_only: present(device.is_read_only())?.unwrap_or_default(),
         below: Vec::new(),
     })

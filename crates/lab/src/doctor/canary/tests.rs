@@ -39,6 +39,7 @@ fn layer(name: &str, kind: Kind, below: &[(usize, Option<u64>)]) -> Layer {
         limits: Some(limits),
         announced: Announced::default(),
         rotational: false,
+        zoned: false,
         read_only: false,
         below: below.iter().map(|(layer, start)| Below { layer: *layer, start: start.map(Bytes) }).collect(),
     }

@@ -6,7 +6,7 @@ use trimtab_core::document::doctor::{
 };
 use trimtab_linux::stack::{Kind, Layer, Scsi, Transport};
 
-use super::{YES, examined, file_system, layer, nvme, row, summary, taking};
+use super::{YES, examined, file_system, layer, mapped, nvme, row, summary, taking};
 
 #[test]
 fn scsi_devices_are_told_apart() {
@@ -140,4 +140,21 @@ fn a_card_says_what_it_erases() {
     let said = said_of(Kind::Mmc, Announced { erase: Some(erase), ..Announced::default() });
     assert!(said.contains("the SD card erases units of 512 B, best of 4 MiB"), "{said}");
     assert_eq!(said_of(Kind::Mmc, Announced::default()), "the device takes them");
+}
+
+#[test]
+fn zones_are_freed_by_resets() {
+    let disk = |max| Layer { zoned: true, ..taking(max, 4096, layer("sda", scsi(Transport::Other(None)))) };
+    let bare = examined(&row([disk(0)]));
+    assert_eq!(summary(&bare), (Verdict::Blocked, vec!["sda"], vec![]));
+    assert!(bare.reason.contains("blkzone reset"), "{}", bare.reason);
+    let f2fs = || file_system("/mnt", "f2fs", "rw");
+    let mounted = examined(&row([f2fs(), disk(0)]));
+    assert_eq!(summary(&mounted), (Verdict::Reaches, vec![], vec![]));
+    let crypt = mapped("dm-0", "crypt", "aes-xts-plain64 - 0 8:1 0");
+    let through = examined(&row([f2fs(), Layer { zoned: true, ..taking(0, 0, crypt) }, disk(0)]));
+    assert_eq!(summary(&through), (Verdict::Reaches, vec![], vec![]), "resets need no allow_discards");
+    let as_usual = taking(YES, 4096, mapped("dm-0", "zoned", "8:1"));
+    let hidden = examined(&row([file_system("/mnt", "ext4", "rw"), as_usual, disk(0)]));
+    assert_eq!(summary(&hidden), (Verdict::Reaches, vec![], vec![]));
 }

@@ -25,6 +25,7 @@ fn layer(name: &str, kind: Kind) -> Layer {
         limits: None,
         announced: Announced::default(),
         rotational: false,
+        zoned: false,
         read_only: false,
         below: Vec::new(),
     }

@@ -11,7 +11,7 @@ use crate::stack::device::subsystem;
 use crate::stack::{Layer, Machine};
 
 /// What is copied of a device's directory.
-const OF_DEVICE: [&str; 18] = [
+const OF_DEVICE: [&str; 19] = [
     "dev",
     "size",
     "ro",
@@ -26,6 +26,7 @@ const OF_DEVICE: [&str; 18] = [
     "queue/logical_block_size",
     "queue/physical_block_size",
     "queue/rotational",
+    "queue/zoned",
     "md/level",
     "md/chunk_size",
     "loop/offset",

@@ -53,6 +53,11 @@ fn a_queue_has_limits() {
         segments: Some(256),
         write_zeroes_max: Bytes(0),
     };
+    let zoned = |text: &str| {
+        let machine = Captured::new().device("sda", "8:0", &[("queue/zoned", text)]);
+        stack(&machine, "/dev/sda").layers[0].zoned
+    };
+    assert_eq!((zoned("host-managed"), zoned("host-aware"), zoned("none")), (true, false, false));
     for layer in stack(&machine, "/dev/sda1").layers {
         assert_eq!(layer.limits, Some(limits));
         assert!(layer.rotational && !layer.read_only);
