@@ -7,6 +7,8 @@ use super::file_system::{is_online, takes_fstrim};
 use super::findings::quoted;
 
 const FSTRIM_TIMER: &str = "fstrim.timer";
+/// Trimtab's timer, which goes by the same files as that of fstrim.
+const OWN_TIMER: &str = "trimtab-trim.timer";
 const ENABLE: &str = "systemctl enable --now fstrim.timer";
 
 fn finding(id: &str, severity: Severity, layer: &Layer, message: String, why: &str, check: &str) -> Finding {
@@ -91,14 +93,15 @@ struct Trimmer {
 /// All who trim `file_system`; what is best kept on comes last.
 fn trimmers(file_system: &FileSystem, setup: &Setup) -> Vec<Trimmer> {
     let unit = |name: &str| Trimmer { name: name.to_owned(), off: format!("systemctl disable --now {name}") };
-    let by_timer = is_timed(setup) && goes_by_fstab(file_system, setup);
+    let is_listed = is_listed(file_system, setup);
+    let by_timer = is_timed(setup) && is_listed;
     let by_cron =
         setup.cron.iter().filter(|command| cron_trims(command, file_system, setup)).map(|command| {
             let file = command.file.display();
             let off = format!("sed -i '/fstrim\\|trimtab trim/s/^/# /' {}", quoted(file.to_string()));
             Trimmer { name: format!("cron ({file})"), off }
         });
-    let own = setup.own_units.iter().filter(|_| !setup.container).rev().map(|name| unit(name));
+    let own = own_units(setup).filter(|name| *name != OWN_TIMER || is_listed).map(unit);
     by_timer.then(|| unit(FSTRIM_TIMER)).into_iter().chain(by_cron).chain(own).collect()
 }
 
@@ -106,9 +109,14 @@ fn is_skipped(line: &FstabLine) -> bool {
     line.options.iter().any(|option| option == "X-fstrim.notrim")
 }
 
-/// Whether what goes by /etc/fstab, as fstrim.timer does, trims `file_system`. Where that file is empty, it
-/// goes by what is mounted.
-fn goes_by_fstab(file_system: &FileSystem, setup: &Setup) -> bool {
+/// The units of trimtab that run, which they don't in a container; the service comes last.
+fn own_units(setup: &Setup) -> impl Iterator<Item = &str> {
+    setup.own_units.iter().filter(|_| !setup.container).rev().map(String::as_str)
+}
+
+/// Whether what goes by /etc/fstab, as the timers do, trims `file_system`. Where that file is empty, it goes by
+/// what is mounted.
+fn is_listed(file_system: &FileSystem, setup: &Setup) -> bool {
     fstab_line(file_system, setup).map_or(setup.fstab.is_empty(), |line| !is_skipped(line))
 }
 
@@ -124,7 +132,7 @@ fn cron_trims(command: &CronTrim, file_system: &FileSystem, setup: &Setup) -> bo
         word.contains('$') || file_system.targets.iter().any(|target| target.as_os_str() == word.as_str())
     };
     has(&['a'], &["--all"])
-        || has(&['A', 'I'], &["--fstab", "--listed-in"]) && goes_by_fstab(file_system, setup)
+        || has(&['A', 'I'], &["--fstab", "--listed-in"]) && is_listed(file_system, setup)
         || command.words.iter().any(names_it)
 }
 
@@ -172,8 +180,10 @@ fn nobody(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Finding {
     let check = "systemctl list-timers fstrim.timer";
     let dry_run = "fstrim --listed-in /etc/fstab:/proc/self/mountinfo --dry-run --verbose";
     let not_told = "The drive is never told what is free there.";
-    match fstab_line(file_system, setup) {
-        Some(line) if is_timed(setup) && is_skipped(line) => Finding {
+    let fstrim_timer = is_timed(setup).then_some(FSTRIM_TIMER);
+    match (fstab_line(file_system, setup), fstrim_timer.or(own_units(setup).find(|name| *name == OWN_TIMER)))
+    {
+        (Some(line), Some(_)) if is_skipped(line) => Finding {
             fix: Some(format!("fstrim {mount}   # or take X-fstrim.notrim out of /etc/fstab")),
             ..finding(
                 "fstrim-skips",
@@ -184,20 +194,21 @@ fn nobody(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Finding {
                 dry_run,
             )
         },
-        _ if is_timed(setup) => Finding {
+        (_, Some(timer)) => Finding {
             fix: Some(format!(
-                "systemctl edit --full fstrim.service   # ExecStart=/sbin/fstrim --all --verbose --quiet-unsupported; or add {mount} to /etc/fstab"
+                "systemctl edit --full {}   # in ExecStart --all in place of --listed-in and its files; or add {mount} to /etc/fstab",
+                timer.replace(".timer", ".service")
             )),
             ..finding(
                 "not-in-fstab",
                 Severity::Warning,
                 target,
-                format!("fstrim.timer passes {mount} by: it goes by /etc/fstab, which doesn't name it."),
+                format!("{timer} passes {mount} by: it goes by /etc/fstab, which doesn't name it."),
                 not_told,
                 dry_run,
             )
         },
-        _ if setup.container => Finding {
+        (_, None) if setup.container => Finding {
             fix: Some(format!("fstrim {mount}   # on the host: {ENABLE}")),
             ..finding(
                 "timer-not-in-container",
@@ -208,7 +219,7 @@ fn nobody(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Finding {
                 check,
             )
         },
-        _ => Finding {
+        (_, None) => Finding {
             fix: Some(match setup.timer {
                 Some(_) => ENABLE.to_owned(),
                 None => format!("fstrim {mount}   # once a week, by cron; with systemd: {ENABLE}"),

@@ -106,6 +106,11 @@ fn cron_and_trimtab_s_own_units_trim_too() {
     let own = |name: &str| Setup { own_units: vec![name.to_owned()], ..Setup::default() };
     assert!(ids("rw", &own("trimtab.service")).is_empty());
     assert_eq!(ids("rw", &Setup { container: true, ..own("trimtab.service") }), ["timer-not-in-container"]);
+    let weekly = own("trimtab-trim.timer");
+    assert!(ids("rw", &weekly).is_empty());
+    let found = examined("rw", &Setup { fstab: listed.fstab, ..weekly }).findings.remove(0);
+    assert_eq!(found.id, "not-in-fstab");
+    assert!(found.message.starts_with("trimtab-trim.timer passes /mnt by"), "{}", found.message);
     let both = Setup { timer: timed().timer, ..own("trimtab.service") };
     let found = examined("rw", &both).findings.remove(0);
     assert_eq!(found.message, "/mnt is discarded more than once: by fstrim.timer and by trimtab.service.");
