@@ -57,7 +57,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let archive = args.capture.as_deref().map(Archive::create).transpose()?;
     let plan = Plan {
-        machine: args.sysfs.as_deref().map_or_else(|| Ok(Machine::live()), Machine::captured)?,
+        machine: args.sysfs.as_deref().map_or_else(|| Ok(Machine::live()), captured)?,
         paths: args.paths,
         canary: args.canary,
         erase_block,
@@ -77,6 +77,18 @@ pub fn run(args: Args) -> Result<ExitCode> {
         complain(&"nothing to look at: no file system is mounted from a block device, and no swap is active");
     }
     Ok(exit_code(&examined))
+}
+
+/// The machine whose capture was unpacked into the directory `root`.
+fn captured(root: &Path) -> Result<Machine> {
+    if root.is_file() {
+        bail!("{} is a file; unpack it, and name the directory that it was unpacked into", root.display());
+    }
+    let machine = Machine::captured(root)?;
+    if !machine.procfs().is_dir() {
+        bail!("{} holds no capture; name the directory that one was unpacked into", root.display());
+    }
+    Ok(machine)
 }
 
 /// The file of a capture, which has no name until it is whole.

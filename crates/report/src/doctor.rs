@@ -62,10 +62,10 @@ fn target(target: &Target, colour: bool) -> String {
     text
 }
 
-/// What was asked about, and where that is found.
+/// What was asked about, and where that is found where it isn't the same.
 fn place(Target { asked, target, fs, .. }: &Target) -> String {
     match fs.as_deref() {
-        _ if Path::new(asked) == Path::new(target) => target.clone(),
+        _ if Path::new(target).ends_with(asked.trim_start_matches("./")) => target.clone(),
         None | Some("swap") => format!("{asked} is {target}"),
         Some(_) => format!("{asked} is on {target}"),
     }

@@ -20,11 +20,14 @@ fn said(output: &Output) -> (String, Option<i32>) {
 fn what_is_no_target_is_named_in_one_line() {
     let dir = TempDir::new().unwrap();
     let empty = dir.path().to_str().unwrap();
-    let cases: [(&[&str], &str, &str); 6] = [
+    let file = std::env::current_exe().unwrap();
+    let file = file.to_str().unwrap();
+    let cases: [(&[&str], &str, &str); 7] = [
         (&[], "/nonexistent", "/nonexistent"),
         (&[], "/dev/null", "not a block device"),
         (&["--sysfs", "/nonexistent"], "/", "/nonexistent"),
         (&["--sysfs", empty], "/", empty),
+        (&["--sysfs", file], "/", "unpack it"),
         (&["--drive", "/nonexistent.toml"], "/", "/nonexistent.toml"),
         (&["--capture", "/nonexistent/x.tar.gz"], "/", "/nonexistent/x.tar.gz"),
     ];

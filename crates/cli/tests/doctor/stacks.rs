@@ -1,6 +1,7 @@
 //! What is said of stacks.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
@@ -28,9 +29,18 @@ fn a_file_system_on_a_file_in_memory_reaches_the_bottom() {
         assert_eq!((found.verdict, layers(&found)), (Verdict::Reaches, expected.to_vec()), "{found:#?}");
         assert_eq!((Path::new(&found.asked), found.target.as_str()), (path.as_path(), mount));
     }
-    let said = doctor(&[], &[&stack.upper.target.join("file")]);
-    let said = String::from_utf8(said.stdout).unwrap();
-    assert!(said.starts_with(&format!("{mount}/file is on {mount}: discards reach")), "{said}");
+    let dir = TempDir::new().unwrap();
+    let link = dir.path().join("link");
+    symlink(&stack.device.device, &link).unwrap();
+    let device = stack.device.device.display();
+    for (path, place) in [
+        (stack.upper.target.join("file"), format!("{mount}/file is on {mount}: discards reach")),
+        (stack.upper.target.join("."), format!("{mount}: discards reach")),
+        (link.clone(), format!("{} is {device}: discards reach", link.display())),
+    ] {
+        let said = String::from_utf8(doctor(&[], &[&path]).stdout).unwrap();
+        assert!(said.starts_with(&place), "{said}");
+    }
     let device = target(&[], &stack.device.device);
     assert_eq!(
         (device.verdict, device.fs.clone(), layers(&device)),
