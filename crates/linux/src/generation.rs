@@ -1,0 +1,228 @@
+//! Whether a file system was written while nobody watched it.
+//!
+//! A [`Seal`] is what a file system says of how far it has been written, by figures that only grow. Who
+//! keeps one with what he knows of the file system can tell later whether that still holds: only where
+//! [`Seal::follows`] finds that nothing can have been written in between. In doubt it finds that
+//! something was.
+
+mod ext4;
+mod xfs;
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+use trimtab_core::Bytes;
+
+use crate::block::{BlockDevice, BlockError};
+use crate::device::Device;
+use crate::mount::Mount;
+use crate::tracing::Heard;
+use crate::trim::{self, TrimError};
+
+/// How much of a device's start holds the superblock of any file system here.
+const START: usize = 4096;
+
+/// How far a file system had been written, at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seal {
+    /// Its identifier.
+    pub uuid: [u8; 16],
+    /// The device, and where on it the file system is: a copy elsewhere is another one.
+    pub device: String,
+    written: Written,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Written {
+    Ext4(ext4::Written),
+    Xfs(xfs::Written),
+}
+
+/// Why it can't be told how far a file system has been written.
+#[derive(Debug, thiserror::Error)]
+pub enum SealError {
+    /// The file system tells nothing that would do.
+    #[error("{} is no ext4 or XFS: of others it isn't known whether they were written", device.display())]
+    Unknown {
+        /// The device, or what is mounted.
+        device: PathBuf,
+    },
+    /// Something on the device isn't as it should be.
+    #[error("{} doesn't show {expected}", device.display())]
+    Malformed {
+        /// The device.
+        device: PathBuf,
+        /// What should be there.
+        expected: &'static str,
+    },
+    /// It wasn't unmounted cleanly, or is mounted now; or is an XFS that never was.
+    #[error("{} was not unmounted cleanly", device.display())]
+    Unclean {
+        /// The device.
+        device: PathBuf,
+    },
+    /// The kernel keeps no count of what is written to the device.
+    #[error("{} counts nothing: its queue/iostats is 0", device.display())]
+    Uncounted {
+        /// The device.
+        device: PathBuf,
+    },
+    /// A device or a file of sysfs can't be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// Its path.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The device can't be looked at.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// What is in memory can't be brought to the device.
+    #[error(transparent)]
+    Sync(#[from] TrimError),
+}
+
+/// Why what was known of a file system doesn't hold any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// It is another one.
+    #[error("it is another file system")]
+    FileSystem,
+    /// It is a copy, or was moved.
+    #[error("it is on another device")]
+    Device,
+    /// Something was written in between, or may have been.
+    #[error("it was written while nobody watched")]
+    Written,
+    /// It was mounted in between.
+    #[error("it was mounted while nobody watched")]
+    Mounted,
+    /// It was written after it was mounted, before anybody watched.
+    #[error("it was written between being mounted and being watched")]
+    Early,
+    /// It was mounted then and isn't now: being unmounted, it was written.
+    #[error("it was unmounted while nobody watched")]
+    Unmounted,
+}
+
+/// The seal of a mounted file system, after bringing all it has in memory to its device. `sysfs` is where
+/// sysfs is mounted.
+///
+/// # Errors
+/// [`SealError`].
+pub fn seal_mounted(sysfs: &Path, mount: &Mount) -> Result<Seal, SealError> {
+    let is_known = matches!(mount.fstype.as_str(), "ext2" | "ext3" | "ext4" | "xfs");
+    let unknown = || SealError::Unknown { device: mount.target.clone() };
+    let block = BlockDevice::numbered(sysfs, mount.number).filter(|_| is_known).ok_or_else(unknown)?;
+    trim::sync(&mount.target)?;
+    let disk = Disk::open(block)?;
+    let start = disk.start()?;
+    if mount.fstype == "xfs" {
+        let written = xfs::Written::mounted(sysfs, &disk)?;
+        return Ok(disk.seal(xfs::uuid(&start), Written::Xfs(written)));
+    }
+    let superblock = ext4::Superblock::parse(&start).ok_or_else(|| disk.malformed("an ext4"))?;
+    // After the read, which may have written the superblock.
+    let written = ext4::Written::mounted(sysfs, &disk, &superblock)?;
+    Ok(disk.seal(superblock.uuid, Written::Ext4(written)))
+}
+
+/// The seal of the file system on the block device at the path `device`, which isn't mounted. `sysfs` is
+/// where sysfs is mounted.
+///
+/// # Errors
+/// [`SealError`].
+pub fn seal_unmounted(sysfs: &Path, device: &Path) -> Result<Seal, SealError> {
+    let disk = Disk::open(BlockDevice::open(sysfs, device)?)?;
+    let start = disk.start()?;
+    if let Some(superblock) = xfs::Superblock::parse(&start) {
+        let written = xfs::Written::unmounted(&disk, &superblock)?;
+        return Ok(disk.seal(xfs::uuid(&start), Written::Xfs(written)));
+    }
+    let unknown = || SealError::Unknown { device: device.to_owned() };
+    let superblock = ext4::Superblock::parse(&start).ok_or_else(unknown)?;
+    let written = ext4::Written::unmounted(&disk, &superblock)?;
+    Ok(disk.seal(superblock.uuid, Written::Ext4(written)))
+}
+
+impl Seal {
+    /// Whether what was known when `sealed` was made still holds when this was made, because nothing was
+    /// written in between; `heard` says from when on it was heard what the file system gives up. This is
+    /// made after that began.
+    ///
+    /// # Errors
+    /// The [`Reason`] why it doesn't, or may not.
+    pub fn follows(&self, sealed: &Self, heard: Heard) -> Result<(), Reason> {
+        if self.uuid != sealed.uuid {
+            return Err(Reason::FileSystem);
+        }
+        if self.device != sealed.device {
+            return Err(Reason::Device);
+        }
+        match (&self.written, &sealed.written) {
+            (Written::Ext4(now), Written::Ext4(then)) => now.follows(then, heard),
+            (Written::Xfs(now), Written::Xfs(then)) => now.follows(then),
+            _ => Err(Reason::FileSystem),
+        }
+    }
+}
+
+/// A device that is read past the page cache.
+struct Disk {
+    device: Device,
+    path: PathBuf,
+}
+
+impl Disk {
+    fn open(block: BlockDevice) -> Result<Self, SealError> {
+        let path = block.path();
+        let file = OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(&path);
+        let file = file.map_err(|source| SealError::Read { path: path.clone(), source })?;
+        Ok(Self { device: Device::new(file, block)?, path })
+    }
+
+    /// Its first bytes.
+    fn start(&self) -> Result<[u8; START], SealError> {
+        let mut start = [0; START];
+        self.read(Bytes::ZERO, &mut start)?;
+        Ok(start)
+    }
+
+    /// Reads the bytes from `at` on, wherever these begin and end.
+    fn read(&self, at: Bytes, into: &mut [u8]) -> Result<(), SealError> {
+        let block = self.device.logical_block().0;
+        let start = at.0 / block * block;
+        let end = (at.0 + into.len() as u64).next_multiple_of(block);
+        let mut around = vec![0; (end - start) as usize];
+        let read = self.device.read(Bytes(start), &mut around);
+        read.map_err(|source| SealError::Read { path: self.path.clone(), source })?;
+        into.copy_from_slice(&around[(at.0 - start) as usize..][..into.len()]);
+        Ok(())
+    }
+
+    /// What sysfs has of the file system on it, in a file below that of its kind.
+    fn attribute(&self, sysfs: &Path, kind: &str, file: &str) -> Result<String, SealError> {
+        let path = sysfs.join("fs").join(kind).join(self.device.block().name()).join(file);
+        fs::read_to_string(&path).map_err(|source| SealError::Read { path, source })
+    }
+
+    fn seal(&self, uuid: [u8; 16], written: Written) -> Seal {
+        let block = self.device.block();
+        let names =
+            ["wwid", "device/wwid", "device/serial", "serial", "dm/uuid", "md/uuid", "loop/backing_file"];
+        let name = names.iter().find_map(|name| block.identity(name)).unwrap_or_else(|| block.whole().name());
+        let start = block.extent().map_or(Bytes::ZERO, |extent| extent.start);
+        Seal { uuid, device: format!("{name} {}+{}", start.0, self.device.size().0), written }
+    }
+
+    fn malformed(&self, expected: &'static str) -> SealError {
+        SealError::Malformed { device: self.path.clone(), expected }
+    }
+}

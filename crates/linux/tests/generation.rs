@@ -1,0 +1,230 @@
+//! Seals of real file systems: they follow where nothing was written in between, and nowhere else.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::mounted::run;
+use common::{Loop, possible};
+use trimtab_core::Bytes;
+use trimtab_linux::generation::{Reason, Seal, SealError, seal_mounted, seal_unmounted};
+use trimtab_linux::mount::{self, Mount};
+use trimtab_linux::tracing::Heard;
+use trimtab_linux::{PROCFS, SYSFS};
+
+/// A file system on a loop device that is mounted now and then.
+struct Scratch {
+    disk: Loop,
+    directory: tempfile::TempDir,
+    kind: &'static str,
+}
+
+impl Scratch {
+    /// None where it can't be made here.
+    fn new(kind: &'static str) -> Option<Self> {
+        if !possible() {
+            return None;
+        }
+        let made = Self { disk: Loop::new(Bytes(512 << 20)), directory: tempfile::tempdir().unwrap(), kind };
+        made.make();
+        Some(made)
+    }
+
+    fn make(&self) {
+        let device = self.disk.device.to_str().unwrap();
+        match self.kind {
+            "ext4" => run("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=0", device]),
+            _ => run("mkfs.xfs", &["-q", "-f", device]),
+        };
+    }
+
+    fn mount(&self) {
+        mount::mount(&self.disk.device, self.directory.path(), self.kind, "").unwrap();
+    }
+
+    fn unmount(&self) {
+        mount::unmount(self.directory.path()).unwrap();
+    }
+
+    fn write(&self) {
+        std::fs::write(self.directory.path().join("file"), "text").unwrap();
+        run("sync", &["-f", self.directory.path().to_str().unwrap()]);
+    }
+
+    fn mounted(&self) -> Seal {
+        let find = |mount: &Mount| mount.target == self.directory.path();
+        let mount = mount::mounts(Path::new(PROCFS)).unwrap().into_iter().find(find).unwrap();
+        seal_mounted(Path::new(SYSFS), &mount).unwrap()
+    }
+
+    fn try_unmounted(&self) -> Result<Seal, SealError> {
+        seal_unmounted(Path::new(SYSFS), &self.disk.device)
+    }
+
+    fn unmounted(&self) -> Seal {
+        self.try_unmounted().unwrap()
+    }
+
+    /// Puts what is on the device in the place of what was there.
+    fn restore(&self, copy: &Path) {
+        let (copy, file) = (format!("if={}", copy.display()), format!("of={}", self.disk.file().display()));
+        run("dd", &[&copy, &file, "bs=1M", "conv=notrunc,fsync", "status=none"]);
+        run("blockdev", &["--flushbufs", self.disk.device.to_str().unwrap()]);
+    }
+
+    fn copy(&self, to: &Path) {
+        run("sync", &[self.disk.file().to_str().unwrap()]);
+        run("cp", &["--sparse=always", self.disk.file().to_str().unwrap(), to.to_str().unwrap()]);
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Where a test has failed.
+        _ = mount::unmount(self.directory.path());
+    }
+}
+
+fn what_was_not_written_follows(kind: &'static str) {
+    let Some(scratch) = Scratch::new(kind) else { return };
+    scratch.mount();
+    scratch.write();
+    scratch.unmount();
+    for _ in 0..2 {
+        let sealed = scratch.unmounted();
+        assert_eq!(scratch.unmounted().follows(&sealed, Heard::FromNow), Ok(()));
+        scratch.mount();
+        let now = scratch.mounted();
+        assert_eq!(now.follows(&sealed, Heard::FromNow), Ok(()), "{now:?} after {sealed:?}");
+        assert_eq!(now.follows(&sealed, Heard::SinceMount), Ok(()));
+        assert_eq!(scratch.mounted().follows(&now, Heard::FromNow), Ok(()));
+        scratch.unmount();
+    }
+}
+
+#[test]
+fn an_ext4_that_was_not_written_follows() {
+    what_was_not_written_follows("ext4");
+}
+
+#[test]
+fn an_xfs_that_was_not_written_follows() {
+    what_was_not_written_follows("xfs");
+}
+
+fn what_was_written_does_not_follow(kind: &'static str) {
+    let Some(scratch) = Scratch::new(kind) else { return };
+    // The log of an XFS begins with its first mount.
+    scratch.mount();
+    scratch.unmount();
+    let made = scratch.unmounted();
+    scratch.mount();
+    let fresh = scratch.mounted();
+    assert_eq!(fresh.follows(&made, Heard::FromNow), Ok(()));
+    scratch.write();
+    let written = scratch.mounted();
+    assert_eq!(written.follows(&fresh, Heard::SinceMount), Err(Reason::Written));
+    let early = written.follows(&made, Heard::FromNow);
+    assert!(matches!(early, Err(Reason::Early | Reason::Written)), "{early:?}");
+    if kind == "ext4" {
+        assert_eq!(written.follows(&made, Heard::SinceMount), Ok(()), "{written:?} after {made:?}");
+    }
+    scratch.unmount();
+    let unmounted = scratch.unmounted();
+    for sealed in [&made, &fresh, &written] {
+        assert!(unmounted.follows(sealed, Heard::SinceMount).is_err(), "{unmounted:?} after {sealed:?}");
+    }
+    scratch.mount();
+    let again = scratch.mounted();
+    for sealed in [&made, &fresh, &written] {
+        assert!(again.follows(sealed, Heard::SinceMount).is_err(), "{again:?} after {sealed:?}");
+    }
+    assert_eq!(again.follows(&unmounted, Heard::FromNow), Ok(()));
+    scratch.unmount();
+    scratch.make();
+    scratch.mount();
+    scratch.unmount();
+    assert_eq!(scratch.unmounted().follows(&unmounted, Heard::SinceMount), Err(Reason::FileSystem));
+}
+
+#[test]
+fn an_ext4_that_was_written_does_not_follow() {
+    what_was_written_does_not_follow("ext4");
+}
+
+#[test]
+fn an_xfs_that_was_written_does_not_follow() {
+    what_was_written_does_not_follow("xfs");
+}
+
+fn a_crash_does_not_follow(kind: &'static str) {
+    let Some(scratch) = Scratch::new(kind) else { return };
+    let copies = tempfile::tempdir().unwrap();
+    let (clean, crashed) = (copies.path().join("clean"), copies.path().join("crashed"));
+    scratch.mount();
+    scratch.unmount();
+    let sealed = scratch.unmounted();
+    scratch.copy(&clean);
+    scratch.mount();
+    let watched = scratch.mounted();
+    scratch.write();
+    scratch.copy(&crashed);
+    scratch.unmount();
+    scratch.restore(&crashed);
+    assert!(matches!(scratch.try_unmounted(), Err(SealError::Unclean { .. })));
+    scratch.mount();
+    let now = scratch.mounted();
+    for sealed in [&sealed, &watched] {
+        assert!(now.follows(sealed, Heard::SinceMount).is_err(), "{now:?} after {sealed:?}");
+    }
+    scratch.unmount();
+    // The file system as it was is the one that was sealed; on another device it is another.
+    scratch.restore(&clean);
+    assert_eq!(scratch.unmounted().follows(&sealed, Heard::FromNow), Ok(()));
+    let elsewhere = Loop::new(Bytes(512 << 20));
+    let file = format!("of={}", elsewhere.file().display());
+    run("dd", &[&format!("if={}", clean.display()), &file, "bs=1M", "conv=notrunc,fsync", "status=none"]);
+    run("blockdev", &["--flushbufs", elsewhere.device.to_str().unwrap()]);
+    let elsewhere = seal_unmounted(Path::new(SYSFS), &elsewhere.device).unwrap();
+    assert_eq!(elsewhere.follows(&sealed, Heard::FromNow), Err(Reason::Device));
+}
+
+#[test]
+fn an_ext4_that_crashed_does_not_follow() {
+    a_crash_does_not_follow("ext4");
+}
+
+#[test]
+fn an_xfs_that_crashed_does_not_follow() {
+    a_crash_does_not_follow("xfs");
+}
+
+#[test]
+fn an_ext4_that_a_program_changed_does_not_follow() {
+    let Some(scratch) = Scratch::new("ext4") else { return };
+    scratch.mount();
+    scratch.write();
+    scratch.unmount();
+    let sealed = scratch.unmounted();
+    run("debugfs", &["-w", "-R", "kill_file /file", scratch.disk.device.to_str().unwrap()]);
+    assert_eq!(scratch.unmounted().follows(&sealed, Heard::FromNow), Err(Reason::Written));
+    scratch.mount();
+    assert_eq!(scratch.mounted().follows(&sealed, Heard::SinceMount), Err(Reason::Written));
+    scratch.unmount();
+    let killed = scratch.unmounted();
+    // It finds something to mend.
+    Command::new("e2fsck").args(["-f", "-p"]).arg(&scratch.disk.device).output().unwrap();
+    scratch.mount();
+    assert_eq!(scratch.mounted().follows(&killed, Heard::SinceMount), Err(Reason::Written));
+}
+
+#[test]
+fn what_holds_neither_is_refused() {
+    if !possible() {
+        return;
+    }
+    let empty = Loop::new(Bytes(16 << 20));
+    let error = seal_unmounted(Path::new(SYSFS), &empty.device).unwrap_err();
+    assert!(matches!(error, SealError::Unknown { .. }), "{error}");
+}
