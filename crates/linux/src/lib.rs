@@ -20,6 +20,7 @@ pub mod loop_device;
 pub mod mount;
 pub mod queue;
 pub mod stack;
+pub mod steer;
 pub mod tracing;
 pub mod trim;
 
