@@ -161,6 +161,7 @@ pub(super) fn decide(found: &Found, ground: &Ground, settings: &Settings) -> (Se
 
 #[cfg(test)]
 mod tests {
+    use trimtab_core::document::doctor::Announced;
     use trimtab_linux::stack::{Below, FileSystem};
 
     use super::super::config::Config;
@@ -180,7 +181,9 @@ mod tests {
             number: Some("8:0".parse().unwrap()),
             size: None,
             limits: None,
+            announced: Announced::default(),
             rotational,
+            zoned: false,
             read_only: false,
             below,
         };
