@@ -3,6 +3,7 @@
 
 pub mod free_space;
 pub mod service;
+pub mod state;
 
 mod tender;
 pub mod trim;

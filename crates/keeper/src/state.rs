@@ -1,0 +1,346 @@
+//! What is known of a file system, kept over restarts: which of its free space is still to be trimmed.
+//!
+//! Each file system has one file, named by its identifier. The first line says what it is, its version,
+//! a checksum and the length of the rest, which is JSON. It is replaced as a whole, and what it says holds
+//! only as long as the file system [was not written](Seal::follows) since: where anything is in doubt it is
+//! refused, with the reason.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use trimtab_core::{Bytes, Extent};
+use trimtab_linux::generation::{Reason, Seal};
+use trimtab_linux::tracing::Heard;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What the first line begins with.
+const MAGIC: &str = "trimtab-state";
+/// Files of later versions are refused.
+const VERSION: u32 = 1;
+/// Where files are, if systemd says no other place.
+const DIRECTORY: &str = "/var/lib/trimtab";
+
+/// What is known of a file system when it is sealed. All of its free space that isn't pending has been
+/// trimmed since it was last in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// Which file system it is, and how far it had been written.
+    pub seal: Seal,
+    /// What is free and not trimmed, in trim addresses, and since when.
+    pub pending: Vec<(Extent, SystemTime)>,
+    /// What its device discarded for us so far.
+    pub trimmed: Bytes,
+    /// When it was trimmed last.
+    pub last_trim: Option<SystemTime>,
+}
+
+/// A state as its file has it: times in seconds since 1970, extents as first address and length.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    seal: Seal,
+    pending: Vec<(u64, u64, u64)>,
+    trimmed: Bytes,
+    last_trim: Option<u64>,
+}
+
+/// Why a state can't be kept.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}", path.display())]
+pub struct SaveError {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What the kernel said.
+    #[source]
+    pub source: io::Error,
+}
+
+/// Why a state isn't trusted.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Its file can't be read.
+    #[error("cannot read {}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// Another program wrote it.
+    #[error("{} is no state of trimtab", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A later trimtab wrote it.
+    #[error("{} is of version {version}, and this trimtab reads version {VERSION}", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+    },
+    /// Not all of it is there, or not as it was written.
+    #[error("{} is damaged", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It doesn't hold for the file system as it is.
+    #[error("what {} says doesn't hold any more: {reason}", path.display())]
+    Stale {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// The directory of the states.
+#[derive(Debug, Clone)]
+pub struct Store {
+    directory: PathBuf,
+}
+
+impl Store {
+    /// The one that systemd made for the service (`StateDirectory=`), or `/var/lib/trimtab`.
+    pub fn usual() -> Self {
+        let listed = std::env::var("STATE_DIRECTORY").unwrap_or_default();
+        let first = listed.split(':').next().filter(|first| !first.is_empty());
+        Self::at(Path::new(first.unwrap_or(DIRECTORY)))
+    }
+
+    /// The one at `directory`, which is made when it is needed.
+    pub fn at(directory: &Path) -> Self {
+        Self { directory: directory.to_owned() }
+    }
+
+    /// Keeps `state` in the place of what was kept of that file system: after a crash there is either.
+    ///
+    /// # Errors
+    /// [`SaveError`]; what was kept is still there.
+    pub fn save(&self, state: &State) -> Result<(), SaveError> {
+        let path = self.path(&state.seal.uuid);
+        let new = path.with_extension("new");
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            |source| SaveError { path, source }
+        };
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
+        made.map_err(failed(&self.directory))?;
+        let options = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).to_owned();
+        let written = options.open(&new).and_then(|mut file| {
+            file.write_all(&encode(state))?;
+            file.sync_all()
+        });
+        written.map_err(failed(&new))?;
+        let replaced = fs::rename(&new, &path).and_then(|()| File::open(&self.directory)?.sync_all());
+        replaced.map_err(failed(&path))
+    }
+
+    /// What was kept of the file system that is now as `now` says, where it still holds: see
+    /// [`Seal::follows`]. None where nothing was kept.
+    ///
+    /// # Errors
+    /// The [`Refusal`] of what was kept.
+    pub fn load(&self, now: &Seal, heard: Heard) -> Result<Option<State>, Refusal> {
+        let path = self.path(&now.uuid);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(Refusal::Unreadable { path, source }),
+        };
+        let state = decode(&bytes, &path)?;
+        match now.follows(&state.seal, heard) {
+            Ok(()) => Ok(Some(state)),
+            Err(reason) => Err(Refusal::Stale { path, reason }),
+        }
+    }
+
+    fn path(&self, uuid: &[u8; 16]) -> PathBuf {
+        let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.directory.join(hex).with_extension("state")
+    }
+}
+
+/// The bytes of a state's file.
+fn encode(state: &State) -> Vec<u8> {
+    let seconds =
+        |time: &SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let pending = state.pending.iter();
+    let written = Written {
+        seal: state.seal.clone(),
+        pending: pending.map(|(extent, since)| (extent.start.0, extent.len().0, seconds(since))).collect(),
+        trimmed: state.trimmed,
+        last_trim: state.last_trim.as_ref().map(seconds),
+    };
+    let body = serde_json::to_vec(&written).expect("numbers and texts can be written as JSON");
+    let mut bytes = first_line(VERSION, &body).into_bytes();
+    bytes.extend(body);
+    bytes
+}
+
+/// Reads the bytes of the file at `path`.
+fn decode(bytes: &[u8], path: &Path) -> Result<State, Refusal> {
+    let path = || path.to_owned();
+    let damaged = || Refusal::Damaged { path: path() };
+    let rest = bytes.strip_prefix(MAGIC.as_bytes()).and_then(|rest| rest.strip_prefix(b" "));
+    let rest = rest.ok_or_else(|| Refusal::Foreign { path: path() })?;
+    let end = rest.iter().position(|byte| *byte == b'\n').ok_or_else(damaged)?;
+    let (line, body) = (&rest[..end], &rest[end + 1..]);
+    let version = std::str::from_utf8(line).ok().and_then(|line| line.split(' ').next()?.parse().ok());
+    let version = version.ok_or_else(damaged)?;
+    // The checksum covers the version, which is only believed where that is right.
+    if !bytes.starts_with(first_line(version, body).as_bytes()) {
+        return Err(damaged());
+    }
+    if version != VERSION {
+        return Err(Refusal::Version { path: path(), version });
+    }
+    let written: Written = serde_json::from_slice(body).map_err(|_| damaged())?;
+    let time = |seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).ok_or_else(damaged);
+    let pending = written.pending.into_iter().map(|(start, length, since)| {
+        let end = start.checked_add(length).ok_or_else(damaged)?;
+        Ok((Extent::new(Bytes(start), Bytes(end)), time(since)?))
+    });
+    Ok(State {
+        seal: written.seal,
+        pending: pending.collect::<Result<_, _>>()?,
+        trimmed: written.trimmed,
+        last_trim: written.last_trim.map(time).transpose()?,
+    })
+}
+
+/// The first line of a file of this version with this body.
+fn first_line(version: u32, body: &[u8]) -> String {
+    let checksum = xxh3_64(&[&version.to_le_bytes(), body].concat());
+    format!("{MAGIC} {version} {checksum:016x} {}\n", body.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A seal as a file has it.
+    fn seal(uuid: u8, ever: u64) -> Seal {
+        let written = serde_json::json!({
+            "is_mounted": true, "mounts": 3, "before": 100, "ever": ever, "block": 4, "free": 9, "changed": 0,
+        });
+        let seal = serde_json::json!({
+            "uuid": vec![uuid; 16], "device": "disk 0+1073741824", "written": { "ext4": written },
+        });
+        serde_json::from_value(seal).unwrap()
+    }
+
+    fn second(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn state() -> State {
+        let extent = |start, length| Extent::at(Bytes(start), Bytes(length));
+        State {
+            seal: seal(7, 200),
+            pending: vec![(extent(4096, 8192), second(1_700_000_000)), (extent(1 << 40, 4096), second(5))],
+            trimmed: Bytes(12345),
+            last_trim: Some(second(1_700_000_100)),
+        }
+    }
+
+    fn kept(state: &State) -> (tempfile::TempDir, Store, PathBuf) {
+        let root = tempfile::tempdir().unwrap();
+        let store = Store::at(&root.path().join("lib/trimtab"));
+        store.save(state).unwrap();
+        let path = store.path(&state.seal.uuid);
+        (root, store, path)
+    }
+
+    #[test]
+    fn what_was_kept_is_found() {
+        let (_root, store, path) = kept(&state());
+        assert_eq!(store.load(&state().seal, Heard::FromNow).unwrap(), Some(state()));
+        assert!(store.load(&seal(8, 200), Heard::FromNow).unwrap().is_none());
+        let later = State { seal: seal(7, 300), pending: Vec::new(), last_trim: None, ..state() };
+        store.save(&later).unwrap();
+        assert_eq!(store.load(&later.seal, Heard::FromNow).unwrap(), Some(later));
+        let names: Vec<_> =
+            fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(names, [path]);
+    }
+
+    #[test]
+    fn what_does_not_hold_is_refused_with_the_reason() {
+        let (_root, store, path) = kept(&state());
+        let refused = || store.load(&seal(7, 200), Heard::FromNow).unwrap_err();
+        let stale = store.load(&seal(7, 204), Heard::SinceMount).unwrap_err().to_string();
+        assert!(stale.contains("it was written while nobody watched"), "{stale}");
+        // The file of another file system, under this one's name.
+        fs::write(&path, encode(&State { seal: seal(8, 200), ..state() })).unwrap();
+        assert!(matches!(refused(), Refusal::Stale { reason: Reason::FileSystem, .. }));
+        let body = br#"{"seal":"in words"}"#;
+        fs::write(&path, [first_line(2, body).as_bytes(), body].concat()).unwrap();
+        assert!(refused().to_string().contains("is of version 2"), "{}", refused());
+        fs::write(&path, [first_line(1, body).as_bytes(), body].concat()).unwrap();
+        assert!(matches!(refused(), Refusal::Damaged { .. }));
+        fs::write(&path, "[Unit]\n").unwrap();
+        assert!(matches!(refused(), Refusal::Foreign { .. }));
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(matches!(refused(), Refusal::Unreadable { .. }));
+        assert!(store.save(&state()).unwrap_err().to_string().contains(".state"));
+    }
+
+    fn states() -> impl Strategy<Value = State> {
+        let extent = (0..u64::MAX / 2, 0..u64::MAX / 2, 0..1_u64 << 40);
+        let extent =
+            extent.prop_map(|(start, length, at)| (Extent::at(Bytes(start), Bytes(length)), second(at)));
+        let pending = prop::collection::vec(extent, 0..8);
+        (any::<u8>(), any::<u64>(), pending, any::<u64>(), prop::option::of(0..1_u64 << 40)).prop_map(
+            |(uuid, ever, pending, trimmed, last)| State {
+                seal: seal(uuid, ever),
+                pending,
+                trimmed: Bytes(trimmed),
+                last_trim: last.map(second),
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_state_is_read_as_it_was_written(state in states()) {
+            prop_assert_eq!(decode(&encode(&state), Path::new("state")).unwrap(), state);
+        }
+
+        #[test]
+        fn a_state_cut_short_is_refused(state in states(), at in any::<prop::sample::Index>()) {
+            let bytes = encode(&state);
+            prop_assert!(decode(&bytes[..at.index(bytes.len())], Path::new("state")).is_err());
+        }
+
+        #[test]
+        fn a_state_with_more_after_it_is_refused(state in states(), more in prop::collection::vec(any::<u8>(), 1..9)) {
+            prop_assert!(decode(&[encode(&state), more].concat(), Path::new("state")).is_err());
+        }
+
+        #[test]
+        fn any_bytes_are_refused(line in "trimtab-state [0-9a-f ]{0,30}\n", body in prop::collection::vec(any::<u8>(), 0..99)) {
+            prop_assert!(decode(&[line.into_bytes(), body].concat(), Path::new("state")).is_err());
+        }
+    }
+
+    #[test]
+    fn any_flipped_bit_is_refused() {
+        let bytes = encode(&state());
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&flipped, Path::new("state")).is_err(), "bit {bit}");
+        }
+    }
+}
