@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trimtab_core::policy::{Event, Load, Pending, Policy, SmartPolicy, TrimScope, Trimmed};
+use trimtab_core::policy::{Event, Load, Pending, Policy, SmartPolicy, TrimRequest, TrimScope, Trimmed};
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::{BlockCounters, BlockError};
 use trimtab_linux::trim::TrimError;
@@ -111,44 +111,44 @@ impl<T: Trims> Tender<T> {
         if self.retreat.is_some_and(|until| now < until) {
             return Ok(false);
         }
-        let requests = self.policy.on_event(now, &Event::Wake);
-        if requests.is_empty() {
+        let mut requests = self.policy.on_event(now, &Event::Wake);
+        let Some(TrimRequest { scope: TrimScope::Within(extents), min_length }) = requests.pop() else {
             return Ok(false);
-        }
-        let before = self.trims.counters()?;
-        let (mut took, mut refused, mut failure) = (Duration::ZERO, ExtentSet::new(), None);
-        for request in requests {
-            let TrimScope::Within(extents) = request.scope else { continue };
-            for extent in extents.iter() {
-                self.totals.calls += 1;
-                match self.trims.trim(extent, request.min_length) {
-                    Ok(held) => took += held,
-                    Err(error) => {
-                        refused.insert(extent);
-                        self.totals.refused += 1;
-                        failure.get_or_insert(error);
-                    }
-                }
-            }
-        }
-        let after = self.trims.counters()?;
-        let end = now + took;
-        self.totals.discards += after.discards.saturating_sub(before.discards);
-        self.totals.bytes += after.discard_bytes.saturating_sub(before.discard_bytes);
-        self.totals.took += took;
+        };
+        let mut trimmed = Trimmed { took: Duration::ZERO, refused: extents };
+        let outcome = self.carry_out(now, min_length, &mut trimmed);
+        let end = now + trimmed.took;
+        self.totals.took += trimmed.took;
         self.totals.last = Some(end);
-        self.policy.on_event(end, &Event::Trimmed(Trimmed { took, refused }));
-        match failure {
-            None => {
+        self.policy.on_event(end, &Event::Trimmed(trimmed));
+        match outcome {
+            Ok(()) => {
                 (self.retreat, self.next_retreat) = (None, FIRST_RETREAT);
                 Ok(true)
             }
-            Some(error) => {
+            Err(error) => {
+                self.totals.refused += 1;
                 self.retreat = Some(end + self.next_retreat);
                 self.next_retreat = (self.next_retreat * 2).min(LONGEST_RETREAT);
-                Err(error.into())
+                Err(error)
             }
         }
+    }
+
+    /// Trims what counts as refused so far, until all is trimmed or the first is refused.
+    fn carry_out(&mut self, now: Duration, minimum: Bytes, trimmed: &mut Trimmed) -> Result<(), TurnError> {
+        let before = self.trims.counters()?;
+        for extent in self.trims.reaching(trimmed.refused.clone())?.iter() {
+            self.totals.calls += 1;
+            trimmed.took += self.trims.trim(extent, minimum)?;
+            trimmed.refused.remove(extent);
+            // It may reach beyond what was asked for.
+            self.policy.on_event(now, &Event::Discarded(extent));
+        }
+        let after = self.trims.counters()?;
+        self.totals.discards += after.discards.saturating_sub(before.discards);
+        self.totals.bytes += after.discard_bytes.saturating_sub(before.discard_bytes);
+        Ok(())
     }
 
     /// Tells the policy what the foreground got since the last look.

@@ -1,11 +1,13 @@
 //! Trimming one mounted file system, and seeing what that does.
 
-use std::path::PathBuf;
-use std::thread;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
-use trimtab_core::{Bytes, Extent};
+use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::{BlockCounters, BlockDevice, BlockError};
+use trimtab_linux::btrfs::chunks;
+use trimtab_linux::mount::open_apart;
 use trimtab_linux::trim::{TrimError, trim};
 
 /// How often the devices are looked at until their discards are done.
@@ -13,6 +15,9 @@ const GLANCE: Duration = Duration::from_micros(500);
 /// How long no discard completes where others keep the devices busy and none of ours is left: slow
 /// drives take half of it for one.
 const STANDSTILL: Duration = Duration::from_secs(1);
+
+/// The magic number of btrfs (include/uapi/linux/magic.h).
+const BTRFS: u64 = 0x9123_683e;
 
 /// A file system that can be trimmed, and what its devices count. Faults are other implementations.
 pub trait Trims {
@@ -23,6 +28,15 @@ pub trait Trims {
     /// # Errors
     /// [`TrimError`]; some of the range may have been discarded.
     fn trim(&mut self, range: Extent, minimum: Bytes) -> Result<Duration, TrimError>;
+
+    /// What has to be named for a trim to reach `extents`. btrfs passes over a chunk that a range begins
+    /// inside of, so that it takes whole ones.
+    ///
+    /// # Errors
+    /// [`TrimError::Trim`].
+    fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
+        Ok(extents)
+    }
 
     /// What the file system's own devices have discarded so far, and what was read from and written to
     /// the whole disks they are on.
@@ -72,6 +86,15 @@ impl MountedTrims {
     }
 }
 
+/// The chunks of the btrfs mounted at `mount`; none of another file system.
+fn btrfs_chunks(mount: &Path) -> io::Result<Vec<Extent>> {
+    let root = open_apart(mount)?;
+    if rustix::fs::fstatfs(&root)?.f_type as u64 != BTRFS {
+        return Ok(Vec::new());
+    }
+    Ok(chunks(root)?.into_iter().map(|chunk| chunk.extent).collect())
+}
+
 impl Trims for MountedTrims {
     fn trim(&mut self, range: Extent, minimum: Bytes) -> Result<Duration, TrimError> {
         let begun = Instant::now();
@@ -81,6 +104,16 @@ impl Trims for MountedTrims {
             source: std::io::Error::other(error),
         })?;
         Ok(ended.duration_since(begun))
+    }
+
+    fn reaching(&mut self, mut extents: ExtentSet) -> Result<ExtentSet, TrimError> {
+        let failed = |source| TrimError::Trim { mount: self.mount.clone(), source };
+        for chunk in btrfs_chunks(&self.mount).map_err(failed)? {
+            if extents.inside(chunk).next().is_some() {
+                extents.insert(chunk);
+            }
+        }
+        Ok(extents)
     }
 
     fn counters(&mut self) -> Result<BlockCounters, BlockError> {

@@ -149,6 +149,9 @@ pub enum LabError {
     /// The kernel's events.
     #[error(transparent)]
     Tracing(#[from] trimtab_linux::tracing::TracingError),
+    /// The kernel had more to tell of what was freed than its buffer holds.
+    #[error("the kernel dropped word of what was freed: the smart policy can't be judged by this run")]
+    FreesLost,
     /// The smart policy's keeper.
     #[error("the smart policy's keeper stopped")]
     Keeper(#[from] trimtab_keeper::TurnError),

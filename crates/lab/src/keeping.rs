@@ -5,26 +5,33 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use trimtab_core::policy::SmartPolicy;
-use trimtab_core::trace::Kind;
-use trimtab_core::{Bytes, Extent};
+use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_drive::Drive;
 use trimtab_keeper::{MountedTrims, Tender, Trims};
 use trimtab_linux::block::{BlockCounters, BlockDevice, BlockError};
-use trimtab_linux::tracing::{RecordOptions, Recording};
+use trimtab_linux::tracing::{Frees, FreesOptions};
 use trimtab_linux::trim::TrimError;
 
 use crate::error::LabError;
+use crate::ground::mount_of;
 use crate::interrupt::Interrupt;
 
 /// A span over which a device that has come to rest does nothing.
 const GLANCE: Duration = Duration::from_millis(5);
+
+/// How long it waits for frees whose transaction isn't on disk, and how often it asks.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Holds what a phase frees: it is only read when the phase is over.
+const BUFFER: Bytes = Bytes(16 << 20);
 
 /// Hears what a file system frees, and tends it.
 ///
 /// On an emulated drive trims take the model's time and pauses none, so that only what is worth its
 /// time is trimmed there: nothing is ever left to an idle time that the model doesn't have.
 pub struct Keeping {
-    recording: Recording,
+    frees: Frees,
     tender: Tender<TimedTrims>,
     started: Instant,
 }
@@ -41,17 +48,10 @@ impl Keeping {
         drive: Drive,
         policy: SmartPolicy,
     ) -> Result<Self, LabError> {
-        let options = RecordOptions {
-            devices: vec![device.whole()],
-            kinds: vec![Kind::Free],
-            ..RecordOptions::default()
-        };
+        let mut frees = Frees::start(&FreesOptions { buffer: BUFFER, ..FreesOptions::default() })?;
+        frees.follow(&mount_of(mount)?)?;
         let trims = TimedTrims { mounted: MountedTrims::new(mount.to_owned(), vec![device.clone()]), drive };
-        Ok(Self {
-            recording: Recording::start(&options)?,
-            tender: Tender::new(policy, trims),
-            started: Instant::now(),
-        })
+        Ok(Self { frees, tender: Tender::new(policy, trims), started: Instant::now() })
     }
 
     /// Hears what was freed; says whether anything is pending.
@@ -59,8 +59,14 @@ impl Keeping {
     /// # Errors
     /// What the recording fails with.
     pub fn listen(&mut self) -> Result<bool, LabError> {
-        let (mut events, now) = (Vec::new(), self.now());
-        self.recording.read(&mut events)?;
+        let (mut events, started) = (Vec::new(), Instant::now());
+        while self.frees.read(&mut events)?.is_some() && started.elapsed() < PATIENCE {
+            thread::sleep(PAUSE);
+        }
+        if self.frees.lost() > 0 {
+            return Err(LabError::FreesLost);
+        }
+        let now = self.now();
         events.iter().for_each(|event| self.tender.freed(now, event.extent));
         Ok(!self.tender.pending().is_empty())
     }
@@ -102,6 +108,10 @@ impl Trims for TimedTrims {
             (Ok(before), Ok(after)) => Duration::from_nanos((after - before).0),
             _ => wall,
         })
+    }
+
+    fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
+        self.mounted.reaching(extents)
     }
 
     fn counters(&mut self) -> Result<BlockCounters, BlockError> {

@@ -23,7 +23,7 @@ fn refused(command: &mut Command) -> (Option<i32>, String) {
 fn names_that_are_not_known_list_those_that_are() {
     for (arguments, code, known) in [
         (["--fs", "zfs"], 2, "ext4, xfs, btrfs"),
-        (["--policy", "sometimes"], 2, "none, online, async, batched"),
+        (["--policy", "sometimes"], 2, "none, online, async, batched, smart"),
         (["--workload", "mine"], 1, "fragment, tree"),
         (["--drive", "floppy"], 1, "ocz-agility-3, ocz-vertex-le"),
         (["--drive", "/no/such.toml"], 1, "/no/such.toml"),

@@ -1,6 +1,6 @@
 //! The trade-off shows, the counters agree, and the figures repeat.
 
-use trimtab_core::policy::PolicyKind::{Async, Batched, None, Online};
+use trimtab_core::policy::PolicyKind::{Async, Batched, None, Online, Smart};
 
 use crate::support::{Finished, SMALL, compare, finish, phase, possible};
 
@@ -16,13 +16,14 @@ fn every_file_system_shows_the_trade_off() {
     let finished = finish(compare(&SMALL), &["--fs", "ext4,xfs,btrfs", "--runs", "2"]);
     assert!(finished.output.status.success(), "{}", finished.stderr());
     assert_eq!(finished.document.stopped, Option::None);
-    assert_eq!(finished.document.runs.len(), 3 * 3 * 2);
+    assert_eq!(finished.document.runs.len(), 3 * 4 * 2);
     for run in &finished.document.runs {
         assert!(run.verified);
         assert_eq!(run.counters_agree(), Some(true), "{run:?}");
     }
     for fs in ["ext4", "xfs", "btrfs"] {
-        let [none, online, batched] = [None, Online, Batched].map(|policy| finished.run(fs, policy));
+        let [none, online, batched, smart] =
+            [None, Online, Batched, Smart].map(|policy| finished.run(fs, policy));
         assert_eq!(none.phases.iter().map(|phase| phase.discards).sum::<u64>(), 0, "{fs}");
         let delete = |run| phase(run, "delete").model_s.unwrap();
         assert!(delete(online) > 5.0 * delete(none), "{fs}: online deletes are held up");
@@ -34,6 +35,11 @@ fn every_file_system_shows_the_trade_off() {
             run.phases.iter().map(|phase| phase.erases.unwrap()).sum()
         };
         assert!(erases(online) < erases(none), "{fs}");
+        assert!(erases(smart) < erases(none), "{fs}");
+        assert!(delete(smart) < 2.0 * delete(none), "{fs}: smart deletes are not held up");
+        let of = |run| phase(run, "trim").discards;
+        assert!((1..of(batched)).contains(&of(smart)), "{fs}: {} and {}", of(smart), of(batched));
+        assert!(write_rate(&finished, fs, Smart) > 0.9 * write_rate(&finished, fs, Batched), "{fs}");
     }
     let page = std::fs::read_to_string(finished.dir.path().join("index.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("btrfs"));
