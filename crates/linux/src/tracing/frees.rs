@@ -183,14 +183,15 @@ impl Frees {
             }
         };
         let number = KernelNumber::from(mount.number);
-        if self.left_out.contains(&number) {
+        let was_left_out = self.left_out.contains(&number);
+        if was_left_out {
             self.left_out.retain(|left_out| *left_out != number);
             self.sources.leave_out(&self.instance, &self.left_out)?;
         }
         let has_journal =
             kind == "ext4" && device.is_none_or(|device| has_journal(&self.options.sysfs, &device));
         let heard_all = self.hearing.follow(id, Followed { number, layout, has_journal });
-        Ok(if was_told && heard_all { Heard::SinceMount } else { Heard::FromNow })
+        Ok(if was_told && !was_left_out && heard_all { Heard::SinceMount } else { Heard::FromNow })
     }
 
     /// Tells no more of the file system with this number, which has been unmounted.

@@ -111,6 +111,9 @@ impl Hearing {
         let Some(Followed { number, layout, .. }) = self.followed.get(&id) else {
             if !self.unheard.contains(&id) {
                 self.strange.push((at, event));
+                if self.strange.len() > 2 * MOST_STRANGE {
+                    self.forget_strange(Nanos::ZERO);
+                }
             }
             return;
         };

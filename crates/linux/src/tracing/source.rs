@@ -363,7 +363,15 @@ mod tests {
             assert!(Reader::fs(*kind, names, &format(event)).is_ok(), "{event}");
         }
         assert!(Reader::chunk(&CHUNKS.names, &format(CHUNKS.event)).is_ok());
-        assert_eq!(format("btrfs/btrfs_set_extent_bit").value_of("PINNED_EXTENTS"), Some(0));
+        for FsSource { event, kind, names, .. } in &TRIMMABLE {
+            assert!(Reader::fs(*kind, names, &format(event)).is_ok(), "{event}");
+        }
+        for (event, step) in COMMITS {
+            assert!(Reader::commit(step, &format(event)).is_ok(), "{event}");
+        }
+        for event in ["btrfs/btrfs_set_extent_bit", "btrfs/btrfs_clear_extent_bit"] {
+            assert_eq!(format(event).value_of("PINNED_EXTENTS"), Some(0), "{event}");
+        }
         assert!(PageLayout::parse(&fs::read_to_string(format!("{kept}/header_page")).unwrap()).is_some());
     }
 }
