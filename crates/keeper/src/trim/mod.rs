@@ -165,7 +165,7 @@ impl Survey {
         }
     }
 
-    /// Does it. `journal` is told how far it got; what is left of pending extents the caller knows.
+    /// Does it. `journal` is told how far it got, but not of pending extents, whose rest the caller keeps.
     ///
     /// # Errors
     /// [`JournalError`], before anything is trimmed.
@@ -185,7 +185,8 @@ impl Survey {
                 minimum: self.minimum,
                 reached: Some(self.resumed_at.unwrap_or(request.range.start)),
             },
-            journal,
+            // That of a trim of everything stays as it is.
+            journal: journal.filter(|_| request.scope == Scope::Everything),
             written: Instant::now(),
             watcher,
         };

@@ -231,3 +231,159 @@ impl Runner<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use trimtab_core::ExtentSet;
+    use trimtab_core::policy::Goals;
+    use trimtab_core::profile::Profile;
+
+    use super::super::plan::Scope;
+    use super::*;
+    use crate::free_space::{Division, FreeSpace};
+
+    const MIB: u64 = 1 << 20;
+
+    /// A drive that takes no time, of which somebody else may read, and that fails at an address.
+    #[derive(Default)]
+    struct Fake {
+        counters: BlockCounters,
+        free: ExtentSet,
+        /// Reads that complete whenever somebody looks.
+        reads: u64,
+        /// Discards of others that complete whenever somebody looks.
+        others: u64,
+        fails: Option<(Bytes, fn() -> TrimError)>,
+        ranges: Vec<Extent>,
+    }
+
+    impl Trims for Fake {
+        fn trim(&mut self, range: Extent, _: Bytes) -> Result<Duration, TrimError> {
+            if let Some((at, error)) = self.fails
+                && range.end > at
+            {
+                return Err(error());
+            }
+            self.ranges.push(range);
+            for extent in self.free.inside(range) {
+                self.counters.discards += 1;
+                self.counters.discard_bytes += extent.len();
+            }
+            Ok(Duration::from_millis(1))
+        }
+
+        fn counters(&mut self) -> Result<BlockCounters, BlockError> {
+            self.counters.reads += self.reads;
+            self.counters.discards += self.others;
+            Ok(self.counters)
+        }
+
+        fn free(&mut self) -> Bytes {
+            self.free.len()
+        }
+    }
+
+    /// Stops after some looks.
+    struct Patience {
+        looks: u64,
+        reached: Bytes,
+        waited: bool,
+    }
+
+    impl Watcher for Patience {
+        fn at(&mut self, doing: Doing, _: Bytes) -> bool {
+            self.waited |= doing == Doing::Waiting;
+            self.looks = self.looks.saturating_sub(1);
+            self.looks > 0
+        }
+
+        fn reached(&mut self, address: Bytes) {
+            self.reached = address;
+        }
+    }
+
+    fn patience(looks: u64) -> Patience {
+        Patience { looks, reached: Bytes::ZERO, waited: false }
+    }
+
+    fn extents() -> Vec<Extent> {
+        (0..20).map(|n| Extent::at(Bytes(n * 300 * MIB), Bytes(200 * MIB))).collect()
+    }
+
+    fn fake() -> Fake {
+        Fake { free: extents().into_iter().collect(), ..Fake::default() }
+    }
+
+    fn trimmed(fake: &mut Fake, goals: Option<Goals>, watcher: &mut Patience) -> Ran {
+        let free = FreeSpace::new(extents(), &Division::Anywhere { inside_extents: false });
+        let everything = Extent::new(Bytes(0), Bytes(u64::MAX));
+        let division = Division::Anywhere { inside_extents: false };
+        let mut plan = Plan::new(&division, Some(&free), &Scope::Everything, everything, Bytes(0));
+        let profile = Profile::named("micron-m500it").unwrap();
+        let manner = Manner {
+            minimum: Bytes::ZERO,
+            pacer: goals.map(Pacer::new),
+            cost: Worth::new(&profile, Bytes(8 << 30)),
+            longest_command: Bytes::GIB,
+            is_blind: false,
+        };
+        run(&mut plan, fake, manner, watcher)
+    }
+
+    #[test]
+    fn all_is_trimmed_and_counted_once() {
+        for goals in [None, Some(Goals::default())] {
+            let (mut fake, mut watcher) = (fake(), patience(u64::MAX));
+            let ran = trimmed(&mut fake, goals, &mut watcher);
+            assert!(matches!(ran.end, End::Done));
+            assert_eq!((ran.discards, ran.bytes), (20, Bytes(4000 * MIB)));
+            assert_eq!((ran.others_discards, watcher.reached), (0, Bytes(u64::MAX)));
+            assert!(ran.slices > 1 && ran.slices <= 20);
+        }
+    }
+
+    #[test]
+    fn discards_between_slices_are_others() {
+        let mut fake = Fake { others: 3, ..fake() };
+        let ran = trimmed(&mut fake, None, &mut patience(u64::MAX));
+        assert!(ran.others_discards >= 3 * ran.slices);
+    }
+
+    #[test]
+    fn readers_are_waited_for_and_an_idle_drive_is_all_it_takes_where_asked() {
+        let mut fake = Fake { reads: 5, ..fake() };
+        let mut watcher = patience(30);
+        let goals = Goals { idle_only: true, ..Goals::default() };
+        let ran = trimmed(&mut fake, Some(goals), &mut watcher);
+        assert!(matches!(ran.end, End::Stopped) && watcher.waited);
+        assert_eq!((ran.slices, ran.discards), (0, 0));
+    }
+
+    #[test]
+    fn a_busy_drive_gets_short_slices() {
+        let mut fake = Fake { reads: 5, ..fake() };
+        let goals = Goals { max_busy_share: 0.5, ..Goals::default() };
+        trimmed(&mut fake, Some(goals), &mut patience(u64::MAX));
+        assert_eq!(fake.ranges.len(), 20, "one free extent each");
+    }
+
+    #[test]
+    fn what_was_done_before_a_failure_is_kept() {
+        let errors: [fn() -> TrimError; 2] = [
+            || TrimError::Trim { mount: PathBuf::from("/mnt"), source: io::Error::from_raw_os_error(5) },
+            || TrimError::Unsupported { mount: PathBuf::from("/mnt") },
+        ];
+        for error in errors {
+            let mut fake = Fake { fails: Some((Bytes(3000 * MIB), error)), ..fake() };
+            let goals = Goals { max_busy_share: 1.0, ..Goals::default() };
+            let mut watcher = patience(u64::MAX);
+            let ran = trimmed(&mut fake, Some(goals), &mut watcher);
+            let End::Refused(refused) = ran.end else { panic!("it was refused") };
+            assert_eq!(refused.to_string(), error().to_string());
+            assert_eq!(ran.bytes, Bytes(ran.discards * 200 * MIB));
+            assert!(watcher.reached <= Bytes(3000 * MIB) && ran.slices as usize == fake.ranges.len());
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What readers feel of a trim: the 99th percentile of random 4 KiB reads at a fixed rate while 20 GiB of free
+//! space are trimmed, by `trimtab trim` and by fstrim, over that without a trim, in turns on the same emulated
+//! drive in real time. Needs root, FUSE and fio. `-- ROUNDS PROFILE` chooses.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use trimtab_core::Bytes;
+use trimtab_core::profile::Profile;
+use trimtab_core::stats::median;
+use trimtab_drive::{Clock, CreateOptions, Drive};
+use trimtab_linux::mount;
+
+const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
+const SIZE: Bytes = Bytes(21 << 30);
+/// What is read, and how often in a second.
+const FILE: &str = "256M";
+const RATE: u32 = 300;
+/// How long is read without a trim, and around one.
+const ALONE: Duration = Duration::from_secs(20);
+const AROUND: Duration = Duration::from_secs(2);
+/// The most that the 99th percentile may grow by.
+const BAR: f64 = 1.2;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
+    let rounds = arguments.next().map_or(3, |rounds| rounds.parse().expect("a number of rounds"));
+    let name = arguments.next().unwrap_or_else(|| "corsair-performance-pro".to_owned());
+    let profile = Profile::named(&name).expect("a built-in profile");
+    println!("{RATE} random 4 KiB reads a second on {name} in real time; medians of {rounds} rounds");
+    println!(
+        "{:4} {:14} {:>9} {:>8} {:>9} {:>9} {:>8}",
+        "fs", "", "trim s", "reads", "p50 us", "p99 us", "ratio"
+    );
+    for fstype in ["ext4", "xfs"] {
+        compare(fstype, &profile, rounds);
+    }
+}
+
+/// What a round's readers felt.
+struct Felt {
+    reads: usize,
+    p50_us: f64,
+    p99_us: f64,
+    trim_s: f64,
+}
+
+fn compare(fstype: &str, profile: &Profile, rounds: usize) {
+    let bed = Bed::new(fstype, profile);
+    let trims: [(&str, Option<Vec<&str>>); 3] = [
+        ("no trim", None),
+        ("trimtab trim", Some(vec![TRIMTAB, "trim", "-q", "--full"])),
+        ("fstrim", Some(vec!["fstrim"])),
+    ];
+    let rounds: Vec<Vec<Felt>> =
+        (0..rounds).map(|_| trims.iter().map(|(_, trim)| bed.feel(trim.as_deref())).collect()).collect();
+    for (at, (name, _)) in trims.iter().enumerate() {
+        let of = |figure: &dyn Fn(&[Felt]) -> f64| {
+            median(&rounds.iter().map(|round| figure(round)).collect::<Vec<_>>()).expect("there are rounds")
+        };
+        let ratio = of(&|round| round[at].p99_us / round[0].p99_us);
+        let bar = if *name == "trimtab trim" { format!("  the bar is {BAR}") } else { String::new() };
+        println!(
+            "{fstype:4} {name:14} {:>9.1} {:>8} {:>9.0} {:>9.0} {ratio:>8.2}{bar}",
+            of(&|round| round[at].trim_s),
+            of(&|round| round[at].reads as f64),
+            of(&|round| round[at].p50_us),
+            of(&|round| round[at].p99_us),
+        );
+    }
+    bed.remove();
+}
+
+/// A file system with a file to read on a drive in real time.
+struct Bed {
+    drive: Drive,
+    fstype: String,
+    place: PathBuf,
+}
+
+impl Bed {
+    fn new(fstype: &str, profile: &Profile) -> Self {
+        let drive = Drive::create(&CreateOptions {
+            name: format!("bench-trim-{}", std::process::id()),
+            profile: profile.clone(),
+            size: SIZE,
+            preconditioned: false,
+            clock: Clock::Real { speed: 1.0 },
+            data: None,
+            server: PathBuf::from(TRIMTAB),
+            owned: true,
+        })
+        .expect("a drive can be created");
+        let keep: &[&str] = match fstype {
+            "ext4" => &["-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"],
+            _ => &["-q", "-K"],
+        };
+        run(Command::new(format!("mkfs.{fstype}")).args(keep).arg(drive.device()));
+        let place = std::env::temp_dir().join(drive.name());
+        fs::create_dir_all(&place).expect("a directory can be made");
+        let bed = Self { drive, fstype: fstype.to_owned(), place };
+        bed.mount();
+        let mut layout = bed.fio();
+        run(layout.args(["--rw=write", "--bs=1M", "--end_fsync=1"]));
+        bed
+    }
+
+    fn mount(&self) {
+        mount::mount(self.drive.device(), &self.place, &self.fstype, "nodiscard").expect("it can be mounted");
+    }
+
+    fn unmount(&self) {
+        while mount::unmount(&self.place).is_err() {
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn fio(&self) -> Command {
+        let mut fio = Command::new("fio");
+        fio.args(["--name=read", "--ioengine=psync", "--direct=1", "--minimal", &format!("--size={FILE}")]);
+        fio.arg(format!("--filename={}", self.place.join("read").display())).stdout(Stdio::null());
+        fio
+    }
+
+    /// Reads while `trim` is at work.
+    fn feel(&self, trim: Option<&[&str]>) -> Felt {
+        // ext4 remembers what was trimmed while it is mounted.
+        self.unmount();
+        self.mount();
+        let log = self.place.with_extension("log");
+        let mut reader = self.fio();
+        reader.args(["--rw=randread", "--bs=4k", "--time_based", "--runtime=1d", "--log_unix_epoch=1"]);
+        reader.arg(format!("--rate_iops={RATE}")).arg(format!("--write_lat_log={}", log.display()));
+        let mut reader = reader.spawn().expect("fio is there");
+        thread::sleep(AROUND);
+        let start = now_ms();
+        match trim {
+            Some(trim) => run(Command::new(trim[0]).args(&trim[1..]).arg(&self.place)),
+            None => thread::sleep(ALONE),
+        }
+        let end = now_ms();
+        thread::sleep(AROUND);
+        stop(&mut reader);
+        let lines = fs::read_to_string(log.with_extension("log_lat.1.log")).expect("fio keeps its log");
+        felt(&lines, start, end)
+    }
+
+    fn remove(self) {
+        self.unmount();
+        self.drive.remove().expect("the drive can be removed");
+        // What is left is the directory and fio's logs.
+        let _ = fs::remove_dir(&self.place);
+        for kind in ["lat", "slat", "clat"] {
+            let _ = fs::remove_file(self.place.with_extension(format!("log_{kind}.1.log")));
+        }
+    }
+}
+
+/// The latencies of the reads in fio's log that were done from `start` to `end`.
+fn felt(log: &str, start: u128, end: u128) -> Felt {
+    let fields = |line: &str| {
+        let mut fields = line.split(',').map(str::trim);
+        Some((fields.next()?.parse::<u128>().ok()?, fields.next()?.parse::<u64>().ok()?))
+    };
+    let within = log.lines().filter_map(fields).filter(|(at, _)| (start..=end).contains(at));
+    let mut latencies: Vec<u64> = within.map(|(_, ns)| ns).collect();
+    latencies.sort_unstable();
+    let at = |share: f64| {
+        let rank = (latencies.len() as f64 * share).ceil() as usize;
+        latencies.get(rank.saturating_sub(1)).copied().unwrap_or_default() as f64 / 1e3
+    };
+    let trim_s = (end - start) as f64 / 1e3;
+    Felt { reads: latencies.len(), p50_us: at(0.5), p99_us: at(0.99), trim_s }
+}
+
+fn now_ms() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is set").as_millis()
+}
+
+/// Ends fio so that it writes its logs.
+fn stop(fio: &mut Child) {
+    run(Command::new("kill").args(["-INT", &fio.id().to_string()]));
+    fio.wait().expect("fio ends");
+}
+
+/// Runs a program, which has to succeed.
+fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,74 @@
+//! What was interrupted goes on where it was.
+
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use trimtab_core::document::trim::Outcome;
+use trimtab_drive::Clock;
+
+use crate::support::{Bed, document, possible, sent};
+
+/// Starts a trim and ends it with `signal` once the drive got some discards; returns its exit code and what it
+/// printed.
+fn interrupted(bed: &Bed, arguments: &[&str], signal: &str) -> (Option<i32>, Vec<u8>, String) {
+    let before = bed.counters().discards;
+    let mut command = bed.command(arguments);
+    let child: Child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while bed.counters().discards < before + 40 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    // How far it got is written down every second.
+    thread::sleep(Duration::from_millis(1200));
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), output.stdout, String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn the_same_command_goes_on() {
+    if !possible() {
+        return;
+    }
+    for fstype in ["ext4", "xfs"] {
+        let bed = Bed::new(fstype, Clock::Real { speed: 1.0 });
+        bed.fragment(800, 100 << 10);
+        let arguments = ["--json", "-m", "0"];
+        let free = bed.trim(&["-n", "-m", "0"]).plan.unwrap().chosen.unwrap();
+        let before = bed.counters();
+        let (code, printed, said) = interrupted(&bed, &arguments, "-INT");
+        assert_eq!(code, Some(1));
+        assert!(said.contains("interrupted; the same command goes on from here"), "{said}");
+        let stopped = document(&std::process::Output {
+            status: Default::default(),
+            stdout: printed,
+            stderr: Vec::new(),
+        });
+        assert_eq!(stopped.targets[0].outcome, Outcome::Stopped);
+        let rest = bed.trim(&arguments[1..]);
+        assert_eq!(rest.outcome, Outcome::Done);
+        let plan = rest.plan.as_ref().unwrap();
+        assert!(plan.resumed_at.is_some(), "{fstype}: {plan:?}");
+        assert!(sent(&rest).bytes < free.bytes, "{fstype}: not all again");
+        let both = bed.counters().since(&before);
+        let share = both.discard_bytes.0 as f64 / free.bytes.0 as f64;
+        assert!((0.99..1.01).contains(&share), "{fstype}: each byte once: {share}");
+        assert_eq!(bed.trim(&["-n", "-m", "0"]).plan.unwrap().resumed_at, None, "it is through");
+    }
+}
+
+#[test]
+fn another_command_starts_over() {
+    if !possible() {
+        return;
+    }
+    let bed = Bed::new("xfs", Clock::Real { speed: 1.0 });
+    bed.fragment(800, 100 << 10);
+    let (code, ..) = interrupted(&bed, &["-m", "0"], "-KILL");
+    assert_eq!(code, None);
+    let resumed = |arguments: &[&str]| bed.trim(&[&["-n"], arguments].concat()).plan.unwrap().resumed_at;
+    assert!(resumed(&["-m", "0"]).is_some());
+    assert_eq!(resumed(&["-m", "0", "--full"]), None);
+    assert_eq!(resumed(&["-m", "64K"]), None);
+    assert_eq!(resumed(&["-m", "0", "-l", "500M"]), None);
+}

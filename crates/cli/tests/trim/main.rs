@@ -1,0 +1,11 @@
+//! `trimtab trim` as a user runs it, on real file systems.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod contents;
+mod interrupted;
+mod options;
+mod refused;
+mod support;
+mod truth;

@@ -1,0 +1,188 @@
+//! fstrim's options do what they do there, and its exit codes come.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+use trimtab_core::Bytes;
+use trimtab_core::document::trim::Outcome;
+use trimtab_drive::Clock;
+use trimtab_linux::{loop_device, mount};
+
+use crate::support::{Bed, TRIMTAB, document, possible, run, sent};
+
+#[test]
+fn a_range_and_a_minimum_are_kept() {
+    if !possible() {
+        return;
+    }
+    for fstype in ["ext4", "xfs"] {
+        let mut bed = Bed::new(fstype, Clock::Model);
+        bed.fragment(200, 200 << 10);
+        for arguments in [["-o", "200M", "-l", "300M", "-m", "0"], ["-o", "0", "-l", "1G", "-m", "512K"]] {
+            let theirs = bed.during(|| bed.fstrim(&arguments));
+            bed.unmount();
+            bed.mount("");
+            let ours = bed.during(|| drop(bed.trim(&arguments)));
+            assert_eq!(ours.discard_bytes, theirs.discard_bytes, "{fstype} {arguments:?}");
+            assert!(ours.discard_bytes > Bytes(100 << 20));
+            bed.unmount();
+            bed.mount("");
+        }
+    }
+}
+
+#[test]
+fn words_are_few_or_many_as_asked() {
+    if !possible() {
+        return;
+    }
+    let bed = Bed::new("ext4", Clock::Model);
+    let printed = |arguments: &[&str]| {
+        let output = bed.command(arguments).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(printed(&["-q"]), "");
+    let again = printed(&[]);
+    assert!(
+        again.ends_with(": nothing discarded: all that is free was trimmed before (--full does it again)\n")
+    );
+    let full = printed(&["--full"]);
+    assert!(full.contains(" MiB discarded with ") && full.lines().count() == 1, "{full}");
+    let verbose = printed(&["--full", "-v"]);
+    assert!(verbose.contains("ext4 on loop") && verbose.contains("held the drive for"), "{verbose}");
+    let dry = printed(&["-n"]);
+    assert!(dry.contains("would trim") && dry.contains("--profile tells"), "{dry}");
+    let timed = printed(&["-n", "--profile", "ocz-agility-3"]);
+    assert!(timed.contains(" on the drive ocz-agility-3\n"), "{timed}");
+}
+
+/// Trims what `list` names, in a file for `-I`.
+fn listed(list: &str, arguments: &[&str]) -> (Option<i32>, Vec<(String, Outcome)>) {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("list");
+    fs::write(&file, list).unwrap();
+    let mut command = Command::new(TRIMTAB);
+    command.args(["trim", "--json", "-I"]).arg(format!("/nonexistent:{}", file.display())).args(arguments);
+    let output = command.env("RUNTIME_DIRECTORY", dir.path()).output().unwrap();
+    let targets = document(&output).targets;
+    (output.status.code(), targets.into_iter().map(|target| (target.target, target.outcome)).collect())
+}
+
+#[test]
+fn lists_name_what_is_trimmed() {
+    if !possible() {
+        return;
+    }
+    let (one, other) = (Bed::new("ext4", Clock::Model), Bed::new("xfs", Clock::Model));
+    let line = |bed: &Bed, options: &str| {
+        format!("{} {} {} {options} 0 0\n", bed.drive.device().display(), bed.place().display(), bed.fstype)
+    };
+    let name = |bed: &Bed| bed.place().display().to_string();
+    let both =
+        line(&one, "defaults") + "# nothing\nUUID=1 /not/mounted ext4\nproc /proc proc\n" + &line(&other, "");
+    let done = |bed: &Bed| (name(bed), Outcome::Done);
+    assert_eq!(listed(&both, &[]), (Some(0), vec![done(&one), done(&other)]));
+    let without = line(&one, "rw,X-fstrim.notrim") + &line(&other, "defaults");
+    assert_eq!(listed(&without, &[]), (Some(0), vec![done(&other)]));
+    let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let lines = mountinfo.lines().filter(|line| line.contains(&name(&one)));
+    let lines: Vec<_> = lines.collect();
+    assert_eq!(listed(&lines.join("\n"), &[]), (Some(0), vec![done(&one)]));
+    let (code, failed) = listed(&both, &["-o", "1T"]);
+    assert_eq!((code, failed.len()), (Some(32), 2), "both end before");
+    assert_eq!(listed("", &[]), (Some(0), Vec::new()));
+}
+
+#[test]
+fn what_takes_no_discards_is_said_or_passed_over() {
+    if !possible() {
+        return;
+    }
+    // ramfs punches no holes, so that a loop device on it discards nothing.
+    let dir = TempDir::new().unwrap();
+    let (memory, upper) = (dir.path().join("memory"), dir.path().join("upper"));
+    [&memory, &upper].into_iter().for_each(|place| fs::create_dir(place).unwrap());
+    mount::mount(Path::new("memory"), &memory, "ramfs", "").unwrap();
+    File::create(memory.join("image")).unwrap().set_len(64 << 20).unwrap();
+    let device = loop_device::attach(&memory.join("image"), Bytes(512)).unwrap();
+    run(Command::new("mkfs.ext4").arg("-q").arg(&device));
+    mount::mount(&device, &upper, "ext4", "").unwrap();
+    let told = std::panic::catch_unwind(|| says_that_it_takes_none(&upper));
+    mount::unmount(&upper).unwrap();
+    loop_device::detach(&device).unwrap();
+    mount::unmount_lazily(&memory).unwrap();
+    told.unwrap();
+}
+
+fn says_that_it_takes_none(place: &Path) {
+    let runtime = TempDir::new().unwrap();
+    let trim = |arguments: &[&str]| {
+        let mut command = Command::new(TRIMTAB);
+        command.arg("trim").args(arguments).arg(place).env("RUNTIME_DIRECTORY", runtime.path());
+        command.output().unwrap()
+    };
+    let output = trim(&["--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(document(&output).targets[0].outcome, Outcome::Unsupported);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("takes no discards") && said.lines().count() == 1, "{said}");
+    let quiet = trim(&["--quiet-unsupported"]);
+    assert!(quiet.status.success() && quiet.stderr.is_empty());
+    let line = format!("x {} ext4 defaults\n", place.display());
+    assert_eq!(listed(&line, &[]), (Some(0), Vec::new()), "one of many is passed over");
+}
+
+#[test]
+fn one_of_several_that_fails_gives_fstrims_exit_codes() {
+    if !possible() {
+        return;
+    }
+    let bed = Bed::new("ext4", Clock::Model);
+    let trim = |paths: &[&str]| {
+        let mut command = Command::new(TRIMTAB);
+        command.arg("trim").args(paths).env("RUNTIME_DIRECTORY", bed.dir.path());
+        command.output().unwrap().status.code()
+    };
+    let place = bed.place();
+    let place = place.to_str().unwrap();
+    assert_eq!(trim(&[place]), Some(0));
+    assert_eq!(trim(&["/nonexistent"]), Some(1));
+    assert_eq!(trim(&[place, "/nonexistent"]), Some(64));
+    assert_eq!(trim(&["/nonexistent", "/proc"]), Some(32));
+    assert_eq!(trim(&[]), Some(2), "nothing was named");
+}
+
+#[test]
+fn discards_of_others_are_told() {
+    if !possible() {
+        return;
+    }
+    let bed = Bed::new("ext4", Clock::Real { speed: 1.0 });
+    bed.fragment(300, 200 << 10);
+    // What is deleted while a paced trim waits is discarded by the file system itself.
+    run(Command::new("mount").args(["-o", "remount,discard"]).arg(bed.place()));
+    let reader = bed.drive.device().to_owned();
+    let place = bed.place();
+    let trim = std::thread::scope(|scope| {
+        let trim = scope.spawn(|| bed.trim(&["-m", "0", "--max-busy", "20", "-l", "256M"]));
+        for file in (1..300).step_by(2) {
+            // Reads that keep the drive from being idle.
+            let read = Command::new("dd")
+                .args(["bs=4k", "count=1", "iflag=direct", "status=none"])
+                .arg(format!("if={}", reader.display()))
+                .arg(format!("skip={}", file * 100))
+                .arg("of=/dev/null")
+                .status();
+            assert!(read.unwrap().success());
+            let _ = fs::remove_file(place.join(file.to_string()));
+            if file % 20 == 1 {
+                let _ = trimtab_linux::trim::sync(&place);
+            }
+        }
+        trim.join().unwrap()
+    });
+    assert!(sent(&trim).others_discards > 0, "{trim:?}");
+}

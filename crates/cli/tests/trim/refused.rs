@@ -1,0 +1,99 @@
+//! What can't be trimmed is refused with one clear line, before anything is done.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+use trimtab_drive::Clock;
+
+use crate::support::{Bed, TRIMTAB, possible, refused, run};
+
+#[test]
+fn what_is_no_mounted_file_system_is_refused() {
+    if !possible() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let (code, reason) = refused(&[], dir.path());
+    assert_eq!(code, Some(1));
+    assert!(
+        reason.contains("is not a mount point; to trim the file system that it is on, name /"),
+        "{reason}"
+    );
+    assert!(refused(&[], Path::new("/no/such")).1.starts_with("trimtab: cannot open /no/such: "));
+    assert!(refused(&[], Path::new("/proc")).1.contains("/proc is a proc, which is on no block device"));
+}
+
+#[test]
+fn a_read_only_mount_is_refused() {
+    if !possible() {
+        return;
+    }
+    let bed = Bed::new("ext4", Clock::Model);
+    run(Command::new("mount").args(["-o", "remount,ro"]).arg(bed.place()));
+    let touched = bed.during(|| {
+        let (code, reason) = refused(&[], &bed.place());
+        assert_eq!(code, Some(1));
+        assert!(reason.contains("is mounted read-only; it is not trimmed"), "{reason}");
+    });
+    assert_eq!(touched.discards, 0);
+}
+
+#[test]
+fn nobody_but_root_trims() {
+    if !possible() {
+        return;
+    }
+    let bed = Bed::new("ext4", Clock::Model);
+    // Others have to get to the binary and the mount point.
+    let dir = TempDir::new().unwrap();
+    let binary = dir.path().join("trimtab");
+    fs::copy(TRIMTAB, &binary).unwrap();
+    for path in [dir.path(), bed.dir.path()] {
+        run(Command::new("chmod").arg("755").arg(path));
+    }
+    let line = format!("{} trim {}", binary.display(), bed.place().display());
+    let output = Command::new("su").args(["nobody", "-s", "/bin/sh", "-c", &line]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let reason = String::from_utf8(output.stderr).unwrap();
+    assert!(reason.contains(": run this as root") && reason.lines().count() == 1, "{reason}");
+}
+
+#[test]
+fn ranges_and_goals_make_sense() {
+    if !possible() {
+        return;
+    }
+    let bed = Bed::new("ext4", Clock::Model);
+    let (code, reason) = refused(&["-o", "1T"], &bed.place());
+    assert_eq!(code, Some(1));
+    assert!(
+        reason.contains("the range begins at 1 TiB, and the file system ends at 1 GiB or before"),
+        "{reason}"
+    );
+    for wrong in [&["-l", "0"] as &[&str], &["--max-busy", "0"], &["--max-busy", "101"], &["-o", "x"]] {
+        let (code, reason) = refused(wrong, &bed.place());
+        assert!(matches!(code, Some(1 | 2)) && reason.lines().count() == 1, "{wrong:?}: {reason}");
+    }
+    assert_eq!(refused(&["--unpaced", "--idle-only"], &bed.place()).0, Some(2));
+    assert_eq!(refused(&["-n", "--profile", "floppy"], &bed.place()).0, Some(1));
+}
+
+#[test]
+fn two_at_once_are_one_too_many() {
+    if !possible() {
+        return;
+    }
+    let bed = Bed::new("ext4", Clock::Real { speed: 1.0 });
+    bed.fragment(400, 100 << 10);
+    let mut first = bed.command(&["-m", "0", "-q"]).spawn().unwrap();
+    let state = || fs::read_dir(bed.dir.path()).unwrap().flatten().count();
+    while state() < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let second = bed.command(&["-m", "0"]).output().unwrap();
+    let reason = String::from_utf8(second.stderr).unwrap();
+    assert!(reason.contains("another trimtab trim is at work on"), "{reason}");
+    assert!(first.wait().unwrap().success());
+}

@@ -1,0 +1,190 @@
+//! What the tests share: file systems on emulated drives, and trims of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use trimtab_core::Bytes;
+use trimtab_core::document::TrimDocument;
+use trimtab_core::document::trim::{Sent, Target};
+use trimtab_core::profile::{DiscardedReads, Profile};
+use trimtab_core::stats::DriveCounters;
+use trimtab_drive::{Clock, CreateOptions, Drive};
+use trimtab_linux::{mount, trim};
+
+pub use crate::common::possible;
+
+pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
+
+/// A drive of a gibibyte that reads as garbage where it was discarded, so that nothing is lost unseen.
+pub fn profile() -> Profile {
+    let mut profile = Profile::named("micron-m500it").unwrap();
+    profile.geometry.over_provisioning.value = 0.25;
+    profile.discard.reads.value = DiscardedReads::Garbage;
+    profile
+}
+
+/// A file system on an emulated drive, with a directory for what trims remember. The fields go in this order.
+pub struct Bed {
+    mounted: bool,
+    pub drive: Drive,
+    pub fstype: &'static str,
+    pub dir: TempDir,
+}
+
+impl Bed {
+    /// A new and empty one. Nothing of the drive has been discarded.
+    pub fn new(fstype: &'static str, clock: Clock) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let drive = Drive::create(&CreateOptions {
+            name: format!("trim-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)),
+            profile: profile(),
+            size: Bytes::GIB,
+            preconditioned: false,
+            clock,
+            data: None,
+            server: PathBuf::from(TRIMTAB),
+            owned: true,
+        })
+        .unwrap();
+        let keep: &[&str] = match fstype {
+            "ext4" => &["-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"],
+            _ => &["-q", "-K"],
+        };
+        run(Command::new(format!("mkfs.{fstype}")).args(keep).arg(drive.device()));
+        let dir = TempDir::new().unwrap();
+        fs::create_dir(dir.path().join("mnt")).unwrap();
+        let mut bed = Self { mounted: false, drive, fstype, dir };
+        bed.mount("");
+        bed
+    }
+
+    /// Where it is mounted.
+    pub fn place(&self) -> PathBuf {
+        self.dir.path().join("mnt")
+    }
+
+    /// Mounts it, without discards of its own, and with `options`.
+    pub fn mount(&mut self, options: &str) {
+        let options = format!("nodiscard,{options}");
+        mount::mount(self.drive.device(), &self.place(), self.fstype, &options).unwrap();
+        self.mounted = true;
+    }
+
+    pub fn unmount(&mut self) {
+        // A child that another test just forked has this test's files open until it executes.
+        let patience = Instant::now() + Duration::from_secs(5);
+        while let Err(error) = mount::unmount(&self.place()) {
+            assert!(Instant::now() < patience, "{error}");
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.mounted = false;
+    }
+
+    /// Writes `files` files of `length` bytes and deletes every second of them.
+    pub fn fragment(&self, files: usize, length: usize) {
+        let path = |file: usize| self.place().join(file.to_string());
+        (0..files).for_each(|file| fs::write(path(file), vec![1; length]).unwrap());
+        trim::sync(&self.place()).unwrap();
+        (0..files).step_by(2).for_each(|file| fs::remove_file(path(file)).unwrap());
+        self.settle();
+    }
+
+    /// Waits until what was deleted is free, and nothing is written any more.
+    pub fn settle(&self) {
+        trim::sync(&self.place()).unwrap();
+        let patience = Instant::now() + Duration::from_secs(10);
+        let mut writes = self.counters().writes;
+        while Instant::now() < patience {
+            thread::sleep(Duration::from_millis(300));
+            trim::sync(&self.place()).unwrap();
+            let now = self.counters().writes;
+            if now == writes {
+                return;
+            }
+            writes = now;
+        }
+    }
+
+    /// What the drive has done.
+    pub fn counters(&self) -> DriveCounters {
+        self.drive.stats().unwrap().counters
+    }
+
+    /// What `work` makes the drive do.
+    pub fn during(&self, work: impl FnOnce()) -> DriveCounters {
+        let before = self.counters();
+        work();
+        self.counters().since(&before)
+    }
+
+    /// A command `trimtab trim` of it with these arguments.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(TRIMTAB);
+        command.arg("trim").args(arguments).arg(self.place());
+        command.env("RUNTIME_DIRECTORY", self.dir.path());
+        command
+    }
+
+    /// What `trimtab trim --json` says of it with these arguments, which has to succeed.
+    pub fn trim(&self, arguments: &[&str]) -> Target {
+        let output = self.command(&[&["--json"], arguments].concat()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        document(&output).targets.remove(0)
+    }
+
+    /// What fstrim does to it with these arguments, which has to succeed.
+    pub fn fstrim(&self, arguments: &[&str]) {
+        run(Command::new("fstrim").args(arguments).arg(self.place()));
+        // XFS doesn't wait for its discards.
+        let mut discards = 0;
+        while discards < self.counters().discards {
+            discards = self.counters().discards;
+            thread::sleep(Duration::from_millis(300));
+        }
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if self.mounted && !thread::panicking() {
+            self.unmount();
+        } else if self.mounted {
+            let _ = mount::unmount_lazily(&self.place());
+        }
+    }
+}
+
+/// Runs a program, which has to succeed.
+pub fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The document that a trim printed.
+pub fn document(output: &Output) -> TrimDocument {
+    let document: TrimDocument = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    assert_eq!(document.schema, "trimtab/trim/1");
+    document
+}
+
+/// What was done.
+pub fn sent(target: &Target) -> &Sent {
+    target.sent.as_ref().expect("it was trimmed")
+}
+
+/// How a trim of `path` ended, and its line of reason.
+pub fn refused(arguments: &[&str], path: &Path) -> (Option<i32>, String) {
+    let runtime = TempDir::new().unwrap();
+    let mut command = Command::new(TRIMTAB);
+    command.arg("trim").args(arguments).arg(path).env("RUNTIME_DIRECTORY", runtime.path());
+    let output = command.output().unwrap();
+    let reason = String::from_utf8(output.stderr).unwrap();
+    assert!(reason.lines().count() <= 1, "{reason}");
+    (output.status.code(), reason)
+}

@@ -1,0 +1,99 @@
+//! The device gets what fstrim sends it, and what a dry run said before.
+
+use trimtab_core::document::trim::Outcome;
+use trimtab_drive::Clock;
+
+use crate::support::{Bed, possible, sent};
+
+/// Few files are left of many: free space of all sizes.
+fn fragmented(fstype: &'static str) -> Bed {
+    let bed = Bed::new(fstype, Clock::Model);
+    bed.fragment(600, 200 << 10);
+    bed
+}
+
+#[test]
+fn the_device_gets_what_fstrim_sends_it() {
+    if !possible() {
+        return;
+    }
+    for fstype in ["ext4", "xfs", "btrfs"] {
+        let bed = fragmented(fstype);
+        // ext4 and btrfs remember what was trimmed while they are mounted.
+        let remounted = |mut bed: Bed| {
+            bed.unmount();
+            bed.mount("");
+            bed
+        };
+        let bed = remounted(bed);
+        let theirs = bed.during(|| bed.fstrim(&[]));
+        let bed = remounted(bed);
+        let mut said = None;
+        let ours = bed.during(|| said = Some(bed.trim(&["--unpaced", "-m", "0"])));
+        assert_eq!((ours.discard_bytes, ours.discards), (theirs.discard_bytes, theirs.discards), "{fstype}");
+        let said = said.unwrap();
+        assert_eq!(said.outcome, Outcome::Done);
+        assert_eq!(
+            (sent(&said).bytes, sent(&said).discards),
+            (ours.discard_bytes, ours.discards),
+            "{fstype}"
+        );
+        assert_eq!(sent(&said).others_discards, 0, "{fstype}");
+        let bed = remounted(bed);
+        let paced = bed.during(|| drop(bed.trim(&["-m", "0"])));
+        assert_eq!(paced.discard_bytes, ours.discard_bytes, "{fstype}");
+        if fstype != "btrfs" {
+            let bed = remounted(bed);
+            let sparing = bed.during(|| drop(bed.trim(&[])));
+            let share = sparing.discard_bytes.0 as f64 / ours.discard_bytes.0 as f64;
+            assert!((0.99..=1.0).contains(&share), "{fstype}: {share}");
+            assert!(
+                sparing.discards < ours.discards / 2 || fstype == "xfs",
+                "{fstype}: {}",
+                sparing.discards
+            );
+        }
+    }
+}
+
+#[test]
+fn a_dry_run_tells_what_comes_and_touches_nothing() {
+    if !possible() {
+        return;
+    }
+    for fstype in ["ext4", "xfs"] {
+        let bed = fragmented(fstype);
+        for minimum in [&[] as &[&str], &["-m", "0"]] {
+            let arguments = [&["-n", "--profile", "micron-m500it"], minimum].concat();
+            let mut planned = None;
+            let touched = bed.during(|| planned = Some(bed.trim(&arguments)));
+            assert_eq!((touched.discards, touched.writes), (0, 0), "{fstype}");
+            let planned = planned.unwrap();
+            assert_eq!((planned.outcome, planned.sent), (Outcome::Planned, None));
+            let plan = planned.plan.unwrap();
+            let (chosen, predicted) = (plan.chosen.unwrap(), plan.predicted.unwrap());
+            let came = bed.during(|| drop(bed.trim(&[&["--full", "--unpaced"], minimum].concat())));
+            let off = |said: f64, came: f64| (said - came).abs() / came;
+            assert!(off(chosen.bytes.0 as f64, came.discard_bytes.0 as f64) <= 0.01, "{fstype}: {chosen:?}");
+            assert!(off(predicted.discards as f64, came.discards as f64) <= 0.01, "{fstype}: {predicted:?}");
+            let model_s = came.discard_busy_ns.seconds();
+            assert!(off(predicted.wall_s, model_s) <= 0.2, "{fstype}: {} and {model_s}", predicted.wall_s);
+            assert_eq!(chosen.sizes.total(), chosen.extents);
+        }
+    }
+}
+
+#[test]
+fn ext4_is_trimmed_again_where_that_is_needed() {
+    if !possible() {
+        return;
+    }
+    let bed = fragmented("ext4");
+    let whole = bed.during(|| drop(bed.trim(&["-m", "1M"])));
+    assert_eq!(bed.during(|| drop(bed.trim(&["-m", "1M"]))).discards, 0, "ext4 knows that it was");
+    let again = bed.during(|| drop(bed.trim(&["--full", "-m", "1M"])));
+    assert_eq!(again.discard_bytes, whole.discard_bytes);
+    let all = bed.during(|| drop(bed.trim(&["-m", "0"])));
+    assert!(all.discard_bytes > whole.discard_bytes, "the short ones were left alone before");
+    assert_eq!(bed.during(|| drop(bed.trim(&["-m", "0"]))).discards, 0);
+}
