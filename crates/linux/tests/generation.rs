@@ -13,6 +13,8 @@ use trimtab_linux::mount::{self, Mount};
 use trimtab_linux::tracing::Heard;
 use trimtab_linux::{PROCFS, SYSFS};
 
+const SIZE: Bytes = Bytes(512 << 20);
+
 /// A file system on a loop device that is mounted now and then.
 struct Scratch {
     disk: Loop,
@@ -26,7 +28,7 @@ impl Scratch {
         if !possible() {
             return None;
         }
-        let made = Self { disk: Loop::new(Bytes(512 << 20)), directory: tempfile::tempdir().unwrap(), kind };
+        let made = Self { disk: Loop::new(SIZE), directory: tempfile::tempdir().unwrap(), kind };
         made.make();
         Some(made)
     }
@@ -66,17 +68,24 @@ impl Scratch {
         self.try_unmounted().unwrap()
     }
 
-    /// Puts what is on the device in the place of what was there.
+    /// Puts a copy in the place of what is on the device.
     fn restore(&self, copy: &Path) {
-        let (copy, file) = (format!("if={}", copy.display()), format!("of={}", self.disk.file().display()));
-        run("dd", &[&copy, &file, "bs=1M", "conv=notrunc,fsync", "status=none"]);
-        run("blockdev", &["--flushbufs", self.disk.device.to_str().unwrap()]);
+        put(copy, &self.disk);
     }
 
     fn copy(&self, to: &Path) {
         run("sync", &[self.disk.file().to_str().unwrap()]);
         run("cp", &["--sparse=always", self.disk.file().to_str().unwrap(), to.to_str().unwrap()]);
     }
+}
+
+/// Makes a loop device hold what `copy` does.
+fn put(copy: &Path, on: &Loop) {
+    let file = on.file().display().to_string();
+    run("fallocate", &["-p", "-o", "0", "-l", &SIZE.0.to_string(), &file]);
+    let (from, to) = (format!("if={}", copy.display()), format!("of={file}"));
+    run("dd", &[&from, &to, "bs=1M", "conv=notrunc,sparse,fsync", "status=none"]);
+    run("blockdev", &["--flushbufs", on.device.to_str().unwrap()]);
 }
 
 impl Drop for Scratch {
@@ -182,10 +191,8 @@ fn a_crash_does_not_follow(kind: &'static str) {
     // The file system as it was is the one that was sealed; on another device it is another.
     scratch.restore(&clean);
     assert_eq!(scratch.unmounted().follows(&sealed, Heard::FromNow), Ok(()));
-    let elsewhere = Loop::new(Bytes(512 << 20));
-    let file = format!("of={}", elsewhere.file().display());
-    run("dd", &[&format!("if={}", clean.display()), &file, "bs=1M", "conv=notrunc,fsync", "status=none"]);
-    run("blockdev", &["--flushbufs", elsewhere.device.to_str().unwrap()]);
+    let elsewhere = Loop::new(SIZE);
+    put(&clean, &elsewhere);
     let elsewhere = seal_unmounted(Path::new(SYSFS), &elsewhere.device).unwrap();
     assert_eq!(elsewhere.follows(&sealed, Heard::FromNow), Err(Reason::Device));
 }
