@@ -9,7 +9,7 @@ use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_drive::Drive;
 use trimtab_keeper::{MountedTrims, Tender, Trims};
 use trimtab_linux::block::{BlockCounters, BlockDevice, BlockError};
-use trimtab_linux::tracing::{Frees, FreesOptions};
+use trimtab_linux::tracing::{Freed, Frees, FreesOptions};
 use trimtab_linux::trim::TrimError;
 
 use crate::error::LabError;
@@ -48,7 +48,12 @@ impl Keeping {
         drive: Drive,
         policy: SmartPolicy,
     ) -> Result<Self, LabError> {
-        let mut frees = Frees::start(&FreesOptions { buffer: BUFFER, ..FreesOptions::default() })?;
+        let mut frees = Frees::start(&FreesOptions {
+            buffer: BUFFER,
+            // The workload's deletes are this thread's, too.
+            trimmer: None,
+            ..FreesOptions::default()
+        })?;
         frees.follow(&mount_of(mount)?)?;
         let trims = TimedTrims { mounted: MountedTrims::new(mount.to_owned(), vec![device.clone()]), drive };
         Ok(Self { frees, tender: Tender::new(policy, trims), started: Instant::now() })
@@ -59,14 +64,7 @@ impl Keeping {
     /// # Errors
     /// What the recording fails with.
     pub fn listen(&mut self) -> Result<bool, LabError> {
-        let (mut events, started) = (Vec::new(), Instant::now());
-        while self.frees.read(&mut events)?.is_some() && started.elapsed() < PATIENCE {
-            thread::sleep(PAUSE);
-        }
-        if self.frees.lost() > 0 {
-            return Err(LabError::FreesLost);
-        }
-        let now = self.now();
+        let (events, now) = (self.hear()?, self.now());
         events.iter().for_each(|event| self.tender.freed(now, event.extent));
         Ok(!self.tender.pending().is_empty())
     }
@@ -81,9 +79,23 @@ impl Keeping {
             interrupt.check()?;
             thread::sleep(GLANCE);
             if !self.tender.turn(self.now())? {
-                return Ok(());
+                break;
             }
         }
+        // What XFS takes for the span of a trim it tells of as if it was freed.
+        self.hear().map(drop)
+    }
+
+    /// What was freed since this was called last.
+    fn hear(&mut self) -> Result<Vec<Freed>, LabError> {
+        let (mut events, started) = (Vec::new(), Instant::now());
+        while self.frees.read(&mut events)?.is_some() && started.elapsed() < PATIENCE {
+            thread::sleep(PAUSE);
+        }
+        if self.frees.lost() > 0 {
+            return Err(LabError::FreesLost);
+        }
+        Ok(events)
     }
 
     /// The wall's time, and what trims took on the drive's clock.

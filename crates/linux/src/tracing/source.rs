@@ -30,8 +30,9 @@ const CHUNKS: FsSource = FsSource {
 };
 
 /// Where ext4 knows blocks of the whole file system, XFS counts in each allocation group and btrfs has
-/// logical bytes. What btrfs frees is pinned until its transaction is on disk, and then discarded. F2FS
-/// tells only of what it means to discard.
+/// logical bytes. XFS has `xfs_extent_busy`, too, but since Linux 6.7 that also tells of free space that a
+/// trim is about to discard. What btrfs frees is pinned until its transaction is on disk, and then
+/// discarded. F2FS tells only of what it means to discard.
 const FILE_SYSTEMS: [FsSource; 8] = [
     FsSource {
         fs: "ext4",
@@ -47,7 +48,7 @@ const FILE_SYSTEMS: [FsSource; 8] = [
     },
     FsSource {
         fs: "xfs",
-        event: "xfs/xfs_extent_busy",
+        event: "xfs/xfs_free_extent",
         kind: Kind::Free,
         names: FsNames { id: "dev", group: "agno", start: "agbno", length: "len" },
     },
@@ -83,35 +84,13 @@ const FILE_SYSTEMS: [FsSource; 8] = [
     },
 ];
 
-/// By which file systems tell what a trim finds free: ext4 once the transaction is on disk, and btrfs
-/// tells when it is. Other than `xfs_extent_busy`, this event of XFS tells nothing of what a trim is about
-/// to discard (Linux 6.7 and later mark that as busy).
-const TRIMMABLE: [FsSource; 4] = [
-    FsSource {
-        fs: "ext4",
-        event: "ext4/ext4_free_blocks",
-        kind: Kind::Free,
-        names: FsNames { id: "dev", group: "", start: "block", length: "count" },
-    },
-    FsSource {
-        fs: "xfs",
-        event: "xfs/xfs_free_extent",
-        kind: Kind::Free,
-        names: FsNames { id: "dev", group: "agno", start: "agbno", length: "len" },
-    },
-    FsSource {
-        fs: "btrfs",
-        event: "btrfs/btrfs_clear_extent_bit",
-        kind: Kind::Free,
-        names: FsNames { id: "fsid", group: "", start: "start", length: "len" },
-    },
-    FsSource {
-        fs: "btrfs",
-        event: "btrfs/btrfs_reserved_extent_free",
-        kind: Kind::Free,
-        names: FsNames { id: "fsid", group: "", start: "start", length: "len" },
-    },
-];
+/// By which btrfs tells, when a transaction is on disk, what was pinned until then.
+const UNPINNED: FsSource = FsSource {
+    fs: "btrfs",
+    event: "btrfs/btrfs_clear_extent_bit",
+    kind: Kind::Free,
+    names: FsNames { id: "fsid", group: "", start: "start", length: "len" },
+};
 
 /// By which ext4's journal tells of its commits.
 const COMMITS: [(&str, CommitStep); 2] =
@@ -175,8 +154,12 @@ impl Sources {
     /// Asks for the events that tell what of ext4, XFS and btrfs can be trimmed, and what they take if
     /// that is asked for; of file systems that this kernel has now. What was asked for before stays.
     pub fn enable_trimmable(&mut self, instance: &Instance, allocations: bool) -> Result<(), TracingError> {
-        let taken = FILE_SYSTEMS.iter().filter(|source| allocations && source.kind == Kind::Allocate);
-        for source in TRIMMABLE.iter().chain(taken) {
+        let wanted = FILE_SYSTEMS.iter().filter(|source| match source.kind {
+            // What btrfs pins is told when it no longer is, and F2FS discards by itself.
+            Kind::Free => source.event != "btrfs/btrfs_set_extent_bit" && source.fs != "f2fs",
+            _ => allocations,
+        });
+        for source in wanted.chain([&UNPINNED]) {
             self.fs(instance, source)?;
         }
         for (event, step) in COMMITS {
@@ -187,7 +170,8 @@ impl Sources {
 
     /// Whether the kernel has been asked what this kind of file system gives up.
     pub fn tells_of(&self, fs: &str) -> bool {
-        TRIMMABLE.iter().any(|source| source.fs == fs && self.file_systems.contains(&source.event))
+        let mut frees = FILE_SYSTEMS.iter().filter(|source| source.fs == fs && source.kind == Kind::Free);
+        frees.any(|source| self.file_systems.contains(&source.event))
     }
 
     /// Lets the kernel tell nothing of the file systems on these devices.
@@ -359,13 +343,10 @@ mod tests {
         for name in REQUESTS.into_iter().chain(BIOS) {
             assert!(Reader::block(name, &format(&format!("block/{name}"))).is_ok(), "{name}");
         }
-        for FsSource { event, kind, names, .. } in &FILE_SYSTEMS {
+        for FsSource { event, kind, names, .. } in FILE_SYSTEMS.iter().chain([&UNPINNED]) {
             assert!(Reader::fs(*kind, names, &format(event)).is_ok(), "{event}");
         }
         assert!(Reader::chunk(&CHUNKS.names, &format(CHUNKS.event)).is_ok());
-        for FsSource { event, kind, names, .. } in &TRIMMABLE {
-            assert!(Reader::fs(*kind, names, &format(event)).is_ok(), "{event}");
-        }
         for (event, step) in COMMITS {
             assert!(Reader::commit(step, &format(event)).is_ok(), "{event}");
         }
