@@ -9,12 +9,14 @@ mod file_system;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::io::Result;
-use rustix::ioctl::{Ioctl, IoctlOutput, NoArg, Opcode, Setter, Updater, ioctl, opcode};
+use rustix::ioctl::{IntegerSetter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, Updater, ioctl, opcode};
 use trimtab_core::{Bytes, Extent};
 
 pub use device_mapper::{MapLine, device_map, device_status};
 pub use file_extents::{FileExtent, file_blocks, file_extents};
-pub use file_system::{ChunkItem, FreeSpace, btrfs_chunks, btrfs_device, btrfs_id, file_system_uuid, free_space};
+pub use file_system::{
+    ChunkItem, FreeSpace, btrfs_chunks, btrfs_device, btrfs_id, file_system_uuid, free_space,
+};
 
 const FITRIM: Opcode = opcode::read_write::<FstrimRange>(b'X', 121);
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);
@@ -23,6 +25,7 @@ const BLKZEROOUT: Opcode = opcode::none(0x12, 127);
 const BLKFLSBUF: Opcode = opcode::none(0x12, 97);
 const LOOP_CLR_FD: Opcode = 0x4c01;
 const LOOP_CONFIGURE: Opcode = 0x4c0a;
+const LOOP_CTL_REMOVE: Opcode = 0x4c81;
 const LOOP_CTL_GET_FREE: Opcode = 0x4c82;
 
 /// The loop device reads and writes its file past the page cache.
@@ -136,6 +139,15 @@ pub fn loop_get_free(control: impl AsFd) -> Result<u32> {
     }
     // SAFETY: LOOP_CTL_GET_FREE takes no operand.
     unsafe { ioctl(control, GetFree) }
+}
+
+/// Asks `/dev/loop-control` to remove the loop device of this number.
+///
+/// # Errors
+/// What the kernel says, such as `EBUSY` where it is in use.
+pub fn loop_remove(control: impl AsFd, number: u32) -> Result<()> {
+    // SAFETY: LOOP_CTL_REMOVE takes the number as its operand.
+    unsafe { ioctl(control, IntegerSetter::<LOOP_CTL_REMOVE>::new_usize(number as usize)) }
 }
 
 /// Puts `file` behind the free loop device `device`, with direct I/O to the file and logical

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use trimtab_core::Bytes;
 
-use crate::ioctl;
+use crate::{SYSFS, ioctl};
 
 const CONTROL: &str = "/dev/loop-control";
 
@@ -76,6 +76,9 @@ pub fn attach(file: &Path, block_size: Bytes) -> Result<PathBuf, LoopError> {
         let number = ioctl::loop_get_free(&control).map_err(|errno| LoopError::NoneFree(errno.into()))?;
         let device = PathBuf::from(format!("/dev/loop{number}"));
         attempt += 1;
+        if is_spoilt(number) && attempt < ATTEMPTS && ioctl::loop_remove(&control, number).is_ok() {
+            continue;
+        }
         match configure(&device, file, block_size) {
             Ok(()) => return Ok(device),
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy && attempt < ATTEMPTS => {}
@@ -85,6 +88,14 @@ pub fn attach(file: &Path, block_size: Bytes) -> Result<PathBuf, LoopError> {
             Err(source) => return Err(LoopError::Attach { file: file.to_owned(), device, source }),
         }
     }
+}
+
+/// Whether the free loop device of this number discards nothing from now on: where `discard_max_bytes` was
+/// set to 0, Linux 6.18 takes no other value any more, whatever is attached later.
+fn is_spoilt(number: u32) -> bool {
+    let queue = Path::new(SYSFS).join(format!("block/loop{number}/queue"));
+    let is_zero = |name| fs::read_to_string(queue.join(name)).is_ok_and(|limit: String| limit.trim() == "0");
+    is_zero("discard_max_bytes") && !is_zero("discard_max_hw_bytes")
 }
 
 fn configure(device: &Path, file: &Path, block_size: Bytes) -> io::Result<()> {
