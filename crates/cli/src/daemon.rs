@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use trimtab_keeper::service::control::RUN;
 use trimtab_keeper::service::{Config, Ground, Log, Options, Service};
+use trimtab_keeper::state::Store;
 use trimtab_lab::doctor::{ASSUMED_ERASE_BLOCK, Plan, examine};
 use trimtab_lab::interrupt::Interrupt;
 use trimtab_linux::stack::Machine;
@@ -29,6 +30,9 @@ pub struct Args {
     /// Where its sockets are
     #[arg(long, value_name = "DIRECTORY", default_value = RUN, hide = true)]
     run: PathBuf,
+    /// Where it keeps what it knows [default: $STATE_DIRECTORY, or /var/lib/trimtab]
+    #[arg(long, value_name = "DIRECTORY", hide = true)]
+    state: Option<PathBuf>,
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
@@ -46,6 +50,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         config: config.to_owned(),
         config_must_exist: must_exist,
         run: args.run,
+        store: args.state.as_deref().map_or_else(Store::usual, Store::at),
         frees: FreesOptions::default(),
         survey: Box::new(survey),
     };

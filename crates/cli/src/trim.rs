@@ -1,5 +1,6 @@
 //! `trimtab trim`.
 
+mod pending;
 mod watch;
 
 use std::io::Write;
@@ -22,6 +23,7 @@ use trimtab_linux::stack::Machine;
 use trimtab_linux::trim::{EVERYTHING, TrimError};
 
 use crate::{FAILED, complain, interrupt, profile};
+use pending::Pending;
 use watch::Watch;
 
 /// The exit code where no file system could be trimmed, as fstrim has it.
@@ -217,6 +219,10 @@ fn attempt(
     let mut watch = Watch::new(path, !args.quiet, interrupt.clone());
     let target = Target::open(machine, path)?;
     report.target = target.mount().display().to_string();
+    let is_whole = args.offset == Bytes::ZERO && args.length.is_none();
+    let pending = if args.full || !is_whole { None } else { Pending::take(target.mount()) };
+    let scope = pending.as_ref().map(|pending| Scope::Pending(pending.extents().clone()));
+    let request = &Request { scope: scope.unwrap_or(Scope::Everything), ..request.clone() };
     if args.dry_run {
         let last = Journal::peek(&target.id());
         report.plan = Some(Survey::new(&target, request, last.as_ref())?.document(&target, request));
@@ -225,13 +231,18 @@ fn attempt(
     }
     let mut journal = Journal::open(&target.id(), target.mount())?;
     let survey = Survey::new(&target, request, journal.last())?;
-    report.plan = Some(survey.document(&target, request));
+    let plan = survey.document(&target, request);
+    let minimum = plan.minimum;
+    report.plan = Some(plan);
     watch.plans(survey.left());
     let ran = survey.run(&target, request, Some(&mut journal), &mut watch)?;
     drop(watch);
     report.sent = Some(sent(&ran));
     match ran.end {
-        End::Done => report.outcome = Outcome::Done,
+        End::Done => {
+            report.outcome = Outcome::Done;
+            pending.into_iter().for_each(|pending| pending.trimmed(minimum));
+        }
         End::Stopped => {
             report.outcome = Outcome::Stopped;
             let reason = "interrupted; the same command goes on from here, and with --full starts over";

@@ -53,8 +53,9 @@ fn answer(document: &StatusDocument) -> (&'static str, String) {
     }
 }
 
+/// Whether something is older than its goal, by more than its trim takes when it is due.
 fn is_late(fs: &FileSystemStatus) -> bool {
-    fs.oldest_s.zip(fs.max_age_s).is_some_and(|(oldest, most)| oldest > most)
+    fs.oldest_s.zip(fs.max_age_s).is_some_and(|(oldest, most)| oldest > most * 1.1 + 5.0)
 }
 
 fn table(document: &StatusDocument) -> Table {

@@ -30,7 +30,7 @@ fn one_that_was_killed_is_no_hindrance() {
         return;
     }
     let volume = Volume::mounted("ext4");
-    let config = format!("{}policy = \"smart\"\n", volume.table());
+    let config = format!("{}policy = \"smart\"\nmax_busy_share = 1.0\n", volume.table());
     let mut daemon = Daemon::start(&config);
     for _ in 0..3 {
         let pid = daemon.pid();

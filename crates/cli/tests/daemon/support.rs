@@ -81,6 +81,16 @@ impl Volume {
         path
     }
 
+    /// Writes many small files, and deletes every second of them; returns the bytes that this frees.
+    pub fn fray(&self) -> Bytes {
+        let names: Vec<_> = (0..64).map(|number| self.target.join(format!("small-{number}"))).collect();
+        names.iter().for_each(|path| fs::write(path, vec![7; 16 << 10]).unwrap());
+        self.sync();
+        names.iter().step_by(2).for_each(|path| fs::remove_file(path).unwrap());
+        self.sync();
+        Bytes(32 * (16 << 10))
+    }
+
     pub fn delete(&self, name: &str) {
         fs::remove_file(self.target.join(name)).unwrap();
         self.sync();
@@ -137,7 +147,7 @@ impl Daemon {
         configure(&dir, config);
         let mut command = Command::new(TRIMTAB);
         command.arg("daemon").arg("--config").arg(dir.path().join("config.toml"));
-        command.arg("--run").arg(dir.path().join("run"));
+        command.arg("--run").arg(dir.path().join("run")).arg("--state").arg(dir.path().join("state"));
         let log = File::options().create(true).append(true).open(dir.path().join("log")).unwrap();
         command.stderr(log).stdout(Stdio::null()).stdin(Stdio::null());
         change(&mut command);
@@ -173,6 +183,19 @@ impl Daemon {
     pub fn status_of(&self, volume: &Volume) -> Option<FileSystemStatus> {
         let target = volume.target.display().to_string();
         self.status().file_systems.into_iter().find(|fs| fs.mount == target)
+    }
+
+    /// Waits until it tends the volume so, for at most thirty seconds.
+    pub fn wait_for(&self, volume: &Volume, what: &str, mut is_so: impl FnMut(&FileSystemStatus) -> bool) {
+        let patience = Instant::now() + Duration::from_secs(30);
+        loop {
+            let status = self.status_of(volume);
+            if status.as_ref().is_some_and(&mut is_so) {
+                return;
+            }
+            assert!(Instant::now() < patience, "waited in vain until {what}: {status:#?}\n{}", self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub fn pid(&self) -> u32 {
@@ -224,15 +247,14 @@ pub fn instances(pid: u32) -> usize {
         .count()
 }
 
-/// A configuration that has a volume tended so that what is freed waits for an hour: its drive takes
-/// nothing below 1 GiB.
+/// A configuration that has a volume tended so that small pieces wait for an hour: its drive takes nothing
+/// below 1 GiB, and where it hands out space, that is in larger pieces too.
 pub fn patient(volume: &Volume, dir: &Path) -> String {
-    let profile = builtin_text("nvme-tlc").unwrap();
-    let profile =
-        profile.replace("value = \"512 B\", source = \"Samsung", "value = \"1 GiB\", source = \"Samsung");
+    let (small, large) = ("value = \"512 B\", source = \"Samsung", "value = \"1 GiB\", source = \"Samsung");
+    let profile = builtin_text("nvme-tlc").unwrap().replace(small, large);
     let path = dir.join("patient.toml");
     fs::write(&path, profile).unwrap();
-    format!("{}policy = \"smart\"\nprofile = \"{}\"\n", volume.table(), path.display())
+    format!("{}policy = \"smart\"\nmax_busy_share = 1.0\nprofile = \"{}\"\n", volume.table(), path.display())
 }
 
 /// Waits until `done`, for at most thirty seconds.

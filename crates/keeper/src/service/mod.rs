@@ -5,6 +5,7 @@ pub mod control;
 mod doors;
 mod ground;
 mod http;
+mod keep;
 mod log;
 mod metrics;
 mod mounts;

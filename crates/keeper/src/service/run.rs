@@ -9,18 +9,21 @@ use rustix::io::Errno;
 use trimtab_core::Extent;
 use trimtab_core::document::{STATUS_SCHEMA, StatusDocument};
 use trimtab_linux::stack::{Machine, StackError};
-use trimtab_linux::tracing::{Freed, Frees, FreesOptions};
+use trimtab_linux::tracing::{Freed, Frees, FreesOptions, Heard};
+use trimtab_linux::trim;
 
 use super::config::{Config, ConfigError};
 use super::control::{Piece, Request, Response};
 use super::doors::{DoorError, Doors, Visit, VisitorId};
 use super::ground::{Ground, Survey};
+use super::keep::{keep, keep_unmounted, restore};
 use super::log::{Field, Log};
 use super::mounts::{Found, MountWatch};
 use super::notify::Manager;
 use super::signals::Signals;
 use super::tended::{Tended, Turn, chain};
 use super::{http, metrics};
+use crate::state::Store;
 
 /// What the service runs with.
 pub struct Options {
@@ -30,6 +33,8 @@ pub struct Options {
     pub config_must_exist: bool,
     /// Where its sockets are.
     pub run: PathBuf,
+    /// Where it keeps what it knows of file systems.
+    pub store: Store,
     /// How it hears what is freed.
     pub frees: FreesOptions,
     /// What a file system lies on.
@@ -74,8 +79,23 @@ pub struct Service {
     read_at: Option<Duration>,
     lost: u64,
     tended: Vec<Tended>,
+    /// When what is mounted is looked at again, because not all of it could be told.
+    look_again: Option<Again>,
     started: (Instant, SystemTime),
 }
+
+/// Another try, and how long it is until the one after that.
+#[derive(Debug, Clone, Copy)]
+struct Again {
+    at: Duration,
+    pause: Duration,
+}
+
+/// How long it is until what couldn't be told is looked at again: twice as long each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+/// How long after a file system is gone what it freed last can be heard.
+const LAST_WORDS: Duration = Duration::from_millis(15);
 
 impl Service {
     /// Begins: what is asked of it from now on is answered once [`Self::run`] is called.
@@ -106,6 +126,7 @@ impl Service {
             read_at: None,
             lost: 0,
             tended: Vec::new(),
+            look_again: None,
             started: (Instant::now(), SystemTime::now()),
         };
         service.look_at_mounts()?;
@@ -131,6 +152,7 @@ impl Service {
             self.take_turns();
         }
         self.manager.stopping();
+        self.keep_all();
         self.log.info("ends", &[]);
         Ok(())
     }
@@ -142,7 +164,7 @@ impl Service {
     /// Sleeps until something happens or is due.
     fn wait(&mut self) -> Result<(), ServiceError> {
         let turns = self.tended.iter().filter_map(Tended::next_turn);
-        let next = turns.chain(self.read_at).min();
+        let next = turns.chain(self.read_at).chain(self.look_again.map(|again| again.at)).min();
         let sleep = next.map(|next| next.saturating_sub(self.now()));
         let deadline = self.doors.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let sleep = sleep.into_iter().chain(deadline).min();
@@ -170,20 +192,37 @@ impl Service {
             self.read_at = Some(Duration::ZERO);
         }
         self.signals.clear();
-        if mounts_changed && let Err(error) = self.look_at_mounts() {
-            self.log.error("cannot find out what is mounted", &[("error", &chain(&error))]);
+        let now = self.now();
+        if mounts_changed || self.look_again.is_some_and(|again| again.at <= now) {
+            if mounts_changed {
+                self.look_again = None;
+            }
+            if let Err(error) = self.look_at_mounts() {
+                self.log.warning("cannot find out yet what is mounted", &[("error", &chain(&error))]);
+                self.try_again();
+            }
         }
         Ok(())
+    }
+
+    /// Has what is mounted looked at again in a while.
+    fn try_again(&mut self) {
+        let pause = self.look_again.map_or(FIRST_PAUSE, |again| again.pause);
+        let at = self.now() + pause;
+        self.look_again = Some(Again { at, pause: (pause * 2).min(LONGEST_PAUSE) });
     }
 
     /// Tends what is mounted now, and nothing else.
     fn look_at_mounts(&mut self) -> Result<(), StackError> {
         let now = self.now();
         let all = Found::all(&self.machine)?;
-        let mut before = std::mem::take(&mut self.tended);
+        let is_here = |tended: &Tended| all.iter().any(|found| found.continues(&tended.found));
+        let (mut before, gone): (Vec<_>, _) = std::mem::take(&mut self.tended).into_iter().partition(is_here);
+        self.part_with(gone, now);
         for found in all {
             let known = before.iter().position(|tended| found.continues(&tended.found));
-            let (tended, was_followed) = match known.map(|place| before.swap_remove(place)) {
+            let known = known.map(|place| before.swap_remove(place)).filter(|tended| !tended.is_unknown());
+            let (tended, was_followed) = match known {
                 Some(mut tended) => {
                     let was_followed = tended.wants_frees();
                     if !tended.change(&self.machine, found, &self.config, now) {
@@ -193,6 +232,7 @@ impl Service {
                     (tended, was_followed)
                 }
                 None => {
+                    // What it lies on may be changing just now.
                     let ground = (self.options.survey)(&found.mount.target);
                     let ground = ground.unwrap_or_else(Ground::unknown);
                     (Tended::new(&self.machine, found, ground, &self.config, now), false)
@@ -202,22 +242,65 @@ impl Service {
             self.tell(&tended);
             self.tended.push(tended);
         }
-        for gone in before {
+        match self.tended.iter().any(Tended::is_unknown) {
+            true => self.try_again(),
+            false => self.look_again = None,
+        }
+        Ok(())
+    }
+
+    /// Keeps what is known of file systems that were unmounted.
+    fn part_with(&mut self, gone: Vec<Tended>, now: Duration) {
+        if gone.is_empty() {
+            return;
+        }
+        let known = self.tended.len();
+        self.tended.extend(gone);
+        if self.tended[known..].iter().any(Tended::wants_frees) {
+            std::thread::sleep(LAST_WORDS);
+            self.read_at = Some(Duration::ZERO);
+            self.listen();
+        }
+        for gone in self.tended.split_off(known) {
+            let mount = gone.found.mount.target.display();
+            if gone.wants_frees()
+                && let Err(reason) = keep_unmounted(&self.options.store, &self.machine.sysfs(), &gone, now)
+            {
+                let fields: [Field; 2] = [("mount", &mount), ("reason", &reason)];
+                self.log.info("cannot keep what is known of it", &fields);
+            }
             if let Ok(frees) = &mut self.frees {
                 frees.forget(gone.found.number());
             }
-            self.log.info("no longer mounted", &[("mount", &gone.found.mount.target.display())]);
+            self.log.info("no longer mounted", &[("mount", &mount)]);
         }
-        Ok(())
+    }
+
+    /// Keeps what is known of what is mounted.
+    fn keep_all(&mut self) {
+        let sysfs = self.machine.sysfs();
+        // What is in memory is freed on its way to the devices.
+        for tended in self.tended.iter().filter(|tended| tended.wants_frees()) {
+            _ = trim::sync(&tended.found.mount.target);
+        }
+        std::thread::sleep(LAST_WORDS);
+        self.read_at = Some(Duration::ZERO);
+        self.listen();
+        let now = self.now();
+        for tended in self.tended.iter().filter(|tended| tended.wants_frees()) {
+            if let Err(reason) = keep(&self.options.store, &sysfs, tended, now) {
+                let fields: [Field; 2] =
+                    [("mount", &tended.found.mount.target.display()), ("reason", &reason)];
+                self.log.warning("cannot keep what is known of it", &fields);
+            }
+        }
     }
 
     /// Hears what the file system frees if that is wanted, and is not woken by it if not.
     fn follow(&mut self, mut tended: Tended, was_followed: bool, now: Duration) -> Tended {
         let mount = tended.found.mount.clone();
         let followed = match (&mut self.frees, tended.wants_frees()) {
-            (Ok(frees), true) if !was_followed => {
-                frees.follow(&mount).map(drop).map_err(|error| chain(&error))
-            }
+            (Ok(frees), true) if !was_followed => frees.follow(&mount).map_err(|error| chain(&error)),
             (Ok(frees), false) => {
                 // Where it can't be left out, it is heard and passed over.
                 _ = frees.leave_out(&mount);
@@ -226,14 +309,27 @@ impl Service {
             (Err(reason), true) => Err(reason.clone()),
             _ => return tended,
         };
-        let known =
-            followed.and_then(|()| tended.take_all_for_pending(now).map_err(|error| error.to_string()));
+        let known = followed.and_then(|heard| self.begin_with(&mut tended, heard, now));
         if let Err(reason) = known {
             let fields: [Field; 2] = [("mount", &mount.target.display()), ("reason", &reason)];
             self.log.warning("cannot know what is freed there: trims all once a week", &fields);
             tended.go_without_frees(&self.machine, now);
         }
         tended
+    }
+
+    /// Begins with what is known to be pending; with all that is free where nothing is known.
+    fn begin_with(&self, tended: &mut Tended, heard: Heard, now: Duration) -> Result<(), String> {
+        match restore(&self.options.store, &self.machine.sysfs(), tended, heard, now) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(reason) => {
+                let fields: [Field; 2] =
+                    [("mount", &tended.found.mount.target.display()), ("reason", &reason)];
+                self.log.info("takes all that is free for pending", &fields);
+            }
+        }
+        tended.take_all_for_pending(now).map_err(|error| error.to_string())
     }
 
     /// Logs how a file system is tended from now on.

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
 use trimtab_core::document::status::{FileSystemStatus, State};
 use trimtab_core::policy::{SmartPolicy, Worth};
 use trimtab_core::{Bytes, Extent, ExtentSet};
+use trimtab_linux::block::BlockDevice;
 use trimtab_linux::ioctl::FreeSpace;
 use trimtab_linux::stack::Machine;
 use trimtab_linux::trim::TrimError;
@@ -173,6 +175,49 @@ impl Tended {
         Ok(Tender::new(policy, MountedTrims::new(self.found.mount.target.clone(), devices)))
     }
 
+    /// Goes on from what was trimmed before, and when that was last.
+    pub fn go_on_from(&mut self, trimmed: Bytes, last_trim: Option<SystemTime>) {
+        self.before.bytes = self.before.bytes + trimmed;
+        self.last_trim = last_trim;
+    }
+
+    /// The devices directly below it.
+    pub fn devices(&self, sysfs: &Path) -> Vec<BlockDevice> {
+        self.ground.devices(sysfs)
+    }
+
+    /// What is pending, each extent with the time since which it is free; of what is lent, all.
+    pub fn pending(&self) -> impl Iterator<Item = (Extent, Duration)> {
+        let pending = match &self.work {
+            Work::On { tender, .. } => Some(tender.pending().iter()),
+            Work::Off(_) => None,
+        };
+        let lent = self.lent.iter().flat_map(|(_, lent)| lent.iter());
+        pending.into_iter().flatten().chain(lent.map(|extent| (extent, Duration::ZERO)))
+    }
+
+    /// Bytes that the device discarded in trims.
+    pub fn trimmed(&self) -> Bytes {
+        self.totals().bytes
+    }
+
+    /// When it was trimmed last.
+    pub fn last_trim(&self) -> Option<SystemTime> {
+        self.last_trim
+    }
+
+    fn totals(&self) -> Totals {
+        match &self.work {
+            Work::On { tender, .. } => sum(&self.before, tender.totals()),
+            Work::Off(_) => self.before,
+        }
+    }
+
+    /// Whether it isn't known yet what it lies on.
+    pub fn is_unknown(&self) -> bool {
+        self.ground.stack.layers.is_empty()
+    }
+
     /// The policy that it is tended by.
     pub fn policy(&self) -> ServicePolicy {
         self.policy
@@ -301,7 +346,7 @@ impl Tended {
             Work::Off(_) => None,
         };
         let pending = tender.map(|tender| tender.pending());
-        let totals = tender.map_or(self.before, |tender| sum(&self.before, tender.totals()));
+        let totals = self.totals();
         let (state, reason) = self.state(now);
         let rfc3339 = |at| humantime::format_rfc3339_seconds(at).to_string();
         let max_age = self.settings.goals.max_age.as_secs_f64();
