@@ -48,12 +48,7 @@ impl Keeping {
         drive: Drive,
         policy: SmartPolicy,
     ) -> Result<Self, LabError> {
-        let mut frees = Frees::start(&FreesOptions {
-            buffer: BUFFER,
-            // The workload's deletes are this thread's, too.
-            trimmer: None,
-            ..FreesOptions::default()
-        })?;
+        let mut frees = Frees::start(&FreesOptions { buffer: BUFFER, ..FreesOptions::default() })?;
         frees.follow(&mount_of(mount)?)?;
         let trims = TimedTrims { mounted: MountedTrims::new(mount.to_owned(), vec![device.clone()]), drive };
         Ok(Self { frees, tender: Tender::new(policy, trims), started: Instant::now() })

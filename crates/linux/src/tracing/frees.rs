@@ -34,9 +34,6 @@ const FULL_ENOUGH: &str = "50";
 pub struct FreesOptions {
     /// Whether to tell what file systems take, too.
     pub allocations: bool,
-    /// The thread that trims: XFS tells of what a trim takes for its span as if that was freed, which
-    /// doesn't count. None where the host tells these apart by itself.
-    pub trimmer: Option<u32>,
     /// The kernel's buffer for each processor; this is the kernel's memory.
     pub buffer: Bytes,
     /// Where tracefs is mounted; it is mounted there if it isn't.
@@ -48,11 +45,10 @@ pub struct FreesOptions {
 }
 
 impl Default for FreesOptions {
-    /// Frees only, with buffers of 512 KiB, and the main thread trims.
+    /// Frees only, with buffers of 512 KiB.
     fn default() -> Self {
         Self {
             allocations: false,
-            trimmer: Some(std::process::id()),
             buffer: Bytes(512 << 10),
             tracefs: PathBuf::from("/sys/kernel/tracing"),
             sysfs: PathBuf::from(crate::SYSFS),
@@ -126,7 +122,7 @@ impl Frees {
         Ok(Self {
             options: options.clone(),
             sources,
-            hearing: Hearing::new(clock, mounted, options.trimmer),
+            hearing: Hearing::new(clock, mounted),
             left_out: Vec::new(),
             began,
             last_read: began,

@@ -20,8 +20,6 @@ const STRANGE_FOR: Nanos = Nanos(60_000_000_000);
 #[derive(Debug)]
 pub(super) struct Hearing {
     began: Nanos,
-    /// The thread whose frees don't count.
-    trimmer: Option<u32>,
     followed: HashMap<FsId, Followed>,
     /// Those of which not all was heard since they were mounted.
     unheard: HashSet<FsId>,
@@ -58,10 +56,9 @@ enum What {
 
 impl Hearing {
     /// From the time `began` of the trace clock on, when those of `mounted` were mounted.
-    pub fn new(began: Nanos, mounted: HashSet<FsId>, trimmer: Option<u32>) -> Self {
+    pub fn new(began: Nanos, mounted: HashSet<FsId>) -> Self {
         Self {
             began,
-            trimmer,
             followed: HashMap::new(),
             unheard: mounted,
             strange: Vec::new(),
@@ -122,7 +119,6 @@ impl Hearing {
         };
         let what = match event {
             Event::Commit(commit) => Some(What::Commit(commit.step)),
-            Event::Fs(event) if Some(event.pid) == self.trimmer => None,
             Event::Fs(event) => place(layout.as_ref(), &event).map(|extent| match event.kind {
                 Kind::Allocate => What::Allocate(extent),
                 _ => What::Free(extent),
@@ -203,7 +199,7 @@ mod tests {
     const BTRFS: FsId = FsId::Btrfs([7; 16]);
 
     fn hearing(mounted: &[FsId]) -> Hearing {
-        Hearing::new(Nanos(1000), mounted.iter().copied().collect(), Some(std::process::id()))
+        Hearing::new(Nanos(1000), mounted.iter().copied().collect())
     }
 
     fn ext4() -> Followed {
