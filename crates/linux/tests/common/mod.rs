@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use trimtab_core::Bytes;
-use trimtab_linux::loop_device;
+use trimtab_linux::block::BlockDevice;
+use trimtab_linux::{SYSFS, loop_device};
 
 /// Whether loop devices can be made here. Says why where not, and fails instead where CI is set.
 pub fn possible() -> bool {
@@ -37,6 +38,9 @@ impl Loop {
         let file = directory.path().join("file");
         std::fs::File::create(&file).unwrap().set_len(size.0).unwrap();
         let device = loop_device::attach(&file, Bytes(512)).unwrap();
+        // What somebody set for an earlier device of this number is still so.
+        let disk = BlockDevice::open(Path::new(SYSFS), &device).unwrap();
+        disk.set_discard_max(Bytes(2 << 30)).unwrap();
         Self { device, directory }
     }
 
