@@ -3,7 +3,7 @@
 //! drive in real time. Needs root, FUSE and fio. `-- ROUNDS PROFILE` chooses.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -79,17 +79,24 @@ struct Bed {
     drive: Drive,
     fstype: String,
     place: PathBuf,
+    memory: PathBuf,
 }
 
 impl Bed {
     fn new(fstype: &str, profile: &Profile) -> Self {
+        let name = format!("bench-trim-{}", std::process::id());
+        let place = std::env::temp_dir().join(&name);
+        let memory = place.with_extension("memory");
+        [&place, &memory].map(|directory| fs::create_dir_all(directory).expect("a directory can be made"));
+        // The drive only ever holds what is read, but its whole size has to fit.
+        mount::mount(Path::new("memory"), &memory, "tmpfs", "size=64g").expect("memory can be mounted");
         let drive = Drive::create(&CreateOptions {
-            name: format!("bench-trim-{}", std::process::id()),
+            name,
             profile: profile.clone(),
             size: SIZE,
             preconditioned: false,
             clock: Clock::Real { speed: 1.0 },
-            data: None,
+            data: Some(memory.join("data")),
             server: PathBuf::from(TRIMTAB),
             owned: true,
         })
@@ -99,9 +106,7 @@ impl Bed {
             _ => &["-q", "-K"],
         };
         run(Command::new(format!("mkfs.{fstype}")).args(keep).arg(drive.device()));
-        let place = std::env::temp_dir().join(drive.name());
-        fs::create_dir_all(&place).expect("a directory can be made");
-        let bed = Self { drive, fstype: fstype.to_owned(), place };
+        let bed = Self { drive, fstype: fstype.to_owned(), place, memory };
         bed.mount();
         let mut layout = bed.fio();
         run(layout.args(["--rw=write", "--bs=1M", "--end_fsync=1"]));
@@ -151,8 +156,11 @@ impl Bed {
     fn remove(self) {
         self.unmount();
         self.drive.remove().expect("the drive can be removed");
-        // What is left is the directory and fio's logs.
-        let _ = fs::remove_dir(&self.place);
+        mount::unmount(&self.memory).expect("memory can be unmounted");
+        // What is left are empty directories and fio's logs.
+        for directory in [&self.place, &self.memory] {
+            let _ = fs::remove_dir(directory);
+        }
         for kind in ["lat", "slat", "clat"] {
             let _ = fs::remove_file(self.place.with_extension(format!("log_{kind}.1.log")));
         }
