@@ -215,11 +215,11 @@ impl Target {
 
 /// The mount that `directory` is the root of: of several at `place`, the one that is seen.
 fn found<'a>(all: &'a [Mount], place: &Path, directory: &File) -> Option<&'a Mount> {
-    let at_place = all.iter().filter(|mount| mount.target == place);
+    let mut at_place = all.iter().filter(|mount| mount.target == place);
     let number = statx(directory, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
     match number.stx_mask & StatxFlags::MNT_ID.bits() {
-        0 => at_place.last(),
-        _ => at_place.into_iter().find(|mount| mount.id == number.stx_mnt_id),
+        0 => at_place.next_back(),
+        _ => at_place.find(|mount| mount.id == number.stx_mnt_id),
     }
 }
 
