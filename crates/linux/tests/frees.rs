@@ -3,11 +3,13 @@
 mod common;
 
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::mounted::{Mounted, extents_of};
 use common::possible;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FallocateFlags, fallocate};
 use trimtab_core::trace::Kind;
 use trimtab_core::{Bytes, ExtentSet};
 use trimtab_linux::block::BlockDevice;
@@ -17,6 +19,12 @@ use trimtab_linux::{PROCFS, SYSFS, trim};
 
 const SIZE: Bytes = Bytes(512 << 20);
 const FILE: Bytes = Bytes(5 << 20);
+
+/// Lets one test at a time run, so that none wakes another; none where it can't.
+fn alone() -> Option<MutexGuard<'static, ()>> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    possible().then(|| ALONE.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 fn mount_of(mounted: &Mounted) -> Mount {
     let mut mounts = mount::mounts(Path::new(PROCFS)).unwrap();
@@ -51,9 +59,7 @@ fn told(frees: &mut Frees, mount: &Mount, awaited: &ExtentSet) -> (ExtentSet, Ve
 
 /// What is told can be trimmed when it is told, and by the addresses that it has.
 fn a_trim_finds_what_was_told(kind: &str, arguments: &[&str], options: &str) {
-    if !possible() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let mut frees = Frees::start(&FreesOptions { allocations: true, ..FreesOptions::default() }).unwrap();
     let Some(mounted) = Mounted::made(kind, SIZE, arguments, options) else { return };
     let mount = mount_of(&mounted);
@@ -112,9 +118,7 @@ fn a_trim_finds_what_btrfs_told() {
 
 #[test]
 fn ext4_tells_nothing_before_it_is_committed() {
-    if !possible() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let mut frees = Frees::start(&FreesOptions::default()).unwrap();
     let Some(mounted) = Mounted::new("ext4", SIZE, "commit=300") else { return };
     let mount = mount_of(&mounted);
@@ -131,9 +135,7 @@ fn ext4_tells_nothing_before_it_is_committed() {
 
 #[test]
 fn what_was_given_up_before_it_is_followed_is_told() {
-    if !possible() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let Some(early) = Mounted::new("xfs", SIZE, "") else { return };
     let mut frees = Frees::start(&FreesOptions::default()).unwrap();
     let Some(mounted) = Mounted::new("xfs", SIZE, "") else { return };
@@ -148,15 +150,29 @@ fn what_was_given_up_before_it_is_followed_is_told() {
 }
 
 #[test]
+fn what_was_lost_is_known_when_the_rest_is_read() {
+    let Some(_alone) = alone() else { return };
+    let options = FreesOptions { buffer: Bytes(64 << 10), allocations: true, ..FreesOptions::default() };
+    let mut frees = Frees::start(&options).unwrap();
+    let Some(mounted) = Mounted::new("xfs", SIZE, "") else { return };
+    frees.follow(&mount_of(&mounted)).unwrap();
+    let file = std::fs::File::create(mounted.directory.path().join("file")).unwrap();
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&file, FallocateFlags::empty(), 0, 128 << 20).unwrap();
+    (0..16_000).for_each(|block| fallocate(&file, punch, block * 8192, 4096).unwrap());
+    std::thread::sleep(Duration::from_millis(50));
+    let mut events = Vec::new();
+    frees.read(&mut events).unwrap();
+    assert!(!events.is_empty() && frees.lost() > 0, "{} of {}", frees.lost(), events.len());
+}
+
+#[test]
 fn nothing_wakes_a_service_that_has_nothing_to_do() {
-    if !possible() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let mut frees = Frees::start(&FreesOptions::default()).unwrap();
     let (Some(mounted), Some(other)) = (Mounted::new("xfs", SIZE, ""), Mounted::new("xfs", SIZE, "")) else {
         return;
     };
-    // Other tests, and the machine's own file systems, are left out.
     for mount in mount::mounts(Path::new(PROCFS)).unwrap() {
         frees.leave_out(&mount).unwrap();
     }
@@ -169,7 +185,7 @@ fn nothing_wakes_a_service_that_has_nothing_to_do() {
         woken += 1;
         frees.read(&mut Vec::new()).unwrap();
     }
-    // Other tests mount, too.
+    // The machine may mount something, too.
     assert!(woken < 20, "{woken}");
     let path = mounted.write("file", FILE);
     let file = extents_of(&path);

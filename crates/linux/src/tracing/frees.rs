@@ -18,7 +18,7 @@ use super::hearing::{Followed, Hearing};
 use super::instance::Instance;
 use super::layout::Layout;
 use super::source::Sources;
-use super::{LOOK_AROUND, SHORTEST_WAIT, SLACK, clock};
+use super::{SHORTEST_WAIT, SLACK, clock};
 use crate::block::{BlockDevice, DeviceNumber};
 use crate::mount::{self, Mount};
 
@@ -28,6 +28,9 @@ const GATHERING: Duration = Duration::from_millis(200);
 
 /// How much of a buffer is full when it can be read while more is waited for, in percent.
 const FULL_ENOUGH: &str = "50";
+
+/// Fewer events than this don't fill the smallest buffer, so that none can have been lost.
+const FILLS_NOTHING: usize = 500;
 
 /// What to be told, and how.
 #[derive(Debug, Clone)]
@@ -94,7 +97,6 @@ pub struct Frees {
     left_out: Vec<KernelNumber>,
     began: Instant,
     last_read: Instant,
-    looked_around: Instant,
     /// Whether more is waited for.
     is_gathering: bool,
     lost: u64,
@@ -126,7 +128,6 @@ impl Frees {
             left_out: Vec::new(),
             began,
             last_read: began,
-            looked_around: began,
             is_gathering: false,
             lost: 0,
             buffers,
@@ -225,7 +226,9 @@ impl Frees {
     pub fn read(&mut self, events: &mut Vec<Freed>) -> Result<Option<Duration>, TracingError> {
         std::thread::sleep(SHORTEST_WAIT.saturating_sub(self.last_read.elapsed()));
         let Self { buffers, sources, hearing, .. } = self;
+        let mut came = 0;
         let until = buffers.read(|at, event| {
+            came += 1;
             if let Some(event) = sources.reader(event).and_then(|reader| reader.read(event)) {
                 hearing.take(at, event);
             }
@@ -233,9 +236,7 @@ impl Frees {
         self.last_read = Instant::now();
         hearing.settle(until.saturating_sub(SLACK), events);
         let more = hearing.is_waiting();
-        let is_over = self.is_gathering && !more;
-        if is_over || (more && self.looked_around.elapsed() >= LOOK_AROUND) {
-            self.looked_around = self.last_read;
+        if came >= FILLS_NOTHING {
             self.lost = self.instance.lost()?;
         }
         if more != self.is_gathering {
