@@ -87,7 +87,9 @@ impl Bed {
         let name = format!("bench-trim-{}", std::process::id());
         let place = std::env::temp_dir().join(&name);
         let memory = place.with_extension("memory");
-        [&place, &memory].map(|directory| fs::create_dir_all(directory).expect("a directory can be made"));
+        for directory in [&place, &memory] {
+            fs::create_dir_all(directory).expect("a directory can be made");
+        }
         // The drive only ever holds what is read, but its whole size has to fit.
         mount::mount(Path::new("memory"), &memory, "tmpfs", "size=64g").expect("memory can be mounted");
         let drive = Drive::create(&CreateOptions {
