@@ -1,13 +1,18 @@
 //! What is known of file systems, kept while nobody tends them.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use trimtab_linux::generation::{Seal, SealError, seal_mounted, seal_unmounted};
 use trimtab_linux::tracing::Heard;
 
 use super::tended::{Tended, chain};
 use crate::state::{State, Store};
+
+/// How long an unmount may take to end, and how often that is looked at.
+const UNMOUNTING: Duration = Duration::from_millis(500);
+const GLANCE: Duration = Duration::from_millis(10);
 
 /// Gives the file system back what is known of it from before; says why not, where something was kept that
 /// doesn't hold or can't be told to. `heard` says from when on it is heard what it frees.
@@ -38,21 +43,27 @@ pub(super) fn keep(store: &Store, sysfs: &Path, tended: &Tended, now: Duration) 
     save(store, seal_mounted(sysfs, &tended.found.mount), tended, now)
 }
 
-/// Keeps what is known of a file system that was unmounted.
-pub(super) fn keep_unmounted(
-    store: &Store,
-    sysfs: &Path,
-    gone: &Tended,
-    now: Duration,
-) -> Result<(), String> {
+/// The seal of a file system that was unmounted a moment ago; none of one that has none.
+pub(super) fn seal_gone(sysfs: &Path, gone: &Tended) -> Option<Result<Seal, SealError>> {
     let devices = gone.devices(sysfs);
-    match devices.as_slice() {
-        [device] => save(store, seal_unmounted(sysfs, &device.path()), gone, now),
-        _ => Ok(()),
+    let [device] = devices.as_slice() else { return None };
+    // It leaves the list of mounts before all of it is on its device.
+    let patience = Instant::now() + UNMOUNTING;
+    loop {
+        match seal_unmounted(sysfs, &device.path()) {
+            Err(SealError::Unclean { .. }) if Instant::now() < patience => thread::sleep(GLANCE),
+            seal => return Some(seal),
+        }
     }
 }
 
-fn save(store: &Store, seal: Result<Seal, SealError>, tended: &Tended, now: Duration) -> Result<(), String> {
+/// Keeps what is known of a file system as it is under the seal.
+pub(super) fn save(
+    store: &Store,
+    seal: Result<Seal, SealError>,
+    tended: &Tended,
+    now: Duration,
+) -> Result<(), String> {
     let seal = match seal {
         // What tells nothing is looked at anew each time.
         Err(SealError::Unknown { .. }) => return Ok(()),

@@ -1,28 +1,25 @@
 //! The loop of the service.
 
+mod answers;
+mod custody;
+
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use trimtab_core::Extent;
-use trimtab_core::document::{STATUS_SCHEMA, StatusDocument};
 use trimtab_linux::stack::{Machine, StackError};
-use trimtab_linux::tracing::{Freed, Frees, FreesOptions, Heard};
-use trimtab_linux::trim;
+use trimtab_linux::tracing::{Freed, Frees, FreesOptions};
 
 use super::config::{Config, ConfigError};
-use super::control::{Piece, Request, Response};
-use super::doors::{DoorError, Doors, Visit, VisitorId};
-use super::ground::{Ground, Survey};
-use super::keep::{keep, keep_unmounted, restore};
+use super::doors::{DoorError, Doors};
+use super::ground::Survey;
 use super::log::{Field, Log};
-use super::mounts::{Found, MountWatch};
+use super::mounts::MountWatch;
 use super::notify::Manager;
 use super::signals::Signals;
 use super::tended::{Tended, Turn, chain};
-use super::{http, metrics};
 use crate::state::Store;
 
 /// What the service runs with.
@@ -90,12 +87,6 @@ struct Again {
     at: Duration,
     pause: Duration,
 }
-
-/// How long it is until what couldn't be told is looked at again: twice as long each time.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
-/// How long after a file system is gone what it freed last can be heard.
-const LAST_WORDS: Duration = Duration::from_millis(15);
 
 impl Service {
     /// Begins: what is asked of it from now on is answered once [`Self::run`] is called.
@@ -205,146 +196,6 @@ impl Service {
         Ok(())
     }
 
-    /// Has what is mounted looked at again in a while.
-    fn try_again(&mut self) {
-        let pause = self.look_again.map_or(FIRST_PAUSE, |again| again.pause);
-        let at = self.now() + pause;
-        self.look_again = Some(Again { at, pause: (pause * 2).min(LONGEST_PAUSE) });
-    }
-
-    /// Tends what is mounted now, and nothing else.
-    fn look_at_mounts(&mut self) -> Result<(), StackError> {
-        let now = self.now();
-        let all = Found::all(&self.machine)?;
-        let is_here = |tended: &Tended| all.iter().any(|found| found.continues(&tended.found));
-        let (mut before, gone): (Vec<_>, _) = std::mem::take(&mut self.tended).into_iter().partition(is_here);
-        self.part_with(gone, now);
-        for found in all {
-            let known = before.iter().position(|tended| found.continues(&tended.found));
-            let known = known.map(|place| before.swap_remove(place)).filter(|tended| !tended.is_unknown());
-            let (tended, was_followed) = match known {
-                Some(mut tended) => {
-                    let was_followed = tended.wants_frees();
-                    if !tended.change(&self.machine, found, &self.config, now) {
-                        self.tended.push(tended);
-                        continue;
-                    }
-                    (tended, was_followed)
-                }
-                None => {
-                    // What it lies on may be changing just now.
-                    let ground = (self.options.survey)(&found.mount.target);
-                    let ground = ground.unwrap_or_else(Ground::unknown);
-                    (Tended::new(&self.machine, found, ground, &self.config, now), false)
-                }
-            };
-            let tended = self.follow(tended, was_followed, now);
-            self.tell(&tended);
-            self.tended.push(tended);
-        }
-        match self.tended.iter().any(Tended::is_unknown) {
-            true => self.try_again(),
-            false => self.look_again = None,
-        }
-        Ok(())
-    }
-
-    /// Keeps what is known of file systems that were unmounted.
-    fn part_with(&mut self, gone: Vec<Tended>, now: Duration) {
-        if gone.is_empty() {
-            return;
-        }
-        let known = self.tended.len();
-        self.tended.extend(gone);
-        if self.tended[known..].iter().any(Tended::wants_frees) {
-            std::thread::sleep(LAST_WORDS);
-            self.read_at = Some(Duration::ZERO);
-            self.listen();
-        }
-        for gone in self.tended.split_off(known) {
-            let mount = gone.found.mount.target.display();
-            if gone.wants_frees()
-                && let Err(reason) = keep_unmounted(&self.options.store, &self.machine.sysfs(), &gone, now)
-            {
-                let fields: [Field; 2] = [("mount", &mount), ("reason", &reason)];
-                self.log.info("cannot keep what is known of it", &fields);
-            }
-            if let Ok(frees) = &mut self.frees {
-                frees.forget(gone.found.number());
-            }
-            self.log.info("no longer mounted", &[("mount", &mount)]);
-        }
-    }
-
-    /// Keeps what is known of what is mounted.
-    fn keep_all(&mut self) {
-        let sysfs = self.machine.sysfs();
-        // What is in memory is freed on its way to the devices.
-        for tended in self.tended.iter().filter(|tended| tended.wants_frees()) {
-            _ = trim::sync(&tended.found.mount.target);
-        }
-        std::thread::sleep(LAST_WORDS);
-        self.read_at = Some(Duration::ZERO);
-        self.listen();
-        let now = self.now();
-        for tended in self.tended.iter().filter(|tended| tended.wants_frees()) {
-            if let Err(reason) = keep(&self.options.store, &sysfs, tended, now) {
-                let fields: [Field; 2] =
-                    [("mount", &tended.found.mount.target.display()), ("reason", &reason)];
-                self.log.warning("cannot keep what is known of it", &fields);
-            }
-        }
-    }
-
-    /// Hears what the file system frees if that is wanted, and is not woken by it if not.
-    fn follow(&mut self, mut tended: Tended, was_followed: bool, now: Duration) -> Tended {
-        let mount = tended.found.mount.clone();
-        let followed = match (&mut self.frees, tended.wants_frees()) {
-            (Ok(frees), true) if !was_followed => frees.follow(&mount).map_err(|error| chain(&error)),
-            (Ok(frees), false) => {
-                // Where it can't be left out, it is heard and passed over.
-                _ = frees.leave_out(&mount);
-                return tended;
-            }
-            (Err(reason), true) => Err(reason.clone()),
-            _ => return tended,
-        };
-        let known = followed.and_then(|heard| self.begin_with(&mut tended, heard, now));
-        if let Err(reason) = known {
-            let fields: [Field; 2] = [("mount", &mount.target.display()), ("reason", &reason)];
-            self.log.warning("cannot know what is freed there: trims all once a week", &fields);
-            tended.go_without_frees(&self.machine, now);
-        }
-        tended
-    }
-
-    /// Begins with what is known to be pending; with all that is free where nothing is known.
-    fn begin_with(&self, tended: &mut Tended, heard: Heard, now: Duration) -> Result<(), String> {
-        match restore(&self.options.store, &self.machine.sysfs(), tended, heard, now) {
-            Ok(true) => return Ok(()),
-            Ok(false) => {}
-            Err(reason) => {
-                let fields: [Field; 2] =
-                    [("mount", &tended.found.mount.target.display()), ("reason", &reason)];
-                self.log.info("takes all that is free for pending", &fields);
-            }
-        }
-        tended.take_all_for_pending(now).map_err(|error| error.to_string())
-    }
-
-    /// Logs how a file system is tended from now on.
-    fn tell(&self, tended: &Tended) {
-        let mount = tended.found.mount.target.display();
-        match tended.off() {
-            Some(reason) => self.log.info("left alone", &[("mount", &mount), ("reason", &reason)]),
-            None => {
-                let fields: [Field; 3] =
-                    [("mount", &mount), ("fs", &tended.found.mount.fstype), ("policy", &tended.policy())];
-                self.log.info("tended", &fields);
-            }
-        }
-    }
-
     /// Takes in what was freed, where there may be something.
     fn listen(&mut self) {
         let now = self.now();
@@ -430,85 +281,6 @@ impl Service {
         }
         self.manager.ready();
         done
-    }
-
-    /// Answers who came in.
-    fn attend(&mut self) {
-        loop {
-            let visits = self.doors.attend(Instant::now());
-            if visits.is_empty() {
-                return;
-            }
-            for (visitor, visit) in visits {
-                match visit {
-                    Visit::Asks(request) => {
-                        let response = self.answer(visitor, request);
-                        self.doors.answer(visitor, &response);
-                    }
-                    Visit::Status => {
-                        // A document of text and numbers always can be written as JSON.
-                        let status = serde_json::to_vec(&self.status()).unwrap_or_default();
-                        self.doors.hand_last(visitor, status);
-                    }
-                    Visit::Metrics => {
-                        let body = metrics::render(&self.status()).unwrap_or_default();
-                        self.doors.hand_last(visitor, http::metrics(&body));
-                    }
-                    Visit::Left => self.take_back(visitor, None),
-                }
-            }
-        }
-    }
-
-    fn answer(&mut self, visitor: VisitorId, request: Request) -> Response {
-        let now = self.now();
-        match request {
-            Request::Status => Response::Status(self.status()),
-            Request::Reload => match self.reload() {
-                Ok(()) => Response::Done,
-                Err(reason) => Response::Refused(reason),
-            },
-            Request::TakePending { mount } => {
-                // What was freed a moment ago belongs to it.
-                self.read_at = Some(now);
-                self.listen();
-                let wanted = |tended: &&mut Tended| tended.found.targets.contains(&mount);
-                let lent = match self.tended.iter_mut().find(wanted) {
-                    Some(tended) => tended.lend(visitor, now),
-                    None => Err("no file system on a block device is mounted there"),
-                };
-                match lent {
-                    Ok(pending) => Response::Pending(pending),
-                    Err(reason) => Response::Refused(format!("{}: {reason}", mount.display())),
-                }
-            }
-            Request::GiveBack { left } => {
-                self.take_back(visitor, Some(left.into_iter().filter_map(Piece::extent).collect()));
-                Response::Done
-            }
-        }
-    }
-
-    fn take_back(&mut self, visitor: VisitorId, left: Option<Vec<Extent>>) {
-        let now = self.now();
-        for tended in &mut self.tended {
-            tended.take_back(visitor, left.as_deref(), now);
-        }
-    }
-
-    fn status(&self) -> StatusDocument {
-        let now = self.now();
-        let rfc3339 = |at| humantime::format_rfc3339_seconds(at).to_string();
-        StatusDocument {
-            schema: STATUS_SCHEMA.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-            started: rfc3339(self.started.1),
-            at: rfc3339(SystemTime::now()),
-            deaf: self.frees.as_ref().err().cloned(),
-            lost_events: self.lost,
-            file_systems: self.tended.iter().map(|tended| tended.status(now)).collect(),
-        }
     }
 }
 

@@ -1,0 +1,93 @@
+//! What the service answers to who comes in.
+
+use std::time::{Instant, SystemTime};
+
+use trimtab_core::Extent;
+use trimtab_core::document::{STATUS_SCHEMA, StatusDocument};
+
+use super::Service;
+use crate::service::control::{Piece, Request, Response};
+use crate::service::doors::{Visit, VisitorId};
+use crate::service::tended::Tended;
+use crate::service::{http, metrics};
+
+impl Service {
+    /// Answers who came in.
+    pub(super) fn attend(&mut self) {
+        loop {
+            let visits = self.doors.attend(Instant::now());
+            if visits.is_empty() {
+                return;
+            }
+            for (visitor, visit) in visits {
+                match visit {
+                    Visit::Asks(request) => {
+                        let response = self.answer(visitor, request);
+                        self.doors.answer(visitor, &response);
+                    }
+                    Visit::Status => {
+                        // A document of text and numbers always can be written as JSON.
+                        let status = serde_json::to_vec(&self.status()).unwrap_or_default();
+                        self.doors.hand_last(visitor, status);
+                    }
+                    Visit::Metrics => {
+                        let body = metrics::render(&self.status()).unwrap_or_default();
+                        self.doors.hand_last(visitor, http::metrics(&body));
+                    }
+                    Visit::Left => self.take_back(visitor, None),
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, visitor: VisitorId, request: Request) -> Response {
+        let now = self.now();
+        match request {
+            Request::Status => Response::Status(self.status()),
+            Request::Reload => match self.reload() {
+                Ok(()) => Response::Done,
+                Err(reason) => Response::Refused(reason),
+            },
+            Request::TakePending { mount } => {
+                // What was freed a moment ago belongs to it.
+                self.read_at = Some(now);
+                self.listen();
+                let wanted = |tended: &&mut Tended| tended.found.targets.contains(&mount);
+                let lent = match self.tended.iter_mut().find(wanted) {
+                    Some(tended) => tended.lend(visitor, now),
+                    None => Err("no file system on a block device is mounted there"),
+                };
+                match lent {
+                    Ok(pending) => Response::Pending(pending),
+                    Err(reason) => Response::Refused(format!("{}: {reason}", mount.display())),
+                }
+            }
+            Request::GiveBack { left } => {
+                self.take_back(visitor, Some(left.into_iter().filter_map(Piece::extent).collect()));
+                Response::Done
+            }
+        }
+    }
+
+    fn take_back(&mut self, visitor: VisitorId, left: Option<Vec<Extent>>) {
+        let now = self.now();
+        for tended in &mut self.tended {
+            tended.take_back(visitor, left.as_deref(), now);
+        }
+    }
+
+    fn status(&self) -> StatusDocument {
+        let now = self.now();
+        let rfc3339 = |at| humantime::format_rfc3339_seconds(at).to_string();
+        StatusDocument {
+            schema: STATUS_SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            started: rfc3339(self.started.1),
+            at: rfc3339(SystemTime::now()),
+            deaf: self.frees.as_ref().err().cloned(),
+            lost_events: self.lost,
+            file_systems: self.tended.iter().map(|tended| tended.status(now)).collect(),
+        }
+    }
+}

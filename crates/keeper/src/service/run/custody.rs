@@ -1,0 +1,162 @@
+//! File systems come into the service's care and leave it.
+
+use std::time::Duration;
+
+use trimtab_linux::stack::StackError;
+use trimtab_linux::tracing::Heard;
+use trimtab_linux::trim;
+
+use super::{Again, Service};
+use crate::service::ground::Ground;
+use crate::service::keep::{keep, restore, save, seal_gone};
+use crate::service::log::Field;
+use crate::service::mounts::Found;
+use crate::service::tended::{Tended, chain};
+
+/// How long it is until what couldn't be told is looked at again: twice as long each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+/// How long after a file system is gone what it freed last can be heard.
+const LAST_WORDS: Duration = Duration::from_millis(15);
+
+impl Service {
+    /// Has what is mounted looked at again in a while.
+    pub(super) fn try_again(&mut self) {
+        let pause = self.look_again.map_or(FIRST_PAUSE, |again| again.pause);
+        let at = self.now() + pause;
+        self.look_again = Some(Again { at, pause: (pause * 2).min(LONGEST_PAUSE) });
+    }
+
+    /// Tends what is mounted now, and nothing else.
+    pub(super) fn look_at_mounts(&mut self) -> Result<(), StackError> {
+        let now = self.now();
+        let all = Found::all(&self.machine)?;
+        let is_here = |tended: &Tended| all.iter().any(|found| found.continues(&tended.found));
+        let (mut before, gone): (Vec<_>, _) = std::mem::take(&mut self.tended).into_iter().partition(is_here);
+        self.part_with(gone, now);
+        for found in all {
+            let known = before.iter().position(|tended| found.continues(&tended.found));
+            let known = known.map(|place| before.swap_remove(place)).filter(|tended| !tended.is_unknown());
+            let (tended, was_followed) = match known {
+                Some(mut tended) => {
+                    let was_followed = tended.wants_frees();
+                    if !tended.change(&self.machine, found, &self.config, now) {
+                        self.tended.push(tended);
+                        continue;
+                    }
+                    (tended, was_followed)
+                }
+                None => {
+                    // What it lies on may be changing just now.
+                    let ground = (self.options.survey)(&found.mount.target);
+                    let ground = ground.unwrap_or_else(Ground::unknown);
+                    (Tended::new(&self.machine, found, ground, &self.config, now), false)
+                }
+            };
+            let tended = self.follow(tended, was_followed, now);
+            self.tell(&tended);
+            self.tended.push(tended);
+        }
+        match self.tended.iter().any(Tended::is_unknown) {
+            true => self.try_again(),
+            false => self.look_again = None,
+        }
+        Ok(())
+    }
+
+    /// Keeps what is known of file systems that were unmounted.
+    fn part_with(&mut self, gone: Vec<Tended>, now: Duration) {
+        if gone.is_empty() {
+            return;
+        }
+        let sysfs = self.machine.sysfs();
+        let known = self.tended.len();
+        self.tended.extend(gone);
+        let seal = |gone: &Tended| gone.wants_frees().then(|| seal_gone(&sysfs, gone)).flatten();
+        let seals: Vec<_> = self.tended[known..].iter().map(seal).collect();
+        if seals.iter().any(Option::is_some) {
+            std::thread::sleep(LAST_WORDS);
+            self.read_at = Some(Duration::ZERO);
+            self.listen();
+        }
+        for (gone, seal) in self.tended.split_off(known).into_iter().zip(seals) {
+            let mount = gone.found.mount.target.display();
+            if let Some(Err(reason)) = seal.map(|seal| save(&self.options.store, seal, &gone, now)) {
+                self.log.info("cannot keep what is known of it", &[("mount", &mount), ("reason", &reason)]);
+            }
+            if let Ok(frees) = &mut self.frees {
+                frees.forget(gone.found.number());
+            }
+            self.log.info("no longer mounted", &[("mount", &mount)]);
+        }
+    }
+
+    /// Keeps what is known of what is mounted.
+    pub(super) fn keep_all(&mut self) {
+        let sysfs = self.machine.sysfs();
+        // What is in memory is freed on its way to the devices.
+        for tended in self.tended.iter().filter(|tended| tended.wants_frees()) {
+            _ = trim::sync(&tended.found.mount.target);
+        }
+        std::thread::sleep(LAST_WORDS);
+        self.read_at = Some(Duration::ZERO);
+        self.listen();
+        let now = self.now();
+        for tended in self.tended.iter().filter(|tended| tended.wants_frees()) {
+            if let Err(reason) = keep(&self.options.store, &sysfs, tended, now) {
+                let fields: [Field; 2] =
+                    [("mount", &tended.found.mount.target.display()), ("reason", &reason)];
+                self.log.warning("cannot keep what is known of it", &fields);
+            }
+        }
+    }
+
+    /// Hears what the file system frees if that is wanted, and is not woken by it if not.
+    pub(super) fn follow(&mut self, mut tended: Tended, was_followed: bool, now: Duration) -> Tended {
+        let mount = tended.found.mount.clone();
+        let followed = match (&mut self.frees, tended.wants_frees()) {
+            (Ok(frees), true) if !was_followed => frees.follow(&mount).map_err(|error| chain(&error)),
+            (Ok(frees), false) => {
+                // Where it can't be left out, it is heard and passed over.
+                _ = frees.leave_out(&mount);
+                return tended;
+            }
+            (Err(reason), true) => Err(reason.clone()),
+            _ => return tended,
+        };
+        let known = followed.and_then(|heard| self.begin_with(&mut tended, heard, now));
+        if let Err(reason) = known {
+            let fields: [Field; 2] = [("mount", &mount.target.display()), ("reason", &reason)];
+            self.log.warning("cannot know what is freed there: trims all once a week", &fields);
+            tended.go_without_frees(&self.machine, now);
+        }
+        tended
+    }
+
+    /// Begins with what is known to be pending; with all that is free where nothing is known.
+    fn begin_with(&self, tended: &mut Tended, heard: Heard, now: Duration) -> Result<(), String> {
+        match restore(&self.options.store, &self.machine.sysfs(), tended, heard, now) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(reason) => {
+                let fields: [Field; 2] =
+                    [("mount", &tended.found.mount.target.display()), ("reason", &reason)];
+                self.log.info("takes all that is free for pending", &fields);
+            }
+        }
+        tended.take_all_for_pending(now).map_err(|error| error.to_string())
+    }
+
+    /// Logs how a file system is tended from now on.
+    fn tell(&self, tended: &Tended) {
+        let mount = tended.found.mount.target.display();
+        match tended.off() {
+            Some(reason) => self.log.info("left alone", &[("mount", &mount), ("reason", &reason)]),
+            None => {
+                let fields: [Field; 3] =
+                    [("mount", &mount), ("fs", &tended.found.mount.fstype), ("policy", &tended.policy())];
+                self.log.info("tended", &fields);
+            }
+        }
+    }
+}
