@@ -40,7 +40,7 @@ fn tables_pages_and_figures_come_from_the_file() {
     let files = [saved(&dir, "a.json", &emulated), saved(&dir, "b.json", &without_drive(emulated))];
 
     let table = stdout(&[&files[0]]);
-    assert!(table.contains("On ext4, batched is the best trade-off"), "{table}");
+    assert!(table.contains("On ext4, smart is the best trade-off"), "{table}");
     assert!(!table.contains('\u{1b}'), "no colour outside a terminal");
 
     let page = dir.path().join("new/dir");
@@ -97,7 +97,7 @@ fn benches_stand_beside_each_other_first() {
     let text = stdout(&[&files[0], &files[1], &files[2], "--html", page.to_str().unwrap()]);
     assert!(text.starts_with("bench: 2 drives beside each other"), "{text}");
     assert!(
-        text.contains("On ext4, batched is the best") && text.contains("A discard costs 10.1 ms"),
+        text.contains("On ext4, smart is the best") && text.contains("A discard costs 10.1 ms"),
         "{text}"
     );
     assert_eq!(std::fs::read_to_string(&page).unwrap().matches("<section>").count(), 4);

@@ -9,7 +9,7 @@ use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_drive::Drive;
 use trimtab_keeper::{MountedTrims, Tender, Trims};
 use trimtab_linux::block::{BlockCounters, BlockDevice, BlockError};
-use trimtab_linux::tracing::{Freed, Frees, FreesOptions};
+use trimtab_linux::tracing::{Frees, FreesOptions};
 use trimtab_linux::trim::TrimError;
 
 use crate::error::LabError;
@@ -57,9 +57,16 @@ impl Keeping {
     /// Hears what was freed; says whether anything is pending.
     ///
     /// # Errors
-    /// What the recording fails with.
+    /// What the kernel's events fail with, or [`LabError::FreesLost`].
     pub fn listen(&mut self) -> Result<bool, LabError> {
-        let (events, now) = (self.hear()?, self.now());
+        let (mut events, started) = (Vec::new(), Instant::now());
+        while self.frees.read(&mut events)?.is_some() && started.elapsed() < PATIENCE {
+            thread::sleep(PAUSE);
+        }
+        if self.frees.lost() > 0 {
+            return Err(LabError::FreesLost);
+        }
+        let now = self.now();
         events.iter().for_each(|event| self.tender.freed(now, event.extent));
         Ok(!self.tender.pending().is_empty())
     }
@@ -74,23 +81,9 @@ impl Keeping {
             interrupt.check()?;
             thread::sleep(GLANCE);
             if !self.tender.turn(self.now())? {
-                break;
+                return Ok(());
             }
         }
-        // What XFS takes for the span of a trim it tells of as if it was freed.
-        self.hear().map(drop)
-    }
-
-    /// What was freed since this was called last.
-    fn hear(&mut self) -> Result<Vec<Freed>, LabError> {
-        let (mut events, started) = (Vec::new(), Instant::now());
-        while self.frees.read(&mut events)?.is_some() && started.elapsed() < PATIENCE {
-            thread::sleep(PAUSE);
-        }
-        if self.frees.lost() > 0 {
-            return Err(LabError::FreesLost);
-        }
-        Ok(events)
     }
 
     /// The wall's time, and what trims took on the drive's clock.
