@@ -1,6 +1,7 @@
 //! What readers feel of a trim: the 99th percentile of random 4 KiB reads at a fixed rate while 20 GiB of free
-//! space are trimmed, by `trimtab trim` and by fstrim, over that without a trim, in turns on the same emulated
-//! drive in real time. Needs root, FUSE and fio. `-- ROUNDS PROFILE` chooses.
+//! space are trimmed, by `trimtab trim` and by fstrim in turns, over that shortly before and after, on the same
+//! emulated drive in real time. Needs root, FUSE and fio. `-- ROUNDS PROFILE` chooses. Whatever else keeps the
+//! processors busy is felt more than any trim.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,9 +20,12 @@ const SIZE: Bytes = Bytes(21 << 30);
 /// What is read, and how often in a second.
 const FILE: &str = "256M";
 const RATE: u32 = 300;
-/// How long is read without a trim, and around one.
+/// How long is read before a trim, and after it.
 const ALONE: Duration = Duration::from_secs(20);
-const AROUND: Duration = Duration::from_secs(2);
+/// How long fio takes to begin.
+const WARM_UP: Duration = Duration::from_secs(2);
+/// How long discards may go on once a trim has returned: XFS doesn't wait for them.
+const AFTERMATH_MS: u128 = 1000;
 /// The most that the 99th percentile may grow by.
 const BAR: f64 = 1.2;
 
@@ -32,43 +36,47 @@ fn main() {
     let profile = Profile::named(&name).expect("a built-in profile");
     println!("{RATE} random 4 KiB reads a second on {name} in real time; medians of {rounds} rounds");
     println!(
-        "{:4} {:14} {:>9} {:>8} {:>9} {:>9} {:>8}",
-        "fs", "", "trim s", "reads", "p50 us", "p99 us", "ratio"
+        "{:4} {:12} {:>7} {:>7} {:>12} {:>7} {:>12} {:>7} {:>6}",
+        "fs", "", "trim s", "reads", "p50 us alone", "p50 us", "p99 us alone", "p99 us", "ratio"
     );
     for fstype in ["ext4", "xfs"] {
         compare(fstype, &profile, rounds);
     }
 }
 
-/// What a round's readers felt.
+/// What the readers of a round felt.
 struct Felt {
+    trim_s: f64,
+    alone: Latencies,
+    during: Latencies,
+}
+
+struct Latencies {
     reads: usize,
     p50_us: f64,
     p99_us: f64,
-    trim_s: f64,
 }
 
 fn compare(fstype: &str, profile: &Profile, rounds: usize) {
     let bed = Bed::new(fstype, profile);
-    let trims: [(&str, Option<Vec<&str>>); 3] = [
-        ("no trim", None),
-        ("trimtab trim", Some(vec![TRIMTAB, "trim", "-q", "--full"])),
-        ("fstrim", Some(vec!["fstrim"])),
-    ];
+    let trims = [("trimtab trim", vec![TRIMTAB, "trim", "-q", "--full"]), ("fstrim", vec!["fstrim"])];
     let rounds: Vec<Vec<Felt>> =
-        (0..rounds).map(|_| trims.iter().map(|(_, trim)| bed.feel(trim.as_deref())).collect()).collect();
+        (0..rounds).map(|_| trims.iter().map(|(_, trim)| bed.feel(trim)).collect()).collect();
     for (at, (name, _)) in trims.iter().enumerate() {
-        let of = |figure: &dyn Fn(&[Felt]) -> f64| {
-            median(&rounds.iter().map(|round| figure(round)).collect::<Vec<_>>()).expect("there are rounds")
+        let of = |figure: fn(&Felt) -> f64| {
+            let figures: Vec<f64> = rounds.iter().map(|round| figure(&round[at])).collect();
+            median(&figures).expect("there are rounds")
         };
-        let ratio = of(&|round| round[at].p99_us / round[0].p99_us);
-        let bar = if *name == "trimtab trim" { format!("  the bar is {BAR}") } else { String::new() };
+        let bar = if at == 0 { format!("  the bar is {BAR}") } else { String::new() };
         println!(
-            "{fstype:4} {name:14} {:>9.1} {:>8} {:>9.0} {:>9.0} {ratio:>8.2}{bar}",
-            of(&|round| round[at].trim_s),
-            of(&|round| round[at].reads as f64),
-            of(&|round| round[at].p50_us),
-            of(&|round| round[at].p99_us),
+            "{fstype:4} {name:12} {:>7.1} {:>7} {:>12.0} {:>7.0} {:>12.0} {:>7.0} {:>6.2}{bar}",
+            of(|felt| felt.trim_s),
+            of(|felt| felt.during.reads as f64),
+            of(|felt| felt.alone.p50_us),
+            of(|felt| felt.during.p50_us),
+            of(|felt| felt.alone.p99_us),
+            of(|felt| felt.during.p99_us),
+            of(|felt| felt.during.p99_us / felt.alone.p99_us),
         );
     }
     bed.remove();
@@ -132,8 +140,8 @@ impl Bed {
         fio
     }
 
-    /// Reads while `trim` is at work.
-    fn feel(&self, trim: Option<&[&str]>) -> Felt {
+    /// Reads before, while and after `trim` is at work.
+    fn feel(&self, trim: &[&str]) -> Felt {
         // ext4 remembers what was trimmed while it is mounted.
         self.unmount();
         self.mount();
@@ -142,17 +150,22 @@ impl Bed {
         reader.args(["--rw=randread", "--bs=4k", "--time_based", "--runtime=1d", "--log_unix_epoch=1"]);
         reader.arg(format!("--rate_iops={RATE}")).arg(format!("--write_lat_log={}", log.display()));
         let mut reader = reader.spawn().expect("fio is there");
-        thread::sleep(AROUND);
+        thread::sleep(WARM_UP);
+        let begun = now_ms();
+        thread::sleep(ALONE);
         let start = now_ms();
-        match trim {
-            Some(trim) => run(Command::new(trim[0]).args(&trim[1..]).arg(&self.place)),
-            None => thread::sleep(ALONE),
-        }
+        run(Command::new(trim[0]).args(&trim[1..]).arg(&self.place));
         let end = now_ms();
-        thread::sleep(AROUND);
+        thread::sleep(ALONE);
+        let over = now_ms();
         stop(&mut reader);
         let lines = fs::read_to_string(log.with_extension("log_lat.1.log")).expect("fio keeps its log");
-        felt(&lines, start, end)
+        let trimmed = start..end + AFTERMATH_MS;
+        Felt {
+            trim_s: (end - start) as f64 / 1e3,
+            alone: latencies(&lines, |at| (begun..over).contains(&at) && !trimmed.contains(&at)),
+            during: latencies(&lines, |at| trimmed.contains(&at)),
+        }
     }
 
     fn remove(self) {
@@ -169,21 +182,20 @@ impl Bed {
     }
 }
 
-/// The latencies of the reads in fio's log that were done from `start` to `end`.
-fn felt(log: &str, start: u128, end: u128) -> Felt {
+/// The latencies of the reads in fio's log that were done at the times that `counts` takes.
+fn latencies(log: &str, counts: impl Fn(u128) -> bool) -> Latencies {
     let fields = |line: &str| {
         let mut fields = line.split(',').map(str::trim);
         Some((fields.next()?.parse::<u128>().ok()?, fields.next()?.parse::<u64>().ok()?))
     };
-    let within = log.lines().filter_map(fields).filter(|(at, _)| (start..=end).contains(at));
+    let within = log.lines().filter_map(fields).filter(|(at, _)| counts(*at));
     let mut latencies: Vec<u64> = within.map(|(_, ns)| ns).collect();
     latencies.sort_unstable();
     let at = |share: f64| {
         let rank = (latencies.len() as f64 * share).ceil() as usize;
         latencies.get(rank.saturating_sub(1)).copied().unwrap_or_default() as f64 / 1e3
     };
-    let trim_s = (end - start) as f64 / 1e3;
-    Felt { reads: latencies.len(), p50_us: at(0.5), p99_us: at(0.99), trim_s }
+    Latencies { reads: latencies.len(), p50_us: at(0.5), p99_us: at(0.99) }
 }
 
 fn now_ms() -> u128 {
