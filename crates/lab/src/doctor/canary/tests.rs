@@ -255,3 +255,13 @@ fn a_file_system_that_takes_its_time_proves_nothing() {
     lazy.layers[1].limits.as_mut().unwrap().max = Bytes::ZERO;
     assert_eq!(proved(&lazy, &[(0, 0)]).0, Verdict::Blocked);
 }
+
+#[test]
+fn a_zoned_device_proves_nothing() {
+    let disk = Layer { zoned: true, ..layer("sda", Kind::Nvme, &[]) };
+    let mut zoned = stack(vec![layer("dm-0", mapper("zoned", "8:97"), &[(2, None)]), disk]);
+    zoned.layers[2].limits.as_mut().unwrap().max = Bytes::ZERO;
+    let (verdict, reason, _) = proved(&zoned, &[(16 * MIB, 0), (0, 0)]);
+    assert_eq!(verdict, Verdict::Unknown);
+    assert!(reason.starts_with("sda is zoned"), "{reason}");
+}

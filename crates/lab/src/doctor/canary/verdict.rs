@@ -129,6 +129,7 @@ impl<'a> Proof<'a> {
         let verdicts: Vec<_> = lowest.filter_map(|layer| Some(fates[layer]?.verdict)).collect();
         let all = |wanted| verdicts.iter().all(|verdict| *verdict == wanted);
         let verdict = match () {
+            () if self.zoned().is_some() => Verdict::Unknown,
             () if all(Verdict::Reaches) && self.unseen().is_some() => Verdict::Unknown,
             () if all(Verdict::Reaches) => Verdict::Reaches,
             () if all(Verdict::Blocked) && self.puts_off().is_some() => Verdict::Unknown,
@@ -137,7 +138,9 @@ impl<'a> Proof<'a> {
         };
         let mut reason = match verdict {
             Verdict::Reaches => self.arrival(&fates),
-            Verdict::Unknown => self.puts_off().or_else(|| self.unseen()).unwrap_or_default(),
+            Verdict::Unknown => {
+                self.zoned().or_else(|| self.puts_off()).or_else(|| self.unseen()).unwrap_or_default()
+            }
             Verdict::Blocked | Verdict::Partial => self.blame(&fates),
         };
         if let Some(excuse) = &self.excuse {
@@ -296,6 +299,13 @@ impl<'a> Proof<'a> {
             }
         };
         self.layout.hosts.iter().find_map(late).filter(|_| nothing_came)
+    }
+
+    /// A device on which the canary lies that is told of free space by resets of its zones, in a sentence.
+    fn zoned(&self) -> Option<String> {
+        let mut held = self.stack.layers.iter().zip(&self.layout.places).filter(|(_, place)| place.is_some());
+        let (layer, _) = held.find(|(layer, _)| layer.zoned)?;
+        Some(format!("{} is zoned: resets free its zones, and only discards are watched", layer.name))
     }
 
     /// A layer below which there are devices that can't be looked at, in a sentence.
