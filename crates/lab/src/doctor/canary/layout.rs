@@ -137,10 +137,8 @@ fn each_has_all(kind: &Kind) -> bool {
 
 /// What of `place` a line of the target `linear` maps, on its device.
 fn on_line(stack: &Stack, layer: &Layer, line: &MapLine, place: &Place) -> Option<(usize, Place)> {
-    let (device, sector) = line.parameters.split_once(' ')?;
-    let start = Bytes(sector.trim().parse::<u64>().ok()?.checked_mul(512)?);
-    let is_it =
-        |lower: &usize| stack.layers[*lower].number.is_some_and(|number| number.to_string() == device);
+    let (number, start) = line.linear()?;
+    let is_it = |lower: &usize| stack.layers[*lower].number == Some(number);
     let lower = layer.below.iter().map(|below| below.layer).find(is_it)?;
     let part = Place { extents: place.extents.inside(line.extent).collect(), is_exact: place.is_exact };
     (!part.extents.is_empty()).then(|| (lower, moved(&part, line.extent.start, start)))
