@@ -53,15 +53,23 @@ fn parts_below(stack: &Stack, layer: &Layer, part: Part) -> Vec<Part> {
         Kind::DeviceMapper(lines) if lines.len() > 1 => {
             lines.iter().filter_map(|line| part_on(stack, layer, line, part)).collect()
         }
-        _ => {
-            let starting: Vec<_> =
-                layer.below.iter().filter_map(|below| Some((below.layer, below.start?))).collect();
+        kind if takes_turns(kind) && part.start > Bytes::ZERO => Vec::new(),
+        kind => {
             // What is laid out on several in turns takes less of each.
-            let length = part.length.filter(|_| starting.len() == 1);
+            let length = part.length.filter(|_| !takes_turns(kind));
             let start = |from: Bytes| from.0.checked_add(part.start.0).map(Bytes);
-            let parts = starting.iter().filter_map(|(layer, from)| Some((*layer, start(*from)?)));
-            parts.map(|(layer, start)| Part { layer, start, length }).collect()
+            let below = layer.below.iter().filter_map(|below| Some((below.layer, start(below.start?)?)));
+            below.map(|(layer, start)| Part { layer, start, length }).collect()
         }
+    }
+}
+
+/// Whether a layer lays its data out on several in turns, so that only its first byte lies where each starts.
+fn takes_turns(kind: &Kind) -> bool {
+    match kind {
+        Kind::Raid(raid) => raid.level != "raid1",
+        Kind::DeviceMapper(lines) => lines.iter().any(|line| line.target == "striped"),
+        _ => false,
     }
 }
 

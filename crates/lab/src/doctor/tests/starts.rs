@@ -5,7 +5,7 @@ use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::DeviceNumber;
 use trimtab_linux::stack::{Below, Kind, Layer, MapLine, Stack};
 
-use super::{YES, examined, file_system, layer, nvme, row, taking};
+use super::{YES, examined, file_system, layer, nvme, raid, row, taking};
 
 #[test]
 fn where_the_data_starts_is_set_against_the_units() {
@@ -24,6 +24,22 @@ fn where_the_data_starts_is_set_against_the_units() {
     assert_eq!(starting(1 << 20, 4096), ["erase-block-edges"]);
     assert!(starting(4 << 20, 4096).is_empty());
     assert!(starting(4 << 20, 0).is_empty());
+}
+
+#[test]
+fn what_lies_in_turns_is_followed_from_its_first_byte_only() {
+    let found = |level: &str, start: u64| {
+        let mut stack = row([
+            file_system("/mnt", "ext4", "rw"),
+            taking(YES, 4096, layer("md0p1", Kind::Partition)),
+            taking(YES, 4096, raid(level, None)),
+            nvme(YES),
+        ]);
+        stack.layers[1].below[0].start = Some(Bytes(start));
+        examined(&stack).findings.len()
+    };
+    assert_eq!((found("raid1", MIB), found("raid0", MIB)), (1, 0), "at 512 KiB of each of two drives");
+    assert_eq!((found("raid1", 0), found("raid0", 0)), (0, 0));
 }
 
 const MIB: u64 = 1 << 20;
