@@ -1,5 +1,7 @@
 //! Who issues the discards of a file system or a swap, and what is left out.
 
+use std::path::Path;
+
 use trimtab_core::document::doctor::{Finding, Severity, Verdict};
 use trimtab_linux::stack::{CronTrim, FileSystem, FstabLine, Kind, Layer, Setup, Stack};
 
@@ -36,7 +38,7 @@ pub(super) fn findings(stack: &Stack, setup: &Setup, verdict: Verdict) -> Vec<Fi
         Kind::FileSystem(file_system) if is_to_be_trimmed(stack, target, file_system) => {
             findings.extend(who_trims(target, file_system, setup));
         }
-        Kind::Swap if !stack.layers.iter().any(|layer| layer.kind == Kind::Zram) => {
+        Kind::Swap if !is_in_memory(stack) => {
             findings.extend(swap(target, setup));
         }
         _ => {}
@@ -54,6 +56,11 @@ fn is_to_be_trimmed(stack: &Stack, target: &Layer, file_system: &FileSystem) -> 
     takes_fstrim(&file_system.fstype) && !target.read_only && !is_zoned
 }
 
+/// Whether what is swapped out stays in memory, compressed.
+fn is_in_memory(stack: &Stack) -> bool {
+    stack.layers.iter().any(|layer| layer.kind == Kind::Zram)
+}
+
 fn is_timed(setup: &Setup) -> bool {
     setup.timer.as_ref().is_some_and(|timer| timer.enabled || timer.active) && !setup.container
 }
@@ -64,7 +71,7 @@ pub(super) fn timetable(stack: &Stack, setup: &Setup) -> Option<String> {
     let target = stack.layers.first()?;
     let file_system = match &target.kind {
         Kind::FileSystem(file_system) if is_to_be_trimmed(stack, target, file_system) => file_system,
-        Kind::Swap => return Some(swap_option(setup)),
+        Kind::Swap if !is_in_memory(stack) => return Some(swap_option(setup)),
         _ => return None,
     };
     let mut clauses = Vec::new();
@@ -96,13 +103,22 @@ fn trimmers(file_system: &FileSystem, setup: &Setup) -> Vec<Trimmer> {
     let is_listed = is_listed(file_system, setup);
     let by_timer = is_timed(setup) && is_listed;
     let by_cron =
-        setup.cron.iter().filter(|command| cron_trims(command, file_system, setup)).map(|command| {
-            let file = command.file.display();
-            let off = format!("sed -i '/fstrim\\|trimtab trim/s/^/# /' {}", quoted(file.to_string()));
-            Trimmer { name: format!("cron ({file})"), off }
+        setup.cron.iter().filter(|command| cron_trims(command, file_system, setup)).map(|command| Trimmer {
+            name: format!("cron ({})", command.file.display()),
+            off: cron_off(&command.file),
         });
     let own = own_units(setup).filter(|name| *name != OWN_TIMER || is_listed).map(unit);
     by_timer.then(|| unit(FSTRIM_TIMER)).into_iter().chain(by_cron).chain(own).collect()
+}
+
+/// The command that keeps cron from trimming with what is in `file`: a line of a table, or a script, of which
+/// no line can be taken for certain without breaking it.
+fn cron_off(file: &Path) -> String {
+    let name = quoted(file.display());
+    match file.starts_with("/etc/cron.d") || file == Path::new("/etc/crontab") {
+        true => format!("sed -i '/fstrim\\|trimtab trim/s/^/# /' {name}"),
+        false => format!("chmod -x {name}   # or take out of it what trims"),
+    }
 }
 
 fn is_skipped(line: &FstabLine) -> bool {
@@ -114,10 +130,13 @@ fn own_units(setup: &Setup) -> impl Iterator<Item = &str> {
     setup.own_units.iter().filter(|_| !setup.container).rev().map(String::as_str)
 }
 
-/// Whether what goes by /etc/fstab, as the timers do, trims `file_system`. Where that file is empty, it goes by
-/// what is mounted.
+/// Whether what goes by /etc/fstab, as the timers do, trims `file_system`. `/` needs no line there, and where
+/// that file is empty, what is mounted counts.
 fn is_listed(file_system: &FileSystem, setup: &Setup) -> bool {
-    fstab_line(file_system, setup).map_or(setup.fstab.is_empty(), |line| !is_skipped(line))
+    match fstab_line(file_system, setup) {
+        Some(line) => !is_skipped(line),
+        None => setup.fstab.is_empty() || file_system.targets.iter().any(|target| target == Path::new("/")),
+    }
 }
 
 /// Whether a command of cron trims `file_system`, or may do so.
@@ -125,11 +144,12 @@ fn cron_trims(command: &CronTrim, file_system: &FileSystem, setup: &Setup) -> bo
     let has = |letters: &[char], names: &[&str]| {
         command.words.iter().any(|word| match word.strip_prefix('-') {
             Some(letter) if !letter.starts_with('-') => letter.contains(letters),
-            _ => names.contains(&word.as_str()),
+            _ => names.contains(&word.split('=').next().unwrap_or_default()),
         })
     };
     let names_it = |word: &String| {
-        word.contains('$') || file_system.targets.iter().any(|target| target.as_os_str() == word.as_str())
+        let path = Path::new(word.trim_matches(['"', '\'']));
+        word.contains('$') || file_system.targets.iter().any(|target| target == path)
     };
     has(&['a'], &["--all"])
         || has(&['A', 'I'], &["--fstab", "--listed-in"]) && is_listed(file_system, setup)

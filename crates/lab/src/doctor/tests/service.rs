@@ -31,7 +31,10 @@ fn who_trims_is_said() {
     assert!(ids("rw", &listed("defaults")).is_empty());
     assert_eq!(ids("rw", &listed("defaults,X-fstrim.notrim")), ["fstrim-skips"]);
     let elsewhere = FstabLine { target: PathBuf::from("/other"), ..fstab("defaults") };
-    assert_eq!(ids("rw", &Setup { fstab: vec![elsewhere], ..timed() }), ["not-in-fstab"]);
+    let unlisted = Setup { fstab: vec![elsewhere], ..timed() };
+    assert_eq!(ids("rw", &unlisted), ["not-in-fstab"]);
+    let root = row([file_system("/", "ext4", "rw"), nvme(YES)]);
+    assert!(diagnose(&root, &unlisted, ASSUMED_ERASE_BLOCK).findings.is_empty(), "/ needs no line");
     assert_eq!(ids("rw", &Setup { container: true, ..timed() }), ["timer-not-in-container"]);
     let off = Setup {
         timer: Some(Timer { enabled: false, active: false, last: None, next: None }),
@@ -91,7 +94,7 @@ fn cron_and_trimtab_s_own_units_trim_too() {
         let findings = examined(options, setup).findings;
         findings.into_iter().map(|finding| finding.id).collect::<Vec<_>>()
     };
-    for covers in ["--all", "-v -a", "-av", "/mnt", "-A", "\"$mount\""] {
+    for covers in ["--all", "-v -a", "-av", "/mnt", "'/mnt/'", "-A", "--listed-in=/etc/fstab", "\"$mount\""] {
         assert!(ids("rw", &by_cron(covers)).is_empty(), "{covers}");
         assert_eq!(ids("rw,discard", &by_cron(covers)), ["double-work"], "{covers}");
     }
