@@ -104,9 +104,15 @@ impl Daemon {
         }
     }
 
-    /// Until nothing more than a few pieces that aren't worth it is pending.
+    /// Gives it time to take in what it hears, and to trim what is worth it.
     fn settle(&self) {
-        self.wait(|all| all.iter().all(|fs| fs.pending < Bytes(1 << 20)));
+        sleep(Duration::from_secs(8));
+    }
+
+    fn pending(&self) -> Vec<(String, Bytes, u64)> {
+        let status = control::status(&self.dir.path().join("run")).unwrap();
+        let all = status.file_systems.into_iter().filter(|fs| fs.policy != "none");
+        all.map(|fs| (fs.fs, fs.pending, fs.pending_extents)).collect()
     }
 
     fn proc(&self, file: &str) -> PathBuf {
@@ -181,7 +187,7 @@ fn main() {
             shares[ROUNDS - 1] * RATE * 100.0,
         );
     }
-    println!("after them: {}", daemon.memory());
+    println!("after them: {}; pending: {:?}", daemon.memory(), daemon.pending());
     let before = daemon.has();
     for cycle in 0..cycles {
         let volume = &volumes[cycle % volumes.len()];
