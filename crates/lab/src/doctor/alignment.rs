@@ -27,16 +27,14 @@ fn places(stack: &Stack) -> BTreeMap<usize, ExtentSet> {
     let mut open = vec![Part { layer: 0, start: Bytes::ZERO, length: None }];
     while let Some(part) = open.pop() {
         let Some(layer) = stack.layers.get(part.layer) else { continue };
-        if !seen.insert((part.layer, part.start)) || seen.len() > MOST_PARTS {
-            continue;
-        }
         let rest = layer.size.map(|size| size.saturating_sub(part.start));
         let part = Part { length: part.length.or(rest), ..part };
         // A loop device discards in units of its own, that of the file system which holds its file.
         if part.layer > 0 && (layer.below.is_empty() || matches!(layer.kind, Kind::Loop { .. })) {
             places.entry(part.layer).or_default().insert(part.extent());
         }
-        open.extend(parts_below(stack, layer, part).into_iter().filter(|lower| lower.layer > part.layer));
+        let below = parts_below(stack, layer, part).into_iter().filter(|lower| lower.layer > part.layer);
+        open.extend(below.filter(|lower| seen.len() < MOST_PARTS && seen.insert((lower.layer, lower.start))));
     }
     places
 }
