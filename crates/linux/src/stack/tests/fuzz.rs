@@ -38,9 +38,11 @@ fn places() -> Vec<String> {
             "/loop/offset",
             "/queue",
             "/queue/rotational",
+            "/queue/zoned",
             "/device",
             "/device/scsi_disk",
             "/device/vpd_pgb0",
+            "/device/vpd_pgb2",
             "/device/vpd_pg89",
             "/slaves/sda",
             "/slaves/dm-0",
@@ -109,7 +111,8 @@ fn damage() -> impl Strategy<Value = (usize, Damage)> {
 
 fn machine() -> Captured {
     Captured::new()
-        .device("sda", "8:0", &[])
+        .device("sda", "8:0", &[("queue/logical_block_size", "512")])
+        .file("sys/devices/sda/device/scsi_disk/0:0:0:0/provisioning_mode", "unmap\n")
         .device("sda/sda1", "8:1", &[])
         .device("dm-0", "253:0", &[("dm/name", "vg-lv"), ("dm/uuid", "LVM-x")])
         .device("md0", "9:0", &[("md/level", "raid5")])
