@@ -9,7 +9,7 @@ mod choice;
 mod pace;
 mod pending;
 mod smart;
-mod worth;
+pub mod worth;
 
 use std::fmt;
 use std::str::FromStr;

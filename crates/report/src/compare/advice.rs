@@ -2,7 +2,8 @@
 //!
 //! The best policy is the one with which a user waits least, for the delete and the write after it
 //! together. Among those that are no slower than it beyond noise, the one with the fewest erases
-//! wins, then the simplest. A policy that did not keep its data is never advised.
+//! wins, then the one that writes fastest, then the one whose trims hold the drive for the least time,
+//! then the simplest. A policy that did not keep its data is never advised.
 
 use std::cmp::Ordering;
 
@@ -43,6 +44,12 @@ const ERASES: Measure = Measure {
         1.0..2.0 => format!("needs {} more erases", percent(ratio - 1.0)),
         _ => format!("needs {} the erases", times(ratio)),
     },
+};
+
+const TRIMS: Measure = Measure {
+    of: |row| row.trim_s,
+    more_is_better: false,
+    phrase: |ratio, _| format!("takes {} the time for its trims", times(ratio)),
 };
 
 impl Measure {
@@ -114,7 +121,7 @@ pub fn sentence(fs: &str, rows: &[Row]) -> String {
 
 /// The advice where there is a choice between `rows`.
 fn choose(fs: &str, rows: &[&Row], measures: &[Measure]) -> String {
-    let best = WRITE.unbeaten(&ERASES.unbeaten(&WAIT.unbeaten(rows)))[0];
+    let best = TRIMS.unbeaten(&WRITE.unbeaten(&ERASES.unbeaten(&WAIT.unbeaten(rows))))[0];
     let judged: Vec<&Measure> = measures.iter().chain([&ERASES]).collect();
     if rows.iter().all(|row| judged.iter().all(|measure| measure.judge(row, best).is_eq())) {
         return format!("On {fs}, no policy stands out: all differences are within noise.");
@@ -139,8 +146,11 @@ fn choose(fs: &str, rows: &[&Row], measures: &[Measure]) -> String {
 
 /// What speaks against `row`, and for it, beside `best`; in multiples of `reference`.
 fn drawback(row: &Row, best: &Row, reference: &Row, judged: &[&Measure]) -> String {
-    let gains: Vec<_> = judged.iter().filter_map(|measure| measure.gain(row, best, reference)).collect();
-    let losses: Vec<_> = judged.iter().filter_map(|measure| measure.loss(row, best, reference)).collect();
+    let mut gains: Vec<_> = judged.iter().filter_map(|measure| measure.gain(row, best, reference)).collect();
+    let mut losses: Vec<_> = judged.iter().filter_map(|measure| measure.loss(row, best, reference)).collect();
+    // The reference may have no trims at all.
+    gains.extend(TRIMS.gain(row, best, best));
+    losses.extend(TRIMS.loss(row, best, best));
     match (gains.is_empty(), losses.is_empty()) {
         (true, true) => format!("{} does as well", row.policy),
         (true, false) => format!("{} {}", row.policy, listed(losses)),
