@@ -296,7 +296,7 @@ mod tests {
         let freed = extent(0, Bytes(512 << 20));
         policy.on_event(Duration::ZERO, &Event::Freed(freed));
         assert_eq!(look(&mut policy, SECOND, 100), [], "10 ms are more than the goal");
-        let written = 2 * SIZE.0 >> 12;
+        let written = (2 * SIZE.0) >> 12;
         assert_ne!(look(&mut policy, SECOND * 2, written), [], "all that was spare is written");
     }
 
