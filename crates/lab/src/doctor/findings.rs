@@ -274,11 +274,22 @@ pub(super) fn loop_file(place: &Place, file: impl Display) -> Finding {
 }
 
 pub(super) fn limited(layer: &Layer, limits: Limits) -> Finding {
-    // The kernel takes whole multiples of the granularity only.
-    let most = limits.max_hardware.0 - limits.max_hardware.0 % limits.granularity.0.max(1);
     let limit = format!("/sys/block/{}/queue/discard_max_bytes", layer.name);
+    let name = &layer.name;
+    // The kernel takes whole multiples of the granularity only. Where the limit is 0, Linux 6.18 says that the
+    // granularity is 0 too, and takes no other limit any more.
+    let fix = match (limits.granularity, &layer.kind) {
+        (Bytes::ZERO, Kind::Loop { file }) => format!(
+            "losetup --detach /dev/{name} && losetup /dev/loopN {}   # N: another number, while nothing on it is mounted",
+            quoted(file.display())
+        ),
+        (Bytes::ZERO, _) => format!(
+            "# the kernel takes no other limit for {name} now: create it anew, plug it in again, or restart"
+        ),
+        (unit, _) => format!("echo {} > {limit}", limits.max_hardware.0 - limits.max_hardware.0 % unit.0),
+    };
     Finding {
-        fix: Some(format!("echo {most} > {limit}")),
+        fix: Some(fix),
         cost: Some("Find out first who set it (a udev rule?), and whether the drive needed it.".to_owned()),
         check: format!("cat {limit}"),
         ..critical(

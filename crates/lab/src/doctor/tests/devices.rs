@@ -1,5 +1,7 @@
 //! What disks say of themselves.
 
+use std::path::PathBuf;
+
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::{
     Announced, AtaTrim, CardErase, Provisioning, Severity, UnmapLimits, Verdict,
@@ -51,13 +53,31 @@ fn zeros_written_are_no_discards() {
 
 #[test]
 fn a_limit_set_to_zero_is_no_property_of_the_drive() {
-    let mut disk = nvme(YES);
-    disk.limits.as_mut().unwrap().max = Bytes::ZERO;
-    let target = examined(&row([file_system("/mnt", "ext4", "rw"), disk]));
-    assert_eq!(summary(&target), (Verdict::Blocked, vec!["nvme0n1"], vec!["limit-set-to-zero"]));
-    assert_eq!(
-        target.findings[0].fix.as_deref(),
-        Some("echo 2147483648 > /sys/block/nvme0n1/queue/discard_max_bytes")
+    let fix = |max_hardware, granularity, mut disk: Layer| {
+        let name = disk.name.clone();
+        let limits = disk.limits.as_mut().unwrap();
+        limits.max = Bytes::ZERO;
+        (limits.max_hardware, limits.granularity) = (Bytes(max_hardware), Bytes(granularity));
+        let target = examined(&row([file_system("/mnt", "ext4", "rw"), disk]));
+        assert_eq!(summary(&target), (Verdict::Blocked, vec![name.as_str()], vec!["limit-set-to-zero"]));
+        target.findings[0].fix.clone().unwrap()
+    };
+    let drive = || nvme(YES);
+    assert_eq!(fix(YES, 512, drive()), "echo 2147483648 > /sys/block/nvme0n1/queue/discard_max_bytes");
+    // No value is taken that isn't a multiple of the granularity.
+    let fixed = fix(4_294_966_784, 4096, drive());
+    assert_eq!(fixed, "echo 4294963200 > /sys/block/nvme0n1/queue/discard_max_bytes");
+    // Where that is 0, none is.
+    let fixed = fix(4_294_966_784, 0, drive());
+    assert!(!fixed.contains("echo") && fixed.contains("create it anew"), "{fixed}");
+    let fixed = fix(
+        4_294_966_784,
+        0,
+        taking(YES, 4096, layer("loop3", Kind::Loop { file: PathBuf::from("/images/a disk") })),
+    );
+    assert!(
+        fixed.starts_with("losetup --detach /dev/loop3 && losetup /dev/loopN '/images/a disk' "),
+        "{fixed}"
     );
 }
 
