@@ -60,6 +60,10 @@ pub(super) fn opinion(place: &Place) -> Opinion {
         Kind::Loop { .. } if !is_on_a_file(place) => Opinion::unknown(
             "over a device, it sends writes of zeros instead: whether they free anything is up to that",
         ),
+        Kind::Loop { file } if place.below.is_empty() => Opinion::unknown(format!(
+            "its file {} can't be looked at: that takes root, where it was attached",
+            file.display()
+        )),
         Kind::Loop { file } => Opinion::passes(format!("it punches holes into {}", file.display())),
         Kind::Zram => Opinion::passes("it is memory, and what is discarded is free at once"),
         Kind::VirtioBlk | Kind::Scsi(Scsi { transport: Transport::Virtio, .. }) => {

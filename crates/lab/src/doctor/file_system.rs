@@ -108,6 +108,9 @@ pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
         Way::Own(how) => Opinion::unknown(format!("fstrim can't be used; its own way is {how}")),
         Way::Unknown if place.below.is_empty() => Opinion::unknown("it lies on no block device"),
         Way::Unknown => Opinion::unknown(format!("nothing is known of how {fstype} discards")),
+        Way::Trims | Way::Asked | Way::Cleaned | Way::Idle | Way::Online if place.below.is_empty() => {
+            Opinion::unknown("the device that it is on can't be found from here")
+        }
         Way::Online => Opinion::passes("it discards as it frees"),
         Way::Asked if !is_online(file_system) => {
             Opinion::stops("mounted without discard, it discards nothing, for fstrim neither")
@@ -135,6 +138,9 @@ pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
     }
 }
 
-pub(super) fn swap() -> Opinion {
-    Opinion::passes("swap is discarded when it is turned on with discards allowed")
+pub(super) fn swap(place: &Place) -> Opinion {
+    match place.below.is_empty() {
+        true => Opinion::unknown("what it lies on can't be looked at from here: that takes root"),
+        false => Opinion::passes("swap is discarded when it is turned on with discards allowed"),
+    }
 }

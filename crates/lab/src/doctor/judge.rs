@@ -131,7 +131,7 @@ pub(super) fn judge(stack: &Stack) -> Judged {
 fn opinion(place: &Place) -> Opinion {
     match &place.layer.kind {
         Kind::FileSystem(file_system) => file_system::opinion(place, file_system),
-        Kind::Swap => file_system::swap(),
+        Kind::Swap => file_system::swap(place),
         _ if place.layer.zoned => device::zoned(place),
         Kind::DeviceMapper(lines) => mapper::opinion(place, lines),
         Kind::Raid(raid) => raid::opinion(place, raid),

@@ -104,6 +104,10 @@ pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<Examined, DoctorErr
     let mut is_incomplete = !left_out.is_empty();
     let setup = Setup::of(machine, &stacks);
     left_out.extend(setup.left_out.iter().cloned());
+    for layer in stacks.iter().flat_map(|stack| &stack.layers) {
+        let hidden = hidden(layer).filter(|hidden| !left_out.contains(hidden));
+        left_out.extend(hidden);
+    }
     let mut targets = Vec::new();
     for (asked, stack) in asked.iter().zip(&stacks) {
         interrupt.check()?;
@@ -136,6 +140,18 @@ pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<Examined, DoctorErr
         left_out,
     };
     Ok(Examined { document, stacks, is_incomplete })
+}
+
+/// What is below a loop device whose file this process may not look at.
+fn hidden(layer: &stack::Layer) -> Option<String> {
+    match &layer.kind {
+        Kind::Loop { file } if layer.below.is_empty() => Some(format!(
+            "cannot look at what is below {}: its file {} is out of reach; run as root, where it was attached",
+            layer.name,
+            file.display()
+        )),
+        _ => None,
+    }
 }
 
 /// What the facts say of one target.

@@ -126,11 +126,22 @@ fn a_loop_s_discards_become_free_space_of_the_file_system_below() {
     assert!(waits.reason.contains("/images"), "{}", waits.reason);
     let told = on_loop(YES, vec![holds("ext4", "rw,discard"), nvme(YES)]);
     assert_eq!(summary(&told), (Verdict::Reaches, vec![], vec![]));
+    // Without root, a file in a private directory is on nothing.
+    let hidden = on_loop(YES, vec![]);
+    assert_eq!(summary(&hidden), (Verdict::Unknown, vec![], vec![]));
+    assert!(hidden.reason.contains("that takes root"), "{}", hidden.reason);
     let memory = on_loop(YES, vec![holds("tmpfs", "rw")]);
     assert_eq!(summary(&memory), (Verdict::Reaches, vec![], vec![]));
     let fat = on_loop(0, vec![holds("vfat", "rw"), nvme(YES)]);
     let (verdict, stops, findings) = summary(&fat);
     assert_eq!((verdict, stops, findings[0]), (Verdict::Blocked, vec!["loop0"], "loop-no-holes"));
+}
+
+#[test]
+fn what_seems_to_lie_on_nothing_is_unknown() {
+    for top in [layer("/swapfile", Kind::Swap), file_system("/", "btrfs", "rw")] {
+        assert_eq!(summary(&examined(&row([top]))), (Verdict::Unknown, vec![], vec![]));
+    }
 }
 
 #[test]
