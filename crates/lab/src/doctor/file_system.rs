@@ -76,7 +76,7 @@ pub(super) fn is_online(file_system: &FileSystem) -> bool {
 }
 
 /// The directory that takes the changes of an overlay, as it was named when it was mounted.
-fn upper(file_system: &FileSystem) -> Option<&str> {
+pub(super) fn upper(file_system: &FileSystem) -> Option<&str> {
     file_system.options.split(',').find_map(|option| option.strip_prefix("upperdir="))
 }
 
@@ -85,15 +85,16 @@ pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
     let mount = place.layer.name.as_str();
     match way(fstype) {
         Way::Fixed => Opinion::stops(format!("{fstype} is read-only: it never frees anything")),
-        Way::Upper if place.below.is_empty() => Opinion::unknown(match upper(file_system) {
-            Some(upper) if !upper.starts_with('/') => format!(
+        Way::Upper => match upper(file_system) {
+            None => Opinion::stops("it has no upper directory: it frees nothing"),
+            Some(_) if !place.below.is_empty() => {
+                Opinion::passes("its changed files are files of the file system below, which frees them")
+            }
+            Some(upper) if !upper.starts_with('/') => Opinion::unknown(format!(
                 "its upper directory {upper} is named relative to where mount was run, which nobody can tell now"
-            ),
-            _ => "the directory that takes its changes can't be found from here".to_owned(),
-        }),
-        Way::Upper => {
-            Opinion::passes("its changed files are files of the file system below, which frees them")
-        }
+            )),
+            Some(_) => Opinion::unknown("the directory that takes its changes can't be found from here"),
+        },
         _ if place.layer.read_only => Opinion::stops("it is mounted read-only: it frees nothing"),
         _ if place.below.iter().any(|(below, _)| below.zoned) => Opinion::reshapes(
             Verdict::Reaches,

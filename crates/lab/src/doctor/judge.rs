@@ -98,16 +98,19 @@ pub(super) struct Judged {
     pub(super) verdict: Verdict,
     pub(super) reason: String,
     pub(super) findings: Vec<Finding>,
+    /// The names of the layers that no discards go to.
+    pub(super) aside: Vec<String>,
 }
 
 /// Judges a stack from the bottom up.
 pub(super) fn judge(stack: &Stack) -> Judged {
+    let data: Vec<_> = stack.layers.iter().map(|layer| mapper::data_below(stack, layer)).collect();
+    let on_way = on_way(&data);
     let mut opinions: Vec<Option<(Opinion, Verdict)>> = vec![None; stack.layers.len()];
     for index in (0..stack.layers.len()).rev() {
         let layer = &stack.layers[index];
         let fate_of = |below: usize| opinions[below].as_ref().map_or(Verdict::Unknown, |(_, fate)| *fate);
-        let data = mapper::data_below(stack, layer);
-        let below = data.iter().map(|at| (&stack.layers[*at], fate_of(*at))).collect();
+        let below = data[index].iter().map(|at| (&stack.layers[*at], fate_of(*at))).collect();
         let lies_on = |upper: &&stack::Layer| upper.below.iter().any(|below| below.layer == index);
         let above = stack.layers[..index].iter().filter(lies_on).collect();
         let place = Place { layer, above, below };
@@ -116,16 +119,31 @@ pub(super) fn judge(stack: &Stack) -> Judged {
         opinions[index] = Some((opinion, fate));
     }
     let opinions: Vec<_> = opinions.into_iter().flatten().collect();
-    let layers: Vec<_> = stack
-        .layers
-        .iter()
-        .zip(&opinions)
-        .map(|(layer, (opinion, _))| described(stack, layer, opinion))
-        .collect();
     let verdict = opinions.first().map_or(Verdict::Unknown, |(_, fate)| *fate);
-    let reason = reason(verdict, &layers, &opinions);
-    let findings = opinions.into_iter().filter_map(|(opinion, _)| opinion.finding).collect();
-    Judged { layers, verdict, reason, findings }
+    let reason = reason(verdict, stack, &opinions, &on_way);
+    let mut layers = Vec::new();
+    let (mut findings, mut aside) = (Vec::new(), Vec::new());
+    for ((layer, (opinion, _)), on_way) in stack.layers.iter().zip(opinions).zip(on_way) {
+        layers.push(described(stack, layer, &opinion, on_way));
+        match on_way {
+            true => findings.extend(opinion.finding),
+            false => aside.push(layer.name.clone()),
+        }
+    }
+    Judged { layers, verdict, reason, findings, aside }
+}
+
+/// Whether each layer is on the way of the topmost one's discards, and not only what that reads, as the lower
+/// directories of an overlay are. `data` has the indices of the layers that hold each one's data.
+fn on_way(data: &[Vec<usize>]) -> Vec<bool> {
+    let mut on_way = vec![false; data.len()];
+    on_way.iter_mut().take(1).for_each(|top| *top = true);
+    for (upper, below) in data.iter().enumerate() {
+        if on_way[upper] {
+            below.iter().for_each(|below| on_way[*below] = true);
+        }
+    }
+    on_way
 }
 
 fn opinion(place: &Place) -> Opinion {
@@ -160,32 +178,38 @@ fn mixed(one: Verdict, other: Verdict) -> Verdict {
 }
 
 /// The verdict's reason: names the first layer that has it.
-fn reason(verdict: Verdict, layers: &[Layer], opinions: &[(Opinion, Verdict)]) -> String {
+fn reason(verdict: Verdict, stack: &Stack, opinions: &[(Opinion, Verdict)], on_way: &[bool]) -> String {
     let culprits: &[Verdict] = match verdict {
         Verdict::Reaches => &[],
         Verdict::Blocked => &[Verdict::Blocked],
         Verdict::Partial => &[Verdict::Partial, Verdict::Blocked],
         Verdict::Unknown => &[Verdict::Unknown],
     };
-    let is_culprit = |(_, (opinion, _)): &(&Layer, &(Opinion, Verdict))| {
-        culprits.contains(&opinion.effect) && opinion.passes != Passes::Yes
-    };
-    match layers.iter().zip(opinions).find(is_culprit) {
-        Some((layer, (opinion, _))) => format!("{} ({}): {}", layer.name, layer.kind, opinion.reason),
-        None => match layers {
-            [only] => only.reason.clone(),
+    let passed: Vec<_> =
+        stack.layers.iter().zip(opinions).zip(on_way).filter(|(_, on_way)| **on_way).collect();
+    let is_culprit = |opinion: &Opinion| culprits.contains(&opinion.effect) && opinion.passes != Passes::Yes;
+    match passed.iter().find(|((_, (opinion, _)), _)| is_culprit(opinion)) {
+        Some(((layer, (opinion, _)), _)) => {
+            format!("{} ({}): {}", layer.name, kind(&layer.kind), opinion.reason)
+        }
+        None => match passed.as_slice() {
+            [((_, (only, _)), _)] => only.reason.clone(),
+            [_, _] => "both layers hand them on".to_owned(),
             layers => format!("all {} layers hand them on", layers.len()),
         },
     }
 }
 
-fn described(stack: &Stack, layer: &stack::Layer, opinion: &Opinion) -> Layer {
+fn described(stack: &Stack, layer: &stack::Layer, opinion: &Opinion, on_way: bool) -> Layer {
     Layer {
         kind: kind(&layer.kind),
         name: layer.name.clone(),
         label: layer.label.clone(),
         passes: opinion.passes,
-        reason: opinion.reason.clone(),
+        reason: match on_way {
+            true => opinion.reason.clone(),
+            false => format!("no discards from above come here; {}", opinion.reason),
+        },
         limits: layer.limits,
         announced: layer.announced.clone(),
         on: layer.below.iter().map(|below| stack.layers[below.layer].name.clone()).collect(),

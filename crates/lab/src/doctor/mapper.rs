@@ -6,8 +6,8 @@ use trimtab_core::Bytes;
 use trimtab_core::document::doctor::Verdict;
 use trimtab_linux::stack::{self, Kind, MapLine, Stack};
 
-use super::findings;
 use super::judge::{BELOW, Opinion, Place};
+use super::{file_system, findings};
 
 /// Tables count in sectors of this size.
 const SECTOR: u64 = 512;
@@ -18,7 +18,9 @@ pub(super) fn data_below(stack: &Stack, layer: &stack::Layer) -> Vec<usize> {
     let lines = match &layer.kind {
         Kind::DeviceMapper(lines) => lines,
         // What is freed is freed in the upper directory; what is cached lies on the backing device.
-        Kind::FileSystem(found) if found.fstype == "overlay" => return all.into_iter().take(1).collect(),
+        Kind::FileSystem(found) if found.fstype == "overlay" => {
+            return all.into_iter().take(file_system::upper(found).iter().count()).collect();
+        }
         Kind::Bcache => return all.into_iter().take(1).collect(),
         _ => return all,
     };

@@ -162,6 +162,7 @@ fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
     }
     judged.findings.extend(service::findings(stack, setup, judged.verdict));
     judged.findings.extend(alignment::findings(stack, erase_block));
+    judged.findings.retain(|finding| !judged.aside.contains(&finding.layer));
     judged.findings.sort_by_key(|finding| finding.severity);
     let top = stack.layers.first();
     let target = top.map(stack::Layer::path).unwrap_or_default();

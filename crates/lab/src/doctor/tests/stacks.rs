@@ -138,6 +138,33 @@ fn a_loop_s_discards_become_free_space_of_the_file_system_below() {
 }
 
 #[test]
+fn what_an_overlay_only_reads_is_aside() {
+    let overlay = |options| {
+        let mut stack = row([
+            file_system("/merged", "overlay", options),
+            file_system("/up", "ext4", "rw,discard"),
+            nvme(YES),
+            file_system("/low", "ext4", "rw,discard"),
+            Layer { name: "nvme1n1".to_owned(), ..nvme(0) },
+        ]);
+        stack.layers[0].below = [1, 3].map(|layer| Below { layer, start: None }).to_vec();
+        stack.layers[2].below.clear();
+        // It would be said of data that starts so.
+        stack.layers[3].below[0].start = Some(Bytes(512));
+        examined(&stack)
+    };
+    let target = overlay("rw,lowerdir=/low,upperdir=/up");
+    assert_eq!(summary(&target), (Verdict::Reaches, vec!["nvme1n1"], vec![]));
+    assert_eq!(target.reason, "all 3 layers hand them on");
+    assert!(target.findings.iter().all(|finding| finding.layer != "nvme1n1"), "{:?}", target.findings);
+    assert!(target.layers[4].reason.starts_with("no discards from above come here; "));
+    assert!(!target.layers[2].reason.contains("come here"));
+    let fixed = overlay("ro,lowerdir=/up:/low");
+    assert_eq!(summary(&fixed), (Verdict::Blocked, vec!["/merged", "nvme1n1"], vec![]));
+    assert!(fixed.reason.contains("no upper directory"), "{}", fixed.reason);
+}
+
+#[test]
 fn what_seems_to_lie_on_nothing_is_unknown() {
     for top in [layer("/swapfile", Kind::Swap), file_system("/", "btrfs", "rw")] {
         assert_eq!(summary(&examined(&row([top]))), (Verdict::Unknown, vec![], vec![]));
