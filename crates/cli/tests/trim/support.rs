@@ -115,11 +115,19 @@ impl Bed {
         self.drive.stats().unwrap().counters
     }
 
-    /// What `work` makes the drive do.
+    /// What `work` makes the drive do, until it does no more: XFS doesn't wait for its discards.
     pub fn during(&self, work: impl FnOnce()) -> DriveCounters {
         let before = self.counters();
         work();
-        self.counters().since(&before)
+        let (mut after, mut since) = (self.counters(), Instant::now());
+        while since.elapsed() < Duration::from_millis(300) {
+            thread::sleep(Duration::from_millis(20));
+            let now = self.counters();
+            if now != after {
+                (after, since) = (now, Instant::now());
+            }
+        }
+        after.since(&before)
     }
 
     /// A command `trimtab trim` of it with these arguments.
