@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
+use trimtab_core::document::DoctorDocument;
 
 use crate::common::possible;
 use crate::support::{OnLoop, TRIMTAB, doctor};
@@ -14,6 +15,16 @@ fn said(output: &Output) -> (String, Option<i32>) {
     let text = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}{}", String::from_utf8_lossy(&output.stdout));
     (text, output.status.code())
+}
+
+/// Holds that the layers are told of, and why there is no proof.
+fn assert_unproved(output: &Output, why: &str) {
+    let document: DoctorDocument = serde_json::from_slice(&output.stdout).unwrap();
+    let [target] = document.targets.as_slice() else { panic!("{document:#?}") };
+    assert!(!target.layers.is_empty() && target.canary.is_none(), "{target:#?}");
+    let is_reason = |line: &String| line.starts_with("no proof: ") && line.contains(why);
+    assert!(document.left_out.iter().any(is_reason), "{:?}", document.left_out);
+    assert!(matches!(output.status.code(), Some(1 | 4)) && output.stderr.is_empty(), "{output:?}");
 }
 
 #[test]
@@ -45,8 +56,8 @@ fn no_canary_flies_where_it_can_not() {
         return;
     }
     let read_only = OnLoop::new("tmpfs", "ext4", "ro");
-    let (text, code) = said(&doctor(&["--canary"], &[&read_only.upper.target]));
-    assert!(text.contains("read-only") && code == Some(1), "{text}");
+    assert_unproved(&doctor(&["--json", "--canary"], &[&read_only.upper.target]), "read-only");
+    assert_unproved(&doctor(&["--json", "--canary"], &[&read_only.lower.target]), "no file system on");
 
     let full = OnLoop::new("tmpfs", "ext4", "");
     // As much as there is.
@@ -55,8 +66,7 @@ fn no_canary_flies_where_it_can_not() {
     assert!(!filled.status.success());
     let dd = format!("dd if=/dev/zero of={}/file bs=1M status=none", full.upper.target.display());
     Command::new("sh").args(["-c", &dd]).output().unwrap();
-    let (text, code) = said(&doctor(&["--canary"], &[&full.upper.target]));
-    assert!(text.contains("space") && code == Some(1), "{text}");
+    assert_unproved(&doctor(&["--json", "--canary"], &[&full.upper.target]), "space");
 }
 
 #[test]
@@ -77,6 +87,5 @@ fn without_root_what_can_be_said_is_said() {
     let plain = unprivileged(&["/"]);
     let text = String::from_utf8(plain.stdout).unwrap();
     assert!(text.starts_with("/: ") && plain.status.code() != Some(101), "{text}");
-    let (text, code) = said(&unprivileged(&["--canary", "/"]));
-    assert!(text.contains("root") && code == Some(1), "{text}");
+    assert_unproved(&unprivileged(&["--json", "--canary", "/"]), "root");
 }

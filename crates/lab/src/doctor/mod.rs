@@ -54,9 +54,6 @@ pub enum DoctorError {
     /// A path has no stack, or the mounts can't be listed.
     #[error(transparent)]
     Stack(#[from] StackError),
-    /// The proof could not be made.
-    #[error("no proof")]
-    Canary(#[source] CanaryError),
     /// The user asked to stop.
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
@@ -79,7 +76,8 @@ pub struct Examined {
 /// Examines what `plan` asks for.
 ///
 /// # Errors
-/// [`DoctorError`]; unless a single path is asked for, what fails of one target is left out with a sentence.
+/// [`DoctorError`]; unless a single path is asked for, a target without a stack is left out with a sentence. So
+/// is a proof that can't be made.
 pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<Examined, DoctorError> {
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let machine = &plan.machine;
@@ -117,7 +115,6 @@ pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<Examined, DoctorErr
             match canary::canary(stack, interrupt) {
                 Ok(canary) => prove(&mut target, canary),
                 Err(CanaryError::Interrupted(interrupted)) => return Err(interrupted.into()),
-                Err(error) if is_alone => return Err(DoctorError::Canary(error)),
                 Err(error) => {
                     // That swap has no file system is no failure where nobody named it.
                     is_incomplete |=

@@ -20,7 +20,7 @@ pub enum CanaryError {
         target: String,
     },
     /// It takes rights that this process doesn't have.
-    #[error("a canary needs root: {} is trimmed where its file was", directory.display())]
+    #[error("a canary on {} needs root", directory.display())]
     Rights {
         /// Where the file should have been.
         directory: PathBuf,
