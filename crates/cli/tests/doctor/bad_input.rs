@@ -58,6 +58,8 @@ fn no_canary_flies_where_it_can_not() {
     let read_only = OnLoop::new("tmpfs", "ext4", "ro");
     assert_unproved(&doctor(&["--json", "--canary"], &[&read_only.upper.target]), "read-only");
     assert_unproved(&doctor(&["--json", "--canary"], &[&read_only.lower.target]), "no file system on");
+    let mounted = format!("is mounted at {}", read_only.upper.target.display());
+    assert_unproved(&doctor(&["--json", "--canary"], &[&read_only.device.device]), &mounted);
 
     let full = OnLoop::new("tmpfs", "ext4", "");
     // As much as there is.

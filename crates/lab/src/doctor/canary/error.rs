@@ -19,6 +19,14 @@ pub enum CanaryError {
         /// The target.
         target: String,
     },
+    /// The target is a device that a file system is mounted from.
+    #[error("{device} is mounted at {}: name that for a canary", mount.display())]
+    Mounted {
+        /// The device.
+        device: String,
+        /// Where its file system is mounted.
+        mount: PathBuf,
+    },
     /// It takes rights that this process doesn't have.
     #[error("a canary on {} needs root", directory.display())]
     Rights {

@@ -8,6 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{Access, FallocateFlags};
 use rustix::io::Errno;
 use trimtab_core::Bytes;
+use trimtab_linux::PROCFS;
+use trimtab_linux::mount::{self, Mount};
 use trimtab_linux::stack::{Kind, Layer, Stack};
 use trimtab_linux::trim::{self, TrimError};
 use xxhash_rust::xxh3::Xxh3;
@@ -27,8 +29,12 @@ const UNITS: u64 = 4;
 /// canary. One on no device has none, and neither have a device or swap: the file systems below those hold
 /// their file, not what it is a disk of.
 pub(super) fn home(stack: &Stack) -> Result<(usize, &Path), CanaryError> {
-    let none = || CanaryError::NoFileSystem {
-        target: stack.layers.first().map_or_else(String::new, |layer| layer.name.clone()),
+    let none = || match stack.layers.first() {
+        Some(top) => match mount_of(top) {
+            Some(mount) => CanaryError::Mounted { device: top.path(), mount },
+            None => CanaryError::NoFileSystem { target: top.path() },
+        },
+        None => CanaryError::NoFileSystem { target: String::new() },
     };
     let is_overlay =
         |layer: &Layer| matches!(&layer.kind, Kind::FileSystem(found) if found.fstype == "overlay");
@@ -43,6 +49,14 @@ pub(super) fn home(stack: &Stack) -> Result<(usize, &Path), CanaryError> {
     let writable = |target: &&PathBuf| rustix::fs::access(target.as_path(), Access::WRITE_OK).is_ok();
     let chosen = directories.clone().find(writable).or_else(|| directories.next()).ok_or_else(none)?;
     Ok((layer, chosen))
+}
+
+/// Where the device `layer` is mounted, if it is one and there is such a place.
+fn mount_of(layer: &Layer) -> Option<PathBuf> {
+    let number = layer.number?;
+    let mounts = mount::mounts(Path::new(PROCFS)).ok()?;
+    let is_of_it = |mount: &Mount| mount.number == number || mount.source == Path::new(&layer.path());
+    mounts.into_iter().find(is_of_it).map(|mount| mount.target)
 }
 
 /// Checks that the file system at `directory` could be written and trimmed, before anything is done.
