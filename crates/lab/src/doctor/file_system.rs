@@ -68,11 +68,16 @@ pub(super) fn takes_fstrim(fstype: &str) -> bool {
 
 /// Whether a file system discards as it frees: its mount options say so, or it always does.
 pub(super) fn is_online(file_system: &FileSystem) -> bool {
-    let has = |wanted: &str| file_system.options.split(',').any(|option| option == wanted);
+    let has = |wanted: &str| is_asked(file_system, wanted);
     match file_system.fstype.as_str() {
         "bcachefs" => true,
         _ => ["discard", "discard=async", "discard=sync"].into_iter().any(has) && !has("nodiscard"),
     }
+}
+
+/// Whether this is one of the options that it is mounted with.
+fn is_asked(file_system: &FileSystem, wanted: &str) -> bool {
+    file_system.options.split(',').any(|option| option == wanted)
 }
 
 /// The directory that takes the changes of an overlay, as it was named when it was mounted.
@@ -125,6 +130,9 @@ pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
             Verdict::Reaches,
             "it discards when the device is idle, up to a minute later, and sends nothing when fstrim runs",
         ),
+        Way::Trims if is_asked(file_system, "discard=async") => {
+            Opinion::reshapes(Verdict::Reaches, "it discards some time after it frees, and when fstrim runs")
+        }
         Way::Trims | Way::Asked | Way::Idle if is_online(file_system) => {
             Opinion::passes("it discards as it frees, and when fstrim runs")
         }
