@@ -29,6 +29,8 @@ enum Way {
     Fixed,
     /// It is memory.
     Memory,
+    /// It shows what the kernel knows, and holds no data.
+    View,
     /// By a tool of its own.
     Own(&'static str),
     /// As the program behind it likes.
@@ -53,6 +55,10 @@ fn way(fstype: &str) -> Way {
         "udf" => Way::Fixed,
         fixed if never_frees(fixed) => Way::Fixed,
         "tmpfs" | "ramfs" | "devtmpfs" | "hugetlbfs" => Way::Memory,
+        "proc" | "sysfs" | "devpts" | "cgroup" | "cgroup2" | "securityfs" | "debugfs" | "tracefs"
+        | "configfs" | "bpf" | "mqueue" | "fusectl" | "nsfs" | "selinuxfs" | "binfmt_misc" | "autofs" => {
+            Way::View
+        }
         "zfs" => Way::Own("zpool trim, or the pool's property autotrim"),
         "nfs" | "nfs4" | "cifs" | "smb3" | "ceph" | "9p" | "virtiofs" | "afs" => Way::Remote,
         "fuse" | "fuseblk" => Way::Server,
@@ -90,6 +96,7 @@ pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
     let mount = place.layer.name.as_str();
     match way(fstype) {
         Way::Fixed => Opinion::stops(format!("{fstype} is read-only: it never frees anything")),
+        Way::View => Opinion::stops("it holds no data: there is nothing to discard"),
         Way::Upper => match upper(file_system) {
             None => Opinion::stops("it has no upper directory: it frees nothing"),
             Some(_) if !place.below.is_empty() => {

@@ -173,6 +173,15 @@ fn what_seems_to_lie_on_nothing_is_unknown() {
 }
 
 #[test]
+fn what_holds_no_data_has_nothing_to_discard() {
+    for (mount, fstype) in [("/proc", "proc"), ("/sys", "sysfs"), ("/dev/pts", "devpts")] {
+        let target = examined(&row([file_system(mount, fstype, "rw,relatime")]));
+        assert_eq!(summary(&target), (Verdict::Blocked, vec![mount], vec![]));
+        assert!(target.reason.contains("it holds no data"), "{}", target.reason);
+    }
+}
+
+#[test]
 fn an_overlay_that_nobody_can_find_is_unknown() {
     let options = "rw,lowerdir=/usr,upperdir=up,workdir=work";
     let target = examined(&row([file_system("/merged", "overlay", options)]));
