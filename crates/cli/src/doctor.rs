@@ -68,10 +68,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
         archive.keep(&plan.machine, &examined.stacks)?;
     }
     let document = &examined.document;
-    let text = match args.json {
+    let mut text = match args.json {
         true => serde_json::to_string_pretty(document)? + "\n",
         false => trimtab_report::doctor::text(document, crate::colour()),
     };
+    if let Some(file) = args.capture.filter(|_| !args.json) {
+        let without = if args.canary { " (what the canary proved isn't in it)" } else { "" };
+        text += &format!("\nCapture: {}{without}\n", file.display());
+    }
     std::io::stdout().write_all(text.as_bytes()).context("cannot write to stdout")?;
     if document.targets.is_empty() && !examined.is_incomplete {
         complain(&"nothing to look at: no file system is mounted from a block device, and no swap is active");

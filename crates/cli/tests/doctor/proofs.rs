@@ -111,4 +111,9 @@ fn a_capture_takes_no_file_s_place_and_leaves_no_part() {
     assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{refused:?}");
     assert_eq!(fs::read(&archive).unwrap(), b"precious");
     assert_eq!(device.counters().unwrap().discards, before, "no canary was sent");
+
+    fs::remove_file(&archive).unwrap();
+    let said = String::from_utf8(doctor(&arguments, &[&stack.upper.target]).stdout).unwrap();
+    let expected = format!("\nCapture: {} (what the canary proved isn't in it)\n", archive.display());
+    assert!(said.ends_with(&expected), "{said}");
 }
