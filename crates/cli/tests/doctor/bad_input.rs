@@ -1,14 +1,18 @@
 //! What can't be looked at.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
 use trimtab_core::document::DoctorDocument;
+use trimtab_core::document::doctor::Verdict;
 
 use crate::common::possible;
-use crate::support::{OnLoop, TRIMTAB, doctor};
+use crate::mounts::{Loop, Mounted};
+use crate::support::{DISK, OnLoop, TRIMTAB, doctor};
 
 /// The one line that is said, and the exit code.
 fn said(output: &Output) -> (String, Option<i32>) {
@@ -79,7 +83,7 @@ fn without_root_what_can_be_said_is_said() {
     // A directory that everybody may enter, and a copy of the program there.
     let dir = TempDir::with_prefix_in("doctor", "/var/tmp").unwrap();
     let program = dir.path().join("trimtab");
-    std::fs::copy(TRIMTAB, &program).unwrap();
+    fs::copy(TRIMTAB, &program).unwrap();
     let opened = Command::new("chmod").args(["-R", "a+rX"]).arg(dir.path()).status().unwrap();
     assert!(opened.success());
     let unprivileged = |arguments: &[&str]| {
@@ -90,4 +94,16 @@ fn without_root_what_can_be_said_is_said() {
     let text = String::from_utf8(plain.stdout).unwrap();
     assert!(text.starts_with("/: ") && plain.status.code() != Some(101), "{text}");
     assert_unproved(&unprivileged(&["--json", "--canary", "/"]), "root");
+
+    // What a private file is on is not to be guessed.
+    let memory = Mounted::new(Path::new("memory"), "tmpfs", "");
+    let private = memory.target.join("private");
+    let directory = private.join("images");
+    fs::create_dir_all(&directory).unwrap();
+    fs::set_permissions(&private, Permissions::from_mode(0o700)).unwrap();
+    let device = Loop::new(&directory, DISK);
+    let hidden = unprivileged(&["--json", device.device.to_str().unwrap()]);
+    let document: DoctorDocument = serde_json::from_slice(&hidden.stdout).unwrap();
+    assert_eq!(document.verdict, Some(Verdict::Unknown), "{document:#?}");
+    assert!(document.left_out.iter().any(|line| line.contains("run as root")), "{:?}", document.left_out);
 }
