@@ -9,7 +9,7 @@ use crate::number::{bytes, printable};
 use crate::table::{Cell, Column, Table, Tone};
 use crate::terminal::{BOLD, GREEN, RED, YELLOW, hanging, paint, wrapped};
 
-/// The answer in a sentence, a table of all file systems, and why some are off; `colour` adds escape codes.
+/// The answer in a sentence, a table of all file systems, and why some are off or how they are steered; `colour` adds escape codes.
 pub fn text(document: &StatusDocument, colour: bool) -> String {
     let (code, answer) = answer(document);
     let mut text = format!("{}\n", paint(colour, code, wrapped(&answer)));
@@ -47,10 +47,18 @@ fn answer(document: &StatusDocument) -> (&'static str, String) {
             format!("On {} something has been pending for longer than the goal.", names(&mut late)),
         );
     }
-    match document.file_systems.iter().any(|fs| fs.state != State::Off) {
-        true => (GREEN, "Nothing has been pending for longer than its goal.".to_owned()),
-        false => (BOLD, "No file system is tended.".to_owned()),
+    if document.file_systems.iter().any(is_trimmed) {
+        return (GREEN, "Nothing has been pending for longer than its goal.".to_owned());
     }
+    match of(State::Steered).next() {
+        Some(_) => (GREEN, "The file systems discard by themselves and are steered.".to_owned()),
+        None => (BOLD, "No file system is tended.".to_owned()),
+    }
+}
+
+/// Whether the service trims it, and so knows of it what is pending.
+fn is_trimmed(fs: &FileSystemStatus) -> bool {
+    !matches!(fs.state, State::Steered | State::Off)
 }
 
 /// Whether something is older than its goal, by more than its trim takes when it is due.
@@ -64,7 +72,7 @@ fn table(document: &StatusDocument) -> Table {
     };
     let tended = |cell: fn(&FileSystemStatus) -> Option<String>| {
         move |fs: &FileSystemStatus| match cell(fs) {
-            Some(text) if fs.state != State::Off => Cell::plain(text),
+            Some(text) if is_trimmed(fs) => Cell::plain(text),
             _ => Cell::nothing(),
         }
     };
@@ -190,6 +198,11 @@ mount   fs policy   state  pending oldest goal last trim  trimmed
         let shown = text(&document(vec![late, failing]), false);
         assert!(shown.starts_with("Trims fail on /bad.\n"), "{shown}");
         assert!(shown.ends_with("- /bad is failing: EIO.\n"), "{shown}");
+        let knobs = Some("discard/iops_limit = 5".to_owned());
+        let steered = FileSystemStatus { reason: knobs, oldest_s: None, ..fs("/own", State::Steered) };
+        let shown = text(&document(vec![steered]), false);
+        assert!(shown.starts_with("The file systems discard by themselves and are steered.\n"), "{shown}");
+        assert!(shown.ends_with("- /own is steered: discard/iops_limit = 5.\n"), "{shown}");
         assert_eq!(text(&document(Vec::new()), false), "No file system is tended.\n");
     }
 }

@@ -8,6 +8,7 @@ mod access;
 mod bad_input;
 mod ends;
 mod mounts;
+mod steered;
 mod support;
 mod trims;
 mod units;

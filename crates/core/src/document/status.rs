@@ -44,7 +44,8 @@ pub struct FileSystemStatus {
     pub policy: String,
     /// What it is doing.
     pub state: State,
-    /// Why it is off, or what it waits for, in a sentence; none where there is nothing to say.
+    /// Why it is off, how it is steered, or what it waits for, in a sentence; none where there is nothing
+    /// to say.
     pub reason: Option<String>,
     /// Bytes that are free and may not be discarded yet.
     pub pending: Bytes,
@@ -80,13 +81,16 @@ pub enum State {
     Trimming,
     /// A trim failed, and is tried again later.
     Failing,
+    /// It discards by itself, with its knobs set so that this holds the goals.
+    Steered,
     /// It is left alone.
     Off,
 }
 
 impl State {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Idle, Self::Waiting, Self::Trimming, Self::Failing, Self::Off];
+    pub const ALL: [Self; 6] =
+        [Self::Idle, Self::Waiting, Self::Trimming, Self::Failing, Self::Steered, Self::Off];
 
     /// The word for it.
     pub const fn name(self) -> &'static str {
@@ -95,6 +99,7 @@ impl State {
             Self::Waiting => "waiting",
             Self::Trimming => "trimming",
             Self::Failing => "failing",
+            Self::Steered => "steered",
             Self::Off => "off",
         }
     }

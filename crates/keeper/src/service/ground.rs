@@ -37,6 +37,8 @@ pub(super) enum Off {
     ReadOnly,
     #[error("it discards by itself: mounted with {0}")]
     ByItself(String),
+    #[error("it discards by itself, and can't be steered: {0}")]
+    Unsteerable(String),
     #[error("F2FS discards by itself")]
     F2fs,
     #[error("discards are blocked: {0}")]

@@ -150,9 +150,10 @@ impl Service {
     /// Logs how a file system is tended from now on.
     fn tell(&self, tended: &Tended) {
         let mount = tended.found.mount.target.display();
-        match tended.off() {
-            Some(reason) => self.log.info("left alone", &[("mount", &mount), ("reason", &reason)]),
-            None => {
+        match (tended.off(), tended.steered()) {
+            (Some(reason), _) => self.log.info("left alone", &[("mount", &mount), ("reason", &reason)]),
+            (None, Some(knobs)) => self.log.info("steered", &[("mount", &mount), ("knobs", &knobs)]),
+            (None, None) => {
                 let fields: [Field; 3] =
                     [("mount", &mount), ("fs", &tended.found.mount.fstype), ("policy", &tended.policy())];
                 self.log.info("tended", &fields);

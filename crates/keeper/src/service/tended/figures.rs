@@ -18,7 +18,7 @@ impl Tended {
         let Found { mount, .. } = &self.found;
         let tender = match &self.work {
             Work::On { tender, .. } => Some(tender),
-            Work::Off(_) => None,
+            Work::Off(_) | Work::Steered(_) => None,
         };
         let pending = tender.map(|tender| tender.pending());
         let totals = self.totals();
@@ -49,8 +49,10 @@ impl Tended {
     }
 
     fn state(&self, now: Duration) -> (State, Option<String>) {
-        let Work::On { tender, .. } = &self.work else {
-            return (State::Off, self.off().map(str::to_owned));
+        let tender = match &self.work {
+            Work::Off(reason) => return (State::Off, Some(reason.clone())),
+            Work::Steered(_) => return (State::Steered, self.steered()),
+            Work::On { tender, .. } => tender,
         };
         if let Some(failure) = &self.failure {
             return (State::Failing, Some(failure.reason.clone()));

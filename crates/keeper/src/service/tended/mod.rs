@@ -1,6 +1,7 @@
 //! One mounted file system in the service's care.
 
 mod figures;
+mod steered;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,6 +14,7 @@ use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::ioctl::FreeSpace;
 use trimtab_linux::stack::Machine;
+use trimtab_linux::steer::Steering;
 use trimtab_linux::trim::TrimError;
 use trimtab_linux::{ioctl, trim};
 
@@ -49,6 +51,8 @@ pub(super) struct Tended {
 
 enum Work {
     Off(String),
+    /// It discards by itself, as it was told.
+    Steered(Steering),
     On {
         tender: Box<Tender<MountedTrims>>,
         /// When all that is free becomes pending, again and again.
@@ -123,9 +127,15 @@ impl Tended {
     }
 
     fn begin(&mut self, machine: &Machine, now: Duration) {
+        if let Work::Steered(_) = self.work {
+            // Its knobs are to be as they were before they are read again.
+            self.work = Work::Off(String::new());
+        }
         let (policy, off) = decide(&self.found, &self.ground, &self.settings);
+        let steering = self.steer(machine, policy, off.as_ref());
+        let is_trimmed = off.is_none() && matches!(steering, Ok(None));
         self.policy = match policy {
-            ServicePolicy::Smart if off.is_none() && !self.is_heard => ServicePolicy::Batched(WEEK),
+            ServicePolicy::Smart if is_trimmed && !self.is_heard => ServicePolicy::Batched(WEEK),
             policy => policy,
         };
         let off = off.map(|off| off.to_string()).or_else(|| match trim::check(&self.found.mount.target) {
@@ -133,14 +143,16 @@ impl Tended {
             Err(TrimError::Unsupported { .. }) => Some(Off::Unsupported.to_string()),
             Err(error) => Some(chain(&error)),
         });
-        let work = match off.map_or_else(|| self.tender(machine), Err) {
+        let whole = match self.policy {
+            ServicePolicy::Batched(every) => Some(Whole { every, next: now + self.due_in(every) }),
+            _ => None,
+        };
+        let work = match steering {
+            Ok(Some(steering)) => Work::Steered(steering),
             Err(reason) => Work::Off(reason),
-            Ok(tender) => Work::On {
-                tender: Box::new(tender),
-                whole: match self.policy {
-                    ServicePolicy::Batched(every) => Some(Whole { every, next: now + self.due_in(every) }),
-                    _ => None,
-                },
+            Ok(None) => match off.map_or_else(|| self.tender(machine), Err) {
+                Err(reason) => Work::Off(reason),
+                Ok(tender) => Work::On { tender: Box::new(tender), whole },
             },
         };
         self.failure = None;
@@ -160,19 +172,25 @@ impl Tended {
         every.saturating_sub(last.elapsed().unwrap_or_default())
     }
 
-    fn tender(&self, machine: &Machine) -> Result<Tender<MountedTrims>, String> {
+    /// What discards cost and save on its drive.
+    fn worth(&self, machine: &Machine) -> Result<Worth, String> {
         let profile = match &self.settings.profile {
             Some(profile) => profile.clone(),
             None => self.ground.usual_profile().map_err(|error| chain(&error))?,
         };
         let devices = self.ground.devices(&machine.sysfs());
         let size = devices.iter().map(|device| device.size().unwrap_or_default()).sum();
+        Ok(Worth::new(&profile, size))
+    }
+
+    fn tender(&self, machine: &Machine) -> Result<Tender<MountedTrims>, String> {
         let mut goals = self.settings.goals;
         if let ServicePolicy::Batched(_) = self.policy {
             // All of it, however little that is worth.
             goals.max_age = Duration::ZERO;
         }
-        let policy = SmartPolicy::new(goals, Worth::new(&profile, size), self.ground.gain());
+        let policy = SmartPolicy::new(goals, self.worth(machine)?, self.ground.gain());
+        let devices = self.ground.devices(&machine.sysfs());
         Ok(Tender::new(policy, MountedTrims::new(self.found.mount.target.clone(), devices)))
     }
 
@@ -191,7 +209,7 @@ impl Tended {
     pub fn pending(&self) -> impl Iterator<Item = (Extent, Duration)> {
         let pending = match &self.work {
             Work::On { tender, .. } => Some(tender.pending().iter()),
-            Work::Off(_) => None,
+            Work::Off(_) | Work::Steered(_) => None,
         };
         let lent = self.lent.iter().flat_map(|(_, lent)| lent.iter());
         pending.into_iter().flatten().chain(lent.map(|extent| (extent, Duration::ZERO)))
@@ -210,7 +228,7 @@ impl Tended {
     fn totals(&self) -> Totals {
         match &self.work {
             Work::On { tender, .. } => sum(&self.before, tender.totals()),
-            Work::Off(_) => self.before,
+            Work::Off(_) | Work::Steered(_) => self.before,
         }
     }
 
@@ -228,7 +246,7 @@ impl Tended {
     pub fn off(&self) -> Option<&str> {
         match &self.work {
             Work::Off(reason) => Some(reason),
-            Work::On { .. } => None,
+            Work::Steered(_) | Work::On { .. } => None,
         }
     }
 

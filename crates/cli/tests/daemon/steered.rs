@@ -1,0 +1,76 @@
+//! File systems that discard by themselves.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::Signal;
+use trimtab_core::document::status::State;
+use trimtab_linux::mount;
+
+use crate::support::{Daemon, Volume, possible, wait_until};
+
+/// The directory of the knobs of a btrfs.
+fn knobs(volume: &Volume) -> PathBuf {
+    let blkid = Command::new("blkid").args(["-p", "-s", "UUID", "-o", "value"]).arg(&volume.device).output();
+    let id = String::from_utf8(blkid.unwrap().stdout).unwrap();
+    Path::new("/sys/fs/btrfs").join(id.trim()).join("discard")
+}
+
+#[test]
+fn a_btrfs_that_discards_by_itself_does_so_as_the_goals_say_while_the_service_runs() {
+    if !possible() {
+        return;
+    }
+    let volume = Volume::new("btrfs");
+    mount::mount(&volume.device, &volume.target, "btrfs", "discard=async").unwrap();
+    let directory = knobs(&volume);
+    let held = || {
+        let held = |knob| fs::read_to_string(directory.join(knob)).unwrap().trim().parse::<u64>().unwrap();
+        (held("max_discard_size"), held("iops_limit"))
+    };
+    let before = held();
+    let smart = |share| format!("{}policy = \"smart\"\nmax_busy_share = {share}\n", volume.table());
+    let mut daemon = Daemon::start(&smart(0.01));
+    let steered = daemon.status_of(&volume).unwrap();
+    assert_eq!((steered.state, steered.policy.as_str()), (State::Steered, "smart"));
+    let (size, slow) = held();
+    assert_ne!((size, slow), before);
+    let said = format!("discard/max_discard_size = {size}, discard/iops_limit = {slow}");
+    assert_eq!(steered.reason, Some(said.clone()));
+    assert_eq!(daemon.logged(&said), 1, "{}", daemon.log());
+
+    daemon.configure(&smart(0.1));
+    daemon.signal(Signal::HUP);
+    wait_until("the new goals hold", || held().1 > slow);
+    daemon.configure("");
+    daemon.signal(Signal::HUP);
+    wait_until("it is left alone", || daemon.status_of(&volume).unwrap().state == State::Off);
+    assert_eq!(held(), before);
+
+    daemon.configure(&smart(0.01));
+    daemon.signal(Signal::HUP);
+    wait_until("it is steered again", || held() == (size, slow));
+    volume.remount("remount,nodiscard");
+    wait_until("it is trimmed", || daemon.status_of(&volume).unwrap().state != State::Steered);
+    assert_eq!(held(), before);
+    volume.remount("remount,discard=async");
+    wait_until("it is steered again", || held() == (size, slow));
+    assert_eq!(daemon.stop(), Some(0));
+    assert_eq!(held(), before);
+}
+
+#[test]
+fn a_steered_file_system_can_be_unmounted() {
+    if !possible() {
+        return;
+    }
+    let volume = Volume::new("btrfs");
+    mount::mount(&volume.device, &volume.target, "btrfs", "discard=async").unwrap();
+    let mut daemon = Daemon::start(&format!("{}policy = \"smart\"\n", volume.table()));
+    assert_eq!(daemon.status_of(&volume).unwrap().state, State::Steered);
+    volume.unmount();
+    wait_until("it is gone", || daemon.status_of(&volume).is_none());
+    assert_eq!(daemon.stop(), Some(0));
+    assert_eq!(daemon.logged("level=warning") + daemon.logged("level=error"), 0, "{}", daemon.log());
+}
