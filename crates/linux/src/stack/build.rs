@@ -15,7 +15,8 @@ const MOST_LAYERS: usize = 4096;
 
 impl Stack {
     /// The stack below `target`: a mount point, a file for the file system it is on, a block device,
-    /// or the device or file of active swap. Of a captured machine, a file need not exist.
+    /// or the device or file of active swap. Of a captured machine, only what was captured can be asked, and no
+    /// file.
     ///
     /// # Errors
     /// [`StackError`]: there is no such target, or sysfs can't be read or makes no sense.

@@ -18,11 +18,16 @@ pub enum StackError {
         #[source]
         source: io::Error,
     },
-    /// What a captured machine doesn't have.
-    #[error("{} is no mount point, file or block device of the captured machine", path.display())]
+    /// What a captured machine doesn't have, or may not have had where it is now.
+    #[error(
+        "{} is no mount point, swap or block device of the captured machine; it can be asked for {known}, and for \
+         the devices below", path.display()
+    )]
     NotCaptured {
         /// The path.
         path: PathBuf,
+        /// What can be asked of it, with commas between.
+        known: String,
     },
     /// A device without blocks.
     #[error("{} is not a block device; name a block device, a mount point or a file", path.display())]

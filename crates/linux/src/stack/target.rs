@@ -116,15 +116,30 @@ impl InUse {
     }
 
     fn find_captured(&self, machine: &Machine, target: &Path) -> Result<Node, StackError> {
+        let not_captured = || StackError::NotCaptured { path: target.to_owned(), known: self.known(machine) };
         let is_mounted = self.mounts.iter().any(|mount| mount.target == target);
         if target.starts_with("/dev") && !is_mounted {
             let device = device::named(machine, self, target)?;
-            let device = device.ok_or_else(|| StackError::NotCaptured { path: target.to_owned() })?;
-            return self.device(machine, device);
+            return self.device(machine, device.ok_or_else(not_captured)?);
         }
-        let mounted = || covering(&self.mounts, target).cloned().map(Node::FileSystem);
-        let captured = self.swap_file(target).or_else(mounted);
-        captured.ok_or_else(|| StackError::NotCaptured { path: target.to_owned() })
+        let is_known = || {
+            is_mounted || captured_for(machine).is_some_and(|known| known.iter().any(|known| known == target))
+        };
+        // What else is below a mount point may have been on a mount that wasn't captured.
+        let mounted = || covering(&self.mounts, target).filter(|_| is_known()).cloned().map(Node::FileSystem);
+        self.swap_file(target).or_else(mounted).ok_or_else(not_captured)
+    }
+
+    /// What can be asked of a captured machine besides the devices, with commas between it.
+    fn known(&self, machine: &Machine) -> String {
+        let mut known = captured_for(machine).unwrap_or_default();
+        let in_use = self.mounts.iter().map(|mount| &mount.target);
+        for path in in_use.chain(self.swaps.iter().map(|swap| &swap.path)) {
+            if !known.contains(path) {
+                known.push(path.clone());
+            }
+        }
+        known.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
     }
 
     /// What `device` is: active swap, or just a device.

@@ -35,7 +35,7 @@ fn each_layer_lies_on_the_next() {
     let Kind::DeviceMapper(table) = &root.layers[2].kind else { panic!("{:?}", root.layers[2].kind) };
     assert_eq!(table[0].parameters, "aes-xts-plain64 - 0 8:2 32768 1 allow_discards");
     assert_eq!(root.layers[3].kind, Kind::Partition);
-    assert_eq!(picture(&stack(&machine, "/home/a/file")), BELOW_ROOT);
+    assert_eq!(picture(&stack(&machine, "/")), BELOW_ROOT);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn files_lead_to_the_file_system_they_are_on() {
     assert_eq!(picture(&stack(&machine, "/mnt/swapfile")), swap);
     let swap = ["/dev/loop1 on [loop1+0]", "loop1 on [sda+2048]", "sda on []"];
     assert_eq!(picture(&stack(&machine, "/dev/loop1")), swap);
-    let Kind::FileSystem(root) = &stack(&machine, "/var/x").layers[0].kind else { panic!() };
+    let Kind::FileSystem(root) = &stack(&machine, "/var").layers[0].kind else { panic!() };
     assert_eq!(root.targets, [Path::new("/var"), Path::new("/")]);
     assert_eq!(
         targets(&machine.machine()).unwrap(),
@@ -160,6 +160,11 @@ fn what_cannot_be_is_refused() {
     for nothing in ["/dev/sdz", "/dev/..", "/dev/../../../etc", "/x", ""] {
         assert!(matches!(refusal(&looped, nothing), StackError::NotCaptured { .. }), "{nothing}");
     }
+    let mounted = looped.mounts("27 1 0:5 / / rw - tmpfs x rw\n28 27 0:6 / /mnt rw - tmpfs x rw\n");
+    let refused = refusal(&mounted, "/home/x");
+    assert!(refused.to_string().contains("it can be asked for /, /mnt,"), "{refused}");
+    let asked = mounted.file("trimtab/targets", "/home/x\n");
+    assert_eq!(stack(&asked, "/home/x").layers[0].name, "/");
 }
 
 #[test]
