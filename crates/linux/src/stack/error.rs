@@ -18,6 +18,14 @@ pub enum StackError {
         #[source]
         source: io::Error,
     },
+    /// There is nothing at the path, but a device node of that name.
+    #[error("there is no {}; for the device, name {}", path.display(), node.display())]
+    Node {
+        /// The path.
+        path: PathBuf,
+        /// The device node.
+        node: PathBuf,
+    },
     /// What a captured machine doesn't have, or may not have had where it is now.
     #[error(
         "{} is no mount point, swap or block device of the captured machine; it can be asked for {known}, and for \

@@ -92,7 +92,13 @@ impl InUse {
 
     fn find_live(&self, machine: &Machine, target: &Path) -> Result<Node, StackError> {
         let unseen = |source| StackError::Path { path: target.to_owned(), source };
-        let place = target.canonicalize().map_err(unseen)?;
+        let node = Path::new("/dev").join(target);
+        let place = target.canonicalize().map_err(|source| match source.kind() {
+            ErrorKind::NotFound if target.is_relative() && node.exists() => {
+                StackError::Node { path: target.to_owned(), node }
+            }
+            _ => unseen(source),
+        })?;
         let found = fs::metadata(&place).map_err(unseen)?;
         if found.file_type().is_char_device() {
             return Err(StackError::NotBlock { path: target.to_owned() });
