@@ -291,7 +291,6 @@ pub(super) fn limited(layer: &Layer, limits: Limits) -> Finding {
     Finding {
         fix: Some(fix),
         cost: Some("Find out first who set it (a udev rule?), and whether the drive needed it.".to_owned()),
-        check: format!("cat {limit}"),
         ..critical(
             "limit-set-to-zero",
             layer,
