@@ -38,10 +38,11 @@ impl Loop {
         let file = directory.path().join("file");
         std::fs::File::create(&file).unwrap().set_len(size.0).unwrap();
         let device = loop_device::attach(&file, Bytes(512)).unwrap();
+        let attached = Self { device, directory };
         // What somebody set for an earlier device of this number is still so.
-        let disk = BlockDevice::open(Path::new(SYSFS), &device).unwrap();
+        let disk = BlockDevice::open(Path::new(SYSFS), &attached.device).unwrap();
         disk.set_discard_max(Bytes(2 << 30)).unwrap();
-        Self { device, directory }
+        attached
     }
 
     /// The file behind it.
