@@ -28,7 +28,8 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "PROFILE,...", value_delimiter = ',', default_value = "micron-m500it", value_parser = NonEmptyStringValueParser::new())]
     drive: Vec<String>,
     /// Policies: none, online (the trace's own discards, or what is freed at once), batched (at the end of a
-    /// pass), batched:1h (whenever the trace is an hour on) [default: those that the trace can tell]
+    /// pass), batched:1h (whenever the trace is an hour on), smart (when it is worth it and the drive has
+    /// time) [default: those that the trace can tell]
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',')]
     policy: Vec<PolicyChoice>,
     /// Size of the drives [default: the traced device's]
