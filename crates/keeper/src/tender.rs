@@ -171,3 +171,103 @@ pub(crate) fn load(span: Duration, before: &BlockCounters, after: &BlockCounters
     let written = after.write_bytes.saturating_sub(before.write_bytes);
     Load { span, in_flight: after.in_flight, completed, latency, written }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io;
+    use std::rc::Rc;
+
+    use trimtab_core::profile::Profile;
+
+    use super::*;
+
+    const SIZE: Bytes = Bytes(8 << 30);
+    const SECOND: Duration = Duration::from_secs(1);
+    /// What one call holds the device for.
+    const HELD: Duration = Duration::from_millis(20);
+
+    /// A device that nobody else uses, of which a call fails, or that is gone after one.
+    #[derive(Clone, Default)]
+    struct Faulty {
+        calls: Rc<Cell<u64>>,
+        fails_at: Option<u64>,
+        gone_after: Option<u64>,
+    }
+
+    impl Trims for Faulty {
+        fn trim(&mut self, _: Extent, _: Bytes) -> Result<Duration, TrimError> {
+            self.calls.set(self.calls.get() + 1);
+            if self.fails_at == Some(self.calls.get()) {
+                let source = io::Error::from_raw_os_error(5);
+                return Err(TrimError::Trim { mount: "/mnt".into(), source });
+            }
+            Ok(HELD)
+        }
+
+        fn counters(&mut self) -> Result<BlockCounters, BlockError> {
+            if self.gone_after.is_some_and(|last| self.calls.get() > last) {
+                return Err(BlockError::Unknown { device: "/dev/gone".into() });
+            }
+            let discards = self.calls.get();
+            Ok(BlockCounters { discards, discard_bytes: Bytes(discards << 20), ..BlockCounters::default() })
+        }
+
+        fn free(&mut self) -> Bytes {
+            Bytes::GIB
+        }
+    }
+
+    fn tender(trims: Faulty) -> Tender<Faulty> {
+        let mut tender =
+            Tender::new(SmartPolicy::of_drive(&Profile::named("nvme-tlc").unwrap(), SIZE), trims);
+        tender.turn(Duration::ZERO).unwrap();
+        for place in 0..8 {
+            tender.freed(Duration::ZERO, Extent::at(Bytes(place << 28), Bytes(64 << 20)));
+        }
+        tender
+    }
+
+    fn pending(tender: &Tender<Faulty>) -> Bytes {
+        tender.pending().len()
+    }
+
+    #[test]
+    fn an_idle_device_gets_what_was_freed() {
+        let mut tender = tender(Faulty::default());
+        assert!(tender.turn(SECOND).unwrap());
+        let mut now = SECOND;
+        while pending(&tender) > Bytes::ZERO {
+            now = tender.next_turn().expect("something is pending").max(now + HELD);
+            tender.turn(now).unwrap();
+        }
+        let totals = tender.totals();
+        assert_eq!((totals.calls, totals.discards, totals.bytes), (8, 8, Bytes(8 << 20)));
+        assert_eq!((totals.took, totals.refused), (HELD * 8, 0));
+        assert_eq!(tender.next_turn(), None);
+    }
+
+    #[test]
+    fn what_is_refused_stays_pending_and_is_put_off() {
+        let mut tender = tender(Faulty { fails_at: Some(2), ..Faulty::default() });
+        let before = pending(&tender);
+        let error = tender.turn(SECOND).unwrap_err();
+        assert!(matches!(error, TurnError::Trim(_)), "{error}");
+        assert_eq!(pending(&tender), Bytes(before.0 - (64 << 20)), "the first was trimmed");
+        let retry = tender.next_turn().unwrap();
+        assert!(retry >= SECOND + FIRST_RETREAT, "{retry:?}");
+        assert!(!tender.turn(retry - HELD * 2).unwrap(), "it only looks");
+        assert!(tender.turn(retry).unwrap());
+        assert_eq!(tender.totals().refused, 1);
+    }
+
+    #[test]
+    fn a_device_that_goes_in_the_middle_is_an_error_and_nothing_is_lost() {
+        let mut tender = tender(Faulty { gone_after: Some(0), ..Faulty::default() });
+        let before = pending(&tender);
+        assert!(matches!(tender.turn(SECOND), Err(TurnError::Block(_))));
+        assert!(matches!(tender.turn(SECOND * 60), Err(TurnError::Block(_))));
+        let trimmed = Bytes(tender.totals().calls * (64 << 20));
+        assert_eq!(pending(&tender) + trimmed, before);
+    }
+}
