@@ -3,7 +3,7 @@
 use std::fs;
 
 use rustix::process::Signal;
-use trimtab_core::document::status::State;
+use trimtab_core::document::status::{FileSystemStatus, State};
 
 use crate::support::{Daemon, Volume, patient, possible, wait_until};
 
@@ -114,15 +114,17 @@ fn what_is_pending_outlives_the_service_and_the_mount() {
                 && fs.pending < trimtab_core::Bytes::MIB
                 && fs.trimmed > trimtab_core::Bytes::MIB
         });
-        std::thread::sleep(std::time::Duration::from_secs(1));
-        let before = daemon.status_of(&volume).unwrap();
+        let figures = |fs: &FileSystemStatus| (fs.pending, fs.trimmed, fs.last_trim.clone());
+        let mut before = daemon.status_of(&volume).unwrap();
+        wait_until("it has nothing more to do", || {
+            std::thread::sleep(std::time::Duration::from_secs(2));
+            let earlier = std::mem::replace(&mut before, daemon.status_of(&volume).unwrap());
+            figures(&earlier) == figures(&before)
+        });
         assert_eq!(daemon.stop(), Some(0));
         let home = std::mem::replace(&mut daemon.dir, tempfile::TempDir::new().unwrap());
         let daemon = Daemon::start_in(home, &config, |_| {});
-        let same = |fs: &trimtab_core::document::status::FileSystemStatus| {
-            fs.pending == before.pending && fs.trimmed == before.trimmed && fs.last_trim == before.last_trim
-        };
-        daemon.wait_for(&volume, "it goes on where it ended", same);
+        daemon.wait_for(&volume, "it goes on where it ended", |fs| figures(fs) == figures(&before));
         volume.unmount();
         wait_until("it is gone", || daemon.status_of(&volume).is_none());
         volume.mount();
