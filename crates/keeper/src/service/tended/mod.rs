@@ -12,17 +12,17 @@ use rustix::io::Errno;
 use trimtab_core::policy::{SmartPolicy, Worth};
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::BlockDevice;
-use trimtab_linux::ioctl::FreeSpace;
 use trimtab_linux::stack::Machine;
 use trimtab_linux::steer::Steering;
+use trimtab_linux::trim;
 use trimtab_linux::trim::TrimError;
-use trimtab_linux::{ioctl, trim};
 
 use super::config::{Config, ServicePolicy, Settings, WEEK};
 use super::control::Piece;
 use super::doors::VisitorId;
 use super::ground::{Ground, Off, decide};
 use super::mounts::Found;
+use crate::free_space::{Division, FreeSpace, FreeSpaceError};
 use crate::tender::{Tender, Totals, TurnError};
 use crate::trims::MountedTrims;
 
@@ -364,22 +364,14 @@ fn all_free(found: &Found) -> io::Result<Vec<Extent>> {
     if found.mount.fstype == "btrfs" {
         return Ok(trimtab_linux::btrfs::chunks(root)?.into_iter().map(|chunk| chunk.extent).collect());
     }
-    match ioctl::free_space(&root) {
-        Ok(pieces) => {
-            Ok(pieces.into_iter().filter(|piece| is_on(found, piece)).map(|piece| piece.extent).collect())
-        }
-        Err(Errno::OPNOTSUPP | Errno::NOTTY) => {
+    match FreeSpace::read(&root, found.number(), &Division::Unknown) {
+        Ok(free) => Ok(free.extents().to_vec()),
+        Err(FreeSpaceError::Unsupported) => {
             let size = rustix::fs::fstatvfs(&root)?;
             Ok(vec![Extent::at(Bytes::ZERO, Bytes(size.f_blocks * size.f_frsize))])
         }
-        Err(errno) => Err(errno.into()),
+        Err(FreeSpaceError::Read(source)) => Err(source),
     }
-}
-
-/// Whether a piece of free space is on the device that is trimmed: XFS may have others.
-fn is_on(found: &Found, piece: &FreeSpace) -> bool {
-    let (device, number) = (u64::from(piece.device), found.number());
-    (rustix::fs::major(device), rustix::fs::minor(device)) == (number.major, number.minor)
 }
 
 /// A word for why a turn failed.
