@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use trimtab_core::profile::DiscardedReads;
@@ -12,6 +12,7 @@ use trimtab_ftl::{Command, Device, GeometryError, Op};
 
 use super::lazy::LazyStore;
 use super::model::Model;
+use super::turns::{PATIENCE, Turn};
 use crate::protocol::{Latencies, PathTimes, Spec};
 
 /// Why a drive can't be.
@@ -29,6 +30,8 @@ pub(crate) enum EngineError {
 pub(crate) struct Engine {
     store: LazyStore,
     model: Mutex<Model>,
+    /// Told of each request that has come to the model.
+    came: Condvar,
     page: Bytes,
     reads: DiscardedReads,
     /// Makes garbage different at every read.
@@ -61,6 +64,7 @@ impl Engine {
         Ok(Self {
             store,
             model: Mutex::new(Model::new(device, spec.clock)),
+            came: Condvar::new(),
             page: spec.profile.geometry.mapping_page.value,
             reads: spec.profile.discard.reads.value,
             garbage: AtomicU64::new(0),
@@ -77,11 +81,26 @@ impl Engine {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The model, once those requests that were handed out before this one have come to it.
+    fn model_in(&self, turn: Turn) -> MutexGuard<'_, Model> {
+        let mut model = self.model();
+        if model.turns.is_early(turn) {
+            let early = |model: &mut Model| model.turns.is_early(turn);
+            let (came, waited) =
+                self.came.wait_timeout_while(model, PATIENCE, early).unwrap_or_else(PoisonError::into_inner);
+            model = came;
+            model.turns.waited(waited.timed_out());
+        }
+        model.turns.came(turn);
+        self.came.notify_all();
+        model
+    }
+
     /// Reads from `at` on into `data`; returns when to reply, where that is not at once.
-    pub(crate) fn read(&self, at: Bytes, data: &mut [u8]) -> io::Result<Option<Instant>> {
+    pub(crate) fn read(&self, turn: Turn, at: Bytes, data: &mut [u8]) -> io::Result<Option<Instant>> {
         let extent = Extent::at(at, Bytes(data.len() as u64));
         let (lies, reply_at) = {
-            let mut model = self.model();
+            let mut model = self.model_in(turn);
             (self.lies_about(extent, &model.device), model.submit(Command { op: Op::Read, extent }))
         };
         self.store.read(at, data)?;
@@ -131,17 +150,18 @@ impl Engine {
     }
 
     /// Writes `data` from `at` on; returns when to reply, where that is not at once.
-    pub(crate) fn write(&self, at: Bytes, data: &[u8]) -> io::Result<Option<Instant>> {
-        self.store.write(at, data)?;
+    pub(crate) fn write(&self, turn: Turn, at: Bytes, data: &[u8]) -> io::Result<Option<Instant>> {
         let extent = Extent::at(at, Bytes(data.len() as u64));
-        Ok(self.model().submit(Command { op: Op::Write, extent }))
+        let reply_at = self.model_in(turn).submit(Command { op: Op::Write, extent });
+        self.store.write(at, data)?;
+        Ok(reply_at)
     }
 
     /// Discards `extent`; returns when to reply, where that is not at once. The data of a drive
     /// that reads old data after a discard stays: its flash still has it.
-    pub(crate) fn discard(&self, extent: Extent) -> Option<Instant> {
+    pub(crate) fn discard(&self, turn: Turn, extent: Extent) -> Option<Instant> {
         let (honoured, reply_at) = {
-            let mut model = self.model();
+            let mut model = self.model_in(turn);
             (model.device.honoured(extent), model.submit(Command { op: Op::Discard, extent }))
         };
         if self.reads != DiscardedReads::Old {
@@ -152,9 +172,9 @@ impl Engine {
 
     /// Flushes; returns when to reply, where that is not at once. The store needs none: a drive's
     /// data doesn't outlive its server.
-    pub(crate) fn flush(&self) -> Option<Instant> {
+    pub(crate) fn flush(&self, turn: Turn) -> Option<Instant> {
         let extent = Extent::new(Bytes::ZERO, Bytes::ZERO);
-        self.model().submit(Command { op: Op::Flush, extent })
+        self.model_in(turn).submit(Command { op: Op::Flush, extent })
     }
 
     pub(crate) fn figures(&self) -> Figures {
@@ -219,13 +239,13 @@ mod tests {
 
     fn write(engine: &Engine, pages: std::ops::Range<u64>) {
         for number in pages {
-            engine.write(page(number).start, &content(number)).unwrap();
+            engine.write(Turn::default(), page(number).start, &content(number)).unwrap();
         }
     }
 
     fn read(engine: &Engine, at: usize, length: usize) -> Vec<u8> {
         let mut data = vec![255; length];
-        engine.read(Bytes(at as u64), &mut data).unwrap();
+        engine.read(Turn::default(), Bytes(at as u64), &mut data).unwrap();
         data
     }
 
@@ -242,8 +262,8 @@ mod tests {
         for speed in [1.0, 0.5] {
             let engine = engine(profile.clone(), Clock::Real { speed }, path);
             let before = Instant::now();
-            let discard = engine.discard(page(0)).unwrap();
-            let read = engine.read(Bytes::ZERO, &mut [0; SECTOR]).unwrap().unwrap();
+            let discard = engine.discard(Turn::default(), page(0)).unwrap();
+            let read = engine.read(Turn::default(), Bytes::ZERO, &mut [0; SECTOR]).unwrap().unwrap();
             let after = Instant::now();
             let due = |model: Duration, way: Duration| {
                 let rounding = Duration::from_micros(1);
@@ -261,7 +281,7 @@ mod tests {
         liar.discard.reads.value = DiscardedReads::Other;
         let engine = in_model_time(liar);
         write(&engine, 0..4);
-        engine.discard(Extent::new(page(1).start, page(2).end));
+        engine.discard(Turn::default(), Extent::new(page(1).start, page(2).end));
         let others = [content(0), content(3)];
         for (at, length) in [(PAGE, PAGE), (PAGE + SECTOR, SECTOR), (2 * PAGE - SECTOR, 2 * SECTOR)] {
             for (sector, data) in read(&engine, at, length).chunks(SECTOR).enumerate() {
@@ -271,7 +291,7 @@ mod tests {
         }
         assert_eq!(read(&engine, 0, PAGE), content(0));
         assert_eq!(read(&engine, 3 * PAGE, PAGE), content(3));
-        engine.discard(Extent::new(page(0).start, page(3).end));
+        engine.discard(Turn::default(), Extent::new(page(0).start, page(3).end));
         assert_eq!(read(&engine, 0, 4 * PAGE), [0; 4 * PAGE], "no page has data");
     }
 
@@ -282,7 +302,7 @@ mod tests {
         let engine = in_model_time(liar);
         write(&engine, 0..7);
         for number in 0..7 {
-            engine.discard(page(number));
+            engine.discard(Turn::default(), page(number));
             let expected = if matches!(number, 2 | 5) { content(number) } else { vec![0; PAGE] };
             assert_eq!(read(&engine, number as usize * PAGE, PAGE), expected, "discard {number}");
         }

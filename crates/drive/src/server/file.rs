@@ -18,6 +18,7 @@ use trimtab_core::{Bytes, Extent};
 
 use super::engine::Engine;
 use super::held::{Answer, HeldAnswers};
+use super::turns::Turn;
 use crate::place::FILE_NAME;
 use crate::protocol::{Clock, Spec};
 
@@ -110,6 +111,10 @@ impl DriveFile {
     }
 }
 
+fn turn(request: &Request) -> Turn {
+    Turn(request.unique().0)
+}
+
 impl Filesystem for DriveFile {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let unsupported = |_| io::Error::from(io::ErrorKind::Unsupported);
@@ -138,7 +143,7 @@ impl Filesystem for DriveFile {
 
     fn read(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -149,7 +154,7 @@ impl Filesystem for DriveFile {
     ) {
         BUFFER.with_borrow_mut(|buffer| {
             buffer.resize(size as usize, 0);
-            match self.engine.read(Bytes(offset), buffer) {
+            match self.engine.read(turn(request), Bytes(offset), buffer) {
                 Ok(Some(due)) => self.answer(Some(due), Answer::Data(reply, std::mem::take(buffer))),
                 Ok(None) => reply.data(buffer),
                 Err(error) => reply.error(error.into()),
@@ -159,7 +164,7 @@ impl Filesystem for DriveFile {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -169,7 +174,7 @@ impl Filesystem for DriveFile {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.engine.write(Bytes(offset), data) {
+        match self.engine.write(turn(request), Bytes(offset), data) {
             Ok(due) => self.answer(due, Answer::Written(reply, data.len() as u32)),
             Err(error) => reply.error(error.into()),
         }
@@ -177,7 +182,7 @@ impl Filesystem for DriveFile {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -189,12 +194,12 @@ impl Filesystem for DriveFile {
         if !FallocateFlags::from_bits_retain(mode as u32).contains(FallocateFlags::PUNCH_HOLE) {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        let due = self.engine.discard(Extent::at(Bytes(offset), Bytes(length)));
+        let due = self.engine.discard(turn(request), Extent::at(Bytes(offset), Bytes(length)));
         self.answer(due, Answer::Done(reply));
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.answer(self.engine.flush(), Answer::Done(reply));
+    fn fsync(&self, request: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.answer(self.engine.flush(turn(request)), Answer::Done(reply));
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {

@@ -6,6 +6,7 @@ mod held;
 mod lazy;
 mod model;
 mod store;
+mod turns;
 
 use std::io::{self, BufReader};
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 use trimtab_core::Nanos;
 use trimtab_ftl::{ClosedLoop, Command, Device, Op};
 
+use super::turns::Turns;
 use crate::protocol::{Clock, PathTimes, UNTIL_STARTED};
 
 /// The flash model and its time.
 pub(crate) struct Model {
     pub(crate) device: Device,
+    pub(crate) turns: Turns,
     time: Time,
     clock: Clock,
 }
@@ -48,7 +50,7 @@ impl RealTime {
 
 impl Model {
     pub(crate) fn new(device: Device, clock: Clock) -> Self {
-        Self { device, time: Time::NotStarted, clock }
+        Self { device, turns: Turns::default(), time: Time::NotStarted, clock }
     }
 
     /// From here on commands count and take time.
