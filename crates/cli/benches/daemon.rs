@@ -1,6 +1,7 @@
 //! What the service takes: memory, time for each free, wake-ups while nothing happens, and what a thousand
 //! mounts leave behind. Needs root: `cargo bench -p trimtab-cli --bench daemon -- [CYCLES]`.
 
+use std::fmt::Write;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use trimtab_core::Bytes;
 use trimtab_core::document::status::FileSystemStatus;
+use trimtab_core::profile::builtin_text;
 use trimtab_keeper::service::control;
 use trimtab_linux::{loop_device, mount, trim};
 
@@ -81,12 +83,21 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start(volumes: &[Volume]) -> Self {
+    /// One that trims as it usually does; or else that hears all, and finds none of it worth a trim.
+    fn start(volumes: &[Volume], trims: bool) -> Self {
         let dir = TempDir::new().unwrap();
         let config = dir.path().join("config.toml");
-        let tables =
-            volumes.iter().map(|volume| format!("[mount.{:?}]\npolicy = \"smart\"\n", volume.target));
-        let text = tables.collect::<String>() + "[defaults]\npolicy = \"none\"\nmax_busy_share = 1.0\n";
+        let mut text = "[defaults]\npolicy = \"none\"\n".to_owned();
+        for volume in volumes {
+            write!(text, "[mount.{:?}]\npolicy = \"smart\"\n", volume.target).unwrap();
+            if !trims {
+                let profile = dir.path().join("profile.toml");
+                let (small, large) =
+                    ("value = \"512 B\", source = \"Samsung", "value = \"1 GiB\", source = \"Samsung");
+                fs::write(&profile, builtin_text("nvme-tlc").unwrap().replace(small, large)).unwrap();
+                writeln!(text, "profile = {profile:?}").unwrap();
+            }
+        }
         fs::write(&config, text).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_trimtab"));
         command.arg("daemon").arg("--config").arg(config).stderr(Stdio::null());
@@ -157,7 +168,13 @@ fn main() {
     }
     let cycles = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(CYCLES);
     let volumes = ["ext4", "xfs"].map(Volume::new);
-    let daemon = Daemon::start(&volumes);
+    let hearing = Daemon::start(&volumes, false);
+    for volume in &volumes {
+        share_of_core(&hearing, volume, "heard");
+    }
+    println!("with all of that pending: {}; pending: {:?}", hearing.memory(), hearing.pending());
+    drop(hearing);
+    let daemon = Daemon::start(&volumes, true);
     daemon.settle();
     println!("with {} file systems: {}", volumes.len(), daemon.memory());
     let switches = || daemon.figure("voluntary_ctxt_switches");
@@ -165,33 +182,15 @@ fn main() {
     sleep(Duration::from_secs(10));
     println!("{} wake-ups in 10 s while nothing happens", switches() - before);
     for volume in &volumes {
-        let mut shares: Vec<f64> = (0..ROUNDS)
-            .map(|_| {
-                volume.fill();
-                daemon.settle();
-                let before = daemon.time();
-                volume.empty();
-                daemon.settle();
-                (daemon.time() - before) / (DIRECTORIES * FILES) as f64
-            })
-            .collect();
-        shares.sort_by(f64::total_cmp);
-        let median = shares[ROUNDS / 2];
-        println!(
-            "{}: {:.2} us for each of {} frees, trims included: {:.2} % of a core at {RATE} frees/s (of {ROUNDS} rounds {:.2} to {:.2})",
-            volume.fstype,
-            median * 1e6,
-            DIRECTORIES * FILES,
-            median * RATE * 100.0,
-            shares[0] * RATE * 100.0,
-            shares[ROUNDS - 1] * RATE * 100.0,
-        );
+        share_of_core(&daemon, volume, "heard and trimmed");
     }
     println!("after them: {}; pending: {:?}", daemon.memory(), daemon.pending());
     let before = daemon.has();
     for cycle in 0..cycles {
         let volume = &volumes[cycle % volumes.len()];
-        mount::unmount(&volume.target).unwrap();
+        while mount::unmount(&volume.target).is_err() {
+            sleep(Duration::from_millis(1));
+        }
         volume.mount();
     }
     daemon.settle();
@@ -200,5 +199,29 @@ fn main() {
         "{cycles} mounts: files and threads {before:?} before, {:?} after; {}",
         daemon.has(),
         daemon.memory()
+    );
+}
+
+/// Prints what the service takes of a core while what is deleted is `done`.
+fn share_of_core(daemon: &Daemon, volume: &Volume, done: &str) {
+    let mut shares: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            volume.fill();
+            daemon.settle();
+            let before = daemon.time();
+            volume.empty();
+            daemon.settle();
+            (daemon.time() - before) / (DIRECTORIES * FILES) as f64
+        })
+        .collect();
+    shares.sort_by(f64::total_cmp);
+    println!(
+        "{}: {:.2} us for each of {} frees {done}: {:.2} % of a core at {RATE} frees/s (of {ROUNDS} rounds {:.2} to {:.2})",
+        volume.fstype,
+        shares[ROUNDS / 2] * 1e6,
+        DIRECTORIES * FILES,
+        shares[ROUNDS / 2] * RATE * 100.0,
+        shares[0] * RATE * 100.0,
+        shares[ROUNDS - 1] * RATE * 100.0,
     );
 }

@@ -118,20 +118,22 @@ impl Trims for MountedTrims {
 
     fn counters(&mut self) -> Result<BlockCounters, BlockError> {
         let mut all = BlockCounters::default();
-        for device in &self.devices {
+        let parts = self.devices.iter().filter(|device| !self.disks.contains(device));
+        for device in parts.chain(&self.disks) {
             let counters = device.counters()?;
-            all.discards += counters.discards;
-            all.discard_bytes += counters.discard_bytes;
-        }
-        for disk in &self.disks {
-            let counters = disk.counters()?;
-            all.reads += counters.reads;
-            all.read_bytes += counters.read_bytes;
-            all.read_time += counters.read_time;
-            all.writes += counters.writes;
-            all.write_bytes += counters.write_bytes;
-            all.write_time += counters.write_time;
-            all.in_flight += counters.in_flight;
+            if self.devices.contains(device) {
+                all.discards += counters.discards;
+                all.discard_bytes += counters.discard_bytes;
+            }
+            if self.disks.contains(device) {
+                all.reads += counters.reads;
+                all.read_bytes += counters.read_bytes;
+                all.read_time += counters.read_time;
+                all.writes += counters.writes;
+                all.write_bytes += counters.write_bytes;
+                all.write_time += counters.write_time;
+                all.in_flight += counters.in_flight;
+            }
         }
         Ok(all)
     }

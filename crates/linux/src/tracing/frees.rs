@@ -22,6 +22,9 @@ use super::{SHORTEST_WAIT, SLACK, clock};
 use crate::block::{BlockDevice, DeviceNumber};
 use crate::mount::{self, Mount};
 
+/// How much later an event may be that is told with the one before it.
+const TOGETHER: Duration = Duration::from_secs(1);
+
 /// How long more is waited for after an event has come: reading many at once takes less than each as it
 /// comes.
 const GATHERING: Duration = Duration::from_millis(200);
@@ -70,9 +73,23 @@ pub struct Freed {
     /// [`Kind::Free`] or [`Kind::Allocate`].
     pub kind: Kind,
     /// Which bytes, in the file system's trim address space: those of its device for ext4 and XFS,
-    /// logical ones for btrfs. Where very many wait for one commit, some are joined with what lies
-    /// between them.
+    /// logical ones for btrfs. Of those that follow one another and lie side by side, the first tells.
+    /// Where very many wait for one commit, some are joined with what lies between them.
     pub extent: Extent,
+}
+
+impl Freed {
+    /// Tells of `next` too, which came right after it, if that lies next to it; says whether it does.
+    pub(super) fn absorb(&mut self, next: &Self) -> bool {
+        let is_like = self.file_system == next.file_system && self.kind == next.kind;
+        let is_near = next.at.saturating_sub(self.at) <= TOGETHER;
+        let (one, other) = (self.extent, next.extent);
+        let touches = one.end == other.start || other.end == one.start;
+        if is_like && is_near && touches {
+            self.extent = Extent::new(one.start.min(other.start), one.end.max(other.end));
+        }
+        is_like && is_near && touches
+    }
 }
 
 /// From when on it is told what a file system gives up.

@@ -1,6 +1,6 @@
 //! From the kernel's events to what followed file systems gave up, in order and once it can be trimmed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use trimtab_core::trace::Kind;
@@ -10,6 +10,7 @@ use super::commits::Commits;
 use super::devices::KernelNumber;
 use super::event::{CommitStep, Event, FsEvent, FsId};
 use super::frees::Freed;
+use super::hash::FastMap;
 use super::layout::Layout;
 
 /// How many events of file systems that nobody follows yet are kept, and for how long.
@@ -20,7 +21,7 @@ const STRANGE_FOR: Nanos = Nanos(60_000_000_000);
 #[derive(Debug)]
 pub(super) struct Hearing {
     began: Nanos,
-    followed: HashMap<FsId, Followed>,
+    followed: FastMap<FsId, Followed>,
     /// Those of which not all was heard since they were mounted.
     unheard: HashSet<FsId>,
     /// What those told that nobody follows yet: they may have been mounted a moment ago.
@@ -59,7 +60,7 @@ impl Hearing {
     pub fn new(began: Nanos, mounted: HashSet<FsId>) -> Self {
         Self {
             began,
-            followed: HashMap::new(),
+            followed: FastMap::default(),
             unheard: mounted,
             strange: Vec::new(),
             entries: Vec::new(),
@@ -137,7 +138,10 @@ impl Hearing {
         for Entry { at, number, what } in entries.drain(..settled) {
             let mut tell = |kind, extent| {
                 let at = Duration::from_nanos(at.saturating_sub(*began).0);
-                events.push(Freed { at, file_system: number.into(), kind, extent });
+                let freed = Freed { at, file_system: number.into(), kind, extent };
+                if !events.last_mut().is_some_and(|last| last.absorb(&freed)) {
+                    events.push(freed);
+                }
             };
             match what {
                 What::Free(extent) if commits.free(number, extent) => {}
@@ -248,6 +252,28 @@ mod tests {
         assert_eq!(settled(&mut hearing, 3100), [(2001, Kind::Free, 5 * 4096)]);
         hearing.take(Nanos(4000), commit(CommitStep::Flush));
         assert!(!hearing.is_waiting(), "nothing waits for this one");
+    }
+
+    #[test]
+    fn neighbours_are_told_together() {
+        let mut hearing = hearing(&[]);
+        hearing.follow(BTRFS, btrfs());
+        let second = 1_000_000_000;
+        for (at, start, kind) in [
+            (2000, 5, Kind::Free),
+            (2001, 6, Kind::Free),
+            (2002, 4, Kind::Free),
+            (2003, 8, Kind::Free),
+            (2004, 9, Kind::Allocate),
+            (2005 + 2 * second, 10, Kind::Allocate),
+        ] {
+            hearing.take(Nanos(at), fs_event(BTRFS, kind, start, 1));
+        }
+        let mut events = Vec::new();
+        hearing.settle(Nanos(10 * second), &mut events);
+        let extents: Vec<_> = events.iter().map(|event| (event.extent.start.0, event.extent.end.0)).collect();
+        assert_eq!(extents, [(4, 7), (8, 9), (9, 10), (10, 11)]);
+        assert_eq!(events[0].at, Duration::from_nanos(1000), "since the first was freed");
     }
 
     #[test]
