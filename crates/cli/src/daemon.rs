@@ -5,11 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use trimtab_keeper::service::control::RUN;
-use trimtab_keeper::service::{Config, Ground, Log, Options, Service};
+use trimtab_keeper::service::{Config, Log, Options, Service};
 use trimtab_keeper::state::Store;
-use trimtab_lab::doctor::{ASSUMED_ERASE_BLOCK, Plan, examine};
-use trimtab_lab::interrupt::Interrupt;
-use trimtab_linux::stack::Machine;
+use trimtab_lab::keeping::survey;
 use trimtab_linux::tracing::FreesOptions;
 
 /// The configuration unless another is named; it needn't be there.
@@ -56,21 +54,4 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     Service::start(options, Log::to_stderr())?.run()?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// What the doctor says of a mount point.
-fn survey(mount: &Path) -> Result<Ground, String> {
-    let plan = Plan {
-        machine: Machine::live(),
-        paths: vec![mount.to_owned()],
-        canary: false,
-        erase_block: ASSUMED_ERASE_BLOCK,
-        invocation: Vec::new(),
-    };
-    let examined =
-        examine(&plan, &Interrupt::default()).map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
-    let target = examined.document.targets.into_iter().next();
-    let found = examined.stacks.into_iter().next().zip(target);
-    let (stack, target) = found.ok_or_else(|| "the doctor says nothing of it".to_owned())?;
-    Ok(Ground { stack, verdict: target.verdict, reason: target.reason })
 }

@@ -214,8 +214,8 @@ fn require_rights(plan: &[Planned]) -> Result<(), LabError> {
     for planned in plan {
         match planned.site {
             Site::Emulated { .. } => return Err(DriveError::NotRoot.into()),
-            Site::Directory { .. } if planned.policy == PolicyKind::Batched => {
-                return Err(LabError::TrimNeedsRoot);
+            Site::Directory { .. } if TRIMMING.contains(&planned.policy) => {
+                return Err(LabError::TrimNeedsRoot { policy: planned.policy });
             }
             Site::Directory { .. } => {}
         }
@@ -226,12 +226,17 @@ fn require_rights(plan: &[Planned]) -> Result<(), LabError> {
 /// Checks that the user's file system can be trimmed where a policy will.
 fn require_trims(plan: &[Planned]) -> Result<(), LabError> {
     for planned in plan {
-        if let (Site::Directory { dir, .. }, PolicyKind::Batched) = (planned.site, planned.policy) {
+        if let Site::Directory { dir, .. } = planned.site
+            && TRIMMING.contains(&planned.policy)
+        {
             trim::check(dir)?;
         }
     }
     Ok(())
 }
+
+/// The policies that trim the file system.
+const TRIMMING: [PolicyKind; 2] = [PolicyKind::Batched, PolicyKind::Smart];
 
 /// What is compared on an emulated drive unless asked otherwise.
 const DEFAULT_POLICIES: [PolicyKind; 4] =

@@ -121,9 +121,12 @@ pub enum LabError {
     },
     /// FITRIM takes root.
     #[error(
-        "the policy batched trims the file system, which needs root; run it with sudo or ask for --policy none"
+        "the policy {policy} trims the file system, which needs root; run it with sudo or ask for --policy none"
     )]
-    TrimNeedsRoot,
+    TrimNeedsRoot {
+        /// The policy.
+        policy: PolicyKind,
+    },
     /// The profile has no drive of this size.
     #[error("there can be no {profile} of {size}")]
     Geometry {
@@ -152,6 +155,14 @@ pub enum LabError {
     /// The kernel had more to tell of what was freed than its buffer holds.
     #[error("the kernel dropped word of what was freed: the smart policy can't be judged by this run")]
     FreesLost,
+    /// The smart policy can't know what a trim gains and costs.
+    #[error("{} can't be tended: {reason}", mount.display())]
+    NotTended {
+        /// Where the file system is mounted.
+        mount: PathBuf,
+        /// Why, in a line.
+        reason: String,
+    },
     /// The smart policy's keeper.
     #[error("the smart policy's keeper stopped")]
     Keeper(#[from] trimtab_keeper::TurnError),

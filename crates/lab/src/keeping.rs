@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 use trimtab_core::policy::SmartPolicy;
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_drive::Drive;
+use trimtab_keeper::service::Ground;
 use trimtab_keeper::{MountedTrims, Tender, Trims};
 use trimtab_linux::block::{BlockCounters, BlockDevice, BlockError};
+use trimtab_linux::stack::Machine;
 use trimtab_linux::tracing::{Frees, FreesOptions};
 use trimtab_linux::trim::TrimError;
 
-use crate::error::LabError;
+use crate::doctor::{ASSUMED_ERASE_BLOCK, Plan, examine};
+use crate::error::{LabError, chain};
 use crate::ground::mount_of;
 use crate::interrupt::Interrupt;
 
@@ -33,25 +36,27 @@ const BUFFER: Bytes = Bytes(16 << 20);
 pub struct Keeping {
     frees: Frees,
     tender: Tender<TimedTrims>,
+    is_emulated: bool,
     started: Instant,
 }
 
 impl Keeping {
-    /// Tends the file system mounted at `mount` on `device` by `policy`. `drive` is the emulated drive
-    /// below, whose clock counts.
+    /// Tends the file system mounted at `mount` on `devices` by `policy`. The clock that counts is that of
+    /// `drive`, the emulated drive below, or else the wall's.
     ///
     /// # Errors
     /// What the kernel says where it can't be listened to.
     pub fn start(
         mount: &Path,
-        device: &BlockDevice,
-        drive: Drive,
+        devices: Vec<BlockDevice>,
+        drive: Option<Drive>,
         policy: SmartPolicy,
     ) -> Result<Self, LabError> {
         let mut frees = Frees::start(&FreesOptions { buffer: BUFFER, ..FreesOptions::default() })?;
         frees.follow(&mount_of(mount)?)?;
-        let trims = TimedTrims { mounted: MountedTrims::new(mount.to_owned(), vec![device.clone()]), drive };
-        Ok(Self { frees, tender: Tender::new(policy, trims), started: Instant::now() })
+        let is_emulated = drive.is_some();
+        let trims = TimedTrims { mounted: MountedTrims::new(mount.to_owned(), devices), drive };
+        Ok(Self { frees, tender: Tender::new(policy, trims), is_emulated, started: Instant::now() })
     }
 
     /// Hears what was freed; says whether anything is pending.
@@ -86,28 +91,45 @@ impl Keeping {
         }
     }
 
-    /// The wall's time, and what trims took on the drive's clock.
+    /// The wall's time, and what trims took on the clock of an emulated drive.
     fn now(&self) -> Duration {
-        self.started.elapsed() + self.tender.totals().took
+        self.started.elapsed() + if self.is_emulated { self.tender.totals().took } else { Duration::ZERO }
     }
 }
 
-/// FITRIM, timed by the clock of an emulated drive.
+/// What the file system mounted at `mount` lies on, as the doctor sees it.
+///
+/// # Errors
+/// Why that can't be told, in a line.
+pub fn survey(mount: &Path) -> Result<Ground, String> {
+    let plan = Plan {
+        machine: Machine::live(),
+        paths: vec![mount.to_owned()],
+        canary: false,
+        erase_block: ASSUMED_ERASE_BLOCK,
+        invocation: Vec::new(),
+    };
+    let examined = examine(&plan, &Interrupt::default()).map_err(|error| chain(&error))?;
+    let target = examined.document.targets.into_iter().next();
+    let found = examined.stacks.into_iter().next().zip(target);
+    let (stack, target) = found.ok_or_else(|| "the doctor says nothing of it".to_owned())?;
+    Ok(Ground { stack, verdict: target.verdict, reason: target.reason })
+}
+
+/// FITRIM, timed by the clock of the emulated drive, if it is one.
 struct TimedTrims {
     mounted: MountedTrims,
-    drive: Drive,
+    drive: Option<Drive>,
 }
 
 impl Trims for TimedTrims {
     fn trim(&mut self, extent: Extent, minimum: Bytes) -> Result<Duration, TrimError> {
-        let clock = |drive: &Drive| drive.stats().map(|stats| stats.counters.model_ns);
-        let before = clock(&self.drive);
-        let wall = self.mounted.trim(extent, minimum)?;
         // A drive that doesn't answer is reported by the phase that this is a part of.
-        Ok(match (before, clock(&self.drive)) {
-            (Ok(before), Ok(after)) => Duration::from_nanos((after - before).0),
-            _ => wall,
-        })
+        let clock = || Some(self.drive.as_ref()?.stats().ok()?.counters.model_ns);
+        let before = clock();
+        let wall = self.mounted.trim(extent, minimum)?;
+        let model = before.zip(clock());
+        Ok(model.map_or(wall, |(before, after)| Duration::from_nanos((after - before).0)))
     }
 
     fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {

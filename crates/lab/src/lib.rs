@@ -10,7 +10,7 @@ pub mod foreground;
 pub mod fs;
 pub mod ground;
 pub mod interrupt;
-mod keeping;
+pub mod keeping;
 pub mod listener;
 mod program;
 pub mod progress;

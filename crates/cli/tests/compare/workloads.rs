@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tempfile::TempDir;
-use trimtab_core::policy::PolicyKind::{Batched, None, Online};
+use trimtab_core::policy::PolicyKind::{Batched, None, Online, Smart};
 
 use crate::support::{Mounted, SMALL, compare, finish, phase, possible, sh};
 
@@ -99,14 +99,16 @@ fn a_directory_of_the_users_is_left_as_it_was() {
     assert!(is_empty(Path::new(mounted.dir())));
     assert_eq!(finished.document.drive, Option::None);
     assert!(finished.stdout().contains("wall time"), "{}", finished.stdout());
-    let [none, batched] = [None, Batched].map(|policy| finished.run("ext4", policy));
+    let [none, batched, smart] = [None, Batched, Smart].map(|policy| finished.run("ext4", policy));
     for phase in &none.phases {
         assert_eq!(
             (phase.model_s, phase.erases, phase.waf, phase.discards),
             (Option::None, Option::None, Option::None, 0)
         );
     }
-    assert!(phase(batched, "trim").kernel.unwrap().discards > 0);
+    for trimmed in [batched, smart] {
+        assert!(phase(trimmed, "trim").kernel.unwrap().discards > 0);
+    }
 }
 
 #[test]

@@ -4,16 +4,19 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use trimtab_core::Bytes;
-use trimtab_core::policy::PolicyKind;
+use trimtab_core::policy::{Goals, PolicyKind, SmartPolicy, Worth};
 use trimtab_core::stats::DriveCounters;
 use trimtab_linux::block::{BlockCounters, BlockDevice};
 use trimtab_linux::mount::{Mount, covering, mounts};
 use trimtab_linux::{PROCFS, SYSFS};
 
 use super::Ground;
-use crate::error::{LabError, io_at};
+use crate::error::{LabError, chain, io_at};
 use crate::interrupt::Interrupt;
-use crate::keeping::Keeping;
+use crate::keeping::{Keeping, survey};
+
+/// File systems whose events tell what they give up.
+const TELLING: [&str; 5] = ["ext2", "ext3", "ext4", "xfs", "btrfs"];
 
 /// A fresh directory inside one of the user's; it goes when this is dropped.
 pub struct DirectoryGround {
@@ -52,10 +55,13 @@ pub fn mount_of(dir: &Path) -> Result<Mount, LabError> {
 }
 
 /// The policies that can be compared on a mount as it is: a mount that discards online can't be
-/// told not to.
+/// told not to, and only of some file systems is it told what they give up.
 pub fn possible_policies(mount: &Mount) -> &'static [PolicyKind] {
     let discard = mount.super_options.split(',').find(|option| option.starts_with("discard"));
     match discard {
+        None if TELLING.contains(&mount.fstype.as_str()) => {
+            &[PolicyKind::None, PolicyKind::Batched, PolicyKind::Smart]
+        }
         None => &[PolicyKind::None, PolicyKind::Batched],
         Some("discard=async") => &[PolicyKind::Async],
         Some(_) => &[PolicyKind::Online],
@@ -88,11 +94,14 @@ impl Ground for DirectoryGround {
     }
 
     fn keep(&self) -> Result<Keeping, LabError> {
-        Err(LabError::FixedByMount {
-            dir: self.dir.path().to_owned(),
-            policy: PolicyKind::Smart,
-            possible: possible_policies(&self.mount),
-        })
+        let (place, sysfs) = (&self.mount.target, Path::new(SYSFS));
+        let failed = |reason| LabError::NotTended { mount: place.clone(), reason };
+        let ground = survey(place).map_err(failed)?;
+        let profile = ground.usual_profile().map_err(|error| failed(chain(&error)))?;
+        let devices = ground.devices(sysfs);
+        let size = devices.iter().map(|device| device.size().unwrap_or_default()).sum();
+        let policy = SmartPolicy::new(Goals::default(), Worth::new(&profile, size), ground.gain());
+        Keeping::start(place, devices, None, policy)
     }
 
     fn remount(&mut self) -> Result<bool, LabError> {
@@ -120,15 +129,17 @@ mod tests {
 
     #[test]
     fn a_mount_rules_policies_out() {
-        use PolicyKind::{Async, Batched, None, Online};
+        use PolicyKind::{Async, Batched, None, Online, Smart};
         for (options, possible) in [
-            ("rw", vec![None, Batched]),
-            ("rw,nodiscard", vec![None, Batched]),
+            ("rw", vec![None, Batched, Smart]),
+            ("rw,nodiscard", vec![None, Batched, Smart]),
             ("rw,discard,data=ordered", vec![Online]),
             ("rw,discard=async", vec![Async]),
         ] {
             assert_eq!(possible_policies(&mounted(options)), possible, "{options}");
         }
+        let silent = Mount { fstype: "vfat".into(), ..mounted("rw") };
+        assert_eq!(possible_policies(&silent), [None, Batched]);
     }
 
     #[test]

@@ -184,7 +184,7 @@ impl Ground for EmulatedGround {
     fn keep(&self) -> Result<Keeping, LabError> {
         let (drive, policy) =
             (Drive::open(self.drive.name())?, SmartPolicy::of_drive(&self.profile, self.size));
-        Keeping::start(self.dir(), &self.block, drive, policy)
+        Keeping::start(self.dir(), vec![self.block.clone()], Some(drive), policy)
     }
 
     fn remount(&mut self) -> Result<bool, LabError> {
