@@ -120,6 +120,12 @@ impl Pending {
         self.iter().filter(|(_, since)| *since <= before).map(|(extent, _)| extent).collect()
     }
 
+    /// Since when the extent is free that holds the byte at `address`; none where none does.
+    pub fn since(&self, address: Bytes) -> Option<Duration> {
+        let (_, stretch) = self.extents.range(..=address.0).next_back()?;
+        (stretch.end > address.0).then_some(stretch.since)
+    }
+
     /// Since when the oldest is free.
     pub fn oldest(&self) -> Option<Duration> {
         self.extents.values().map(|stretch| stretch.since).min()
@@ -215,6 +221,10 @@ mod tests {
             for before in 0..steps.len() {
                 let old = list.iter().filter(|(_, since)| *since <= seconds(before)).map(|(extent, _)| *extent);
                 prop_assert_eq!(pending.older(seconds(before)), old.collect::<Vec<_>>());
+            }
+            for byte in 0..SPACE {
+                let holds = |(extent, _): &&(Extent, _)| (extent.start.0..extent.end.0).contains(&byte);
+                prop_assert_eq!(pending.since(Bytes(byte)), list.iter().find(holds).map(|(_, since)| *since));
             }
             let mut longest: Vec<_> = pending.longest(Bytes(least)).collect();
             prop_assert!(longest.windows(2).all(|pair| pair[0].len().0.ilog2() >= pair[1].len().0.ilog2()));

@@ -52,10 +52,18 @@ pub struct SmartPolicy {
     written: Bytes,
     /// Since when the drive is idle.
     idle_since: Option<Duration>,
-    /// What is being trimmed should take this long.
-    under_way: Option<Duration>,
+    under_way: Option<UnderWay>,
     wake: Option<Duration>,
     look: Duration,
+}
+
+/// What is being trimmed.
+#[derive(Debug, Clone, Copy)]
+struct UnderWay {
+    /// How long it should take.
+    predicted: Duration,
+    /// Since when the oldest of it is free.
+    since: Option<Duration>,
 }
 
 impl SmartPolicy {
@@ -103,8 +111,10 @@ impl SmartPolicy {
         if chosen.is_empty() {
             return Vec::new();
         }
+        let since = chosen.iter().filter_map(|extent| self.pending.since(extent.start)).min();
         chosen.iter().for_each(|extent| self.pending.remove(extent));
-        self.under_way = Some(chosen.iter().map(|extent| self.worth.time(extent.len())).sum());
+        let predicted = chosen.iter().map(|extent| self.worth.time(extent.len())).sum();
+        self.under_way = Some(UnderWay { predicted, since });
         vec![TrimRequest::within(chosen)]
     }
 
@@ -162,12 +172,15 @@ impl SmartPolicy {
 
     /// A trim is done.
     fn trimmed(&mut self, at: Duration, trimmed: &Trimmed) {
-        if let Some(predicted) = self.under_way.take() {
+        let under_way = self.under_way.take();
+        if let Some(UnderWay { predicted, .. }) = under_way {
             self.worth.learn(predicted, trimmed.took);
         }
         self.written = Bytes::ZERO;
         self.pacer.trimmed(at, trimmed.took);
-        trimmed.refused.iter().for_each(|extent| self.pending.insert(extent, at));
+        // Being refused makes it no younger.
+        let since = under_way.and_then(|under_way| under_way.since).unwrap_or(at);
+        trimmed.refused.iter().for_each(|extent| self.pending.insert(extent, since));
     }
 
     /// Looks again soon where something came of it, or was freed, and rarely where not.
@@ -308,6 +321,17 @@ mod tests {
         policy.on_event(SECOND, &Event::Freed(freed));
         assert_eq!(look(&mut policy, SECOND * 60, 100), []);
         assert_eq!(look(&mut policy, SECOND * 61, 100), within(&[freed]));
+    }
+
+    #[test]
+    fn what_is_refused_grows_no_younger() {
+        let mut policy = policy("nvme-tlc", Goals::default());
+        policy.on_event(SECOND, &Event::Freed(extent(0, Bytes::GIB)));
+        let requests = look(&mut policy, SECOND * 9, 0);
+        let [TrimRequest { scope: TrimScope::Within(refused), .. }] = requests.as_slice() else { panic!() };
+        let refused = refused.clone();
+        policy.on_event(SECOND * 9, &Event::Trimmed(Trimmed { took: Duration::ZERO, refused }));
+        assert_eq!(policy.pending().iter().collect::<Vec<_>>(), [(extent(0, Bytes::GIB), SECOND)]);
     }
 
     #[test]
