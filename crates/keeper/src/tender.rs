@@ -9,9 +9,9 @@ use trimtab_linux::trim::TrimError;
 
 use crate::trims::Trims;
 
-/// How long trims are put off after one was refused, longer each time.
-const FIRST_RETREAT: Duration = Duration::from_secs(1);
-const LONGEST_RETREAT: Duration = Duration::from_secs(3600);
+/// How long a turn may take before what is left of it waits for the next: the drive may be slower than the
+/// policy believes, and the host has others to tend.
+const LONGEST_TURN: Duration = Duration::from_millis(500);
 
 /// Hosts the smart policy for one mounted file system: tells it what is freed and what the foreground
 /// gets from the device, and carries out the trims that it asks for. Whoever drives it hands over the
@@ -20,9 +20,6 @@ pub struct Tender<T> {
     policy: SmartPolicy,
     trims: T,
     looked: Option<(Duration, BlockCounters)>,
-    /// No trim before this, and how long the next retreat is.
-    retreat: Option<Duration>,
-    next_retreat: Duration,
     totals: Totals,
 }
 
@@ -46,7 +43,7 @@ pub struct Totals {
 /// Why a turn ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum TurnError {
-    /// A trim was refused. What it was for is pending still, and tried again later.
+    /// A trim was refused. What it was for is pending still; how soon it is tried again is up to the host.
     #[error(transparent)]
     Trim(#[from] TrimError),
     /// The device doesn't tell what it does, such as where it is gone.
@@ -57,14 +54,7 @@ pub enum TurnError {
 impl<T: Trims> Tender<T> {
     /// Nothing is pending.
     pub fn new(policy: SmartPolicy, trims: T) -> Self {
-        Self {
-            policy,
-            trims,
-            looked: None,
-            retreat: None,
-            next_retreat: FIRST_RETREAT,
-            totals: Totals::default(),
-        }
+        Self { policy, trims, looked: None, totals: Totals::default() }
     }
 
     /// The file system gave up `extent`, at `at`.
@@ -96,21 +86,16 @@ impl<T: Trims> Tender<T> {
 
     /// When the next turn is due; never where nothing is pending.
     pub fn next_turn(&self) -> Option<Duration> {
-        let wake = self.policy.next_wake()?;
-        Some(self.retreat.map_or(wake, |until| until.max(wake)))
+        self.policy.next_wake()
     }
 
     /// Looks what the foreground gets, and trims what the policy asks for, which may be nothing. Returns
     /// whether it trimmed.
     ///
     /// # Errors
-    /// Any [`TurnError`]; what was not trimmed is pending, and the next turns only look until trims were
-    /// put off for long enough.
+    /// Any [`TurnError`]; what was not trimmed is pending.
     pub fn turn(&mut self, now: Duration) -> Result<bool, TurnError> {
         self.look(now)?;
-        if self.retreat.is_some_and(|until| now < until) {
-            return Ok(false);
-        }
         let mut requests = self.policy.on_event(now, &Event::Wake);
         let Some(TrimRequest { scope: TrimScope::Within(extents), min_length }) = requests.pop() else {
             return Ok(false);
@@ -121,24 +106,17 @@ impl<T: Trims> Tender<T> {
         self.totals.took += trimmed.took;
         self.totals.last = Some(end);
         self.policy.on_event(end, &Event::Trimmed(trimmed));
-        match outcome {
-            Ok(()) => {
-                (self.retreat, self.next_retreat) = (None, FIRST_RETREAT);
-                Ok(true)
-            }
-            Err(error) => {
-                self.totals.refused += 1;
-                self.retreat = Some(end + self.next_retreat);
-                self.next_retreat = (self.next_retreat * 2).min(LONGEST_RETREAT);
-                Err(error)
-            }
-        }
+        self.totals.refused += u64::from(outcome.is_err());
+        outcome.map(|()| true)
     }
 
-    /// Trims what counts as refused so far, until all is trimmed or the first is refused.
+    /// Trims what counts as refused so far, until all is trimmed, the first is refused or it takes too long.
     fn carry_out(&mut self, now: Duration, minimum: Bytes, trimmed: &mut Trimmed) -> Result<(), TurnError> {
         let before = self.trims.counters()?;
         for extent in self.trims.reaching(trimmed.refused.clone())?.iter() {
+            if trimmed.took >= LONGEST_TURN {
+                break;
+            }
             self.totals.calls += 1;
             trimmed.took += self.trims.trim(extent, minimum)?;
             trimmed.refused.remove(extent);
@@ -193,6 +171,7 @@ mod tests {
         calls: Rc<Cell<u64>>,
         fails_at: Option<u64>,
         gone_after: Option<u64>,
+        is_slow: bool,
     }
 
     impl Trims for Faulty {
@@ -202,7 +181,7 @@ mod tests {
                 let source = io::Error::from_raw_os_error(5);
                 return Err(TrimError::Trim { mount: "/mnt".into(), source });
             }
-            Ok(HELD)
+            Ok(if self.is_slow { SECOND } else { HELD })
         }
 
         fn counters(&mut self) -> Result<BlockCounters, BlockError> {
@@ -248,15 +227,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_stays_pending_and_is_put_off() {
+    fn a_slow_device_does_not_keep_the_host_from_others() {
+        let mut tender = tender(Faulty { is_slow: true, ..Faulty::default() });
+        let before = pending(&tender);
+        assert!(tender.turn(SECOND).unwrap());
+        assert_eq!((tender.totals().calls, tender.totals().took), (1, SECOND));
+        assert_eq!(pending(&tender) + Bytes(64 << 20), before);
+        assert!(tender.next_turn().is_some());
+    }
+
+    #[test]
+    fn what_is_refused_stays_pending() {
         let mut tender = tender(Faulty { fails_at: Some(2), ..Faulty::default() });
         let before = pending(&tender);
         let error = tender.turn(SECOND).unwrap_err();
         assert!(matches!(error, TurnError::Trim(_)), "{error}");
         assert_eq!(pending(&tender), Bytes(before.0 - (64 << 20)), "the first was trimmed");
         let retry = tender.next_turn().unwrap();
-        assert!(retry >= SECOND + FIRST_RETREAT, "{retry:?}");
-        assert!(!tender.turn(retry - HELD * 2).unwrap(), "it only looks");
         assert!(tender.turn(retry).unwrap());
         assert_eq!(tender.totals().refused, 1);
     }
