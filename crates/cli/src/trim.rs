@@ -13,6 +13,7 @@ use trimtab_core::document::trim::{Outcome, Sent, Target as Report};
 use trimtab_core::document::{TRIM_SCHEMA, TrimDocument};
 use trimtab_core::policy::Goals;
 use trimtab_core::{Bytes, Extent};
+use trimtab_keeper::service::control::RUN;
 use trimtab_keeper::trim::{
     End, Journal, Ran, RefusedError, Request, Scope, Survey, Target, listed, mounted,
 };
@@ -97,6 +98,9 @@ pub struct Args {
     /// Print JSON (schema trimtab/trim/1)
     #[arg(long)]
     json: bool,
+    /// Where the service's sockets are
+    #[arg(long, value_name = "DIRECTORY", default_value = RUN, hide = true)]
+    run: PathBuf,
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
@@ -220,7 +224,7 @@ fn attempt(
     let target = Target::open(machine, path)?;
     report.target = target.mount().display().to_string();
     let is_whole = args.offset == Bytes::ZERO && args.length.is_none();
-    let pending = if args.full || !is_whole { None } else { Pending::take(target.mount()) };
+    let pending = if args.full || !is_whole { None } else { Pending::take(&args.run, target.mount()) };
     let scope = pending.as_ref().map(|pending| Scope::Pending(pending.extents().clone()));
     let request = &Request { scope: scope.unwrap_or(Scope::Everything), ..request.clone() };
     if args.dry_run {
@@ -236,13 +240,12 @@ fn attempt(
     report.plan = Some(plan);
     watch.plans(survey.left());
     let ran = survey.run(&target, request, Some(&mut journal), &mut watch)?;
+    let reached = if matches!(ran.end, End::Done) { EVERYTHING.end } else { watch.has_reached() };
+    pending.into_iter().for_each(|pending| pending.trimmed(reached, minimum));
     drop(watch);
     report.sent = Some(sent(&ran));
     match ran.end {
-        End::Done => {
-            report.outcome = Outcome::Done;
-            pending.into_iter().for_each(|pending| pending.trimmed(minimum));
-        }
+        End::Done => report.outcome = Outcome::Done,
         End::Stopped => {
             report.outcome = Outcome::Stopped;
             let reason = "interrupted; the same command goes on from here, and with --full starts over";

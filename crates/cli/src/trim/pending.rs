@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use trimtab_core::ExtentSet;
-use trimtab_core::units::Bytes;
-use trimtab_keeper::service::control::{Control, RUN};
+use trimtab_core::{Bytes, Extent, ExtentSet};
+use trimtab_keeper::service::control::Control;
 
 /// What was pending. Dropping it gives all of it back.
 pub struct Pending {
@@ -13,10 +12,10 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Takes over what is pending on the file system mounted at `mount`; none where there is no service that
-    /// knows it.
-    pub fn take(mount: &Path) -> Option<Self> {
-        let mut control = Control::connect(Path::new(RUN)).ok()?;
+    /// Takes over what is pending on the file system mounted at `mount` from the service whose sockets are in
+    /// `run`; none where there is no service that knows it.
+    pub fn take(run: &Path, mount: &Path) -> Option<Self> {
+        let mut control = Control::connect(run).ok()?;
         let extents = control.take_pending(mount).ok()?.into_iter().collect();
         Some(Self { control, extents })
     }
@@ -26,9 +25,13 @@ impl Pending {
         &self.extents
     }
 
-    /// All of it is trimmed but extents shorter than `minimum`, which it gives back.
-    pub fn trimmed(mut self, minimum: Bytes) {
+    /// All before `reached` is trimmed but extents shorter than `minimum`: gives back the rest.
+    pub fn trimmed(mut self, reached: Bytes, minimum: Bytes) {
+        let left = self.extents.iter().map(|extent| match extent.len() < minimum {
+            true => extent,
+            false => extent.intersect(Extent::new(reached, Bytes(u64::MAX))),
+        });
         // A service that has ended meanwhile finds out anew what is pending.
-        let _ = self.control.give_back(self.extents.iter().filter(|extent| extent.len() < minimum));
+        let _ = self.control.give_back(left.filter(|extent| !extent.is_empty()));
     }
 }

@@ -21,6 +21,7 @@ pub struct Watch {
     bar: Option<ProgressBar>,
     interrupt: Interrupt,
     total: Bytes,
+    reached: Bytes,
     signs: Arc<Signs>,
 }
 
@@ -64,13 +65,18 @@ impl Watch {
                 }
             }
         });
-        Self { bar, interrupt, total: Bytes::ZERO, signs }
+        Self { bar, interrupt, total: Bytes::ZERO, reached: Bytes::ZERO, signs }
     }
 
     /// There are `total` bytes to be trimmed.
     pub fn plans(&mut self, total: Bytes) {
         self.total = total;
         self.bar.iter().for_each(|bar| bar.set_length(total.0));
+    }
+
+    /// All before this address is trimmed.
+    pub fn has_reached(&self) -> Bytes {
+        self.reached
     }
 }
 
@@ -86,7 +92,8 @@ impl Watcher for Watch {
         !self.interrupt.is_set()
     }
 
-    fn reached(&mut self, _: Bytes) {
+    fn reached(&mut self, address: Bytes) {
+        self.reached = address;
         self.signs.give();
     }
 }
