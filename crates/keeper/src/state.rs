@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::generation::{Reason, Seal};
+use trimtab_linux::ioctl;
 use trimtab_linux::tracing::Heard;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -21,6 +22,8 @@ use xxhash_rust::xxh3::xxh3_64;
 const MAGIC: &str = "trimtab-state";
 /// Files of later versions are refused.
 const VERSION: u32 = 1;
+/// What the names of files end with whose time says when all was trimmed.
+const STAMP: &str = "trimmed";
 /// Where files are, if systemd says no other place.
 const DIRECTORY: &str = "/var/lib/trimtab";
 
@@ -162,10 +165,32 @@ impl Store {
         }
     }
 
+    /// Notes that all that was free of the file system `id` has just been trimmed. Where that can't be noted, it
+    /// is trimmed again sooner.
+    pub fn stamp(&self, id: &str) {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
+        let stamp = made.and_then(|()| File::create(self.directory.join(id).with_extension(STAMP)));
+        _ = stamp.and_then(|stamp| stamp.set_modified(SystemTime::now()));
+    }
+
+    /// When [`Self::stamp`] was last called for the file system `id`.
+    pub fn stamped(&self, id: &str) -> Option<SystemTime> {
+        fs::metadata(self.directory.join(id).with_extension(STAMP)).and_then(|stamp| stamp.modified()).ok()
+    }
+
     fn path(&self, uuid: &[u8; 16]) -> PathBuf {
         let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
         self.directory.join(hex).with_extension("state")
     }
+}
+
+/// What tells the file system of this kind that holds `directory` from others, in letters and digits.
+pub(crate) fn file_system_id(directory: &File, fstype: &str) -> String {
+    let uuid = ioctl::file_system_uuid(directory);
+    uuid.map(|uuid| uuid.iter().map(|byte| format!("{byte:02x}")).collect()).unwrap_or_else(|_| {
+        let found = rustix::fs::fstatvfs(directory);
+        format!("{fstype}-{:x}", found.map_or(0, |found| found.f_fsid))
+    })
 }
 
 /// The bytes of a state's file.

@@ -50,7 +50,7 @@ pub trait Trims {
 }
 
 /// The real ones: FITRIM, and `/sys/block/*/stat`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct MountedTrims {
     mount: PathBuf,
     devices: Vec<BlockDevice>,
@@ -67,6 +67,11 @@ impl MountedTrims {
             }
         }
         Self { mount, devices, disks }
+    }
+
+    /// Where the file system is mounted.
+    pub fn mount(&self) -> &Path {
+        &self.mount
     }
 
     /// Waits until no discard is under way; returns when the last one ended. XFS sends discards and doesn't

@@ -2,11 +2,13 @@
 //! F2FS with `discard`. Both wait for idle time and join what is free, so a second opinion would only
 //! compete; their knobs in sysfs are set to hold the same goals, and put back afterwards.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use trimtab_core::Bytes;
 
 use crate::block::BlockDevice;
@@ -43,10 +45,10 @@ pub struct Pace {
 }
 
 /// A knob of a file system and its value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Knob {
     /// Its file in the file system's directory.
-    pub file: &'static str,
+    pub file: Cow<'static, str>,
     /// The value, in the knob's own unit.
     pub value: u64,
 }
@@ -82,9 +84,9 @@ pub fn btrfs_knobs(pace: &Pace) -> Vec<Knob> {
     let longest = Bytes(pace.longest.0 / BTRFS_GRAIN.0 * BTRFS_GRAIN.0).max(BTRFS_GRAIN);
     let a_second = pace.max_share / pace.takes.as_secs_f64();
     vec![
-        Knob { file: "discard/max_discard_size", value: longest.0 },
+        Knob { file: "discard/max_discard_size".into(), value: longest.0 },
         // Zero would mean that there is no limit.
-        Knob { file: "discard/iops_limit", value: (a_second as u64).clamp(1, BTRFS_IOPS) },
+        Knob { file: "discard/iops_limit".into(), value: (a_second as u64).clamp(1, BTRFS_IOPS) },
     ]
 }
 
@@ -96,49 +98,60 @@ pub fn f2fs_knobs(pace: &Pace) -> Vec<Knob> {
     let pause = pace.takes.as_secs_f64() * requests as f64 / pace.max_share * 1000.0;
     let longest_wait = pace.max_age.min(F2FS_LONGEST_WAIT).as_millis() as u64;
     vec![
-        Knob { file: "max_discard_request", value: requests },
-        Knob { file: "min_discard_issue_time", value: (pause.ceil() as u64).clamp(1, longest_wait.max(1)) },
-        Knob { file: "max_discard_issue_time", value: longest_wait.max(1) },
+        Knob { file: "max_discard_request".into(), value: requests },
         Knob {
-            file: "discard_granularity",
+            file: "min_discard_issue_time".into(),
+            value: (pause.ceil() as u64).clamp(1, longest_wait.max(1)),
+        },
+        Knob { file: "max_discard_issue_time".into(), value: longest_wait.max(1) },
+        Knob {
+            file: "discard_granularity".into(),
             value: (pace.shortest.0 / F2FS_BLOCK.0).clamp(1, F2FS_SEGMENT_BLOCKS),
         },
     ]
 }
 
-/// A file system whose own discards are steered. Dropping it puts its knobs back.
-#[derive(Debug)]
+/// A file system whose own discards are steered. Dropping it puts its knobs back. Who is killed can't: what
+/// was kept of this (with serde) before [`Self::set`] does it later.
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Steering {
     directory: PathBuf,
     /// Knobs with what they held.
-    set: Vec<(Knob, String)>,
+    knobs: Vec<(Knob, String)>,
 }
 
 impl Steering {
-    /// Sets the knobs of the file system of `mount` to hold `pace`; none where it sends no discards by
-    /// itself. Knobs that its kernel doesn't have are left out. `sysfs` is where sysfs is mounted.
+    /// Reads the knobs by which the file system of `mount` is to hold `pace`; none where it sends no discards
+    /// by itself. Knobs that its kernel doesn't have are left out. `sysfs` is where sysfs is mounted.
     ///
     /// # Errors
-    /// [`SteerError`]; no knob stays changed.
-    pub fn start(sysfs: &Path, mount: &Mount, pace: &Pace) -> Result<Option<Self>, SteerError> {
-        let Some((directory, knobs)) = steerable(sysfs, mount, pace) else { return Ok(None) };
-        let mut steering = Self { directory, set: Vec::new() };
-        for knob in knobs {
-            let path = steering.directory.join(knob.file);
-            let before = match fs::read_to_string(&path) {
-                Ok(text) => text.trim().to_owned(),
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+    /// [`SteerError::Read`].
+    pub fn plan(sysfs: &Path, mount: &Mount, pace: &Pace) -> Result<Option<Self>, SteerError> {
+        let Some((directory, wanted)) = steerable(sysfs, mount, pace) else { return Ok(None) };
+        let mut knobs = Vec::new();
+        for knob in wanted {
+            let path = directory.join(&*knob.file);
+            match fs::read_to_string(&path) {
+                Ok(text) => knobs.push((knob, text.trim().to_owned())),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(source) => return Err(SteerError::Read { path, source }),
-            };
-            write(&path, &knob.value.to_string())?;
-            steering.set.push((knob, before));
+            }
         }
-        Ok((!steering.set.is_empty()).then_some(steering))
+        Ok((!knobs.is_empty()).then_some(Self { directory, knobs }))
     }
 
-    /// The knobs that were set, each with what it held before.
+    /// Sets the knobs.
+    ///
+    /// # Errors
+    /// [`SteerError::Write`]; those that were set before it stay so until this is dropped.
+    pub fn set(&self) -> Result<(), SteerError> {
+        let mut knobs = self.knobs.iter();
+        knobs.try_for_each(|(knob, _)| write(&self.directory.join(&*knob.file), &knob.value.to_string()))
+    }
+
+    /// The knobs, each with what it held before.
     pub fn knobs(&self) -> &[(Knob, String)] {
-        &self.set
+        &self.knobs
     }
 
     /// Puts the knobs back, but for those that somebody else has set since, or that are gone.
@@ -151,8 +164,8 @@ impl Steering {
 
     fn put_back(&mut self) -> Result<(), SteerError> {
         let mut outcome = Ok(());
-        for (knob, before) in self.set.drain(..) {
-            let path = self.directory.join(knob.file);
+        for (knob, before) in self.knobs.drain(..) {
+            let path = self.directory.join(&*knob.file);
             let is_ours = fs::read_to_string(&path).is_ok_and(|now| now.trim() == knob.value.to_string());
             if is_ours {
                 outcome = outcome.and(write(&path, &before));
@@ -215,7 +228,7 @@ mod tests {
     }
 
     fn values(knobs: &[Knob]) -> Vec<(&str, u64)> {
-        knobs.iter().map(|knob| (knob.file, knob.value)).collect()
+        knobs.iter().map(|knob| (&*knob.file, knob.value)).collect()
     }
 
     #[test]
@@ -246,10 +259,10 @@ mod tests {
                 shortest: Bytes(shortest),
             };
             let takes = pace.takes.as_secs_f64();
-            let [size, iops] = btrfs_knobs(&pace)[..] else { panic!() };
+            let [size, iops] = &btrfs_knobs(&pace)[..] else { panic!() };
             prop_assert!(size.value >= BTRFS_GRAIN.0 && size.value.is_multiple_of(BTRFS_GRAIN.0));
             prop_assert!(iops.value == 1 || iops.value as f64 * takes <= share);
-            let [requests, pause, longest_wait, granularity] = f2fs_knobs(&pace)[..] else { panic!() };
+            let [requests, pause, longest_wait, granularity] = &f2fs_knobs(&pace)[..] else { panic!() };
             prop_assert!(requests.value == 1 || requests.value as f64 * takes <= latency as f64 / 1e6);
             let held = requests.value as f64 * takes / (pause.value as f64 / 1000.0);
             prop_assert!(held <= share * 1.0001 || pause.value == longest_wait.value);
@@ -282,9 +295,15 @@ mod tests {
         [("max_discard_issue_time", "50000\n"), ("discard_granularity", "16\n")]
             .iter()
             .for_each(|(name, value)| fs::write(file(name), value).unwrap());
-        assert!(Steering::start(&sysfs, &f2fs("nodiscard"), &pace()).unwrap().is_none());
-        let steering = Steering::start(&sysfs, &f2fs("discard"), &pace()).unwrap().unwrap();
+        assert!(Steering::plan(&sysfs, &f2fs("nodiscard"), &pace()).unwrap().is_none());
+        let steering = Steering::plan(&sysfs, &f2fs("discard"), &pace()).unwrap().unwrap();
         assert_eq!(steering.knobs().len(), 2);
+        assert_eq!(holds("discard_granularity"), "16", "nothing is changed yet");
+        let kept = serde_json::to_string(&steering).unwrap();
+        steering.set().unwrap();
+        // It is killed, and the next one puts back what it kept.
+        std::mem::forget(steering);
+        let steering: Steering = serde_json::from_str(&kept).unwrap();
         assert_eq!(
             (holds("max_discard_issue_time"), holds("discard_granularity")),
             ("60000".into(), "8".into())
@@ -299,14 +318,14 @@ mod tests {
     }
 
     #[test]
-    fn where_a_knob_refuses_none_stays_changed() {
+    fn where_a_knob_cannot_be_read_none_is_changed() {
         let machine =
             Captured::new().device("sda", "8:0", &[]).device("sda/sda1", "8:1", &[("partition", "1")]);
         let sysfs = machine.sysfs();
         let directory = sysfs.join("fs/f2fs/sda1");
         fs::create_dir_all(directory.join("min_discard_issue_time")).unwrap();
         fs::write(directory.join("max_discard_request"), "7").unwrap();
-        let error = Steering::start(&sysfs, &f2fs("discard"), &pace()).unwrap_err();
+        let error = Steering::plan(&sysfs, &f2fs("discard"), &pace()).unwrap_err();
         assert!(error.to_string().contains("min_discard_issue_time"), "{error}");
         assert_eq!(fs::read_to_string(directory.join("max_discard_request")).unwrap(), "7");
     }

@@ -31,6 +31,20 @@ pub enum TrimError {
         #[source]
         source: io::Error,
     },
+    /// A disk failed a discard of it, which file systems keep to themselves.
+    #[error("cannot trim {}: {disk} fails to discard", mount.display())]
+    Failed {
+        /// The mount point.
+        mount: PathBuf,
+        /// The disk's name.
+        disk: String,
+    },
+    /// The kernel has not answered yet.
+    #[error("cannot trim {}: the kernel doesn't answer; its drive hangs, or it is frozen (fsfreeze --unfreeze)", mount.display())]
+    NoAnswer {
+        /// The mount point.
+        mount: PathBuf,
+    },
     /// The file system can't be synced.
     #[error("cannot sync {}", mount.display())]
     Sync {

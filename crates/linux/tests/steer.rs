@@ -31,7 +31,12 @@ fn a_btrfs_takes_its_knobs_and_gets_them_back() {
         shortest: Bytes(32 << 10),
     };
     let Some(mounted) = Mounted::new("btrfs", Bytes(512 << 20), "discard=async") else { return };
-    let steer = || Steering::start(Path::new(SYSFS), &mount_of(&mounted), &pace).unwrap().unwrap();
+    let plan = |mounted| Steering::plan(Path::new(SYSFS), &mount_of(mounted), &pace).unwrap();
+    let steer = || {
+        let steering = plan(&mounted).unwrap();
+        steering.set().unwrap();
+        steering
+    };
     let before = {
         let first = steer();
         assert_eq!(first.knobs().len(), 2);
@@ -41,5 +46,5 @@ fn a_btrfs_takes_its_knobs_and_gets_them_back() {
     };
     assert_eq!(steer().knobs(), before);
     let Some(other) = Mounted::new("btrfs", Bytes(512 << 20), "nodiscard") else { return };
-    assert!(Steering::start(Path::new(SYSFS), &mount_of(&other), &pace).unwrap().is_none());
+    assert!(plan(&other).is_none());
 }

@@ -16,7 +16,7 @@ fn it_ends_when_told_and_leaves_nothing() {
         return;
     }
     let mut daemon = Daemon::start("");
-    assert_eq!(daemon.instances(), 1);
+    assert_eq!(daemon.instances(), 2);
     assert_eq!(daemon.stop(), Some(0));
     assert_eq!(daemon.instances(), 0);
     let left: Vec<_> =
@@ -38,7 +38,7 @@ fn one_that_was_killed_is_no_hindrance() {
         volume.delete("file");
         let dir = daemon.kill();
         daemon = Daemon::start_in(dir, &config, |_| {});
-        assert_eq!((instances(pid), daemon.instances()), (0, 1));
+        assert_eq!((instances(pid), daemon.instances()), (0, 2));
         wait_until("it tends", || daemon.status_of(&volume).unwrap().state == State::Idle);
     }
 }

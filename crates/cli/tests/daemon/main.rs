@@ -6,7 +6,10 @@ mod common;
 
 mod access;
 mod bad_input;
+mod broken;
 mod ends;
+mod faults;
+mod lost;
 mod mounts;
 mod steered;
 mod support;

@@ -61,6 +61,36 @@ fn a_btrfs_that_discards_by_itself_does_so_as_the_goals_say_while_the_service_ru
 }
 
 #[test]
+fn a_service_that_is_killed_leaves_the_next_what_knobs_held() {
+    if !possible() {
+        return;
+    }
+    let volume = Volume::new("btrfs");
+    mount::mount(&volume.device, &volume.target, "btrfs", "discard=async").unwrap();
+    let directory = knobs(&volume);
+    let held =
+        || ["max_discard_size", "iops_limit"].map(|knob| fs::read_to_string(directory.join(knob)).unwrap());
+    let before = held();
+    let config = format!("{}policy = \"smart\"\nmax_busy_share = 0.01\n", volume.table());
+    let mut daemon = Daemon::start(&config);
+    let steered = held();
+    assert_ne!(steered, before);
+    for _ in 0..2 {
+        daemon = Daemon::start_in(daemon.kill(), &config, |_| {});
+        assert_eq!(held(), steered);
+    }
+    assert_eq!(daemon.stop(), Some(0));
+    assert_eq!(held(), before);
+    // Also where the next one means to leave it alone.
+    let daemon = Daemon::start_in(daemon.kill(), &config, |_| {});
+    assert_eq!(held(), steered);
+    let mut daemon = Daemon::start_in(daemon.kill(), "", |_| {});
+    assert_eq!(held(), before);
+    assert_eq!(daemon.stop(), Some(0));
+    assert_eq!(daemon.logged("level=warning") + daemon.logged("level=error"), 0, "{}", daemon.log());
+}
+
+#[test]
 fn a_steered_file_system_can_be_unmounted() {
     if !possible() {
         return;

@@ -4,6 +4,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,8 @@ use tempfile::TempDir;
 use trimtab_core::Bytes;
 use trimtab_core::document::StatusDocument;
 use trimtab_core::document::status::FileSystemStatus;
-use trimtab_core::profile::builtin_text;
+use trimtab_core::profile::{Profile, builtin_text};
+use trimtab_drive::{Clock, CreateOptions, Drive};
 use trimtab_keeper::service::control;
 use trimtab_linux::block::{BlockCounters, BlockDevice};
 use trimtab_linux::{SYSFS, loop_device, mount};
@@ -21,12 +23,16 @@ pub use crate::common::possible;
 
 pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 
-/// A file system on a loop device of its own.
+/// How large volumes are.
+const SIZE: Bytes = Bytes(512 << 20);
+
+/// A file system on a device of its own.
 pub struct Volume {
     pub device: PathBuf,
     pub target: PathBuf,
     pub fstype: String,
     dir: TempDir,
+    drive: Option<Drive>,
 }
 
 impl Volume {
@@ -34,13 +40,40 @@ impl Volume {
     pub fn new(fstype: &str) -> Self {
         let dir = TempDir::new().unwrap();
         let file = dir.path().join("backing");
-        File::create(&file).unwrap().set_len(Bytes(512 << 20).0).unwrap();
-        let device = loop_device::attach(&file, Bytes(512)).unwrap();
+        Self::on_file(fstype, &file, dir)
+    }
+
+    /// One on a loop device over a new file, and mounted in `dir`.
+    pub fn on_file(fstype: &str, file: &Path, dir: TempDir) -> Self {
+        File::create(file).unwrap().set_len(SIZE.0).unwrap();
+        Self::on(fstype, loop_device::attach(file, Bytes(512)).unwrap(), dir, None)
+    }
+
+    /// One that is mounted from an emulated drive which behaves like `profile`.
+    pub fn on_drive(fstype: &str, mut profile: Profile, clock: Clock) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        profile.geometry.over_provisioning.value = 0.25;
+        let drive = Drive::create(&CreateOptions {
+            name: format!("daemon-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)),
+            profile,
+            size: SIZE,
+            preconditioned: false,
+            clock,
+            data: None,
+            server: PathBuf::from(TRIMTAB),
+            owned: true,
+        });
+        let drive = drive.unwrap();
+        let volume = Self::on(fstype, drive.device().to_owned(), TempDir::new().unwrap(), Some(drive));
+        volume.mount();
+        volume
+    }
+
+    fn on(fstype: &str, device: PathBuf, dir: TempDir, drive: Option<Drive>) -> Self {
         let target = dir.path().join("mounted");
         fs::create_dir(&target).unwrap();
-        let volume = Self { device, target, fstype: fstype.to_owned(), dir };
-        let made = Command::new(format!("mkfs.{fstype}")).arg("-q").arg(&volume.device).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let volume = Self { device, target, fstype: fstype.to_owned(), dir, drive };
+        run(Command::new(format!("mkfs.{fstype}")).arg("-q").arg(&volume.device));
         volume
     }
 
@@ -50,8 +83,16 @@ impl Volume {
         volume
     }
 
+    /// Mounts it; btrfs so that it doesn't discard by itself.
     pub fn mount(&self) {
-        mount::mount(&self.device, &self.target, &self.fstype, "").unwrap();
+        let options = if self.fstype == "btrfs" { "nodiscard" } else { "" };
+        mount::mount(&self.device, &self.target, &self.fstype, options).unwrap();
+    }
+
+    /// The server of the drive that it is on.
+    pub fn server(&self) -> Pid {
+        let drive = self.drive.as_ref().expect("it is on a drive");
+        Pid::from_raw(drive.stats().unwrap().server as i32).unwrap()
     }
 
     /// Unmounts it at once, as nobody but the test may have it open.
@@ -60,8 +101,7 @@ impl Volume {
     }
 
     pub fn remount(&self, options: &str) {
-        let done = Command::new("mount").args(["-o", options]).arg(&self.target).status().unwrap();
-        assert!(done.success());
+        run(Command::new("mount").args(["-o", options]).arg(&self.target));
     }
 
     pub fn block(&self) -> BlockDevice {
@@ -83,12 +123,18 @@ impl Volume {
 
     /// Writes many small files, and deletes every second of them; returns the bytes that this frees.
     pub fn fray(&self) -> Bytes {
-        let names: Vec<_> = (0..64).map(|number| self.target.join(format!("small-{number}"))).collect();
+        self.fray_into(32)
+    }
+
+    /// The same, for so many free pieces.
+    pub fn fray_into(&self, pieces: usize) -> Bytes {
+        let names: Vec<_> =
+            (0..pieces * 2).map(|number| self.target.join(format!("small-{number}"))).collect();
         names.iter().for_each(|path| fs::write(path, vec![7; 16 << 10]).unwrap());
         self.sync();
         names.iter().step_by(2).for_each(|path| fs::remove_file(path).unwrap());
         self.sync();
-        Bytes(32 * (16 << 10))
+        Bytes(pieces as u64 * (16 << 10))
     }
 
     pub fn delete(&self, name: &str) {
@@ -119,8 +165,16 @@ impl Drop for Volume {
             }
             thread::sleep(Duration::from_millis(5));
         }
-        let _ = loop_device::detach(&self.device);
+        if self.drive.is_none() {
+            let _ = loop_device::detach(&self.device);
+        }
     }
+}
+
+/// Runs a program, which has to succeed.
+pub fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// A service that tends nothing but what it is told.
@@ -245,6 +299,11 @@ pub fn instances(pid: u32) -> usize {
     entries
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(&format!("trimtab-{pid}-")))
         .count()
+}
+
+/// The table of a configuration that has a volume trimmed as soon as something is freed.
+pub fn eager(volume: &Volume) -> String {
+    format!("{}policy = \"smart\"\nmax_age = \"1s\"\nmax_busy_share = 1.0\n", volume.table())
 }
 
 /// A configuration that has a volume tended so that small pieces wait for an hour: its drive takes nothing

@@ -57,6 +57,11 @@ fn what_is_freed_on_xfs_is_trimmed() {
 }
 
 #[test]
+fn what_is_freed_on_btrfs_is_trimmed() {
+    what_is_freed_is_trimmed("btrfs");
+}
+
+#[test]
 fn all_that_is_free_is_trimmed_in_batches() {
     if !possible() {
         return;

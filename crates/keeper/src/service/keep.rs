@@ -1,14 +1,15 @@
 //! What is known of file systems, kept while nobody tends them.
 
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use trimtab_linux::generation::{Seal, SealError, seal_mounted, seal_unmounted};
 use trimtab_linux::tracing::Heard;
 
+use super::patience::{NO_ANSWER, in_time};
+use super::site::Site;
 use super::tended::{Tended, chain};
-use crate::state::{State, Store};
+use crate::state::State;
 
 /// How long an unmount may take to end, and how often that is looked at.
 const UNMOUNTING: Duration = Duration::from_millis(500);
@@ -16,18 +17,12 @@ const GLANCE: Duration = Duration::from_millis(10);
 
 /// Gives the file system back what is known of it from before; says why not, where something was kept that
 /// doesn't hold or can't be told to. `heard` says from when on it is heard what it frees.
-pub(super) fn restore(
-    store: &Store,
-    sysfs: &Path,
-    tended: &mut Tended,
-    heard: Heard,
-    now: Duration,
-) -> Result<bool, String> {
-    let seal = match seal_mounted(sysfs, &tended.found.mount) {
+pub(super) fn restore(site: &Site, tended: &mut Tended, heard: Heard, now: Duration) -> Result<bool, String> {
+    let seal = match seal(site, tended).ok_or(NO_ANSWER)? {
         Err(SealError::Unknown { .. }) => return Ok(false),
         seal => seal.map_err(|error| chain(&error))?,
     };
-    let Some(state) = store.load(&seal, heard).map_err(|error| chain(&error))? else { return Ok(false) };
+    let Some(state) = site.store.load(&seal, heard).map_err(|error| chain(&error))? else { return Ok(false) };
     let wall = SystemTime::now();
     for (extent, since) in &state.pending {
         // Where the clock was set back, it was freed just now.
@@ -39,18 +34,24 @@ pub(super) fn restore(
 }
 
 /// Keeps what is known of a file system that is still mounted, which nobody tends from now on.
-pub(super) fn keep(store: &Store, sysfs: &Path, tended: &Tended, now: Duration) -> Result<(), String> {
-    save(store, seal_mounted(sysfs, &tended.found.mount), tended, now)
+pub(super) fn keep(site: &Site, tended: &Tended, now: Duration) -> Result<(), String> {
+    save(site, seal(site, tended).ok_or(NO_ANSWER)?, tended, now)
+}
+
+/// The seal of a file system that is mounted; none where it doesn't come in time.
+fn seal(site: &Site, tended: &Tended) -> Option<Result<Seal, SealError>> {
+    let (sysfs, mount) = (site.machine.sysfs(), tended.found.mount.clone());
+    in_time(move || seal_mounted(&sysfs, &mount))
 }
 
 /// The seal of a file system that was unmounted a moment ago; none of one that has none.
-pub(super) fn seal_gone(sysfs: &Path, gone: &Tended) -> Option<Result<Seal, SealError>> {
-    let devices = gone.devices(sysfs);
+pub(super) fn seal_gone(site: &Site, gone: &Tended) -> Option<Result<Seal, SealError>> {
+    let devices = gone.devices();
     let [device] = devices.as_slice() else { return None };
     // It leaves the list of mounts before all of it is on its device.
     let patience = Instant::now() + UNMOUNTING;
     loop {
-        match seal_unmounted(sysfs, &device.path()) {
+        match seal_unmounted(&site.machine.sysfs(), &device.path()) {
             Err(SealError::Unclean { .. }) if Instant::now() < patience => thread::sleep(GLANCE),
             seal => return Some(seal),
         }
@@ -59,7 +60,7 @@ pub(super) fn seal_gone(sysfs: &Path, gone: &Tended) -> Option<Result<Seal, Seal
 
 /// Keeps what is known of a file system as it is under the seal.
 pub(super) fn save(
-    store: &Store,
+    site: &Site,
     seal: Result<Seal, SealError>,
     tended: &Tended,
     now: Duration,
@@ -76,5 +77,5 @@ pub(super) fn save(
     });
     let state =
         State { seal, pending: pending.collect(), trimmed: tended.trimmed(), last_trim: tended.last_trim() };
-    store.save(&state).map_err(|error| chain(&error))
+    site.store.save(&state).map_err(|error| chain(&error))
 }

@@ -10,9 +10,12 @@ mod log;
 mod metrics;
 mod mounts;
 mod notify;
+mod patience;
 mod run;
 mod signals;
+mod site;
 mod tended;
+mod trims;
 
 pub use config::{Config, ConfigError, ServicePolicy, Settings, UnknownServicePolicy};
 pub use doors::DoorError;

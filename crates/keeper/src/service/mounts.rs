@@ -10,6 +10,8 @@ use trimtab_linux::block::DeviceNumber;
 use trimtab_linux::mount::{self, Mount};
 use trimtab_linux::stack::{self, Machine, StackError};
 
+use crate::state::file_system_id;
+
 /// A file system on block devices that is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
@@ -45,6 +47,12 @@ impl Found {
     /// The number of its device, by which the kernel's events name it.
     pub fn number(&self) -> DeviceNumber {
         self.mount.number
+    }
+
+    /// What tells the file system from others, as far as it says so.
+    pub fn id(&self) -> Option<String> {
+        let root = mount::open_apart(&self.mount.target).ok()?;
+        Some(file_system_id(&root, &self.mount.fstype))
     }
 
     /// Whether it has been mounted all the time since it was `earlier`.

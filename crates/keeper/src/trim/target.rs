@@ -9,10 +9,11 @@ use trimtab_core::Bytes;
 use trimtab_linux::block::{BlockDevice, BlockError};
 use trimtab_linux::mount::{Mount, MountError, covering, mounts};
 use trimtab_linux::stack::{Machine, Stack, StackError};
+use trimtab_linux::trim;
 use trimtab_linux::trim::{TrimError, check};
-use trimtab_linux::{ioctl, trim};
 
 use crate::free_space::{Division, FreeSpace, FreeSpaceError};
+use crate::state::file_system_id;
 use crate::trims::MountedTrims;
 
 /// Why a path can't be trimmed.
@@ -188,11 +189,7 @@ impl Target {
 
     /// What tells it from other file systems, in letters and digits.
     pub fn id(&self) -> String {
-        let uuid = ioctl::file_system_uuid(&self.directory);
-        uuid.map(|uuid| uuid.iter().map(|byte| format!("{byte:02x}")).collect()).unwrap_or_else(|_| {
-            let found = rustix::fs::fstatvfs(&self.directory);
-            format!("{}-{:x}", self.fstype, found.map_or(0, |found| found.f_fsid))
-        })
+        file_system_id(&self.directory, &self.fstype)
     }
 
     /// What trims it.

@@ -19,6 +19,7 @@ mod commits;
 mod devices;
 mod error;
 mod event;
+mod failed;
 mod file_systems;
 mod format;
 mod frees;
@@ -45,6 +46,7 @@ use trimtab_core::trace::{Kind, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Nanos};
 
 pub use error::TracingError;
+pub use failed::FailedDiscards;
 pub use frees::{Freed, Frees, FreesOptions, Heard};
 
 use crate::block::BlockDevice;

@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime};
 
-use trimtab_core::Extent;
+use trimtab_core::ExtentSet;
 use trimtab_core::document::{STATUS_SCHEMA, StatusDocument};
 
 use super::Service;
@@ -69,10 +69,9 @@ impl Service {
         }
     }
 
-    fn take_back(&mut self, visitor: VisitorId, left: Option<Vec<Extent>>) {
-        let now = self.now();
+    fn take_back(&mut self, visitor: VisitorId, left: Option<ExtentSet>) {
         for tended in &mut self.tended {
-            tended.take_back(visitor, left.as_deref(), now);
+            tended.take_back(visitor, left.as_ref());
         }
     }
 

@@ -11,6 +11,7 @@ use crate::service::ground::Ground;
 use crate::service::keep::{keep, restore, save, seal_gone};
 use crate::service::log::Field;
 use crate::service::mounts::Found;
+use crate::service::patience::{NO_ANSWER, in_time};
 use crate::service::tended::{Tended, chain};
 
 /// How long it is until what couldn't be told is looked at again: twice as long each time.
@@ -30,7 +31,7 @@ impl Service {
     /// Tends what is mounted now, and nothing else.
     pub(super) fn look_at_mounts(&mut self) -> Result<(), StackError> {
         let now = self.now();
-        let all = Found::all(&self.machine)?;
+        let all = Found::all(&self.site.machine)?;
         let is_here = |tended: &Tended| all.iter().any(|found| found.continues(&tended.found));
         let (mut before, gone): (Vec<_>, _) = std::mem::take(&mut self.tended).into_iter().partition(is_here);
         self.part_with(gone, now);
@@ -40,7 +41,7 @@ impl Service {
             let (tended, was_followed) = match known {
                 Some(mut tended) => {
                     let was_followed = tended.wants_frees();
-                    if !tended.change(&self.machine, found, &self.config, now) {
+                    if !tended.change(found, &self.config, now) {
                         self.tended.push(tended);
                         continue;
                     }
@@ -50,7 +51,7 @@ impl Service {
                     // What it lies on may be changing just now.
                     let ground = (self.options.survey)(&found.mount.target);
                     let ground = ground.unwrap_or_else(Ground::unknown);
-                    (Tended::new(&self.machine, found, ground, &self.config, now), false)
+                    (Tended::new(&self.site, found, ground, &self.config, now), false)
                 }
             };
             let tended = self.follow(tended, was_followed, now);
@@ -69,10 +70,9 @@ impl Service {
         if gone.is_empty() {
             return;
         }
-        let sysfs = self.machine.sysfs();
         let known = self.tended.len();
         self.tended.extend(gone);
-        let seal = |gone: &Tended| gone.wants_frees().then(|| seal_gone(&sysfs, gone)).flatten();
+        let seal = |gone: &Tended| gone.wants_frees().then(|| seal_gone(&self.site, gone)).flatten();
         let seals: Vec<_> = self.tended[known..].iter().map(seal).collect();
         if seals.iter().any(Option::is_some) {
             std::thread::sleep(LAST_WORDS);
@@ -81,11 +81,17 @@ impl Service {
         }
         for (gone, seal) in self.tended.split_off(known).into_iter().zip(seals) {
             let mount = gone.found.mount.target.display();
-            if let Some(Err(reason)) = seal.map(|seal| save(&self.options.store, seal, &gone, now)) {
-                self.log.info("cannot keep what is known of it", &[("mount", &mount), ("reason", &reason)]);
-            }
+            let kept = seal.map_or(Ok(()), |seal| save(&self.site, seal, &gone, now));
             if let Ok(frees) = &mut self.frees {
-                frees.forget(gone.found.number());
+                match kept {
+                    Ok(()) => frees.forget(gone.found.number()),
+                    // It may live on unseen, as after umount --lazy: what it frees until it is seen again is
+                    // missed.
+                    Err(_) => _ = frees.leave_out(&gone.found.mount),
+                }
+            }
+            if let Err(reason) = kept {
+                self.log.info("cannot keep what is known of it", &[("mount", &mount), ("reason", &reason)]);
             }
             self.log.info("no longer mounted", &[("mount", &mount)]);
         }
@@ -93,17 +99,23 @@ impl Service {
 
     /// Keeps what is known of what is mounted.
     pub(super) fn keep_all(&mut self) {
-        let sysfs = self.machine.sysfs();
+        let answers = |tended: &Tended| {
+            let target = tended.found.mount.target.clone();
+            tended.wants_frees() && in_time(move || trim::sync(&target)).is_some()
+        };
         // What is in memory is freed on its way to the devices.
-        for tended in self.tended.iter().filter(|tended| tended.wants_frees()) {
-            _ = trim::sync(&tended.found.mount.target);
-        }
+        let answers: Vec<_> = self.tended.iter().map(answers).collect();
         std::thread::sleep(LAST_WORDS);
         self.read_at = Some(Duration::ZERO);
         self.listen();
         let now = self.now();
-        for tended in self.tended.iter().filter(|tended| tended.wants_frees()) {
-            if let Err(reason) = keep(&self.options.store, &sysfs, tended, now) {
+        let tended = self.tended.iter().zip(answers).filter(|(tended, _)| tended.wants_frees());
+        for (tended, answers) in tended {
+            let kept = match answers {
+                true => keep(&self.site, tended, now),
+                false => Err(NO_ANSWER.to_owned()),
+            };
+            if let Err(reason) = kept {
                 let fields: [Field; 2] =
                     [("mount", &tended.found.mount.target.display()), ("reason", &reason)];
                 self.log.warning("cannot keep what is known of it", &fields);
@@ -124,18 +136,23 @@ impl Service {
             (Err(reason), true) => Err(reason.clone()),
             _ => return tended,
         };
-        let known = followed.and_then(|heard| self.begin_with(&mut tended, heard, now));
-        if let Err(reason) = known {
-            let fields: [Field; 2] = [("mount", &mount.target.display()), ("reason", &reason)];
-            self.log.warning("cannot know what is freed there: trims all once a week", &fields);
-            tended.go_without_frees(&self.machine, now);
+        match followed.and_then(|heard| self.begin_with(&mut tended, heard, now)) {
+            Ok(()) => {}
+            Err(reason) => self.give_up_hearing(&mut tended, &reason, now),
         }
         tended
     }
 
+    /// Trims all that is free from time to time, for this reason.
+    pub(super) fn give_up_hearing(&self, tended: &mut Tended, reason: &str, now: Duration) {
+        let fields: [Field; 2] = [("mount", &tended.found.mount.target.display()), ("reason", &reason)];
+        self.log.warning("cannot know what is freed there: trims all once a week", &fields);
+        tended.go_without_frees(now);
+    }
+
     /// Begins with what is known to be pending; with all that is free where nothing is known.
     fn begin_with(&self, tended: &mut Tended, heard: Heard, now: Duration) -> Result<(), String> {
-        match restore(&self.options.store, &self.machine.sysfs(), tended, heard, now) {
+        match restore(&self.site, tended, heard, now) {
             Ok(true) => return Ok(()),
             Ok(false) => {}
             Err(reason) => {
@@ -144,7 +161,7 @@ impl Service {
                 self.log.info("takes all that is free for pending", &fields);
             }
         }
-        tended.take_all_for_pending(now).map_err(|error| error.to_string())
+        tended.take_all_for_pending(now)
     }
 
     /// Logs how a file system is tended from now on.

@@ -5,12 +5,13 @@ mod custody;
 
 use std::io;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use trimtab_linux::stack::{Machine, StackError};
-use trimtab_linux::tracing::{Freed, Frees, FreesOptions};
+use trimtab_linux::tracing::{FailedDiscards, Freed, Frees, FreesOptions};
 
 use super::config::{Config, ConfigError};
 use super::doors::{DoorError, Doors};
@@ -19,7 +20,8 @@ use super::log::{Field, Log};
 use super::mounts::MountWatch;
 use super::notify::Manager;
 use super::signals::Signals;
-use super::tended::{Tended, Turn, chain};
+use super::site::Site;
+use super::tended::{Tended, Turn, chain, put_back_knobs};
 use crate::state::Store;
 
 /// What the service runs with.
@@ -65,7 +67,7 @@ pub enum ServiceError {
 pub struct Service {
     options: Options,
     config: Config,
-    machine: Machine,
+    site: Rc<Site>,
     log: Log,
     manager: Manager,
     signals: Signals,
@@ -98,8 +100,11 @@ impl Service {
         let config = read(&options)?;
         let signals = Signals::listen().map_err(waiting("signals"))?;
         let doors = Doors::open(&options.run, config.metrics())?;
+        put_back_knobs(&options.run, log);
         let machine = Machine::live();
         let mounts = MountWatch::start(&machine).map_err(waiting("changes of what is mounted"))?;
+        let failed = FailedDiscards::listen(&options.frees).ok();
+        let site = Rc::new(Site::new(machine, options.store.clone(), options.run.clone(), failed));
         let frees = Frees::start(&options.frees).map_err(|error| chain(&error));
         if let Err(reason) = &frees {
             log.warning("hears of no frees and trims everything once a week", &[("reason", reason)]);
@@ -107,7 +112,7 @@ impl Service {
         let mut service = Self {
             options,
             config,
-            machine,
+            site,
             log,
             manager: Manager::of_environment(),
             signals,
@@ -229,10 +234,13 @@ impl Service {
                 &[("lost", &(lost - self.lost))],
             );
             self.lost = lost;
-            for tended in &mut self.tended {
-                // Where even that can't be told, what was heard is all there is.
-                _ = tended.take_all_for_pending(now);
+            let mut all = std::mem::take(&mut self.tended);
+            for tended in &mut all {
+                if let Err(reason) = tended.take_all_for_pending(now) {
+                    self.give_up_hearing(tended, &reason, now);
+                }
             }
+            self.tended = all;
         }
     }
 

@@ -1,24 +1,68 @@
 //! File systems that discard by themselves, as the goals say.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use trimtab_core::Bytes;
 use trimtab_core::policy::{Gain, Goals, Worth};
-use trimtab_linux::stack::Machine;
 use trimtab_linux::steer::{Pace, Steering};
 
 use super::{Tended, Work, chain};
 use crate::service::config::ServicePolicy;
 use crate::service::ground::Off;
+use crate::service::log::Log;
 use crate::trims::{MountedTrims, Trims};
+
+/// What the names of files begin with that keep what knobs held.
+const KEPT: &str = "knobs-";
+
+/// Discards that are steered. Dropping it puts the knobs back; what they held is kept until then, for the
+/// service that follows one which is killed.
+pub(super) struct Steered {
+    // In this order they go.
+    steering: Steering,
+    _kept: Kept,
+}
+
+/// A file that goes when this does.
+struct Kept(PathBuf);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        _ = fs::remove_file(&self.0);
+    }
+}
+
+impl Steered {
+    fn start(steering: Steering, kept: PathBuf) -> Result<Self, String> {
+        let kept = Kept(kept);
+        let text = serde_json::to_vec(&steering).map_err(|error| chain(&error))?;
+        fs::write(&kept.0, text).map_err(|error| format!("cannot write {}: {error}", kept.0.display()))?;
+        let steered = Self { steering, _kept: kept };
+        let set = steered.steering.set();
+        set.map(|()| steered).map_err(|error| chain(&error))
+    }
+}
+
+/// Puts back the knobs that a service had set which was killed. It kept what they held in `run`.
+pub(in crate::service) fn put_back_knobs(run: &Path, log: Log) {
+    for entry in fs::read_dir(run).into_iter().flatten().flatten() {
+        if !entry.file_name().to_string_lossy().starts_with(KEPT) {
+            continue;
+        }
+        let kept = Kept(entry.path());
+        // Where not all of it was written, no knob was set.
+        let steering = fs::read(&kept.0).ok().and_then(|text| serde_json::from_slice::<Steering>(&text).ok());
+        if let Some(Err(error)) = steering.map(Steering::stop) {
+            log.warning("cannot put a knob back that a killed service set", &[("error", &chain(&error))]);
+        }
+    }
+}
 
 impl Tended {
     /// Has the file system's own discards hold the goals, unless it is to be left alone or trimmed whole
     /// all the same; none where it has no knobs for that.
-    pub(super) fn steer(
-        &self,
-        machine: &Machine,
-        policy: ServicePolicy,
-        off: Option<&Off>,
-    ) -> Result<Option<Steering>, String> {
+    pub(super) fn steer(&self, policy: ServicePolicy, off: Option<&Off>) -> Result<Option<Steered>, String> {
         let may_be = match off {
             None => policy == ServicePolicy::Smart && self.found.discards_by_itself(),
             Some(off) => matches!(off, Off::ByItself(_)),
@@ -26,7 +70,7 @@ impl Tended {
         if !may_be {
             return Ok(None);
         }
-        let worth = self.worth(machine)?;
+        let worth = self.worth()?;
         let shortest = match self.ground.gain() {
             Gain::Space { chunk } => chunk,
             Gain::Copies => {
@@ -35,13 +79,16 @@ impl Tended {
             }
         };
         let pace = pace(&self.settings.goals, &worth, shortest);
-        Steering::start(&machine.sysfs(), &self.found.mount, &pace)
-            .map_err(|error| Off::Unsteerable(chain(&error)).to_string())
+        let sysfs = self.site.machine.sysfs();
+        let plan = Steering::plan(&sysfs, &self.found.mount, &pace).map_err(|error| chain(&error));
+        let kept = self.site.run.join(format!("{KEPT}{}.json", self.found.number()));
+        let steered = plan.and_then(|plan| plan.map(|plan| Steered::start(plan, kept)).transpose());
+        steered.map_err(|reason| Off::Unsteerable(reason).to_string())
     }
 
     /// What the knobs of its own discards are set to; none where they aren't.
     pub fn steered(&self) -> Option<String> {
-        let Work::Steered(steering) = &self.work else { return None };
+        let Work::Steered(Steered { steering, .. }) = &self.work else { return None };
         let knobs = steering.knobs().iter().map(|(knob, _)| format!("{} = {}", knob.file, knob.value));
         Some(knobs.collect::<Vec<_>>().join(", "))
     }

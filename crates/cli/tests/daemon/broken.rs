@@ -1,0 +1,85 @@
+//! Devices and file systems that fail, freeze and hang for as long as a test wants.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use trimtab_linux::{loop_device, mount};
+
+use crate::support::{Volume, run};
+
+/// A disk that fails to discard when it is told to, and does all else: a loop device over a file in an
+/// overlay, which is forbidden to punch holes where the file below can only be appended to.
+pub struct Failing {
+    // They go in this order.
+    pub volume: Volume,
+    overlay: TempDir,
+    below: Volume,
+}
+
+impl Failing {
+    /// A mounted file system on one that is sound yet.
+    pub fn mounted(fstype: &str) -> Self {
+        // Not every file system has files that can only be appended to.
+        let below = Volume::mounted("ext4");
+        let at = |name: &str| below.target.join(name);
+        ["lower", "upper", "work"].iter().for_each(|name| fs::create_dir(at(name)).unwrap());
+        let overlay = TempDir::new().unwrap();
+        let [lower, upper, work] = ["lower", "upper", "work"].map(|name| at(name).display().to_string());
+        let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+        mount::mount(Path::new("overlay"), overlay.path(), "overlay", &options).unwrap();
+        let volume = Volume::on_file(fstype, &overlay.path().join("backing"), TempDir::new().unwrap());
+        volume.mount();
+        Self { volume, overlay, below }
+    }
+
+    /// Whether it fails from now on.
+    pub fn set(&self, fails: bool) {
+        let change = if fails { "+a" } else { "-a" };
+        run(Command::new("chattr").arg(change).arg(self.below.target.join("upper/backing")));
+    }
+}
+
+impl Drop for Failing {
+    fn drop(&mut self) {
+        self.set(false);
+        let _ = mount::unmount(&self.volume.target);
+        let _ = loop_device::detach(&self.volume.device);
+        let _ = mount::unmount_lazily(self.overlay.path());
+    }
+}
+
+/// A file system that is frozen until this goes.
+pub struct Frozen(PathBuf);
+
+impl Frozen {
+    pub fn new(volume: &Volume) -> Self {
+        run(Command::new("fsfreeze").arg("--freeze").arg(&volume.target));
+        Self(volume.target.clone())
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        run(Command::new("fsfreeze").arg("--unfreeze").arg(&self.0));
+    }
+}
+
+/// A drive that hangs until this goes: the process that serves it is stopped.
+pub struct Hung(Pid);
+
+impl Hung {
+    pub fn new(volume: &Volume) -> Self {
+        let server = volume.server();
+        kill_process(server, Signal::STOP).unwrap();
+        Self(server)
+    }
+}
+
+impl Drop for Hung {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}

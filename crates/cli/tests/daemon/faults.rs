@@ -1,0 +1,251 @@
+//! Devices and file systems that fail, hang, freeze and go.
+
+use std::fs::{self, File};
+
+use rustix::process::{Signal, kill_process};
+use trimtab_core::Bytes;
+use trimtab_core::document::status::{FileSystemStatus, State};
+use trimtab_core::profile::Profile;
+use trimtab_drive::Clock;
+use trimtab_linux::mount;
+
+use crate::broken::{Failing, Frozen, Hung};
+use crate::support::{Daemon, Volume, eager, patient, possible, wait_until};
+
+const FILE: Bytes = Bytes(32 << 20);
+
+fn is_idle(fs: &FileSystemStatus) -> bool {
+    fs.state == State::Idle && fs.pending == Bytes::ZERO
+}
+
+fn is_failing(fs: &FileSystemStatus) -> bool {
+    fs.state == State::Failing
+}
+
+/// Deletes a file of that volume, and waits until it is trimmed.
+fn goes_on(daemon: &Daemon, volume: &Volume, file: &str) {
+    let before = daemon.status_of(volume).unwrap().trimmed;
+    volume.delete(file);
+    daemon.wait_for(volume, "it is tended", |fs| fs.trimmed >= before + FILE && is_idle(fs));
+}
+
+/// Processor time that the service has used, in ticks.
+fn ticks(daemon: &Daemon) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.pid())).unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let fields: Vec<_> = fields.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+/// Whether the service does next to nothing for three seconds.
+fn rests(daemon: &Daemon) -> bool {
+    let before = ticks(daemon);
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    ticks(daemon) - before < 30
+}
+
+#[test]
+fn what_a_disk_fails_to_discard_is_tried_again_until_it_does() {
+    if !possible() {
+        return;
+    }
+    for fstype in ["ext4", "xfs", "btrfs"] {
+        let (failing, other) = (Failing::mounted(fstype), Volume::mounted("ext4"));
+        let volume = &failing.volume;
+        for place in [volume, &other] {
+            place.write("goes", FILE);
+        }
+        let mut daemon = Daemon::start(&(eager(volume) + &eager(&other)));
+        for place in [volume, &other] {
+            daemon.wait_for(place, "all that was free is trimmed", is_idle);
+        }
+        let before = daemon.status_of(volume).unwrap().trimmed;
+        failing.set(true);
+        volume.delete("goes");
+        let tries = |fs: &FileSystemStatus| fs.refusals.get("io_error").copied().unwrap_or(0);
+        daemon.wait_for(volume, "it fails again", |fs| is_failing(fs) && tries(fs) >= 2);
+        let fs = daemon.status_of(volume).unwrap();
+        assert!(fs.pending >= FILE && fs.trimmed == before, "{fs:?}");
+        assert_eq!(daemon.logged("a trim failed: tries again later"), 1, "{}", daemon.log());
+        let reason = fs.reason.unwrap();
+        assert!(reason.contains("fails to discard") || reason.contains("Input/output error"), "{reason}");
+        goes_on(&daemon, &other, "goes");
+        assert!(rests(&daemon), "{}", daemon.log());
+        failing.set(false);
+        daemon.wait_for(volume, "all is trimmed", |fs| is_idle(fs) && fs.trimmed >= before + FILE);
+        assert_eq!(daemon.logged("trims again"), 1, "{}", daemon.log());
+        assert!(tries(&daemon.status_of(volume).unwrap()) < 8, "its pauses grow");
+        assert_eq!(daemon.stop(), Some(0));
+    }
+}
+
+#[test]
+fn a_drive_that_goes_is_said_once_and_the_others_are_tended() {
+    if !possible() {
+        return;
+    }
+    let gone = Volume::on_drive("ext4", Profile::named("nvme-tlc").unwrap(), Clock::Model);
+    let other = Volume::mounted("xfs");
+    for place in [&gone, &other] {
+        place.write("goes", FILE);
+    }
+    let dir = tempfile::TempDir::new().unwrap();
+    let mut daemon = Daemon::start(&(patient(&gone, dir.path()) + &eager(&other)));
+    daemon.wait_for(&other, "all that was free is trimmed", is_idle);
+    gone.fray();
+    daemon.wait_for(&gone, "something is pending", |fs| fs.pending > Bytes::ZERO);
+    kill_process(gone.server(), Signal::KILL).unwrap();
+    daemon.configure(&(eager(&gone) + &eager(&other)));
+    daemon.signal(Signal::HUP);
+    daemon.wait_for(&gone, "it fails again", |fs| {
+        is_failing(fs) && fs.refusals.values().sum::<u64>() >= 2 && fs.pending > Bytes::ZERO
+    });
+    goes_on(&daemon, &other, "goes");
+    assert_eq!(daemon.logged("level=warning") + daemon.logged("level=error"), 1, "{}", daemon.log());
+    assert!(rests(&daemon), "{}", daemon.log());
+    assert_eq!(daemon.stop(), Some(0), "{}", daemon.log());
+}
+
+#[test]
+fn a_drive_that_hangs_holds_up_no_other() {
+    if !possible() {
+        return;
+    }
+    let slow = Volume::on_drive("ext4", Profile::named("nvme-tlc").unwrap(), Clock::Model);
+    let other = Volume::mounted("ext4");
+    for name in ["first", "second"] {
+        other.write(name, FILE);
+    }
+    let dir = tempfile::TempDir::new().unwrap();
+    let (waits, goes) = (patient(&slow, dir.path()), eager(&slow));
+    let mut daemon = Daemon::start(&(waits.clone() + &eager(&other)));
+    daemon.wait_for(&other, "all that was free is trimmed", is_idle);
+    let hang = |daemon: &Daemon| {
+        slow.fray();
+        daemon.wait_for(&slow, "something is pending", |fs| fs.pending > Bytes::ZERO);
+        let hung = Hung::new(&slow);
+        daemon.configure(&(goes.clone() + &eager(&other)));
+        daemon.signal(Signal::HUP);
+        daemon.wait_for(&slow, "it doesn't answer", |fs| {
+            is_failing(fs) && fs.refusals.contains_key("no_answer")
+        });
+        hung
+    };
+    let hung = hang(&daemon);
+    assert_eq!(daemon.logged("the kernel doesn't answer"), 1, "{}", daemon.log());
+    goes_on(&daemon, &other, "first");
+    assert!(rests(&daemon), "{}", daemon.log());
+    drop(hung);
+    daemon.wait_for(&slow, "all is trimmed", is_idle);
+    assert_eq!(daemon.logged("trims again"), 1, "{}", daemon.log());
+
+    daemon.configure(&(waits + &eager(&other)));
+    daemon.signal(Signal::HUP);
+    wait_until("it waits again", || daemon.logged("configuration read") == 2);
+    let hung = hang(&daemon);
+    goes_on(&daemon, &other, "second");
+    daemon.signal(Signal::TERM);
+    wait_until("it ends", || daemon.logged("msg=ends") == 1);
+    wait_until("its sockets are gone", || !daemon.run().join("status").exists());
+    wait_until("its instances are gone", || daemon.instances() == 0);
+    drop(hung);
+    assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_frozen_file_system_holds_up_nothing() {
+    if !possible() {
+        return;
+    }
+    for fstype in ["ext4", "xfs", "btrfs"] {
+        let (frozen, other) = (Volume::mounted(fstype), Volume::mounted("ext4"));
+        frozen.write("stays", FILE);
+        frozen.write("goes", FILE);
+        other.write("goes", FILE);
+        let mut daemon = Daemon::start(&(eager(&frozen) + &eager(&other)));
+        for place in [&frozen, &other] {
+            daemon.wait_for(place, "all that was free is trimmed", is_idle);
+        }
+        frozen.delete("goes");
+        let ice = Frozen::new(&frozen);
+        goes_on(&daemon, &other, "goes");
+        daemon.signal(Signal::HUP);
+        wait_until("the configuration is read", || daemon.logged("configuration read") == 1);
+        daemon.wait_for(&frozen, "it is trimmed all the same", is_idle);
+        drop(ice);
+        goes_on(&daemon, &frozen, "stays");
+        let ice = Frozen::new(&frozen);
+        assert_eq!(daemon.stop(), Some(0));
+        drop(ice);
+        assert_eq!(daemon.logged("level=warning") + daemon.logged("level=error"), 0, "{}", daemon.log());
+    }
+}
+
+#[test]
+fn what_is_pending_comes_back_with_the_right_to_write() {
+    if !possible() {
+        return;
+    }
+    let volume = Volume::mounted("xfs");
+    let dir = tempfile::TempDir::new().unwrap();
+    let daemon = Daemon::start(&patient(&volume, dir.path()));
+    let freed = volume.fray();
+    daemon.wait_for(&volume, "small pieces are pending", |fs| fs.pending >= freed);
+    volume.remount("remount,ro");
+    daemon.wait_for(&volume, "it is left alone", |fs| fs.state == State::Off && fs.pending == Bytes::ZERO);
+    volume.remount("remount,rw");
+    daemon.wait_for(&volume, "they are pending again", |fs| fs.state != State::Off && fs.pending >= freed);
+    assert_eq!(daemon.logged("level=warning") + daemon.logged("level=error"), 0, "{}", daemon.log());
+}
+
+#[test]
+fn what_is_being_trimmed_can_be_unmounted() {
+    if !possible() {
+        return;
+    }
+    // Its discards take 10 ms each.
+    let profile = Profile::named("micron-m500it").unwrap();
+    let volume = Volume::on_drive("ext4", profile, Clock::Real { speed: 1.0 });
+    volume.fray_into(1000);
+    let daemon = Daemon::start(&eager(&volume));
+    for _ in 0..3 {
+        let before = volume.counters().discards;
+        daemon.wait_for(&volume, "it is being trimmed", |_| volume.counters().discards > before + 2);
+        volume.unmount();
+        wait_until("it is gone", || daemon.status_of(&volume).is_none());
+        volume.mount();
+        wait_until("it is tended", || daemon.status_of(&volume).is_some());
+    }
+    assert_eq!(daemon.logged("level=warning") + daemon.logged("level=error"), 0, "{}", daemon.log());
+}
+
+#[test]
+fn what_lives_on_unseen_is_not_taken_for_known() {
+    if !possible() {
+        return;
+    }
+    let volume = Volume::mounted("ext4");
+    volume.write("open", FILE);
+    let dir = tempfile::TempDir::new().unwrap();
+    let daemon = Daemon::start(&patient(&volume, dir.path()));
+    let is_trimmed = |fs: &FileSystemStatus| fs.trimmed > FILE && fs.pending < Bytes::MIB;
+    daemon.wait_for(&volume, "all that was free is trimmed", is_trimmed);
+    // What is known of it is kept.
+    volume.unmount();
+    wait_until("it is gone", || daemon.status_of(&volume).is_none());
+    volume.mount();
+    daemon.wait_for(&volume, "it is known", is_trimmed);
+    let open = |name: &str| File::open(volume.target.join(name)).unwrap();
+    let (root, file) = (open("."), open("open"));
+    fs::remove_file(volume.target.join("open")).unwrap();
+    mount::unmount_lazily(&volume.target).unwrap();
+    wait_until("it isn't seen any more", || daemon.status_of(&volume).is_none());
+    let before = volume.counters().discard_bytes;
+    drop(file);
+    rustix::fs::syncfs(&root).unwrap();
+    // The same file system, which had not ended, is seen again.
+    volume.mount();
+    drop(root);
+    wait_until("the file is trimmed", || volume.counters().discard_bytes >= before + FILE);
+    assert_eq!(daemon.logged("level=warning") + daemon.logged("level=error"), 0, "{}", daemon.log());
+}
