@@ -5,6 +5,7 @@ pub mod free_space;
 pub mod service;
 pub mod state;
 
+mod failures;
 mod tender;
 pub mod trim;
 mod trims;

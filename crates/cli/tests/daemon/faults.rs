@@ -1,6 +1,7 @@
 //! Devices and file systems that fail, hang, freeze and go.
 
 use std::fs::{self, File};
+use std::process::Command;
 
 use rustix::process::{Signal, kill_process};
 use trimtab_core::Bytes;
@@ -10,7 +11,7 @@ use trimtab_drive::Clock;
 use trimtab_linux::mount;
 
 use crate::broken::{Failing, Frozen, Hung};
-use crate::support::{Daemon, Volume, eager, patient, possible, wait_until};
+use crate::support::{Daemon, TRIMTAB, Volume, eager, patient, possible, refused, wait_until};
 
 const FILE: Bytes = Bytes(32 << 20);
 
@@ -76,6 +77,28 @@ fn what_a_disk_fails_to_discard_is_tried_again_until_it_does() {
         assert_eq!(daemon.logged("trims again"), 1, "{}", daemon.log());
         assert!(tries(&daemon.status_of(volume).unwrap()) < 8, "its pauses grow");
         assert_eq!(daemon.stop(), Some(0));
+    }
+}
+
+#[test]
+fn a_trim_by_hand_says_that_a_disk_fails_to_discard() {
+    if !possible() {
+        return;
+    }
+    for fstype in ["ext4", "xfs", "btrfs"] {
+        let failing = Failing::mounted(fstype);
+        let runtime = tempfile::TempDir::new().unwrap();
+        let trim = || {
+            let mut command = Command::new(TRIMTAB);
+            command.arg("trim").arg(&failing.volume.target).env("RUNTIME_DIRECTORY", runtime.path());
+            command.output().unwrap()
+        };
+        failing.set(true);
+        let said = refused(&trim());
+        assert!(said.contains("fails to discard") || said.contains("Input/output error"), "{said}");
+        failing.set(false);
+        let sound = trim();
+        assert!(sound.status.success(), "{}", String::from_utf8_lossy(&sound.stderr));
     }
 }
 

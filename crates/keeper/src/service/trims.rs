@@ -46,7 +46,7 @@ impl GuardedTrims {
             }
             Err(RecvTimeoutError::Disconnected) => return Err(TrimError::NoAnswer { mount }),
         };
-        match self.site.failed_disk(&self.stack) {
+        match self.site.failures.below(&self.stack) {
             Some(disk) => Err(TrimError::Failed { mount, disk }),
             None => Ok(took),
         }
@@ -63,7 +63,7 @@ impl Trims for GuardedTrims {
             }
         }
         // What failed before is not of this trim.
-        _ = self.site.failed_disk(&self.stack);
+        _ = self.site.failures.below(&self.stack);
         let mut mounted = self.mounted.clone();
         let answer = begin(move || mounted.trim(range, minimum));
         let answer =

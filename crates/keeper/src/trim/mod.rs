@@ -14,6 +14,8 @@ use trimtab_core::policy::{Goals, Pacer, Worth};
 use trimtab_core::profile::{Profile, ProfileError};
 use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
 use trimtab_linux::block::{BlockCounters, BlockError};
+use trimtab_linux::stack::Machine;
+use trimtab_linux::tracing::FreesOptions;
 use trimtab_linux::trim::{EVERYTHING, TrimError};
 
 pub use listed::{ListedError, listed, mounted};
@@ -22,6 +24,7 @@ pub use resume::{Journal, JournalError, Progress};
 pub use run::{Doing, End, Manner, Ran, Watcher, run};
 pub use target::{RefusedError, Target};
 
+use crate::failures::Failures;
 use crate::free_space::{Division, FreeSpace, FreeSpaceError};
 use crate::trims::{MountedTrims, Trims};
 
@@ -192,10 +195,12 @@ impl Survey {
         };
         kept.write()?;
         let trims = target.trims();
-        let mut trims: Box<dyn Trims> = match self.again {
+        let trims: Box<dyn Trims> = match self.again {
             true => Box::new(Forgetting { trims, target }),
             false => Box::new(trims),
         };
+        let failures = Failures::listen(&Machine::live(), &FreesOptions::default());
+        let mut trims = Honest { trims, failures, target };
         let manner = Manner {
             minimum: self.minimum,
             pacer: request.goals.map(Pacer::new),
@@ -203,7 +208,7 @@ impl Survey {
             longest_command: self.longest_command,
             is_blind: self.free.is_none(),
         };
-        let ran = run(&mut self.plan, trims.as_mut(), manner, &mut kept);
+        let ran = run(&mut self.plan, &mut trims, manner, &mut kept);
         if matches!(ran.end, End::Done) {
             kept.progress.reached = None;
         }
@@ -239,6 +244,33 @@ impl Watcher for Kept<'_> {
             let _ = self.write();
         }
         self.watcher.reached(address);
+    }
+}
+
+/// Doesn't take for trimmed what a disk failed to discard.
+struct Honest<'a> {
+    trims: Box<dyn Trims + 'a>,
+    failures: Failures,
+    target: &'a Target,
+}
+
+impl Trims for Honest<'_> {
+    fn trim(&mut self, range: Extent, minimum: Bytes) -> Result<Duration, TrimError> {
+        // What failed before is not of this trim.
+        _ = self.failures.below(self.target.stack());
+        let took = self.trims.trim(range, minimum)?;
+        match self.failures.below(self.target.stack()) {
+            Some(disk) => Err(TrimError::Failed { mount: self.target.mount().to_owned(), disk }),
+            None => Ok(took),
+        }
+    }
+
+    fn counters(&mut self) -> Result<BlockCounters, BlockError> {
+        self.trims.counters()
+    }
+
+    fn free(&mut self) -> Bytes {
+        self.trims.free()
     }
 }
 

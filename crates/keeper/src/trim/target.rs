@@ -88,6 +88,7 @@ pub struct Target {
     mount: PathBuf,
     fstype: String,
     directory: File,
+    stack: Stack,
     devices: Vec<BlockDevice>,
     division: Division,
 }
@@ -110,7 +111,8 @@ impl Target {
         if mount.all_options().split(',').any(|option| option == "ro") {
             return Err(RefusedError::ReadOnly { mount: place });
         }
-        let devices = devices(machine, &place)?;
+        let stack = Stack::of(machine, &place)?;
+        let devices = devices(machine, &stack);
         let Some(device) = devices.first() else {
             return Err(RefusedError::NoDevice { mount: place, fstype: mount.fstype.clone() });
         };
@@ -127,7 +129,7 @@ impl Target {
         let division = Division::of(&mount.fstype, &directory, &device.path());
         let division = division
             .map_err(|source| RefusedError::Trim(TrimError::Trim { mount: place.clone(), source }))?;
-        Ok(Self { mount: place, fstype: mount.fstype.clone(), directory, devices, division })
+        Ok(Self { mount: place, fstype: mount.fstype.clone(), directory, stack, devices, division })
     }
 
     /// Where it is mounted.
@@ -140,7 +142,12 @@ impl Target {
         &self.fstype
     }
 
-    /// The block devices it lies on.
+    /// All that it lies on.
+    pub fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
+    /// The block devices it lies on directly.
     pub fn devices(&self) -> &[BlockDevice] {
         &self.devices
     }
@@ -220,10 +227,9 @@ fn found<'a>(all: &'a [Mount], place: &Path, directory: &File) -> Option<&'a Mou
     }
 }
 
-/// The block devices that the file system at `place` lies on directly.
-fn devices(machine: &Machine, place: &Path) -> Result<Vec<BlockDevice>, StackError> {
-    let stack = Stack::of(machine, place)?;
-    let Some(top) = stack.layers.first() else { return Ok(Vec::new()) };
-    let numbers = top.below.iter().filter_map(|below| stack.layers[below.layer].number);
-    Ok(numbers.filter_map(|number| BlockDevice::numbered(&machine.sysfs(), number)).collect())
+/// The block devices that the file system on top of `stack` lies on directly.
+fn devices(machine: &Machine, stack: &Stack) -> Vec<BlockDevice> {
+    let below = stack.layers.first().into_iter().flat_map(|top| &top.below);
+    let numbers = below.filter_map(|below| stack.layers[below.layer].number);
+    numbers.filter_map(|number| BlockDevice::numbered(&machine.sysfs(), number)).collect()
 }

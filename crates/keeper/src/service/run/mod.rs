@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use trimtab_linux::stack::{Machine, StackError};
-use trimtab_linux::tracing::{FailedDiscards, Freed, Frees, FreesOptions};
+use trimtab_linux::tracing::{Freed, Frees, FreesOptions};
 
 use super::config::{Config, ConfigError};
 use super::doors::{DoorError, Doors};
@@ -22,6 +22,7 @@ use super::notify::Manager;
 use super::signals::Signals;
 use super::site::Site;
 use super::tended::{Tended, Turn, chain, put_back_knobs};
+use crate::failures::Failures;
 use crate::state::Store;
 
 /// What the service runs with.
@@ -103,8 +104,9 @@ impl Service {
         put_back_knobs(&options.run, log);
         let machine = Machine::live();
         let mounts = MountWatch::start(&machine).map_err(waiting("changes of what is mounted"))?;
-        let failed = FailedDiscards::listen(&options.frees).ok();
-        let site = Rc::new(Site::new(machine, options.store.clone(), options.run.clone(), failed));
+        let failures = Failures::listen(&machine, &options.frees);
+        let (store, run) = (options.store.clone(), options.run.clone());
+        let site = Rc::new(Site { machine, store, run, failures });
         let frees = Frees::start(&options.frees).map_err(|error| chain(&error));
         if let Err(reason) = &frees {
             log.warning("hears of no frees and trims everything once a week", &[("reason", reason)]);
