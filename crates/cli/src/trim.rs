@@ -224,8 +224,10 @@ fn attempt(
     let target = Target::open(machine, path)?;
     report.target = target.mount().display().to_string();
     let is_whole = args.offset == Bytes::ZERO && args.length.is_none();
-    let pending = if args.full || !is_whole { None } else { Pending::take(&args.run, target.mount()) };
-    let scope = pending.as_ref().map(|pending| Scope::Pending(pending.extents().clone()));
+    // A trim of all that is free is one of what is pending, too.
+    let pending = if is_whole { Pending::take(&args.run, target.mount()) } else { None };
+    let only = pending.as_ref().filter(|_| !args.full);
+    let scope = only.map(|pending| Scope::Pending(pending.extents().clone()));
     let request = &Request { scope: scope.unwrap_or(Scope::Everything), ..request.clone() };
     if args.dry_run {
         let last = Journal::peek(&target.id());
