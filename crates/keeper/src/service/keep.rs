@@ -13,7 +13,7 @@ use crate::state::State;
 
 /// How long an unmount may take to end, and how often that is looked at.
 const UNMOUNTING: Duration = Duration::from_millis(500);
-const GLANCE: Duration = Duration::from_millis(10);
+const GLANCE: Duration = Duration::from_millis(1);
 
 /// Gives the file system back what is known of it from before; says why not, where something was kept that
 /// doesn't hold or can't be told to. `heard` says from when on it is heard what it frees.
