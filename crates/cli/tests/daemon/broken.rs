@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use trimtab_linux::{loop_device, mount};
 
-use crate::support::{Volume, run};
+use crate::support::{SIZE, Volume, run};
 
 /// A disk that fails to discard when it is told to, and does all else: a loop device over a file in an
 /// overlay, which is forbidden to punch holes where the file below can only be appended to.
@@ -30,7 +30,7 @@ impl Failing {
         let [lower, upper, work] = ["lower", "upper", "work"].map(|name| at(name).display().to_string());
         let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
         mount::mount(Path::new("overlay"), overlay.path(), "overlay", &options).unwrap();
-        let volume = Volume::on_file(fstype, &overlay.path().join("backing"), TempDir::new().unwrap());
+        let volume = Volume::on_file(fstype, &overlay.path().join("backing"), SIZE, TempDir::new().unwrap());
         volume.mount();
         Self { volume, overlay, below }
     }

@@ -7,6 +7,8 @@ mod common;
 mod access;
 mod bad_input;
 mod broken;
+mod churn;
+mod contents;
 mod ends;
 mod faults;
 mod lost;

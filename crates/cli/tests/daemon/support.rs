@@ -23,8 +23,8 @@ pub use crate::common::possible;
 
 pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 
-/// How large volumes are.
-const SIZE: Bytes = Bytes(512 << 20);
+/// How large volumes usually are.
+pub const SIZE: Bytes = Bytes(512 << 20);
 
 /// A file system on a device of its own.
 pub struct Volume {
@@ -40,12 +40,19 @@ impl Volume {
     pub fn new(fstype: &str) -> Self {
         let dir = TempDir::new().unwrap();
         let file = dir.path().join("backing");
-        Self::on_file(fstype, &file, dir)
+        Self::on_file(fstype, &file, SIZE, dir)
     }
 
-    /// One on a loop device over a new file, and mounted in `dir`.
-    pub fn on_file(fstype: &str, file: &Path, dir: TempDir) -> Self {
-        File::create(file).unwrap().set_len(SIZE.0).unwrap();
+    /// A larger one whose loop device is a disk of its own, whatever this machine's are like.
+    pub fn in_memory(fstype: &str) -> Self {
+        let dir = TempDir::new_in("/dev/shm").unwrap();
+        let file = dir.path().join("backing");
+        Self::on_file(fstype, &file, Bytes::GIB, dir)
+    }
+
+    /// One on a loop device over a new file of this size, and mounted in `dir`.
+    pub fn on_file(fstype: &str, file: &Path, size: Bytes, dir: TempDir) -> Self {
+        File::create(file).unwrap().set_len(size.0).unwrap();
         Self::on(fstype, loop_device::attach(file, Bytes(512)).unwrap(), dir, None)
     }
 

@@ -3,7 +3,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod contents;
 mod interrupted;
 mod options;
 mod refused;
