@@ -35,7 +35,7 @@ pub enum Gain {
 ///
 /// - what saves the drive more than it takes ([`Worth`]), the longest first: at once on an idle drive;
 ///   beside a foreground where one command fits the goals, and at their pace; and at their pace, however
-///   long a command takes, once the host has written as much since the last trim as the drive has spare;
+///   long a command takes, while the host has written as much more than was trimmed as the drive has spare;
 /// - the rest, as far as it saves the drive anything, once the drive has been idle for as long as that
 ///   takes. Who knows nothing of how long idle times last does best to wait as long as what he waits
 ///   with would cost: he never pays more than twice what he would if he knew (A. Karlin, M. Manasse,
@@ -48,7 +48,7 @@ pub struct SmartPolicy {
     gain: Gain,
     pacer: Pacer,
     free: Bytes,
-    /// What the host wrote since the last trim.
+    /// What the host wrote and no trim has made up for yet.
     written: Bytes,
     /// Since when the drive is idle.
     idle_since: Option<Duration>,
@@ -62,6 +62,7 @@ pub struct SmartPolicy {
 struct UnderWay {
     /// How long it should take.
     predicted: Duration,
+    bytes: Bytes,
     /// Since when the oldest of it is free.
     since: Option<Duration>,
 }
@@ -114,7 +115,7 @@ impl SmartPolicy {
         let since = chosen.iter().filter_map(|extent| self.pending.since(extent.start)).min();
         chosen.iter().for_each(|extent| self.pending.remove(extent));
         let predicted = chosen.iter().map(|extent| self.worth.time(extent.len())).sum();
-        self.under_way = Some(UnderWay { predicted, since });
+        self.under_way = Some(UnderWay { predicted, bytes: chosen.len(), since });
         vec![TrimRequest::within(chosen)]
     }
 
@@ -173,10 +174,12 @@ impl SmartPolicy {
     /// A trim is done.
     fn trimmed(&mut self, at: Duration, trimmed: &Trimmed) {
         let under_way = self.under_way.take();
-        if let Some(UnderWay { predicted, .. }) = under_way {
+        if let Some(UnderWay { predicted, bytes, .. }) = under_way {
             self.worth.learn(predicted, trimmed.took);
+            // More than with nothing pending the drive can't have spare.
+            let most = self.worth.spare(self.free, Bytes::ZERO);
+            self.written = self.written.min(most).saturating_sub(bytes - trimmed.refused.len());
         }
-        self.written = Bytes::ZERO;
         self.pacer.trimmed(at, trimmed.took);
         // Being refused makes it no younger.
         let since = under_way.and_then(|under_way| under_way.since).unwrap_or(at);
@@ -311,6 +314,28 @@ mod tests {
         assert_eq!(look(&mut policy, SECOND, 100), [], "10 ms are more than the goal");
         let written = (2 * SIZE.0) >> 12;
         assert_ne!(look(&mut policy, SECOND * 2, written), [], "all that was spare is written");
+    }
+
+    #[test]
+    fn a_drive_that_ran_out_of_spare_is_trimmed_until_that_makes_up_for_it() {
+        let mut policy = policy("ocz-agility-3", Goals::default());
+        let freed: Vec<_> = (0..5).map(|place| extent(place << 10, Bytes(128 << 20))).collect();
+        for extent in &freed {
+            policy.on_event(Duration::ZERO, &Event::Freed(*extent));
+        }
+        let mut trimmed = Vec::new();
+        let written = (2 * SIZE.0) >> 12;
+        for (second, completed) in (1..60).zip([written].into_iter().chain(std::iter::repeat(1))) {
+            let at = SECOND * second;
+            for request in look(&mut policy, at, completed) {
+                trimmed.push((second, request));
+                done(&mut policy, at, Duration::from_millis(10));
+            }
+        }
+        // At their pace, which is once in two seconds.
+        let expected: Vec<_> =
+            [1, 3, 5].into_iter().zip(freed.iter().map(|freed| within(&[*freed]).remove(0))).collect();
+        assert_eq!(trimmed, expected, "with more than half of it trimmed, the drive has spare again");
     }
 
     #[test]
