@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
+use trimtab_core::document::StatusDocument;
+use trimtab_core::document::status::State;
 use trimtab_core::trace::{Kind, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_trace::{Columns, open};
@@ -173,6 +175,31 @@ fn recordings_are_what_the_disks_and_blktrace_saw() {
     assert_eq!(ours.total(Kind::Discard), (256, Bytes(16 << 20)));
     let theirs = Trace::read(&dir.path().join("fio.blktrace.0"));
     assert_eq!(ours.requests(), theirs.requests());
+}
+
+#[test]
+fn an_f2fs_that_discards_by_itself_does_so_as_the_goals_say() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().to_str().unwrap();
+    let Some(output) = run(&["-d", "nvme:256M", "-o", out, "vm/steer", env!("CARGO_BIN_EXE_trimtab")]) else {
+        return;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    let (before, steered) = (read("before"), read("steered"));
+    let status: StatusDocument = serde_json::from_str(&read("status.json")).unwrap();
+    let fs = status.file_systems.into_iter().find(|fs| fs.mount == "/mnt").unwrap();
+    assert_eq!((fs.fs.as_str(), fs.state, fs.policy.as_str()), ("f2fs", State::Steered, "smart"));
+    let reason = fs.reason.unwrap();
+    let said: String = reason.split(", ").map(|knob| format!("{knob}\n")).collect();
+    assert_eq!(said, steered);
+    assert!(steered.contains("max_discard_issue_time = 3000\n"), "{steered}");
+    assert_ne!(before, steered);
+    assert_eq!(read("after"), before);
+    let took = |name| read(name).trim().parse::<u64>().unwrap();
+    // 32 MiB in blocks of 512 bytes, some of which may be the file system's own.
+    let given_back = took("took-before") - took("took-after");
+    assert!(given_back >= 60_000, "{given_back} blocks");
 }
 
 #[test]
