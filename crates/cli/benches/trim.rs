@@ -3,8 +3,9 @@
 //! emulated drive in real time. Needs root, FUSE and fio. `-- ROUNDS PROFILE` chooses. Whatever else keeps the
 //! processors busy is felt more than any trim.
 
+mod bed;
+
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,10 +13,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use trimtab_core::Bytes;
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::median;
-use trimtab_drive::{Clock, CreateOptions, Drive};
-use trimtab_linux::mount;
 
-const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
+use bed::{Bed, TRIMTAB, run};
+
 const SIZE: Bytes = Bytes(21 << 30);
 /// What is read, and how often in a second.
 const FILE: &str = "256M";
@@ -58,10 +58,11 @@ struct Latencies {
 }
 
 fn compare(fstype: &str, profile: &Profile, rounds: usize) {
-    let bed = Bed::new(fstype, profile);
+    let bed = Bed::new("trim", fstype, profile, SIZE);
+    run(fio(&bed).args(["--rw=write", "--bs=1M", "--end_fsync=1"]));
     let trims = [("trimtab trim", vec![TRIMTAB, "trim", "-q", "--full"]), ("fstrim", vec!["fstrim"])];
     let rounds: Vec<Vec<Felt>> =
-        (0..rounds).map(|_| trims.iter().map(|(_, trim)| bed.feel(trim)).collect()).collect();
+        (0..rounds).map(|_| trims.iter().map(|(_, trim)| feel(&bed, trim)).collect()).collect();
     for (at, (name, _)) in trims.iter().enumerate() {
         let of = |figure: fn(&Felt) -> f64| {
             let figures: Vec<f64> = rounds.iter().map(|round| figure(&round[at])).collect();
@@ -79,111 +80,45 @@ fn compare(fstype: &str, profile: &Profile, rounds: usize) {
             of(|felt| felt.during.p99_us / felt.alone.p99_us),
         );
     }
+    for kind in ["lat", "slat", "clat"] {
+        let _ = fs::remove_file(bed.place.with_extension(format!("log_{kind}.1.log")));
+    }
     bed.remove();
 }
 
-/// A file system with a file to read on a drive in real time.
-struct Bed {
-    drive: Drive,
-    fstype: String,
-    place: PathBuf,
-    memory: PathBuf,
+/// What writes the file or reads it.
+fn fio(bed: &Bed) -> Command {
+    let mut fio = Command::new("fio");
+    fio.args(["--name=read", "--ioengine=psync", "--direct=1", "--minimal", &format!("--size={FILE}")]);
+    fio.arg(format!("--filename={}", bed.place.join("read").display())).stdout(Stdio::null());
+    fio
 }
 
-impl Bed {
-    fn new(fstype: &str, profile: &Profile) -> Self {
-        let name = format!("bench-trim-{}", std::process::id());
-        let place = std::env::temp_dir().join(&name);
-        let memory = place.with_extension("memory");
-        for directory in [&place, &memory] {
-            fs::create_dir_all(directory).expect("a directory can be made");
-        }
-        // The drive only ever holds what is read, but its whole size has to fit.
-        mount::mount(Path::new("memory"), &memory, "tmpfs", "size=64g").expect("memory can be mounted");
-        let drive = Drive::create(&CreateOptions {
-            name,
-            profile: profile.clone(),
-            size: SIZE,
-            preconditioned: false,
-            clock: Clock::Real { speed: 1.0 },
-            data: Some(memory.join("data")),
-            server: PathBuf::from(TRIMTAB),
-            owned: true,
-        })
-        .expect("a drive can be created");
-        let keep: &[&str] = match fstype {
-            "ext4" => &["-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"],
-            _ => &["-q", "-K"],
-        };
-        run(Command::new(format!("mkfs.{fstype}")).args(keep).arg(drive.device()));
-        let bed = Self { drive, fstype: fstype.to_owned(), place, memory };
-        bed.mount();
-        let mut layout = bed.fio();
-        run(layout.args(["--rw=write", "--bs=1M", "--end_fsync=1"]));
-        bed
-    }
-
-    fn mount(&self) {
-        mount::mount(self.drive.device(), &self.place, &self.fstype, "nodiscard").expect("it can be mounted");
-    }
-
-    fn unmount(&self) {
-        unmount(&self.place);
-    }
-
-    fn fio(&self) -> Command {
-        let mut fio = Command::new("fio");
-        fio.args(["--name=read", "--ioengine=psync", "--direct=1", "--minimal", &format!("--size={FILE}")]);
-        fio.arg(format!("--filename={}", self.place.join("read").display())).stdout(Stdio::null());
-        fio
-    }
-
-    /// Reads before, while and after `trim` is at work.
-    fn feel(&self, trim: &[&str]) -> Felt {
-        // ext4 remembers what was trimmed while it is mounted.
-        self.unmount();
-        self.mount();
-        let log = self.place.with_extension("log");
-        let mut reader = self.fio();
-        reader.args(["--rw=randread", "--bs=4k", "--time_based", "--runtime=1d", "--log_unix_epoch=1"]);
-        reader.arg(format!("--rate_iops={RATE}")).arg(format!("--write_lat_log={}", log.display()));
-        let mut reader = reader.spawn().expect("fio is there");
-        thread::sleep(WARM_UP);
-        let begun = now_ms();
-        thread::sleep(ALONE);
-        let start = now_ms();
-        run(Command::new(trim[0]).args(&trim[1..]).arg(&self.place));
-        let end = now_ms();
-        thread::sleep(ALONE);
-        let over = now_ms();
-        stop(&mut reader);
-        let lines = fs::read_to_string(log.with_extension("log_lat.1.log")).expect("fio keeps its log");
-        let trimmed = start..end + AFTERMATH_MS;
-        Felt {
-            trim_s: (end - start) as f64 / 1e3,
-            alone: latencies(&lines, |at| (begun..over).contains(&at) && !trimmed.contains(&at)),
-            during: latencies(&lines, |at| trimmed.contains(&at)),
-        }
-    }
-
-    fn remove(self) {
-        self.unmount();
-        self.drive.remove().expect("the drive can be removed");
-        unmount(&self.memory);
-        // What is left are empty directories and fio's logs.
-        for directory in [&self.place, &self.memory] {
-            let _ = fs::remove_dir(directory);
-        }
-        for kind in ["lat", "slat", "clat"] {
-            let _ = fs::remove_file(self.place.with_extension(format!("log_{kind}.1.log")));
-        }
-    }
-}
-
-/// Unmounts what nothing uses, or soon nothing will.
-fn unmount(place: &Path) {
-    while mount::unmount(place).is_err() {
-        thread::sleep(Duration::from_millis(50));
+/// Reads before, while and after `trim` is at work.
+fn feel(bed: &Bed, trim: &[&str]) -> Felt {
+    // ext4 remembers what was trimmed while it is mounted.
+    bed.unmount();
+    bed.mount();
+    let log = bed.place.with_extension("log");
+    let mut reader = fio(bed);
+    reader.args(["--rw=randread", "--bs=4k", "--time_based", "--runtime=1d", "--log_unix_epoch=1"]);
+    reader.arg(format!("--rate_iops={RATE}")).arg(format!("--write_lat_log={}", log.display()));
+    let mut reader = reader.spawn().expect("fio is there");
+    thread::sleep(WARM_UP);
+    let begun = now_ms();
+    thread::sleep(ALONE);
+    let start = now_ms();
+    run(Command::new(trim[0]).args(&trim[1..]).arg(&bed.place));
+    let end = now_ms();
+    thread::sleep(ALONE);
+    let over = now_ms();
+    stop(&mut reader);
+    let lines = fs::read_to_string(log.with_extension("log_lat.1.log")).expect("fio keeps its log");
+    let trimmed = start..end + AFTERMATH_MS;
+    Felt {
+        trim_s: (end - start) as f64 / 1e3,
+        alone: latencies(&lines, |at| (begun..over).contains(&at) && !trimmed.contains(&at)),
+        during: latencies(&lines, |at| trimmed.contains(&at)),
     }
 }
 
@@ -211,10 +146,4 @@ fn now_ms() -> u128 {
 fn stop(fio: &mut Child) {
     run(Command::new("kill").args(["-INT", &fio.id().to_string()]));
     fio.wait().expect("fio ends");
-}
-
-/// Runs a program, which has to succeed.
-fn run(command: &mut Command) {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
