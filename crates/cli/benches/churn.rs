@@ -31,6 +31,8 @@ const LENGTH: Bytes = Bytes(128 << 10);
 const KEPT: usize = 4;
 /// Of those, one in so many is deleted and written again each time.
 const CHURN: usize = 100;
+/// How long after that what is left to be written is: `trimtab trim` would wait for it, and fstrim not.
+const SETTLED: Duration = Duration::from_secs(3);
 /// The most that `trimtab trim` may send and take, over what fstrim does.
 const BYTES_BAR: f64 = 0.02;
 const TIME_BAR: f64 = 0.05;
@@ -164,6 +166,7 @@ impl Churned {
             }
             Between::Service => self.service.restart(),
         }
+        sleep(SETTLED);
     }
 
     fn trim(&self, arguments: &[&str]) -> Cost {
