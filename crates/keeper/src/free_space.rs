@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use trimtab_core::stats::SizeHistogram;
-use trimtab_core::{Bytes, Extent};
+use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::DeviceNumber;
 use trimtab_linux::ext4::{self, Groups};
 use trimtab_linux::{btrfs, ioctl};
@@ -90,7 +90,41 @@ impl FreeSpace {
     /// # Errors
     /// [`FreeSpaceError`].
     pub fn read(directory: &File, device: DeviceNumber, division: &Division) -> Result<Self, FreeSpaceError> {
-        let found = ioctl::free_space(directory).map_err(|errno| match errno {
+        Self::told(ioctl::free_space(directory), device, division)
+    }
+
+    /// That of an ext4 with such groups around `wanted`: from each of these to the end of its group.
+    ///
+    /// # Errors
+    /// [`FreeSpaceError`].
+    pub fn around(
+        wanted: &ExtentSet,
+        directory: &File,
+        device: DeviceNumber,
+        groups: Groups,
+    ) -> Result<Self, FreeSpaceError> {
+        let division = Division::Groups(groups);
+        let mut around = Self::default();
+        let mut end = Bytes::ZERO;
+        for extent in wanted.iter() {
+            let start = extent.start.max(end);
+            if start < extent.end {
+                end = groups.at(Bytes(extent.end.0 - 1)).end;
+                let range = Extent::new(start, end);
+                let found =
+                    Self::told(ioctl::free_space_within(directory, device, range), device, &division)?;
+                around.extents.extend(found.within(range).extents);
+            }
+        }
+        Ok(around)
+    }
+
+    fn told(
+        found: rustix::io::Result<Vec<ioctl::FreeSpace>>,
+        device: DeviceNumber,
+        division: &Division,
+    ) -> Result<Self, FreeSpaceError> {
+        let found = found.map_err(|errno| match errno {
             Errno::OPNOTSUPP | Errno::NOTTY => FreeSpaceError::Unsupported,
             errno => FreeSpaceError::Read(errno.into()),
         })?;
@@ -117,6 +151,18 @@ impl FreeSpace {
         let first = self.extents.partition_point(|extent| extent.end <= range.start);
         let inside = self.extents[first..].iter().take_while(|extent| extent.start < range.end);
         Self { extents: inside.map(|extent| extent.intersect(range)).collect() }
+    }
+
+    /// What trims of `wanted` discard where they go on to the end of each free extent that they begin in, as
+    /// those of ext4 do; and what of `wanted` isn't free.
+    pub fn reached_from(&self, wanted: &ExtentSet) -> ExtentSet {
+        let mut reached = wanted.clone();
+        for extent in &self.extents {
+            if let Some(first) = wanted.inside(*extent).next() {
+                reached.insert(Extent::new(first.start, extent.end));
+            }
+        }
+        reached
     }
 
     /// What of it is at least `minimum` long.
@@ -179,6 +225,18 @@ mod tests {
     }
 
     const GROUPS: Groups = Groups { first: Bytes(10), length: Bytes(100) };
+
+    #[test]
+    fn a_trim_goes_on_to_the_end_of_each_free_extent_that_it_begins_in() {
+        let at = |start: u64, end: u64| Extent::new(Bytes(start), Bytes(end));
+        let free = FreeSpace::new(vec![at(10, 20), at(30, 60), at(70, 80)], &Division::Unknown);
+        let reached = |wanted: &[Extent]| -> Vec<_> {
+            free.reached_from(&wanted.iter().copied().collect()).iter().collect()
+        };
+        assert_eq!(reached(&[at(40, 42), at(50, 52), at(78, 80)]), [at(40, 60), at(78, 80)]);
+        assert_eq!(reached(&[at(12, 35)]), [at(12, 60)]);
+        assert_eq!(reached(&[at(22, 25)]), [at(22, 25)], "in use");
+    }
 
     #[test]
     fn ext4_cuts_at_its_groups() {

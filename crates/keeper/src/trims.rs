@@ -7,8 +7,11 @@ use std::{io, thread};
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::{BlockCounters, BlockDevice, BlockError};
 use trimtab_linux::btrfs::chunks;
+use trimtab_linux::ext4::groups;
 use trimtab_linux::mount::open_apart;
 use trimtab_linux::trim::{TrimError, trim};
+
+use crate::free_space::FreeSpace;
 
 /// How often the devices are looked at until their discards are done.
 const GLANCE: Duration = Duration::from_micros(500);
@@ -16,8 +19,9 @@ const GLANCE: Duration = Duration::from_micros(500);
 /// drives take half of it for one.
 const STANDSTILL: Duration = Duration::from_secs(1);
 
-/// The magic number of btrfs (include/uapi/linux/magic.h).
+/// The magic numbers of btrfs and ext4 (include/uapi/linux/magic.h).
 const BTRFS: u64 = 0x9123_683e;
+const EXT4: u64 = 0xef53;
 
 /// A file system that can be trimmed, and what its devices count. Faults are other implementations.
 pub trait Trims {
@@ -29,8 +33,9 @@ pub trait Trims {
     /// [`TrimError`]; some of the range may have been discarded.
     fn trim(&mut self, range: Extent, minimum: Bytes) -> Result<Duration, TrimError>;
 
-    /// What has to be named for a trim to reach `extents`. btrfs passes over a chunk that a range begins
-    /// inside of, so that it takes whole ones.
+    /// What has to be named for a trim to reach `extents`, and what that then reaches. btrfs passes over a
+    /// chunk that a range begins inside of, so that it takes whole ones; ext4 goes on to the end of the free
+    /// extent that a range ends inside of, so that one trim takes all that is in it.
     ///
     /// # Errors
     /// [`TrimError::Trim`].
@@ -74,6 +79,29 @@ impl MountedTrims {
         &self.mount
     }
 
+    fn reach(&self, mut extents: ExtentSet) -> io::Result<ExtentSet> {
+        let root = open_apart(&self.mount)?;
+        match (rustix::fs::fstatfs(&root)?.f_type as u64, self.devices.as_slice()) {
+            (BTRFS, _) => {
+                for chunk in chunks(&root)?.into_iter().map(|chunk| chunk.extent) {
+                    if extents.inside(chunk).next().is_some() {
+                        extents.insert(chunk);
+                    }
+                }
+            }
+            (EXT4, [device]) => {
+                // A service may trim a file system whose device it may not read.
+                let known = device.number().ok().zip(groups(&device.path()).ok().flatten());
+                let around = |(number, groups)| FreeSpace::around(&extents, &root, number, groups).ok();
+                if let Some(free) = known.and_then(around) {
+                    return Ok(free.reached_from(&extents));
+                }
+            }
+            _ => {}
+        }
+        Ok(extents)
+    }
+
     /// Waits until no discard is under way; returns when the last one ended. XFS sends discards and doesn't
     /// wait for them.
     fn settle(&mut self) -> Result<Instant, BlockError> {
@@ -91,15 +119,6 @@ impl MountedTrims {
     }
 }
 
-/// The chunks of the btrfs mounted at `mount`; none of another file system.
-fn btrfs_chunks(mount: &Path) -> io::Result<Vec<Extent>> {
-    let root = open_apart(mount)?;
-    if rustix::fs::fstatfs(&root)?.f_type as u64 != BTRFS {
-        return Ok(Vec::new());
-    }
-    Ok(chunks(root)?.into_iter().map(|chunk| chunk.extent).collect())
-}
-
 impl Trims for MountedTrims {
     fn trim(&mut self, range: Extent, minimum: Bytes) -> Result<Duration, TrimError> {
         let begun = Instant::now();
@@ -111,14 +130,8 @@ impl Trims for MountedTrims {
         Ok(ended.duration_since(begun))
     }
 
-    fn reaching(&mut self, mut extents: ExtentSet) -> Result<ExtentSet, TrimError> {
-        let failed = |source| TrimError::Trim { mount: self.mount.clone(), source };
-        for chunk in btrfs_chunks(&self.mount).map_err(failed)? {
-            if extents.inside(chunk).next().is_some() {
-                extents.insert(chunk);
-            }
-        }
-        Ok(extents)
+    fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
+        self.reach(extents).map_err(|source| TrimError::Trim { mount: self.mount.clone(), source })
     }
 
     fn counters(&mut self) -> Result<BlockCounters, BlockError> {

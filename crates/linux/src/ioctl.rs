@@ -16,6 +16,7 @@ pub use device_mapper::{MapLine, device_map, device_status};
 pub use file_extents::{FileExtent, file_blocks, file_extents};
 pub use file_system::{
     ChunkItem, FreeSpace, btrfs_chunks, btrfs_device, btrfs_id, file_system_uuid, free_space,
+    free_space_within,
 };
 
 const FITRIM: Opcode = opcode::read_write::<FstrimRange>(b'X', 121);

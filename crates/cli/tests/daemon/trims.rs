@@ -1,5 +1,6 @@
 //! What is freed is trimmed, and it can be seen.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -164,4 +165,36 @@ fn status_is_shown_and_metrics_served() {
     let _idle: Vec<_> = (0..20).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     assert!(line(&status(&[])).is_some());
     assert!(ask("GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn what_lies_in_one_free_extent_is_trimmed_at_once() {
+    if !possible() {
+        return;
+    }
+    const FILES: usize = 400;
+    const SIZE: usize = 256 << 10;
+    let volume = Volume::mounted("ext4");
+    let names: Vec<_> = (0..FILES).map(|number| volume.target.join(number.to_string())).collect();
+    names.iter().for_each(|path| fs::write(path, vec![7; SIZE]).unwrap());
+    volume.sync();
+    let daemon = Daemon::start(&(volume.table() + "policy = \"smart\"\nmax_busy_share = 1.0\n"));
+    daemon.wait_for(&volume, "all is trimmed", |fs| fs.pending == Bytes::ZERO);
+    let freed = Bytes((FILES / 2 * SIZE) as u64);
+    let delete = |first: usize| {
+        let before = daemon.status_of(&volume).unwrap().trimmed;
+        names[first..].iter().step_by(2).for_each(|path| fs::remove_file(path).unwrap());
+        volume.sync();
+        let mut trimmed = Bytes::ZERO;
+        daemon.wait_for(&volume, "what was freed is trimmed", |fs| {
+            trimmed = fs.trimmed.saturating_sub(before);
+            trimmed >= freed && fs.pending == Bytes::ZERO
+        });
+        trimmed
+    };
+    delete(0);
+    // Now what is freed lies between what is trimmed.
+    let again = delete(1);
+    // The groups that it lies in, and not the rest of them for each of two hundred pieces.
+    assert!(again.0 <= 4 * (128 << 20), "{again} discarded for {freed}");
 }

@@ -77,9 +77,13 @@ impl Plan {
         range: Extent,
         size: Bytes,
     ) -> Self {
-        let wanted: Vec<Extent> = match scope {
-            Scope::Everything => vec![range],
-            Scope::Pending(pending) => pending.inside(range).collect(),
+        let wanted: Vec<Extent> = match (scope, division, free) {
+            (Scope::Everything, ..) => vec![range],
+            (Scope::Pending(pending), Division::Groups(_), Some(free)) => {
+                let pending: ExtentSet = pending.inside(range).collect();
+                free.reached_from(&pending).inside(range).collect()
+            }
+            (Scope::Pending(pending), ..) => pending.inside(range).collect(),
         };
         let spans_gaps = *scope == Scope::Everything;
         let mut pieces = match (division, free) {
@@ -320,7 +324,11 @@ mod tests {
         let pending = Scope::Pending([at(50, 100), at(205, 1), at(320, 10)].into_iter().collect());
         let of = |division: &Division, limits: &Limits| ranges(plan(division, &free, &pending), limits);
         assert_eq!(of(&ANYWHERE, &limits(1000)), [at(50, 100), at(205, 1), at(320, 10)]);
-        assert_eq!(of(&GROUPS, &limits(1)), [at(50, 50), at(100, 28), at(128, 22), at(205, 1), at(320, 10)]);
+        assert_eq!(
+            of(&GROUPS, &limits(1)),
+            [at(50, 50), at(100, 28), at(128, 82), at(320, 30)],
+            "each goes on to the end of the free extent in its group"
+        );
     }
 
     #[test]
@@ -383,6 +391,12 @@ mod tests {
         ) {
             let wanted: ExtentSet = pending.clone().unwrap_or(vec![ALL]).into_iter().collect();
             let scope = pending.map_or(Scope::Everything, |some| Scope::Pending(some.into_iter().collect()));
+            let wanted = match (&division, &scope) {
+                (Division::Groups(_), Scope::Pending(_)) => {
+                    FreeSpace::new(free.clone(), &division).reached_from(&wanted)
+                }
+                _ => wanted,
+            };
             let mut plan = plan(&division, &free, &scope);
             let (limits, mut end) = (Limits { whole_groups, ..limits(longest) }, Bytes(0));
             let free: ExtentSet = free.into_iter().collect();

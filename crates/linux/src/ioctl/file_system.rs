@@ -6,9 +6,12 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use rustix::fs::makedev;
 use rustix::io::{Errno, Result};
 use rustix::ioctl::{Getter, Opcode, Updater, ioctl, opcode};
 use trimtab_core::{Bytes, Extent};
+
+use crate::block::DeviceNumber;
 
 const FS_IOC_GETFSUUID: Opcode = opcode::read::<FsUuid>(0x15, 0);
 const FS_IOC_GETFSMAP: Opcode = opcode::read_write::<FsmapHead>(b'X', 59);
@@ -124,14 +127,25 @@ pub struct ChunkItem {
 /// # Errors
 /// What the kernel says, such as `EOPNOTSUPP` or `ENOTTY` from a file system without the call.
 pub fn free_space(directory: impl AsFd) -> Result<Vec<FreeSpace>> {
-    let highest = Fsmap {
-        device: u32::MAX,
-        flags: u32::MAX,
-        physical: u64::MAX,
-        owner: u64::MAX,
-        offset: u64::MAX,
-        ..Fsmap::default()
-    };
+    free_between(directory, Fsmap::default(), Fsmap::highest(u32::MAX, Bytes(u64::MAX)))
+}
+
+/// The free space of the file system that holds `directory` on the device `device` between two addresses;
+/// what lies there only in part may be told as a whole.
+///
+/// # Errors
+/// What the kernel says, such as `EOPNOTSUPP` or `ENOTTY` from a file system without the call.
+pub fn free_space_within(
+    directory: impl AsFd,
+    device: DeviceNumber,
+    range: Extent,
+) -> Result<Vec<FreeSpace>> {
+    let device = makedev(device.major, device.minor) as u32;
+    let lowest = Fsmap { device, physical: range.start.0, ..Fsmap::default() };
+    free_between(directory, lowest, Fsmap::highest(device, range.end))
+}
+
+fn free_between(directory: impl AsFd, lowest: Fsmap, highest: Fsmap) -> Result<Vec<FreeSpace>> {
     let mut query = Box::new(FsmapQuery {
         head: FsmapHead {
             iflags: 0,
@@ -139,7 +153,7 @@ pub fn free_space(directory: impl AsFd) -> Result<Vec<FreeSpace>> {
             count: FSMAP_RECORDS as u32,
             entries: 0,
             reserved: [0; 6],
-            keys: [Fsmap::default(), highest],
+            keys: [lowest, highest],
         },
         records: [Fsmap::default(); FSMAP_RECORDS],
     });
@@ -162,6 +176,12 @@ pub fn free_space(directory: impl AsFd) -> Result<Vec<FreeSpace>> {
 }
 
 impl Fsmap {
+    /// The last that can be told of a device up to an address.
+    fn highest(device: u32, end: Bytes) -> Self {
+        let (flags, owner, offset) = (u32::MAX, u64::MAX, u64::MAX);
+        Self { device, flags, physical: end.0, owner, offset, ..Self::default() }
+    }
+
     fn is_free(&self) -> bool {
         self.flags & FMR_OF_SPECIAL_OWNER != 0 && self.owner == FMR_OWN_FREE
     }

@@ -25,6 +25,9 @@ use super::tended::{Tended, Turn, chain, put_back_knobs};
 use crate::failures::Failures;
 use crate::state::Store;
 
+/// When the service starts, by its own clock: what was freed long before is older.
+const BEGINNING: Duration = Duration::from_secs(1 << 32);
+
 /// What the service runs with.
 pub struct Options {
     /// The configuration file.
@@ -156,7 +159,7 @@ impl Service {
     }
 
     fn now(&self) -> Duration {
-        self.started.0.elapsed()
+        BEGINNING + self.started.0.elapsed()
     }
 
     /// Sleeps until something happens or is due.
@@ -210,7 +213,7 @@ impl Service {
         if self.read_at.is_none_or(|at| at > now) {
             return;
         }
-        let began = frees.began().saturating_duration_since(self.started.0);
+        let began = BEGINNING + frees.began().saturating_duration_since(self.started.0);
         let mut heard = Vec::new();
         match frees.read(&mut heard) {
             Ok(more) => self.read_at = more.map(|more| now + more),
