@@ -125,6 +125,8 @@ fn what_is_pending_outlives_the_service_and_the_mount() {
         let home = std::mem::replace(&mut daemon.dir, tempfile::TempDir::new().unwrap());
         let daemon = Daemon::start_in(home, &config, |_| {});
         daemon.wait_for(&volume, "it goes on where it ended", |fs| figures(fs) == figures(&before));
+        let age = daemon.status_of(&volume).unwrap().oldest_s;
+        assert!(age.is_some() && age >= before.oldest_s, "{age:?} {:?}", before.oldest_s);
         volume.unmount();
         wait_until("it is gone", || daemon.status_of(&volume).is_none());
         volume.mount();
