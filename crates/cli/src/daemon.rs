@@ -35,10 +35,14 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<ExitCode> {
     let config = args.config.as_deref().unwrap_or(Path::new(CONFIG));
-    let must_exist = args.config.is_some() || args.check_config;
+    let must_exist = args.config.is_some();
     if args.check_config {
-        Config::read(config)?;
-        eprintln!("{} can be used", config.display());
+        if !must_exist && !config.exists() {
+            eprintln!("there is no {}: the defaults hold", config.display());
+        } else {
+            Config::read(config)?;
+            eprintln!("{} can be used", config.display());
+        }
         return Ok(ExitCode::SUCCESS);
     }
     if !rustix::process::geteuid().is_root() {

@@ -71,7 +71,9 @@ fn planned(plan: &Plan) -> String {
             seconds(predicted.wall_s),
             printable(&predicted.profile)
         ),
-        None => format!("{would}; how long that takes, --profile tells: trimtab bench makes a drive's"),
+        None => {
+            format!("{would}; --profile NAME tells how long that takes (trimtab drive profiles lists them)")
+        }
     }
 }
 

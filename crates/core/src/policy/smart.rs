@@ -178,7 +178,7 @@ impl SmartPolicy {
             self.worth.learn(predicted, trimmed.took);
             // More than with nothing pending the drive can't have spare.
             let most = self.worth.spare(self.free, Bytes::ZERO);
-            self.written = self.written.min(most).saturating_sub(bytes - trimmed.refused.len());
+            self.written = self.written.min(most).saturating_sub(bytes.saturating_sub(trimmed.refused.len()));
         }
         self.pacer.trimmed(at, trimmed.took);
         // Being refused makes it no younger.

@@ -343,7 +343,7 @@ fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::E
 fn loopback<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
     let text = String::deserialize(deserializer)?;
     let address: SocketAddr = text.parse().map_err(|_| {
-        de::Error::custom(format!("{text:?} is no address with a port, as 127.0.0.1:9718 is"))
+        de::Error::custom(format!("{text:?} is no IP address with a port, as 127.0.0.1:9718 is"))
     })?;
     match address.ip().is_loopback() {
         true => Ok(Some(address)),

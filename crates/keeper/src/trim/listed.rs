@@ -45,13 +45,17 @@ pub fn mounted(machine: &Machine) -> Result<Vec<PathBuf>, ListedError> {
 /// that is `/etc/fstab` and lacks it. Lines that say `X-fstrim.notrim` are left out.
 ///
 /// # Errors
-/// [`ListedError`].
+/// [`ListedError`], also where no file has any lines and one isn't there.
 pub fn listed(machine: &Machine, lists: &[PathBuf]) -> Result<Vec<PathBuf>, ListedError> {
     let in_use = mounts(&machine.procfs())?;
     let is_mounted = |target: &Path| in_use.iter().any(|mount| mount.target == target);
+    let mut missing = None;
     for path in lists {
         let text = match fs::read(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(source) if source.kind() == ErrorKind::NotFound => {
+                missing.get_or_insert(ListedError::Read { path: path.clone(), source });
+                continue;
+            }
             text => text.map_err(|source| ListedError::Read { path: path.clone(), source })?,
         };
         let mut lines = listed_in(&text);
@@ -71,5 +75,5 @@ pub fn listed(machine: &Machine, lists: &[PathBuf]) -> Result<Vec<PathBuf>, List
         }
         return Ok(found);
     }
-    Ok(Vec::new())
+    missing.map_or(Ok(Vec::new()), Err)
 }

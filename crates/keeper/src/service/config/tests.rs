@@ -81,7 +81,7 @@ fn what_is_wrong_is_one_line_with_its_field() {
         ("[defaults]\nmax_busy_share = 1.5", "t: defaults.max_busy_share: 1.5 is no share of the time"),
         ("[defaults]\nmax_busy_share = nan", "t: defaults.max_busy_share: NaN is no share of the time"),
         ("[metrics]\naddress = \"0.0.0.0:1\"", "t: metrics.address: 0.0.0.0:1 can be reached from other"),
-        ("[metrics]\naddress = \"localhost\"", "t: metrics.address: \"localhost\" is no address"),
+        ("[metrics]\naddress = \"localhost\"", "t: metrics.address: \"localhost\" is no IP address"),
         ("[mount.\"home\"]", "t: mount.\"home\": a mount point or a device is named by its whole path"),
         ("[defaults]\nprofile = \"fast\"", "t: defaults.profile"),
         ("[drive.\"/dev/x\"]\nprofile = \"/nowhere.toml\"", "t: drive.\"/dev/x\".profile"),
