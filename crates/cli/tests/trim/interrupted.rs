@@ -38,7 +38,7 @@ fn the_same_command_goes_on() {
         let before = bed.counters();
         let (code, printed, said) = interrupted(&bed, &arguments, "-INT");
         assert_eq!(code, Some(1));
-        assert!(said.contains("interrupted; the same command goes on from here"), "{said}");
+        assert!(said.contains("interrupted; without --full it goes on from here"), "{said}");
         let stopped = document(&std::process::Output {
             status: Default::default(),
             stdout: printed,

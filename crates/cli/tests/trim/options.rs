@@ -54,7 +54,7 @@ fn words_are_few_or_many_as_asked() {
     let verbose = printed(&["--full", "-v"]);
     assert!(verbose.contains("ext4 on loop") && verbose.contains("held the drive for"), "{verbose}");
     let dry = printed(&["-n"]);
-    assert!(dry.contains("would trim") && dry.contains("--profile tells"), "{dry}");
+    assert!(dry.contains("would trim") && dry.contains("--profile NAME tells"), "{dry}");
     let timed = printed(&["-n", "--profile", "ocz-agility-3"]);
     assert!(timed.contains(" on the drive ocz-agility-3\n"), "{timed}");
 }
@@ -94,6 +94,9 @@ fn lists_name_what_is_trimmed() {
     let (code, failed) = listed(&both, &["-o", "1T"]);
     assert_eq!((code, failed.len()), (Some(32), 2), "both end before");
     assert_eq!(listed("", &[]), (Some(0), Vec::new()));
+    let none = Command::new(TRIMTAB).args(["trim", "-I", "/nonexistent"]).output().unwrap();
+    let said = String::from_utf8_lossy(&none.stderr);
+    assert!(!none.status.success() && said.contains("cannot read the list /nonexistent: No such"), "{said}");
 }
 
 #[test]

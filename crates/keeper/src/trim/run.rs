@@ -186,8 +186,7 @@ impl Runner<'_> {
             time: &|length| cost.time(length),
             longest: longest.unwrap_or(IDLE_SLICE),
             command: self.manner.longest_command,
-            // Each discard lets others have the drive.
-            whole_groups: pacer.is_none_or(Pacer::is_idle),
+            whole_groups: pacer.is_none(),
         };
         let Some(slice) = plan.next(&limits) else { return Ok(()) };
         let begun = self.trims.counters().map_err(End::Lost)?;
