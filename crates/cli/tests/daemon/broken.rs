@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use trimtab_linux::{loop_device, mount};
+use trimtab_linux::mount;
 
 use crate::support::{SIZE, Volume, run};
 
@@ -15,8 +15,17 @@ use crate::support::{SIZE, Volume, run};
 pub struct Failing {
     // They go in this order.
     pub volume: Volume,
-    overlay: TempDir,
+    _overlay: Overlay,
     below: Volume,
+}
+
+/// The place of a mounted overlay.
+struct Overlay(TempDir);
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let _ = mount::unmount_lazily(self.0.path());
+    }
 }
 
 impl Failing {
@@ -26,13 +35,14 @@ impl Failing {
         let below = Volume::mounted("ext4");
         let at = |name: &str| below.target.join(name);
         ["lower", "upper", "work"].iter().for_each(|name| fs::create_dir(at(name)).unwrap());
-        let overlay = TempDir::new().unwrap();
+        let overlay = Overlay(TempDir::new().unwrap());
         let [lower, upper, work] = ["lower", "upper", "work"].map(|name| at(name).display().to_string());
         let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
-        mount::mount(Path::new("overlay"), overlay.path(), "overlay", &options).unwrap();
-        let volume = Volume::on_file(fstype, &overlay.path().join("backing"), SIZE, TempDir::new().unwrap());
+        mount::mount(Path::new("overlay"), overlay.0.path(), "overlay", &options).unwrap();
+        let volume =
+            Volume::on_file(fstype, &overlay.0.path().join("backing"), SIZE, TempDir::new().unwrap());
         volume.mount();
-        Self { volume, overlay, below }
+        Self { volume, _overlay: overlay, below }
     }
 
     /// Whether it fails from now on.
@@ -45,9 +55,6 @@ impl Failing {
 impl Drop for Failing {
     fn drop(&mut self) {
         self.set(false);
-        let _ = mount::unmount(&self.volume.target);
-        let _ = loop_device::detach(&self.volume.device);
-        let _ = mount::unmount_lazily(self.overlay.path());
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::process::Command;
+use std::sync::PoisonError;
 
 use rustix::process::{Signal, kill_process};
 use trimtab_core::Bytes;
@@ -11,7 +12,7 @@ use trimtab_drive::Clock;
 use trimtab_linux::mount;
 
 use crate::broken::{Failing, Frozen, Hung};
-use crate::support::{Daemon, TRIMTAB, Volume, eager, patient, possible, refused, wait_until};
+use crate::support::{DRIVES, Daemon, TRIMTAB, Volume, eager, patient, possible, refused, wait_until};
 
 const FILE: Bytes = Bytes(32 << 20);
 
@@ -117,6 +118,7 @@ fn a_drive_that_goes_is_said_once_and_the_others_are_tended() {
     daemon.wait_for(&other, "all that was free is trimmed", is_idle);
     gone.fray();
     daemon.wait_for(&gone, "something is pending", |fs| fs.pending > Bytes::ZERO);
+    let _alone = DRIVES.write().unwrap_or_else(PoisonError::into_inner);
     kill_process(gone.server(), Signal::KILL).unwrap();
     daemon.configure(&(eager(&gone) + &eager(&other)));
     daemon.signal(Signal::HUP);

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::FallocateFlags;
 use rustix::process::Signal;
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use trimtab_core::Bytes;
 use trimtab_core::document::status::{FileSystemStatus, State};
 use trimtab_keeper::state::Store;
@@ -31,9 +32,12 @@ fn where_events_are_lost_all_that_is_free_is_pending() {
         let daemon = Daemon::start(&patient(&volume, dir.path()));
         let is_trimmed = |fs: &FileSystemStatus| fs.trimmed > Bytes::MIB && fs.pending < Bytes::MIB;
         daemon.wait_for(&volume, "all that was free is trimmed", is_trimmed);
-        // More holes than the kernel has room for events, while nobody reads them: an event has some 60 bytes.
-        let processors = std::thread::available_parallelism().unwrap().get() as u64;
-        let holes = processors * (512 << 10) / 40;
+        // More holes than the kernel has room for events of one processor, while nobody reads them: an event
+        // has some 60 bytes.
+        let mut here = CpuSet::new();
+        here.set(sched_getcpu());
+        sched_setaffinity(None, &here).unwrap();
+        let holes = 2 * (512 << 10) / 40;
         let file = File::create(volume.target.join("holes")).unwrap();
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(file.as_fd(), FallocateFlags::empty(), 0, holes * 8192).unwrap();

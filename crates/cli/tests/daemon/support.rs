@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,9 @@ pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 
 /// How large volumes usually are.
 pub const SIZE: Bytes = Bytes(512 << 20);
+
+/// Held by who makes a drive, and alone by who has a dead one: that is cleaned up by the next to make one.
+pub static DRIVES: RwLock<()> = RwLock::new(());
 
 /// A file system on a device of its own.
 pub struct Volume {
@@ -59,6 +63,7 @@ impl Volume {
     /// One that is mounted from an emulated drive which behaves like `profile`.
     pub fn on_drive(fstype: &str, mut profile: Profile, clock: Clock) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
+        let _making = DRIVES.read().unwrap_or_else(PoisonError::into_inner);
         profile.geometry.over_provisioning.value = 0.25;
         let drive = Drive::create(&CreateOptions {
             name: format!("daemon-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)),
