@@ -23,7 +23,7 @@ fn a_loop_device_over_a_file_is_measured_in_every_part() {
     let dir = TempDir::new().unwrap();
     let (report, toml) = (dir.path().join("report"), dir.path().join("loop.toml"));
     let output =
-        bench(&device.device, &["--sizes", "16M,64K,4K", "--depth", "1,4", "--time", "30s", "--report"])
+        bench(&device.device, &["--sizes", "16M,64K,4K", "--depth", "1,4", "--time", "45s", "--report"])
             .arg(&report)
             .arg("--profile-out")
             .arg(&toml)
