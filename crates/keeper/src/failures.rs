@@ -1,10 +1,13 @@
 //! Disks that fail to discard.
 
 use std::cell::RefCell;
+use std::path::Path;
+use std::time::Duration;
 
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::stack::{Machine, Stack};
 use trimtab_linux::tracing::{FailedDiscards, FreesOptions};
+use trimtab_linux::trim::TrimError;
 
 /// Tells of disks that fail to discard, where the kernel does: trims of ext4 and XFS don't.
 #[derive(Debug)]
@@ -18,6 +21,15 @@ impl Failures {
     /// Hears of them from now on.
     pub fn listen(machine: &Machine, options: &FreesOptions) -> Self {
         Self { machine: machine.clone(), heard: RefCell::new(FailedDiscards::listen(options).ok()) }
+    }
+
+    /// Takes a trim of the file system mounted at `mount` on `stack` for one that failed where a disk failed a
+    /// discard since this or [`Self::below`] was last called for any stack; `took` otherwise.
+    pub fn heed(&self, stack: &Stack, mount: &Path, took: Duration) -> Result<Duration, TrimError> {
+        match self.below(stack) {
+            Some(disk) => Err(TrimError::Failed { mount: mount.to_owned(), disk }),
+            None => Ok(took),
+        }
     }
 
     /// The name of a disk of `stack` that failed a discard since this was last called for any stack.

@@ -46,10 +46,7 @@ impl GuardedTrims {
             }
             Err(RecvTimeoutError::Disconnected) => return Err(TrimError::NoAnswer { mount }),
         };
-        match self.site.failures.below(&self.stack) {
-            Some(disk) => Err(TrimError::Failed { mount, disk }),
-            None => Ok(took),
-        }
+        self.site.failures.heed(&self.stack, &mount, took)
     }
 }
 

@@ -259,10 +259,7 @@ impl Trims for Honest<'_> {
         // What failed before is not of this trim.
         _ = self.failures.below(self.target.stack());
         let took = self.trims.trim(range, minimum)?;
-        match self.failures.below(self.target.stack()) {
-            Some(disk) => Err(TrimError::Failed { mount: self.target.mount().to_owned(), disk }),
-            None => Ok(took),
-        }
+        self.failures.heed(self.target.stack(), self.target.mount(), took)
     }
 
     fn counters(&mut self) -> Result<BlockCounters, BlockError> {
