@@ -247,7 +247,7 @@ fn free_space_is_listed_when_a_file_system_is_mounted() {
     for kind in ["ext4", "xfs"] {
         let Some(mounted) = Mounted::new(kind, Bytes(512 << 20), "") else { return };
         let disk = disk(&mounted.scratch);
-        mount::unmount(mounted.directory.path()).unwrap();
+        mounted.unmount();
         let (header, events) = recorded(&only(&disk, &[Kind::Unused, Kind::Discard]), || {
             mount::mount(&mounted.scratch.device, mounted.directory.path(), kind, "").unwrap();
             std::thread::sleep(Duration::from_millis(200));
@@ -270,10 +270,15 @@ fn a_recording_keeps_nothing_mounted() {
     for kind in ["ext4", "xfs", "btrfs"] {
         let Some(mounted) = Mounted::new(kind, Bytes(512 << 20), "") else { return };
         let directory = mounted.directory.path();
+        let mount = || mount::mount(&mounted.scratch.device, directory, kind, "").unwrap();
+        let opened = mount::open_apart(directory).unwrap();
+        mounted.unmount();
+        drop(opened);
+        mount();
         recorded(&only(&disk(&mounted.scratch), &[Kind::Free, Kind::Unused]), || {
             for round in 0..40 {
-                mount::unmount(directory).unwrap();
-                mount::mount(&mounted.scratch.device, directory, kind, "").unwrap();
+                mounted.unmount();
+                mount();
                 std::thread::sleep(Duration::from_micros(round * 500));
             }
         });

@@ -107,9 +107,14 @@ impl Volume {
         Pid::from_raw(drive.stats().unwrap().server as i32).unwrap()
     }
 
-    /// Unmounts it at once, as nobody but the test may have it open.
+    /// Unmounts it, as nobody but the test may have it open. Whoever walks over a mount point keeps it busy
+    /// for that moment, and the services of other tests walk over all of them.
     pub fn unmount(&self) {
-        mount::unmount(&self.target).unwrap();
+        let patience = Instant::now() + Duration::from_millis(500);
+        while let Err(error) = mount::unmount(&self.target) {
+            assert!(Instant::now() < patience, "{error}");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub fn remount(&self, options: &str) {

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::mount;
@@ -13,6 +15,16 @@ pub fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap_or_else(|e| panic!("{program}: {e}"));
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Unmounts what nothing holds. Whoever walks over a mount point keeps it busy for that moment, and the
+/// recorders of other tests walk over all of them.
+pub fn unmount(target: &Path) {
+    let patience = Instant::now() + Duration::from_secs(2);
+    while let Err(error) = mount::unmount(target) {
+        assert!(Instant::now() < patience, "{error}");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// A file system of a kind on a loop device, mounted; it is unmounted when this goes.
@@ -55,6 +67,10 @@ impl Mounted {
         path
     }
 
+    pub fn unmount(&self) {
+        unmount(self.directory.path());
+    }
+
     pub fn sync(&self) {
         run("sync", &["-f", self.directory.path().to_str().unwrap()]);
     }
@@ -62,7 +78,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        mount::unmount(self.directory.path()).unwrap();
+        self.unmount();
     }
 }
 
