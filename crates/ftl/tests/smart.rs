@@ -278,12 +278,12 @@ fn days_of_mixed_work_leave_nothing_behind() {
         assert!(second.bytes.0 as f64 <= 1.1 * first.bytes.0 as f64, "{name}: {first:?}, then {second:?}");
         assert_eq!(smart.pending, Bytes::ZERO, "{name}: a quiet night is enough");
         // The drive gets into the state that online discards keep it from neither in what it has in reserve nor in
-        // what it has to clean for that, though two hours without a pause leave no time for its long commands.
-        let [low, without] = [least_reserve(&smart), least_reserve(&none)];
-        assert!(low > 1.5 * without, "{name}: {low} and {without}");
+        // what it has to clean for that, though its commands are long and two hours have no pause.
+        let [none_low, low, online_low] = [&none, &smart, &online].map(least_reserve);
+        assert!(low > 0.75 * online_low, "{name}: {low}, online {online_low}, none {none_low}");
         let erases = |outcome: &ReplayOutcome| outcome.counters.erases as f64;
         let (extra, avoided) = (erases(&smart) - erases(&online), erases(&none) - erases(&online));
-        assert!(extra < 0.25 * avoided, "{name}: {extra} more than online, and none {avoided} more");
+        assert!(extra < 0.1 * avoided, "{name}: {extra} more than online, and none {avoided} more");
         let [stalls, least] = [&smart, &online].map(|outcome| outcome.writes.p99_ns.seconds());
         assert!(stalls < 1.2 * least, "{name}: {stalls} s and {least} s");
     }

@@ -15,8 +15,8 @@ pub struct Goals {
     #[serde(with = "duration")]
     pub max_latency_added: Duration,
     /// The largest share of the time in which trims may hold the drive while there is a foreground,
-    /// above 0 and at most 1. A foreground whose p99 shall not grow needs less than 0.01: then fewer
-    /// than one command in a hundred meets a trim.
+    /// above 0 and at most 1; trims that are urgent may take more. A foreground whose p99 shall not grow
+    /// needs less than 0.01: then fewer than one command in a hundred meets a trim.
     pub max_busy_share: f64,
     /// Trim only while there is no foreground.
     pub idle_only: bool,
@@ -61,7 +61,8 @@ const LEAST: f64 = 1.0 / 256.0;
 const WEIGHT: f64 = 0.125;
 
 /// Holds the goals by measuring: while there is a foreground, trims get a share of the time that
-/// shrinks when its latency grows beyond the goal and grows again when it doesn't. The drive is idle
+/// shrinks when its latency grows beyond the goal and grows again when it doesn't: up to the goal for the
+/// share, and beyond that while trims are urgent. The drive is idle
 /// where over a whole span nothing completed and nothing is in flight; a trim may then follow the other.
 ///
 /// Times are spans since the host started, on its own clock.
@@ -70,11 +71,14 @@ pub struct Pacer {
     goals: Goals,
     /// What trims get of the time.
     share: f64,
+    urgent: bool,
     idle: bool,
     /// The foreground's mean latency in spans without trims, in seconds.
     alone: Option<f64>,
-    /// What the foreground waits longer in spans with trims, in seconds.
+    /// What the foreground waits longer for trims in the mean, in seconds.
     added: f64,
+    /// Its commands since the last span with trims.
+    between: u64,
     /// Time that trims took since the last look.
     trimmed: Duration,
     /// When the next may begin while there is a foreground.
@@ -88,9 +92,11 @@ impl Pacer {
         Self {
             goals,
             share: goals.max_busy_share,
+            urgent: false,
             idle: false,
             alone: None,
             added: 0.0,
+            between: 0,
             trimmed: Duration::ZERO,
             next: Duration::ZERO,
             ended: Duration::ZERO,
@@ -100,6 +106,18 @@ impl Pacer {
     /// The goals that it holds.
     pub fn goals(&self) -> &Goals {
         &self.goals
+    }
+
+    /// Whether trims are now worth more than the goal for their share of the time. The goal for the
+    /// latency holds all the same, as what is measured.
+    pub fn set_urgent(&mut self, urgent: bool) {
+        self.urgent = urgent;
+        self.share = self.share.min(self.most());
+    }
+
+    /// The most that trims may get of the time.
+    fn most(&self) -> f64 {
+        if self.urgent { 1.0 } else { self.goals.max_busy_share }
     }
 
     /// Takes in what the foreground got since this was called last.
@@ -116,16 +134,18 @@ impl Pacer {
         };
         if trimmed.is_zero() {
             *alone += (latency - *alone) * WEIGHT;
+            self.between += load.completed;
             return;
         }
-        self.added = (latency - *alone).max(0.0);
-        let most = self.goals.max_busy_share;
+        let commands = std::mem::take(&mut self.between) + load.completed;
+        self.added = (latency - *alone).max(0.0) * load.completed as f64 / commands as f64;
+        let goal = self.goals.max_busy_share;
         self.share = if self.added > self.goals.max_latency_added.as_secs_f64() {
             self.share * SHRINK
         } else {
-            self.share + most / STEPS
+            self.share + goal / STEPS
         };
-        self.share = self.share.clamp(most * LEAST, most);
+        self.share = self.share.clamp(goal * LEAST, self.most());
     }
 
     /// A slice ended at `at` that held the drive for `took`.
@@ -145,7 +165,8 @@ impl Pacer {
         self.idle
     }
 
-    /// By how much the foreground's mean latency grew in the last span in which there were both.
+    /// By how much the foreground's mean latency grew from the end of one span with trims to that of the
+    /// next.
     pub fn latency_added(&self) -> Duration {
         Duration::from_secs_f64(self.added)
     }
@@ -168,8 +189,8 @@ mod tests {
 
     /// Runs slices of 10 ms against a foreground whose latency grows with the share of time that
     /// trims get, for `spans`; returns the time that trims had.
-    fn run(goals: Goals, spans: u32, latency: impl Fn(f64) -> Duration) -> Duration {
-        let (mut pacer, slice) = (Pacer::new(goals), Duration::from_millis(10));
+    fn run(mut pacer: Pacer, spans: u32, latency: impl Fn(f64) -> Duration) -> Duration {
+        let slice = Duration::from_millis(10);
         let (mut now, mut total) = (Duration::ZERO, Duration::ZERO);
         pacer.observe(&load(100, latency(0.0)));
         for _ in 0..spans {
@@ -189,7 +210,7 @@ mod tests {
     #[test]
     fn a_foreground_that_does_not_suffer_leaves_trims_their_share() {
         let goals = Goals { max_busy_share: 0.1, ..Goals::default() };
-        let total = run(goals, 1000, |_| micros(100));
+        let total = run(Pacer::new(goals), 1000, |_| micros(100));
         let share = total.as_secs_f64() / (SPAN * 1000).as_secs_f64();
         assert!((0.09..0.11).contains(&share), "{share}");
     }
@@ -197,11 +218,31 @@ mod tests {
     #[test]
     fn a_foreground_that_suffers_makes_them_rare() {
         let goals = Goals { max_busy_share: 0.5, ..Goals::default() };
-        let total = run(goals, 1000, |share| micros(100) + Duration::from_secs_f64(share * 0.1));
+        let total = run(Pacer::new(goals), 1000, |share| micros(100) + Duration::from_secs_f64(share * 0.1));
         let share = total.as_secs_f64() / (SPAN * 1000).as_secs_f64();
         // Half the time a slice of 10 ms in 100 ms adds 10 ms, far above the goal.
         assert!(share < 0.02, "{share}");
         assert!(share > 0.0, "it never gives up");
+    }
+
+    #[test]
+    fn what_is_urgent_gets_what_the_latency_allows() {
+        let mut pacer = Pacer::new(Goals::default());
+        pacer.set_urgent(true);
+        // Who comes while a slice holds the drive waits for half of it: 1 ms in the mean is a share of 0.2.
+        let total = run(pacer, 5000, |share| micros(100) + Duration::from_millis(5).mul_f64(share));
+        let share = total.as_secs_f64() / (SPAN * 5000).as_secs_f64();
+        assert!((0.1..0.3).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn what_rare_trims_add_is_spread_over_all_commands() {
+        let mut pacer = Pacer::new(Goals::default());
+        (0..10).for_each(|_| pacer.observe(&load(100, micros(100))));
+        pacer.trimmed(SPAN, SPAN);
+        pacer.observe(&load(100, micros(5100)));
+        // The first span was one that nothing could be compared with yet.
+        assert_eq!(pacer.latency_added(), micros(500));
     }
 
     #[test]

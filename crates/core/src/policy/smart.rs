@@ -34,8 +34,9 @@ pub enum Gain {
 /// Keeps what is freed pending and trims
 ///
 /// - what saves the drive more than it takes ([`Worth`]), the longest first: at once on an idle drive;
-///   beside a foreground where one command fits the goals, and at their pace; and at their pace, however
-///   long a command takes, while the host has written as much more than was trimmed as the drive has spare;
+///   beside a foreground where one command fits the goals, and at their pace; and while the host has
+///   written as much more than was trimmed as the drive has spare, however long a command takes and
+///   whatever share of the time, as far as the goal for the latency allows;
 /// - the rest, as far as it saves the drive anything, once the drive has been idle for as long as that
 ///   takes. Who knows nothing of how long idle times last does best to wait as long as what he waits
 ///   with would cost: he never pays more than twice what he would if he knew (A. Karlin, M. Manasse,
@@ -121,10 +122,14 @@ impl SmartPolicy {
 
     /// What is worth its time now, where a slice of this length may be used for it.
     fn worthwhile(&self, slice: Duration) -> impl Iterator<Item = Extent> {
-        let is_urgent = self.written >= self.worth.spare(self.free, self.pending.len());
-        let fits = self.pacer.is_idle() || is_urgent || self.worth.longest_within(slice).is_some();
+        let fits = self.pacer.is_idle() || self.is_urgent() || self.worth.longest_within(slice).is_some();
         let least = self.least(|thresholds| thresholds.busy).filter(|_| fits);
         least.into_iter().flat_map(|least| self.pending.longest(least))
+    }
+
+    /// Whether the host has written as much more than was trimmed as the drive has spare.
+    fn is_urgent(&self) -> bool {
+        self.written >= self.worth.spare(self.free, self.pending.len())
     }
 
     /// What is worth something to a drive that has been idle for long enough.
@@ -167,6 +172,7 @@ impl SmartPolicy {
     fn observe(&mut self, at: Duration, load: &Load) {
         self.pacer.observe(load);
         self.written += load.written;
+        self.pacer.set_urgent(self.is_urgent());
         let idle_since = self.idle_since.or(Some(at.saturating_sub(load.span)));
         self.idle_since = idle_since.filter(|_| self.pacer.is_idle());
     }
@@ -176,9 +182,11 @@ impl SmartPolicy {
         let under_way = self.under_way.take();
         if let Some(UnderWay { predicted, bytes, .. }) = under_way {
             self.worth.learn(predicted, trimmed.took);
-            // More than with nothing pending the drive can't have spare.
+            // More than with nothing pending the drive can't have spare, and then it has that.
             let most = self.worth.spare(self.free, Bytes::ZERO);
-            self.written = self.written.min(most).saturating_sub(bytes.saturating_sub(trimmed.refused.len()));
+            let is_all = self.pending.is_empty() && trimmed.refused.is_empty();
+            let made_up = if is_all { most } else { bytes.saturating_sub(trimmed.refused.len()) };
+            self.written = self.written.min(most).saturating_sub(made_up);
         }
         self.pacer.trimmed(at, trimmed.took);
         // Being refused makes it no younger.
