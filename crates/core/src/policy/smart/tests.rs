@@ -1,0 +1,201 @@
+use proptest::prelude::{Strategy, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
+
+use super::*;
+use crate::policy::TrimScope;
+
+const SIZE: Bytes = Bytes(8 << 30);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn policy(name: &str, goals: Goals) -> SmartPolicy {
+    let profile = Profile::named(name).unwrap();
+    let mut policy = SmartPolicy::new(goals, Worth::new(&profile, SIZE), Gain::Copies);
+    policy.on_event(Duration::ZERO, &Event::Space { free: Bytes::GIB });
+    policy
+}
+
+fn extent(start_mib: u64, length: Bytes) -> Extent {
+    Extent::at(Bytes(start_mib << 20), length)
+}
+
+fn load(completed: u64) -> Event {
+    let latency = Duration::from_micros(100);
+    Event::Load(Load { span: SECOND, in_flight: 0, completed, latency, written: Bytes(completed << 12) })
+}
+
+/// Looks at `at`, after a second with so many commands.
+fn look(policy: &mut SmartPolicy, at: Duration, completed: u64) -> Vec<TrimRequest> {
+    policy.on_event(at, &load(completed));
+    policy.on_event(at, &Event::Wake)
+}
+
+fn done(policy: &mut SmartPolicy, at: Duration, took: Duration) {
+    policy.on_event(at, &Event::Trimmed(Trimmed { took, refused: ExtentSet::new() }));
+}
+
+fn within(extents: &[Extent]) -> Vec<TrimRequest> {
+    vec![TrimRequest::within(extents.iter().copied().collect())]
+}
+
+#[test]
+fn nobody_is_woken_for_nothing() {
+    let mut policy = policy("micron-m500it", Goals::default());
+    assert_eq!(policy.next_wake(), None);
+    let freed = extent(0, Bytes::GIB);
+    policy.on_event(SECOND, &Event::Freed(freed));
+    assert_eq!(policy.next_wake(), Some(SECOND + SHORTEST_LOOK));
+    assert_eq!(look(&mut policy, SECOND * 2, 0), within(&[freed]));
+    done(&mut policy, SECOND * 2, Duration::from_millis(60));
+    assert_eq!(policy.next_wake(), None);
+}
+
+#[test]
+fn what_pays_goes_at_once_and_the_rest_when_the_drive_is_idle_for_as_long_as_it_takes() {
+    let mut policy = policy("micron-m500it", Goals::default());
+    let large = extent(0, Bytes(512 << 20));
+    // 300 small ones take the drive 10 ms each.
+    let small: Vec<_> = (0..300).map(|place| extent(1024 + place, Bytes(64 << 10))).collect();
+    for extent in small.iter().chain([&large]) {
+        policy.on_event(Duration::ZERO, &Event::Freed(*extent));
+    }
+    assert_eq!(look(&mut policy, SECOND, 0), within(&[large]));
+    done(&mut policy, SECOND, Duration::from_millis(40));
+    for idle in 2..=3 {
+        assert_eq!(look(&mut policy, SECOND * idle, 0), [], "idle for {idle} s of the 3.03 s that it takes");
+    }
+    let (mut now, mut trimmed) = (SECOND * 4, ExtentSet::new());
+    loop {
+        let requests = look(&mut policy, now, 0);
+        let [TrimRequest { scope: TrimScope::Within(extents), .. }] = requests.as_slice() else { break };
+        extents.iter().for_each(|extent| trimmed.insert(extent));
+        now += Duration::from_millis(100);
+        let took = policy.worth.time(Bytes(64 << 10)) * extents.count() as u32;
+        done(&mut policy, now, took);
+    }
+    assert_eq!(trimmed, small.into_iter().collect());
+    assert_eq!(policy.next_wake(), None);
+}
+
+#[test]
+fn a_drive_with_long_commands_is_left_alone_while_it_is_busy_until_it_runs_out_of_spare() {
+    let mut policy = policy("ocz-agility-3", Goals::default());
+    let freed = extent(0, Bytes(512 << 20));
+    policy.on_event(Duration::ZERO, &Event::Freed(freed));
+    assert_eq!(look(&mut policy, SECOND, 100), [], "10 ms are more than the goal");
+    let written = (2 * SIZE.0) >> 12;
+    assert_ne!(look(&mut policy, SECOND * 2, written), [], "all that was spare is written");
+}
+
+#[test]
+fn a_drive_that_ran_out_of_spare_is_trimmed_until_that_makes_up_for_it() {
+    let mut policy = policy("ocz-agility-3", Goals::default());
+    let freed: Vec<_> = (0..5).map(|place| extent(place << 10, Bytes(128 << 20))).collect();
+    for extent in &freed {
+        policy.on_event(Duration::ZERO, &Event::Freed(*extent));
+    }
+    let mut trimmed = Vec::new();
+    let written = (2 * SIZE.0) >> 12;
+    for (second, completed) in (1..60).zip([written].into_iter().chain(std::iter::repeat(1))) {
+        let at = SECOND * second;
+        for request in look(&mut policy, at, completed) {
+            trimmed.push((second, request));
+            done(&mut policy, at, Duration::from_millis(10));
+        }
+    }
+    // At their pace, which is once in two seconds.
+    let expected: Vec<_> =
+        [1, 3, 5].into_iter().zip(freed.iter().map(|freed| within(&[*freed]).remove(0))).collect();
+    assert_eq!(trimmed, expected, "with more than half of it trimmed, the drive has spare again");
+}
+
+#[test]
+fn what_has_waited_for_its_time_goes_whatever_it_is_worth() {
+    let goals = Goals { max_age: Duration::from_secs(60), ..Goals::default() };
+    let mut policy = policy("ocz-agility-3", goals);
+    let freed = extent(0, Bytes(4096));
+    policy.on_event(SECOND, &Event::Freed(freed));
+    assert_eq!(look(&mut policy, SECOND * 60, 100), []);
+    assert_eq!(look(&mut policy, SECOND * 61, 100), within(&[freed]));
+}
+
+#[test]
+fn what_is_refused_grows_no_younger() {
+    let mut policy = policy("nvme-tlc", Goals::default());
+    policy.on_event(SECOND, &Event::Freed(extent(0, Bytes::GIB)));
+    let requests = look(&mut policy, SECOND * 9, 0);
+    let [TrimRequest { scope: TrimScope::Within(refused), .. }] = requests.as_slice() else { panic!() };
+    let refused = refused.clone();
+    policy.on_event(SECOND * 9, &Event::Trimmed(Trimmed { took: Duration::ZERO, refused }));
+    assert_eq!(policy.pending().iter().collect::<Vec<_>>(), [(extent(0, Bytes::GIB), SECOND)]);
+}
+
+#[test]
+fn a_pool_gets_back_what_holds_a_chunk() {
+    let profile = Profile::named("ocz-agility-3").unwrap();
+    let gain = Gain::Space { chunk: Bytes::MIB };
+    let mut policy = SmartPolicy::new(Goals::default(), Worth::new(&profile, SIZE), gain);
+    let (small, chunk) = (extent(0, Bytes(512 << 10)), extent(10, Bytes::MIB));
+    for freed in [small, chunk] {
+        policy.on_event(Duration::ZERO, &Event::Freed(freed));
+    }
+    assert_eq!(look(&mut policy, SECOND, 0), within(&[chunk]));
+}
+
+/// What the property test does to a policy.
+#[derive(Debug, Clone)]
+enum Step {
+    Free(Extent),
+    Write(Extent),
+    Look(u64),
+    Done(bool),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let extents = || (0..64_u64, 1..16_u64).prop_map(|(start, length)| extent(start, Bytes(length << 20)));
+    let step = prop_oneof![
+        3 => extents().prop_map(Step::Free),
+        1 => extents().prop_map(Step::Write),
+        2 => (0..3_u64).prop_map(Step::Look),
+        2 => prop::bool::ANY.prop_map(Step::Done),
+    ];
+    prop::collection::vec(step, 0..60)
+}
+
+proptest! {
+    /// Whatever happens, what was freed is pending, under way or written.
+    #[test]
+    fn nothing_is_forgotten(steps in steps()) {
+        let mut policy = policy("nvme-tlc", Goals::default());
+        let (mut pending, mut under_way) = (ExtentSet::new(), None::<ExtentSet>);
+        for (step, at) in steps.into_iter().zip(1..) {
+            let at = SECOND * at;
+            match step {
+                Step::Free(extent) => {
+                    pending.insert(extent);
+                    policy.on_event(at, &Event::Freed(extent));
+                }
+                Step::Write(extent) => {
+                    pending.remove(extent);
+                    policy.on_event(at, &Event::Written(extent));
+                }
+                Step::Look(completed) => {
+                    for request in look(&mut policy, at, completed) {
+                        assert!(under_way.is_none(), "one at a time");
+                        let TrimScope::Within(extents) = request.scope else { panic!("not all of it") };
+                        extents.iter().for_each(|extent| pending.remove(extent));
+                        under_way = Some(extents);
+                    }
+                }
+                Step::Done(fails) => {
+                    let Some(extents) = under_way.take() else { continue };
+                    let refused = if fails { extents } else { ExtentSet::new() };
+                    refused.iter().for_each(|extent| pending.insert(extent));
+                    policy.on_event(at, &Event::Trimmed(Trimmed { took: SECOND / 100, refused }));
+                }
+            }
+            let held: ExtentSet = policy.pending().iter().map(|(extent, _)| extent).collect();
+            prop_assert_eq!(&held, &pending);
+            let waits = !pending.is_empty() && under_way.is_none();
+            prop_assert!(policy.next_wake().is_some() || !waits, "it would never be trimmed");
+        }
+    }
+}
