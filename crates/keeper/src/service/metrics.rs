@@ -1,128 +1,161 @@
 //! The status as metrics of Prometheus.
 
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use prometheus_client::encoding::{EncodeLabelSet, text};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::TypedMetric;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use trimtab_core::document::StatusDocument;
 use trimtab_core::document::status::{FileSystemStatus, State};
 
-/// A file system.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FileSystem {
-    mountpoint: String,
-    device: String,
-    fstype: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Refusal {
-    mountpoint: String,
-    device: String,
-    fstype: String,
-    reason: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct InState {
-    mountpoint: String,
-    device: String,
-    fstype: String,
-    state: &'static str,
-}
-
-impl FileSystem {
-    fn of(status: &FileSystemStatus) -> Self {
-        Self { mountpoint: status.mount.clone(), device: status.device.clone(), fstype: status.fs.clone() }
-    }
-
-    fn refusing(self, reason: &str) -> Refusal {
-        let Self { mountpoint, device, fstype } = self;
-        Refusal { mountpoint, device, fstype, reason: reason.to_owned() }
-    }
-
-    fn state(self, state: State) -> InState {
-        let Self { mountpoint, device, fstype } = self;
-        InState { mountpoint, device, fstype, state: state.name() }
-    }
-}
-
-type Count<L = FileSystem> = Family<L, Counter>;
-type Sum = Family<FileSystem, Counter<f64, AtomicU64>>;
-type Level = Family<FileSystem, Gauge<f64, AtomicU64>>;
-
 /// The metrics that say what `status` says, in the text format of OpenMetrics.
 ///
 /// # Errors
 /// None that is known of: text always has room.
-pub(super) fn render(status: &StatusDocument) -> Result<String, fmt::Error> {
+pub(super) fn render(status: StatusDocument) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("trimtab");
-    let (pending, oldest) = (Level::default(), Level::default());
-    let (bytes, discards, seconds) = (Count::default(), Count::default(), Sum::default());
-    let (last, latency) = (Level::default(), Level::default());
-    let (refusals, states) = (Count::<Refusal>::default(), Family::<InState, Gauge>::default());
-    let lost: Counter = Counter::default();
-    lost.inc_by(status.lost_events);
-    for fs in &status.file_systems {
-        let labels = FileSystem::of(fs);
-        pending.get_or_create(&labels).set(fs.pending.0 as f64);
-        oldest.get_or_create(&labels).set(fs.oldest_s.unwrap_or(0.0));
-        bytes.get_or_create(&labels).inc_by(fs.trimmed.0);
-        discards.get_or_create(&labels).inc_by(fs.discards);
-        seconds.get_or_create(&labels).inc_by(fs.trim_s);
-        latency.get_or_create(&labels).set(fs.latency_added_s);
-        if let Some(at) = fs.last_trim.as_ref().and_then(|at| humantime::parse_rfc3339(at).ok()) {
-            let since_1970 = at.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-            last.get_or_create(&labels).set(since_1970.as_secs_f64());
-        }
-        for (reason, count) in &fs.refusals {
-            refusals.get_or_create(&labels.clone().refusing(reason)).inc_by(*count);
-        }
-        for state in State::ALL {
-            states.get_or_create(&labels.clone().state(state)).set((state == fs.state).into());
-        }
-    }
-    registry.register(
-        "build",
-        "The version of the service",
-        Info::new([("version", status.version.clone())]),
-    );
-    registry.register_with_unit("pending", "Free and maybe not discarded yet", Unit::Bytes, pending);
-    registry.register_with_unit(
-        "pending_oldest_age",
-        "How long the oldest of what is pending has been free",
-        Unit::Seconds,
-        oldest,
-    );
-    registry.register_with_unit(
-        "discarded",
-        "What the device counted in trims of the service",
-        Unit::Bytes,
-        bytes,
-    );
-    registry.register("discards", "Discards that the device counted in trims of the service", discards);
-    registry.register_with_unit("trim", "Time spent in trims", Unit::Seconds, seconds);
-    registry.register("refusals", "Trims that were refused or put off", refusals);
-    registry.register_with_unit(
-        "last_trim_timestamp",
-        "When it was trimmed last, since 1970",
-        Unit::Seconds,
-        last,
-    );
-    registry.register_with_unit(
-        "latency_added",
-        "How much longer other commands took beside trims, on average, when there were both",
-        Unit::Seconds,
-        latency,
-    );
-    registry.register("state", "Whether the file system is in this state", states);
+    let version = Info::new([("version", status.version.clone())]);
+    registry.register("build", "The version of the service", version);
+    let lost = ConstCounter::new(status.lost_events);
     registry.register("lost_events", "Events of the kernel that were lost", lost);
+    registry.register_collector(Box::new(Status(status)));
     let mut body = String::new();
     text::encode(&mut body, &registry)?;
     Ok(body)
+}
+
+/// Tells of file systems in their order: a family of the library's own would not.
+#[derive(Debug)]
+struct Status(StatusDocument);
+
+impl Collector for Status {
+    fn encode(&self, mut to: DescriptorEncoder) -> fmt::Result {
+        let (to, all) = (&mut to, &self.0.file_systems);
+        let of_each = |value: fn(&FileSystemStatus) -> f64| {
+            all.iter().map(move |fs| (labels(fs), ConstGauge::new(value(fs))))
+        };
+        let pending = of_each(|fs| fs.pending.0 as f64);
+        family(to, "pending", "Free and maybe not discarded yet.", Some(Unit::Bytes), pending)?;
+        let oldest = of_each(|fs| fs.oldest_s.unwrap_or(0.0));
+        let help = "How long the oldest of what is pending has been free.";
+        family(to, "pending_oldest_age", help, Some(Unit::Seconds), oldest)?;
+        let bytes = all.iter().map(|fs| (labels(fs), ConstCounter::new(fs.trimmed.0)));
+        let help = "What the device counted in trims of the service.";
+        family(to, "discarded", help, Some(Unit::Bytes), bytes)?;
+        let discards = all.iter().map(|fs| (labels(fs), ConstCounter::new(fs.discards)));
+        family(to, "discards", "Discards that the device counted in trims of the service.", None, discards)?;
+        let took = all.iter().map(|fs| (labels(fs), ConstCounter::new(fs.trim_s)));
+        family(to, "trim", "Time spent in trims.", Some(Unit::Seconds), took)?;
+        let refusals = all.iter().flat_map(|fs| {
+            let refusals = fs.refusals.iter();
+            refusals.map(|(reason, count)| (labelled(fs, "reason", reason), ConstCounter::new(*count)))
+        });
+        family(to, "refusals", "Trims that were refused or put off.", None, refusals)?;
+        let last = all.iter().filter_map(|fs| Some((labels(fs), ConstGauge::new(last_trim(fs)?))));
+        let help = "When it was trimmed last, since 1970.";
+        family(to, "last_trim_timestamp", help, Some(Unit::Seconds), last)?;
+        let help = "How much longer other commands took beside trims, on average, when there were both.";
+        family(to, "latency_added", help, Some(Unit::Seconds), of_each(|fs| fs.latency_added_s))?;
+        let states = all.iter().flat_map(|fs| {
+            State::ALL.map(|state| {
+                (labelled(fs, "state", state.name()), ConstGauge::new(u32::from(state == fs.state)))
+            })
+        });
+        family(to, "state", "Whether the file system is in this state.", None, states)
+    }
+}
+
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+/// Those that tell a file system.
+fn labels(fs: &FileSystemStatus) -> Labels<'_> {
+    vec![("mountpoint", &fs.mount), ("device", &fs.device), ("fstype", &fs.fs)]
+}
+
+/// The same with another one.
+fn labelled<'a>(fs: &'a FileSystemStatus, name: &'static str, value: &'a str) -> Labels<'a> {
+    let mut labels = labels(fs);
+    labels.push((name, value));
+    labels
+}
+
+/// When it was trimmed last, in seconds since 1970.
+fn last_trim(fs: &FileSystemStatus) -> Option<f64> {
+    let at: SystemTime = humantime::parse_rfc3339(fs.last_trim.as_ref()?).ok()?;
+    Some(at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64())
+}
+
+/// Tells of a metric, each of its `series` by labels and value.
+fn family<'a, M: EncodeMetric + TypedMetric>(
+    to: &mut DescriptorEncoder,
+    name: &str,
+    help: &str,
+    unit: Option<Unit>,
+    series: impl IntoIterator<Item = (Labels<'a>, M)>,
+) -> fmt::Result {
+    let mut family = to.encode_descriptor(name, help, unit.as_ref(), M::TYPE)?;
+    for (labels, value) in series {
+        value.encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use trimtab_core::Bytes;
+    use trimtab_core::document::STATUS_SCHEMA;
+
+    use super::*;
+
+    #[test]
+    fn file_systems_keep_their_order() {
+        let fs = |mount: &str| FileSystemStatus {
+            mount: mount.to_owned(),
+            device: "/dev/vda1".to_owned(),
+            fs: "ext4".to_owned(),
+            policy: "smart".to_owned(),
+            state: State::Waiting,
+            reason: None,
+            pending: Bytes(4096),
+            pending_extents: 1,
+            oldest_s: Some(1.5),
+            max_age_s: Some(3600.0),
+            last_trim: Some("1970-01-01T00:00:02Z".to_owned()),
+            trimmed: Bytes(1 << 60),
+            discards: 5,
+            trim_s: 1.5,
+            refusals: [("busy".to_owned(), 2)].into(),
+            latency_added_s: 0.0,
+        };
+        let names: Vec<_> = (10..30).map(|number| format!("/{number}")).collect();
+        let body = render(StatusDocument {
+            schema: STATUS_SCHEMA.to_owned(),
+            version: "0".to_owned(),
+            pid: 1,
+            started: String::new(),
+            at: String::new(),
+            deaf: None,
+            lost_events: 0,
+            file_systems: names.iter().map(|name| fs(name)).collect(),
+        })
+        .unwrap();
+        for (metric, rest) in [
+            ("pending_bytes", "} 4096.0"),
+            ("discarded_bytes_total", "} 1152921504606846976"),
+            ("last_trim_timestamp_seconds", "} 2.0"),
+            ("refusals_total", ",reason=\"busy\"} 2"),
+        ] {
+            let told = body.lines().filter(|line| line.starts_with(&format!("trimtab_{metric}{{")));
+            let series = |name: &String| {
+                format!("trimtab_{metric}{{mountpoint=\"{name}\",device=\"/dev/vda1\",fstype=\"ext4\"{rest}")
+            };
+            assert_eq!(told.collect::<Vec<_>>(), names.iter().map(series).collect::<Vec<_>>());
+        }
+        assert_eq!(body.matches(",state=\"waiting\"} 1\n").count(), names.len(), "{body}");
+    }
 }

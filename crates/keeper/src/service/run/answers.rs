@@ -31,7 +31,7 @@ impl Service {
                         self.doors.hand_last(visitor, status);
                     }
                     Visit::Metrics => {
-                        let body = metrics::render(&self.status()).unwrap_or_default();
+                        let body = metrics::render(self.status()).unwrap_or_default();
                         self.doors.hand_last(visitor, http::metrics(&body));
                     }
                     Visit::Left => self.take_back(visitor, None),
