@@ -64,7 +64,11 @@ pub fn serve(target: &Path, size: Bytes) -> io::Result<()> {
     let mut config = Config::default();
     config.n_threads = Some(THREADS);
     config.clone_fd = true;
-    Session::new(Memory(RwLock::new(vec![0; size.0 as usize])), target, &config)?.run()
+    match Session::new(Memory(RwLock::new(vec![0; size.0 as usize])), target, &config)?.run() {
+        // So one thread is told of the unmount that takes a request while the other ends.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
+        served => served,
+    }
 }
 
 struct Memory(RwLock<Vec<u8>>);
