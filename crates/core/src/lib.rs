@@ -3,6 +3,7 @@
 //! Nothing in here does I/O. Whatever needs a file, a clock or the kernel is handed to it.
 
 pub mod document;
+pub mod error;
 pub mod extent;
 pub mod fit;
 pub mod policy;

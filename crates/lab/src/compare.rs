@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use trimtab_core::Bytes;
 use trimtab_core::document::{COMPARE_SCHEMA, CompareDocument, DriveDescription, Run};
+use trimtab_core::error::chain;
 use trimtab_core::policy::PolicyKind;
 use trimtab_core::profile::Profile;
 use trimtab_drive::DriveError;
@@ -14,7 +15,7 @@ use trimtab_linux::PROCFS;
 use trimtab_linux::environment::environment;
 use trimtab_linux::trim;
 
-use crate::error::{LabError, chain};
+use crate::error::LabError;
 use crate::fs::FileSystem;
 use crate::ground::{DirectoryGround, EmulatedGround, EmulatedOptions, Ground, mount_of, possible_policies};
 use crate::interrupt::{Interrupt, Interrupted};

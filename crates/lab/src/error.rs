@@ -179,14 +179,3 @@ fn names(policies: &[PolicyKind]) -> String {
 pub(crate) fn io_at<'a>(path: &'a Path, action: &'static str) -> impl FnOnce(io::Error) -> LabError + 'a {
     move |source| LabError::File { action, path: path.to_owned(), source }
 }
-
-/// An error and its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use trimtab_core::error::chain;
 use trimtab_core::policy::SmartPolicy;
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_drive::Drive;
@@ -15,7 +16,7 @@ use trimtab_linux::tracing::{Frees, FreesOptions};
 use trimtab_linux::trim::TrimError;
 
 use crate::doctor::{ASSUMED_ERASE_BLOCK, Plan, examine};
-use crate::error::{LabError, chain};
+use crate::error::LabError;
 use crate::ground::mount_of;
 use crate::interrupt::Interrupt;
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trimtab_core::Bytes;
 use trimtab_core::document::sim::{DiscardsFrom, Passes, SIM_SCHEMA, SimDocument, SimRun};
+use trimtab_core::error::chain;
 use trimtab_core::policy::{PolicyChoice, SmartPolicy};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::is_steady;
@@ -20,7 +21,6 @@ use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, environment};
 use trimtab_trace::{Columns, Format, TraceError, TraceReader};
 
-use crate::error::chain;
 use crate::interrupt::{Interrupt, Interrupted};
 pub use plan::PlanError;
 use plan::{Plan, plan};

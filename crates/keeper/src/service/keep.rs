@@ -3,12 +3,13 @@
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use trimtab_core::error::chain;
 use trimtab_linux::generation::{Seal, SealError, seal_mounted, seal_unmounted};
 use trimtab_linux::tracing::Heard;
 
 use super::patience::{NO_ANSWER, in_time};
 use super::site::Site;
-use super::tended::{Tended, chain};
+use super::tended::Tended;
 use crate::state::State;
 
 /// How long an unmount may take to end, and how often that is looked at.

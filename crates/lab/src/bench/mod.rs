@@ -25,6 +25,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use trimtab_core::document::bench::{BENCH_SCHEMA, BenchDevice, BenchDocument, BenchPlan, Part};
+use trimtab_core::error::chain;
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, environment};
 
@@ -35,7 +36,6 @@ use self::error::BenchError;
 use self::plan::PlanError;
 use self::run::Run;
 use self::target::Target;
-use crate::error::chain;
 use crate::interrupt::{Interrupt, Interrupted};
 
 /// What to bench.

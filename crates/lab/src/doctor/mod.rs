@@ -22,12 +22,12 @@ use std::time::SystemTime;
 use trimtab_core::Bytes;
 use trimtab_core::document::DoctorDocument;
 use trimtab_core::document::doctor::{Canary, DOCTOR_SCHEMA, Target, Verdict};
+use trimtab_core::error::chain;
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, environment};
 use trimtab_linux::stack::{self, Kind, Machine, Setup, Stack, StackError};
 
 use self::canary::CanaryError;
-use crate::error::chain;
 use crate::interrupt::{Interrupt, Interrupted};
 
 /// The erase block that is assumed where no profile tells: as large as today's drives have them.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use trimtab_core::Bytes;
+use trimtab_core::error::chain;
 use trimtab_core::policy::{Goals, PolicyKind, SmartPolicy, Worth};
 use trimtab_core::stats::DriveCounters;
 use trimtab_linux::block::{BlockCounters, BlockDevice};
@@ -11,7 +12,7 @@ use trimtab_linux::mount::{Mount, covering, mounts};
 use trimtab_linux::{PROCFS, SYSFS};
 
 use super::Ground;
-use crate::error::{LabError, chain, io_at};
+use crate::error::{LabError, io_at};
 use crate::interrupt::Interrupt;
 use crate::keeping::{Keeping, survey};
 

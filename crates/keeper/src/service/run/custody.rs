@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use trimtab_core::error::chain;
 use trimtab_linux::stack::StackError;
 use trimtab_linux::tracing::Heard;
 use trimtab_linux::trim;
@@ -12,7 +13,7 @@ use crate::service::keep::{keep, restore, save, seal_gone};
 use crate::service::log::Field;
 use crate::service::mounts::Found;
 use crate::service::patience::{NO_ANSWER, in_time};
-use crate::service::tended::{Tended, chain};
+use crate::service::tended::Tended;
 
 /// How long it is until what couldn't be told is looked at again: twice as long each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use trimtab_core::error::chain;
 use trimtab_linux::stack::{Machine, StackError};
 use trimtab_linux::tracing::{Freed, Frees, FreesOptions};
 
@@ -21,7 +22,7 @@ use super::mounts::MountWatch;
 use super::notify::Manager;
 use super::signals::Signals;
 use super::site::Site;
-use super::tended::{Tended, Turn, chain, put_back_knobs};
+use super::tended::{Tended, Turn, put_back_knobs};
 use crate::failures::Failures;
 use crate::state::Store;
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use trimtab_core::error::chain;
 use trimtab_core::policy::{SmartPolicy, Worth};
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::BlockDevice;
@@ -245,17 +246,6 @@ impl Tended {
             tender.freed(at, extent);
         }
     }
-}
-
-/// An error and what caused it, in a line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut said = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        said = format!("{said}: {error}");
-        cause = error.source();
-    }
-    said
 }
 
 fn sum(one: &Totals, other: &Totals) -> Totals {

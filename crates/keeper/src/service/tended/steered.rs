@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use trimtab_core::Bytes;
+use trimtab_core::error::chain;
 use trimtab_core::policy::{Gain, Goals, Worth};
 use trimtab_linux::steer::{Pace, Steering};
 
-use super::{Tended, Work, chain};
+use super::{Tended, Work};
 use crate::service::config::ServicePolicy;
 use crate::service::ground::Off;
 use crate::service::log::Log;

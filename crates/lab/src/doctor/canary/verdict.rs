@@ -3,6 +3,7 @@
 use std::io;
 
 use trimtab_core::document::doctor::Verdict;
+use trimtab_core::error::chain;
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_linux::stack::{Kind, Layer, Stack};
 use trimtab_linux::trim::TrimError;
@@ -11,7 +12,6 @@ use super::host::{Host, Piece};
 use super::layout::{Layout, Place};
 use super::witness::Sight;
 use crate::doctor::file_system::is_online;
-use crate::error::chain;
 
 /// From here on, a discard that comes later than the layer above saw its first is called late.
 const LATE: Nanos = Nanos(1_000_000_000);

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use trimtab_core::error::chain;
 use trimtab_core::trace::{Kind, TraceEvent};
 use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
 use trimtab_linux::SYSFS;
@@ -12,7 +13,6 @@ use trimtab_linux::tracing::{RecordOptions, TracingError};
 
 use super::error::CanaryError;
 use super::layout::{Layout, Place};
-use crate::error::chain;
 use crate::listener::Listener;
 
 /// What a layer saw of a canary.
