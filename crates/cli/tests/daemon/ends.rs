@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 use trimtab_core::document::status::State;
 
-use crate::support::{Daemon, TRIMTAB, Volume, instances, possible, refused, wait_until};
+use crate::support::{Daemon, TRIMTAB, Volume, instances, possible, refused, smart, wait_until};
 
 #[test]
 fn it_ends_when_told_and_leaves_nothing() {
@@ -30,7 +30,7 @@ fn one_that_was_killed_is_no_hindrance() {
         return;
     }
     let volume = Volume::mounted("ext4");
-    let config = format!("{}policy = \"smart\"\nmax_busy_share = 1.0\n", volume.table());
+    let config = smart(&volume);
     let mut daemon = Daemon::start(&config);
     for _ in 0..3 {
         let pid = daemon.pid();

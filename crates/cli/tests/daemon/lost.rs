@@ -16,7 +16,7 @@ use trimtab_linux::generation::seal_mounted;
 use trimtab_linux::tracing::Heard;
 use trimtab_linux::{PROCFS, SYSFS, mount};
 
-use crate::support::{Daemon, TRIMTAB, Volume, eager, patient, possible, run, wait_until};
+use crate::support::{Daemon, TRIMTAB, Volume, eager, patient, possible, run, wait_until, weekly};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -66,7 +66,7 @@ fn one_that_trims_in_batches_remembers_the_last() {
         return;
     }
     let volume = Volume::mounted("ext4");
-    let config = format!("{}policy = \"batched:1w\"\nmax_busy_share = 1.0\n", volume.table());
+    let config = weekly(&volume);
     let mut daemon = Daemon::start(&config);
     daemon.wait_for(&volume, "it is trimmed", |fs| fs.state == State::Idle && fs.trimmed > Bytes::MIB);
     let before = volume.counters().discards;

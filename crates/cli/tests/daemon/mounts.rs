@@ -4,8 +4,9 @@ use std::fs;
 
 use rustix::process::Signal;
 use trimtab_core::document::status::{FileSystemStatus, State};
+use trimtab_keeper::service::control::Control;
 
-use crate::support::{Daemon, Volume, patient, possible, wait_until};
+use crate::support::{Daemon, Volume, eager, patient, possible, smart, wait_until};
 
 #[test]
 fn a_file_system_is_tended_while_it_is_mounted() {
@@ -13,7 +14,7 @@ fn a_file_system_is_tended_while_it_is_mounted() {
         return;
     }
     let volume = Volume::new("ext4");
-    let daemon = Daemon::start(&format!("{}policy = \"smart\"\nmax_busy_share = 1.0\n", volume.table()));
+    let daemon = Daemon::start(&smart(&volume));
     assert_eq!(daemon.status_of(&volume), None);
     volume.mount();
     let state = || daemon.status_of(&volume).map(|fs| fs.state);
@@ -34,7 +35,7 @@ fn a_thousandth_part_of_a_thousand_mounts_leaves_nothing_behind() {
         return;
     }
     let volume = Volume::new("ext4");
-    let daemon = Daemon::start(&format!("{}policy = \"smart\"\nmax_busy_share = 1.0\n", volume.table()));
+    let daemon = Daemon::start(&smart(&volume));
     let has = || {
         let count = |what: &str| fs::read_dir(format!("/proc/{}/{what}", daemon.pid())).unwrap().count();
         (count("fd"), count("task"), daemon.instances())
@@ -60,10 +61,7 @@ fn what_takes_no_discards_is_left_alone() {
         return;
     }
     let volume = Volume::mounted("ext4");
-    let daemon = Daemon::start(&format!(
-        "{}policy = \"smart\"\nmax_busy_share = 1.0\nmax_age = \"1s\"\n",
-        volume.table()
-    ));
+    let daemon = Daemon::start(&eager(&volume));
     wait_until("it is tended", || daemon.status_of(&volume).unwrap().state == State::Idle);
     volume.write("file", trimtab_core::Bytes(8 << 20));
     volume.block().set_discard_max(trimtab_core::Bytes::ZERO).unwrap();
@@ -81,7 +79,7 @@ fn a_new_configuration_holds_at_once_and_a_bad_one_not_at_all() {
         return;
     }
     let volume = Volume::mounted("xfs");
-    let daemon = Daemon::start(&format!("{}policy = \"smart\"\nmax_busy_share = 1.0\n", volume.table()));
+    let daemon = Daemon::start(&smart(&volume));
     let policy = || daemon.status_of(&volume).unwrap().policy;
     assert_eq!(policy(), "smart");
     daemon.configure("");
@@ -94,7 +92,7 @@ fn a_new_configuration_holds_at_once_and_a_bad_one_not_at_all() {
     assert_eq!(daemon.logged("metrics.port: unknown field"), 1, "{}", daemon.log());
     assert_eq!(policy(), "none");
     daemon.configure(&format!("{}policy = \"batched:1d\"\n", volume.table()));
-    trimtab_keeper::service::control::Control::connect(&daemon.run()).unwrap().reload().unwrap();
+    Control::connect(&daemon.run()).unwrap().reload().unwrap();
     assert_eq!(policy(), "batched:1d");
 }
 

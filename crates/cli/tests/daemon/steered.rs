@@ -17,30 +17,40 @@ fn knobs(volume: &Volume) -> PathBuf {
     Path::new("/sys/fs/btrfs").join(id.trim()).join("discard")
 }
 
+/// A btrfs that discards by itself.
+fn discarding() -> Volume {
+    let volume = Volume::new("btrfs");
+    mount::mount(&volume.device, &volume.target, "btrfs", "discard=async").unwrap();
+    volume
+}
+
+/// The table of a configuration that has it steered to take this share of its drive's time.
+fn steered(volume: &Volume, share: f64) -> String {
+    format!("{}policy = \"smart\"\nmax_busy_share = {share}\n", volume.table())
+}
+
 #[test]
 fn a_btrfs_that_discards_by_itself_does_so_as_the_goals_say_while_the_service_runs() {
     if !possible() {
         return;
     }
-    let volume = Volume::new("btrfs");
-    mount::mount(&volume.device, &volume.target, "btrfs", "discard=async").unwrap();
+    let volume = discarding();
     let directory = knobs(&volume);
     let held = || {
         let held = |knob| fs::read_to_string(directory.join(knob)).unwrap().trim().parse::<u64>().unwrap();
         (held("max_discard_size"), held("iops_limit"))
     };
     let before = held();
-    let smart = |share| format!("{}policy = \"smart\"\nmax_busy_share = {share}\n", volume.table());
-    let mut daemon = Daemon::start(&smart(0.01));
-    let steered = daemon.status_of(&volume).unwrap();
-    assert_eq!((steered.state, steered.policy.as_str()), (State::Steered, "smart"));
+    let mut daemon = Daemon::start(&steered(&volume, 0.01));
+    let status = daemon.status_of(&volume).unwrap();
+    assert_eq!((status.state, status.policy.as_str()), (State::Steered, "smart"));
     let (size, slow) = held();
     assert_ne!((size, slow), before);
     let said = format!("discard/max_discard_size = {size}, discard/iops_limit = {slow}");
-    assert_eq!(steered.reason, Some(said.clone()));
+    assert_eq!(status.reason, Some(said.clone()));
     assert_eq!(daemon.logged(&said), 1, "{}", daemon.log());
 
-    daemon.configure(&smart(0.1));
+    daemon.configure(&steered(&volume, 0.1));
     daemon.signal(Signal::HUP);
     wait_until("the new goals hold", || held().1 > slow);
     daemon.configure("");
@@ -48,7 +58,7 @@ fn a_btrfs_that_discards_by_itself_does_so_as_the_goals_say_while_the_service_ru
     wait_until("it is left alone", || daemon.status_of(&volume).unwrap().state == State::Off);
     assert_eq!(held(), before);
 
-    daemon.configure(&smart(0.01));
+    daemon.configure(&steered(&volume, 0.01));
     daemon.signal(Signal::HUP);
     wait_until("it is steered again", || held() == (size, slow));
     volume.remount("remount,nodiscard");
@@ -65,25 +75,24 @@ fn a_service_that_is_killed_leaves_the_next_what_knobs_held() {
     if !possible() {
         return;
     }
-    let volume = Volume::new("btrfs");
-    mount::mount(&volume.device, &volume.target, "btrfs", "discard=async").unwrap();
+    let volume = discarding();
     let directory = knobs(&volume);
     let held =
         || ["max_discard_size", "iops_limit"].map(|knob| fs::read_to_string(directory.join(knob)).unwrap());
     let before = held();
-    let config = format!("{}policy = \"smart\"\nmax_busy_share = 0.01\n", volume.table());
+    let config = steered(&volume, 0.01);
     let mut daemon = Daemon::start(&config);
-    let steered = held();
-    assert_ne!(steered, before);
+    let set = held();
+    assert_ne!(set, before);
     for _ in 0..2 {
         daemon = Daemon::start_in(daemon.kill(), &config, |_| {});
-        assert_eq!(held(), steered);
+        assert_eq!(held(), set);
     }
     assert_eq!(daemon.stop(), Some(0));
     assert_eq!(held(), before);
     // Also where the next one means to leave it alone.
     let daemon = Daemon::start_in(daemon.kill(), &config, |_| {});
-    assert_eq!(held(), steered);
+    assert_eq!(held(), set);
     let mut daemon = Daemon::start_in(daemon.kill(), "", |_| {});
     assert_eq!(held(), before);
     assert_eq!(daemon.stop(), Some(0));
@@ -95,9 +104,8 @@ fn a_steered_file_system_can_be_unmounted() {
     if !possible() {
         return;
     }
-    let volume = Volume::new("btrfs");
-    mount::mount(&volume.device, &volume.target, "btrfs", "discard=async").unwrap();
-    let mut daemon = Daemon::start(&format!("{}policy = \"smart\"\n", volume.table()));
+    let volume = discarding();
+    let mut daemon = Daemon::start(&steered(&volume, 0.01));
     assert_eq!(daemon.status_of(&volume).unwrap().state, State::Steered);
     volume.unmount();
     wait_until("it is gone", || daemon.status_of(&volume).is_none());

@@ -318,9 +318,19 @@ pub fn instances(pid: u32) -> usize {
         .count()
 }
 
-/// The table of a configuration that has a volume trimmed as soon as something is freed.
+/// The table of a configuration that has a volume tended, however busy others keep its drive.
+pub fn smart(volume: &Volume) -> String {
+    volume.table() + "policy = \"smart\"\nmax_busy_share = 1.0\n"
+}
+
+/// The same, trimmed as soon as something is freed.
 pub fn eager(volume: &Volume) -> String {
-    format!("{}policy = \"smart\"\nmax_age = \"1s\"\nmax_busy_share = 1.0\n", volume.table())
+    smart(volume) + "max_age = \"1s\"\n"
+}
+
+/// The table of a configuration that has all that is free of a volume trimmed once a week.
+pub fn weekly(volume: &Volume) -> String {
+    volume.table() + "policy = \"batched:1w\"\nmax_busy_share = 1.0\n"
 }
 
 /// A configuration that has a volume tended so that small pieces wait for an hour: its drive takes nothing
@@ -330,7 +340,7 @@ pub fn patient(volume: &Volume, dir: &Path) -> String {
     let profile = builtin_text("nvme-tlc").unwrap().replace(small, large);
     let path = dir.join("patient.toml");
     fs::write(&path, profile).unwrap();
-    format!("{}policy = \"smart\"\nmax_busy_share = 1.0\nprofile = \"{}\"\n", volume.table(), path.display())
+    format!("{}profile = \"{}\"\n", smart(volume), path.display())
 }
 
 /// Waits until `done`, for at most thirty seconds.

@@ -10,7 +10,7 @@ use trimtab_core::document::StatusDocument;
 use trimtab_core::document::status::{FileSystemStatus, State};
 use trimtab_keeper::service::control::Control;
 
-use crate::support::{Daemon, TRIMTAB, Volume, patient, possible};
+use crate::support::{Daemon, TRIMTAB, Volume, eager, patient, possible, smart, weekly};
 
 const FILE: Bytes = Bytes(64 << 20);
 
@@ -21,10 +21,7 @@ fn what_is_freed_is_trimmed(fstype: &str) {
     let volume = Volume::mounted(fstype);
     volume.write("stays", Bytes::MIB);
     volume.write("goes", FILE);
-    let daemon = Daemon::start(&format!(
-        "{}policy = \"smart\"\nmax_age = \"1s\"\nmax_busy_share = 1.0\n",
-        volume.table()
-    ));
+    let daemon = Daemon::start(&eager(&volume));
     let is_idle = |fs: &FileSystemStatus| fs.state == State::Idle && fs.pending == Bytes::ZERO;
     daemon.wait_for(&volume, "all that was free is trimmed", is_idle);
     let before = (daemon.status_of(&volume).unwrap(), volume.counters());
@@ -68,7 +65,7 @@ fn all_that_is_free_is_trimmed_in_batches() {
         return;
     }
     let volume = Volume::mounted("ext4");
-    let daemon = Daemon::start(&format!("{}policy = \"batched:1w\"\nmax_busy_share = 1.0\n", volume.table()));
+    let daemon = Daemon::start(&weekly(&volume));
     let fs = || daemon.status_of(&volume).unwrap();
     daemon.wait_for(&volume, "it is trimmed", |fs| fs.state == State::Idle && fs.trimmed > Bytes(256 << 20));
     assert_eq!((fs().policy.as_str(), fs().max_age_s), ("batched:1w", None));
@@ -116,10 +113,8 @@ fn status_is_shown_and_metrics_served() {
     }
     let volume = Volume::mounted("ext4");
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let daemon = Daemon::start(&format!(
-        "{}policy = \"smart\"\n[metrics]\naddress = \"127.0.0.1:{port}\"\n",
-        volume.table()
-    ));
+    let metrics = format!("[metrics]\naddress = \"127.0.0.1:{port}\"\n");
+    let daemon = Daemon::start(&(smart(&volume) + &metrics));
     let status = |arguments: &[&str]| {
         let output =
             Command::new(TRIMTAB).arg("status").arg("--run").arg(daemon.run()).args(arguments).output();
@@ -178,7 +173,7 @@ fn what_lies_in_one_free_extent_is_trimmed_at_once() {
     let names: Vec<_> = (0..FILES).map(|number| volume.target.join(number.to_string())).collect();
     names.iter().for_each(|path| fs::write(path, vec![7; SIZE]).unwrap());
     volume.sync();
-    let daemon = Daemon::start(&(volume.table() + "policy = \"smart\"\nmax_busy_share = 1.0\n"));
+    let daemon = Daemon::start(&smart(&volume));
     daemon.wait_for(&volume, "all is trimmed", |fs| fs.pending == Bytes::ZERO);
     let freed = Bytes((FILES / 2 * SIZE) as u64);
     let delete = |first: usize| {
