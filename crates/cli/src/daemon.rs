@@ -5,13 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use trimtab_keeper::service::control::RUN;
-use trimtab_keeper::service::{Config, Log, Options, Service};
+use trimtab_keeper::service::{CONFIG, Config, Log, Options, Service};
 use trimtab_keeper::state::Store;
 use trimtab_lab::keeping::survey;
+use trimtab_linux::stack::Machine;
 use trimtab_linux::tracing::FreesOptions;
-
-/// The configuration unless another is named; it needn't be there.
-const CONFIG: &str = "/etc/trimtab.toml";
 
 /// Trims what is freed on all mounted file systems, when their drives have time
 ///
@@ -34,28 +32,34 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
-    let config = args.config.as_deref().unwrap_or(Path::new(CONFIG));
-    let must_exist = args.config.is_some();
     if args.check_config {
-        if !must_exist && !config.exists() {
-            eprintln!("there is no {}: the defaults hold", config.display());
-        } else {
-            Config::read(config)?;
-            eprintln!("{} can be used", config.display());
-        }
-        return Ok(ExitCode::SUCCESS);
+        return check(args.config.as_deref());
     }
     if !rustix::process::geteuid().is_root() {
         bail!("only root may trim: run trimtab daemon as root, as trimtab.service does");
     }
     let options = Options {
-        config: config.to_owned(),
-        config_must_exist: must_exist,
+        config: args.config,
         run: args.run,
         store: args.state.as_deref().map_or_else(Store::usual, Store::at),
         frees: FreesOptions::default(),
         survey: Box::new(survey),
     };
     Service::start(options, Log::to_stderr())?.run()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says whether the configuration can be used, and what it names in vain.
+fn check(path: Option<&Path>) -> Result<ExitCode> {
+    let name = path.unwrap_or(Path::new(CONFIG)).display();
+    let Some(config) = Config::find(path)? else {
+        eprintln!("there is no {name}: the defaults hold");
+        return Ok(ExitCode::SUCCESS);
+    };
+    eprintln!("{name} can be used");
+    // It can be used also where nobody can tell what is mounted, as in a chroot.
+    for mount in config.not_mounted(&Machine::live()).unwrap_or_default() {
+        eprintln!("{}: no file system on a block device is mounted there yet", mount.display());
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -18,8 +18,10 @@ fn configurations_are_checked() {
         std::fs::write(&path, text).unwrap();
         trimtab(&["daemon", "--check-config", "--config", path.to_str().unwrap()])
     };
-    let good = check("[defaults]\npolicy = \"smart\"\n\n[mount.\"/home\"]\npolicy = \"batched:1w\"\n");
-    assert!(good.status.success(), "{}", String::from_utf8_lossy(&good.stderr));
+    let good = check("[defaults]\npolicy = \"smart\"\n\n[mount.\"/hom\"]\npolicy = \"batched:1w\"\n");
+    let said = String::from_utf8(good.stderr).unwrap();
+    assert!(good.status.success() && said.contains("trimtab.toml can be used\n"), "{said}");
+    assert!(said.ends_with("/hom: no file system on a block device is mounted there yet\n"), "{said}");
     for (text, message) in [
         (
             "[mount.\"/home\"]\npolicy = \"online\"\n",

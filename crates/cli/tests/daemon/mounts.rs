@@ -30,6 +30,23 @@ fn a_file_system_is_tended_while_it_is_mounted() {
 }
 
 #[test]
+fn what_is_configured_in_vain_is_said() {
+    if !possible() {
+        return;
+    }
+    let volume = Volume::new("ext4");
+    let daemon = Daemon::start(&smart(&volume));
+    let said = || daemon.logged(&format!("is mounted there yet\" mount={}", volume.target.display()));
+    assert_eq!(said(), 1, "{}", daemon.log());
+    let reload = || Control::connect(&daemon.run()).unwrap().reload().unwrap();
+    reload();
+    assert_eq!(said(), 2);
+    volume.mount();
+    reload();
+    assert_eq!(said(), 2);
+}
+
+#[test]
 fn a_thousandth_part_of_a_thousand_mounts_leaves_nothing_behind() {
     if !possible() {
         return;

@@ -11,6 +11,12 @@ use std::{fs, io};
 use serde::{Deserialize, Deserializer, de};
 use trimtab_core::policy::Goals;
 use trimtab_core::profile::{Profile, ProfileError};
+use trimtab_linux::stack::{Machine, StackError};
+
+use super::mounts::Found;
+
+/// Where the configuration is unless another is named.
+pub const CONFIG: &str = "/etc/trimtab.toml";
 
 /// The most that goes into a configuration file, which nobody writes by accident.
 const MOST: u64 = 1 << 20;
@@ -193,6 +199,21 @@ pub struct Settings {
 }
 
 impl Config {
+    /// Reads the file at `path`, or else [`CONFIG`]; none where that isn't there, as it needn't be.
+    ///
+    /// # Errors
+    /// Any [`ConfigError`].
+    pub fn find(path: Option<&Path>) -> Result<Option<Self>, ConfigError> {
+        match Self::read(path.unwrap_or(Path::new(CONFIG))) {
+            Err(ConfigError::Read { source, .. })
+                if path.is_none() && source.kind() == io::ErrorKind::NotFound =>
+            {
+                Ok(None)
+            }
+            outcome => outcome.map(Some),
+        }
+    }
+
     /// Reads the file at `path`.
     ///
     /// # Errors
@@ -251,6 +272,16 @@ impl Config {
     /// Where metrics are served; none where they aren't.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.document.metrics.address
+    }
+
+    /// The mount points it speaks of at which no file system on a block device is mounted on `machine` now.
+    ///
+    /// # Errors
+    /// [`StackError`].
+    pub fn not_mounted(&self, machine: &Machine) -> Result<Vec<&Path>, StackError> {
+        let found = Found::all(machine)?;
+        let is_there = |target: &Path| found.iter().any(|found| found.targets.iter().any(|at| at == target));
+        Ok(self.document.mount.keys().map(PathBuf::as_path).filter(|target| !is_there(target)).collect())
     }
 
     /// How the file system mounted at `targets` is to be tended, that is on the disk at the path `drive`.

@@ -17,7 +17,7 @@ mod site;
 mod tended;
 mod trims;
 
-pub use config::{Config, ConfigError, ServicePolicy, Settings, UnknownServicePolicy};
+pub use config::{CONFIG, Config, ConfigError, ServicePolicy, Settings, UnknownServicePolicy};
 pub use doors::DoorError;
 pub use ground::{Ground, Survey};
 pub use log::{Field, Level, Log};

@@ -29,6 +29,18 @@ impl Service {
         self.look_again = Some(Again { at, pause: (pause * 2).min(LONGEST_PAUSE) });
     }
 
+    /// Tends what is mounted now as a new configuration says, and warns of what that names in vain.
+    pub(super) fn take_up_configuration(&mut self) -> Result<(), StackError> {
+        self.look_at_mounts()?;
+        for mount in self.config.not_mounted(&self.site.machine)? {
+            self.log.warning(
+                "configured, but no file system on a block device is mounted there yet",
+                &[("mount", &mount.display())],
+            );
+        }
+        Ok(())
+    }
+
     /// Tends what is mounted now, and nothing else.
     pub(super) fn look_at_mounts(&mut self) -> Result<(), StackError> {
         let now = self.now();

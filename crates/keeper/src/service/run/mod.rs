@@ -31,10 +31,8 @@ const BEGINNING: Duration = Duration::from_secs(1 << 32);
 
 /// What the service runs with.
 pub struct Options {
-    /// The configuration file.
-    pub config: PathBuf,
-    /// Whether that must be there.
-    pub config_must_exist: bool,
+    /// The configuration file; none for [`CONFIG`](super::config::CONFIG), which needn't be there.
+    pub config: Option<PathBuf>,
     /// Where its sockets are.
     pub run: PathBuf,
     /// Where it keeps what it knows of file systems.
@@ -102,7 +100,7 @@ impl Service {
     /// Any [`ServiceError`]; nothing is left behind.
     pub fn start(options: Options, log: Log) -> Result<Self, ServiceError> {
         let waiting = |what| move |source| ServiceError::Wait { what, source };
-        let config = read(&options)?;
+        let config = Config::find(options.config.as_deref())?.unwrap_or_default();
         let signals = Signals::listen().map_err(waiting("signals"))?;
         let doors = Doors::open(&options.run, config.metrics())?;
         put_back_knobs(&options.run, log);
@@ -131,7 +129,7 @@ impl Service {
             look_again: None,
             started: (Instant::now(), SystemTime::now()),
         };
-        service.look_at_mounts()?;
+        service.take_up_configuration()?;
         Ok(service)
     }
 
@@ -281,11 +279,12 @@ impl Service {
     /// Reads the configuration again; what it had holds on where that fails.
     fn reload(&mut self) -> Result<(), String> {
         self.manager.reloading();
-        let config = read(&self.options).map_err(|error| chain(&error));
+        let config = Config::find(self.options.config.as_deref()).map_err(|error| chain(&error));
         let done = config.and_then(|config| {
+            let config = config.unwrap_or_default();
             self.doors.serve_metrics_at(config.metrics()).map_err(|error| chain(&error))?;
             self.config = config;
-            self.look_at_mounts().map_err(|error| chain(&error))
+            self.take_up_configuration().map_err(|error| chain(&error))
         });
         match &done {
             Ok(()) => self.log.info("configuration read", &[]),
@@ -295,17 +294,5 @@ impl Service {
         }
         self.manager.ready();
         done
-    }
-}
-
-/// The configuration; none at all where its file is not there and needn't be.
-fn read(options: &Options) -> Result<Config, ConfigError> {
-    match Config::read(&options.config) {
-        Err(ConfigError::Read { source, .. })
-            if source.kind() == io::ErrorKind::NotFound && !options.config_must_exist =>
-        {
-            Ok(Config::default())
-        }
-        outcome => outcome,
     }
 }
