@@ -196,13 +196,12 @@ fn trim(
     let is_one_of_many = args.mounts.is_empty();
     let outcome = attempt(args, machine, path, request, interrupt, &mut report);
     if let Err(error) = outcome {
-        let refused = error.downcast_ref::<RefusedError>();
-        let trim = error.downcast_ref::<TrimError>();
-        if is_one_of_many && refused.is_some_and(RefusedError::is_harmless) {
+        let is_refused = error.downcast_ref().is_some_and(RefusedError::is_unsupported);
+        if is_one_of_many && is_refused {
             return None;
         }
-        let is_unsupported = refused.is_some_and(RefusedError::is_unsupported)
-            || matches!(trim, Some(TrimError::Unsupported { .. }));
+        let is_unsupported =
+            is_refused || matches!(error.downcast_ref(), Some(TrimError::Unsupported { .. }));
         report.outcome = if is_unsupported { Outcome::Unsupported } else { Outcome::Failed };
         if !(is_unsupported && args.quiet_unsupported) {
             complain(&format_args!("{error:#}"));

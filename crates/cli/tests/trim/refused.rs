@@ -23,6 +23,25 @@ fn what_is_no_mounted_file_system_is_refused() {
     );
     assert!(refused(&[], Path::new("/no/such")).1.starts_with("trimtab: cannot open /no/such: "));
     assert!(refused(&[], Path::new("/proc")).1.contains("/proc is a proc, which is on no block device"));
+    assert_eq!(refused(&["--quiet-unsupported"], Path::new("/proc")), (Some(0), String::new()));
+}
+
+#[test]
+fn who_names_a_device_is_told_where_it_is_mounted() {
+    if !possible() {
+        return;
+    }
+    for fstype in ["ext4", "btrfs"] {
+        let mut bed = Bed::new(fstype, Clock::Model);
+        let device = bed.drive.device().to_owned();
+        let (code, reason) = refused(&[], &device);
+        assert_eq!(code, Some(1));
+        let on = format!("name where that is mounted: {}\n", bed.place().display());
+        assert!(reason.contains("is a device; to trim") && reason.ends_with(&on), "{reason}");
+        bed.unmount();
+        let reason = refused(&[], &device).1;
+        assert!(reason.contains("is a device, and nothing is mounted from it"), "{reason}");
+    }
 }
 
 #[test]
@@ -36,6 +55,7 @@ fn a_read_only_mount_is_refused() {
         let (code, reason) = refused(&[], &bed.place());
         assert_eq!(code, Some(1));
         assert!(reason.contains("is mounted read-only; it is not trimmed"), "{reason}");
+        assert_eq!(refused(&["--quiet-unsupported"], &bed.place()), (Some(0), String::new()));
     });
     assert_eq!(touched.discards, 0);
 }

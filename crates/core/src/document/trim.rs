@@ -53,7 +53,8 @@ pub enum Outcome {
     Done,
     /// It was interrupted.
     Stopped,
-    /// It can't be trimmed: the file system or the device takes no discards.
+    /// It can't be trimmed: the file system or the device takes no discards, it is on no block device, or
+    /// mounted read-only.
     Unsupported,
     /// It was refused, or failed on the way.
     Failed,

@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, StatxFlags, statx};
+use rustix::fs::{AtFlags, StatxFlags, major, minor, statx};
 use trimtab_core::Bytes;
-use trimtab_linux::block::{BlockDevice, BlockError};
+use trimtab_linux::block::{BlockDevice, BlockError, DeviceNumber};
 use trimtab_linux::mount::{Mount, MountError, covering, mounts};
 use trimtab_linux::stack::{Machine, Stack, StackError};
 use trimtab_linux::trim;
@@ -35,6 +36,20 @@ pub enum RefusedError {
         path: PathBuf,
         /// Where that file system is mounted.
         on: PathBuf,
+    },
+    /// A device, and not where its file system is mounted.
+    #[error("{} is a device; to trim the file system on it, name where that is mounted: {}", path.display(), on.display())]
+    Device {
+        /// The path.
+        path: PathBuf,
+        /// Where that file system is mounted.
+        on: PathBuf,
+    },
+    /// A device that no file system is mounted from.
+    #[error("{} is a device, and nothing is mounted from it; only what is mounted can be trimmed", path.display())]
+    NotMounted {
+        /// The path.
+        path: PathBuf,
     },
     /// Nothing may be changed.
     #[error("{} is mounted read-only; it is not trimmed", mount.display())]
@@ -71,14 +86,12 @@ pub enum RefusedError {
 }
 
 impl RefusedError {
-    /// Whether neither the user nor we can change that it isn't trimmed: `-a` passes over such.
-    pub fn is_harmless(&self) -> bool {
-        matches!(self, Self::ReadOnly { .. } | Self::NoDevice { .. }) || self.is_unsupported()
-    }
-
-    /// Whether the file system or its device takes no discards.
+    /// Whether what is mounted there can't be trimmed as it is: `-a` passes over such.
     pub fn is_unsupported(&self) -> bool {
-        matches!(self, Self::Trim(TrimError::Unsupported { .. }))
+        matches!(
+            self,
+            Self::ReadOnly { .. } | Self::NoDevice { .. } | Self::Trim(TrimError::Unsupported { .. })
+        )
     }
 }
 
@@ -102,6 +115,14 @@ impl Target {
         let unseen = |source| RefusedError::Open { path: path.to_owned(), source };
         let place = path.canonicalize().map_err(unseen)?;
         let all = mounts(&machine.procfs())?;
+        let kind = place.metadata().map_err(unseen)?;
+        if kind.file_type().is_block_device() {
+            let path = path.to_owned();
+            return Err(match mount_from(&all, &place, kind.rdev()) {
+                Some(mount) => RefusedError::Device { path, on: mount.target.clone() },
+                None => RefusedError::NotMounted { path },
+            });
+        }
         let not_mounted = || {
             let on = covering(&all, &place).map_or(PathBuf::from("/"), |mount| mount.target.clone());
             RefusedError::NotMountPoint { path: path.to_owned(), on }
@@ -225,6 +246,13 @@ fn found<'a>(all: &'a [Mount], place: &Path, directory: &File) -> Option<&'a Mou
         0 => at_place.next_back(),
         _ => at_place.find(|mount| mount.id == number.stx_mnt_id),
     }
+}
+
+/// The last mount of the device at the path `place`, which has this number: btrfs only tells its path.
+fn mount_from<'a>(all: &'a [Mount], place: &Path, number: u64) -> Option<&'a Mount> {
+    let number = DeviceNumber { major: major(number), minor: minor(number) };
+    let is_path = |source: &Path| source.canonicalize().is_ok_and(|source| source == place);
+    all.iter().rfind(|mount| mount.number == number || is_path(&mount.source))
 }
 
 /// The block devices that the file system on top of `stack` lies on directly.
