@@ -9,7 +9,8 @@ use crate::number::{bytes, printable};
 use crate::table::{Cell, Column, Table, Tone};
 use crate::terminal::{BOLD, GREEN, RED, YELLOW, hanging, paint, wrapped};
 
-/// The answer in a sentence, a table of all file systems, and why some are off or how they are steered; `colour` adds escape codes.
+/// The answer in a sentence, a table of all file systems, and why some wait or are off, or how they are
+/// steered; `colour` adds escape codes.
 pub fn text(document: &StatusDocument, colour: bool) -> String {
     let (code, answer) = answer(document);
     let mut text = format!("{}\n", paint(colour, code, wrapped(&answer)));
@@ -94,7 +95,7 @@ fn table(document: &StatusDocument) -> Table {
         }),
         column("goal", &tended(|fs| fs.max_age_s.map(span))),
         column("last trim", &|fs| last(fs).map_or_else(Cell::nothing, Cell::plain)),
-        column("trimmed", &tended(|fs| Some(bytes(fs.trimmed.0 as f64)))),
+        column("trimmed in all", &tended(|fs| Some(bytes(fs.trimmed.0 as f64)))),
     ])
 }
 
@@ -173,14 +174,17 @@ mod tests {
             reason: Some("it is mounted read-only".to_owned()),
             ..fs("/boot", State::Off)
         };
-        let shown = text(&document(vec![fs("/", State::Waiting), off]), false);
+        let waits =
+            FileSystemStatus { reason: Some("others use its drive".to_owned()), ..fs("/", State::Waiting) };
+        let shown = text(&document(vec![waits, off]), false);
         let expected = "\
 Nothing has been pending for longer than its goal.
 
-mount   fs policy   state  pending oldest goal last trim  trimmed
-/     ext4  smart waiting 1.50 GiB 12 min  1 h 3.5 h ago 16.0 GiB
-/boot ext4  smart     off        –      –    –         –        –
+mount   fs policy   state  pending oldest goal last trim trimmed in all
+/     ext4  smart waiting 1.50 GiB 12 min  1 h 3.5 h ago       16.0 GiB
+/boot ext4  smart     off        –      –    –         –              –
 
+- / is waiting: others use its drive.
 - /boot is off: it is mounted read-only.
 ";
         assert_eq!(shown, expected);

@@ -57,11 +57,12 @@ pub struct FileSystemStatus {
     pub max_age_s: Option<f64>,
     /// When it was trimmed last, RFC 3339, UTC; none where that isn't known.
     pub last_trim: Option<String>,
-    /// Bytes that the device counted as discarded in this service's trims.
+    /// Bytes that the device counted as discarded in trims of the service, also before a restart where that
+    /// was kept.
     pub trimmed: Bytes,
-    /// Discards that the device counted in them.
+    /// Discards that the device counted in its trims since it started.
     pub discards: u64,
-    /// Seconds that they took.
+    /// Seconds that these took.
     pub trim_s: f64,
     /// How often a trim was refused or put off, by reason.
     pub refusals: BTreeMap<String, u64>,

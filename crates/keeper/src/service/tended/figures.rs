@@ -64,7 +64,13 @@ impl Tended {
             return (State::Idle, None);
         }
         let ended = tender.totals().last;
-        let is_trimming = ended.is_some_and(|ended| now.saturating_sub(ended) < RECENT);
-        (if is_trimming { State::Trimming } else { State::Waiting }, None)
+        if ended.is_some_and(|ended| now.saturating_sub(ended) < RECENT) {
+            return (State::Trimming, None);
+        }
+        let reason = match tender.policy().pacer().is_idle() {
+            true => "too little is pending to be worth a discard before it is as old as its goal",
+            false => "others use its drive",
+        };
+        (State::Waiting, Some(reason.to_owned()))
     }
 }
