@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::builder::NonEmptyStringValueParser;
 use trimtab_core::Bytes;
 use trimtab_core::policy::PolicyKind;
+use trimtab_keeper::service::control::RUN;
 use trimtab_lab::compare::{CompareOptions, Place, compare};
 use trimtab_lab::fs::FileSystem;
 use trimtab_lab::workload::{UnknownWorkload, WorkloadOptions};
@@ -59,6 +60,9 @@ pub struct Args {
     /// only wall time is known
     #[arg(long, value_name = "DIR", conflicts_with = "drive")]
     on: Option<PathBuf>,
+    /// Where the service's sockets are
+    #[arg(long, value_name = "DIRECTORY", default_value = RUN, hide = true)]
+    run: PathBuf,
     /// A command to run as the workload; {dir} is replaced by the directory to work in
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -101,7 +105,7 @@ fn workload(args: &Args) -> Result<WorkloadOptions> {
 
 fn place(args: &Args) -> Result<Place> {
     if let Some(dir) = &args.on {
-        return Ok(Place::Directory { dir: dir.clone(), room: args.size });
+        return Ok(Place::Directory { dir: dir.clone(), room: args.size, service: args.run.clone() });
     }
     let (profile, profile_toml) = profile::load(&args.drive)?;
     Ok(Place::Emulated {

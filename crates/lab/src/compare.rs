@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use trimtab_core::Bytes;
+use trimtab_core::document::status::State;
 use trimtab_core::document::{COMPARE_SCHEMA, CompareDocument, DriveDescription, Run};
 use trimtab_core::error::chain;
 use trimtab_core::policy::PolicyKind;
 use trimtab_core::profile::Profile;
 use trimtab_drive::DriveError;
 use trimtab_ftl::Device;
+use trimtab_keeper::service::control;
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::environment;
 use trimtab_linux::trim;
@@ -62,6 +64,8 @@ pub enum Place {
         dir: PathBuf,
         /// The most space the workload may use.
         room: Bytes,
+        /// Where the sockets of a service would be that trims it, too.
+        service: PathBuf,
     },
 }
 
@@ -97,6 +101,7 @@ pub fn compare(
 ) -> Result<CompareDocument, CompareError> {
     let plan = plan(&options.place, &options.policies, options.runs)?;
     require_rights(&plan)?;
+    require_untended(&options.place)?;
     require_trims(&plan)?;
     let drive = describe_drive(&options.place)?;
     let mut environment = environment(Path::new(PROCFS)).map_err(LabError::from)?;
@@ -175,7 +180,7 @@ fn plan<'a>(place: &'a Place, policies: &[PolicyKind], runs: u32) -> Result<Vec<
             let has = |fs| asked.iter().copied().filter(move |policy| !lacks(&fs, *policy)).collect();
             file_systems.iter().map(|&fs| (site(fs), has(fs))).collect::<Vec<(Site, Vec<PolicyKind>)>>()
         }
-        Place::Directory { dir, room } => {
+        Place::Directory { dir, room, .. } => {
             let mount = mount_of(dir)?;
             let possible = possible_policies(&mount);
             if let Some(&policy) = policies.iter().find(|policy| !possible.contains(policy)) {
@@ -222,6 +227,19 @@ fn require_rights(plan: &[Planned]) -> Result<(), LabError> {
         }
     }
     Ok(())
+}
+
+/// Checks that no service trims the user's file system meanwhile.
+fn require_untended(place: &Place) -> Result<(), LabError> {
+    let Place::Directory { dir, service, .. } = place else { return Ok(()) };
+    // What doesn't answer doesn't run.
+    let Ok(status) = control::status(service) else { return Ok(()) };
+    let device = mount_of(dir)?.source.display().to_string();
+    let mut tended = status.file_systems.into_iter().filter(|fs| fs.state != State::Off);
+    match tended.find(|fs| fs.device == device) {
+        Some(fs) => Err(LabError::Tended { mount: fs.mount }),
+        None => Ok(()),
+    }
 }
 
 /// Checks that the user's file system can be trimmed where a policy will.
@@ -336,9 +354,11 @@ mod tests {
         assert!(
             refused(&emulated(&[FileSystem::Ext4, FileSystem::Btrfs]), Async).contains("ext4 has no async")
         );
-        let here = Place::Directory { dir: "/proc".into(), room: Bytes::MIB };
+        let directory =
+            |dir: &str| Place::Directory { dir: dir.into(), room: Bytes::MIB, service: PathBuf::new() };
+        let here = directory("/proc");
         assert!(refused(&here, Online).contains("--policy none,batched"));
-        let missing = Place::Directory { dir: "/no/such/place".into(), room: Bytes::MIB };
+        let missing = directory("/no/such/place");
         assert!(refused(&missing, None).contains("/no/such/place"));
     }
 }

@@ -119,6 +119,15 @@ pub enum LabError {
         /// What can be asked for.
         possible: &'static [PolicyKind],
     },
+    /// The service trims the user's file system.
+    #[error(
+        "the service tends {mount}, and its trims would count: stop it (systemctl stop trimtab), or give \
+         {mount} the policy none in its configuration"
+    )]
+    Tended {
+        /// The mount point.
+        mount: String,
+    },
     /// FITRIM takes root.
     #[error(
         "the policy {policy} trims the file system, which needs root; run it with sudo or ask for --policy none"

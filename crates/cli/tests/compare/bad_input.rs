@@ -3,9 +3,12 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use trimtab_keeper::service::control;
 
 use crate::support::{Mounted, compare, possible};
 
@@ -77,6 +80,36 @@ fn places_that_cannot_be_used() {
         assert_eq!(status, Some(1), "{said}");
         assert!(said.contains(reason), "{said}");
     }
+}
+
+#[test]
+fn what_the_service_tends_is_not_compared() {
+    if !possible() {
+        return;
+    }
+    let mounted = Mounted::new("nodiscard");
+    let home = TempDir::new().unwrap();
+    let config = home.path().join("config.toml");
+    let table = format!("[mount.\"{}\"]\npolicy = \"smart\"\n", mounted.dir());
+    std::fs::write(&config, table + "[defaults]\npolicy = \"none\"\n").unwrap();
+    let mut daemon = Command::new(env!("CARGO_BIN_EXE_trimtab"));
+    daemon.arg("daemon").arg("--config").arg(&config);
+    daemon.arg("--run").arg(home.path()).arg("--state").arg(home.path()).stderr(Stdio::null());
+    let mut daemon = daemon.spawn().unwrap();
+    let patience = Instant::now() + Duration::from_secs(30);
+    while control::status(home.path()).is_err() && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let run = home.path().to_str().unwrap();
+    let on = ["--on", mounted.dir(), "--policy", "none", "--runs", "1", "--run", run, "--", "true"];
+    let tended = compare(&on).output().unwrap();
+    kill_process(Pid::from_child(&daemon), Signal::TERM).unwrap();
+    assert!(daemon.wait().unwrap().success());
+    let said = String::from_utf8(tended.stderr).unwrap();
+    let expected = format!("trimtab: the service tends {}, and its trims would count", mounted.dir());
+    assert!(said.starts_with(&expected) && said.lines().count() == 1, "{said}");
+    assert_eq!(tended.status.code(), Some(1));
+    assert!(compare(&on).output().unwrap().status.success(), "now nobody tends it");
 }
 
 #[test]
