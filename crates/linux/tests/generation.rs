@@ -227,6 +227,18 @@ fn an_ext4_that_a_program_changed_does_not_follow() {
 }
 
 #[test]
+fn an_ext4_that_was_checked_follows() {
+    let Some(scratch) = Scratch::new("ext4") else { return };
+    scratch.mount();
+    scratch.write();
+    scratch.unmount();
+    let sealed = scratch.unmounted();
+    run("e2fsck", &["-p", scratch.disk.device.to_str().unwrap()]);
+    scratch.mount();
+    assert_eq!(scratch.mounted().follows(&sealed, Heard::FromNow), Ok(()));
+}
+
+#[test]
 fn what_holds_neither_is_refused() {
     if !possible() {
         return;
