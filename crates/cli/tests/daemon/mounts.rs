@@ -1,12 +1,13 @@
 //! File systems come and go.
 
 use std::fs;
+use std::process::Command;
 
 use rustix::process::Signal;
 use trimtab_core::document::status::{FileSystemStatus, State};
 use trimtab_keeper::service::control::Control;
 
-use crate::support::{Daemon, Volume, eager, patient, possible, smart, wait_until};
+use crate::support::{Daemon, Volume, eager, patient, possible, run, smart, wait_until};
 
 #[test]
 fn a_file_system_is_tended_while_it_is_mounted() {
@@ -151,5 +152,39 @@ fn what_is_pending_outlives_the_service_and_the_mount() {
                 && fs.pending >= before.pending
                 && fs.pending < trimtab_core::Bytes::MIB
         });
+    }
+}
+
+#[test]
+fn what_is_pending_outlives_a_reboot() {
+    if !possible() {
+        return;
+    }
+    for fstype in ["ext4", "xfs"] {
+        let volume = Volume::mounted(fstype);
+        let dir = tempfile::TempDir::new().unwrap();
+        let config = patient(&volume, dir.path());
+        let mut daemon = Daemon::start(&config);
+        let freed = volume.fray();
+        let small = |fs: &FileSystemStatus| {
+            fs.pending >= freed
+                && fs.pending < trimtab_core::Bytes::MIB
+                && fs.trimmed > trimtab_core::Bytes::MIB
+        };
+        daemon.wait_for(&volume, "small pieces are pending", small);
+        // A service manager that ends has all unmounted, and tells what is left to end at once.
+        daemon.signal(Signal::STOP);
+        volume.unmount();
+        daemon.signal(Signal::TERM);
+        daemon.signal(Signal::CONT);
+        assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
+        // The next one checks and mounts before it starts the service.
+        if fstype == "ext4" {
+            run(Command::new("e2fsck").arg("-p").arg(&volume.device));
+        }
+        volume.mount();
+        let daemon = Daemon::start_in(daemon.kill(), &config, |_| {});
+        daemon.wait_for(&volume, "they still are", small);
+        assert_eq!(daemon.logged("takes all that is free for pending"), 0, "{}", daemon.log());
     }
 }

@@ -45,9 +45,8 @@ impl Service {
     pub(super) fn look_at_mounts(&mut self) -> Result<(), StackError> {
         let now = self.now();
         let all = Found::all(&self.site.machine)?;
-        let is_here = |tended: &Tended| all.iter().any(|found| found.continues(&tended.found));
-        let (mut before, gone): (Vec<_>, _) = std::mem::take(&mut self.tended).into_iter().partition(is_here);
-        self.part_with(gone, now);
+        self.part_with_gone(&all, now);
+        let mut before = std::mem::take(&mut self.tended);
         for found in all {
             let known = before.iter().position(|tended| found.continues(&tended.found));
             let known = known.map(|place| before.swap_remove(place)).filter(|tended| !tended.is_unknown());
@@ -78,8 +77,11 @@ impl Service {
         Ok(())
     }
 
-    /// Keeps what is known of file systems that were unmounted.
-    fn part_with(&mut self, gone: Vec<Tended>, now: Duration) {
+    /// Keeps what is known of file systems that were unmounted: all are mounted that `all` has.
+    fn part_with_gone(&mut self, all: &[Found], now: Duration) {
+        let is_here = |tended: &Tended| all.iter().any(|found| found.continues(&tended.found));
+        let (here, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.tended).into_iter().partition(is_here);
+        self.tended = here;
         if gone.is_empty() {
             return;
         }
@@ -110,8 +112,12 @@ impl Service {
         }
     }
 
-    /// Keeps what is known of what is mounted.
+    /// Keeps what is known of all file systems.
     pub(super) fn keep_all(&mut self) {
+        // When the machine is shut down, this is told to end just after the last unmount.
+        if let Ok(all) = Found::all(&self.site.machine) {
+            self.part_with_gone(&all, self.now());
+        }
         let answers = |tended: &Tended| {
             let target = tended.found.mount.target.clone();
             tended.wants_frees() && in_time(move || trim::sync(&target)).is_some()
