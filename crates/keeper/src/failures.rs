@@ -2,12 +2,13 @@
 
 use std::cell::RefCell;
 use std::path::Path;
-use std::time::Duration;
 
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::stack::{Machine, Stack};
 use trimtab_linux::tracing::{FailedDiscards, FreesOptions};
 use trimtab_linux::trim::TrimError;
+
+use crate::trims::Series;
 
 /// Tells of disks that fail to discard, where the kernel does: trims of ext4 and XFS don't.
 #[derive(Debug)]
@@ -23,12 +24,12 @@ impl Failures {
         Self { machine: machine.clone(), heard: RefCell::new(FailedDiscards::listen(options).ok()) }
     }
 
-    /// Takes a trim of the file system mounted at `mount` on `stack` for one that failed where a disk failed a
-    /// discard since this or [`Self::below`] was last called for any stack; `took` otherwise.
-    pub fn heed(&self, stack: &Stack, mount: &Path, took: Duration) -> Result<Duration, TrimError> {
+    /// Takes a series of trims of the file system mounted at `mount` on `stack` for one that failed where a disk
+    /// failed a discard since this or [`Self::below`] was last called for any stack: nobody tells of which.
+    pub fn heed(&self, stack: &Stack, mount: &Path, series: Series) -> Series {
         match self.below(stack) {
-            Some(disk) => Err(TrimError::Failed { mount: mount.to_owned(), disk }),
-            None => Ok(took),
+            Some(disk) => Series::refused(TrimError::Failed { mount: mount.to_owned(), disk }),
+            None => series,
         }
     }
 

@@ -11,4 +11,4 @@ pub mod trim;
 mod trims;
 
 pub use tender::{Tender, Totals, TurnError};
-pub use trims::{MountedTrims, Trims};
+pub use trims::{MountedTrims, Series, Trims};

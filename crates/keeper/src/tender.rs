@@ -9,10 +9,6 @@ use trimtab_linux::trim::TrimError;
 
 use crate::trims::Trims;
 
-/// How long a turn may take before what is left of it waits for the next: the drive may be slower than the
-/// policy believes, and the host has others to tend.
-const LONGEST_TURN: Duration = Duration::from_millis(500);
-
 /// Hosts the smart policy for one mounted file system: tells it what is freed and what the foreground
 /// gets from the device, and carries out the trims that it asks for. Whoever drives it hands over the
 /// time, as the span since it was made, and calls [`Self::turn`] when [`Self::next_turn`] says so.
@@ -26,15 +22,13 @@ pub struct Tender<T> {
 /// What was trimmed so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// FITRIM calls.
-    pub calls: u64,
     /// Discards that the device completed meanwhile.
     pub discards: u64,
     /// Bytes that the device discarded meanwhile.
     pub bytes: Bytes,
     /// How long they held the device.
     pub took: Duration,
-    /// Calls that failed.
+    /// Turns that failed.
     pub refused: u64,
     /// When the last one ended.
     pub last: Option<Duration>,
@@ -110,19 +104,18 @@ impl<T: Trims> Tender<T> {
         outcome.map(|()| true)
     }
 
-    /// Trims what counts as refused so far, until all is trimmed, the first is refused or it takes too long.
+    /// Trims what counts as refused so far, as far as that gets.
     fn carry_out(&mut self, now: Duration, minimum: Bytes, trimmed: &mut Trimmed) -> Result<(), TurnError> {
         let before = self.trims.counters()?;
-        for extent in self.trims.reaching(trimmed.refused.clone())?.iter() {
-            if trimmed.took >= LONGEST_TURN {
-                break;
-            }
-            self.totals.calls += 1;
-            trimmed.took += self.trims.trim(extent, minimum)?;
+        let ranges = self.trims.reaching(trimmed.refused.clone())?;
+        let series = self.trims.trim(ranges, minimum);
+        trimmed.took = series.took;
+        for extent in series.trimmed.iter() {
             trimmed.refused.remove(extent);
             // It may reach beyond what was asked for.
             self.policy.on_event(now, &Event::Discarded(extent));
         }
+        series.outcome?;
         let after = self.trims.counters()?;
         self.totals.discards += after.discards.saturating_sub(before.discards);
         self.totals.bytes += after.discard_bytes.saturating_sub(before.discard_bytes);
@@ -159,6 +152,7 @@ mod tests {
     use trimtab_core::profile::Profile;
 
     use super::*;
+    use crate::trims::Series;
 
     const SIZE: Bytes = Bytes(8 << 30);
     const SECOND: Duration = Duration::from_secs(1);
@@ -175,13 +169,15 @@ mod tests {
     }
 
     impl Trims for Faulty {
-        fn trim(&mut self, _: Extent, _: Bytes) -> Result<Duration, TrimError> {
-            self.calls.set(self.calls.get() + 1);
-            if self.fails_at == Some(self.calls.get()) {
-                let source = io::Error::from_raw_os_error(5);
-                return Err(TrimError::Trim { mount: "/mnt".into(), source });
-            }
-            Ok(if self.is_slow { SECOND } else { HELD })
+        fn trim(&mut self, ranges: ExtentSet, _: Bytes) -> Series {
+            Series::of(&ranges, |_| {
+                self.calls.set(self.calls.get() + 1);
+                if self.fails_at == Some(self.calls.get()) {
+                    let source = io::Error::from_raw_os_error(5);
+                    return Err(TrimError::Trim { mount: "/mnt".into(), source });
+                }
+                Ok(if self.is_slow { SECOND } else { HELD })
+            })
         }
 
         fn counters(&mut self) -> Result<BlockCounters, BlockError> {
@@ -221,7 +217,7 @@ mod tests {
             tender.turn(now).unwrap();
         }
         let totals = tender.totals();
-        assert_eq!((totals.calls, totals.discards, totals.bytes), (8, 8, Bytes(8 << 20)));
+        assert_eq!((totals.discards, totals.bytes), (8, Bytes(8 << 20)));
         assert_eq!((totals.took, totals.refused), (HELD * 8, 0));
         assert_eq!(tender.next_turn(), None);
     }
@@ -231,7 +227,7 @@ mod tests {
         let mut tender = tender(Faulty { is_slow: true, ..Faulty::default() });
         let before = pending(&tender);
         assert!(tender.turn(SECOND).unwrap());
-        assert_eq!((tender.totals().calls, tender.totals().took), (1, SECOND));
+        assert_eq!((tender.totals().discards, tender.totals().took), (1, SECOND));
         assert_eq!(pending(&tender) + Bytes(64 << 20), before);
         assert!(tender.next_turn().is_some());
     }
@@ -250,11 +246,12 @@ mod tests {
 
     #[test]
     fn a_device_that_goes_in_the_middle_is_an_error_and_nothing_is_lost() {
-        let mut tender = tender(Faulty { gone_after: Some(0), ..Faulty::default() });
+        let device = Faulty { gone_after: Some(0), ..Faulty::default() };
+        let mut tender = tender(device.clone());
         let before = pending(&tender);
         assert!(matches!(tender.turn(SECOND), Err(TurnError::Block(_))));
         assert!(matches!(tender.turn(SECOND * 60), Err(TurnError::Block(_))));
-        let trimmed = Bytes(tender.totals().calls * (64 << 20));
+        let trimmed = Bytes(device.calls.get() * (64 << 20));
         assert_eq!(pending(&tender) + trimmed, before);
     }
 }

@@ -9,7 +9,7 @@ use trimtab_linux::block::{BlockCounters, BlockDevice, BlockError};
 use trimtab_linux::btrfs::chunks;
 use trimtab_linux::ext4::groups;
 use trimtab_linux::mount::open_apart;
-use trimtab_linux::trim::{TrimError, trim};
+use trimtab_linux::trim::{TrimError, Trimming};
 
 use crate::free_space::FreeSpace;
 
@@ -19,19 +19,58 @@ const GLANCE: Duration = Duration::from_micros(500);
 /// drives take half of it for one.
 const STANDSTILL: Duration = Duration::from_secs(1);
 
+/// How long a series of trims goes on before what is left of it waits for the next: the drive may be slower
+/// than whoever asks believes, and he may have other things to do.
+const LONGEST_SERIES: Duration = Duration::from_millis(500);
+
 /// The magic numbers of btrfs and ext4 (include/uapi/linux/magic.h).
 const BTRFS: u64 = 0x9123_683e;
 const EXT4: u64 = 0xef53;
 
+/// Trims one after the other, and how they ended.
+#[derive(Debug)]
+pub struct Series {
+    /// The ranges that were trimmed.
+    pub trimmed: ExtentSet,
+    /// How long that held the devices.
+    pub took: Duration,
+    /// Why it ended before all was trimmed, if not for the time that it took. Some of the range that was
+    /// refused may have been discarded.
+    pub outcome: Result<(), TrimError>,
+}
+
+impl Series {
+    /// Calls `trim`, which returns how long that held the devices, for each of `ranges` in order of address,
+    /// until it fails or that has taken too long.
+    pub fn of(ranges: &ExtentSet, mut trim: impl FnMut(Extent) -> Result<Duration, TrimError>) -> Self {
+        let begun = Instant::now();
+        let mut series = Self { trimmed: ExtentSet::new(), took: Duration::ZERO, outcome: Ok(()) };
+        for range in ranges.iter() {
+            match trim(range) {
+                Ok(took) => {
+                    series.trimmed.insert(range);
+                    series.took += took;
+                }
+                Err(error) => return Self { outcome: Err(error), ..series },
+            }
+            if series.took.max(begun.elapsed()) >= LONGEST_SERIES {
+                break;
+            }
+        }
+        series
+    }
+
+    /// One of which nothing counts as trimmed, for this reason.
+    pub fn refused(error: TrimError) -> Self {
+        Self { trimmed: ExtentSet::new(), took: Duration::ZERO, outcome: Err(error) }
+    }
+}
+
 /// A file system that can be trimmed, and what its devices count. Faults are other implementations.
 pub trait Trims {
-    /// Asks the file system to discard its free space within `range` of its trim address space, leaving
-    /// out free pieces shorter than `minimum`, and waits until the devices have done so. Returns how long
-    /// that held them.
-    ///
-    /// # Errors
-    /// [`TrimError`]; some of the range may have been discarded.
-    fn trim(&mut self, range: Extent, minimum: Bytes) -> Result<Duration, TrimError>;
+    /// Asks the file system to discard its free space within each of `ranges` of its trim address space,
+    /// leaving out free pieces shorter than `minimum`, and waits each time until the devices have done so.
+    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> Series;
 
     /// What has to be named for a trim to reach `extents`, and what that then reaches. btrfs passes over a
     /// chunk that a range begins inside of, so that it takes whole ones; ext4 goes on to the end of the free
@@ -102,39 +141,7 @@ impl MountedTrims {
         Ok(extents)
     }
 
-    /// Waits until no discard is under way; returns when the last one ended. XFS sends discards and doesn't
-    /// wait for them.
-    fn settle(&mut self) -> Result<Instant, BlockError> {
-        let mut counters = self.counters()?;
-        let mut changed = Instant::now();
-        while counters.in_flight > 0 && changed.elapsed() < STANDSTILL {
-            thread::sleep(GLANCE);
-            let now = self.counters()?;
-            if now.discards != counters.discards || now.in_flight == 0 {
-                changed = Instant::now();
-            }
-            counters = now;
-        }
-        Ok(changed)
-    }
-}
-
-impl Trims for MountedTrims {
-    fn trim(&mut self, range: Extent, minimum: Bytes) -> Result<Duration, TrimError> {
-        let begun = Instant::now();
-        trim(&self.mount, range, minimum)?;
-        let ended = self.settle().map_err(|error| TrimError::Trim {
-            mount: self.mount.clone(),
-            source: std::io::Error::other(error),
-        })?;
-        Ok(ended.duration_since(begun))
-    }
-
-    fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
-        self.reach(extents).map_err(|source| TrimError::Trim { mount: self.mount.clone(), source })
-    }
-
-    fn counters(&mut self) -> Result<BlockCounters, BlockError> {
+    fn count(&self) -> Result<BlockCounters, BlockError> {
         let mut all = BlockCounters::default();
         let parts = self.devices.iter().filter(|device| !self.disks.contains(device));
         for device in parts.chain(&self.disks) {
@@ -154,6 +161,48 @@ impl Trims for MountedTrims {
             }
         }
         Ok(all)
+    }
+
+    /// Waits until no discard is under way; returns when the last one ended. XFS sends discards and doesn't
+    /// wait for them.
+    fn settle(&self) -> Result<Instant, BlockError> {
+        let mut counters = self.count()?;
+        let mut changed = Instant::now();
+        while counters.in_flight > 0 && changed.elapsed() < STANDSTILL {
+            thread::sleep(GLANCE);
+            let now = self.count()?;
+            if now.discards != counters.discards || now.in_flight == 0 {
+                changed = Instant::now();
+            }
+            counters = now;
+        }
+        Ok(changed)
+    }
+}
+
+impl Trims for MountedTrims {
+    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> Series {
+        let trimming = match Trimming::begin(&self.mount) {
+            Ok(trimming) => trimming,
+            Err(error) => return Series::refused(error),
+        };
+        Series::of(&ranges, |range| {
+            let begun = Instant::now();
+            trimming.trim(range, minimum)?;
+            let ended = self.settle().map_err(|error| TrimError::Trim {
+                mount: self.mount.clone(),
+                source: io::Error::other(error),
+            })?;
+            Ok(ended.duration_since(begun))
+        })
+    }
+
+    fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
+        self.reach(extents).map_err(|source| TrimError::Trim { mount: self.mount.clone(), source })
+    }
+
+    fn counters(&mut self) -> Result<BlockCounters, BlockError> {
+        self.count()
     }
 
     fn free(&mut self) -> Bytes {

@@ -9,7 +9,7 @@ use trimtab_core::policy::SmartPolicy;
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_drive::Drive;
 use trimtab_keeper::service::Ground;
-use trimtab_keeper::{MountedTrims, Tender, Trims};
+use trimtab_keeper::{MountedTrims, Series, Tender, Trims};
 use trimtab_linux::block::{BlockCounters, BlockDevice, BlockError};
 use trimtab_linux::stack::Machine;
 use trimtab_linux::tracing::{Frees, FreesOptions};
@@ -124,13 +124,13 @@ struct TimedTrims {
 }
 
 impl Trims for TimedTrims {
-    fn trim(&mut self, extent: Extent, minimum: Bytes) -> Result<Duration, TrimError> {
+    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> Series {
         // A drive that doesn't answer is reported by the phase that this is a part of.
         let clock = || Some(self.drive.as_ref()?.stats().ok()?.counters.model_ns);
         let before = clock();
-        let wall = self.mounted.trim(extent, minimum)?;
-        let model = before.zip(clock());
-        Ok(model.map_or(wall, |(before, after)| Duration::from_nanos((after - before).0)))
+        let series = self.mounted.trim(ranges, minimum);
+        let model = before.zip(clock()).map(|(before, after)| Duration::from_nanos((after - before).0));
+        Series { took: model.unwrap_or(series.took), ..series }
     }
 
     fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {

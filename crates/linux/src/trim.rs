@@ -56,20 +56,47 @@ pub enum TrimError {
     },
 }
 
-/// Asks the file system mounted at `mount` to discard its free space within `range` of its trim
-/// address space, leaving out free pieces shorter than `minimum`. Returns what the kernel reports,
-/// which means different things: bytes discarded on ext4, bytes examined on XFS.
+/// A mounted file system that is about to be trimmed. Its mount point can be unmounted meanwhile, but the
+/// file system itself stays until this is dropped.
+#[derive(Debug)]
+pub struct Trimming<'a> {
+    mount: &'a Path,
+    directory: File,
+}
+
+impl<'a> Trimming<'a> {
+    /// That of the file system mounted at `mount`.
+    ///
+    /// # Errors
+    /// [`TrimError::Trim`].
+    pub fn begin(mount: &'a Path) -> Result<Self, TrimError> {
+        match open_apart(mount) {
+            Ok(directory) => Ok(Self { mount, directory }),
+            Err(source) => Err(TrimError::Trim { mount: mount.to_owned(), source }),
+        }
+    }
+
+    /// Asks the file system to discard its free space within `range` of its trim address space, leaving
+    /// out free pieces shorter than `minimum`. Returns what the kernel reports, which means different
+    /// things: bytes discarded on ext4, bytes examined on XFS.
+    ///
+    /// # Errors
+    /// [`TrimError::Unsupported`] or [`TrimError::Trim`].
+    pub fn trim(&self, range: Extent, minimum: Bytes) -> Result<Bytes, TrimError> {
+        let mount = || self.mount.to_owned();
+        ioctl::fitrim(&self.directory, range, minimum).map_err(|errno| match errno {
+            Errno::OPNOTSUPP | Errno::NOTTY => TrimError::Unsupported { mount: mount() },
+            errno => TrimError::Trim { mount: mount(), source: errno.into() },
+        })
+    }
+}
+
+/// Trims a range of the file system mounted at `mount`, as [`Trimming::trim`] does.
 ///
 /// # Errors
 /// [`TrimError::Unsupported`] or [`TrimError::Trim`].
 pub fn trim(mount: &Path, range: Extent, minimum: Bytes) -> Result<Bytes, TrimError> {
-    let failed = |source| TrimError::Trim { mount: mount.to_owned(), source };
-    // A trim may take long, and the file system may be unmounted meanwhile.
-    let directory = open_apart(mount).map_err(failed)?;
-    ioctl::fitrim(directory, range, minimum).map_err(|errno| match errno {
-        Errno::OPNOTSUPP | Errno::NOTTY => TrimError::Unsupported { mount: mount.to_owned() },
-        errno => failed(errno.into()),
-    })
+    Trimming::begin(mount)?.trim(range, minimum)
 }
 
 /// Checks that the file system mounted at `mount` can be trimmed, without trimming anything.

@@ -16,7 +16,7 @@ use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
 use trimtab_linux::block::{BlockCounters, BlockError};
 use trimtab_linux::stack::Machine;
 use trimtab_linux::tracing::FreesOptions;
-use trimtab_linux::trim::{EVERYTHING, TrimError};
+use trimtab_linux::trim::EVERYTHING;
 
 pub use listed::{ListedError, listed, mounted};
 pub use plan::{Limits, Plan, Scope, Slice};
@@ -26,7 +26,7 @@ pub use target::{RefusedError, Target};
 
 use crate::failures::Failures;
 use crate::free_space::{Division, FreeSpace, FreeSpaceError};
-use crate::trims::{MountedTrims, Trims};
+use crate::trims::{MountedTrims, Series, Trims};
 
 /// The drive that is assumed where no profile is given: a slow one, until measured.
 const ASSUMED: &str = "micron-m500it";
@@ -255,11 +255,11 @@ struct Honest<'a> {
 }
 
 impl Trims for Honest<'_> {
-    fn trim(&mut self, range: Extent, minimum: Bytes) -> Result<Duration, TrimError> {
+    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> Series {
         // What failed before is not of this trim.
         _ = self.failures.below(self.target.stack());
-        let took = self.trims.trim(range, minimum)?;
-        self.failures.heed(self.target.stack(), self.target.mount(), took)
+        let series = self.trims.trim(ranges, minimum);
+        self.failures.heed(self.target.stack(), self.target.mount(), series)
     }
 
     fn counters(&mut self) -> Result<BlockCounters, BlockError> {
@@ -278,9 +278,11 @@ struct Forgetting<'a> {
 }
 
 impl Trims for Forgetting<'_> {
-    fn trim(&mut self, range: Extent, minimum: Bytes) -> Result<Duration, TrimError> {
-        self.target.forget()?;
-        self.trims.trim(range, minimum)
+    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> Series {
+        match self.target.forget() {
+            Ok(()) => self.trims.trim(ranges, minimum),
+            Err(error) => Series::refused(error),
+        }
     }
 
     fn counters(&mut self) -> Result<BlockCounters, BlockError> {

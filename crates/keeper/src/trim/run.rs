@@ -219,7 +219,8 @@ impl Runner<'_> {
 
     /// How long the range held the drive; none where it lies past the end of all.
     fn trim(&mut self, range: Extent) -> Result<Option<Duration>, TrimError> {
-        match self.trims.trim(range, self.manner.minimum) {
+        let series = self.trims.trim([range].into_iter().collect(), self.manner.minimum);
+        match series.outcome {
             Err(TrimError::Trim { source, .. })
                 if self.manner.is_blind
                     && self.ran.slices > 0
@@ -227,7 +228,7 @@ impl Runner<'_> {
             {
                 Ok(None)
             }
-            outcome => outcome.map(Some),
+            outcome => outcome.map(|()| Some(series.took)),
         }
     }
 }
@@ -243,6 +244,7 @@ mod tests {
     use super::super::plan::Scope;
     use super::*;
     use crate::free_space::{Division, FreeSpace};
+    use crate::trims::Series;
 
     const MIB: u64 = 1 << 20;
 
@@ -260,18 +262,20 @@ mod tests {
     }
 
     impl Trims for Fake {
-        fn trim(&mut self, range: Extent, _: Bytes) -> Result<Duration, TrimError> {
-            if let Some((at, error)) = self.fails
-                && range.end > at
-            {
-                return Err(error());
-            }
-            self.ranges.push(range);
-            for extent in self.free.inside(range) {
-                self.counters.discards += 1;
-                self.counters.discard_bytes += extent.len();
-            }
-            Ok(Duration::from_millis(1))
+        fn trim(&mut self, ranges: ExtentSet, _: Bytes) -> Series {
+            Series::of(&ranges, |range| {
+                if let Some((at, error)) = self.fails
+                    && range.end > at
+                {
+                    return Err(error());
+                }
+                self.ranges.push(range);
+                for extent in self.free.inside(range) {
+                    self.counters.discards += 1;
+                    self.counters.discard_bytes += extent.len();
+                }
+                Ok(Duration::from_millis(1))
+            })
         }
 
         fn counters(&mut self) -> Result<BlockCounters, BlockError> {

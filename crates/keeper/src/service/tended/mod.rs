@@ -250,7 +250,6 @@ impl Tended {
 
 fn sum(one: &Totals, other: &Totals) -> Totals {
     Totals {
-        calls: one.calls + other.calls,
         discards: one.discards + other.discards,
         bytes: one.bytes + other.bytes,
         took: one.took + other.took,
