@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use trimtab_core::{Bytes, Extent, ExtentSet};
-use trimtab_linux::block::{BlockCounters, BlockDevice, BlockError};
+use trimtab_linux::block::{BlockCounters, BlockDevice, BlockError, StatFile};
 use trimtab_linux::btrfs::chunks;
 use trimtab_linux::ext4::groups;
 use trimtab_linux::mount::open_apart;
@@ -119,9 +119,9 @@ impl MountedTrims {
     }
 
     fn reach(&self, mut extents: ExtentSet) -> io::Result<ExtentSet> {
-        let root = open_apart(&self.mount)?;
-        match (rustix::fs::fstatfs(&root)?.f_type as u64, self.devices.as_slice()) {
+        match (rustix::fs::statfs(&self.mount)?.f_type as u64, self.devices.as_slice()) {
             (BTRFS, _) => {
+                let root = open_apart(&self.mount)?;
                 for chunk in chunks(&root)?.into_iter().map(|chunk| chunk.extent) {
                     if extents.inside(chunk).next().is_some() {
                         extents.insert(chunk);
@@ -129,6 +129,7 @@ impl MountedTrims {
                 }
             }
             (EXT4, [device]) => {
+                let root = open_apart(&self.mount)?;
                 // A service may trim a file system whose device it may not read.
                 let known = device.number().ok().zip(groups(&device.path()).ok().flatten());
                 let around = |(number, groups)| FreeSpace::around(&extents, &root, number, groups).ok();
@@ -141,16 +142,41 @@ impl MountedTrims {
         Ok(extents)
     }
 
-    fn count(&self) -> Result<BlockCounters, BlockError> {
-        let mut all = BlockCounters::default();
+    /// Its devices' and disks' counters, open.
+    fn counting(&self) -> Result<Counting<'_>, BlockError> {
         let parts = self.devices.iter().filter(|device| !self.disks.contains(device));
-        for device in parts.chain(&self.disks) {
-            let counters = device.counters()?;
-            if self.devices.contains(device) {
+        let counted = parts.chain(&self.disks).map(|device| {
+            Ok(Counted {
+                stat: device.stat()?,
+                is_own: self.devices.contains(device),
+                is_disk: self.disks.contains(device),
+            })
+        });
+        counted.collect::<Result<_, _>>().map(Counting)
+    }
+}
+
+/// The counters of devices, open to be read again and again.
+struct Counting<'a>(Vec<Counted<'a>>);
+
+struct Counted<'a> {
+    stat: StatFile<'a>,
+    /// Whether the file system is on it.
+    is_own: bool,
+    /// Whether it is a whole disk.
+    is_disk: bool,
+}
+
+impl Counting<'_> {
+    fn read(&self) -> Result<BlockCounters, BlockError> {
+        let mut all = BlockCounters::default();
+        for Counted { stat, is_own, is_disk } in &self.0 {
+            let counters = stat.read()?;
+            if *is_own {
                 all.discards += counters.discards;
                 all.discard_bytes += counters.discard_bytes;
             }
-            if self.disks.contains(device) {
+            if *is_disk {
                 all.reads += counters.reads;
                 all.read_bytes += counters.read_bytes;
                 all.read_time += counters.read_time;
@@ -166,11 +192,11 @@ impl MountedTrims {
     /// Waits until no discard is under way; returns when the last one ended. XFS sends discards and doesn't
     /// wait for them.
     fn settle(&self) -> Result<Instant, BlockError> {
-        let mut counters = self.count()?;
+        let mut counters = self.read()?;
         let mut changed = Instant::now();
         while counters.in_flight > 0 && changed.elapsed() < STANDSTILL {
             thread::sleep(GLANCE);
-            let now = self.count()?;
+            let now = self.read()?;
             if now.discards != counters.discards || now.in_flight == 0 {
                 changed = Instant::now();
             }
@@ -182,17 +208,16 @@ impl MountedTrims {
 
 impl Trims for MountedTrims {
     fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> Series {
-        let trimming = match Trimming::begin(&self.mount) {
-            Ok(trimming) => trimming,
+        let lost = |error| TrimError::Trim { mount: self.mount.clone(), source: io::Error::other(error) };
+        let open = || Ok((Trimming::begin(&self.mount)?, self.counting().map_err(lost)?));
+        let (trimming, counting) = match open() {
+            Ok(open) => open,
             Err(error) => return Series::refused(error),
         };
         Series::of(&ranges, |range| {
             let begun = Instant::now();
             trimming.trim(range, minimum)?;
-            let ended = self.settle().map_err(|error| TrimError::Trim {
-                mount: self.mount.clone(),
-                source: io::Error::other(error),
-            })?;
+            let ended = counting.settle().map_err(lost)?;
             Ok(ended.duration_since(begun))
         })
     }
@@ -202,7 +227,7 @@ impl Trims for MountedTrims {
     }
 
     fn counters(&mut self) -> Result<BlockCounters, BlockError> {
-        self.count()
+        self.counting()?.read()
     }
 
     fn free(&mut self) -> Bytes {

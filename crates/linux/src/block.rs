@@ -3,7 +3,8 @@
 mod named;
 mod relatives;
 
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
@@ -16,6 +17,8 @@ use trimtab_core::Bytes;
 
 /// Sysfs counts in sectors of this size, whatever the device's blocks are.
 const SECTOR: u64 = 512;
+/// Room for more counters than the kernel has, of 20 digits at most.
+const STAT: usize = 512;
 
 /// Why a device's counters or limits can't be read or set.
 #[derive(Debug, thiserror::Error)]
@@ -150,43 +153,18 @@ impl BlockDevice {
     /// # Errors
     /// [`BlockError::Read`] or [`BlockError::Malformed`].
     pub fn counters(&self) -> Result<BlockCounters, BlockError> {
-        let text = self.read("stat")?;
-        let fields: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
-        // Documentation/block/stat.rst: four figures for each of reads and writes, three for the
-        // queue, four for discards, and since Linux 5.5 two for flushes.
-        match fields.as_deref() {
-            Ok(
-                &[
-                    reads,
-                    _,
-                    read_sectors,
-                    read_time,
-                    writes,
-                    _,
-                    write_sectors,
-                    write_time,
-                    in_flight,
-                    _,
-                    _,
-                    discards,
-                    _,
-                    discard_sectors,
-                    _,
-                    ref since_5_5 @ ..,
-                ],
-            ) => Ok(BlockCounters {
-                reads,
-                read_bytes: Bytes(read_sectors * SECTOR),
-                read_time: Duration::from_millis(read_time),
-                writes,
-                write_bytes: Bytes(write_sectors * SECTOR),
-                write_time: Duration::from_millis(write_time),
-                discards,
-                discard_bytes: Bytes(discard_sectors * SECTOR),
-                flushes: since_5_5.first().copied(),
-                in_flight,
-            }),
-            _ => Err(self.malformed("stat", text, "at least 15 counters")),
+        self.stat()?.read()
+    }
+
+    /// The file of its totals, open to be read again and again.
+    ///
+    /// # Errors
+    /// [`BlockError::Read`].
+    pub fn stat(&self) -> Result<StatFile<'_>, BlockError> {
+        let path = self.attribute("stat");
+        match File::open(&path) {
+            Ok(file) => Ok(StatFile { device: self, file }),
+            Err(source) => Err(BlockError::Read { path, source }),
         }
     }
 
@@ -288,6 +266,64 @@ impl BlockDevice {
 
     fn malformed(&self, attribute: &str, found: String, expected: &'static str) -> BlockError {
         BlockError::Malformed { path: self.attribute(attribute), found, expected }
+    }
+}
+
+/// The file of a device's totals, open.
+#[derive(Debug)]
+pub struct StatFile<'a> {
+    device: &'a BlockDevice,
+    file: File,
+}
+
+impl StatFile<'_> {
+    /// The totals now.
+    ///
+    /// # Errors
+    /// [`BlockError::Read`], such as of a device that is gone, or [`BlockError::Malformed`].
+    pub fn read(&self) -> Result<BlockCounters, BlockError> {
+        let mut text = [0; STAT];
+        let length = self.file.read_at(&mut text, 0);
+        let length =
+            length.map_err(|source| BlockError::Read { path: self.device.attribute("stat"), source })?;
+        let text = String::from_utf8_lossy(&text[..length]);
+        let fields: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
+        // Documentation/block/stat.rst: four figures for each of reads and writes, three for the
+        // queue, four for discards, and since Linux 5.5 two for flushes.
+        match fields.as_deref() {
+            Ok(
+                &[
+                    reads,
+                    _,
+                    read_sectors,
+                    read_time,
+                    writes,
+                    _,
+                    write_sectors,
+                    write_time,
+                    in_flight,
+                    _,
+                    _,
+                    discards,
+                    _,
+                    discard_sectors,
+                    _,
+                    ref since_5_5 @ ..,
+                ],
+            ) => Ok(BlockCounters {
+                reads,
+                read_bytes: Bytes(read_sectors * SECTOR),
+                read_time: Duration::from_millis(read_time),
+                writes,
+                write_bytes: Bytes(write_sectors * SECTOR),
+                write_time: Duration::from_millis(write_time),
+                discards,
+                discard_bytes: Bytes(discard_sectors * SECTOR),
+                flushes: since_5_5.first().copied(),
+                in_flight,
+            }),
+            _ => Err(self.device.malformed("stat", text.into_owned(), "at least 15 counters")),
+        }
     }
 }
 
