@@ -89,13 +89,13 @@ impl<T: Trims> Tender<T> {
     /// # Errors
     /// Any [`TurnError`]; what was not trimmed is pending.
     pub fn turn(&mut self, now: Duration) -> Result<bool, TurnError> {
-        self.look(now)?;
+        let before = self.look(now)?;
         let mut requests = self.policy.on_event(now, &Event::Wake);
         let Some(TrimRequest { scope: TrimScope::Within(extents), min_length }) = requests.pop() else {
             return Ok(false);
         };
         let mut trimmed = Trimmed { took: Duration::ZERO, refused: extents };
-        let outcome = self.carry_out(now, min_length, &mut trimmed);
+        let outcome = self.carry_out(now, before, min_length, &mut trimmed);
         let end = now + trimmed.took;
         self.totals.took += trimmed.took;
         self.totals.last = Some(end);
@@ -105,8 +105,14 @@ impl<T: Trims> Tender<T> {
     }
 
     /// Trims what counts as refused so far, as far as that gets.
-    fn carry_out(&mut self, now: Duration, minimum: Bytes, trimmed: &mut Trimmed) -> Result<(), TurnError> {
-        let before = self.trims.counters()?;
+    /// `before` is what the devices counted until now.
+    fn carry_out(
+        &mut self,
+        now: Duration,
+        before: BlockCounters,
+        minimum: Bytes,
+        trimmed: &mut Trimmed,
+    ) -> Result<(), TurnError> {
         let ranges = self.trims.reaching(trimmed.refused.clone())?;
         let series = self.trims.trim(ranges, minimum);
         trimmed.took = series.took;
@@ -122,15 +128,15 @@ impl<T: Trims> Tender<T> {
         Ok(())
     }
 
-    /// Tells the policy what the foreground got since the last look.
-    fn look(&mut self, now: Duration) -> Result<(), BlockError> {
+    /// Tells the policy what the foreground got since the last look. Returns what the devices counted.
+    fn look(&mut self, now: Duration) -> Result<BlockCounters, BlockError> {
         let counters = self.trims.counters()?;
         let free = self.trims.free();
         self.policy.on_event(now, &Event::Space { free });
         if let Some((since, before)) = self.looked.replace((now, counters)) {
             self.policy.on_event(now, &Event::Load(load(now - since, &before, &counters)));
         }
-        Ok(())
+        Ok(counters)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use trimtab_core::error::chain;
 use trimtab_core::policy::SmartPolicy;
-use trimtab_core::{Bytes, Extent, ExtentSet};
+use trimtab_core::{Bytes, ExtentSet};
 use trimtab_drive::Drive;
 use trimtab_keeper::service::Ground;
 use trimtab_keeper::{MountedTrims, Series, Tender, Trims};
