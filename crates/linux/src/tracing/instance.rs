@@ -21,6 +21,9 @@ const IN_DEBUGFS: &str = "kernel/debug/tracing";
 /// take fewer calls to read.
 const PAGE: Bytes = Bytes(64 << 10);
 
+/// Room for a processor's statistics: nine lines of a name and a figure.
+const STATS: usize = 1024;
+
 /// Tells the recordings of one process apart.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -28,6 +31,8 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub(super) struct Instance {
     path: PathBuf,
+    /// The numbers of the processors that there may be.
+    cpus: Vec<usize>,
 }
 
 /// The buffer of one processor.
@@ -48,7 +53,8 @@ impl Instance {
         let born = birth(procfs, pid).unwrap_or(0);
         let path = instances.join(format!("trimtab-{pid}-{born}-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
         DirBuilder::new().create(&path).map_err(|source| refused(&path, sysfs, source))?;
-        let instance = Self { path };
+        let mut instance = Self { path, cpus: Vec::new() };
+        instance.cpus = instance.processors()?;
         instance.set("tracing_on", "0")?;
         instance.set("trace_clock", "mono")?;
         instance.set("options/overwrite", "0")?;
@@ -120,7 +126,7 @@ impl Instance {
     /// The buffer of every processor.
     pub fn pipes(&self) -> Result<Vec<Pipe>, TracingError> {
         let mut pipes = Vec::new();
-        for cpu in self.processors()? {
+        for &cpu in &self.cpus {
             let path = self.path.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
             let file = OpenOptions::new()
                 .read(true)
@@ -135,13 +141,15 @@ impl Instance {
     /// How many events the kernel has dropped so far because they were not read in time.
     pub fn lost(&self) -> Result<u64, TracingError> {
         let mut lost = 0;
-        for cpu in self.processors()? {
+        for cpu in &self.cpus {
             let path = self.path.join(format!("per_cpu/cpu{cpu}/stats"));
-            let text = fs::read_to_string(&path)
+            // The kernel writes all of it anew for each read.
+            let mut text = [0; STATS];
+            let length = File::open(&path)
+                .and_then(|mut file| file.read(&mut text))
                 .map_err(|source| TracingError::Read { path: path.clone(), source })?;
-            lost += lost_in(&text).ok_or_else(|| TracingError::Malformed {
-                path,
-                expected: "a buffer's statistics".to_owned(),
+            lost += lost_in(&String::from_utf8_lossy(&text[..length])).ok_or_else(|| {
+                TracingError::Malformed { path, expected: "a buffer's statistics".to_owned() }
             })?;
         }
         Ok(lost)
