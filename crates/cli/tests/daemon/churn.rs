@@ -113,7 +113,11 @@ fn the_next_trim_sends_little(fstype: &str) {
         let share = sent.0 as f64 / theirs.0 as f64;
         // What short pieces hold is left alone, up to a hundredth.
         let least = Bytes(freed.0 / 100 * 99);
-        assert!(sent >= least && share <= MOST, "{fstype} {manner}: {freed} freed, {sent} sent of {theirs}");
+        let log = daemon.log();
+        assert!(
+            sent >= least && share <= MOST,
+            "{fstype} {manner}: {freed} freed, {sent} sent of {theirs}\n{log}"
+        );
     }
 }
 
