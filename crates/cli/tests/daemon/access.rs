@@ -5,6 +5,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
 
 use crate::support::{Daemon, TRIMTAB, possible, refused};
 
@@ -92,4 +97,35 @@ fn what_visitors_send_does_no_harm() {
     let taken = (0..64).take_while(|_| stream.write_all(&chunk).is_ok()).count();
     assert!(taken < 64, "all of it was taken");
     assert_eq!(daemon.status().pid, daemon.pid());
+}
+
+#[test]
+fn a_crowd_at_the_door_does_not_hold_it_up() {
+    use std::os::unix::net::UnixStream;
+    if !possible() {
+        return;
+    }
+    let mut daemon = Daemon::start("");
+    let status = daemon.run().join("status");
+    let is_over = AtomicBool::new(false);
+    let ended = thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    _ = UnixStream::connect(&status);
+                }
+            });
+        }
+        thread::sleep(Duration::from_millis(500));
+        daemon.signal(Signal::TERM);
+        let patience = Instant::now() + Duration::from_secs(30);
+        let mut ended = None;
+        while ended.is_none() && Instant::now() < patience {
+            thread::sleep(Duration::from_millis(20));
+            ended = daemon.child.try_wait().unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        ended
+    });
+    assert_eq!(ended.and_then(|ended| ended.code()), Some(0));
 }

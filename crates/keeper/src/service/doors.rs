@@ -190,9 +190,8 @@ impl Doors {
         self.visitors.iter().filter_map(|visitor| visitor.until).min()
     }
 
-    /// Lets in who waits, reads and writes what can be without waiting, and says what visitors bring.
+    /// Reads and writes what can be without waiting, and says what visitors bring.
     pub fn attend(&mut self, now: Instant) -> Vec<(VisitorId, Visit)> {
-        self.let_in(now);
         let mut visits = Vec::new();
         self.visitors.retain_mut(|visitor| {
             let is_late = visitor.until.is_some_and(|until| until <= now);
@@ -232,7 +231,8 @@ impl Doors {
         self.visitors.iter().filter(|visitor| visitor.door == door).count() < PLACES
     }
 
-    fn let_in(&mut self, now: Instant) {
+    /// Lets in who waits, as far as there are places.
+    pub fn let_in(&mut self, now: Instant) {
         for door in [Door::Control, Door::Status, Door::Metrics] {
             while self.has_place(door) {
                 let stream = match door {

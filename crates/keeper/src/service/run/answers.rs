@@ -12,8 +12,10 @@ use crate::service::tended::Tended;
 use crate::service::{http, metrics};
 
 impl Service {
-    /// Answers who came in.
+    /// Answers who comes in.
     pub(super) fn attend(&mut self) {
+        // Once: others may come as fast as these are answered.
+        self.doors.let_in(Instant::now());
         loop {
             let visits = self.doors.attend(Instant::now());
             if visits.is_empty() {
