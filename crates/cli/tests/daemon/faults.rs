@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::process::Command;
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 use trimtab_core::Bytes;
@@ -175,6 +176,37 @@ fn a_drive_that_hangs_holds_up_no_other() {
     wait_until("its instances are gone", || daemon.instances() == 0);
     drop(hung);
     assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn what_is_freed_while_it_ends_is_not_forgotten() {
+    if !possible() {
+        return;
+    }
+    let drive = || Volume::on_drive("ext4", Profile::named("nvme-tlc").unwrap(), Clock::Model);
+    let mut both = [drive(), drive()];
+    both.sort_by(|one, other| one.target.cmp(&other.target));
+    let [hangs, volume] = both;
+    // What is synced already doesn't wait for its drive: only the seal does.
+    hangs.remount("remount,barrier=0,noinit_itable");
+    volume.write("goes", FILE);
+    let config = eager(&hangs) + &eager(&volume);
+    let mut daemon = Daemon::start(&config);
+    for place in [&hangs, &volume] {
+        daemon.wait_for(place, "all that was free is trimmed", is_idle);
+    }
+    hangs.sync();
+    let before = volume.counters().discard_bytes;
+    let hung = Hung::new(&hangs);
+    daemon.signal(Signal::TERM);
+    std::thread::sleep(Duration::from_secs(1));
+    fs::remove_file(volume.target.join("goes")).unwrap();
+    wait_until("it ends", || daemon.logged("msg=ends") == 1);
+    assert_eq!(daemon.logged("cannot keep what is known of it"), 1, "{}", daemon.log());
+    drop(hung);
+    assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
+    let _daemon = Daemon::start_in(daemon.kill(), &config, |_| {});
+    wait_until("it is trimmed", || volume.counters().discard_bytes >= before + FILE);
 }
 
 #[test]

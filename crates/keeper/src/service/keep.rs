@@ -34,13 +34,8 @@ pub(super) fn restore(site: &Site, tended: &mut Tended, heard: Heard, now: Durat
     Ok(true)
 }
 
-/// Keeps what is known of a file system that is still mounted, which nobody tends from now on.
-pub(super) fn keep(site: &Site, tended: &Tended, now: Duration) -> Result<(), String> {
-    save(site, seal(site, tended).ok_or(NO_ANSWER)?, tended, now)
-}
-
 /// The seal of a file system that is mounted; none where it doesn't come in time.
-fn seal(site: &Site, tended: &Tended) -> Option<Result<Seal, SealError>> {
+pub(super) fn seal(site: &Site, tended: &Tended) -> Option<Result<Seal, SealError>> {
     let (sysfs, mount) = (site.machine.sysfs(), tended.found.mount.clone());
     in_time(move || seal_mounted(&sysfs, &mount))
 }

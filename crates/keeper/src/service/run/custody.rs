@@ -9,7 +9,7 @@ use trimtab_linux::trim;
 
 use super::{Again, Service};
 use crate::service::ground::Ground;
-use crate::service::keep::{keep, restore, save, seal_gone};
+use crate::service::keep::{restore, save, seal, seal_gone};
 use crate::service::log::Field;
 use crate::service::mounts::Found;
 use crate::service::patience::{NO_ANSWER, in_time};
@@ -122,19 +122,20 @@ impl Service {
             let target = tended.found.mount.target.clone();
             tended.wants_frees() && in_time(move || trim::sync(&target)).is_some()
         };
-        // What is in memory is freed on its way to the devices.
+        // What one has in memory may be written to another that it lies on, which is sealed after that.
         let answers: Vec<_> = self.tended.iter().map(answers).collect();
+        let seals = self.tended.iter().zip(answers);
+        let seals = seals.map(|(tended, answers)| answers.then(|| seal(&self.site, tended)).flatten());
+        let seals: Vec<_> = seals.collect();
+        // What was freed before a seal is heard now. What is freed after it is written, and the seal doesn't hold.
         std::thread::sleep(LAST_WORDS);
         self.read_at = Some(Duration::ZERO);
         self.listen();
         let now = self.now();
-        let tended = self.tended.iter().zip(answers).filter(|(tended, _)| tended.wants_frees());
-        for (tended, answers) in tended {
-            let kept = match answers {
-                true => keep(&self.site, tended, now),
-                false => Err(NO_ANSWER.to_owned()),
-            };
-            if let Err(reason) = kept {
+        let tended = self.tended.iter().zip(seals).filter(|(tended, _)| tended.wants_frees());
+        for (tended, seal) in tended {
+            let kept = seal.ok_or_else(|| NO_ANSWER.to_owned());
+            if let Err(reason) = kept.and_then(|seal| save(&self.site, seal, tended, now)) {
                 let fields: [Field; 2] =
                     [("mount", &tended.found.mount.target.display()), ("reason", &reason)];
                 self.log.warning("cannot keep what is known of it", &fields);
