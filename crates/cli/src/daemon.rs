@@ -43,7 +43,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         run: args.run,
         store: args.state.as_deref().map_or_else(Store::usual, Store::at),
         frees: FreesOptions::default(),
-        survey: Box::new(survey),
+        survey,
     };
     Service::start(options, Log::to_stderr())?.run()?;
     Ok(ExitCode::SUCCESS)

@@ -13,7 +13,9 @@ use trimtab_drive::Clock;
 use trimtab_linux::mount;
 
 use crate::broken::{Failing, Frozen, Hung};
-use crate::support::{DRIVES, Daemon, TRIMTAB, Volume, eager, patient, possible, refused, wait_until};
+use crate::support::{
+    DRIVES, Daemon, TRIMTAB, Volume, eager, patient, possible, refused, wait_until, weekly,
+};
 
 const FILE: Bytes = Bytes(32 << 20);
 
@@ -176,6 +178,50 @@ fn a_drive_that_hangs_holds_up_no_other() {
     wait_until("its instances are gone", || daemon.instances() == 0);
     drop(hung);
     assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_drive_that_hangs_from_the_start_holds_up_no_other() {
+    if !possible() {
+        return;
+    }
+    let hangs = Volume::on_drive("ext4", Profile::named("nvme-tlc").unwrap(), Clock::Model);
+    let other = Volume::mounted("ext4");
+    other.write("goes", FILE);
+    // It only ends once the drive doesn't hang any more.
+    let daemon;
+    let hung = Hung::new(&hangs);
+    daemon = Daemon::start(&(eager(&hangs) + &eager(&other)));
+    daemon.wait_for(&other, "all that was free is trimmed", is_idle);
+    let reason = daemon.status_of(&hangs).unwrap().reason.unwrap();
+    assert!(reason.contains("the kernel doesn't answer"), "{reason}");
+    goes_on(&daemon, &other, "goes");
+    drop(hung);
+    daemon.wait_for(&hangs, "it is tended", |fs| is_idle(fs) && fs.trimmed > Bytes::MIB);
+}
+
+#[test]
+fn a_drive_that_does_not_tell_what_is_free_holds_up_no_other() {
+    if !possible() {
+        return;
+    }
+    // Nothing of it is in memory yet.
+    let hangs = Volume::on_drive("ext4", Profile::named("nvme-tlc").unwrap(), Clock::Model);
+    let other = Volume::mounted("ext4");
+    other.write("goes", FILE);
+    let daemon = Daemon::start(&eager(&other));
+    daemon.wait_for(&other, "all that was free is trimmed", is_idle);
+    let hung = Hung::new(&hangs);
+    daemon.configure(&(weekly(&hangs) + &eager(&other)));
+    daemon.signal(Signal::HUP);
+    daemon.wait_for(&hangs, "it doesn't answer", |fs| {
+        is_failing(fs) && fs.refusals.get("no_answer").is_some_and(|count| *count > 1)
+    });
+    goes_on(&daemon, &other, "goes");
+    let threads = fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap().count();
+    assert_eq!(threads, 2, "it is asked once");
+    drop(hung);
+    daemon.wait_for(&hangs, "it is trimmed", |fs| is_idle(fs) && fs.trimmed > Bytes::MIB);
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub struct Ground {
 }
 
 /// Says what the file system mounted at a path lies on, or in a sentence why that can't be told.
-pub type Survey = dyn Fn(&Path) -> Result<Ground, String>;
+pub type Survey = fn(&Path) -> Result<Ground, String>;
 
 /// Reasons to leave a file system alone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -2,7 +2,7 @@
 //! lies on one that is.
 
 use std::io;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -26,4 +26,28 @@ pub(super) fn begin<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
 /// What comes of `work`; none where that isn't there in time, though the work goes on.
 pub(super) fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     begin(work).ok()?.recv_timeout(PATIENCE).ok()
+}
+
+/// What is asked again and again of the same, one question at a time.
+#[derive(Debug)]
+pub(super) struct Asked<T>(Option<Receiver<T>>);
+
+impl<T> Default for Asked<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T: Send + 'static> Asked<T> {
+    /// What comes of `work`, or of what was asked before where that is still to be answered; none where it isn't
+    /// there in time.
+    pub fn ask(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let (answer, patience) = match self.0.take() {
+            Some(late) => (late, Duration::ZERO),
+            None => (begin(work).ok()?, PATIENCE),
+        };
+        let told = answer.recv_timeout(patience);
+        self.0 = matches!(told, Err(RecvTimeoutError::Timeout)).then_some(answer);
+        told.ok()
+    }
 }

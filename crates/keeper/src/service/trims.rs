@@ -30,7 +30,7 @@ impl GuardedTrims {
 }
 
 impl Trims for GuardedTrims {
-    /// Where earlier trims were not answered in time, nothing more is asked for until they are, and then it is
+    /// Trims what [reaches](Trims::reaching) the ranges, which may take as long. Where earlier trims were not answered in time, nothing more is asked for until they are, and then it is
     /// them that it tells of.
     fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> Series {
         let mount = self.mounted.mount().to_owned();
@@ -40,7 +40,11 @@ impl Trims for GuardedTrims {
                 // What failed before is not of these trims.
                 _ = self.site.failures.below(&self.stack);
                 let mut mounted = self.mounted.clone();
-                match begin(move || mounted.trim(ranges, minimum)) {
+                let reach_and_trim = move || match mounted.reaching(ranges) {
+                    Ok(ranges) => mounted.trim(ranges, minimum),
+                    Err(error) => Series::refused(error),
+                };
+                match begin(reach_and_trim) {
                     Ok(answer) => (answer, PATIENCE),
                     Err(source) => return Series::refused(TrimError::Trim { mount, source }),
                 }
@@ -53,10 +57,6 @@ impl Trims for GuardedTrims {
                 Series::refused(TrimError::NoAnswer { mount })
             }
         }
-    }
-
-    fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
-        self.mounted.reaching(extents)
     }
 
     fn counters(&mut self) -> Result<BlockCounters, BlockError> {

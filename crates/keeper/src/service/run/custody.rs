@@ -49,9 +49,9 @@ impl Service {
         let mut before = std::mem::take(&mut self.tended);
         for found in all {
             let known = before.iter().position(|tended| found.continues(&tended.found));
-            let known = known.map(|place| before.swap_remove(place)).filter(|tended| !tended.is_unknown());
+            let known = known.map(|place| before.swap_remove(place));
             let (tended, was_followed) = match known {
-                Some(mut tended) => {
+                Some(mut tended) if !tended.is_unknown() => {
                     let was_followed = tended.wants_frees();
                     if !tended.change(found, &self.config, now) {
                         self.tended.push(tended);
@@ -59,11 +59,15 @@ impl Service {
                     }
                     (tended, was_followed)
                 }
-                None => {
+                unknown => {
+                    let mut asked = unknown.map(|tended| tended.asked).unwrap_or_default();
+                    let (survey, target) = (self.options.survey, found.mount.target.clone());
                     // What it lies on may be changing just now.
-                    let ground = (self.options.survey)(&found.mount.target);
+                    let ground = asked.ask(move || survey(&target)).unwrap_or(Err(NO_ANSWER.to_owned()));
                     let ground = ground.unwrap_or_else(Ground::unknown);
-                    (Tended::new(&self.site, found, ground, &self.config, now), false)
+                    let mut tended = Tended::new(&self.site, found, ground, &self.config, now);
+                    tended.asked = asked;
+                    (tended, false)
                 }
             };
             let tended = self.follow(tended, was_followed, now);

@@ -40,7 +40,7 @@ pub struct Options {
     /// How it hears what is freed.
     pub frees: FreesOptions,
     /// What a file system lies on.
-    pub survey: Box<Survey>,
+    pub survey: Survey,
 }
 
 /// Why the service can't begin or go on.

@@ -6,6 +6,7 @@ mod steered;
 mod turns;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
@@ -19,7 +20,7 @@ use trimtab_linux::trim::TrimError;
 use super::config::{Config, ServicePolicy, Settings, WEEK};
 use super::ground::{Ground, Off, decide};
 use super::mounts::Found;
-use super::patience::in_time;
+use super::patience::{Asked, in_time};
 use super::site::Site;
 use super::trims::GuardedTrims;
 use crate::tender::{Tender, Totals};
@@ -33,6 +34,8 @@ pub(super) use turns::Turn;
 /// A file system in the service's care.
 pub(super) struct Tended {
     pub found: Found,
+    /// What it lies on, where that is still to be answered.
+    pub asked: Asked<Result<Ground, String>>,
     site: Rc<Site>,
     ground: Ground,
     settings: Settings,
@@ -40,6 +43,8 @@ pub(super) struct Tended {
     work: Work,
     /// Whether the kernel tells what it frees.
     is_heard: bool,
+    /// All that is free of it, where that is still to be answered.
+    all_free: Asked<io::Result<Vec<Extent>>>,
     /// What failed last, and how often in a row.
     failure: Option<Failure>,
     lent: Option<Lent>,
@@ -75,11 +80,13 @@ impl Tended {
             last_trim: found.id().and_then(|id| site.store.stamped(&id)),
             site: site.clone(),
             found,
+            asked: Asked::default(),
             ground,
             settings,
             policy: ServicePolicy::None,
             work: Work::Off(String::new()),
             is_heard,
+            all_free: Asked::default(),
             failure: None,
             lent: None,
             refusals: BTreeMap::new(),

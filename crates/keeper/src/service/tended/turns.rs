@@ -55,9 +55,9 @@ impl Tended {
         let target = self.found.mount.target.clone();
         let synced = in_time(move || trim::sync(&target));
         synced.ok_or(NO_ANSWER)?.map_err(|error| chain(&error))?;
-        for extent in all_free(&self.found).map_err(|error| error.to_string())? {
-            tender.freed(now, extent);
-        }
+        let found = self.found.clone();
+        let free = in_time(move || all_free(&found)).ok_or(NO_ANSWER)?.map_err(|error| error.to_string())?;
+        free.into_iter().for_each(|extent| tender.freed(now, extent));
         Ok(())
     }
 
@@ -113,10 +113,12 @@ impl Tended {
         if let Some(whole) = whole
             && whole.next <= now
         {
-            let extents = all_free(&self.found).map_err(|source| {
-                TurnError::Trim(TrimError::Trim { mount: self.found.mount.target.clone(), source })
-            })?;
-            extents.into_iter().for_each(|extent| tender.freed(now, extent));
+            let (mount, found) = (self.found.mount.target.clone(), self.found.clone());
+            let free = match self.all_free.ask(move || all_free(&found)) {
+                None => return Err(TrimError::NoAnswer { mount }.into()),
+                Some(free) => free.map_err(|source| TrimError::Trim { mount, source })?,
+            };
+            free.into_iter().for_each(|extent| tender.freed(now, extent));
             whole.next = now + whole.every;
         }
         if tender.next_turn().is_none_or(|next| next > now) {
