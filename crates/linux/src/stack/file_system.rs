@@ -71,8 +71,12 @@ fn devices(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<Vec<Block
     if let Some(device) = BlockDevice::numbered(&sysfs, mount.number) {
         return Ok(vec![device]);
     }
-    // One on several devices has a number of its own. bcachefs has all devices in its source.
+    // One on several devices has a number of its own. bcachefs has all devices in its source; what others have
+    // there, such as FUSE, is whatever they like.
     let mut devices = Vec::new();
+    if !["btrfs", "bcachefs"].contains(&mount.fstype.as_str()) {
+        return Ok(devices);
+    }
     for source in mount.source.as_os_str().as_bytes().split(|byte| *byte == b':') {
         let source = Path::new(OsStr::from_bytes(source));
         if source.starts_with("/dev") {
