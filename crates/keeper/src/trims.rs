@@ -8,7 +8,7 @@ use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::{BlockCounters, BlockDevice, BlockError, StatFile};
 use trimtab_linux::btrfs::chunks;
 use trimtab_linux::ext4::groups;
-use trimtab_linux::mount::open_apart;
+use trimtab_linux::mount::open_of;
 use trimtab_linux::trim::{TrimError, Trimming};
 
 use crate::free_space::FreeSpace;
@@ -121,7 +121,7 @@ impl MountedTrims {
     fn reach(&self, mut extents: ExtentSet) -> io::Result<ExtentSet> {
         match (rustix::fs::statfs(&self.mount)?.f_type as u64, self.devices.as_slice()) {
             (BTRFS, _) => {
-                let root = open_apart(&self.mount)?;
+                let root = open_of(&self.mount, &self.devices)?;
                 for chunk in chunks(&root)?.into_iter().map(|chunk| chunk.extent) {
                     if extents.inside(chunk).next().is_some() {
                         extents.insert(chunk);
@@ -129,7 +129,7 @@ impl MountedTrims {
                 }
             }
             (EXT4, [device]) => {
-                let root = open_apart(&self.mount)?;
+                let root = open_of(&self.mount, &self.devices)?;
                 // A service may trim a file system whose device it may not read.
                 let known = device.number().ok().zip(groups(&device.path()).ok().flatten());
                 let around = |(number, groups)| FreeSpace::around(&extents, &root, number, groups).ok();
@@ -209,7 +209,7 @@ impl Counting<'_> {
 impl Trims for MountedTrims {
     fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> Series {
         let lost = |error| TrimError::Trim { mount: self.mount.clone(), source: io::Error::other(error) };
-        let open = || Ok((Trimming::begin(&self.mount)?, self.counting().map_err(lost)?));
+        let open = || Ok((Trimming::begin(&self.mount, &self.devices)?, self.counting().map_err(lost)?));
         let (trimming, counting) = match open() {
             Ok(open) => open,
             Err(error) => return Series::refused(error),

@@ -1,7 +1,7 @@
 //! btrfs' devices and chunks, and what it shows of its own delayed discards.
 
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use trimtab_core::{Bytes, Extent};
@@ -58,6 +58,13 @@ impl Chunk {
     }
 }
 
+/// Where `sysfs` tells of the mounted btrfs with this identifier.
+pub fn directory(sysfs: &Path, id: &[u8; 16]) -> PathBuf {
+    let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hyphenated = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
+    sysfs.join("fs/btrfs").join(hyphenated)
+}
+
 /// The bytes that a btrfs mounted with `discard=async` on the block device at the path `device`
 /// still means to discard; none where the device carries no mounted btrfs, or the kernel (before
 /// 5.6) doesn't say. `sysfs` is where sysfs is mounted.
@@ -100,6 +107,13 @@ mod tests {
                 prop_assert!(copies.iter().all(|(_, at)| at.0.checked_add(chunk.extent.len().0).is_some()));
             }
         }
+    }
+
+    #[test]
+    fn identifiers_are_written_as_sysfs_does() {
+        let id = std::array::from_fn(|byte| byte as u8 * 17);
+        let expected = Path::new("/sys/fs/btrfs/00112233-4455-6677-8899-aabbccddeeff");
+        assert_eq!(directory(Path::new("/sys"), &id), expected);
     }
 
     #[test]

@@ -6,11 +6,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, OpenTreeFlags, UnmountFlags, open_tree};
 
-use crate::block::DeviceNumber;
+use crate::block::{BlockDevice, DeviceNumber};
+use crate::{SYSFS, btrfs, ioctl};
 
 /// Why a mount, an unmount or the list of mounts failed.
 #[derive(Debug, thiserror::Error)]
@@ -195,6 +196,28 @@ pub fn open_apart(target: &Path) -> io::Result<File> {
         }
         // Before Linux 5.2, and where this process may not mount.
         Err(_) => File::open(target),
+    }
+}
+
+/// Opens as [`open_apart`] does the directory `target` of the file system on `devices`.
+///
+/// # Errors
+/// What the kernel says; another error where another file system is mounted there, or above it, by now.
+pub fn open_of(target: &Path, devices: &[BlockDevice]) -> io::Result<File> {
+    let directory = open_apart(target)?;
+    let number = DeviceNumber::unpack(fstat(&directory)?.st_dev);
+    // One that can be on several devices has numbers of its own.
+    let is_on: Box<dyn Fn(&BlockDevice) -> bool> = match (number.major, ioctl::btrfs_id(&directory)) {
+        (0, Ok(id)) => {
+            let members = btrfs::directory(Path::new(SYSFS), &id).join("devices");
+            Box::new(move |device| members.join(device.name()).exists())
+        }
+        (0, Err(_)) => return Ok(directory),
+        _ => Box::new(move |device| device.number().is_ok_and(|own| own == number)),
+    };
+    match devices.iter().any(is_on) {
+        true => Ok(directory),
+        false => Err(io::Error::other("another file system is mounted there, or above it, by now")),
     }
 }
 

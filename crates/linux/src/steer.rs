@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use trimtab_core::Bytes;
 
 use crate::block::BlockDevice;
-use crate::ioctl;
 use crate::mount::{self, Mount};
+use crate::{btrfs, ioctl};
 
 /// The unit of F2FS's granularity, and its limits: one block and a segment.
 const F2FS_BLOCK: Bytes = Bytes(4096);
@@ -188,7 +188,7 @@ fn steerable(sysfs: &Path, mount: &Mount, pace: &Pace) -> Option<(PathBuf, Vec<K
     match mount.fstype.as_str() {
         "btrfs" if has("discard=async") => {
             let id = ioctl::btrfs_id(mount::open_apart(&mount.target).ok()?).ok()?;
-            Some((sysfs.join("fs/btrfs").join(hyphenated(&id)), btrfs_knobs(pace)))
+            Some((btrfs::directory(sysfs, &id), btrfs_knobs(pace)))
         }
         "f2fs" if has("discard") => {
             let name = BlockDevice::numbered(sysfs, mount.number)?.name();
@@ -196,12 +196,6 @@ fn steerable(sysfs: &Path, mount: &Mount, pace: &Pace) -> Option<(PathBuf, Vec<K
         }
         _ => None,
     }
-}
-
-/// An identifier as sysfs and most tools write it.
-fn hyphenated(id: &[u8; 16]) -> String {
-    let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 fn write(path: &Path, value: &str) -> Result<(), SteerError> {
@@ -328,11 +322,5 @@ mod tests {
         let error = Steering::plan(&sysfs, &f2fs("discard"), &pace()).unwrap_err();
         assert!(error.to_string().contains("min_discard_issue_time"), "{error}");
         assert_eq!(fs::read_to_string(directory.join("max_discard_request")).unwrap(), "7");
-    }
-
-    #[test]
-    fn identifiers_are_written_as_sysfs_does() {
-        let id = std::array::from_fn(|byte| byte as u8 * 17);
-        assert_eq!(hyphenated(&id), "00112233-4455-6677-8899-aabbccddeeff");
     }
 }

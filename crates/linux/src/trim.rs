@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use trimtab_core::{Bytes, Extent};
 
+use crate::block::BlockDevice;
 use crate::ioctl;
-use crate::mount::open_apart;
+use crate::mount::{open_apart, open_of};
 
 /// The whole trim address space of a file system, however large it is.
 pub const EVERYTHING: Extent = Extent { start: Bytes(0), end: Bytes(u64::MAX) };
@@ -65,15 +66,17 @@ pub struct Trimming<'a> {
 }
 
 impl<'a> Trimming<'a> {
-    /// That of the file system mounted at `mount`.
+    /// That of the file system mounted at `mount` from `devices`.
     ///
     /// # Errors
-    /// [`TrimError::Trim`].
-    pub fn begin(mount: &'a Path) -> Result<Self, TrimError> {
-        match open_apart(mount) {
-            Ok(directory) => Ok(Self { mount, directory }),
-            Err(source) => Err(TrimError::Trim { mount: mount.to_owned(), source }),
-        }
+    /// [`TrimError::Trim`], also where another is mounted there by now.
+    pub fn begin(mount: &'a Path, devices: &[BlockDevice]) -> Result<Self, TrimError> {
+        Self::of(mount, open_of(mount, devices))
+    }
+
+    fn of(mount: &'a Path, directory: io::Result<File>) -> Result<Self, TrimError> {
+        let failed = |source| TrimError::Trim { mount: mount.to_owned(), source };
+        Ok(Self { mount, directory: directory.map_err(failed)? })
     }
 
     /// Asks the file system to discard its free space within `range` of its trim address space, leaving
@@ -91,12 +94,12 @@ impl<'a> Trimming<'a> {
     }
 }
 
-/// Trims a range of the file system mounted at `mount`, as [`Trimming::trim`] does.
+/// Trims a range of whatever is mounted at `mount`, as [`Trimming::trim`] does.
 ///
 /// # Errors
 /// [`TrimError::Unsupported`] or [`TrimError::Trim`].
 pub fn trim(mount: &Path, range: Extent, minimum: Bytes) -> Result<Bytes, TrimError> {
-    Trimming::begin(mount)?.trim(range, minimum)
+    Trimming::of(mount, open_apart(mount))?.trim(range, minimum)
 }
 
 /// Checks that the file system mounted at `mount` can be trimmed, without trimming anything.

@@ -10,8 +10,7 @@ use trimtab_core::Bytes;
 use trimtab_linux::block::{BlockDevice, BlockError, DeviceNumber};
 use trimtab_linux::mount::{Mount, MountError, covering, mounts};
 use trimtab_linux::stack::{Machine, Stack, StackError};
-use trimtab_linux::trim;
-use trimtab_linux::trim::{TrimError, check};
+use trimtab_linux::trim::{TrimError, Trimming, check};
 
 use crate::free_space::{Division, FreeSpace, FreeSpaceError};
 use crate::state::file_system_id;
@@ -234,7 +233,7 @@ impl Target {
         // It trims a group again where the shortest length asked for is below that of the trim before. This
         // asks for pieces as long as a group in the first of all, which has the superblock.
         let first = trimtab_core::Extent::at(groups.first, Bytes(64 << 10));
-        trim::trim(&self.mount, first, groups.length).map(|_| ())
+        Trimming::begin(&self.mount, &self.devices)?.trim(first, groups.length).map(|_| ())
     }
 }
 
