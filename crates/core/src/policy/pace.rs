@@ -152,7 +152,10 @@ impl Pacer {
     pub fn trimmed(&mut self, at: Duration, took: Duration) {
         self.trimmed += took;
         self.ended = at;
-        self.next = at + took.mul_f64((1.0 - self.share) / self.share);
+        let pause = took.as_secs_f64() * (1.0 - self.share) / self.share;
+        // Where that is longer than can be told, never.
+        self.next =
+            Duration::try_from_secs_f64(pause).map_or(Duration::MAX, |pause| at.saturating_add(pause));
     }
 
     /// When the next slice may begin as things are; none where it has to wait for an idle drive.
@@ -256,6 +259,13 @@ mod tests {
         assert_eq!(pacer.next_start(), Some(SPAN));
         pacer.observe(&Load { in_flight: 1, ..load(0, Duration::ZERO) });
         assert_eq!(pacer.next_start(), None);
+    }
+
+    #[test]
+    fn a_share_of_next_to_nothing_is_never() {
+        let mut pacer = Pacer::new(Goals { max_busy_share: 1e-300, ..Goals::default() });
+        pacer.trimmed(SPAN, SPAN);
+        assert_eq!(pacer.next_start(), Some(Duration::MAX));
     }
 
     #[test]

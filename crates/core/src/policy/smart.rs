@@ -122,7 +122,7 @@ impl SmartPolicy {
 
     /// What is worth its time now, where a slice of this length may be used for it.
     fn worthwhile(&self, slice: Duration) -> impl Iterator<Item = Extent> {
-        let fits = self.pacer.is_idle() || self.is_urgent() || self.worth.longest_within(slice).is_some();
+        let fits = self.pacer.is_idle() || self.is_urgent() || self.worth.shortest() <= slice;
         let least = self.least(|thresholds| thresholds.busy).filter(|_| fits);
         least.into_iter().flat_map(|least| self.pending.longest(least))
     }
@@ -152,9 +152,10 @@ impl SmartPolicy {
     }
 
     /// What of the `candidates` fits into `slice`, cut to what one command may take of it; one command
-    /// in any case.
+    /// in any case, where it has to be of at most twice the shortest's time: neither that nor the time of all
+    /// commands together is more than twice what it could be.
     fn fill(&self, slice: Duration, candidates: impl Iterator<Item = Extent>) -> ExtentSet {
-        let longest = self.worth.longest_within(slice).unwrap_or(Bytes(u64::MAX));
+        let longest = self.worth.longest_within(slice.max(self.worth.shortest() * 2));
         let (mut chosen, mut left) = (ExtentSet::new(), slice);
         for Extent { start, end } in candidates {
             let part = Extent::new(start, end.min(Bytes(start.0.saturating_add(longest.0))));

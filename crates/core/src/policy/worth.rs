@@ -88,19 +88,24 @@ impl Worth {
         Duration::from_secs_f64(self.discard.time(length).seconds() * self.slowness)
     }
 
-    /// The most that one command can discard within `limit`; none where even the shortest takes longer.
-    pub fn longest_within(&self, limit: Duration) -> Option<Bytes> {
+    /// How long the shortest command takes.
+    pub fn shortest(&self) -> Duration {
+        self.time(self.page)
+    }
+
+    /// The most that one command can discard within `limit`; a page where even that takes longer.
+    pub fn longest_within(&self, limit: Duration) -> Bytes {
         let within = |length: Bytes| self.time(length) <= limit;
         let (least, most) = (self.page, self.discard.command_limit.value);
-        if within(most) || !within(least) {
-            return within(least).then_some(most);
+        if within(most) {
+            return most;
         }
         let mut bounds = (least.0, most.0);
         while bounds.1 - bounds.0 > 1 {
             let middle = bounds.0 + (bounds.1 - bounds.0) / 2;
             if within(Bytes(middle)) { bounds.0 = middle } else { bounds.1 = middle }
         }
-        Some(Bytes(bounds.0))
+        Bytes(bounds.0)
     }
 
     /// Discards that the profile predicts to take `predicted`, as [`Self::time`] told it, took `took`:
@@ -235,13 +240,9 @@ mod tests {
             let limit = Duration::from_micros(micros);
             for worth in ["ocz-agility-3", "nvme-tlc"].map(worth) {
                 let most = worth.discard.command_limit.value;
-                match worth.longest_within(limit) {
-                    Some(length) => {
-                        prop_assert!(worth.time(length) <= limit);
-                        prop_assert!(length == most || worth.time(length + Bytes(1)) > limit);
-                    }
-                    None => prop_assert!(worth.time(worth.page) > limit),
-                }
+                let length = worth.longest_within(limit);
+                prop_assert!(worth.time(length) <= limit || length == worth.page && worth.shortest() > limit);
+                prop_assert!(length == most || worth.time(length + Bytes(1)) > limit);
             }
         }
     }

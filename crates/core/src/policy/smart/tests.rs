@@ -88,7 +88,7 @@ fn a_drive_with_long_commands_is_left_alone_while_it_is_busy_until_it_runs_out_o
 #[test]
 fn a_drive_that_ran_out_of_spare_is_trimmed_until_that_makes_up_for_it() {
     let mut policy = policy("ocz-agility-3", Goals::default());
-    let freed: Vec<_> = (0..5).map(|place| extent(place << 10, Bytes(128 << 20))).collect();
+    let freed: Vec<_> = (0..5).map(|place| extent(place << 10, Bytes(32 << 20))).collect();
     for extent in &freed {
         policy.on_event(Duration::ZERO, &Event::Freed(*extent));
     }
@@ -115,6 +115,17 @@ fn what_has_waited_for_its_time_goes_whatever_it_is_worth() {
     policy.on_event(SECOND, &Event::Freed(freed));
     assert_eq!(look(&mut policy, SECOND * 60, 100), []);
     assert_eq!(look(&mut policy, SECOND * 61, 100), within(&[freed]));
+}
+
+#[test]
+fn what_has_to_go_on_a_busy_drive_goes_by_the_command() {
+    let goals = Goals { max_age: SECOND * 60, ..Goals::default() };
+    let mut policy = policy("micron-m500it", goals);
+    policy.on_event(SECOND, &Event::Freed(extent(0, Bytes(6 << 30))));
+    let mut taken = look(&mut policy, SECOND * 61, 100);
+    let Some(TrimRequest { scope: TrimScope::Within(extents), .. }) = taken.pop() else { panic!() };
+    let least = policy.worth.shortest();
+    assert!((least..=2 * least).contains(&policy.worth.time(extents.len())), "{extents:?}");
 }
 
 #[test]

@@ -98,7 +98,10 @@ impl Tended {
 /// What discards on a drive may cost by the goals, where they are worth it from `shortest` on. Where even
 /// the shortest takes longer than the goals allow, that is what is sent.
 fn pace(goals: &Goals, worth: &Worth, shortest: Bytes) -> Pace {
-    let longest = worth.longest_within(goals.max_latency_added).unwrap_or(shortest);
+    let longest = match worth.shortest() <= goals.max_latency_added {
+        true => worth.longest_within(goals.max_latency_added),
+        false => shortest,
+    };
     Pace {
         max_latency: goals.max_latency_added,
         max_share: goals.max_busy_share,
