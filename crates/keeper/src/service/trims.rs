@@ -30,11 +30,14 @@ impl GuardedTrims {
 }
 
 impl Trims for GuardedTrims {
-    /// Trims what [reaches](Trims::reaching) the ranges, which may take as long. Where earlier trims were not answered in time, nothing more is asked for until they are, and then it is
-    /// them that it tells of.
+    /// Trims what [reaches](Trims::reaching) the ranges, which may take as long. Where earlier trims were not
+    /// answered in time, nothing more is asked for until they are, and then it is them that it tells of: nothing
+    /// counts as trimmed, as more may have been freed there since.
     fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> Series {
         let mount = self.mounted.mount().to_owned();
-        let (answer, patience) = match self.late.take() {
+        let late = self.late.take();
+        let is_late = late.is_some();
+        let (answer, patience) = match late {
             Some(late) => (late, Duration::ZERO),
             None => {
                 // What failed before is not of these trims.
@@ -51,6 +54,10 @@ impl Trims for GuardedTrims {
             }
         };
         match answer.recv_timeout(patience) {
+            Ok(series) if is_late => {
+                let series = Series { trimmed: ExtentSet::new(), took: series.took.min(PATIENCE), ..series };
+                self.site.failures.heed(&self.stack, &mount, series)
+            }
             Ok(series) => self.site.failures.heed(&self.stack, &mount, series),
             Err(timeout) => {
                 self.late = (timeout == RecvTimeoutError::Timeout).then_some(answer);
