@@ -117,8 +117,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
         dry_run: args.dry_run,
         targets: Vec::new(),
     };
-    for path in &paths {
+    for (place, path) in paths.iter().enumerate() {
         if interrupt.is_set() {
+            let left = &paths[place..];
+            complain(&format_args!("interrupted before {} was begun", left[0].display()));
+            document
+                .targets
+                .extend(left.iter().map(|path| Report { outcome: Outcome::Stopped, ..report(path) }));
             break;
         }
         document.targets.extend(trim(&args, &machine, path, &request, &interrupt));
@@ -177,6 +182,12 @@ fn paths(args: &Args, machine: &Machine) -> Result<Vec<PathBuf>> {
     })
 }
 
+/// A report of which nothing is known yet.
+fn report(path: &Path) -> Report {
+    let target = path.display().to_string();
+    Report { target, outcome: Outcome::Failed, reason: None, plan: None, sent: None }
+}
+
 /// Trims what is mounted at `path`, and says at once what went wrong; none where it is one of many and not to be
 /// trimmed.
 fn trim(
@@ -186,13 +197,7 @@ fn trim(
     request: &Request,
     interrupt: &Interrupt,
 ) -> Option<Report> {
-    let mut report = Report {
-        target: path.display().to_string(),
-        outcome: Outcome::Failed,
-        reason: None,
-        plan: None,
-        sent: None,
-    };
+    let mut report = report(path);
     let is_one_of_many = args.mounts.is_empty();
     let outcome = attempt(args, machine, path, request, interrupt, &mut report);
     if let Err(error) = outcome {
@@ -237,12 +242,12 @@ fn attempt(
     let mut journal = Journal::open(&target.id(), target.mount())?;
     let survey = Survey::new(&target, request, journal.last())?;
     let plan = survey.document(&target, request);
-    let minimum = plan.minimum;
     report.plan = Some(plan);
     watch.plans(survey.left());
+    let spared = pending.as_ref().map(|pending| survey.spared(pending.extents())).unwrap_or_default();
     let ran = survey.run(&target, request, Some(&mut journal), &mut watch)?;
     let reached = if matches!(ran.end, End::Done) { EVERYTHING.end } else { watch.has_reached() };
-    pending.into_iter().for_each(|pending| pending.trimmed(reached, minimum));
+    pending.into_iter().for_each(|pending| pending.trimmed(reached, &spared));
     drop(watch);
     report.sent = Some(sent(&ran));
     match ran.end {

@@ -25,13 +25,11 @@ impl Pending {
         &self.extents
     }
 
-    /// All before `reached` is trimmed but extents shorter than `minimum`: gives back the rest.
-    pub fn trimmed(mut self, reached: Bytes, minimum: Bytes) {
-        let left = self.extents.iter().map(|extent| match extent.len() < minimum {
-            true => extent,
-            false => extent.intersect(Extent::new(reached, Bytes(u64::MAX))),
-        });
+    /// All before `reached` is trimmed but what is `spared`: gives back the rest.
+    pub fn trimmed(mut self, reached: Bytes, spared: &ExtentSet) {
+        let mut left = self.extents.intersect(spared);
+        self.extents.inside(Extent::new(reached, Bytes(u64::MAX))).for_each(|extent| left.insert(extent));
         // A service that has ended meanwhile finds out anew what is pending.
-        let _ = self.control.give_back(left.filter(|extent| !extent.is_empty()));
+        let _ = self.control.give_back(left.iter());
     }
 }

@@ -5,9 +5,9 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
-use trimtab_core::Bytes;
 use trimtab_core::document::StatusDocument;
 use trimtab_core::document::status::{FileSystemStatus, State};
+use trimtab_core::{Bytes, Extent};
 use trimtab_keeper::service::control::Control;
 
 use crate::support::{Daemon, TRIMTAB, Volume, eager, patient, possible, smart, weekly};
@@ -104,6 +104,29 @@ fn what_is_lent_comes_back() {
     drop(control);
     let refused = Control::connect(&daemon.run()).unwrap().take_pending(dir.path()).unwrap_err();
     assert!(refused.to_string().contains("no file system on a block device is mounted there"), "{refused}");
+}
+
+#[test]
+fn what_a_trim_leaves_alone_comes_back() {
+    if !possible() {
+        return;
+    }
+    let volume = Volume::mounted("xfs");
+    let dir = tempfile::TempDir::new().unwrap();
+    let daemon = Daemon::start(&patient(&volume, dir.path()));
+    let pending = || daemon.status_of(&volume).unwrap().pending;
+    let freed = volume.fray();
+    daemon.wait_for(&volume, "small pieces are pending", |fs| fs.pending >= freed && fs.pending < Bytes::MIB);
+    // What is pending is no longer free in between.
+    let mut control = Control::connect(&daemon.run()).unwrap();
+    control.take_pending(&volume.target).unwrap();
+    control.give_back([Extent::at(Bytes::ZERO, volume.block().size().unwrap())]).unwrap();
+    drop(control);
+    let mut trim = Command::new(TRIMTAB);
+    trim.args(["trim", "-m", "1M", "--run"]).arg(daemon.run()).arg(&volume.target);
+    let output = trim.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!((freed..Bytes(2 << 20)).contains(&pending()), "{} of {freed}", pending());
 }
 
 #[test]

@@ -143,6 +143,16 @@ impl Survey {
         self.resumed_at
     }
 
+    /// What of the pending extents is left alone, since it is shorter than what is asked for; of `pending`, where
+    /// it isn't known what is free.
+    pub fn spared(&self, pending: &ExtentSet) -> ExtentSet {
+        let is_short = |extent: &Extent| extent.len() < self.minimum;
+        match &self.free {
+            Some(free) => free.extents().iter().copied().filter(is_short).collect(),
+            None => pending.iter().filter(is_short).collect(),
+        }
+    }
+
     /// How much there is to do: free bytes, or the length of ranges where it isn't known what is free.
     pub fn left(&self) -> Bytes {
         self.plan.left()
