@@ -66,6 +66,11 @@ impl<T: Trims> Tender<T> {
         &self.policy
     }
 
+    /// How it trims.
+    pub fn trims_mut(&mut self) -> &mut T {
+        &mut self.trims
+    }
+
     /// What was trimmed so far.
     pub fn totals(&self) -> &Totals {
         &self.totals

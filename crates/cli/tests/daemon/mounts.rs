@@ -1,11 +1,15 @@
 //! File systems come and go.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
+use tempfile::TempDir;
+use trimtab_core::Bytes;
 use trimtab_core::document::status::{FileSystemStatus, State};
 use trimtab_keeper::service::control::Control;
+use trimtab_linux::mount;
 
 use crate::support::{Daemon, Volume, eager, patient, possible, run, smart, wait_until};
 
@@ -81,8 +85,8 @@ fn what_takes_no_discards_is_left_alone() {
     let volume = Volume::mounted("ext4");
     let daemon = Daemon::start(&eager(&volume));
     wait_until("it is tended", || daemon.status_of(&volume).unwrap().state == State::Idle);
-    volume.write("file", trimtab_core::Bytes(8 << 20));
-    volume.block().set_discard_max(trimtab_core::Bytes::ZERO).unwrap();
+    volume.write("file", Bytes(8 << 20));
+    volume.block().set_discard_max(Bytes::ZERO).unwrap();
     volume.delete("file");
     wait_until("it is left alone", || daemon.status_of(&volume).unwrap().state == State::Off);
     let fs = daemon.status_of(&volume).unwrap();
@@ -121,14 +125,12 @@ fn what_is_pending_outlives_the_service_and_the_mount() {
     }
     for fstype in ["ext4", "xfs"] {
         let volume = Volume::mounted(fstype);
-        let dir = tempfile::TempDir::new().unwrap();
+        let dir = TempDir::new().unwrap();
         let config = patient(&volume, dir.path());
         let mut daemon = Daemon::start(&config);
         let freed = volume.fray();
         daemon.wait_for(&volume, "small pieces are pending", |fs| {
-            fs.pending >= freed
-                && fs.pending < trimtab_core::Bytes::MIB
-                && fs.trimmed > trimtab_core::Bytes::MIB
+            fs.pending >= freed && fs.pending < Bytes::MIB && fs.trimmed > Bytes::MIB
         });
         let figures = |fs: &FileSystemStatus| (fs.pending, fs.trimmed, fs.last_trim.clone());
         let mut before = daemon.status_of(&volume).unwrap();
@@ -138,7 +140,7 @@ fn what_is_pending_outlives_the_service_and_the_mount() {
             figures(&earlier) == figures(&before)
         });
         assert_eq!(daemon.stop(), Some(0));
-        let home = std::mem::replace(&mut daemon.dir, tempfile::TempDir::new().unwrap());
+        let home = std::mem::replace(&mut daemon.dir, TempDir::new().unwrap());
         let daemon = Daemon::start_in(home, &config, |_| {});
         daemon.wait_for(&volume, "it goes on where it ended", |fs| figures(fs) == figures(&before));
         let age = daemon.status_of(&volume).unwrap().oldest_s;
@@ -148,10 +150,60 @@ fn what_is_pending_outlives_the_service_and_the_mount() {
         volume.mount();
         // A mount writes, and what that frees is pending too.
         daemon.wait_for(&volume, "it goes on after the mount", |fs| {
-            fs.trimmed == before.trimmed
-                && fs.pending >= before.pending
-                && fs.pending < trimtab_core::Bytes::MIB
+            fs.trimmed == before.trimmed && fs.pending >= before.pending && fs.pending < Bytes::MIB
         });
+    }
+}
+
+/// Where something is mounted that is mounted elsewhere, too.
+struct Bound(TempDir);
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let _ = mount::unmount_lazily(self.0.path());
+    }
+}
+
+#[test]
+fn by_which_mount_it_is_tended_makes_no_difference() {
+    if !possible() {
+        return;
+    }
+    for fstype in ["ext4", "xfs"] {
+        let volume = Volume::mounted(fstype);
+        let (dir, bound) = (TempDir::new().unwrap(), Bound(TempDir::new().unwrap()));
+        let place = bound.0.path();
+        let both = |rules: String| {
+            rules.clone() + &rules.replace(volume.target.to_str().unwrap(), place.to_str().unwrap())
+        };
+        let daemon = Daemon::start(&both(patient(&volume, dir.path())));
+        volume.write("goes", Bytes(32 << 20));
+        let freed = volume.fray();
+        let is_small = |fs: &FileSystemStatus| fs.pending >= freed && fs.pending < Bytes::MIB;
+        let is_old = |fs: &FileSystemStatus| is_small(fs) && fs.oldest_s.is_some_and(|age| age >= 3.0);
+        daemon.wait_for(&volume, "small pieces have been pending for a while", is_old);
+        let bind = || run(Command::new("mount").arg("--bind").args([&volume.target, place]));
+        let of_bound = || daemon.status().file_systems.into_iter().find(|fs| Path::new(&fs.mount) == place);
+        // It is spoken of by its shortest mount point.
+        bind();
+        wait_until("it is tended by the other mount", || of_bound().is_some());
+        assert!(is_old(&of_bound().unwrap()));
+        run(Command::new("umount").arg(place));
+        wait_until("it is tended by its own", || daemon.status_of(&volume).is_some());
+        assert!(is_old(&daemon.status_of(&volume).unwrap()));
+        assert_eq!(daemon.logged("msg=tended"), 1, "{}", daemon.log());
+
+        daemon.configure(&both(eager(&volume)));
+        daemon.signal(Signal::HUP);
+        daemon.wait_for(&volume, "all is trimmed", |fs| fs.pending == Bytes::ZERO);
+        let before = volume.counters().discard_bytes;
+        bind();
+        wait_until("it is tended by the other mount", || of_bound().is_some());
+        volume.unmount();
+        fs::remove_file(place.join("goes")).unwrap();
+        trimtab_linux::trim::sync(place).unwrap();
+        wait_until("that is trimmed", || volume.counters().discard_bytes >= before + Bytes(32 << 20));
+        assert_eq!(daemon.logged("msg=tended"), 2, "{}", daemon.log());
     }
 }
 
@@ -162,15 +214,12 @@ fn what_is_pending_outlives_a_reboot() {
     }
     for fstype in ["ext4", "xfs"] {
         let volume = Volume::mounted(fstype);
-        let dir = tempfile::TempDir::new().unwrap();
+        let dir = TempDir::new().unwrap();
         let config = patient(&volume, dir.path());
         let mut daemon = Daemon::start(&config);
         let freed = volume.fray();
-        let small = |fs: &FileSystemStatus| {
-            fs.pending >= freed
-                && fs.pending < trimtab_core::Bytes::MIB
-                && fs.trimmed > trimtab_core::Bytes::MIB
-        };
+        let small =
+            |fs: &FileSystemStatus| fs.pending >= freed && fs.pending < Bytes::MIB && fs.trimmed > Bytes::MIB;
         daemon.wait_for(&volume, "small pieces are pending", small);
         // A service manager that ends has all unmounted, and tells what is left to end at once.
         daemon.signal(Signal::STOP);

@@ -60,10 +60,9 @@ impl Found {
         self.number() == earlier.number() && !self.ids.is_disjoint(&earlier.ids)
     }
 
-    /// Whether nothing is different of it that matters to how it is tended.
+    /// Whether nothing is different of it that matters to how it is tended: by which of its mounts doesn't.
     pub fn is_as(&self, earlier: &Self) -> bool {
-        let seen = |found: &Self| (found.targets.clone(), found.mount.super_options.clone());
-        self.continues(earlier) && seen(self) == seen(earlier)
+        self.continues(earlier) && self.options().eq(earlier.options())
     }
 
     /// Whether the whole file system is mounted so that nothing can be written: a mount of it may still
@@ -77,8 +76,13 @@ impl Found {
         self.has_option(|option| option == "discard" || option.starts_with("discard="))
     }
 
-    fn has_option(&self, is_it: impl Fn(&str) -> bool) -> bool {
-        self.mount.super_options.split(',').any(is_it)
+    fn has_option(&self, is_it: impl FnMut(&str) -> bool) -> bool {
+        self.options().any(is_it)
+    }
+
+    /// The options of the whole file system, among which btrfs has what is mounted of it.
+    fn options(&self) -> impl Iterator<Item = &str> {
+        self.mount.super_options.split(',').filter(|option| !option.starts_with("subvol"))
     }
 }
 
@@ -122,6 +126,7 @@ pub(super) mod tests {
     fn what_was_mounted_anew_is_another() {
         let before = found("/a", "8:1", &[30, 31], "rw");
         assert!(found("/a", "8:1", &[31, 40], "rw").is_as(&before));
+        assert!(found("/b", "8:1", &[31], "rw,subvolid=5,subvol=/").is_as(&before), "another mount of it");
         let read_only = found("/a", "8:1", &[30, 31], "ro");
         assert!(read_only.continues(&before) && !read_only.is_as(&before) && read_only.is_read_only());
         assert!(!found("/a", "8:1", &[41], "rw").continues(&before));

@@ -27,6 +27,11 @@ impl GuardedTrims {
     pub fn new(mounted: MountedTrims, stack: Stack, site: Rc<Site>) -> Self {
         Self { mounted, stack, site, late: None }
     }
+
+    /// Trims by this mount of the file system from now on.
+    pub fn set_mounted(&mut self, mounted: MountedTrims) {
+        self.mounted = mounted;
+    }
 }
 
 impl Trims for GuardedTrims {

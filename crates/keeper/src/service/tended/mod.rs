@@ -105,6 +105,10 @@ impl Tended {
         if !is_same {
             self.begin(now);
         }
+        let mounted = self.mounted();
+        if let Work::On { tender, .. } = &mut self.work {
+            tender.trims_mut().set_mounted(mounted);
+        }
         !is_same
     }
 
@@ -141,10 +145,10 @@ impl Tended {
         };
         self.failure = None;
         let old = std::mem::replace(&mut self.work, work);
-        if let Work::On { tender: mut old, .. } = old {
+        if let Work::On { tender: old, .. } = old {
             self.before = sum(&self.before, old.totals());
             if let Work::On { tender, .. } = &mut self.work {
-                old.take_pending(now).iter().for_each(|extent| tender.freed(now, extent));
+                old.pending().iter().for_each(|(extent, since)| tender.freed(since, extent));
             }
         }
     }
@@ -183,8 +187,12 @@ impl Tended {
             goals.max_age = Duration::ZERO;
         }
         let policy = SmartPolicy::new(goals, self.worth()?, self.ground.gain());
-        let mounted = MountedTrims::new(self.found.mount.target.clone(), self.devices());
-        Ok(Tender::new(policy, GuardedTrims::new(mounted, self.ground.stack.clone(), self.site.clone())))
+        let trims = GuardedTrims::new(self.mounted(), self.ground.stack.clone(), self.site.clone());
+        Ok(Tender::new(policy, trims))
+    }
+
+    fn mounted(&self) -> MountedTrims {
+        MountedTrims::new(self.found.mount.target.clone(), self.devices())
     }
 
     /// Goes on from what was trimmed before, and when that was last.
