@@ -145,6 +145,12 @@ fn what_is_pending_outlives_the_service_and_the_mount() {
         daemon.wait_for(&volume, "it goes on where it ended", |fs| figures(fs) == figures(&before));
         let age = daemon.status_of(&volume).unwrap().oldest_s;
         assert!(age.is_some() && age >= before.oldest_s, "{age:?} {:?}", before.oldest_s);
+        daemon.configure("");
+        daemon.signal(Signal::HUP);
+        daemon.wait_for(&volume, "it is left alone", |fs| fs.state == State::Off);
+        daemon.configure(&config);
+        daemon.signal(Signal::HUP);
+        daemon.wait_for(&volume, "it goes on there again", |fs| figures(fs) == figures(&before));
         volume.unmount();
         wait_until("it is gone", || daemon.status_of(&volume).is_none());
         volume.mount();

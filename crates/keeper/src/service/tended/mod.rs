@@ -49,6 +49,8 @@ pub(super) struct Tended {
     failure: Option<Failure>,
     lent: Option<Lent>,
     refusals: BTreeMap<&'static str, u64>,
+    /// Bytes that were trimmed before it came into this care, as far as that is known.
+    earlier: Bytes,
     /// What was trimmed before the tender of now.
     before: Totals,
     last_trim: Option<SystemTime>,
@@ -90,6 +92,7 @@ impl Tended {
             failure: None,
             lent: None,
             refusals: BTreeMap::new(),
+            earlier: Bytes::ZERO,
             before: Totals::default(),
         };
         tended.begin(now);
@@ -195,9 +198,9 @@ impl Tended {
         MountedTrims::new(self.found.mount.target.clone(), self.devices())
     }
 
-    /// Goes on from what was trimmed before, and when that was last.
+    /// Goes on from what was trimmed before it came into this care, and when that was last.
     pub fn go_on_from(&mut self, trimmed: Bytes, last_trim: Option<SystemTime>) {
-        self.before.bytes += trimmed;
+        self.earlier = trimmed;
         self.last_trim = self.last_trim.max(last_trim);
     }
 
@@ -226,10 +229,11 @@ impl Tended {
     }
 
     fn totals(&self) -> Totals {
-        match &self.work {
+        let totals = match &self.work {
             Work::On { tender, .. } => sum(&self.before, tender.totals()),
             Work::Off(_) | Work::Steered(_) => self.before,
-        }
+        };
+        Totals { bytes: self.earlier + totals.bytes, ..totals }
     }
 
     /// Whether it isn't known yet what it lies on.
