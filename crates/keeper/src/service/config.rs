@@ -85,7 +85,10 @@ pub enum ServicePolicy {
 
 /// A text that is no [`ServicePolicy`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no policy of the service; write smart, none, or how often as in batched:1w")]
+#[error(
+    "{text:?} is no policy of the service; write smart, none, or how often, from a minute to ten years, as in \
+     batched:1w"
+)]
 pub struct UnknownServicePolicy {
     text: String,
 }
@@ -101,7 +104,7 @@ impl FromStr for ServicePolicy {
             _ => text
                 .strip_prefix("batched:")
                 .and_then(every)
-                .filter(|interval| *interval >= LEAST_INTERVAL)
+                .filter(|interval| (LEAST_INTERVAL..=LONGEST).contains(interval))
                 .map(Self::Batched),
         }
         .ok_or_else(|| UnknownServicePolicy { text: text.to_owned() })
@@ -131,6 +134,8 @@ pub(super) const WEEK: Duration = Duration::from_secs(7 * DAY);
 const DAY: u64 = 24 * 3600;
 /// The shortest interval of whole trims; what trims more often wants `smart`.
 const LEAST_INTERVAL: Duration = Duration::from_secs(60);
+/// The longest time that can be asked for, which can be added to any that the clock shows.
+const LONGEST: Duration = Duration::from_secs(3653 * DAY);
 
 /// What is said of some file systems; what isn't holds as it is said of all, or by default.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -357,8 +362,10 @@ where
 fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(deserializer)?;
     match humantime::parse_duration(&text) {
-        Ok(span) if !span.is_zero() => Ok(Some(span)),
-        _ => Err(de::Error::custom(format!("{text:?} is no time above 0; write it like 1ms, 30m or 1d"))),
+        Ok(span) if !span.is_zero() && span <= LONGEST => Ok(Some(span)),
+        _ => Err(de::Error::custom(format!(
+            "{text:?} is no time above 0 and up to ten years; write it like 1ms, 30m or 1d"
+        ))),
     }
 }
 

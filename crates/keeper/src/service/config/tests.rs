@@ -70,14 +70,20 @@ fn what_is_wrong_is_one_line_with_its_field() {
         ("[mount.\"/a\"]\nage = 1", "t: mount./a.age: unknown field `age`"),
         (
             "[defaults]\npolicy = \"online\"",
-            "t: defaults.policy: \"online\" is no policy of the service; write smart, none, or how often \
-                 as in batched:1w",
+            "t: defaults.policy: \"online\" is no policy of the service; write smart, none, or how often, \
+                 from a minute to ten years, as in batched:1w",
         ),
         ("[defaults]\npolicy = \"batched:1s\"", "t: defaults.policy: \"batched:1s\" is no policy"),
         (
             "[defaults]\nmax_age = \"0s\"",
-            "t: defaults.max_age: \"0s\" is no time above 0; write it like 1ms, 30m or 1d",
+            "t: defaults.max_age: \"0s\" is no time above 0 and up to ten years; write it like 1ms, 30m or 1d",
         ),
+        (
+            "[defaults]\nmax_age = \"11y\"",
+            "t: defaults.max_age: \"11y\" is no time above 0 and up to ten years",
+        ),
+        ("[defaults]\nmax_latency_added = \"18446744073709551615s\"", "t: defaults.max_latency_added: "),
+        ("[defaults]\npolicy = \"batched:18446744073709551615s\"", "t: defaults.policy: "),
         ("[defaults]\nmax_busy_share = 1.5", "t: defaults.max_busy_share: 1.5 is no share of the time"),
         ("[defaults]\nmax_busy_share = nan", "t: defaults.max_busy_share: NaN is no share of the time"),
         ("[metrics]\naddress = \"0.0.0.0:1\"", "t: metrics.address: 0.0.0.0:1 can be reached from other"),
