@@ -155,6 +155,7 @@ fn what_was_lost_is_known_when_the_rest_is_read() {
     let options = FreesOptions { buffer: Bytes(64 << 10), allocations: true, ..FreesOptions::default() };
     let mut frees = Frees::start(&options).unwrap();
     let Some(mounted) = Mounted::new("xfs", SIZE, "") else { return };
+    let Some(another) = Mounted::new("ext4", SIZE, "") else { return };
     frees.follow(&mount_of(&mounted)).unwrap();
     let file = std::fs::File::create(mounted.directory.path().join("file")).unwrap();
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -164,6 +165,9 @@ fn what_was_lost_is_known_when_the_rest_is_read() {
     let mut events = Vec::new();
     frees.read(&mut events).unwrap();
     assert!(!events.is_empty() && frees.lost() > 0, "{} of {}", frees.lost(), events.len());
+    assert_eq!(frees.follow(&mount_of(&another)).unwrap(), Heard::FromNow);
+    let Some(later) = Mounted::new("ext4", SIZE, "") else { return };
+    assert_eq!(frees.follow(&mount_of(&later)).unwrap(), Heard::SinceMount);
 }
 
 #[test]

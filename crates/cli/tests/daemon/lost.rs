@@ -21,6 +21,22 @@ use crate::support::{Daemon, TRIMTAB, Volume, eager, patient, possible, run, wai
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
+/// Makes more holes in a file of that volume than the kernel has room for events of one processor, while the
+/// service doesn't read them; says how many. They are of 4 KiB, and an event has some 60 bytes.
+fn lose(daemon: &Daemon, volume: &Volume) -> u64 {
+    let mut here = CpuSet::new();
+    here.set(sched_getcpu());
+    sched_setaffinity(None, &here).unwrap();
+    let holes = 2 * (512 << 10) / 40;
+    let file = File::create(volume.target.join("holes")).unwrap();
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(file.as_fd(), FallocateFlags::empty(), 0, holes * 8192).unwrap();
+    volume.sync();
+    daemon.signal(Signal::STOP);
+    (0..holes).for_each(|hole| rustix::fs::fallocate(file.as_fd(), flags, hole * 8192, 4096).unwrap());
+    holes
+}
+
 #[test]
 fn where_events_are_lost_all_that_is_free_is_pending() {
     if !possible() {
@@ -32,19 +48,7 @@ fn where_events_are_lost_all_that_is_free_is_pending() {
         let daemon = Daemon::start(&patient(&volume, dir.path()));
         let is_trimmed = |fs: &FileSystemStatus| fs.trimmed > Bytes::MIB && fs.pending < Bytes::MIB;
         daemon.wait_for(&volume, "all that was free is trimmed", is_trimmed);
-        // More holes than the kernel has room for events of one processor, while nobody reads them: an event
-        // has some 60 bytes.
-        let mut here = CpuSet::new();
-        here.set(sched_getcpu());
-        sched_setaffinity(None, &here).unwrap();
-        let holes = 2 * (512 << 10) / 40;
-        let file = File::create(volume.target.join("holes")).unwrap();
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(file.as_fd(), FallocateFlags::empty(), 0, holes * 8192).unwrap();
-        volume.sync();
-        daemon.signal(Signal::STOP);
-        (0..holes).for_each(|hole| rustix::fs::fallocate(file.as_fd(), flags, hole * 8192, 4096).unwrap());
-        drop(file);
+        let holes = lose(&daemon, &volume);
         daemon.signal(Signal::CONT);
         daemon.wait_for(&volume, "it is said", |_| {
             daemon.logged("events were lost: takes all that is free for pending") > 0
@@ -57,6 +61,27 @@ fn where_events_are_lost_all_that_is_free_is_pending() {
         daemon.configure(&eager(&volume));
         daemon.signal(Signal::HUP);
         daemon.wait_for(&volume, "all is trimmed", |fs| fs.state == State::Idle && fs.pending == Bytes::ZERO);
+    }
+}
+
+#[test]
+fn what_was_lost_before_it_was_unmounted_is_not_taken_for_known() {
+    if !possible() {
+        return;
+    }
+    for fstype in ["ext4", "xfs"] {
+        let volume = Volume::mounted(fstype);
+        let dir = tempfile::TempDir::new().unwrap();
+        let daemon = Daemon::start(&patient(&volume, dir.path()));
+        let is_trimmed = |fs: &FileSystemStatus| fs.trimmed > Bytes::MIB && fs.pending < Bytes::MIB;
+        daemon.wait_for(&volume, "all that was free is trimmed", is_trimmed);
+        let holes = lose(&daemon, &volume);
+        volume.unmount();
+        daemon.signal(Signal::CONT);
+        wait_until("it is gone", || daemon.status_of(&volume).is_none());
+        assert!(daemon.status().lost_events > 0);
+        volume.mount();
+        daemon.wait_for(&volume, "all holes are pending", |fs| fs.pending >= Bytes((holes - 64) * 4096));
     }
 }
 

@@ -169,7 +169,7 @@ impl Frees {
     }
 
     /// Tells of the file system of `mount` from now on, and of what it gave up since it was mounted if
-    /// that was after the start. Another that is followed by the same number is so no more.
+    /// that was after the start and after events were [lost](Self::lost) last. Another that is followed by the same number is so no more.
     ///
     /// # Errors
     /// [`TracingError::NoEvents`] where the kernel doesn't tell what it gives up, or its superblock isn't
@@ -254,7 +254,11 @@ impl Frees {
         hearing.settle(until.saturating_sub(SLACK), events);
         let more = hearing.is_waiting();
         if came >= FILLS_NOTHING {
-            self.lost = self.instance.lost()?;
+            let lost = self.instance.lost()?;
+            if lost > self.lost {
+                self.lost = lost;
+                self.hearing.miss(mount::mounts(&self.options.procfs)?.iter().filter_map(identity));
+            }
         }
         if more != self.is_gathering {
             _ = self.instance.set("buffer_percent", if more { FULL_ENOUGH } else { "0" });

@@ -102,6 +102,12 @@ impl Hearing {
         self.unheard.insert(id);
     }
 
+    /// Not all was heard of what those of `mounted` told that nobody follows yet.
+    pub fn miss(&mut self, mounted: impl Iterator<Item = FsId>) {
+        let Self { followed, unheard, .. } = self;
+        unheard.extend(mounted.filter(|id| !followed.contains_key(id)));
+    }
+
     /// Takes in what the kernel told at the time `at` of the trace clock.
     pub fn take(&mut self, at: Nanos, event: Event) {
         let id = match event {
@@ -312,6 +318,12 @@ mod tests {
         (0..=MOST_STRANGE as u64).for_each(|at| flooded.take(Nanos(2000 + at), free(EXT4, at)));
         settled(&mut flooded, 9000);
         assert!(!flooded.follow(EXT4, ext4()));
+        let mut missed = hearing(&[]);
+        missed.follow(BTRFS, btrfs());
+        missed.miss([BTRFS, EXT4].into_iter());
+        assert!(!missed.follow(EXT4, ext4()));
+        missed.forget(DISK);
+        assert!(missed.follow(EXT4, ext4()), "it was mounted anew");
         let mut ignored = hearing(&[]);
         ignored.ignore(EXT4);
         ignored.take(Nanos(2000), free(EXT4, 1));

@@ -20,6 +20,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 /// How long after a file system is gone what it freed last can be heard.
 const LAST_WORDS: Duration = Duration::from_millis(15);
+/// Why nothing is known of one that is gone.
+const MISSED: &str = "not all of what it freed last was heard";
 
 impl Service {
     /// Has what is mounted looked at again in a while.
@@ -100,7 +102,11 @@ impl Service {
         }
         for (gone, seal) in self.tended.split_off(known).into_iter().zip(seals) {
             let mount = gone.found.mount.target.display();
-            let kept = seal.map_or(Ok(()), |seal| save(&self.site, seal, &gone, now));
+            let kept = match seal {
+                None => Ok(()),
+                Some(_) if !gone.wants_frees() => Err(MISSED.to_owned()),
+                Some(seal) => save(&self.site, seal, &gone, now),
+            };
             if let Ok(frees) = &mut self.frees {
                 match kept {
                     Ok(()) => frees.forget(gone.found.number()),

@@ -5,12 +5,13 @@ use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
 use trimtab_core::{Bytes, Extent};
+use trimtab_linux::block::BlockDevice;
+use trimtab_linux::mount::{Mount, open_of};
 use trimtab_linux::trim::{self, TrimError};
 
 use super::{Tended, Work, chain, sum};
 use crate::free_space::{Division, FreeSpace, FreeSpaceError};
 use crate::service::ground::Off;
-use crate::service::mounts::Found;
 use crate::service::patience::{NO_ANSWER, in_time};
 use crate::tender::TurnError;
 
@@ -55,9 +56,9 @@ impl Tended {
         let target = self.found.mount.target.clone();
         let synced = in_time(move || trim::sync(&target));
         synced.ok_or(NO_ANSWER)?.map_err(|error| chain(&error))?;
-        let found = self.found.clone();
-        let free = in_time(move || all_free(&found)).ok_or(NO_ANSWER)?.map_err(|error| error.to_string())?;
-        free.into_iter().for_each(|extent| tender.freed(now, extent));
+        let (mount, devices) = (self.found.mount.clone(), self.ground.devices(&self.site.machine.sysfs()));
+        let free = in_time(move || all_free(&mount, &devices)).ok_or(NO_ANSWER)?;
+        free.map_err(|error| error.to_string())?.into_iter().for_each(|extent| tender.freed(now, extent));
         Ok(())
     }
 
@@ -113,10 +114,12 @@ impl Tended {
         if let Some(whole) = whole
             && whole.next <= now
         {
-            let (mount, found) = (self.found.mount.target.clone(), self.found.clone());
-            let free = match self.all_free.ask(move || all_free(&found)) {
-                None => return Err(TrimError::NoAnswer { mount }.into()),
-                Some(free) => free.map_err(|source| TrimError::Trim { mount, source })?,
+            let (mount, devices) =
+                (self.found.mount.clone(), self.ground.devices(&self.site.machine.sysfs()));
+            let target = mount.target.clone();
+            let free = match self.all_free.ask(move || all_free(&mount, &devices)) {
+                None => return Err(TrimError::NoAnswer { mount: target }.into()),
+                Some(free) => free.map_err(|source| TrimError::Trim { mount: target, source })?,
             };
             free.into_iter().for_each(|extent| tender.freed(now, extent));
             whole.next = now + whole.every;
@@ -139,12 +142,12 @@ pub(super) fn due_in(every: Duration, last: SystemTime, now: SystemTime) -> Dura
 }
 
 /// All that may be free of a file system, in its trim address space.
-fn all_free(found: &Found) -> io::Result<Vec<Extent>> {
-    let root = trimtab_linux::mount::open_apart(&found.mount.target)?;
-    if found.mount.fstype == "btrfs" {
+fn all_free(mount: &Mount, devices: &[BlockDevice]) -> io::Result<Vec<Extent>> {
+    let root = open_of(&mount.target, devices)?;
+    if mount.fstype == "btrfs" {
         return Ok(trimtab_linux::btrfs::chunks(root)?.into_iter().map(|chunk| chunk.extent).collect());
     }
-    match FreeSpace::read(&root, found.number(), &Division::Unknown) {
+    match FreeSpace::read(&root, mount.number, &Division::Unknown) {
         Ok(free) => Ok(free.extents().to_vec()),
         Err(FreeSpaceError::Unsupported) => {
             let size = rustix::fs::fstatvfs(&root)?;
