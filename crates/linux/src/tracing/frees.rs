@@ -169,7 +169,8 @@ impl Frees {
     }
 
     /// Tells of the file system of `mount` from now on, and of what it gave up since it was mounted if
-    /// that was after the start and after events were [lost](Self::lost) last. Another that is followed by the same number is so no more.
+    /// that was after the start and after events were [lost](Self::lost) last. Another that is followed by the
+    /// same number is so no more.
     ///
     /// # Errors
     /// [`TracingError::NoEvents`] where the kernel doesn't tell what it gives up, or its superblock isn't
