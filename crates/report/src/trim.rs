@@ -21,7 +21,7 @@ fn target(target: &Target, verbose: bool) -> String {
     let name = printable(&target.target);
     let mut text = String::new();
     if let Some(sent) = &target.sent {
-        text += &format!("{name}: {}\n", done(sent, target.outcome));
+        text += &format!("{name}: {}\n", done(sent, target));
     }
     if let (Outcome::Planned, Some(plan)) = (target.outcome, &target.plan) {
         text += &format!("{name}: {}\n", planned(plan));
@@ -43,8 +43,13 @@ fn many(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number as f64), if number == 1 { "" } else { "s" })
 }
 
-fn done(sent: &Sent, outcome: Outcome) -> String {
-    match (sent.discards, outcome) {
+fn done(sent: &Sent, target: &Target) -> String {
+    let extents = |free: &Option<Free>| free.as_ref().map_or(0, |free| free.extents);
+    let all_are_short = |plan: &&Plan| extents(&plan.free) > 0 && extents(&plan.chosen) == 0;
+    if let (0, Some(plan)) = (sent.discards, target.plan.as_ref().filter(all_are_short)) {
+        return format!("nothing discarded: no free extent is as long as {}", plan.minimum);
+    }
+    match (sent.discards, target.outcome) {
         (0, Outcome::Done) => {
             "nothing discarded: all that is free was trimmed before (--full does it again)".to_owned()
         }
