@@ -19,7 +19,7 @@ use trimtab_core::Bytes;
 
 use crate::block::{BlockDevice, BlockError};
 use crate::device::Device;
-use crate::mount::Mount;
+use crate::mount::{self, Mount};
 use crate::tracing::Heard;
 use crate::trim::{self, TrimError};
 
@@ -134,13 +134,19 @@ pub fn seal_mounted(sysfs: &Path, mount: &Mount) -> Result<Seal, SealError> {
     Ok(disk.seal(superblock.uuid, Written::Ext4(written)))
 }
 
-/// The seal of the file system on the block device at the path `device`, which isn't mounted. `sysfs` is
-/// where sysfs is mounted.
+/// The seal of the file system on the block device at the path `device`, which isn't mounted, or by now
+/// again. `sysfs` and `procfs` are where these are mounted.
 ///
 /// # Errors
-/// [`SealError`].
-pub fn seal_unmounted(sysfs: &Path, device: &Path) -> Result<Seal, SealError> {
+/// [`SealError`]; [`SealError::Unclean`] of one that is still being unmounted.
+pub fn seal_unmounted(sysfs: &Path, procfs: &Path, device: &Path) -> Result<Seal, SealError> {
     let disk = Disk::open(BlockDevice::open(sysfs, device)?)?;
+    // Until it is about to be through, an XFS that was not synced looks as it did when it was unmounted before.
+    let has_log = sysfs.join("fs/xfs").join(disk.device.block().name()).join("log").exists();
+    let number = disk.device.block().number()?;
+    if has_log && !mount::mounts(procfs).is_ok_and(|all| all.iter().any(|mount| mount.number == number)) {
+        return Err(SealError::Unclean { device: disk.path });
+    }
     let start = disk.start()?;
     if let Some(superblock) = xfs::Superblock::parse(&start) {
         let written = xfs::Written::unmounted(&disk, &superblock)?;

@@ -2,8 +2,11 @@
 
 mod common;
 
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use common::mounted::run;
 use common::{Loop, possible};
@@ -61,7 +64,7 @@ impl Scratch {
     }
 
     fn try_unmounted(&self) -> Result<Seal, SealError> {
-        seal_unmounted(Path::new(SYSFS), &self.disk.device)
+        seal_unmounted(Path::new(SYSFS), Path::new(PROCFS), &self.disk.device)
     }
 
     fn unmounted(&self) -> Seal {
@@ -193,7 +196,7 @@ fn a_crash_does_not_follow(kind: &'static str) {
     assert_eq!(scratch.unmounted().follows(&sealed, Heard::FromNow), Ok(()));
     let elsewhere = Loop::new(SIZE);
     put(&clean, &elsewhere);
-    let elsewhere = seal_unmounted(Path::new(SYSFS), &elsewhere.device).unwrap();
+    let elsewhere = seal_unmounted(Path::new(SYSFS), Path::new(PROCFS), &elsewhere.device).unwrap();
     assert_eq!(elsewhere.follows(&sealed, Heard::FromNow), Err(Reason::Device));
 }
 
@@ -244,6 +247,27 @@ fn what_holds_neither_is_refused() {
         return;
     }
     let empty = Loop::new(Bytes(16 << 20));
-    let error = seal_unmounted(Path::new(SYSFS), &empty.device).unwrap_err();
+    let error = seal_unmounted(Path::new(SYSFS), Path::new(PROCFS), &empty.device).unwrap_err();
     assert!(matches!(error, SealError::Unknown { .. }), "{error}");
+}
+
+#[test]
+fn one_that_is_still_in_use_has_no_seal() {
+    for fstype in ["ext4", "xfs"] {
+        let Some(scratch) = Scratch::new(fstype) else { return };
+        scratch.mount();
+        scratch.write();
+        scratch.unmount();
+        let sealed = scratch.unmounted();
+        scratch.mount();
+        let held = File::open(scratch.directory.path()).unwrap();
+        mount::unmount_lazily(scratch.directory.path()).unwrap();
+        assert!(matches!(scratch.try_unmounted(), Err(SealError::Unclean { .. })), "{fstype}");
+        drop(held);
+        let patience = Instant::now() + Duration::from_secs(5);
+        while scratch.try_unmounted().is_err() && Instant::now() < patience {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_ne!(scratch.unmounted(), sealed, "{fstype}");
+    }
 }

@@ -47,7 +47,7 @@ pub(super) fn seal_gone(site: &Site, gone: &Tended) -> Option<Result<Seal, SealE
     // It leaves the list of mounts before all of it is on its device.
     let patience = Instant::now() + UNMOUNTING;
     loop {
-        match seal_unmounted(&site.machine.sysfs(), &device.path()) {
+        match seal_unmounted(&site.machine.sysfs(), &site.machine.procfs(), &device.path()) {
             Err(SealError::Unclean { .. }) if Instant::now() < patience => thread::sleep(GLANCE),
             seal => return Some(seal),
         }
