@@ -37,6 +37,15 @@ fn lose(daemon: &Daemon, volume: &Volume) -> u64 {
     holes
 }
 
+/// A service that has trimmed all that was free, and is stopped while it can't hear of so many holes.
+fn lost(volume: &Volume, dir: &Path) -> (Daemon, u64) {
+    let daemon = Daemon::start(&patient(volume, dir));
+    let is_trimmed = |fs: &FileSystemStatus| fs.trimmed > Bytes::MIB && fs.pending < Bytes::MIB;
+    daemon.wait_for(volume, "all that was free is trimmed", is_trimmed);
+    let holes = lose(&daemon, volume);
+    (daemon, holes)
+}
+
 #[test]
 fn where_events_are_lost_all_that_is_free_is_pending() {
     if !possible() {
@@ -45,10 +54,7 @@ fn where_events_are_lost_all_that_is_free_is_pending() {
     for fstype in ["ext4", "xfs"] {
         let volume = Volume::mounted(fstype);
         let dir = tempfile::TempDir::new().unwrap();
-        let daemon = Daemon::start(&patient(&volume, dir.path()));
-        let is_trimmed = |fs: &FileSystemStatus| fs.trimmed > Bytes::MIB && fs.pending < Bytes::MIB;
-        daemon.wait_for(&volume, "all that was free is trimmed", is_trimmed);
-        let holes = lose(&daemon, &volume);
+        let (daemon, holes) = lost(&volume, dir.path());
         daemon.signal(Signal::CONT);
         daemon.wait_for(&volume, "it is said", |_| {
             daemon.logged("events were lost: takes all that is free for pending") > 0
@@ -72,10 +78,7 @@ fn what_was_lost_before_it_was_unmounted_is_not_taken_for_known() {
     for fstype in ["ext4", "xfs"] {
         let volume = Volume::mounted(fstype);
         let dir = tempfile::TempDir::new().unwrap();
-        let daemon = Daemon::start(&patient(&volume, dir.path()));
-        let is_trimmed = |fs: &FileSystemStatus| fs.trimmed > Bytes::MIB && fs.pending < Bytes::MIB;
-        daemon.wait_for(&volume, "all that was free is trimmed", is_trimmed);
-        let holes = lose(&daemon, &volume);
+        let (daemon, holes) = lost(&volume, dir.path());
         volume.unmount();
         daemon.signal(Signal::CONT);
         wait_until("it is gone", || daemon.status_of(&volume).is_none());

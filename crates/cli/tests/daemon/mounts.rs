@@ -118,6 +118,11 @@ fn a_new_configuration_holds_at_once_and_a_bad_one_not_at_all() {
     assert_eq!(policy(), "batched:1d");
 }
 
+/// Whether little more is pending than what was `freed`, and the rest is trimmed.
+fn small(freed: Bytes) -> impl Fn(&FileSystemStatus) -> bool {
+    move |fs| fs.pending >= freed && fs.pending < Bytes::MIB && fs.trimmed > Bytes::MIB
+}
+
 #[test]
 fn what_is_pending_outlives_the_service_and_the_mount() {
     if !possible() {
@@ -129,9 +134,7 @@ fn what_is_pending_outlives_the_service_and_the_mount() {
         let config = patient(&volume, dir.path());
         let mut daemon = Daemon::start(&config);
         let freed = volume.fray();
-        daemon.wait_for(&volume, "small pieces are pending", |fs| {
-            fs.pending >= freed && fs.pending < Bytes::MIB && fs.trimmed > Bytes::MIB
-        });
+        daemon.wait_for(&volume, "small pieces are pending", small(freed));
         let figures = |fs: &FileSystemStatus| (fs.pending, fs.trimmed, fs.last_trim.clone());
         let mut before = daemon.status_of(&volume).unwrap();
         wait_until("it has nothing more to do", || {
@@ -224,9 +227,7 @@ fn what_is_pending_outlives_a_reboot() {
         let config = patient(&volume, dir.path());
         let mut daemon = Daemon::start(&config);
         let freed = volume.fray();
-        let small =
-            |fs: &FileSystemStatus| fs.pending >= freed && fs.pending < Bytes::MIB && fs.trimmed > Bytes::MIB;
-        daemon.wait_for(&volume, "small pieces are pending", small);
+        daemon.wait_for(&volume, "small pieces are pending", small(freed));
         // A service manager that ends has all unmounted, and tells what is left to end at once.
         daemon.signal(Signal::STOP);
         volume.unmount();
@@ -239,7 +240,7 @@ fn what_is_pending_outlives_a_reboot() {
         }
         volume.mount();
         let daemon = Daemon::start_in(daemon.kill(), &config, |_| {});
-        daemon.wait_for(&volume, "they still are", small);
+        daemon.wait_for(&volume, "they still are", small(freed));
         assert_eq!(daemon.logged("takes all that is free for pending"), 0, "{}", daemon.log());
     }
 }

@@ -59,11 +59,13 @@ impl Trims for GuardedTrims {
             }
         };
         match answer.recv_timeout(patience) {
-            Ok(series) if is_late => {
-                let series = Series { trimmed: ExtentSet::new(), took: series.took.min(PATIENCE), ..series };
+            Ok(mut series) => {
+                if is_late {
+                    series.trimmed = ExtentSet::new();
+                    series.took = series.took.min(PATIENCE);
+                }
                 self.site.failures.heed(&self.stack, &mount, series)
             }
-            Ok(series) => self.site.failures.heed(&self.stack, &mount, series),
             Err(timeout) => {
                 self.late = (timeout == RecvTimeoutError::Timeout).then_some(answer);
                 Series::refused(TrimError::NoAnswer { mount })

@@ -134,9 +134,8 @@ impl Service {
         };
         // What one has in memory may be written to another that it lies on, which is sealed after that.
         let answers: Vec<_> = self.tended.iter().map(answers).collect();
-        let seals = self.tended.iter().zip(answers);
-        let seals = seals.map(|(tended, answers)| answers.then(|| seal(&self.site, tended)).flatten());
-        let seals: Vec<_> = seals.collect();
+        let sealed = |(tended, answers): (&Tended, bool)| answers.then(|| seal(&self.site, tended)).flatten();
+        let seals: Vec<_> = self.tended.iter().zip(answers).map(sealed).collect();
         // What was freed before a seal is heard now. What is freed after it is written, and the seal doesn't hold.
         std::thread::sleep(LAST_WORDS);
         self.read_at = Some(Duration::ZERO);
