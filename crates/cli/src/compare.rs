@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::builder::NonEmptyStringValueParser;
 use trimtab_core::Bytes;
-use trimtab_core::policy::PolicyKind;
+use trimtab_core::policy::PolicyChoice;
 use trimtab_keeper::service::control::RUN;
-use trimtab_lab::compare::{CompareOptions, Place, compare};
+use trimtab_lab::compare::{CompareOptions, Place, SmartProfile, compare};
 use trimtab_lab::fs::FileSystem;
 use trimtab_lab::workload::{UnknownWorkload, WorkloadOptions};
 
@@ -18,20 +19,35 @@ use crate::outputs::Outputs;
 use crate::progress::Bar;
 use crate::{ended, interrupt, profile};
 
-/// Compares discard policies: what each costs while deleting, gains when writing, and wears
+/// Compares discard policies: how long each makes you wait, what others feel, and what it wears
 ///
 /// Every run makes a file system on an emulated drive of its own, works on it with real file
-/// operations, and verifies the data. Times are model time: what the drive of the profile would
-/// have taken, however busy this machine is.
+/// operations, and verifies the data. Policies act beside the workload, as they do on a real
+/// machine. Times are drive time: seconds by the clock of the emulated drive.
 #[derive(clap::Args)]
 pub struct Args {
     /// File systems to run on
     #[arg(long, value_name = "FS,...", value_delimiter = ',', default_value = "ext4", conflicts_with = "on")]
     fs: Vec<FileSystem>,
-    /// Policies to compare: none, online, batched, smart, and on btrfs async [default:
-    /// none,online,batched,smart]
+    /// Policies to compare: none, online, batched (FITRIM at the start of every pause), batched:1h
+    /// (by a timer), smart (the service), and on btrfs async [default: none,online,batched,smart]
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',')]
-    policy: Vec<PolicyKind>,
+    policy: Vec<PolicyChoice>,
+    /// Lengths of the workload's pauses, in drive time; every policy is run with each
+    #[arg(long, value_name = "TIME,...", value_delimiter = ',', default_value = "0s,1m", value_parser = pause)]
+    idle: Vec<Duration>,
+    /// Drive profile that the service is given: guessed (the built-in one for a drive of that
+    /// interface, as on a real machine), exact (the emulated drive's own), or a .toml file
+    #[arg(long, value_name = "PROFILE", default_value = "guessed", value_parser = NonEmptyStringValueParser::new())]
+    smart_profile: String,
+    /// Drive seconds per second of this machine: faster drives make shorter runs, and what this
+    /// machine's processors do counts for that much more
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    speed: f64,
+    /// Time from one read of the probe to the next, in drive time; 0s for no probe. The probe reads
+    /// 4 KiB of a live file from the first step to the last: its latency is what others feel
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = pause)]
+    probe: Duration,
     /// Workload: fragment or tree; a command after -- is a workload of its own
     #[arg(long, value_name = "NAME", default_value = "fragment", conflicts_with = "command")]
     workload: String,
@@ -73,9 +89,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let options = CompareOptions {
         workload: workload(&args)?,
         place: place(&args)?,
+        smart_profile: smart_profile(&args)?,
         policies: args.policy,
+        idle: args.idle,
         runs: args.runs,
         seed: args.seed,
+        probe_interval: Some(args.probe).filter(|interval| !interval.is_zero()),
+        speed: args.speed,
+        program: std::env::current_exe().context("cannot find the running executable")?,
         command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
     };
     let document = compare(options, &interrupt()?, &mut Bar::new(), &mut |document| {
@@ -113,6 +134,32 @@ fn place(args: &Args) -> Result<Place> {
         profile_toml,
         size: args.size,
         file_systems: args.fs.clone(),
-        server: std::env::current_exe().context("cannot find the running executable")?,
     })
 }
+
+fn smart_profile(args: &Args) -> Result<SmartProfile> {
+    Ok(match args.smart_profile.as_str() {
+        "guessed" => SmartProfile::Guessed,
+        "exact" if args.on.is_some() => {
+            bail!("--smart-profile exact is for an emulated drive; leave out --on")
+        }
+        "exact" => SmartProfile::Exact,
+        name => {
+            let (profile, toml) = profile::load(name)?;
+            SmartProfile::Given(profile.name, toml)
+        }
+    })
+}
+
+/// A length of time that a run can wait for.
+fn pause(text: &str) -> Result<Duration, String> {
+    let length = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if length > LONGEST_PAUSE {
+        Err(format!("{text} is longer than {}", humantime::format_duration(LONGEST_PAUSE)))
+    } else {
+        Ok(length)
+    }
+}
+
+/// The longest pause that can be asked for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(366 * 24 * 3600);

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use trimtab_keeper::service::control::RUN;
 use trimtab_keeper::service::{CONFIG, Config, Log, Options, Service};
 use trimtab_keeper::state::Store;
-use trimtab_lab::keeping::survey;
+use trimtab_lab::survey::survey;
 use trimtab_linux::stack::Machine;
 use trimtab_linux::tracing::FreesOptions;
 
@@ -29,6 +29,10 @@ pub struct Args {
     /// Where it keeps what it knows [default: $STATE_DIRECTORY, or /var/lib/trimtab]
     #[arg(long, value_name = "DIRECTORY", hide = true)]
     state: Option<PathBuf>,
+    /// Run this many times as fast as real time, beside a drive that is emulated that much faster,
+    /// and end with the process that started it
+    #[arg(long, value_name = "N", hide = true)]
+    speed: Option<f64>,
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
@@ -38,12 +42,18 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
         bail!("only root may trim: run trimtab daemon as root, as trimtab.service does");
     }
+    if args.speed.is_some() {
+        // A comparison that is killed leaves no service behind.
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
+            .context("cannot ask to end with the process that started this one")?;
+    }
     let options = Options {
         config: args.config,
         run: args.run,
         store: args.state.as_deref().map_or_else(Store::usual, Store::at),
         frees: FreesOptions::default(),
         survey,
+        speed: args.speed.unwrap_or(1.0),
     };
     Service::start(options, Log::to_stderr())?.run()?;
     Ok(ExitCode::SUCCESS)

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
-use trimtab_core::policy::PolicyKind;
+use trimtab_core::policy::PolicyChoice;
 use trimtab_lab::bench::BenchProgress;
 use trimtab_lab::progress::Progress;
 use trimtab_lab::simulate::SimulateProgress;
@@ -32,19 +32,14 @@ impl Progress for Bar {
         self.bar.enable_steady_tick(Duration::from_millis(200));
     }
 
-    fn run_started(&mut self, fs: &str, policy: PolicyKind, run: u32) {
-        self.run = format!("{fs} {policy} run {run}");
+    fn run_started(&mut self, fs: &str, policy: PolicyChoice, idle: Duration, run: u32) {
+        self.run = format!("{fs} {policy}, pauses of {}, run {run}", humantime::format_duration(idle));
         let (turn, of) = (self.bar.position() + 1, self.bar.length().unwrap_or_default());
         say(&format!("{turn}/{of} {}", self.run));
     }
 
-    fn phase(&mut self, name: &str) {
+    fn step(&mut self, name: &str) {
         self.bar.set_message(format!("{}: {name}", self.run));
-    }
-
-    fn waiting(&mut self, what: &str) {
-        self.bar.set_message(format!("{}: waiting for {what}", self.run));
-        say(&format!("waiting for {what}"));
     }
 
     fn run_finished(&mut self) {

@@ -40,6 +40,9 @@ pub struct Profile {
     pub model: String,
     /// What a reader should know before trusting it.
     pub notes: String,
+    /// How it is attached; none where the profile doesn't say, as one measured by a host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<Interface>,
     /// How its flash is laid out.
     pub geometry: Geometry,
     /// How long things take.
@@ -48,6 +51,39 @@ pub struct Profile {
     pub gc: Gc,
     /// What it does with discards.
     pub discard: Discard,
+}
+
+/// How a drive is attached to its host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Interface {
+    /// Serial ATA, and SCSI disks of other kinds.
+    #[default]
+    Sata,
+    /// NVM Express.
+    Nvme,
+    /// An embedded MultiMediaCard, or an SD card.
+    Emmc,
+}
+
+impl Interface {
+    /// The name that profiles use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sata => "sata",
+            Self::Nvme => "nvme",
+            Self::Emmc => "emmc",
+        }
+    }
+
+    /// The name of the built-in profile that stands for an unknown drive of this interface.
+    pub const fn usual_profile(self) -> &'static str {
+        match self {
+            Self::Sata => "micron-m500it",
+            Self::Nvme => "nvme-tlc",
+            Self::Emmc => "micron-emmc",
+        }
+    }
 }
 
 /// How a drive's flash is laid out.

@@ -53,6 +53,8 @@ pub struct DriveStats {
     pub erase_spread: EraseSpread,
     /// Latencies since the drive was created, in model time.
     pub latency: Latencies,
+    /// Bytes that the drive takes for data: written and not discarded since.
+    pub mapped: Bytes,
     /// Bytes that the memory or file behind the drive really holds.
     pub data_held: Bytes,
     /// What the way to the drive and back takes.

@@ -15,62 +15,108 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::error::LabError;
 use crate::interrupt::Interrupt;
 
-/// How much is written or read at a time.
-const CHUNK: usize = 4 << 20;
-/// How many different bytes contents are drawn from.
-const POOL: usize = 1 << 20;
+/// How much is written or read at a time: what programs that copy files use.
+const CHUNK: usize = 1 << 20;
 /// The span that carries a stamp of its own, so that a page that lands elsewhere is noticed.
 const PAGE: usize = 4096;
 
 /// Incompressible, deterministic file contents: every page differs from every other page.
+///
+/// A page is filled once and only stamped for each write, so that preparing data takes no time
+/// beside writing it.
 pub struct Contents {
-    pool: Vec<u8>,
+    chunk: Aligned,
+}
+
+/// A buffer that is aligned to pages, as direct I/O wants it.
+pub struct Aligned {
+    memory: Vec<u8>,
+    skip: usize,
+    length: usize,
+}
+
+impl Aligned {
+    /// Zeros.
+    pub fn new(length: usize) -> Self {
+        let memory = vec![0; length + PAGE];
+        let skip = memory.as_ptr().align_offset(PAGE);
+        Self { memory, skip, length }
+    }
+
+    /// All of it.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.skip..self.skip + self.length]
+    }
 }
 
 impl Contents {
     /// The contents that belong to this seed.
     pub fn new(seed: u64) -> Self {
-        let mut pool = vec![0; POOL + PAGE];
-        SmallRng::seed_from_u64(seed).fill_bytes(&mut pool);
-        Self { pool }
+        let mut chunk = Aligned::new(CHUNK);
+        SmallRng::seed_from_u64(seed).fill_bytes(chunk.bytes());
+        Self { chunk }
     }
 
-    /// Fills `buffer` with what file number `file` holds from byte `offset`, a multiple of 4 KiB.
-    fn fill(&self, file: u64, offset: u64, buffer: &mut [u8]) {
-        for (page, bytes) in (offset / PAGE as u64..).zip(buffer.chunks_mut(PAGE)) {
-            let stamp = (file << 32) ^ page;
-            let from = (stamp.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 44) as usize % POOL;
-            bytes.copy_from_slice(&self.pool[from..from + bytes.len()]);
-            let stamped = bytes.len().min(8);
-            bytes[..stamped].copy_from_slice(&stamp.to_le_bytes()[..stamped]);
+    /// The bytes of file number `file` from byte `offset`, a multiple of the chunk, at most a chunk.
+    fn at(&mut self, file: u64, offset: u64, length: usize) -> &[u8] {
+        let bytes = &mut self.chunk.bytes()[..length];
+        for (page, bytes) in (offset / PAGE as u64..).zip(bytes.chunks_mut(PAGE)) {
+            let stamp = ((file << 32) ^ page).to_le_bytes();
+            let stamped = bytes.len().min(stamp.len());
+            bytes[..stamped].copy_from_slice(&stamp[..stamped]);
         }
+        bytes
     }
 
-    /// Writes `length` bytes of file number `file` from byte `offset`, a multiple of 4 KiB, into
-    /// `sink`, and feeds them to `digest`.
+    /// Writes file number `file` of `length` bytes into `sink`.
     pub fn write(
-        &self,
+        &mut self,
         sink: &mut impl Write,
-        digest: &mut Xxh3,
         file: u64,
-        offset: Bytes,
         length: Bytes,
         interrupt: &Interrupt,
     ) -> Result<(), WriteError> {
-        let mut memory = Vec::new();
-        let buffer = aligned(&mut memory, CHUNK.min(length.0 as usize));
-        let end = offset.0 + length.0;
-        let mut at = offset.0;
-        while at < end {
+        for offset in (0..length.0).step_by(CHUNK) {
             interrupt.check()?;
-            let bytes = &mut buffer[..(end - at).min(CHUNK as u64) as usize];
-            self.fill(file, at, bytes);
-            digest.update(bytes);
-            sink.write_all(bytes)?;
-            at += bytes.len() as u64;
+            sink.write_all(self.at(file, offset, (length.0 - offset).min(CHUNK as u64) as usize))?;
         }
         Ok(())
     }
+
+    /// Whether `source` holds file number `file` of `length` bytes and nothing more; true if interrupted.
+    fn matches(
+        &mut self,
+        source: &mut File,
+        file: u64,
+        length: Bytes,
+        interrupt: &Interrupt,
+    ) -> io::Result<bool> {
+        let mut read = Aligned::new(CHUNK);
+        for offset in (0..length.0).step_by(CHUNK) {
+            if interrupt.is_set() {
+                return Ok(true);
+            }
+            let wanted = (length.0 - offset).min(CHUNK as u64) as usize;
+            if fill(source, read.bytes())? != wanted
+                || read.bytes()[..wanted] != *self.at(file, offset, wanted)
+            {
+                return Ok(false);
+            }
+        }
+        Ok(fill(source, read.bytes())? == 0)
+    }
+}
+
+/// Reads until `buffer` is full or the file ends; returns how much was read.
+fn fill(source: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match source.read(&mut buffer[filled..])? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    Ok(filled)
 }
 
 /// Why contents could not be written to the end.
@@ -84,17 +130,25 @@ pub enum WriteError {
     Io(#[from] io::Error),
 }
 
-/// Which files must be there, and the hash of what they hold.
+/// The live files, and what each must hold.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    files: BTreeMap<PathBuf, u128>,
+    files: BTreeMap<PathBuf, Expected>,
+}
+
+/// What a live file must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// A file of [`Contents`]: its number and its length.
+    Made(u64, Bytes),
+    /// Anything with this hash.
+    Hash(u128),
 }
 
 impl Ledger {
-    /// Notes that the file at `path`, relative to the workload's directory, holds what `digest`
-    /// was fed.
-    pub fn record(&mut self, path: PathBuf, digest: &Xxh3) {
-        self.files.insert(path, digest.digest128());
+    /// Notes what the file at `path`, relative to the workload's directory, must hold.
+    pub fn record(&mut self, path: PathBuf, expected: Expected) {
+        self.files.insert(path, expected);
     }
 
     /// Notes that the file at `path` is gone.
@@ -102,17 +156,37 @@ impl Ledger {
         self.files.remove(path);
     }
 
-    /// Reads every live file under `root` and compares its hash.
+    /// Notes that the file at `from` is now at `to`.
+    pub fn rename(&mut self, from: &Path, to: PathBuf) {
+        if let Some(expected) = self.files.remove(from) {
+            self.files.insert(to, expected);
+        }
+    }
+
+    /// Reads every live file under `root`, from the device and not from the page cache, and
+    /// compares it with what it must hold.
     ///
     /// # Errors
-    /// [`LabError::Damaged`] names the first file that is missing, unreadable or different.
-    pub fn verify(&self, root: &Path, interrupt: &Interrupt) -> Result<(), LabError> {
+    /// [`LabError::Damaged`] or [`LabError::Unreadable`] names the first file that is missing,
+    /// unreadable or different.
+    pub fn verify(
+        &self,
+        contents: &mut Contents,
+        root: &Path,
+        interrupt: &Interrupt,
+    ) -> Result<(), LabError> {
         for (path, expected) in &self.files {
             let full = root.join(path);
-            let found = digest_of(&full, interrupt)
-                .map_err(|source| LabError::Unreadable { path: full.clone(), source })?;
+            let found = match *expected {
+                Expected::Made(file, length) => open_uncached(&full)
+                    .and_then(|mut source| contents.matches(&mut source, file, length, interrupt)),
+                Expected::Hash(hash) => {
+                    digest_of(&full, interrupt).map(|found| found.digest128() == hash || interrupt.is_set())
+                }
+            };
+            let is_same = found.map_err(|source| LabError::Unreadable { path: full.clone(), source })?;
             interrupt.check()?;
-            if found.digest128() != *expected {
+            if !is_same {
                 return Err(LabError::Damaged { path: full });
             }
         }
@@ -120,11 +194,17 @@ impl Ledger {
     }
 }
 
+/// Opens a file to read it from the device and not from the page cache.
+fn open_uncached(path: &Path) -> io::Result<File> {
+    let file = open_direct(OpenOptions::new().read(true), path)?;
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
+    Ok(file)
+}
+
 /// The hash of a file's contents, read from the device and not from the page cache; that of a
 /// part of it if interrupted.
 pub fn digest_of(path: &Path, interrupt: &Interrupt) -> io::Result<Xxh3> {
-    let mut file = open_direct(OpenOptions::new().read(true), path)?;
-    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
+    let mut file = open_uncached(path)?;
     copy(&mut file, &mut io::sink(), interrupt)
 }
 
@@ -137,25 +217,16 @@ pub fn open_direct(options: &OpenOptions, path: &Path) -> io::Result<File> {
     }
 }
 
-/// `length` bytes of `memory`, aligned to pages as direct I/O wants them.
-fn aligned(memory: &mut Vec<u8>, length: usize) -> &mut [u8] {
-    // Zeroed by the kernel where it is touched: small files don't pay for a large buffer.
-    *memory = vec![0; length + PAGE];
-    let skip = memory.as_ptr().align_offset(PAGE);
-    &mut memory[skip..skip + length]
-}
-
 /// Copies all of `source` to `sink` and returns the hash of it; stops early if interrupted.
 pub fn copy(source: &mut impl Read, sink: &mut impl Write, interrupt: &Interrupt) -> io::Result<Xxh3> {
-    let (mut digest, mut memory) = (Xxh3::new(), Vec::new());
-    let buffer = aligned(&mut memory, CHUNK);
+    let (mut digest, mut buffer) = (Xxh3::new(), Aligned::new(CHUNK));
     while !interrupt.is_set() {
-        let length = source.read(buffer)?;
+        let length = source.read(buffer.bytes())?;
         if length == 0 {
             break;
         }
-        digest.update(&buffer[..length]);
-        sink.write_all(&buffer[..length])?;
+        digest.update(&buffer.bytes()[..length]);
+        sink.write_all(&buffer.bytes()[..length])?;
     }
     Ok(digest)
 }
@@ -164,43 +235,62 @@ pub fn copy(source: &mut impl Read, sink: &mut impl Write, interrupt: &Interrupt
 mod tests {
     use super::*;
 
-    fn written(seed: u64, file: u64, from: u64, length: u64) -> (Vec<u8>, u128) {
-        let (mut sink, mut digest) = (Vec::new(), Xxh3::new());
-        Contents::new(seed)
-            .write(&mut sink, &mut digest, file, Bytes(from), Bytes(length), &Interrupt::never())
-            .unwrap();
-        (sink, digest.digest128())
+    fn written(seed: u64, file: u64, length: u64) -> Vec<u8> {
+        let mut sink = Vec::new();
+        Contents::new(seed).write(&mut sink, file, Bytes(length), &Interrupt::never()).unwrap();
+        sink
     }
 
     #[test]
     fn contents_depend_on_seed_file_and_place_only() {
-        let (whole, digest) = written(1, 7, 0, 3 * CHUNK as u64 + 77);
-        assert_eq!(written(1, 7, 0, 3 * CHUNK as u64 + 77), (whole.clone(), digest));
-        assert_eq!(written(1, 7, 8192, 5000).0, whole[8192..13192]);
+        let whole = written(1, 7, 3 * CHUNK as u64 + 77);
+        assert_eq!(written(1, 7, 3 * CHUNK as u64 + 77), whole);
+        assert_eq!(written(1, 7, 5000), whole[..5000]);
         let mut pages: Vec<_> = whole.chunks(PAGE).collect();
         pages.sort_unstable();
         pages.dedup();
         assert_eq!(pages.len(), 3 * CHUNK / PAGE + 1, "every page is unlike every other");
-        assert_ne!(written(1, 8, 0, 4096).0, written(1, 7, 0, 4096).0);
-        assert_ne!(written(2, 7, 8, 4096).0, written(1, 7, 8, 4096).0);
+        assert_ne!(written(1, 8, 4096), written(1, 7, 4096));
+        assert_ne!(written(2, 7, 4096), written(1, 7, 4096));
+    }
+
+    /// Writes `bytes` to a file that must hold file number 7 of 10 000 bytes, and verifies it.
+    fn verified(bytes: &[u8], expected: Expected) -> Result<(), LabError> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), bytes).unwrap();
+        let mut ledger = Ledger::default();
+        ledger.record("file".into(), expected);
+        ledger.verify(&mut Contents::new(1), dir.path(), &Interrupt::never())
     }
 
     #[test]
-    fn the_ledger_notices_one_flipped_bit_and_a_missing_file() {
+    fn ledger_notices_one_flipped_bit_and_a_wrong_length() {
+        let bytes = written(1, 7, 2 * CHUNK as u64 + 10_000);
+        let mut hash = Xxh3::new();
+        hash.update(&bytes);
+        for expected in [Expected::Made(7, Bytes(bytes.len() as u64)), Expected::Hash(hash.digest128())] {
+            verified(&bytes, expected).unwrap();
+            for place in [0, 5_000, CHUNK + 9, bytes.len() - 1] {
+                let mut flipped = bytes.clone();
+                flipped[place] ^= 1;
+                assert!(matches!(verified(&flipped, expected), Err(LabError::Damaged { .. })), "{place}");
+            }
+            let longer = [bytes.as_slice(), &[0]].concat();
+            for other in [&bytes[..bytes.len() - 1], &longer, &[]] {
+                assert!(matches!(verified(other, expected), Err(LabError::Damaged { .. })));
+            }
+        }
+    }
+
+    #[test]
+    fn ledger_notices_a_missing_file() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
-        let (mut bytes, _) = written(1, 7, 0, 10_000);
-        std::fs::write(&path, &bytes).unwrap();
         let mut ledger = Ledger::default();
-        let never = Interrupt::never();
-        ledger.record("file".into(), &digest_of(&path, &never).unwrap());
-        ledger.verify(dir.path(), &never).unwrap();
-        bytes[5_000] ^= 1;
-        std::fs::write(&path, &bytes).unwrap();
-        assert!(matches!(ledger.verify(dir.path(), &never), Err(LabError::Damaged { .. })));
-        std::fs::remove_file(&path).unwrap();
-        assert!(matches!(ledger.verify(dir.path(), &never), Err(LabError::Unreadable { .. })));
+        ledger.record("file".into(), Expected::Made(1, Bytes(1)));
+        let mut contents = Contents::new(1);
+        let missing = ledger.verify(&mut contents, dir.path(), &Interrupt::never());
+        assert!(matches!(missing, Err(LabError::Unreadable { .. })));
         ledger.forget(Path::new("file"));
-        ledger.verify(dir.path(), &never).unwrap();
+        ledger.verify(&mut contents, dir.path(), &Interrupt::never()).unwrap();
     }
 }

@@ -161,20 +161,17 @@ pub enum LabError {
     /// The kernel's events.
     #[error(transparent)]
     Tracing(#[from] trimtab_linux::tracing::TracingError),
-    /// The kernel had more to tell of what was freed than its buffer holds.
-    #[error("the kernel dropped word of what was freed: the smart policy can't be judged by this run")]
-    FreesLost,
-    /// The smart policy can't know what a trim gains and costs.
-    #[error("{} can't be tended: {reason}", mount.display())]
-    NotTended {
-        /// Where the file system is mounted.
+    /// The service could not manage the run's file system.
+    #[error("the service does not manage {}: {reason}", mount.display())]
+    Service {
+        /// The mount point.
         mount: PathBuf,
-        /// Why, in a line.
+        /// The service's reason.
         reason: String,
     },
-    /// The smart policy's keeper.
-    #[error("the smart policy's keeper stopped")]
-    Keeper(#[from] trimtab_keeper::TurnError),
+    /// The built-in profile for the service is missing or wrong, which a test rules out.
+    #[error(transparent)]
+    Profile(#[from] trimtab_core::profile::ProfileError),
     /// The machine can't be looked at.
     #[error(transparent)]
     Environment(#[from] trimtab_linux::environment::EnvironmentError),

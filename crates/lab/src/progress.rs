@@ -1,17 +1,17 @@
-//! What an experiment tells whoever watches it.
+//! Progress of an experiment.
 
-use trimtab_core::policy::PolicyKind;
+use std::time::Duration;
 
-/// Is told how far an experiment is; every call is short and cheap.
+use trimtab_core::policy::PolicyChoice;
+
+/// Receives the progress of an experiment; every call is short and cheap.
 pub trait Progress {
     /// There will be `runs` runs.
     fn planned(&mut self, runs: usize);
-    /// A run starts.
-    fn run_started(&mut self, fs: &str, policy: PolicyKind, run: u32);
-    /// A phase of the run starts.
-    fn phase(&mut self, name: &str);
-    /// Nothing will seem to happen for a while, because of `what`.
-    fn waiting(&mut self, what: &str);
+    /// A run starts, with pauses of `idle` in drive time.
+    fn run_started(&mut self, fs: &str, policy: PolicyChoice, idle: Duration, run: u32);
+    /// A step of the run starts.
+    fn step(&mut self, name: &str);
     /// The run is over.
     fn run_finished(&mut self);
 }

@@ -2,23 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, StatVfs};
 use trimtab_core::Bytes;
-use xxhash_rust::xxh3::Xxh3;
 
-use crate::content::{Contents, Ledger, WriteError, open_direct};
+use crate::content::{Contents, Expected, Ledger, WriteError, open_direct};
 use crate::error::{LabError, io_at};
 use crate::interrupt::Interrupt;
-
-/// How long a file system's free space must have stayed the same to count as settled.
-const SETTLED: Duration = Duration::from_millis(60);
-/// How often it is looked at meanwhile.
-const GLANCE: Duration = Duration::from_millis(10);
-/// The longest wait for a file system that others write to as well.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A directory that a workload works in, the contents it writes, and the ledger of its live files.
 ///
@@ -31,14 +21,13 @@ pub struct Work {
     room: Bytes,
     interrupt: Interrupt,
     files_named: u64,
-    idle: Duration,
 }
 
 impl Work {
     /// Works in `dir`, with contents from `seed`, on at most `room` bytes.
     pub fn new(dir: PathBuf, room: Bytes, seed: u64, interrupt: Interrupt) -> Self {
         let (contents, ledger) = (Contents::new(seed), Ledger::default());
-        Self { dir, contents, ledger, room, interrupt, files_named: 0, idle: Duration::ZERO }
+        Self { dir, contents, ledger, room, interrupt, files_named: 0 }
     }
 
     /// The directory.
@@ -93,7 +82,7 @@ impl Work {
         let mut file = File::create(&full).map_err(io_at(&full, "create"))?;
         let digest =
             crate::content::copy(&mut from, &mut file, &self.interrupt).map_err(io_at(&full, "write"))?;
-        self.ledger.record(path.to_owned(), &digest);
+        self.ledger.record(path.to_owned(), Expected::Hash(digest.digest128()));
         Ok(())
     }
 
@@ -121,24 +110,23 @@ impl Work {
     }
 
     fn write_open(&mut self, file: &mut File, path: &Path, length: Bytes) -> Result<(), LabError> {
-        let mut digest = Xxh3::new();
         self.files_named += 1;
-        self.contents
-            .write(file, &mut digest, self.files_named, Bytes::ZERO, length, &self.interrupt)
-            .map_err(|error| match error {
+        self.contents.write(file, self.files_named, length, &self.interrupt).map_err(
+            |error| match error {
                 WriteError::Interrupted(stop) => stop.into(),
                 WriteError::Io(source) => io_at(&self.dir.join(path), "write")(source),
-            })?;
-        self.ledger.record(path.to_owned(), &digest);
+            },
+        )?;
+        self.ledger.record(path.to_owned(), Expected::Made(self.files_named, length));
         Ok(())
     }
 
-    /// Takes a file into the ledger that somebody else wrote.
+    /// Takes a file into the ledger that another program wrote.
     pub fn adopt(&mut self, path: &Path) -> Result<(), LabError> {
         self.interrupt.check()?;
         let full = self.dir.join(path);
         let digest = crate::content::digest_of(&full, &self.interrupt).map_err(io_at(&full, "read"))?;
-        self.ledger.record(path.to_owned(), &digest);
+        self.ledger.record(path.to_owned(), Expected::Hash(digest.digest128()));
         Ok(())
     }
 
@@ -169,36 +157,11 @@ impl Work {
         Ok(trimtab_linux::trim::sync(&self.dir)?)
     }
 
-    /// Waits until what was deleted is free on the device. XFS takes deleted files apart in the
-    /// background, after a sync that followed at once (fs/xfs/xfs_icache.c, "inodegc").
-    pub fn sync_deletes(&mut self) -> Result<(), LabError> {
-        self.sync()?;
-        let started = Instant::now();
-        let (mut free, mut since) = (self.statvfs()?.f_bfree, started);
-        while since.elapsed() < SETTLED && started.elapsed() < PATIENCE {
-            self.interrupt.check()?;
-            thread::sleep(GLANCE);
-            let now = self.statvfs()?.f_bfree;
-            if now != free {
-                (free, since) = (now, Instant::now());
-            }
-        }
-        self.idle += since.elapsed();
-        self.sync()
-    }
-
-    /// How long it waited, since this was last asked, for nothing but to see that nothing happens:
-    /// no cost of the workload's.
-    pub fn take_idle(&mut self) -> Duration {
-        std::mem::take(&mut self.idle)
-    }
-
     /// Reads every live file back and compares it with what was written.
     ///
     /// # Errors
-    /// [`LabError::Damaged`] or [`LabError::Unreadable`] name the first file that is not as it
-    /// was written.
-    pub fn verify(&self) -> Result<(), LabError> {
-        self.ledger.verify(&self.dir, &self.interrupt)
+    /// [`LabError::Damaged`] or [`LabError::Unreadable`] name the first file that differs.
+    pub fn verify(&mut self) -> Result<(), LabError> {
+        self.ledger.verify(&mut self.contents, &self.dir, &self.interrupt)
     }
 }

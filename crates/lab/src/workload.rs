@@ -9,11 +9,11 @@ use std::path::PathBuf;
 
 use trimtab_core::document::WorkloadDescription;
 
+use crate::compare::Stage;
 use crate::error::LabError;
 use crate::interrupt::Interrupt;
-use crate::recorder::Recorder;
 
-/// File operations in phases.
+/// A sequence of activities and pauses.
 pub trait Workload {
     /// What it is, for the result document.
     fn description(&self) -> WorkloadDescription;
@@ -22,7 +22,7 @@ pub trait Workload {
     ///
     /// # Errors
     /// The first operation that fails, or [`LabError::Interrupted`].
-    fn run(&self, recorder: &mut Recorder) -> Result<(), LabError>;
+    fn run(&self, stage: &mut Stage) -> Result<(), LabError>;
 }
 
 /// A workload and its parameters, as a user asks for it.

@@ -3,14 +3,18 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Environment, KernelCounters};
-use crate::policy::PolicyKind;
-use crate::stats::SizeHistogram;
+use crate::policy::PolicyChoice;
+use crate::stats::{LatencySummary, SizeHistogram};
 use crate::units::Bytes;
 
 /// The schema name of [`CompareDocument`].
-pub const COMPARE_SCHEMA: &str = "trimtab/compare/1";
+pub const COMPARE_SCHEMA: &str = "trimtab/compare/2";
 
-/// What `trimtab compare` measured: schema `trimtab/compare/1`.
+/// The measurements of `trimtab compare`: schema `trimtab/compare/2`.
+///
+/// All times and latencies are drive time: seconds by the clock of the drive. That is the clock of the guest
+/// kernel in virtual time, the wall clock times [`Clock::Real`]'s speed on an emulated drive, and
+/// the wall clock in a directory of the user's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CompareDocument {
     /// [`COMPARE_SCHEMA`].
@@ -23,16 +27,39 @@ pub struct CompareDocument {
     pub started: String,
     /// The machine it ran on.
     pub environment: Environment,
-    /// The emulated drive; none on a user's own directory, where only wall time is known.
+    /// The clock that all times are read from.
+    pub clock: Clock,
+    /// The emulated drive; none in a directory of the user's.
     pub drive: Option<DriveDescription>,
-    /// What was run.
+    /// The name of the profile that the service was given for the policy `smart`; none where it
+    /// chose one itself.
+    pub smart_profile: Option<String>,
+    /// The workload.
     pub workload: WorkloadDescription,
-    /// How many runs of each file system and policy were asked for.
+    /// Seconds from one read of the probe to the next; none without a probe.
+    pub probe_interval_s: Option<f64>,
+    /// How many runs of each file system, policy and idle length were asked for.
     pub runs_asked: u32,
-    /// One entry a finished run, in the order they ran.
+    /// One entry per finished run, in the order they ran.
     pub runs: Vec<Run>,
     /// Why `runs` is not complete; none when it is.
     pub stopped: Option<String>,
+}
+
+/// The clock of a comparison.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// The clock of a guest kernel that counts instructions and skips idle time.
+    Virtual {
+        /// The guest's kernel release, as `uname -r` gives it.
+        kernel: String,
+    },
+    /// The wall clock of the machine.
+    Real {
+        /// Drive seconds per wall second.
+        speed: f64,
+    },
 }
 
 /// The emulated drive an experiment ran on.
@@ -55,88 +82,165 @@ pub struct DriveDescription {
 /// The workload of an experiment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkloadDescription {
-    /// `tree`, `fragment` or `exec`.
+    /// Its name, such as `fragment`; `exec` for a command of the user's.
     pub name: String,
     /// What it does here, in a sentence.
     pub summary: String,
     /// The seed that makes it the same at every run.
     pub seed: u64,
-    /// The phases whose time, added up, shows what discards cost while deleting; none where the
+    /// The activities whose time, added up, shows what discards cost while deleting; none where the
     /// workload deletes nothing that it knows of.
-    pub delete_phases: Vec<String>,
-    /// The phase whose throughput shows what missing discards cost afterwards, if it has one.
-    pub write_phase: Option<String>,
+    pub delete_steps: Vec<String>,
+    /// The activity whose throughput shows what missing discards cost afterwards, if it has one.
+    pub write_step: Option<String>,
+    /// Whether it names pauses, whose length `--idle` sets.
+    pub has_pauses: bool,
 }
 
-/// One run of one policy on one file system.
+/// One run of one policy on one file system, with one length of its pauses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The file system: `ext4`, `xfs` or `btrfs`.
     pub fs: String,
     /// The policy.
-    pub policy: PolicyKind,
+    pub policy: PolicyChoice,
     /// The workload's name.
     pub workload: String,
+    /// Seconds of drive time that each of the workload's pauses lasts.
+    pub idle_s: f64,
     /// Which repetition it is, from 1.
     pub run: u32,
-    /// Its phases, in order.
-    pub phases: Vec<Phase>,
-    /// Whether the live files read back as they were written, after dropping caches and, on an
+    /// The activities and pauses, in the order they happened. A name may appear more than once.
+    pub steps: Vec<Step>,
+    /// The trims of the policy `batched`, in order.
+    pub trims: Vec<Trim>,
+    /// The whole run, from the first step to the end of the last, in equal intervals.
+    pub timeline: Timeline,
+    /// Bytes that the drive still held at the end and the file system no longer used; none without
+    /// an emulated drive.
+    pub stale: Option<Bytes>,
+    /// Bytes that were freed and waiting for a discard in the service at the end; none for other policies.
+    pub pending: Option<Bytes>,
+    /// Whether the live files read back as they were written, past the page cache and, on an
     /// emulated drive, after a remount.
     pub verified: bool,
 }
 
-/// One phase of a run.
+/// An activity that somebody waits for, or a pause between two.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Phase {
-    /// Its name, unique in the run.
+pub struct Step {
+    /// Its name.
     pub name: String,
-    /// Model seconds it took; none without an emulated drive.
-    pub model_s: Option<f64>,
-    /// Wall seconds it took.
-    pub wall_s: f64,
+    /// Whether somebody waits for it.
+    pub kind: StepKind,
+    /// When it began, in seconds since the run's first step began.
+    pub start_s: f64,
+    /// Seconds from its begin until the command and its sync returned, or the pause was over.
+    pub length_s: f64,
     /// Bytes the host wrote to the device in it.
     pub host_bytes: Bytes,
-    /// `host_bytes` per second of model time, or of wall time where that is all there is; none
-    /// where nothing was written or no time passed.
-    pub throughput_mib_s: Option<f64>,
+    /// Latencies of the probe's reads that were due in it, from when they were due; none without a probe.
+    pub probe: Option<LatencySummary>,
     /// Discard commands that reached the device.
     pub discards: u64,
     /// Bytes they named.
     pub discard_bytes: Bytes,
     /// Their sizes; empty where only the kernel's counters are known.
     pub discard_histogram: SizeHistogram,
-    /// What the kernel's own counters say of the device; none where it has none to read.
+    /// The kernel's own counters of the device; none where it has none to read.
     pub kernel: Option<KernelCounters>,
     /// Erase-block erases; none without an emulated drive.
     pub erases: Option<u64>,
-    /// Write amplification in this phase; none without an emulated drive or host writes.
-    pub waf: Option<f64>,
-    /// Model seconds that discards kept the drive busy; none without an emulated drive.
-    pub discard_busy_model_s: Option<f64>,
+    /// Flash pages that the host's writes programmed; none without an emulated drive.
+    pub host_pages: Option<u64>,
+    /// All flash pages that were programmed; none without an emulated drive.
+    pub programmed_pages: Option<u64>,
+    /// Seconds that discards kept the drive busy; none without an emulated drive.
+    pub discard_busy_s: Option<f64>,
 }
 
-impl Phase {
-    /// Whether anything counted what reached the device: the emulated drive or the kernel. Where
-    /// nothing did, the counts are zero and mean nothing.
+/// Whether somebody waits for a [`Step`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StepKind {
+    /// Somebody waits until it is done.
+    Activity,
+    /// An idle period: nobody waits.
+    Pause,
+}
+
+/// One FITRIM of the whole file system.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Trim {
+    /// When it began, in seconds since the run's first step began.
+    pub start_s: f64,
+    /// Seconds until FITRIM returned.
+    pub length_s: f64,
+}
+
+/// A run in equal intervals of drive time.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Timeline {
+    /// The length of an interval, in seconds.
+    pub interval_s: f64,
+    /// The intervals, from the begin of the run's first step on.
+    pub intervals: Vec<Interval>,
+}
+
+/// One interval of a [`Timeline`].
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Interval {
+    /// Bytes the host wrote to the device.
+    pub written: Bytes,
+    /// Discard commands that the device completed.
+    pub discards: u64,
+    /// Bytes that they named.
+    pub discard_bytes: Bytes,
+    /// The longest read of the probe that was due in it, in seconds; none where none was due.
+    pub probe_max_s: Option<f64>,
+}
+
+impl Step {
+    /// MiB written to the device per second; none where nothing was written or no time passed.
+    pub fn throughput_mib_s(&self) -> Option<f64> {
+        Some(self.host_bytes.mib() / self.length_s).filter(|rate| rate.is_normal())
+    }
+
+    /// Whether anything counted commands that reached the device: the emulated drive or the kernel.
+    /// Where nothing did, the counts are zero and mean nothing.
     pub fn is_counted(&self) -> bool {
-        self.model_s.is_some() || self.kernel.is_some()
+        self.erases.is_some() || self.kernel.is_some()
     }
 }
 
-/// The phase in which a policy's own trims are recorded, wherever in the run they happen.
-pub const TRIM_PHASE: &str = "trim";
-
 impl Run {
+    /// Seconds that somebody waited: all activities together.
+    pub fn waited_s(&self) -> f64 {
+        self.activities().map(|step| step.length_s).sum()
+    }
+
+    /// The steps that somebody waited for.
+    pub fn activities(&self) -> impl Iterator<Item = &Step> {
+        self.steps.iter().filter(|step| step.kind == StepKind::Activity)
+    }
+
+    /// Write amplification of the whole run: flash pages programmed / host pages written; none
+    /// without an emulated drive or host writes.
+    pub fn waf(&self) -> Option<f64> {
+        let sum = |of: fn(&Step) -> Option<u64>| self.steps.iter().map(of).sum::<Option<u64>>();
+        let (host, all) = (sum(|step| step.host_pages)?, sum(|step| step.programmed_pages)?);
+        (host > 0).then(|| all as f64 / host as f64)
+    }
+
     /// Whether the drive and the kernel counted the same discards over the whole run; unknown
     /// without an emulated drive or without the kernel's counters.
     pub fn counters_agree(&self) -> Option<bool> {
         let mut difference = [0_i128; 2];
-        for phase in &self.phases {
-            let kernel = phase.kernel?;
-            phase.model_s?;
-            difference[0] += i128::from(phase.discards) - i128::from(kernel.discards);
-            difference[1] += i128::from(phase.discard_bytes.0) - i128::from(kernel.discard_bytes.0);
+        for step in &self.steps {
+            let kernel = step.kernel?;
+            step.erases?;
+            difference[0] += i128::from(step.discards) - i128::from(kernel.discards);
+            difference[1] += i128::from(step.discard_bytes.0) - i128::from(kernel.discard_bytes.0);
         }
         Some(difference == [0, 0])
     }

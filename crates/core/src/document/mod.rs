@@ -15,7 +15,8 @@ pub mod trim;
 
 pub use bench::{BENCH_SCHEMA, BenchDocument};
 pub use compare::{
-    COMPARE_SCHEMA, CompareDocument, DriveDescription, Phase, Run, TRIM_PHASE, WorkloadDescription,
+    COMPARE_SCHEMA, Clock, CompareDocument, DriveDescription, Interval, Run, Step, StepKind, Timeline, Trim,
+    WorkloadDescription,
 };
 pub use doctor::{DOCTOR_SCHEMA, DoctorDocument};
 use serde::{Deserialize, Serialize};

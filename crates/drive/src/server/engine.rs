@@ -51,6 +51,7 @@ pub(crate) struct Figures {
     pub(crate) effective_spare: f64,
     pub(crate) counters: DriveCounters,
     pub(crate) erase_spread: EraseSpread,
+    pub(crate) mapped: Bytes,
     pub(crate) latency: Latencies,
 }
 
@@ -184,6 +185,7 @@ impl Engine {
             effective_spare: model.device.effective_spare(),
             counters: model.device.counters(),
             erase_spread: model.device.erase_spread(),
+            mapped: model.device.mapped(),
             latency: Latencies {
                 read: latency(Op::Read),
                 write: latency(Op::Write),

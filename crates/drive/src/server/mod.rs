@@ -214,6 +214,7 @@ impl Figures {
             counters: model.counters,
             erase_spread: model.erase_spread,
             latency: model.latency,
+            mapped: model.mapped,
             data_held: self.engine.data_held(),
             path: attachment.path,
             limits: attachment.limits,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::Verdict;
 use trimtab_core::policy::Gain;
-use trimtab_core::profile::{Profile, ProfileError};
+use trimtab_core::profile::{Interface, Profile, ProfileError};
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::stack::{Kind, Layer, Scsi, Stack, Transport};
 
@@ -94,13 +94,14 @@ impl Ground {
     /// If it is no valid profile, which a test rules out.
     pub fn usual_profile(&self) -> Result<Profile, ProfileError> {
         let is = |wanted: fn(&Kind) -> bool| self.bottom().any(|layer| wanted(&layer.kind));
-        Profile::named(if is(|kind| matches!(kind, Kind::Mmc)) {
-            "micron-emmc"
+        let interface = if is(|kind| matches!(kind, Kind::Mmc)) {
+            Interface::Emmc
         } else if is(|kind| matches!(kind, Kind::Scsi(_))) {
-            "micron-m500it"
+            Interface::Sata
         } else {
-            "nvme-tlc"
-        })
+            Interface::Nvme
+        };
+        Profile::named(interface.usual_profile())
     }
 }
 

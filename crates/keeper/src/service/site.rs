@@ -15,4 +15,7 @@ pub(super) struct Site {
     /// The directory of what is kept until the next boot.
     pub run: PathBuf,
     pub failures: Failures,
+    /// Seconds by the service's clock per second of this machine's: more than 1 on a drive that is emulated
+    /// that much faster.
+    pub speed: f64,
 }

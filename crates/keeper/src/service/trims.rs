@@ -60,6 +60,7 @@ impl Trims for GuardedTrims {
         };
         match answer.recv_timeout(patience) {
             Ok(mut series) => {
+                series.took = series.took.mul_f64(self.site.speed);
                 if is_late {
                     series.trimmed = ExtentSet::new();
                     series.took = series.took.min(PATIENCE);
@@ -74,7 +75,12 @@ impl Trims for GuardedTrims {
     }
 
     fn counters(&mut self) -> Result<BlockCounters, BlockError> {
-        self.mounted.counters()
+        let counters = self.mounted.counters()?;
+        Ok(BlockCounters {
+            read_time: counters.read_time.mul_f64(self.site.speed),
+            write_time: counters.write_time.mul_f64(self.site.speed),
+            ..counters
+        })
     }
 
     fn free(&mut self) -> Bytes {

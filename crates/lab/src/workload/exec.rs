@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 use trimtab_core::document::WorkloadDescription;
 
 use super::{Workload, tree};
+use crate::compare::Stage;
 use crate::error::LabError;
 use crate::program::{Reason, run};
-use crate::recorder::Recorder;
 
 /// What is replaced by the directory that the command shall work in.
 const PLACE: &[u8] = b"{dir}";
@@ -47,20 +47,21 @@ impl Workload for ExecWorkload {
             name: "exec".to_owned(),
             summary: words.join(" "),
             seed: self.seed,
-            delete_phases: Vec::new(),
-            write_phase: None,
+            delete_steps: Vec::new(),
+            write_step: None,
+            has_pauses: false,
         }
     }
 
-    fn run(&self, recorder: &mut Recorder) -> Result<(), LabError> {
-        recorder.phase("exec", |work| {
+    fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
+        stage.activity("exec", |work| {
             let words: Vec<_> = self.command.iter().map(|word| placed(word, work.dir())).collect();
             let mut command = Command::new(&words[0]);
             command.args(&words[1..]).stdin(Stdio::null()).current_dir(work.dir());
             run(&mut command, Reason::Last, work.interrupt())?;
             work.sync()
         })?;
-        let work = recorder.work();
+        let work = stage.work();
         let left = tree::entries(work.dir())?;
         left.iter().filter(|entry| entry.is_file()).try_for_each(|entry| work.adopt(&entry.path))
     }

@@ -10,18 +10,18 @@ use trimtab_core::Bytes;
 use trimtab_core::document::WorkloadDescription;
 
 use super::Workload;
+use crate::compare::Stage;
 use crate::error::LabError;
-use crate::recorder::Recorder;
 
 /// Files whose extents interleave. All but the last are deleted; that one lies beside most of
 /// what is discarded and must come through unharmed.
-const FILES: u64 = 512;
-/// What each of their extents holds.
+const FILES: u64 = 256;
+/// The size of each of their extents.
 const CHUNK: Bytes = Bytes(64 << 10);
 /// Files deleted between two syncs.
-const BATCH: usize = 64;
-/// The order of deletion: every 181st file of 512, so that what one batch frees never touches.
-const STRIDE: u64 = 181;
+const BATCH: usize = 32;
+/// The order of deletion: every 91st file of 256, so that what one batch frees never touches.
+const STRIDE: u64 = 91;
 /// Of the free space, what the large file takes, in percent.
 const LARGE: u64 = 90;
 /// Of the free space, what the interleaved files take together, in percent.
@@ -49,48 +49,49 @@ impl Workload for FragmentWorkload {
             name: "fragment".to_owned(),
             summary: format!(
                 "fill {LARGE} % with one file, delete it, write {FILES} files whose {CHUNK} extents \
-                 interleave over {INTERLEAVED} %, delete all but one with a sync every {BATCH} files \
-                 and a pause halfway, write one large file over the same space"
+                 interleave over {INTERLEAVED} %, delete all but one with a sync every {BATCH} files, \
+                 pause, and write one large file over the same space"
             ),
             seed: self.seed,
-            delete_phases: vec!["delete".to_owned()],
-            write_phase: Some("write".to_owned()),
+            delete_steps: vec!["delete".to_owned()],
+            write_step: Some("write".to_owned()),
+            has_pauses: true,
         }
     }
 
-    fn run(&self, recorder: &mut Recorder) -> Result<(), LabError> {
-        let space = recorder.work().space()?;
+    fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
+        let space = stage.work().space()?;
         let large = percent(space, LARGE);
         let chunks = percent(space, INTERLEAVED).0 / (FILES * CHUNK.0);
         let each = Bytes(chunks * CHUNK.0);
         if chunks == 0 {
-            let dir = recorder.work().dir().to_owned();
+            let dir = stage.work().dir().to_owned();
             return Err(LabError::NoRoom { needed: Bytes(FILES * CHUNK.0 * 2), space, dir });
         }
         let files: Vec<PathBuf> = (0..FILES).map(|file| format!("part-{file}").into()).collect();
 
-        recorder.phase("fill", |work| work.write_direct(Path::new("fill"), large))?;
-        recorder.phase("clear", |work| {
+        stage.activity("fill", |work| work.write_direct(Path::new("fill"), large))?;
+        stage.activity("clear", |work| {
             work.delete(Path::new("fill"))?;
-            work.sync_deletes()
+            work.sync()
         })?;
-        recorder.phase("fragment", |work| {
+        stage.activity("fragment", |work| {
             work.allocate_interleaved(&files, CHUNK, chunks)?;
-            files.iter().try_for_each(|file| work.write_direct(file, each))
+            files.iter().try_for_each(|file| work.write_direct(file, each))?;
+            work.sync()
         })?;
-
-        let turns = (0..FILES).map(|turn| turn * STRIDE % FILES);
-        let order: Vec<u64> = turns.filter(|file| *file != FILES - 1).collect();
-        let batches: Vec<&[u64]> = order.chunks(BATCH).collect();
-        for (turn, batch) in batches.iter().enumerate() {
-            if turn == batches.len() / 2 {
-                recorder.pause()?;
-            }
-            recorder.phase("delete", |work| {
+        stage.activity("delete", |work| {
+            let order = (0..FILES).map(|turn| turn * STRIDE % FILES).filter(|file| *file != FILES - 1);
+            for batch in order.collect::<Vec<_>>().chunks(BATCH) {
                 batch.iter().try_for_each(|file| work.delete(&files[*file as usize]))?;
-                work.sync_deletes()
-            })?;
-        }
-        recorder.phase("write", |work| work.write_direct(Path::new("large"), large.saturating_sub(each)))
+                work.sync()?;
+            }
+            Ok(())
+        })?;
+        stage.pause("after-delete")?;
+        stage.activity("write", |work| {
+            work.write_direct(Path::new("large"), large.saturating_sub(each))?;
+            work.sync()
+        })
     }
 }

@@ -15,10 +15,10 @@ use trimtab_core::document::WorkloadDescription;
 use walkdir::WalkDir;
 
 use super::Workload;
+use crate::compare::Stage;
 use crate::error::{LabError, io_at};
 use crate::interrupt::Interrupt;
 use crate::program::{Reason, run};
-use crate::recorder::Recorder;
 use crate::work::Work;
 
 /// Files of the seed's kernel tree.
@@ -184,27 +184,36 @@ impl Workload for TreeWorkload {
         WorkloadDescription {
             name: "tree".to_owned(),
             summary: format!(
-                "unpack, sync, delete, sync of {} files and {total} ({})",
+                "unpack, delete and unpack again a tree of {} files and {total} ({}), each with a sync, \
+                 and with a pause before each but the first",
                 self.files().count(),
                 self.what
             ),
             seed: self.seed,
-            delete_phases: vec!["delete".to_owned(), "sync-deleted".to_owned()],
-            write_phase: None,
+            delete_steps: vec!["delete".to_owned()],
+            write_step: Some("unpack-again".to_owned()),
+            has_pauses: true,
         }
     }
 
-    fn run(&self, recorder: &mut Recorder) -> Result<(), LabError> {
-        let space = recorder.work().space()?;
+    fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
+        let space = stage.work().space()?;
         let needed = Bytes(self.entries.iter().map(Entry::footprint).sum());
         if needed > space {
-            return Err(LabError::NoRoom { needed, space, dir: recorder.work().dir().to_owned() });
+            return Err(LabError::NoRoom { needed, space, dir: stage.work().dir().to_owned() });
         }
-        recorder.phase("unpack", |work| self.entries.iter().try_for_each(|entry| entry.create(work)))?;
-        recorder.phase("sync", |work| work.sync())?;
-        recorder
-            .phase("delete", |work| self.entries.iter().rev().try_for_each(|entry| entry.delete(work)))?;
-        recorder.phase("sync-deleted", |work| work.sync_deletes())
+        let unpack = |work: &mut Work| {
+            self.entries.iter().try_for_each(|entry| entry.create(work))?;
+            work.sync()
+        };
+        stage.activity("unpack", unpack)?;
+        stage.pause("after-unpack")?;
+        stage.activity("delete", |work| {
+            self.entries.iter().rev().try_for_each(|entry| entry.delete(work))?;
+            work.sync()
+        })?;
+        stage.pause("after-delete")?;
+        stage.activity("unpack-again", unpack)
     }
 }
 

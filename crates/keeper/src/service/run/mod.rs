@@ -41,6 +41,9 @@ pub struct Options {
     pub frees: FreesOptions,
     /// What a file system lies on.
     pub survey: Survey,
+    /// Seconds by its own clock per second of this machine's: 1, or how much faster than real time the
+    /// emulated drives run that it manages.
+    pub speed: f64,
 }
 
 /// Why the service can't begin or go on.
@@ -108,7 +111,7 @@ impl Service {
         let mounts = MountWatch::start(&machine).map_err(waiting("changes of what is mounted"))?;
         let failures = Failures::listen(&machine, &options.frees);
         let (store, run) = (options.store.clone(), options.run.clone());
-        let site = Rc::new(Site { machine, store, run, failures });
+        let site = Rc::new(Site { machine, store, run, failures, speed: options.speed });
         let frees = Frees::start(&options.frees).map_err(|error| chain(&error));
         if let Err(reason) = &frees {
             log.warning("hears of no frees and trims everything once a week", &[("reason", reason)]);
@@ -158,14 +161,19 @@ impl Service {
     }
 
     fn now(&self) -> Duration {
-        BEGINNING + self.started.0.elapsed()
+        BEGINNING + self.quickened(self.started.0.elapsed())
+    }
+
+    /// A span of this machine's time by the service's clock.
+    fn quickened(&self, span: Duration) -> Duration {
+        span.mul_f64(self.options.speed)
     }
 
     /// Sleeps until something happens or is due.
     fn wait(&mut self) -> Result<(), ServiceError> {
         let turns = self.tended.iter().filter_map(Tended::next_turn);
         let next = turns.chain(self.read_at).chain(self.look_again.map(|again| again.at)).min();
-        let sleep = next.map(|next| next.saturating_sub(self.now()));
+        let sleep = next.map(|next| next.saturating_sub(self.now()).div_f64(self.options.speed));
         let deadline = self.doors.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let sleep = sleep.into_iter().chain(deadline).min();
         let off = self.tended.iter().filter(|tended| tended.off().is_some()).count();
@@ -207,15 +215,15 @@ impl Service {
 
     /// Takes in what was freed, where there may be something.
     fn listen(&mut self) {
-        let now = self.now();
+        let (now, speed) = (self.now(), self.options.speed);
         let Ok(frees) = &mut self.frees else { return };
         if self.read_at.is_none_or(|at| at > now) {
             return;
         }
-        let began = BEGINNING + frees.began().saturating_duration_since(self.started.0);
+        let began = BEGINNING + frees.began().saturating_duration_since(self.started.0).mul_f64(speed);
         let mut heard = Vec::new();
         match frees.read(&mut heard) {
-            Ok(more) => self.read_at = more.map(|more| now + more),
+            Ok(more) => self.read_at = more.map(|more| now + more.mul_f64(speed)),
             Err(error) => {
                 let reason = chain(&error);
                 self.log.error("hears of no frees any more: trims all once a week", &[("reason", &reason)]);
@@ -229,7 +237,7 @@ impl Service {
         let lost = frees.lost();
         for Freed { at, file_system, extent, .. } in heard {
             if let Some(tended) = self.tended.iter_mut().find(|tended| tended.found.number() == file_system) {
-                tended.freed(began + at, extent);
+                tended.freed(began + at.mul_f64(speed), extent);
             }
         }
         if lost > self.lost {

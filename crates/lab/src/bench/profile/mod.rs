@@ -66,6 +66,7 @@ pub fn profile(document: &BenchDocument) -> Result<(Profile, String), MeasuredPr
             device.size,
             device.firmware
         ),
+        interface: None,
         geometry: run.geometry(page),
         timing: run.timing(),
         gc: Gc { policy: unmeasured(GcPolicy::Greedy, "firmware is closed") },

@@ -11,9 +11,12 @@ use trimtab_core::{Bytes, Nanos, Rate};
 /// The text of `profile`: a line a field, in the order of the types. [`Profile::parse`] reads it
 /// back as it was.
 pub(super) fn text(profile: &Profile) -> String {
-    let Profile { name, model, notes, geometry, timing, gc, discard } = profile;
+    let Profile { name, model, notes, interface, geometry, timing, gc, discard } = profile;
     let quoted = |text: &str| Value::from(text).to_string();
-    let head = format!("name = {}\nmodel = {}\nnotes = {}\n", quoted(name), quoted(model), quoted(notes));
+    let mut head = format!("name = {}\nmodel = {}\nnotes = {}\n", quoted(name), quoted(model), quoted(notes));
+    if let Some(interface) = interface {
+        head += &format!("interface = \"{}\"\n", interface.name());
+    }
     let geometry = [
         unit("mapping_page", &geometry.mapping_page),
         unit("program_unit", &geometry.program_unit),

@@ -12,7 +12,6 @@ use trimtab_linux::PROCFS;
 use trimtab_linux::mount::{self, Mount};
 use trimtab_linux::stack::{Kind, Layer, Stack};
 use trimtab_linux::trim::{self, TrimError};
-use xxhash_rust::xxh3::Xxh3;
 
 use super::error::CanaryError;
 use crate::content::{Contents, WriteError};
@@ -119,14 +118,7 @@ pub(super) fn write(directory: &Path, size: Bytes, interrupt: &Interrupt) -> Res
     // In as few pieces as the file system has; some can't, and some refuse only when it is written.
     _ = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size.0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let written = Contents::new(now.as_nanos() as u64).write(
-        &mut file,
-        &mut Xxh3::new(),
-        0,
-        Bytes::ZERO,
-        size,
-        interrupt,
-    );
+    let written = Contents::new(now.as_nanos() as u64).write(&mut file, 0, size, interrupt);
     match written {
         Ok(()) => file.sync_all().map_err(failed)?,
         Err(WriteError::Interrupted(interrupted)) => return Err(interrupted.into()),

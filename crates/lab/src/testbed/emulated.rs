@@ -7,32 +7,31 @@ use std::{io, thread};
 
 use tempfile::TempDir;
 use trimtab_core::Bytes;
-use trimtab_core::policy::{PolicyKind, SmartPolicy};
+use trimtab_core::policy::PolicyKind;
 use trimtab_core::profile::Profile;
-use trimtab_core::stats::DriveCounters;
-use trimtab_drive::{Clock, CreateOptions, Drive};
-use trimtab_linux::block::{BlockCounters, BlockDevice};
+use trimtab_drive::{Clock, CreateOptions, Drive, DriveStats};
+use trimtab_linux::block::BlockDevice;
 use trimtab_linux::mount::MountError;
 use trimtab_linux::{SYSFS, mount};
 
-use super::Ground;
+use super::Testbed;
 use crate::error::{LabError, io_at};
 use crate::fs::FileSystem;
-use crate::interrupt::Interrupt;
-use crate::keeping::Keeping;
 
 /// The longest wait for others to let go of a mount.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often it is tried meanwhile.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// What a run's drive and file system shall be.
+/// The drive and the file system of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct EmulatedOptions<'a> {
     /// The file system.
     pub file_system: FileSystem,
-    /// What decides the mount options.
+    /// The policy, which decides the mount options.
     pub policy: PolicyKind,
+    /// Drive seconds per second of this machine's clock.
+    pub speed: f64,
     /// How the drive behaves.
     pub profile: &'a Profile,
     /// The drive's size.
@@ -42,11 +41,9 @@ pub struct EmulatedOptions<'a> {
 }
 
 /// A mounted file system on an emulated drive; both go when this is dropped.
-pub struct EmulatedGround {
+pub struct EmulatedTestbed {
     file_system: FileSystem,
     option: &'static str,
-    profile: Profile,
-    size: Bytes,
     // In order of dropping: what is mounted, the drive it is mounted from, and where.
     mounted: Mounted,
     block: BlockDevice,
@@ -109,14 +106,14 @@ impl Drop for Mounted {
     }
 }
 
-impl EmulatedGround {
+impl EmulatedTestbed {
     /// Creates the drive, makes the file system and mounts it.
     ///
     /// # Errors
     /// [`LabError::NoSuchPolicy`], [`LabError::TooSmall`], or what the drive, the file system's
     /// maker or the mount fails with.
     pub fn create(options: EmulatedOptions) -> Result<Self, LabError> {
-        let EmulatedOptions { file_system, policy, profile, size, server } = options;
+        let EmulatedOptions { file_system, policy, speed, profile, size, server } = options;
         let option =
             file_system.mount_option(policy).ok_or(LabError::NoSuchPolicy { fs: file_system, policy })?;
         let target = tempfile::Builder::new().prefix("trimtab-").tempdir();
@@ -126,7 +123,7 @@ impl EmulatedGround {
             profile: profile.clone(),
             size,
             preconditioned: true,
-            clock: Clock::Model,
+            clock: Clock::Real { speed },
             data: None,
             server: server.to_owned(),
             owned: true,
@@ -134,18 +131,9 @@ impl EmulatedGround {
         let drive = OwnDrive(Some(drive));
         file_system.make(drive.device())?;
         let block = BlockDevice::open(Path::new(SYSFS), drive.device())?;
-        let mut ground = Self {
-            file_system,
-            option,
-            profile: profile.clone(),
-            size,
-            mounted: Mounted(None),
-            block,
-            drive,
-            target,
-        };
-        ground.mount()?;
-        Ok(ground)
+        let mut testbed = Self { file_system, option, mounted: Mounted(None), block, drive, target };
+        testbed.mount()?;
+        Ok(testbed)
     }
 
     fn mount(&mut self) -> Result<(), LabError> {
@@ -156,7 +144,7 @@ impl EmulatedGround {
     }
 }
 
-impl Ground for EmulatedGround {
+impl Testbed for EmulatedTestbed {
     fn file_system(&self) -> &str {
         self.file_system.name()
     }
@@ -165,26 +153,24 @@ impl Ground for EmulatedGround {
         self.target.path()
     }
 
+    fn mount_point(&self) -> &Path {
+        self.target.path()
+    }
+
+    fn source(&self) -> PathBuf {
+        self.drive.device().to_owned()
+    }
+
+    fn block(&self) -> Option<&BlockDevice> {
+        Some(&self.block)
+    }
+
+    fn drive(&mut self) -> Result<Option<DriveStats>, LabError> {
+        Ok(Some(self.drive.stats()?))
+    }
+
     fn room(&self) -> Bytes {
         Bytes(u64::MAX)
-    }
-
-    fn kernel_counters(&self) -> Result<Option<BlockCounters>, LabError> {
-        Ok(Some(self.block.counters()?))
-    }
-
-    fn drive_counters(&mut self) -> Result<Option<DriveCounters>, LabError> {
-        Ok(Some(self.drive.stats()?.counters))
-    }
-
-    fn idle(&mut self, interrupt: &Interrupt) -> Result<(), LabError> {
-        super::await_async_discards(self.drive.device(), interrupt)
-    }
-
-    fn keep(&self) -> Result<Keeping, LabError> {
-        let (drive, policy) =
-            (Drive::open(self.drive.name())?, SmartPolicy::of_drive(&self.profile, self.size));
-        Keeping::start(self.dir(), vec![self.block.clone()], Some(drive), policy)
     }
 
     fn remount(&mut self) -> Result<bool, LabError> {

@@ -1,33 +1,30 @@
 //! A directory of the user's, on whatever it is mounted on: nothing is mounted or formatted.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use trimtab_core::Bytes;
-use trimtab_core::error::chain;
-use trimtab_core::policy::{Goals, PolicyKind, SmartPolicy, Worth};
-use trimtab_core::stats::DriveCounters;
-use trimtab_linux::block::{BlockCounters, BlockDevice};
+use trimtab_core::policy::PolicyKind;
+use trimtab_drive::DriveStats;
+use trimtab_linux::block::BlockDevice;
 use trimtab_linux::mount::{Mount, covering, mounts};
 use trimtab_linux::{PROCFS, SYSFS};
 
-use super::Ground;
+use super::Testbed;
 use crate::error::{LabError, io_at};
-use crate::interrupt::Interrupt;
-use crate::keeping::{Keeping, survey};
 
 /// File systems whose events tell what they give up.
 const TELLING: [&str; 5] = ["ext2", "ext3", "ext4", "xfs", "btrfs"];
 
 /// A fresh directory inside one of the user's; it goes when this is dropped.
-pub struct DirectoryGround {
+pub struct DirectoryTestbed {
     dir: TempDir,
     mount: Mount,
     device: Option<BlockDevice>,
     room: Bytes,
 }
 
-impl DirectoryGround {
+impl DirectoryTestbed {
     /// Makes a directory to work in inside `parent`, for a workload that uses at most `room`.
     ///
     /// # Errors
@@ -69,7 +66,7 @@ pub fn possible_policies(mount: &Mount) -> &'static [PolicyKind] {
     }
 }
 
-impl Ground for DirectoryGround {
+impl Testbed for DirectoryTestbed {
     fn file_system(&self) -> &str {
         &self.mount.fstype
     }
@@ -78,31 +75,24 @@ impl Ground for DirectoryGround {
         self.dir.path()
     }
 
-    fn kernel_counters(&self) -> Result<Option<BlockCounters>, LabError> {
-        Ok(self.device.as_ref().map(BlockDevice::counters).transpose()?)
+    fn mount_point(&self) -> &Path {
+        &self.mount.target
     }
 
-    fn drive_counters(&mut self) -> Result<Option<DriveCounters>, LabError> {
+    fn source(&self) -> PathBuf {
+        self.mount.source.clone()
+    }
+
+    fn block(&self) -> Option<&BlockDevice> {
+        self.device.as_ref()
+    }
+
+    fn drive(&mut self) -> Result<Option<DriveStats>, LabError> {
         Ok(None)
     }
 
     fn room(&self) -> Bytes {
         self.room
-    }
-
-    fn idle(&mut self, interrupt: &Interrupt) -> Result<(), LabError> {
-        super::await_async_discards(&self.mount.source, interrupt)
-    }
-
-    fn keep(&self) -> Result<Keeping, LabError> {
-        let (place, sysfs) = (&self.mount.target, Path::new(SYSFS));
-        let failed = |reason| LabError::NotTended { mount: place.clone(), reason };
-        let ground = survey(place).map_err(failed)?;
-        let profile = ground.usual_profile().map_err(|error| failed(chain(&error)))?;
-        let devices = ground.devices(sysfs);
-        let size = devices.iter().map(|device| device.size().unwrap_or_default()).sum();
-        let policy = SmartPolicy::new(Goals::default(), Worth::new(&profile, size), ground.gain());
-        Keeping::start(place, devices, None, policy)
     }
 
     fn remount(&mut self) -> Result<bool, LabError> {
@@ -144,11 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn the_work_directory_goes_with_its_ground() {
+    fn work_directory_is_removed_with_its_testbed() {
         let parent = tempfile::tempdir().unwrap();
-        let ground = DirectoryGround::create(parent.path(), Bytes::MIB).unwrap();
-        std::fs::write(ground.dir().join("file"), "x").unwrap();
-        drop(ground);
+        let testbed = DirectoryTestbed::create(parent.path(), Bytes::MIB).unwrap();
+        std::fs::write(testbed.dir().join("file"), "x").unwrap();
+        drop(testbed);
         assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0);
     }
 }

@@ -1,0 +1,53 @@
+//! What carries out a policy beside the workload.
+
+use trimtab_core::Bytes;
+use trimtab_core::document::Trim;
+
+use super::service::Service;
+use super::trimmer::Trimmer;
+use crate::error::LabError;
+
+/// What carries out a policy beside the workload.
+pub enum PolicyHost {
+    /// The file system itself, by its mount options, or nobody.
+    FileSystem,
+    /// A thread that calls FITRIM.
+    Trimmer(Trimmer),
+    /// The service.
+    Service(Box<Service>),
+}
+
+impl PolicyHost {
+    /// The workload begins a pause. The service and the file system find that out by themselves.
+    pub fn pause_begins(&self) {
+        if let Self::Trimmer(trimmer) = self {
+            trimmer.pause_begins();
+        }
+    }
+
+    /// Bytes that were freed and are waiting for a discard; none where nobody counts them.
+    ///
+    /// # Errors
+    /// [`LabError::Service`] of a service that has ended.
+    pub fn pending(&self) -> Result<Option<Bytes>, LabError> {
+        match self {
+            Self::Service(service) => service.pending().map(Some),
+            Self::FileSystem | Self::Trimmer(_) => Ok(None),
+        }
+    }
+
+    /// Ends it, and returns the trims that it made itself.
+    ///
+    /// # Errors
+    /// [`LabError::Trim`] where one of them failed.
+    pub fn finish(self) -> Result<Vec<Trim>, LabError> {
+        match self {
+            Self::FileSystem => Ok(Vec::new()),
+            Self::Trimmer(trimmer) => trimmer.finish(),
+            Self::Service(service) => {
+                service.finish();
+                Ok(Vec::new())
+            }
+        }
+    }
+}

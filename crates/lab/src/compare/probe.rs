@@ -1,0 +1,141 @@
+//! The probe: what other users of the drive feel.
+//!
+//! A thread reads 4 KiB of a live file at a fixed rate, past the page cache, from the first step to the end of
+//! the last. A read counts from the time it was due, also where an earlier one kept the thread
+//! waiting, so that a stall is not counted once only (G. Tene, "How NOT to Measure Latency", 2013:
+//! coordinated omission).
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::num::NonZeroU64;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use trimtab_core::Nanos;
+use trimtab_core::stats::{Latencies, LatencySummary};
+
+use super::clock::DriveClock;
+use crate::content::{Aligned, open_direct};
+use crate::error::{LabError, io_at};
+use crate::interrupt::Interrupt;
+
+/// The length of a read.
+const LENGTH: usize = 4096;
+
+/// One read: when it was due and how long it took from then, both in drive time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// Drive time since the run's first step.
+    pub due: Duration,
+    /// Drive time from then until the data was there.
+    pub latency: Duration,
+}
+
+/// A thread that reads a live file at a fixed rate.
+pub struct Probe {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<io::Result<Vec<Sample>>>,
+}
+
+impl Probe {
+    /// Starts to read from the file at `path`, of `pages` times 4 KiB, every `interval` of drive time.
+    ///
+    /// # Errors
+    /// [`LabError::File`] where the file can't be opened.
+    pub fn start(path: PathBuf, pages: u64, interval: Duration, clock: DriveClock) -> Result<Self, LabError> {
+        let file = open_direct(OpenOptions::new().read(true), &path).map_err(io_at(&path, "open"))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || read_all(&file, pages, interval, clock, &stopped));
+        Ok(Self { path, stop, thread })
+    }
+
+    /// Stops reading and returns all samples in the order they were due.
+    ///
+    /// # Errors
+    /// [`LabError::File`] where a read failed.
+    pub fn finish(self) -> Result<Vec<Sample>, LabError> {
+        self.stop.store(true, Ordering::Relaxed);
+        let samples = self.thread.join().expect("the probe doesn't panic");
+        samples.map_err(io_at(&self.path, "read"))
+    }
+}
+
+fn read_all(
+    file: &File,
+    pages: u64,
+    interval: Duration,
+    clock: DriveClock,
+    stop: &AtomicBool,
+) -> io::Result<Vec<Sample>> {
+    // The kernel may otherwise wake the thread 50 us late.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    let mut buffer = Aligned::new(LENGTH);
+    let (mut samples, mut due) = (Vec::new(), interval / 2);
+    let never = Interrupt::never();
+    loop {
+        // A pause may be long: the end must not wait for the next read.
+        while clock.now() < due && !stop.load(Ordering::Relaxed) {
+            let _ = clock.sleep_until(due.min(clock.now() + clock_slice(&clock)), &never);
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Ok(samples);
+        }
+        let page = (samples.len() as u64).wrapping_mul(STRIDE) % pages;
+        file.read_exact_at(buffer.bytes(), page * LENGTH as u64)?;
+        samples.push(Sample { due, latency: clock.now().saturating_sub(due) });
+        due += interval;
+    }
+}
+
+/// Pages from one read to the next: coprime to any power of two, so that all pages are read.
+const STRIDE: u64 = 37;
+
+/// The longest sleep of the probe without a look at whether it shall end.
+fn clock_slice(clock: &DriveClock) -> Duration {
+    Duration::from_millis(100).mul_f64(clock.speed())
+}
+
+/// The latencies of the samples that were due from `start` until before `end`; none where none was.
+pub fn summary(samples: &[Sample], start: Duration, end: Duration) -> Option<LatencySummary> {
+    let mut latencies = Latencies::default();
+    let within = samples.iter().filter(|sample| (start..end).contains(&sample.due));
+    within.for_each(|sample| latencies.record(Nanos(sample.latency.as_nanos() as u64)));
+    Some(latencies.summary()).filter(|summary| summary.count > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_count_for_the_step_they_were_due_in() {
+        let ms = Duration::from_millis;
+        let samples = [(10, 1), (20, 500), (30, 490), (600, 1)]
+            .map(|(due, latency)| Sample { due: ms(due), latency: ms(latency) });
+        let found = summary(&samples, ms(15), ms(31)).unwrap();
+        assert_eq!(found.count, 2);
+        assert!(found.max_ns >= Nanos(500_000_000));
+        assert!(summary(&samples, ms(40), ms(600)).is_none());
+    }
+
+    #[test]
+    fn reads_are_due_at_a_fixed_rate() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("live");
+        std::fs::write(&path, vec![1; 16 * LENGTH]).unwrap();
+        let clock = DriveClock::start(1.0);
+        let probe = Probe::start(path, 16, Duration::from_millis(2), clock).unwrap();
+        thread::sleep(Duration::from_millis(50));
+        let samples = probe.finish().unwrap();
+        assert!(samples.len() > 1);
+        for (number, sample) in samples.iter().enumerate() {
+            assert_eq!(sample.due, Duration::from_millis(1 + 2 * number as u64));
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! One run: a workload on a testbed under a policy, measured and verified.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use trimtab_core::Bytes;
+use trimtab_core::document::{Run, Timeline};
+use trimtab_core::policy::{PolicyChoice, PolicyKind};
+
+use super::clock::DriveClock;
+use super::policy_host::PolicyHost;
+use super::probe::Probe;
+use super::service::{Service, ServiceOptions};
+use super::stage::{Ended, Stage};
+use super::timeline::Sampler;
+use super::trimmer::{Schedule, Trimmer};
+use crate::error::{LabError, io_at};
+use crate::interrupt::Interrupt;
+use crate::progress::Progress;
+use crate::testbed::Testbed;
+use crate::work::Work;
+use crate::workload::Workload;
+
+/// How many files are written before the first step, to be read by the probe and to be there,
+/// unchanged, at the end.
+const LIVE_FILES: u32 = 16;
+/// The size of each.
+const LIVE_SIZE: Bytes = Bytes::MIB;
+/// How long every run is observed after its last step, in drive time.
+const TAIL: Duration = Duration::from_secs(1);
+
+/// What one run is asked to do.
+#[derive(Debug, Clone, Copy)]
+pub struct RunOptions<'a> {
+    /// The policy.
+    pub policy: PolicyChoice,
+    /// The length of the workload's pauses, in drive time.
+    pub idle: Duration,
+    /// Which repetition this is, from 1.
+    pub run: u32,
+    /// Drive seconds per second of this machine's clock.
+    pub speed: f64,
+    /// Drive time from one read of the probe to the next; none for no probe.
+    pub probe_interval: Option<Duration>,
+    /// The profile that the service is given, as TOML; without one it chooses.
+    pub smart_profile: Option<&'a str>,
+    /// The executable that serves drives and runs the service: trimtab itself.
+    pub program: &'a Path,
+}
+
+/// Runs `workload` on `testbed` and verifies its data.
+///
+/// # Errors
+/// Whatever stops the workload, the policy or the probe; [`LabError::Damaged`] or
+/// [`LabError::Unreadable`] if live data doesn't read back.
+pub fn run(
+    workload: &dyn Workload,
+    options: RunOptions,
+    testbed: &mut dyn Testbed,
+    interrupt: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Result<Run, LabError> {
+    let description = workload.description();
+    let (dir, room) = (testbed.dir().to_owned(), testbed.room());
+    let mut work = Work::new(dir, room, description.seed, interrupt.clone());
+    progress.step("prepare");
+    let live = write_live_files(&mut work)?;
+    // The service starts before the clock: on a user's machine it runs since boot.
+    let service = start_service(options, testbed, interrupt)?;
+    let clock = DriveClock::start(options.speed);
+    let policy = service.unwrap_or_else(|| policy_host(options, description.has_pauses, testbed, clock));
+    let sampler = testbed.block().map(|block| Sampler::start(block.clone(), clock));
+    let start_probe = |interval| Probe::start(live, LIVE_SIZE.0 / 4096, interval, clock);
+    let probe = options.probe_interval.map(start_probe).transpose()?;
+
+    let mut stage = Stage::new(testbed, work, policy, clock, options.idle, progress);
+    let outcome = workload.run(&mut stage).and_then(|()| stage.tail(TAIL));
+    let mut ended = stage.end();
+    // The threads end before an error is returned.
+    let samples = probe.map_or(Ok(Vec::new()), Probe::finish);
+    let probed = samples.as_deref().unwrap_or_default();
+    let timeline = sampler.map_or(Ok(Timeline::default()), |sampler| sampler.finish(probed));
+    outcome?;
+    let samples = samples?;
+    let steps = ended.steps(&samples);
+    let pending = ended.policy.pending()?;
+    let stale = stale(testbed)?;
+    let Ended { mut work, policy, .. } = ended;
+    let trims = policy.finish()?;
+    progress.step("verify");
+    verify(&mut work, testbed)?;
+    Ok(Run {
+        fs: testbed.file_system().to_owned(),
+        policy: options.policy,
+        workload: description.name,
+        idle_s: options.idle.as_secs_f64(),
+        run: options.run,
+        steps,
+        trims,
+        timeline: timeline?,
+        stale,
+        pending,
+        verified: true,
+    })
+}
+
+/// Writes the files that stay, and returns the path of one for the probe.
+fn write_live_files(work: &mut Work) -> Result<PathBuf, LabError> {
+    let dir = PathBuf::from("live");
+    work.make_dir(&dir)?;
+    for file in 0..LIVE_FILES {
+        work.write(&dir.join(file.to_string()), LIVE_SIZE)?;
+    }
+    work.sync()?;
+    Ok(work.dir().join(dir).join("0"))
+}
+
+fn start_service(
+    options: RunOptions,
+    testbed: &dyn Testbed,
+    interrupt: &Interrupt,
+) -> Result<Option<PolicyHost>, LabError> {
+    if options.policy.kind() != PolicyKind::Smart {
+        return Ok(None);
+    }
+    let service = ServiceOptions {
+        program: options.program,
+        mount: testbed.mount_point(),
+        device: &testbed.source(),
+        profile: options.smart_profile,
+        speed: options.speed,
+    };
+    Ok(Some(PolicyHost::Service(Box::new(Service::start(&service, interrupt)?))))
+}
+
+/// The host of every policy but `smart`.
+fn policy_host(
+    options: RunOptions,
+    has_pauses: bool,
+    testbed: &dyn Testbed,
+    clock: DriveClock,
+) -> PolicyHost {
+    if options.policy.kind() != PolicyKind::Batched {
+        return PolicyHost::FileSystem;
+    }
+    let schedule = match (options.policy.interval(), testbed.block()) {
+        (Some(interval), _) => Schedule::Every(interval),
+        (None, Some(device)) if !has_pauses => Schedule::Quiet(device.clone()),
+        (None, _) => Schedule::Pauses,
+    };
+    PolicyHost::Trimmer(Trimmer::start(testbed.mount_point().to_owned(), schedule, clock))
+}
+
+/// Bytes that an emulated drive holds and its file system no longer uses; none without such a drive.
+fn stale(testbed: &mut dyn Testbed) -> Result<Option<Bytes>, LabError> {
+    let Some(drive) = testbed.drive()? else { return Ok(None) };
+    let mount = testbed.mount_point();
+    let stat = rustix::fs::statvfs(mount).map_err(|errno| io_at(mount, "look at")(errno.into()))?;
+    let free = Bytes(stat.f_bfree * stat.f_frsize);
+    let used = drive.size.saturating_sub(free);
+    Ok(Some(drive.mapped.saturating_sub(used)))
+}
+
+/// Reads all live files back: after a remount where that can be had, else past the page cache.
+fn verify(work: &mut Work, testbed: &mut dyn Testbed) -> Result<(), LabError> {
+    work.sync()?;
+    testbed.remount()?;
+    work.verify()
+}

@@ -1,0 +1,178 @@
+//! The stage that a workload runs on: its activities and pauses, and what each of them cost.
+
+use std::time::Duration;
+
+use trimtab_core::document::{KernelCounters, Step, StepKind};
+use trimtab_core::stats::DriveCounters;
+use trimtab_linux::block::BlockCounters;
+
+use super::clock::DriveClock;
+use super::policy_host::PolicyHost;
+use super::probe::{Sample, summary};
+use crate::error::LabError;
+use crate::progress::Progress;
+use crate::testbed::Testbed;
+use crate::work::Work;
+
+/// Runs the activities and pauses of a workload one after the other, and measures them.
+///
+/// An activity ends when its operations have returned: what the kernel or a policy does in the
+/// background goes on during the next one, as it does on any machine.
+pub struct Stage<'a> {
+    testbed: &'a mut dyn Testbed,
+    work: Work,
+    policy: PolicyHost,
+    clock: DriveClock,
+    idle: Duration,
+    measured: Vec<Measured>,
+    progress: &'a mut dyn Progress,
+}
+
+/// A step, before the samples of the probe are known.
+struct Measured {
+    name: String,
+    kind: StepKind,
+    start: Duration,
+    end: Duration,
+    drive: Option<DriveCounters>,
+    kernel: Option<KernelCounters>,
+}
+
+/// All counters at one moment.
+struct Snapshot {
+    drive: Option<DriveCounters>,
+    kernel: Option<BlockCounters>,
+}
+
+/// What is left when a workload has ended.
+pub(super) struct Ended {
+    pub work: Work,
+    pub policy: PolicyHost,
+    steps: Vec<Measured>,
+}
+
+impl<'a> Stage<'a> {
+    /// A stage on `testbed` whose named pauses last `idle` of drive time.
+    pub(super) fn new(
+        testbed: &'a mut dyn Testbed,
+        work: Work,
+        policy: PolicyHost,
+        clock: DriveClock,
+        idle: Duration,
+        progress: &'a mut dyn Progress,
+    ) -> Self {
+        Self { testbed, work, policy, clock, idle, measured: Vec::new(), progress }
+    }
+
+    /// The file operations, for use between two steps.
+    pub fn work(&mut self) -> &mut Work {
+        &mut self.work
+    }
+
+    /// Does `action`, which somebody waits for, as the activity `name`.
+    ///
+    /// # Errors
+    /// The errors of `action`, or of a device that is gone.
+    pub fn activity(
+        &mut self,
+        name: &str,
+        action: impl FnOnce(&mut Work) -> Result<(), LabError>,
+    ) -> Result<(), LabError> {
+        self.step(name, StepKind::Activity, |stage| action(&mut stage.work))
+    }
+
+    /// A pause of the length that the user chose. Without a length it does not happen.
+    ///
+    /// # Errors
+    /// [`LabError::Interrupted`], or an error of a device that is gone.
+    pub fn pause(&mut self, name: &str) -> Result<(), LabError> {
+        self.pause_for(name, self.idle)
+    }
+
+    /// A pause of `length` in drive time: nobody waits for the drive.
+    ///
+    /// # Errors
+    /// [`LabError::Interrupted`], or an error of a device that is gone.
+    pub fn pause_for(&mut self, name: &str, length: Duration) -> Result<(), LabError> {
+        if length.is_zero() {
+            return Ok(());
+        }
+        self.step(name, StepKind::Pause, |stage| {
+            let end = stage.clock.now() + length;
+            stage.policy.pause_begins();
+            Ok(stage.clock.sleep_until(end, stage.work.interrupt())?)
+        })
+    }
+
+    /// A pause at the end of every run, of the same length for all policies and announced to none:
+    /// it counts what an activity left to the background.
+    pub(super) fn tail(&mut self, length: Duration) -> Result<(), LabError> {
+        self.step("end", StepKind::Pause, |stage| {
+            let end = stage.clock.now() + length;
+            Ok(stage.clock.sleep_until(end, stage.work.interrupt())?)
+        })
+    }
+
+    fn step(
+        &mut self,
+        name: &str,
+        kind: StepKind,
+        action: impl FnOnce(&mut Self) -> Result<(), LabError>,
+    ) -> Result<(), LabError> {
+        self.progress.step(name);
+        self.work.interrupt().check()?;
+        let before = self.snapshot()?;
+        let start = self.clock.now();
+        action(self)?;
+        let end = self.clock.now();
+        let after = self.snapshot()?;
+        self.measured.push(Measured {
+            name: name.to_owned(),
+            kind,
+            start,
+            end,
+            drive: after.drive.zip(before.drive).map(|(after, before)| after.since(&before)),
+            kernel: after.kernel.zip(before.kernel).map(|(after, before)| after.since(&before)),
+        });
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, LabError> {
+        let drive = self.testbed.drive()?.map(|figures| figures.counters);
+        Ok(Snapshot { drive, kernel: self.testbed.kernel_counters()? })
+    }
+
+    pub(super) fn end(self) -> Ended {
+        Ended { work: self.work, policy: self.policy, steps: self.measured }
+    }
+}
+
+impl Ended {
+    /// The steps, with the samples of the probe that were due in each.
+    pub fn steps(&mut self, samples: &[Sample]) -> Vec<Step> {
+        std::mem::take(&mut self.steps).into_iter().map(|step| step.document(samples)).collect()
+    }
+}
+
+impl Measured {
+    fn document(self, samples: &[Sample]) -> Step {
+        let drive = self.drive.as_ref();
+        let kernel = self.kernel.unwrap_or_default();
+        Step {
+            probe: summary(samples, self.start, self.end),
+            kind: self.kind,
+            start_s: self.start.as_secs_f64(),
+            length_s: (self.end - self.start).as_secs_f64(),
+            host_bytes: drive.map_or(kernel.write_bytes, |drive| drive.write_bytes),
+            discards: drive.map_or(kernel.discards, |drive| drive.discards),
+            discard_bytes: drive.map_or(kernel.discard_bytes, |drive| drive.discard_bytes),
+            discard_histogram: drive.map(|drive| drive.discard_sizes.clone()).unwrap_or_default(),
+            kernel: self.kernel,
+            erases: drive.map(|drive| drive.erases),
+            host_pages: drive.map(|drive| drive.host_pages),
+            programmed_pages: drive.map(DriveCounters::programmed_pages),
+            discard_busy_s: drive.map(|drive| drive.discard_busy_ns.seconds()),
+            name: self.name,
+        }
+    }
+}

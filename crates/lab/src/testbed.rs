@@ -1,0 +1,57 @@
+//! Testbeds: the mounted file systems that workloads run on.
+
+mod directory;
+mod emulated;
+
+use std::path::{Path, PathBuf};
+
+use trimtab_core::Bytes;
+use trimtab_drive::DriveStats;
+use trimtab_linux::block::{BlockCounters, BlockDevice};
+
+pub use directory::{DirectoryTestbed, mount_of, possible_policies};
+pub use emulated::{EmulatedOptions, EmulatedTestbed};
+
+use crate::error::LabError;
+
+/// A mounted file system to run a workload on.
+pub trait Testbed {
+    /// The file system's name.
+    fn file_system(&self) -> &str;
+
+    /// The directory to work in: empty at first, and used by nobody else.
+    fn dir(&self) -> &Path;
+
+    /// Where the file system is mounted.
+    fn mount_point(&self) -> &Path;
+
+    /// The path of the device below the file system, as the mount names it.
+    fn source(&self) -> PathBuf;
+
+    /// The block device below the file system; none where the kernel counts no commands for it.
+    fn block(&self) -> Option<&BlockDevice>;
+
+    /// The emulated drive's figures; none in a directory of the user's.
+    ///
+    /// # Errors
+    /// A drive that doesn't answer.
+    fn drive(&mut self) -> Result<Option<DriveStats>, LabError>;
+
+    /// The most bytes the workload may use, beside the limit of the free space.
+    fn room(&self) -> Bytes;
+
+    /// Unmounts and mounts again, and returns true; does nothing and returns false where the
+    /// mount is the user's.
+    ///
+    /// # Errors
+    /// [`LabError::Mount`].
+    fn remount(&mut self) -> Result<bool, LabError>;
+
+    /// The kernel's counters of the block device; none where it has none to read.
+    ///
+    /// # Errors
+    /// A device that is gone.
+    fn kernel_counters(&self) -> Result<Option<BlockCounters>, LabError> {
+        Ok(self.block().map(BlockDevice::counters).transpose()?)
+    }
+}
