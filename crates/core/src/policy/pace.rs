@@ -59,11 +59,20 @@ const STEPS: f64 = 16.0;
 const LEAST: f64 = 1.0 / 256.0;
 /// How much one span counts in the mean latency of the foreground by itself.
 const WEIGHT: f64 = 0.125;
+/// The share of the time below which commands of others are no foreground: a drive that answers a
+/// few reads a second is idle all the same.
+const LIGHT: f64 = 0.05;
+/// The most that trims get of the time beside such commands.
+const MOST_BESIDE_LIGHT: f64 = 0.5;
 
 /// Holds the goals by measuring: while there is a foreground, trims get a share of the time that
 /// shrinks when its latency grows beyond the goal and grows again when it doesn't: up to the goal for the
-/// share, and beyond that while trims are urgent. The drive is idle
-/// where over a whole span nothing completed and nothing is in flight; a trim may then follow the other.
+/// share, and beyond that while trims are urgent.
+///
+/// The drive is idle where nothing is in flight and commands of others took less than 5 % of a span.
+/// Where none completed, a trim may follow the other. Where some did, a trim is one command, and the
+/// next waits for so long that a command which comes at any time waits for `max_latency_added` in the mean:
+/// it meets a trim with the probability of the trims' share, and then waits for half of it.
 ///
 /// Times are spans since the host started, on its own clock.
 #[derive(Debug, Clone)]
@@ -73,6 +82,8 @@ pub struct Pacer {
     share: f64,
     urgent: bool,
     idle: bool,
+    /// Whether nobody else used the drive at all.
+    alone_on_drive: bool,
     /// The foreground's mean latency in spans without trims, in seconds.
     alone: Option<f64>,
     /// What the foreground waits longer for trims in the mean, in seconds.
@@ -94,6 +105,7 @@ impl Pacer {
             share: goals.max_busy_share,
             urgent: false,
             idle: false,
+            alone_on_drive: false,
             alone: None,
             added: 0.0,
             between: 0,
@@ -122,7 +134,10 @@ impl Pacer {
 
     /// Takes in what the foreground got since this was called last.
     pub fn observe(&mut self, load: &Load) {
-        self.idle = load.in_flight == 0 && load.completed == 0;
+        self.alone_on_drive = load.in_flight == 0 && load.completed == 0;
+        let busy = load.latency.as_secs_f64() * load.completed as f64;
+        let is_light = load.in_flight == 0 && busy < LIGHT * load.span.as_secs_f64();
+        self.idle = self.alone_on_drive || is_light;
         let trimmed = std::mem::take(&mut self.trimmed);
         if load.completed == 0 {
             return;
@@ -152,20 +167,37 @@ impl Pacer {
     pub fn trimmed(&mut self, at: Duration, took: Duration) {
         self.trimmed += took;
         self.ended = at;
-        let pause = took.as_secs_f64() * (1.0 - self.share) / self.share;
+        let share = if self.idle { self.share_beside_light(took).max(self.share) } else { self.share };
+        let pause = took.as_secs_f64() * (1.0 - share) / share;
         // Where that is longer than can be told, never.
         self.next =
             Duration::try_from_secs_f64(pause).map_or(Duration::MAX, |pause| at.saturating_add(pause));
     }
 
-    /// When the next slice may begin as things are; none where it has to wait for an idle drive.
-    pub fn next_start(&self) -> Option<Duration> {
-        if self.idle { Some(self.ended) } else { (!self.goals.idle_only).then_some(self.next) }
+    /// The share of the time for trims of this length with which a command that comes at any time
+    /// waits for the latency goal in the mean.
+    fn share_beside_light(&self, took: Duration) -> f64 {
+        let goal = self.goals.max_latency_added.as_secs_f64();
+        (2.0 * goal / took.as_secs_f64().max(f64::MIN_POSITIVE)).min(MOST_BESIDE_LIGHT)
     }
 
-    /// Whether the drive did nothing for anybody else over the last span.
+    /// When the next slice may begin as things are; none where it has to wait for an idle drive.
+    pub fn next_start(&self) -> Option<Duration> {
+        if self.alone_on_drive {
+            Some(self.ended)
+        } else {
+            (self.idle || !self.goals.idle_only).then_some(self.next)
+        }
+    }
+
+    /// Whether others used the drive for so little of the last span that it has time for trims.
     pub fn is_idle(&self) -> bool {
         self.idle
+    }
+
+    /// Whether nobody else used the drive in the last span.
+    pub fn is_alone_on_drive(&self) -> bool {
+        self.alone_on_drive
     }
 
     /// By how much the foreground's mean latency grew from the end of one span with trims to that of the
@@ -252,7 +284,7 @@ mod tests {
     fn an_idle_drive_is_trimmed_at_once_and_a_busy_one_not_where_that_is_asked_for() {
         let mut pacer = Pacer::new(Goals { idle_only: true, ..Goals::default() });
         assert_eq!(pacer.next_start(), None, "nothing is known yet");
-        pacer.observe(&load(3, micros(10)));
+        pacer.observe(&load(100, micros(100)));
         assert_eq!(pacer.next_start(), None);
         pacer.observe(&load(0, Duration::ZERO));
         pacer.trimmed(SPAN, SPAN);

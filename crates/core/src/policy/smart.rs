@@ -106,7 +106,8 @@ impl SmartPolicy {
         if self.under_way.is_some() || !due {
             return Vec::new();
         }
-        let slice = if self.pacer.is_idle() { IDLE_SLICE } else { self.pacer.goals().max_latency_added };
+        let goal = self.pacer.goals().max_latency_added;
+        let slice = if self.pacer.is_alone_on_drive() { IDLE_SLICE } else { goal };
         let overdue = at.checked_sub(self.pacer.goals().max_age).map(|before| self.pending.older(before));
         let candidates = overdue.unwrap_or_default().into_iter();
         let chosen = self.fill(slice, candidates.chain(self.worthwhile(slice)).chain(self.rest(at)));
