@@ -61,7 +61,9 @@ const LEAST: f64 = 1.0 / 256.0;
 const WEIGHT: f64 = 0.125;
 /// The share of the time below which commands of others are no foreground: a drive that answers a
 /// few reads a second is idle all the same.
-const LIGHT: f64 = 0.05;
+const LIGHT: f64 = 0.1;
+/// The time over which that share is averaged: a span may be as short as one command.
+const AVERAGED: f64 = 1.0;
 /// The most that trims get of the time beside such commands.
 const MOST_BESIDE_LIGHT: f64 = 0.5;
 
@@ -69,7 +71,7 @@ const MOST_BESIDE_LIGHT: f64 = 0.5;
 /// shrinks when its latency grows beyond the goal and grows again when it doesn't: up to the goal for the
 /// share, and beyond that while trims are urgent.
 ///
-/// The drive is idle where nothing is in flight and commands of others took less than 5 % of a span.
+/// The drive is idle where nothing is in flight and commands of others took less than 10 % of the last second.
 /// Where none completed, a trim may follow the other. Where some did, a trim is one command, and the
 /// next waits for so long that a command which comes at any time waits for `max_latency_added` in the mean:
 /// it meets a trim with the probability of the trims' share, and then waits for half of it.
@@ -84,6 +86,8 @@ pub struct Pacer {
     idle: bool,
     /// Whether nobody else used the drive at all.
     alone_on_drive: bool,
+    /// The share of the time that commands of others take, averaged.
+    busy: f64,
     /// The foreground's mean latency in spans without trims, in seconds.
     alone: Option<f64>,
     /// What the foreground waits longer for trims in the mean, in seconds.
@@ -106,6 +110,7 @@ impl Pacer {
             urgent: false,
             idle: false,
             alone_on_drive: false,
+            busy: 1.0,
             alone: None,
             added: 0.0,
             between: 0,
@@ -135,8 +140,10 @@ impl Pacer {
     /// Takes in what the foreground got since this was called last.
     pub fn observe(&mut self, load: &Load) {
         self.alone_on_drive = load.in_flight == 0 && load.completed == 0;
-        let busy = load.latency.as_secs_f64() * load.completed as f64;
-        let is_light = load.in_flight == 0 && busy < LIGHT * load.span.as_secs_f64();
+        let span = load.span.as_secs_f64().max(f64::MIN_POSITIVE);
+        let busy = load.latency.as_secs_f64() * load.completed as f64 / span;
+        self.busy += (busy - self.busy) * (span / AVERAGED).min(1.0);
+        let is_light = load.in_flight == 0 && self.busy < LIGHT;
         self.idle = self.alone_on_drive || is_light;
         let trimmed = std::mem::take(&mut self.trimmed);
         if load.completed == 0 {

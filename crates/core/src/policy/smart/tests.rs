@@ -18,7 +18,7 @@ fn extent(start_mib: u64, length: Bytes) -> Extent {
 }
 
 fn load(completed: u64) -> Event {
-    let latency = Duration::from_millis(1);
+    let latency = Duration::from_millis(2);
     Event::Load(Load { span: SECOND, in_flight: 0, completed, latency, written: Bytes(completed << 12) })
 }
 
