@@ -51,6 +51,23 @@ pub struct UnknownWorkload {
 }
 
 impl WorkloadOptions {
+    /// The arguments of `trimtab compare` that ask for it.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect();
+        match self {
+            Self::Tree { source: None } => words(&["--workload", "tree"]),
+            Self::Tree { source: Some(path) } => {
+                let mut arguments: Vec<OsString> = words(&["--workload", "tree", "--tree"]);
+                arguments.push(std::path::absolute(path).unwrap_or_else(|_| path.clone()).into());
+                arguments
+            }
+            Self::Fragment => words(&["--workload", "fragment"]),
+            Self::Exec { command } => {
+                [OsString::from("--")].into_iter().chain(command.iter().cloned()).collect()
+            }
+        }
+    }
+
     /// The workload that these options describe, with what it needs made ready.
     ///
     /// # Errors

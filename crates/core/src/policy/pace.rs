@@ -98,6 +98,8 @@ pub struct Pacer {
     trimmed: Duration,
     /// When the next may begin while there is a foreground.
     next: Duration,
+    /// When the next may begin beside a few commands of others.
+    next_beside_light: Duration,
     ended: Duration,
 }
 
@@ -116,6 +118,7 @@ impl Pacer {
             between: 0,
             trimmed: Duration::ZERO,
             next: Duration::ZERO,
+            next_beside_light: Duration::ZERO,
             ended: Duration::ZERO,
         }
     }
@@ -174,11 +177,8 @@ impl Pacer {
     pub fn trimmed(&mut self, at: Duration, took: Duration) {
         self.trimmed += took;
         self.ended = at;
-        let share = if self.idle { self.share_beside_light(took).max(self.share) } else { self.share };
-        let pause = took.as_secs_f64() * (1.0 - share) / share;
-        // Where that is longer than can be told, never.
-        self.next =
-            Duration::try_from_secs_f64(pause).map_or(Duration::MAX, |pause| at.saturating_add(pause));
+        self.next = at.saturating_add(pause_after(took, self.share));
+        self.next_beside_light = at.saturating_add(pause_after(took, self.share_beside_light(took)));
     }
 
     /// The share of the time for trims of this length with which a command that comes at any time
@@ -193,7 +193,8 @@ impl Pacer {
         if self.alone_on_drive {
             Some(self.ended)
         } else {
-            (self.idle || !self.goals.idle_only).then_some(self.next)
+            let next = if self.idle { self.next.min(self.next_beside_light) } else { self.next };
+            (self.idle || !self.goals.idle_only).then_some(next)
         }
     }
 
@@ -212,6 +213,12 @@ impl Pacer {
     pub fn latency_added(&self) -> Duration {
         Duration::from_secs_f64(self.added)
     }
+}
+
+/// The pause after a slice of this length with which slices get `share` of the time.
+fn pause_after(took: Duration, share: f64) -> Duration {
+    // Where that is longer than can be told, never.
+    Duration::try_from_secs_f64(took.as_secs_f64() * (1.0 - share) / share).unwrap_or(Duration::MAX)
 }
 
 #[cfg(test)]
@@ -298,6 +305,22 @@ mod tests {
         assert_eq!(pacer.next_start(), Some(SPAN));
         pacer.observe(&Load { in_flight: 1, ..load(0, Duration::ZERO) });
         assert_eq!(pacer.next_start(), None);
+    }
+
+    #[test]
+    fn a_long_pause_for_a_foreground_ends_with_it() {
+        let mut pacer = Pacer::new(Goals::default());
+        let second = Duration::from_secs(1);
+        let beside = |completed, latency| Load { span: second, ..load(completed, latency) };
+        pacer.observe(&beside(1000, micros(1000)));
+        pacer.trimmed(second, micros(100_000));
+        assert!(pacer.next_start().unwrap() > second * 20, "its share of a busy drive's time");
+        for _ in 0..3 {
+            pacer.observe(&beside(5, micros(300)));
+        }
+        assert!(pacer.next_start().unwrap() < second * 7, "a reader now and then");
+        pacer.observe(&beside(0, Duration::ZERO));
+        assert_eq!(pacer.next_start(), Some(second), "nobody");
     }
 
     #[test]
