@@ -67,6 +67,12 @@ impl Foreground {
         Ok(None)
     }
 
+    /// Tells it to end, and waits until it has: what it was started for cannot be done.
+    pub fn abandon(mut self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let _ = self.child.wait();
+    }
+
     /// Waits until it has ended, and returns how.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ mod describe;
 pub mod device;
 pub mod environment;
 pub mod ext4;
+pub mod file;
 pub mod generation;
 pub mod ioctl;
 pub mod loop_device;
