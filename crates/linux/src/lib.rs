@@ -1,7 +1,7 @@
 //! The only contact with the kernel: sysfs, procfs, ioctls and mounts.
 //!
-//! Every ioctl is one safe function in [`ioctl`]; that module and the `io_uring` in [`queue`] are the
-//! only ones with `unsafe`. Readers of sysfs and procfs take a root path, so that a captured tree can
+//! Every ioctl is one safe function in [`ioctl`]; that module, the `io_uring` in [`queue`] and [`memory`]
+//! are the only ones with `unsafe`. Readers of sysfs and procfs take a root path, so that a captured tree can
 //! be read as well as the live one.
 
 mod aligned;
@@ -18,6 +18,7 @@ pub mod file;
 pub mod generation;
 pub mod ioctl;
 pub mod loop_device;
+pub mod memory;
 pub mod mount;
 pub mod queue;
 pub mod stack;

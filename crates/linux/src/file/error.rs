@@ -7,13 +7,13 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     /// The path leads to a directory, device, pipe or socket.
-    #[error("cannot write results to {}: it is not a regular file", path.display())]
+    #[error("cannot write {}: it is not a regular file", path.display())]
     NotAFile {
         /// The path as it was named.
         path: PathBuf,
     },
     /// The directory is missing, or a component of its path is not a directory.
-    #[error("cannot write results to {}: there is no directory {}", path.display(), directory.display())]
+    #[error("cannot write {}: there is no directory {}", path.display(), directory.display())]
     NoDirectory {
         /// The path as it was named.
         path: PathBuf,
@@ -22,7 +22,7 @@ pub enum OutputError {
     },
     /// Another user put a file or a symbolic link there, in a directory that several users can write to.
     #[error(
-        "cannot write results to {}: {name:?} belongs to user {owner} and is in a sticky directory that several \
+        "cannot write {}: {name:?} belongs to user {owner} and is in a sticky directory that several \
          users can write to; name another path",
         path.display()
     )]
@@ -36,7 +36,7 @@ pub enum OutputError {
     },
     /// The file exists, and its replacement cannot be given the same owner.
     #[error(
-        "cannot write results to {}: user {owner} and group {group} cannot be kept as its owners; remove it or name \
+        "cannot write {}: user {owner} and group {group} cannot be kept as its owners; remove it or name \
          another file",
         path.display()
     )]
@@ -52,13 +52,13 @@ pub enum OutputError {
         source: io::Error,
     },
     /// A file was to be created, and there is one.
-    #[error("cannot write results to {}: it exists", path.display())]
+    #[error("cannot write {}: it exists", path.display())]
     Exists {
         /// The path as it was named.
         path: PathBuf,
     },
     /// The operating system refused.
-    #[error("cannot write results to {}", path.display())]
+    #[error("cannot write {}", path.display())]
     Io {
         /// The path as it was named.
         path: PathBuf,

@@ -36,6 +36,15 @@ pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     }
 }
 
+/// Reads the regular file at `path`, which may hold `most` bytes, as text.
+///
+/// # Errors
+/// As [`read_regular`]; [`ErrorKind::InvalidData`] of what is not UTF-8.
+pub fn read_regular_text(path: &Path, most: u64) -> io::Result<String> {
+    let bytes = read_regular(path, most)?;
+    String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8 text"))
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;

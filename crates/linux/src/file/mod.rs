@@ -11,6 +11,6 @@ mod walk;
 
 pub use draft::Draft;
 pub use error::OutputError;
-pub use input::{open_regular, read_regular};
+pub use input::{open_regular, read_regular, read_regular_text};
 pub use output::Output;
 pub use walk::create_directory;
