@@ -14,6 +14,7 @@ use trimtab_lab::foreground::exit_code;
 use trimtab_lab::record::{RecordPlan, Recorded, record};
 use trimtab_linux::file::Output;
 use trimtab_linux::tracing::RecordOptions;
+use trimtab_report::printable;
 
 use crate::tallies::{self, Row, counted};
 use crate::{FAILED, complain, interrupt};
@@ -105,7 +106,7 @@ fn print(plan: &RecordPlan, recorded: &Recorded) -> io::Result<()> {
         writeln!(err, "{} lost: give a larger --buffer, or fewer --kinds", counted(header.lost, "event"))?;
     }
     for gap in &header.gaps {
-        writeln!(err, "not recorded: {gap}")?;
+        writeln!(err, "not recorded: {}", printable(gap))?;
     }
     if settled.as_ref().is_some_and(|settled| settled.unsettled) {
         writeln!(
@@ -113,5 +114,5 @@ fn print(plan: &RecordPlan, recorded: &Recorded) -> io::Result<()> {
             "the devices did not come to rest after the command: its last discards may be missing"
         )?;
     }
-    writeln!(err, "Trace: {}", plan.out.path().display())
+    writeln!(err, "Trace: {}", printable(&plan.out.path().display().to_string()))
 }

@@ -202,9 +202,10 @@ fn convert(input: &Input, output: &Path, overwrite: bool) -> Result<()> {
     writer.finish()?;
     if overwrite { draft.replace() } else { draft.create() }?;
     let mut out = io::stderr().lock();
-    let _ = writeln!(out, "{}: {}", input.trace.display(), trace.counts());
+    let name = printable(&input.trace.display().to_string());
+    let _ = writeln!(out, "{name}: {}", trace.counts());
     for gap in &trace.header().gaps {
-        let _ = writeln!(out, "{}: {gap}", input.trace.display());
+        let _ = writeln!(out, "{name}: {}", printable(gap));
     }
     drop(out);
     match damage {
