@@ -87,7 +87,7 @@ fn a_signal_while_the_drive_hangs_is_answered_at_once() {
     bed.trim(&["-n"]);
     kill_process(server, Signal::STOP).unwrap();
     let told = std::panic::catch_unwind(|| {
-        let mut child = bed.command(&["--unpaced"]).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = bed.command(&["--unpaced", "--quiet"]).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         thread::sleep(Duration::from_millis(500));
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
