@@ -112,6 +112,14 @@ mod tests {
     }
 
     #[test]
+    fn a_command_that_is_abandoned_has_ended() {
+        let command = Foreground::start(&shell("exec sleep 60")).unwrap();
+        let process = Pid::from_child(&command.child);
+        command.abandon();
+        assert!(rustix::process::test_kill_process(process).is_err());
+    }
+
+    #[test]
     fn an_interrupt_reaches_a_command_that_goes_on() {
         let interrupt = Interrupt::default();
         interrupt.ask();

@@ -175,13 +175,12 @@ fn half_requests_for_metrics_starve_nobody() {
     let connect = || TcpStream::connect(("127.0.0.1", port)).unwrap();
     let mut crowd: Vec<_> = (0..400).map(|_| connect()).collect();
     crowd.iter_mut().for_each(|stream| _ = stream.write_all(b"GET /metrics HTTP/1.1\r\n"));
-    let asked = Instant::now();
     let (mut stream, mut answer) = (connect(), String::new());
+    // Eight at a time, each for five seconds, the crowd would be served in some minutes.
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    // By the places of eight, each kept for five seconds, it would be some minutes.
-    assert!(asked.elapsed() < Duration::from_secs(60));
     assert!(open_files(&daemon) < 300, "{} files are open", open_files(&daemon));
 }
 

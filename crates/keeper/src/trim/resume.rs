@@ -167,4 +167,13 @@ mod tests {
         fs::write(root.path().join("trim-b.json"), &whole).unwrap();
         assert_eq!(Journal::open_in(root.path(), "b", Path::new("/mnt")).unwrap().last(), None);
     }
+
+    #[test]
+    fn a_pipe_is_refused_and_not_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let root = tempfile::tempdir().unwrap();
+        mknodat(CWD, root.path().join("trim-a.json"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let refused = Journal::open_in(root.path(), "a", Path::new("/mnt")).unwrap_err();
+        assert!(matches!(refused, JournalError::File { .. }), "{refused}");
+    }
 }
