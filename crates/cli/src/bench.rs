@@ -14,9 +14,10 @@ use trimtab_lab::bench::profile::profile;
 use trimtab_lab::bench::{BenchOptions, bench};
 use trimtab_lab::compare::distinct;
 use trimtab_linux::claim::{self, Overrides};
+use trimtab_linux::file::Output;
 use trimtab_report::Document;
 
-use crate::outputs::{Outputs, must_take_a_file, replace};
+use crate::outputs::Outputs;
 use crate::progress::BenchBar;
 use crate::{FAILED, UNSUPPORTED, complain, interrupt, power_cycle};
 
@@ -139,11 +140,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let earlier = args.resume.as_deref().zip(options.resumed);
         return print(&power_cycle::run(&target, &options.device, plan.range, file, earlier)?);
     }
-    if let Some(path) = &args.profile_out {
-        must_take_a_file(path)?;
-        if !plan.parts.contains(&Part::Latency) || plan.sizes.len() < LEAST_SIZES {
-            bail!("a profile takes the latency of at least {LEAST_SIZES} sizes; see --part and --sizes");
-        }
+    let profile_out = args.profile_out.as_deref().map(Output::open).transpose()?;
+    let is_too_little = !plan.parts.contains(&Part::Latency) || plan.sizes.len() < LEAST_SIZES;
+    if profile_out.is_some() && is_too_little {
+        bail!("a profile takes the latency of at least {LEAST_SIZES} sizes; see --part and --sizes");
     }
     let json = args.resume.or(args.json);
     let json = json.or_else(|| args.report.is_none().then(|| default_name(&args.device)));
@@ -162,10 +162,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
         complain(&format_args!("{reason}; go on with --resume {}", outputs.document().display()));
         return Ok(ExitCode::from(FAILED));
     }
-    if let Some(path) = &args.profile_out {
+    if let Some(output) = &profile_out {
         let (_, toml) = profile(&document)?;
-        replace(path, toml.as_bytes()).context("cannot write the profile")?;
-        print(&format!("Profile: {}\n", path.display()))?;
+        output.replace(toml.as_bytes()).context("cannot write the profile")?;
+        print(&format!("Profile: {}\n", output.path().display()))?;
         if document.degradation.is_empty() {
             complain(
                 &"how fast the drive writes was not measured, so the profile's rates are typical ones; see --part",

@@ -113,11 +113,10 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Says on stderr what is wrong; there is nobody left to tell where that is closed.
+/// Says on stderr what is wrong, in one line whatever names are in it; there is nobody left to tell where that is
+/// closed.
 fn complain(what: &impl Display) {
-    let what = what.to_string();
-    let lines: Vec<_> = what.lines().map(trimtab_report::printable).collect();
-    let _ = writeln!(io::stderr(), "trimtab: {}", lines.join("\n"));
+    let _ = writeln!(io::stderr(), "trimtab: {}", trimtab_report::printable(what.to_string().trim_end()));
 }
 
 /// The exit code of an experiment that went to its end, or was stopped for a reason, which it says.

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use trimtab_core::profile::GcPolicy;
 use trimtab_ftl::Workload;
 use trimtab_ftl::synthetic::{SyntheticOptions, SyntheticOutcome};
+use trimtab_linux::file::Output;
 
-use crate::outputs::{must_take_a_file, replace};
 use crate::{USAGE, complain};
 
 /// Without a trace
@@ -46,7 +46,7 @@ pub struct SyntheticArgs {
 /// Runs a synthetic workload, and prints what came out, as JSON or for a reader.
 pub fn run(args: &SyntheticArgs, json: Option<&Path>) -> anyhow::Result<ExitCode> {
     let file = json.filter(|file| *file != Path::new("-"));
-    file.map(must_take_a_file).transpose()?;
+    let file = file.map(Output::open).transpose()?;
     let options = SyntheticOptions {
         workload: args.workload,
         blocks: args.blocks,
@@ -65,8 +65,8 @@ pub fn run(args: &SyntheticArgs, json: Option<&Path>) -> anyhow::Result<ExitCode
         }
     };
     let mut out = io::stdout().lock();
-    if let Some(file) = file {
-        replace(file, &serde_json::to_vec_pretty(&outcome)?)?;
+    if let Some(file) = &file {
+        file.replace(&serde_json::to_vec_pretty(&outcome)?)?;
     }
     if json.is_some() && file.is_none() {
         serde_json::to_writer_pretty(&mut out, &outcome)?;
