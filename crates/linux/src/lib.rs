@@ -15,6 +15,7 @@ pub mod device;
 pub mod environment;
 pub mod ext4;
 pub mod generation;
+pub mod identity;
 pub mod ioctl;
 pub mod loop_device;
 pub mod mount;
