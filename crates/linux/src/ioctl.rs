@@ -9,7 +9,9 @@ mod file_system;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::io::Result;
-use rustix::ioctl::{IntegerSetter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, Updater, ioctl, opcode};
+use rustix::ioctl::{
+    Getter, IntegerSetter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, Updater, ioctl, opcode,
+};
 use trimtab_core::{Bytes, Extent};
 
 pub use device_mapper::{MapLine, device_map, device_status};
@@ -25,6 +27,7 @@ const BLKSECDISCARD: Opcode = opcode::none(0x12, 125);
 const BLKZEROOUT: Opcode = opcode::none(0x12, 127);
 const BLKFLSBUF: Opcode = opcode::none(0x12, 97);
 const LOOP_CLR_FD: Opcode = 0x4c01;
+const LOOP_GET_STATUS64: Opcode = 0x4c05;
 const LOOP_CONFIGURE: Opcode = 0x4c0a;
 const LOOP_CTL_REMOVE: Opcode = 0x4c81;
 const LOOP_CTL_GET_FREE: Opcode = 0x4c82;
@@ -186,6 +189,28 @@ pub fn loop_configure(device: impl AsFd, file: BorrowedFd, block_size: Bytes) ->
     // SAFETY: LOOP_CONFIGURE reads a `struct loop_config`, which `LoopConfig` lays out; its file
     // descriptor is borrowed for the call and the kernel takes its own reference.
     unsafe { ioctl(device, Setter::<LOOP_CONFIGURE, _>::new(config)) }
+}
+
+/// What the kernel tells of the file behind a loop device, in the numbers that `stat` has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoopStatus {
+    /// `st_dev`: the file system that the file is on.
+    pub device: u64,
+    /// `st_ino`.
+    pub inode: u64,
+    /// `st_rdev` of a device's node. Of a regular file 0, or before Linux 6.0 `device` again.
+    pub rdevice: u64,
+}
+
+/// Asks what is behind a loop device.
+///
+/// # Errors
+/// What the kernel says, such as `ENXIO` where there is no file behind it.
+pub fn loop_status(device: impl AsFd) -> Result<LoopStatus> {
+    // SAFETY: LOOP_GET_STATUS64 writes a `struct loop_info64`, which `LoopInfo` lays out and which all bit
+    // patterns are valid for.
+    let info = unsafe { ioctl(device, Getter::<LOOP_GET_STATUS64, LoopInfo>::new())? };
+    Ok(LoopStatus { device: info.device, inode: info.inode, rdevice: info.rdevice })
 }
 
 /// Takes the file from behind a loop device; while others have the device open, that happens when

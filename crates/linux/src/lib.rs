@@ -18,6 +18,7 @@ pub mod ext4;
 pub mod file;
 pub mod first_process;
 pub mod generation;
+pub mod identity;
 pub mod ioctl;
 pub mod loop_device;
 pub mod memory;
