@@ -190,7 +190,7 @@ impl SmartPolicy {
             let made_up = if is_all { most } else { bytes.saturating_sub(trimmed.refused.len()) };
             self.written = self.written.min(most).saturating_sub(made_up);
         }
-        self.pacer.trimmed(at, trimmed.took);
+        self.pacer.trimmed(at, trimmed.took, self.worth.shortest() * 2);
         // Being refused makes it no younger.
         let since = under_way.and_then(|under_way| under_way.since).unwrap_or(at);
         trimmed.refused.iter().for_each(|extent| self.pending.insert(extent, since));

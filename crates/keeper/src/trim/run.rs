@@ -212,7 +212,7 @@ impl Runner<'_> {
             self.manner.cost.learn(time, took);
         }
         if let Some(pacer) = &mut self.manner.pacer {
-            pacer.trimmed(self.started.elapsed(), took);
+            pacer.trimmed(self.started.elapsed(), took, took);
         }
         Ok(())
     }
