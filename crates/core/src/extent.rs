@@ -27,7 +27,7 @@ impl Extent {
         Self { start, end }
     }
 
-    /// The extent of `length` bytes from `start`.
+    /// The extent of `length` bytes from `start`, which ends at the last address that can be told.
     pub fn at(start: Bytes, length: Bytes) -> Self {
         Self { start, end: start + length }
     }
@@ -48,15 +48,18 @@ impl Extent {
         Self { start, end: self.end.min(other.end).max(start) }
     }
 
-    /// The largest extent inside this one whose ends are multiples of `granularity` bytes; empty
-    /// where there is none. This is what a drive that honours `granularity` does with a discard.
+    /// The largest extent inside this one whose ends are multiples of `granularity` bytes; where there
+    /// is none, an empty one at its start. This is what a drive that honours `granularity` does with a
+    /// discard.
     ///
     /// # Panics
     /// If `granularity` is zero.
     pub fn aligned_inside(self, granularity: Bytes) -> Self {
-        let start = Bytes(self.start.0.next_multiple_of(granularity.0));
-        let end = Bytes(self.end.0 / granularity.0 * granularity.0);
-        Self { start, end: end.max(start) }
+        let end = self.end.0 / granularity.0 * granularity.0;
+        match self.start.0.checked_next_multiple_of(granularity.0) {
+            Some(start) if start < end => Self { start: Bytes(start), end: Bytes(end) },
+            _ => Self { start: self.start, end: self.start },
+        }
     }
 }
 
@@ -259,6 +262,14 @@ mod tests {
                 extent.start.0 <= g * grain && (g + 1) * grain <= extent.end.0
             });
             prop_assert_eq!(inside.len().0, whole.count() as u64 * grain);
+            prop_assert_eq!(inside.intersect(extent), inside);
+        }
+
+        #[test]
+        fn alignment_stays_inside_at_any_address(a: u64, b: u64, grain in 1..=u64::MAX) {
+            let extent = Extent::new(Bytes(a.min(b)), Bytes(a.max(b)));
+            let inside = extent.aligned_inside(Bytes(grain));
+            prop_assert!(extent.start <= inside.start && inside.start <= inside.end && inside.end <= extent.end);
         }
     }
 }
