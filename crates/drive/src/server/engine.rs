@@ -17,6 +17,7 @@ use super::lazy::LazyStore;
 use super::model::{Emulated, Figures, Model};
 use super::panics::{Panicked, contained};
 use super::turns::{PATIENCE, Turn, Turns};
+use crate::data::Identity;
 use crate::protocol::{PathTimes, Spec};
 
 /// Why a drive can't be.
@@ -211,6 +212,11 @@ impl Engine {
     /// What the model did so far.
     pub(crate) fn figures(&self) -> Result<Figures, ModelFailed> {
         self.model().run(|model| model.figures())
+    }
+
+    /// Which file the data file is, where there is one.
+    pub(crate) fn data_identity(&self) -> io::Result<Identity> {
+        self.store.identity()
     }
 
     /// What the data really takes.

@@ -104,7 +104,8 @@ impl Server {
         let alive = place.hold().map_err(told("cannot lock the drive's directory"))?;
         let engine = Arc::new(Engine::new(&spec).map_err(|error| format!("{error:#}"))?);
         if let Some(data) = &spec.data {
-            place.link_data(data).map_err(told("cannot remember the data file"))?;
+            let remembered = engine.data_identity().and_then(|identity| place.link_data(data, identity));
+            remembered.map_err(told("cannot remember the data file"))?;
         }
         let control = UnixListener::bind(place.socket()).map_err(told("cannot make the control socket"))?;
         let session = file::mount(&place.mount(), Arc::clone(&engine), &spec)
