@@ -10,11 +10,34 @@ use crate::units::{Bytes, UnitError};
 
 /// A byte range `start..end` on a device or in a file system's trim address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Ends")]
 pub struct Extent {
     /// The first byte.
     pub start: Bytes,
     /// One past the last byte.
     pub end: Bytes,
+}
+
+/// An extent as a document has it.
+#[derive(Deserialize)]
+struct Ends {
+    start: Bytes,
+    end: Bytes,
+}
+
+/// An extent of a document ends before it starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an extent from byte {} cannot end at byte {}; it must end at or after its start", .start.0, .end.0)]
+struct Backwards {
+    start: Bytes,
+    end: Bytes,
+}
+
+impl TryFrom<Ends> for Extent {
+    type Error = Backwards;
+    fn try_from(Ends { start, end }: Ends) -> Result<Self, Backwards> {
+        if start <= end { Ok(Self { start, end }) } else { Err(Backwards { start, end }) }
+    }
 }
 
 impl Extent {
@@ -216,6 +239,18 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Extent>().unwrap_err().to_string(), message);
         }
+    }
+
+    #[test]
+    fn an_extent_of_a_document_ends_after_it_starts() {
+        let extent = Extent::new(Bytes(1), Bytes(1));
+        let json = serde_json::to_string(&extent).unwrap();
+        assert_eq!(
+            (json.as_str(), serde_json::from_str(&json).unwrap()),
+            ("{\"start\":1,\"end\":1}", extent)
+        );
+        let error = serde_json::from_str::<Extent>("{\"start\": 2, \"end\": 1}").unwrap_err().to_string();
+        assert!(error.contains("from byte 2 cannot end at byte 1"), "{error}");
     }
 
     proptest! {
