@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use serde::Serialize;
-use trimtab_core::Pages;
 use trimtab_core::profile::GcPolicy;
 use trimtab_core::stats::{EraseSpread, is_steady};
+use trimtab_core::{Bytes, Pages};
 
 use crate::flash::Untimed;
 use crate::geometry::{FtlConfig, GeometryError};
@@ -161,6 +161,13 @@ impl SyntheticOptions {
         config.logical = Pages((config.data_pages().0 as f64 * (1.0 - self.spare)).round() as u64);
         config.check()?;
         Ok(config)
+    }
+
+    /// The memory that the model takes at most: both maps and valid bits of each page, and what is kept of
+    /// each block.
+    pub fn memory(&self) -> Bytes {
+        let of_block = Bytes(u64::from(self.pages_per_block) * 17 / 2 + 32);
+        of_block * u64::from(self.blocks)
     }
 
     /// What the closed form says of the steady state, where there is one.

@@ -200,7 +200,7 @@ fn a_granularity_that_is_no_power_of_two_reaches_the_kernel() {
         let limits = drive.stats().unwrap().limits;
         assert_eq!(limits.discard_granularity, granularity);
         assert!(limits.discard_max.0.is_multiple_of(granularity.0), "{}", limits.discard_max);
-        ioctl::discard(&open_direct(drive.device()), Extent::at(Bytes::ZERO, SIZE)).unwrap();
+        ioctl::discard(open_direct(drive.device()), Extent::at(Bytes::ZERO, SIZE)).unwrap();
         assert!(drive.stats().unwrap().counters.discards > 0);
     }
     let mut none = profile(DiscardedReads::Zeros);
