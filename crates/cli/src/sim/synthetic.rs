@@ -4,9 +4,12 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use trimtab_core::Bytes;
 use trimtab_core::profile::GcPolicy;
 use trimtab_ftl::Workload;
 use trimtab_ftl::synthetic::{SyntheticOptions, SyntheticOutcome};
+use trimtab_linux::PROCFS;
+use trimtab_linux::environment::available_memory;
 use trimtab_linux::file::Output;
 
 use crate::{USAGE, complain};
@@ -57,6 +60,11 @@ pub fn run(args: &SyntheticArgs, json: Option<&Path>) -> anyhow::Result<ExitCode
         drive_writes: args.drive_writes,
         seed: args.seed,
     };
+    let available = available_memory(Path::new(PROCFS))?;
+    if let Some(reason) = too_little(available, options.memory()) {
+        complain(&reason);
+        return Ok(ExitCode::from(USAGE));
+    }
     let outcome = match options.run() {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -75,6 +83,14 @@ pub fn run(args: &SyntheticArgs, json: Option<&Path>) -> anyhow::Result<ExitCode
         print(&mut out, &outcome)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why a model that takes `needed` of memory can't be had where this much is available.
+fn too_little(available: Bytes, needed: Bytes) -> Option<String> {
+    let reason = format!(
+        "these erase blocks take {needed} of memory, but {available} are available; take fewer --blocks"
+    );
+    (needed > available).then_some(reason)
 }
 
 fn print(out: &mut impl Write, outcome: &SyntheticOutcome) -> io::Result<()> {

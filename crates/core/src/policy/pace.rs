@@ -61,7 +61,7 @@ const LEAST: f64 = 1.0 / 256.0;
 const WEIGHT: f64 = 0.125;
 /// The share of the time below which commands of others are no foreground: a drive that answers a
 /// few reads a second is idle all the same.
-const LIGHT: f64 = 0.02;
+const LIGHT: f64 = 0.05;
 /// The time over which that share is averaged: a span may be as short as one command.
 const AVERAGED: f64 = 1.0;
 /// The most that trims get of the time beside such commands.
@@ -71,7 +71,7 @@ const MOST_BESIDE_LIGHT: f64 = 0.5;
 /// shrinks when its latency grows beyond the goal and grows again when it doesn't: up to the goal for the
 /// share, and beyond that while trims are urgent.
 ///
-/// The drive is idle where nothing is in flight and commands of others took less than 2 % of the last second.
+/// The drive is idle where nothing is in flight and commands of others took less than 5 % of the last second.
 /// Where none completed, a trim may follow the other. Where some did, a trim is one command, and the
 /// next waits for so long that a command which comes at any time waits for `max_latency_added` in the mean:
 /// it meets a trim with the probability of the trims' share, and then waits for half of it.
@@ -88,6 +88,8 @@ pub struct Pacer {
     alone_on_drive: bool,
     /// The share of the time that commands of others take, averaged.
     busy: f64,
+    /// The share below which they are no foreground.
+    light: f64,
     /// The foreground's mean latency in spans without trims, in seconds.
     alone: Option<f64>,
     /// What the foreground waits longer for trims in the mean, in seconds.
@@ -113,6 +115,7 @@ impl Pacer {
             idle: false,
             alone_on_drive: false,
             busy: 1.0,
+            light: LIGHT,
             alone: None,
             added: 0.0,
             between: 0,
@@ -121,6 +124,12 @@ impl Pacer {
             next_beside_light: Duration::ZERO,
             ended: Duration::ZERO,
         }
+    }
+
+    /// The same, but every command of others counts as a foreground: for a trim that somebody started
+    /// while others read, and that has no reason to hurry.
+    pub fn for_one_trim(goals: Goals) -> Self {
+        Self { light: 0.0, ..Self::new(goals) }
     }
 
     /// The goals that it holds.
@@ -146,7 +155,7 @@ impl Pacer {
         let span = load.span.as_secs_f64().max(f64::MIN_POSITIVE);
         let busy = load.latency.as_secs_f64() * load.completed as f64 / span;
         self.busy += (busy - self.busy) * (span / AVERAGED).min(1.0);
-        let is_light = load.in_flight == 0 && self.busy < LIGHT;
+        let is_light = load.in_flight == 0 && self.busy < self.light;
         self.idle = self.alone_on_drive || is_light;
         let trimmed = std::mem::take(&mut self.trimmed);
         if load.completed == 0 {

@@ -138,7 +138,9 @@ impl SmartPolicy {
         let least = self.idle_since.and_then(|since| {
             let least = self.least(|thresholds| Some(thresholds.idle))?;
             let mut extents = self.pending.longest(least);
-            extents.try_fold(at - since, |left, extent| left.checked_sub(self.worth.time(extent.len())))?;
+            extents.try_fold(at.saturating_sub(since), |left, extent| {
+                left.checked_sub(self.worth.time(extent.len()))
+            })?;
             Some(least)
         });
         least.into_iter().flat_map(|least| self.pending.longest(least))
