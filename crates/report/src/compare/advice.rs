@@ -2,15 +2,15 @@
 //!
 //! The best policy is the one with which a user waits least. Of those that are equal in that, policies that
 //! slow the reads of others much more than another one are left out, then the one with the fewest
-//! erases wins, then the one with the fewest discards, then the simplest. Figures within the noise of
+//! erases wins, then the simplest. Figures within the noise of
 //! the situation are equal. A policy that did not keep its data is never advised, and one that discarded
 //! nothing is the same as `none`, whatever its figures are.
 
 use trimtab_core::policy::PolicyKind;
 
 use super::summary::{Row, Situation};
-use super::words::{listed, time};
-use crate::number::{percent, times};
+use super::words::{listed, multiple, time};
+use crate::number::percent;
 use crate::spread::Spread;
 
 /// So many erases more or less are no difference: a drive has half a dozen blocks open or in
@@ -24,7 +24,7 @@ const MUCH_LONGEST: (f64, f64) = (3.0, 1e-2);
 const MOST_OF_IT: f64 = 0.5;
 
 /// The advice for the file system `fs`; situations with the same advice share a sentence.
-pub fn advice(fs: &str, situations: &[Situation]) -> String {
+pub fn advice(fs: &str, situations: &[Situation]) -> Vec<String> {
     let mut sentences: Vec<(Vec<String>, String)> = Vec::new();
     for situation in situations {
         let lead = situation.words.clone();
@@ -38,7 +38,7 @@ pub fn advice(fs: &str, situations: &[Situation]) -> String {
         true => format!("On {fs}, {rest}"),
         false => format!("On {fs} {}, {rest}", listed(leads)),
     };
-    sentences.into_iter().map(sentence).collect::<Vec<_>>().join(" ")
+    sentences.into_iter().map(sentence).collect()
 }
 
 /// Compares the policies of one situation.
@@ -82,7 +82,7 @@ impl<'a> Judge<'a> {
             kind = least;
         }
         let equal = unbeaten(&kind, |a, b| self.erases_less(a, b));
-        let best = *equal.iter().min_by(|a, b| preference(a).total_cmp(&preference(b))).unwrap_or(&acting[0]);
+        let best = *equal.iter().min_by_key(|row| complexity(row)).unwrap_or(&acting[0]);
         let reference = none.unwrap_or(best);
         let others: Vec<&Row> = acting
             .iter()
@@ -204,7 +204,7 @@ impl<'a> Judge<'a> {
             }
             Some(ratio @ ..1.0) => format!("you wait {} less than with {with}", percent(1.0 - ratio)),
             Some(ratio @ 1.0..2.0) => format!("you wait {} longer than with {with}", percent(ratio - 1.0)),
-            Some(ratio) => format!("you wait {} as long as with {with}", times(ratio)),
+            Some(ratio) => format!("you wait {} as long as with {with}", multiple(ratio)),
         })
     }
 
@@ -222,7 +222,7 @@ impl<'a> Judge<'a> {
         Some(match a / b {
             ratio @ ..1.0 => format!("the drive erases {} fewer blocks", percent(1.0 - ratio)),
             ratio @ 1.0..2.0 => format!("the drive erases {} more blocks", percent(ratio - 1.0)),
-            ratio if ratio.is_finite() => format!("the drive erases {} the blocks", times(ratio)),
+            ratio if ratio.is_finite() => format!("the drive erases {} the blocks", multiple(ratio)),
             _ => format!("the drive erases {a:.0} blocks instead of none"),
         })
     }
@@ -241,17 +241,11 @@ fn unbeaten<'a>(rows: &[&'a Row], better: impl Fn(&Row, &Row) -> bool) -> Vec<&'
     rows.iter().copied().filter(|row| !beaten(row)).collect()
 }
 
-/// The order among equals, least first: by discards, then from what a system does by itself to what
-/// needs a service.
-fn preference(row: &Row) -> f64 {
-    let simplicity = match row.policy.kind() {
-        PolicyKind::None => 0.0,
-        PolicyKind::Batched => 0.1,
-        PolicyKind::Async => 0.2,
-        PolicyKind::Online => 0.3,
-        PolicyKind::Smart => 0.4,
-    };
-    row.discards.map_or(0.0, |discards| discards.median) + simplicity
+/// The order among equals: from what a system does by itself, seldom and at once, to what needs a service.
+fn complexity(row: &Row) -> usize {
+    use PolicyKind::{Async, Batched, None, Online, Smart};
+    let order = [None, Batched, Async, Online, Smart];
+    order.iter().position(|kind| *kind == row.policy.kind()).unwrap_or(order.len())
 }
 
 fn as_good_clause(rows: &[&Row], as_none: bool) -> Option<String> {

@@ -3,9 +3,9 @@
 use trimtab_core::document::Clock;
 
 use super::summary::{Row, Situation};
-use super::words::listed;
+use super::words::{listed, multiple};
 use crate::chart::policy_class;
-use crate::number::{compact, count, percent, times};
+use crate::number::{compact, count, percent};
 use crate::spread::Spread;
 use crate::table::{Cell, Column, Table, Tone};
 use crate::terminal::WIDTH;
@@ -71,7 +71,7 @@ const FIGURES: [Figure; 13] = [
     figure("stale\nMiB", |row| row.stale_bytes, mib),
     figure("discards\nbusy s", |row| row.discard_busy_s, compact).only_page(),
     figure("FITRIM\ns", |row| row.trim_s, compact).only_page(),
-    figure("pending\nMiB", |row| row.pending_bytes, mib).only_page(),
+    figure("pending\nMiB", |row| row.pending_bytes, mib),
     figure("\nruns", |row| Spread::of([row.runs as f64]), compact).only_page(),
 ];
 
@@ -98,7 +98,7 @@ pub fn terminal(situation: &Situation, colour: bool) -> String {
         }
     }
     let drawn: Vec<_> = parts.into_iter().map(|part| Table(part).terminal(colour)).collect();
-    drawn.join("\n\n")
+    drawn.join("\n\n").lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
 /// The table for a page, with columns that a terminal has no space for.
@@ -116,7 +116,10 @@ fn columns(situation: &Situation, page: bool) -> Vec<Column> {
     };
     let mut columns = vec![Column::new("\npolicy", rows.iter().map(name))];
     for figure in [WAITED].into_iter().chain(FIGURES) {
-        if (figure.only_page && !page) || rows.iter().all(|row| (figure.of)(row).is_none()) {
+        // Where the drive knows what is stale, that covers what is pending.
+        let is_covered =
+            figure.head.starts_with("pending") && rows.iter().any(|row| row.stale_bytes.is_some());
+        if ((figure.only_page || is_covered) && !page) || rows.iter().all(|row| (figure.of)(row).is_none()) {
             continue;
         }
         let is_waited = figure.head == WAITED.head;
@@ -174,7 +177,7 @@ fn ratio(situation: &Situation, row: &Row) -> Cell {
         return Cell::plain("");
     }
     match situation.noise.ratio(waited, base) {
-        Some(ratio) => Cell::toned(times(ratio), WAITED.tone(situation, row, waited)),
+        Some(ratio) => Cell::toned(multiple(ratio), WAITED.tone(situation, row, waited)),
         None => Cell::nothing(),
     }
 }
@@ -209,7 +212,7 @@ pub fn notes(situation: &Situation, clock: &Clock) -> Vec<String> {
 fn spread_note(situation: &Situation, clock: &Clock) -> String {
     let runs = || situation.rows.iter().map(|row| row.runs);
     let (fewest, most) = (runs().min().unwrap_or(0), runs().max().unwrap_or(0));
-    let equal = format!("differences below {} count as none", percent(situation.noise.part));
+    let equal = format!("differences below {} count as equal", percent(situation.noise.part));
     if most <= 1 {
         return match clock {
             Clock::Virtual { .. } => format!("One run of each policy, which repeats exactly; {equal}."),

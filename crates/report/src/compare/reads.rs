@@ -60,7 +60,7 @@ fn points(summary: &LatencySummary) -> Vec<(f64, f64)> {
     ];
     let of = count.min(POINTS);
     let at = |point: u64| {
-        let rank = point as f64 / of as f64 * n;
+        let rank = (point as f64 * n / of as f64).ceil();
         let above = known.iter().position(|(known, _)| *known >= rank).unwrap_or(known.len() - 1);
         let (high, latency) = known[above];
         let (low, before) = known[above.saturating_sub(1)];
@@ -102,7 +102,7 @@ mod tests {
         for count in [100, 999, 1000, 54_321] {
             let step = summary(&(1..=count).collect::<Vec<_>>());
             let found = pooled_us(&[step]).unwrap();
-            assert_eq!(found, step.p99_ns.0 as f64 / 1e3, "{count}");
+            assert_eq!((found * 1e3).round(), step.p99_ns.0 as f64, "{count}");
         }
     }
 

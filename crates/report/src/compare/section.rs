@@ -22,7 +22,8 @@ pub fn section(document: &CompareDocument) -> Section {
     if summary.file_systems.is_empty() {
         body += "<p>No run finished: there is nothing to compare.</p>\n";
     } else {
-        let advice = summary.file_systems.iter().map(|fs| format!("<li>{}</li>\n", escape(&fs.advice)));
+        let advice = summary.file_systems.iter().flat_map(|fs| &fs.advice);
+        let advice = advice.map(|sentence| format!("<li>{}</li>\n", escape(sentence)));
         body += &format!("<ul class=\"advice\">\n{}</ul>\n", advice.collect::<String>());
         let charts = summary.file_systems.iter().map(|fs| waited(document, fs));
         body += &format!("<div class=\"charts\">\n{}</div>\n", charts.collect::<String>());
@@ -92,7 +93,7 @@ fn method(document: &CompareDocument) -> String {
          background is counted in the steps after it.</p>\n\
          <p>Small print and whiskers show the smallest and the largest run. The best policy is the one with which \
          a user waits least; among equals, first those that do not slow the reads of others much, then the one \
-         with the fewest erases, then the one with the fewest discards. WAF is flash pages programmed per page that \
+         with the fewest erases, then the simplest. WAF is flash pages programmed per page that \
          the host wrote.</p>\n{}\
          <details open><summary>Command</summary><pre>{}</pre></details>\n",
         profile.unwrap_or_default(),

@@ -32,8 +32,8 @@ pub struct FileSystem {
     pub fs: String,
     /// One entry a length of the pauses, in the order they first ran.
     pub situations: Vec<Situation>,
-    /// Which policy suits which situation, and what it costs.
-    pub advice: String,
+    /// Which policy suits which situation, and what it costs: a sentence a situation.
+    pub advice: Vec<String>,
 }
 
 /// The policies on one file system with one length of the pauses.

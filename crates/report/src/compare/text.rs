@@ -22,7 +22,8 @@ pub fn text(document: &CompareDocument, colour: bool) -> String {
     }
     for fs in &summary.file_systems {
         blocks.extend(fs.situations.iter().map(|situation| table(document, fs, situation, colour)));
-        blocks.push(paint(colour, BOLD, wrapped(&fs.advice)));
+        let advice = fs.advice.iter().map(|sentence| paint(colour, BOLD, wrapped(sentence)));
+        blocks.push(advice.collect::<Vec<_>>().join("\n"));
     }
     if !summary.file_systems.is_empty() {
         let legend = [Some(words::legend(document)), verified(document)];

@@ -4,7 +4,8 @@ use trimtab_core::document::{Clock, CompareDocument, Run, StepKind};
 use trimtab_core::policy::PolicyChoice;
 
 use super::reads;
-use crate::number::{compact, count, significant};
+use super::summary::sane;
+use crate::number::{compact, count, significant, times};
 
 /// What was compared, in one line.
 pub fn title(document: &CompareDocument) -> String {
@@ -58,11 +59,11 @@ pub fn pauses(document: &CompareDocument, runs: &[&Run], idle_s: f64) -> Option<
 /// A length of time as people choose it: `500 ms`, `20 s`, `1 min`, `1 h 30 min`.
 pub fn span(seconds: f64) -> String {
     const UNITS: [(f64, &str); 4] = [(86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")];
-    if seconds < 1.0 {
-        return format!("{} ms", short(seconds * 1e3));
-    }
-    if seconds >= 1e9 {
-        return format!("{} s", compact(seconds));
+    match sane(seconds) {
+        None => return "an impossible length".to_owned(),
+        Some(..1.0) => return format!("{} ms", short(seconds * 1e3)),
+        Some(1e9..) => return format!("{} s", compact(seconds)),
+        Some(_) => {}
     }
     let (mut rest, mut parts) = (seconds, Vec::new());
     for (unit, name) in UNITS {
@@ -84,6 +85,15 @@ pub fn time(seconds: f64, resolution_s: f64) -> String {
         ..1e-3 => format!("{} µs", significant(seconds * 1e6)),
         ..1.0 => format!("{:.0} ms", (seconds * 1e3).max(1.0)),
         _ => format!("{} s", compact(seconds)),
+    }
+}
+
+/// A multiple of something in at most eight characters.
+pub fn multiple(ratio: f64) -> String {
+    match ratio {
+        ..0.001 => "<0.001×".to_owned(),
+        0.001..1e5 => times(ratio),
+        _ => format!("{}×", compact(ratio)),
     }
 }
 
@@ -141,7 +151,7 @@ pub fn listed(mut phrases: Vec<String>) -> String {
 
 /// A figure without trailing zeros.
 fn short(value: f64) -> String {
-    let text = if value < 1e4 { significant(value) } else { compact(value) };
+    let text = if (0.0..1e4).contains(&value) { significant(value) } else { compact(value) };
     if text.contains('.') && !text.contains('e') {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     } else {
@@ -155,7 +165,7 @@ mod tests {
 
     #[test]
     fn spans_are_short() {
-        let spans = [0.0, 0.2, 0.5, 1.0, 20.0, 60.0, 90.5, 3600.0, 5400.0, 90_061.0, 1e300];
+        let spans = [0.0, 0.2, 0.5, 1.0, 20.0, 60.0, 90.5, 3600.0, 5400.0, 90_061.0, -1.0];
         assert_eq!(
             spans.map(span),
             [
@@ -169,7 +179,7 @@ mod tests {
                 "1 h",
                 "1 h 30 min",
                 "1 d 1 h 1 min 1 s",
-                "1.0e300 s",
+                "an impossible length",
             ]
         );
     }
