@@ -25,13 +25,14 @@ pub fn waited(document: &CompareDocument, fs: &FileSystem) -> String {
         values: fs.situations.iter().map(|situation| value(situation, *policy)).collect(),
     });
     let name = |situation: &Situation| situation.words.clone().unwrap_or_else(|| fs.fs.clone());
+    let has_pauses = fs.situations.iter().any(|situation| situation.words.is_some());
     let left_out =
         fs.situations.iter().any(|situation| situation.rows.iter().any(|row| situation.is_as_none(row)));
     let note = if left_out { "; no bar: the policy trimmed nothing, as none" } else { "" };
     BarChart {
         may_be_log: false,
         title: format!("Time waited, {}: less is better{note}", fs.fs),
-        x: "pauses of the workload".to_owned(),
+        x: if has_pauses { "pauses of the workload" } else { "file system" }.to_owned(),
         y: "all activities, s".to_owned(),
         groups: fs.situations.iter().map(name).collect(),
         series: series.collect(),

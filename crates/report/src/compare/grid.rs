@@ -72,7 +72,7 @@ const FIGURES: [Figure; 13] = [
     figure("discards\nbusy s", |row| row.discard_busy_s, compact).only_page(),
     figure("FITRIM\ns", |row| row.trim_s, compact).only_page(),
     figure("pending\nMiB", |row| row.pending_bytes, mib),
-    figure("\nruns", |row| Spread::of([row.runs as f64]), compact).only_page(),
+    figure("\nruns", |row| Spread::of([row.runs as f64]), count).only_page(),
 ];
 
 fn erases(number: f64) -> String {
@@ -215,7 +215,7 @@ fn spread_note(situation: &Situation, clock: &Clock) -> String {
     let equal = format!("differences below {} count as equal", percent(situation.noise.part));
     if most <= 1 {
         return match clock {
-            Clock::Virtual { .. } => format!("One run of each policy, which repeats exactly; {equal}."),
+            Clock::Virtual { .. } => format!("One run of each policy, in virtual time: {equal}."),
             Clock::Real { .. } => format!("One run of each policy: its spread is not known; {equal}."),
         };
     }
