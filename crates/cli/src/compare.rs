@@ -14,7 +14,7 @@ use trimtab_keeper::service::control::RUN;
 use trimtab_lab::compare::{CompareOptions, Place, SmartProfile, Timing, VirtualOptions, compare};
 use trimtab_lab::fs::FileSystem;
 use trimtab_lab::guest::KernelChoice;
-use trimtab_lab::workload::{UnknownWorkload, WorkloadOptions};
+use trimtab_lab::workload::{PostmarkOptions, UnknownWorkload, WorkloadOptions};
 
 use crate::outputs::Outputs;
 use crate::progress::Bar;
@@ -34,7 +34,8 @@ pub struct Args {
     /// (by a timer), smart (the service), and on btrfs async [default: none,online,batched,smart]
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',')]
     policy: Vec<PolicyChoice>,
-    /// Lengths of the workload's pauses, in drive time; every policy is run with each
+    /// Lengths of the workload's pauses, in drive time; every policy is run with each. A laptop has
+    /// pauses of its own, builds and commands have none that are named: they run once
     #[arg(long, value_name = "TIME,...", value_delimiter = ',', default_value = "0s,1m", value_parser = pause)]
     idle: Vec<Duration>,
     /// Drive profile that the service is given: guessed (the built-in one for a drive of that
@@ -62,14 +63,23 @@ pub struct Args {
     speed: Option<f64>,
     /// Time from one read of the probe to the next, in drive time; 0s for no probe. The probe reads
     /// 4 KiB of a live file from the first step to the last: its latency is what others feel
-    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = pause)]
-    probe: Duration,
-    /// Workload: fragment or tree; a command after -- is a workload of its own
+    /// [default: 200ms, for the laptop 5s]
+    #[arg(long, value_name = "TIME", value_parser = pause)]
+    probe: Option<Duration>,
+    /// Workload: fragment (fill, delete piecemeal, write), tree (unpack and delete sources), laptop (24
+    /// hours of it), database (tables written, merged and deleted), builds (check out, compile,
+    /// delete, without a pause) or postmark (a mail server's small files); a command after -- is a
+    /// workload of its own
     #[arg(long, value_name = "NAME", default_value = "fragment", conflicts_with = "command")]
     workload: String,
     /// Tree to unpack and delete: a directory or a tarball [default: a kernel tree's shape]
     #[arg(long, value_name = "PATH")]
     tree: Option<PathBuf>,
+    /// Parameters of PostMark, such as files=500,transactions=10000,sizes=512..10K,subdirectories=10,
+    /// read_bias=5,create_bias=5 [default: files over a quarter of the space, two transactions for
+    /// each, 500 B to 10000 B, ten subdirectories, biases of 5]
+    #[arg(long, value_name = "NAME=VALUE,...")]
+    postmark: Option<PostmarkOptions>,
     /// Drive profile: a built-in name (see `trimtab drive profiles`) or a file that ends in .toml
     #[arg(long, value_name = "PROFILE", default_value = "micron-m500it", value_parser = NonEmptyStringValueParser::new())]
     drive: String,
@@ -109,8 +119,10 @@ enum ClockName {
 
 pub fn run(args: Args) -> Result<ExitCode> {
     let outputs = Outputs::new(args.json.as_deref(), args.report.as_deref(), "compare.json")?;
+    let workload = workload(&args)?;
+    let probe = args.probe.unwrap_or_else(|| workload.probe_interval());
     let options = CompareOptions {
-        workload: workload(&args)?,
+        workload,
         place: place(&args)?,
         timing: timing(&args)?,
         smart_profile: smart_profile(&args)?,
@@ -118,7 +130,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         idle: args.idle,
         runs: args.runs,
         seed: args.seed,
-        probe_interval: Some(args.probe).filter(|interval| !interval.is_zero()),
+        probe_interval: Some(probe).filter(|interval| !interval.is_zero()),
         program: std::env::current_exe().context("cannot find the running executable")?,
         command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
     };
@@ -139,10 +151,17 @@ fn workload(args: &Args) -> Result<WorkloadOptions> {
     if args.tree.is_some() && args.workload != "tree" {
         bail!("--tree goes with --workload tree");
     }
+    if args.postmark.is_some() && args.workload != "postmark" {
+        bail!("--postmark goes with --workload postmark");
+    }
     Ok(match args.workload.as_str() {
         _ if !args.command.is_empty() => WorkloadOptions::Exec { command: args.command.clone() },
         "fragment" => WorkloadOptions::Fragment,
         "tree" => WorkloadOptions::Tree { source: args.tree.clone() },
+        "laptop" => WorkloadOptions::Laptop,
+        "database" => WorkloadOptions::Database,
+        "builds" => WorkloadOptions::Builds,
+        "postmark" => WorkloadOptions::Postmark(args.postmark.clone().unwrap_or_default()),
         name => return Err(UnknownWorkload { name: name.to_owned() }.into()),
     })
 }

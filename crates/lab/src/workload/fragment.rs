@@ -10,6 +10,7 @@ use trimtab_core::Bytes;
 use trimtab_core::document::WorkloadDescription;
 
 use super::Workload;
+use super::shape::percent;
 use crate::compare::Stage;
 use crate::error::LabError;
 
@@ -41,10 +42,6 @@ impl FragmentWorkload {
     }
 }
 
-fn percent(of: Bytes, percent: u64) -> Bytes {
-    Bytes(of.0 / 100 * percent / Bytes::MIB.0 * Bytes::MIB.0)
-}
-
 impl Workload for FragmentWorkload {
     fn description(&self) -> WorkloadDescription {
         WorkloadDescription {
@@ -59,6 +56,10 @@ impl Workload for FragmentWorkload {
             write_step: Some("write".to_owned()),
             has_pauses: true,
         }
+    }
+
+    fn names_its_pauses(&self) -> bool {
+        true
     }
 
     fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
