@@ -24,14 +24,15 @@ pub enum GuestError {
     NoQemu,
     /// A program that fetches kernels isn't there.
     #[error(
-        "cannot fetch kernel {kernel}: there is no {program} here; name an installed kernel instead (--kernel \
-         /boot/vmlinuz-RELEASE)"
+        "cannot fetch kernel {kernel}: there is no {} here; name an installed kernel instead (--kernel \
+         /boot/vmlinuz-RELEASE)",
+        program.display()
     )]
     NoFetcher {
         /// The kernel.
         kernel: KernelChoice,
         /// The program.
-        program: &'static str,
+        program: PathBuf,
     },
     /// The package lists of this machine know no such kernel.
     #[error(
@@ -43,12 +44,12 @@ pub enum GuestError {
         kernel: KernelChoice,
     },
     /// The kernel's package couldn't be fetched or unpacked.
-    #[error("cannot fetch {package}: {program} said: {said}")]
+    #[error("cannot fetch {package}: {} said: {said}", program.display())]
     Fetch {
         /// The package.
         package: String,
         /// The program that failed.
-        program: &'static str,
+        program: PathBuf,
         /// The line that says why.
         said: String,
     },

@@ -29,9 +29,9 @@ const CONFIGURATIONS: [&str; 2] = ["/etc/mke2fs.conf", "/etc/protocols"];
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n";
 const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
 
-/// What a guest loads, and which kernels may lack: an old kernel has no ublk, a new one computes CRC32C
-/// by itself, and the first of these two needs a processor that has it built in.
+/// What a guest loads besides the drivers of file systems.
 const MODULES: [&str; 2] = ["loop", "fuse"];
+/// What it loads where the kernel has it: new kernels compute CRC32C without modules.
 const OPTIONAL_MODULES: [&str; 2] = ["crc32c_intel", "crc32c_generic"];
 
 /// What the first process does before it runs the command.
@@ -93,11 +93,6 @@ pub(super) fn pack(options: &GuestOptions, kernel: &Kernel, path: &Path) -> Resu
     Ok(Contents(packer.packed))
 }
 
-/// The modules that a file system's driver is in.
-fn driver(file_system: FileSystem) -> &'static str {
-    file_system.name()
-}
-
 struct Packer<'a> {
     archive: Archive<BufWriter<File>>,
     /// The file that the archive is written to.
@@ -140,7 +135,7 @@ impl Packer<'_> {
     fn modules(&mut self, options: &GuestOptions, kernel: &Kernel) -> Result<(), GuestError> {
         let modules = Modules::list(&kernel.modules, &kernel.release)?;
         let optional = OPTIONAL_MODULES.into_iter().filter(|name| modules.has(name));
-        let drivers = options.file_systems.iter().copied().map(driver);
+        let drivers = options.file_systems.iter().copied().map(FileSystem::name);
         let wanted: Vec<_> = optional.chain(MODULES).chain(drivers).collect();
         let mut plan = Plan { modules: Vec::new() };
         for module in modules.with_dependencies(&wanted)? {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::bzimage;
-use super::debian;
+use super::debian::Fetcher;
 use super::error::GuestError;
 use crate::interrupt::Interrupt;
 
@@ -83,7 +83,7 @@ impl KernelChoice {
     /// [`GuestError`] names what is missing.
     pub(super) fn find(&self, interrupt: &Interrupt) -> Result<Kernel, GuestError> {
         match self {
-            Self::Debian(_) => Kernel::read(&debian::kernel(self, interrupt)?, None),
+            Self::Debian(version) => Kernel::read(&Fetcher::new().kernel(version, interrupt)?, None),
             Self::File { image, modules } => Kernel::read(image, modules.as_deref()),
         }
     }
