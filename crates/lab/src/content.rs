@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ use crate::interrupt::Interrupt;
 /// How much is written or read at a time: what programs that copy files use.
 const CHUNK: usize = 1 << 20;
 /// The span that carries a stamp of its own, so that a page that lands elsewhere is noticed.
-const PAGE: usize = 4096;
+pub const PAGE: usize = 4096;
 
 /// Incompressible, deterministic file contents: every page differs from every other page.
 ///
@@ -76,15 +77,39 @@ impl Contents {
         length: Bytes,
         interrupt: &Interrupt,
     ) -> Result<(), WriteError> {
-        for offset in (0..length.0).step_by(CHUNK) {
+        self.write_span(sink, file, 0..length.0, interrupt)
+    }
+
+    /// Writes the bytes `span` of file number `file` into `sink`.
+    pub fn write_span(
+        &mut self,
+        sink: &mut impl Write,
+        file: u64,
+        span: Range<u64>,
+        interrupt: &Interrupt,
+    ) -> Result<(), WriteError> {
+        let mut offset = span.start;
+        while offset < span.end {
             interrupt.check()?;
-            sink.write_all(self.at(file, offset, (length.0 - offset).min(CHUNK as u64) as usize))?;
+            let start = offset - offset % CHUNK as u64;
+            let end = span.end.min(start + CHUNK as u64);
+            let chunk = self.at(file, start, (end - start) as usize);
+            sink.write_all(&chunk[(offset - start) as usize..])?;
+            offset = end;
         }
         Ok(())
     }
 
+    /// Returns true if `found` is page number `page` of file number `file`.
+    pub fn is_page(&mut self, file: u64, page: u64, found: &[u8]) -> bool {
+        let offset = page * PAGE as u64;
+        let start = offset - offset % CHUNK as u64;
+        let within = (offset - start) as usize;
+        self.at(file, start, within + PAGE)[within..] == *found
+    }
+
     /// Whether `source` holds file number `file` of `length` bytes and nothing more; true if interrupted.
-    fn matches(
+    pub fn matches(
         &mut self,
         source: &mut File,
         file: u64,
@@ -156,11 +181,17 @@ impl Ledger {
         self.files.remove(path);
     }
 
-    /// Notes that the file at `from` is now at `to`.
+    /// Notes that the file at `from` is now at `to`, in place of what was there.
     pub fn rename(&mut self, from: &Path, to: PathBuf) {
-        if let Some(expected) = self.files.remove(from) {
-            self.files.insert(to, expected);
-        }
+        match self.files.remove(from) {
+            Some(expected) => self.files.insert(to, expected),
+            None => self.files.remove(&to),
+        };
+    }
+
+    /// Returns what the live file at `path` must hold; none where no live file is there.
+    pub fn expected(&self, path: &Path) -> Option<Expected> {
+        self.files.get(path).copied()
     }
 
     /// Reads every live file under `root`, from the device and not from the page cache, and
@@ -252,6 +283,39 @@ mod tests {
         assert_eq!(pages.len(), 3 * CHUNK / PAGE + 1, "every page is unlike every other");
         assert_ne!(written(1, 8, 4096), written(1, 7, 4096));
         assert_ne!(written(2, 7, 4096), written(1, 7, 4096));
+    }
+
+    #[test]
+    fn contents_written_in_parts_are_those_written_at_once() {
+        let ends = [0, 3, 9, 4099, CHUNK as u64 - 1, CHUNK as u64 + 5, 2 * CHUNK as u64 + 77];
+        let (mut contents, mut sink) = (Contents::new(1), Vec::new());
+        for span in ends.windows(2) {
+            contents.write_span(&mut sink, 7, span[0]..span[1], &Interrupt::never()).unwrap();
+        }
+        assert_eq!(sink, written(1, 7, 2 * CHUNK as u64 + 77));
+    }
+
+    #[test]
+    fn a_page_is_known_from_every_other() {
+        let whole = written(1, 7, 2 * CHUNK as u64);
+        let mut contents = Contents::new(1);
+        for page in [0, 5, CHUNK / PAGE + 1] {
+            let found = &whole[page * PAGE..][..PAGE];
+            assert!(contents.is_page(7, page as u64, found));
+            assert!(!contents.is_page(7, page as u64 + 1, found) && !contents.is_page(8, page as u64, found));
+        }
+    }
+
+    #[test]
+    fn a_renamed_file_takes_the_place_of_the_one_before() {
+        let mut ledger = Ledger::default();
+        ledger.record("old".into(), Expected::Made(1, Bytes(1)));
+        ledger.record("new".into(), Expected::Made(2, Bytes(2)));
+        ledger.rename(Path::new("new"), "old".into());
+        assert_eq!(ledger.expected(Path::new("old")), Some(Expected::Made(2, Bytes(2))));
+        assert_eq!(ledger.expected(Path::new("new")), None);
+        ledger.rename(Path::new("unknown"), "old".into());
+        assert_eq!(ledger.expected(Path::new("old")), None);
     }
 
     /// Writes `bytes` to a file that must hold file number 7 of 10 000 bytes, and verifies it.

@@ -1,12 +1,15 @@
 //! The file operations that workloads are made of.
 
 use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, StatVfs};
 use trimtab_core::Bytes;
 
-use crate::content::{Contents, Expected, Ledger, WriteError, open_direct};
+use crate::content::{Aligned, Contents, Expected, Ledger, PAGE, WriteError, open_direct};
 use crate::error::{LabError, io_at};
 use crate::interrupt::Interrupt;
 
@@ -86,20 +89,26 @@ impl Work {
         Ok(())
     }
 
-    /// Allocates `chunks` chunks of `chunk` bytes for each of `paths` in turn, so that their
-    /// extents interleave on the device, and writes nothing into them.
+    /// Allocates the chunks `chunks` of `chunk` bytes each for every one of `paths` in turn, so that
+    /// their extents interleave on the device, and writes nothing into them.
     pub fn allocate_interleaved(
         &mut self,
         paths: &[PathBuf],
         chunk: Bytes,
-        chunks: u64,
+        chunks: Range<u64>,
     ) -> Result<(), LabError> {
         let create = |path: &PathBuf| {
             let full = self.dir.join(path);
-            File::create(&full).map(|file| (file, full.clone())).map_err(io_at(&full, "create"))
+            OpenOptions::new()
+                .create(true)
+                .write(true)
+                .truncate(false)
+                .open(&full)
+                .map(|file| (file, full.clone()))
+                .map_err(io_at(&full, "create"))
         };
         let files = paths.iter().map(create).collect::<Result<Vec<_>, _>>()?;
-        for index in 0..chunks {
+        for index in chunks {
             self.interrupt.check()?;
             for (file, full) in &files {
                 rustix::fs::fallocate(file, FallocateFlags::empty(), index * chunk.0, chunk.0)
@@ -109,16 +118,112 @@ impl Work {
         Ok(())
     }
 
+    /// Appends `length` bytes to a live file, through the page cache.
+    pub fn append(&mut self, path: &Path, length: Bytes) -> Result<(), LabError> {
+        let full = self.dir.join(path);
+        let (number, before) = self.made(path)?;
+        let mut file = OpenOptions::new().append(true).open(&full).map_err(io_at(&full, "open"))?;
+        self.write_span(&mut file, path, number, before.0..before.0 + length.0)
+    }
+
     fn write_open(&mut self, file: &mut File, path: &Path, length: Bytes) -> Result<(), LabError> {
         self.files_named += 1;
-        self.contents.write(file, self.files_named, length, &self.interrupt).map_err(
-            |error| match error {
-                WriteError::Interrupted(stop) => stop.into(),
-                WriteError::Io(source) => io_at(&self.dir.join(path), "write")(source),
-            },
-        )?;
-        self.ledger.record(path.to_owned(), Expected::Made(self.files_named, length));
+        self.write_span(file, path, self.files_named, 0..length.0)
+    }
+
+    /// Writes the bytes `span` of file number `number`, which then ends there.
+    fn write_span(
+        &mut self,
+        file: &mut File,
+        path: &Path,
+        number: u64,
+        span: Range<u64>,
+    ) -> Result<(), LabError> {
+        let length = Bytes(span.end);
+        self.contents.write_span(file, number, span, &self.interrupt).map_err(|error| match error {
+            WriteError::Interrupted(stop) => stop.into(),
+            WriteError::Io(source) => io_at(&self.dir.join(path), "write")(source),
+        })?;
+        self.ledger.record(path.to_owned(), Expected::Made(number, length));
         Ok(())
+    }
+
+    /// The number and the length of a live file that this wrote.
+    fn made(&self, path: &Path) -> Result<(u64, Bytes), LabError> {
+        match self.ledger.expected(path) {
+            Some(Expected::Made(number, length)) => Ok((number, length)),
+            Some(Expected::Hash(_)) | None => {
+                Err(io_at(&self.dir.join(path), "find the contents of")(io::ErrorKind::NotFound.into()))
+            }
+        }
+    }
+
+    /// Waits until what was written to a live file is on the device (fsync).
+    pub fn fsync(&self, path: &Path) -> Result<(), LabError> {
+        self.interrupt.check()?;
+        let full = self.dir.join(path);
+        let file = File::open(&full).map_err(io_at(&full, "open"))?;
+        file.sync_all().map_err(io_at(&full, "sync"))
+    }
+
+    /// Renames a live file; one that has the new name is deleted.
+    pub fn rename(&mut self, from: &Path, to: &Path) -> Result<(), LabError> {
+        self.interrupt.check()?;
+        let full = self.dir.join(from);
+        fs::rename(&full, self.dir.join(to)).map_err(io_at(&full, "rename"))?;
+        self.ledger.rename(from, to.to_owned());
+        Ok(())
+    }
+
+    /// Reads a live file that this wrote, through the page cache, and compares it with what was
+    /// written.
+    ///
+    /// # Errors
+    /// [`LabError::Damaged`] or [`LabError::Unreadable`].
+    pub fn read(&mut self, path: &Path) -> Result<(), LabError> {
+        self.read_with(path, |full| File::open(full))
+    }
+
+    /// Does the same past the page cache.
+    ///
+    /// # Errors
+    /// [`LabError::Damaged`] or [`LabError::Unreadable`].
+    pub fn read_direct(&mut self, path: &Path) -> Result<(), LabError> {
+        self.read_with(path, |full| open_direct(OpenOptions::new().read(true), full))
+    }
+
+    fn read_with(
+        &mut self,
+        path: &Path,
+        open: impl FnOnce(&Path) -> io::Result<File>,
+    ) -> Result<(), LabError> {
+        self.interrupt.check()?;
+        let (number, length) = self.made(path)?;
+        let full = self.dir.join(path);
+        let is_same = open(&full)
+            .and_then(|mut file| self.contents.matches(&mut file, number, length, &self.interrupt))
+            .map_err(|source| LabError::Unreadable { path: full.clone(), source })?;
+        if is_same { Ok(()) } else { Err(LabError::Damaged { path: full }) }
+    }
+
+    /// Reads page number `page`, of 4 KiB, of a live file that this wrote, past the page cache, and
+    /// compares it with what was written.
+    ///
+    /// # Errors
+    /// [`LabError::Damaged`] or [`LabError::Unreadable`].
+    pub fn read_page(&mut self, path: &Path, page: u64) -> Result<(), LabError> {
+        self.interrupt.check()?;
+        let (number, _) = self.made(path)?;
+        let full = self.dir.join(path);
+        let mut buffer = Aligned::new(PAGE);
+        open_direct(OpenOptions::new().read(true), &full)
+            .and_then(|file| file.read_exact_at(buffer.bytes(), page * PAGE as u64))
+            .map_err(|source| LabError::Unreadable { path: full.clone(), source })?;
+        if self.contents.is_page(number, page, buffer.bytes()) {
+            Ok(())
+        } else {
+            Err(LabError::Damaged { path: full })
+        }
     }
 
     /// Takes a file into the ledger that another program wrote.
@@ -163,5 +268,49 @@ impl Work {
     /// [`LabError::Damaged`] or [`LabError::Unreadable`] name the first file that differs.
     pub fn verify(&mut self) -> Result<(), LabError> {
         self.ledger.verify(&mut self.contents, &self.dir, &self.interrupt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(dir: &Path) -> Work {
+        Work::new(dir.to_owned(), Bytes(1 << 30), 1, Interrupt::never())
+    }
+
+    #[test]
+    fn appended_and_renamed_files_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut work = work(dir.path());
+        let [old, new] = ["old", "new"].map(Path::new);
+        work.write(old, Bytes(100)).unwrap();
+        work.write(new, Bytes(5000)).unwrap();
+        work.append(new, Bytes(3)).unwrap();
+        work.append(new, Bytes(2 << 20)).unwrap();
+        work.fsync(new).unwrap();
+        work.rename(new, old).unwrap();
+        assert_eq!(dir.path().join(old).metadata().unwrap().len(), 5003 + (2 << 20));
+        work.read(old).unwrap();
+        work.read_direct(old).unwrap();
+        work.read_page(old, 300).unwrap();
+        work.verify().unwrap();
+        assert!(matches!(work.append(new, Bytes(1)), Err(LabError::File { .. })), "the name is gone");
+    }
+
+    #[test]
+    fn every_way_to_read_notices_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut work = work(dir.path());
+        let path = Path::new("file");
+        work.write(path, Bytes(3 * PAGE as u64)).unwrap();
+        let file = OpenOptions::new().write(true).open(dir.path().join(path)).unwrap();
+        file.write_all_at(b"?", PAGE as u64 + 100).unwrap();
+        work.read_page(path, 0).unwrap();
+        for read in [work.read_page(path, 1), work.read(path), work.read_direct(path), work.verify()] {
+            assert!(matches!(read, Err(LabError::Damaged { .. })), "{read:?}");
+        }
+        std::fs::remove_file(dir.path().join(path)).unwrap();
+        assert!(matches!(work.read(path), Err(LabError::Unreadable { .. })));
     }
 }

@@ -1,11 +1,17 @@
 //! Workloads: real file operations on a mounted file system, the same at every run of a seed.
 
+mod builds;
+mod database;
 mod exec;
 mod fragment;
+mod laptop;
+mod postmark;
+mod shape;
 mod tree;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use trimtab_core::document::WorkloadDescription;
 
@@ -13,10 +19,16 @@ use crate::compare::Stage;
 use crate::error::LabError;
 use crate::interrupt::Interrupt;
 
+pub use postmark::{PostmarkOptions, PostmarkOptionsError};
+
 /// A sequence of activities and pauses.
 pub trait Workload {
     /// What it is, for the result document.
     fn description(&self) -> WorkloadDescription;
+
+    /// Whether every pause is announced with a name, of whatever length, so that nobody has to watch
+    /// the device for idle time.
+    fn names_its_pauses(&self) -> bool;
 
     /// Does it once, in an empty directory.
     ///
@@ -35,6 +47,14 @@ pub enum WorkloadOptions {
     },
     /// Fill, delete, write interleaved files, delete them one by one, write one large file.
     Fragment,
+    /// 24 hours of a laptop, with pauses of its own.
+    Laptop,
+    /// A log-structured merge tree: tables written, compacted and deleted under reads.
+    Database,
+    /// Check out, compile, delete, again and again without a pause.
+    Builds,
+    /// PostMark's transactions on small files.
+    Postmark(PostmarkOptions),
     /// The user's own command, with `{dir}` replaced by the mount.
     Exec {
         /// The program and its arguments.
@@ -44,13 +64,37 @@ pub enum WorkloadOptions {
 
 /// A workload name that isn't one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no workload {name:?}; there are fragment, tree, and -- COMMAND for your own")]
+#[error(
+    "there is no workload {name:?}; there are fragment, tree, laptop, database, builds, postmark, and -- COMMAND \
+     for your own"
+)]
 pub struct UnknownWorkload {
     /// What was asked for.
     pub name: String,
 }
 
 impl WorkloadOptions {
+    /// The arguments of `trimtab compare` that ask for it.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect();
+        match self {
+            Self::Tree { source: None } => words(&["--workload", "tree"]),
+            Self::Tree { source: Some(path) } => {
+                let mut arguments: Vec<OsString> = words(&["--workload", "tree", "--tree"]);
+                arguments.push(std::path::absolute(path).unwrap_or_else(|_| path.clone()).into());
+                arguments
+            }
+            Self::Fragment => words(&["--workload", "fragment"]),
+            Self::Laptop => words(&["--workload", "laptop"]),
+            Self::Database => words(&["--workload", "database"]),
+            Self::Builds => words(&["--workload", "builds"]),
+            Self::Postmark(options) => words(&["--workload", "postmark", "--postmark", &options.to_string()]),
+            Self::Exec { command } => {
+                [OsString::from("--")].into_iter().chain(command.iter().cloned()).collect()
+            }
+        }
+    }
+
     /// The workload that these options describe, with what it needs made ready.
     ///
     /// # Errors
@@ -62,7 +106,90 @@ impl WorkloadOptions {
             }
             Self::Tree { source: None } => Box::new(tree::TreeWorkload::synthetic(seed)),
             Self::Fragment => Box::new(fragment::FragmentWorkload::new(seed)),
+            Self::Laptop => Box::new(laptop::LaptopWorkload::new(seed)),
+            Self::Database => Box::new(database::DatabaseWorkload::new(seed)),
+            Self::Builds => Box::new(builds::BuildsWorkload::new(seed)),
+            Self::Postmark(options) => Box::new(postmark::PostmarkWorkload::new(options, seed)),
             Self::Exec { command } => Box::new(exec::ExecWorkload::new(command, seed)),
         })
+    }
+
+    /// Drive time from one read of the probe to the next that suits the length of this workload.
+    pub fn probe_interval(&self) -> Duration {
+        match self {
+            Self::Laptop => laptop::PROBE_INTERVAL,
+            Self::Tree { .. }
+            | Self::Fragment
+            | Self::Database
+            | Self::Builds
+            | Self::Postmark(_)
+            | Self::Exec { .. } => Duration::from_millis(200),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use trimtab_core::Bytes;
+    use trimtab_core::document::{CompareDocument, Run};
+    use trimtab_core::policy::PolicyChoice;
+
+    use super::*;
+    use crate::compare::{CompareOptions, Place, SmartProfile, Timing, compare};
+    use crate::progress::Progress;
+    use crate::testbed::{mount_of, possible_policies};
+
+    struct Silent;
+
+    impl Progress for Silent {
+        fn planned(&mut self, _: usize) {}
+        fn run_started(&mut self, _: &str, _: PolicyChoice, _: Duration, _: u32) {}
+        fn step(&mut self, _: &str) {}
+        fn run_finished(&mut self) {}
+    }
+
+    /// Runs a workload in a temporary directory, with pauses a million times shorter than real ones.
+    /// The policy is one that needs no rights and that the mount allows.
+    fn compared(workload: WorkloadOptions, room: Bytes) -> CompareDocument {
+        let dir = tempfile::tempdir().unwrap();
+        let policy = possible_policies(&mount_of(dir.path()).unwrap())[0];
+        let options = CompareOptions {
+            place: Place::Directory { dir: dir.path().to_owned(), room, service: dir.path().to_owned() },
+            policies: vec![policy.into()],
+            idle: vec![Duration::from_secs(1)],
+            workload,
+            runs: 1,
+            seed: 1,
+            probe_interval: None,
+            smart_profile: SmartProfile::Guessed,
+            timing: Timing::Real { speed: 1e6 },
+            program: PathBuf::new(),
+            command: Vec::new(),
+        };
+        let mut save = |_: &CompareDocument| -> io::Result<()> { Ok(()) };
+        compare(options, &Interrupt::never(), &mut Silent, &mut save).unwrap()
+    }
+
+    /// Runs a workload in a directory with this room, and verifies its data.
+    pub fn ran(workload: WorkloadOptions, room: Bytes) -> Run {
+        let mut document = compared(workload, room);
+        assert_eq!(document.stopped, None);
+        let run = document.runs.remove(0);
+        assert!(run.verified);
+        run
+    }
+
+    /// Why a workload is refused this room.
+    pub fn refused(workload: WorkloadOptions, room: Bytes) -> String {
+        compared(workload, room).stopped.expect("it needs more")
+    }
+
+    /// The names of the steps, without the pause that ends every run.
+    pub fn names(run: &Run) -> Vec<&str> {
+        let (end, steps) = run.steps.split_last().expect("a run has steps");
+        assert_eq!(end.name, "end");
+        steps.iter().map(|step| step.name.as_str()).collect()
     }
 }

@@ -23,9 +23,9 @@ use crate::workload::Workload;
 
 /// How many files are written before the first step, to be read by the probe and to be there,
 /// unchanged, at the end.
-const LIVE_FILES: u32 = 16;
-/// The size of each.
-const LIVE_SIZE: Bytes = Bytes::MIB;
+const LIVE_FILES: u32 = 4;
+/// The size of each: small, as what they take is missing in the drive's spare.
+const LIVE_SIZE: Bytes = Bytes(256 << 10);
 /// How long every run is observed after its last step, in drive time.
 const TAIL: Duration = Duration::from_secs(1);
 
@@ -68,7 +68,7 @@ pub fn run(
     // The service starts before the clock: on a user's machine it runs since boot.
     let service = start_service(options, testbed, interrupt)?;
     let clock = DriveClock::start(options.speed);
-    let policy = service.unwrap_or_else(|| policy_host(options, description.has_pauses, testbed, clock));
+    let policy = service.unwrap_or_else(|| policy_host(options, workload.names_its_pauses(), testbed, clock));
     let sampler = testbed.block().map(|block| Sampler::start(block.clone(), clock));
     let start_probe = |interval| Probe::start(live, LIVE_SIZE.0 / 4096, interval, clock);
     let probe = options.probe_interval.map(start_probe).transpose()?;
@@ -136,7 +136,7 @@ fn start_service(
 /// The host of every policy but `smart`.
 fn policy_host(
     options: RunOptions,
-    has_pauses: bool,
+    names_its_pauses: bool,
     testbed: &dyn Testbed,
     clock: DriveClock,
 ) -> PolicyHost {
@@ -145,7 +145,7 @@ fn policy_host(
     }
     let schedule = match (options.policy.interval(), testbed.block()) {
         (Some(interval), _) => Schedule::Every(interval),
-        (None, Some(device)) if !has_pauses => Schedule::Quiet(device.clone()),
+        (None, Some(device)) if !names_its_pauses => Schedule::Quiet(device.clone()),
         (None, _) => Schedule::Pauses,
     };
     PolicyHost::Trimmer(Trimmer::start(testbed.mount_point().to_owned(), schedule, clock))

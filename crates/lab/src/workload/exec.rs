@@ -53,6 +53,11 @@ impl Workload for ExecWorkload {
         }
     }
 
+    fn names_its_pauses(&self) -> bool {
+        // What a command does is its own affair.
+        false
+    }
+
     fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
         stage.activity("exec", |work| {
             let words: Vec<_> = self.command.iter().map(|word| placed(word, work.dir())).collect();

@@ -3,7 +3,6 @@
 //! After "Impact of ext4's discard option on my SSD": unpack, sync, delete, sync of the kernel
 //! sources, 36 706 files that amount to 493 MB.
 
-use std::f64::consts::TAU;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -15,6 +14,7 @@ use trimtab_core::document::WorkloadDescription;
 use walkdir::WalkDir;
 
 use super::Workload;
+use super::shape::{footprint, sizes};
 use crate::compare::Stage;
 use crate::error::{LabError, io_at};
 use crate::interrupt::Interrupt;
@@ -22,26 +22,26 @@ use crate::program::{Reason, run};
 use crate::work::Work;
 
 /// Files of the seed's kernel tree.
-const FILES: usize = 36_706;
+pub const FILES: usize = 36_706;
 /// What they hold together: 493 MB.
-const TOTAL: Bytes = Bytes(493_000_000);
+pub const TOTAL: Bytes = Bytes(493_000_000);
 /// Directories, calibrated to the 16 files a directory of Linux 2.6.39.
-const DIRECTORIES: usize = 2_300;
+pub const DIRECTORIES: usize = 2_300;
 /// How deep they nest, calibrated to Linux 2.6.39.
 const DEPTH: usize = 7;
 /// The spread of the files' sizes (standard deviation of their logarithm), calibrated to the
 /// median of 5 KiB at the mean of 13 KiB of Linux 2.6.39.
 const SPREAD: f64 = 1.35;
-/// What a file or directory needs beside its data: an inode, a name and its share of the maps.
-const OVERHEAD: u64 = 1024;
 
 /// A file, directory or symbolic link of a tree.
+#[derive(Debug, PartialEq)]
 pub struct Entry {
     /// Where, relative to the root.
     pub path: PathBuf,
     kind: Kind,
 }
 
+#[derive(Debug, PartialEq)]
 enum Kind {
     Directory,
     Link(PathBuf),
@@ -54,15 +54,21 @@ impl Entry {
         matches!(self.kind, Kind::File { .. })
     }
 
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        matches!(self.kind, Kind::Directory)
+    }
+
     /// What it takes on a file system of 4 KiB blocks, about.
-    fn footprint(&self) -> u64 {
+    pub fn footprint(&self) -> Bytes {
         match self.kind {
-            Kind::File { length, .. } => length.0.next_multiple_of(4096) + OVERHEAD,
-            Kind::Directory | Kind::Link(_) => 4096 + OVERHEAD,
+            Kind::File { length, .. } => footprint(length),
+            Kind::Directory | Kind::Link(_) => footprint(Bytes(1)),
         }
     }
 
-    fn create(&self, work: &mut Work) -> Result<(), LabError> {
+    /// Makes it, where all directories above are there.
+    pub fn create(&self, work: &mut Work) -> Result<(), LabError> {
         match &self.kind {
             Kind::Directory => work.make_dir(&self.path),
             Kind::Link(target) => work.link(target, &self.path),
@@ -105,6 +111,40 @@ pub fn entries(root: &Path) -> Result<Vec<Entry>, LabError> {
     Ok(found)
 }
 
+/// How much there is in a synthetic tree.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// How many files.
+    pub files: usize,
+    /// What they hold together.
+    pub total: Bytes,
+    /// How many directories.
+    pub directories: usize,
+}
+
+/// A tree below `tree` with the kernel's nesting and its spread of sizes, each directory before what is
+/// in it, drawn from `seed`.
+pub fn synthetic(seed: u64, shape: Shape) -> Vec<Entry> {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut directories: Vec<(PathBuf, usize)> = vec![("tree".into(), 1)];
+    while directories.len() < shape.directories {
+        let (parent, depth) = &directories[random.random_range(0..directories.len())];
+        if *depth < DEPTH {
+            directories.push((parent.join(format!("d{}", directories.len())), depth + 1));
+        }
+    }
+    let lengths = sizes(&mut random, shape.files, shape.total, SPREAD);
+    let mut entries: Vec<Entry> =
+        directories.iter().map(|(path, _)| Entry { path: path.clone(), kind: Kind::Directory }).collect();
+    for (file, length) in lengths.into_iter().enumerate() {
+        let (directory, _) = &directories[random.random_range(0..directories.len())];
+        let kind = Kind::File { length, source: None };
+        entries.push(Entry { path: directory.join(format!("f{file}")), kind });
+    }
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    entries
+}
+
 /// The workload `tree`.
 pub struct TreeWorkload {
     what: String,
@@ -117,27 +157,7 @@ pub struct TreeWorkload {
 impl TreeWorkload {
     /// The seed's kernel tree: as many files and bytes, in a like shape, drawn from `seed`.
     pub fn synthetic(seed: u64) -> Self {
-        let mut random = SmallRng::seed_from_u64(seed);
-        let mut directories: Vec<(PathBuf, usize)> = vec![("tree".into(), 1)];
-        while directories.len() < DIRECTORIES {
-            let (parent, depth) = &directories[random.random_range(0..directories.len())];
-            if *depth < DEPTH {
-                directories.push((parent.join(format!("d{}", directories.len())), depth + 1));
-            }
-        }
-        let weights: Vec<f64> = (0..FILES).map(|_| (SPREAD * normal(&mut random)).exp()).collect();
-        let scale = TOTAL.0 as f64 / weights.iter().sum::<f64>();
-        let mut lengths: Vec<u64> = weights.iter().map(|weight| (weight * scale) as u64).collect();
-        lengths[0] += TOTAL.0 - lengths.iter().sum::<u64>();
-
-        let mut entries: Vec<Entry> =
-            directories.iter().map(|(path, _)| Entry { path: path.clone(), kind: Kind::Directory }).collect();
-        for (file, length) in lengths.into_iter().enumerate() {
-            let (directory, _) = &directories[random.random_range(0..directories.len())];
-            let kind = Kind::File { length: Bytes(length), source: None };
-            entries.push(Entry { path: directory.join(format!("f{file}")), kind });
-        }
-        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        let entries = synthetic(seed, Shape { files: FILES, total: TOTAL, directories: DIRECTORIES });
         Self { what: "a kernel tree's shape".to_owned(), seed, entries, _unpacked: None }
     }
 
@@ -172,12 +192,6 @@ fn unpack(tarball: &Path, interrupt: &Interrupt) -> Result<TempDir, LabError> {
     Ok(dir)
 }
 
-/// A draw from the standard normal distribution (Box and Muller, 1958).
-fn normal(random: &mut SmallRng) -> f64 {
-    let (radius, angle): (f64, f64) = (random.random(), random.random());
-    (-2.0 * (1.0 - radius).ln()).sqrt() * (TAU * angle).cos()
-}
-
 impl Workload for TreeWorkload {
     fn description(&self) -> WorkloadDescription {
         let total: Bytes = self.files().sum();
@@ -196,9 +210,13 @@ impl Workload for TreeWorkload {
         }
     }
 
+    fn names_its_pauses(&self) -> bool {
+        true
+    }
+
     fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
         let space = stage.work().space()?;
-        let needed = Bytes(self.entries.iter().map(Entry::footprint).sum());
+        let needed = self.entries.iter().map(Entry::footprint).sum();
         if needed > space {
             return Err(LabError::NoRoom { needed, space, dir: stage.work().dir().to_owned() });
         }
