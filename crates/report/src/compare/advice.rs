@@ -13,13 +13,6 @@ use super::words::{listed, multiple, time};
 use crate::number::percent;
 use crate::spread::Spread;
 
-/// So many erases more or less are no difference: a drive has half a dozen blocks open or in
-/// reserve, and how far it got with them at the end is chance.
-const HANDFUL: f64 = 10.0;
-/// From so many times another's p99, and so many seconds more, reads are much slower.
-const MUCH_P99: (f64, f64) = (2.0, 1e-3);
-/// The same for the longest read of a run, which is a single sample.
-const MUCH_LONGEST: (f64, f64) = (3.0, 1e-2);
 /// A time to delete is named where it is this part of what a policy adds to the wait.
 const MOST_OF_IT: f64 = 0.5;
 
@@ -108,28 +101,26 @@ impl<'a> Judge<'a> {
     }
 
     fn waits_less(&self, a: &Row, b: &Row) -> bool {
-        self.less(a.waited_s, b.waited_s, self.situation.noise.resolution_s)
+        let noise = &self.situation.noise;
+        a.waited_s.zip(b.waited_s).is_some_and(|(a, b)| noise.takes_longer(b, a))
     }
 
     fn erases_less(&self, a: &Row, b: &Row) -> bool {
-        self.less(a.erases, b.erases, HANDFUL)
-    }
-
-    fn less(&self, a: Option<Spread>, b: Option<Spread>, least: f64) -> bool {
-        a.zip(b).is_some_and(|(a, b)| self.situation.noise.differs(a, b, least) && a.median < b.median)
+        let noise = &self.situation.noise;
+        a.erases.zip(b.erases).is_some_and(|(a, b)| noise.has_more_erases(b, a))
     }
 
     /// How much slower the reads of others are under `row` than under `other`, where that is much.
     fn slower_reads(&self, row: &Row, other: &Row) -> Option<String> {
-        let much = |a: Option<Spread>, b: Option<Spread>, (factor, more): (f64, f64), name: &str| {
-            let (a, b) = (a?, b?);
-            let apart = a.min > b.max && a.median >= factor * b.median && a.median - b.median >= more;
-            let print = |spread: Spread| time(spread.median, 1e-6);
-            apart.then(|| format!("{name} {} instead of {}", print(a), print(b)))
+        let noise = &self.situation.noise;
+        let instead = |(a, b): (Spread, Spread)| {
+            format!("{} instead of {}", time(a.median, 1e-6), time(b.median, 1e-6))
         };
-        much(row.read_p99_s, other.read_p99_s, MUCH_P99, "the p99 of others' reads is").or_else(|| {
-            much(row.read_max_s, other.read_max_s, MUCH_LONGEST, "the longest read of others takes")
-        })
+        let p99 = row.read_p99_s.zip(other.read_p99_s).filter(|(a, b)| noise.p99_is_much_longer(*a, *b));
+        let longest =
+            row.read_max_s.zip(other.read_max_s).filter(|(a, b)| noise.longest_is_much_longer(*a, *b));
+        let p99 = p99.map(|pair| format!("the p99 of others' reads is {}", instead(pair)));
+        p99.or_else(|| longest.map(|pair| format!("the longest read of others takes {}", instead(pair))))
     }
 
     /// What `best` brings beside `reference`, and what it costs.
@@ -213,7 +204,7 @@ impl<'a> Judge<'a> {
         let (a, b, noise) = (row.delete_s?, other.delete_s?, self.situation.noise);
         let added = row.waited_s?.median - other.waited_s?.median;
         let print = |spread: Spread| time(spread.median, noise.resolution_s);
-        let most = noise.times_differ(a, b) && a.median - b.median >= MOST_OF_IT * added;
+        let most = noise.takes_longer(a, b) && a.median - b.median >= MOST_OF_IT * added;
         most.then(|| format!("deletes take {} instead of {}", print(a), print(b)))
     }
 

@@ -2,6 +2,7 @@
 
 use trimtab_core::document::Clock;
 
+use super::noise::Noise;
 use super::summary::{Row, Situation};
 use super::words::{listed, multiple};
 use crate::chart::policy_class;
@@ -18,31 +19,24 @@ struct Figure {
     head: &'static str,
     of: Get,
     print: fn(f64) -> String,
-    /// Whether more is better or worse, where a cell is set against `none`'s.
-    better: Option<Better>,
+    /// How a cell is set against `none`'s, if it is.
+    judge: Option<Judge>,
     /// Whether only a page shows it.
     only_page: bool,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Better {
-    More,
-    Less,
-}
+/// Says whether the first figure is worse than the second, beyond noise.
+type Judge = fn(&Noise, Spread, Spread) -> bool;
 
 const MIB: f64 = 1_048_576.0;
 
 const fn figure(head: &'static str, of: Get, print: fn(f64) -> String) -> Figure {
-    Figure { head, of, print, better: None, only_page: false }
+    Figure { head, of, print, judge: None, only_page: false }
 }
 
 impl Figure {
-    const fn less(self) -> Self {
-        Self { better: Some(Better::Less), ..self }
-    }
-
-    const fn more(self) -> Self {
-        Self { better: Some(Better::More), ..self }
+    const fn worse(self, judge: Judge) -> Self {
+        Self { judge: Some(judge), ..self }
     }
 
     const fn only_page(self) -> Self {
@@ -58,14 +52,15 @@ fn mib(bytes: f64) -> String {
     compact(bytes / MIB)
 }
 
-const WAITED: Figure = figure("waited\ns", |row| row.waited_s, compact).less();
+const WAITED: Figure = figure("waited\ns", |row| row.waited_s, compact).worse(Noise::takes_longer);
 const FIGURES: [Figure; 13] = [
-    figure("delete\ns", |row| row.delete_s, compact).less(),
-    figure("write\nMiB/s", |row| row.write_mib_s, compact).more(),
-    figure("reads\np99 ms", |row| row.read_p99_s, ms).less(),
-    figure("reads\nmax ms", |row| row.read_max_s, ms).less(),
-    figure("\nerases", |row| row.erases, erases).less(),
-    figure("\nWAF", |row| row.waf, |waf| format!("{:.2}", waf.min(9999.0))).less(),
+    figure("delete\ns", |row| row.delete_s, compact).worse(Noise::takes_longer),
+    figure("write\nMiB/s", |row| row.write_mib_s, compact).worse(|noise, a, b| noise.is_less(a, b, 0.0)),
+    figure("reads\np99 ms", |row| row.read_p99_s, ms).worse(Noise::p99_is_much_longer),
+    figure("reads\nmax ms", |row| row.read_max_s, ms).worse(Noise::longest_is_much_longer),
+    figure("\nerases", |row| row.erases, erases).worse(Noise::has_more_erases),
+    figure("\nWAF", |row| row.waf, |waf| format!("{:.2}", waf.min(9999.0)))
+        .worse(|noise, a, b| noise.is_less(b, a, 0.0)),
     figure("dis-\ncards", |row| row.discards, erases),
     figure("mean\nMiB", |row| row.discard_bytes, mib),
     figure("stale\nMiB", |row| row.stale_bytes, mib),
@@ -145,7 +140,7 @@ impl Figure {
             let is_count = (self.of)(row).is_some_and(|spread| spread.max == 0.0);
             return match (is_waited, is_count) {
                 (true, _) => Cell::plain("= none"),
-                (false, true) if self.better.is_none() => Cell::plain("0"),
+                (false, true) if self.judge.is_none() => Cell::plain("0"),
                 _ => Cell::plain(""),
             };
         }
@@ -158,13 +153,11 @@ impl Figure {
     /// Whether the figure is better or worse than `none`'s, beyond noise.
     fn tone(&self, situation: &Situation, row: &Row, spread: Spread) -> Tone {
         let base = situation.baseline().filter(|_| !row.idle).and_then(self.of);
-        let (Some(base), Some(better)) = (base, self.better) else { return Tone::Plain };
-        if !situation.noise.differs(spread, base, 0.0) {
-            return Tone::Plain;
-        }
-        match (spread.median > base.median) == (better == Better::More) {
-            true => Tone::Better,
-            false => Tone::Worse,
+        let (Some(base), Some(is_worse)) = (base, self.judge) else { return Tone::Plain };
+        match (is_worse(&situation.noise, spread, base), is_worse(&situation.noise, base, spread)) {
+            (true, _) => Tone::Worse,
+            (_, true) => Tone::Better,
+            _ => Tone::Plain,
         }
     }
 }
@@ -216,7 +209,9 @@ fn spread_note(situation: &Situation, clock: &Clock) -> String {
     if most <= 1 {
         return match clock {
             Clock::Virtual { .. } => format!("One run of each policy, in virtual time: {equal}."),
-            Clock::Real { .. } => format!("One run of each policy: its spread is not known; {equal}."),
+            Clock::Real { .. } => {
+                format!("One run of each policy: its spread is not known; {equal}, and reads decide nothing.")
+            }
         };
     }
     let of = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };

@@ -92,9 +92,9 @@ fn method(document: &CompareDocument) -> String {
          ends when its command and its sync have returned; what the kernel or a policy then still does in the \
          background is counted in the steps after it.</p>\n\
          <p>Small print and whiskers show the smallest and the largest run. The best policy is the one with which \
-         a user waits least; among equals, first those that do not slow the reads of others much, then the one \
-         with the fewest erases, then the simplest. WAF is flash pages programmed per page that \
-         the host wrote.</p>\n{}\
+         a user waits least; among equals, one under which the p99 of others' reads is not twice as long as under \
+         another, nor the longest read three times; then the one with the fewest erases, then the simplest. WAF is \
+         flash pages programmed per page that the host wrote.</p>\n{}\
          <details open><summary>Command</summary><pre>{}</pre></details>\n",
         profile.unwrap_or_default(),
         escape(&document.command.join(" ")),

@@ -98,7 +98,9 @@ fn one_run_decides_less_on_a_real_clock() {
     document.clock = Clock::Real { speed: 4.0 };
     let text = one_line(&document);
     assert!(text.contains("no policy stands out"), "{text}");
-    assert!(text.contains("its spread is not known; differences below 10 % count as equal."));
+    assert!(text.contains(
+        "its spread is not known; differences below 10 % count as equal, and reads decide nothing."
+    ));
 }
 
 #[test]
@@ -154,6 +156,11 @@ fn a_policy_that_stalls_the_reads_of_others_is_not_best() {
         advice.ends_with("with batched the longest read of others takes 700 ms instead of 20 ms."),
         "{advice}"
     );
+
+    document.runs.retain(|run| run.run == 1);
+    document.clock = Clock::Real { speed: 4.0 };
+    let once = &self::advice(&document)[0];
+    assert!(once.contains("batched is best") && once.ends_with("smart does as well."), "{once}");
 }
 
 #[test]
