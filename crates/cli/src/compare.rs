@@ -63,7 +63,7 @@ pub struct Args {
     speed: Option<f64>,
     /// Time from one read of the probe to the next, in drive time; 0s for no probe. The probe reads
     /// 4 KiB of a live file from the first step to the last: its latency is what others feel
-    /// [default: 200ms, for the laptop 5s]
+    /// [default: 100ms, for the laptop 5s]
     #[arg(long, value_name = "TIME", value_parser = pause)]
     probe: Option<Duration>,
     /// Workload: fragment (fill, delete piecemeal, write), tree (unpack and delete sources), laptop (24
@@ -84,11 +84,11 @@ pub struct Args {
     #[arg(long, value_name = "PROFILE", default_value = "micron-m500it", value_parser = NonEmptyStringValueParser::new())]
     drive: String,
     /// Size of the emulated drive; with --on, the most space that the workload may use
-    #[arg(long, default_value = "2G")]
+    #[arg(long, default_value = "512M")]
     size: Bytes,
-    /// How often each policy is run
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    runs: u32,
+    /// How often each policy is run [default: 1 in virtual time, where runs repeat exactly; else 3]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: Option<u32>,
     /// Seed of file contents and trees
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -121,14 +121,16 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let outputs = Outputs::new(args.json.as_deref(), args.report.as_deref(), "compare.json")?;
     let workload = workload(&args)?;
     let probe = args.probe.unwrap_or_else(|| workload.probe_interval());
+    let timing = timing(&args)?;
+    let is_virtual = matches!(timing, Timing::Virtual(_));
     let options = CompareOptions {
         workload,
         place: place(&args)?,
-        timing: timing(&args)?,
+        timing,
         smart_profile: smart_profile(&args)?,
         policies: args.policy,
         idle: args.idle,
-        runs: args.runs,
+        runs: args.runs.unwrap_or(if is_virtual { 1 } else { 3 }),
         seed: args.seed,
         probe_interval: Some(probe).filter(|interval| !interval.is_zero()),
         program: std::env::current_exe().context("cannot find the running executable")?,

@@ -194,11 +194,11 @@ fn a_browser_shows_every_chart_light_dark_and_narrow() {
     let Some(browser) = browser() else { return };
     let dir = TempDir::new().unwrap();
     let mut document = fragment(&["ext4", "xfs", "btrfs"], &PolicyKind::ALL, 3);
-    for phase in document.runs.iter_mut().flat_map(|run| &mut run.phases) {
-        phase.name = phase.name.replace("delete-fill", "sync-after-delete");
+    for step in document.runs.iter_mut().flat_map(|run| &mut run.steps) {
+        step.name = step.name.replace("clear", "sync-after-delete");
     }
     let mut few_buckets = fragment(&["btrfs"], &[PolicyKind::Online], 1);
-    few_buckets.runs[0].phases[0].discard_histogram.record(Bytes(1 << 24));
+    few_buckets.runs[0].steps[0].discard_histogram.record(Bytes(1 << 24));
     let files = [
         saved(&dir, "a.json", &document),
         saved(&dir, "b.json", &few_buckets),

@@ -123,7 +123,7 @@ impl WorkloadOptions {
             | Self::Database
             | Self::Builds
             | Self::Postmark(_)
-            | Self::Exec { .. } => Duration::from_millis(200),
+            | Self::Exec { .. } => Duration::from_millis(100),
         }
     }
 }

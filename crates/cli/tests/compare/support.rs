@@ -67,6 +67,13 @@ pub fn step<'a>(run: &'a Run, name: &str) -> &'a Step {
     run.steps.iter().find(|step| step.name == name).unwrap_or_else(|| panic!("{name} in {run:?}"))
 }
 
+/// Whether the drive and the kernel counted the same discards over the whole run, but for those that
+/// were in flight at its end.
+pub fn counters_agree(run: &Run) -> bool {
+    let kernel: u64 = run.steps.iter().map(|step| step.kernel.unwrap().discards).sum();
+    discards(run).abs_diff(kernel) <= 2
+}
+
 /// Discards of a whole run.
 pub fn discards(run: &Run) -> u64 {
     run.steps.iter().map(|step| step.discards).sum()

@@ -73,7 +73,7 @@ pub fn run(
     let start_probe = |interval| Probe::start(live, LIVE_SIZE.0 / 4096, interval, clock);
     let probe = options.probe_interval.map(start_probe).transpose()?;
 
-    let mut stage = Stage::new(testbed, work, policy, clock, options.idle, progress);
+    let mut stage = Stage::new(testbed, work, policy, clock, options.idle, progress)?;
     let outcome = workload.run(&mut stage).and_then(|()| stage.tail(TAIL));
     let mut ended = stage.end();
     // The threads end before an error is returned.

@@ -25,6 +25,9 @@ pub struct Stage<'a> {
     clock: DriveClock,
     idle: Duration,
     measured: Vec<Measured>,
+    /// The counters at the end of the last step, where the next one's begin: work in the background
+    /// between two steps counts for the later one.
+    counted: Snapshot,
     progress: &'a mut dyn Progress,
 }
 
@@ -39,9 +42,17 @@ struct Measured {
 }
 
 /// All counters at one moment.
+#[derive(Clone)]
 struct Snapshot {
     drive: Option<DriveCounters>,
     kernel: Option<BlockCounters>,
+}
+
+impl Snapshot {
+    fn of(testbed: &mut dyn Testbed) -> Result<Self, LabError> {
+        let drive = testbed.drive()?.map(|figures| figures.counters);
+        Ok(Self { drive, kernel: testbed.kernel_counters()? })
+    }
 }
 
 /// What is left when a workload has ended.
@@ -53,6 +64,9 @@ pub(super) struct Ended {
 
 impl<'a> Stage<'a> {
     /// A stage on `testbed` whose named pauses last `idle` of drive time.
+    ///
+    /// # Errors
+    /// An error of a device that is gone.
     pub(super) fn new(
         testbed: &'a mut dyn Testbed,
         work: Work,
@@ -60,8 +74,9 @@ impl<'a> Stage<'a> {
         clock: DriveClock,
         idle: Duration,
         progress: &'a mut dyn Progress,
-    ) -> Self {
-        Self { testbed, work, policy, clock, idle, measured: Vec::new(), progress }
+    ) -> Result<Self, LabError> {
+        let counted = Snapshot::of(testbed)?;
+        Ok(Self { testbed, work, policy, clock, idle, measured: Vec::new(), counted, progress })
     }
 
     /// The file operations, for use between two steps.
@@ -121,11 +136,11 @@ impl<'a> Stage<'a> {
     ) -> Result<(), LabError> {
         self.progress.step(name);
         self.work.interrupt().check()?;
-        let before = self.snapshot()?;
         let start = self.clock.now();
         action(self)?;
         let end = self.clock.now();
-        let after = self.snapshot()?;
+        let after = Snapshot::of(self.testbed)?;
+        let before = std::mem::replace(&mut self.counted, after.clone());
         self.measured.push(Measured {
             name: name.to_owned(),
             kind,
@@ -135,11 +150,6 @@ impl<'a> Stage<'a> {
             kernel: after.kernel.zip(before.kernel).map(|(after, before)| after.since(&before)),
         });
         Ok(())
-    }
-
-    fn snapshot(&mut self) -> Result<Snapshot, LabError> {
-        let drive = self.testbed.drive()?.map(|figures| figures.counters);
-        Ok(Snapshot { drive, kernel: self.testbed.kernel_counters()? })
     }
 
     pub(super) fn end(self) -> Ended {
