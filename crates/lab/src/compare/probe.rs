@@ -1,9 +1,10 @@
 //! The probe: what other users of the drive feel.
 //!
-//! A thread reads 4 KiB of a live file at a fixed rate, past the page cache, from the first step to the end of
-//! the last. A read counts from the time it was due, also where an earlier one kept the thread
-//! waiting, so that a stall is not counted once only (G. Tene, "How NOT to Measure Latency", 2013:
-//! coordinated omission).
+//! Threads read 4 KiB of a live file at a fixed rate, past the page cache, from the first step to the
+//! end of the last. They take turns, so that a slow read does not delay the next one, as independent
+//! users do not wait for each other. A read counts from the time it was due, also where all threads
+//! were kept waiting, so that a stall is not counted once only (G. Tene, "How NOT to Measure Latency",
+//! 2013: coordinated omission).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -25,6 +26,8 @@ use crate::interrupt::Interrupt;
 
 /// The length of a read.
 const LENGTH: usize = 4096;
+/// Threads that read in turn: reads that take no longer than so many intervals are sent when they are due.
+const THREADS: u32 = 8;
 
 /// One read: when it was due and how long it took from then, both in drive time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,11 +38,22 @@ pub struct Sample {
     pub latency: Duration,
 }
 
-/// A thread that reads a live file at a fixed rate.
+/// Threads that read a live file at a fixed rate.
 pub struct Probe {
     path: PathBuf,
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<io::Result<Vec<Sample>>>,
+    threads: Vec<JoinHandle<io::Result<Vec<Sample>>>>,
+}
+
+/// The reads of one thread.
+#[derive(Debug, Clone, Copy)]
+struct Reads {
+    /// The number of the thread, and of its first read.
+    first: u32,
+    /// Drive time from one read of all threads to the next.
+    interval: Duration,
+    /// The length of the file, in pages of 4 KiB.
+    pages: u64,
 }
 
 impl Probe {
@@ -48,11 +62,15 @@ impl Probe {
     /// # Errors
     /// [`LabError::File`] where the file can't be opened.
     pub fn start(path: PathBuf, pages: u64, interval: Duration, clock: DriveClock) -> Result<Self, LabError> {
-        let file = open_direct(OpenOptions::new().read(true), &path).map_err(io_at(&path, "open"))?;
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || read_all(&file, pages, interval, clock, &stopped));
-        Ok(Self { path, stop, thread })
+        let start = |first| {
+            let file = open_direct(OpenOptions::new().read(true), &path)?;
+            let (reads, stop) = (Reads { first, interval, pages }, Arc::clone(&stop));
+            thread::Builder::new().spawn(move || reads.run(&file, clock, &stop))
+        };
+        let threads: io::Result<Vec<_>> = (0..THREADS).map(start).collect();
+        let threads = threads.inspect_err(|_| stop.store(true, Ordering::Relaxed));
+        Ok(Self { threads: threads.map_err(io_at(&path, "open"))?, path, stop })
     }
 
     /// Stops reading and returns all samples in the order they were due.
@@ -61,35 +79,37 @@ impl Probe {
     /// [`LabError::File`] where a read failed.
     pub fn finish(self) -> Result<Vec<Sample>, LabError> {
         self.stop.store(true, Ordering::Relaxed);
-        let samples = self.thread.join().expect("the probe doesn't panic");
-        samples.map_err(io_at(&self.path, "read"))
+        let mut samples = Vec::new();
+        for thread in self.threads {
+            let read = thread.join().expect("the probe doesn't panic");
+            samples.extend(read.map_err(io_at(&self.path, "read"))?);
+        }
+        samples.sort_unstable_by_key(|sample: &Sample| sample.due);
+        Ok(samples)
     }
 }
 
-fn read_all(
-    file: &File,
-    pages: u64,
-    interval: Duration,
-    clock: DriveClock,
-    stop: &AtomicBool,
-) -> io::Result<Vec<Sample>> {
-    // The kernel may otherwise wake the thread 50 us late.
-    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-    let mut buffer = Aligned::new(LENGTH);
-    let (mut samples, mut due) = (Vec::new(), interval / 2);
-    let never = Interrupt::never();
-    loop {
-        // A pause may be long: the end must not wait for the next read.
-        while clock.now() < due && !stop.load(Ordering::Relaxed) {
-            let _ = clock.sleep_until(due.min(clock.now() + clock_slice(&clock)), &never);
+impl Reads {
+    fn run(self, file: &File, clock: DriveClock, stop: &AtomicBool) -> io::Result<Vec<Sample>> {
+        // The kernel may otherwise wake the thread 50 us late.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let mut buffer = Aligned::new(LENGTH);
+        let (mut samples, never) = (Vec::new(), Interrupt::never());
+        let mut due = self.interval / 2 + self.interval * self.first;
+        loop {
+            // A pause may be long: the end must not wait for the next read.
+            while clock.now() < due && !stop.load(Ordering::Relaxed) {
+                let _ = clock.sleep_until(due.min(clock.now() + clock_slice(&clock)), &never);
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Ok(samples);
+            }
+            let number = samples.len() as u64 * u64::from(THREADS) + u64::from(self.first);
+            let page = number.wrapping_mul(STRIDE) % self.pages;
+            file.read_exact_at(buffer.bytes(), page * LENGTH as u64)?;
+            samples.push(Sample { due, latency: clock.now().saturating_sub(due) });
+            due += self.interval * THREADS;
         }
-        if stop.load(Ordering::Relaxed) {
-            return Ok(samples);
-        }
-        let page = (samples.len() as u64).wrapping_mul(STRIDE) % pages;
-        file.read_exact_at(buffer.bytes(), page * LENGTH as u64)?;
-        samples.push(Sample { due, latency: clock.now().saturating_sub(due) });
-        due += interval;
     }
 }
 
