@@ -14,17 +14,20 @@ use trimtab_lab::bench::profile::profile;
 use trimtab_lab::bench::{BenchOptions, bench};
 use trimtab_lab::compare::distinct;
 use trimtab_linux::claim::{self, Overrides};
+use trimtab_linux::file::Output;
 use trimtab_report::Document;
 
-use crate::outputs::{Outputs, must_take_a_file, replace};
+use crate::outputs::Outputs;
 use crate::progress::BenchBar;
 use crate::{FAILED, UNSUPPORTED, complain, interrupt, power_cycle};
 
 /// Measures a spare drive: how long discards take, whether they work, and what they cost and give
 ///
 /// Everything on DEV is lost. It is refused while it is mounted, used as swap, held by another
-/// device, partitioned, or holds anything that is known, and whenever that is in doubt.
+/// device, partitioned, or holds anything that is known, and whenever that is in doubt; also while
+/// anything that shares its bytes is in use, or a process has any of it open for writing.
 #[derive(clap::Args)]
+#[command(after_long_help = UNDETECTED)]
 pub struct Args {
     /// Block device to measure, such as /dev/nvme1n1
     #[arg(value_name = "DEV")]
@@ -91,6 +94,20 @@ pub struct Args {
     allow_partition: bool,
 }
 
+/// What [`claim`] cannot find.
+const UNDETECTED: &str = "\
+What cannot be detected:
+- Other machines that use the same drive: virtual machines or their host, shared storage, clusters.
+- The kernel's own servers that claim nothing: nvmet, LIO's fileio, nfsd.
+- Processes of other PID namespaces that are not below this one's.
+- Processes that even root may not look at; a line says how many there are.
+- Files that no process has a descriptor or mapping of: registered with io_uring, or sent by a socket.
+- Descriptors of a thread that does not share those of its process.
+- Where a FUSE or network file system keeps the file behind a loop device.
+- Files that a process opened through an overlay whose directories are not found.
+- What is attached to the same file, or opens DEV, once the run has begun.
+- Data without a signature, such as that of some databases.";
+
 /// What a run takes unless told otherwise.
 const FULL: Duration = Duration::from_secs(15 * 60);
 const QUICK: Duration = Duration::from_secs(45);
@@ -110,14 +127,19 @@ pub fn run(args: Args) -> Result<ExitCode> {
         partitions: args.overwrite_partitions,
         partition: args.allow_partition,
     };
-    let (target, block, lost) = if args.dry_run {
+    let (target, block, mut lost, unseen) = if args.dry_run {
         let check = claim::check(&args.device, &overrides)?;
-        (None, check.block, check.lost)
+        (None, check.block, check.lost, check.unseen)
     } else {
         let claim = claim::claim(&args.device, &overrides)?;
         let block = claim.device.block().clone();
-        (Some(claim.device), block, claim.lost)
+        (Some(claim.device), block, claim.lost, claim.unseen)
     };
+    if unseen > 0 {
+        lost.push(format!(
+            "not known: what {unseen} processes have open that may not be looked at from here"
+        ));
+    }
     let device = block.describe()?;
     if let Some(reason) = no_discards(&device) {
         complain(&reason);
@@ -139,11 +161,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let earlier = args.resume.as_deref().zip(options.resumed);
         return print(&power_cycle::run(&target, &options.device, plan.range, file, earlier)?);
     }
-    if let Some(path) = &args.profile_out {
-        must_take_a_file(path)?;
-        if !plan.parts.contains(&Part::Latency) || plan.sizes.len() < LEAST_SIZES {
-            bail!("a profile takes the latency of at least {LEAST_SIZES} sizes; see --part and --sizes");
-        }
+    let profile_out = args.profile_out.as_deref().map(Output::open).transpose()?;
+    let is_too_little = !plan.parts.contains(&Part::Latency) || plan.sizes.len() < LEAST_SIZES;
+    if profile_out.is_some() && is_too_little {
+        bail!("a profile takes the latency of at least {LEAST_SIZES} sizes; see --part and --sizes");
     }
     let json = args.resume.or(args.json);
     let json = json.or_else(|| args.report.is_none().then(|| default_name(&args.device)));
@@ -162,10 +183,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
         complain(&format_args!("{reason}; go on with --resume {}", outputs.document().display()));
         return Ok(ExitCode::from(FAILED));
     }
-    if let Some(path) = &args.profile_out {
+    if let Some(output) = &profile_out {
         let (_, toml) = profile(&document)?;
-        replace(path, toml.as_bytes()).context("cannot write the profile")?;
-        print(&format!("Profile: {}\n", path.display()))?;
+        output.replace(toml.as_bytes()).context("cannot write the profile")?;
+        print(&format!("Profile: {}\n", output.path().display()))?;
         if document.degradation.is_empty() {
             complain(
                 &"how fast the drive writes was not measured, so the profile's rates are typical ones; see --part",

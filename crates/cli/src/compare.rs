@@ -11,8 +11,9 @@ use clap::builder::NonEmptyStringValueParser;
 use trimtab_core::Bytes;
 use trimtab_core::policy::PolicyChoice;
 use trimtab_keeper::service::control::RUN;
-use trimtab_lab::compare::{CompareOptions, Place, SmartProfile, compare};
+use trimtab_lab::compare::{CompareOptions, Place, SmartProfile, Timing, VirtualOptions, compare};
 use trimtab_lab::fs::FileSystem;
+use trimtab_lab::guest::KernelChoice;
 use trimtab_lab::workload::{PostmarkOptions, UnknownWorkload, WorkloadOptions};
 
 use crate::outputs::Outputs;
@@ -41,10 +42,25 @@ pub struct Args {
     /// interface, as on a real machine), exact (the emulated drive's own), or a .toml file
     #[arg(long, value_name = "PROFILE", default_value = "guessed", value_parser = NonEmptyStringValueParser::new())]
     smart_profile: String,
-    /// Drive seconds per second of this machine: faster drives make shorter runs, and what this
-    /// machine's processors do counts for that much more
-    #[arg(long, value_name = "N", default_value_t = 1.0)]
-    speed: f64,
+    /// Clock of the emulated drives: virtual (a guest in QEMU whose clock skips idle time: figures repeat
+    /// exactly, however busy this machine is, and no root is needed), or real (this machine's own
+    /// kernel; needs root) [default: virtual; real with --on]
+    #[arg(long, value_name = "CLOCK", conflicts_with = "on")]
+    clock: Option<ClockName>,
+    /// Kernel of the guests in virtual time: debian:6.12, debian:6.1, or the path of a vmlinuz, with the
+    /// directory of its modules after a colon if that is not /lib/modules/RELEASE
+    #[arg(long, value_name = "KERNEL", default_value = "debian:6.12", conflicts_with = "on")]
+    kernel: KernelChoice,
+    /// Files or directories that your command needs in the guest
+    #[arg(long, value_name = "PATH", conflicts_with = "on")]
+    guest_file: Vec<PathBuf>,
+    /// Wall time after which a guest counts as hung
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = pause)]
+    guest_limit: Duration,
+    /// Drive seconds per wall second with --clock real: faster drives make shorter runs, and what
+    /// this machine's processors do counts for that much more [default: 1]
+    #[arg(long, value_name = "N")]
+    speed: Option<f64>,
     /// Time from one read of the probe to the next, in drive time; 0s for no probe. The probe reads
     /// 4 KiB of a live file from the first step to the last: its latency is what others feel
     /// [default: 200ms, for the laptop 5s]
@@ -94,6 +110,13 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
+/// A clock that users can choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ClockName {
+    Virtual,
+    Real,
+}
+
 pub fn run(args: Args) -> Result<ExitCode> {
     let outputs = Outputs::new(args.json.as_deref(), args.report.as_deref(), "compare.json")?;
     let workload = workload(&args)?;
@@ -101,13 +124,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let options = CompareOptions {
         workload,
         place: place(&args)?,
+        timing: timing(&args)?,
         smart_profile: smart_profile(&args)?,
         policies: args.policy,
         idle: args.idle,
         runs: args.runs,
         seed: args.seed,
         probe_interval: Some(probe).filter(|interval| !interval.is_zero()),
-        speed: args.speed,
         program: std::env::current_exe().context("cannot find the running executable")?,
         command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
     };
@@ -153,6 +176,22 @@ fn place(args: &Args) -> Result<Place> {
         profile_toml,
         size: args.size,
         file_systems: args.fs.clone(),
+    })
+}
+
+fn timing(args: &Args) -> Result<Timing> {
+    let clock = args.clock.unwrap_or(if args.on.is_some() { ClockName::Real } else { ClockName::Virtual });
+    Ok(match (clock, args.speed) {
+        (ClockName::Virtual, Some(_)) => bail!("--speed is for the real clock; add --clock real"),
+        (ClockName::Virtual, None) => Timing::Virtual(VirtualOptions {
+            kernel: args.kernel.clone(),
+            files: args.guest_file.clone(),
+            limit: args.guest_limit,
+        }),
+        (ClockName::Real, Some(_)) if args.on.is_some() => {
+            bail!("--speed is for emulated drives; leave out --on")
+        }
+        (ClockName::Real, speed) => Timing::Real { speed: speed.unwrap_or(1.0) },
     })
 }
 

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use tempfile::NamedTempFile;
 use trimtab_core::document::doctor::{Severity, Verdict};
 use trimtab_lab::doctor::{ASSUMED_ERASE_BLOCK, Examined, Plan, examine};
+use trimtab_linux::file::{Draft, Output};
 use trimtab_linux::stack::{Machine, Stack, capture};
 
-use crate::{FAILED, FOUND, complain, interrupt, outputs, profile};
+use crate::{FAILED, FOUND, complain, interrupt, profile};
 
 /// The directory in a capture whose file's name gives it none.
 const CAPTURE: &str = "trimtab-capture";
@@ -98,7 +98,7 @@ fn captured(root: &Path) -> Result<Machine> {
 /// The file of a capture, which has no name until it is whole.
 struct Archive<'a> {
     path: &'a Path,
-    file: NamedTempFile,
+    draft: Draft,
 }
 
 impl<'a> Archive<'a> {
@@ -107,18 +107,16 @@ impl<'a> Archive<'a> {
         if path.symlink_metadata().is_ok() {
             bail!("cannot write {}: there is something of that name; name another file", path.display());
         }
-        let file = outputs::draft(path).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Self { path, file })
+        Ok(Self { path, draft: Output::open(path)?.draft()? })
     }
 
     /// Captures `stacks` of `machine`, in a directory that is called as the file is.
     fn keep(self, machine: &Machine, stacks: &[Stack]) -> Result<()> {
-        let failed = || format!("cannot write {}", self.path.display());
         let name = self.path.file_name().and_then(|name| name.to_str()?.split('.').next());
         let top = name.filter(|name| !name.is_empty()).unwrap_or(CAPTURE);
-        capture(machine, stacks, top.as_ref(), self.file.as_file()).with_context(failed)?;
-        self.file.persist_noclobber(self.path).with_context(failed)?;
-        Ok(())
+        capture(machine, stacks, top.as_ref(), self.draft.file())
+            .with_context(|| format!("cannot write {}", self.path.display()))?;
+        Ok(self.draft.create()?)
     }
 }
 

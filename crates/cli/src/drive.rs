@@ -58,7 +58,7 @@ enum Verb {
 /// Creates a drive and prints its block device
 #[derive(clap::Args)]
 struct CreateArgs {
-    /// Its name: letters, digits, dashes and underscores
+    /// Its name: letters, digits, dashes and underscores, the first no dash
     name: String,
     /// A built-in profile's name, or the path of a profile, ending in .toml
     #[arg(long)]
@@ -75,7 +75,7 @@ struct CreateArgs {
     /// Run real time this many times faster
     #[arg(long, value_name = "N", default_value_t = 1.0)]
     speed: f64,
-    /// Keep the data in this sparse file instead of memory; `drive rm` deletes it
+    /// Keep the data in this sparse file instead of memory; `drive rm` deletes it if it is still there
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
 }

@@ -27,6 +27,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use trimtab_lab::guest;
 use trimtab_lab::interrupt::Interrupt;
 
 /// Measures, explains and steers discards (TRIM, UNMAP, deallocate)
@@ -63,6 +64,9 @@ const UNSUPPORTED: u8 = 3;
 const FOUND: u8 = 4;
 
 fn main() -> ExitCode {
+    if guest::is_init() {
+        guest::run_as_init();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
@@ -109,11 +113,10 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Says on stderr what is wrong; there is nobody left to tell where that is closed.
+/// Says on stderr what is wrong, in one line whatever names are in it; there is nobody left to tell where that is
+/// closed.
 fn complain(what: &impl Display) {
-    let what = what.to_string();
-    let lines: Vec<_> = what.lines().map(trimtab_report::printable).collect();
-    let _ = writeln!(io::stderr(), "trimtab: {}", lines.join("\n"));
+    let _ = writeln!(io::stderr(), "trimtab: {}", trimtab_report::printable(what.to_string().trim_end()));
 }
 
 /// The exit code of an experiment that went to its end, or was stopped for a reason, which it says.

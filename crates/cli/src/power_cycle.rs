@@ -9,11 +9,10 @@ use trimtab_core::document::BenchDocument;
 use trimtab_core::document::bench::BenchDevice;
 use trimtab_lab::bench::target::Target;
 use trimtab_lab::bench::verify::power_cycle::{PowerCyclePlan, check_power_cycle, plan_power_cycle};
-
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::uptime;
+use trimtab_linux::file::{Output, OutputError};
 
-use crate::outputs::{must_take_a_file, replace};
 use crate::{complain, interrupt};
 
 /// The first time, writes and discards areas of `range` and remembers in `file` what they read as;
@@ -27,10 +26,10 @@ pub fn run(
     earlier: Option<(&Path, BenchDocument)>,
 ) -> Result<String> {
     if !file.exists() {
-        must_take_a_file(file)?;
+        let output = Output::open(file)?;
         // Unlike any earlier plan's, so that what an earlier one wrote is not taken for this one's.
         let seed = SystemTime::UNIX_EPOCH.elapsed()?.as_nanos() as u64;
-        plan_power_cycle(target, device, range, seed, &interrupt()?)?.save(file)?;
+        plan_power_cycle(target, device, range, seed, &interrupt()?)?.save(&output)?;
         return Ok(format!(
             "Areas of {} are written and discarded; {} says what they read as.\n\
              Now cut the drive's power (shut down and unplug it; a reboot is not enough), start again, and run\n\
@@ -39,6 +38,8 @@ pub fn run(
             file.display()
         ));
     }
+    let earlier = earlier.map(|(path, document)| Ok::<_, OutputError>((path, Output::open(path)?, document)));
+    let earlier = earlier.transpose()?;
     let cycle = check_power_cycle(target, device, &PowerCyclePlan::load(file)?, &interrupt()?)?;
     let mut text = trimtab_report::bench::power_cycle(&cycle) + "\n";
     if !restarted_since(&cycle.discarded)? {
@@ -46,12 +47,12 @@ pub fn run(
             &"this machine was not restarted since: unless the drive alone lost power, this shows nothing",
         );
     }
-    if let Some((path, mut document)) = earlier {
+    if let Some((path, output, mut document)) = earlier {
         let verify = document.verify.as_mut();
         let verify =
             verify.with_context(|| format!("{} has no verification to add this to", path.display()))?;
         verify.power_cycle = Some(cycle);
-        replace(path, &serde_json::to_vec_pretty(&document)?)?;
+        output.replace(&serde_json::to_vec_pretty(&document)?)?;
         text += &format!("Results: {}\n", path.display());
     }
     Ok(text)

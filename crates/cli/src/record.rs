@@ -12,9 +12,10 @@ use trimtab_core::Bytes;
 use trimtab_core::trace::{Kind, Summary, TraceHeader};
 use trimtab_lab::foreground::exit_code;
 use trimtab_lab::record::{RecordPlan, Recorded, record};
+use trimtab_linux::file::Output;
 use trimtab_linux::tracing::RecordOptions;
+use trimtab_report::printable;
 
-use crate::outputs::must_take_a_file;
 use crate::tallies::{self, Row, counted};
 use crate::{FAILED, complain, interrupt};
 
@@ -57,8 +58,8 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
-    must_take_a_file(&args.output)?;
-    if args.output.exists() && !args.overwrite {
+    let out = Output::open(&args.output)?;
+    if out.exists()? && !args.overwrite {
         bail!("{} exists; --overwrite replaces it, -o names another", args.output.display());
     }
     let defaults = RecordOptions::default();
@@ -66,7 +67,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let plan = RecordPlan {
         targets: [args.targets, args.devices].concat(),
         recording: RecordOptions { kinds, buffer: args.buffer, ..defaults },
-        out: args.output,
+        out,
         overwrite: args.overwrite,
         duration: args.duration.map(Duration::from),
         command: args.command,
@@ -105,7 +106,7 @@ fn print(plan: &RecordPlan, recorded: &Recorded) -> io::Result<()> {
         writeln!(err, "{} lost: give a larger --buffer, or fewer --kinds", counted(header.lost, "event"))?;
     }
     for gap in &header.gaps {
-        writeln!(err, "not recorded: {gap}")?;
+        writeln!(err, "not recorded: {}", printable(gap))?;
     }
     if settled.as_ref().is_some_and(|settled| settled.unsettled) {
         writeln!(
@@ -113,5 +114,5 @@ fn print(plan: &RecordPlan, recorded: &Recorded) -> io::Result<()> {
             "the devices did not come to rest after the command: its last discards may be missing"
         )?;
     }
-    writeln!(err, "Trace: {}", plan.out.display())
+    writeln!(err, "Trace: {}", printable(&plan.out.path().display().to_string()))
 }

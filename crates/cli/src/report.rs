@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use trimtab_linux::file::{Output, create_directory};
 use trimtab_report::bench::Comparison;
 use trimtab_report::{Document, latency_png, page};
 use trimtab_trace::Format;
@@ -39,7 +40,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let page =
         args.html.as_deref().map(|path| write_page(path, &documents, comparison.as_ref())).transpose()?;
     if let (Some(path), Some(image)) = (&args.png, image) {
-        std::fs::write(path, image).with_context(|| format!("cannot write {}", path.display()))?;
+        Output::open(path)?.replace(&image)?;
     }
     let mut text = if args.json {
         let figures: Vec<_> = documents.iter().map(Document::figures).collect();
@@ -86,13 +87,14 @@ fn titled(files: &[PathBuf], texts: &[String]) -> String {
 fn write_page(path: &Path, documents: &[Document], comparison: Option<&Comparison>) -> Result<PathBuf> {
     let is_file = !path.is_dir() && path.extension().is_some_and(|ext| ext == "html" || ext == "htm");
     let (dir, file) = if is_file {
-        (path.parent().unwrap_or(path), path.to_owned())
+        (path.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new(".")), path.to_owned())
     } else {
         (path, path.join("index.html"))
     };
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    create_directory(dir)?;
+    let output = Output::open(&file)?;
     let beside = comparison.map(Comparison::section);
     let sections: Vec<_> = beside.into_iter().chain(documents.iter().map(Document::section)).collect();
-    std::fs::write(&file, page(&sections)).with_context(|| format!("cannot write {}", file.display()))?;
+    output.replace(page(&sections).as_bytes())?;
     Ok(file)
 }

@@ -10,10 +10,10 @@ use clap::Subcommand;
 use serde::Serialize;
 use trimtab_core::trace::{Summary, TraceDevice, TraceEvent, TraceHeader};
 use trimtab_core::units::{Bytes, Nanos};
+use trimtab_linux::file::Output;
 use trimtab_report::printable;
 use trimtab_trace::{Columns, Format, TraceReader, TraceWriter, open};
 
-use crate::outputs::must_take_a_file;
 use crate::tallies::{self, Row, counted};
 
 /// Looks into traces of block events, and converts them
@@ -172,17 +172,14 @@ fn describe(device: &TraceDevice) -> String {
 }
 
 fn convert(input: &Input, output: &Path, overwrite: bool) -> Result<()> {
-    must_take_a_file(output)?;
-    if output.exists() && !overwrite {
+    let file = Output::open(output)?;
+    if file.exists()? && !overwrite {
         bail!("{} exists; --overwrite replaces it", output.display());
     }
     let mut trace = input.open()?;
-    let dir = output.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let header = trace.header().clone();
-    let create = |path: &Path| TraceWriter::create(path, header.clone()).map_err(io::Error::other);
-    let unfinished = tempfile::Builder::new().make_in(dir, create);
-    let (mut writer, path) =
-        unfinished.with_context(|| format!("cannot write in {}", dir.display()))?.into_parts();
+    let draft = file.draft()?;
+    let file = draft.file().try_clone().with_context(|| format!("cannot write {}", output.display()))?;
+    let mut writer = TraceWriter::on(file, output, trace.header().clone())?;
     let mut batch = Vec::new();
     let damage = loop {
         let read = trace.next_batch(&mut batch);
@@ -203,12 +200,12 @@ fn convert(input: &Input, output: &Path, overwrite: bool) -> Result<()> {
         .gaps
         .extend(damage.as_ref().map(|damage| format!("it was read up to its damage: {damage}")));
     writer.finish()?;
-    let kept = if overwrite { path.persist(output) } else { path.persist_noclobber(output) };
-    kept.with_context(|| format!("cannot write {}", output.display()))?;
+    if overwrite { draft.replace() } else { draft.create() }?;
     let mut out = io::stderr().lock();
-    let _ = writeln!(out, "{}: {}", input.trace.display(), trace.counts());
+    let name = printable(&input.trace.display().to_string());
+    let _ = writeln!(out, "{name}: {}", trace.counts());
     for gap in &trace.header().gaps {
-        let _ = writeln!(out, "{}: {gap}", input.trace.display());
+        let _ = writeln!(out, "{name}: {}", printable(gap));
     }
     drop(out);
     match damage {

@@ -6,6 +6,7 @@ mod watch;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
@@ -126,7 +127,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 .extend(left.iter().map(|path| Report { outcome: Outcome::Stopped, ..report(path) }));
             break;
         }
-        document.targets.extend(trim(&args, &machine, path, &request, &interrupt));
+        document.targets.extend(aside(|| trim(&args, &machine, path, &request, &interrupt)));
     }
     let text = match args.json {
         true => serde_json::to_string_pretty(&document)? + "\n",
@@ -135,6 +136,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     std::io::stdout().write_all(text.as_bytes()).context("cannot write to stdout")?;
     Ok(exit_code(&document.targets, args.mounts.len() == 1, args.quiet_unsupported))
+}
+
+/// Does `work` in a thread of its own, and waits for it. The kernel hands a signal to the first thread of a process
+/// even where that waits for a drive and can't take it; nobody would learn of it before the drive answers.
+fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn percent(text: &str) -> Result<f64, String> {

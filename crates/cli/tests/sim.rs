@@ -64,6 +64,9 @@ fn bad_input_gets_one_clear_line() {
         ("--blocks 2", "2 erase blocks are too few; it must be 4 or more"),
         ("--streams 2", "2 streams are not possible with uniform"),
         ("--drive-writes -1", "-1"),
+        ("--drive-writes 1e300", "at most 1000000"),
+        ("--gc d-choices:4294967295", "D from 1 to 1024"),
+        ("--blocks 4294967295 --pages-per-block 4294967295", "of memory, but"),
         ("--pages-per-block 0", "the number of pages per block must be 1 or more"),
     ] {
         let output = sim(args);

@@ -10,11 +10,34 @@ use crate::units::{Bytes, UnitError};
 
 /// A byte range `start..end` on a device or in a file system's trim address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Ends")]
 pub struct Extent {
     /// The first byte.
     pub start: Bytes,
     /// One past the last byte.
     pub end: Bytes,
+}
+
+/// An extent as a document has it.
+#[derive(Deserialize)]
+struct Ends {
+    start: Bytes,
+    end: Bytes,
+}
+
+/// An extent of a document ends before it starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an extent from byte {} cannot end at byte {}; it must end at or after its start", .start.0, .end.0)]
+struct Backwards {
+    start: Bytes,
+    end: Bytes,
+}
+
+impl TryFrom<Ends> for Extent {
+    type Error = Backwards;
+    fn try_from(Ends { start, end }: Ends) -> Result<Self, Backwards> {
+        if start <= end { Ok(Self { start, end }) } else { Err(Backwards { start, end }) }
+    }
 }
 
 impl Extent {
@@ -27,7 +50,7 @@ impl Extent {
         Self { start, end }
     }
 
-    /// The extent of `length` bytes from `start`.
+    /// The extent of `length` bytes from `start`, which ends at the last address that can be told.
     pub fn at(start: Bytes, length: Bytes) -> Self {
         Self { start, end: start + length }
     }
@@ -48,15 +71,18 @@ impl Extent {
         Self { start, end: self.end.min(other.end).max(start) }
     }
 
-    /// The largest extent inside this one whose ends are multiples of `granularity` bytes; empty
-    /// where there is none. This is what a drive that honours `granularity` does with a discard.
+    /// The largest extent inside this one whose ends are multiples of `granularity` bytes; where there
+    /// is none, an empty one at its start. This is what a drive that honours `granularity` does with a
+    /// discard.
     ///
     /// # Panics
     /// If `granularity` is zero.
     pub fn aligned_inside(self, granularity: Bytes) -> Self {
-        let start = Bytes(self.start.0.next_multiple_of(granularity.0));
-        let end = Bytes(self.end.0 / granularity.0 * granularity.0);
-        Self { start, end: end.max(start) }
+        let end = self.end.0 / granularity.0 * granularity.0;
+        match self.start.0.checked_next_multiple_of(granularity.0) {
+            Some(start) if start < end => Self { start: Bytes(start), end: Bytes(end) },
+            _ => Self { start: self.start, end: self.start },
+        }
     }
 }
 
@@ -215,6 +241,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_extent_of_a_document_ends_after_it_starts() {
+        let extent = Extent::new(Bytes(1), Bytes(1));
+        let json = serde_json::to_string(&extent).unwrap();
+        assert_eq!(
+            (json.as_str(), serde_json::from_str(&json).unwrap()),
+            ("{\"start\":1,\"end\":1}", extent)
+        );
+        let error = serde_json::from_str::<Extent>("{\"start\": 2, \"end\": 1}").unwrap_err().to_string();
+        assert!(error.contains("from byte 2 cannot end at byte 1"), "{error}");
+    }
+
     proptest! {
         #[test]
         fn a_set_is_its_bitmap(steps in prop::collection::vec((prop::bool::ANY, extents()), 0..40)) {
@@ -259,6 +297,14 @@ mod tests {
                 extent.start.0 <= g * grain && (g + 1) * grain <= extent.end.0
             });
             prop_assert_eq!(inside.len().0, whole.count() as u64 * grain);
+            prop_assert_eq!(inside.intersect(extent), inside);
+        }
+
+        #[test]
+        fn alignment_stays_inside_at_any_address(a: u64, b: u64, grain in 1..=u64::MAX) {
+            let extent = Extent::new(Bytes(a.min(b)), Bytes(a.max(b)));
+            let inside = extent.aligned_inside(Bytes(grain));
+            prop_assert!(extent.start <= inside.start && inside.start <= inside.end && inside.end <= extent.end);
         }
     }
 }

@@ -3,12 +3,15 @@
 //! `bench` writes a profile, the flash model behaves by it, the pacer and the dry run predict from
 //! it. The profiles that come with trimtab are listed by [`builtin`].
 
+mod limits;
+
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::units::{Bytes, Nanos, Rate};
+pub use limits::LARGEST_GRANULARITY;
 
 /// A value and where it comes from: a seed document, a datasheet, a measurement, or "calibrated"
 /// with what it was fitted to.
@@ -196,7 +199,8 @@ pub enum GcPolicy {
     Greedy,
     /// The block that was filled first.
     Fifo,
-    /// The block with the fewest valid pages among `d` drawn at random.
+    /// The block with the fewest valid pages among `d` drawn at random: 1 to
+    /// [`MOST_CHOICES`](Self::MOST_CHOICES).
     DChoices(u32),
     /// The block with the best (free space gained x age) / cost ratio, as LFS cleans (Rosenblum
     /// and Ousterhout, "The Design and Implementation of a Log-Structured File System", 1992).
@@ -206,17 +210,26 @@ pub enum GcPolicy {
 /// A garbage-collection policy name that isn't one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "there is no garbage collection {name:?}; there are greedy, fifo, d-choices:D (D from 1) and cost-benefit"
+    "there is no garbage collection {name:?}; there are greedy, fifo, d-choices:D (D from 1 to {most}) and \
+     cost-benefit",
+    most = GcPolicy::MOST_CHOICES
 )]
 pub struct UnknownGcPolicy {
     /// What was asked for.
     pub name: String,
 }
 
+impl GcPolicy {
+    /// The most blocks that d-choices draws for each one it cleans: with so many it cleans as `greedy`
+    /// does, and takes long.
+    pub const MOST_CHOICES: u32 = 1024;
+}
+
 impl FromStr for GcPolicy {
     type Err = UnknownGcPolicy;
     fn from_str(name: &str) -> Result<Self, UnknownGcPolicy> {
-        let choices = |d: &str| d.parse().ok().filter(|d| *d > 0).map(Self::DChoices);
+        let possible = |d: &u32| (1..=Self::MOST_CHOICES).contains(d);
+        let choices = |d: &str| d.parse().ok().filter(possible).map(Self::DChoices);
         match name {
             "greedy" => Some(Self::Greedy),
             "fifo" => Some(Self::Fifo),
@@ -285,9 +298,6 @@ pub enum ProfileError {
     },
 }
 
-/// The longest that one step of a command can take: sums of it stay far from what a clock can hold.
-const LONGEST: Nanos = Nanos(3_600_000_000_000);
-
 const BUILTIN: [(&str, &str); 6] = [
     ("corsair-performance-pro", include_str!("../../../profiles/corsair-performance-pro.toml")),
     ("micron-emmc", include_str!("../../../profiles/micron-emmc.toml")),
@@ -349,7 +359,7 @@ impl Profile {
                 message: error.inner().message().to_owned(),
             }
         })?;
-        match profile.impossible() {
+        match limits::broken(&profile) {
             None => Ok(profile),
             Some((field, message)) => {
                 Err(ProfileError::Field { origin: origin.to_owned(), field: field.to_owned(), message })
@@ -360,60 +370,6 @@ impl Profile {
     /// The number of dies.
     pub fn dies(&self) -> u32 {
         self.geometry.channels.value * self.geometry.dies_per_channel.value
-    }
-
-    /// The first field whose value no drive can have, with the reason.
-    fn impossible(&self) -> Option<(&'static str, String)> {
-        let g = &self.geometry;
-        let (page, unit) = (g.mapping_page.value, g.program_unit.value);
-        let whole_multiple = |value: Bytes, of: Bytes| value.0 > 0 && value.0.is_multiple_of(of.0.max(1));
-        if !page.0.is_power_of_two() || page < Bytes(512) || page > Bytes::MIB {
-            let message = format!("{page} must be a power of two from 512 B to 1 MiB");
-            return Some(("geometry.mapping_page", message));
-        }
-        let counts = [
-            ("geometry.channels", g.channels.value),
-            ("geometry.dies_per_channel", g.dies_per_channel.value),
-            ("timing.queue_depth", self.timing.queue_depth.value),
-        ];
-        if let Some((field, _)) = counts.into_iter().find(|(_, count)| !(1..=4096).contains(count)) {
-            return Some((field, "must be from 1 to 4096".to_owned()));
-        }
-        let (t, d) = (&self.timing, &self.discard);
-        if d.ignored_every.as_ref().is_some_and(|every| every.value == 0) {
-            return Some(("discard.ignored_every", "must be 1 or more".to_owned()));
-        }
-        let times = [
-            ("timing.read", &t.read),
-            ("timing.program", &t.program),
-            ("timing.erase", &t.erase),
-            ("timing.command_overhead", &t.command_overhead),
-            ("timing.flush", &t.flush),
-            ("discard.command", &d.command),
-            ("discard.range", &d.range),
-            ("discard.per_gib", &d.per_gib),
-        ];
-        if let Some((field, time)) = times.into_iter().find(|(_, time)| time.value > LONGEST) {
-            return Some((field, format!("{} must be at most {LONGEST}", time.value)));
-        }
-        [
-            ("geometry.program_unit", unit, page, "mapping_page"),
-            ("geometry.erase_block", g.erase_block.value, unit, "program_unit"),
-            ("timing.write_buffer", self.timing.write_buffer.value, page, "mapping_page"),
-            ("discard.advertised_granularity", d.advertised_granularity.value, Bytes(512), "512 B"),
-            ("discard.honoured_granularity", d.honoured_granularity.value, page, "mapping_page"),
-            ("discard.range_limit", d.range_limit.value, Bytes(512), "512 B"),
-            ("discard.command_limit", d.command_limit.value, page, "mapping_page"),
-        ]
-        .into_iter()
-        .find(|(_, value, of, _)| !whole_multiple(*value, *of))
-        .map(|(field, value, _, of)| (field, format!("{value} must be a whole multiple of {of}")))
-        .or_else(|| {
-            let spare = g.over_provisioning.value;
-            let possible = spare > 0.0 && spare <= 10.0;
-            let message = format!("{spare} must be above 0 and at most 10 (0.07 is 7 %)");
-            (!possible).then_some(("geometry.over_provisioning", message))
-        })
     }
 }
 
@@ -478,7 +434,7 @@ mod tests {
         );
         assert_eq!(
             broken("[discard]", "[discard]\nignored_every = { value = 0, source = \"a test\" }"),
-            "my.toml: discard.ignored_every: must be 1 or more"
+            "my.toml: discard.ignored_every: 0 must be 1 or more"
         );
         let syntax = Profile::parse("name = \n", "my.toml").unwrap_err().to_string();
         assert!(syntax.starts_with("my.toml: line 1: "), "{syntax}");
@@ -495,8 +451,9 @@ mod tests {
         for name in ["greedy", "fifo", "d-choices:4", "cost-benefit"] {
             assert_eq!(name.parse::<GcPolicy>().unwrap().to_string(), name);
         }
-        for name in ["d-choices:0", "d-choices", "lru"] {
-            assert!(name.parse::<GcPolicy>().is_err(), "{name}");
+        for name in ["d-choices:0", "d-choices:1025", "d-choices:4294967295", "d-choices", "lru"] {
+            let refused = name.parse::<GcPolicy>().unwrap_err().to_string();
+            assert!(refused.contains(name) && refused.contains("D from 1 to 1024"), "{refused}");
         }
     }
 }

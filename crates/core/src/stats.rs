@@ -31,12 +31,12 @@ impl SizeHistogram {
         if self.counts.len() <= bucket {
             self.counts.resize(bucket + 1, 0);
         }
-        self.counts[bucket] += count;
+        self.counts[bucket] = self.counts[bucket].saturating_add(count);
     }
 
     /// How many were recorded.
     pub fn total(&self) -> u64 {
-        self.counts.iter().sum()
+        self.counts.iter().copied().fold(0, u64::saturating_add)
     }
 
     /// The buckets that counted something, smallest first.
@@ -114,7 +114,7 @@ pub struct DriveCounters {
 impl DriveCounters {
     /// Mapping pages programmed: host, copied and journal together.
     pub fn programmed_pages(&self) -> u64 {
-        self.host_pages + self.copied_pages + self.journal_pages
+        self.host_pages.saturating_add(self.copied_pages).saturating_add(self.journal_pages)
     }
 
     /// Write amplification: flash pages programmed / host pages written; none without host writes.
@@ -122,22 +122,23 @@ impl DriveCounters {
         (self.host_pages > 0).then(|| self.programmed_pages() as f64 / self.host_pages as f64)
     }
 
-    /// Adds what happened over another span.
+    /// Adds what happened over another span; counts stay at 2^64 - 1 where they would pass it.
     pub fn merge(&mut self, other: &Self) {
+        let add = |count: &mut u64, other: u64| *count = count.saturating_add(other);
         self.model_ns += other.model_ns;
-        self.reads += other.reads;
+        add(&mut self.reads, other.reads);
         self.read_bytes += other.read_bytes;
-        self.writes += other.writes;
+        add(&mut self.writes, other.writes);
         self.write_bytes += other.write_bytes;
-        self.flushes += other.flushes;
-        self.discards += other.discards;
+        add(&mut self.flushes, other.flushes);
+        add(&mut self.discards, other.discards);
         self.discard_bytes += other.discard_bytes;
         self.discard_sizes.merge(&other.discard_sizes);
         self.discard_busy_ns += other.discard_busy_ns;
-        self.host_pages += other.host_pages;
-        self.copied_pages += other.copied_pages;
-        self.journal_pages += other.journal_pages;
-        self.erases += other.erases;
+        add(&mut self.host_pages, other.host_pages);
+        add(&mut self.copied_pages, other.copied_pages);
+        add(&mut self.journal_pages, other.journal_pages);
+        add(&mut self.erases, other.erases);
     }
 
     /// What happened after `earlier` was taken from the same drive.
@@ -336,6 +337,27 @@ mod tests {
         sum.merge(&at(6).since(&at(4)));
         assert_eq!(sum, at(3));
         assert_eq!(sum.waf(), Some(33.0 / 10.0));
+    }
+
+    #[test]
+    fn totals_of_impossible_figures_stop_at_the_largest_count() {
+        let bucket = SizeBucket { from_bytes: Bytes(u64::MAX), count: u64::MAX };
+        let discard_sizes = SizeHistogram::from(vec![bucket, bucket]);
+        assert_eq!(discard_sizes.total(), u64::MAX);
+        let most = DriveCounters {
+            model_ns: Nanos(u64::MAX),
+            write_bytes: Bytes(u64::MAX),
+            host_pages: u64::MAX,
+            copied_pages: u64::MAX,
+            journal_pages: u64::MAX,
+            erases: u64::MAX,
+            discard_sizes,
+            ..DriveCounters::default()
+        };
+        assert_eq!((most.programmed_pages(), most.waf()), (u64::MAX, Some(1.0)));
+        let mut sum = most.clone();
+        sum.merge(&most);
+        assert_eq!(sum, most);
     }
 
     #[test]

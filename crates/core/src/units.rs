@@ -3,10 +3,13 @@
 //! Every unit reads and prints itself with its unit (`"4 KiB"`, `"10 ms"`, `"235 MB/s"`), which is
 //! how drive profiles and command lines write them. KiB, MiB, GiB and TiB are powers of 1024; kB,
 //! MB, GB and TB powers of 1000; a bare K, M, G or T means the power of 1024.
+//!
+//! Sums and products stay at 2^64 - 1 where they would pass it: a clock stands still at its end, and
+//! totals of a document with impossible figures are as large as can be told.
 
 use std::fmt;
 use std::iter::Sum;
-use std::ops::{Add, AddAssign, Sub, SubAssign};
+use std::ops::{Add, AddAssign, Mul, Sub, SubAssign};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -92,13 +95,20 @@ macro_rules! unit {
         impl Add for $name {
             type Output = Self;
             fn add(self, other: Self) -> Self {
-                Self(self.0 + other.0)
+                Self(self.0.saturating_add(other.0))
             }
         }
 
         impl AddAssign for $name {
             fn add_assign(&mut self, other: Self) {
-                self.0 += other.0;
+                *self = *self + other;
+            }
+        }
+
+        impl Mul<u64> for $name {
+            type Output = Self;
+            fn mul(self, times: u64) -> Self {
+                Self(self.0.saturating_mul(times))
             }
         }
 
@@ -282,9 +292,13 @@ impl Rate {
     /// How long `bytes` take at this rate, rounded up to a nanosecond; no time at a rate of zero,
     /// which stands for "not a limit".
     pub const fn time_for(self, bytes: Bytes) -> Nanos {
+        const LONGEST: u128 = u64::MAX as u128;
         match self.0 {
             0 => Nanos(0),
-            rate => Nanos((bytes.0 as u128 * 1_000_000_000).div_ceil(rate as u128) as u64),
+            rate => match (bytes.0 as u128 * 1_000_000_000).div_ceil(rate as u128) {
+                LONGEST.. => Nanos(u64::MAX),
+                nanos => Nanos(nanos as u64),
+            },
         }
     }
 }
@@ -349,8 +363,21 @@ mod tests {
     }
 
     #[test]
+    fn sums_and_products_stop_at_the_largest_count() {
+        const MOST: Bytes = Bytes(u64::MAX);
+        assert_eq!(MOST + Bytes(1), MOST);
+        assert_eq!([MOST, Bytes(1)].into_iter().sum::<Bytes>(), MOST);
+        assert_eq!(Bytes(1 << 40) * (1 << 40), MOST);
+        let mut total = MOST;
+        total += Bytes(1);
+        assert_eq!(total, MOST);
+        assert_eq!((Bytes(3) + Bytes(4), Bytes(3) * 4), (Bytes(7), Bytes(12)));
+    }
+
+    #[test]
     fn a_rate_times_a_transfer() {
         assert_eq!(Rate(1_000_000_000).time_for(Bytes(4096)), Nanos(4096));
         assert_eq!(Rate(0).time_for(Bytes(4096)), Nanos(0));
+        assert_eq!(Rate(1).time_for(Bytes(u64::MAX)), Nanos(u64::MAX));
     }
 }

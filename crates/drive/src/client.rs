@@ -17,6 +17,7 @@ use trimtab_linux::{PROCFS, SYSFS, environment, ioctl, loop_device, mount};
 
 use crate::DriveError;
 use crate::path;
+use crate::patience;
 use crate::place::{self, Place, Registry};
 use crate::protocol::{Clock, DriveStats, PathTimes, QueueLimits, Reply, Request, Spec, receive, send};
 
@@ -36,7 +37,7 @@ const LARGEST_DISCARD: Bytes = Bytes(u32::MAX as u64 / SECTOR.0 * SECTOR.0);
 /// What drive to create.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateOptions {
-    /// Its name: letters, digits, dashes and underscores, up to 32.
+    /// Its name: letters, digits, dashes and underscores, up to 32, the first no dash.
     pub name: String,
     /// How it behaves.
     pub profile: Profile,
@@ -186,11 +187,14 @@ impl Drive {
     /// Its figures at this moment.
     ///
     /// # Errors
-    /// [`DriveError::NoAnswer`] where its server was killed.
+    /// [`DriveError::NoAnswer`] where its server was killed, [`DriveError::Silent`] where it is stopped or
+    /// stuck, [`DriveError::Refused`] where its flash model failed.
     pub fn stats(&self) -> Result<DriveStats, DriveError> {
         let no_answer = |source| DriveError::NoAnswer { name: self.name().to_owned(), source };
         let server = UnixStream::connect(self.place.socket()).map_err(no_answer)?;
-        match ask(self.name(), &server, &Request::Stats)? {
+        send(&server, &Request::Stats).map_err(no_answer)?;
+        patience::await_answer(self.name(), &server)?;
+        match answer(self.name(), receive(&mut BufReader::new(&server)))? {
             Reply::Stats(stats) => Ok(*stats),
             _ => Err(no_answer(io::ErrorKind::InvalidData.into())),
         }
@@ -244,6 +248,10 @@ fn check(options: &CreateOptions) -> Result<(), DriveError> {
     if options.size == Bytes::ZERO || !options.size.0.is_multiple_of(multiple.0) {
         return Err(DriveError::BadSize { size: options.size, multiple });
     }
+    let granularity = options.profile.discard.advertised_granularity.value;
+    if place::least_limit(granularity) > LARGEST_DISCARD {
+        return Err(DriveError::BadGranularity { granularity });
+    }
     match options.clock {
         Clock::Real { speed } if !SPEEDS.contains(&speed) => Err(DriveError::BadSpeed { speed }),
         _ => Ok(()),
@@ -272,8 +280,12 @@ fn check_room(size: Bytes, data: Option<&Path>) -> Result<(), DriveError> {
 
 /// Sends `message` to the server of the drive `name` and waits for its answer.
 fn ask(name: &str, server: &UnixStream, message: &impl Serialize) -> Result<Reply, DriveError> {
-    let answer = send(server, message).and_then(|()| receive(&mut BufReader::new(server)));
-    match answer.map_err(|source| DriveError::NoAnswer { name: name.to_owned(), source })? {
+    answer(name, send(server, message).and_then(|()| receive(&mut BufReader::new(server))))
+}
+
+/// What the server of the drive `name` answered.
+fn answer(name: &str, received: io::Result<Reply>) -> Result<Reply, DriveError> {
+    match received.map_err(|source| DriveError::NoAnswer { name: name.to_owned(), source })? {
         Reply::Refused { reason } => Err(DriveError::Refused { reason }),
         reply => Ok(reply),
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use trimtab_core::Bytes;
 use trimtab_linux::block::BlockError;
@@ -19,7 +20,9 @@ pub enum DriveError {
     #[error("cannot open /dev/fuse; load the fuse module (modprobe fuse)")]
     NoFuse(#[source] io::Error),
     /// The name can't be a drive's.
-    #[error("{name:?} cannot be a drive's name; use 1 to 32 letters, digits, dashes and underscores")]
+    #[error(
+        "{name:?} cannot be a drive's name; use 1 to 32 letters, digits, dashes and underscores, the first no dash"
+    )]
     BadName {
         /// What was asked for.
         name: String,
@@ -31,6 +34,15 @@ pub enum DriveError {
         size: Bytes,
         /// What the size must be a whole multiple of.
         multiple: Bytes,
+    },
+    /// The block layer has no discards of this granularity.
+    #[error(
+        "no block device can have a discard.advertised_granularity of {granularity}; use a power of two, or a \
+         small multiple of one"
+    )]
+    BadGranularity {
+        /// What the profile has.
+        granularity: Bytes,
     },
     /// Real time can't run at this speed.
     #[error("{speed} cannot be a speed; use a number from 0.001 to 1000000")]
@@ -136,6 +148,28 @@ pub enum DriveError {
         /// The drive's name.
         name: String,
     },
+    /// The path of the data file leads to another file, or nobody knows which file it was.
+    #[error(
+        "drive {name:?} is removed, but {} is not the file that held its data: it is kept; where that was \
+         moved, delete it yourself",
+        path.display()
+    )]
+    DataReplaced {
+        /// The name.
+        name: String,
+        /// The path.
+        path: PathBuf,
+    },
+    /// The server does not answer in time.
+    #[error("the server of drive {name:?} (process {server}) {why}")]
+    Silent {
+        /// The drive's name.
+        name: String,
+        /// The process.
+        server: i32,
+        /// What is known of it, and what to do.
+        why: Silence,
+    },
     /// No loop device is behind the drive.
     #[error("drive {name:?} has lost its block device; remove it (trimtab drive rm {name})")]
     Detached {
@@ -154,6 +188,17 @@ pub enum DriveError {
     /// The machine can't be looked at.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
+}
+
+/// Why a server does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Silence {
+    /// A signal stopped it.
+    #[error("is stopped; continue it with kill -CONT")]
+    Stopped,
+    /// It may be busy, or stuck.
+    #[error("has not answered for {} s; try again, or end it with kill -KILL", .0.as_secs())]
+    Waiting(Duration),
 }
 
 impl DriveError {

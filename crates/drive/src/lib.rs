@@ -21,13 +21,15 @@
 //! true proportions.
 
 mod client;
+mod data;
 mod error;
 mod path;
+mod patience;
 mod place;
 mod protocol;
 mod server;
 
 pub use client::{CreateOptions, Drive, DriveState, Listed, list, remove};
-pub use error::DriveError;
+pub use error::{DriveError, Silence};
 pub use protocol::{Clock, DriveStats, Latencies, PathTimes, QueueLimits};
 pub use server::{release, serve};

@@ -13,6 +13,7 @@ use trimtab_linux::block::{BlockDevice, BlockError};
 use trimtab_linux::{PROCFS, SYSFS, loop_device, mount};
 
 use crate::DriveError;
+use crate::data::{DataFile, Identity, Removal};
 
 const ROOT: &str = "/run/trimtab/drives";
 
@@ -70,7 +71,7 @@ impl Registry {
         dead.retain(|place| place.is_dead().unwrap_or(false));
         for place in &dead {
             // Nobody asked for the data file of a killed server to go.
-            let _ = fs::remove_file(place.data_link());
+            place.forget_data();
             let _ = place.release(false);
         }
         Ok(dead)
@@ -86,15 +87,26 @@ pub(crate) fn reset_limits(block: &BlockDevice) -> Result<(), BlockError> {
 
 /// What of `longest` the kernel takes for a limit of discards: whole grains.
 pub(crate) fn whole_grains(longest: Bytes, granularity: Bytes) -> Bytes {
+    let step = least_limit(granularity).0;
+    Bytes((longest.0 / step).max(1) * step)
+}
+
+/// The least limit of discards that the kernel takes: it holds whole grains, and has no bit that the
+/// granularity less one has (`queue_max_discard_sectors_store` in block/blk-sysfs.c), which is one grain
+/// where that is a power of two.
+pub(crate) fn least_limit(granularity: Bytes) -> Bytes {
     let grain = granularity.0.max(512);
-    Bytes((longest.0 / grain).max(1) * grain)
+    let power = grain.next_power_of_two();
+    // The least common multiple: a power of two shares with the grain the twos that are in that.
+    Bytes(grain) * (power >> grain.trailing_zeros())
 }
 
 impl Place {
     /// The place of the drive `name`, whether there is one or not.
     pub(crate) fn named(name: &str) -> Result<Self, DriveError> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-        if name.is_empty() || name.len() > 32 || !name.chars().all(allowed) {
+        // What begins with a dash would be an option to every command.
+        if name.is_empty() || name.len() > 32 || !name.chars().all(allowed) || name.starts_with('-') {
             return Err(DriveError::BadName { name: name.to_owned() });
         }
         Ok(Self { name: name.to_owned(), directory: Path::new(ROOT).join(name) })
@@ -128,6 +140,11 @@ impl Place {
         self.directory.join("data")
     }
 
+    /// Says which file the data file is.
+    fn data_identity(&self) -> PathBuf {
+        self.directory.join("data-identity")
+    }
+
     /// Makes the directory and what the server needs in it.
     pub(crate) fn create(&self) -> Result<(), DriveError> {
         let mut private = DirBuilder::new();
@@ -139,8 +156,15 @@ impl Place {
     }
 
     /// Remembers the data file, which from then on is deleted with the drive.
-    pub(crate) fn link_data(&self, data: &Path) -> io::Result<()> {
+    pub(crate) fn link_data(&self, data: &Path, identity: Identity) -> io::Result<()> {
+        identity.save(&self.data_identity())?;
         symlink(data, self.data_link())
+    }
+
+    /// Keeps the data file when the drive goes.
+    fn forget_data(&self) {
+        let _ = fs::remove_file(self.data_link());
+        let _ = fs::remove_file(self.data_identity());
     }
 
     /// Marks the drive as served by this process, until it ends or the lock is dropped.
@@ -172,8 +196,10 @@ impl Place {
     /// they were mounted on, where empty), the loop device, FUSE, its data and its directory.
     /// Goes on after a failure; returns the first.
     pub(crate) fn release(&self, with_targets: bool) -> Result<(), DriveError> {
+        // While the server has it open, nothing else can be taken for it.
+        let data = self.hold_data();
         let outcomes =
-            [self.release_device(with_targets), self.release_fuse(), self.await_server(), self.delete()];
+            [self.release_device(with_targets), self.release_fuse(), self.await_server(), self.delete(data)];
         outcomes.into_iter().collect()
     }
 
@@ -212,19 +238,49 @@ impl Place {
         Ok(())
     }
 
-    fn delete(&self) -> Result<(), DriveError> {
-        if let Ok(data) = fs::read_link(self.data_link()) {
-            match fs::remove_file(&data) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(DriveError::file("remove the data file", data)(error));
-                }
-                _ => {}
-            }
+    fn delete(&self, data: Result<Option<(PathBuf, DataFile)>, DriveError>) -> Result<(), DriveError> {
+        let mut replaced = None;
+        if let Some((path, data)) = data? {
+            let removal = data.remove().map_err(DriveError::file("remove the data file", &path))?;
+            replaced = (removal == Removal::Another).then_some(path);
         }
         // One by one: should FUSE still be mounted in there, its file must not be deleted.
-        let _ = fs::remove_file(self.data_link());
+        self.forget_data();
         let _ = fs::remove_file(self.socket());
         let _ = fs::remove_dir(self.mount());
-        fs::remove_dir(&self.directory).map_err(DriveError::file("remove", &self.directory))
+        fs::remove_dir(&self.directory).map_err(DriveError::file("remove", &self.directory))?;
+        match replaced {
+            Some(path) => Err(DriveError::DataReplaced { name: self.name.clone(), path }),
+            None => Ok(()),
+        }
+    }
+
+    /// The data file and its path, where there is one.
+    fn hold_data(&self) -> Result<Option<(PathBuf, DataFile)>, DriveError> {
+        let Ok(path) = fs::read_link(self.data_link()) else { return Ok(None) };
+        let identity = Identity::load(&self.data_identity()).ok();
+        let data = DataFile::hold(&path, identity).map_err(DriveError::file("open the data file", &path))?;
+        Ok(Some((path, data)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_discards_are_those_the_kernel_takes() {
+        for (longest, granularity, limit) in [
+            (1 << 20, 512, 1 << 20),
+            (1 << 20, 0, 1 << 20),
+            (4096, 65_536, 65_536),
+            (100_000, 4096, 98_304),
+            (1 << 20, 1536, 170 * 6144),
+            (1 << 30, 3 << 20, 85 * (12 << 20)),
+        ] {
+            let found = whole_grains(Bytes(longest), Bytes(granularity));
+            assert_eq!(found, Bytes(limit), "{longest} in grains of {granularity}");
+            assert_eq!(found.0 & granularity.max(512).wrapping_sub(1), 0);
+        }
     }
 }

@@ -85,7 +85,7 @@ impl Array {
     #[inline]
     pub(crate) fn program(&mut self, unit: &Unit, pages: u32, ready: Nanos) -> Nanos {
         let there = self.transfer(unit, pages, ready);
-        self.dies[unit.die].occupy(Nanos(self.program_page.0 * u64::from(pages)), there)
+        self.dies[unit.die].occupy(self.program_page * u64::from(pages), there)
     }
 
     /// Reads these pages from `start`, each unit of pages in a row at once; returns when all are
@@ -125,7 +125,7 @@ impl Array {
         }
         let sensed = self.dies[unit.die].occupy(self.read, start);
         let transferred = self.transfer(unit, pages, start);
-        transferred.max(sensed + Nanos(self.transfer_page.0 * u64::from(pages)))
+        transferred.max(sensed + self.transfer_page * u64::from(pages))
     }
 
     /// Erases the block of these pages: each of its dies does its part after what it has to do.
@@ -142,7 +142,7 @@ impl Array {
     #[inline]
     fn transfer(&mut self, unit: &Unit, pages: u32, start: Nanos) -> Nanos {
         let channel = &mut self.channels[self.dies[unit.die].channel];
-        *channel = (*channel).max(start) + Nanos(self.transfer_page.0 * u64::from(pages));
+        *channel = (*channel).max(start) + self.transfer_page * u64::from(pages);
         *channel
     }
 }

@@ -200,7 +200,7 @@ impl Blocks {
             .filter_map(|list| self.first(list).map(|block| (f64::from(list) / pages, block)))
             .map(|(used, block)| {
                 let age = self.closed.wrapping_sub(self.changed[block as usize]);
-                ((1.0 - used) * f64::from(age + 1) / (1.0 + used), block)
+                ((1.0 - used) * (f64::from(age) + 1.0) / (1.0 + used), block)
             })
             .max_by(|(left, _), (right, _)| left.total_cmp(right))
             .map(|(_, block)| block)

@@ -257,12 +257,13 @@ impl Device {
         done
     }
 
-    /// Unmaps whole grains, and programs the journal that this fills at `done`.
+    /// Unmaps whole grains, and programs the journal that this fills at `done`: no more pages than it
+    /// unmaps, or those of one entry, as a range's entry is no larger than the range.
     fn unmap(&mut self, honoured: Extent, done: Nanos) {
         let pages = self.pages(honoured);
         self.ftl.discard(pages.start, pages.len() as u32);
         let ranges = honoured.len().0.div_ceil(self.discard.range_limit.value.0);
-        self.journal += Bytes(self.discard.journal_per_range.value.0 * ranges);
+        self.journal += self.discard.journal_per_range.value * ranges;
         while self.journal >= self.page {
             self.journal -= self.page;
             self.front.begin_journal(done);

@@ -87,7 +87,7 @@ impl Front {
     /// buffer.
     #[inline]
     fn take(&mut self, link: Nanos, count: u32) {
-        let crossed = self.now + Nanos(link.0 * u64::from(count));
+        let crossed = self.now + link * u64::from(count);
         self.now = crossed.max(self.buffer.room_at(count));
         let drained = self.array.program(&self.host_unit, count, self.now);
         self.buffer.fill(count, drained);
@@ -100,7 +100,7 @@ impl Front {
 
     /// Reads `pages` pages, of which the `physical` ones have data; returns when they are read.
     pub(crate) fn read(&mut self, start: Nanos, pages: u64, physical: impl Iterator<Item = u32>) -> Nanos {
-        self.link_read = self.link_read.max(start) + Nanos(self.link_read_page.0 * pages);
+        self.link_read = self.link_read.max(start) + self.link_read_page * pages;
         let out = self.array.read(physical, start);
         self.link_read.max(out + self.link_read_page)
     }

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use serde::Serialize;
-use trimtab_core::Pages;
 use trimtab_core::profile::GcPolicy;
 use trimtab_core::stats::{EraseSpread, is_steady};
+use trimtab_core::{Bytes, Pages};
 
 use crate::flash::Untimed;
 use crate::geometry::{FtlConfig, GeometryError};
@@ -21,6 +21,8 @@ const SETTLING_CYCLES: u64 = 10;
 const WINDOWS: usize = 20;
 /// The most pages of a simulated drive; it takes 8 GiB of memory.
 const MAX_PAGES: u64 = 1 << 30;
+/// The most drive writes of a run: those of the largest drive are far from what a count can hold.
+const MAX_DRIVE_WRITES: f64 = 1e6;
 /// The least effective spare factor; below, a run is all copying and never ends.
 const MIN_SPARE: f64 = 0.005;
 
@@ -52,7 +54,7 @@ pub enum SyntheticError {
     #[error("a spare factor of {0} is not possible; it must be from {MIN_SPARE} to below 1")]
     Spare(f64),
     /// Nothing, or no number of drive writes.
-    #[error("{0} drive writes are not possible; it must be a number above 0")]
+    #[error("{0} drive writes are not possible; it must be a number above 0 and at most {MAX_DRIVE_WRITES}")]
     DriveWrites(f64),
     /// More than one frontier for writes that are all alike, or more than two.
     #[error("{streams} streams are not possible with {workload}; it must be 1, or 2 with hotcold:R/F")]
@@ -133,7 +135,7 @@ impl SyntheticOptions {
         if !(MIN_SPARE..1.0).contains(&self.spare) {
             return Err(SyntheticError::Spare(self.spare));
         }
-        if !(self.drive_writes.is_finite() && self.drive_writes > 0.0) {
+        if !(self.drive_writes > 0.0 && self.drive_writes <= MAX_DRIVE_WRITES) {
             return Err(SyntheticError::DriveWrites(self.drive_writes));
         }
         let most = if matches!(self.workload, Workload::HotCold { .. }) { 2 } else { 1 };
@@ -159,6 +161,13 @@ impl SyntheticOptions {
         config.logical = Pages((config.data_pages().0 as f64 * (1.0 - self.spare)).round() as u64);
         config.check()?;
         Ok(config)
+    }
+
+    /// The memory that the model takes at most: both maps and valid bits of each page, and what is kept of
+    /// each block.
+    pub fn memory(&self) -> Bytes {
+        let of_block = Bytes(u64::from(self.pages_per_block) * 17 / 2 + 32);
+        of_block * u64::from(self.blocks)
     }
 
     /// What the closed form says of the steady state, where there is one.

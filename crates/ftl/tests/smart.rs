@@ -275,7 +275,9 @@ fn days_of_mixed_work_leave_nothing_behind() {
         for most in [first, second] {
             assert!(most.age <= Goals::default().max_age, "{name}: {most:?}");
         }
-        assert!(second.bytes.0 as f64 <= 1.1 * first.bytes.0 as f64, "{name}: {first:?}, then {second:?}");
+        // At most a file or two are pending at a time, and the largest have 4 MiB.
+        let most = 1.1 * first.bytes.0 as f64 + f64::from(4 << 20);
+        assert!(second.bytes.0 as f64 <= most, "{name}: {first:?}, then {second:?}");
         assert_eq!(smart.pending, Bytes::ZERO, "{name}: a quiet night is enough");
         // The drive gets into the state that online discards keep it from neither in what it has in reserve nor in
         // what it has to clean for that, though its commands are long and two hours have no pause.

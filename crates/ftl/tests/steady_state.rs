@@ -114,6 +114,10 @@ fn what_cannot_be_is_refused_with_the_reason() {
         (SyntheticOptions { blocks: 3, ..good.clone() }, "3 erase blocks are too few; it must be 4 or more"),
         (SyntheticOptions { pages_per_block: 0, ..good.clone() }, "must be 1 or more"),
         (SyntheticOptions { drive_writes: 0.0, ..good.clone() }, "0 drive writes are not possible"),
+        (
+            SyntheticOptions { drive_writes: 1e300, ..good.clone() },
+            "drive writes are not possible; it must be a number above 0 and at most 1000000",
+        ),
         (SyntheticOptions { streams: 2, ..good.clone() }, "2 streams are not possible with uniform"),
         (SyntheticOptions { blocks: u32::MAX, ..good.clone() }, "take fewer blocks"),
     ] {

@@ -6,18 +6,21 @@
 //! refused, with the reason.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use trimtab_core::{Bytes, Extent};
+use trimtab_linux::file::{Output, OutputError, open_regular, read_regular};
 use trimtab_linux::generation::{Reason, Seal};
 use trimtab_linux::ioctl;
 use trimtab_linux::tracing::Heard;
 use xxhash_rust::xxh3::xxh3_64;
 
+/// The most bytes of a file: each pending extent takes some 40.
+const MOST: u64 = 1 << 30;
 /// What the first line begins with.
 const MAGIC: &str = "trimtab-state";
 /// Files of later versions are refused.
@@ -53,13 +56,19 @@ struct Written {
 
 /// Why a state can't be kept.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {}", path.display())]
-pub struct SaveError {
-    /// The file or directory.
-    pub path: PathBuf,
-    /// What the kernel said.
-    #[source]
-    pub source: io::Error,
+pub enum SaveError {
+    /// The directory can't be made.
+    #[error("cannot make {}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file can't be written.
+    #[error(transparent)]
+    File(#[from] OutputError),
 }
 
 /// Why a state isn't trusted.
@@ -128,22 +137,10 @@ impl Store {
     /// # Errors
     /// [`SaveError`]; what was kept is still there.
     pub fn save(&self, state: &State) -> Result<(), SaveError> {
-        let path = self.path(&state.seal.uuid);
-        let new = path.with_extension("new");
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            |source| SaveError { path, source }
-        };
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
-        made.map_err(failed(&self.directory))?;
-        let options = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).to_owned();
-        let written = options.open(&new).and_then(|mut file| {
-            file.write_all(&encode(state))?;
-            file.sync_all()
-        });
-        written.map_err(failed(&new))?;
-        let replaced = fs::rename(&new, &path).and_then(|()| File::open(&self.directory)?.sync_all());
-        replaced.map_err(failed(&path))
+        made.map_err(|source| SaveError::Directory { path: self.directory.clone(), source })?;
+        let file = Output::open_private(&self.path(&state.seal.uuid))?;
+        Ok(file.replace_durably(&encode(state))?)
     }
 
     /// What was kept of the file system that is now as `now` says, where it still holds: see
@@ -153,7 +150,7 @@ impl Store {
     /// The [`Refusal`] of what was kept.
     pub fn load(&self, now: &Seal, heard: Heard) -> Result<Option<State>, Refusal> {
         let path = self.path(&now.uuid);
-        let bytes = match fs::read(&path) {
+        let bytes = match read_regular(&path, MOST) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(Refusal::Unreadable { path, source }),
@@ -169,7 +166,9 @@ impl Store {
     /// is trimmed again sooner.
     pub fn stamp(&self, id: &str) {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
-        let stamp = made.and_then(|()| File::create(self.directory.join(id).with_extension(STAMP)));
+        let path = self.directory.join(id).with_extension(STAMP);
+        let options = &mut OpenOptions::new();
+        let stamp = made.and_then(|()| open_regular(&path, options.write(true).create(true).truncate(false)));
         _ = stamp.and_then(|stamp| stamp.set_modified(SystemTime::now()));
     }
 
@@ -319,6 +318,20 @@ mod tests {
         fs::create_dir(&path).unwrap();
         assert!(matches!(refused(), Refusal::Unreadable { .. }));
         assert!(store.save(&state()).unwrap_err().to_string().contains(".state"));
+    }
+
+    #[test]
+    fn pipes_in_the_place_of_files_are_waited_for_by_nobody() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let (_root, store, path) = kept(&state());
+        fs::remove_file(&path).unwrap();
+        for pipe in [&path, &path.with_file_name("id.trimmed")] {
+            mknodat(CWD, pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        }
+        let refused = store.load(&state().seal, Heard::FromNow).unwrap_err();
+        assert!(matches!(refused, Refusal::Unreadable { .. }));
+        assert!(store.save(&state()).is_err());
+        store.stamp("id");
     }
 
     fn states() -> impl Strategy<Value = State> {

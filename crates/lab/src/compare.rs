@@ -12,6 +12,7 @@ mod service;
 mod stage;
 mod timeline;
 mod trimmer;
+mod virtual_time;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,8 +32,10 @@ use trimtab_linux::environment::environment;
 use trimtab_linux::trim;
 
 pub use stage::Stage;
+pub use virtual_time::VirtualOptions;
 
 use self::run::{RunOptions, run};
+use self::virtual_time::VirtualLab;
 use crate::error::LabError;
 use crate::fs::FileSystem;
 use crate::interrupt::{Interrupt, Interrupted};
@@ -62,12 +65,25 @@ pub struct CompareOptions {
     pub probe_interval: Option<Duration>,
     /// The drive profile that the service is given.
     pub smart_profile: SmartProfile,
-    /// Drive seconds per second of this machine's clock.
-    pub speed: f64,
+    /// The clock that times are read from.
+    pub timing: Timing,
     /// The executable that serves drives and runs the service: trimtab itself.
     pub program: PathBuf,
     /// The command line, for the document.
     pub command: Vec<String>,
+}
+
+/// The clock that times are read from.
+#[derive(Debug, Clone)]
+pub enum Timing {
+    /// That of guests, which skips idle time and does not depend on how busy this machine is. For emulated
+    /// drives only.
+    Virtual(VirtualOptions),
+    /// This machine's.
+    Real {
+        /// Drive seconds per second of this machine's clock; 1 in a directory of the user's.
+        speed: f64,
+    },
 }
 
 /// Where the runs happen.
@@ -123,6 +139,16 @@ enum Site<'a> {
     Directory { dir: &'a Path, room: Bytes },
 }
 
+impl Site<'_> {
+    /// What progress calls it.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Emulated { file_system, .. } => file_system.name(),
+            Self::Directory { .. } => "directory",
+        }
+    }
+}
+
 /// Runs every policy on every file system with every length of pauses, interleaved, and returns the
 /// document. `save` is called with the document so far before the first run and after each.
 ///
@@ -141,7 +167,9 @@ pub fn compare(
     let description = workload.description();
     let idle = if description.has_pauses { options.idle.clone() } else { vec![Duration::ZERO] };
     let plan = plan(&options.place, &options.policies, &idle, options.runs)?;
-    require_rights(&plan)?;
+    if let Timing::Real { .. } = options.timing {
+        require_rights(&plan)?;
+    }
     require_unmanaged(&options.place)?;
     require_trims(&plan)?;
     let drive = describe_drive(&options.place)?;
@@ -154,15 +182,17 @@ pub fn compare(
         }
     }
     let smart_profile = smart_profile(&options)?;
+    let (smart_name, smart_toml) = smart_profile.unzip();
+    let runner = Runner::prepare(&options, smart_toml.as_deref(), interrupt)?;
     let mut document = CompareDocument {
         schema: COMPARE_SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         command: options.command.clone(),
         started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         environment,
-        clock: Clock::Real { speed: options.speed },
+        clock: runner.clock(),
         drive,
-        smart_profile: smart_profile.as_ref().map(|(name, _)| name.clone()),
+        smart_profile: smart_name,
         workload: description,
         probe_interval_s: options.probe_interval.as_ref().map(Duration::as_secs_f64),
         runs_asked: options.runs,
@@ -171,30 +201,82 @@ pub fn compare(
     };
     save(&document)?;
     progress.planned(plan.len());
-    let mut failure = None;
-    for planned in plan {
-        let run_options = RunOptions {
-            policy: planned.policy,
-            idle: planned.idle,
-            run: planned.run,
-            speed: options.speed,
-            probe_interval: options.probe_interval,
-            smart_profile: smart_profile.as_ref().map(|(_, toml)| toml.as_str()),
-            program: &options.program,
-        };
-        match run_at(planned.site, run_options, workload.as_ref(), interrupt, progress) {
-            Ok(run) => document.runs.push(run),
-            Err(error) => {
-                failure = Some(if interrupt.is_set() { Interrupted.into() } else { error });
-                break;
-            }
-        }
+    // Guests end in any order; the document keeps that of the plan.
+    let mut places: Vec<usize> = Vec::new();
+    let mut keep = |place: usize, run: Run, progress: &mut dyn Progress| {
+        let at = places.partition_point(|other| *other < place);
+        places.insert(at, place);
+        document.runs.insert(at, run);
         save(&document)?;
         progress.run_finished();
-    }
-    document.stopped = failure.map(|error| chain(&error));
+        Ok(())
+    };
+    let outcome = match &runner {
+        Runner::Virtual(lab) => lab.run_all(&plan, interrupt, progress, &mut keep),
+        Runner::Real { speed } => {
+            let run_options = |planned: &Planned| RunOptions {
+                policy: planned.policy,
+                idle: planned.idle,
+                run: planned.run,
+                speed: *speed,
+                probe_interval: options.probe_interval,
+                smart_profile: smart_toml.as_deref(),
+                program: &options.program,
+            };
+            plan.iter().enumerate().try_for_each(|(place, planned)| {
+                let run = run_at(planned.site, run_options(planned), workload.as_ref(), interrupt, progress)?;
+                keep(place, run, progress)
+            })
+        }
+    };
+    document.stopped = match outcome {
+        Ok(()) => None,
+        Err(CompareError::Save(error)) => return Err(error.into()),
+        Err(CompareError::Lab(_)) if interrupt.is_set() => Some(Interrupted.to_string()),
+        Err(CompareError::Lab(error)) => Some(chain(&error)),
+    };
     save(&document)?;
     Ok(document)
+}
+
+/// What does the runs.
+enum Runner<'a> {
+    /// Guests.
+    Virtual(VirtualLab<'a>),
+    /// This machine.
+    Real { speed: f64 },
+}
+
+impl<'a> Runner<'a> {
+    fn prepare(
+        options: &'a CompareOptions,
+        smart_profile: Option<&str>,
+        interrupt: &Interrupt,
+    ) -> Result<Self, LabError> {
+        match (&options.timing, &options.place) {
+            (Timing::Virtual(guests), Place::Emulated { profile_toml, file_systems, .. }) => {
+                let file_systems = distinct(file_systems);
+                let lab = VirtualLab::prepare(
+                    options,
+                    guests,
+                    profile_toml,
+                    smart_profile,
+                    &file_systems,
+                    interrupt,
+                )?;
+                Ok(Self::Virtual(lab))
+            }
+            (Timing::Virtual(_), Place::Directory { .. }) => Ok(Self::Real { speed: 1.0 }),
+            (Timing::Real { speed }, _) => Ok(Self::Real { speed: *speed }),
+        }
+    }
+
+    fn clock(&self) -> Clock {
+        match self {
+            Self::Virtual(lab) => Clock::Virtual { kernel: lab.release().to_owned() },
+            Self::Real { speed } => Clock::Real { speed: *speed },
+        }
+    }
 }
 
 /// Why a comparison did not start or could not be kept.

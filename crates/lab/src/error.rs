@@ -169,6 +169,25 @@ pub enum LabError {
         /// The service's reason.
         reason: String,
     },
+    /// A guest could not be made, or came to no end.
+    #[error(transparent)]
+    Guest(#[from] crate::guest::GuestError),
+    /// A run in a guest failed.
+    #[error("the run in the guest failed: {reason}")]
+    InGuest {
+        /// The reason, as the guest's trimtab gave it.
+        reason: String,
+    },
+    /// A guest does not fit into memory.
+    #[error(
+        "a guest with this drive needs {needed} of memory, and {available} are available; use a smaller --size"
+    )]
+    GuestMemory {
+        /// The guest's memory.
+        needed: Bytes,
+        /// The memory that this machine has left.
+        available: Bytes,
+    },
     /// The built-in profile for the service is missing or wrong, which a test rules out.
     #[error(transparent)]
     Profile(#[from] trimtab_core::profile::ProfileError),

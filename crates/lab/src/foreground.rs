@@ -67,6 +67,12 @@ impl Foreground {
         Ok(None)
     }
 
+    /// Tells it to end, and waits until it has: what it was started for cannot be done.
+    pub fn abandon(mut self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let _ = self.child.wait();
+    }
+
     /// Waits until it has ended, and returns how.
     ///
     /// # Errors
@@ -103,6 +109,14 @@ mod tests {
         }
         let missing = Foreground::start(&[OsString::from("/nonexistent")]).err().unwrap();
         assert_eq!(missing.to_string(), "cannot run /nonexistent");
+    }
+
+    #[test]
+    fn a_command_that_is_abandoned_has_ended() {
+        let command = Foreground::start(&shell("exec sleep 60")).unwrap();
+        let process = Pid::from_child(&command.child);
+        command.abandon();
+        assert!(rustix::process::test_kill_process(process).is_err());
     }
 
     #[test]

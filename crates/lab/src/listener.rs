@@ -191,6 +191,7 @@ mod tests {
         let mount = |target: &str, minor, source: &str| Mount {
             id: 31,
             number: DeviceNumber { major: 7, minor },
+            root: "/".into(),
             target: PathBuf::from(target),
             fstype: "ext4".to_owned(),
             source: PathBuf::from(source),

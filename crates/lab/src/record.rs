@@ -1,7 +1,6 @@
 //! Recording what the kernel does into a trace file.
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant, SystemTime};
@@ -9,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use trimtab_core::Nanos;
 use trimtab_core::trace::{Summary, TraceHeader, TraceSource};
 use trimtab_linux::block::NamedError;
+use trimtab_linux::file::{Output, OutputError};
 use trimtab_linux::tracing::{RecordOptions, TracingError};
 use trimtab_trace::{TraceError, TraceFile, TraceWriter};
 
@@ -25,14 +25,14 @@ const SAFE_AFTER: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_millis(500);
 
 /// What to record, and where to.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct RecordPlan {
     /// Devices, mount points or files; all disks where there are none.
     pub targets: Vec<PathBuf>,
     /// What to record; its devices are those of `targets`.
     pub recording: RecordOptions,
     /// The file to write.
-    pub out: PathBuf,
+    pub out: Output,
     /// Whether it may exist, and is replaced.
     pub overwrite: bool,
     /// How long; until the command ends, or the user stops it, where that is not said.
@@ -72,6 +72,9 @@ pub enum RecordError {
     /// The trace can't be written.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// The trace can't be given its name.
+    #[error(transparent)]
+    Output(#[from] OutputError),
     /// The command can't be run.
     #[error(transparent)]
     Command(#[from] LabError),
@@ -93,15 +96,7 @@ pub fn record(plan: &RecordPlan, interrupt: &Interrupt, progress: Progress) -> R
         started: Some(humantime::format_rfc3339_seconds(SystemTime::now()).to_string()),
         ..listener.header().clone()
     };
-    let replaced = plan.overwrite.then(|| set_aside(&plan.out)).flatten();
-    let begun = begin(plan, header);
-    if let Some(replaced) = replaced {
-        _ = match &begun {
-            Ok(_) => fs::remove_file(replaced),
-            Err(_) => fs::rename(replaced, &plan.out),
-        };
-    }
-    let (writer, mut command) = begun?;
+    let (writer, mut command) = begin(plan, header)?;
     let now = Instant::now();
     let mut keeper = Keeper { writer, summary: Summary::default(), started: now, safe: now, progress };
     let went = keeper.run(plan, &mut listener, command.as_mut(), interrupt);
@@ -113,7 +108,7 @@ pub fn record(plan: &RecordPlan, interrupt: &Interrupt, progress: Progress) -> R
     let finished = writer.finish().map_err(RecordError::Trace);
     if finished.is_err() {
         // Less is in the file than came.
-        summary = totals(&plan.out).unwrap_or_default();
+        summary = totals(plan.out.path()).unwrap_or_default();
     }
     let (settled, mut stopped) = match settled {
         Ok(settled) => (settled, finished.err()),
@@ -128,19 +123,22 @@ pub fn record(plan: &RecordPlan, interrupt: &Interrupt, progress: Progress) -> R
     Ok(Recorded { header, summary, status, settled, stopped })
 }
 
-/// Moves the file that is to be replaced aside until the command runs; says where to, if there is one.
-fn set_aside(out: &Path) -> Option<PathBuf> {
-    let mut aside = out.as_os_str().to_owned();
-    aside.push(".replaced");
-    fs::rename(out, &aside).is_ok().then(|| aside.into())
-}
-
-/// Creates the file and starts the command; where that fails, there is no file.
+/// Starts the command, and gives the trace its name once that runs: where it can't be started, there is no new
+/// file, and one that was to be replaced stays.
 fn begin(plan: &RecordPlan, header: TraceHeader) -> Result<(TraceWriter, Option<Foreground>), RecordError> {
-    let writer = TraceWriter::create(&plan.out, header)?;
+    let path = plan.out.path();
+    let draft = plan.out.draft()?;
+    let file = draft.file().try_clone().map_err(|source| TraceError::Io { path: path.to_owned(), source })?;
+    let writer = TraceWriter::on(file, path, header)?;
     let words = plan.command.as_slice();
-    let command = (!words.is_empty()).then(|| Foreground::start(words)).transpose();
-    Ok((writer, command.inspect_err(|_| _ = fs::remove_file(&plan.out))?))
+    let command = (!words.is_empty()).then(|| Foreground::start(words)).transpose()?;
+    match if plan.overwrite { draft.replace() } else { draft.create() } {
+        Ok(()) => Ok((writer, command)),
+        Err(error) => {
+            command.into_iter().for_each(Foreground::abandon);
+            Err(error.into())
+        }
+    }
 }
 
 /// The totals of what the trace file at `path` holds.

@@ -131,20 +131,26 @@ impl Work {
         Ok(())
     }
 
-    /// Allocates `chunks` chunks of `chunk` bytes for each of `paths` in turn, so that their
-    /// extents interleave on the device, and writes nothing into them.
+    /// Allocates the chunks `chunks` of `chunk` bytes each for every one of `paths` in turn, so that
+    /// their extents interleave on the device, and writes nothing into them.
     pub fn allocate_interleaved(
         &mut self,
         paths: &[PathBuf],
         chunk: Bytes,
-        chunks: u64,
+        chunks: Range<u64>,
     ) -> Result<(), LabError> {
         let create = |path: &PathBuf| {
             let full = self.dir.join(path);
-            File::create(&full).map(|file| (file, full.clone())).map_err(io_at(&full, "create"))
+            OpenOptions::new()
+                .create(true)
+                .write(true)
+                .truncate(false)
+                .open(&full)
+                .map(|file| (file, full.clone()))
+                .map_err(io_at(&full, "create"))
         };
         let files = paths.iter().map(create).collect::<Result<Vec<_>, _>>()?;
-        for index in 0..chunks {
+        for index in chunks {
             self.interrupt.check()?;
             for (file, full) in &files {
                 rustix::fs::fallocate(file, FallocateFlags::empty(), index * chunk.0, chunk.0)

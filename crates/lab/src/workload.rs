@@ -74,6 +74,27 @@ pub struct UnknownWorkload {
 }
 
 impl WorkloadOptions {
+    /// The arguments of `trimtab compare` that ask for it.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect();
+        match self {
+            Self::Tree { source: None } => words(&["--workload", "tree"]),
+            Self::Tree { source: Some(path) } => {
+                let mut arguments: Vec<OsString> = words(&["--workload", "tree", "--tree"]);
+                arguments.push(std::path::absolute(path).unwrap_or_else(|_| path.clone()).into());
+                arguments
+            }
+            Self::Fragment => words(&["--workload", "fragment"]),
+            Self::Laptop => words(&["--workload", "laptop"]),
+            Self::Database => words(&["--workload", "database"]),
+            Self::Builds => words(&["--workload", "builds"]),
+            Self::Postmark(options) => words(&["--workload", "postmark", "--postmark", &options.to_string()]),
+            Self::Exec { command } => {
+                [OsString::from("--")].into_iter().chain(command.iter().cloned()).collect()
+            }
+        }
+    }
+
     /// The workload that these options describe, with what it needs made ready.
     ///
     /// # Errors
@@ -116,7 +137,7 @@ mod tests {
     use trimtab_core::policy::PolicyChoice;
 
     use super::*;
-    use crate::compare::{CompareOptions, Place, SmartProfile, compare};
+    use crate::compare::{CompareOptions, Place, SmartProfile, Timing, compare};
     use crate::progress::Progress;
     use crate::testbed::{mount_of, possible_policies};
 
@@ -143,7 +164,7 @@ mod tests {
             seed: 1,
             probe_interval: None,
             smart_profile: SmartProfile::Guessed,
-            speed: 1e6,
+            timing: Timing::Real { speed: 1e6 },
             program: PathBuf::new(),
             command: Vec::new(),
         };

@@ -67,6 +67,12 @@ impl Captured {
         self
     }
 
+    /// Puts `backing` behind the loop device with the number `number`: a device's number, or a file's device
+    /// and inode number.
+    pub(crate) fn behind(self, number: &str, backing: &str) -> Self {
+        self.file(&format!("trimtab/loop/{number}"), backing)
+    }
+
     /// Builds `upper` on `lower`, as the device mapper does.
     pub(crate) fn stacked(self, upper: &str, lower: &str) -> Self {
         let (above, below) = (self.directory(upper), self.directory(lower));

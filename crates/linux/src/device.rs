@@ -22,6 +22,8 @@ const BOUNCE: usize = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct Device {
     file: Arc<File>,
+    /// What keeps others from using its bytes.
+    _guards: Arc<[File]>,
     block: BlockDevice,
     size: Bytes,
     logical_block: Bytes,
@@ -30,8 +32,17 @@ pub struct Device {
 impl Device {
     /// The device that `file` has open with `O_DIRECT`, which sysfs knows as `block`.
     pub(crate) fn new(file: File, block: BlockDevice) -> Result<Self, BlockError> {
+        Self::claimed(vec![file], block)
+    }
+
+    /// The device that the first of `files` has open; the others stay open for as long as it is.
+    ///
+    /// # Panics
+    /// If there are no files.
+    pub(crate) fn claimed(mut files: Vec<File>, block: BlockDevice) -> Result<Self, BlockError> {
         let (size, logical_block) = (block.size()?, block.logical_block()?);
-        Ok(Self { file: Arc::new(file), block, size, logical_block })
+        let file = Arc::new(files.remove(0));
+        Ok(Self { file, _guards: files.into(), block, size, logical_block })
     }
 
     /// What sysfs knows of it.

@@ -1,5 +1,5 @@
 //! One safe function an ioctl. Opcodes and structures are those of the kernel's
-//! `include/uapi/linux/{fs,loop,dm-ioctl}.h`.
+//! `include/uapi/linux/{fs,loop,dm-ioctl,random}.h`.
 #![allow(unsafe_code)]
 
 mod device_mapper;
@@ -9,7 +9,9 @@ mod file_system;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::io::Result;
-use rustix::ioctl::{IntegerSetter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, Updater, ioctl, opcode};
+use rustix::ioctl::{
+    Getter, IntegerSetter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, Updater, ioctl, opcode,
+};
 use trimtab_core::{Bytes, Extent};
 
 pub use device_mapper::{MapLine, device_map, device_status};
@@ -25,9 +27,11 @@ const BLKSECDISCARD: Opcode = opcode::none(0x12, 125);
 const BLKZEROOUT: Opcode = opcode::none(0x12, 127);
 const BLKFLSBUF: Opcode = opcode::none(0x12, 97);
 const LOOP_CLR_FD: Opcode = 0x4c01;
+const LOOP_GET_STATUS64: Opcode = 0x4c05;
 const LOOP_CONFIGURE: Opcode = 0x4c0a;
 const LOOP_CTL_REMOVE: Opcode = 0x4c81;
 const LOOP_CTL_GET_FREE: Opcode = 0x4c82;
+const RNDADDENTROPY: Opcode = opcode::write::<[i32; 2]>(b'R', 3);
 
 /// The loop device reads and writes its file past the page cache.
 const LO_FLAGS_DIRECT_IO: u32 = 16;
@@ -65,6 +69,14 @@ struct LoopConfig {
     block_size: u32,
     info: LoopInfo,
     reserved: [u64; 8],
+}
+
+/// `struct rand_pool_info` with its buffer.
+#[repr(C)]
+struct PoolInfo {
+    entropy_bits: i32,
+    buffer_size: i32,
+    buffer: [u8; 32],
 }
 
 /// Asks the file system that holds `directory` to discard its free space within `range` of its
@@ -179,6 +191,28 @@ pub fn loop_configure(device: impl AsFd, file: BorrowedFd, block_size: Bytes) ->
     unsafe { ioctl(device, Setter::<LOOP_CONFIGURE, _>::new(config)) }
 }
 
+/// What the kernel tells of the file behind a loop device, in the numbers that `stat` has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoopStatus {
+    /// `st_dev`: the file system that the file is on.
+    pub device: u64,
+    /// `st_ino`.
+    pub inode: u64,
+    /// `st_rdev` of a device's node. Of a regular file 0, or before Linux 6.0 `device` again.
+    pub rdevice: u64,
+}
+
+/// Asks what is behind a loop device.
+///
+/// # Errors
+/// What the kernel says, such as `ENXIO` where there is no file behind it.
+pub fn loop_status(device: impl AsFd) -> Result<LoopStatus> {
+    // SAFETY: LOOP_GET_STATUS64 writes a `struct loop_info64`, which `LoopInfo` lays out and which all bit
+    // patterns are valid for.
+    let info = unsafe { ioctl(device, Getter::<LOOP_GET_STATUS64, LoopInfo>::new())? };
+    Ok(LoopStatus { device: info.device, inode: info.inode, rdevice: info.rdevice })
+}
+
 /// Takes the file from behind a loop device; while others have the device open, that happens when
 /// the last of them closes it.
 ///
@@ -187,6 +221,17 @@ pub fn loop_configure(device: impl AsFd, file: BorrowedFd, block_size: Bytes) ->
 pub fn loop_clear(device: impl AsFd) -> Result<()> {
     // SAFETY: LOOP_CLR_FD takes no operand.
     unsafe { ioctl(device, NoArg::<LOOP_CLR_FD>::new()) }
+}
+
+/// Mixes `seed` into the pool of `/dev/random` and counts it as entropy.
+///
+/// # Errors
+/// What the kernel says, such as `EPERM` without `CAP_SYS_ADMIN`.
+pub fn add_entropy(random: impl AsFd, seed: &[u8; 32]) -> Result<()> {
+    let info = PoolInfo { entropy_bits: 256, buffer_size: 32, buffer: *seed };
+    // SAFETY: RNDADDENTROPY reads a `struct rand_pool_info` and the `buffer_size` bytes that follow it,
+    // which `PoolInfo` lays out.
+    unsafe { ioctl(random, Setter::<RNDADDENTROPY, _>::new(info)) }
 }
 
 #[cfg(test)]
@@ -200,6 +245,8 @@ mod tests {
         assert_eq!(BLKSECDISCARD, 0x127d);
         assert_eq!(BLKZEROOUT, 0x127f);
         assert_eq!(BLKFLSBUF, 0x1261);
+        assert_eq!(RNDADDENTROPY, 0x4008_5203);
+        assert_eq!(size_of::<PoolInfo>(), 40);
         assert_eq!(size_of::<LoopInfo>(), 232);
         assert_eq!(size_of::<LoopConfig>(), 304);
         assert_eq!(std::mem::offset_of!(LoopInfo, flags), 52);

@@ -1,19 +1,31 @@
 //! Loop devices: a file as a block device.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use trimtab_core::Bytes;
 
+use crate::block::{BlockDevice, DeviceNumber};
+use crate::identity::{self, FileId};
 use crate::{SYSFS, ioctl};
 
 const CONTROL: &str = "/dev/loop-control";
 
 /// How often a free device is asked for, since another process may take it first.
 const ATTEMPTS: u32 = 64;
+
+/// How long the file system that holds a loop device's file is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why a loop device can't be attached, detached or listed.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +56,15 @@ pub enum LoopError {
         #[source]
         source: io::Error,
     },
+    /// What is behind it can't be told.
+    #[error("cannot tell which file is behind {}; detach it if it is not needed (losetup -d {})", device.display(), device.display())]
+    Status {
+        /// The loop device.
+        device: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
     /// The list of loop devices can't be read.
     #[error("cannot list loop devices in {}", path.display())]
     List {
@@ -62,6 +83,64 @@ pub struct LoopDevice {
     pub device: PathBuf,
     /// The file, as the kernel names it; ` (deleted)` is added to one that is gone.
     pub file: PathBuf,
+}
+
+/// What is behind a loop device, whatever path leads to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backing {
+    /// A block device.
+    Device(DeviceNumber),
+    /// A regular file.
+    File(FileId),
+}
+
+/// Asks the kernel what is behind the loop device `device`; none where nothing is.
+///
+/// # Errors
+/// [`LoopError::Status`], such as where nobody answers for the file system that the file is on.
+pub fn backing(device: &BlockDevice) -> Result<Option<Backing>, LoopError> {
+    let failed = |source| LoopError::Status { device: device.path(), source };
+    let (answer, answered) = mpsc::channel();
+    let asked = device.clone();
+    // The kernel asks the file system: what a FUSE server or a network leaves unanswered takes forever.
+    thread::spawn(move || {
+        let status = asked.open_node(OFlags::empty()).and_then(|node| Ok(ioctl::loop_status(node)?));
+        // Nobody waits any more for an answer that comes late.
+        let _ = answer.send(status);
+    });
+    let status = match answered.recv_timeout(PATIENCE) {
+        Ok(Err(error)) if Errno::from_io_error(&error) == Some(Errno::NXIO) => return Ok(None),
+        Ok(status) => status.map_err(failed)?,
+        Err(_) => return Err(failed(io::ErrorKind::TimedOut.into())),
+    };
+    let id = FileId { device: DeviceNumber::unpack(status.device), inode: status.inode };
+    if status.rdevice == 0 {
+        return Ok(Some(Backing::File(id)));
+    }
+    let number = DeviceNumber::unpack(status.rdevice);
+    if number != id.device {
+        return Ok(Some(Backing::Device(number)));
+    }
+    // Before Linux 6.0 so is a regular file; else it is a device's node on that device itself.
+    let path = fs::read(device.attribute("loop/backing_file")).map_err(failed)?;
+    let path = PathBuf::from(OsStr::from_bytes(path.strip_suffix(b"\n").unwrap_or(&path)));
+    let found = identity::look(&path).map_err(failed)?;
+    match FileType::from_raw_mode(found.stx_mode.into()) {
+        _ if identity::id_of(&found) != id => Err(failed(io::Error::other("its file is found nowhere"))),
+        FileType::BlockDevice => Ok(Some(Backing::Device(number))),
+        _ => Ok(Some(Backing::File(id))),
+    }
+}
+
+/// Whether `file` is the one behind the loop device `device`.
+///
+/// # Errors
+/// [`LoopError::Status`].
+pub fn is_behind(file: &File, device: &BlockDevice) -> Result<bool, LoopError> {
+    let failed = |source| LoopError::Status { device: device.path(), source };
+    let found = file.metadata().map_err(failed)?;
+    let id = FileId { device: DeviceNumber::unpack(found.dev()), inode: found.ino() };
+    Ok(backing(device)? == Some(Backing::File(id)))
 }
 
 /// Puts `file` behind a free loop device, with direct I/O and logical blocks of `block_size`, and

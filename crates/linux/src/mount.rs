@@ -57,6 +57,9 @@ pub struct Mount {
     /// The number of the device it is on; one that no block device has where the file system is on
     /// none, or as btrfs on several.
     pub number: DeviceNumber,
+    /// The directory of the file system that is seen at the mount point: `/`, but for bind mounts and
+    /// subvolumes.
+    pub root: PathBuf,
     /// Its mount point.
     pub target: PathBuf,
     /// The file system's name, such as `ext4`.
@@ -152,7 +155,71 @@ fn unmount_with(target: &Path, flags: UnmountFlags) -> Result<(), MountError> {
 pub fn mounts(procfs: &Path) -> Result<Vec<Mount>, MountError> {
     let path = procfs.join("self/mountinfo");
     let text = fs::read(&path).map_err(|source| MountError::List { path, source })?;
-    Ok(text.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
+    Ok(parse(&text))
+}
+
+/// The mounts in the text of a `mountinfo`.
+pub(crate) fn parse(text: &[u8]) -> Vec<Mount> {
+    text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
+}
+
+/// A mount namespace, as one process sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namespace {
+    /// The directory of procfs that is the process' root; that of this process is its own.
+    root: PathBuf,
+    /// The process; none for this one.
+    pub process: Option<u32>,
+    /// Its mounts.
+    pub mounts: Vec<Mount>,
+}
+
+impl Namespace {
+    /// The namespace whose files are found below `root`.
+    pub(crate) fn new(root: PathBuf, process: Option<u32>, mounts: Vec<Mount>) -> Self {
+        Self { root, process, mounts }
+    }
+
+    /// Where the file that has the absolute path `path` in it is found.
+    pub fn file(&self, path: &Path) -> PathBuf {
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+}
+
+/// Every mount namespace that a process of procfs is in, once for each root directory in it, this process'
+/// first. `root` is where this process' files are found.
+///
+/// # Errors
+/// [`MountError::List`]; processes that may not be looked at are passed over.
+pub fn namespaces(root: &Path, procfs: &Path) -> Result<Vec<Namespace>, MountError> {
+    let view =
+        |process: &Path| Some((fs::read_link(process.join("ns/mnt")), fs::read_link(process.join("root"))));
+    let mut seen: Vec<(PathBuf, PathBuf)> = Vec::new();
+    if let Some((Ok(namespace), Ok(root))) = view(&procfs.join("self")) {
+        seen.push((namespace, root));
+    }
+    let mut all = vec![Namespace::new(root.to_owned(), None, mounts(procfs)?)];
+    for process in processes(procfs)? {
+        let directory = procfs.join(process.to_string());
+        // One that ended, or that this may not look at, has none.
+        let Some((Ok(namespace), Ok(root))) = view(&directory) else { continue };
+        let view = (namespace, root);
+        if seen.contains(&view) {
+            continue;
+        }
+        let Ok(text) = fs::read(directory.join("mountinfo")) else { continue };
+        all.push(Namespace::new(directory.join("root"), Some(process), parse(&text)));
+        seen.push(view);
+    }
+    Ok(all)
+}
+
+/// The processes that procfs lists.
+pub(crate) fn processes(procfs: &Path) -> Result<Vec<u32>, MountError> {
+    let list = |source| MountError::List { path: procfs.to_owned(), source };
+    let entries = fs::read_dir(procfs).map_err(list)?.collect::<io::Result<Vec<_>>>().map_err(list)?;
+    let numbers = entries.iter().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    Ok(numbers.collect())
 }
 
 /// A mount point in a list of them.
@@ -243,13 +310,14 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = text(fields.next()?).parse().ok()?;
     let number = text(fields.nth(1)?).parse().ok()?;
-    let target = unescape(fields.nth(1)?);
+    let root = unescape(fields.next()?);
+    let target = unescape(fields.next()?);
     let options = text(fields.next()?);
     let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
     let fstype = text(fields.next()?);
     let source = unescape(fields.next()?);
     let super_options = text(fields.next()?);
-    Some(Mount { id, number, target, fstype, source, options, super_options })
+    Some(Mount { id, number, root, target, fstype, source, options, super_options })
 }
 
 fn text(field: &[u8]) -> String {
@@ -292,6 +360,7 @@ mod tests {
         assert_eq!(all[1].target, Path::new("/mnt/a b\\c"));
         assert_eq!(all[1].id, 31);
         assert_eq!(all[1].number, DeviceNumber { major: 7, minor: 0 });
+        assert_eq!((all[1].root.as_path(), all[2].root.as_path()), (Path::new("/"), Path::new("/sub")));
         assert_eq!((all[1].fstype.as_str(), all[1].super_options.as_str()), ("ext4", "rw,discard"));
         assert_eq!(all[1].all_options(), "rw,noatime,discard");
         let targets: Vec<_> = mounts_of(root.path(), Path::new("/dev/loop0"))

@@ -268,6 +268,7 @@ mod tests {
         Mount {
             id: 1,
             number: "8:1".parse().unwrap(),
+            root: "/".into(),
             target: "/mnt".into(),
             fstype: "f2fs".into(),
             source: "/dev/sda1".into(),

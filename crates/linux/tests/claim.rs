@@ -100,6 +100,30 @@ fn a_partition_table_is_kept() {
 }
 
 #[test]
+fn what_wipefs_passes_over_is_kept() {
+    if !possible() {
+        return;
+    }
+    let scratch = Loop::new(SIZE);
+    let name = scratch.device.display();
+    let made = Command::new("mkfs.ext4").args(["-q", "-b", "1024"]).arg(&scratch.device).status().unwrap();
+    assert!(made.success());
+    let wiped = Command::new("wipefs").args(["-q", "-a"]).arg(&scratch.device).status().unwrap();
+    assert!(wiped.success());
+    let found = refusal(&scratch.device, &Overrides { signatures: false, ..EVERYTHING });
+    let lost = "this will be lost if you add --overwrite-signatures";
+    assert_eq!(found, format!("{name} holds a backup of ext4; {lost}"));
+    fs::write(scratch.file(), vec![0; SIZE.0 as usize]).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(scratch.file()).unwrap();
+    file.write_all_at(b"QFI\xfb\0\0\0\x03", 0).unwrap();
+    let flushed = Command::new("blockdev").arg("--flushbufs").arg(&scratch.device).status().unwrap();
+    assert!(flushed.success());
+    let found = refusal(&scratch.device, &Overrides { signatures: false, ..EVERYTHING });
+    assert_eq!(found, format!("{name} holds a qcow2 image; {lost}"));
+    claim::check(&scratch.device, &EVERYTHING).unwrap();
+}
+
+#[test]
 fn a_claim_is_exclusive() {
     if !possible() {
         return;

@@ -3,6 +3,11 @@
 use crate::number::significant;
 use crate::spread::Spread;
 
+/// The nearest value that an axis can end at: between those that have no logarithm.
+fn shown(value: f64) -> f64 {
+    value.clamp(f64::MIN_POSITIVE, f64::MAX)
+}
+
 /// The value axis: logarithmic where the values span more than [`Axis::LINEAR_SPAN`].
 pub struct Axis {
     /// Whether it is logarithmic.
@@ -25,24 +30,25 @@ impl Axis {
         Some(if largest > Self::LINEAR_SPAN * smallest {
             Self::log(smallest, largest)
         } else {
-            Self { log: false, low: 0.0, high: largest * 1.08 }
+            Self::linear(largest * 1.08)
         })
     }
 
     /// The linear axis from zero to `largest`, which is above zero.
     pub fn linear(largest: f64) -> Self {
-        Self { log: false, low: 0.0, high: largest }
+        Self { log: false, low: 0.0, high: shown(largest) }
     }
 
     /// The logarithmic axis for values from `smallest` to `largest`, both above zero.
     pub fn log(smallest: f64, largest: f64) -> Self {
-        let low = (smallest / 2.0).max(largest / Self::LOG_SPAN);
-        Self { log: true, low, high: largest * (largest / low).powf(0.08) }
+        let (smallest, largest) = (shown(smallest), shown(largest));
+        let low = shown((smallest / 2.0).max(largest / Self::LOG_SPAN));
+        Self { log: true, low, high: shown(largest * (largest / low).powf(0.08)) }
     }
 
     /// The logarithmic axis for sizes from `smallest` to `largest` bytes, both above zero.
     pub fn sizes(smallest: f64, largest: f64) -> Self {
-        Self { log: true, low: smallest / 1.5, high: largest * 1.5 }
+        Self { log: true, low: shown(smallest / 1.5), high: shown(largest * 1.5) }
     }
 
     /// Where `value` stands: 0 at the foot, 1 at the top.
@@ -116,6 +122,13 @@ mod tests {
             assert_eq!(axis.log, log, "{values:?}");
             assert!(values.iter().all(|value| (0.0..=1.0).contains(&axis.part(*value))), "{values:?}");
             assert!((3..=9).contains(&axis.ticks().len()), "{values:?}: {:?}", axis.ticks());
+        }
+        for values in
+            [[1.0, f64::MAX], [5e-324, 1.0], [5e-324, 5e-324], [f64::INFINITY, 1.0], [1e307, f64::MAX]]
+        {
+            let axis = axis(&values).unwrap();
+            assert!(axis.ticks().len() <= 9, "{values:?}: {:?}", axis.ticks());
+            assert!(Axis::sizes(values[0], values[1]).size_ticks().len() <= 10, "{values:?}");
         }
         assert!(axis(&[0.0]).is_none());
         assert!(axis(&[]).is_none());

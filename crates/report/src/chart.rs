@@ -1,6 +1,8 @@
 //! Bar charts as SVG. Colours come from the page's style sheet by the class of a series, so that
 //! they follow light, dark and print.
 
+use trimtab_core::policy::PolicyChoice;
+
 use crate::axis::{Axis, tick_label};
 use crate::html::escape;
 use crate::number::significant;
@@ -17,6 +19,8 @@ pub struct BarChart {
     /// The groups' names.
     pub groups: Vec<String>,
     pub series: Vec<Series>,
+    /// Whether its axis may be logarithmic where the values lie far apart.
+    pub may_be_log: bool,
 }
 
 /// One bar in every group.
@@ -27,6 +31,17 @@ pub struct Series {
     pub class: String,
     /// One value a group.
     pub values: Vec<Option<Spread>>,
+}
+
+/// The class of a policy's colour among `policies`: that of its name, and other ones for those that
+/// share the name.
+pub fn policy_class(policy: PolicyChoice, policies: &[PolicyChoice]) -> String {
+    const OTHERS: [&str; 4] = ["s4", "s3", "s5", "s2"];
+    let before = policies.iter().take_while(|other| **other != policy);
+    match before.filter(|other| other.kind() == policy.kind()).count() {
+        0 => policy.kind().name().to_owned(),
+        place => OTHERS[(place - 1) % OTHERS.len()].to_owned(),
+    }
 }
 
 // All lengths are in user units of the view box; a character of the labels is at most about 8 wide.
@@ -44,7 +59,11 @@ const WIDEST: f64 = 56.0;
 impl BarChart {
     /// The chart as an HTML figure; empty where there is no value above zero.
     pub fn figure(&self) -> String {
-        let Some(axis) = Axis::of(self.values()) else { return String::new() };
+        let Some(mut axis) = Axis::of(self.values()) else { return String::new() };
+        if !self.may_be_log {
+            let largest = self.values().map(|value| value.max).fold(0.0, f64::max);
+            axis = Axis::linear(largest * 1.08);
+        }
         let mut drawing = Drawing::default();
         self.draw_scale(&mut drawing, &axis);
         self.draw_names(&mut drawing);
@@ -146,6 +165,13 @@ fn two_lines(name: &str, fits: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn policies_of_one_name_have_colours_of_their_own() {
+        let policies = ["none", "batched", "batched:1h"].map(|name| name.parse().unwrap());
+        let classes = policies.map(|policy| policy_class(policy, &policies));
+        assert_eq!(classes, ["none", "batched", "s4"]);
+    }
 
     #[test]
     fn long_names_take_two_lines() {

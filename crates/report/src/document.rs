@@ -52,6 +52,12 @@ pub enum ReadError {
         /// The schema it names.
         found: String,
     },
+    /// It is a comparison of an earlier version, whose figures mean something else.
+    #[error(
+        "its schema {OLD_COMPARE_SCHEMA} is that of an earlier trimtab, with times that leave out what runs at once; \
+         this trimtab reads {COMPARE_SCHEMA}: run the comparison again"
+    )]
+    OldCompare,
     /// It names a schema that it doesn't keep to.
     #[error("not a valid {schema} document")]
     Invalid {
@@ -61,6 +67,9 @@ pub enum ReadError {
         source: serde_path_to_error::Error<serde_json::Error>,
     },
 }
+
+/// The schema of comparisons in the drive's model time, which are not read any more.
+const OLD_COMPARE_SCHEMA: &str = "trimtab/compare/1";
 
 impl Document {
     /// Reads the JSON text of any known document.
@@ -76,6 +85,7 @@ impl Document {
             Some(COMPARE_SCHEMA) => read(value, COMPARE_SCHEMA).map(Self::Compare),
             Some(BENCH_SCHEMA) => read(value, BENCH_SCHEMA).map(Self::Bench),
             Some(SIM_SCHEMA) => read(value, SIM_SCHEMA).map(Self::Sim),
+            Some(OLD_COMPARE_SCHEMA) => Err(ReadError::OldCompare),
             Some(found) => Err(ReadError::UnknownSchema { found: found.to_owned() }),
         }
     }

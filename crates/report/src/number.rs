@@ -46,6 +46,19 @@ pub fn bytes(bytes: f64) -> String {
     format!("{} {unit}", significant(bytes / scale.0 as f64))
 }
 
+/// `value` in at most six characters, for a column whose heading names the unit: `<0.01`, `0.16`, `8.84`,
+/// `54.5`, `1234`, `1.2e6`.
+pub fn compact(value: f64) -> String {
+    match value {
+        0.0 => "0".to_owned(),
+        ..0.005 => "<0.01".to_owned(),
+        ..9.995 => format!("{value:.2}"),
+        ..99.95 => format!("{value:.1}"),
+        ..99_999.5 => count(value),
+        _ => format!("{value:.1e}"),
+    }
+}
+
 /// A multiple of something: `4.1×`.
 pub fn times(ratio: f64) -> String {
     if ratio.is_infinite() {
@@ -105,6 +118,8 @@ mod tests {
         assert_eq!(count(1_234_567.0), "1\u{a0}234\u{a0}567");
         assert_eq!(seconds(0.0451), "45.1 ms");
         assert_eq!(seconds(12.0), "12.0 s");
+        let figures = [0.0, 0.004, 0.157, 8.838, 99.96, 1234.4, 23_521.0, 1.2e18].map(compact);
+        assert_eq!(figures, ["0", "<0.01", "0.16", "8.84", "100", "1234", "23\u{a0}521", "1.2e18"]);
         let latencies = [0.0, 30.04, 999.6, 1000.0, 10_100.0, 1e6, 1.2e9].map(latency);
         assert_eq!(latencies, ["0 µs", "30.0 µs", "1000 µs", "1.00 ms", "10.1 ms", "1.00 s", "1200 s"]);
         assert_eq!(

@@ -64,6 +64,14 @@ impl Drawing {
         self.0 += &format!("<polyline class=\"{class}\" points=\"{points}\"/>\n");
     }
 
+    /// A dot at every place of `points`.
+    pub fn dots(&mut self, class: &str, points: &[Point]) {
+        if !points.is_empty() {
+            let dots: String = points.iter().map(|(x, y)| format!("M{x:.1} {y:.1}h0")).collect();
+            self.0 += &format!("<path class=\"dots {class}\" d=\"{dots}\"/>\n");
+        }
+    }
+
     /// What `corners` enclose; its `note`, where there is one, shows under the pointer.
     pub fn area(&mut self, class: &str, corners: &[Point], note: &str) {
         let corners = joined(corners);

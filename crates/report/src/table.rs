@@ -10,6 +10,7 @@ use crate::number::printable;
 pub struct Table(pub Vec<Column>);
 
 /// A column: a heading, and one cell a row.
+#[derive(Clone)]
 pub struct Column {
     /// The heading in the lines that a terminal breaks it into, each word's part with its hyphen.
     pub head: String,

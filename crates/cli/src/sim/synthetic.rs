@@ -4,11 +4,14 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use trimtab_core::Bytes;
 use trimtab_core::profile::GcPolicy;
 use trimtab_ftl::Workload;
 use trimtab_ftl::synthetic::{SyntheticOptions, SyntheticOutcome};
+use trimtab_linux::PROCFS;
+use trimtab_linux::environment::available_memory;
+use trimtab_linux::file::Output;
 
-use crate::outputs::{must_take_a_file, replace};
 use crate::{USAGE, complain};
 
 /// Without a trace
@@ -46,7 +49,7 @@ pub struct SyntheticArgs {
 /// Runs a synthetic workload, and prints what came out, as JSON or for a reader.
 pub fn run(args: &SyntheticArgs, json: Option<&Path>) -> anyhow::Result<ExitCode> {
     let file = json.filter(|file| *file != Path::new("-"));
-    file.map(must_take_a_file).transpose()?;
+    let file = file.map(Output::open).transpose()?;
     let options = SyntheticOptions {
         workload: args.workload,
         blocks: args.blocks,
@@ -57,6 +60,11 @@ pub fn run(args: &SyntheticArgs, json: Option<&Path>) -> anyhow::Result<ExitCode
         drive_writes: args.drive_writes,
         seed: args.seed,
     };
+    let available = available_memory(Path::new(PROCFS))?;
+    if let Some(reason) = too_little(available, options.memory()) {
+        complain(&reason);
+        return Ok(ExitCode::from(USAGE));
+    }
     let outcome = match options.run() {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -65,8 +73,8 @@ pub fn run(args: &SyntheticArgs, json: Option<&Path>) -> anyhow::Result<ExitCode
         }
     };
     let mut out = io::stdout().lock();
-    if let Some(file) = file {
-        replace(file, &serde_json::to_vec_pretty(&outcome)?)?;
+    if let Some(file) = &file {
+        file.replace(&serde_json::to_vec_pretty(&outcome)?)?;
     }
     if json.is_some() && file.is_none() {
         serde_json::to_writer_pretty(&mut out, &outcome)?;
@@ -75,6 +83,14 @@ pub fn run(args: &SyntheticArgs, json: Option<&Path>) -> anyhow::Result<ExitCode
         print(&mut out, &outcome)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why a model that takes `needed` of memory can't be had where this much is available.
+fn too_little(available: Bytes, needed: Bytes) -> Option<String> {
+    let reason = format!(
+        "these erase blocks take {needed} of memory, but {available} are available; take fewer --blocks"
+    );
+    (needed > available).then_some(reason)
 }
 
 fn print(out: &mut impl Write, outcome: &SyntheticOutcome) -> io::Result<()> {

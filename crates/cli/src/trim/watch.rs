@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use trimtab_core::Bytes;
@@ -15,6 +15,10 @@ use crate::complain;
 
 /// How long the kernel may take for a slice until the user is told that it does.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an interrupted trim may take to end until the user is told why it does not.
+const GRACE: Duration = Duration::from_millis(500);
+/// How often it is looked whether the user has interrupted it.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// A bar on a terminal, and a word where the kernel doesn't answer.
 pub struct Watch {
@@ -52,18 +56,15 @@ impl Watch {
         });
         let signs = Arc::new(Signs::default());
         let (heard, name, drawn) = (signs.clone(), mount.display().to_string(), bar.clone());
+        let asked = interrupt.clone();
         thread::spawn(move || {
-            while heard.miss() {
-                let told = format!(
-                    "{name} has not answered for {} s: its drive is slow to discard, or it is frozen \
-                     (fsfreeze --unfreeze {name})",
-                    PATIENCE.as_secs()
-                );
+            heard.watch(&asked, PATIENCE, |missed| {
+                let told = missed.told(&name);
                 match &drawn {
                     Some(bar) => bar.suspend(|| complain(&told)),
                     None => complain(&told),
                 }
-            }
+            });
         });
         Self { bar, interrupt, total: Bytes::ZERO, reached: Bytes::ZERO, signs }
     }
@@ -112,18 +113,62 @@ impl Signs {
         self.changed.notify_all();
     }
 
-    /// Waits until there was no sign for too long, and since it was told there was one; false where it is over.
-    fn miss(&self) -> bool {
+    /// Calls `tell` once each time that there is no sign for as long as `patience`, and once where an interrupt
+    /// does not end it soon; returns when it is over.
+    fn watch(&self, interrupt: &Interrupt, patience: Duration, mut tell: impl FnMut(Missed)) {
+        let (mut seen, mut since) = (0, Instant::now());
+        let (mut is_told, mut interrupted, mut is_told_why) = (false, None, false);
         let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            let before = life.signs;
-            let quiet = |life: &mut Life| life.signs == before && !life.is_over;
-            let waited = self.changed.wait_timeout_while(life, PATIENCE, quiet);
-            let (now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            if now.is_over || timeout.timed_out() {
-                return !now.is_over;
+        while !life.is_over {
+            if life.signs != seen {
+                (seen, since, is_told) = (life.signs, Instant::now(), false);
             }
-            life = now;
+            if interrupt.is_set() {
+                interrupted.get_or_insert_with(Instant::now);
+            }
+            let missed = if !is_told && since.elapsed() >= patience {
+                is_told = true;
+                Some(Missed::Answer)
+            } else if !is_told_why && interrupted.is_some_and(|at: Instant| at.elapsed() >= GRACE) {
+                is_told_why = true;
+                Some(Missed::End)
+            } else {
+                None
+            };
+            if let Some(missed) = missed {
+                drop(life);
+                tell(missed);
+                life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let waited = self.changed.wait_timeout_while(life, GLANCE, |life| !life.is_over);
+            life = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// What the user waits for too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missed {
+    /// The kernel's answer.
+    Answer,
+    /// The end of an interrupted trim.
+    End,
+}
+
+impl Missed {
+    /// What the user is told of the file system mounted at `mount`.
+    fn told(self, mount: &str) -> String {
+        match self {
+            Self::Answer => format!(
+                "{mount} has not answered for {} s: its drive is slow to discard, or it is frozen \
+                 (fsfreeze --unfreeze {mount})",
+                PATIENCE.as_secs()
+            ),
+            Self::End => format!(
+                "{mount}: interrupted, and ends when its drive has answered the discards in progress, which the \
+                 kernel cannot cancel"
+            ),
         }
     }
 }
@@ -134,4 +179,48 @@ fn time_left(state: &ProgressState, out: &mut dyn std::fmt::Write) {
         0 => write!(out, "time left not known yet"),
         _ => write!(out, "{:#} left", HumanDuration(state.eta())),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+
+    /// What is told of these signs, until they are over.
+    fn watched(signs: &Arc<Signs>, interrupt: &Interrupt, patience: Duration, told: Sender<Missed>) {
+        let (signs, interrupt) = (signs.clone(), interrupt.clone());
+        thread::spawn(move || signs.watch(&interrupt, patience, |missed| _ = told.send(missed)));
+    }
+
+    fn end(signs: &Signs) {
+        signs.life.lock().unwrap().is_over = true;
+        signs.changed.notify_all();
+    }
+
+    #[test]
+    fn a_missing_answer_is_told_once_until_there_is_a_sign() {
+        let (signs, (sender, told)) = (Arc::new(Signs::default()), channel());
+        watched(&signs, &Interrupt::never(), Duration::from_millis(1), sender);
+        assert_eq!(told.recv(), Ok(Missed::Answer));
+        assert!(told.recv_timeout(GLANCE * 6).is_err(), "it is not repeated");
+        signs.give();
+        assert_eq!(told.recv(), Ok(Missed::Answer));
+        end(&signs);
+        assert_eq!(told.iter().count(), 0);
+    }
+
+    #[test]
+    fn an_interrupt_that_does_not_end_it_is_told_once() {
+        let (signs, interrupt, (sender, told)) =
+            (Arc::new(Signs::default()), Interrupt::default(), channel());
+        watched(&signs, &interrupt, Duration::MAX, sender);
+        interrupt.ask();
+        assert_eq!(told.recv(), Ok(Missed::End));
+        interrupt.ask();
+        signs.give();
+        assert!(told.recv_timeout(GLANCE * 6).is_err(), "it is not repeated");
+        end(&signs);
+        assert_eq!(told.iter().count(), 0);
+    }
 }

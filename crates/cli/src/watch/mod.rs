@@ -6,7 +6,6 @@ mod screen;
 mod summary;
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,8 +16,8 @@ use trimtab_lab::LabError;
 use trimtab_lab::foreground::{Foreground, exit_code};
 use trimtab_lab::interrupt::Interrupt;
 use trimtab_lab::watch::{CommandReport, Report, Session, SettledReport};
+use trimtab_linux::file::Output;
 
-use crate::outputs::must_take_a_file;
 use crate::{complain, interrupt};
 use lines::Lines;
 
@@ -62,9 +61,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 pub fn run(args: Args) -> Result<ExitCode> {
     let interrupt = interrupt()?;
-    args.output.as_deref().map_or(Ok(()), must_take_a_file)?;
+    let output = args.output.as_deref().map(Output::open).transpose()?;
     let mut session = Session::start(&args.targets)?;
-    let mut out = Out::new(&args)?;
+    let mut out = Out::new(&args, output)?;
     for gap in &session.header().gaps {
         complain(gap);
     }
@@ -156,10 +155,12 @@ struct Out {
 }
 
 impl Out {
-    fn new(args: &Args) -> Result<Self> {
-        let to: Box<dyn Write> = match &args.output {
-            Some(path) => {
-                let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+    fn new(args: &Args, output: Option<Output>) -> Result<Self> {
+        let to: Box<dyn Write> = match output {
+            Some(output) => {
+                let draft = output.draft()?;
+                let file = draft.file().try_clone().context("cannot write the report")?;
+                draft.replace()?;
                 Box::new(file)
             }
             None => Box::new(io::stdout()),

@@ -1,6 +1,7 @@
 //! What is refused, in one line each, before anything is written.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -102,6 +103,41 @@ fn what_does_not_fit() {
     is_refused(device, file, &["--range", "100..1M"], &["multiple of 512 B"]);
     is_refused(device, file, &["--sizes", "4000,512"], &["multiple of 512 B"]);
     is_refused(device, file, &["--resume", "/no/such/file"], &["/no/such/file"]);
+}
+
+#[test]
+fn links_of_other_users_in_a_shared_directory() {
+    if !possible() {
+        return;
+    }
+    let Loop { device, file, .. } = &Loop::new(SIZE);
+    let (dir, shared) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fs::set_permissions(shared.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    let (dear, link, run) = (dir.path().join("dear"), shared.path().join("link"), shared.path().join("run"));
+    fs::write(&dear, "dear").unwrap();
+    symlink(&dear, &link).unwrap();
+    symlink(dir.path(), &run).unwrap();
+    for link in [&link, &run] {
+        lchown(link, Some(65534), Some(65534)).unwrap();
+    }
+    let json = dir.path().join("bench.json");
+    let json = ["--quick", "--json", json.to_str().unwrap()];
+    for (option, path) in
+        [("--json", &link), ("--profile-out", &link), ("--report", &run), ("--across-power-cycle", &link)]
+    {
+        let path = path.to_str().unwrap();
+        let arguments = if option == "--profile-out" {
+            [&json[..], &[option, path]].concat()
+        } else {
+            vec![option, path]
+        };
+        if option == "--across-power-cycle" {
+            fs::remove_file(&dear).unwrap();
+        }
+        is_refused(device, file, &arguments, &["belongs to user 65534"]);
+        assert_eq!(fs::read(&dear).ok(), (option != "--across-power-cycle").then(|| b"dear".to_vec()));
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was written");
 }
 
 #[test]

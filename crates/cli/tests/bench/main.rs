@@ -5,6 +5,7 @@ mod common;
 
 mod bad_input;
 mod devices;
+mod in_use;
 mod interrupted;
 mod support;
 mod truth;

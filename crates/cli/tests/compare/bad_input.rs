@@ -33,6 +33,12 @@ fn names_that_are_not_known_list_those_that_are() {
         (["--size", "lots"], 2, "not a number with a unit"),
         (["--runs", "0"], 2, "not in 1..=1000"),
         (["--tree", "/usr"], 1, "--workload tree"),
+        (["--idle", "sometimes"], 2, "expected number at 0"),
+        (["--idle", "5000d"], 2, "longer than"),
+        (["--clock", "sundial"], 2, "virtual, real"),
+        (["--speed", "2"], 1, "add --clock real"),
+        (["--kernel", "/no/such/vmlinuz"], 1, "/no/such/vmlinuz"),
+        (["--smart-profile", "/no/such.toml"], 1, "/no/such.toml"),
         (["--json", "/dev/null"], 1, "/dev/null: it is not a regular file"),
     ] {
         let (status, said) = refused(&mut compare(&arguments));
@@ -113,6 +119,18 @@ fn what_the_service_tends_is_not_compared() {
 }
 
 #[test]
+fn guests_without_qemu_or_without_the_command_are_refused() {
+    let dir = TempDir::new().unwrap();
+    std::os::unix::fs::symlink("/usr/sbin/mkfs.ext4", dir.path().join("mkfs.ext4")).unwrap();
+    let (status, said) = refused(compare(&[]).env("PATH", dir.path()));
+    assert_eq!(status, Some(1));
+    assert!(said.contains("qemu-system-x86") && said.contains("--clock real"), "{said}");
+    let (status, said) = refused(&mut compare(&["--size", "128M", "--", "/no/such/program"]));
+    assert_eq!(status, Some(1));
+    assert!(said.contains("/no/such/program") && said.contains("--guest-file"), "{said}");
+}
+
+#[test]
 fn a_missing_program_names_its_package() {
     if !possible() {
         return;
@@ -139,7 +157,7 @@ fn without_root_it_says_so() {
         command.arg("compare").args(arguments).uid(NOBODY).gid(NOBODY).current_dir("/");
         refused(&mut command).1
     };
-    assert!(as_nobody(&[]).contains("root"));
+    assert!(as_nobody(&["--clock", "real"]).contains("root"));
     let mounted = Mounted::new("nodiscard");
     let dir = mounted.dir();
     assert!(as_nobody(&["--on", dir]).contains("needs root"));

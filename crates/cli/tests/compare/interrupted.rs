@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::support::{SMALL, compare, leftovers, possible, saved};
+use crate::support::{FAST, compare, leftovers, possible, saved};
 
 /// Where the comparison of a test that reports to `dir` mounts its file systems.
 fn mounts(dir: &TempDir) -> PathBuf {
@@ -22,13 +22,13 @@ fn assert_nothing_mounted(dir: &TempDir, delay: u64) {
 
 /// A comparison whose first run is over and whose second has begun.
 fn in_second_run(dir: &TempDir) -> Child {
-    let mut command = compare(&SMALL);
+    let mut command = compare(&FAST);
     std::fs::create_dir(mounts(dir)).unwrap();
     command.env("TMPDIR", mounts(dir));
-    command.args(["--fs", "ext4", "--runs", "2", "--report"]).arg(dir.path());
+    command.args(["--fs", "ext4", "--runs", "2", "--idle", "20s", "--report"]).arg(dir.path());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-    assert!(lines.any(|line| line.contains("online run 1")), "the second run begins");
+    assert!(lines.any(|line| line.contains("ext4 online")), "the second run begins");
     thread::spawn(move || lines.for_each(drop));
     child
 }

@@ -5,13 +5,16 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
-use trimtab_core::document::{CompareDocument, Phase, Run};
+use trimtab_core::document::{CompareDocument, Run, Step};
 use trimtab_core::policy::PolicyKind;
 
 pub use crate::common::possible;
 
 /// Small enough to be quick, large enough for XFS, and a drive that feels its garbage collection.
-pub const SMALL: [&str; 4] = ["--drive", "ocz-agility-3", "--size", "512M"];
+pub const SMALL: [&str; 4] = ["--drive", "ocz-agility-3", "--size", "384M"];
+/// The same on this machine's own kernel, faster than real time: for what doesn't depend on times.
+pub const FAST: [&str; 8] =
+    ["--clock", "real", "--speed", "50", "--drive", "ocz-agility-3", "--size", "512M"];
 
 /// `trimtab compare` with these arguments, in a temporary directory of its own.
 pub fn compare(arguments: &[&str]) -> Command {
@@ -37,7 +40,7 @@ impl Finished {
     }
 
     pub fn runs(&self, fs: &str, policy: PolicyKind) -> Vec<&Run> {
-        self.document.runs.iter().filter(|run| run.fs == fs && run.policy == policy).collect()
+        self.document.runs.iter().filter(|run| run.fs == fs && run.policy.kind() == policy).collect()
     }
 
     pub fn run(&self, fs: &str, policy: PolicyKind) -> &Run {
@@ -59,8 +62,14 @@ pub fn saved(path: &Path) -> Option<CompareDocument> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
-pub fn phase<'a>(run: &'a Run, name: &str) -> &'a Phase {
-    run.phases.iter().find(|phase| phase.name == name).unwrap_or_else(|| panic!("{name} in {run:?}"))
+/// The step of a run with this name.
+pub fn step<'a>(run: &'a Run, name: &str) -> &'a Step {
+    run.steps.iter().find(|step| step.name == name).unwrap_or_else(|| panic!("{name} in {run:?}"))
+}
+
+/// Discards of a whole run.
+pub fn discards(run: &Run) -> u64 {
+    run.steps.iter().map(|step| step.discards).sum()
 }
 
 /// What the comparison of process `id` left mounted, attached or running; nothing, it is hoped.

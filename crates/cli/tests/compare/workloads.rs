@@ -5,7 +5,7 @@ use std::path::Path;
 use tempfile::TempDir;
 use trimtab_core::policy::PolicyKind::{Batched, None, Online, Smart};
 
-use crate::support::{Mounted, SMALL, compare, finish, phase, possible, sh};
+use crate::support::{FAST, Mounted, SMALL, compare, discards, finish, possible, sh, step};
 
 #[test]
 fn a_tree_of_the_users_as_directory_and_tarball() {
@@ -20,17 +20,25 @@ fn a_tree_of_the_users_as_directory_and_tarball() {
     ));
     for tree in ["src", "src.tar.xz"] {
         let path = dir.path().join(tree);
-        let options =
-            ["--fs", "ext4,xfs,btrfs", "--policy", "none,online", "--runs", "1", "--workload", "tree"];
-        let finished = finish(compare(&SMALL), &[&options[..], &["--tree", path.to_str().unwrap()]].concat());
+        let options = [
+            "--fs",
+            "ext4,xfs,btrfs",
+            "--policy",
+            "none,online",
+            "--runs",
+            "1",
+            "--workload",
+            "tree",
+            "--idle",
+            "1s",
+        ];
+        let finished = finish(compare(&FAST), &[&options[..], &["--tree", path.to_str().unwrap()]].concat());
         assert!(finished.output.status.success(), "{}", finished.stderr());
         assert!(finished.document.workload.summary.contains("300 files"), "{:?}", finished.document.workload);
-        let names: Vec<_> =
-            finished.document.runs[0].phases.iter().map(|phase| phase.name.as_str()).collect();
-        assert_eq!(names, ["unpack", "sync", "delete", "sync-deleted"]);
+        let names: Vec<_> = finished.document.runs[0].steps.iter().map(|step| step.name.as_str()).collect();
+        assert_eq!(names, ["unpack", "after-unpack", "delete", "after-delete", "unpack-again", "end"]);
         for fs in ["ext4", "xfs", "btrfs"] {
-            let online: u64 = finished.run(fs, Online).phases.iter().map(|phase| phase.discards).sum();
-            assert!(online > 0, "{fs} {tree}");
+            assert!(discards(finished.run(fs, Online)) > 0, "{fs} {tree}");
         }
     }
 }
@@ -40,24 +48,28 @@ fn the_built_in_tree_is_too_large_for_a_small_drive() {
     if !possible() {
         return;
     }
-    let finished = finish(compare(&SMALL), &["--fs", "ext4", "--workload", "tree", "--runs", "1"]);
+    let finished = finish(compare(&FAST), &["--fs", "ext4", "--workload", "tree", "--runs", "1"]);
     assert_eq!(finished.output.status.code(), Some(1));
     assert!(finished.stderr().contains("use a larger --size"), "{}", finished.stderr());
 }
 
 #[test]
-fn a_command_of_the_users() {
-    if !possible() {
-        return;
-    }
+fn command_in_virtual_time_has_its_sleeps_for_idle_periods() {
     let line = "dd if=/dev/urandom of={dir}/kept bs=1M count=8; dd if=/dev/zero of={dir}/gone bs=1M count=64; \
-                sync; rm {dir}/gone";
-    let options = ["--fs", "ext4", "--policy", "none,online,batched", "--runs", "1", "--", "sh", "-c", line];
-    let finished = finish(compare(&SMALL), &options);
+                sync; rm {dir}/gone; sync; sleep 60; dd if=/dev/zero of={dir}/again bs=1M count=8";
+    let policies = "none,online,batched,smart";
+    let options =
+        ["--fs", "ext4", "--policy", policies, "--runs", "1", "--size", "256M", "--", "sh", "-c", line];
+    let finished = finish(compare(&["--drive", "ocz-agility-3"]), &options);
     assert!(finished.output.status.success(), "{}", finished.stderr());
-    assert_eq!(phase(finished.run("ext4", None), "exec").discards, 0);
-    assert!(phase(finished.run("ext4", Online), "exec").discard_bytes.0 >= 64 << 20);
-    assert!(phase(finished.run("ext4", Batched), "trim").discard_bytes.0 >= 64 << 20);
+    let discarded = |policy| step(finished.run("ext4", policy), "exec").discard_bytes.0;
+    assert_eq!(discarded(None), 0);
+    for policy in [Online, Batched, Smart] {
+        assert!(discarded(policy) >= 64 << 20, "{policy}: {}", discarded(policy));
+    }
+    for run in &finished.document.runs {
+        assert!(step(run, "exec").length_s > 60.0, "the sleep is a part of it");
+    }
 }
 
 #[test]
@@ -66,11 +78,14 @@ fn a_command_that_fails_ends_the_comparison_with_its_reason() {
         return;
     }
     let line = "echo no such luck >&2; exit 7";
-    let finished = finish(compare(&SMALL), &["--fs", "ext4", "--runs", "1", "--", "sh", "-c", line]);
-    assert_eq!(finished.output.status.code(), Some(1));
-    let said = finished.stderr();
-    assert!(said.contains("exit status: 7") && said.contains("no such luck"), "{said}");
-    assert!(finished.document.stopped.unwrap().contains("exit status: 7"));
+    for place in [&SMALL[..], &FAST] {
+        let options = ["--fs", "ext4", "--policy", "none", "--runs", "1", "--", "sh", "-c", line];
+        let finished = finish(compare(place), &options);
+        assert_eq!(finished.output.status.code(), Some(1));
+        let said = finished.stderr();
+        assert!(said.contains("exit status: 7") && said.contains("no such luck"), "{said}");
+        assert!(finished.document.stopped.unwrap().contains("exit status: 7"));
+    }
 }
 
 #[test]
@@ -80,7 +95,7 @@ fn a_mount_that_somebody_looks_at_is_waited_for() {
     }
     let line = "(cd {dir} && exec sleep 1) >/dev/null 2>&1 & echo kept > {dir}/kept";
     let options = ["--fs", "ext4", "--policy", "none", "--runs", "1", "--", "sh", "-c", line];
-    let finished = finish(compare(&SMALL), &options);
+    let finished = finish(compare(&FAST), &options);
     assert!(finished.output.status.success(), "{}", finished.stderr());
 }
 
@@ -94,20 +109,17 @@ fn a_directory_of_the_users_is_left_as_it_was() {
         return;
     }
     let mounted = Mounted::new("rw");
-    let finished = finish(compare(&["--on", mounted.dir(), "--size", "100M", "--runs", "1"]), &[]);
+    let on = ["--on", mounted.dir(), "--size", "100M", "--runs", "1", "--idle", "5s"];
+    let finished = finish(compare(&on), &[]);
     assert!(finished.output.status.success(), "{}", finished.stderr());
     assert!(is_empty(Path::new(mounted.dir())));
     assert_eq!(finished.document.drive, Option::None);
-    assert!(finished.stdout().contains("wall time"), "{}", finished.stdout());
     let [none, batched, smart] = [None, Batched, Smart].map(|policy| finished.run("ext4", policy));
-    for phase in &none.phases {
-        assert_eq!(
-            (phase.model_s, phase.erases, phase.waf, phase.discards),
-            (Option::None, Option::None, Option::None, 0)
-        );
+    for step in &none.steps {
+        assert_eq!((step.erases, step.host_pages, step.discards), (Option::None, Option::None, 0));
     }
     for trimmed in [batched, smart] {
-        assert!(phase(trimmed, "trim").kernel.unwrap().discards > 0);
+        assert!(step(trimmed, "after-delete").kernel.unwrap().discards > 0);
     }
 }
 
@@ -117,9 +129,10 @@ fn a_directory_mounted_with_discard_has_one_policy() {
         return;
     }
     let mounted = Mounted::new("discard");
-    let finished = finish(compare(&["--on", mounted.dir(), "--size", "100M", "--runs", "1"]), &[]);
+    let on = ["--on", mounted.dir(), "--size", "100M", "--runs", "1", "--idle", "1s"];
+    let finished = finish(compare(&on), &[]);
     assert!(finished.output.status.success(), "{}", finished.stderr());
-    assert!(finished.document.runs.iter().all(|run| run.policy == Online));
+    assert!(finished.document.runs.iter().all(|run| run.policy.kind() == Online));
     let on = ["--on", mounted.dir(), "--policy", "none"];
     let refused = compare(&on).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);

@@ -1,17 +1,21 @@
 //! What users other than root may do.
 
 use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Pid, Signal};
 
-use crate::support::{Daemon, TRIMTAB, possible, refused};
+use crate::support::{Daemon, TRIMTAB, Volume, possible, refused, smart};
 
 const NOBODY: u32 = 65534;
 
@@ -64,8 +68,6 @@ fn everyone_may_see_the_status_and_only_root_more() {
 
 #[test]
 fn what_visitors_send_does_no_harm() {
-    use std::io::{BufRead, BufReader, Write};
-    use std::os::unix::net::UnixStream;
     if !possible() {
         return;
     }
@@ -101,7 +103,6 @@ fn what_visitors_send_does_no_harm() {
 
 #[test]
 fn a_crowd_at_the_door_does_not_hold_it_up() {
-    use std::os::unix::net::UnixStream;
     if !possible() {
         return;
     }
@@ -128,4 +129,115 @@ fn a_crowd_at_the_door_does_not_hold_it_up() {
         ended
     });
     assert_eq!(ended.and_then(|ended| ended.code()), Some(0));
+}
+
+#[test]
+fn a_lock_that_another_user_holds_does_not_keep_it_from_starting() {
+    if !possible() {
+        return;
+    }
+    let dir = tempfile::TempDir::new().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let run = dir.path().join("run");
+    fs::create_dir(&run).unwrap();
+    // As an earlier version made it.
+    let lock = run.join("daemon.lock");
+    fs::write(&lock, "").unwrap();
+    fs::set_permissions(&lock, Permissions::from_mode(0o644)).unwrap();
+    let mut holder = Command::new("flock");
+    holder.arg(&lock).args(["sh", "-c", "echo held; exec sleep 1000"]).uid(NOBODY).gid(NOBODY);
+    let mut holder = holder.stdout(Stdio::piped()).process_group(0).spawn().unwrap();
+    let mut said = [0; 4];
+    holder.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    let started = std::panic::catch_unwind(|| {
+        let daemon = Daemon::start_in(dir, "", |_| {});
+        assert_eq!(fs::metadata(&lock).unwrap().mode() & 0o777, 0o600);
+        let held = Command::new("flock").arg("-n").arg(&lock).arg("true").uid(NOBODY).gid(NOBODY).output();
+        assert!(String::from_utf8(held.unwrap().stderr).unwrap().contains("Permission denied"));
+        let path = daemon.dir.path();
+        let mut second = Command::new(TRIMTAB);
+        second.arg("daemon").arg("--config").arg(path.join("config.toml")).arg("--run").arg(daemon.run());
+        let second = second.arg("--state").arg(path.join("state")).output().unwrap();
+        assert!(refused(&second).contains("the service runs already"));
+    });
+    rustix::process::kill_process_group(Pid::from_child(&holder), Signal::KILL).unwrap();
+    holder.wait().unwrap();
+    started.unwrap();
+}
+
+#[test]
+fn half_requests_for_metrics_starve_nobody() {
+    if !possible() {
+        return;
+    }
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let daemon = Daemon::start(&format!("[metrics]\naddress = \"127.0.0.1:{port}\"\n"));
+    let connect = || TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut crowd: Vec<_> = (0..400).map(|_| connect()).collect();
+    crowd.iter_mut().for_each(|stream| _ = stream.write_all(b"GET /metrics HTTP/1.1\r\n"));
+    let (mut stream, mut answer) = (connect(), String::new());
+    // Eight at a time, each for five seconds, the crowd would be served in some minutes.
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(open_files(&daemon) < 300, "{} files are open", open_files(&daemon));
+}
+
+/// How many files the service has open.
+fn open_files(daemon: &Daemon) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count()
+}
+
+#[test]
+fn memory_of_a_long_request_is_given_back() {
+    if !possible() {
+        return;
+    }
+    let daemon = Daemon::start("");
+    let ask = |pieces: usize| {
+        let left: Vec<_> = (0..pieces).map(|piece| format!("[{},4096]", piece << 20)).collect();
+        let line = format!("{{\"verb\":\"give-back\",\"left\":[{}]}}\n", left.join(","));
+        let (mut stream, mut answer) =
+            (UnixStream::connect(daemon.run().join("control")).unwrap(), String::new());
+        stream.write_all(line.as_bytes()).unwrap();
+        BufReader::new(&stream).read_line(&mut answer).unwrap();
+        assert_eq!(answer, "\"done\"\n");
+        line.len()
+    };
+    ask(1);
+    let before = resident(&daemon);
+    assert!(ask(180_000) > 3 << 20);
+    // The next answer comes after the memory is given back.
+    ask(1);
+    let after = resident(&daemon);
+    assert!(after < before + (4 << 20), "{before} bytes became {after}");
+}
+
+/// How many bytes of memory the service has.
+fn resident(daemon: &Daemon) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn pipes_among_what_it_kept_do_not_hold_up_its_start() {
+    if !possible() {
+        return;
+    }
+    let dir = tempfile::TempDir::new().unwrap();
+    let volume = Volume::mounted("ext4");
+    let mut daemon = Daemon::start_in(dir, &smart(&volume), |_| {});
+    daemon.wait_for(&volume, "it is tended", |_| true);
+    assert_eq!(daemon.stop(), Some(0));
+    let dir = daemon.kill();
+    let kept = fs::read_dir(dir.path().join("state")).unwrap().next().unwrap().unwrap().path();
+    fs::remove_file(&kept).unwrap();
+    for pipe in [kept, dir.path().join("run/knobs-x")] {
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    }
+    let daemon = Daemon::start_in(dir, &smart(&volume), |_| {});
+    daemon.wait_for(&volume, "it is tended", |_| true);
+    assert_eq!(daemon.logged("it is not a regular file"), 1, "{}", daemon.log());
 }

@@ -2,6 +2,7 @@
 
 use std::process::{Command, Output};
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
 use crate::support::{TRIMTAB, refused};
@@ -38,6 +39,22 @@ fn configurations_are_checked() {
     }
     let said = refused(&trimtab(&["daemon", "--check-config", "--config", "/nowhere.toml"]));
     assert!(said.contains("cannot read /nowhere.toml: No such file"), "{said}");
+}
+
+#[test]
+fn configurations_without_end_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let pipe = dir.path().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    for (file, reason) in [
+        ("/dev/zero", "cannot read /dev/zero: it is not a regular file"),
+        (pipe.to_str().unwrap(), "it is not a regular file"),
+        // Its metadata say that it is empty.
+        ("/proc/kallsyms", "/proc/kallsyms is larger than 1048576 bytes"),
+    ] {
+        let said = refused(&trimtab(&["daemon", "--check-config", "--config", file]));
+        assert!(said.contains(reason), "{said}");
+    }
 }
 
 #[test]

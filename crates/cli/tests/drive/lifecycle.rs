@@ -1,7 +1,7 @@
 //! Drives come and go, and leave nothing.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -15,8 +15,8 @@ use trimtab_linux::block::BlockDevice;
 use trimtab_linux::{SYSFS, ioctl};
 
 use crate::support::{
-    Aligned, Mounted, TRIMTAB, drive, is_left, open_direct, options, possible, profile, run, trimtab,
-    trimtab_prints, trimtab_refuses, unique, wait_until,
+    Aligned, Mounted, TRIMTAB, drive, is_left, open_direct, options, possible, profile, read_at, run,
+    trimtab, trimtab_prints, trimtab_refuses, unique, wait_until,
 };
 
 const SIZE: Bytes = Bytes(512 << 20);
@@ -140,19 +140,136 @@ fn what_is_in_flight_when_the_server_is_killed_fails() {
 }
 
 #[test]
-fn a_server_that_panics_fails_its_drive() {
+fn a_model_that_panics_leaves_the_data_to_be_read() {
+    if !possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for data in [None, Some(directory.path().join("data"))] {
+        let options = options(profile(DiscardedReads::Zeros), SIZE);
+        let drive = Drive::create(&CreateOptions { data: data.clone(), ..options }).unwrap();
+        let device = open_direct(drive.device());
+        device.write_all_at(Aligned::filled(1 << 20, 7).bytes(), 0).unwrap();
+        // The kernel lets no program name what lies past the block device's end; the file's it does.
+        let file = Path::new("/run/trimtab/drives").join(drive.name()).join("fuse/drive");
+        let past_its_end = ["--punch-hole", "--length", "4096", "--offset", &SIZE.0.to_string()];
+        let output = Command::new("fallocate").args(past_its_end).arg(file).output().unwrap();
+        assert!(!output.status.success());
+        let write = device.write_all_at(Aligned::filled(4096, 8).bytes(), 0).unwrap_err();
+        assert_eq!(write.raw_os_error(), Some(EIO), "{write}");
+        assert!(ioctl::discard(&device, Extent::at(Bytes::ZERO, Bytes::MIB)).is_err());
+        assert!(read_at(&device, 0, 1 << 20).iter().all(|byte| *byte == 7));
+        let reason = trimtab_refuses(&["drive", "stats", drive.name()]);
+        assert!(reason.contains("flash model failed") && reason.contains("copy its data"), "{reason}");
+        if let Some(data) = data {
+            assert!(fs::read(data).unwrap()[..1 << 20].iter().all(|byte| *byte == 7));
+        }
+        drop(device);
+        drive.remove().unwrap();
+    }
+}
+
+#[test]
+fn a_drive_survives_discards_at_its_end_whatever_grain_it_honours() {
+    if !possible() {
+        return;
+    }
+    const GRAIN: u64 = 3 << 20;
+    let mut odd = profile(DiscardedReads::Zeros);
+    odd.discard.honoured_granularity.value = Bytes(GRAIN);
+    let drive = drive(odd, SIZE);
+    let device = open_direct(drive.device());
+    let tail = SIZE.0 / GRAIN * GRAIN;
+    device.write_all_at(Aligned::filled(2 << 20, 7).bytes(), SIZE.0 - (2 << 20)).unwrap();
+    for start in [SIZE.0 - 4096, tail, 0] {
+        ioctl::discard(&device, Extent::new(Bytes(start), SIZE)).unwrap();
+    }
+    assert!(read_at(&device, tail, (SIZE.0 - tail) as usize).iter().all(|byte| *byte == 7));
+    assert_eq!(drive.stats().unwrap().counters.discards, 3);
+}
+
+#[test]
+fn a_granularity_that_is_no_power_of_two_reaches_the_kernel() {
+    if !possible() {
+        return;
+    }
+    for granularity in [1536, 3 << 20].map(Bytes) {
+        let mut odd = profile(DiscardedReads::Zeros);
+        odd.discard.advertised_granularity.value = granularity;
+        let drive = drive(odd, SIZE);
+        let limits = drive.stats().unwrap().limits;
+        assert_eq!(limits.discard_granularity, granularity);
+        assert!(limits.discard_max.0.is_multiple_of(granularity.0), "{}", limits.discard_max);
+        ioctl::discard(open_direct(drive.device()), Extent::at(Bytes::ZERO, SIZE)).unwrap();
+        assert!(drive.stats().unwrap().counters.discards > 0);
+    }
+    let mut none = profile(DiscardedReads::Zeros);
+    none.discard.advertised_granularity.value = Bytes((1 << 30) - 512);
+    let refused = Drive::create(&options(none, SIZE)).unwrap_err();
+    assert!(matches!(refused, DriveError::BadGranularity { .. }), "{refused}");
+}
+
+#[test]
+fn what_took_the_place_of_a_data_file_is_kept() {
+    if !possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let parent = directory.path().join("parent");
+    let data = parent.join("data");
+    let create = || {
+        let options = options(profile(DiscardedReads::Zeros), SIZE);
+        Drive::create(&CreateOptions { data: Some(data.clone()), owned: false, ..options }).unwrap()
+    };
+    // Another file is where it was.
+    fs::create_dir(&parent).unwrap();
+    let drive = create();
+    fs::rename(&data, parent.join("moved")).unwrap();
+    fs::write(&data, "precious").unwrap();
+    let name = drive.name().to_owned();
+    let reason = drive.remove().unwrap_err().to_string();
+    assert!(reason.contains(&format!("{} is not the file that held its data", data.display())), "{reason}");
+    assert!(!is_left(&name));
+    assert_eq!(fs::read(&data).unwrap(), b"precious");
+    assert!(parent.join("moved").exists());
+    fs::remove_file(&data).unwrap();
+
+    // Its directory is another one.
+    let drive = create();
+    fs::rename(&parent, directory.path().join("elsewhere")).unwrap();
+    let other = directory.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("data"), "precious").unwrap();
+    symlink(&other, &parent).unwrap();
+    assert!(matches!(drive.remove(), Err(DriveError::DataReplaced { .. })));
+    assert_eq!(fs::read(other.join("data")).unwrap(), b"precious");
+    assert!(directory.path().join("elsewhere/data").exists());
+
+    // Nothing is where it was.
+    fs::remove_file(other.join("data")).unwrap();
+    let drive = create();
+    fs::remove_file(&data).unwrap();
+    drive.remove().unwrap();
+}
+
+#[test]
+fn figures_of_a_stopped_server_are_not_waited_for() {
     if !possible() {
         return;
     }
     let drive = drive(profile(DiscardedReads::Zeros), SIZE);
-    let device = open_direct(drive.device());
-    // The kernel lets no program name what lies past the block device's end; the file's it does.
-    let file = Path::new("/run/trimtab/drives").join(drive.name()).join("fuse/drive");
-    let past_its_end = ["--punch-hole", "--length", "4096", "--offset", &SIZE.0.to_string()];
-    let output = Command::new("fallocate").args(past_its_end).arg(file).output().unwrap();
-    assert!(!output.status.success());
-    wait_until("the drive fails", || device.read_exact_at(Aligned::new(4096).bytes_mut(), 0).is_err());
-    assert!(matches!(drive.stats(), Err(DriveError::NoAnswer { .. })));
+    let server = drive.stats().unwrap().server.to_string();
+    run("kill", &["-STOP", &server]);
+    let output = trimtab(&["drive", "stats", drive.name()]);
+    run("kill", &["-CONT", &server]);
+    let reason = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{reason}");
+    // Another test's drive may be cleaned up by the same command, which says so.
+    let name = drive.name();
+    let expected =
+        format!("the server of drive {name:?} (process {server}) is stopped; continue it with kill -CONT");
+    assert!(reason.lines().any(|line| line == format!("trimtab: {expected}")), "{reason}");
+    assert!(drive.stats().is_ok());
 }
 
 #[test]
@@ -196,6 +313,8 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     let name = &unique("refused");
     let bad_name = trimtab_refuses(&["drive", "create", "../x", "--profile", "nvme-tlc", "--size", "1G"]);
     assert!(bad_name.contains("cannot be a drive's name"), "{bad_name}");
+    let option = trimtab_refuses(&["drive", "create", "--profile", "nvme-tlc", "--size", "1G", "--", "-x"]);
+    assert!(option.contains("cannot be a drive's name") && option.contains("the first no dash"), "{option}");
     assert!(refuses(name, "floppy", "1G", &[]).contains("there is no drive profile \"floppy\"; there are"));
     assert!(refuses(name, "./no.toml", "1G", &[]).contains("cannot read the profile ./no.toml"));
     assert!(refuses(name, "nvme-tlc", "1000", &[]).contains("1000 B cannot be a drive's size"));

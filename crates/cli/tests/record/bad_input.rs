@@ -82,3 +82,24 @@ fn a_user_without_rights_is_told() {
     assert_eq!(output.status.code(), Some(1));
     assert!(said.lines().count() == 1 && said.contains("run as root"), "{said}");
 }
+
+#[test]
+fn a_file_that_only_looks_like_a_leftover_is_kept() {
+    if !possible() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("t.parquet"), "old").unwrap();
+    std::fs::write(at("t.parquet.replaced"), "dear").unwrap();
+    let out = at("t.parquet");
+    let arguments = ["-o", out.to_str().unwrap(), "--overwrite", "--no-sync", "--"];
+    let fails = record(&[&arguments[..], &["/nonexistent/program"]].concat());
+    assert_eq!(fails.status.code(), Some(1));
+    assert_eq!(std::fs::read(at("t.parquet")).unwrap(), b"old");
+    let works = record(&[&arguments[..], &["true"]].concat());
+    assert!(works.status.success(), "{}", String::from_utf8_lossy(&works.stderr));
+    assert!(std::fs::read(at("t.parquet")).unwrap().starts_with(b"PAR1"));
+    assert_eq!(std::fs::read(at("t.parquet.replaced")).unwrap(), b"dear");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+}

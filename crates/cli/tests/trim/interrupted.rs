@@ -1,9 +1,11 @@
 //! What was interrupted goes on where it was.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use trimtab_core::document::trim::Outcome;
 use trimtab_drive::Clock;
 
@@ -71,4 +73,30 @@ fn another_command_starts_over() {
     assert_eq!(resumed(&["-m", "0", "--full"]), None);
     assert_eq!(resumed(&["-m", "64K"]), None);
     assert_eq!(resumed(&["-m", "0", "-l", "500M"]), None);
+}
+
+#[test]
+fn a_signal_while_the_drive_hangs_is_answered_at_once() {
+    if !possible() {
+        return;
+    }
+    let bed = Bed::new("ext4", Clock::Model);
+    bed.fragment(40, 1 << 20);
+    let server = Pid::from_raw(bed.drive.stats().unwrap().server as i32).unwrap();
+    // Its free space is read before the drive hangs.
+    bed.trim(&["-n"]);
+    kill_process(server, Signal::STOP).unwrap();
+    let told = std::panic::catch_unwind(|| {
+        let mut child = bed.command(&["--unpaced", "--quiet"]).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        thread::sleep(Duration::from_millis(500));
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        (lines.next().unwrap().unwrap(), lines, child)
+    });
+    kill_process(server, Signal::CONT).unwrap();
+    let (line, lines, mut child) = told.unwrap();
+    assert!(line.contains("interrupted, and ends when its drive has answered"), "{line}");
+    assert!(matches!(child.wait().unwrap().code(), Some(0 | 1)));
+    let rest: Vec<_> = lines.map(Result::unwrap).collect();
+    assert!(rest.iter().all(|line| line.contains("it goes on from here")), "{rest:?}");
 }

@@ -10,16 +10,16 @@ pub struct LatencyHistogram(pub Vec<LatencyBucket>);
 impl LatencyHistogram {
     /// How many latencies it counted.
     pub fn total(&self) -> u64 {
-        self.0.iter().map(|bucket| bucket.count).sum()
+        self.0.iter().map(|bucket| bucket.count).fold(0, u64::saturating_add)
     }
 
     /// The latency in nanoseconds that a share `quantile` of them, from 0 to 1, did not exceed; none
     /// where nothing was counted.
     pub fn quantile(&self, quantile: f64) -> Option<u64> {
         let rank = ((quantile * self.total() as f64).ceil() as u64).max(1);
-        let mut counted = 0;
+        let mut counted = 0_u64;
         let reached = self.0.iter().find(|bucket| {
-            counted += bucket.count;
+            counted = counted.saturating_add(bucket.count);
             counted >= rank
         });
         reached.or(self.0.last()).map(|bucket| bucket.ns)

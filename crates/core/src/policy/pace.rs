@@ -59,11 +59,22 @@ const STEPS: f64 = 16.0;
 const LEAST: f64 = 1.0 / 256.0;
 /// How much one span counts in the mean latency of the foreground by itself.
 const WEIGHT: f64 = 0.125;
+/// The share of the time below which commands of others are no foreground: a drive that answers a
+/// few reads a second is idle all the same.
+const LIGHT: f64 = 0.05;
+/// The time over which that share is averaged: a span may be as short as one command.
+const AVERAGED: f64 = 1.0;
+/// The most that trims get of the time beside such commands.
+const MOST_BESIDE_LIGHT: f64 = 0.5;
 
 /// Holds the goals by measuring: while there is a foreground, trims get a share of the time that
 /// shrinks when its latency grows beyond the goal and grows again when it doesn't: up to the goal for the
-/// share, and beyond that while trims are urgent. The drive is idle
-/// where over a whole span nothing completed and nothing is in flight; a trim may then follow the other.
+/// share, and beyond that while trims are urgent.
+///
+/// The drive is idle where nothing is in flight and commands of others took less than 5 % of the last second.
+/// Where none completed, a trim may follow the other. Where some did, a trim is one command, and the
+/// next waits for so long that a command which comes at any time waits for `max_latency_added` in the mean:
+/// it meets a trim with the probability of the trims' share, and then waits for half of it.
 ///
 /// Times are spans since the host started, on its own clock.
 #[derive(Debug, Clone)]
@@ -73,6 +84,12 @@ pub struct Pacer {
     share: f64,
     urgent: bool,
     idle: bool,
+    /// Whether nobody else used the drive at all.
+    alone_on_drive: bool,
+    /// The share of the time that commands of others take, averaged.
+    busy: f64,
+    /// The share below which they are no foreground.
+    light: f64,
     /// The foreground's mean latency in spans without trims, in seconds.
     alone: Option<f64>,
     /// What the foreground waits longer for trims in the mean, in seconds.
@@ -83,6 +100,8 @@ pub struct Pacer {
     trimmed: Duration,
     /// When the next may begin while there is a foreground.
     next: Duration,
+    /// When the next may begin beside a few commands of others.
+    next_beside_light: Duration,
     ended: Duration,
 }
 
@@ -94,13 +113,23 @@ impl Pacer {
             share: goals.max_busy_share,
             urgent: false,
             idle: false,
+            alone_on_drive: false,
+            busy: 1.0,
+            light: LIGHT,
             alone: None,
             added: 0.0,
             between: 0,
             trimmed: Duration::ZERO,
             next: Duration::ZERO,
+            next_beside_light: Duration::ZERO,
             ended: Duration::ZERO,
         }
+    }
+
+    /// The same, but every command of others counts as a foreground: for a trim that somebody started
+    /// while others read, and that has no reason to hurry.
+    pub fn for_one_trim(goals: Goals) -> Self {
+        Self { light: 0.0, ..Self::new(goals) }
     }
 
     /// The goals that it holds.
@@ -122,7 +151,12 @@ impl Pacer {
 
     /// Takes in what the foreground got since this was called last.
     pub fn observe(&mut self, load: &Load) {
-        self.idle = load.in_flight == 0 && load.completed == 0;
+        self.alone_on_drive = load.in_flight == 0 && load.completed == 0;
+        let span = load.span.as_secs_f64().max(f64::MIN_POSITIVE);
+        let busy = load.latency.as_secs_f64() * load.completed as f64 / span;
+        self.busy += (busy - self.busy) * (span / AVERAGED).min(1.0);
+        let is_light = load.in_flight == 0 && self.busy < self.light;
+        self.idle = self.alone_on_drive || is_light;
         let trimmed = std::mem::take(&mut self.trimmed);
         if load.completed == 0 {
             return;
@@ -148,24 +182,41 @@ impl Pacer {
         self.share = self.share.clamp(goal * LEAST, self.most());
     }
 
-    /// A slice ended at `at` that held the drive for `took`.
-    pub fn trimmed(&mut self, at: Duration, took: Duration) {
+    /// A slice ended at `at` that held the drive for `took`. One command takes at most about `command`.
+    pub fn trimmed(&mut self, at: Duration, took: Duration, command: Duration) {
         self.trimmed += took;
         self.ended = at;
-        let pause = took.as_secs_f64() * (1.0 - self.share) / self.share;
-        // Where that is longer than can be told, never.
-        self.next =
-            Duration::try_from_secs_f64(pause).map_or(Duration::MAX, |pause| at.saturating_add(pause));
+        self.next = at.saturating_add(pause_after(took, self.share));
+        // A slice on an idle drive may have been many commands; beside light use the next is one.
+        let last = took.min(command);
+        self.next_beside_light = at.saturating_add(pause_after(last, self.share_beside_light(last)));
+    }
+
+    /// The share of the time for trims of this length with which a command that comes at any time
+    /// waits for the latency goal in the mean.
+    fn share_beside_light(&self, took: Duration) -> f64 {
+        let goal = self.goals.max_latency_added.as_secs_f64();
+        (2.0 * goal / took.as_secs_f64().max(f64::MIN_POSITIVE)).min(MOST_BESIDE_LIGHT)
     }
 
     /// When the next slice may begin as things are; none where it has to wait for an idle drive.
     pub fn next_start(&self) -> Option<Duration> {
-        if self.idle { Some(self.ended) } else { (!self.goals.idle_only).then_some(self.next) }
+        if self.alone_on_drive {
+            Some(self.ended)
+        } else {
+            let next = if self.idle { self.next.min(self.next_beside_light) } else { self.next };
+            (self.idle || !self.goals.idle_only).then_some(next)
+        }
     }
 
-    /// Whether the drive did nothing for anybody else over the last span.
+    /// Whether others used the drive for so little of the last span that it has time for trims.
     pub fn is_idle(&self) -> bool {
         self.idle
+    }
+
+    /// Whether nobody else used the drive in the last span.
+    pub fn is_alone_on_drive(&self) -> bool {
+        self.alone_on_drive
     }
 
     /// By how much the foreground's mean latency grew from the end of one span with trims to that of the
@@ -173,6 +224,12 @@ impl Pacer {
     pub fn latency_added(&self) -> Duration {
         Duration::from_secs_f64(self.added)
     }
+}
+
+/// The pause after a slice of this length with which slices get `share` of the time.
+fn pause_after(took: Duration, share: f64) -> Duration {
+    // Where that is longer than can be told, never.
+    Duration::try_from_secs_f64(took.as_secs_f64() * (1.0 - share) / share).unwrap_or(Duration::MAX)
 }
 
 #[cfg(test)]
@@ -201,7 +258,7 @@ mod tests {
             while pacer.next_start().is_some_and(|start| start.max(now) < end) {
                 now = pacer.next_start().unwrap().max(now) + slice;
                 within += slice;
-                pacer.trimmed(now, slice);
+                pacer.trimmed(now, slice, slice);
             }
             now = now.max(end);
             total += within;
@@ -242,7 +299,7 @@ mod tests {
     fn what_rare_trims_add_is_spread_over_all_commands() {
         let mut pacer = Pacer::new(Goals::default());
         (0..10).for_each(|_| pacer.observe(&load(100, micros(100))));
-        pacer.trimmed(SPAN, SPAN);
+        pacer.trimmed(SPAN, SPAN, SPAN);
         pacer.observe(&load(100, micros(5100)));
         // The first span was one that nothing could be compared with yet.
         assert_eq!(pacer.latency_added(), micros(500));
@@ -252,19 +309,35 @@ mod tests {
     fn an_idle_drive_is_trimmed_at_once_and_a_busy_one_not_where_that_is_asked_for() {
         let mut pacer = Pacer::new(Goals { idle_only: true, ..Goals::default() });
         assert_eq!(pacer.next_start(), None, "nothing is known yet");
-        pacer.observe(&load(3, micros(10)));
+        pacer.observe(&load(100, micros(100)));
         assert_eq!(pacer.next_start(), None);
         pacer.observe(&load(0, Duration::ZERO));
-        pacer.trimmed(SPAN, SPAN);
+        pacer.trimmed(SPAN, SPAN, SPAN);
         assert_eq!(pacer.next_start(), Some(SPAN));
         pacer.observe(&Load { in_flight: 1, ..load(0, Duration::ZERO) });
         assert_eq!(pacer.next_start(), None);
     }
 
     #[test]
+    fn a_long_pause_for_a_foreground_ends_with_it() {
+        let mut pacer = Pacer::new(Goals::default());
+        let second = Duration::from_secs(1);
+        let beside = |completed, latency| Load { span: second, ..load(completed, latency) };
+        pacer.observe(&beside(1000, micros(1000)));
+        pacer.trimmed(second, micros(500_000), micros(20_000));
+        assert!(pacer.next_start().unwrap() > second * 90, "its share of a busy drive's time");
+        for _ in 0..3 {
+            pacer.observe(&beside(5, micros(300)));
+        }
+        assert!(pacer.next_start().unwrap() < second * 2, "a reader now and then");
+        pacer.observe(&beside(0, Duration::ZERO));
+        assert_eq!(pacer.next_start(), Some(second), "nobody");
+    }
+
+    #[test]
     fn a_share_of_next_to_nothing_is_never() {
         let mut pacer = Pacer::new(Goals { max_busy_share: 1e-300, ..Goals::default() });
-        pacer.trimmed(SPAN, SPAN);
+        pacer.trimmed(SPAN, SPAN, SPAN);
         assert_eq!(pacer.next_start(), Some(Duration::MAX));
     }
 

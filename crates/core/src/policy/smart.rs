@@ -106,7 +106,8 @@ impl SmartPolicy {
         if self.under_way.is_some() || !due {
             return Vec::new();
         }
-        let slice = if self.pacer.is_idle() { IDLE_SLICE } else { self.pacer.goals().max_latency_added };
+        let goal = self.pacer.goals().max_latency_added;
+        let slice = if self.pacer.is_alone_on_drive() { IDLE_SLICE } else { goal };
         let overdue = at.checked_sub(self.pacer.goals().max_age).map(|before| self.pending.older(before));
         let candidates = overdue.unwrap_or_default().into_iter();
         let chosen = self.fill(slice, candidates.chain(self.worthwhile(slice)).chain(self.rest(at)));
@@ -137,7 +138,9 @@ impl SmartPolicy {
         let least = self.idle_since.and_then(|since| {
             let least = self.least(|thresholds| Some(thresholds.idle))?;
             let mut extents = self.pending.longest(least);
-            extents.try_fold(at - since, |left, extent| left.checked_sub(self.worth.time(extent.len())))?;
+            extents.try_fold(at.saturating_sub(since), |left, extent| {
+                left.checked_sub(self.worth.time(extent.len()))
+            })?;
             Some(least)
         });
         least.into_iter().flat_map(|least| self.pending.longest(least))
@@ -189,7 +192,7 @@ impl SmartPolicy {
             let made_up = if is_all { most } else { bytes.saturating_sub(trimmed.refused.len()) };
             self.written = self.written.min(most).saturating_sub(made_up);
         }
-        self.pacer.trimmed(at, trimmed.took);
+        self.pacer.trimmed(at, trimmed.took, self.worth.shortest() * 2);
         // Being refused makes it no younger.
         let since = under_way.and_then(|under_way| under_way.since).unwrap_or(at);
         trimmed.refused.iter().for_each(|extent| self.pending.insert(extent, since));

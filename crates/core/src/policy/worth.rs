@@ -171,8 +171,8 @@ impl Discard {
     pub fn time(&self, length: Bytes) -> Nanos {
         let commands = length.0.div_ceil(self.command_limit.value.0);
         let ranges = length.0.div_ceil(self.range_limit.value.0);
-        Nanos(self.command.value.0 * commands)
-            + Nanos(self.range.value.0 * ranges)
+        self.command.value * commands
+            + self.range.value * ranges
             + Nanos::from_seconds(self.per_gib.value.seconds() * length.gib())
     }
 }

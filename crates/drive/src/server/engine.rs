@@ -1,19 +1,24 @@
 //! Data and flash model together: what each command does, and when it is done.
+//!
+//! A flash model that panics takes no data with it: it is never asked again, reads give what is stored,
+//! and all that would change anything fails with an input/output error.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use rustix::io::Errno;
 use trimtab_core::profile::DiscardedReads;
-use trimtab_core::stats::{DriveCounters, EraseSpread};
 use trimtab_core::{Bytes, Extent, Pages};
 use trimtab_ftl::{Command, Device, GeometryError, Op};
 
 use super::lazy::LazyStore;
-use super::model::Model;
-use super::turns::{PATIENCE, Turn};
-use crate::protocol::{Latencies, PathTimes, Spec};
+use super::model::{Emulated, Figures, Model};
+use super::panics::{Panicked, contained};
+use super::turns::{PATIENCE, Turn, Turns};
+use crate::data::Identity;
+use crate::protocol::{PathTimes, Spec};
 
 /// Why a drive can't be.
 #[derive(Debug, thiserror::Error)]
@@ -24,12 +29,41 @@ pub(crate) enum EngineError {
     Store(#[from] io::Error),
 }
 
+/// The flash model panicked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("its flash model failed ({0}): reads give what is stored, all else fails")]
+pub(crate) struct ModelFailed(Panicked);
+
+impl From<ModelFailed> for io::Error {
+    fn from(_: ModelFailed) -> Self {
+        Errno::IO.into()
+    }
+}
+
+/// The flash model, as long as it works.
+struct Guarded {
+    model: Box<dyn Emulated>,
+    turns: Turns,
+    failed: Option<ModelFailed>,
+}
+
+impl Guarded {
+    /// Has the model do `work`, unless it has failed.
+    fn run<T>(&mut self, work: impl FnOnce(&mut dyn Emulated) -> T) -> Result<T, ModelFailed> {
+        if let Some(failed) = &self.failed {
+            return Err(failed.clone());
+        }
+        let model = self.model.as_mut();
+        contained(|| work(model)).map_err(|panicked| self.failed.insert(ModelFailed(panicked)).clone())
+    }
+}
+
 /// A drive without a kernel: commands in, data and times out.
 ///
 /// The lock is held for the model's bookkeeping only, never while data is copied.
 pub(crate) struct Engine {
     store: LazyStore,
-    model: Mutex<Model>,
+    model: Mutex<Guarded>,
     /// Told of each request that has come to the model.
     came: Condvar,
     page: Bytes,
@@ -46,25 +80,21 @@ enum Lie {
     Other(Pages),
 }
 
-/// What the model says of itself.
-pub(crate) struct Figures {
-    pub(crate) effective_spare: f64,
-    pub(crate) counters: DriveCounters,
-    pub(crate) erase_spread: EraseSpread,
-    pub(crate) mapped: Bytes,
-    pub(crate) latency: Latencies,
-}
-
 impl Engine {
     pub(crate) fn new(spec: &Spec) -> Result<Self, EngineError> {
         let mut device = Device::new(&spec.profile, spec.size)?;
         if spec.preconditioned {
             device.precondition();
         }
+        Self::on(Box::new(Model::new(device, spec.clock)), spec)
+    }
+
+    /// A drive that behaves as `model` does.
+    fn on(model: Box<dyn Emulated>, spec: &Spec) -> Result<Self, EngineError> {
         let store = LazyStore::new(spec.data.as_deref(), spec.size)?;
         Ok(Self {
             store,
-            model: Mutex::new(Model::new(device, spec.clock)),
+            model: Mutex::new(Guarded { model, turns: Turns::default(), failed: None }),
             came: Condvar::new(),
             page: spec.profile.geometry.mapping_page.value,
             reads: spec.profile.discard.reads.value,
@@ -73,20 +103,21 @@ impl Engine {
     }
 
     /// From here on commands count and take time.
-    pub(crate) fn start(&self, queue_depth: u32, path: PathTimes) {
-        self.model().start(queue_depth, path);
+    pub(crate) fn start(&self, queue_depth: u32, path: PathTimes) -> Result<(), ModelFailed> {
+        self.model().run(|model| model.start(queue_depth, path))
     }
 
-    /// A panic ends the server, so nobody meets a lock that one has poisoned.
-    fn model(&self) -> MutexGuard<'_, Model> {
+    /// A panic of the model doesn't get past [`Guarded::run`], and any other ends the server: nobody meets
+    /// a lock that one has poisoned.
+    fn model(&self) -> MutexGuard<'_, Guarded> {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The model, once those requests that were handed out before this one have come to it.
-    fn model_in(&self, turn: Turn) -> MutexGuard<'_, Model> {
+    fn model_in(&self, turn: Turn) -> MutexGuard<'_, Guarded> {
         let mut model = self.model();
         if model.turns.is_early(turn) {
-            let early = |model: &mut Model| model.turns.is_early(turn);
+            let early = |model: &mut Guarded| model.turns.is_early(turn);
             let (came, waited) =
                 self.came.wait_timeout_while(model, PATIENCE, early).unwrap_or_else(PoisonError::into_inner);
             model = came;
@@ -97,13 +128,14 @@ impl Engine {
         model
     }
 
-    /// Reads from `at` on into `data`; returns when to reply, where that is not at once.
+    /// Reads from `at` on into `data`; returns when to reply, where that is not at once. Of a drive whose
+    /// model has failed, reads what is stored.
     pub(crate) fn read(&self, turn: Turn, at: Bytes, data: &mut [u8]) -> io::Result<Option<Instant>> {
         let extent = Extent::at(at, Bytes(data.len() as u64));
-        let (lies, reply_at) = {
-            let mut model = self.model_in(turn);
-            (self.lies_about(extent, &model.device), model.submit(Command { op: Op::Read, extent }))
-        };
+        let answer = self
+            .model_in(turn)
+            .run(|model| (self.lies_about(extent, model), model.submit(Command { op: Op::Read, extent })));
+        let (lies, reply_at) = answer.unwrap_or_default();
         self.store.read(at, data)?;
         for (page, lie) in lies {
             let start = Bytes(page.0 * self.page.0);
@@ -122,13 +154,13 @@ impl Engine {
     }
 
     /// The pages of `extent` without data that don't read as what the store holds.
-    fn lies_about(&self, extent: Extent, device: &Device) -> Vec<(Pages, Lie)> {
-        let unmapped = self.pages_of(extent).filter(|page| !device.is_mapped(*page));
+    fn lies_about(&self, extent: Extent, model: &dyn Emulated) -> Vec<(Pages, Lie)> {
+        let unmapped = self.pages_of(extent).filter(|page| !model.is_mapped(*page));
         match self.reads {
             DiscardedReads::Zeros | DiscardedReads::Old => Vec::new(),
             DiscardedReads::Garbage => unmapped.map(|page| (page, Lie::Garbage)).collect(),
             DiscardedReads::Other => {
-                let other = device.mapped_from(Pages(extent.end.0.div_ceil(self.page.0)));
+                let other = model.mapped_from(Pages(extent.end.0.div_ceil(self.page.0)));
                 other.map_or(Vec::new(), |other| unmapped.map(|page| (page, Lie::Other(other))).collect())
             }
         }
@@ -153,46 +185,38 @@ impl Engine {
     /// Writes `data` from `at` on; returns when to reply, where that is not at once.
     pub(crate) fn write(&self, turn: Turn, at: Bytes, data: &[u8]) -> io::Result<Option<Instant>> {
         let extent = Extent::at(at, Bytes(data.len() as u64));
-        let reply_at = self.model_in(turn).submit(Command { op: Op::Write, extent });
+        let reply_at = self.model_in(turn).run(|model| model.submit(Command { op: Op::Write, extent }))?;
         self.store.write(at, data)?;
         Ok(reply_at)
     }
 
     /// Discards `extent`; returns when to reply, where that is not at once. The data of a drive
     /// that reads old data after a discard stays: its flash still has it.
-    pub(crate) fn discard(&self, turn: Turn, extent: Extent) -> Option<Instant> {
-        let (honoured, reply_at) = {
-            let mut model = self.model_in(turn);
-            (model.device.honoured(extent), model.submit(Command { op: Op::Discard, extent }))
-        };
+    pub(crate) fn discard(&self, turn: Turn, extent: Extent) -> Result<Option<Instant>, ModelFailed> {
+        let (honoured, reply_at) = self
+            .model_in(turn)
+            .run(|model| (model.honoured(extent), model.submit(Command { op: Op::Discard, extent })))?;
         if self.reads != DiscardedReads::Old {
             self.store.punch(honoured);
         }
-        reply_at
+        Ok(reply_at)
     }
 
     /// Flushes; returns when to reply, where that is not at once. The store needs none: a drive's
     /// data doesn't outlive its server.
-    pub(crate) fn flush(&self, turn: Turn) -> Option<Instant> {
+    pub(crate) fn flush(&self, turn: Turn) -> Result<Option<Instant>, ModelFailed> {
         let extent = Extent::new(Bytes::ZERO, Bytes::ZERO);
-        self.model_in(turn).submit(Command { op: Op::Flush, extent })
+        self.model_in(turn).run(|model| model.submit(Command { op: Op::Flush, extent }))
     }
 
-    pub(crate) fn figures(&self) -> Figures {
-        let model = self.model();
-        let latency = |op| model.device.latency(op);
-        Figures {
-            effective_spare: model.device.effective_spare(),
-            counters: model.device.counters(),
-            erase_spread: model.device.erase_spread(),
-            mapped: model.device.mapped(),
-            latency: Latencies {
-                read: latency(Op::Read),
-                write: latency(Op::Write),
-                discard: latency(Op::Discard),
-                flush: latency(Op::Flush),
-            },
-        }
+    /// What the model did so far.
+    pub(crate) fn figures(&self) -> Result<Figures, ModelFailed> {
+        self.model().run(|model| model.figures())
+    }
+
+    /// Which file the data file is, where there is one.
+    pub(crate) fn data_identity(&self) -> io::Result<Identity> {
+        self.store.identity()
     }
 
     /// What the data really takes.
@@ -200,6 +224,9 @@ impl Engine {
         self.store.held()
     }
 }
+
+#[cfg(test)]
+mod failing;
 
 #[cfg(test)]
 mod tests {
@@ -222,7 +249,7 @@ mod tests {
     fn engine(profile: Profile, clock: Clock, path: PathTimes) -> Engine {
         let spec = Spec { profile, size: SIZE, preconditioned: false, clock, data: None, owned: false };
         let engine = Engine::new(&spec).unwrap();
-        engine.start(1, path);
+        engine.start(1, path).unwrap();
         engine
     }
 
@@ -264,7 +291,7 @@ mod tests {
         for speed in [1.0, 0.5] {
             let engine = engine(profile.clone(), Clock::Real { speed }, path);
             let before = Instant::now();
-            let discard = engine.discard(Turn::default(), page(0)).unwrap();
+            let discard = engine.discard(Turn::default(), page(0)).unwrap().unwrap();
             let read = engine.read(Turn::default(), Bytes::ZERO, &mut [0; SECTOR]).unwrap().unwrap();
             let after = Instant::now();
             let due = |model: Duration, way: Duration| {
@@ -283,7 +310,7 @@ mod tests {
         liar.discard.reads.value = DiscardedReads::Other;
         let engine = in_model_time(liar);
         write(&engine, 0..4);
-        engine.discard(Turn::default(), Extent::new(page(1).start, page(2).end));
+        engine.discard(Turn::default(), Extent::new(page(1).start, page(2).end)).unwrap();
         let others = [content(0), content(3)];
         for (at, length) in [(PAGE, PAGE), (PAGE + SECTOR, SECTOR), (2 * PAGE - SECTOR, 2 * SECTOR)] {
             for (sector, data) in read(&engine, at, length).chunks(SECTOR).enumerate() {
@@ -293,7 +320,7 @@ mod tests {
         }
         assert_eq!(read(&engine, 0, PAGE), content(0));
         assert_eq!(read(&engine, 3 * PAGE, PAGE), content(3));
-        engine.discard(Turn::default(), Extent::new(page(0).start, page(3).end));
+        engine.discard(Turn::default(), Extent::new(page(0).start, page(3).end)).unwrap();
         assert_eq!(read(&engine, 0, 4 * PAGE), [0; 4 * PAGE], "no page has data");
     }
 
@@ -304,10 +331,10 @@ mod tests {
         let engine = in_model_time(liar);
         write(&engine, 0..7);
         for number in 0..7 {
-            engine.discard(Turn::default(), page(number));
+            engine.discard(Turn::default(), page(number)).unwrap();
             let expected = if matches!(number, 2 | 5) { content(number) } else { vec![0; PAGE] };
             assert_eq!(read(&engine, number as usize * PAGE, PAGE), expected, "discard {number}");
         }
-        assert_eq!(engine.figures().counters.discards, 7);
+        assert_eq!(engine.figures().unwrap().counters.discards, 7);
     }
 }

@@ -16,7 +16,7 @@ use fuser::{
 use rustix::fs::FallocateFlags;
 use trimtab_core::{Bytes, Extent};
 
-use super::engine::Engine;
+use super::engine::{Engine, ModelFailed};
 use super::held::{Answer, HeldAnswers};
 use super::turns::Turn;
 use crate::place::FILE_NAME;
@@ -77,6 +77,14 @@ thread_local! {
 }
 
 impl DriveFile {
+    /// Says that something is done when that is due, or that it failed.
+    fn done(&self, done: Result<Option<Instant>, ModelFailed>, reply: ReplyEmpty) {
+        match done {
+            Ok(due) => self.answer(due, Answer::Done(reply)),
+            Err(failed) => reply.error(io::Error::from(failed).into()),
+        }
+    }
+
     /// Sends `answer` when it is due, or at once.
     fn answer(&self, due: Option<Instant>, answer: Answer) {
         match (due, &self.held) {
@@ -194,12 +202,12 @@ impl Filesystem for DriveFile {
         if !FallocateFlags::from_bits_retain(mode as u32).contains(FallocateFlags::PUNCH_HOLE) {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        let due = self.engine.discard(turn(request), Extent::at(Bytes(offset), Bytes(length)));
-        self.answer(due, Answer::Done(reply));
+        let done = self.engine.discard(turn(request), Extent::at(Bytes(offset), Bytes(length)));
+        self.done(done, reply);
     }
 
     fn fsync(&self, request: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.answer(self.engine.flush(turn(request)), Answer::Done(reply));
+        self.done(self.engine.flush(turn(request)), reply);
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {

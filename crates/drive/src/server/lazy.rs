@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use trimtab_core::{Bytes, Extent, ExtentSet};
 
 use super::store::Store;
+use crate::data::Identity;
 
 /// How long nothing is punched out before room is given back: the host may be timing its discards.
 const QUIET: Duration = Duration::from_millis(20);
@@ -67,6 +68,11 @@ impl LazyStore {
         let worker = Arc::clone(&shared);
         thread::Builder::new().name("punch".to_owned()).spawn(move || worker.give_back())?;
         Ok(Self { shared })
+    }
+
+    /// Which file the data file is, where there is one.
+    pub(crate) fn identity(&self) -> io::Result<Identity> {
+        self.shared.store.identity()
     }
 
     pub(crate) fn read(&self, at: Bytes, data: &mut [u8]) -> io::Result<()> {

@@ -5,6 +5,7 @@ mod file;
 mod held;
 mod lazy;
 mod model;
+mod panics;
 mod store;
 mod turns;
 
@@ -13,21 +14,18 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{self, Command};
 use std::sync::{Arc, OnceLock};
-use std::{panic, thread};
+use std::thread;
 
 use fuser::Session;
 
 use crate::DriveError;
 use crate::place::{Place, Registry};
 use crate::protocol::{Clock, DriveStats, PathTimes, QueueLimits, Reply, Request, Spec, receive, send};
-use engine::Engine;
+use engine::{Engine, ModelFailed};
 use file::DriveFile;
 
 /// The highest priority of a process that isn't a real-time one.
 const FIRST: i32 = -20;
-
-/// What a Rust program that panics exits with.
-const PANICKED: i32 = 101;
 
 /// Serves the drive `name` until its file system is unmounted. What to serve comes over the socket
 /// that is this process's standard input; [`Drive::create`](crate::Drive::create) is at its other
@@ -39,7 +37,7 @@ pub fn serve(name: &str) -> Result<(), DriveError> {
     let place = Place::named(name)?;
     let no_answer = |source| DriveError::NoAnswer { name: name.to_owned(), source };
     leave_terminal();
-    end_on_panic();
+    panics::end_process();
     let creator = creator().map_err(no_answer)?;
     let mut lines = BufReader::new(creator.try_clone().map_err(no_answer)?);
     let spec: Spec = receive(&mut lines).map_err(no_answer)?;
@@ -75,16 +73,6 @@ fn leave_terminal() {
     let _ = rustix::process::configure_io_flusher_behavior(true);
 }
 
-/// Has a panic in any thread end the process, and with it the drive: its host gets errors, where
-/// one thread less could leave it waiting for ever.
-fn end_on_panic() {
-    let report = panic::take_hook();
-    panic::set_hook(Box::new(move |info| {
-        report(info);
-        process::exit(PANICKED);
-    }));
-}
-
 fn creator() -> io::Result<UnixStream> {
     Ok(UnixStream::from(rustix::io::dup(rustix::stdio::stdin())?))
 }
@@ -116,7 +104,8 @@ impl Server {
         let alive = place.hold().map_err(told("cannot lock the drive's directory"))?;
         let engine = Arc::new(Engine::new(&spec).map_err(|error| format!("{error:#}"))?);
         if let Some(data) = &spec.data {
-            place.link_data(data).map_err(told("cannot remember the data file"))?;
+            let remembered = engine.data_identity().and_then(|identity| place.link_data(data, identity));
+            remembered.map_err(told("cannot remember the data file"))?;
         }
         let control = UnixListener::bind(place.socket()).map_err(told("cannot make the control socket"))?;
         let session = file::mount(&place.mount(), Arc::clone(&engine), &spec)
@@ -187,22 +176,33 @@ impl Figures {
     fn answer(&self, request: Request) -> Reply {
         match request {
             Request::Start { device, limits, path } => {
-                let started = self.attachment.set(Attachment { device, limits, path });
-                if started.is_ok() {
-                    self.engine.start(self.spec.profile.timing.queue_depth.value, path);
+                if self.attachment.set(Attachment { device, limits, path }).is_err() {
+                    return Reply::Ready;
                 }
-                Reply::Ready
+                match self.engine.start(self.spec.profile.timing.queue_depth.value, path) {
+                    Ok(()) => Reply::Ready,
+                    Err(failed) => Reply::Refused { reason: self.failure(&failed) },
+                }
             }
             Request::Stats => match self.attachment.get() {
-                Some(attachment) => Reply::Stats(Box::new(self.stats(attachment))),
+                Some(attachment) => match self.stats(attachment) {
+                    Ok(stats) => Reply::Stats(Box::new(stats)),
+                    Err(failed) => Reply::Refused { reason: self.failure(&failed) },
+                },
                 None => Reply::Refused { reason: "the drive is still being created".to_owned() },
             },
         }
     }
 
-    fn stats(&self, attachment: &Attachment) -> DriveStats {
-        let model = self.engine.figures();
-        DriveStats {
+    /// What a client is told of a drive whose flash model failed.
+    fn failure(&self, failed: &ModelFailed) -> String {
+        let name = self.place.name();
+        format!("drive {name:?}: {failed}; copy its data, then remove it (trimtab drive rm {name})")
+    }
+
+    fn stats(&self, attachment: &Attachment) -> Result<DriveStats, ModelFailed> {
+        let model = self.engine.figures()?;
+        Ok(DriveStats {
             name: self.place.name().to_owned(),
             device: attachment.device.clone(),
             profile: self.spec.profile.name.clone(),
@@ -219,6 +219,6 @@ impl Figures {
             path: attachment.path,
             limits: attachment.limits,
             server: process::id(),
-        }
+        })
     }
 }

@@ -2,16 +2,40 @@
 
 use std::time::{Duration, Instant};
 
-use trimtab_core::Nanos;
+use trimtab_core::stats::{DriveCounters, EraseSpread};
+use trimtab_core::{Bytes, Extent, Nanos, Pages};
 use trimtab_ftl::{ClosedLoop, Command, Device, Op};
 
-use super::turns::Turns;
-use crate::protocol::{Clock, PathTimes, UNTIL_STARTED};
+use crate::protocol::{Clock, Latencies, PathTimes, UNTIL_STARTED};
+
+/// What a drive's data and its host need of a flash model. Any of these may panic.
+pub(crate) trait Emulated: Send {
+    /// From here on commands count and take time.
+    fn start(&mut self, queue_depth: u32, path: PathTimes);
+    /// Has the model do `command`; returns when to reply, where that is not at once.
+    fn submit(&mut self, command: Command) -> Option<Instant>;
+    /// What of `extent` the next discard would unmap.
+    fn honoured(&self, extent: Extent) -> Extent;
+    /// Whether a mapping page has data.
+    fn is_mapped(&self, page: Pages) -> bool;
+    /// A mapping page with data: the first from `page` on, past the drive's end from its start on.
+    fn mapped_from(&self, page: Pages) -> Option<Pages>;
+    /// What it did so far.
+    fn figures(&self) -> Figures;
+}
+
+/// What the model says of itself.
+pub(crate) struct Figures {
+    pub(crate) effective_spare: f64,
+    pub(crate) counters: DriveCounters,
+    pub(crate) erase_spread: EraseSpread,
+    pub(crate) mapped: Bytes,
+    pub(crate) latency: Latencies,
+}
 
 /// The flash model and its time.
 pub(crate) struct Model {
-    pub(crate) device: Device,
-    pub(crate) turns: Turns,
+    device: Device,
     time: Time,
     clock: Clock,
 }
@@ -50,19 +74,19 @@ impl RealTime {
 
 impl Model {
     pub(crate) fn new(device: Device, clock: Clock) -> Self {
-        Self { device, turns: Turns::default(), time: Time::NotStarted, clock }
+        Self { device, time: Time::NotStarted, clock }
     }
+}
 
-    /// From here on commands count and take time.
-    pub(crate) fn start(&mut self, queue_depth: u32, path: PathTimes) {
+impl Emulated for Model {
+    fn start(&mut self, queue_depth: u32, path: PathTimes) {
         self.time = match self.clock {
             Clock::Model => Time::Closed(ClosedLoop::new(queue_depth)),
             Clock::Real { speed } => Time::Real(RealTime { start: Instant::now(), speed, path }),
         };
     }
 
-    /// Has the model do `command`; returns when to reply, where that is not at once.
-    pub(crate) fn submit(&mut self, command: Command) -> Option<Instant> {
+    fn submit(&mut self, command: Command) -> Option<Instant> {
         match &mut self.time {
             Time::NotStarted => match self.clock {
                 Clock::Model => None,
@@ -76,6 +100,34 @@ impl Model {
                 let done = self.device.submit(time.now(), command);
                 Some(time.reply_at(command.op, done))
             }
+        }
+    }
+
+    fn honoured(&self, extent: Extent) -> Extent {
+        self.device.honoured(extent)
+    }
+
+    fn is_mapped(&self, page: Pages) -> bool {
+        self.device.is_mapped(page)
+    }
+
+    fn mapped_from(&self, page: Pages) -> Option<Pages> {
+        self.device.mapped_from(page)
+    }
+
+    fn figures(&self) -> Figures {
+        let latency = |op| self.device.latency(op);
+        Figures {
+            effective_spare: self.device.effective_spare(),
+            counters: self.device.counters(),
+            erase_spread: self.device.erase_spread(),
+            mapped: self.device.mapped(),
+            latency: Latencies {
+                read: latency(Op::Read),
+                write: latency(Op::Write),
+                discard: latency(Op::Discard),
+                flush: latency(Op::Flush),
+            },
         }
     }
 }

@@ -4,10 +4,12 @@ use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::{fs, io, iter};
+use std::{io, iter};
 
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use trimtab_core::{Bytes, Extent};
+
+use crate::data::{DataFile, Identity};
 
 /// Memory is striped over this many files: the kernel lets one writer at a time into a file.
 const STRIPES: u64 = 8;
@@ -41,9 +43,14 @@ impl Store {
         let ready = store.set_size(size).and_then(|()| store.check_punch());
         if let (Err(_), Some(path)) = (&ready, path) {
             // The first failure is the one to report.
-            let _ = fs::remove_file(path);
+            let _ = store.identity().and_then(|identity| DataFile::hold(path, Some(identity))?.remove());
         }
         ready.map(|()| store)
+    }
+
+    /// Which file the data file is, where there is one.
+    pub(crate) fn identity(&self) -> io::Result<Identity> {
+        Identity::of(&self.files[0])
     }
 
     fn set_size(&self, size: Bytes) -> io::Result<()> {

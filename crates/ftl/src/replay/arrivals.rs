@@ -58,7 +58,7 @@ impl Arrivals {
     pub(super) fn foresee(&self, traced: Nanos) -> Nanos {
         let over = self.in_flight.iter().map(|Reverse(moment)| *moment).filter(|it| it.traced <= traced);
         let done = over.max().unwrap_or(self.done);
-        self.last.max(done.model + (traced - done.traced))
+        self.last.max(done.model + traced.saturating_sub(done.traced))
     }
 
     /// When what happened at `traced` happens in the model.
@@ -69,7 +69,7 @@ impl Arrivals {
             self.done = *moment;
             self.in_flight.pop();
         }
-        self.last = self.last.max(self.done.model + (traced - self.done.traced));
+        self.last = self.last.max(self.done.model + traced.saturating_sub(self.done.traced));
         self.last
     }
 

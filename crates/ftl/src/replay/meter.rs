@@ -32,7 +32,7 @@ impl Meter {
         let Self { since, completed, waited, written } =
             std::mem::replace(self, Self { since: now, ..Self::default() });
         Load {
-            span: Duration::from_nanos((now - since).0),
+            span: Duration::from_nanos(now.saturating_sub(since).0),
             in_flight,
             completed,
             latency: Duration::from_nanos(waited.0.checked_div(completed).unwrap_or_default()),

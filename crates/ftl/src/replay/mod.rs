@@ -148,7 +148,7 @@ impl Replay {
             addresses: Addresses::new(options.scale, profile.geometry.mapping_page.value),
             span: options.span,
             arrivals: Arrivals::new(profile.timing.queue_depth.value),
-            wake: policy.as_ref().and_then(|policy| policy.next_wake()).map(nanos),
+            wake: policy.as_ref().and_then(|policy| wake(policy.as_ref())),
             policy,
             meter: Meter::default(),
             trimming: None,
@@ -178,7 +178,7 @@ impl Replay {
     where
         S: TraceSource<Error: std::error::Error + 'static> + ?Sized,
     {
-        let began = Nanos(self.span.0.saturating_mul(self.passes.into()));
+        let began = self.span * self.passes.into();
         let (mut batch, mut extents, mut row) = (Vec::new(), Vec::with_capacity(AHEAD), 0);
         loop {
             source.next_batch(&mut batch).map_err(ReplayError::Source)?;
@@ -228,7 +228,7 @@ impl Replay {
             ftl.erases().iter().zip(&self.erased_before).map(|(now, before)| now - before).collect();
         ReplayOutcome {
             passes: self.passes,
-            trace_ns: Nanos(self.span.0.saturating_mul(self.passes.into())),
+            trace_ns: self.span * self.passes.into(),
             events: self.events,
             failed: self.failed,
             counters: self.device.counters(),
@@ -333,7 +333,7 @@ impl Replay {
             self.trims.request(now, &request);
             self.trimming.get_or_insert(Trimming { since: (traced, now), took: Nanos::ZERO });
         }
-        self.wake = policy.next_wake().map(nanos);
+        self.wake = wake(policy.as_ref());
     }
 
     /// Sends the discards of trims under way that are due by `until`, and none after. Where that was the
@@ -394,6 +394,8 @@ impl Replay {
     }
 }
 
-fn nanos(duration: Duration) -> Nanos {
-    Nanos(duration.as_nanos().try_into().unwrap_or(u64::MAX))
+/// When a policy wants to be woken, in the trace's time; never where that is past the end of all time.
+fn wake(policy: &dyn Policy) -> Option<Nanos> {
+    let at = policy.next_wake()?.as_nanos().try_into().ok()?;
+    (at < u64::MAX).then_some(Nanos(at))
 }

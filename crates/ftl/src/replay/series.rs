@@ -35,9 +35,9 @@ impl Series {
                 place += 1;
                 place % 2 == 1
             });
-            self.spacing.0 *= 2;
+            self.spacing = self.spacing * 2;
         }
-        self.next = Nanos((point.trace_ns.0 / self.spacing.0 + 1) * self.spacing.0);
+        self.next = self.spacing * (point.trace_ns.0 / self.spacing.0 + 1);
         self.points.push(point);
     }
 
@@ -78,7 +78,7 @@ impl Phases {
 
     /// Whether the phase is over at `at` in the pass.
     pub(super) fn is_over(&self, at: Nanos) -> bool {
-        at >= self.end
+        self.phase + 1 < PHASES && at >= self.end
     }
 
     /// Goes on to the phase of `at`; until now there were `erases`.

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
-use std::{fs, io};
 
 use serde::{Deserialize, Deserializer, de};
 use trimtab_core::policy::Goals;
 use trimtab_core::profile::{Profile, ProfileError};
+use trimtab_linux::file::read_regular_text;
 use trimtab_linux::stack::{Machine, StackError};
 
 use super::mounts::Found;
@@ -224,11 +225,11 @@ impl Config {
     /// # Errors
     /// Any [`ConfigError`].
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let failed = |source| ConfigError::Read { path: path.to_owned(), source };
-        if fs::metadata(path).map_err(failed)?.len() > MOST {
-            return Err(ConfigError::TooLarge { path: path.to_owned() });
-        }
-        Self::parse(&fs::read_to_string(path).map_err(failed)?, &path.display().to_string())
+        let text = read_regular_text(path, MOST).map_err(|source| match source.kind() {
+            io::ErrorKind::FileTooLarge => ConfigError::TooLarge { path: path.to_owned() },
+            _ => ConfigError::Read { path: path.to_owned(), source },
+        })?;
+        Self::parse(&text, &path.display().to_string())
     }
 
     /// Reads a configuration from the text of the file `origin`, and the profiles that it names.
@@ -343,7 +344,7 @@ fn load(name: &str) -> Result<Profile, ProfileError> {
     if !name.ends_with(".toml") {
         return Profile::named(name);
     }
-    let text = fs::read_to_string(name).map_err(|source| ProfileError::Field {
+    let text = read_regular_text(Path::new(name), MOST).map_err(|source| ProfileError::Field {
         origin: name.to_owned(),
         field: "the file".to_owned(),
         message: source.to_string(),

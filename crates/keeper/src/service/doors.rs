@@ -1,31 +1,38 @@
 //! The doors that others come in by: the control socket, the status socket and the metrics port.
 //!
 //! Nobody who comes can hold up the service: nothing is waited for, and each door has few places, whose
-//! holders must be done in time, root aside.
+//! holders must be done in time, root aside. At the metrics, to which anybody can connect, those who are
+//! longest inside make room for those who come.
 
-use std::fs::{self, DirBuilder, File, Permissions};
+mod lock;
+mod visitor;
+
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
 
-use super::control::{CONTROL, Request, Response, STATUS};
-use super::http::{self, Asked};
+use super::control::{CONTROL, Response, STATUS};
+use lock::Lock;
+use visitor::{Door, Visitor};
+pub(super) use visitor::{Visit, VisitorId};
 
-/// How many may be inside a door at a time.
+/// How many may be inside the door of a socket at a time.
 const PLACES: usize = 8;
-/// How long one may stay who isn't root.
-const STAY: Duration = Duration::from_secs(5);
-/// The longest request of root: the extents that a trim gives back are many.
-const LONGEST_REQUEST: usize = 4 << 20;
+/// How many may be inside the door of the metrics at a time.
+const METRICS_PLACES: usize = 128;
+/// How many of them may come from one address.
+const CLIENT_PLACES: usize = 64;
+/// How many come in by the door of the metrics before all are attended to.
+const METRICS_AT_ONCE: usize = 16;
 
 /// Why a door can't be opened.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +42,18 @@ pub enum DoorError {
     Runs {
         /// The file that it holds.
         lock: PathBuf,
+    },
+    /// The directory belongs to somebody else, who could replace what is in it.
+    #[error(
+        "{} belongs to user {owner}, who could stop the service and answer in its place; remove it, or change its \
+         owner",
+        directory.display()
+    )]
+    Foreign {
+        /// The directory.
+        directory: PathBuf,
+        /// The user's number.
+        owner: u32,
     },
     /// A socket or its directory can't be made.
     #[error("cannot make {}", path.display())]
@@ -64,45 +83,10 @@ pub(super) struct Doors {
     metrics: Option<(SocketAddr, TcpListener)>,
     visitors: Vec<Visitor>,
     next: u64,
+    had_bulk: bool,
     directory: PathBuf,
     // Held as long as the doors are open.
-    _lock: File,
-}
-
-/// Tells visitors apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct VisitorId(u64);
-
-/// What a visitor brings.
-#[derive(Debug, PartialEq)]
-pub(super) enum Visit {
-    /// Root wants this.
-    Asks(Request),
-    /// Somebody wants to see the status.
-    Status,
-    /// Somebody wants to see the metrics.
-    Metrics,
-    /// It has gone.
-    Left,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Door {
-    Control,
-    Status,
-    Metrics,
-}
-
-#[derive(Debug)]
-struct Visitor {
-    id: VisitorId,
-    door: Door,
-    stream: OwnedFd,
-    input: Vec<u8>,
-    output: Vec<u8>,
-    /// Whether it leaves when it has all of the output.
-    last: bool,
-    until: Option<Instant>,
+    _lock: Lock,
 }
 
 impl Doors {
@@ -116,15 +100,13 @@ impl Doors {
             move |source| DoorError::Make { path, source }
         };
         DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(made(directory))?;
-        // Others may have made it for themselves; what is theirs in it, they guard.
-        fs::set_permissions(directory, Permissions::from_mode(0o755)).map_err(made(directory))?;
-        let path = directory.join("daemon.lock");
-        let lock = File::create(&path).map_err(made(&path))?;
-        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(DoorError::Runs { lock: path }),
-            Err(errno) => return Err(made(&path)(errno.into())),
+        let owner = fs::metadata(directory).map_err(made(directory))?.uid();
+        if owner != geteuid().as_raw() {
+            return Err(DoorError::Foreign { directory: directory.to_owned(), owner });
         }
+        // Trims make it for themselves, too; what is theirs in it, they guard.
+        fs::set_permissions(directory, Permissions::from_mode(0o755)).map_err(made(directory))?;
+        let lock = Lock::take(directory)?;
         let listen = |name: &str, mode| {
             let path = directory.join(name);
             // One that was killed leaves its sockets.
@@ -140,6 +122,7 @@ impl Doors {
             metrics: None,
             visitors: Vec::new(),
             next: 0,
+            had_bulk: false,
             directory: directory.to_owned(),
             _lock: lock,
         };
@@ -178,25 +161,22 @@ impl Doors {
         let doors = doors.into_iter().filter(|(door, _)| self.has_place(*door));
         let doors = doors.filter_map(|(_, listener)| listener);
         let doors = doors.map(|listener| PollFd::from_borrowed_fd(listener, PollFlags::IN));
-        let visitors = self.visitors.iter().map(|visitor| match visitor.output.is_empty() {
-            true => PollFd::new(&visitor.stream, PollFlags::IN),
-            false => PollFd::new(&visitor.stream, PollFlags::OUT),
-        });
-        doors.chain(visitors)
+        doors.chain(self.visitors.iter().map(Visitor::awaited))
     }
 
     /// When the first visitor has stayed long enough.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.visitors.iter().filter_map(|visitor| visitor.until).min()
+        self.visitors.iter().filter_map(Visitor::until).min()
     }
 
     /// Reads and writes what can be without waiting, and says what visitors bring.
     pub fn attend(&mut self, now: Instant) -> Vec<(VisitorId, Visit)> {
         let mut visits = Vec::new();
         self.visitors.retain_mut(|visitor| {
-            let is_late = visitor.until.is_some_and(|until| until <= now);
+            let is_late = visitor.until().is_some_and(|until| until <= now);
             let visit = if is_late { Some(Visit::Left) } else { visitor.attend() };
             let stays = visit != Some(Visit::Left);
+            self.had_bulk |= !stays && visitor.had_bulk();
             visits.extend(visit.map(|visit| (visitor.id, visit)));
             stays
         });
@@ -219,46 +199,62 @@ impl Doors {
 
     fn hand(&mut self, to: VisitorId, text: Vec<u8>, last: bool) {
         let Some(place) = self.visitors.iter().position(|visitor| visitor.id == to) else { return };
-        let visitor = &mut self.visitors[place];
-        (visitor.output, visitor.last) = (text, last);
-        // As a rule all is taken at once.
-        if visitor.write().is_err() || (last && visitor.output.is_empty()) {
-            self.visitors.remove(place);
+        if !self.visitors[place].hand(text, last) {
+            self.had_bulk |= self.visitors.remove(place).had_bulk();
         }
     }
 
+    /// Whether a long request or answer is over, whose memory can be given back to the kernel; says so once.
+    pub fn take_bulk(&mut self) -> bool {
+        let had_bulk = self.visitors.iter_mut().fold(false, |had, visitor| visitor.had_bulk() | had);
+        std::mem::take(&mut self.had_bulk) | had_bulk
+    }
+
     fn has_place(&self, door: Door) -> bool {
-        self.visitors.iter().filter(|visitor| visitor.door == door).count() < PLACES
+        door == Door::Metrics || self.visitors.iter().filter(|visitor| visitor.door == door).count() < PLACES
     }
 
     /// Lets in who waits, as far as there are places.
     pub fn let_in(&mut self, now: Instant) {
-        for door in [Door::Control, Door::Status, Door::Metrics] {
+        for door in [Door::Control, Door::Status] {
             while self.has_place(door) {
-                let stream = match door {
-                    Door::Control => self.control.accept().map(|(stream, _)| OwnedFd::from(stream)),
-                    Door::Status => self.status.accept().map(|(stream, _)| OwnedFd::from(stream)),
-                    Door::Metrics => match &self.metrics {
-                        Some((_, listener)) => listener.accept().map(|(stream, _)| OwnedFd::from(stream)),
-                        None => break,
-                    },
-                };
-                let Ok(stream) = stream else { break };
+                let listener = if door == Door::Control { &self.control } else { &self.status };
+                let Ok((stream, _)) = listener.accept() else { break };
+                let stream = OwnedFd::from(stream);
                 let is_root = || socket_peercred(&stream).is_ok_and(|peer| peer.uid.is_root());
-                if rustix::io::ioctl_fionbio(&stream, true).is_err() || (door == Door::Control && !is_root())
-                {
-                    continue;
+                if door == Door::Status || is_root() {
+                    self.seat(door, None, stream, now);
                 }
-                self.visitors.push(Visitor {
-                    id: VisitorId(self.next),
-                    door,
-                    stream,
-                    input: Vec::new(),
-                    output: Vec::new(),
-                    last: false,
-                    until: (door != Door::Control).then(|| now + STAY),
-                });
-                self.next += 1;
+            }
+        }
+        for _ in 0..METRICS_AT_ONCE {
+            let Some((_, listener)) = &self.metrics else { break };
+            let Ok((stream, from)) = listener.accept() else { break };
+            self.make_room(from.ip());
+            self.seat(Door::Metrics, Some(from.ip()), stream.into(), now);
+        }
+    }
+
+    fn seat(&mut self, door: Door, client: Option<IpAddr>, stream: OwnedFd, now: Instant) {
+        if rustix::io::ioctl_fionbio(&stream, true).is_ok() {
+            self.visitors.push(Visitor::new(VisitorId(self.next), door, client, stream, now));
+            self.next += 1;
+        }
+    }
+
+    /// Makes room for one more who comes from `client` for the metrics: the one who is longest inside leaves,
+    /// of the same client where that has its places taken, and rather one that has asked for nothing yet.
+    fn make_room(&mut self, client: IpAddr) {
+        let inside = |own: bool| {
+            let visitors = self.visitors.iter().enumerate().filter(|(_, other)| other.door == Door::Metrics);
+            visitors.filter(move |(_, other)| !own || other.client == Some(client))
+        };
+        let own = inside(true).count() >= CLIENT_PLACES;
+        if own || inside(false).count() >= METRICS_PLACES {
+            let longest = || inside(own).map(|(place, other)| (place, other.is_asking()));
+            let asking = longest().find(|(_, is_asking)| *is_asking);
+            if let Some((place, _)) = asking.or_else(|| longest().next()) {
+                self.visitors.remove(place);
             }
         }
     }
@@ -272,87 +268,5 @@ impl Drop for Doors {
     }
 }
 
-impl Visitor {
-    /// Reads and writes what can be without waiting.
-    fn attend(&mut self) -> Option<Visit> {
-        if !self.output.is_empty() {
-            match self.write() {
-                Err(_) => return Some(Visit::Left),
-                Ok(()) if !self.output.is_empty() => return None,
-                Ok(()) => {}
-            }
-        }
-        if self.last {
-            return Some(Visit::Left);
-        }
-        if self.door == Door::Status {
-            return Some(Visit::Status);
-        }
-        let came = self.read();
-        match self.brought() {
-            None if came.is_err() => Some(Visit::Left),
-            visit => visit,
-        }
-    }
-
-    /// Reads what is there; fails at the end.
-    fn read(&mut self) -> Result<(), Errno> {
-        let mut chunk = [0; 16 << 10];
-        loop {
-            match rustix::io::read(&self.stream, &mut chunk) {
-                Ok(0) => return Err(Errno::PIPE),
-                Ok(length) => self.input.extend(&chunk[..length]),
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-            if self.input.len() > LONGEST_REQUEST {
-                return Err(Errno::MSGSIZE);
-            }
-            if self.door == Door::Metrics && self.input.len() >= http::MOST {
-                return Ok(());
-            }
-        }
-    }
-
-    /// What it asked for, if all of that is there.
-    fn brought(&mut self) -> Option<Visit> {
-        if self.door == Door::Metrics {
-            match http::asked(&self.input) {
-                Asked::NotYet => return None,
-                Asked::Metrics => return Some(Visit::Metrics),
-                Asked::Refused(status) => (self.output, self.last) = (http::refusal(status), true),
-            }
-            return (self.write().is_err() || self.output.is_empty()).then_some(Visit::Left);
-        }
-        let end = self.input.iter().position(|byte| *byte == b'\n')?;
-        let line: Vec<_> = self.input.drain(..=end).collect();
-        self.input.shrink_to_fit();
-        match serde_json::from_slice(&line) {
-            Ok(request) => Some(Visit::Asks(request)),
-            Err(error) => {
-                let refused = Response::Refused(format!("that is no request: {error}"));
-                self.output = serde_json::to_vec(&refused).unwrap_or_default();
-                self.output.push(b'\n');
-                self.write().err().map(|_| Visit::Left)
-            }
-        }
-    }
-
-    /// Writes what is taken.
-    fn write(&mut self) -> Result<(), Errno> {
-        while !self.output.is_empty() {
-            match rustix::io::write(&self.stream, &self.output) {
-                Ok(length) => _ = self.output.drain(..length),
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        self.output = Vec::new();
-        if self.last {
-            let _ = rustix::net::shutdown(self.stream.as_fd(), rustix::net::Shutdown::Write);
-        }
-        Ok(())
-    }
-}
+#[cfg(test)]
+mod tests;

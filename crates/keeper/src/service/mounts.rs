@@ -113,6 +113,7 @@ pub(super) mod tests {
         let mount = Mount {
             id: ids[0],
             number: number.parse().unwrap(),
+            root: "/".into(),
             target: target.into(),
             fstype: "ext4".to_owned(),
             source: "/dev/sda1".into(),

@@ -213,7 +213,7 @@ impl Survey {
         let mut trims = Honest { trims, failures, target };
         let manner = Manner {
             minimum: self.minimum,
-            pacer: request.goals.map(Pacer::new),
+            pacer: request.goals.map(Pacer::for_one_trim),
             cost: self.cost,
             longest_command: self.longest_command,
             is_blind: self.free.is_none(),

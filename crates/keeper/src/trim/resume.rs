@@ -1,7 +1,7 @@
 //! How far a trim got, for the one that goes on after an interrupt.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -9,9 +9,13 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use trimtab_core::{Bytes, Extent};
+use trimtab_linux::file::{open_regular, read_regular_text};
 
 /// Where the files are, unless a service manager says.
 const DIRECTORY: &str = "/run/trimtab";
+
+/// The most bytes of such a file.
+const MOST: u64 = 1 << 20;
 
 /// Why it can't be kept how far a trim got.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +75,7 @@ impl Journal {
 
     /// How far the last trim of the file system `id` got, for somebody who trims nothing.
     pub fn peek(id: &str) -> Option<Progress> {
-        let text = fs::read_to_string(file_of(&directory(), id)).ok()?;
+        let text = read_regular_text(&file_of(&directory(), id), MOST).ok()?;
         parse(&text, id)
     }
 
@@ -81,13 +85,13 @@ impl Journal {
         fs::create_dir_all(directory).map_err(failed)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(&path).map_err(failed)?;
+        let file = open_regular(&path, &mut options).map_err(failed)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
             Errno::WOULDBLOCK => JournalError::Busy { mount: mount.to_owned() },
             errno => failed(errno.into()),
         })?;
         // What can't be read was written by a trim that was killed just then: there is nothing to go on from.
-        let last = io::read_to_string(&file).ok().and_then(|text| parse(&text, id));
+        let last = io::read_to_string((&file).take(MOST)).ok().and_then(|text| parse(&text, id));
         Ok(Self { file, path, last })
     }
 
@@ -162,5 +166,14 @@ mod tests {
         }
         fs::write(root.path().join("trim-b.json"), &whole).unwrap();
         assert_eq!(Journal::open_in(root.path(), "b", Path::new("/mnt")).unwrap().last(), None);
+    }
+
+    #[test]
+    fn a_pipe_is_refused_and_not_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let root = tempfile::tempdir().unwrap();
+        mknodat(CWD, root.path().join("trim-a.json"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let refused = Journal::open_in(root.path(), "a", Path::new("/mnt")).unwrap_err();
+        assert!(matches!(refused, JournalError::File { .. }), "{refused}");
     }
 }

@@ -212,7 +212,7 @@ impl Runner<'_> {
             self.manner.cost.learn(time, took);
         }
         if let Some(pacer) = &mut self.manner.pacer {
-            pacer.trimmed(self.started.elapsed(), took);
+            pacer.trimmed(self.started.elapsed(), took, took);
         }
         Ok(())
     }
@@ -328,7 +328,7 @@ mod tests {
         let profile = Profile::named("micron-m500it").unwrap();
         let manner = Manner {
             minimum: Bytes::ZERO,
-            pacer: goals.map(Pacer::new),
+            pacer: goals.map(Pacer::for_one_trim),
             cost: Worth::new(&profile, Bytes(8 << 30)),
             longest_command: Bytes::GIB,
             is_blind: false,

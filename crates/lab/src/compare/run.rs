@@ -23,9 +23,9 @@ use crate::workload::Workload;
 
 /// How many files are written before the first step, to be read by the probe and to be there,
 /// unchanged, at the end.
-const LIVE_FILES: u32 = 16;
-/// The size of each.
-const LIVE_SIZE: Bytes = Bytes::MIB;
+const LIVE_FILES: u32 = 4;
+/// The size of each: small, as what they take is missing in the drive's spare.
+const LIVE_SIZE: Bytes = Bytes(256 << 10);
 /// How long every run is observed after its last step, in drive time.
 const TAIL: Duration = Duration::from_secs(1);
 

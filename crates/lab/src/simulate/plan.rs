@@ -215,7 +215,7 @@ fn approximately(size: Bytes) -> String {
 }
 
 fn whole_gib(size: Bytes) -> Bytes {
-    Bytes(size.0.max(1).next_multiple_of(Bytes::GIB.0))
+    Bytes::GIB * size.0.max(1).div_ceil(Bytes::GIB.0)
 }
 
 /// The policies asked for, or all that this trace can tell.

@@ -110,6 +110,7 @@ mod tests {
         Mount {
             id: 31,
             number: DeviceNumber { major: 8, minor: 1 },
+            root: "/".into(),
             target: "/x".into(),
             fstype: "ext4".into(),
             source: "/dev/x".into(),

@@ -14,9 +14,11 @@ use super::shape::percent;
 use crate::compare::Stage;
 use crate::error::LabError;
 
-/// Files whose extents interleave. All but the last are deleted; that one lies beside most of
-/// what is discarded and must come through unharmed.
+/// Files whose extents interleave, and which are deleted.
 const FILES: u64 = 256;
+/// The name of a file of one such extent that lies in the middle of them and stays: it must come
+/// through all discards around it unharmed.
+const SURVIVOR: &str = "survivor";
 /// The size of each of their extents.
 const CHUNK: Bytes = Bytes(64 << 10);
 /// Files deleted between two syncs.
@@ -46,7 +48,7 @@ impl Workload for FragmentWorkload {
             name: "fragment".to_owned(),
             summary: format!(
                 "fill {LARGE} % with one file, delete it, write {FILES} files whose {CHUNK} extents \
-                 interleave over {INTERLEAVED} %, delete all but one with a sync every {BATCH} files, \
+                 interleave over {INTERLEAVED} %, delete them with a sync every {BATCH} files, \
                  pause, and write one large file over the same space"
             ),
             seed: self.seed,
@@ -77,13 +79,15 @@ impl Workload for FragmentWorkload {
             work.sync()
         })?;
         stage.activity("fragment", |work| {
-            work.allocate_interleaved(&files, CHUNK, chunks)?;
+            work.allocate_interleaved(&files, CHUNK, 0..chunks / 2)?;
+            work.write_direct(Path::new(SURVIVOR), CHUNK)?;
+            work.allocate_interleaved(&files, CHUNK, chunks / 2..chunks)?;
             files.iter().try_for_each(|file| work.write_direct(file, each))?;
             work.sync()
         })?;
         stage.activity("delete", |work| {
-            let order = (0..FILES).map(|turn| turn * STRIDE % FILES).filter(|file| *file != FILES - 1);
-            for batch in order.collect::<Vec<_>>().chunks(BATCH) {
+            let order: Vec<_> = (0..FILES).map(|turn| turn * STRIDE % FILES).collect();
+            for batch in order.chunks(BATCH) {
                 batch.iter().try_for_each(|file| work.delete(&files[*file as usize]))?;
                 work.sync()?;
             }
@@ -91,7 +95,7 @@ impl Workload for FragmentWorkload {
         })?;
         stage.pause("after-delete")?;
         stage.activity("write", |work| {
-            work.write_direct(Path::new("large"), large.saturating_sub(each))?;
+            work.write_direct(Path::new("large"), large)?;
             work.sync()
         })
     }

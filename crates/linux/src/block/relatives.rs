@@ -1,10 +1,13 @@
 //! A block device's number, and its kin: the disk it is a partition of, its partitions, and the devices
 //! above and below it.
 
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::{fmt, fs};
+use std::{fmt, io};
 
+use rustix::fs::OFlags;
 use trimtab_core::{Bytes, Extent};
 
 use super::{BlockDevice, BlockError};
@@ -79,6 +82,20 @@ impl BlockDevice {
     /// Where it is found in `/dev`, such as `/dev/nvme0n1p1`.
     pub fn path(&self) -> PathBuf {
         Path::new("/dev").join(self.name())
+    }
+
+    /// Opens its node in `/dev` for reading, with these further flags.
+    ///
+    /// # Errors
+    /// What the kernel says; another error where the node is another device's.
+    pub(crate) fn open_node(&self, flags: OFlags) -> io::Result<File> {
+        // A drive without a medium, or a tape of that name, must not be waited for.
+        let flags = (flags | OFlags::NONBLOCK).bits() as i32;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(self.path())?;
+        let found = file.metadata()?;
+        let is_own = found.file_type().is_block_device()
+            && self.number().is_ok_and(|number| number == DeviceNumber::unpack(found.rdev()));
+        if is_own { Ok(file) } else { Err(io::Error::other("the node of this name is another device's")) }
     }
 
     /// Its number.

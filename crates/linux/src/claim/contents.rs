@@ -1,13 +1,15 @@
 //! What is on a block device: signatures of file systems, volumes and partition tables, as the
-//! program wipefs knows them.
+//! program wipefs knows them, and those that it passes over.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use rustix::fs::OFlags;
 use serde::Deserialize;
 
+use super::remains::remains;
 use super::{ClaimError, Overrides};
 use crate::block::BlockDevice;
 
@@ -65,10 +67,10 @@ impl Contents {
     pub(super) fn of(block: &BlockDevice) -> Result<Self, ClaimError> {
         let partitions = if block.disk().is_some() { Vec::new() } else { block.partitions()? };
         let name = |block: &BlockDevice| block.path().display().to_string();
-        let on = |partition: &BlockDevice| Ok((name(partition), signatures(&partition.path())?));
+        let on = |partition: &BlockDevice| Ok((name(partition), signatures(partition)?));
         Ok(Self {
             device: name(block),
-            signatures: signatures(&block.path())?,
+            signatures: signatures(block)?,
             partitions: partitions.iter().map(on).collect::<Result<_, ClaimError>>()?,
         })
     }
@@ -105,15 +107,40 @@ fn listed<'a>(signatures: impl IntoIterator<Item = &'a Signature>) -> String {
     signatures.into_iter().map(Signature::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The signatures on the device at `path`.
-fn signatures(path: &Path) -> Result<Vec<Signature>, ClaimError> {
+/// The signatures on a device.
+fn signatures(block: &BlockDevice) -> Result<Vec<Signature>, ClaimError> {
+    let path = block.path();
     let device = path.display().to_string();
-    let output = run(path).map_err(|source| ClaimError::NoWipefs { device: device.clone(), source })?;
+    let unread = |source| ClaimError::Read { device: device.clone(), source };
+    // It is this device for certain that is looked at.
+    let node = block.open_node(OFlags::empty()).map_err(unread)?;
+    let output = run(&path).map_err(|source| ClaimError::NoWipefs { device: device.clone(), source })?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         return Err(ClaimError::Wipefs { device, said });
     }
-    parse(&output.stdout).map_err(|source| ClaimError::WipefsAnswer { device, source })
+    let mut found = parse(&output.stdout);
+    if let Ok(found) = &mut found {
+        let others = remains(&node, block.size()?.0).map_err(unread)?;
+        add(found, &others);
+    }
+    found.map_err(|source| ClaimError::WipefsAnswer { device, source })
+}
+
+/// Adds what else was found, but for copies of what is known already.
+fn add(found: &mut Vec<Signature>, others: &[&'static str]) {
+    for other in others {
+        let copied = other.strip_prefix("a backup of ");
+        let is_known = |signature: &Signature| {
+            copied.is_some_and(|kind| {
+                signature.kind == kind || (kind == "ext4" && signature.kind.starts_with("ext"))
+            })
+        };
+        if !found.iter().any(is_known) {
+            let usage = (copied == Some("gpt")).then(|| "partition-table".to_owned());
+            found.push(Signature { kind: (*other).to_owned(), usage, label: None, uuid: None });
+        }
+    }
 }
 
 fn run(path: &Path) -> io::Result<Output> {
@@ -169,6 +196,14 @@ mod tests {
             assert_eq!(contents(answer, &[]).judge(&Overrides::default()).unwrap(), [""; 0]);
         }
         assert!(parse(b"no table").is_err());
+    }
+
+    #[test]
+    fn copies_of_what_is_known_are_not_named() {
+        let mut found = parse(EXT4.as_bytes()).unwrap();
+        add(&mut found, &["a backup of ext4", "a backup of xfs", "a qcow2 image"]);
+        let kinds: Vec<_> = found.iter().map(|signature| signature.kind.as_str()).collect();
+        assert_eq!(kinds, ["ext4", "a backup of xfs", "a qcow2 image"]);
     }
 
     #[test]

@@ -1,28 +1,34 @@
 //! Claiming a device whose data may be destroyed: the door that everything passes before a byte is
 //! written to a device.
 //!
-//! What a device is used for is looked up first, and every use that is found refuses it. Then it is
-//! opened with `O_EXCL`, which the kernel refuses for what it uses itself, in any mount namespace.
-//! From then on nothing else can mount it or build on it; so all is looked up once more.
+//! What a device is used for is looked up first, and every use that is found refuses it: of its own bytes,
+//! and of all devices that share them, which are known by their numbers and by those of the files behind loop
+//! devices. Then it is opened with `O_EXCL`, which the kernel refuses for what it uses itself, in any mount
+//! namespace; so are those that share its bytes. From then on nothing else can mount it or build on it; so all
+//! is looked up once more.
 
+mod around;
 mod contents;
+mod error;
+mod processes;
+mod remains;
 mod usage;
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::iter;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::device::Device;
-use crate::loop_device::LoopError;
-use crate::mount::MountError;
-use crate::{PROCFS, SYSFS};
+use crate::stack::Machine;
+pub use around::Use;
 pub use contents::Signature;
-pub use usage::Use;
+pub use error::{ClaimError, Sharing};
 
 /// What may be destroyed, each on its own; by default nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,165 +42,6 @@ pub struct Overrides {
     pub partition: bool,
 }
 
-/// Why a device can't be claimed. Nothing was written to it.
-#[derive(Debug, thiserror::Error)]
-pub enum ClaimError {
-    /// There is nothing at the path, or no way to it.
-    #[error("cannot look at {}", path.display())]
-    Look {
-        /// The path.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// It is something else.
-    #[error("{} is a {found}, not a block device; name a spare drive, such as /dev/nvme1n1", path.display())]
-    NotBlock {
-        /// The path.
-        path: PathBuf,
-        /// What it is.
-        found: &'static str,
-    },
-    /// Sysfs doesn't tell what there is to know of it.
-    #[error(transparent)]
-    Block(#[from] BlockError),
-    /// The list of mounts can't be read.
-    #[error(transparent)]
-    Mounts(#[from] MountError),
-    /// Loop devices can't be listed.
-    #[error(transparent)]
-    Loops(#[from] LoopError),
-    /// The list of swap can't be read.
-    #[error("cannot read the list of swap {}", path.display())]
-    Swaps {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// There is no medium in it, or no file behind it.
-    #[error("{device} has no size: there is no medium in it, or nothing behind it")]
-    Empty {
-        /// The device.
-        device: String,
-    },
-    /// Nothing can be written to it.
-    #[error("{device} is read-only; make it writable first (blockdev --setrw {device}, or its switch)")]
-    ReadOnly {
-        /// The device.
-        device: String,
-    },
-    /// It is in use, or a part of it, or its disk as a whole.
-    #[error("{device} is in use: {node} {found}")]
-    InUse {
-        /// The device.
-        device: String,
-        /// What of it is in use.
-        node: String,
-        /// What it is used for.
-        found: Use,
-    },
-    /// What it is built on is in use by others than itself.
-    #[error("{device} shares its bytes with {node}, which {found}")]
-    Shared {
-        /// The device.
-        device: String,
-        /// What of the devices below it is in use.
-        node: String,
-        /// What that is used for.
-        found: Use,
-    },
-    /// It is a partition, and that was not allowed.
-    #[error(
-        "{device} is a partition of {disk}; name a whole drive, or add --allow-partition, which loses \
-         nothing outside {device} but slows what uses {disk}{others}"
-    )]
-    Partition {
-        /// The device.
-        device: String,
-        /// Its disk.
-        disk: String,
-        /// What uses the other partitions, in brackets; empty where nothing does.
-        others: String,
-    },
-    /// It is a partition that shares bytes with another one.
-    #[error("{device} overlaps {other}, which would lose data; name a whole drive")]
-    Overlap {
-        /// The device.
-        device: String,
-        /// The other partition.
-        other: String,
-    },
-    /// It has partitions or a partition table, and they were not given up.
-    #[error("{device} has {found}; all of that will be lost if you add --overwrite-partitions")]
-    Partitions {
-        /// The device.
-        device: String,
-        /// The partitions, and what is in them.
-        found: String,
-    },
-    /// There is something on it, and that was not given up.
-    #[error("{device} holds {found}; this will be lost if you add --overwrite-signatures")]
-    Signatures {
-        /// The device.
-        device: String,
-        /// What is on it.
-        found: String,
-    },
-    /// The program that tells what is on a device can't be run.
-    #[error("cannot tell what {device} holds: the program wipefs does not run; install util-linux")]
-    NoWipefs {
-        /// The device.
-        device: String,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// The program that tells what is on a device failed.
-    #[error("cannot tell what {device} holds: wipefs says {said:?}")]
-    Wipefs {
-        /// The device.
-        device: String,
-        /// What it said.
-        said: String,
-    },
-    /// What the program that tells what is on a device said can't be read.
-    #[error("cannot tell what {device} holds: the answer of wipefs can't be read")]
-    WipefsAnswer {
-        /// The device.
-        device: String,
-        /// What is wrong with it.
-        #[source]
-        source: serde_json::Error,
-    },
-    /// The kernel keeps it for another user.
-    #[error(
-        "{} is in use: the kernel keeps it for another user that lsblk may name, or for a mount in another \
-         mount namespace (findmnt --task PID); end that first", path.display()
-    )]
-    Busy {
-        /// The path.
-        path: PathBuf,
-    },
-    /// It can't be opened.
-    #[error("cannot open {}", path.display())]
-    Open {
-        /// The path.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// The path names another device than it did a moment ago.
-    #[error("{} became another device while it was looked at; try again", path.display())]
-    Changed {
-        /// The path.
-        path: PathBuf,
-    },
-}
-
 /// A device that may be written to and erased.
 #[derive(Debug)]
 pub struct Claim {
@@ -202,6 +49,8 @@ pub struct Claim {
     pub device: Device,
     /// What that costs, a line each: `will be lost: ...` and the like.
     pub lost: Vec<String>,
+    /// How many processes could not be looked at: what they have open is not known.
+    pub unseen: usize,
 }
 
 /// A device that could be claimed.
@@ -211,6 +60,8 @@ pub struct Check {
     pub block: BlockDevice,
     /// What claiming it would cost, as in [`Claim::lost`].
     pub lost: Vec<String>,
+    /// As in [`Claim::unseen`].
+    pub unseen: usize,
 }
 
 /// Claims the device at `path` for work that destroys its data. Nothing is written to it here.
@@ -218,8 +69,8 @@ pub struct Check {
 /// # Errors
 /// Why it can't be claimed; where an override would do, that is said.
 pub fn claim(path: &Path, overrides: &Overrides) -> Result<Claim, ClaimError> {
-    let (file, Check { block, lost }) = open(path, overrides, true)?;
-    Ok(Claim { device: Device::new(file, block)?, lost })
+    let (files, Check { block, lost, unseen }) = open(path, overrides, true)?;
+    Ok(Claim { device: Device::claimed(files, block)?, lost, unseen })
 }
 
 /// Checks all that [`claim`] checks, and leaves the device alone.
@@ -230,8 +81,11 @@ pub fn check(path: &Path, overrides: &Overrides) -> Result<Check, ClaimError> {
     open(path, overrides, false).map(|(_, check)| check)
 }
 
-fn open(path: &Path, overrides: &Overrides, write: bool) -> Result<(File, Check), ClaimError> {
+fn open(path: &Path, overrides: &Overrides, write: bool) -> Result<(Vec<File>, Check), ClaimError> {
     let number = number(path)?;
+    if !geteuid().is_root() {
+        return Err(ClaimError::NotRoot { path: path.to_owned() });
+    }
     judge(number, path, overrides)?;
     let flags = OFlags::EXCL | OFlags::DIRECT;
     let file = OpenOptions::new().read(true).write(write).custom_flags(flags.bits() as i32).open(path);
@@ -244,18 +98,37 @@ fn open(path: &Path, overrides: &Overrides, write: bool) -> Result<(File, Check)
     if DeviceNumber::unpack(opened.rdev()) != number {
         return Err(ClaimError::Changed { path: path.to_owned() });
     }
-    Ok((file, judge(number, path, overrides)?))
+    // Whoever came to use it since the first look is found now, and nobody can any more.
+    let (check, sharing) = judge(number, path, overrides)?;
+    let guards = sharing.iter().map(|(other, how)| guard(&check.block, other, *how));
+    let files = iter::once(Ok(file)).chain(guards).collect::<Result<_, _>>()?;
+    Ok((files, check))
 }
 
-/// Looks at all that is known of the device, and says what claiming it costs.
-fn judge(number: DeviceNumber, path: &Path, overrides: &Overrides) -> Result<Check, ClaimError> {
-    let (sysfs, procfs) = (Path::new(SYSFS), Path::new(PROCFS));
-    let block = BlockDevice::numbered(sysfs, number)
+/// Opens `other`, which shares the bytes of `block`, so that the kernel uses it for nothing else meanwhile;
+/// this fails where it does already.
+fn guard(block: &BlockDevice, other: &BlockDevice, how: Sharing) -> Result<File, ClaimError> {
+    let [device, node] = [block, other].map(|block| block.path().display().to_string());
+    other.open_node(OFlags::EXCL).map_err(|source| match Errno::from_io_error(&source) {
+        Some(Errno::BUSY) => ClaimError::Kept { device, how, node },
+        _ => ClaimError::Guard { device, how, node, source },
+    })
+}
+
+/// Looks at all that is known of the device, and says what claiming it costs, and which devices share its
+/// bytes and may be kept for as long as it is.
+fn judge(
+    number: DeviceNumber,
+    path: &Path,
+    overrides: &Overrides,
+) -> Result<(Check, Vec<(BlockDevice, Sharing)>), ClaimError> {
+    let machine = Machine::live();
+    let block = BlockDevice::numbered(&machine.sysfs(), number)
         .ok_or_else(|| BlockError::Unknown { device: path.to_owned() })?;
-    let usage = usage::Usage::of(sysfs, procfs, &block)?;
+    let usage = usage::Usage::of(&machine, &block)?;
     let mut lost = usage.judge(overrides)?;
     lost.extend(contents::Contents::of(&block)?.judge(overrides)?);
-    Ok(Check { block, lost })
+    Ok((Check { block, lost, unseen: usage.unseen }, usage.sharing))
 }
 
 /// The number of the block device at `path`.

@@ -15,6 +15,7 @@ use super::scsi::scsi;
 use super::target::{InUse, Node};
 use super::{Kind, Layer, Machine, MapLine, Raid, StackError, map};
 use crate::block::{BlockDevice, BlockError};
+use crate::loop_device::Backing;
 
 /// What the UUIDs of device-mapper devices start with, by what made them.
 const SUBSYSTEMS: [&str; 10] = [
@@ -145,13 +146,22 @@ pub(super) fn below(
             let start = device.extent()?.start;
             device.disk().map(|disk| (Node::Device(disk), Some(start))).into_iter().collect()
         }
-        Kind::Loop { file } => match named(machine, in_use, file)? {
-            Some(behind) => {
-                let offset = present(device.number_in("loop/offset"))?;
-                vec![(Node::Device(behind), offset.map(Bytes))]
+        Kind::Loop { file } => {
+            let on_file = |node: Option<Node>| node.map(|node| (node, None)).into_iter().collect();
+            // Who may not ask has the path alone.
+            let behind = match machine.backing(device).ok().flatten() {
+                Some(Backing::Device(number)) => BlockDevice::numbered(&machine.sysfs(), number),
+                Some(Backing::File(id)) => return Ok(on_file(in_use.holding_file(machine, file, id))),
+                None => named(machine, in_use, file)?,
+            };
+            match behind {
+                Some(behind) => {
+                    let offset = present(device.number_in("loop/offset"))?;
+                    vec![(Node::Device(behind), offset.map(Bytes))]
+                }
+                None => on_file(in_use.holding(machine, file)),
             }
-            None => in_use.holding(machine, file).map(|node| (node, None)).into_iter().collect(),
-        },
+        }
         Kind::DeviceMapper(table) => in_table(slaves, table),
         Kind::Raid(_) => {
             let offset = |slave: &BlockDevice| {

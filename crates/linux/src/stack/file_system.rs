@@ -98,7 +98,7 @@ fn devices(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<Vec<Block
 
 /// The directory that takes the changes of an overlay, and those below that, the uppermost first; those of
 /// composefs that hold only data are among them.
-fn overlaid(options: &str) -> (Option<PathBuf>, Vec<PathBuf>) {
+pub(crate) fn overlaid(options: &str) -> (Option<PathBuf>, Vec<PathBuf>) {
     let options: Vec<_> = options.split(',').filter_map(|option| option.split_once('=')).collect();
     let of = |keys: &'static [&str]| options.iter().filter(|(key, _)| keys.contains(key));
     let path = |directory: &str| unescape(directory.as_bytes());

@@ -1,12 +1,15 @@
 //! Where the facts of a stack come from: this machine, or a captured tree.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::StackError;
 use super::map;
-use crate::block::DeviceNumber;
+use crate::block::{BlockDevice, DeviceNumber};
+use crate::identity::FileId;
 use crate::ioctl::{MapLine, device_map};
+use crate::loop_device::{self, Backing, LoopError};
 
 /// The most files and directories in a captured tree.
 const MOST_FILES: usize = 100_000;
@@ -28,7 +31,8 @@ impl Machine {
 
     /// The machine whose files are below `root`, or below the one directory that is in there. Besides
     /// them are there, below `trimtab`, the tables of the device mapper as `dm/MAJOR:MINOR`, in the form of
-    /// `dmsetup table`; for each dm-crypt device over LUKS2 the header's persistent flags as `luks/NAME`,
+    /// `dmsetup table`; what is behind loop devices as `loop/MAJOR:MINOR`, a device's number or a file's
+    /// device and inode number; for each dm-crypt device over LUKS2 the header's persistent flags as `luks/NAME`,
     /// with blanks between them; what `systemctl show fstrim.timer` says as `timer`; and what it was
     /// captured for as `targets`, a path a line.
     ///
@@ -58,6 +62,28 @@ impl Machine {
     /// Where procfs is mounted.
     pub fn procfs(&self) -> PathBuf {
         self.file("/proc")
+    }
+
+    /// What is behind a loop device; none where nothing is, or where it wasn't captured.
+    ///
+    /// # Errors
+    /// [`LoopError::Status`].
+    pub(crate) fn backing(&self, device: &BlockDevice) -> Result<Option<Backing>, LoopError> {
+        if self.live {
+            return loop_device::backing(device);
+        }
+        let failed = |source| LoopError::Status { device: device.path(), source };
+        let number = device.number().map_err(|error| failed(io::Error::other(error)))?;
+        let Ok(text) = fs::read_to_string(self.file(&format!("/trimtab/loop/{number}"))) else {
+            return Ok(None);
+        };
+        let mut words = text.split_whitespace();
+        let number = words.next().and_then(|word| word.parse().ok());
+        Ok(match (number, words.next().map(str::parse)) {
+            (Some(number), None) => Some(Backing::Device(number)),
+            (Some(device), Some(Ok(inode))) => Some(Backing::File(FileId { device, inode })),
+            _ => None,
+        })
     }
 
     /// The table of a device-mapper device; none where it can't be read.

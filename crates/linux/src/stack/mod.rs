@@ -24,6 +24,7 @@ use trimtab_core::document::doctor::{Announced, Limits};
 
 pub use capture::{CaptureError, capture};
 pub use error::StackError;
+pub(crate) use file_system::overlaid;
 pub use machine::Machine;
 pub use setup::{CronTrim, CrypttabLine, FstabLine, Setup, Timer, UdevLine};
 

@@ -9,7 +9,7 @@ mod units;
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{Kind, Layer, Machine, Stack};
 
@@ -56,7 +56,6 @@ impl Setup {
         let own_units = units::own(&mut reader);
         let cron = cron::trims(&mut reader);
         let luks_allows = luks_allows(&mut reader, stacks);
-        let in_container = ["/run/systemd/container", "/run/.containerenv", "/.dockerenv"];
         Self {
             fstab,
             crypttab,
@@ -65,12 +64,35 @@ impl Setup {
             timer,
             own_units,
             cron,
-            container: in_container.iter().any(|file| machine.file(file).exists()),
+            container: is_container(machine),
             command_line,
             udev_rules,
             left_out: reader.left_out,
         }
     }
+}
+
+/// The namespaces of a machine's first processes, as `/proc/self/ns` names them: the numbers are fixed
+/// (include/linux/proc_ns.h, `PROC_*_INIT_INO`).
+const FIRST_NAMESPACES: [(&str, &str); 4] = [
+    ("pid", "pid:[4026531836]"),
+    ("cgroup", "cgroup:[4026531835]"),
+    ("uts", "uts:[4026531838]"),
+    ("ipc", "ipc:[4026531839]"),
+];
+
+/// Whether it is a container. systemd says so anew at each start; the files of Docker and Podman stay behind
+/// where a container's files become those of a machine, so that they count in a namespace of its own only.
+fn is_container(machine: &Machine) -> bool {
+    let is_there = |file: &str| machine.file(file).exists();
+    let has_own_namespace = || {
+        FIRST_NAMESPACES.iter().any(|(kind, first)| {
+            let found = fs::read_link(machine.file(&format!("/proc/self/ns/{kind}")));
+            found.is_ok_and(|found| found != Path::new(first))
+        })
+    };
+    is_there("/run/systemd/container")
+        || ["/run/.containerenv", "/.dockerenv"].into_iter().any(is_there) && has_own_namespace()
 }
 
 /// Reads files, and keeps what could not be read.

@@ -12,6 +12,7 @@ use trimtab_core::Bytes;
 
 use super::{Machine, StackError, device, file_system};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
+use crate::identity::{self, FileId};
 use crate::mount::{Mount, covering, mounts, unescape};
 
 /// The most mounts of a captured machine that are looked at.
@@ -162,6 +163,18 @@ impl InUse {
     fn swap_file(&self, path: &Path) -> Option<Node> {
         let swap = self.swaps.iter().find(|swap| swap.is_file && swap.path == path)?;
         Some(Node::Swap(swap.clone()))
+    }
+
+    /// The file system that the file `id` is on, which may be at the kernel's path `place`; none where that
+    /// is mounted in another mount namespace.
+    pub(super) fn holding_file(&self, machine: &Machine, place: &Path, id: FileId) -> Option<Node> {
+        let by_path = covering(&self.mounts, place);
+        let by_number = || self.mounts.iter().find(|mount| mount.number == id.device);
+        // A subvolume of btrfs, or a file of an overlay, has a number that no mount has.
+        let is_there =
+            || identity::file_at(&machine.file(&place.to_string_lossy())).is_ok_and(|found| found == id);
+        let mount = by_path.filter(|mount| mount.number == id.device).or_else(by_number);
+        mount.or_else(|| by_path.filter(|_| is_there())).cloned().map(Node::FileSystem)
     }
 
     /// The file system that the file or directory with the kernel's path `place` is on; none where that

@@ -13,6 +13,7 @@ pub fn details(document: &SimDocument, drive: &Drive) -> String {
     let tenths =
         runs_on(document, &drive.profile).map(|run| run.outcome.erases_by_phase.len()).max().unwrap_or(0);
     let erases = BarChart {
+        may_be_log: true,
         title: format!("Erases over the trace, {}", drive.profile),
         x: "tenth of the trace's time".to_owned(),
         y: "erase-block erases".to_owned(),
@@ -37,6 +38,7 @@ fn discard_sizes(document: &SimDocument, drive: &Drive) -> String {
         found.map_or(0.0, |bucket| bucket.count as f64)
     };
     BarChart {
+        may_be_log: true,
         title: format!("Discards by size, {}", drive.profile),
         x: "size of a discard, each step twice the one before (log scale)".to_owned(),
         y: "discards".to_owned(),

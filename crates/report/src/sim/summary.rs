@@ -6,6 +6,7 @@ use trimtab_core::document::sim::{Passes, SimRun};
 use trimtab_core::policy::{PolicyChoice, PolicyKind};
 
 use super::advice;
+use crate::chart::policy_class;
 
 /// A simulation in figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -111,22 +112,12 @@ impl Row {
             discard_bytes: outcome.counters.discard_bytes.0 as f64,
             discard_busy_s: outcome.counters.discard_busy_ns.seconds(),
             least_reserve: outcome.reserve.iter().map(|point| point.free_share).min_by(f64::total_cmp),
-            class: class(*policy, policies),
+            class: policy_class(*policy, policies),
         }
     }
 
     /// Whether it is the policy that trims nothing.
     pub(super) fn is_none(&self) -> bool {
         self.policy.kind() == PolicyKind::None
-    }
-}
-
-/// The class of a policy's colour: that of its name, and other ones for those that share the name.
-fn class(policy: PolicyChoice, policies: &[PolicyChoice]) -> String {
-    const OTHERS: [&str; 4] = ["s4", "s3", "s5", "s2"];
-    let before = policies.iter().take_while(|other| **other != policy);
-    match before.filter(|other| other.kind() == policy.kind()).count() {
-        0 => policy.kind().name().to_owned(),
-        place => OTHERS[(place - 1) % OTHERS.len()].to_owned(),
     }
 }

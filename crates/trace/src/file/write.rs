@@ -54,7 +54,14 @@ impl TraceWriter {
     /// If it exists, or can't be written.
     pub fn create(path: &Path, header: TraceHeader) -> Result<Self, TraceError> {
         let file = File::create_new(path);
-        let file = file.map_err(|source| TraceError::Io { path: path.to_owned(), source })?;
+        Self::on(file.map_err(|source| TraceError::Io { path: path.to_owned(), source })?, path, header)
+    }
+
+    /// Starts a trace file in `file`, which is empty and is named `path` in errors.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub fn on(file: File, path: &Path, header: TraceHeader) -> Result<Self, TraceError> {
         let mut sink = TrackedWrite::new(Vec::new());
         sink.write_all(b"PAR1").expect("memory takes all");
         let mut writer = Self {

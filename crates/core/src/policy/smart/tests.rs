@@ -18,7 +18,7 @@ fn extent(start_mib: u64, length: Bytes) -> Extent {
 }
 
 fn load(completed: u64) -> Event {
-    let latency = Duration::from_micros(100);
+    let latency = Duration::from_millis(2);
     Event::Load(Load { span: SECOND, in_flight: 0, completed, latency, written: Bytes(completed << 12) })
 }
 
@@ -86,6 +86,27 @@ fn a_drive_with_long_commands_is_left_alone_while_it_is_busy_until_it_runs_out_o
 }
 
 #[test]
+fn few_reads_a_second_do_not_keep_a_drive_from_its_trims() {
+    let mut policy = policy("ocz-agility-3", Goals::default());
+    let freed: Vec<_> = (0..40).map(|place| extent(place << 8, Bytes(32 << 20))).collect();
+    freed.iter().for_each(|extent| _ = policy.on_event(Duration::ZERO, &Event::Freed(*extent)));
+    let (mut now, mut trims, command) = (SECOND, 0, Duration::from_millis(20));
+    while !policy.pending().is_empty() && now < SECOND * 60 {
+        for request in look(&mut policy, now, 5) {
+            let TrimScope::Within(extents) = request.scope else { panic!("it trims what was freed") };
+            assert_eq!(extents.count(), 1, "a reader waits for one command at most");
+            done(&mut policy, now + command, command);
+            trims += 1;
+        }
+        now = policy.next_wake().unwrap_or(now);
+    }
+    assert_eq!(trims, freed.len());
+    // A reader meets a trim with a probability of 0.1 and then waits for half of it: 1 ms in the mean.
+    assert!(now >= (command * 10) * 39, "{now:?}");
+    assert!(now < SECOND * 20, "{now:?}");
+}
+
+#[test]
 fn a_drive_that_ran_out_of_spare_is_trimmed_until_that_makes_up_for_it() {
     let mut policy = policy("ocz-agility-3", Goals::default());
     let freed: Vec<_> = (0..5).map(|place| extent(place << 10, Bytes(32 << 20))).collect();
@@ -94,7 +115,7 @@ fn a_drive_that_ran_out_of_spare_is_trimmed_until_that_makes_up_for_it() {
     }
     let mut trimmed = Vec::new();
     let written = (2 * SIZE.0) >> 12;
-    for (second, completed) in (1..60).zip([written].into_iter().chain(std::iter::repeat(1))) {
+    for (second, completed) in (1..60).zip([written].into_iter().chain(std::iter::repeat(100))) {
         let at = SECOND * second;
         for request in look(&mut policy, at, completed) {
             trimmed.push((second, request));

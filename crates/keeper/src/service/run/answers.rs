@@ -4,6 +4,7 @@ use std::time::{Instant, SystemTime};
 
 use trimtab_core::ExtentSet;
 use trimtab_core::document::{STATUS_SCHEMA, StatusDocument};
+use trimtab_linux::memory;
 
 use super::Service;
 use crate::service::control::{Piece, Request, Response};
@@ -19,7 +20,7 @@ impl Service {
         loop {
             let visits = self.doors.attend(Instant::now());
             if visits.is_empty() {
-                return;
+                break;
             }
             for (visitor, visit) in visits {
                 match visit {
@@ -39,6 +40,9 @@ impl Service {
                     Visit::Left => self.take_back(visitor, None),
                 }
             }
+        }
+        if self.doors.take_bulk() {
+            memory::give_back();
         }
     }
 

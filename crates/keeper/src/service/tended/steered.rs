@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use trimtab_core::Bytes;
 use trimtab_core::error::chain;
 use trimtab_core::policy::{Gain, Goals, Worth};
+use trimtab_linux::file::{Output, read_regular};
 use trimtab_linux::steer::{Pace, Steering};
 
 use super::{Tended, Work};
@@ -16,6 +17,8 @@ use crate::trims::{MountedTrims, Trims};
 
 /// What the names of files begin with that keep what knobs held.
 const KEPT: &str = "knobs-";
+/// The most bytes of such a file.
+const MOST: u64 = 1 << 20;
 
 /// Discards that are steered. Dropping it puts the knobs back; what they held is kept until then, for the
 /// service that follows one which is killed.
@@ -38,7 +41,8 @@ impl Steered {
     fn start(steering: Steering, kept: PathBuf) -> Result<Self, String> {
         let kept = Kept(kept);
         let text = serde_json::to_vec(&steering).map_err(|error| chain(&error))?;
-        fs::write(&kept.0, text).map_err(|error| format!("cannot write {}: {error}", kept.0.display()))?;
+        let written = Output::open_private(&kept.0).and_then(|file| file.replace(&text));
+        written.map_err(|error| chain(&error))?;
         let steered = Self { steering, _kept: kept };
         let set = steered.steering.set();
         set.map(|()| steered).map_err(|error| chain(&error))
@@ -53,7 +57,8 @@ pub(in crate::service) fn put_back_knobs(run: &Path, log: Log) {
         }
         let kept = Kept(entry.path());
         // Where not all of it was written, no knob was set.
-        let steering = fs::read(&kept.0).ok().and_then(|text| serde_json::from_slice::<Steering>(&text).ok());
+        let text = read_regular(&kept.0, MOST).ok();
+        let steering = text.and_then(|text| serde_json::from_slice::<Steering>(&text).ok());
         if let Some(Err(error)) = steering.map(Steering::stop) {
             log.warning("cannot put a knob back that a killed service set", &[("error", &chain(&error))]);
         }

@@ -7,7 +7,9 @@
 mod text;
 
 use trimtab_core::document::bench::{BenchDocument, DegradationStep, Estimate, Fit};
-use trimtab_core::profile::{Discard, DiscardedReads, Gc, GcPolicy, Geometry, Profile, Sourced, Timing};
+use trimtab_core::profile::{
+    Discard, DiscardedReads, Gc, GcPolicy, Geometry, LARGEST_GRANULARITY, Profile, Sourced, Timing,
+};
 use trimtab_core::stats::median;
 use trimtab_core::{Bytes, Nanos, Rate};
 use trimtab_ftl::theory::greedy_spare;
@@ -31,7 +33,7 @@ const DIES: u32 = 8;
 /// The largest mapping page: what nearly all drives have.
 const PAGE: Bytes = Bytes(4 << 10);
 const SECTOR: Bytes = Bytes(512);
-/// Granularities and limits above this are not of this world, and a file can't hold them exactly.
+/// Limits above this are not of this world, and a file can't hold them exactly.
 const LARGEST: Bytes = Bytes(1 << 40);
 /// The over-provisioning where nothing tells: the difference of a binary and a decimal GB.
 const SPARE: f64 = 0.07;
@@ -252,9 +254,9 @@ fn page_of(granularity: Bytes) -> Bytes {
     Bytes(1 << granularity.0.trailing_zeros()).min(PAGE)
 }
 
-/// A granularity as whole sectors of 512 B, at least one.
+/// A granularity as whole sectors of 512 B, at least one, and at most what a profile takes.
 fn sectors(granularity: Bytes) -> Bytes {
-    Bytes(granularity.min(LARGEST).0.next_multiple_of(SECTOR.0)).max(SECTOR)
+    Bytes(granularity.min(LARGEST_GRANULARITY).0.next_multiple_of(SECTOR.0)).max(SECTOR)
 }
 
 /// The span of `seconds` to three digits, an hour at most: what a profile takes.

@@ -1,15 +1,15 @@
 //! Whether what was discarded reads the same after a power cycle: written and discarded now,
 //! checked on a later run, with a plan file between them.
 
-use std::fs::{File, Permissions};
-use std::io::{self, BufReader, BufWriter, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::File;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use trimtab_core::Extent;
 use trimtab_core::document::bench::{BenchDevice, PowerCycle};
+use trimtab_linux::file::{Output, OutputError};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::areas::Layout;
@@ -97,11 +97,12 @@ pub enum PowerCycleError {
         /// This one.
         found: Box<BenchDevice>,
     },
-    /// The plan file can't be read or written.
-    #[error("cannot {action} the plan {}", path.display())]
-    File {
-        /// What was tried.
-        action: &'static str,
+    /// The plan can't be written.
+    #[error(transparent)]
+    Save(#[from] OutputError),
+    /// The plan file can't be read.
+    #[error("cannot read the plan {}", path.display())]
+    Read {
         /// The file.
         path: PathBuf,
         /// Why it failed.
@@ -123,40 +124,22 @@ impl PowerCyclePlan {
     /// # Errors
     /// A file that can't be read, or holds something else.
     pub fn load(path: &Path) -> Result<Self, PowerCycleError> {
-        let file = File::open(path).map_err(file_error("read", path))?;
+        let failed = |source| PowerCycleError::Read { path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
         let not_a_plan = |source| PowerCycleError::NotAPlan { path: path.to_owned(), source };
         let plan: Self =
             serde_json::from_reader(BufReader::new(file)).map_err(|error| not_a_plan(Some(error)))?;
         if plan.schema == POWER_CYCLE_SCHEMA { Ok(plan) } else { Err(not_a_plan(None)) }
     }
 
-    /// Writes it to the file `path`, which holds all of it or is as before, whenever power fails.
+    /// Writes it to `file`, which holds all of it or is as before, whenever power fails.
     ///
     /// # Errors
-    /// What the file system says.
-    pub fn save(&self, path: &Path) -> Result<(), PowerCycleError> {
-        self.write(path).map_err(file_error("write", path))
+    /// [`PowerCycleError::Save`].
+    pub fn save(&self, file: &Output) -> Result<(), PowerCycleError> {
+        let text = serde_json::to_vec(self).expect("numbers and texts can be written as JSON");
+        Ok(file.replace_durably(&text)?)
     }
-
-    fn write(&self, path: &Path) -> io::Result<()> {
-        let directory = match path.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        let permissions = Permissions::from_mode(0o666);
-        let file = tempfile::Builder::new().permissions(permissions).tempfile_in(directory)?;
-        let mut writer = BufWriter::new(file);
-        serde_json::to_writer(&mut writer, self)?;
-        writer.flush()?;
-        let file = writer.into_inner().map_err(io::Error::from)?;
-        file.as_file().sync_all()?;
-        file.persist(path).map_err(|error| error.error)?;
-        File::open(directory)?.sync_all()
-    }
-}
-
-fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PowerCycleError {
-    move |source| PowerCycleError::File { action, path: path.to_owned(), source }
 }
 
 /// Writes and discards areas of `range`, and returns what they read as now, for
@@ -258,7 +241,7 @@ mod tests {
         let plan = plan_power_cycle(&memory, &device, range, 1, &never).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("plan.json");
-        plan.save(&path).unwrap();
+        plan.save(&Output::open(&path).unwrap()).unwrap();
         assert_eq!(PowerCyclePlan::load(&path).unwrap(), plan);
         between(&memory);
         check_power_cycle(&memory, &device, &plan, &never).unwrap()

@@ -5,8 +5,9 @@ use std::io;
 use std::path::Path;
 
 use trimtab_core::{Bytes, Extent, ExtentSet};
+use trimtab_linux::block::BlockDevice;
 use trimtab_linux::stack::{Below, Kind, Layer, MapLine, Stack};
-use trimtab_linux::{SYSFS, trim};
+use trimtab_linux::{SYSFS, loop_device, trim};
 
 use super::host::Host;
 
@@ -99,6 +100,12 @@ fn host_of_file(
         return Ok(None);
     };
     let file = File::open(path)?;
+    let block = BlockDevice::open(Path::new(SYSFS), &Path::new("/dev").join(&device.name));
+    let block = block.map_err(io::Error::other)?;
+    // The kernel's path may lead to another file, as where this is another mount namespace.
+    if !loop_device::is_behind(&file, &block).map_err(io::Error::other)? {
+        return Ok(None);
+    }
     let offset = Path::new(SYSFS).join("class/block").join(&device.name).join("loop/offset");
     let offset = Bytes(fs::read_to_string(offset)?.trim().parse().map_err(io::Error::other)?);
     trim::sync(directory).map_err(io::Error::other)?;

@@ -249,3 +249,24 @@ fn this_machine_is_captured_alike() {
     loop_device::detach(&device).unwrap();
     outcome.unwrap();
 }
+
+#[test]
+fn a_file_that_a_container_left_behind_makes_no_container() {
+    let namespace = |pid: &str| {
+        let machine = Captured::new().file(".dockerenv", "");
+        fs::create_dir_all(machine.procfs().join("self/ns")).unwrap();
+        std::os::unix::fs::symlink(format!("pid:[{pid}]"), machine.procfs().join("self/ns/pid")).unwrap();
+        Setup::of(&machine.machine(), &[]).container
+    };
+    assert!(!namespace("4026531836"), "the first processes of a machine are in this one");
+    assert!(namespace("4026532281"));
+    assert!(!Setup::of(&Captured::new().file(".dockerenv", "").machine(), &[]).container);
+    assert!(Setup::of(&Captured::new().file("run/systemd/container", "docker").machine(), &[]).container);
+}
+
+#[test]
+fn the_namespaces_of_this_machine_are_named_as_they_are_compared() {
+    let found = fs::read_link("/proc/self/ns/pid").unwrap();
+    let number = found.to_str().and_then(|name| name.strip_prefix("pid:[")?.strip_suffix(']'));
+    assert!(number.is_some_and(|number| number.parse::<u64>().is_ok()), "{found:?}");
+}

@@ -192,3 +192,20 @@ fn a_read_only_mount_is_not_a_read_only_file_system() {
     let is_read_only = |target| stack(&machine, target).layers[0].read_only;
     assert_eq!((is_read_only("/"), is_read_only("/mnt")), (false, true));
 }
+
+#[test]
+fn what_is_behind_a_loop_device_is_known_by_its_numbers() {
+    let machine = Captured::new()
+        .device("sda", "8:0", &[])
+        .device("sdb", "8:16", &[])
+        .device("loop0", "7:0", &[("loop/backing_file", "/tmp/node"), ("loop/offset", "512")])
+        .device("loop1", "7:1", &[("loop/backing_file", "/dev/sda"), ("loop/offset", "0")])
+        .behind("7:0", "8:16")
+        .behind("7:1", "8:16 42")
+        .mounts("27 1 8:0 / / rw - ext4 /dev/sda rw\n28 1 8:16 / /mnt rw - ext4 /dev/sdb rw\n");
+    assert_eq!(picture(&stack(&machine, "/dev/loop0")), ["loop0 on [sdb+1]", "sdb on []"]);
+    let file = picture(&stack(&machine, "/dev/loop1"));
+    assert_eq!(file, ["loop1 on [/mnt]", "/mnt on [sdb+0]", "sdb on []"], "not the one at the kernel's path");
+    let elsewhere = machine.behind("7:1", "8:32 42");
+    assert_eq!(picture(&stack(&elsewhere, "/dev/loop1")), ["loop1 on []"]);
+}

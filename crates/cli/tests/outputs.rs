@@ -1,0 +1,174 @@
+//! Files that results are written to, as a user of a shared directory meets them.
+
+#[path = "common/mod.rs"]
+mod common;
+#[path = "../../report/tests/fixture/mod.rs"]
+mod fixture;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+use trimtab_core::policy::PolicyKind;
+use trimtab_linux::mount;
+
+use common::possible;
+use fixture::{fragment, without_drive};
+
+const NOBODY: u32 = 65534;
+/// A synthetic simulation that is soon over.
+const SHORT: [&str; 7] = ["sim", "--blocks", "64", "--pages-per-block", "16", "--drive-writes", "2"];
+
+fn trimtab(arguments: &[&str], paths: &[&Path]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_trimtab")).args(arguments).args(paths).output().unwrap()
+}
+
+/// What a verb said that had to fail, which has to be one line.
+fn refused(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    said
+}
+
+/// A directory like `/tmp`, and beside it a file that nobody may lose.
+fn shared() -> (TempDir, PathBuf, PathBuf) {
+    let root = TempDir::new().unwrap();
+    let (shared, dear) = (root.path().join("shared"), root.path().join("dear"));
+    fs::create_dir(&shared).unwrap();
+    fs::set_permissions(&shared, Permissions::from_mode(0o1777)).unwrap();
+    fs::write(&dear, "dear").unwrap();
+    (root, shared, dear)
+}
+
+fn result_file(dir: &Path) -> PathBuf {
+    let path = dir.join("result.json");
+    let document = without_drive(fragment(&["ext4"], &PolicyKind::ALL, 1));
+    fs::write(&path, serde_json::to_vec(&document).unwrap()).unwrap();
+    path
+}
+
+/// A file system of 64 KiB that goes with it, on which nothing is free.
+struct Full(TempDir);
+
+impl Full {
+    fn new() -> Self {
+        let full = Self(TempDir::new().unwrap());
+        mount::mount(Path::new("tmpfs"), full.0.path(), "tmpfs", "size=64k").unwrap();
+        fs::write(full.0.path().join("all"), vec![1; 1 << 20]).unwrap_err();
+        full
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.0.path()).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        mount::unmount(self.0.path()).unwrap();
+    }
+}
+
+#[test]
+fn links_of_other_users_in_a_shared_directory_are_refused() {
+    if !possible() {
+        return;
+    }
+    let (root, shared, dear) = shared();
+    let result = result_file(root.path());
+    let (link, directory) = (shared.join("link.html"), shared.join("directory"));
+    symlink(&dear, &link).unwrap();
+    symlink(root.path(), &directory).unwrap();
+    for link in [&link, &directory] {
+        lchown(link, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let result = result.to_str().unwrap();
+    let trace = root.path().join("trace.parquet");
+    let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/data/trim.iolog");
+    assert!(trimtab(&["trace", "convert"], &[&small, &trace]).status.success());
+    let replay = ["sim", trace.to_str().unwrap(), "--policy", "none", "--report"];
+    for output in [
+        trimtab(&[&SHORT[..], &["--json"]].concat(), &[&link]),
+        trimtab(&["report", result, "--html"], &[&link]),
+        trimtab(&["report", result, "--html"], &[&directory]),
+        trimtab(&replay, &[&directory]),
+        trimtab(&["trace", "convert", "--overwrite"], &[&trace, &link]),
+        trimtab(&["doctor", "--capture"], &[&directory.join("new.tar.gz")]),
+    ] {
+        let said = refused(&output);
+        assert!(said.contains("belongs to user 65534"), "{said}");
+    }
+    assert_eq!(fs::read(&dear).unwrap(), b"dear");
+    assert!(!root.path().join("index.html").exists() && !root.path().join("sim.json").exists());
+    assert!(!root.path().join("new.tar.gz").exists());
+}
+
+#[test]
+fn results_keep_owner_and_permissions_of_the_file_they_replace() {
+    if !possible() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let (json, link) = (dir.path().join("out.json"), dir.path().join("link.json"));
+    fs::write(&json, "old").unwrap();
+    fs::set_permissions(&json, Permissions::from_mode(0o640)).unwrap();
+    chown(&json, Some(NOBODY), Some(NOBODY)).unwrap();
+    symlink("out.json", &link).unwrap();
+    let output = trimtab(&[&SHORT[..], &["--json"]].concat(), &[&link]);
+    assert!(output.status.success(), "{output:?}");
+    let found = fs::metadata(&json).unwrap();
+    assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (NOBODY, NOBODY, 0o640));
+    assert!(fs::read(&json).unwrap().starts_with(b"{") && link.is_symlink());
+}
+
+#[test]
+fn a_full_disk_leaves_no_part_of_a_file() {
+    if !possible() {
+        return;
+    }
+    let (full, dir) = (Full::new(), TempDir::new().unwrap());
+    let at = |name: &str| full.0.path().join(name);
+    let result = result_file(dir.path());
+    let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/data/trim.iolog");
+    for output in [
+        trimtab(&["trace", "convert"], &[&small, &at("trace.parquet")]),
+        trimtab(&["report", result.to_str().unwrap(), "--html"], &[&at("page.html")]),
+        trimtab(&[&SHORT[..], &["--json"]].concat(), &[&at("out.json")]),
+    ] {
+        let said = refused(&output);
+        assert!(said.contains("No space left on device"), "{said}");
+        assert_eq!(full.names(), ["all"]);
+    }
+}
+
+#[test]
+fn an_error_is_one_line_whatever_the_name() {
+    let dir = TempDir::new().unwrap();
+    let odd = dir.path().join("one\ntwo\u{1b}[31m");
+    let none = Path::new("/nonexistent/a\nb");
+    for output in [
+        trimtab(&["report"], &[&odd]),
+        trimtab(&["trace", "info"], &[&odd]),
+        trimtab(&[&SHORT[..], &["--json"]].concat(), &[none]),
+        trimtab(&["report", "--html", "x.html"], &[&odd]),
+        trimtab(&["compare", "--drive"], &[Path::new("/nonexistent/a\nb.toml")]),
+    ] {
+        let said = refused(&output);
+        assert!(!said.contains('\u{1b}'), "{said:?}");
+    }
+    let usage = trimtab(&["report", "--png"], &[]);
+    assert_eq!(String::from_utf8(usage.stderr).unwrap().lines().count(), 1);
+}
+
+#[test]
+fn a_profile_without_end_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let endless = dir.path().join("endless.toml");
+    symlink("/dev/zero", &endless).unwrap();
+    let said = refused(&trimtab(&["compare", "--drive"], &[&endless]));
+    assert!(said.contains("it is not a regular file"), "{said}");
+}

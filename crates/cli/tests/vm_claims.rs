@@ -1,0 +1,46 @@
+//! What `trimtab bench` refuses of volumes, arrays and other mount namespaces, on Debian's kernel 6.12.
+
+mod guest;
+
+use guest::run;
+
+#[test]
+fn volumes_arrays_and_namespaces_that_share_bytes_are_refused() {
+    let trimtab = env!("CARGO_BIN_EXE_trimtab");
+    let Some(output) = run(&["-d", "nvme:256M", "-d", "nvme:256M", "vm/claims", trimtab]) else { return };
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let expected: [(&str, &[&str]); 12] = [
+        ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
+        (
+            "lvm-mounted",
+            &["shares its bytes with /dev/loop", "is below /dev/dm-0 (vg-lv), which is mounted on /run/mnt"],
+        ),
+        (
+            "lvm-in-namespace",
+            &["shares its bytes with /dev/dm-0", "is mounted on /run/mnt in the mount namespace of process "],
+        ),
+        (
+            "dm-beside",
+            &["shares its bytes with /dev/loop", "is below /dev/dm-0 (lower), which is mounted on /run/mnt"],
+        ),
+        (
+            "dm-above-sibling",
+            &["shares its bytes with /dev/loop", "is below /dev/dm-0 (lower), which is mounted on /run/mnt"],
+        ),
+        ("dm-over-mounted", &["shares its bytes with /dev/loop", "which is mounted on /run/mnt"]),
+        ("md-member", &["shares its bytes with /dev/loop", "is held by /dev/md0"]),
+        ("md-kept-for-itself", &["accepted"]),
+        ("md-written", &["/dev/md0 is in use: process ", "(sleep) has /dev/nvme", " open for writing"]),
+        ("dm-alone", &["accepted"]),
+        ("dm-written", &["is in use: process ", "(sleep) has /dev/nvme", " open for writing"]),
+        ("partition-below", &["shares its bytes with /dev/nvme", "p1, which is mounted on /run/mnt"]),
+    ];
+    let lines: Vec<_> = stdout.lines().collect();
+    assert_eq!(lines.len(), expected.len(), "{stdout}{stderr}");
+    for (line, (name, words)) in lines.iter().zip(expected) {
+        let said = line.strip_prefix(name).unwrap_or_else(|| panic!("{line} is not of {name}"));
+        assert!(words.iter().all(|word| said.contains(word)), "{line:?} doesn't say {words:?}");
+    }
+}

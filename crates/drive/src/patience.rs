@@ -1,0 +1,68 @@
+//! How long a client waits for a drive's server.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use trimtab_linux::PROCFS;
+
+use crate::error::{DriveError, Silence};
+
+/// How long it waits in all: giving back the room of the largest discards takes a server less.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often it looks whether the server is stopped.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+
+/// Waits until the server of the drive `name` has sent something, or is gone.
+///
+/// # Errors
+/// [`DriveError::Silent`] where it is stopped, or has sent nothing for a minute.
+pub(crate) fn await_answer(name: &str, server: &UnixStream) -> Result<(), DriveError> {
+    let no_answer = |errno: Errno| DriveError::NoAnswer { name: name.to_owned(), source: errno.into() };
+    // The process that listens, as the kernel remembers it.
+    let process = socket_peercred(server).map_err(no_answer)?.pid.as_raw_nonzero().get();
+    let silent = |why| DriveError::Silent { name: name.to_owned(), server: process, why };
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        match poll(&mut [PollFd::new(server, PollFlags::IN)], Some(&LOOK)) {
+            Ok(0) if is_stopped(Path::new(PROCFS), process) => return Err(silent(Silence::Stopped)),
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(no_answer(errno)),
+        }
+    }
+    Err(silent(Silence::Waiting(PATIENCE)))
+}
+
+/// Whether a signal or a debugger stopped the process.
+fn is_stopped(procfs: &Path, process: i32) -> bool {
+    let stat = fs::read_to_string(procfs.join(process.to_string()).join("stat")).unwrap_or_default();
+    // The name, in parentheses, may hold any character.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopped_process_is_known_by_its_state() {
+        let procfs = tempfile::tempdir().unwrap();
+        fs::create_dir(procfs.path().join("7")).unwrap();
+        for (stat, stopped) in [
+            ("7 (trimtab) T 1 7", true),
+            ("7 (trim) T b) t 1 7", true),
+            ("7 (trim) T b) S 1 7", false),
+            ("", false),
+        ] {
+            fs::write(procfs.path().join("7/stat"), stat).unwrap();
+            assert_eq!(is_stopped(procfs.path(), 7), stopped, "{stat}");
+        }
+        assert!(!is_stopped(procfs.path(), 8));
+    }
+}

@@ -1,0 +1,244 @@
+//! Runs in virtual time: each in a guest of its own, several at once.
+//!
+//! A guest runs `trimtab compare --clock real` for one file system, policy and length of pauses, and
+//! its document comes back. The real clock of the guest is the virtual time.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use trimtab_core::Bytes;
+use trimtab_core::document::{CompareDocument, Run};
+use trimtab_linux::PROCFS;
+use trimtab_linux::environment::available_memory;
+
+use super::{CompareOptions, Planned, Site};
+use crate::error::{LabError, io_at};
+use crate::fs::FileSystem;
+use crate::guest::{GuestCommand, GuestImage, GuestOptions, GuestOutput, KernelChoice, PROGRAM};
+use crate::interrupt::Interrupt;
+use crate::progress::Progress;
+use crate::workload::WorkloadOptions;
+
+/// What a guest needs beside the data of the drive: its kernel, programs, page cache, and the flash model.
+const SYSTEM_MEMORY: Bytes = Bytes(768 << 20);
+/// The document that a guest writes.
+const DOCUMENT: &str = "compare.json";
+
+/// How guests are made.
+#[derive(Debug, Clone)]
+pub struct VirtualOptions {
+    /// The kernel that they run.
+    pub kernel: KernelChoice,
+    /// Files of this machine that the user's command needs.
+    pub files: Vec<PathBuf>,
+    /// The wall time after which a guest counts as hung.
+    pub limit: Duration,
+}
+
+/// Guests, ready to run.
+pub(super) struct VirtualLab<'a> {
+    options: &'a CompareOptions,
+    limit: Duration,
+    images: Vec<(FileSystem, GuestImage)>,
+    /// The profiles, which are in the images under the same path.
+    files: TempDir,
+    smart_profile: Option<PathBuf>,
+}
+
+/// What a guest's thread reports.
+enum Report<'a> {
+    Started(Planned<'a>),
+    Ended(usize, Result<Run, LabError>),
+}
+
+impl<'a> VirtualLab<'a> {
+    /// Makes an image for each file system.
+    ///
+    /// # Errors
+    /// [`LabError::Guest`], or a profile that can't be written.
+    pub fn prepare(
+        options: &'a CompareOptions,
+        virtual_options: &VirtualOptions,
+        profile_toml: &str,
+        smart_profile: Option<&str>,
+        file_systems: &[FileSystem],
+        interrupt: &Interrupt,
+    ) -> Result<Self, LabError> {
+        let files = tempfile::Builder::new().prefix("trimtab-profiles-").tempdir();
+        let files = files.map_err(io_at(&std::env::temp_dir(), "make a directory in"))?;
+        let keep = |name: &str, text: &str| {
+            let path = files.path().join(name);
+            fs::write(&path, text).map_err(io_at(&path, "write")).map(|()| path)
+        };
+        keep("drive.toml", profile_toml)?;
+        let smart_profile = smart_profile.map(|text| keep("smart.toml", text)).transpose()?;
+        let mut packed = vec![files.path().to_owned()];
+        packed.extend(virtual_options.files.iter().cloned());
+        if let WorkloadOptions::Tree { source: Some(source) } = &options.workload {
+            packed.push(std::path::absolute(source).map_err(io_at(source, "find"))?);
+        }
+        let is_command = matches!(options.workload, WorkloadOptions::Exec { .. });
+        let is_tarball =
+            matches!(&options.workload, WorkloadOptions::Tree { source: Some(source) } if source.is_file());
+        let mut images = Vec::new();
+        for &file_system in file_systems {
+            let guest = GuestOptions {
+                kernel: virtual_options.kernel.clone(),
+                program: options.program.clone(),
+                file_systems: vec![file_system],
+                tools: is_command || is_tarball,
+                files: packed.clone(),
+            };
+            let image = GuestImage::prepare(&guest, interrupt)?;
+            if let WorkloadOptions::Exec { command } = &options.workload {
+                image.require(&command[0].to_string_lossy())?;
+            }
+            images.push((file_system, image));
+        }
+        Ok(Self { options, limit: virtual_options.limit, images, files, smart_profile })
+    }
+
+    /// The release of the guests' kernel, as uname gives it.
+    pub fn release(&self) -> &str {
+        self.images[0].1.release()
+    }
+
+    /// Does all runs of `plan`, several at once, and hands each to `keep` with its place in the plan as it ends.
+    /// The first that fails ends the others.
+    ///
+    /// # Errors
+    /// That of the first run that failed, or of `keep`.
+    pub fn run_all<E: From<LabError>>(
+        &self,
+        plan: &[Planned],
+        interrupt: &Interrupt,
+        progress: &mut dyn Progress,
+        keep: &mut dyn FnMut(usize, Run, &mut dyn Progress) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let next = Mutex::new(plan.iter().enumerate());
+        let (reports, received) = mpsc::channel();
+        // Ends the other guests where one fails; the user's own interrupt is looked at too.
+        let stop = interrupt.child();
+        thread::scope(|scope| {
+            for _ in 0..self.guests_at_once(plan)? {
+                let (reports, next, stop) = (reports.clone(), &next, &stop);
+                scope.spawn(move || self.work(next, stop, &reports));
+            }
+            drop(reports);
+            let mut outcome = Ok(());
+            for report in received {
+                let ended = match report {
+                    Report::Started(Planned { site, policy, idle, run }) => {
+                        progress.run_started(site.name(), policy, idle, run);
+                        Ok(())
+                    }
+                    Report::Ended(place, Ok(run)) => keep(place, run, progress),
+                    Report::Ended(_, Err(error)) => Err(error.into()),
+                };
+                if outcome.is_ok() && ended.is_err() {
+                    stop.ask();
+                    outcome = ended;
+                }
+            }
+            outcome
+        })
+    }
+
+    /// As many guests as there are processors, and no more than fit into memory.
+    fn guests_at_once(&self, plan: &[Planned]) -> Result<usize, LabError> {
+        let available = available_memory(Path::new(PROCFS))?;
+        let needed = plan.first().map_or(SYSTEM_MEMORY, |planned| memory_for(planned.site));
+        if needed > available {
+            return Err(LabError::GuestMemory { needed, available });
+        }
+        let fitting = (available.0 / needed.0) as usize;
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        Ok(processors.min(fitting).min(plan.len()))
+    }
+
+    fn work<'p>(
+        &self,
+        next: &Mutex<impl Iterator<Item = (usize, &'p Planned<'p>)>>,
+        stop: &Interrupt,
+        reports: &Sender<Report<'p>>,
+    ) {
+        loop {
+            let taken = next.lock().map(|mut next| next.next());
+            let Ok(Some((place, planned))) = taken else { return };
+            if stop.is_set() {
+                return;
+            }
+            let _ = reports.send(Report::Started(*planned));
+            let _ = reports.send(Report::Ended(place, self.run(*planned, stop)));
+        }
+    }
+
+    fn run(&self, planned: Planned, stop: &Interrupt) -> Result<Run, LabError> {
+        let Site::Emulated { file_system, size, .. } = planned.site else {
+            unreachable!("a directory of the user's is not in a guest");
+        };
+        let (_, image) =
+            self.images.iter().find(|(of, _)| *of == file_system).expect("every file system has one");
+        let command = GuestCommand {
+            arguments: self.arguments(planned, file_system, size),
+            files_back: vec![DOCUMENT.into()],
+            memory: memory_for(planned.site),
+            limit: self.limit,
+        };
+        let output = image.run(&command, stop, &mut |_| {})?;
+        let mut run = run_of(output)?;
+        run.run = planned.run;
+        Ok(run)
+    }
+
+    /// The command line of `trimtab compare` in the guest.
+    fn arguments(&self, planned: Planned, file_system: FileSystem, size: Bytes) -> Vec<String> {
+        let options = self.options;
+        let span = |span: Duration| humantime::format_duration(span).to_string().replace(' ', "");
+        let mut words: Vec<OsString> =
+            [PROGRAM, "compare", "--clock", "real", "--runs", "1"].map(OsString::from).to_vec();
+        let mut add = |name: &str, value: String| words.extend([name.into(), value.into()]);
+        add("--fs", file_system.name().to_owned());
+        add("--policy", planned.policy.to_string());
+        add("--idle", span(planned.idle));
+        add("--drive", self.files.path().join("drive.toml").display().to_string());
+        add("--size", size.0.to_string());
+        add("--seed", options.seed.to_string());
+        add("--probe", span(options.probe_interval.unwrap_or_default()));
+        if let Some(path) = &self.smart_profile {
+            add("--smart-profile", path.display().to_string());
+        }
+        add("--json", DOCUMENT.to_owned());
+        words.extend(options.workload.arguments());
+        words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+}
+
+fn memory_for(site: Site) -> Bytes {
+    match site {
+        Site::Emulated { size, .. } => size + SYSTEM_MEMORY,
+        Site::Directory { .. } => SYSTEM_MEMORY,
+    }
+}
+
+/// The run in a guest's document, or why there is none.
+fn run_of(output: GuestOutput) -> Result<Run, LabError> {
+    let failed = |reason: &str| LabError::InGuest { reason: reason.to_owned() };
+    let document = output.files.into_iter().next().flatten();
+    let document = document.and_then(|text| serde_json::from_slice::<CompareDocument>(&text).ok());
+    let Some(document) = document else {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let line = stderr.lines().map(str::trim).rfind(|line| !line.is_empty());
+        return Err(failed(line.unwrap_or("it ended without a message").trim_start_matches("trimtab: ")));
+    };
+    if let Some(reason) = &document.stopped {
+        return Err(failed(reason));
+    }
+    document.runs.into_iter().next().ok_or_else(|| failed("it made no run"))
+}

@@ -1,0 +1,244 @@
+//! Why a device can't be claimed.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use super::Use;
+use crate::block::BlockError;
+use crate::loop_device::LoopError;
+use crate::mount::MountError;
+
+/// Whether a device shares its bytes with another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// It does.
+    Certain,
+    /// It can't be told.
+    Possible,
+}
+
+impl fmt::Display for Sharing {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Self::Certain => "shares",
+            Self::Possible => "may share",
+        })
+    }
+}
+
+/// Why a device can't be claimed. Nothing was written to it.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// There is nothing at the path, or no way to it.
+    #[error("cannot look at {}", path.display())]
+    Look {
+        /// The path.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("{} is a {found}, not a block device; name a spare drive, such as /dev/nvme1n1", path.display())]
+    NotBlock {
+        /// The path.
+        path: PathBuf,
+        /// What it is.
+        found: &'static str,
+    },
+    /// Sysfs doesn't tell what there is to know of it.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// The list of mounts can't be read.
+    #[error(transparent)]
+    Mounts(#[from] MountError),
+    /// Loop devices can't be listed.
+    #[error(transparent)]
+    Loops(#[from] LoopError),
+    /// The list of swap can't be read.
+    #[error("cannot read the list of swap {}", path.display())]
+    Swaps {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// There is no medium in it, or no file behind it.
+    #[error("{device} has no size: there is no medium in it, or nothing behind it")]
+    Empty {
+        /// The device.
+        device: String,
+    },
+    /// Nothing can be written to it.
+    #[error("{device} is read-only; make it writable first (blockdev --setrw {device}, or its switch)")]
+    ReadOnly {
+        /// The device.
+        device: String,
+    },
+    /// It is in use, or a part of it, or its disk as a whole.
+    #[error("{device} is in use: {node} {found}")]
+    InUse {
+        /// The device.
+        device: String,
+        /// What of it is in use.
+        node: String,
+        /// What it is used for.
+        found: Use,
+    },
+    /// What it is built on is in use by others than itself.
+    #[error("{device} {how} its bytes with {node}, which {found}")]
+    Shared {
+        /// The device.
+        device: String,
+        /// Whether that is certain.
+        how: Sharing,
+        /// What of the devices below it is in use.
+        node: String,
+        /// What that is used for.
+        found: Use,
+    },
+    /// The kernel keeps what shares its bytes for another user.
+    #[error(
+        "{device} {how} its bytes with {node}, which the kernel keeps for another user that lsblk may name, or \
+         for a mount in another mount namespace (findmnt --task PID); end that first"
+    )]
+    Kept {
+        /// The device.
+        device: String,
+        /// Whether that is certain.
+        how: Sharing,
+        /// What shares its bytes.
+        node: String,
+    },
+    /// What shares its bytes can't be kept from being used.
+    #[error("{device} {how} its bytes with {node}, which cannot be opened")]
+    Guard {
+        /// The device.
+        device: String,
+        /// Whether that is certain.
+        how: Sharing,
+        /// What shares its bytes.
+        node: String,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// A process may write to it.
+    #[error(
+        "{device} is in use: process {process} ({name}) has {node} open for writing; end that process first"
+    )]
+    Written {
+        /// The device.
+        device: String,
+        /// The process.
+        process: u32,
+        /// What the process calls itself.
+        name: String,
+        /// The device, or what shares its bytes.
+        node: String,
+    },
+    /// Only root sees what others use.
+    #[error("cannot see what uses {}: other users' processes can be looked at by root alone; run this as root", path.display())]
+    NotRoot {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It is a partition, and that was not allowed.
+    #[error(
+        "{device} is a partition of {disk}; name a whole drive, or add --allow-partition, which loses \
+         nothing outside {device} but slows what uses {disk}{others}"
+    )]
+    Partition {
+        /// The device.
+        device: String,
+        /// Its disk.
+        disk: String,
+        /// What uses the other partitions, in brackets; empty where nothing does.
+        others: String,
+    },
+    /// It is a partition that shares bytes with another one.
+    #[error("{device} overlaps {other}, which would lose data; name a whole drive")]
+    Overlap {
+        /// The device.
+        device: String,
+        /// The other partition.
+        other: String,
+    },
+    /// It has partitions or a partition table, and they were not given up.
+    #[error("{device} has {found}; all of that will be lost if you add --overwrite-partitions")]
+    Partitions {
+        /// The device.
+        device: String,
+        /// The partitions, and what is in them.
+        found: String,
+    },
+    /// There is something on it, and that was not given up.
+    #[error("{device} holds {found}; this will be lost if you add --overwrite-signatures")]
+    Signatures {
+        /// The device.
+        device: String,
+        /// What is on it.
+        found: String,
+    },
+    /// What is on a device can't be read.
+    #[error("cannot tell what {device} holds: it cannot be read")]
+    Read {
+        /// The device.
+        device: String,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The program that tells what is on a device can't be run.
+    #[error("cannot tell what {device} holds: the program wipefs does not run; install util-linux")]
+    NoWipefs {
+        /// The device.
+        device: String,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The program that tells what is on a device failed.
+    #[error("cannot tell what {device} holds: wipefs says {said:?}")]
+    Wipefs {
+        /// The device.
+        device: String,
+        /// What it said.
+        said: String,
+    },
+    /// What the program that tells what is on a device said can't be read.
+    #[error("cannot tell what {device} holds: the answer of wipefs can't be read")]
+    WipefsAnswer {
+        /// The device.
+        device: String,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The kernel keeps it for another user.
+    #[error(
+        "{} is in use: the kernel keeps it for another user that lsblk may name, or for a mount in another \
+         mount namespace (findmnt --task PID); end that first", path.display()
+    )]
+    Busy {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It can't be opened.
+    #[error("cannot open {}", path.display())]
+    Open {
+        /// The path.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The path names another device than it did a moment ago.
+    #[error("{} became another device while it was looked at; try again", path.display())]
+    Changed {
+        /// The path.
+        path: PathBuf,
+    },
+}

@@ -1,0 +1,191 @@
+//! What processes have open for writing.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+
+use super::ClaimError;
+use crate::block::DeviceNumber;
+use crate::identity::{self, FileId};
+use crate::mount;
+
+/// The device by which FUSE servers talk to the kernel.
+const FUSE: DeviceNumber = DeviceNumber { major: 10, minor: 229 };
+
+/// What a process has open for writing, or mapped so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Opened {
+    /// The process.
+    pub process: u32,
+    /// The link in procfs that leads to it.
+    pub link: PathBuf,
+    /// What it is.
+    pub what: What,
+}
+
+/// What can be open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Device(DeviceNumber),
+    File(FileId),
+    /// The end of a FUSE connection: its number, where the kernel says it.
+    Fuse(Option<u32>),
+}
+
+/// What is open for writing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Processes {
+    /// All that was found.
+    pub opened: Vec<Opened>,
+    /// How many processes could not be looked at.
+    pub unseen: usize,
+}
+
+impl Processes {
+    /// Looks at all processes of `procfs` but for this one.
+    ///
+    /// # Errors
+    /// [`ClaimError::Mounts`], where they can't be listed.
+    pub fn of(procfs: &Path) -> Result<Self, ClaimError> {
+        let mut all = Self::default();
+        for process in mount::processes(procfs)?.into_iter().filter(|number| *number != std::process::id()) {
+            let directory = procfs.join(process.to_string());
+            match descriptors(&directory).and_then(|found| Ok([found, mapped(&directory)?].concat())) {
+                Ok(found) => {
+                    let opened = found.into_iter().map(|(link, what)| Opened { process, link, what });
+                    all.opened.extend(opened);
+                }
+                Err(error) => all.unseen += usize::from(!is_gone(&error)),
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// What a process calls itself.
+pub(super) fn name(procfs: &Path, process: u32) -> String {
+    let text = fs::read_to_string(procfs.join(process.to_string()).join("comm")).unwrap_or_default();
+    text.trim_end_matches('\n').escape_debug().to_string()
+}
+
+/// Whether what an error is about ended meanwhile.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::SRCH))
+}
+
+/// Through its file descriptors.
+fn descriptors(directory: &Path) -> io::Result<Vec<(PathBuf, What)>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(directory.join("fd"))? {
+        let link = entry?.path();
+        let number = link.file_name().unwrap_or_default();
+        // What can't be looked at any more was closed, or its server is gone.
+        let Ok(Some(kind)) = kind(&link) else { continue };
+        match fs::read_to_string(directory.join("fdinfo").join(number)) {
+            Ok(info) if writes(&info) => all.push((link, with_connection(kind, &info))),
+            Err(error) if !is_gone(&error) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(all)
+}
+
+/// Through shared mappings that outlive their descriptors.
+fn mapped(directory: &Path) -> io::Result<Vec<(PathBuf, What)>> {
+    let maps = fs::read(directory.join("maps"))?;
+    let mut all = Vec::new();
+    for line in maps.split(|byte| *byte == b'\n') {
+        // `7f00-7f01 rw-s 00000000 08:01 42 /path`.
+        let mut words = line.split(|byte| *byte == b' ');
+        let (Some(range), Some([_, b'w', _, b's'])) = (words.next(), words.next()) else { continue };
+        let link = directory.join("map_files").join(std::ffi::OsStr::from_bytes(range));
+        // The right to follow these takes more than that to see descriptors.
+        if let Ok(Some(kind)) = kind(&link) {
+            all.push((link, kind));
+        }
+    }
+    Ok(all)
+}
+
+/// What `link` leads to, if that is a block device, a regular file or FUSE.
+fn kind(link: &Path) -> io::Result<Option<What>> {
+    let found = identity::look(link)?;
+    let number = DeviceNumber { major: found.stx_rdev_major, minor: found.stx_rdev_minor };
+    Ok(match FileType::from_raw_mode(found.stx_mode.into()) {
+        FileType::BlockDevice => Some(What::Device(number)),
+        FileType::RegularFile => Some(What::File(identity::id_of(&found))),
+        FileType::CharacterDevice if number == FUSE => Some(What::Fuse(None)),
+        _ => None,
+    })
+}
+
+/// Whether a descriptor with this `fdinfo` can be written to.
+fn writes(info: &str) -> bool {
+    let flags = field(info, "flags").and_then(|flags| u32::from_str_radix(flags, 8).ok());
+    flags.is_none_or(|flags| {
+        let flags = OFlags::from_bits_retain(flags);
+        !flags.contains(OFlags::PATH) && flags.intersects(OFlags::WRONLY | OFlags::RDWR)
+    })
+}
+
+/// Since Linux 6.18, `fdinfo` of FUSE has the connection.
+fn with_connection(kind: What, info: &str) -> What {
+    match kind {
+        What::Fuse(_) => What::Fuse(field(info, "fuse_connection").and_then(|number| number.parse().ok())),
+        kind => kind,
+    }
+}
+
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+    fields.find(|(key, _)| *key == name).map(|(_, value)| value.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::captured::Captured;
+
+    #[test]
+    fn descriptors_that_can_be_written_to_are_found() {
+        let mut machine = Captured::new().file("disk.img", "");
+        let image = machine.root().join("disk.img");
+        for (fd, flags) in [("3", "0100000"), ("4", "0100001"), ("5", "02100002"), ("6", "012000002")] {
+            machine = machine
+                .file(&format!("proc/42/fdinfo/{fd}"), format!("pos:\t0\nflags:\t{flags}\n"))
+                .file("proc/42/comm", "qemu-system-x86\n")
+                .file("proc/42/maps", "");
+            let fds = machine.procfs().join("42/fd");
+            fs::create_dir_all(&fds).unwrap();
+            symlink(&image, fds.join(fd)).unwrap();
+        }
+        let id = identity::file_at(&image).unwrap();
+        let opened = Processes::of(&machine.procfs()).unwrap().opened;
+        let mut found: Vec<_> = opened.iter().map(|opened| opened.link.file_name().unwrap()).collect();
+        found.sort();
+        assert_eq!(found, ["4", "5"], "neither one for reading nor one for its path alone");
+        assert!(opened.iter().all(|opened| (opened.process, opened.what) == (42, What::File(id))));
+        assert_eq!(name(&machine.procfs(), 42), "qemu-system-x86");
+    }
+
+    #[test]
+    fn shared_mappings_that_can_be_written_to_are_found() {
+        let maps = "1000-2000 rw-s 0 08:01 5 /x\n2000-3000 r--s 0 08:01 5 /x\n3000-4000 rw-p 0 08:01 5 /x\n";
+        let machine = Captured::new().file("x", "").file("proc/42/maps", maps).file("proc/42/fd/none", "");
+        let machine = machine.file("proc/42/fdinfo/none", "flags:\t0100000\n");
+        let links = machine.procfs().join("42/map_files");
+        fs::create_dir_all(&links).unwrap();
+        for range in ["1000-2000", "2000-3000", "3000-4000"] {
+            symlink(machine.root().join("x"), links.join(range)).unwrap();
+        }
+        let opened = Processes::of(&machine.procfs()).unwrap().opened;
+        assert_eq!(opened.len(), 1, "{opened:?}");
+        assert!(opened[0].link.ends_with("map_files/1000-2000"));
+    }
+}

@@ -1,0 +1,282 @@
+//! What a device is used for, on captured machines.
+
+use super::*;
+use crate::captured::Captured;
+
+/// A machine whose root is on a volume on the second partition of `sda`, and spare disks.
+fn machine() -> Captured {
+    Captured::new()
+        .device("sda", "8:0", &[("size", "16384")])
+        .device("sda/sda1", "8:1", &[])
+        .device("sda/sda2", "8:2", &[("start", "4096")])
+        .device("sda/sda3", "8:3", &[("start", "6144")])
+        .device("sdb", "8:16", &[])
+        .device("sdc", "8:32", &[])
+        .device("dm-0", "253:0", &[("dm/name", "vg-root")])
+        .stacked("dm-0", "sda/sda2")
+        .mounts("27 1 253:0 / / rw - ext4 /dev/mapper/vg-root rw\n")
+}
+
+fn judged(machine: &Captured, name: &str, overrides: &Overrides) -> Result<Vec<String>, String> {
+    let usage = Usage::of(&machine.machine(), &machine.open(name)).unwrap();
+    usage.judge(overrides).map_err(|error| error.to_string())
+}
+
+/// Why the device named `name` is refused even where everything is allowed that can be.
+fn refusal(machine: &Captured, name: &str) -> String {
+    let everything = Overrides { signatures: true, partitions: true, partition: true };
+    judged(machine, name, &everything).unwrap_err()
+}
+
+#[test]
+fn what_carries_a_mount_is_refused_in_every_layer() {
+    let machine = machine();
+    let root = "is mounted on /; unmount it first (umount /)";
+    assert_eq!(refusal(&machine, "dm-0"), format!("/dev/dm-0 is in use: /dev/dm-0 {root}"));
+    let below = format!("/dev/sda2 is below /dev/dm-0 (vg-root), which {root}");
+    assert_eq!(refusal(&machine, "sda2"), format!("/dev/sda2 is in use: {below}"));
+    assert_eq!(refusal(&machine, "sda"), format!("/dev/sda is in use: {below}"));
+    assert_eq!(judged(&machine, "sdb", &Overrides::default()), Ok(vec![]));
+}
+
+#[test]
+fn an_unmounted_holder_is_named() {
+    let machine = machine().mounts("");
+    let held = "/dev/sda2 is held by /dev/dm-0 (vg-root); take that down first";
+    assert_eq!(refusal(&machine, "sda"), format!("/dev/sda is in use: {held}"));
+    let machine = Captured::new()
+        .device("sda", "8:0", &[])
+        .device("sda/sda1", "8:1", &[("size", "1024")])
+        .device("dm-0", "253:0", &[])
+        .stacked("dm-0", "sda");
+    let held = "/dev/sda is held by /dev/dm-0; take that down first";
+    assert_eq!(refusal(&machine, "sda1"), format!("/dev/sda1 is in use: {held}"));
+}
+
+#[test]
+fn swap_is_refused_with_its_disk() {
+    let machine =
+        machine().swaps("/dev/sda1                partition\t1000\t0\t-2\n/swap\\040file file 1 0 -3\n");
+    let swap = "/dev/sda1 is active swap; turn it off first (swapoff /dev/sda1)";
+    assert_eq!(refusal(&machine, "sda1"), format!("/dev/sda1 is in use: {swap}"));
+    assert_eq!(refusal(&machine, "sda"), format!("/dev/sda is in use: {swap}"));
+}
+
+#[test]
+fn all_devices_of_a_btrfs_are_in_use() {
+    let machine = machine()
+        .mounts("40 27 0:44 /sub /mnt/b rw - btrfs /dev/sdb rw,ssd\n")
+        .link("fs/btrfs/aaaa/devices/sdb", "x")
+        .link("fs/btrfs/aaaa/devices/sdc", "x");
+    // The kernel links to the devices' directories; where to doesn't matter, only the names.
+    fs::create_dir_all(machine.sysfs().join("fs/btrfs/aaaa/devices/x")).unwrap();
+    for name in ["sdb", "sdc"] {
+        let expected = format!("/dev/{name} is in use: /dev/{name} is mounted on /mnt/b; ");
+        assert!(refusal(&machine, name).starts_with(&expected), "{}", refusal(&machine, name));
+    }
+}
+
+#[test]
+fn a_loop_device_over_a_disk_uses_it() {
+    let machine = machine()
+        .device("loop0", "7:0", &[("loop/backing_file", "/dev/sdb")])
+        .behind("7:0", "8:16")
+        .device("loop1", "7:1", &[("loop/backing_file", "/images/sdc")])
+        .behind("7:1", "8:2 11")
+        .device("loop0/loop0p1", "259:0", &[]);
+    let held = "/dev/sdb is held by /dev/loop0; take that down first";
+    assert_eq!(refusal(&machine, "sdb"), format!("/dev/sdb is in use: {held}"));
+    assert_eq!(judged(&machine, "sdc", &Overrides::default()), Ok(vec![]), "a file named like a disk");
+    let machine = machine.mounts("28 1 259:0 / /mnt rw - ext4 /dev/loop0p1 rw\n");
+    let below = "/dev/sdb is below /dev/loop0p1, which is mounted on /mnt; unmount it first (umount /mnt)";
+    assert_eq!(refusal(&machine, "sdb"), format!("/dev/sdb is in use: {below}"));
+}
+
+#[test]
+fn what_is_used_below_is_refused() {
+    let machine = machine()
+        .device("loop1", "7:1", &[("loop/backing_file", "/images/a")])
+        .behind("7:1", "8:2 12")
+        .device("loop2", "7:2", &[("loop/backing_file", "/dev/loop1")])
+        .behind("7:2", "7:1")
+        .device("loop2/loop2p1", "259:0", &[])
+        .device("loop2/loop2p2", "259:1", &[("start", "4096")])
+        .device("loop3", "7:3", &[("loop/backing_file", "/dev/sda")])
+        .behind("7:3", "8:0");
+    assert_eq!(judged(&machine, "loop2", &Overrides::default()), Ok(vec![]), "held by its own stack");
+    let shared = "/dev/loop3 shares its bytes with /dev/sda2, which is below /dev/dm-0 (vg-root), which \
+                  is mounted on /; unmount it first (umount /)";
+    assert_eq!(refusal(&machine, "loop3"), shared);
+
+    let machine = machine.mounts("28 1 7:1 / /mnt rw - ext4 /dev/loop1 rw\n");
+    let mounted = "/dev/loop1, which is mounted on /mnt; unmount it first (umount /mnt)";
+    for name in ["loop2", "loop2p1"] {
+        assert_eq!(refusal(&machine, name), format!("/dev/{name} shares its bytes with {mounted}"));
+    }
+    let machine = machine.mounts("").swaps("/dev/loop1 partition 1000 0 -2\n");
+    let swap = "/dev/loop1, which is active swap; turn it off first (swapoff /dev/loop1)";
+    assert_eq!(refusal(&machine, "loop2"), format!("/dev/loop2 shares its bytes with {swap}"));
+
+    // The disk of the second partition is its own, and it uses other bytes of that disk.
+    let machine = machine.swaps("").mounts("28 1 259:1 / /mnt rw - ext4 /dev/loop2p2 rw\n");
+    let allowed = Overrides { partition: true, ..Overrides::default() };
+    let slowed = "will be slowed: what uses /dev/loop2 (/dev/loop2p2 in use)";
+    assert_eq!(judged(&machine, "loop2p1", &allowed), Ok(vec![slowed.to_owned()]));
+}
+
+#[test]
+fn what_is_below_a_volume_is_for_that_volume_alone() {
+    let volume = || {
+        machine()
+            .device("dm-1", "253:1", &[("dm/name", "vg-spare")])
+            .device("dm-2", "253:2", &[])
+            .stacked("dm-2", "dm-1")
+            .stacked("dm-1", "sda/sda3")
+            .stacked("dm-1", "sdb")
+    };
+    let alone = judged(&volume(), "dm-2", &Overrides::default());
+    assert_eq!(alone, Ok(vec![]), "what is mounted is in another partition");
+
+    let shared = "/dev/dm-2 shares its bytes with /dev";
+    let machine = volume().device("dm-3", "253:3", &[]).stacked("dm-3", "sdb");
+    let held = format!("{shared}/sdb, which is held by /dev/dm-3; take that down first");
+    assert_eq!(refusal(&machine, "dm-2"), held);
+    let machine = volume().device("loop0", "7:0", &[("loop/backing_file", "/dev/sda3")]).behind("7:0", "8:3");
+    let held = format!("{shared}/sda3, which is held by /dev/loop0; take that down first");
+    assert_eq!(refusal(&machine, "dm-2"), held);
+    let machine = volume()
+        .device("sda/sda4", "8:4", &[("start", "7000")])
+        .mounts("28 1 8:4 / /mnt rw - ext4 /dev/sda4 rw\n");
+    let mounted = format!("{shared}/sda4, which is mounted on /mnt; unmount it first (umount /mnt)");
+    assert_eq!(refusal(&machine, "dm-2"), mounted);
+}
+
+#[test]
+fn loop_devices_that_cannot_be_listed_are_no_proof_of_none() {
+    let machine = machine();
+    fs::remove_dir_all(machine.sysfs().join("block")).unwrap();
+    let error = Usage::of(&machine.machine(), &machine.open("sdb")).unwrap_err();
+    assert!(error.to_string().starts_with("cannot list loop devices in "), "{error}");
+}
+
+#[test]
+fn a_partition_needs_to_be_allowed() {
+    let machine = machine();
+    let refused = judged(&machine, "sda3", &Overrides::default()).unwrap_err();
+    let expected = "/dev/sda3 is a partition of /dev/sda; name a whole drive, or add --allow-partition, \
+                    which loses nothing outside /dev/sda3 but slows what uses /dev/sda (/dev/sda2 in use)";
+    assert_eq!(refused, expected);
+    let allowed = Overrides { partition: true, ..Overrides::default() };
+    let lost = judged(&machine, "sda3", &allowed).unwrap();
+    assert_eq!(lost, ["will be slowed: what uses /dev/sda (/dev/sda2 in use)"]);
+}
+
+#[test]
+fn partitions_that_overlap_lose_nothing() {
+    let machine = machine().device("sda/sda4", "8:4", &[("start", "7000")]);
+    let overlap = "/dev/sda4 overlaps /dev/sda3, which would lose data; name a whole drive";
+    assert_eq!(refusal(&machine, "sda4"), overlap);
+}
+
+#[test]
+fn nothing_to_write_to_is_refused() {
+    let machine =
+        Captured::new().device("sr0", "11:0", &[("size", "0")]).device("sdd", "8:48", &[("ro", "1")]);
+    assert!(refusal(&machine, "sr0").starts_with("/dev/sr0 has no size: there is no medium"));
+    assert!(refusal(&machine, "sdd").starts_with("/dev/sdd is read-only; make it writable first"));
+}
+
+/// A machine with two loop devices over files with these numbers; the first is mounted.
+fn looped(one: &str, other: &str) -> Captured {
+    machine()
+        .device("loop0", "7:0", &[("loop/backing_file", "/images/one")])
+        .device("loop1", "7:1", &[("loop/backing_file", "/images/other")])
+        .behind("7:0", one)
+        .behind("7:1", other)
+        .mounts("28 1 7:0 / /mnt rw - ext4 /dev/loop0 rw\n29 1 0:30 / /m rw - overlay o rw,upperdir=u\n")
+}
+
+const MOUNTED: &str = "/dev/loop0, which is mounted on /mnt; unmount it first (umount /mnt)";
+
+#[test]
+fn files_are_known_by_their_numbers() {
+    let shares = format!("/dev/loop1 shares its bytes with {MOUNTED}");
+    assert_eq!(refusal(&looped("8:2 11", "8:2 11"), "loop1"), shares);
+    for others in ["8:2 12", "8:3 11"] {
+        assert_eq!(judged(&looped("8:2 11", others), "loop1", &Overrides::default()), Ok(vec![]));
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_identified_may_be_any_other() {
+    let may = format!("/dev/loop1 may share its bytes with {MOUNTED}");
+    assert_eq!(refusal(&looped("0:30 11", "8:2 12"), "loop1"), may);
+    assert_eq!(refusal(&looped("8:2 11", "0:30 12"), "loop1"), may);
+    let same_overlay = looped("0:30 11", "0:30 12");
+    assert_eq!(judged(&same_overlay, "loop1", &Overrides::default()), Ok(vec![]));
+    let unused = looped("0:30 11", "8:2 12").mounts("");
+    assert_eq!(judged(&unused, "loop1", &Overrides::default()), Ok(vec![]));
+}
+
+#[test]
+fn a_second_layer_of_loop_devices_hides_nothing() {
+    let machine = looped("8:2 11", "8:2 11")
+        .device("loop2", "7:2", &[("loop/backing_file", "/dev/loop1")])
+        .behind("7:2", "7:1");
+    let shares = |name: &str| format!("/dev/{name} shares its bytes with {MOUNTED}");
+    assert_eq!(refusal(&machine, "loop2"), shares("loop2"));
+    let machine = machine.device("dm-1", "253:1", &[]).stacked("dm-1", "loop2");
+    assert_eq!(refusal(&machine, "dm-1"), shares("dm-1"));
+    let above = machine.mounts("28 1 253:1 / /mnt rw - ext4 /dev/dm-1 rw\n");
+    let below =
+        "/dev/loop1, which is below /dev/dm-1, which is mounted on /mnt; unmount it first (umount /mnt)";
+    assert_eq!(refusal(&above, "loop0"), format!("/dev/loop0 shares its bytes with {below}"));
+}
+
+#[test]
+fn mounts_of_other_namespaces_count() {
+    let machine = machine().file("proc/42/mountinfo", "28 1 8:16 / /data rw - ext4 /dev/sdb rw\n");
+    let machine =
+        machine.file("proc/42/maps", "").file("proc/42/fd/none", "").file("proc/42/fdinfo/none", "flags: 0");
+    let process = machine.procfs().join("42");
+    fs::create_dir_all(process.join("ns")).unwrap();
+    for (link, to) in [("ns/mnt", "mnt:[7]"), ("root", "x")] {
+        std::os::unix::fs::symlink(to, process.join(link)).unwrap();
+    }
+    let expected = "/dev/sdb is in use: /dev/sdb is mounted on /data in the mount namespace of process 42; ";
+    assert!(refusal(&machine, "sdb").starts_with(expected), "{}", refusal(&machine, "sdb"));
+}
+
+#[test]
+fn a_loop_device_over_active_swap_is_refused() {
+    let machine = looped("8:2 11", "8:2 12").mounts("").file("swapfile", "");
+    let found = identity::file_at(&machine.root().join("swapfile")).unwrap();
+    let machine = machine.swaps("/swapfile file 1000 0 -2\n");
+    assert_eq!(judged(&machine, "loop0", &Overrides::default()), Ok(vec![]));
+    let machine = machine.behind("7:0", &format!("{} {}", found.device, found.inode));
+    let swap = "/swapfile, which is active swap; turn it off first (swapoff /swapfile)";
+    assert_eq!(refusal(&machine, "loop0"), format!("/dev/loop0 shares its bytes with {swap}"));
+    let gone = machine.swaps("/gone file 1000 0 -2\n");
+    assert!(refusal(&gone, "loop0").starts_with("/dev/loop0 may share its bytes with /gone, "));
+}
+
+#[test]
+fn a_process_that_can_write_to_a_file_below_is_named() {
+    let machine = looped("8:2 11", "8:2 12").mounts("").file("disk.img", "");
+    let image = machine.root().join("disk.img");
+    let found = identity::file_at(&image).unwrap();
+    let machine = machine
+        .behind("7:0", &format!("{} {}", found.device, found.inode))
+        .file("proc/42/comm", "qemu-system-x86\n")
+        .file("proc/42/maps", "")
+        .file("proc/42/fdinfo/3", "flags:\t0100002\n");
+    let fds = machine.procfs().join("42/fd");
+    fs::create_dir_all(&fds).unwrap();
+    std::os::unix::fs::symlink(&image, fds.join("3")).unwrap();
+    let expected = format!(
+        "/dev/loop0 is in use: process 42 (qemu-system-x86) has {} open for writing; end that process first",
+        image.display()
+    );
+    assert_eq!(refusal(&machine, "loop0"), expected);
+    assert_eq!(judged(&machine, "loop1", &Overrides::default()), Ok(vec![]));
+}

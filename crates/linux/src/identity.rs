@@ -1,0 +1,231 @@
+//! Which regular files are the same: by device and inode number, through overlays, in every mount namespace.
+
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, statfs, statx};
+
+use crate::block::DeviceNumber;
+use crate::mount::{Mount, Namespace};
+use crate::stack::overlaid;
+
+/// File systems without a block device of their own that keep a file's bytes to themselves, or on another
+/// machine.
+const PLAIN: [&str; 22] = [
+    "9p",
+    "afs",
+    "bcachefs",
+    "btrfs",
+    "ceph",
+    "cifs",
+    "devtmpfs",
+    "erofs",
+    "f2fs",
+    "gfs2",
+    "hugetlbfs",
+    "jffs2",
+    "nfs",
+    "nfs4",
+    "ocfs2",
+    "ramfs",
+    "rootfs",
+    "smb3",
+    "tmpfs",
+    "ubifs",
+    "virtiofs",
+    "zfs",
+];
+
+/// `f_type` of btrfs, whose subvolumes have device numbers that no list of mounts has.
+const BTRFS: i64 = 0x9123_683e;
+
+/// How many overlays may lie on each other; the kernel allows two.
+const MOST_OVERLAYS: u32 = 4;
+
+/// A regular file, by the numbers that `stat` has of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// The file system's number.
+    pub device: DeviceNumber,
+    /// The file's number in it.
+    pub inode: u64,
+}
+
+/// Whether two files are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sameness {
+    Same,
+    Different,
+    /// It can't be told.
+    Unknown,
+}
+
+/// All that is known of where the bytes of a regular file are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Its own numbers, followed by those of the files below an overlay that it may be.
+    ids: Vec<FileId>,
+    /// Whether these are all.
+    is_known: bool,
+    /// The number of its FUSE connection, where it is on a FUSE file system.
+    pub fuse: Option<u32>,
+}
+
+impl Identity {
+    /// Whether `id` is one of its numbers.
+    pub fn has(&self, id: FileId) -> bool {
+        self.ids.contains(&id)
+    }
+
+    /// Whether this and `other` are one file.
+    pub fn compare(&self, other: &Self) -> Sameness {
+        if self.ids.iter().any(|id| other.has(*id)) {
+            Sameness::Same
+        } else if (self.is_known && other.is_known) || self.ids[0].device == other.ids[0].device {
+            // On one file system, other inodes are other files.
+            Sameness::Different
+        } else {
+            Sameness::Unknown
+        }
+    }
+}
+
+/// Identifies the regular file with the numbers `id`, which may be found at `path` in one of `namespaces`.
+pub(crate) fn identify(namespaces: &[Namespace], id: FileId, path: &Path) -> Identity {
+    identify_below(namespaces, id, path, 0)
+}
+
+fn identify_below(namespaces: &[Namespace], id: FileId, path: &Path, depth: u32) -> Identity {
+    let is_plain = |is_known| Identity { ids: vec![id], is_known, fuse: None };
+    if id.device.major != 0 {
+        return is_plain(true);
+    }
+    let mut mounts = namespaces.iter().flat_map(|namespace| &namespace.mounts);
+    match mounts.find(|mount| mount.number == id.device).map(|mount| mount.fstype.as_str()) {
+        Some(kind) if kind.starts_with("fuse") => Identity { fuse: Some(id.device.minor), ..is_plain(true) },
+        Some(kind) if PLAIN.contains(&kind) => is_plain(true),
+        Some("overlay") | None if depth < MOST_OVERLAYS => match locate(namespaces, id, path) {
+            Some((_, _, kind)) if kind == BTRFS => is_plain(true),
+            Some((namespace, mount, _)) if mount.fstype == "overlay" => {
+                overlay(namespaces, namespace, mount, id, path, depth)
+            }
+            // A subvolume or a file system that gives files device numbers of their own.
+            Some((_, mount, _)) => is_plain(PLAIN.contains(&mount.fstype.as_str())),
+            None => is_plain(false),
+        },
+        _ => is_plain(false),
+    }
+}
+
+/// The namespace and the mount in which `path` is the file `id`, and its file system's `f_type`.
+fn locate<'a>(
+    namespaces: &'a [Namespace],
+    id: FileId,
+    path: &Path,
+) -> Option<(&'a Namespace, &'a Mount, i64)> {
+    namespaces.iter().find_map(|namespace| {
+        let place = namespace.file(path);
+        let found = look(&place).ok().filter(|found| id_of(found) == id)?;
+        let mut mounts = namespace.mounts.iter();
+        let mount = mounts.find(|mount| mount.id == found.stx_mnt_id)?;
+        Some((namespace, mount, statfs(&place).ok()?.f_type))
+    })
+}
+
+/// The file at `path` of the overlay `mount`, with what is at the same place of its directories: that of the
+/// upper one, or else any of the lower ones.
+fn overlay(
+    namespaces: &[Namespace],
+    namespace: &Namespace,
+    mount: &Mount,
+    id: FileId,
+    path: &Path,
+    depth: u32,
+) -> Identity {
+    let mut identity = Identity { ids: vec![id], is_known: false, fuse: None };
+    let Ok(inner) = path.strip_prefix(&mount.target) else { return identity };
+    let inner = mount.root.strip_prefix("/").unwrap_or(&mount.root).join(inner);
+    let (upper, lower) = overlaid(&mount.super_options);
+    let has_metadata_only = mount.super_options.split(',').any(|option| option == "metacopy=on");
+    let directories = upper.iter().chain(&lower);
+    for directory in directories {
+        if !directory.is_absolute() {
+            return Identity { is_known: false, ..identity };
+        }
+        let below = directory.join(&inner);
+        let Ok(found) = look(&namespace.file(&below)) else { continue };
+        let real = identify_below(namespaces, id_of(&found), &below, depth + 1);
+        identity.ids.extend(real.ids);
+        identity.fuse = identity.fuse.or(real.fuse);
+        identity.is_known = real.is_known;
+        // Any other has been copied, or is hidden.
+        if upper.as_ref() == Some(directory) && !has_metadata_only {
+            break;
+        }
+    }
+    identity
+}
+
+/// What `stat` says of the regular file at `path`.
+///
+/// # Errors
+/// What the kernel says; another error for anything else than a regular file.
+pub(crate) fn file_at(path: &Path) -> io::Result<FileId> {
+    let found = look(path)?;
+    match FileType::from_raw_mode(found.stx_mode.into()) {
+        FileType::RegularFile => Ok(id_of(&found)),
+        _ => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
+/// Looks without asking the server of a network file system or of FUSE, which may never answer.
+pub(crate) fn look(path: &Path) -> io::Result<Statx> {
+    Ok(statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?)
+}
+
+/// The numbers in an answer of `statx`.
+pub(crate) fn id_of(found: &Statx) -> FileId {
+    let device = DeviceNumber { major: found.stx_dev_major, minor: found.stx_dev_minor };
+    FileId { device, inode: found.stx_ino }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(minor: u32) -> DeviceNumber {
+        DeviceNumber { major: 0, minor }
+    }
+
+    fn known(minor: u32, inode: u64) -> Identity {
+        Identity { ids: vec![FileId { device: number(minor), inode }], is_known: true, fuse: None }
+    }
+
+    #[test]
+    fn files_are_compared_by_all_their_numbers() {
+        let (one, other) = (known(1, 7), known(2, 7));
+        assert_eq!(one.compare(&one), Sameness::Same);
+        assert_eq!(one.compare(&other), Sameness::Different);
+        let opaque = Identity { is_known: false, ..known(3, 7) };
+        assert_eq!(one.compare(&opaque), Sameness::Unknown);
+        assert_eq!(opaque.compare(&one), Sameness::Unknown);
+        assert_eq!(opaque.compare(&Identity { is_known: false, ..known(3, 8) }), Sameness::Different);
+        let through = Identity { ids: vec![opaque.ids[0], one.ids[0]], ..opaque };
+        assert_eq!(one.compare(&through), Sameness::Same);
+    }
+
+    #[test]
+    fn file_systems_are_known_by_the_mounts_of_every_namespace() {
+        let lines = b"22 1 0:21 / /tmp rw - tmpfs t rw\n23 1 0:22 / /f rw - fuse.x x rw\n24 1 0:23 / /e rw - ecryptfs e rw\n";
+        let namespaces = [
+            Namespace::new("/nowhere".into(), None, Vec::new()),
+            Namespace::new("/nowhere".into(), Some(7), crate::mount::parse(lines)),
+        ];
+        let of = |device| identify(&namespaces, FileId { device, inode: 5 }, Path::new("/none"));
+        assert!(of(DeviceNumber { major: 8, minor: 1 }).is_known);
+        assert!(of(number(21)).is_known);
+        assert_eq!((of(number(22)).is_known, of(number(22)).fuse), (true, Some(22)));
+        assert!(!of(number(23)).is_known, "it shows the bytes of other files");
+        assert!(!of(number(24)).is_known, "it is mounted nowhere");
+    }
+}
