@@ -49,7 +49,7 @@ pub fn percent(of: Bytes, percent: u64) -> Bytes {
 pub fn fill_once(stage: &mut Stage, length: Bytes, seed: u64) -> Result<(), LabError> {
     let path = Path::new("fill");
     let mut order: Vec<u64> = (0..length.0 / PIECE).collect();
-    order.shuffle(&mut SmallRng::seed_from_u64(seed ^ 0x66_696c_6c));
+    order.shuffle(&mut SmallRng::seed_from_u64(seed ^ 0x6669_6c6c));
     stage.activity("fill", |work| work.write_pieces(path, Bytes(PIECE), &order))?;
     stage.activity("clear", |work| {
         work.delete(path)?;
