@@ -1,17 +1,25 @@
 //! The file operations that workloads are made of.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, StatVfs};
+use rustix::io::Errno;
 use trimtab_core::Bytes;
 
 use crate::content::{Aligned, Contents, Expected, Ledger, PAGE, WriteError, open_direct};
 use crate::error::{LabError, io_at};
 use crate::interrupt::Interrupt;
+
+/// How often a large allocation is tried again while there is no space for it.
+const TRIES: u32 = 100;
+/// The time between two tries.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// A directory that a workload works in, the contents it writes, and the ledger of its live files.
 ///
@@ -75,6 +83,40 @@ impl Work {
             open_direct(OpenOptions::new().write(true).create(true), &full).map_err(io_at(&full, "open"))?;
         self.write_open(&mut file, path, length)?;
         file.sync_all().map_err(io_at(&full, "sync"))
+    }
+
+    /// Writes a new file in pieces of `piece` bytes, a multiple of 4 KiB, past the page cache: the pieces
+    /// of the numbers `order`, each of them once, in that order. Waits until all of it is on the
+    /// device.
+    pub fn write_pieces(&mut self, path: &Path, piece: Bytes, order: &[u64]) -> Result<(), LabError> {
+        let full = self.dir.join(path);
+        let length = Bytes(piece.0 * order.len() as u64);
+        let mut file =
+            open_direct(OpenOptions::new().write(true).create(true), &full).map_err(io_at(&full, "open"))?;
+        self.allocate(&file, &full, length)?;
+        self.files_named += 1;
+        for number in order {
+            let start = number * piece.0;
+            file.seek(SeekFrom::Start(start)).map_err(io_at(&full, "write"))?;
+            self.write_span(&mut file, path, self.files_named, start..start + piece.0)?;
+        }
+        self.ledger.record(path.to_owned(), Expected::Made(self.files_named, length));
+        file.sync_all().map_err(io_at(&full, "sync"))
+    }
+
+    /// Allocates `length` bytes for `file`. Meanwhile a trim may hold free space, which ext4 takes as used
+    /// until it is discarded (`ext4_trim_extent`): this waits for that.
+    fn allocate(&self, file: &File, full: &Path, length: Bytes) -> Result<(), LabError> {
+        let mut tries = 0;
+        loop {
+            self.interrupt.check()?;
+            match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length.0) {
+                Ok(()) => return Ok(()),
+                Err(Errno::NOSPC) if tries < TRIES => thread::sleep(PATIENCE),
+                Err(errno) => return Err(io_at(full, "allocate space for")(errno.into())),
+            }
+            tries += 1;
+        }
     }
 
     /// Copies the file at `source` to `path`.
@@ -296,6 +338,15 @@ mod tests {
         work.read_page(old, 300).unwrap();
         work.verify().unwrap();
         assert!(matches!(work.append(new, Bytes(1)), Err(LabError::File { .. })), "the name is gone");
+    }
+
+    #[test]
+    fn pieces_in_any_order_are_the_whole_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut work = work(dir.path());
+        work.write_pieces(Path::new("file"), Bytes(PAGE as u64), &[2, 0, 3, 1]).unwrap();
+        assert_eq!(dir.path().join("file").metadata().unwrap().len(), 4 * PAGE as u64);
+        work.verify().unwrap();
     }
 
     #[test]

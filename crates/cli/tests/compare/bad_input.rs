@@ -27,7 +27,10 @@ fn names_that_are_not_known_list_those_that_are() {
     for (arguments, code, known) in [
         (["--fs", "zfs"], 2, "ext4, xfs, btrfs"),
         (["--policy", "sometimes"], 2, "none, online, async, batched, smart"),
-        (["--workload", "mine"], 1, "fragment, tree"),
+        (["--workload", "mine"], 1, "fragment, tree, laptop, database, builds, postmark"),
+        (["--postmark", "files=3"], 1, "--workload postmark"),
+        (["--postmark", "pairs=3"], 2, "files, transactions, sizes"),
+        (["--postmark", "read_bias=11"], 2, "from 0 to 10"),
         (["--drive", "floppy"], 1, "ocz-agility-3, ocz-vertex-le"),
         (["--drive", "/no/such.toml"], 1, "/no/such.toml"),
         (["--size", "lots"], 2, "not a number with a unit"),

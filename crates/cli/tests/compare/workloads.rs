@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use tempfile::TempDir;
+use trimtab_core::document::{Run, StepKind};
 use trimtab_core::policy::PolicyKind::{Batched, None, Online, Smart};
 
-use crate::support::{FAST, Mounted, SMALL, compare, discards, finish, possible, sh, step};
+use crate::support::{FAST, Finished, Mounted, SMALL, compare, discards, finish, possible, sh, step};
 
 #[test]
 fn a_tree_of_the_users_as_directory_and_tarball() {
@@ -51,6 +52,78 @@ fn the_built_in_tree_is_too_large_for_a_small_drive() {
     let finished = finish(compare(&FAST), &["--fs", "ext4", "--workload", "tree", "--runs", "1"]);
     assert_eq!(finished.output.status.code(), Some(1));
     assert!(finished.stderr().contains("use a larger --size"), "{}", finished.stderr());
+}
+
+/// Runs a workload under `policies` on every file system, and returns what it left.
+fn on_all(workload: &[&str], policies: &str) -> Finished {
+    let options = ["--fs", "ext4,xfs,btrfs", "--policy", policies, "--runs", "1", "--workload"];
+    let finished = finish(compare(&FAST), &[&options[..], workload].concat());
+    assert!(finished.output.status.success(), "{workload:?}: {}", finished.stderr());
+    assert!(finished.document.runs.iter().all(|run| run.verified));
+    finished
+}
+
+/// The names of the steps of a run, each once.
+fn names(run: &Run) -> Vec<&str> {
+    let mut names = Vec::new();
+    for step in &run.steps {
+        if !names.contains(&step.name.as_str()) {
+            names.push(&step.name);
+        }
+    }
+    names
+}
+
+#[test]
+fn builds_leave_no_pause_for_a_trim() {
+    if !possible() {
+        return;
+    }
+    let finished = on_all(&["builds"], "none,batched");
+    assert_eq!(finished.document.runs.len(), 6, "the default lengths of pauses are no reason to repeat it");
+    for fs in ["ext4", "xfs", "btrfs"] {
+        let batched = finished.run(fs, Batched);
+        assert_eq!(names(batched), ["fill", "clear", "checkout", "compile", "clean", "end"]);
+        assert_eq!((batched.trims.len(), discards(batched)), (0, 0), "{fs}");
+    }
+}
+
+#[test]
+fn database_and_postmark_pause_between_their_parts() {
+    if !possible() {
+        return;
+    }
+    let database = on_all(&["database", "--idle", "1s"], "batched");
+    let small = "files=500,transactions=2000,sizes=512..10K,subdirectories=3,read_bias=7";
+    let postmark = on_all(&["postmark", "--postmark", small, "--idle", "1s"], "batched");
+    assert!(postmark.document.workload.summary.contains("transactions=2000,sizes=512..10240"));
+    for fs in ["ext4", "xfs", "btrfs"] {
+        let run = database.run(fs, Batched);
+        assert_eq!(names(run), ["fill", "clear", "ingest", "compact", "after-compaction", "end"]);
+        assert!(!run.trims.is_empty() && discards(run) > 0, "{fs}");
+        let run = postmark.run(fs, Batched);
+        let parts = ["fill", "clear", "create", "after-create", "transactions", "after-transactions"];
+        assert_eq!(names(run), [&parts[..], &["delete", "end"]].concat());
+        assert!(!run.trims.is_empty() && discards(run) > 0, "{fs}");
+    }
+}
+
+#[test]
+fn laptop_has_a_day_of_pauses_and_a_probe_of_its_own() {
+    if !possible() {
+        return;
+    }
+    let place = ["--clock", "real", "--speed", "20000", "--drive", "ocz-agility-3", "--size", "512M"];
+    let options = ["--policy", "none,batched", "--runs", "1", "--workload", "laptop"];
+    let finished = finish(compare(&place), &options);
+    assert!(finished.output.status.success(), "{}", finished.stderr());
+    assert_eq!((finished.document.runs.len(), finished.document.probe_interval_s), (2, Some(5.0)));
+    for run in &finished.document.runs {
+        let pauses = run.steps.iter().filter(|step| step.kind == StepKind::Pause);
+        assert!(pauses.map(|step| step.length_s).sum::<f64>() >= 86_400.0);
+        assert!(run.verified);
+    }
+    assert!(discards(finished.run("ext4", Batched)) > 0);
 }
 
 #[test]

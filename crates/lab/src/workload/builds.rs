@@ -17,7 +17,7 @@ use trimtab_core::Bytes;
 use trimtab_core::document::WorkloadDescription;
 
 use super::Workload;
-use super::shape::{count, fill_once, footprint, percent, scale, sizes};
+use super::shape::{count, fill_once, percent, scale, sizes};
 use super::tree::{self, Entry};
 use crate::compare::Stage;
 use crate::error::LabError;
@@ -172,15 +172,6 @@ impl Project {
         }
         work.sync()
     }
-
-    /// What all of it takes on a file system at the same time.
-    #[cfg(test)]
-    fn footprint(&self) -> Bytes {
-        let units = self.units.iter();
-        let made: Bytes = units.map(|unit| footprint(unit.object.1) + footprint(unit.dependencies.1)).sum();
-        let sources: Bytes = self.sources.iter().map(Entry::footprint).sum();
-        made + sources + footprint(self.linked)
-    }
 }
 
 /// When each of `units` compilations begins and ends: [`JOBS`] at a time.
@@ -222,7 +213,7 @@ impl Workload for BuildsWorkload {
     fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
         let space = scale(stage, LEAST, MOST)?;
         let project = Project::new(self.seed, space);
-        fill_once(stage, percent(space, FILL))?;
+        fill_once(stage, percent(space, FILL), self.seed)?;
         for round in 1..=ROUNDS {
             stage.activity("checkout", |work| project.check_out(work))?;
             stage.activity("compile", |work| project.compile(work))?;
@@ -239,13 +230,22 @@ impl Workload for BuildsWorkload {
 mod tests {
     use super::*;
     use crate::workload::WorkloadOptions;
+    use crate::workload::shape::footprint;
     use crate::workload::tests::{names, ran, refused};
+
+    /// What all of it takes on a file system at the same time.
+    fn taken(project: &Project) -> Bytes {
+        let units = project.units.iter();
+        let made: Bytes = units.map(|unit| footprint(unit.object.1) + footprint(unit.dependencies.1)).sum();
+        let sources: Bytes = project.sources.iter().map(Entry::footprint).sum();
+        made + sources + footprint(project.linked)
+    }
 
     #[test]
     fn a_project_fits_the_space_it_is_made_for() {
         for space in [64 << 20, 500 << 20, 2 << 30, 64 << 30].map(Bytes) {
             let project = Project::new(1, space);
-            let taken = project.footprint();
+            let taken = taken(&project);
             assert!(taken < percent(space, 60), "{taken} of {space}");
             assert!(project.units.len() > 100 && project.sources.len() < 5000, "{space}");
             assert_eq!(project, Project::new(1, space));

@@ -74,7 +74,7 @@ impl Workload for LaptopWorkload {
         let space = scale(stage, LEAST, MOST)?;
         let mut day = Day::new(self.seed, space);
         stage.activity("install", |work| day.install(work))?;
-        fill_once(stage, percent(space, FILL))?;
+        fill_once(stage, percent(space, FILL), self.seed)?;
         for event in schedule(self.seed) {
             match event {
                 Event::Pause(name, length) => stage.pause_for(name, length)?,

@@ -106,7 +106,7 @@ impl Workload for PostmarkWorkload {
             let needed = Bytes(plan.most.0 / FILES * 100);
             return Err(LabError::NoRoom { needed, space, dir: stage.work().dir().to_owned() });
         }
-        fill_once(stage, percent(space, FILL))?;
+        fill_once(stage, percent(space, FILL), self.seed)?;
         stage.activity("create", |work| {
             self.directories().try_for_each(|path| work.make_dir(&path))?;
             self.apply(work, &plan.create)

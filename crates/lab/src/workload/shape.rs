@@ -3,8 +3,9 @@
 use std::f64::consts::TAU;
 use std::path::Path;
 
-use rand::RngExt;
 use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
 use trimtab_core::Bytes;
 
 use crate::compare::Stage;
@@ -14,6 +15,8 @@ use crate::error::LabError;
 const BLOCK: u64 = 4096;
 /// What a file or directory needs beside its data: an inode, a name and its share of the maps.
 const OVERHEAD: u64 = 1024;
+/// The pieces of the file that makes a drive a used one.
+const PIECE: u64 = 64 << 10;
 /// The space that a workload is scaled to is a multiple of this, so that a few blocks more or less
 /// change nothing.
 const UNIT: u64 = 4 << 20;
@@ -40,11 +43,14 @@ pub fn percent(of: Bytes, percent: u64) -> Bytes {
     Bytes(of.0 / 100 * percent / Bytes::MIB.0 * Bytes::MIB.0)
 }
 
-/// Writes one file of `length` and deletes it: the activities `fill` and `clear`. A drive in use has
-/// held more than it holds now; on one that was never full, discards change nothing.
-pub fn fill_once(stage: &mut Stage, length: Bytes) -> Result<(), LabError> {
+/// Writes one file of `length` in random order and deletes it: the activities `fill` and `clear`. A
+/// drive in use has held more than it holds now, and neighbours by address do not lie side by side
+/// in its flash; on a drive that was never full, or only in order, discards change little.
+pub fn fill_once(stage: &mut Stage, length: Bytes, seed: u64) -> Result<(), LabError> {
     let path = Path::new("fill");
-    stage.activity("fill", |work| work.write_direct(path, length))?;
+    let mut order: Vec<u64> = (0..length.0 / PIECE).collect();
+    order.shuffle(&mut SmallRng::seed_from_u64(seed ^ 0x6669_6c6c));
+    stage.activity("fill", |work| work.write_pieces(path, Bytes(PIECE), &order))?;
     stage.activity("clear", |work| {
         work.delete(path)?;
         work.sync()
@@ -77,8 +83,6 @@ pub fn count(total: Bytes, mean: Bytes) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use rand::SeedableRng;
-
     use super::*;
 
     #[test]
