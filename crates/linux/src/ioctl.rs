@@ -1,5 +1,5 @@
 //! One safe function an ioctl. Opcodes and structures are those of the kernel's
-//! `include/uapi/linux/{fs,loop,dm-ioctl}.h`.
+//! `include/uapi/linux/{fs,loop,dm-ioctl,random}.h`.
 #![allow(unsafe_code)]
 
 mod device_mapper;
@@ -28,6 +28,7 @@ const LOOP_CLR_FD: Opcode = 0x4c01;
 const LOOP_CONFIGURE: Opcode = 0x4c0a;
 const LOOP_CTL_REMOVE: Opcode = 0x4c81;
 const LOOP_CTL_GET_FREE: Opcode = 0x4c82;
+const RNDADDENTROPY: Opcode = opcode::write::<[i32; 2]>(b'R', 3);
 
 /// The loop device reads and writes its file past the page cache.
 const LO_FLAGS_DIRECT_IO: u32 = 16;
@@ -65,6 +66,14 @@ struct LoopConfig {
     block_size: u32,
     info: LoopInfo,
     reserved: [u64; 8],
+}
+
+/// `struct rand_pool_info` with its buffer.
+#[repr(C)]
+struct PoolInfo {
+    entropy_bits: i32,
+    buffer_size: i32,
+    buffer: [u8; 32],
 }
 
 /// Asks the file system that holds `directory` to discard its free space within `range` of its
@@ -189,6 +198,17 @@ pub fn loop_clear(device: impl AsFd) -> Result<()> {
     unsafe { ioctl(device, NoArg::<LOOP_CLR_FD>::new()) }
 }
 
+/// Mixes `seed` into the pool of `/dev/random` and counts it as entropy.
+///
+/// # Errors
+/// What the kernel says, such as `EPERM` without `CAP_SYS_ADMIN`.
+pub fn add_entropy(random: impl AsFd, seed: &[u8; 32]) -> Result<()> {
+    let info = PoolInfo { entropy_bits: 256, buffer_size: 32, buffer: *seed };
+    // SAFETY: RNDADDENTROPY reads a `struct rand_pool_info` and the `buffer_size` bytes that follow it,
+    // which `PoolInfo` lays out.
+    unsafe { ioctl(random, Setter::<RNDADDENTROPY, _>::new(info)) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,6 +220,8 @@ mod tests {
         assert_eq!(BLKSECDISCARD, 0x127d);
         assert_eq!(BLKZEROOUT, 0x127f);
         assert_eq!(BLKFLSBUF, 0x1261);
+        assert_eq!(RNDADDENTROPY, 0x4008_5203);
+        assert_eq!(size_of::<PoolInfo>(), 40);
         assert_eq!(size_of::<LoopInfo>(), 232);
         assert_eq!(size_of::<LoopConfig>(), 304);
         assert_eq!(std::mem::offset_of!(LoopInfo, flags), 52);

@@ -1,7 +1,7 @@
 //! The only contact with the kernel: sysfs, procfs, ioctls and mounts.
 //!
-//! Every ioctl is one safe function in [`ioctl`]; that module and the `io_uring` in [`queue`] are the
-//! only ones with `unsafe`. Readers of sysfs and procfs take a root path, so that a captured tree can
+//! Every ioctl is one safe function in [`ioctl`]; that module, the `io_uring` in [`queue`] and [`child`]
+//! are the only ones with `unsafe`. Readers of sysfs and procfs take a root path, so that a captured tree can
 //! be read as well as the live one.
 
 mod aligned;
@@ -9,11 +9,13 @@ pub mod block;
 pub mod btrfs;
 #[cfg(test)]
 mod captured;
+pub mod child;
 pub mod claim;
 mod describe;
 pub mod device;
 pub mod environment;
 pub mod ext4;
+pub mod first_process;
 pub mod generation;
 pub mod ioctl;
 pub mod loop_device;
