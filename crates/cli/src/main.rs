@@ -27,6 +27,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use trimtab_lab::guest;
 use trimtab_lab::interrupt::Interrupt;
 
 /// Measures, explains and steers discards (TRIM, UNMAP, deallocate)
@@ -63,6 +64,9 @@ const UNSUPPORTED: u8 = 3;
 const FOUND: u8 = 4;
 
 fn main() -> ExitCode {
+    if guest::is_init() {
+        guest::run_as_init();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),

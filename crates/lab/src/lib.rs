@@ -9,6 +9,7 @@ pub mod error;
 pub mod foreground;
 pub mod fs;
 pub mod ground;
+pub mod guest;
 pub mod interrupt;
 pub mod keeping;
 pub mod listener;

@@ -1,0 +1,63 @@
+//! The guest's console: what its kernel says, and its first process of every step.
+
+use trimtab_core::Bytes;
+
+use super::error::GuestError;
+
+/// The lines that an error keeps.
+const KEPT: usize = 20;
+/// What a kernel says when memory is used up, before or while it runs.
+const OUT_OF_MEMORY: [&str; 4] = [
+    "Out of memory",
+    "System is deadlocked on memory",
+    "Initramfs unpacking failed: write error",
+    "Cannot allocate memory",
+];
+
+/// Returns the last lines of a console.
+pub(super) fn tail(console: &[u8]) -> String {
+    let text = String::from_utf8_lossy(console);
+    let lines: Vec<_> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(KEPT)..].join("\n")
+}
+
+/// Returns the line of a console's end that says most: the one about a panic, or the last.
+pub(super) fn last(console: &str) -> &str {
+    let panic = console.lines().find(|line| line.contains("Kernel panic"));
+    panic.or_else(|| console.lines().next_back()).unwrap_or("(nothing)")
+}
+
+/// Why a guest with this console ended without results.
+pub(super) fn diagnose(console: &[u8], memory: Bytes) -> GuestError {
+    let text = String::from_utf8_lossy(console);
+    if OUT_OF_MEMORY.iter().any(|said| text.contains(said)) {
+        return GuestError::OutOfMemory { memory };
+    }
+    GuestError::Died { console: tail(console) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_used_up_is_recognised() {
+        let memory = Bytes(512 << 20);
+        let said = b"x\r\nKernel panic - not syncing: Out of memory: system-wide panic_on_oom is enabled\r\n";
+        assert!(
+            matches!(diagnose(said, memory), GuestError::OutOfMemory { memory: Bytes(m) } if m == 512 << 20)
+        );
+    }
+
+    #[test]
+    fn error_keeps_the_last_lines_and_says_the_one_that_matters() {
+        let mut said: String = (0..100).map(|n| format!("line {n}\r\n")).collect();
+        let error = diagnose(said.as_bytes(), Bytes(1)).to_string();
+        assert_eq!(error, "the guest ended without results; its console ends with: line 99");
+        said += "Kernel panic - not syncing: Attempted to kill init!\r\nmore\r\n";
+        let GuestError::Died { console } = diagnose(said.as_bytes(), Bytes(1)) else { panic!() };
+        assert_eq!(console.lines().count(), KEPT);
+        assert!(last(&console).starts_with("Kernel panic"));
+        assert_eq!(last(""), "(nothing)");
+    }
+}
