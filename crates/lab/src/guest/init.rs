@@ -32,12 +32,14 @@ const ENVIRONMENT: [(&str, &str); 6] = [
     ("TERM", "dumb"),
     ("SHELL", "/bin/sh"),
 ];
-const MOUNTS: [(&str, &str); 6] = [
+const MOUNTS: [(&str, &str); 8] = [
     ("proc", "/proc"),
     ("sysfs", "/sys"),
     ("devtmpfs", "/dev"),
     ("tmpfs", "/dev/shm"),
     ("tmpfs", "/run"),
+    ("tmpfs", "/tmp"),
+    ("tmpfs", "/mnt"),
     ("tracefs", "/sys/kernel/tracing"),
 ];
 

@@ -1,0 +1,182 @@
+//! Guests whose clock counts instructions: the same work takes the same time, whatever else runs here.
+
+#[allow(dead_code, reason = "the kernel alone is fetched here")]
+mod guest;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use trimtab_core::Bytes;
+use trimtab_lab::fs::FileSystem;
+use trimtab_lab::guest::{
+    GuestCommand, GuestError, GuestImage, GuestOptions, GuestOutput, GuestStatus, KernelChoice,
+};
+use trimtab_lab::interrupt::Interrupt;
+
+/// An image with Debian's kernel 6.12, or nothing where this machine can't have it.
+fn image() -> Option<GuestImage> {
+    let found = guest::ran("vm/kernel", &[])?;
+    let kernel = PathBuf::from(String::from_utf8(found.stdout).unwrap().trim());
+    let boot = std::fs::read_dir(kernel.join("boot")).unwrap().map(|entry| entry.unwrap().path());
+    let vmlinuz = boot.into_iter().find(|path| path.to_string_lossy().contains("vmlinuz-")).unwrap();
+    let options = GuestOptions {
+        kernel: KernelChoice::File { image: vmlinuz, modules: None },
+        program: env!("CARGO_BIN_EXE_trimtab").into(),
+        file_systems: vec![FileSystem::Ext4],
+        tools: true,
+        files: Vec::new(),
+    };
+    let image = GuestImage::prepare(&options, &Interrupt::never()).unwrap();
+    assert!(image.release().starts_with("6.12."), "{}", image.release());
+    Some(image)
+}
+
+fn command(script: &str) -> GuestCommand {
+    GuestCommand {
+        arguments: ["sh", "-euc", script].map(str::to_owned).to_vec(),
+        files_back: Vec::new(),
+        memory: Bytes(1 << 30),
+        limit: Duration::from_secs(300),
+    }
+}
+
+/// Stops what waits for it when it goes out of scope, also in a panic.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Does the work while all processors are busy.
+fn busy<T>(work: impl FnOnce() -> T) -> T {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _stop = StopAtEnd(&stop);
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        work()
+    })
+}
+
+const WORK: &str = "
+now() { echo \"$1 $(date +%s.%N)\"; }
+now start
+device=$(trimtab drive create x --profile ocz-agility-3 --size 256M --clock real --preconditioned)
+now created
+mkfs.ext4 -q -F $device
+mount $device /mnt
+now mounted
+for file in 1 2 3 4 5 6 7 8; do
+    head -c 5M /dev/zero >/mnt/$file
+    sync
+    now $file
+    echo file $file >&2
+done
+rm /mnt/[1357]
+sync
+now deleted
+sleep 3600
+now slept
+fstrim /mnt
+now trimmed
+umount /mnt
+trimtab drive stats x --json >stats
+trimtab drive rm x
+head -c 16 /dev/urandom | od -x
+now end
+exit 3
+";
+
+#[test]
+fn same_work_takes_the_same_time_on_an_idle_and_a_busy_machine() {
+    let Some(image) = image() else { return };
+    let order = GuestCommand { files_back: vec!["stats".into(), "none".into()], ..command(WORK) };
+    let run = || {
+        let mut lines = Vec::new();
+        let output = image.run(&order, &Interrupt::never(), &mut |line| lines.push(line.to_owned())).unwrap();
+        (output, lines)
+    };
+    let (output, lines) = run();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status, GuestStatus::Exited(3), "{said}");
+    assert!(lines.contains(&"file 8".to_owned()), "{lines:?}");
+    let times = times(&output);
+    assert_eq!(times.len(), 15);
+    assert!(times.is_sorted_by(|earlier, later| earlier < later), "{times:?}");
+    assert!((3600.0..3601.0).contains(&(times[12] - times[11])), "{times:?}");
+    let stats: serde_json::Value = serde_json::from_slice(output.files[0].as_deref().unwrap()).unwrap();
+    assert!(stats["counters"]["write_bytes"].as_u64().unwrap() > 40_000_000, "{stats}");
+    assert!(stats["counters"]["discards"].as_u64().unwrap() > 0, "{stats}");
+    assert_eq!(output.files[1], None);
+    assert_eq!(busy(run), (output, lines));
+}
+
+/// The times that the work printed, in seconds.
+fn times(output: &GuestOutput) -> Vec<f64> {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines().filter_map(|line| line.split_once(' ')?.1.parse().ok()).filter(|time| *time > 1e9).collect()
+}
+
+/// The machines with this much memory, as QEMU was told, that run here.
+fn machines(memory: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let commands = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let is_machine = |command: &Vec<u8>| {
+        let words: Vec<_> = command.split(|byte| *byte == 0).collect();
+        words[0].starts_with(b"qemu-system") && words.contains(&memory.as_bytes())
+    };
+    commands.filter(is_machine).count()
+}
+
+#[test]
+fn guests_that_cannot_finish_are_ended_and_say_why() {
+    let Some(image) = image() else { return };
+    let run = |command: &GuestCommand, interrupt: &Interrupt| {
+        let error = image.run(command, interrupt, &mut |_| {}).unwrap_err();
+        (error.to_string(), error)
+    };
+    let never = Interrupt::never();
+
+    let absent = GuestCommand { arguments: vec!["nonesuch".into()], ..command("") };
+    let (said, error) = run(&absent, &never);
+    assert!(matches!(error, GuestError::NotInGuest { file } if file == "nonesuch"));
+    assert!(said.starts_with("the guest has no nonesuch; "), "{said}");
+    assert_eq!(image.require("nonesuch").unwrap_err().to_string(), said);
+    image.require("sh").unwrap();
+    image.require("/usr/bin/sort").unwrap();
+
+    let greedy = "head -c 600M /dev/zero | sort >/dev/null";
+    let (said, error) = run(&GuestCommand { memory: Bytes(400 << 20), ..command(greedy) }, &never);
+    assert!(matches!(error, GuestError::OutOfMemory { .. }), "{error:?}");
+    assert!(said.starts_with("the guest ran out of its 400 MiB of memory; "), "{said}");
+    let (_, error) = run(&GuestCommand { memory: Bytes(64 << 20), ..command("true") }, &never);
+    assert!(matches!(error, GuestError::OutOfMemory { .. }), "{error:?}");
+
+    let limit = Duration::from_secs(12);
+    let (said, error) = run(&GuestCommand { limit, ..command("while :; do :; done") }, &never);
+    let GuestError::Hung { console, .. } = error else { panic!("{error:?}") };
+    assert!(said.starts_with("the guest did not finish within 12s and was stopped; "), "{said}");
+    assert!(console.is_empty() || console.contains("trimtab-guest: running sh"), "{console}");
+
+    let interrupt = Interrupt::default();
+    let sleeper = GuestCommand { memory: Bytes(777 << 20), ..command("sleep infinity") };
+    let asked = thread::scope(|scope| {
+        let running = scope.spawn(|| run(&sleeper, &interrupt));
+        while machines("777M") == 0 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        interrupt.ask();
+        running.join().unwrap().1
+    });
+    assert!(matches!(asked, GuestError::Interrupted(_)), "{asked:?}");
+    assert_eq!(machines("777M"), 0);
+}
