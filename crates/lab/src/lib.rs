@@ -8,7 +8,6 @@ pub mod doctor;
 pub mod error;
 pub mod foreground;
 pub mod fs;
-pub mod ground;
 pub mod guest;
 pub mod interrupt;
 pub mod listener;

@@ -1,6 +1,6 @@
 //! The only contact with the kernel: sysfs, procfs, ioctls and mounts.
 //!
-//! Every ioctl is one safe function in [`ioctl`]; that module, the `io_uring` in [`queue`] and [`child`]
+//! Every ioctl is one safe function in [`ioctl`]; that module, the `io_uring` in [`queue`], [`child`] and [`memory`]
 //! are the only ones with `unsafe`. Readers of sysfs and procfs take a root path, so that a captured tree can
 //! be read as well as the live one.
 
@@ -15,6 +15,7 @@ mod describe;
 pub mod device;
 pub mod environment;
 pub mod ext4;
+pub mod file;
 pub mod first_process;
 pub mod generation;
 pub mod identity;

@@ -32,14 +32,12 @@ const ENVIRONMENT: [(&str, &str); 6] = [
     ("TERM", "dumb"),
     ("SHELL", "/bin/sh"),
 ];
-const MOUNTS: [(&str, &str); 8] = [
+const MOUNTS: [(&str, &str); 6] = [
     ("proc", "/proc"),
     ("sysfs", "/sys"),
     ("devtmpfs", "/dev"),
     ("tmpfs", "/dev/shm"),
     ("tmpfs", "/run"),
-    ("tmpfs", "/tmp"),
-    ("tmpfs", "/mnt"),
     ("tracefs", "/sys/kernel/tracing"),
 ];
 
