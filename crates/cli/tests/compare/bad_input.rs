@@ -128,7 +128,7 @@ fn guests_without_qemu_or_without_the_command_are_refused() {
     let (status, said) = refused(compare(&[]).env("PATH", dir.path()));
     assert_eq!(status, Some(1));
     assert!(said.contains("qemu-system-x86") && said.contains("--clock real"), "{said}");
-    let (status, said) = refused(&mut compare(&["--size", "128M", "--", "/no/such/program"]));
+    let (status, said) = refused(&mut compare(&["--", "/no/such/program"]));
     assert_eq!(status, Some(1));
     assert!(said.contains("/no/such/program") && said.contains("--guest-file"), "{said}");
 }

@@ -68,10 +68,11 @@ pub fn step<'a>(run: &'a Run, name: &str) -> &'a Step {
 }
 
 /// Whether the drive and the kernel counted the same discards over the whole run, but for those that
-/// were in flight at its end.
+/// were under way while one after the other was asked at its end: on a drive that is many times faster
+/// than real time, some.
 pub fn counters_agree(run: &Run) -> bool {
     let kernel: u64 = run.steps.iter().map(|step| step.kernel.unwrap().discards).sum();
-    discards(run).abs_diff(kernel) <= 2
+    discards(run).abs_diff(kernel) <= 10 + discards(run) / 50
 }
 
 /// Discards of a whole run.

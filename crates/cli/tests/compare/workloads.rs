@@ -182,7 +182,7 @@ fn a_directory_of_the_users_is_left_as_it_was() {
         return;
     }
     let mounted = Mounted::new("rw");
-    let on = ["--on", mounted.dir(), "--size", "100M", "--runs", "1", "--idle", "5s"];
+    let on = ["--on", mounted.dir(), "--size", "100M", "--runs", "1", "--idle", "10s", "--probe", "0s"];
     let finished = finish(compare(&on), &[]);
     assert!(finished.output.status.success(), "{}", finished.stderr());
     assert!(is_empty(Path::new(mounted.dir())));
