@@ -1,7 +1,9 @@
 //! Devices that share their bytes with something in use: refused whatever is allowed, and nothing is written.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -63,7 +65,7 @@ impl Scene {
         path
     }
 
-    fn losetup(&mut self, arguments: &[&str], file: &str) -> String {
+    fn losetup(&mut self, arguments: &[&str], file: impl AsRef<OsStr>) -> String {
         let output =
             Command::new("losetup").args(["-f", "--show"]).args(arguments).arg(file).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -160,6 +162,21 @@ fn hard_links_to_the_image_of_a_mounted_file_system() {
         fs::remove_file(&image).unwrap();
         is_refused(&above, &link, &[&shares(&mounted)]);
     }
+}
+
+#[test]
+fn an_image_whose_name_is_not_text() {
+    if !possible() {
+        return;
+    }
+    let mut scene = Scene::new();
+    let image = scene.image("image", 40);
+    let named = scene.directory.path().join(OsStr::from_bytes(b"image-\xff"));
+    fs::hard_link(&image, &named).unwrap();
+    let mounted = scene.losetup(&[], &named);
+    scene.ext4(&mounted, "mnt");
+    let sibling = scene.losetup(&[], &image);
+    is_refused(&sibling, &image, &[&shares(&mounted)]);
 }
 
 #[test]
