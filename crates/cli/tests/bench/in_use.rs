@@ -214,6 +214,15 @@ fn images_seen_through_an_overlay() {
     let sibling = scene.losetup(&[], &real);
     is_refused(&sibling, &real, &[&shares(&mounted)]);
 
+    // The paths of its directories may lead to other files by now.
+    let moved = format!("{disk}/moved");
+    fs::rename(&upper, &moved).unwrap();
+    fs::create_dir(&upper).unwrap();
+    scene.image("disk-mnt/upper/image", 40);
+    is_refused(&sibling, &format!("{moved}/image"), &[&format!("may share its bytes with {mounted}")]);
+    fs::remove_dir_all(&upper).unwrap();
+    fs::rename(&moved, &upper).unwrap();
+
     // The other way round, and from elsewhere.
     let mut other = Scene::new();
     let image = scene.image("disk-mnt/upper/second", 40);
