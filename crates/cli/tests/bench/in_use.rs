@@ -426,6 +426,34 @@ fn what_another_process_has_mapped() {
 }
 
 #[test]
+fn a_process_whose_main_thread_has_ended() {
+    if !possible() {
+        return;
+    }
+    let mut scene = Scene::new();
+    let image = scene.image("image", 40);
+    let device = scene.losetup(&[], &image);
+    // `exit` ends the thread that calls it, and no other.
+    let script = "import ctypes, os, sys, threading, time\n\
+                  file = os.open(sys.argv[1], os.O_RDWR)\n\
+                  def wait():\n\
+                  \x20while open('/proc/self/stat').read().rsplit(')')[-1].split()[0] != 'Z': time.sleep(0.01)\n\
+                  \x20print('ready', flush=True)\n\
+                  \x20time.sleep(1000000)\n\
+                  threading.Thread(target=wait).start()\n\
+                  ctypes.CDLL(None).syscall({'x86_64': 60}.get(os.uname().machine, 93), 0)\n";
+    let mut child =
+        Command::new("python3").args(["-c", script, &device]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut word = String::new();
+    let output = child.stdout.take().unwrap();
+    BufReader::new(output).read_line(&mut word).unwrap();
+    let process = child.id();
+    scene.children.push(child);
+    assert_eq!(word, "ready\n");
+    is_refused(&device, &image, &[&format!("process {process} (python3) has {device} open for writing")]);
+}
+
+#[test]
 fn the_data_of_an_emulated_drive() {
     if !possible() {
         return;
