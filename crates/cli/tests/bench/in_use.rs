@@ -190,7 +190,7 @@ fn a_bind_mount_that_leads_to_the_image() {
     let mounted = scene.losetup(&[], &image);
     scene.ext4(&mounted, "mnt");
     let bound = scene.mount(&["--bind", &images], "bound");
-    let sibling = scene.losetup(&[], &format!("{bound}/image"));
+    let sibling = scene.losetup(&[], format!("{bound}/image"));
     is_refused(&sibling, &image, &[&shares(&mounted)]);
 }
 
@@ -208,7 +208,7 @@ fn images_seen_through_an_overlay() {
     let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
     let merged = scene.mount(&["-t", "overlay", "-o", &options, "overlay"], "merged");
     // Being opened for writing takes it to the upper directory.
-    let mounted = scene.losetup(&[], &format!("{merged}/image"));
+    let mounted = scene.losetup(&[], format!("{merged}/image"));
     let real = format!("{disk}/upper/image");
     scene.ext4(&mounted, "mnt");
     let sibling = scene.losetup(&[], &real);
@@ -228,10 +228,10 @@ fn images_seen_through_an_overlay() {
     let image = scene.image("disk-mnt/upper/second", 40);
     let mounted = other.losetup(&[], &image);
     other.ext4(&mounted, "mnt");
-    let sibling = other.losetup(&[], &format!("{merged}/second"));
+    let sibling = other.losetup(&[], format!("{merged}/second"));
     is_refused(&sibling, &image, &[&shares(&mounted)]);
     let bound = other.mount(&["--bind", &merged], "bound");
-    let sibling = other.losetup(&[], &format!("{bound}/second"));
+    let sibling = other.losetup(&[], format!("{bound}/second"));
     is_refused(&sibling, &image, &[&shares(&mounted)]);
 
     // Where its directories aren't found, it may be any file.
@@ -242,7 +242,7 @@ fn images_seen_through_an_overlay() {
     run("sh", &["-c", made, "sh", &relative]);
     scene.ends.push(("umount", format!("{relative}/m")));
     fs::File::create(format!("{relative}/m/third")).unwrap().set_len(40 << 20).unwrap();
-    let sibling = other.losetup(&[], &format!("{relative}/m/third"));
+    let sibling = other.losetup(&[], format!("{relative}/m/third"));
     is_refused(&sibling, &image, &["may share its bytes with "]);
 }
 
