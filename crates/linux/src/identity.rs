@@ -132,8 +132,10 @@ fn locate<'a>(
     })
 }
 
-/// The file at `path` of the overlay `mount`, with what is at the same place of its directories: that of the
-/// upper one, or else any of the lower ones.
+/// The file at `path` of the overlay `mount`, with the files at the same place of its directories: that of the
+/// upper one, or else those of all lower ones. The directories are known by the paths they had when the overlay
+/// was mounted, and other files may be there now. So a match counts as the same file, and the absence of one
+/// proves nothing.
 fn overlay(
     namespaces: &[Namespace],
     namespace: &Namespace,
@@ -150,14 +152,13 @@ fn overlay(
     let directories = upper.iter().chain(&lower);
     for directory in directories {
         if !directory.is_absolute() {
-            return Identity { is_known: false, ..identity };
+            return identity;
         }
         let below = directory.join(&inner);
         let Ok(found) = look(&namespace.file(&below)) else { continue };
         let real = identify_below(namespaces, id_of(&found), &below, depth + 1);
         identity.ids.extend(real.ids);
         identity.fuse = identity.fuse.or(real.fuse);
-        identity.is_known = real.is_known;
         // Any other has been copied, or is hidden.
         if upper.as_ref() == Some(directory) && !has_metadata_only {
             break;

@@ -81,7 +81,8 @@ pub enum LoopError {
 pub struct LoopDevice {
     /// The device, such as `/dev/loop0`.
     pub device: PathBuf,
-    /// The file, as the kernel names it; ` (deleted)` is added to one that is gone.
+    /// The file, as the kernel names it; ` (deleted)` is added to one that is gone. Empty where the kernel
+    /// can't name it.
     pub file: PathBuf,
 }
 
@@ -203,15 +204,20 @@ pub fn detach(device: &Path) -> Result<(), LoopError> {
 /// [`LoopError::List`].
 pub fn attached(sysfs: &Path) -> Result<Vec<LoopDevice>, LoopError> {
     let path = sysfs.join("block");
-    let entries = fs::read_dir(&path).map_err(|source| LoopError::List { path, source })?;
-    let mut devices: Vec<_> = entries
-        .flatten()
-        .filter_map(|entry| {
-            let file = fs::read_to_string(entry.path().join("loop/backing_file")).ok()?;
-            let device = Path::new("/dev").join(entry.file_name());
-            Some(LoopDevice { device, file: PathBuf::from(file.trim_end_matches('\n')) })
-        })
-        .collect();
+    let entries = fs::read_dir(&path).map_err(|source| LoopError::List { path: path.clone(), source })?;
+    let mut devices = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|source| LoopError::List { path: path.clone(), source })?;
+        // The kernel adds this directory when a file is attached, and removes it when that is detached.
+        let directory = entry.path().join("loop");
+        if !directory.exists() {
+            continue;
+        }
+        // A path of 4096 bytes or more can't be read; the device is attached all the same.
+        let file = fs::read(directory.join("backing_file")).unwrap_or_default();
+        let file = PathBuf::from(OsStr::from_bytes(file.strip_suffix(b"\n").unwrap_or(&file)));
+        devices.push(LoopDevice { device: Path::new("/dev").join(entry.file_name()), file });
+    }
     devices.sort_by(|a, b| a.device.cmp(&b.device));
     Ok(devices)
 }
@@ -231,5 +237,16 @@ mod tests {
         let expected =
             LoopDevice { device: PathBuf::from("/dev/loop1"), file: PathBuf::from("/run/a b/drive") };
         assert_eq!(attached(root.path()).unwrap(), [expected]);
+    }
+
+    #[test]
+    fn paths_that_are_not_text_or_cannot_be_read_hide_no_device() {
+        let root = tempfile::tempdir().unwrap();
+        let [bytes, unreadable] = ["loop1", "loop2"].map(|name| root.path().join("block").join(name));
+        fs::create_dir_all(bytes.join("loop")).unwrap();
+        fs::write(bytes.join("loop/backing_file"), b"/images/\xff\n").unwrap();
+        fs::create_dir_all(unreadable.join("loop/backing_file")).unwrap();
+        let files: Vec<_> = attached(root.path()).unwrap().into_iter().map(|found| found.file).collect();
+        assert_eq!(files, [Path::new(OsStr::from_bytes(b"/images/\xff")), Path::new("")]);
     }
 }

@@ -1,7 +1,9 @@
 //! Devices that share their bytes with something in use: refused whatever is allowed, and nothing is written.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -63,7 +65,7 @@ impl Scene {
         path
     }
 
-    fn losetup(&mut self, arguments: &[&str], file: &str) -> String {
+    fn losetup(&mut self, arguments: &[&str], file: impl AsRef<OsStr>) -> String {
         let output =
             Command::new("losetup").args(["-f", "--show"]).args(arguments).arg(file).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -163,6 +165,21 @@ fn hard_links_to_the_image_of_a_mounted_file_system() {
 }
 
 #[test]
+fn an_image_whose_name_is_not_text() {
+    if !possible() {
+        return;
+    }
+    let mut scene = Scene::new();
+    let image = scene.image("image", 40);
+    let named = scene.directory.path().join(OsStr::from_bytes(b"image-\xff"));
+    fs::hard_link(&image, &named).unwrap();
+    let mounted = scene.losetup(&[], &named);
+    scene.ext4(&mounted, "mnt");
+    let sibling = scene.losetup(&[], &image);
+    is_refused(&sibling, &image, &[&shares(&mounted)]);
+}
+
+#[test]
 fn a_bind_mount_that_leads_to_the_image() {
     if !possible() {
         return;
@@ -173,7 +190,7 @@ fn a_bind_mount_that_leads_to_the_image() {
     let mounted = scene.losetup(&[], &image);
     scene.ext4(&mounted, "mnt");
     let bound = scene.mount(&["--bind", &images], "bound");
-    let sibling = scene.losetup(&[], &format!("{bound}/image"));
+    let sibling = scene.losetup(&[], format!("{bound}/image"));
     is_refused(&sibling, &image, &[&shares(&mounted)]);
 }
 
@@ -191,21 +208,30 @@ fn images_seen_through_an_overlay() {
     let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
     let merged = scene.mount(&["-t", "overlay", "-o", &options, "overlay"], "merged");
     // Being opened for writing takes it to the upper directory.
-    let mounted = scene.losetup(&[], &format!("{merged}/image"));
+    let mounted = scene.losetup(&[], format!("{merged}/image"));
     let real = format!("{disk}/upper/image");
     scene.ext4(&mounted, "mnt");
     let sibling = scene.losetup(&[], &real);
     is_refused(&sibling, &real, &[&shares(&mounted)]);
+
+    // The paths of its directories may lead to other files by now.
+    let moved = format!("{disk}/moved");
+    fs::rename(&upper, &moved).unwrap();
+    fs::create_dir(&upper).unwrap();
+    scene.image("disk-mnt/upper/image", 40);
+    is_refused(&sibling, &format!("{moved}/image"), &[&format!("may share its bytes with {mounted}")]);
+    fs::remove_dir_all(&upper).unwrap();
+    fs::rename(&moved, &upper).unwrap();
 
     // The other way round, and from elsewhere.
     let mut other = Scene::new();
     let image = scene.image("disk-mnt/upper/second", 40);
     let mounted = other.losetup(&[], &image);
     other.ext4(&mounted, "mnt");
-    let sibling = other.losetup(&[], &format!("{merged}/second"));
+    let sibling = other.losetup(&[], format!("{merged}/second"));
     is_refused(&sibling, &image, &[&shares(&mounted)]);
     let bound = other.mount(&["--bind", &merged], "bound");
-    let sibling = other.losetup(&[], &format!("{bound}/second"));
+    let sibling = other.losetup(&[], format!("{bound}/second"));
     is_refused(&sibling, &image, &[&shares(&mounted)]);
 
     // Where its directories aren't found, it may be any file.
@@ -216,7 +242,7 @@ fn images_seen_through_an_overlay() {
     run("sh", &["-c", made, "sh", &relative]);
     scene.ends.push(("umount", format!("{relative}/m")));
     fs::File::create(format!("{relative}/m/third")).unwrap().set_len(40 << 20).unwrap();
-    let sibling = other.losetup(&[], &format!("{relative}/m/third"));
+    let sibling = other.losetup(&[], format!("{relative}/m/third"));
     is_refused(&sibling, &image, &["may share its bytes with "]);
 }
 
@@ -397,6 +423,34 @@ fn what_another_process_has_mapped() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
+}
+
+#[test]
+fn a_process_whose_main_thread_has_ended() {
+    if !possible() {
+        return;
+    }
+    let mut scene = Scene::new();
+    let image = scene.image("image", 40);
+    let device = scene.losetup(&[], &image);
+    // `exit` ends the thread that calls it, and no other.
+    let script = "import ctypes, os, sys, threading, time\n\
+                  file = os.open(sys.argv[1], os.O_RDWR)\n\
+                  def wait():\n\
+                  \x20while open('/proc/self/stat').read().rsplit(')')[-1].split()[0] != 'Z': time.sleep(0.01)\n\
+                  \x20print('ready', flush=True)\n\
+                  \x20time.sleep(1000000)\n\
+                  threading.Thread(target=wait).start()\n\
+                  ctypes.CDLL(None).syscall({'x86_64': 60}.get(os.uname().machine, 93), 0)\n";
+    let mut child =
+        Command::new("python3").args(["-c", script, &device]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut word = String::new();
+    let output = child.stdout.take().unwrap();
+    BufReader::new(output).read_line(&mut word).unwrap();
+    let process = child.id();
+    scene.children.push(child);
+    assert_eq!(word, "ready\n");
+    is_refused(&device, &image, &[&format!("process {process} (python3) has {device} open for writing")]);
 }
 
 #[test]

@@ -125,6 +125,16 @@ pub enum ClaimError {
         #[source]
         source: io::Error,
     },
+    /// A device that shares its bytes came while it was looked at.
+    #[error("{device} {how} its bytes with {node}, which appeared while it was looked at; try again")]
+    Appeared {
+        /// The device.
+        device: String,
+        /// Whether that is certain.
+        how: Sharing,
+        /// The device that appeared.
+        node: String,
+    },
     /// A process may write to it.
     #[error(
         "{device} is in use: process {process} ({name}) has {node} open for writing; end that process first"

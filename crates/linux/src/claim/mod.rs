@@ -98,11 +98,28 @@ fn open(path: &Path, overrides: &Overrides, write: bool) -> Result<(Vec<File>, C
     if DeviceNumber::unpack(opened.rdev()) != number {
         return Err(ClaimError::Changed { path: path.to_owned() });
     }
-    // Whoever came to use it since the first look is found now, and nobody can any more.
+    // Users that came since the first look are found now, and the kernel admits no more.
     let (check, sharing) = judge(number, path, overrides)?;
     let guards = sharing.iter().map(|(other, how)| guard(&check.block, other, *how));
     let files = iter::once(Ok(file)).chain(guards).collect::<Result<_, _>>()?;
-    Ok((files, check))
+    // A loop device attached before its siblings were opened may have been used before this one was.
+    let usage = usage::Usage::of(&Machine::live(), &check.block)?;
+    usage.judge(overrides)?;
+    match unguarded(&sharing, &usage.sharing) {
+        Some((other, how)) => {
+            let [device, node] = [&check.block, other].map(|block| block.path().display().to_string());
+            Err(ClaimError::Appeared { device, how: *how, node })
+        }
+        None => Ok((files, check)),
+    }
+}
+
+/// The first device of `found` that is not among `guarded`.
+fn unguarded<'a>(
+    guarded: &[(BlockDevice, Sharing)],
+    found: &'a [(BlockDevice, Sharing)],
+) -> Option<&'a (BlockDevice, Sharing)> {
+    found.iter().find(|(device, _)| guarded.iter().all(|(other, _)| other != device))
 }
 
 /// Opens `other`, which shares the bytes of `block`, so that the kernel uses it for nothing else meanwhile;
@@ -125,9 +142,11 @@ fn judge(
     let machine = Machine::live();
     let block = BlockDevice::numbered(&machine.sysfs(), number)
         .ok_or_else(|| BlockError::Unknown { device: path.to_owned() })?;
+    // This runs a program and takes long, and its answer counts less; so uses are looked up after it.
+    let contents = contents::Contents::of(&block);
     let usage = usage::Usage::of(&machine, &block)?;
     let mut lost = usage.judge(overrides)?;
-    lost.extend(contents::Contents::of(&block)?.judge(overrides)?);
+    lost.extend(contents?.judge(overrides)?);
     Ok((Check { block, lost, unseen: usage.unseen }, usage.sharing))
 }
 
@@ -148,4 +167,20 @@ fn number(path: &Path) -> Result<DeviceNumber, ClaimError> {
         "socket or pipe"
     };
     Err(ClaimError::NotBlock { path: path.to_owned(), found })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::captured::Captured;
+
+    #[test]
+    fn devices_that_appear_after_the_guards_are_found() {
+        let machine = Captured::new().device("loop0", "7:0", &[]).device("loop1", "7:1", &[]);
+        let [one, other] = ["loop0", "loop1"].map(|name| (machine.open(name), Sharing::Certain));
+        let both = [one.clone(), other.clone()];
+        assert_eq!(unguarded(&both, &both), None);
+        assert_eq!(unguarded(&both, &[]), None, "one that was detached is no harm");
+        assert_eq!(unguarded(&[one], &both), Some(&other));
+    }
 }

@@ -53,8 +53,7 @@ impl Processes {
     pub fn of(procfs: &Path) -> Result<Self, ClaimError> {
         let mut all = Self::default();
         for process in mount::processes(procfs)?.into_iter().filter(|number| *number != std::process::id()) {
-            let directory = procfs.join(process.to_string());
-            match descriptors(&directory).and_then(|found| Ok([found, mapped(&directory)?].concat())) {
+            match process_opened(procfs, process) {
                 Ok(found) => {
                     let opened = found.into_iter().map(|(link, what)| Opened { process, link, what });
                     all.opened.extend(opened);
@@ -70,6 +69,37 @@ impl Processes {
 pub(super) fn name(procfs: &Path, process: u32) -> String {
     let text = fs::read_to_string(procfs.join(process.to_string()).join("comm")).unwrap_or_default();
     text.trim_end_matches('\n').escape_debug().to_string()
+}
+
+/// The files that a process can write to.
+fn process_opened(procfs: &Path, process: u32) -> io::Result<Vec<(PathBuf, What)>> {
+    let directory = procfs.join(process.to_string());
+    let mut all = task_opened(&directory)?;
+    // Procfs shows nothing of a main thread that has ended, while other threads keep all files open.
+    if is_zombie(&directory)? {
+        for task in fs::read_dir(directory.join("task"))? {
+            // A thread has a directory of its own, though none that is listed.
+            match task_opened(&procfs.join(task?.file_name())) {
+                Ok(found) => all.extend(found),
+                Err(error) if is_gone(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The files that a task with this directory in procfs can write to.
+fn task_opened(directory: &Path) -> io::Result<Vec<(PathBuf, What)>> {
+    Ok([descriptors(directory)?, mapped(directory)?].concat())
+}
+
+/// Whether the main thread of a process has ended.
+fn is_zombie(directory: &Path) -> io::Result<bool> {
+    // `42 (name) Z 1 ...`; the name may have brackets too.
+    let stat = fs::read(directory.join("stat"))?;
+    let end = stat.iter().rposition(|byte| *byte == b')').unwrap_or_default();
+    Ok(stat.get(end + 2) == Some(&b'Z'))
 }
 
 /// Whether what an error is about ended meanwhile.
@@ -160,6 +190,7 @@ mod tests {
             machine = machine
                 .file(&format!("proc/42/fdinfo/{fd}"), format!("pos:\t0\nflags:\t{flags}\n"))
                 .file("proc/42/comm", "qemu-system-x86\n")
+                .file("proc/42/stat", "42 (qemu-system-x86) S 1\n")
                 .file("proc/42/maps", "");
             let fds = machine.procfs().join("42/fd");
             fs::create_dir_all(&fds).unwrap();
@@ -178,7 +209,8 @@ mod tests {
     fn shared_mappings_that_can_be_written_to_are_found() {
         let maps = "1000-2000 rw-s 0 08:01 5 /x\n2000-3000 r--s 0 08:01 5 /x\n3000-4000 rw-p 0 08:01 5 /x\n";
         let machine = Captured::new().file("x", "").file("proc/42/maps", maps).file("proc/42/fd/none", "");
-        let machine = machine.file("proc/42/fdinfo/none", "flags:\t0100000\n");
+        let machine =
+            machine.file("proc/42/fdinfo/none", "flags:\t0100000\n").file("proc/42/stat", "42 (x) S 1\n");
         let links = machine.procfs().join("42/map_files");
         fs::create_dir_all(&links).unwrap();
         for range in ["1000-2000", "2000-3000", "3000-4000"] {

@@ -163,7 +163,9 @@ impl Usage {
         if let Some((node, found)) = self.target.in_use() {
             return Err(ClaimError::InUse { device, node: node.path.clone(), found: found.clone() });
         }
-        let shared = self.others.iter().find_map(|(layer, how)| Some((*how, layer.in_use()?)));
+        let mut shared = self.others.iter().filter_map(|(layer, how)| Some((*how, layer.in_use()?)));
+        // A use that is certain says more than one that is possible.
+        let shared = shared.clone().find(|(how, _)| *how == Sharing::Certain).or_else(|| shared.next());
         if let Some((how, (node, found))) = shared {
             return Err(ClaimError::Shared { device, how, node: node.path.clone(), found: found.clone() });
         }

@@ -236,8 +236,11 @@ fn a_second_layer_of_loop_devices_hides_nothing() {
 #[test]
 fn mounts_of_other_namespaces_count() {
     let machine = machine().file("proc/42/mountinfo", "28 1 8:16 / /data rw - ext4 /dev/sdb rw\n");
-    let machine =
-        machine.file("proc/42/maps", "").file("proc/42/fd/none", "").file("proc/42/fdinfo/none", "flags: 0");
+    let machine = machine
+        .file("proc/42/maps", "")
+        .file("proc/42/stat", "42 (qemu) S 1\n")
+        .file("proc/42/fd/none", "")
+        .file("proc/42/fdinfo/none", "flags: 0");
     let process = machine.procfs().join("42");
     fs::create_dir_all(process.join("ns")).unwrap();
     for (link, to) in [("ns/mnt", "mnt:[7]"), ("root", "x")] {
@@ -269,6 +272,7 @@ fn a_process_that_can_write_to_a_file_below_is_named() {
         .behind("7:0", &format!("{} {}", found.device, found.inode))
         .file("proc/42/comm", "qemu-system-x86\n")
         .file("proc/42/maps", "")
+        .file("proc/42/stat", "42 (qemu) S 1\n")
         .file("proc/42/fdinfo/3", "flags:\t0100002\n");
     let fds = machine.procfs().join("42/fd");
     fs::create_dir_all(&fds).unwrap();
