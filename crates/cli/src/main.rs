@@ -41,7 +41,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Verb {
     Bench(Box<bench::Args>),
-    Compare(compare::Args),
+    Compare(Box<compare::Args>),
     Daemon(daemon::Args),
     Doctor(doctor::Args),
     Drive(drive::Args),
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     };
     let outcome = match cli.verb {
         Verb::Bench(args) => bench::run(*args),
-        Verb::Compare(args) => compare::run(args),
+        Verb::Compare(args) => compare::run(*args),
         Verb::Daemon(args) => daemon::run(args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Drive(args) => drive::run(args),

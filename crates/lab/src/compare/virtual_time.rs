@@ -51,6 +51,9 @@ pub(super) struct VirtualLab<'a> {
     smart_profile: Option<PathBuf>,
 }
 
+/// Takes a run and its place in the plan.
+type Keep<'k, E> = dyn FnMut(usize, Run, &mut dyn Progress) -> Result<(), E> + 'k;
+
 /// What a guest's thread reports.
 enum Report<'a> {
     Started(Planned<'a>),
@@ -119,7 +122,7 @@ impl<'a> VirtualLab<'a> {
         plan: &[Planned],
         interrupt: &Interrupt,
         progress: &mut dyn Progress,
-        keep: &mut dyn FnMut(usize, Run, &mut dyn Progress) -> Result<(), E>,
+        keep: &mut Keep<E>,
     ) -> Result<(), E> {
         let next = Mutex::new(plan.iter().enumerate());
         let (reports, received) = mpsc::channel();
