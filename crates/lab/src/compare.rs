@@ -1,6 +1,6 @@
 //! What each discard policy costs and gains on a workload, a file system and a drive.
 //!
-//! [`compare`] plans the runs and keeps their results; [`run`] does one of them. A run has a testbed
+//! [`compare`] plans the runs and keeps their results; `run` does one of them. A run has a testbed
 //! (the mounted file system), a stage (the workload's activities and pauses, one after the other), a
 //! policy host beside it (a trimmer, the service, or nothing), a probe, and a sampler.
 
