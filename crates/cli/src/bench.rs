@@ -98,7 +98,14 @@ pub struct Args {
 const UNDETECTED: &str = "\
 What cannot be detected:
 - Other machines that use the same drive: virtual machines or their host, shared storage, clusters.
-- The kernel's own servers that claim nothing: nvmet, LIO's fileio, nfsd.
+- Two paths to the same drive without multipath, such as two ports of a SAS drive.
+- A device that a program on this machine serves from a file or disk in use: NBD, ublk.
+- The kernel's own servers that claim nothing: nvmet, LIO's fileio, nfsd, ksmbd, cachefiles, USB gadgets
+  (g_mass_storage).
+- Programs that use the drive by its sg, bsg or NVMe character device.
+- An erofs mounted from a file without a loop device, where the file was renamed or the mount is hidden.
+- Memory mappings that are not writable at the moment, and programs that only read.
+- Anything outside, where trimtab runs in a chroot.
 - Processes of other PID namespaces that are not below this one's.
 - Processes that even root may not look at; a line says how many there are.
 - Files that no process has a descriptor or mapping of: registered with io_uring, or sent by a socket.
