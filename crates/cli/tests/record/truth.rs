@@ -90,7 +90,7 @@ fn a_replay_does_what_the_drive_did() {
         let drive = drive(Bytes(1 << 30));
         let discards = if policy == "online" { "discard" } else { "nodiscard" };
         let work = format!(
-            "{}; mount -o {discards} $D $M; {TRIMTAB} compare --on $M --policy {policy} --runs 1 --size 1G \
+            "{}; mount -o {discards} $D $M; {TRIMTAB} compare --on $M --policy {policy} --idle 1s --runs 1 --size 1G \
              --json $M/../compare.json >/dev/null 2>&1",
             make(fs)
         );
