@@ -27,11 +27,6 @@ impl DriveClock {
         self.start.elapsed().mul_f64(self.speed)
     }
 
-    /// Drive seconds per second of this machine's clock.
-    pub fn speed(&self) -> f64 {
-        self.speed
-    }
-
     /// The time by this machine's clock that a span of drive time takes.
     pub fn wall(&self, span: Duration) -> Duration {
         span.div_f64(self.speed)

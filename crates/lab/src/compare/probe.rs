@@ -11,8 +11,6 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -41,7 +39,7 @@ pub struct Sample {
 /// Threads that read a live file at a fixed rate.
 pub struct Probe {
     path: PathBuf,
-    stop: Arc<AtomicBool>,
+    stop: Interrupt,
     threads: Vec<JoinHandle<io::Result<Vec<Sample>>>>,
 }
 
@@ -62,14 +60,14 @@ impl Probe {
     /// # Errors
     /// [`LabError::File`] where the file can't be opened.
     pub fn start(path: PathBuf, pages: u64, interval: Duration, clock: DriveClock) -> Result<Self, LabError> {
-        let stop = Arc::new(AtomicBool::new(false));
+        let stop = Interrupt::default();
         let start = |first| {
             let file = open_direct(OpenOptions::new().read(true), &path)?;
-            let (reads, stop) = (Reads { first, interval, pages }, Arc::clone(&stop));
+            let (reads, stop) = (Reads { first, interval, pages }, stop.clone());
             thread::Builder::new().spawn(move || reads.run(&file, clock, &stop))
         };
         let threads: io::Result<Vec<_>> = (0..THREADS).map(start).collect();
-        let threads = threads.inspect_err(|_| stop.store(true, Ordering::Relaxed));
+        let threads = threads.inspect_err(|_| _ = stop.ask());
         Ok(Self { threads: threads.map_err(io_at(&path, "open"))?, path, stop })
     }
 
@@ -78,7 +76,7 @@ impl Probe {
     /// # Errors
     /// [`LabError::File`] where a read failed.
     pub fn finish(self) -> Result<Vec<Sample>, LabError> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.ask();
         let mut samples = Vec::new();
         for thread in self.threads {
             let read = thread.join().expect("the probe doesn't panic");
@@ -90,36 +88,24 @@ impl Probe {
 }
 
 impl Reads {
-    fn run(self, file: &File, clock: DriveClock, stop: &AtomicBool) -> io::Result<Vec<Sample>> {
+    fn run(self, file: &File, clock: DriveClock, stop: &Interrupt) -> io::Result<Vec<Sample>> {
         // The kernel may otherwise wake the thread 50 us late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut buffer = Aligned::new(LENGTH);
-        let (mut samples, never) = (Vec::new(), Interrupt::never());
-        let mut due = self.interval / 2 + self.interval * self.first;
-        loop {
-            // A pause may be long: the end must not wait for the next read.
-            while clock.now() < due && !stop.load(Ordering::Relaxed) {
-                let _ = clock.sleep_until(due.min(clock.now() + clock_slice(&clock)), &never);
-            }
-            if stop.load(Ordering::Relaxed) {
-                return Ok(samples);
-            }
+        let (mut samples, mut due) = (Vec::new(), self.interval / 2 + self.interval * self.first);
+        while clock.sleep_until(due, stop).is_ok() {
             let number = samples.len() as u64 * u64::from(THREADS) + u64::from(self.first);
             let page = number.wrapping_mul(STRIDE) % self.pages;
             file.read_exact_at(buffer.bytes(), page * LENGTH as u64)?;
             samples.push(Sample { due, latency: clock.now().saturating_sub(due) });
             due += self.interval * THREADS;
         }
+        Ok(samples)
     }
 }
 
 /// Pages from one read to the next: coprime to any power of two, so that all pages are read.
 const STRIDE: u64 = 37;
-
-/// The longest sleep of the probe without a look at whether it shall end.
-fn clock_slice(clock: &DriveClock) -> Duration {
-    Duration::from_millis(100).mul_f64(clock.speed())
-}
 
 /// The latencies of the samples that were due from `start` until before `end`; none where none was.
 pub fn summary(samples: &[Sample], start: Duration, end: Duration) -> Option<LatencySummary> {

@@ -1,7 +1,5 @@
 //! The course of a run: what reached the device in equal intervals of drive time.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -20,15 +18,15 @@ const FIRST: Duration = Duration::from_millis(50);
 
 /// A thread that reads the device's counters at the end of every interval.
 pub struct Sampler {
-    stop: Arc<AtomicBool>,
+    stop: Interrupt,
     thread: JoinHandle<Result<Timeline, BlockError>>,
 }
 
 impl Sampler {
     /// Starts to sample the counters of `block`.
     pub fn start(block: BlockDevice, clock: DriveClock) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let stop = Interrupt::default();
+        let stopped = stop.clone();
         let thread = thread::spawn(move || sample_all(&block, clock, &stopped));
         Self { stop, thread }
     }
@@ -38,7 +36,7 @@ impl Sampler {
     /// # Errors
     /// [`LabError::Block`] of a device that is gone.
     pub fn finish(self, probe: &[Sample]) -> Result<Timeline, LabError> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.ask();
         let mut timeline = self.thread.join().expect("the sampler doesn't panic")?;
         for sample in probe {
             let at = (sample.due.as_secs_f64() / timeline.interval_s) as usize;
@@ -51,20 +49,16 @@ impl Sampler {
     }
 }
 
-fn sample_all(block: &BlockDevice, clock: DriveClock, stop: &AtomicBool) -> Result<Timeline, BlockError> {
+fn sample_all(block: &BlockDevice, clock: DriveClock, stop: &Interrupt) -> Result<Timeline, BlockError> {
     let stat = block.stat()?;
     let (mut length, mut intervals, mut before) = (FIRST, Vec::new(), stat.read()?);
-    let never = Interrupt::never();
     loop {
-        let due = length * (intervals.len() as u32 + 1);
-        while clock.now() < due && !stop.load(Ordering::Relaxed) {
-            let slice = Duration::from_millis(100).mul_f64(clock.speed());
-            let _ = clock.sleep_until(due.min(clock.now() + slice), &never);
-        }
+        // The last interval is as long as it was when the run ended.
+        let is_last = clock.sleep_until(length * (intervals.len() as u32 + 1), stop).is_err();
         let now = stat.read()?;
         intervals.push(between(&before, &now));
         before = now;
-        if stop.load(Ordering::Relaxed) {
+        if is_last {
             return Ok(Timeline { interval_s: length.as_secs_f64(), intervals });
         }
         if intervals.len() == MOST {

@@ -17,7 +17,8 @@ use trimtab_core::document::{CompareDocument, Run};
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::available_memory;
 
-use super::{CompareOptions, Planned, Site};
+use super::CompareOptions;
+use super::plan::{Planned, Site};
 use crate::error::{LabError, io_at};
 use crate::fs::FileSystem;
 use crate::guest::{GuestCommand, GuestImage, GuestOptions, GuestOutput, KernelChoice, PROGRAM};
