@@ -36,7 +36,7 @@ pub struct Args {
     policy: Vec<PolicyChoice>,
     /// Lengths of the workload's pauses, in drive time; every policy is run with each. A laptop has
     /// pauses of its own, builds and commands have none that are named: they run once
-    #[arg(long, value_name = "TIME,...", value_delimiter = ',', default_value = "0s,1m", value_parser = pause)]
+    #[arg(long, value_name = "TIME,...", value_delimiter = ',', default_value = "0s,1m", value_parser = span)]
     idle: Vec<Duration>,
     /// Drive profile that the service is given: guessed (the built-in one for a drive of that
     /// interface, as on a real machine), exact (the emulated drive's own), or a .toml file
@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long, value_name = "PATH", conflicts_with = "on")]
     guest_file: Vec<PathBuf>,
     /// Wall time after which a guest counts as hung
-    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = pause)]
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = span)]
     guest_limit: Duration,
     /// Drive seconds per wall second with --clock real: faster drives make shorter runs, and what
     /// this machine's processors do counts for that much more [default: 1]
@@ -64,7 +64,7 @@ pub struct Args {
     /// Time from one read of the probe to the next, in drive time; 0s for no probe. The probe reads
     /// 4 KiB of a live file from the first step to the last: its latency is what others feel
     /// [default: 100ms, for the laptop 5s]
-    #[arg(long, value_name = "TIME", value_parser = pause)]
+    #[arg(long, value_name = "TIME", value_parser = span)]
     probe: Option<Duration>,
     /// Workload: fragment (fill, delete piecemeal, write), tree (unpack and delete sources), laptop (24
     /// hours of it), database (tables written, merged and deleted), builds (check out, compile,
@@ -211,15 +211,14 @@ fn smart_profile(args: &Args) -> Result<SmartProfile> {
     })
 }
 
-/// A length of time that a run can wait for.
-fn pause(text: &str) -> Result<Duration, String> {
-    let length = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if length > LONGEST_PAUSE {
-        Err(format!("{text} is longer than {}", humantime::format_duration(LONGEST_PAUSE)))
-    } else {
-        Ok(length)
+/// A length of time that a run can take.
+fn span(text: &str) -> Result<Duration> {
+    let length = humantime::parse_duration(text)?;
+    if length > LONGEST {
+        bail!("{text} is longer than {}", humantime::format_duration(LONGEST));
     }
+    Ok(length)
 }
 
-/// The longest pause that can be asked for.
-const LONGEST_PAUSE: Duration = Duration::from_secs(366 * 24 * 3600);
+/// The longest length of time that can be asked for.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);

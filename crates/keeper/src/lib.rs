@@ -9,6 +9,3 @@ mod failures;
 mod tender;
 pub mod trim;
 mod trims;
-
-pub use tender::{Tender, Totals, TurnError};
-pub use trims::{MountedTrims, Series, Trims};

@@ -42,6 +42,14 @@ impl Scene {
         path
     }
 
+    /// A scene with a sparse file and a loop device over it.
+    fn with_loop() -> (Self, String, String) {
+        let mut scene = Self::new();
+        let image = scene.image("image", 40);
+        let device = scene.losetup(&[], &image);
+        (scene, image, device)
+    }
+
     /// A sparse file.
     fn image(&self, name: &str, mebibytes: u64) -> String {
         let path = self.path(name);
@@ -251,18 +259,14 @@ fn nodes_outside_dev() {
     if !possible() {
         return;
     }
-    let mut scene = Scene::new();
-    let image = scene.image("image", 40);
-    let lower = scene.losetup(&[], &image);
+    let (mut scene, image, lower) = Scene::with_loop();
     let node = scene.node(&lower, "node");
     let upper = scene.losetup(&[], &node);
     scene.ext4(&lower, "mnt");
     is_refused(&upper, &image, &[&shares(&lower)]);
     is_refused(&node, &image, &[&format!("{lower} is mounted on ")]);
 
-    let mut scene = Scene::new();
-    let image = scene.image("image", 40);
-    let lower = scene.losetup(&[], &image);
+    let (mut scene, image, lower) = Scene::with_loop();
     let node = scene.node(&lower, "node");
     let upper = scene.losetup(&[], &node);
     is_refused(&lower, &image, &[&format!("is held by {upper}; take that down first")]);
@@ -374,9 +378,7 @@ fn what_another_process_can_write_to() {
     if !possible() {
         return;
     }
-    let mut scene = Scene::new();
-    let image = scene.image("image", 40);
-    let device = scene.losetup(&[], &image);
+    let (scene, image, device) = Scene::with_loop();
     let node = scene.node(&device, "node");
     let link = scene.linked(&image, "link");
     for (redirection, path, named) in [("<>", &node, &node), (">>", &device, &device), ("<>", &link, &link)] {
@@ -400,9 +402,7 @@ fn what_another_process_has_mapped() {
     if !possible() {
         return;
     }
-    let mut scene = Scene::new();
-    let image = scene.image("image", 40);
-    let device = scene.losetup(&[], &image);
+    let (mut scene, image, device) = Scene::with_loop();
     let script = "import mmap, os, sys, time\n\
                   file = os.open(sys.argv[1], os.O_RDWR)\n\
                   kept = mmap.mmap(file, 4096)\n\
@@ -430,9 +430,7 @@ fn a_process_whose_main_thread_has_ended() {
     if !possible() {
         return;
     }
-    let mut scene = Scene::new();
-    let image = scene.image("image", 40);
-    let device = scene.losetup(&[], &image);
+    let (mut scene, image, device) = Scene::with_loop();
     // `exit` ends the thread that calls it, and no other.
     let script = "import ctypes, os, sys, threading, time\n\
                   file = os.open(sys.argv[1], os.O_RDWR)\n\

@@ -224,14 +224,6 @@ impl Run {
         self.steps.iter().filter(|step| step.kind == StepKind::Activity)
     }
 
-    /// Write amplification of the whole run: flash pages programmed / host pages written; none
-    /// without an emulated drive or host writes.
-    pub fn waf(&self) -> Option<f64> {
-        let sum = |of: fn(&Step) -> Option<u64>| self.steps.iter().map(of).sum::<Option<u64>>();
-        let (host, all) = (sum(|step| step.host_pages)?, sum(|step| step.programmed_pages)?);
-        (host > 0).then(|| all as f64 / host as f64)
-    }
-
     /// Whether the drive and the kernel counted the same discards over the whole run; unknown
     /// without an emulated drive or without the kernel's counters.
     pub fn counters_agree(&self) -> Option<bool> {
