@@ -50,8 +50,9 @@ enum Verb {
     #[command(hide = true)]
     Serve {
         name: String,
-        #[arg(long)]
-        release: bool,
+        /// The process that serves the drive, which then is taken down
+        #[arg(long, value_name = "PID")]
+        release: Option<i32>,
     },
 }
 
@@ -100,8 +101,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Verb::Rm { name } => trimtab_drive::remove(&name)?,
         Verb::Profiles { json } => profiles(json, out)?,
-        Verb::Serve { name, release: false } => trimtab_drive::serve(&name)?,
-        Verb::Serve { name, release: true } => trimtab_drive::release(&name)?,
+        Verb::Serve { name, release: None } => trimtab_drive::serve(&name)?,
+        Verb::Serve { name, release: Some(server) } => trimtab_drive::release(&name, server)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -52,7 +52,7 @@ pub struct CreateOptions {
     /// file is deleted with the drive.
     pub data: Option<PathBuf>,
     /// The program that serves it. It is run as `PROGRAM drive serve NAME` and as
-    /// `PROGRAM drive serve NAME --release`, and has to call [`serve`](crate::serve) and
+    /// `PROGRAM drive serve NAME --release PID`, and has to call [`serve`](crate::serve) and
     /// [`release`](crate::release).
     pub server: PathBuf,
     /// Whether the drive goes when the [`Drive`] is dropped or its process dies, however it dies:

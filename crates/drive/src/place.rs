@@ -167,7 +167,7 @@ impl Place {
         let _ = fs::remove_file(self.data_identity());
     }
 
-    /// Marks the drive as served by this process, until it ends or the lock is dropped.
+    /// Marks the drive as served by this process, until it ends or the returned file is closed.
     pub(crate) fn hold(&self) -> io::Result<File> {
         let directory = File::open(&self.directory)?;
         rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)?;

@@ -299,6 +299,20 @@ fn an_owned_drive_goes_with_its_creator() {
     wait_until("the drive is gone", || !is_left(&name) && !mounted.target.exists());
 }
 
+/// Its creator may have removed that drive meanwhile, and created another of the same name.
+#[test]
+fn a_drive_outlives_the_late_removal_of_an_earlier_one() {
+    if !possible() {
+        return;
+    }
+    let drive = drive(profile(DiscardedReads::Zeros), SIZE);
+    let mut ended = Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    trimtab_prints(&["drive", "serve", drive.name(), "--release", &ended.id().to_string()]);
+    drive.stats().unwrap();
+    assert!(drive.device().exists() && is_left(drive.name()));
+}
+
 #[test]
 fn what_cannot_be_is_refused_and_leaves_nothing() {
     if !possible() {

@@ -9,7 +9,9 @@ mod panics;
 mod store;
 mod turns;
 
+use std::fs::File;
 use std::io::{self, BufReader};
+use std::mem::ManuallyDrop;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{self, Command};
@@ -17,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use fuser::Session;
+use rustix::process::Pid;
 
 use crate::DriveError;
 use crate::place::{Place, Registry};
@@ -56,14 +59,16 @@ pub fn serve(name: &str) -> Result<(), DriveError> {
 }
 
 /// Takes down the drive `name`, whose creator has died, with what is mounted from it. Run by the
-/// drive's server; does nothing where that has ended meanwhile, for the name may be another's now.
+/// drive's server, the process `server`; does nothing where that has ended, since the name may be another
+/// drive's by now.
 ///
 /// # Errors
 /// [`DriveError`] for what could not be taken down.
-pub fn release(name: &str) -> Result<(), DriveError> {
-    let server = rustix::process::getppid();
+pub fn release(name: &str, server: i32) -> Result<(), DriveError> {
     let _registry = Registry::lock()?;
-    if rustix::process::getppid() == server { Place::named(name)?.release(true) } else { Ok(()) }
+    // A process whose parent ends gets another one.
+    let is_alive = rustix::process::getppid() == Pid::from_raw(server);
+    if is_alive { Place::named(name)?.release(true) } else { Ok(()) }
 }
 
 /// Away from the terminal's signals, and marked as one that memory reclaim must not wait for by
@@ -91,8 +96,9 @@ struct Server {
     engine: Arc<Engine>,
     session: Session<DriveFile>,
     control: UnixListener,
-    /// Held as long as the process lives: it marks the drive as alive.
-    _alive: std::fs::File,
+    /// Marks the drive as served. Never dropped: until the process has ended, it may take the drive of this
+    /// name down.
+    _alive: ManuallyDrop<File>,
 }
 
 impl Server {
@@ -110,7 +116,7 @@ impl Server {
         let control = UnixListener::bind(place.socket()).map_err(told("cannot make the control socket"))?;
         let session = file::mount(&place.mount(), Arc::clone(&engine), &spec)
             .map_err(told("cannot mount the drive's FUSE file system"))?;
-        Ok(Self { place, spec, engine, session, control, _alive: alive })
+        Ok(Self { place, spec, engine, session, control, _alive: ManuallyDrop::new(alive) })
     }
 
     fn run(self, creator: UnixStream, lines: BufReader<UnixStream>) -> io::Result<()> {
@@ -135,7 +141,8 @@ impl Server {
 /// Has another process take the drive down: unmounting from within would wait for itself, were the
 /// server killed meanwhile. The executable may have been replaced since; this names it all the same.
 fn take_down(name: &str) {
-    let _ = Command::new("/proc/self/exe").args(["drive", "serve", name, "--release"]).status();
+    let server = process::id().to_string();
+    let _ = Command::new("/proc/self/exe").args(["drive", "serve", name, "--release", &server]).status();
 }
 
 /// What the control socket answers from.
