@@ -477,6 +477,8 @@ fn the_data_of_an_emulated_drive() {
     // By way of the drive: what bench discarded there leaves the data file later.
     let device = drive.device().to_str().unwrap();
     run("mkfs.ext4", &["-q", "-F", device]);
+    // What is discarded leaves the data file late; these figures wait for that.
+    drive.stats().unwrap();
     scene.mount(&["-o", "ro", &over], "mnt");
     is_refused(device, data, &[&format!("{device} may share its bytes with {over}, which is mounted on ")]);
 }
