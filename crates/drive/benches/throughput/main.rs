@@ -31,7 +31,7 @@ fn main() -> Result<(), Failure> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["drive", "serve", name] => Ok(trimtab_drive::serve(name)?),
-        ["drive", "serve", name, "--release"] => Ok(trimtab_drive::release(name)?),
+        ["drive", "serve", name, "--release", server] => Ok(trimtab_drive::release(name, server.parse()?)?),
         ["bare", target] => Ok(bare::serve(Path::new(target), SIZE)?),
         _ => compare(&std::env::current_exe()?, &arguments),
     }
