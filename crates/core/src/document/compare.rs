@@ -159,6 +159,9 @@ pub struct Step {
     pub discard_busy_s: Option<f64>,
 }
 
+/// The name of the pause that every run begins with, for what policies do when they start.
+pub const START: &str = "start";
+
 /// Whether somebody waits for a [`Step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

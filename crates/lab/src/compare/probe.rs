@@ -139,9 +139,15 @@ mod tests {
         let probe = Probe::start(path, 16, Duration::from_millis(2), clock).unwrap();
         thread::sleep(Duration::from_millis(50));
         let samples = probe.finish().unwrap();
-        assert!(samples.len() > 1);
-        for (number, sample) in samples.iter().enumerate() {
-            assert_eq!(sample.due, Duration::from_millis(1 + 2 * number as u64));
+        assert!(!samples.is_empty());
+        let mut read = [0; THREADS as usize];
+        for sample in &samples {
+            let number = (sample.due - Duration::from_millis(1)).as_millis() as u64 / 2;
+            assert_eq!(sample.due, Duration::from_millis(1 + 2 * number));
+            // A thread leaves none of its own out; on a busy machine one may be behind the others.
+            let thread = number % u64::from(THREADS);
+            assert_eq!(number / u64::from(THREADS), read[thread as usize]);
+            read[thread as usize] += 1;
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use trimtab_core::Bytes;
-use trimtab_core::document::{Run, Timeline};
+use trimtab_core::document::{Run, START, Timeline};
 use trimtab_core::policy::{PolicyChoice, PolicyKind};
 
 use super::clock::DriveClock;
@@ -26,6 +26,9 @@ use crate::workload::Workload;
 const LIVE_FILES: u32 = 4;
 /// The size of each: small, as what they take is missing in the drive's spare.
 const LIVE_SIZE: Bytes = Bytes(256 << 10);
+/// A pause before the first step, in drive time: nobody starts with work that others had no time for, such as
+/// the service, which trims what is free when it starts.
+const LEAD: Duration = Duration::from_secs(10);
 /// How long every run is observed after its last step, in drive time.
 const TAIL: Duration = Duration::from_secs(1);
 
@@ -74,7 +77,8 @@ pub fn run(
     let probe = options.probe_interval.map(start_probe).transpose()?;
 
     let mut stage = Stage::new(testbed, work, policy, clock, options.idle, progress)?;
-    let outcome = workload.run(&mut stage).and_then(|()| stage.tail(TAIL));
+    let outcome =
+        stage.pause_for(START, LEAD).and_then(|()| workload.run(&mut stage)).and_then(|()| stage.tail(TAIL));
     let mut ended = stage.end();
     // The threads end before an error is returned.
     let samples = probe.map_or(Ok(Vec::new()), Probe::finish);

@@ -19,9 +19,9 @@ pub enum Schedule {
     /// At the start of every pause that the workload names.
     Pauses,
     /// Once the device had nothing to write or discard for [`QUIET`], for a command whose pauses
-    /// nobody names; again only after it had.
+    /// nobody names; again only after it had. At the start it counts as not trimmed.
     Quiet(BlockDevice),
-    /// Every so often, in drive time.
+    /// At the start, and from then on every so often, in drive time.
     Every(Duration),
 }
 
@@ -91,7 +91,7 @@ impl Trims {
     }
 
     fn by_timer(mut self, interval: Duration, begun: &Receiver<()>) -> Result<Vec<Trim>, LabError> {
-        let mut due = interval;
+        let mut due = Duration::ZERO;
         while self.wait_until(due, begun) {
             self.trim()?;
             // A timer that elapsed meanwhile elapses once.
@@ -107,7 +107,7 @@ impl Trims {
             let counters = device.counters()?;
             Ok((counters.write_bytes, counters.discards))
         };
-        let (mut last, mut since, mut is_trimmed) = (work()?, self.clock.now(), true);
+        let (mut last, mut since, mut is_trimmed) = (work()?, self.clock.now(), false);
         while self.wait_until(self.clock.now() + LOOK, begun) {
             let (now, at) = (work()?, self.clock.now());
             if now != last {

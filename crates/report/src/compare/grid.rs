@@ -184,8 +184,7 @@ pub fn notes(situation: &Situation, clock: &Clock) -> Vec<String> {
     };
     let as_none = names(&|row| situation.is_as_none(row));
     if !as_none.is_empty() {
-        let none = if situation.idle_s == 0.0 { ": there was no pause to trim in" } else { "" };
-        notes.push(format!("{} trimmed nothing{none}. It is the same as none.", listed(as_none)));
+        notes.push(format!("{} trimmed nothing. It is the same as none.", listed(as_none)));
     }
     let idle = names(&|row| row.idle && !situation.is_as_none(row));
     if !idle.is_empty() {

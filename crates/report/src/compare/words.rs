@@ -1,6 +1,6 @@
 //! What a comparison is called in words: its title, its clock, its pauses.
 
-use trimtab_core::document::{Clock, CompareDocument, Run, StepKind};
+use trimtab_core::document::{Clock, CompareDocument, Run, START, StepKind};
 use trimtab_core::policy::PolicyChoice;
 
 use super::reads;
@@ -48,7 +48,7 @@ pub fn pauses(document: &CompareDocument, runs: &[&Run], idle_s: f64) -> Option<
     }
     let is_named = |length: f64| (length - idle_s).abs() <= 0.01 * idle_s;
     let named = |run: &&Run| {
-        let pauses = run.steps.iter().filter(|step| step.kind == StepKind::Pause);
+        let pauses = run.steps.iter().filter(|step| step.kind == StepKind::Pause && step.name != START);
         pauses.filter(|step| is_named(step.length_s)).count()
     };
     let several = runs.iter().map(named).max().is_some_and(|pauses| pauses > 1);
@@ -119,6 +119,14 @@ pub fn legend(document: &CompareDocument) -> String {
     }
     if document.drive.is_some() {
         legend += " Stale: held by the drive at the end, and no longer used.";
+    }
+    let starts = document.runs.iter().flat_map(|run| &run.steps).find(|step| step.name == START);
+    if let Some(start) = starts {
+        legend += &format!(
+            " Every run starts on a used drive that holds data everywhere, with a pause of {} in which batched \
+             and smart trim what the file system has not used yet.",
+            span(start.length_s.round())
+        );
     }
     legend
 }

@@ -51,7 +51,7 @@ fn policies_that_discard_nothing_are_the_same_as_none() {
     assert_eq!(advice(&document), [same]);
     let text = one_line(&document);
     assert!(text.contains("batched = none 0 One run"), "{text}");
-    assert!(text.contains("batched trimmed nothing: there was no pause to trim in. It is the same as none."));
+    assert!(text.contains("batched trimmed nothing. It is the same as none."));
     assert!(text.contains("online discarded nothing."));
 }
 
