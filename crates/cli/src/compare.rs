@@ -81,7 +81,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME=VALUE,...")]
     postmark: Option<PostmarkOptions>,
     /// Drive profile: a built-in name (see `trimtab drive profiles`) or a file that ends in .toml
-    #[arg(long, value_name = "PROFILE", default_value = "micron-m500it", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "PROFILE", default_value = "samsung-870-evo", value_parser = NonEmptyStringValueParser::new())]
     drive: String,
     /// Size of the emulated drive; with --on, the most space that the workload may use
     #[arg(long, default_value = "512M")]

@@ -265,7 +265,7 @@ fn bad_input_gets_one_clear_line() {
         ("--policy online:1h", "online has no interval"),
         ("--size 1M", "a drive of 1 MiB ends at"),
         ("--size 300001", "300001"),
-        ("--scale-to 1M", "there can be no micron-m500it of 1 MiB"),
+        ("--scale-to 1M", "there can be no samsung-870-evo of 1 MiB"),
         ("--size 1G --scale-to 1G", "cannot be used with"),
         ("--repeat 2 --until-steady", "cannot be used with"),
         ("--workload uniform", "cannot be used with"),

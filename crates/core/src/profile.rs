@@ -298,13 +298,14 @@ pub enum ProfileError {
     },
 }
 
-const BUILTIN: [(&str, &str); 6] = [
+const BUILTIN: [(&str, &str); 7] = [
     ("corsair-performance-pro", include_str!("../../../profiles/corsair-performance-pro.toml")),
     ("micron-emmc", include_str!("../../../profiles/micron-emmc.toml")),
     ("micron-m500it", include_str!("../../../profiles/micron-m500it.toml")),
     ("nvme-tlc", include_str!("../../../profiles/nvme-tlc.toml")),
     ("ocz-agility-3", include_str!("../../../profiles/ocz-agility-3.toml")),
     ("ocz-vertex-le", include_str!("../../../profiles/ocz-vertex-le.toml")),
+    ("samsung-870-evo", include_str!("../../../profiles/samsung-870-evo.toml")),
 ];
 
 fn builtin_names() -> String {

@@ -25,7 +25,7 @@ const MOST_PASSES: u32 = 100;
 #[command(next_help_heading = "With a trace")]
 pub struct ReplayArgs {
     /// Drive profiles: built-in names (see `trimtab drive profiles`) or files that end in .toml
-    #[arg(long, value_name = "PROFILE,...", value_delimiter = ',', default_value = "micron-m500it", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "PROFILE,...", value_delimiter = ',', default_value = "samsung-870-evo", value_parser = NonEmptyStringValueParser::new())]
     drive: Vec<String>,
     /// Policies: none, online (the trace's own discards, or what is freed at once), batched (at the end of a
     /// pass), batched:1h (whenever the trace is an hour on), smart (when it is worth it and the drive has
