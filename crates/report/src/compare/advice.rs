@@ -110,17 +110,17 @@ impl<'a> Judge<'a> {
         a.erases.zip(b.erases).is_some_and(|(a, b)| noise.has_more_erases(b, a))
     }
 
-    /// How much slower the reads of others are under `row` than under `other`, where that is much.
-    fn slower_reads(&self, row: &Row, other: &Row) -> Option<String> {
+    /// What reads of others take under `slow` and under `fast`, where that is much more: what of the reads, and
+    /// both times.
+    fn slower_reads(&self, slow: &Row, fast: &Row) -> Option<(&'static str, String, String)> {
         let noise = &self.situation.noise;
-        let instead = |(a, b): (Spread, Spread)| {
-            format!("{} instead of {}", time(a.median, 1e-6), time(b.median, 1e-6))
-        };
-        let p99 = row.read_p99_s.zip(other.read_p99_s).filter(|(a, b)| noise.p99_is_much_longer(*a, *b));
+        let p99 = slow.read_p99_s.zip(fast.read_p99_s).filter(|(a, b)| noise.p99_is_much_longer(*a, *b));
         let longest =
-            row.read_max_s.zip(other.read_max_s).filter(|(a, b)| noise.longest_is_much_longer(*a, *b));
-        let p99 = p99.map(|pair| format!("the p99 of others' reads is {}", instead(pair)));
-        p99.or_else(|| longest.map(|pair| format!("the longest read of others takes {}", instead(pair))))
+            slow.read_max_s.zip(fast.read_max_s).filter(|(a, b)| noise.longest_is_much_longer(*a, *b));
+        let p99 = p99.map(|both| ("the p99 of others' reads is", both));
+        let (what, (slow, fast)) =
+            p99.or_else(|| longest.map(|both| ("the longest read of others takes", both)))?;
+        Some((what, time(slow.median, 1e-6), time(fast.median, 1e-6)))
     }
 
     /// What `best` brings beside `reference`, and what it costs.
@@ -163,8 +163,8 @@ impl<'a> Judge<'a> {
         if self.erases_less(row, other) {
             gains.extend(self.fewer_erases(row, other));
         }
-        let faster = self.slower_reads(other, row).map(|_| "others' reads are much faster".to_owned());
-        gains.extend(faster);
+        let reads = self.slower_reads(other, row);
+        gains.extend(reads.map(|(what, slow, fast)| format!("{what} {fast} instead of {slow}")));
         gains
     }
 
@@ -177,7 +177,8 @@ impl<'a> Judge<'a> {
             losses.extend(self.wait(row, other).map(|wait| wait + &why));
         }
         if self.slower_reads(row, reads).is_some() {
-            losses.extend(self.slower_reads(row, other));
+            let reads = self.slower_reads(row, other);
+            losses.extend(reads.map(|(what, slow, fast)| format!("{what} {slow} instead of {fast}")));
         }
         if self.erases_less(other, row) {
             losses.extend(self.fewer_erases(row, other));
