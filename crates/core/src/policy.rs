@@ -5,6 +5,7 @@
 //! time is the span since the host started, on the host's own clock: model time in the simulator,
 //! wall time in the service. A policy never compares it with any other clock.
 
+mod bound;
 mod choice;
 mod pace;
 mod pending;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use bound::{SimPolicy, SimPolicyError};
 pub use choice::{PolicyChoice, PolicyChoiceError};
 pub use pace::{Goals, Pacer};
 pub use pending::Pending;
@@ -31,6 +33,8 @@ use crate::units::Bytes;
 pub enum Event {
     /// The file system gave up these bytes.
     Freed(Extent),
+    /// These bytes were free before the host began to tell of frees, and nobody knows whether the drive was told.
+    Unused(Extent),
     /// The host wrote these bytes, so they are no longer free.
     Written(Extent),
     /// Somebody discarded these bytes, this policy or another program.
@@ -255,6 +259,7 @@ mod tests {
             assert_eq!(answers(kind, Event::Pause), on_pause, "{kind}");
             assert_eq!(answers(kind, Event::End), on_pause, "{kind}");
             assert_eq!(answers(kind, Event::Written(freed)), vec![], "{kind}");
+            assert_eq!(answers(kind, Event::Unused(freed)), vec![], "{kind}");
         }
     }
 

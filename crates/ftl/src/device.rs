@@ -131,6 +131,13 @@ impl Device {
         done
     }
 
+    /// Forgets whole mapping pages that hold nothing of use, at no cost in time, commands or journal: no drive
+    /// can, but [`replay`](crate::replay)'s bound does.
+    pub(crate) fn forget(&mut self, extent: Extent) {
+        let pages = self.pages(extent);
+        self.ftl.discard(pages.start, pages.len() as u32);
+    }
+
     /// The power of two that a mapping page is.
     pub(crate) fn page_shift(&self) -> u32 {
         self.page_shift

@@ -1,6 +1,8 @@
 //! The replay held to a naive one, and to what its words promise.
 
-use proptest::prelude::{Strategy, prop, prop_assert_eq, prop_oneof, proptest};
+use proptest::prelude::{Strategy, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
 use trimtab_core::document::sim::ReplayOutcome;
 use trimtab_core::policy::{PolicyChoice, SmartPolicy};
 use trimtab_core::profile::Profile;
@@ -158,6 +160,209 @@ proptest! {
             prop_assert_eq!(outcome.waf_passes.len(), passes as usize);
         }
     }
+}
+
+/// Sectors that are in use, and pages that a drive needs to keep for that, by a naive count.
+fn naive_needed(events: &[TraceEvent]) -> u64 {
+    // What the drive was full of before counts as in use; where a page is free it is forgotten.
+    let mut used = vec![true; (PAGES * PAGE / 512) as usize];
+    let mut mapped = vec![true; PAGES as usize];
+    for event in events.iter().filter(|event| event.error == 0 && !event.extent.is_empty()) {
+        let (start, end) = (event.extent.start.0, event.extent.end.0);
+        let sectors = start / 512..end.div_ceil(512);
+        let touched = start / PAGE..end.div_ceil(PAGE);
+        match event.kind {
+            Kind::Read | Kind::Flush => {}
+            Kind::Write | Kind::WriteZeroes => {
+                sectors.for_each(|sector| used[sector as usize] = true);
+                touched.for_each(|page| mapped[page as usize] = true);
+            }
+            Kind::Allocate => sectors.for_each(|sector| used[sector as usize] = true),
+            Kind::Free | Kind::Unused | Kind::Discard | Kind::SecureErase => {
+                sectors.for_each(|sector| used[sector as usize] = false);
+                let is_free = |page: &u64| {
+                    (page * PAGE / 512..(page + 1) * PAGE / 512).all(|sector| !used[sector as usize])
+                };
+                touched.filter(is_free).for_each(|page| mapped[page as usize] = false);
+            }
+        }
+    }
+    mapped.iter().filter(|mapped| **mapped).count() as u64
+}
+
+/// Pages of flash that hold data of use at the end, by the share that does not.
+fn mapped_at_end(outcome: &ReplayOutcome, profile: &Profile) -> u64 {
+    let share = 1.0 - outcome.reserve.last().unwrap().free_share;
+    let pages = profile.geometry.erase_block.value.0 / PAGE * u64::from(outcome.erase_blocks);
+    (share * pages as f64).round() as u64
+}
+
+/// The events, each request when the one before is done.
+fn one_by_one(events: &[TraceEvent]) -> Vec<TraceEvent> {
+    let (mut late, mut done) = (Nanos::ZERO, Nanos::ZERO);
+    let place = |event: &TraceEvent| {
+        late = late.max(done.saturating_sub(event.at));
+        let (at, latency) = (event.at + late, event.latency.unwrap_or(Nanos(50_000)));
+        if event.kind.is_request() {
+            done = at + latency;
+        }
+        TraceEvent { at, latency: Some(latency), ..*event }
+    };
+    events.iter().map(place).collect()
+}
+
+/// A drive whose blocks are never collected, as it has many more than a trace writes.
+fn roomy() -> Profile {
+    let mut profile = profile();
+    profile.geometry.over_provisioning.value = 10.0;
+    profile.discard.journal_per_range.value = Bytes::ZERO;
+    profile
+}
+
+proptest! {
+    /// The bound keeps the pages that are needed and no other, to the sector, and no policy keeps fewer.
+    #[test]
+    fn the_bound_knows_of_all_that_is_free(
+        events in events(), odd in prop::collection::vec((0..8u64, 0..8u64), 300),
+    ) {
+        let parts = events.iter().zip(odd).map(|(event, (from, to))| {
+            let Extent { start, end } = event.extent;
+            let (from, to) = (Bytes(start.0 + from * 512), Bytes(end.0.saturating_sub(to * 512)));
+            let extent = if event.extent.is_empty() { event.extent } else { Extent::new(from, to.max(from)) };
+            TraceEvent { extent, ..*event }
+        });
+        let events: Vec<_> = parts.collect();
+        let profile = profile();
+        let bound = replayed(&events, Discards::Ideal, 1);
+        prop_assert_eq!(mapped_at_end(&bound, &profile), naive_needed(&events));
+        prop_assert_eq!((bound.counters.discards, bound.pending), (0, Bytes::ZERO));
+        for name in ["trace", "none", "online", "batched", "batched:1ms", "smart"] {
+            let engine = if name == "trace" { Discards::Trace } else { policy(name) };
+            let kept = mapped_at_end(&replayed(&events, engine, 1), &profile);
+            prop_assert!(kept >= mapped_at_end(&bound, &profile), "{}: {}", name, kept);
+        }
+    }
+
+    /// Where no block is collected and requests come one by one, nobody waits less than with the bound: discards
+    /// only hold requests up, and reads of what is free cost the most where it is still kept. Chance has no
+    /// part in it then: with collections that is which blocks are picked, with overlapping requests whether a
+    /// pause of one falls into the wait of another.
+    #[test]
+    fn nobody_waits_less_than_with_the_bound(events in events(), queued in prop::bool::ANY) {
+        let events = one_by_one(&events);
+        let mut profile = roomy();
+        profile.discard.queued.value = queued;
+        let span = Survey::of(&mut Memory::new(&events), &mut |_| true).unwrap().span;
+        let waited = |discards| {
+            let mut replay = Replay::new(&options(&profile, span), discards).unwrap();
+            replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap();
+            let outcome = replay.outcome();
+            assert_eq!(outcome.counters.copied_pages, 0, "no block is collected");
+            outcome.waited_ns
+        };
+        let bound = waited(Discards::Ideal);
+        for name in ["trace", "none", "online", "batched", "batched:1ms", "smart"] {
+            let engine = if name == "trace" { Discards::Trace } else { policy(name) };
+            let waited = waited(engine);
+            prop_assert!(bound <= waited, "{}: {} and {}", name, waited.0, bound.0);
+        }
+    }
+}
+
+/// A discard that takes long, beside which the host writes, thinks and writes.
+fn beside_a_long_discard(at: u64) -> Vec<TraceEvent> {
+    let mut events = vec![
+        event(0, Kind::Write, pages(0, 1)),
+        event(at, Kind::Discard, pages(100, 1)),
+        event(1_000_000, Kind::Write, pages(1, 1)),
+        event(900_000_000, Kind::Write, pages(2, 1)),
+    ];
+    events.sort_by_key(|event| event.at);
+    events
+}
+
+#[test]
+fn discards_of_the_trace_are_waited_for_only_where_a_request_is_in_their_way() {
+    let mut profile = profile();
+    profile.discard.command.value = Nanos(100_000_000);
+    let waited = |events: &[TraceEvent], queued: bool| {
+        let mut profile = profile.clone();
+        profile.discard.queued.value = queued;
+        let mut replay = Replay::new(&options(&profile, Nanos(1_000_000_000)), Discards::Trace).unwrap();
+        replay.pass(&mut Memory::new(events), &mut |_| true).unwrap();
+        let outcome = replay.outcome();
+        assert_eq!(outcome.counters.discards, u64::from(events.len() == 4));
+        outcome.waited_ns
+    };
+    let writes: Vec<_> = beside_a_long_discard(0).into_iter().filter(|it| it.kind == Kind::Write).collect();
+    let alone = waited(&writes, false);
+    assert!(alone < Nanos(1_000_000), "{alone:?}");
+    // Queued discards hold nobody up, and one in a pause holds nobody up either.
+    assert_eq!(waited(&beside_a_long_discard(500_000), true), alone);
+    assert_eq!(waited(&beside_a_long_discard(2_000_000), false), alone);
+    // The write that comes half a millisecond after it waits for the rest of it.
+    let met = waited(&beside_a_long_discard(500_000), false).saturating_sub(alone);
+    assert!(met > Nanos(99_000_000) && met < Nanos(100_000_000), "{met:?}");
+}
+
+#[test]
+fn a_recorded_discard_costs_what_the_same_discard_of_a_policy_costs() {
+    let mut profile = profile();
+    profile.discard.queued.value = false;
+    profile.discard.command.value = Nanos(20_000_000);
+    // Files are deleted and others written. In the recording, each was discarded a moment after.
+    let (mut frees, mut recorded) = (Vec::new(), Vec::new());
+    for n in 0..50 {
+        let at = n * 30_000_000;
+        let write = event(at + 3_000_000, Kind::Write, pages(1000 + n, 1));
+        frees.extend([event(at, Kind::Free, pages(4 * n, 2)), write]);
+        recorded.extend([event(at, Kind::Discard, pages(4 * n, 2)), write]);
+    }
+    let outcome = |events: &[TraceEvent], discards| {
+        let mut replay = Replay::new(&options(&profile, Nanos(2_000_000_000)), discards).unwrap();
+        replay.pass(&mut Memory::new(events), &mut |_| true).unwrap();
+        replay.outcome()
+    };
+    let (own, online) = (outcome(&recorded, Discards::Trace), outcome(&frees, policy("online")));
+    assert_eq!((own.counters.discards, online.counters.discards), (50, 50));
+    assert_eq!(own.waited_ns, online.waited_ns);
+    assert!(own.waited_ns > Nanos(50 * 10_000_000), "each write meets a discard: {:?}", own.waited_ns);
+}
+
+#[test]
+fn discards_that_a_slow_drive_comes_to_late_leave_what_was_written_since() {
+    let mut profile = profile();
+    profile.discard.queued.value = false;
+    profile.discard.command.value = Nanos(500_000_000);
+    let events = [
+        event(0, Kind::Discard, pages(0, 10)),
+        event(100_000, Kind::Discard, pages(10, 10)),
+        event(200_000, Kind::Discard, pages(20, 10)),
+        event(300_000, Kind::Write, pages(10, 4)),
+        event(400_000, Kind::Write, pages(20, 10)),
+    ];
+    let mut replay = Replay::new(&options(&profile, Nanos(1_000_000)), Discards::Trace).unwrap();
+    replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap();
+    let outcome = replay.outcome();
+    assert_eq!((outcome.counters.discards, outcome.counters.discard_bytes), (2, Bytes(16 * PAGE)));
+    assert_eq!((outcome.overtaken, mapped_at_end(&outcome, &profile)), (1, PAGES - 16));
+}
+
+#[test]
+fn the_bound_takes_no_time_and_gets_all_that_discards_bring() {
+    // Most is written at random, again and again; a tenth was never used, and one is deleted at once.
+    let tenth = PAGES / 10;
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut write = |n| event(n * 100_000, Kind::Write, pages(rng.random_range(0..8 * tenth), 1));
+    let mut events =
+        vec![event(0, Kind::Unused, pages(8 * tenth, tenth)), event(1, Kind::Free, pages(9 * tenth, tenth))];
+    events.extend((0..20_000).map(&mut write));
+    let bound = replayed(&events, Discards::Ideal, 1);
+    let waf = |outcome: &ReplayOutcome| outcome.counters.waf().unwrap();
+    let wafs = ["batched:100ms", "online", "none"].map(|name| waf(&replayed(&events, policy(name), 1)));
+    assert!(waf(&bound) < wafs[0] && wafs.is_sorted_by(|less, more| less < more), "{} {wafs:?}", waf(&bound));
+    assert_eq!((bound.counters.discards, bound.counters.discard_busy_ns), (0, Nanos::ZERO));
+    assert_eq!((bound.counters.journal_pages, bound.pending), (0, Bytes::ZERO));
 }
 
 #[test]

@@ -290,3 +290,17 @@ fn days_of_mixed_work_leave_nothing_behind() {
         assert!(stalls < 1.2 * least, "{name}: {stalls} s and {least} s");
     }
 }
+
+#[test]
+fn smart_trims_what_was_unused_before() {
+    let profile = Profile::named("micron-m500it").unwrap();
+    let unused = Extent::at(Bytes::ZERO, Bytes(SIZE.0 / 2));
+    let events = [
+        event(0, Kind::Unused, unused),
+        event(MINUTE, Kind::Write, of_slot(4000)),
+        event(2 * MINUTE, Kind::Flush, Extent::at(Bytes::ZERO, Bytes::ZERO)),
+    ];
+    let [smart, online] = ["smart", "online"].map(|name| replayed(&events, &profile, engine(&profile, name)));
+    assert_eq!((smart.counters.discard_bytes, smart.pending), (unused.len(), Bytes::ZERO));
+    assert_eq!((online.counters.discard_bytes, online.pending), (Bytes::ZERO, unused.len()));
+}

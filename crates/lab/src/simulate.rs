@@ -11,9 +11,11 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use trimtab_core::Bytes;
-use trimtab_core::document::sim::{DiscardsFrom, Passes, SIM_SCHEMA, SimDocument, SimRun};
+use trimtab_core::document::sim::{
+    DiscardsFrom, LEAST_SPAN_OF_LIFE, Passes, SIM_SCHEMA, SimDocument, SimRun,
+};
 use trimtab_core::error::chain;
-use trimtab_core::policy::{PolicyChoice, SmartPolicy};
+use trimtab_core::policy::{SimPolicy, SmartPolicy};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::is_steady;
 use trimtab_ftl::replay::{Discards, Replay, ReplayOptions, Survey};
@@ -40,7 +42,7 @@ pub struct SimulateOptions {
     /// The drives, each with its profile as text.
     pub drives: Vec<(Profile, String)>,
     /// The policies; none means those that this trace can tell.
-    pub policies: Vec<PolicyChoice>,
+    pub policies: Vec<SimPolicy>,
     /// The drives' size; none for the traced device's.
     pub size: Option<Bytes>,
     /// The device of the trace; none for the only one that is written.
@@ -90,7 +92,7 @@ pub trait SimulateProgress {
 struct Job<'a> {
     place: usize,
     profile: &'a Profile,
-    policy: PolicyChoice,
+    policy: SimPolicy,
 }
 
 /// Replays the trace on every drive under every policy, as many at a time as there are processors,
@@ -218,11 +220,12 @@ fn replay(
 ) -> Result<SimRun, String> {
     let started = Instant::now();
     let discards_from = plan.discards_from(job.policy);
-    let discards = match discards_from {
-        DiscardsFrom::Trace => Discards::Trace,
-        DiscardsFrom::Frees => {
+    let discards = match (discards_from, job.policy) {
+        (DiscardsFrom::Trace, _) => Discards::Trace,
+        (_, SimPolicy::Ideal) => Discards::Ideal,
+        (_, SimPolicy::Real(policy)) => {
             let smart = || Box::new(SmartPolicy::of_drive(job.profile, plan.size));
-            Discards::Policy(job.policy.engine().unwrap_or_else(|| smart()))
+            Discards::Policy(policy.engine().unwrap_or_else(|| smart()))
         }
     };
     let replay_options = ReplayOptions {
@@ -256,7 +259,9 @@ fn replay(
         policy: job.policy,
         discards_from,
         steady,
-        lifetime_years: outcome.lifetime_years(plan.description.endurance_cycles),
+        lifetime_years: (plan.trace.span_ns >= LEAST_SPAN_OF_LIFE)
+            .then(|| outcome.lifetime_years(plan.description.endurance_cycles))
+            .flatten(),
         wall_s: started.elapsed().as_secs_f64(),
         outcome,
     })

@@ -58,6 +58,12 @@ pub enum ReadError {
          this trimtab reads {COMPARE_SCHEMA}: run the comparison again"
     )]
     OldCompare,
+    /// It is a simulation of an earlier version, whose figures mean something else.
+    #[error(
+        "its schema {OLD_SIM_SCHEMA} is that of an earlier trimtab, with waits that include discards nobody waited \
+         for; this trimtab reads {SIM_SCHEMA}: run the simulation again"
+    )]
+    OldSim,
     /// It names a schema that it doesn't keep to.
     #[error("not a valid {schema} document")]
     Invalid {
@@ -70,6 +76,9 @@ pub enum ReadError {
 
 /// The schema of comparisons in the drive's model time, which are not read any more.
 const OLD_COMPARE_SCHEMA: &str = "trimtab/compare/1";
+
+/// The schema of simulations that charged a recorded policy for its discards, which are not read any more.
+const OLD_SIM_SCHEMA: &str = "trimtab/sim/1";
 
 impl Document {
     /// Reads the JSON text of any known document.
@@ -86,6 +95,7 @@ impl Document {
             Some(BENCH_SCHEMA) => read(value, BENCH_SCHEMA).map(Self::Bench),
             Some(SIM_SCHEMA) => read(value, SIM_SCHEMA).map(Self::Sim),
             Some(OLD_COMPARE_SCHEMA) => Err(ReadError::OldCompare),
+            Some(OLD_SIM_SCHEMA) => Err(ReadError::OldSim),
             Some(found) => Err(ReadError::UnknownSchema { found: found.to_owned() }),
         }
     }

@@ -12,7 +12,7 @@ use trimtab_core::document::sim::{
     DiscardsFrom, KindTotal, Passes, ReplayDescription, ReplayOutcome, ReplayedTrace, ReservePoint,
     SIM_SCHEMA, SimDocument, SimRun,
 };
-use trimtab_core::policy::{PolicyChoice, PolicyKind};
+use trimtab_core::policy::{PolicyKind, SimPolicy};
 use trimtab_core::stats::{DriveCounters, EraseSpread, LatencySummary, SizeHistogram};
 use trimtab_core::trace::{Kind, TraceHeader};
 use trimtab_core::{Bytes, Nanos};
@@ -24,16 +24,16 @@ const ELEMENTS: usize = 2;
 
 fn simulation() -> SimDocument {
     let compared = fixture::fragment(&["ext4"], &PolicyKind::ALL, 1);
-    let policies = ["none", "online", "batched:1h"].map(|name| name.parse::<PolicyChoice>().unwrap());
+    let policies = ["none", "online", "batched:1h", "ideal"].map(|name| name.parse::<SimPolicy>().unwrap());
     let latency = LatencySummary { count: 7, p99_ns: Nanos(5_000), ..LatencySummary::default() };
-    let run = |policy: PolicyChoice| {
+    let run = |policy: SimPolicy| {
         let mut discard_sizes = SizeHistogram::default();
         [4096, 8192, 1 << 20].into_iter().for_each(|size| discard_sizes.record(Bytes(size)));
         let counters = DriveCounters {
             host_pages: 1000,
             copied_pages: 300,
             journal_pages: 4,
-            erases: 50 + u64::from(policy.kind() == PolicyKind::None) * 70,
+            erases: 50 + u64::from(policy.is(PolicyKind::None)) * 70,
             discards: 3,
             discard_bytes: Bytes::MIB,
             discard_sizes,
@@ -54,6 +54,7 @@ fn simulation() -> SimDocument {
             discards: latency,
             flushes: latency,
             waited_ns: Nanos(9_000_000),
+            overtaken: 1,
             pending: Bytes::MIB,
             reserve: (0..4)
                 .map(|at| ReservePoint {

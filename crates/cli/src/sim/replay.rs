@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use clap::builder::NonEmptyStringValueParser;
 use trimtab_core::Bytes;
 use trimtab_core::document::sim::Passes;
-use trimtab_core::policy::PolicyChoice;
+use trimtab_core::policy::SimPolicy;
 use trimtab_lab::simulate::{SimulateOptions, simulate};
 
 use crate::outputs::Outputs;
@@ -29,9 +29,10 @@ pub struct ReplayArgs {
     drive: Vec<String>,
     /// Policies: none, online (the trace's own discards, or what is freed at once), batched (at the end of a
     /// pass), batched:1h (whenever the trace is an hour on), smart (when it is worth it and the drive has
-    /// time) [default: those that the trace can tell]
+    /// time); and ideal, which is no policy but the bound: a drive that knows of every free at once, at no
+    /// cost [default: those that the trace can tell]
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',')]
-    policy: Vec<PolicyChoice>,
+    policy: Vec<SimPolicy>,
     /// Size of the drives [default: the traced device's]
     #[arg(long, conflicts_with = "scale_to")]
     size: Option<Bytes>,
@@ -47,7 +48,8 @@ pub struct ReplayArgs {
     /// Repeat until write amplification is steady (SNIA PTS), at most 100 times
     #[arg(long, conflicts_with = "repeat")]
     until_steady: bool,
-    /// Program and erase cycles that a block lasts, for the lifetime [default: 3000, an assumption]
+    /// Program and erase cycles that a block lasts, for the lifetime, which needs a trace of a day
+    /// or more [default: 3000, an assumption]
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(1..))]
     endurance: Option<u32>,
     /// Begin with empty drives, instead of used ones that were written all over

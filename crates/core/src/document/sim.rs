@@ -3,15 +3,18 @@
 use serde::{Deserialize, Serialize};
 
 use super::{DriveDescription, Environment};
-use crate::policy::PolicyChoice;
+use crate::policy::SimPolicy;
 use crate::stats::{DriveCounters, EraseSpread, LatencySummary};
 use crate::trace::{Kind, TraceHeader};
 use crate::units::{Bytes, Nanos};
 
 /// The schema name of [`SimDocument`].
-pub const SIM_SCHEMA: &str = "trimtab/sim/1";
+pub const SIM_SCHEMA: &str = "trimtab/sim/2";
 
-/// What a trace did to modelled drives under each policy: schema `trimtab/sim/1`.
+/// A trace shorter than this says too little of a drive's life to state one.
+pub const LEAST_SPAN_OF_LIFE: Nanos = Nanos(24 * 3_600_000_000_000);
+
+/// What a trace did to modelled drives under each policy: schema `trimtab/sim/2`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SimDocument {
     /// [`SIM_SCHEMA`].
@@ -30,8 +33,8 @@ pub struct SimDocument {
     pub replay: ReplayDescription,
     /// The drives it was replayed on.
     pub drives: Vec<DriveDescription>,
-    /// The policies asked for.
-    pub policies: Vec<PolicyChoice>,
+    /// The policies asked for, the bound among them.
+    pub policies: Vec<SimPolicy>,
     /// What the reader should know of the trace and of how it was replayed, each in a sentence.
     pub notes: Vec<String>,
     /// One entry a finished replay, by drive and then by policy.
@@ -105,14 +108,14 @@ pub enum Passes {
 pub struct SimRun {
     /// The profile's name.
     pub profile: String,
-    /// The policy.
-    pub policy: PolicyChoice,
+    /// The policy, or the bound.
+    pub policy: SimPolicy,
     /// Where its discards came from.
     pub discards_from: DiscardsFrom,
     /// Whether write amplification was steady over the last passes; none where that was not asked.
     pub steady: Option<bool>,
-    /// Years until the blocks are worn out at this rate, evenly worn; none where no time passed or
-    /// nothing was erased.
+    /// Years until the blocks are worn out at this rate, evenly worn; none where the trace is shorter than
+    /// [`LEAST_SPAN_OF_LIFE`] or nothing was erased.
     pub lifetime_years: Option<f64>,
     /// Wall seconds that the replay took.
     pub wall_s: f64,
@@ -128,6 +131,8 @@ pub enum DiscardsFrom {
     Trace,
     /// The policy made them of what the trace says was freed.
     Frees,
+    /// There were none: the drive knew of each free, and of each discard of the trace, at once.
+    Ideal,
 }
 
 /// What one replay did to a drive. Counts are of all passes together and leave out what was done to
@@ -160,9 +165,12 @@ pub struct ReplayOutcome {
     pub discards: LatencySummary,
     /// How long flushes took, in model time.
     pub flushes: LatencySummary,
-    /// For how long one or more of the host's requests were under way, the trace's own discards among
-    /// them, in model time: how long the drive held the host up.
+    /// For how long one or more reads, writes and flushes were under way, in model time: how long the drive
+    /// held the host up. A discard adds to it only what these waited for it.
     pub waited_ns: Nanos,
+    /// Discards of the trace that were left out: the host wrote all of what they name before the drive
+    /// came to them.
+    pub overtaken: u64,
     /// What was free at the end, and the drive had not been told.
     pub pending: Bytes,
     /// What the drive had in reserve over time: some 200 to 400 points.

@@ -208,7 +208,7 @@ impl SmartPolicy {
 impl Policy for SmartPolicy {
     fn on_event(&mut self, at: Duration, event: &Event) -> Vec<TrimRequest> {
         match event {
-            Event::Freed(extent) => {
+            Event::Freed(extent) | Event::Unused(extent) => {
                 self.pending.insert(*extent, at);
                 if self.wake.is_none() {
                     self.look_again(at, true);

@@ -7,10 +7,11 @@
 //! between. A policy goes by the trace's time, which for a user is that of the wall: its timers
 //! count the trace's hours, not the model's.
 //!
-//! **Discards.** Either the trace's own are sent, as any other request, or a policy makes them of
-//! what was freed, allocated and written, and the trace's own are left out. Trims of a policy go one
-//! discard after the other, beside the host's requests. What was free before the recording is pending
-//! from the start.
+//! **Discards.** Either the trace's own are sent, or a policy makes them of what was freed, allocated and
+//! written, and the trace's own are left out. Both go beside the host's requests, which don't follow from
+//! them: a request waits for a discard only where the drive makes it wait. Trims of a policy go one discard
+//! after the other, the trace's own as in the trace. What was free before the recording is pending from
+//! the start. For the bound of all policies the drive forgets what is free at once, and no discard is sent.
 //!
 //! **The rest.** A "write zeroes" is a write, as on drives of ours; a secure erase is a discard.
 //! Requests that had failed are left out. Passes follow one another on the same drive: nothing is
@@ -20,14 +21,16 @@ mod addresses;
 mod arrivals;
 mod meter;
 mod pending;
+mod recorded;
 mod series;
+mod source;
 mod survey;
 mod trims;
 
 use std::time::Duration;
 
 use trimtab_core::document::sim::{ReplayOutcome, ReservePoint};
-use trimtab_core::policy::{Event, Policy, Trimmed};
+use trimtab_core::policy::{Event, Trimmed};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::{DriveCounters, EraseSpread};
 use trimtab_core::trace::{DeviceIndex, Kind, TraceEvent, TraceSource};
@@ -36,12 +39,14 @@ use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
 use crate::device::{Command, Device, Op};
 use crate::geometry::GeometryError;
 pub use addresses::Scale;
+pub use source::Discards;
 pub use survey::{DeviceSurvey, Survey};
 
 use addresses::Addresses;
 use arrivals::Arrivals;
 use meter::Meter;
 use series::{Phases, Series};
+use source::Source;
 use trims::Trims;
 
 /// Events whose cache misses are made to overlap.
@@ -62,14 +67,6 @@ pub struct ReplayOptions<'a> {
     pub scale: Option<Scale>,
     /// How long a pass takes in the trace's time: [`Survey::span`].
     pub span: Nanos,
-}
-
-/// Where discards come from.
-pub enum Discards {
-    /// They are the trace's own.
-    Trace,
-    /// This policy makes them of what is freed.
-    Policy(Box<dyn Policy>),
 }
 
 /// Why a replay ended early.
@@ -109,7 +106,7 @@ pub struct Replay {
     addresses: Addresses,
     span: Nanos,
     arrivals: Arrivals,
-    policy: Option<Box<dyn Policy>>,
+    source: Source,
     /// When the policy wants to be woken, in the trace's time.
     wake: Option<Nanos>,
     meter: Meter,
@@ -139,17 +136,14 @@ impl Replay {
         if options.preconditioned {
             device.precondition();
         }
-        let policy = match discards {
-            Discards::Trace => None,
-            Discards::Policy(policy) => Some(policy),
-        };
+        let source = Source::new(discards, profile, options.size);
         Ok(Self {
             traced_device: options.device,
             addresses: Addresses::new(options.scale, profile.geometry.mapping_page.value),
             span: options.span,
             arrivals: Arrivals::new(profile.timing.queue_depth.value),
-            wake: policy.as_ref().and_then(|policy| wake(policy.as_ref())),
-            policy,
+            wake: source.next_wake(),
+            source,
             meter: Meter::default(),
             trimming: None,
             trims: Trims::new(profile, options.size),
@@ -241,7 +235,8 @@ impl Replay {
             discards: self.device.latency(Op::Discard),
             flushes: self.device.latency(Op::Flush),
             waited_ns: self.arrivals.waited(),
-            pending: self.trims.pending(),
+            overtaken: self.source.overtaken(),
+            pending: if self.source.knows_all() { Bytes::ZERO } else { self.trims.pending() },
             reserve: self.series.points().to_vec(),
         }
     }
@@ -256,7 +251,7 @@ impl Replay {
         let traced = began + event.at;
         self.wake_until(traced);
         let now = self.arrivals.place(traced);
-        self.trim_until(traced, now);
+        self.discard_until(traced, now);
         self.look(event.at, traced);
         match event.kind {
             Kind::Read => self.request(Op::Read, event, traced, now, extent),
@@ -265,24 +260,37 @@ impl Replay {
                 self.take(traced, now, extent);
                 self.request(Op::Write, event, traced, now, extent);
             }
-            Kind::Discard | Kind::SecureErase if self.policy.is_some() || extent.is_empty() => {}
-            Kind::Discard | Kind::SecureErase => {
-                self.trims.taken(extent);
-                self.request(Op::Discard, event, traced, now, extent);
-            }
+            Kind::Discard | Kind::SecureErase if extent.is_empty() => {}
+            Kind::Discard | Kind::SecureErase => match &mut self.source {
+                Source::Recorded(recorded) => {
+                    recorded.add(traced, event.latency, now, extent);
+                    self.discard_until(traced, now);
+                }
+                Source::Policy(_) => {}
+                Source::Ideal { .. } => self.free(traced, now, extent, Event::Freed),
+            },
             Kind::Allocate => self.take(traced, now, extent),
-            Kind::Unused if self.passes == 0 => self.trims.freed(extent),
+            Kind::Unused if self.passes == 0 => self.free(traced, now, extent, Event::Unused),
             Kind::Unused => {}
-            Kind::Free => {
-                self.trims.freed(extent);
-                self.tell(traced, now, &Event::Freed(extent));
-            }
+            Kind::Free => self.free(traced, now, extent, Event::Freed),
         }
+    }
+
+    /// The bytes are free from now on.
+    fn free(&mut self, traced: Nanos, now: Nanos, extent: Extent, event: fn(Extent) -> Event) {
+        self.trims.freed(extent);
+        if let Source::Ideal { page } = self.source {
+            self.device.forget(self.trims.units_of(extent, page));
+        }
+        self.tell(traced, now, &event(extent));
     }
 
     /// The bytes are in use from now on.
     fn take(&mut self, traced: Nanos, now: Nanos, extent: Extent) {
         self.trims.taken(extent);
+        if let Source::Recorded(recorded) = &mut self.source {
+            recorded.taken(extent);
+        }
         self.tell(traced, now, &Event::Written(extent));
     }
 
@@ -301,16 +309,19 @@ impl Replay {
     }
 
     /// Wakes the policy whenever it wants to be, up to `traced`, and tells it in between when its trims
-    /// are over.
+    /// are over. Nothing of that is placed after what happens at `traced`, which it must not put off.
     fn wake_until(&mut self, traced: Nanos) {
         loop {
             let wake = self.wake.filter(|wake| *wake <= traced);
+            if wake.is_none() && self.trimming.is_none() {
+                return;
+            }
             let stop = wake.unwrap_or(traced);
-            if self.trimming.is_some() && self.trim_until(stop, self.arrivals.foresee(stop)) {
+            let now = self.arrivals.foresee(stop).min(self.arrivals.foresee(traced));
+            if self.trimming.is_some() && self.trim_until(stop, now) {
                 continue;
             }
             let Some(wake) = wake else { return };
-            let now = self.arrivals.place(wake);
             self.trim_until(wake, now);
             self.tell_load(wake, now);
             self.tell(wake, now, &Event::Wake);
@@ -328,12 +339,29 @@ impl Replay {
 
     /// Tells the policy of an event, and puts what it answers under way.
     fn tell(&mut self, traced: Nanos, now: Nanos, event: &Event) {
-        let Some(policy) = &mut self.policy else { return };
+        let Source::Policy(policy) = &mut self.source else { return };
         for request in policy.on_event(Duration::from_nanos(traced.0), event) {
             self.trims.request(now, &request);
             self.trimming.get_or_insert(Trimming { since: (traced, now), took: Nanos::ZERO });
         }
-        self.wake = wake(policy.as_ref());
+        self.wake = self.source.next_wake();
+    }
+
+    /// Sends the discards that are due by `until`, whatever they come from.
+    fn discard_until(&mut self, traced: Nanos, until: Nanos) {
+        if matches!(self.source, Source::Policy(_)) {
+            self.trim_until(traced, until);
+        }
+        let Self { source: Source::Recorded(recorded), device, trims, arrivals, .. } = self else { return };
+        while let Some(next) = recorded.next(until) {
+            let mut done = next.arrival;
+            for extent in &next.pieces {
+                done = done.max(device.submit(next.arrival, Command { op: Op::Discard, extent: *extent }));
+                trims.taken(*extent);
+            }
+            arrivals.not_before(next.arrival);
+            recorded.sent(&next, done);
+        }
     }
 
     /// Sends the discards of trims under way that are due by `until`, and none after. Where that was the
@@ -381,10 +409,10 @@ impl Replay {
     fn end_pass(&mut self, traced: Nanos) {
         self.wake_until(traced);
         let now = self.arrivals.place(traced);
-        self.trim_until(traced, now);
+        self.discard_until(traced, now);
         self.tell_load(traced, now);
         self.tell(traced, now, &Event::End);
-        self.trim_until(traced, Nanos(u64::MAX));
+        self.discard_until(traced, Nanos(u64::MAX));
         self.sample(traced);
         self.phases.restart(self.device.ftl().totals().erases);
         let counters = self.device.counters();
@@ -392,10 +420,4 @@ impl Replay {
         self.before_pass = counters;
         self.passes += 1;
     }
-}
-
-/// When a policy wants to be woken, in the trace's time; never where that is past the end of all time.
-fn wake(policy: &dyn Policy) -> Option<Nanos> {
-    let at = policy.next_wake()?.as_nanos().try_into().ok()?;
-    (at < u64::MAX).then_some(Nanos(at))
 }

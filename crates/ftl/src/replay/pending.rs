@@ -8,7 +8,7 @@ use trimtab_core::{Bytes, Extent};
 use crate::validity::masks;
 
 /// What the kernel counts in, and with it file systems and requests.
-const SECTOR: Bytes = Bytes(512);
+pub(super) const SECTOR: Bytes = Bytes(512);
 
 /// Free bytes of a drive that have not been discarded since, to the sector: one counts as free once
 /// all of it is, and no longer as soon as a part of it is taken.
@@ -59,6 +59,23 @@ impl Pending {
         let first = self.find(sectors.clone(), |word| word)?;
         let end = self.find(first..sectors.end, |word| !word).unwrap_or(sectors.end);
         Some(Extent::new(Bytes(first * SECTOR.0), Bytes(end * SECTOR.0)))
+    }
+
+    /// The whole units of this size that are free and of which `extent` names a part. `extent` is free.
+    pub(super) fn units_of(&self, extent: Extent, unit: Bytes) -> Extent {
+        let inside = extent.aligned_inside(unit);
+        let is_free = |unit: Extent| self.first_inside(unit) == Some(unit);
+        let start = Bytes(extent.start.0 / unit.0 * unit.0);
+        let end = Bytes(extent.end.0.div_ceil(unit.0) * unit.0);
+        if extent.is_empty() || start == extent.start && end == extent.end {
+            return inside;
+        }
+        let first = Extent::at(start, unit);
+        let last = Extent::new(Bytes(end.0 - unit.0), end);
+        let after_first = Bytes(start.0 + unit.0);
+        let from = if is_free(first) { start } else { after_first };
+        let to = if is_free(last) { end } else { last.start };
+        Extent::new(from.min(to), to)
     }
 
     /// The first of `sectors` whose bit is set in what `view` makes of its word.

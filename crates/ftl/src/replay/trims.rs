@@ -55,6 +55,11 @@ impl Trims {
         self.pending.insert(extent);
     }
 
+    /// The whole units of this size that are free and of which `extent`, which is free, names a part.
+    pub(super) fn units_of(&self, extent: Extent, unit: Bytes) -> Extent {
+        self.pending.units_of(extent, unit)
+    }
+
     /// The bytes are in use, or discarded by somebody else.
     pub(super) fn taken(&mut self, extent: Extent) {
         self.pending.remove(extent);

@@ -1,16 +1,17 @@
-//! What can be simulated with a trace, and what the reader should know of it.
+//! What can be simulated with a trace.
+
+mod notes;
 
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
 
 use trimtab_core::document::DriveDescription;
 use trimtab_core::document::sim::{DiscardsFrom, KindTotal, Passes, ReplayDescription, ReplayedTrace};
-use trimtab_core::policy::{PolicyChoice, PolicyKind};
+use trimtab_core::policy::{PolicyKind, SimPolicy};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::STEADY_WINDOW;
 use trimtab_core::trace::{DeviceIndex, Kind, TraceHeader};
-use trimtab_core::{Bytes, Extent, Nanos};
+use trimtab_core::{Bytes, Extent};
 use trimtab_ftl::replay::{DeviceSurvey, Scale, Survey};
 use trimtab_ftl::{FtlConfig, GeometryError};
 use trimtab_linux::PROCFS;
@@ -61,12 +62,12 @@ pub enum PlanError {
     )]
     NoFrees {
         /// The policy.
-        policy: PolicyChoice,
+        policy: SimPolicy,
         /// What can be asked for.
         possible: &'static str,
     },
     /// The policy is a file system's own.
-    #[error("async is btrfs's own and can't be simulated; ask for --policy none,online,batched,smart")]
+    #[error("async is btrfs's own and can't be simulated; ask for --policy none,online,batched,smart,ideal")]
     Async,
     /// The profile has no drive of this size.
     #[error("there can be no {profile} of {size}")]
@@ -106,7 +107,7 @@ pub(super) struct Plan {
     pub(super) size: Bytes,
     pub(super) scale: Option<Scale>,
     pub(super) drives: Vec<DriveDescription>,
-    pub(super) policies: Vec<PolicyChoice>,
+    pub(super) policies: Vec<SimPolicy>,
     pub(super) notes: Vec<String>,
     /// How many replays go at a time.
     pub(super) workers: usize,
@@ -122,9 +123,13 @@ impl Plan {
     }
 
     /// Where the discards of a policy come from.
-    pub(super) fn discards_from(&self, policy: PolicyChoice) -> DiscardsFrom {
+    pub(super) fn discards_from(&self, policy: SimPolicy) -> DiscardsFrom {
         let own = self.trace.count(Kind::Discard) + self.trace.count(Kind::SecureErase) > 0;
-        if policy.kind() == PolicyKind::Online && own { DiscardsFrom::Trace } else { DiscardsFrom::Frees }
+        match policy {
+            SimPolicy::Ideal => DiscardsFrom::Ideal,
+            policy if own && policy.is(PolicyKind::Online) => DiscardsFrom::Trace,
+            SimPolicy::Real(_) => DiscardsFrom::Frees,
+        }
     }
 }
 
@@ -172,7 +177,15 @@ pub(super) fn plan(
         size,
         scale: options.scale_to.map(|to| Scale { from: traced, to }),
         drives,
-        notes: notes(options, header, surveyed, header_size, traced, survey.span, &policies),
+        notes: notes::notes(&notes::Facts {
+            options,
+            header,
+            surveyed,
+            header_size,
+            traced,
+            span: survey.span,
+            policies: &policies,
+        }),
         policies,
         workers: workers(&options.drives, size)?,
     })
@@ -219,25 +232,32 @@ fn whole_gib(size: Bytes) -> Bytes {
 }
 
 /// The policies asked for, or all that this trace can tell.
-fn policies(asked: &[PolicyChoice], surveyed: &DeviceSurvey) -> Result<Vec<PolicyChoice>, PlanError> {
+fn policies(asked: &[SimPolicy], surveyed: &DeviceSurvey) -> Result<Vec<SimPolicy>, PlanError> {
     let (possible, named): (&[PolicyKind], _) = match (has_frees(surveyed), has_discards(surveyed)) {
         (true, _) => (
             &[PolicyKind::None, PolicyKind::Online, PolicyKind::Batched, PolicyKind::Smart],
-            "none,online,batched,smart",
+            "none,online,batched,smart,ideal",
         ),
-        (false, true) => (&[PolicyKind::None, PolicyKind::Online], "none,online"),
+        (false, true) => (&[PolicyKind::None, PolicyKind::Online], "none,online,ideal"),
         (false, false) => (&[PolicyKind::None], "none"),
     };
+    let mut all: Vec<_> = possible.iter().map(|kind| SimPolicy::from(*kind)).collect();
+    if has_frees(surveyed) || has_discards(surveyed) {
+        all.push(SimPolicy::Ideal);
+    }
     for &policy in asked {
-        if policy.kind() == PolicyKind::Async {
+        if policy.is(PolicyKind::Async) {
             return Err(PlanError::Async);
         }
-        if !possible.contains(&policy.kind()) {
+        let is_possible = match policy {
+            SimPolicy::Ideal => all.contains(&policy),
+            SimPolicy::Real(choice) => possible.contains(&choice.kind()),
+        };
+        if !is_possible {
             return Err(PlanError::NoFrees { policy, possible: named });
         }
     }
-    let all = possible.iter().map(|kind| PolicyChoice::from(*kind));
-    Ok(if asked.is_empty() { all.collect() } else { distinct(asked) })
+    Ok(if asked.is_empty() { all } else { distinct(asked) })
 }
 
 /// Whether anything was freed on the device, or known to be free: a trace with frees may not know those
@@ -275,9 +295,9 @@ fn workers(drives: &[(Profile, String)], size: Bytes) -> Result<usize, PlanError
     let mut workers = thread::available_parallelism().map_or(1, usize::from);
     for (profile, _) in drives {
         let config = geometry(profile, size)?;
-        // Both maps, valid bits, and what is kept of each block; and a bit for each sector.
+        // Both maps, valid bits, and what is kept of each block; and two bits for each sector.
         let tables = u64::from(config.blocks) * (u64::from(config.pages_per_block) * 17 / 2 + 32);
-        let needed = Bytes(tables + size.0 / 512 / 8);
+        let needed = Bytes(tables + size.0 / 512 / 4);
         if needed > available {
             return Err(PlanError::Memory { profile: profile.name.clone(), size, needed, available });
         }
@@ -291,74 +311,4 @@ fn argument(size: Bytes) -> String {
     let units = [("GiB", Bytes::GIB), ("MiB", Bytes::MIB), ("KiB", Bytes::KIB)];
     let whole = units.into_iter().find(|(_, unit)| size.0.is_multiple_of(unit.0));
     whole.map_or_else(|| format!("{}B", size.0), |(name, unit)| format!("{}{name}", size.0 / unit.0))
-}
-
-/// What the reader should know, in sentences.
-fn notes(
-    options: &SimulateOptions,
-    header: &TraceHeader,
-    surveyed: &DeviceSurvey,
-    header_size: Bytes,
-    traced: Bytes,
-    span: Nanos,
-    policies: &[PolicyChoice],
-) -> Vec<String> {
-    let mut notes = Vec::new();
-    let has = |kind| policies.iter().any(|policy| policy.kind() == kind);
-    if !has_frees(surveyed) {
-        let told =
-            if has_discards(surveyed) { "only none and online can be told" } else { "only none can be told" };
-        notes.push(format!("The trace doesn't say what was freed on this device: {told}."));
-    }
-    if has(PolicyKind::Online) {
-        let discards = surveyed.count(Kind::Discard) + surveyed.count(Kind::SecureErase);
-        notes.push(if discards > 0 {
-            format!(
-                "online is the trace as it was recorded, with its own {discards} discard{}; other policies leave \
-                 those out.",
-                if discards == 1 { "" } else { "s" }
-            )
-        } else {
-            "online discards what is freed at once: the trace has no discards of its own.".to_owned()
-        });
-    }
-    let only_at_the_end = policies.iter().any(|it| *it == PolicyKind::Batched.into());
-    if only_at_the_end && options.passes == Passes::Count(1) {
-        notes.push(
-            "batched trims at the end of a pass, and no pass follows: use batched:1h or --repeat to see what its \
-             trims bring."
-                .to_owned(),
-        );
-    }
-    let (Passes::Count(most) | Passes::UntilSteady(most)) = options.passes;
-    let replayed = Duration::from_nanos(span.0.saturating_mul(most.into()));
-    notes.extend(policies.iter().filter(|policy| policy.interval().is_some_and(|it| it > replayed)).map(
-        |policy| {
-            let replayed = humantime::format_duration(Duration::from_millis(replayed.as_millis() as u64));
-            format!("{policy} never trims: its interval is longer than what is replayed, {replayed}.")
-        },
-    ));
-    if options.size.or(options.scale_to).is_none() && header_size == Bytes::ZERO {
-        notes.push(format!(
-            "The trace doesn't say how large its device was: {traced}, as far as it reaches; --size says otherwise."
-        ));
-    }
-    if let Some(to) = options.scale_to.filter(|to| *to != traced) {
-        notes.push(format!(
-            "Addresses are scaled from {traced} to {to}, and what requests name with them: volumes scale too."
-        ));
-    }
-    if surveyed.untimed > 0 {
-        notes.push(format!(
-            "The trace doesn't say how long {} of {} requests took: they come at their own times, or once the \
-             drive's queue has room.",
-            surveyed.untimed,
-            surveyed.requests()
-        ));
-    }
-    if header.lost > 0 {
-        notes.push(format!("{} events were lost when the trace was recorded.", header.lost));
-    }
-    notes.extend(header.gaps.iter().map(|gap| format!("Of the trace: {gap}.")));
-    notes
 }

@@ -1,9 +1,10 @@
-//! One sentence of advice from the figures of a drive.
+//! One or two sentences of advice from the figures of a drive.
 //!
-//! The policy that the workload wants is the one under which the drive holds the host up least: for
-//! the shortest time one or more of its requests are under way. Among those that are no slower, beyond
-//! [`SAME`], the one with the fewest erases wins, then the one that was asked for first. Where policies
-//! discarded next to nothing, nothing can be told of them.
+//! The policies that the workload wants are those under which the drive holds the host up least: for
+//! the shortest time one or more reads, writes and flushes are under way. Among those that are no slower,
+//! beyond [`SAME`], the ones with the fewest erases win, all of them: what differs by no more is not called
+//! better. A second sentence says what a slower policy saves in erases, or how far the bound is. Where
+//! policies discarded next to nothing, nothing can be told of them.
 
 use std::cmp::Ordering;
 
@@ -51,99 +52,142 @@ impl Figure {
         rows.iter().copied().filter(|row| !self.differs(row, least)).collect()
     }
 
+    /// Whether `a` has less of it than `b`, beyond the noise.
+    fn is_less(&self, a: &Row, b: &Row) -> bool {
+        self.differs(a, b) && self.compare(a, b) == Ordering::Less
+    }
+
+    /// The one of `rows` that has most of it.
+    fn most<'a>(&self, rows: &[&'a Row]) -> Option<&'a Row> {
+        rows.iter().copied().max_by(|a, b| self.compare(a, b))
+    }
+
     /// How far the rows lie apart in it.
-    fn spread(&self, rows: &[Row]) -> f64 {
+    fn spread(&self, rows: &[&Row]) -> f64 {
         let least = rows.iter().min_by(|a, b| self.compare(a, b));
         let most = rows.iter().max_by(|a, b| self.compare(a, b));
         least.zip(most).map_or(0.0, |(least, most)| self.difference(least, most))
     }
 }
 
-fn differ(a: f64, b: f64) -> bool {
-    (a - b).abs() > SAME * a.max(b)
-}
-
 /// The advice for the drive of a profile.
-pub fn sentence(profile: &str, size: Bytes, rows: &[Row]) -> String {
-    let all: Vec<&Row> = rows.iter().collect();
-    let [first, rest @ ..] = all.as_slice() else { return String::new() };
-    if rest.is_empty() {
+pub fn sentences(profile: &str, size: Bytes, rows: &[Row]) -> String {
+    let policies: Vec<&Row> = rows.iter().filter(|row| !row.is_ideal()).collect();
+    let ideal = rows.iter().find(|row| row.is_ideal());
+    if let [] | [_] = policies.as_slice() {
+        let only = rows.first().map(|row| policies.first().map_or(row, |policy| *policy).policy.label());
+        let only = only.unwrap_or_default();
         return format!(
-            "On {profile}, only {} was replayed: there is nothing to compare it with.",
-            first.policy
+            "On {profile}, only {only} was replayed: there is no other policy to compare it with."
         );
     }
-    let most = |of: fn(&Row) -> f64| rows.iter().map(of).fold(0.0, f64::max);
-    let (discards, discarded) = (most(|row| row.discards), most(|row| row.discard_bytes));
-    if discards < FEW.0 && discarded < FEW.1 * size.0 as f64 {
-        return format!(
-            "On {profile}, policies can't be told apart: no policy discards more than {} ({}).",
-            match discards {
-                1.0 => "once".to_owned(),
-                discards => format!("{} times", count(discards)),
-            },
-            bytes(discarded)
-        );
+    if let Some(too_few) = too_few(&policies, size) {
+        return format!("On {profile}, policies can't be told apart: {too_few}.");
     }
-    let widest = WAITED.spread(rows).max(ERASES.spread(rows));
-    if widest <= SAME {
-        return format!(
+    let widest = WAITED.spread(&policies).max(ERASES.spread(&policies));
+    let wanted = ERASES.least(&WAITED.least(&policies));
+    let others: Vec<&Row> =
+        policies.iter().copied().filter(|row| !wanted.iter().any(|it| std::ptr::eq(*it, *row))).collect();
+    let Some(best) = wanted.first() else { return String::new() };
+    let first = if widest <= SAME {
+        format!(
             "On {profile}, no policy stands out: the time that the host waits and erases, but for a handful, \
              differ by no more than {:.1} %.",
             widest * 100.0
-        );
-    }
-    let best = ERASES.least(&WAITED.least(&all))[0];
-    let reference = all.iter().copied().find(|row| row.is_none()).unwrap_or(first);
-    let mut clauses = Vec::new();
-    if !std::ptr::eq(best, reference) {
-        clauses.push(format!("against {}, {}", reference.policy, against(best, reference)));
-    }
-    let others = all.iter().filter(|row| !std::ptr::eq(**row, best) && !std::ptr::eq(**row, reference));
-    clauses.extend(others.map(|row| format!("with {}, {}", row.policy, against(row, reference))));
-    format!("On {profile}, this workload wants {}: {}.", best.policy, clauses.join("; "))
+        )
+    } else {
+        let names: Vec<_> = wanted.iter().map(|row| row.policy.label()).collect();
+        let equal = if names.len() > 1 { ", equal within 5 %" } else { "" };
+        format!("On {profile}, this workload wants {}{equal}: {}.", either(&names), reason(best, &others))
+    };
+    let second = saves_erases(best, &others).or_else(|| ideal.map(|ideal| to_bound(ideal, best)));
+    second.map_or(first.clone(), |second| format!("{first} {second}"))
 }
 
-/// How `row` does against `reference`.
-fn against(row: &Row, reference: &Row) -> String {
+/// Why nothing can be told of policies that discarded next to nothing.
+fn too_few(policies: &[&Row], size: Bytes) -> Option<String> {
+    let most = |of: fn(&Row) -> f64| policies.iter().map(|row| of(row)).fold(0.0, f64::max);
+    let (discards, discarded) = (most(|row| row.discards), most(|row| row.discard_bytes));
+    let times = match discards {
+        1.0 => "once".to_owned(),
+        discards => format!("{} times", count(discards)),
+    };
+    (discards < FEW.0 && discarded < FEW.1 * size.0 as f64)
+        .then(|| format!("no policy discards more than {times} ({})", bytes(discarded)))
+}
+
+/// Names as alternatives: `a, b or c`.
+fn either(names: &[String]) -> String {
+    match names {
+        [rest @ .., last] if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        names => names.concat(),
+    }
+}
+
+/// What the wanted policies do better: against `none`, or where that is one of them, than the worst.
+fn reason(best: &Row, others: &[&Row]) -> String {
+    let none = others.iter().copied().find(|row| row.is_none());
+    if let Some(none) = none {
+        return format!("against none, {}", against(best, none));
+    }
+    let slowest = WAITED.most(others).filter(|row| WAITED.differs(row, best));
+    let Some(worst) = slowest.or_else(|| ERASES.most(others)) else { return String::new() };
+    format!("with {}, {}", worst.policy.label(), against(worst, best))
+}
+
+/// The policy that spares most erases for longer waits than the best one's, if there is one.
+fn saves_erases(best: &Row, others: &[&Row]) -> Option<String> {
+    let saving = others.iter().copied().filter(|row| ERASES.is_less(row, best));
+    let row = saving.min_by(|a, b| ERASES.compare(a, b))?;
+    Some(format!(
+        "{} is the other choice: against {}, {}.",
+        row.policy.label(),
+        best.policy.label(),
+        against(row, best)
+    ))
+}
+
+/// How far the bound is from the best policy.
+fn to_bound(ideal: &Row, best: &Row) -> String {
+    if !WAITED.differs(ideal, best) && !ERASES.differs(ideal, best) {
+        return "No policy can do better: the ideal bound is within 5 % of that.".to_owned();
+    }
+    format!("The ideal bound has {} than {}.", against(ideal, best), best.policy.label())
+}
+
+/// How `row` does against `other`, in what differs beyond the noise.
+fn against(row: &Row, other: &Row) -> String {
     let mut phrases = Vec::new();
-    if ERASES.differs(row, reference) {
-        phrases.push(match row.erases / reference.erases {
+    if WAITED.differs(row, other) {
+        phrases.push(match row.waited_s / other.waited_s {
+            ratio @ ..1.0 => format!("{} shorter waits", percent(1.0 - ratio)),
+            ratio @ 1.0..2.0 => format!("{} longer waits", percent(ratio - 1.0)),
+            ratio if ratio.is_finite() => format!("waits {} as long", times(ratio)),
+            _ => format!("waits of {} instead of none", seconds(row.waited_s)),
+        });
+    }
+    if ERASES.differs(row, other) {
+        phrases.push(match row.erases / other.erases {
             ratio @ ..1.0 => format!("{} fewer erases", percent(1.0 - ratio)),
             ratio @ 1.0..2.0 => format!("{} more erases", percent(ratio - 1.0)),
-            ratio => format!("{} the erases", times(ratio)),
+            ratio if ratio.is_finite() => format!("{} the erases", times(ratio)),
+            _ => format!("{} erases instead of none", count(row.erases)),
         });
-        if let (Some(waf), Some(other)) = (row.waf, reference.waf) {
-            phrases.push(format!("a WAF of {waf:.2} instead of {other:.2}"));
-        }
     }
-    if WAITED.differs(row, reference) {
-        phrases.push(format!("the host waits {} as long", times(row.waited_s / reference.waited_s)));
-    }
-    if let (Some(p99), Some(other)) = (row.write_p99_s, reference.write_p99_s)
-        && differ(p99, other)
-    {
-        phrases.push(format!("a write p99 of {} instead of {}", seconds(p99), seconds(other)));
-    }
-    if let (Some(p99), Some(other)) = (row.read_p99_s, reference.read_p99_s)
-        && differ(p99, other)
-    {
-        phrases.push(format!("a read p99 of {} instead of {}", seconds(p99), seconds(other)));
-    }
-    let Some(last) = phrases.pop() else { return "no figure changes by more than 5 %".to_owned() };
-    if phrases.is_empty() { last } else { format!("{} and {last}", phrases.join(", ")) }
+    if phrases.is_empty() { "waits and erases within 5 %".to_owned() } else { phrases.join(" and ") }
 }
 
 #[cfg(test)]
 mod tests {
-    use trimtab_core::policy::PolicyKind;
+    use trimtab_core::policy::{PolicyKind, SimPolicy};
 
     use super::*;
 
-    fn row(kind: PolicyKind, erases: f64, waited_s: f64, discards: f64) -> Row {
+    fn row(policy: SimPolicy, erases: f64, waited_s: f64, discards: f64) -> Row {
         Row {
-            policy: kind.into(),
+            policy,
             erases,
+            relative_erases: None,
             waf: None,
             lifetime_years: None,
             write_p99_s: None,
@@ -157,50 +201,105 @@ mod tests {
         }
     }
 
-    fn advice(none: (f64, f64), online: (f64, f64, f64)) -> String {
-        let rows = [
-            row(PolicyKind::None, none.0, none.1, 0.0),
-            row(PolicyKind::Online, online.0, online.1, online.2),
-        ];
-        sentence("disk", Bytes::GIB, &rows)
+    /// The advice for policies with these erases and seconds of waits, which discard 500 times.
+    fn advice(rows: &[(&str, f64, f64)]) -> String {
+        let rows = rows.iter().map(|(name, erases, waited_s)| {
+            let policy: SimPolicy = name.parse().unwrap();
+            let discards = if policy.real().is_none() || policy.is(PolicyKind::None) { 0.0 } else { 500.0 };
+            row(policy, *erases, *waited_s, discards)
+        });
+        sentences("disk", Bytes::GIB, &rows.collect::<Vec<_>>())
     }
 
     #[test]
     fn only_what_differs_beyond_noise_is_wanted() {
-        for (none, online, begin) in [
+        for (rows, expected) in [
             (
-                (100.0, 1.0),
-                (50.0, 1.0, 500.0),
-                "On disk, this workload wants online: against none, 50 % fewer",
-            ),
-            ((11.0, 1.0), (1.0, 1.0, 500.0), "On disk, no policy stands out"),
-            (
-                (1.0, 1.0),
-                (12.0, 1.0, 500.0),
-                "On disk, this workload wants none: with online, 12× the erases",
-            ),
-            ((1000.0, 1.0), (960.0, 1.0, 500.0), "On disk, no policy stands out"),
-            ((0.0, 0.0), (0.0, 0.0, 500.0), "On disk, no policy stands out"),
-            ((11.0, 2.0), (1.0, 1.0, 500.0), "On disk, this workload wants online: against none, the host"),
-            (
-                (100.0, 9.0),
-                (50.0, 1.0, 1.0),
-                "On disk, policies can't be told apart: no policy discards more than once",
+                &[("none", 100.0, 1.0), ("online", 50.0, 1.0)][..],
+                "On disk, this workload wants online: against none, 50 % fewer erases.",
             ),
             (
-                (100.0, 9.0),
-                (50.0, 1.0, 9.0),
-                "On disk, policies can't be told apart: no policy discards more than 9",
+                &[("none", 11.0, 1.0), ("online", 1.0, 1.0)],
+                "On disk, no policy stands out: the time that the host waits and erases, but for a handful, differ by \
+                 no more than 0.0 %.",
+            ),
+            (
+                &[("none", 1.0, 1.0), ("online", 12.0, 1.0)],
+                "On disk, this workload wants none: with online, 12× the erases.",
+            ),
+            (
+                &[("none", 1000.0, 1.0), ("online", 960.0, 1.0)],
+                "On disk, no policy stands out: the time that the host waits and erases, but for a handful, differ by \
+                 no more than 4.0 %.",
+            ),
+            (
+                &[("none", 11.0, 2.0), ("online", 1.0, 1.0)],
+                "On disk, this workload wants online: against none, 50 % shorter waits.",
+            ),
+            (
+                &[("none", 100.0, 1.0), ("online", 100.0, 32.0), ("batched", 103.0, 1.04)],
+                "On disk, this workload wants none or batched, equal within 5 %: with online, waits 32× as long.",
+            ),
+            (
+                &[
+                    ("none", 900.0, 2.0),
+                    ("online", 500.0, 1.0),
+                    ("batched", 510.0, 1.0),
+                    ("smart", 500.0, 1.0),
+                ],
+                "On disk, this workload wants online, batched or smart, equal within 5 %: against none, 50 % shorter \
+                 waits and 44 % fewer erases.",
+            ),
+            (
+                &[("online", 100.0, 0.0), ("batched", 0.0, 1.0)],
+                "On disk, this workload wants online: with batched, waits of 1.00 s instead of none and 100 % fewer \
+                 erases. batched is the other choice: against online, waits of 1.00 s instead of none and 100 % fewer \
+                 erases.",
             ),
         ] {
-            let advice = advice(none, online);
-            assert!(advice.starts_with(begin), "{advice}");
+            assert_eq!(advice(rows), expected);
         }
-        let mut whole = [row(PolicyKind::None, 100.0, 1.0, 0.0), row(PolicyKind::Batched, 50.0, 1.0, 1.0)];
-        whole[1].discard_bytes = Bytes::GIB.0 as f64;
-        assert!(
-            sentence("disk", Bytes::GIB, &whole).contains("wants batched"),
-            "one discard of the whole drive"
-        );
+    }
+
+    #[test]
+    fn a_second_sentence_names_the_other_choice_or_the_bound() {
+        for (rows, end) in [
+            (
+                &[("none", 900.0, 1.0), ("online", 300.0, 9.0), ("ideal", 100.0, 1.0)][..],
+                ". online is the other choice: against none, waits 9.0× as long and 67 % fewer erases.",
+            ),
+            (
+                &[("none", 900.0, 1.0), ("online", 300.0, 1.0), ("ideal", 100.0, 0.9)],
+                ". The ideal bound has 10 % shorter waits and 67 % fewer erases than online.",
+            ),
+            (
+                &[("none", 900.0, 1.0), ("online", 300.0, 1.0), ("ideal", 298.0, 0.99)],
+                ". No policy can do better: the ideal bound is within 5 % of that.",
+            ),
+            (
+                &[("none", 900.0, 1.0), ("online", 899.0, 1.0), ("ideal", 100.0, 1.0)],
+                " 0.1 %. The ideal bound has 89 % fewer erases than online.",
+            ),
+        ] {
+            let advice = advice(rows);
+            assert!(advice.ends_with(end), "{advice}");
+            assert!(!advice.contains("wants ideal"), "the bound is no policy: {advice}");
+        }
+        let alone = advice(&[("none", 900.0, 1.0), ("ideal", 1.0, 0.1)]);
+        assert_eq!(alone, "On disk, only none was replayed: there is no other policy to compare it with.");
+    }
+
+    #[test]
+    fn next_to_no_discards_tell_nothing() {
+        let advice = |discards, discard_bytes| {
+            let none = row(PolicyKind::None.into(), 100.0, 9.0, 0.0);
+            let batched = Row { discard_bytes, ..row(PolicyKind::Batched.into(), 50.0, 1.0, discards) };
+            sentences("disk", Bytes::GIB, &[none, batched])
+        };
+        let untold = "On disk, policies can't be told apart: no policy discards more than";
+        assert_eq!(advice(1.0, 4096.0), format!("{untold} once (4.00 KiB)."));
+        assert_eq!(advice(9.0, 4096.0), format!("{untold} 9 times (4.00 KiB)."));
+        assert!(advice(1.0, Bytes::GIB.0 as f64).contains("wants batched"), "one discard of the whole drive");
+        assert!(advice(10.0, 4096.0).contains("wants batched"));
     }
 }

@@ -52,7 +52,7 @@ fn discard_sizes(document: &SimDocument, drive: &Drive) -> String {
 fn series(document: &SimDocument, drive: &Drive, values: impl Fn(&SimRun) -> Vec<f64>) -> Vec<Series> {
     let pairs = drive.rows.iter().zip(runs_on(document, &drive.profile));
     let of = |(row, run): (&Row, &SimRun)| Series {
-        name: row.policy.to_string(),
+        name: row.policy.label(),
         class: row.class.clone(),
         values: values(run).into_iter().map(|value| Spread::of([value])).collect(),
     };

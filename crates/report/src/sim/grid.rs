@@ -1,6 +1,6 @@
 //! The table of a drive.
 
-use super::summary::{Drive, Row};
+use super::summary::{Drive, Row, reference};
 use crate::number::{bytes, count, latency, significant, times};
 use crate::table::{Cell, Column, Table, Tone};
 
@@ -9,13 +9,14 @@ type Figure = (&'static str, fn(&Row) -> Option<String>);
 
 /// The table of `drive`, with the columns that have something to show.
 pub fn table(drive: &Drive) -> Table {
-    let policy = |row: &Row| Cell { swatch: Some(row.class.clone()), ..Cell::plain(row.policy.to_string()) };
+    let policy = |row: &Row| Cell { swatch: Some(row.class.clone()), ..Cell::plain(row.policy.label()) };
     let mut columns = vec![
         Column::new("\npolicy", drive.rows.iter().map(policy)),
         Column::new("\nerases", drive.rows.iter().map(|row| Cell::plain(count(row.erases)))),
     ];
-    if let Some(none) = drive.rows.iter().find(|row| row.is_none()) {
-        columns.push(Column::new("vs\nnone", drive.rows.iter().map(|row| ratio(row, none))));
+    if let Some(reference) = reference(&drive.rows).filter(|_| drive.rows.len() > 1) {
+        let head = if reference.is_none() { "vs\nnone" } else { "vs\nbest" };
+        columns.push(Column::new(head, drive.rows.iter().map(ratio)));
     }
     let figures: [Figure; 8] = [
         ("\nWAF", |row| row.waf.map(|waf| format!("{waf:.2}"))),
@@ -36,23 +37,19 @@ pub fn table(drive: &Drive) -> Table {
     Table(columns)
 }
 
-/// A lifetime of `years` in the unit that suits it: hours, days or years.
+/// A lifetime of `years` in the unit that suits it: days or years.
 fn life(years: f64) -> String {
     let days = years * 365.25;
     match years {
         1000.0.. => "> 1000 y".to_owned(),
         1.0.. => format!("{} y", significant(years)),
-        _ if days >= 1.0 => format!("{} d", significant(days)),
-        _ => format!("{} h", significant(days * 24.0)),
+        _ => format!("{} d", significant(days)),
     }
 }
 
-/// The erases of `row` in multiples of those of `none`.
-fn ratio(row: &Row, none: &Row) -> Cell {
-    if row.erases + none.erases == 0.0 {
-        return Cell::nothing();
-    }
-    let ratio = row.erases / none.erases;
+/// The erases of `row` in multiples of those of the reference.
+fn ratio(row: &Row) -> Cell {
+    let Some(ratio) = row.relative_erases else { return Cell::nothing() };
     let tone = match ratio {
         ..0.95 => Tone::Better,
         0.95..1.05 => Tone::Plain,
@@ -74,8 +71,7 @@ mod tests {
             (1.0, "1.00 y"),
             (100.0 * day, "100 d"),
             (1.5 * day, "1.50 d"),
-            (day / 2.0, "12.0 h"),
-            (day / 240.0, "0.100 h"),
+            (day / 2.0, "0.500 d"),
         ] {
             assert_eq!(life(years), text);
         }

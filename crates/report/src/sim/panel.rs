@@ -51,7 +51,7 @@ pub fn panel(document: &SimDocument, drive: &Drive) -> String {
     let runs: Vec<_> = runs_on(document, &drive.profile).collect();
     draw_reserve(&mut drawing, drive, &runs);
     let name = |row: &Row| {
-        format!("<span><i class=\"swatch {}\"></i>{}</span>", row.class, escape(&row.policy.to_string()))
+        format!("<span><i class=\"swatch {}\"></i>{}</span>", row.class, escape(&row.policy.label()))
     };
     let title = format!("What each policy costs and brings, {}", drive.profile);
     format!(
@@ -78,7 +78,12 @@ fn draw_bars(drawing: &mut Drawing, drive: &Drive, (name, of, print): &Measure, 
         let part = axis.as_ref().map_or(0.0, |axis| axis.part(value));
         let top = BARS_BASE - part * (BARS_BASE - BARS_TOP);
         let label = print(value);
-        drawing.bar(&row.class, (x, top), (width, BARS_BASE - top), &format!("{}: {label}", row.policy));
+        drawing.bar(
+            &row.class,
+            (x, top),
+            (width, BARS_BASE - top),
+            &format!("{}: {label}", row.policy.label()),
+        );
         // Neighbours' labels take turns in two heights, so that each has the room of two bars.
         if label.chars().count() as f64 * CHARACTER <= 2.0 * step {
             let lift = if place % 2 == 1 { 17.0 } else { 4.0 };

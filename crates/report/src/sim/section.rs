@@ -6,7 +6,7 @@ use trimtab_core::document::sim::{DiscardsFrom, Passes};
 use super::charts::details;
 use super::grid;
 use super::panel::panel;
-use super::summary::{Drive, Summary, runs_on};
+use super::summary::{Drive, Summary, runs_on, tells_life};
 use crate::html::{Section, escape};
 use crate::number::{bytes, count, seconds, significant};
 
@@ -79,7 +79,7 @@ pub fn wear(document: &SimDocument, profile: &str) -> String {
             Some(false) => " (not steady yet)",
             None => "",
         };
-        format!("{} over {} passes{steady}", run.policy, run.outcome.passes)
+        format!("{} over {} passes{steady}", run.policy.label(), run.outcome.passes)
     });
     let several: Vec<_> = several.collect();
     let passes = match several.as_slice() {
@@ -90,7 +90,7 @@ pub fn wear(document: &SimDocument, profile: &str) -> String {
         let spread = run.outcome.erase_spread;
         format!(
             "{} {} to {}, mean {}, deviation {}",
-            run.policy,
+            run.policy.label(),
             spread.min,
             spread.max,
             significant(spread.mean),
@@ -99,6 +99,10 @@ pub fn wear(document: &SimDocument, profile: &str) -> String {
     });
     format!("Erases of a block: {}.{passes}", spreads.collect::<Vec<_>>().join("; "))
 }
+
+/// Why there is no lifetime.
+const LIFE_IS_NOT_TOLD: &str =
+    "A trace shorter than a day says too little to state a lifetime: compare the erases.";
 
 /// What lifetimes rest on.
 pub fn lifetime_note(document: &SimDocument) -> String {
@@ -124,6 +128,7 @@ fn every_figure(document: &SimDocument, drive: &Drive) -> String {
         let from = match run.discards_from {
             DiscardsFrom::Trace => "the trace",
             DiscardsFrom::Frees => "what was freed",
+            DiscardsFrom::Ideal => "none are needed",
         };
         let cells = [
             from.to_owned(),
@@ -138,10 +143,11 @@ fn every_figure(document: &SimDocument, drive: &Drive) -> String {
             latency(&outcome.writes),
             latency(&outcome.discards),
             latency(&outcome.flushes),
+            count(outcome.overtaken as f64),
             bytes(outcome.pending.0 as f64),
         ];
         let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
-        format!("<tr><th scope=\"row\">{}</th>{cells}</tr>\n", run.policy)
+        format!("<tr><th scope=\"row\">{}</th>{cells}</tr>\n", run.policy.label())
     });
     let heads = [
         "policy",
@@ -157,6 +163,7 @@ fn every_figure(document: &SimDocument, drive: &Drive) -> String {
         "writes",
         "discards",
         "flushes",
+        "discards left out: overwritten before",
         "free, not discarded at the end",
     ];
     let head: String = heads.iter().map(|name| format!("<th>{name}</th>")).collect();
@@ -195,6 +202,8 @@ fn method(document: &SimDocument) -> String {
     facts.push(("trimtab", document.version.clone()));
     let facts: String =
         facts.iter().map(|(name, fact)| format!("<dt>{name}</dt><dd>{}</dd>\n", escape(fact))).collect();
+    let life =
+        if tells_life(document) { escape(&lifetime_note(document)) } else { LIFE_IS_NOT_TOLD.to_owned() };
     let profiles = document.drives.iter().map(|drive| {
         format!(
             "<details><summary>Drive profile {}</summary><pre>{}</pre></details>\n",
@@ -206,11 +215,16 @@ fn method(document: &SimDocument) -> String {
         "<h2>How it was simulated</h2>\n<dl>\n{facts}</dl>\n\
          <p>The trace's requests were replayed on a model of each drive with the think times between them: a \
          slower drive slows the trace down. Policies go by the trace's time. WAF is flash pages programmed per page \
-         the host wrote. {}</p>\n\
-         <p>The workload wants the policy under which the host waits least, which it does while one of its requests \
-         is under way; among those within 5 %, the one with the fewest erases; among those within 5 % or ten erases, the one asked for first.</p>\n{}\
+         the host wrote. {life}</p>\n\
+         <p>The host waits while one of its reads, writes or flushes is under way. A trace doesn't tell which \
+         discards somebody waited for, and which a worker of the kernel sent in the background; so those of every \
+         policy, and the trace's own, go beside the requests and count only as far as a request waits for them at \
+         the drive. What waits inside the kernel, such as a journal for its discards, is not in a trace.</p>\n\
+         <p>The workload wants the policy under which the host waits least; among those within 5 %, the one with \
+         the fewest erases. What differs by no more than 5 %, or by ten erases, counts as equal. The ideal bound \
+         is no policy: there the drive knows of every free at once, at no cost. A policy can seem better than it \
+         only by chance in which blocks the drive collects.</p>\n{}\
          <details open><summary>Command</summary><pre>{}</pre></details>\n",
-        escape(&lifetime_note(document)),
         profiles.collect::<String>(),
         escape(&document.command.join(" ")),
     )

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use trimtab_core::document::SimDocument;
-use trimtab_core::document::sim::{Passes, SimRun};
-use trimtab_core::policy::{PolicyChoice, PolicyKind};
+use trimtab_core::document::sim::{LEAST_SPAN_OF_LIFE, Passes, SimRun};
+use trimtab_core::policy::{PolicyKind, SimPolicy};
 
 use super::advice;
 use crate::chart::policy_class;
@@ -26,26 +26,30 @@ pub struct Drive {
     pub profile: String,
     /// One row a finished policy, in the order they were asked for.
     pub rows: Vec<Row>,
-    /// Which policy the workload wants on it, and why.
+    /// Which policy the workload wants on it, and why, in one or two sentences.
     pub advice: String,
 }
 
 /// One policy on one drive. Times are model time, but for the lifetime.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// The policy.
-    pub policy: PolicyChoice,
+    /// The policy, or the bound.
+    pub policy: SimPolicy,
     /// Erase-block erases.
     pub erases: f64,
+    /// Erases in multiples of those of `none`, or of the policy with the fewest where `none` was not
+    /// replayed; none where neither erased anything.
+    pub relative_erases: Option<f64>,
     /// Write amplification; none where nothing was written.
     pub waf: Option<f64>,
-    /// Years until the blocks are worn out, at the rate of the trace; none where it has none.
+    /// Years until the blocks are worn out, at the rate of the trace; none where it has none or is shorter
+    /// than a day.
     pub lifetime_years: Option<f64>,
     /// Seconds that 99 % of the writes took at most; none where there were none.
     pub write_p99_s: Option<f64>,
     /// Seconds that 99 % of the reads took at most; none where there were none.
     pub read_p99_s: Option<f64>,
-    /// Seconds in which one or more of the host's requests were under way.
+    /// Seconds in which one or more reads, writes and flushes were under way.
     pub waited_s: f64,
     /// Discards.
     pub discards: f64,
@@ -64,9 +68,10 @@ impl Summary {
     /// The figures of `document`.
     pub fn of(document: &SimDocument) -> Self {
         let drives = document.drives.iter().map(|drive| {
-            let rows: Vec<_> =
-                runs_on(document, &drive.profile).map(|run| Row::of(run, &document.policies)).collect();
-            let advice = advice::sentence(&drive.profile, drive.size, &rows);
+            let mut rows: Vec<_> =
+                runs_on(document, &drive.profile).map(|run| Row::of(document, run)).collect();
+            relate(&mut rows);
+            let advice = advice::sentences(&drive.profile, drive.size, &rows);
             Drive { profile: drive.profile.clone(), advice, rows }
         });
         let pairs =
@@ -94,8 +99,37 @@ pub fn runs_on<'a>(document: &'a SimDocument, profile: &'a str) -> impl Iterator
     document.runs.iter().filter(move |run| run.profile == profile)
 }
 
+/// Whether the trace is long enough to state a drive's life.
+pub fn tells_life(document: &SimDocument) -> bool {
+    document.trace.span_ns >= LEAST_SPAN_OF_LIFE
+}
+
+/// The row that others are compared with in their erases: `none`, or the policy with the fewest.
+pub fn reference(rows: &[Row]) -> Option<&Row> {
+    let fewest = || {
+        let policies = rows.iter().filter(|row| !row.is_ideal());
+        policies.min_by(|a, b| a.erases.total_cmp(&b.erases))
+    };
+    rows.iter().find(|row| row.is_none()).or_else(fewest)
+}
+
+/// Relates the erases of all rows to those of the reference.
+fn relate(rows: &mut [Row]) {
+    let Some(least) = reference(rows).map(|row| row.erases) else { return };
+    for row in rows {
+        let ratio = row.erases / least;
+        row.relative_erases = (!ratio.is_nan()).then_some(ratio);
+    }
+}
+
+/// The class of the colour of `policy`.
+fn class(policy: SimPolicy, policies: &[SimPolicy]) -> String {
+    let all: Vec<_> = policies.iter().filter_map(|policy| policy.real()).collect();
+    policy.real().map_or_else(|| policy.to_string(), |choice| policy_class(choice, &all))
+}
+
 impl Row {
-    fn of(run: &SimRun, policies: &[PolicyChoice]) -> Self {
+    fn of(document: &SimDocument, run: &SimRun) -> Self {
         let SimRun { policy, outcome, .. } = run;
         let p99 = |latency: &trimtab_core::stats::LatencySummary| {
             (latency.count > 0).then(|| latency.p99_ns.seconds())
@@ -104,7 +138,8 @@ impl Row {
             policy: *policy,
             erases: outcome.counters.erases as f64,
             waf: outcome.counters.waf(),
-            lifetime_years: run.lifetime_years,
+            relative_erases: None,
+            lifetime_years: run.lifetime_years.filter(|_| tells_life(document)),
             write_p99_s: p99(&outcome.writes),
             read_p99_s: p99(&outcome.reads),
             waited_s: outcome.waited_ns.seconds(),
@@ -112,12 +147,17 @@ impl Row {
             discard_bytes: outcome.counters.discard_bytes.0 as f64,
             discard_busy_s: outcome.counters.discard_busy_ns.seconds(),
             least_reserve: outcome.reserve.iter().map(|point| point.free_share).min_by(f64::total_cmp),
-            class: policy_class(*policy, policies),
+            class: class(*policy, &document.policies),
         }
     }
 
     /// Whether it is the policy that trims nothing.
     pub(super) fn is_none(&self) -> bool {
-        self.policy.kind() == PolicyKind::None
+        self.policy.is(PolicyKind::None)
+    }
+
+    /// Whether it is the bound, which no machine can use.
+    pub(super) fn is_ideal(&self) -> bool {
+        self.policy == SimPolicy::Ideal
     }
 }

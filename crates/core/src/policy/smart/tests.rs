@@ -49,6 +49,14 @@ fn nobody_is_woken_for_nothing() {
 }
 
 #[test]
+fn space_that_was_free_before_is_pending_too() {
+    let mut policy = policy("micron-m500it", Goals::default());
+    let unused = extent(0, Bytes::GIB);
+    policy.on_event(SECOND, &Event::Unused(unused));
+    assert_eq!(look(&mut policy, SECOND * 2, 0), within(&[unused]));
+}
+
+#[test]
 fn what_pays_goes_at_once_and_the_rest_when_the_drive_is_idle_for_as_long_as_it_takes() {
     let mut policy = policy("micron-m500it", Goals::default());
     let large = extent(0, Bytes(512 << 20));

@@ -1,0 +1,63 @@
+//! Where the discards of a replay come from.
+
+use trimtab_core::policy::Policy;
+use trimtab_core::profile::Profile;
+use trimtab_core::{Bytes, Nanos};
+
+use super::recorded::Recorded;
+
+/// Where discards come from.
+pub enum Discards {
+    /// They are the trace's own.
+    Trace,
+    /// This policy makes them of what is freed.
+    Policy(Box<dyn Policy>),
+    /// There are none: the drive knows at once of all that is free, which takes no time. What it is then
+    /// like bounds what any policy can make of it, but for chance in what garbage collection picks.
+    Ideal,
+}
+
+/// What becomes of what is free.
+pub(super) enum Source {
+    Recorded(Recorded),
+    Policy(Box<dyn Policy>),
+    Ideal {
+        /// What the drive maps, and so can forget.
+        page: Bytes,
+    },
+}
+
+impl Source {
+    /// What `discards` asks for, on a drive of this profile and size.
+    pub(super) fn new(discards: Discards, profile: &Profile, size: Bytes) -> Self {
+        match discards {
+            Discards::Trace => Self::Recorded(Recorded::new(size)),
+            Discards::Policy(policy) => Self::Policy(policy),
+            Discards::Ideal => Self::Ideal { page: profile.geometry.mapping_page.value },
+        }
+    }
+
+    /// When a policy wants to be woken, in the trace's time; never where that is past the end of all time.
+    pub(super) fn next_wake(&self) -> Option<Nanos> {
+        match self {
+            Self::Policy(policy) => {
+                let at = policy.next_wake()?.as_nanos().try_into().ok()?;
+                (at < u64::MAX).then_some(Nanos(at))
+            }
+            Self::Recorded(_) | Self::Ideal { .. } => None,
+        }
+    }
+
+    /// Discards of the trace that were left out, as all they name was written before.
+    pub(super) fn overtaken(&self) -> u64 {
+        match self {
+            Self::Recorded(recorded) => recorded.overtaken(),
+            Self::Policy(_) | Self::Ideal { .. } => 0,
+        }
+    }
+
+    /// Whether the drive knows of all that is free.
+    pub(super) fn knows_all(&self) -> bool {
+        matches!(self, Self::Ideal { .. })
+    }
+}

@@ -1,0 +1,152 @@
+//! What the reader should know of a trace and of how it is replayed, in sentences.
+
+use std::time::Duration;
+
+use trimtab_core::document::sim::{LEAST_SPAN_OF_LIFE, Passes};
+use trimtab_core::policy::{PolicyKind, SimPolicy};
+use trimtab_core::trace::{Kind, TraceHeader};
+use trimtab_core::{Bytes, Nanos};
+use trimtab_ftl::replay::DeviceSurvey;
+
+use super::{SimulateOptions, has_discards, has_frees};
+
+/// What notes are made of.
+pub(super) struct Facts<'a> {
+    pub(super) options: &'a SimulateOptions,
+    pub(super) header: &'a TraceHeader,
+    pub(super) surveyed: &'a DeviceSurvey,
+    /// The device's size as the trace states it; zero where it doesn't.
+    pub(super) header_size: Bytes,
+    /// The device's size as it is taken to be.
+    pub(super) traced: Bytes,
+    /// How long one pass takes, in the trace's time.
+    pub(super) span: Nanos,
+    pub(super) policies: &'a [SimPolicy],
+}
+
+/// The notes, those on policies first.
+pub(super) fn notes(facts: &Facts) -> Vec<String> {
+    let mut notes = of_policies(facts);
+    notes.extend(of_times(facts));
+    notes.extend(of_trace(facts));
+    notes
+}
+
+impl Facts<'_> {
+    fn has(&self, kind: PolicyKind) -> bool {
+        self.policies.iter().any(|policy| policy.is(kind))
+    }
+
+    /// Whether a policy is asked for that goes by what is free.
+    fn has_any_of_frees(&self) -> bool {
+        self.has(PolicyKind::Batched)
+            || self.has(PolicyKind::Smart)
+            || self.policies.contains(&SimPolicy::Ideal)
+    }
+}
+
+/// What policies do with this trace.
+fn of_policies(facts: &Facts) -> Vec<String> {
+    let surveyed = facts.surveyed;
+    let mut notes = Vec::new();
+    if !has_frees(surveyed) {
+        let told = if has_discards(surveyed) { "none, online and ideal" } else { "none" };
+        notes.push(format!("The trace doesn't say what was freed on this device: only {told} can be told."));
+    }
+    if facts.has(PolicyKind::Online) {
+        let discards = surveyed.count(Kind::Discard) + surveyed.count(Kind::SecureErase);
+        notes.push(if discards > 0 {
+            format!(
+                "online is the trace as it was recorded, with its own {discards} discard{}; other policies leave \
+                 those out.",
+                if discards == 1 { "" } else { "s" }
+            )
+        } else {
+            "online discards what is freed at once: the trace has no discards of its own.".to_owned()
+        });
+    }
+    if facts.policies.contains(&SimPolicy::Ideal) {
+        notes.push(
+            "ideal is no policy but the bound: a drive that knows of every free at once, at no cost."
+                .to_owned(),
+        );
+    }
+    if has_frees(surveyed) && facts.has_any_of_frees() {
+        notes.push(of_unused(facts));
+    }
+    notes
+}
+
+/// What was free when recording began.
+fn of_unused(facts: &Facts) -> String {
+    let begins = if facts.options.preconditioned { "full of old data" } else { "empty" };
+    if facts.surveyed.count(Kind::Unused) == 0 {
+        return format!(
+            "The trace doesn't say what was unused when recording began: policies know only what was freed \
+             since. The drive begins {begins}."
+        );
+    }
+    format!(
+        "The drive begins {begins}. batched, smart and ideal know what was unused when recording began; online \
+         discards only what is freed since."
+    )
+}
+
+/// What times and lifetimes there are.
+fn of_times(facts: &Facts) -> Vec<String> {
+    let Facts { options, policies, span, .. } = *facts;
+    let mut notes = Vec::new();
+    let only_at_the_end = policies.contains(&PolicyKind::Batched.into());
+    if only_at_the_end && options.passes == Passes::Count(1) {
+        notes.push(
+            "batched trims at the end of a pass, and no pass follows: use batched:1h or --repeat to see what its \
+             trims bring."
+                .to_owned(),
+        );
+    }
+    let (Passes::Count(most) | Passes::UntilSteady(most)) = options.passes;
+    let replayed = Duration::from_nanos(span.0.saturating_mul(most.into()));
+    let timers = policies.iter().filter_map(|policy| policy.real());
+    let never = timers.filter(|policy| policy.interval().is_some_and(|interval| interval > replayed));
+    notes.extend(never.map(|policy| {
+        let replayed = humantime::format_duration(Duration::from_millis(replayed.as_millis() as u64));
+        format!("{policy} never trims: its interval is longer than what is replayed, {replayed}.")
+    }));
+    if options.endurance.is_some() && span < LEAST_SPAN_OF_LIFE {
+        notes.push(
+            "--endurance has no effect: a trace shorter than a day says too little to state a lifetime; compare \
+             the erases."
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+/// What the trace lacks, and what was made of it.
+fn of_trace(facts: &Facts) -> Vec<String> {
+    let Facts { options, header, surveyed, header_size, traced, .. } = *facts;
+    let mut notes = Vec::new();
+    if options.size.or(options.scale_to).is_none() && header_size == Bytes::ZERO {
+        notes.push(format!(
+            "The trace doesn't say how large its device was: {traced}, as far as it reaches; --size says otherwise."
+        ));
+    }
+    if let Some(to) = options.scale_to.filter(|to| *to != traced) {
+        notes.push(format!(
+            "Addresses are scaled from {traced} to {to}, and what requests name with them: volumes scale too."
+        ));
+    }
+    if surveyed.untimed > 0 {
+        notes.push(format!(
+            "The trace doesn't say how long {} of {} requests took: they come at their own times, or once the \
+             drive's queue has room.",
+            surveyed.untimed,
+            surveyed.requests()
+        ));
+    }
+    if header.lost > 0 {
+        notes.push(format!("{} events were lost when the trace was recorded.", header.lost));
+    }
+    notes.extend(header.gaps.iter().map(|gap| format!("Of the trace: {gap}.")));
+    notes
+}
