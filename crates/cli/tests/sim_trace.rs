@@ -109,7 +109,7 @@ fn each_policy_derives_what_its_name_says() {
     let dir = TempDir::new().unwrap();
     let trace = saved(&dir, header(&["sda"]), &day());
     let document = json(&trace, "--drive nvme-tlc,ocz-agility-3 --policy none,online,batched,batched:1h");
-    assert_eq!(document["schema"], "trimtab/sim/1");
+    assert_eq!(document["schema"], "trimtab/sim/2");
     assert_eq!(
         (&document["trace"]["device"], number(&document["trace"]["size"])),
         (&Value::from("sda"), SIZE.0 as f64)
@@ -140,7 +140,7 @@ fn each_policy_derives_what_its_name_says() {
 fn the_terminal_and_the_report_say_which_policy_is_wanted_and_why() {
     let dir = TempDir::new().unwrap();
     let trace = saved(&dir, header(&["sda"]), &day());
-    let output = sim(&trace, "--drive nvme-tlc --policy none,online,batched:1h --report out");
+    let output = sim(&trace, "--drive nvme-tlc --policy none,online,batched:1h,ideal --report out");
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     let expected = include_str!("sim_trace.txt");
@@ -172,6 +172,90 @@ fn a_recorded_online_run_is_replayed_as_it_was() {
     assert_eq!([number(&counters["discards"]), number(&counters["discard_bytes"])], [2.0, 99.0 * 4096.0]);
     assert_eq!(document["runs"][1]["discards_from"], "trace");
     assert!(document["notes"][0].as_str().unwrap().contains("its own 2 discards"), "{document}");
+}
+
+/// Some minutes of work on a device that is half unused, with the discards of its file system.
+fn minutes() -> Vec<TraceEvent> {
+    let unused = Extent::new(Bytes(SIZE.0 / 2), SIZE);
+    let mut events = vec![event(0, Kind::Unused, unused)];
+    for n in 0..4000 {
+        let (at, file) = (n * 50_000_000, Extent::at(Bytes(n * 37 % 2000 * CHUNK.0), CHUNK));
+        events.push(event(at, Kind::Write, file));
+        if n % 4 == 0 {
+            events.push(event(at + 20_000_000, Kind::Free, file));
+            events.push(event(at + 21_000_000, Kind::Discard, file));
+        }
+    }
+    events
+}
+
+#[test]
+fn a_recorded_policy_is_charged_only_for_discards_that_requests_wait_for() {
+    let dir = TempDir::new().unwrap();
+    let trace = saved(&dir, header(&["sda"]), &minutes());
+    let document = json(&trace, "--drive nvme-tlc --policy none,online");
+    let outcome = |place: usize| &document["runs"][place]["outcome"];
+    assert_eq!(number(&outcome(1)["counters"]["discards"]), 1000.0);
+    // Queued discards in pauses: nobody waits for them, though they keep the drive busy.
+    assert!(number(&outcome(1)["discards"]["p50_ns"]) > 0.0, "{document}");
+    assert!(number(&outcome(1)["waited_ns"]) <= number(&outcome(0)["waited_ns"]), "{document}");
+}
+
+#[test]
+fn the_bound_is_among_the_defaults_and_beats_all_policies() {
+    let dir = TempDir::new().unwrap();
+    let trace = saved(&dir, header(&["sda"]), &minutes());
+    let document = json(&trace, "--drive ocz-agility-3");
+    let policies = serde_json::json!(["none", "online", "batched", "smart", "ideal"]);
+    assert_eq!(document["policies"], policies);
+    let runs = document["runs"].as_array().unwrap();
+    let bound = &runs[4]["outcome"];
+    assert_eq!(number(&bound["counters"]["discards"]) + number(&bound["pending"]), 0.0);
+    assert_eq!(runs[4]["discards_from"], "ideal");
+    for run in &runs[..4] {
+        assert!(number(&run["outcome"]["waited_ns"]) >= number(&bound["waited_ns"]), "{run}");
+        let erases = |outcome: &Value| number(&outcome["counters"]["erases"]);
+        assert!(erases(&run["outcome"]) >= erases(bound), "{run}");
+    }
+    let smart = &runs[3]["outcome"];
+    assert!(
+        number(&smart["counters"]["discard_bytes"]) >= SIZE.0 as f64 / 2.0,
+        "smart knows of unused space"
+    );
+    let notes = document["notes"].to_string();
+    assert!(
+        notes.contains("ideal is no policy but the bound") && notes.contains("know what was unused"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn a_short_trace_tells_relative_erases_and_no_lifetime() {
+    let dir = TempDir::new().unwrap();
+    let trace = saved(&dir, header(&["sda"]), &minutes());
+    let document = json(&trace, "--policy none --endurance 6000");
+    assert_eq!(document["runs"][0]["lifetime_years"], Value::Null);
+    assert!(document["notes"].to_string().contains("--endurance has no effect"), "{document}");
+    for (policies, reference) in [("none,online,ideal", " none "), ("online,batched,ideal", " best ")] {
+        let text = String::from_utf8(sim(&trace, &format!("--policy {policies}")).stdout).unwrap();
+        assert!(!text.contains("life") && !text.contains("Life"), "{text}");
+        let head = text.lines().find(|line| line.starts_with("policy")).unwrap();
+        assert!(head.contains(reference), "{text}");
+        assert!(text.contains("ideal bound"), "{text}");
+    }
+    let day = saved(&dir, header(&["sda"]), &day());
+    assert!(json(&day, "--policy none")["runs"][0]["lifetime_years"].is_number());
+}
+
+#[test]
+fn results_of_earlier_versions_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let old = dir.path().join("old.json");
+    std::fs::write(&old, r#"{"schema": "trimtab/sim/1"}"#).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_trimtab")).arg("report").arg(&old).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("run the simulation again") && message.lines().count() == 1, "{message}");
 }
 
 #[test]
@@ -234,7 +318,8 @@ fn without_frees_only_what_is_known_is_told() {
     let mut discards = requests;
     discards.push(event(25 * HOUR, Kind::Discard, Extent::at(Bytes::ZERO, CHUNK)));
     let document = json(&saved(&dir, blind, &discards), "");
-    assert_eq!(document["runs"].as_array().map(Vec::len), Some(2));
+    assert_eq!(document["policies"], serde_json::json!(["none", "online", "ideal"]));
+    assert_eq!(document["runs"].as_array().map(Vec::len), Some(3));
 }
 
 #[test]
@@ -263,6 +348,7 @@ fn bad_input_gets_one_clear_line() {
         ("--policy async", "async is btrfs's own"),
         ("--policy fast", "there is no policy \"fast\""),
         ("--policy online:1h", "online has no interval"),
+        ("--policy ideal:1h", "ideal has no interval"),
         ("--size 1M", "a drive of 1 MiB ends at"),
         ("--size 300001", "300001"),
         ("--scale-to 1M", "there can be no samsung-870-evo of 1 MiB"),

@@ -353,7 +353,7 @@ fn the_bound_takes_no_time_and_gets_all_that_discards_bring() {
     // Most is written at random, again and again; a tenth was never used, and one is deleted at once.
     let tenth = PAGES / 10;
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-    let mut write = |n| event(n * 100_000, Kind::Write, pages(rng.random_range(0..8 * tenth), 1));
+    let mut write = |n: u64| event(n * 100_000, Kind::Write, pages(rng.random_range(0..8 * tenth), 1));
     let mut events =
         vec![event(0, Kind::Unused, pages(8 * tenth, tenth)), event(1, Kind::Free, pages(9 * tenth, tenth))];
     events.extend((0..20_000).map(&mut write));

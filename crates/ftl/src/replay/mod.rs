@@ -355,9 +355,9 @@ impl Replay {
         let Self { source: Source::Recorded(recorded), device, trims, arrivals, .. } = self else { return };
         while let Some(next) = recorded.next(until) {
             let mut done = next.arrival;
-            for extent in &next.pieces {
-                done = done.max(device.submit(next.arrival, Command { op: Op::Discard, extent: *extent }));
-                trims.taken(*extent);
+            if let Some(extent) = next.extent {
+                done = device.submit(next.arrival, Command { op: Op::Discard, extent });
+                trims.taken(extent);
             }
             arrivals.not_before(next.arrival);
             recorded.sent(&next, done);

@@ -13,7 +13,8 @@ use super::pending::{Pending, SECTOR};
 /// background. So no request of the host follows from one. A discard follows from the discards that were
 /// over in the trace when it began, and from the host's requests: on a slow drive those that went one by
 /// one still do, later than in the trace. What the host writes meanwhile is not discarded any more, as a
-/// trim does not discard what is in use by then.
+/// trim does not discard what is in use by then: of such a discard the longest part is left, so that the
+/// drive gets no more commands than in the trace.
 pub(super) struct Recorded {
     waiting: VecDeque<Waiting>,
     /// Discards that are not over in the trace yet: when they are, there and in the model.
@@ -39,8 +40,8 @@ struct Waiting {
 pub(super) struct Next {
     /// When it is sent.
     pub(super) arrival: Nanos,
-    /// What is left of it: its pieces, none where all of it was written.
-    pub(super) pieces: Vec<Extent>,
+    /// What is left of it; none where all of it was written.
+    pub(super) extent: Option<Extent>,
     traced: Nanos,
     latency: Option<Nanos>,
 }
@@ -90,29 +91,28 @@ impl Recorded {
             return None;
         }
         let Waiting { traced, latency, extent, .. } = self.waiting.pop_front()?;
-        let pieces = self.left_of(extent);
-        self.overtaken += u64::from(pieces.is_empty());
-        Some(Next { arrival, pieces, traced, latency })
+        let extent = self.left_of(extent);
+        self.overtaken += u64::from(extent.is_none());
+        Some(Next { arrival, extent, traced, latency })
     }
 
-    /// The drive is done with all pieces of `next` at `done`. One whose latency the trace doesn't tell is
+    /// The drive is done with `next` at `done`. One whose latency the trace doesn't tell is
     /// taken for over when the next begins.
     pub(super) fn sent(&mut self, next: &Next, done: Nanos) {
         let over = next.traced + next.latency.unwrap_or_default();
         self.under_way.push(Reverse((over, done)));
     }
 
-    /// The parts of `extent` that were not written since.
-    fn left_of(&self, extent: Extent) -> Vec<Extent> {
+    /// The longest part of `extent` that was not written since.
+    fn left_of(&self, extent: Extent) -> Option<Extent> {
         let sectors = extent.aligned_inside(SECTOR);
-        let mut pieces = Vec::new();
-        let mut rest = sectors;
-        while let Some(piece) = self.unwritten.first_inside(rest) {
-            rest.start = piece.end;
-            pieces.push(piece);
+        let (mut longest, mut rest) = (None, sectors);
+        while let Some(part) = self.unwritten.first_inside(rest) {
+            rest.start = part.end;
+            longest = longest.filter(|longest: &Extent| longest.len() >= part.len()).or(Some(part));
         }
         // Odd ends, which are kept where nothing was written, are no sectors.
-        if pieces == [sectors] || sectors.is_empty() { vec![extent] } else { pieces }
+        if longest == Some(sectors) || sectors.is_empty() { Some(extent) } else { longest }
     }
 }
 
@@ -125,11 +125,11 @@ mod tests {
     }
 
     /// Sends all that are due by `until` to a drive that takes `takes` for each; returns what it got.
-    fn sent(recorded: &mut Recorded, until: u64, takes: u64) -> Vec<(u64, Vec<Extent>)> {
+    fn sent(recorded: &mut Recorded, until: u64, takes: u64) -> Vec<(u64, Option<Extent>)> {
         let mut sent = Vec::new();
         while let Some(next) = recorded.next(Nanos(until)) {
             recorded.sent(&next, next.arrival + Nanos(takes));
-            sent.push((next.arrival.0, next.pieces));
+            sent.push((next.arrival.0, next.extent));
         }
         sent
     }
@@ -159,15 +159,15 @@ mod tests {
     #[test]
     fn what_is_written_before_its_discard_is_sent_stays() {
         let mut recorded = recorded(&[(0, Some(1)), (5, Some(1)), (6, Some(1))]);
-        assert_eq!(sent(&mut recorded, 5, 100), [(0, vec![sectors(0, 10)])]);
+        assert_eq!(sent(&mut recorded, 5, 100), [(0, Some(sectors(0, 10)))]);
         recorded.taken(sectors(0, 13));
         recorded.taken(sectors(15, 1));
         recorded.taken(sectors(20, 10));
-        let pieces = vec![sectors(13, 2), sectors(16, 4)];
-        assert_eq!(sent(&mut recorded, u64::MAX, 100), [(100, pieces), (200, vec![])]);
+        let longest = Some(sectors(16, 4));
+        assert_eq!(sent(&mut recorded, u64::MAX, 100), [(100, longest), (200, None)]);
         assert_eq!(recorded.overtaken(), 1);
         recorded.add(Nanos(9), None, Nanos(9), sectors(0, 30));
-        assert_eq!(sent(&mut recorded, u64::MAX, 1), [(300, vec![sectors(0, 30)])], "discarded once more");
+        assert_eq!(sent(&mut recorded, u64::MAX, 1), [(300, Some(sectors(0, 30)))], "discarded once more");
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
         let mut recorded = Recorded::new(Bytes(1 << 20));
         let odd = [Extent::at(Bytes(100), Bytes(200)), Extent::at(Bytes(100), Bytes(1000))];
         odd.iter().for_each(|extent| recorded.add(Nanos(1), None, Nanos(1), *extent));
-        let got: Vec<_> = sent(&mut recorded, 9, 1).into_iter().flat_map(|(_, pieces)| pieces).collect();
+        let got: Vec<_> = sent(&mut recorded, 9, 1).into_iter().filter_map(|(_, extent)| extent).collect();
         assert_eq!(got, odd);
     }
 }
