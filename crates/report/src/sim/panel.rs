@@ -71,12 +71,14 @@ fn draw_bars(drawing: &mut Drawing, drive: &Drive, (name, of, print): &Measure, 
     drawing.line("base", (left, BARS_BASE), (right, BARS_BASE));
     let step = (right - left) / drive.rows.len() as f64;
     let width = (step * FILLED).min(WIDEST);
+    let top_of =
+        |value| BARS_BASE - axis.as_ref().map_or(0.0, |axis| axis.part(value)) * (BARS_BASE - BARS_TOP);
+    let highest = drive.rows.iter().filter_map(of).map(top_of).fold(BARS_BASE, f64::min);
     let mut labels = Drawing::default();
     for (place, row) in drive.rows.iter().enumerate() {
         let x = left + step * (place as f64 + 0.5) - width / 2.0;
         let Some(value) = of(row) else { continue };
-        let part = axis.as_ref().map_or(0.0, |axis| axis.part(value));
-        let top = BARS_BASE - part * (BARS_BASE - BARS_TOP);
+        let top = top_of(value);
         let label = print(value);
         drawing.bar(
             &row.class,
@@ -84,10 +86,10 @@ fn draw_bars(drawing: &mut Drawing, drive: &Drive, (name, of, print): &Measure, 
             (width, BARS_BASE - top),
             &format!("{}: {label}", row.policy.label()),
         );
-        // Neighbours' labels take turns in two heights, so that each has the room of two bars.
+        // Labels take turns in two rows above the highest bar, so that each has the room of two bars.
         if label.chars().count() as f64 * CHARACTER <= 2.0 * step {
             let lift = if place % 2 == 1 { 17.0 } else { 4.0 };
-            labels.text("value", (x + width / 2.0, top - lift), Anchor::Middle, &label);
+            labels.text("value", (x + width / 2.0, highest - lift), Anchor::Middle, &label);
         }
     }
     // A label may reach over its neighbours, so that no bar comes after it.
