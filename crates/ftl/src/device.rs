@@ -246,9 +246,15 @@ impl Device {
     }
 
     fn discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
+        let done = self.hold_for_discard(arrival, extent);
+        self.let_discard_take_effect(done, extent);
+        done
+    }
+
+    /// Spends the time of a discard, which changes nothing that the drive holds; returns when it is done.
+    fn hold_for_discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
         let cost = self.discard.time(extent.len());
         let queued = self.discard.queued.value;
-        let honoured = self.honoured(extent);
         let dealt_with = self.front.begin(if queued { arrival } else { arrival.max(self.front.all_done()) });
         let taken = dealt_with - self.front.overhead();
         let done = (taken.max(self.discarded) + cost).max(dealt_with);
@@ -256,11 +262,24 @@ impl Device {
         if !queued {
             self.front.hold(done);
         }
+        self.counters.discard_busy_ns += cost;
+        done
+    }
+
+    /// Counts a discard and unmaps what it names, at `at`.
+    pub(crate) fn let_discard_take_effect(&mut self, at: Nanos, extent: Extent) {
+        let honoured = self.honoured(extent);
         self.counters.discards += 1;
         self.counters.discard_bytes += extent.len();
         self.counters.discard_sizes.record(extent.len());
-        self.counters.discard_busy_ns += cost;
-        self.unmap(honoured, done);
+        self.unmap(honoured, at);
+    }
+
+    /// Spends the time of a discard that comes at `arrival` and has taken effect before; returns when it is
+    /// done.
+    pub(crate) fn spend_discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
+        let done = self.hold_for_discard(arrival, extent);
+        self.front.finish(Op::Discard, arrival, done);
         done
     }
 

@@ -54,7 +54,6 @@ fn simulation() -> SimDocument {
             discards: latency,
             flushes: latency,
             waited_ns: Nanos(9_000_000),
-            overtaken: 1,
             pending: Bytes::MIB,
             reserve: (0..4)
                 .map(|at| ReservePoint {

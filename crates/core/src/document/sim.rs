@@ -168,9 +168,6 @@ pub struct ReplayOutcome {
     /// For how long one or more reads, writes and flushes were under way, in model time: how long the drive
     /// held the host up. A discard adds to it only what these waited for it.
     pub waited_ns: Nanos,
-    /// Discards of the trace that were left out: the host wrote all of what they name before the drive
-    /// came to them.
-    pub overtaken: u64,
     /// What was free at the end, and the drive had not been told.
     pub pending: Bytes,
     /// What the drive had in reserve over time: some 200 to 400 points.

@@ -10,7 +10,8 @@
 //! **Discards.** Either the trace's own are sent, or a policy makes them of what was freed, allocated and
 //! written, and the trace's own are left out. Both go beside the host's requests, which don't follow from
 //! them: a request waits for a discard only where the drive makes it wait. Trims of a policy go one discard
-//! after the other, the trace's own as in the trace. What was free before the recording is pending from
+//! after the other, the trace's own as in the trace; these take effect where they stand in it, however late
+//! a slow drive spends their time. What was free before the recording is pending from
 //! the start. For the bound of all policies the drive forgets what is free at once, and no discard is sent.
 //!
 //! **The rest.** A "write zeroes" is a write, as on drives of ours; a secure erase is a discard.
@@ -136,7 +137,7 @@ impl Replay {
         if options.preconditioned {
             device.precondition();
         }
-        let source = Source::new(discards, profile, options.size);
+        let source = Source::new(discards, profile);
         Ok(Self {
             traced_device: options.device,
             addresses: Addresses::new(options.scale, profile.geometry.mapping_page.value),
@@ -235,7 +236,6 @@ impl Replay {
             discards: self.device.latency(Op::Discard),
             flushes: self.device.latency(Op::Flush),
             waited_ns: self.arrivals.waited(),
-            overtaken: self.source.overtaken(),
             pending: if self.source.knows_all() { Bytes::ZERO } else { self.trims.pending() },
             reserve: self.series.points().to_vec(),
         }
@@ -264,6 +264,8 @@ impl Replay {
             Kind::Discard | Kind::SecureErase => match &mut self.source {
                 Source::Recorded(recorded) => {
                     recorded.add(traced, event.latency, now, extent);
+                    self.trims.taken(extent);
+                    self.device.let_discard_take_effect(now, extent);
                     self.discard_until(traced, now);
                 }
                 Source::Policy(_) => {}
@@ -288,9 +290,6 @@ impl Replay {
     /// The bytes are in use from now on.
     fn take(&mut self, traced: Nanos, now: Nanos, extent: Extent) {
         self.trims.taken(extent);
-        if let Source::Recorded(recorded) = &mut self.source {
-            recorded.taken(extent);
-        }
         self.tell(traced, now, &Event::Written(extent));
     }
 
@@ -352,13 +351,9 @@ impl Replay {
         if matches!(self.source, Source::Policy(_)) {
             self.trim_until(traced, until);
         }
-        let Self { source: Source::Recorded(recorded), device, trims, arrivals, .. } = self else { return };
+        let Self { source: Source::Recorded(recorded), device, arrivals, .. } = self else { return };
         while let Some(next) = recorded.next(until) {
-            let mut done = next.arrival;
-            if let Some(extent) = next.extent {
-                done = device.submit(next.arrival, Command { op: Op::Discard, extent });
-                trims.taken(extent);
-            }
+            let done = device.spend_discard(next.arrival, next.extent);
             arrivals.not_before(next.arrival);
             recorded.sent(&next, done);
         }

@@ -28,10 +28,10 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// What `discards` asks for, on a drive of this profile and size.
-    pub(super) fn new(discards: Discards, profile: &Profile, size: Bytes) -> Self {
+    /// What `discards` asks for, on a drive of this profile.
+    pub(super) fn new(discards: Discards, profile: &Profile) -> Self {
         match discards {
-            Discards::Trace => Self::Recorded(Recorded::new(size)),
+            Discards::Trace => Self::Recorded(Recorded::default()),
             Discards::Policy(policy) => Self::Policy(policy),
             Discards::Ideal => Self::Ideal { page: profile.geometry.mapping_page.value },
         }
@@ -45,14 +45,6 @@ impl Source {
                 (at < u64::MAX).then_some(Nanos(at))
             }
             Self::Recorded(_) | Self::Ideal { .. } => None,
-        }
-    }
-
-    /// Discards of the trace that were left out, as all they name was written before.
-    pub(super) fn overtaken(&self) -> u64 {
-        match self {
-            Self::Recorded(recorded) => recorded.overtaken(),
-            Self::Policy(_) | Self::Ideal { .. } => 0,
         }
     }
 

@@ -295,9 +295,9 @@ fn workers(drives: &[(Profile, String)], size: Bytes) -> Result<usize, PlanError
     let mut workers = thread::available_parallelism().map_or(1, usize::from);
     for (profile, _) in drives {
         let config = geometry(profile, size)?;
-        // Both maps, valid bits, and what is kept of each block; and two bits for each sector.
+        // Both maps, valid bits, and what is kept of each block; and a bit for each sector.
         let tables = u64::from(config.blocks) * (u64::from(config.pages_per_block) * 17 / 2 + 32);
-        let needed = Bytes(tables + size.0 / 512 / 4);
+        let needed = Bytes(tables + size.0 / 512 / 8);
         if needed > available {
             return Err(PlanError::Memory { profile: profile.name.clone(), size, needed, available });
         }

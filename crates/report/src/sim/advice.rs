@@ -100,7 +100,7 @@ pub fn sentences(profile: &str, size: Bytes, rows: &[Row]) -> String {
         let equal = if names.len() > 1 { ", equal within 5 %" } else { "" };
         format!("On {profile}, this workload wants {}{equal}: {}.", either(&names), reason(best, &others))
     };
-    let second = saves_erases(best, &others).or_else(|| ideal.map(|ideal| to_bound(ideal, best)));
+    let second = saves_erases(best, &others).or_else(|| ideal.map(|ideal| to_bound(ideal, &wanted)));
     second.map_or(first.clone(), |second| format!("{first} {second}"))
 }
 
@@ -147,12 +147,14 @@ fn saves_erases(best: &Row, others: &[&Row]) -> Option<String> {
     ))
 }
 
-/// How far the bound is from the best policy.
-fn to_bound(ideal: &Row, best: &Row) -> String {
+/// How far the bound is from the policies that are wanted, which are equal.
+fn to_bound(ideal: &Row, wanted: &[&Row]) -> String {
+    let Some(best) = wanted.first() else { return String::new() };
+    let those = if wanted.len() == 1 { best.policy.label() } else { "any of them".to_owned() };
     if !WAITED.differs(ideal, best) && !ERASES.differs(ideal, best) {
         return "No policy can do better: the ideal bound is within 5 % of that.".to_owned();
     }
-    format!("The ideal bound has {} than {}.", against(ideal, best), best.policy.label())
+    format!("The ideal bound has {} than {those}.", against(ideal, best))
 }
 
 /// How `row` does against `other`, in what differs beyond the noise.
@@ -278,7 +280,7 @@ mod tests {
             ),
             (
                 &[("none", 900.0, 1.0), ("online", 899.0, 1.0), ("ideal", 100.0, 1.0)],
-                " 0.1 %. The ideal bound has 89 % fewer erases than online.",
+                " 0.0 %. The ideal bound has 89 % fewer erases than any of them.",
             ),
         ] {
             let advice = advice(rows);

@@ -143,7 +143,6 @@ fn every_figure(document: &SimDocument, drive: &Drive) -> String {
             latency(&outcome.writes),
             latency(&outcome.discards),
             latency(&outcome.flushes),
-            count(outcome.overtaken as f64),
             bytes(outcome.pending.0 as f64),
         ];
         let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
@@ -163,7 +162,6 @@ fn every_figure(document: &SimDocument, drive: &Drive) -> String {
         "writes",
         "discards",
         "flushes",
-        "discards left out: overwritten before",
         "free, not discarded at the end",
     ];
     let head: String = heads.iter().map(|name| format!("<th>{name}</th>")).collect();
