@@ -241,7 +241,7 @@ fn a_short_trace_tells_relative_erases_and_no_lifetime() {
         assert!(!text.contains("life") && !text.contains("Life"), "{text}");
         let head = text.lines().find(|line| line.starts_with("policy")).unwrap();
         assert!(head.contains(reference), "{text}");
-        assert!(text.contains("ideal bound"), "{text}");
+        assert!(text.contains("(ideal)"), "{text}");
     }
     let day = saved(&dir, header(&["sda"]), &day());
     assert!(json(&day, "--policy none")["runs"][0]["lifetime_years"].is_number());

@@ -54,7 +54,7 @@ impl SimPolicy {
     pub fn label(self) -> String {
         match self {
             Self::Real(choice) => choice.to_string(),
-            Self::Ideal => "ideal bound".to_owned(),
+            Self::Ideal => "(ideal)".to_owned(),
         }
     }
 }
