@@ -186,10 +186,10 @@ mod tests {
         compared(workload, room).stopped.expect("it needs more")
     }
 
-    /// The names of the steps, without the pause that ends every run.
+    /// The names of the steps, without the pauses that every run starts and ends with.
     pub fn names(run: &Run) -> Vec<&str> {
-        let (end, steps) = run.steps.split_last().expect("a run has steps");
-        assert_eq!(end.name, "end");
+        let [start, steps @ .., end] = &run.steps[..] else { panic!("a run has steps of its own") };
+        assert_eq!((start.name.as_str(), end.name.as_str()), ("start", "end"));
         steps.iter().map(|step| step.name.as_str()).collect()
     }
 }

@@ -168,12 +168,13 @@ impl Interpreter {
     }
 
     fn list_unused(&mut self, found: &Found, header: &mut TraceHeader) {
+        // Before the kernel is asked: what is written from now on must not be listed after its write.
+        let at = clock().saturating_sub(self.began);
         let pieces = mount::open_apart(&found.directory).ok().and_then(|root| ioctl::free_space(root).ok());
         let (Some(pieces), Some((home, number))) = (pieces, found.home) else {
             let (kind, directory) = (&found.kind, found.directory.display());
             return gap(header, format!("the free space of {directory}: {kind} doesn't list it"));
         };
-        let at = clock().saturating_sub(self.began);
         for piece in pieces.iter().filter(|piece| KernelNumber::unpack(piece.device) == number) {
             let (device, extent) = home.place(piece.extent);
             let row = TraceEvent {
