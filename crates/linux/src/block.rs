@@ -1,5 +1,6 @@
 //! A block device's counters, queue limits and relatives, from sysfs.
 
+mod drive;
 mod named;
 mod relatives;
 

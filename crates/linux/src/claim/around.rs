@@ -167,6 +167,14 @@ impl Around {
         sharing.collect()
     }
 
+    /// The disks, but for `disks`, that are further paths to the drives of these, by their WWIDs.
+    pub fn paths(&self, disks: &[BlockDevice]) -> Result<Vec<BlockDevice>, BlockError> {
+        let ours: Vec<_> = disks.iter().filter_map(BlockDevice::wwid).collect();
+        let mut all = BlockDevice::disks(&self.sysfs)?;
+        all.retain(|disk| !disks.contains(disk) && disk.wwid().is_some_and(|wwid| ours.contains(&wwid)));
+        Ok(all)
+    }
+
     /// Every device that carries a mounted file system or active swap, or has a loop device above it.
     /// What a disk in `stack` carries counts for that disk, and not again for what lies below it.
     pub fn uses(&self, stack: &[BlockDevice]) -> Result<Vec<(DeviceNumber, Use)>, ClaimError> {

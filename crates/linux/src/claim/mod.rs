@@ -12,6 +12,7 @@ mod contents;
 mod error;
 mod processes;
 mod remains;
+mod served;
 mod usage;
 
 use std::fs::{self, File, OpenOptions};

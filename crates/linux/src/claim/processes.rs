@@ -31,6 +31,8 @@ pub(super) struct Opened {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     Device(DeviceNumber),
+    /// A character device, which may take commands for a drive.
+    Character(DeviceNumber),
     File(FileId),
     /// The end of a FUSE connection: its number, where the kernel says it.
     Fuse(Option<u32>),
@@ -141,7 +143,7 @@ fn mapped(directory: &Path) -> io::Result<Vec<(PathBuf, What)>> {
     Ok(all)
 }
 
-/// What `link` leads to, if that is a block device, a regular file or FUSE.
+/// What `link` leads to, if that is a device, a regular file or FUSE.
 fn kind(link: &Path) -> io::Result<Option<What>> {
     let found = identity::look(link)?;
     let number = DeviceNumber { major: found.stx_rdev_major, minor: found.stx_rdev_minor };
@@ -149,6 +151,7 @@ fn kind(link: &Path) -> io::Result<Option<What>> {
         FileType::BlockDevice => Some(What::Device(number)),
         FileType::RegularFile => Some(What::File(identity::id_of(&found))),
         FileType::CharacterDevice if number == FUSE => Some(What::Fuse(None)),
+        FileType::CharacterDevice => Some(What::Character(number)),
         _ => None,
     })
 }

@@ -6,6 +6,7 @@ use trimtab_core::Extent;
 
 use super::around::{Around, Use, UsedFile, titled};
 use super::processes::{self, Opened, Processes, What};
+use super::served;
 use super::{ClaimError, Overrides, Sharing};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::identity::{self, FileId, Identity, Sameness};
@@ -16,6 +17,8 @@ use crate::stack::Machine;
 struct Node {
     path: String,
     number: DeviceNumber,
+    /// The character devices that take commands for it.
+    characters: Vec<DeviceNumber>,
     extent: Extent,
     uses: Vec<Use>,
 }
@@ -42,7 +45,8 @@ impl Layer {
             let found = uses.iter().filter(|(used, _)| *used == number).map(|(_, found)| found.clone());
             let holders = block.holders()?.into_iter().filter(|holder| !stack.contains(&holder.whole()));
             let uses = found.chain(holders.map(|holder| Use::Held(titled(&holder)))).collect();
-            Ok(Node { path: block.path().display().to_string(), number, extent: block.extent()?, uses })
+            let (path, characters) = (block.path().display().to_string(), block.characters());
+            Ok(Node { path, number, characters, extent: block.extent()?, uses })
         };
         let partitions = block.partitions()?.into_iter().filter(|partition| partition != block);
         Ok(Self {
@@ -76,10 +80,12 @@ pub(super) struct Usage {
     target: Layer,
     read_only: bool,
     /// The devices that it is built on, nearest first, with the uses that don't come from it or its
-    /// disk; and the loop devices over the same files, or what may be the same.
+    /// disk; the loop devices over the same files, or what may be the same; and further paths to its drives.
     others: Vec<(Layer, Sharing)>,
     /// The first file below that is used without a device.
     file: Option<(UsedFile, Sharing)>,
+    /// The first disk below, or itself, whose data something on this machine keeps elsewhere, and what does.
+    served: Option<(String, &'static str)>,
     /// A process that can write to any of these: its number, its name and to what.
     writer: Option<(u32, String, String)>,
     /// The devices that share its bytes and are not held by itself.
@@ -100,13 +106,16 @@ impl Usage {
         let uses = around.uses(&stack)?;
         let layer = |block: &BlockDevice| Layer::of(block, &uses, &stack);
         let certain = below.into_iter().map(|below| (below, Sharing::Certain));
-        let others: Vec<_> = certain.chain(siblings).collect();
+        let paths = around.paths(&stack)?.into_iter().map(|path| (path, Sharing::SameWwid));
+        let others: Vec<_> = certain.chain(siblings).chain(paths).collect();
+        let server = |disk: &BlockDevice| Some((titled(disk), served::server(disk)?));
         let layers = others.iter().map(|(block, how)| Ok((layer(block)?, *how)));
         let mut usage = Self {
             target: layer(block)?,
             read_only: block.is_read_only()?,
             others: layers.collect::<Result<_, BlockError>>()?,
             file: None,
+            served: stack.iter().find_map(server),
             writer: None,
             sharing: Vec::new(),
             unseen,
@@ -134,7 +143,12 @@ impl Usage {
     ) -> Option<(u32, String, String)> {
         let layers: Vec<_> =
             [&self.target].into_iter().chain(self.others.iter().map(|(layer, _)| layer)).collect();
+        let nodes = layers.iter().flat_map(|layer| layer.sharing());
+        let characters: Vec<_> = nodes.flat_map(|node| &node.characters).collect();
         let written = |opened: &Opened| match opened.what {
+            What::Character(number) => characters
+                .contains(&&number)
+                .then(|| fs::read_link(&opened.link).unwrap_or_default().display().to_string()),
             What::Device(number) => {
                 let mut nodes = layers.iter().flat_map(|layer| layer.sharing());
                 nodes.find(|node| node.number == number).map(|node| node.path.clone())
@@ -172,6 +186,9 @@ impl Usage {
         if let Some((used, how)) = &self.file {
             let (how, node, found) = (*how, used.path.display().to_string(), used.found.clone());
             return Err(ClaimError::Shared { device, how, node, found });
+        }
+        if let Some((node, server)) = self.served.clone() {
+            return Err(ClaimError::Served { device, node, server });
         }
         if let Some((process, name, node)) = self.writer.clone() {
             return Err(ClaimError::Written { device, process, name, node });

@@ -284,3 +284,75 @@ fn a_process_that_can_write_to_a_file_below_is_named() {
     assert_eq!(refusal(&machine, "loop0"), expected);
     assert_eq!(judged(&machine, "loop1", &Overrides::default()), Ok(vec![]));
 }
+
+#[test]
+fn a_second_path_to_a_drive_in_use_is_refused() {
+    let machine = |wwid: &str| {
+        Captured::new()
+            .device("sda", "8:0", &[("device/wwid", "naa.5000c500a1b2c3d4")])
+            .device("sda/sda1", "8:1", &[])
+            .device("sdb", "8:16", &[("device/wwid", wwid)])
+            .device("loop0", "7:0", &[("loop/backing_file", "/dev/sdb")])
+            .behind("7:0", "8:16")
+    };
+    let path = machine("naa.5000c500a1b2c3d4");
+    assert_eq!(judged(&path, "loop0", &Overrides::default()), Ok(vec![]), "nothing uses the drive");
+    let sharing = Usage::of(&path.machine(), &path.open("loop0")).unwrap().sharing;
+    assert!(
+        sharing.contains(&(path.open("sda"), Sharing::SameWwid)),
+        "it is kept from being used: {sharing:?}"
+    );
+    let mounted = path.mounts("28 1 8:1 / /mnt rw - ext4 /dev/sda1 rw\n");
+    let expected = "/dev/loop0 has the same WWID and so may share its bytes with /dev/sda1, which is mounted on \
+                    /mnt; unmount it first (umount /mnt); if their serial numbers show that they are two drives \
+                    (lsblk -o NAME,WWN,SERIAL), detach the other";
+    assert_eq!(refusal(&mounted, "loop0"), expected);
+    for other in ["naa.5000c500a1b2c3d5", "", "naa.0000000000000000"] {
+        let other = machine(other).mounts("28 1 8:1 / /mnt rw - ext4 /dev/sda1 rw\n");
+        assert_eq!(judged(&other, "loop0", &Overrides::default()), Ok(vec![]));
+    }
+}
+
+#[test]
+fn what_this_machine_serves_is_refused_in_every_layer() {
+    let machine = machine().device("nbd0", "43:0", &[("pid", "42")]).device("nbd0/nbd0p1", "259:0", &[]);
+    let served = "cannot be proven unused: /dev/nbd0 is served by an NBD server, which may keep its data in a file \
+                  or drive that is in use; name the drive itself, or a loop device over the file (losetup)";
+    let machine = machine.device("dm-1", "253:1", &[]);
+    for name in ["nbd0", "nbd0p1"] {
+        assert_eq!(refusal(&machine, name), format!("/dev/{name} {served}"));
+    }
+    let machine = machine.stacked("dm-1", "nbd0");
+    assert_eq!(refusal(&machine, "dm-1"), format!("/dev/dm-1 {served}"));
+    assert_eq!(judged(&machine, "sdb", &Overrides::default()), Ok(vec![]));
+}
+
+#[test]
+fn a_process_that_can_send_commands_to_the_drive_is_named() {
+    let sg = ("device/scsi_generic/sg0/dev", "1:3");
+    let machine = Captured::new()
+        .device("sda", "8:0", &[sg, ("size", "16384")])
+        .device("sda/sda1", "8:1", &[])
+        .device("sdb", "8:16", &[])
+        .link("devices/sda/device/scsi_generic/sg0/subsystem", "../../../../class/scsi_generic")
+        .file("proc/42/comm", "sg_write\n")
+        .file("proc/42/maps", "")
+        .file("proc/42/stat", "42 (sg_write) S 1\n")
+        .file("proc/42/fdinfo/3", "flags:\t0100002\n");
+    let fds = machine.procfs().join("42/fd");
+    fs::create_dir_all(&fds).unwrap();
+    let looked_at = machine.machine();
+    // This machine's own node of that number.
+    std::os::unix::fs::symlink("/dev/null", fds.join("3")).unwrap();
+    let judged = |name: &str| {
+        let usage = Usage::of(&looked_at, &machine.open(name)).unwrap();
+        usage.judge(&Overrides { partition: true, ..Overrides::default() }).map_err(|error| error.to_string())
+    };
+    for name in ["sda", "sda1"] {
+        let expected = format!(
+            "/dev/{name} is in use: process 42 (sg_write) has /dev/null open for writing; end that process first"
+        );
+        assert_eq!(judged(name), Err(expected));
+    }
+    assert_eq!(judged("sdb"), Ok(vec![]));
+}
