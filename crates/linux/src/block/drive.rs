@@ -42,7 +42,8 @@ impl BlockDevice {
     }
 }
 
-fn children(directory: &Path) -> Vec<PathBuf> {
+/// What is in a directory of sysfs; nothing where there is none.
+pub(crate) fn children(directory: &Path) -> Vec<PathBuf> {
     fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 

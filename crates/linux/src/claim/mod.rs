@@ -9,7 +9,10 @@
 
 mod around;
 mod contents;
+mod erofs;
 mod error;
+mod exported;
+mod files;
 mod processes;
 mod remains;
 mod served;

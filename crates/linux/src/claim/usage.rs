@@ -4,12 +4,13 @@ use std::fs;
 
 use trimtab_core::Extent;
 
-use super::around::{Around, Use, UsedFile, titled};
+use super::around::{Around, Use, sharing, titled};
+use super::files::UsedFile;
 use super::processes::{self, Opened, Processes, What};
 use super::served;
 use super::{ClaimError, Overrides, Sharing};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
-use crate::identity::{self, FileId, Identity, Sameness};
+use crate::identity::{self, FileId, Identity, Length, Sameness};
 use crate::stack::Machine;
 
 /// A device, or a relative of it, and what it is used for.
@@ -120,10 +121,8 @@ impl Usage {
             sharing: Vec::new(),
             unseen,
         };
-        usage.writer = usage.writer(machine, &around, &files, &opened);
-        let used = around.used_files()?.into_iter();
-        usage.file =
-            used.filter_map(|used| Some((used.sharing(&files)?, used))).map(|(how, used)| (used, how)).next();
+        usage.writer = usage.writer(machine, &around, &around.lengths(&stack)?, &opened);
+        usage.file = around.used_files(&stack)?.into_iter().min_by_key(|(_, how)| *how != Sharing::Certain);
         // What the device mapper or md holds for the device itself can't be held once more.
         let mut held = Vec::new();
         for disk in &stack {
@@ -138,7 +137,7 @@ impl Usage {
         &self,
         machine: &Machine,
         around: &Around,
-        files: &[Identity],
+        files: &[(Identity, Length)],
         opened: &[Opened],
     ) -> Option<(u32, String, String)> {
         let layers: Vec<_> =
@@ -148,19 +147,32 @@ impl Usage {
         let written = |opened: &Opened| match opened.what {
             What::Character(number) => characters
                 .contains(&&number)
-                .then(|| fs::read_link(&opened.link).unwrap_or_default().display().to_string()),
+                .then(|| opened.path().display().to_string()),
             What::Device(number) => {
                 let mut nodes = layers.iter().flat_map(|layer| layer.sharing());
                 nodes.find(|node| node.number == number).map(|node| node.path.clone())
             }
             What::File(_) if files.is_empty() => None,
             What::File(id) => {
-                let path = fs::read_link(&opened.link).unwrap_or_default();
+                let path = opened.path();
                 let theirs = || identity::identify(&around.namespaces, id, &path);
-                let is_it = |ours: &Identity| {
-                    ours.has(id) || (id.device.major == 0 && ours.compare(&theirs()) == Sameness::Same)
+                let compare = |(ours, length): &(Identity, Length)| match id.device.major {
+                    _ if ours.has(id) => Sameness::Same,
+                    0 => match ours.compare(&theirs()) {
+                        // What FUSE servers keep is theirs to write.
+                        Sameness::Unknown
+                            if ours.fuse.is_some() || !identity::may_keep(&opened.link, *length) =>
+                        {
+                            Sameness::Different
+                        }
+                        sameness => sameness,
+                    },
+                    _ => Sameness::Different,
                 };
-                files.iter().any(is_it).then(|| path.display().to_string())
+                sharing(files.iter().map(compare)).map(|how| match how {
+                    Sharing::Possible => format!("{}, which may be the same file,", path.display()),
+                    _ => path.display().to_string(),
+                })
             }
             What::Fuse(_) => None,
         };

@@ -356,3 +356,64 @@ fn a_process_that_can_send_commands_to_the_drive_is_named() {
     }
     assert_eq!(judged("sdb"), Ok(vec![]));
 }
+
+#[test]
+fn what_the_kernel_serves_to_others_is_refused() {
+    let namespace = "sys/kernel/config/nvmet/subsystems/s/namespaces/1";
+    let machine = looped("8:2 11", "8:2 12")
+        .mounts("")
+        .file(&format!("{namespace}/device_path"), "/dev/sdb\n")
+        .file(&format!("{namespace}/enable"), "1\n");
+    let refused = refusal(&machine, "sdb");
+    assert!(refused.starts_with("/dev/sdb is in use: /dev/sdb is served to others by "), "{refused}");
+    assert!(refused.ends_with("subsystems/s/namespaces/1; take that down first"), "{refused}");
+    assert_eq!(judged(&machine, "sdc", &Overrides::default()), Ok(vec![]));
+
+    let gadget = "sys/class/udc/dummy_udc.0/device/gadget.0/lun0/file";
+    let machine = looped("8:2 11", "8:2 12").mounts("").file("image", "").file(gadget, "/image\n");
+    let found = identity::file_at(&machine.root().join("image")).unwrap();
+    assert_eq!(judged(&machine, "loop0", &Overrides::default()), Ok(vec![]));
+    let machine = machine.behind("7:0", &format!("{} {}", found.device, found.inode));
+    let refused = refusal(&machine, "loop0");
+    assert!(refused.starts_with("/dev/loop0 shares its bytes with /image, which is served to others by "));
+}
+
+#[test]
+fn swap_is_looked_for_in_all_namespaces() {
+    let machine = looped("8:2 11", "8:2 12").mounts("").file("swapfile", "").file("outside/swapfile", "");
+    let swap = identity::file_at(&machine.root().join("outside/swapfile")).unwrap();
+    let machine = machine
+        .behind("7:0", &format!("{} {}", swap.device, swap.inode))
+        .swaps("/swapfile file 1000 0 -2\n")
+        .file("proc/42/mountinfo", "")
+        .file("proc/42/maps", "")
+        .file("proc/42/stat", "42 (init) S 1\n")
+        .file("proc/42/fd/none", "")
+        .file("proc/42/fdinfo/none", "flags: 0");
+    let process = machine.procfs().join("42");
+    fs::create_dir_all(process.join("ns")).unwrap();
+    std::os::unix::fs::symlink("mnt:[7]", process.join("ns/mnt")).unwrap();
+    std::os::unix::fs::symlink("../../outside", process.join("root")).unwrap();
+    let shares = "/dev/loop0 shares its bytes with /swapfile, which is active swap; ";
+    assert!(refusal(&machine, "loop0").starts_with(shares));
+    assert_eq!(judged(&machine, "loop1", &Overrides::default()), Ok(vec![]));
+}
+
+#[test]
+fn a_file_may_be_that_of_any_erofs_without_a_device() {
+    let machine = looped("8:2 11", "8:2 12").mounts("40 1 0:33 / /e rw - erofs gone.img ro\n");
+    let may = "/dev/loop1 may share its bytes with gone.img, which is mounted on /e; ";
+    assert!(refusal(&machine, "loop1").starts_with(may), "{}", refusal(&machine, "loop1"));
+    assert_eq!(judged(&machine, "sdb", &Overrides::default()), Ok(vec![]), "it is no file");
+    let on_device = machine.mounts("40 1 7:1 / /e rw - erofs /dev/loop1 ro\n");
+    assert_eq!(judged(&on_device, "loop0", &Overrides::default()), Ok(vec![]));
+
+    // One that no list of mounts has concerns what begins as an image, or can't be read.
+    let hidden = looped("8:2 11", "8:2 12").mounts("").file("sys/fs/erofs/erofs-3/sync_decompress", "1\n");
+    let may = "/dev/loop1 may share its bytes with /images/other, which is an image of erofs, ";
+    assert!(refusal(&hidden, "loop1").starts_with(may), "{}", refusal(&hidden, "loop1"));
+    let hidden = hidden.file("images/other", [0; 4096]);
+    let other = identity::file_at(&hidden.root().join("images/other")).unwrap();
+    let hidden = hidden.behind("7:1", &format!("{} {}", other.device, other.inode));
+    assert_eq!(judged(&hidden, "loop1", &Overrides::default()), Ok(vec![]));
+}
