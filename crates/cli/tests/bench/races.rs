@@ -47,7 +47,8 @@ fn devices_that_come_between_the_last_look_and_the_guards_are_found() {
         let [device, sibling] = [(); 2].map(|()| scene.losetup(&[], &image));
         run("mkfs.ext4", &["-q", &device]);
         let target = scene.dir("mnt");
-        let [source, library, paused, go] = ["pause.c", "pause.so", "paused", "go"].map(|name| scene.path(name));
+        let [source, library, paused, go] =
+            ["pause.c", "pause.so", "paused", "go"].map(|name| scene.path(name));
         fs::write(&source, PAUSE).unwrap();
         run("cc", &["-shared", "-fPIC", "-o", &library, &source, "-ldl"]);
         let mut child = bench(Path::new(&device), &EVERYTHING)

@@ -99,6 +99,27 @@ fn a_thread_with_descriptors_of_its_own() {
 }
 
 #[test]
+fn a_file_that_is_registered_with_io_uring() {
+    if !possible() {
+        return;
+    }
+    let (mut scene, image, device) = Scene::with_loop();
+    // io_uring_setup of 4 entries, and io_uring_register of one file (IORING_REGISTER_FILES).
+    let script = "import ctypes, os, sys, time\n\
+                  call = ctypes.CDLL(None).syscall\n\
+                  file = os.open(sys.argv[1], os.O_RDWR)\n\
+                  ring = call(425, 4, ctypes.create_string_buffer(120))\n\
+                  assert ring >= 0 and call(427, ring, 2, (ctypes.c_int * 1)(file), 1) == 0\n\
+                  os.close(file)\n";
+    for path in [&device, &image] {
+        let process = scene.python(script, &[path]);
+        let root = format!("process {process} (python3) has /proc/{process}/root{path} open");
+        is_refused(&device, &image, &[&root]);
+        scene.end();
+    }
+}
+
+#[test]
 fn a_file_of_an_overlay_that_is_open_for_writing() {
     if !possible() {
         return;

@@ -265,7 +265,8 @@ mod tests {
         let machine = Captured::new().file("a b", "").file("c", "");
         let info = "SqThread:\t-1\nUserFiles:\t3\n    0: /a\\040b\n    1: /gone\n    2: /c\nUserBufs:\t1\n    0: /c\n";
         let found = registered(info.as_bytes(), machine.root());
-        let paths: Vec<_> = found.iter().map(|(path, _)| path.strip_prefix(machine.root()).unwrap()).collect();
+        let paths: Vec<_> =
+            found.iter().map(|(path, _)| path.strip_prefix(machine.root()).unwrap()).collect();
         assert_eq!(paths, [Path::new("a b"), Path::new("c")]);
         assert!(registered(b"pos:\t0\n", machine.root()).is_empty());
     }

@@ -1,7 +1,5 @@
 //! What a block device, its partitions and its disk are used for.
 
-use std::fs;
-
 use trimtab_core::Extent;
 
 use super::around::{Around, Use, sharing, titled};
@@ -145,9 +143,9 @@ impl Usage {
         let nodes = layers.iter().flat_map(|layer| layer.sharing());
         let characters: Vec<_> = nodes.flat_map(|node| &node.characters).collect();
         let written = |opened: &Opened| match opened.what {
-            What::Character(number) => characters
-                .contains(&&number)
-                .then(|| opened.path().display().to_string()),
+            What::Character(number) => {
+                characters.contains(&&number).then(|| opened.path().display().to_string())
+            }
             What::Device(number) => {
                 let mut nodes = layers.iter().flat_map(|layer| layer.sharing());
                 nodes.find(|node| node.number == number).map(|node| node.path.clone())

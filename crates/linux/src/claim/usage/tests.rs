@@ -1,5 +1,7 @@
 //! What a device is used for, on captured machines.
 
+use std::fs;
+
 use super::*;
 use crate::captured::Captured;
 
