@@ -15,7 +15,7 @@ use trimtab_drive::{Clock, CreateOptions, Drive};
 use trimtab_linux::loop_device;
 
 use crate::scene::{EVERYTHING, Scene, is_refused, refuses, shares};
-use crate::support::{TRIMTAB, bench, possible, results, run};
+use crate::support::{TRIMTAB, bench, possible, results, run, turn};
 
 #[test]
 fn hard_links_to_the_image_of_a_mounted_file_system() {
@@ -57,6 +57,7 @@ fn an_image_whose_path_is_too_long_for_the_kernel() {
     if !possible() {
         return;
     }
+    let _turn = turn();
     let mut scene = Scene::new();
     let top = scene.path("");
     let script = "import os, sys, time\n\
@@ -220,6 +221,7 @@ fn mounts_in_other_namespaces() {
     if !possible() {
         return;
     }
+    let _turn = turn();
     let mut scene = Scene::new();
     let image = scene.image("image", 40);
     let link = scene.linked(&image, "link");
@@ -238,6 +240,7 @@ fn a_namespace_without_processes() {
     if !possible() {
         return;
     }
+    let _turn = turn();
     let mut scene = Scene::new();
     let image = scene.image("image", 40);
     let link = scene.linked(&image, "link");

@@ -17,7 +17,8 @@ pub use crate::common::possible;
 
 pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 
-/// Tests that measure wall time take turns, so that they don't disturb each other.
+/// Tests that measure wall time take turns, so that they don't disturb each other; so do those that copy all
+/// mounts into a new namespace, and those that need a device as soon as they unmounted it.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

@@ -35,18 +35,23 @@ fn what_another_process_has_mapped() {
         return;
     }
     let (mut scene, image, device) = Scene::with_loop();
-    // A mapping that is read-only may be made writable where the file was opened for that.
+    // PROT_READ is 1, and PROT_WRITE 2. A mapping that is read-only may be made writable where the file was opened
+    // for that. Python's own mmap keeps a descriptor.
     for (path, mode, protection, is_written) in [
-        (&device, "RDWR", "WRITE", true),
-        (&image, "RDWR", "WRITE", true),
-        (&device, "RDWR", "READ", true),
-        (&image, "RDWR", "READ", true),
-        (&device, "RDONLY", "READ", false),
+        (&device, "RDWR", 3, true),
+        (&image, "RDWR", 3, true),
+        (&device, "RDWR", 1, true),
+        (&image, "RDWR", 1, true),
+        (&device, "RDONLY", 1, false),
     ] {
         let script = format!(
-            "import mmap, os, sys, time\n\
+            "import ctypes, os, sys, time\n\
              file = os.open(sys.argv[1], os.O_{mode})\n\
-             kept = mmap.mmap(file, 4096, prot=mmap.PROT_{protection})\n\
+             map = ctypes.CDLL(None).mmap\n\
+             map.restype = ctypes.c_void_p\n\
+             shared = 1\n\
+             place = map(None, ctypes.c_size_t(4096), {protection}, shared, file, ctypes.c_long(0))\n\
+             assert place != ctypes.c_void_p(-1).value\n\
              os.close(file)\n"
         );
         let process = scene.python(&script, &[path]);
