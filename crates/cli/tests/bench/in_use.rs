@@ -317,6 +317,8 @@ fn the_data_of_an_emulated_drive() {
     let device = drive.device().to_str().unwrap();
     run("mkfs.ext4", &["-q", "-F", device]);
     scene.mount(&["-o", "ro", &over], "mnt");
+    // The figure of what the data takes waits until all that was discarded has left it.
+    drive.stats().unwrap();
     is_refused(device, data, &[&format!("{device} may share its bytes with {over}, which is mounted on ")]);
 }
 
