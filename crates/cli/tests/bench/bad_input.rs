@@ -54,7 +54,7 @@ fn what_is_in_use_or_holds_something() {
     let _turn = turn();
     let Loop { device, file, .. } = &Loop::new(SIZE);
     let path = device.to_str().unwrap();
-    run("mkfs.ext4", &["-q", "-L", "precious", path]);
+    run("mkfs.ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-L", "precious", path]);
     is_refused(device, file, &[], &["ext4", "precious", "--overwrite-signatures"]);
 
     let mount = TempDir::new().unwrap();

@@ -15,7 +15,7 @@ use trimtab_drive::{Clock, CreateOptions, Drive};
 use trimtab_linux::loop_device;
 
 use crate::scene::{EVERYTHING, Scene, is_refused, refuses, shares};
-use crate::support::{TRIMTAB, bench, possible, results, run, turn};
+use crate::support::{TRIMTAB, attaching, bench, possible, results, run, turn};
 
 #[test]
 fn hard_links_to_the_image_of_a_mounted_file_system() {
@@ -66,7 +66,10 @@ fn an_image_whose_path_is_too_long_for_the_kernel() {
                   open('image', 'wb').truncate(40 << 20)\n\
                   os.link('image', sys.argv[1] + '/link')\n";
     let process = scene.python(script, &[&top]);
-    let deep = loop_device::attach(Path::new(&format!("/proc/{process}/cwd/image")), Bytes(512)).unwrap();
+    let deep = {
+        let _attaching = attaching();
+        loop_device::attach(Path::new(&format!("/proc/{process}/cwd/image")), Bytes(512)).unwrap()
+    };
     let deep = deep.to_str().unwrap().to_owned();
     scene.ends.push(("losetup -d", deep.clone()));
     let link = scene.path("link");
@@ -297,6 +300,7 @@ fn the_data_of_an_emulated_drive() {
     }
     let mut scene = Scene::new();
     let data = PathBuf::from(scene.path("data"));
+    let attaching = attaching();
     let drive = Drive::create(&CreateOptions {
         name: format!("bench-in-use-{}", std::process::id()),
         profile: Profile::named("nvme-tlc").unwrap(),
@@ -308,6 +312,7 @@ fn the_data_of_an_emulated_drive() {
         owned: true,
     })
     .unwrap();
+    drop(attaching);
     let data = data.to_str().unwrap();
     let over = scene.losetup(&[], data);
     is_refused(&over, data, &["(trimtab) has ", " open for writing"]);

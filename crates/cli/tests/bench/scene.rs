@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{TRIMTAB, bench, refusal, run};
+use crate::support::{TRIMTAB, attaching, bench, refusal, run};
 
 pub const EVERYTHING: [&str; 3] = ["--overwrite-signatures", "--overwrite-partitions", "--allow-partition"];
 
@@ -67,6 +67,7 @@ impl Scene {
     }
 
     pub fn losetup(&mut self, arguments: &[&str], file: impl AsRef<OsStr>) -> String {
+        let _attaching = attaching();
         let output =
             Command::new("losetup").args(["-f", "--show"]).args(arguments).arg(file).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
