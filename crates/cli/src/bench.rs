@@ -98,22 +98,21 @@ pub struct Args {
 const UNDETECTED: &str = "\
 What cannot be detected:
 - Other machines that use the same drive: virtual machines or their host, shared storage, clusters.
-- Two paths to the same drive without multipath, such as two ports of a SAS drive.
-- A device that a program on this machine serves from a file or disk in use: NBD, ublk.
-- The kernel's own servers that claim nothing: nvmet, LIO's fileio, nfsd, ksmbd, cachefiles, USB gadgets
-  (g_mass_storage).
-- Programs that use the drive by its sg, bsg or NVMe character device.
-- An erofs mounted from a file without a loop device, where the file was renamed or the mount is hidden.
-- Memory mappings that are not writable at the moment, and programs that only read.
-- Anything outside, where trimtab runs in a chroot.
-- Processes of other PID namespaces that are not below this one's.
+- Two paths to one drive without multipath, where the drive does not report the same WWID on both.
+- A file or disk of this machine that comes back as a drive by the network: iSCSI, NVMe over TCP.
+- The kernel's own servers that claim nothing and do not say what they serve: nfsd, ksmbd, cachefiles.
+- What nvmet, LIO's fileio and USB gadgets serve, where configfs is not mounted or the path leads elsewhere by now.
+- Programs that opened the drive's sg, bsg or NVMe character device for reading alone.
+- An erofs mounted out of sight from a file that is not its first device.
+- Programs that only read.
+- Processes of other PID namespaces that are not below this one's, such as those outside a container.
 - Processes that even root may not look at; a line says how many there are.
 - Files that no process has a descriptor or mapping of: registered with io_uring, or sent by a socket.
-- Descriptors of a thread that does not share those of its process.
 - Where a FUSE or network file system keeps the file behind a loop device.
-- Files that a process opened through an overlay whose directories are not found.
 - What is attached to the same file, or opens DEV, once the run has begun.
-- Data without a signature, such as that of some databases.";
+- Data without a signature, such as that of some databases.
+Two drives whose firmware reports one WWID are taken for one drive; detach one of them. NBD and ublk devices, and
+others that this machine serves to itself, are refused: where their data is kept cannot be told.";
 
 /// What a run takes unless told otherwise.
 const FULL: Duration = Duration::from_secs(15 * 60);

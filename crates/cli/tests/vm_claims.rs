@@ -1,4 +1,4 @@
-//! What `trimtab bench` refuses of volumes, arrays and other mount namespaces, on Debian's kernel 6.12.
+//! What `trimtab bench` refuses of volumes, arrays, further paths, served disks and hidden mounts, on Debian's kernel 6.12.
 
 mod guest;
 
@@ -11,7 +11,7 @@ fn volumes_arrays_and_namespaces_that_share_bytes_are_refused() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     let stdout = String::from_utf8_lossy(&output.stdout);
-    let expected: [(&str, &[&str]); 12] = [
+    let expected: [(&str, &[&str]); 28] = [
         ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
         (
             "lvm-mounted",
@@ -36,6 +36,25 @@ fn volumes_arrays_and_namespaces_that_share_bytes_are_refused() {
         ("dm-alone", &["accepted"]),
         ("dm-written", &["is in use: process ", "(sleep) has /dev/nvme", " open for writing"]),
         ("partition-below", &["shares its bytes with /dev/nvme", "p1, which is mounted on /run/mnt"]),
+        ("path-alone", &["accepted"]),
+        (
+            "path-mounted",
+            &["has the same WWID and so may share its bytes with /dev/sd", "is mounted on /run/mnt"],
+        ),
+        ("sg-written-by-path", &["(sleep) has /dev/sg", " open for writing"]),
+        ("bsg-written-by-path", &["(sleep) has /dev/bsg/", " open for writing"]),
+        ("ng-written", &["(sleep) has /dev/ng", " open for writing"]),
+        ("nbd-served", &["/dev/nbd0 is served by an NBD server"]),
+        ("nbd-below", &["/dev/dm-0 cannot be proven unused: /dev/nbd0 is served by an NBD server"]),
+        ("gadget", &["shares its bytes with /run/image, which is served to others by /sys/", "gadget"]),
+        ("nvmet", &["is served to others by /sys/kernel/config/nvmet/subsystems/served/namespaces/1"]),
+        ("nvmet-off", &["accepted"]),
+        ("erofs-renamed", &["may share its bytes with /run/disk/image, which is mounted on /run/disk/mnt"]),
+        ("erofs-replaced", &["may share its bytes with /run/disk/image, which is mounted on /run/disk/mnt"]),
+        ("erofs-unmounted", &["accepted"]),
+        ("erofs-lazily-unmounted", &["may share its bytes with ", "which is an image of erofs"]),
+        ("erofs-other", &["accepted"]),
+        ("erofs-in-kept-namespace", &["may share its bytes with ", "which is an image of erofs"]),
     ];
     let lines: Vec<_> = stdout.lines().collect();
     assert_eq!(lines.len(), expected.len(), "{stdout}{stderr}");

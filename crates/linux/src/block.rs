@@ -1,5 +1,6 @@
 //! A block device's counters, queue limits and relatives, from sysfs.
 
+mod drive;
 mod named;
 mod relatives;
 
@@ -11,6 +12,7 @@ use std::{fs, io};
 
 use trimtab_core::document::KernelCounters;
 
+pub(crate) use drive::children;
 pub use named::{NamedError, disks};
 pub use relatives::DeviceNumber;
 use trimtab_core::Bytes;

@@ -36,6 +36,12 @@ const PLAIN: [&str; 22] = [
     "zfs",
 ];
 
+/// `f_type` of tmpfs, which descriptors of `memfd_create` are on without a mount.
+const TMPFS: i64 = 0x0102_1994;
+
+/// `f_type` of ecryptfs, whose files are shorter than those that hold them.
+const ECRYPTFS: i64 = 0xf15f;
+
 /// `f_type` of btrfs, whose subvolumes have device numbers that no list of mounts has.
 const BTRFS: i64 = 0x9123_683e;
 
@@ -165,6 +171,34 @@ fn overlay(
         }
     }
     identity
+}
+
+/// How long a file is: what is known of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Length {
+    Exactly(u64),
+    AtLeast(u64),
+}
+
+/// Whether a file that is not identified, and which the link `opened` of procfs leads to, may keep its bytes in
+/// another one that is as long as `length`.
+pub(crate) fn may_keep(opened: &Path, length: Length) -> bool {
+    match statfs(opened).map(|found| found.f_type) {
+        // There, other numbers are other files.
+        Ok(TMPFS | BTRFS) => return false,
+        Ok(ECRYPTFS) => return true,
+        _ => {}
+    }
+    look(opened).is_ok_and(|found| match length {
+        Length::Exactly(length) => found.stx_size == length,
+        Length::AtLeast(length) => found.stx_size >= length,
+    })
+}
+
+/// The length of the file `id`, where `path` leads to it in one of `namespaces`.
+pub(crate) fn length_of(namespaces: &[Namespace], id: FileId, path: &Path) -> Option<u64> {
+    let mut found = namespaces.iter().filter_map(|namespace| look(&namespace.file(path)).ok());
+    found.find(|found| id_of(found) == id).map(|found| found.stx_size)
 }
 
 /// What `stat` says of the regular file at `path`.

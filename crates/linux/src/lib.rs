@@ -12,6 +12,7 @@ mod captured;
 pub mod child;
 pub mod claim;
 mod describe;
+mod descriptors;
 pub mod device;
 pub mod environment;
 pub mod ext4;

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, OpenTreeFlags, UnmountFlags, open_tree};
 
 use crate::block::{BlockDevice, DeviceNumber};
-use crate::{SYSFS, btrfs, ioctl};
+use crate::{SYSFS, btrfs, identity, ioctl};
 
 /// Why a mount, an unmount or the list of mounts failed.
 #[derive(Debug, thiserror::Error)]
@@ -192,18 +192,18 @@ impl Namespace {
 /// # Errors
 /// [`MountError::List`]; processes that may not be looked at are passed over.
 pub fn namespaces(root: &Path, procfs: &Path) -> Result<Vec<Namespace>, MountError> {
-    let view =
-        |process: &Path| Some((fs::read_link(process.join("ns/mnt")), fs::read_link(process.join("root"))));
-    let mut seen: Vec<(PathBuf, PathBuf)> = Vec::new();
-    if let Some((Ok(namespace), Ok(root))) = view(&procfs.join("self")) {
-        seen.push((namespace, root));
-    }
+    let view = |process: &Path| {
+        let root = process.join("root");
+        // In a chroot, the links of roots outside it read like that of its own.
+        let place = identity::look(&root).ok().map(|found| (identity::id_of(&found), found.stx_mnt_id));
+        Some((fs::read_link(process.join("ns/mnt")).ok()?, fs::read_link(&root).ok()?, place))
+    };
+    let mut seen: Vec<_> = view(&procfs.join("self")).into_iter().collect();
     let mut all = vec![Namespace::new(root.to_owned(), None, mounts(procfs)?)];
     for process in processes(procfs)? {
         let directory = procfs.join(process.to_string());
         // One that ended, or that this may not look at, has none.
-        let Some((Ok(namespace), Ok(root))) = view(&directory) else { continue };
-        let view = (namespace, root);
+        let Some(view) = view(&directory) else { continue };
         if seen.contains(&view) {
             continue;
         }

@@ -8,7 +8,7 @@ use std::process::Command;
 use tempfile::TempDir;
 use trimtab_core::Bytes;
 
-use crate::support::{Loop, TRIMTAB, bench, possible, refusal, results, run};
+use crate::support::{Loop, TRIMTAB, bench, possible, refusal, results, run, turn};
 
 const SIZE: Bytes = Bytes(64 << 20);
 
@@ -51,9 +51,10 @@ fn what_is_in_use_or_holds_something() {
     if !possible() {
         return;
     }
+    let _turn = turn();
     let Loop { device, file, .. } = &Loop::new(SIZE);
     let path = device.to_str().unwrap();
-    run("mkfs.ext4", &["-q", "-L", "precious", path]);
+    run("mkfs.ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-L", "precious", path]);
     is_refused(device, file, &[], &["ext4", "precious", "--overwrite-signatures"]);
 
     let mount = TempDir::new().unwrap();

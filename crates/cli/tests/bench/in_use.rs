@@ -2,155 +2,20 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use tempfile::TempDir;
 use trimtab_core::Bytes;
 use trimtab_core::profile::Profile;
 use trimtab_drive::{Clock, CreateOptions, Drive};
+use trimtab_linux::loop_device;
 
-use crate::support::{TRIMTAB, bench, possible, refusal, results, run};
-
-const EVERYTHING: [&str; 3] = ["--overwrite-signatures", "--overwrite-partitions", "--allow-partition"];
-
-/// A directory with what tests set up around an image in it; the last is taken down first.
-struct Scene {
-    ends: Vec<(&'static str, String)>,
-    children: Vec<Child>,
-    directory: TempDir,
-}
-
-impl Scene {
-    fn new() -> Self {
-        Self { ends: Vec::new(), children: Vec::new(), directory: TempDir::new().unwrap() }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.directory.path().join(name).to_str().unwrap().to_owned()
-    }
-
-    /// A new directory.
-    fn dir(&self, name: &str) -> String {
-        let path = self.path(name);
-        fs::create_dir(&path).unwrap();
-        path
-    }
-
-    /// A scene with a sparse file and a loop device over it.
-    fn with_loop() -> (Self, String, String) {
-        let mut scene = Self::new();
-        let image = scene.image("image", 40);
-        let device = scene.losetup(&[], &image);
-        (scene, image, device)
-    }
-
-    /// A sparse file.
-    fn image(&self, name: &str, mebibytes: u64) -> String {
-        let path = self.path(name);
-        fs::File::create(&path).unwrap().set_len(mebibytes << 20).unwrap();
-        path
-    }
-
-    /// Another name of a file.
-    fn linked(&self, image: &str, name: &str) -> String {
-        fs::hard_link(image, self.path(name)).unwrap();
-        self.path(name)
-    }
-
-    /// A node of a device's number, outside `/dev`.
-    fn node(&self, device: &str, name: &str) -> String {
-        let path = self.path(name);
-        let number =
-            fs::read_to_string(format!("/sys/class/block/{}/dev", &device["/dev/".len()..])).unwrap();
-        let (major, minor) = number.trim().split_once(':').unwrap();
-        run("mknod", &[&path, "b", major, minor]);
-        path
-    }
-
-    fn losetup(&mut self, arguments: &[&str], file: impl AsRef<OsStr>) -> String {
-        let output =
-            Command::new("losetup").args(["-f", "--show"]).args(arguments).arg(file).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-        self.ends.push(("losetup -d", device.clone()));
-        device
-    }
-
-    fn mount(&mut self, arguments: &[&str], name: &str) -> String {
-        let target = self.dir(name);
-        run("mount", &[arguments, &[&target]].concat());
-        self.ends.push(("umount", target.clone()));
-        target
-    }
-
-    /// An ext4 on `device`, mounted.
-    fn ext4(&mut self, device: &str, name: &str) -> String {
-        run("mkfs.ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", device]);
-        self.mount(&[device], name)
-    }
-
-    fn swap(&mut self, on: &str) {
-        run("mkswap", &[on]);
-        run("swapon", &[on]);
-        self.ends.push(("swapoff", on.to_owned()));
-    }
-
-    /// Starts a shell that runs `script`, says so by a word, and then waits until the test ends.
-    fn shell(&mut self, program: &[&str], script: &str) -> u32 {
-        let script = format!("{script}\necho ready; exec sleep infinity");
-        let mut command = Command::new(program[0]);
-        let mut child =
-            command.args(&program[1..]).args(["sh", "-ec", &script]).stdout(Stdio::piped()).spawn().unwrap();
-        let mut word = String::new();
-        let output = child.stdout.take().unwrap();
-        BufReader::new(output).read_line(&mut word).unwrap();
-        let process = child.id();
-        self.children.push(child);
-        assert_eq!(word, "ready\n");
-        process
-    }
-}
-
-impl Drop for Scene {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        for (end, what) in self.ends.iter().rev() {
-            let (program, option) = end.split_once(' ').unwrap_or((end, ""));
-            let options = option.split_whitespace();
-            let _ = Command::new(program).args(options).arg(what).status();
-        }
-    }
-}
-
-/// Asserts that a bench of `device` is refused in one line that has all of `words`, and changes nothing of
-/// `image`.
-fn is_refused(device: &str, image: &str, words: &[&str]) {
-    run("sync", &[]);
-    let before = fs::read(image).unwrap();
-    // One that were accepted would leave its results where it runs.
-    let directory = TempDir::new().unwrap();
-    let output =
-        bench(Path::new(device), &EVERYTHING).arg("--quick").current_dir(&directory).output().unwrap();
-    let (status, reason) = refusal(&output);
-    assert_eq!(status, Some(1), "{reason}");
-    for word in words {
-        assert!(reason.contains(word), "{reason:?} doesn't say {word:?}");
-    }
-    assert!(fs::read(image).unwrap() == before, "something was written");
-}
-
-fn shares(device: &str) -> String {
-    format!("shares its bytes with {device}, which is mounted on ")
-}
+use crate::scene::{EVERYTHING, Scene, is_refused, refuses, shares};
+use crate::support::{TRIMTAB, attaching, bench, possible, results, run, turn};
 
 #[test]
 fn hard_links_to_the_image_of_a_mounted_file_system() {
@@ -185,6 +50,59 @@ fn an_image_whose_name_is_not_text() {
     scene.ext4(&mounted, "mnt");
     let sibling = scene.losetup(&[], &image);
     is_refused(&sibling, &image, &[&shares(&mounted)]);
+}
+
+#[test]
+fn an_image_whose_path_is_too_long_for_the_kernel() {
+    if !possible() {
+        return;
+    }
+    let _turn = turn();
+    let mut scene = Scene::new();
+    let top = scene.path("");
+    let script = "import os, sys, time\n\
+                  os.chdir(sys.argv[1])\n\
+                  for _ in range(20): os.mkdir('d' * 250); os.chdir('d' * 250)\n\
+                  open('image', 'wb').truncate(40 << 20)\n\
+                  os.link('image', sys.argv[1] + '/link')\n";
+    let process = scene.python(script, &[&top]);
+    let deep = {
+        let _attaching = attaching();
+        loop_device::attach(Path::new(&format!("/proc/{process}/cwd/image")), Bytes(512)).unwrap()
+    };
+    let deep = deep.to_str().unwrap().to_owned();
+    scene.ends.push(("losetup -d", deep.clone()));
+    let link = scene.path("link");
+    let other = scene.losetup(&[], &link);
+    let target = scene.ext4(&deep, "mnt");
+    is_refused(&other, &link, &[&shares(&deep)]);
+    run("umount", &[&target]);
+    run("mount", &[&other, &target]);
+    is_refused(&deep, &link, &[&shares(&other)]);
+}
+
+#[test]
+fn mounts_outside_a_chroot() {
+    if !possible() {
+        return;
+    }
+    let mut scene = Scene::new();
+    let image = scene.image("image", 40);
+    let link = scene.linked(&image, "link");
+    let mounted = scene.losetup(&[], &image);
+    let target = scene.ext4(&mounted, "mnt");
+    let sibling = scene.losetup(&[], &link);
+    let root = scene.mount(&["--bind", "/"], "root");
+    let program = Path::new(TRIMTAB).parent().unwrap().to_str().unwrap();
+    for place in ["/proc", "/sys", "/dev", "/tmp", program] {
+        let inside = format!("{root}{place}");
+        run("mount", &["--bind", place, &inside]);
+        scene.ends.push(("umount", inside));
+    }
+    let mut bench = Command::new("chroot");
+    bench.args([&root, TRIMTAB, "bench", &sibling, "--destroy-data", &sibling]).args(EVERYTHING);
+    let elsewhere = format!("is mounted on {target} in the mount namespace of process ");
+    refuses(&mut bench, &image, &[&format!("shares its bytes with {mounted}, which "), &elsewhere]);
 }
 
 #[test]
@@ -306,6 +224,7 @@ fn mounts_in_other_namespaces() {
     if !possible() {
         return;
     }
+    let _turn = turn();
     let mut scene = Scene::new();
     let image = scene.image("image", 40);
     let link = scene.linked(&image, "link");
@@ -324,6 +243,7 @@ fn a_namespace_without_processes() {
     if !possible() {
         return;
     }
+    let _turn = turn();
     let mut scene = Scene::new();
     let image = scene.image("image", 40);
     let link = scene.linked(&image, "link");
@@ -374,90 +294,13 @@ fn journals_logs_and_second_devices() {
 }
 
 #[test]
-fn what_another_process_can_write_to() {
-    if !possible() {
-        return;
-    }
-    let (scene, image, device) = Scene::with_loop();
-    let node = scene.node(&device, "node");
-    let link = scene.linked(&image, "link");
-    for (redirection, path, named) in [("<>", &node, &node), (">>", &device, &device), ("<>", &link, &link)] {
-        let mut scene = Scene::new();
-        let process = scene.shell(&["env"], &format!("exec 3{redirection}{path}"));
-        let name = if named == &link { named } else { &device };
-        let written =
-            format!("process {process} (sleep) has {name} open for writing; end that process first");
-        is_refused(&device, &image, &[&format!("{device} is in use: {written}")]);
-        let above = scene.losetup(&[], &node);
-        is_refused(&above, &image, &[&format!("{above} is in use: {written}")]);
-    }
-    let mut reader = Scene::new();
-    reader.shell(&["env"], &format!("exec 3<{device} 4<{link}"));
-    let dry_run = Command::new(TRIMTAB).arg("bench").arg(&device).arg("--dry-run").output().unwrap();
-    assert!(dry_run.status.success(), "{}", String::from_utf8_lossy(&dry_run.stderr));
-}
-
-#[test]
-fn what_another_process_has_mapped() {
-    if !possible() {
-        return;
-    }
-    let (mut scene, image, device) = Scene::with_loop();
-    let script = "import mmap, os, sys, time\n\
-                  file = os.open(sys.argv[1], os.O_RDWR)\n\
-                  kept = mmap.mmap(file, 4096)\n\
-                  os.close(file)\n\
-                  print('ready', flush=True)\n\
-                  time.sleep(1000000)\n";
-    for path in [&device, &image] {
-        let mut child =
-            Command::new("python3").args(["-c", script, path]).stdout(Stdio::piped()).spawn().unwrap();
-        let mut word = String::new();
-        let output = child.stdout.take().unwrap();
-        BufReader::new(output).read_line(&mut word).unwrap();
-        let process = child.id();
-        scene.children.push(child);
-        assert_eq!(word, "ready\n");
-        is_refused(&device, &image, &[&format!("process {process} (python3) has {path} open for writing")]);
-        let mut child = scene.children.pop().unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-}
-
-#[test]
-fn a_process_whose_main_thread_has_ended() {
-    if !possible() {
-        return;
-    }
-    let (mut scene, image, device) = Scene::with_loop();
-    // `exit` ends the thread that calls it, and no other.
-    let script = "import ctypes, os, sys, threading, time\n\
-                  file = os.open(sys.argv[1], os.O_RDWR)\n\
-                  def wait():\n\
-                  \x20while open('/proc/self/stat').read().rsplit(')')[-1].split()[0] != 'Z': time.sleep(0.01)\n\
-                  \x20print('ready', flush=True)\n\
-                  \x20time.sleep(1000000)\n\
-                  threading.Thread(target=wait).start()\n\
-                  ctypes.CDLL(None).syscall({'x86_64': 60}.get(os.uname().machine, 93), 0)\n";
-    let mut child =
-        Command::new("python3").args(["-c", script, &device]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut word = String::new();
-    let output = child.stdout.take().unwrap();
-    BufReader::new(output).read_line(&mut word).unwrap();
-    let process = child.id();
-    scene.children.push(child);
-    assert_eq!(word, "ready\n");
-    is_refused(&device, &image, &[&format!("process {process} (python3) has {device} open for writing")]);
-}
-
-#[test]
 fn the_data_of_an_emulated_drive() {
     if !possible() {
         return;
     }
     let mut scene = Scene::new();
     let data = PathBuf::from(scene.path("data"));
+    let attaching = attaching();
     let drive = Drive::create(&CreateOptions {
         name: format!("bench-in-use-{}", std::process::id()),
         profile: Profile::named("nvme-tlc").unwrap(),
@@ -469,6 +312,7 @@ fn the_data_of_an_emulated_drive() {
         owned: true,
     })
     .unwrap();
+    drop(attaching);
     let data = data.to_str().unwrap();
     let over = scene.losetup(&[], data);
     is_refused(&over, data, &["(trimtab) has ", " open for writing"]);
@@ -480,6 +324,8 @@ fn the_data_of_an_emulated_drive() {
     // What is discarded leaves the data file late; these figures wait for that.
     drive.stats().unwrap();
     scene.mount(&["-o", "ro", &over], "mnt");
+    // The figure of what the data takes waits until all that was discarded has left it.
+    drive.stats().unwrap();
     is_refused(device, data, &[&format!("{device} may share its bytes with {over}, which is mounted on ")]);
 }
 

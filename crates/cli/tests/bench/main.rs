@@ -7,5 +7,8 @@ mod bad_input;
 mod devices;
 mod in_use;
 mod interrupted;
+mod races;
+mod scene;
 mod support;
 mod truth;
+mod written;

@@ -17,15 +17,24 @@ pub use crate::common::possible;
 
 pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 
-/// Tests that measure wall time take turns, so that they don't disturb each other.
+/// Tests that measure wall time take turns, so that they don't disturb each other; so do those that copy all
+/// mounts into a new namespace, and those that need a device as soon as they unmounted it.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Held while a loop device is attached: who is told of a free one opens it for writing, although another was
+/// faster, and a bench of it would be refused for that.
+pub fn attaching() -> MutexGuard<'static, ()> {
+    static ATTACHING: Mutex<()> = Mutex::new(());
+    ATTACHING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// An emulated drive of this test's own.
 pub fn drive(profile: Profile, size: Bytes, clock: Clock) -> Drive {
     static NEXT: AtomicU32 = AtomicU32::new(0);
+    let _attaching = attaching();
     let turn = NEXT.fetch_add(1, Ordering::Relaxed);
     Drive::create(&CreateOptions {
         name: format!("bench-{}-{turn}", std::process::id()),
@@ -52,6 +61,7 @@ impl Loop {
         let dir = TempDir::new().unwrap();
         let file = dir.path().join("backing");
         fs::File::create(&file).unwrap().set_len(size.0).unwrap();
+        let _attaching = attaching();
         let device = loop_device::attach(&file, Bytes(512)).unwrap();
         Self { device, file, _dir: dir }
     }

@@ -4,10 +4,11 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::exported::{Exported, exported};
 use super::{ClaimError, Sharing};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::btrfs;
-use crate::identity::{self, FileId, Identity, Sameness};
+use crate::identity::{self, FileId, Identity, Length, Sameness};
 use crate::loop_device::{self, Backing};
 use crate::mount::{self, Mount, Namespace};
 use crate::stack::Machine;
@@ -25,6 +26,10 @@ pub enum Use {
     Below(String, Box<Self>),
     /// A device is built on it.
     Held(String),
+    /// The kernel serves it to others, without a claim, by what is set up in this directory.
+    Served(PathBuf),
+    /// It begins as an image of erofs, and one is mounted from a file out of sight.
+    Erofs,
 }
 
 impl fmt::Display for Use {
@@ -46,29 +51,12 @@ impl fmt::Display for Use {
             Self::Swap(path) => write!(f, "is active swap; turn it off first (swapoff {})", path.display()),
             Self::Below(upper, found) => write!(f, "is below {upper}, which {found}"),
             Self::Held(holder) => write!(f, "is held by {holder}; take that down first"),
+            Self::Served(server) => write!(f, "is served to others by {}; take that down first", server.display()),
+            Self::Erofs => f.write_str(
+                "is an image of erofs, while one is mounted from a file where no list of mounts has it; detach this \
+                 device, or end what keeps that mount",
+            ),
         }
-    }
-}
-
-/// A file that is used without a device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct UsedFile {
-    /// Its path.
-    pub path: PathBuf,
-    /// What is known of where its bytes are; none where it isn't found.
-    pub identity: Option<Identity>,
-    /// What it is used for.
-    pub found: Use,
-}
-
-impl UsedFile {
-    /// Whether it is one of `files`; none where it is not.
-    pub fn sharing(&self, files: &[Identity]) -> Option<Sharing> {
-        let compare = |file: &Identity| match &self.identity {
-            Some(identity) => file.compare(identity),
-            None => Sameness::Unknown,
-        };
-        sharing(files.iter().map(compare))
     }
 }
 
@@ -84,8 +72,10 @@ struct Looped {
 /// A machine's mounts and loop devices.
 #[derive(Debug)]
 pub(super) struct Around {
-    sysfs: PathBuf,
+    pub sysfs: PathBuf,
     procfs: PathBuf,
+    /// What the kernel serves to others.
+    pub exported: Vec<Exported>,
     /// The mount namespaces, this process' own first.
     pub namespaces: Vec<Namespace>,
     loops: Vec<Looped>,
@@ -105,7 +95,8 @@ impl Around {
             }
         }
         let namespaces = mount::namespaces(&machine.file("/"), &procfs)?;
-        Ok(Self { sysfs, procfs, namespaces, loops })
+        let exported = exported(&sysfs);
+        Ok(Self { sysfs, procfs, exported, namespaces, loops })
     }
 
     /// All devices below `device`, nearest first.
@@ -142,6 +133,29 @@ impl Around {
         ours.filter_map(|looped| self.file(looped)).collect()
     }
 
+    /// The numbers of the regular files behind the loop devices among `disks`, with the paths that the kernel has.
+    pub fn backing_files(&self, disks: &[BlockDevice]) -> impl Iterator<Item = (FileId, &Path)> {
+        let ours = self.loops.iter().filter(|looped| disks.contains(&looped.device));
+        ours.filter_map(|looped| match looped.backing {
+            Backing::File(id) => Some((id, looped.file.as_path())),
+            Backing::Device(_) => None,
+        })
+    }
+
+    /// The regular files behind the loop devices among `disks`, and how long they are.
+    pub fn lengths(&self, disks: &[BlockDevice]) -> Result<Vec<(Identity, Length)>, BlockError> {
+        let mut all = Vec::new();
+        for looped in self.loops.iter().filter(|looped| disks.contains(&looped.device)) {
+            let Backing::File(id) = looped.backing else { continue };
+            let length = match identity::length_of(&self.namespaces, id, &looped.file) {
+                Some(length) => Length::Exactly(length),
+                None => Length::AtLeast(looped.device.size()?.0),
+            };
+            all.extend(self.file(looped).map(|file| (file, length)));
+        }
+        Ok(all)
+    }
+
     fn file(&self, looped: &Looped) -> Option<Identity> {
         match looped.backing {
             Backing::File(id) => Some(identity::identify(&self.namespaces, id, &looped.file)),
@@ -167,6 +181,14 @@ impl Around {
         sharing.collect()
     }
 
+    /// The disks, but for `disks`, that are further paths to the drives of these, by their WWIDs.
+    pub fn paths(&self, disks: &[BlockDevice]) -> Result<Vec<BlockDevice>, BlockError> {
+        let ours: Vec<_> = disks.iter().filter_map(BlockDevice::wwid).collect();
+        let mut all = BlockDevice::disks(&self.sysfs)?;
+        all.retain(|disk| !disks.contains(disk) && disk.wwid().is_some_and(|wwid| ours.contains(&wwid)));
+        Ok(all)
+    }
+
     /// Every device that carries a mounted file system or active swap, or has a loop device above it.
     /// What a disk in `stack` carries counts for that disk, and not again for what lies below it.
     pub fn uses(&self, stack: &[BlockDevice]) -> Result<Vec<(DeviceNumber, Use)>, ClaimError> {
@@ -179,6 +201,11 @@ impl Around {
         }
         for (path, _) in self.swaps()? {
             tops.extend(BlockDevice::open(&self.sysfs, &path).ok().map(|device| (device, Use::Swap(path))));
+        }
+        for export in &self.exported {
+            let found = Use::Served(export.server.clone());
+            let at = self.namespaces.iter().filter_map(|namespace| self.device_at(namespace, &export.path));
+            tops.extend(at.map(|device| (device, found.clone())));
         }
         let mut uses = Vec::new();
         for (device, found) in tops {
@@ -193,12 +220,17 @@ impl Around {
         Ok(uses)
     }
 
+    /// The block device that has the path `path` in `namespace`.
+    pub fn device_at(&self, namespace: &Namespace, path: &Path) -> Option<BlockDevice> {
+        match namespace.process {
+            None => BlockDevice::open(&self.sysfs, path).ok(),
+            Some(_) => BlockDevice::open(&self.sysfs, &namespace.file(path)).ok(),
+        }
+    }
+
     /// The devices that carry the file system of `mount`.
     fn carrying(&self, mount: &Mount, namespace: &Namespace) -> impl Iterator<Item = BlockDevice> {
-        let source = || match namespace.process {
-            None => BlockDevice::open(&self.sysfs, &mount.source).ok(),
-            Some(_) => BlockDevice::open(&self.sysfs, &namespace.file(&mount.source)).ok(),
-        };
+        let source = || self.device_at(namespace, &mount.source);
         // A file system on several devices has a number of its own; its source is one of them.
         let device = BlockDevice::numbered(&self.sysfs, mount.number).or_else(source);
         let names = device.as_ref().map_or(Vec::new(), |device| btrfs::devices(&self.sysfs, &device.name()));
@@ -225,33 +257,8 @@ impl Around {
         Ok(())
     }
 
-    /// Files that are swapped to, or mounted without a loop device.
-    pub fn used_files(&self) -> Result<Vec<UsedFile>, ClaimError> {
-        let mut all = Vec::new();
-        let identify = |namespace: &Namespace, path: &Path| {
-            let id = identity::file_at(&namespace.file(path)).ok()?;
-            Some(identity::identify(&self.namespaces, id, path))
-        };
-        for (path, is_file) in self.swaps()? {
-            if is_file {
-                let identity = self.namespaces.iter().find_map(|namespace| identify(namespace, &path));
-                all.push(UsedFile { identity, found: Use::Swap(path.clone()), path });
-            }
-        }
-        for namespace in &self.namespaces {
-            let mounts =
-                namespace.mounts.iter().filter(|mount| mount.fstype == "erofs" && mount.number.major == 0);
-            all.extend(mounts.map(|mount| UsedFile {
-                path: mount.source.clone(),
-                identity: identify(namespace, &mount.source),
-                found: mounted(mount, namespace),
-            }));
-        }
-        Ok(all)
-    }
-
     /// The paths of active swap, and whether each is a file.
-    fn swaps(&self) -> Result<Vec<(PathBuf, bool)>, ClaimError> {
+    pub fn swaps(&self) -> Result<Vec<(PathBuf, bool)>, ClaimError> {
         let path = self.procfs.join("swaps");
         let text = fs::read(&path).map_err(|source| ClaimError::Swaps { path, source })?;
         let line = |line: &[u8]| {
@@ -263,7 +270,7 @@ impl Around {
 }
 
 /// What all these comparisons come to; none where the files are others.
-fn sharing(compared: impl Iterator<Item = Sameness>) -> Option<Sharing> {
+pub(super) fn sharing(compared: impl Iterator<Item = Sameness>) -> Option<Sharing> {
     let found = compared.filter_map(|sameness| match sameness {
         Sameness::Same => Some(Sharing::Certain),
         Sameness::Unknown => Some(Sharing::Possible),
@@ -272,7 +279,7 @@ fn sharing(compared: impl Iterator<Item = Sameness>) -> Option<Sharing> {
     found.min_by_key(|sharing| *sharing != Sharing::Certain)
 }
 
-fn mounted(mount: &Mount, namespace: &Namespace) -> Use {
+pub(super) fn mounted(mount: &Mount, namespace: &Namespace) -> Use {
     match namespace.process {
         None => Use::Mounted(mount.target.clone()),
         Some(process) => Use::MountedElsewhere(mount.target.clone(), process),

@@ -16,6 +16,20 @@ pub enum Sharing {
     Certain,
     /// It can't be told.
     Possible,
+    /// Both have the same WWID: they are two paths to one drive, or drives whose firmware gives it twice.
+    SameWwid,
+}
+
+impl Sharing {
+    /// What else may be done about it; empty, or a clause that begins with a semicolon.
+    fn advice(self) -> &'static str {
+        match self {
+            Self::Certain | Self::Possible => "",
+            Self::SameWwid => {
+                "; if their serial numbers show that they are two drives (lsblk -o NAME,WWN,SERIAL), detach the other"
+            }
+        }
+    }
 }
 
 impl fmt::Display for Sharing {
@@ -23,6 +37,7 @@ impl fmt::Display for Sharing {
         f.write_str(match self {
             Self::Certain => "shares",
             Self::Possible => "may share",
+            Self::SameWwid => "has the same WWID and so may share",
         })
     }
 }
@@ -88,7 +103,7 @@ pub enum ClaimError {
         found: Use,
     },
     /// What it is built on is in use by others than itself.
-    #[error("{device} {how} its bytes with {node}, which {found}")]
+    #[error("{device} {how} its bytes with {node}, which {found}{}", how.advice())]
     Shared {
         /// The device.
         device: String,
@@ -102,7 +117,7 @@ pub enum ClaimError {
     /// The kernel keeps what shares its bytes for another user.
     #[error(
         "{device} {how} its bytes with {node}, which the kernel keeps for another user that lsblk may name, or \
-         for a mount in another mount namespace (findmnt --task PID); end that first"
+         for a mount in another mount namespace (findmnt --task PID); end that first{}", how.advice()
     )]
     Kept {
         /// The device.
@@ -134,6 +149,19 @@ pub enum ClaimError {
         how: Sharing,
         /// The device that appeared.
         node: String,
+    },
+    /// Its data is kept somewhere on this machine, where that can't be told.
+    #[error(
+        "{device} cannot be proven unused: {node} is served by {server}, which may keep its data in a file or drive \
+         that is in use; name the drive itself, or a loop device over the file (losetup)"
+    )]
+    Served {
+        /// The device.
+        device: String,
+        /// The disk that is served.
+        node: String,
+        /// What serves it.
+        server: &'static str,
     },
     /// A process may write to it.
     #[error(

@@ -9,9 +9,13 @@
 
 mod around;
 mod contents;
+mod erofs;
 mod error;
+mod exported;
+mod files;
 mod processes;
 mod remains;
+mod served;
 mod usage;
 
 use std::fs::{self, File, OpenOptions};

@@ -1,8 +1,10 @@
 //! What processes have open for writing.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, OFlags};
@@ -10,18 +12,22 @@ use rustix::io::Errno;
 
 use super::ClaimError;
 use crate::block::DeviceNumber;
+use crate::descriptors::share_descriptors;
 use crate::identity::{self, FileId};
 use crate::mount;
 
 /// The device by which FUSE servers talk to the kernel.
 const FUSE: DeviceNumber = DeviceNumber { major: 10, minor: 229 };
 
+/// What links to an io_uring read.
+const RING: &str = "anon_inode:[io_uring]";
+
 /// What a process has open for writing, or mapped so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Opened {
     /// The process.
     pub process: u32,
-    /// The link in procfs that leads to it.
+    /// The link in procfs that leads to it, or its path.
     pub link: PathBuf,
     /// What it is.
     pub what: What,
@@ -31,6 +37,8 @@ pub(super) struct Opened {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     Device(DeviceNumber),
+    /// A character device, which may take commands for a drive.
+    Character(DeviceNumber),
     File(FileId),
     /// The end of a FUSE connection: its number, where the kernel says it.
     Fuse(Option<u32>),
@@ -71,22 +79,43 @@ pub(super) fn name(procfs: &Path, process: u32) -> String {
     text.trim_end_matches('\n').escape_debug().to_string()
 }
 
+impl Opened {
+    /// Its path.
+    pub fn path(&self) -> PathBuf {
+        fs::read_link(&self.link).unwrap_or_else(|_| self.link.clone())
+    }
+}
+
 /// The files that a process can write to.
 fn process_opened(procfs: &Path, process: u32) -> io::Result<Vec<(PathBuf, What)>> {
     let directory = procfs.join(process.to_string());
     let mut all = task_opened(&directory)?;
     // Procfs shows nothing of a main thread that has ended, while other threads keep all files open.
-    if is_zombie(&directory)? {
-        for task in fs::read_dir(directory.join("task"))? {
-            // A thread has a directory of its own, though none that is listed.
-            match task_opened(&procfs.join(task?.file_name())) {
-                Ok(found) => all.extend(found),
-                Err(error) if is_gone(&error) => {}
-                Err(error) => return Err(error),
-            }
+    let has_ended = is_zombie(&directory)?;
+    for thread in threads(&directory)? {
+        // A thread has a directory of its own, though none that is listed.
+        let directory = procfs.join(thread.to_string());
+        let found = match has_ended {
+            true => task_opened(&directory),
+            false if thread == process || share_descriptors(process, thread) => continue,
+            false => descriptors(&directory),
+        };
+        match found {
+            Ok(found) => all.extend(found),
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(all)
+}
+
+/// The threads of a process with this directory in procfs.
+fn threads(directory: &Path) -> io::Result<Vec<u32>> {
+    let entries = match fs::read_dir(directory.join("task")) {
+        Err(error) if is_gone(&error) => return Ok(Vec::new()),
+        entries => entries?.collect::<io::Result<Vec<_>>>()?,
+    };
+    Ok(entries.iter().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
 /// The files that a task with this directory in procfs can write to.
@@ -113,6 +142,11 @@ fn descriptors(directory: &Path) -> io::Result<Vec<(PathBuf, What)>> {
     for entry in fs::read_dir(directory.join("fd"))? {
         let link = entry?.path();
         let number = link.file_name().unwrap_or_default();
+        if fs::read_link(&link).is_ok_and(|place| place == Path::new(RING)) {
+            let info = fs::read(directory.join("fdinfo").join(number)).unwrap_or_default();
+            all.extend(registered(&info, &directory.join("root")));
+            continue;
+        }
         // What can't be looked at any more was closed, or its server is gone.
         let Ok(Some(kind)) = kind(&link) else { continue };
         match fs::read_to_string(directory.join("fdinfo").join(number)) {
@@ -124,15 +158,35 @@ fn descriptors(directory: &Path) -> io::Result<Vec<(PathBuf, What)>> {
     Ok(all)
 }
 
-/// Through shared mappings that outlive their descriptors.
+/// The files that are registered with an io_uring of this `fdinfo`, for writing or not. They are known by their
+/// paths, which the process that has the root `root` may see.
+fn registered(info: &[u8], root: &Path) -> Vec<(PathBuf, What)> {
+    // `UserFiles:\t2`, `    0: /path`, `    1: /path`, `UserBufs:\t0`.
+    let mut lines = info.split(|byte| *byte == b'\n').skip_while(|line| !line.starts_with(b"UserFiles:"));
+    lines.next();
+    let listed = lines.take_while(|line| line.starts_with(b" ")).filter_map(|line| {
+        let start = line.windows(2).position(|window| window == b": ")? + 2;
+        let path = mount::unescape(&line[start..]);
+        let place = root.join(path.strip_prefix("/").ok()?);
+        Some((place.clone(), kind(&place).ok()??))
+    });
+    listed.collect()
+}
+
+/// Through shared mappings, which outlive their descriptors; also those that are read-only at the moment.
 fn mapped(directory: &Path) -> io::Result<Vec<(PathBuf, What)>> {
     let maps = fs::read(directory.join("maps"))?;
     let mut all = Vec::new();
     for line in maps.split(|byte| *byte == b'\n') {
         // `7f00-7f01 rw-s 00000000 08:01 42 /path`.
         let mut words = line.split(|byte| *byte == b' ');
-        let (Some(range), Some([_, b'w', _, b's'])) = (words.next(), words.next()) else { continue };
-        let link = directory.join("map_files").join(std::ffi::OsStr::from_bytes(range));
+        let (Some(range), Some([_, now, _, b's'])) = (words.next(), words.next()) else { continue };
+        let link = directory.join("map_files").join(OsStr::from_bytes(range));
+        // The link's own mode is how the file was opened: a mapping may become writable where that allows it.
+        let may_write = || fs::symlink_metadata(&link).is_ok_and(|link| link.mode() & 0o200 != 0);
+        if *now != b'w' && !may_write() {
+            continue;
+        }
         // The right to follow these takes more than that to see descriptors.
         if let Ok(Some(kind)) = kind(&link) {
             all.push((link, kind));
@@ -141,7 +195,7 @@ fn mapped(directory: &Path) -> io::Result<Vec<(PathBuf, What)>> {
     Ok(all)
 }
 
-/// What `link` leads to, if that is a block device, a regular file or FUSE.
+/// What `link` leads to, if that is a device, a regular file or FUSE.
 fn kind(link: &Path) -> io::Result<Option<What>> {
     let found = identity::look(link)?;
     let number = DeviceNumber { major: found.stx_rdev_major, minor: found.stx_rdev_minor };
@@ -149,6 +203,7 @@ fn kind(link: &Path) -> io::Result<Option<What>> {
         FileType::BlockDevice => Some(What::Device(number)),
         FileType::RegularFile => Some(What::File(identity::id_of(&found))),
         FileType::CharacterDevice if number == FUSE => Some(What::Fuse(None)),
+        FileType::CharacterDevice => Some(What::Character(number)),
         _ => None,
     })
 }
@@ -206,8 +261,19 @@ mod tests {
     }
 
     #[test]
+    fn files_registered_with_io_uring_are_found() {
+        let machine = Captured::new().file("a b", "").file("c", "");
+        let info = "SqThread:\t-1\nUserFiles:\t3\n    0: /a\\040b\n    1: /gone\n    2: /c\nUserBufs:\t1\n    0: /c\n";
+        let found = registered(info.as_bytes(), machine.root());
+        let paths: Vec<_> =
+            found.iter().map(|(path, _)| path.strip_prefix(machine.root()).unwrap()).collect();
+        assert_eq!(paths, [Path::new("a b"), Path::new("c")]);
+        assert!(registered(b"pos:\t0\n", machine.root()).is_empty());
+    }
+
+    #[test]
     fn shared_mappings_that_can_be_written_to_are_found() {
-        let maps = "1000-2000 rw-s 0 08:01 5 /x\n2000-3000 r--s 0 08:01 5 /x\n3000-4000 rw-p 0 08:01 5 /x\n";
+        let maps = "1000-2000 rw-s 0 08:01 5 /x\n2000-3000 r--p 0 08:01 5 /x\n3000-4000 rw-p 0 08:01 5 /x\n";
         let machine = Captured::new().file("x", "").file("proc/42/maps", maps).file("proc/42/fd/none", "");
         let machine =
             machine.file("proc/42/fdinfo/none", "flags:\t0100000\n").file("proc/42/stat", "42 (x) S 1\n");

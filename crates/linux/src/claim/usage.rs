@@ -1,14 +1,14 @@
 //! What a block device, its partitions and its disk are used for.
 
-use std::fs;
-
 use trimtab_core::Extent;
 
-use super::around::{Around, Use, UsedFile, titled};
+use super::around::{Around, Use, sharing, titled};
+use super::files::UsedFile;
 use super::processes::{self, Opened, Processes, What};
+use super::served;
 use super::{ClaimError, Overrides, Sharing};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
-use crate::identity::{self, FileId, Identity, Sameness};
+use crate::identity::{self, FileId, Identity, Length, Sameness};
 use crate::stack::Machine;
 
 /// A device, or a relative of it, and what it is used for.
@@ -16,6 +16,8 @@ use crate::stack::Machine;
 struct Node {
     path: String,
     number: DeviceNumber,
+    /// The character devices that take commands for it.
+    characters: Vec<DeviceNumber>,
     extent: Extent,
     uses: Vec<Use>,
 }
@@ -42,7 +44,8 @@ impl Layer {
             let found = uses.iter().filter(|(used, _)| *used == number).map(|(_, found)| found.clone());
             let holders = block.holders()?.into_iter().filter(|holder| !stack.contains(&holder.whole()));
             let uses = found.chain(holders.map(|holder| Use::Held(titled(&holder)))).collect();
-            Ok(Node { path: block.path().display().to_string(), number, extent: block.extent()?, uses })
+            let (path, characters) = (block.path().display().to_string(), block.characters());
+            Ok(Node { path, number, characters, extent: block.extent()?, uses })
         };
         let partitions = block.partitions()?.into_iter().filter(|partition| partition != block);
         Ok(Self {
@@ -76,10 +79,12 @@ pub(super) struct Usage {
     target: Layer,
     read_only: bool,
     /// The devices that it is built on, nearest first, with the uses that don't come from it or its
-    /// disk; and the loop devices over the same files, or what may be the same.
+    /// disk; the loop devices over the same files, or what may be the same; and further paths to its drives.
     others: Vec<(Layer, Sharing)>,
     /// The first file below that is used without a device.
     file: Option<(UsedFile, Sharing)>,
+    /// The first disk below, or itself, whose data something on this machine keeps elsewhere, and what does.
+    served: Option<(String, &'static str)>,
     /// A process that can write to any of these: its number, its name and to what.
     writer: Option<(u32, String, String)>,
     /// The devices that share its bytes and are not held by itself.
@@ -100,21 +105,22 @@ impl Usage {
         let uses = around.uses(&stack)?;
         let layer = |block: &BlockDevice| Layer::of(block, &uses, &stack);
         let certain = below.into_iter().map(|below| (below, Sharing::Certain));
-        let others: Vec<_> = certain.chain(siblings).collect();
+        let paths = around.paths(&stack)?.into_iter().map(|path| (path, Sharing::SameWwid));
+        let others: Vec<_> = certain.chain(siblings).chain(paths).collect();
+        let server = |disk: &BlockDevice| Some((titled(disk), served::server(disk)?));
         let layers = others.iter().map(|(block, how)| Ok((layer(block)?, *how)));
         let mut usage = Self {
             target: layer(block)?,
             read_only: block.is_read_only()?,
             others: layers.collect::<Result<_, BlockError>>()?,
             file: None,
+            served: stack.iter().find_map(server),
             writer: None,
             sharing: Vec::new(),
             unseen,
         };
-        usage.writer = usage.writer(machine, &around, &files, &opened);
-        let used = around.used_files()?.into_iter();
-        usage.file =
-            used.filter_map(|used| Some((used.sharing(&files)?, used))).map(|(how, used)| (used, how)).next();
+        usage.writer = usage.writer(machine, &around, &around.lengths(&stack)?, &opened);
+        usage.file = around.used_files(&stack)?.into_iter().min_by_key(|(_, how)| *how != Sharing::Certain);
         // What the device mapper or md holds for the device itself can't be held once more.
         let mut held = Vec::new();
         for disk in &stack {
@@ -129,24 +135,42 @@ impl Usage {
         &self,
         machine: &Machine,
         around: &Around,
-        files: &[Identity],
+        files: &[(Identity, Length)],
         opened: &[Opened],
     ) -> Option<(u32, String, String)> {
         let layers: Vec<_> =
             [&self.target].into_iter().chain(self.others.iter().map(|(layer, _)| layer)).collect();
+        let nodes = layers.iter().flat_map(|layer| layer.sharing());
+        let characters: Vec<_> = nodes.flat_map(|node| &node.characters).collect();
         let written = |opened: &Opened| match opened.what {
+            What::Character(number) => {
+                characters.contains(&&number).then(|| opened.path().display().to_string())
+            }
             What::Device(number) => {
                 let mut nodes = layers.iter().flat_map(|layer| layer.sharing());
                 nodes.find(|node| node.number == number).map(|node| node.path.clone())
             }
             What::File(_) if files.is_empty() => None,
             What::File(id) => {
-                let path = fs::read_link(&opened.link).unwrap_or_default();
+                let path = opened.path();
                 let theirs = || identity::identify(&around.namespaces, id, &path);
-                let is_it = |ours: &Identity| {
-                    ours.has(id) || (id.device.major == 0 && ours.compare(&theirs()) == Sameness::Same)
+                let compare = |(ours, length): &(Identity, Length)| match id.device.major {
+                    _ if ours.has(id) => Sameness::Same,
+                    0 => match ours.compare(&theirs()) {
+                        // What FUSE servers keep is theirs to write.
+                        Sameness::Unknown
+                            if ours.fuse.is_some() || !identity::may_keep(&opened.link, *length) =>
+                        {
+                            Sameness::Different
+                        }
+                        sameness => sameness,
+                    },
+                    _ => Sameness::Different,
                 };
-                files.iter().any(is_it).then(|| path.display().to_string())
+                sharing(files.iter().map(compare)).map(|how| match how {
+                    Sharing::Possible => format!("{}, which may be the same file,", path.display()),
+                    _ => path.display().to_string(),
+                })
             }
             What::Fuse(_) => None,
         };
@@ -172,6 +196,9 @@ impl Usage {
         if let Some((used, how)) = &self.file {
             let (how, node, found) = (*how, used.path.display().to_string(), used.found.clone());
             return Err(ClaimError::Shared { device, how, node, found });
+        }
+        if let Some((node, server)) = self.served.clone() {
+            return Err(ClaimError::Served { device, node, server });
         }
         if let Some((process, name, node)) = self.writer.clone() {
             return Err(ClaimError::Written { device, process, name, node });

@@ -1,5 +1,7 @@
 //! What a device is used for, on captured machines.
 
+use std::fs;
+
 use super::*;
 use crate::captured::Captured;
 
@@ -283,4 +285,137 @@ fn a_process_that_can_write_to_a_file_below_is_named() {
     );
     assert_eq!(refusal(&machine, "loop0"), expected);
     assert_eq!(judged(&machine, "loop1", &Overrides::default()), Ok(vec![]));
+}
+
+#[test]
+fn a_second_path_to_a_drive_in_use_is_refused() {
+    let machine = |wwid: &str| {
+        Captured::new()
+            .device("sda", "8:0", &[("device/wwid", "naa.5000c500a1b2c3d4")])
+            .device("sda/sda1", "8:1", &[])
+            .device("sdb", "8:16", &[("device/wwid", wwid)])
+            .device("loop0", "7:0", &[("loop/backing_file", "/dev/sdb")])
+            .behind("7:0", "8:16")
+    };
+    let path = machine("naa.5000c500a1b2c3d4");
+    assert_eq!(judged(&path, "loop0", &Overrides::default()), Ok(vec![]), "nothing uses the drive");
+    let sharing = Usage::of(&path.machine(), &path.open("loop0")).unwrap().sharing;
+    assert!(
+        sharing.contains(&(path.open("sda"), Sharing::SameWwid)),
+        "it is kept from being used: {sharing:?}"
+    );
+    let mounted = path.mounts("28 1 8:1 / /mnt rw - ext4 /dev/sda1 rw\n");
+    let expected = "/dev/loop0 has the same WWID and so may share its bytes with /dev/sda1, which is mounted on \
+                    /mnt; unmount it first (umount /mnt); if their serial numbers show that they are two drives \
+                    (lsblk -o NAME,WWN,SERIAL), detach the other";
+    assert_eq!(refusal(&mounted, "loop0"), expected);
+    for other in ["naa.5000c500a1b2c3d5", "", "naa.0000000000000000"] {
+        let other = machine(other).mounts("28 1 8:1 / /mnt rw - ext4 /dev/sda1 rw\n");
+        assert_eq!(judged(&other, "loop0", &Overrides::default()), Ok(vec![]));
+    }
+}
+
+#[test]
+fn what_this_machine_serves_is_refused_in_every_layer() {
+    let machine = machine().device("nbd0", "43:0", &[("pid", "42")]).device("nbd0/nbd0p1", "259:0", &[]);
+    let served = "cannot be proven unused: /dev/nbd0 is served by an NBD server, which may keep its data in a file \
+                  or drive that is in use; name the drive itself, or a loop device over the file (losetup)";
+    let machine = machine.device("dm-1", "253:1", &[]);
+    for name in ["nbd0", "nbd0p1"] {
+        assert_eq!(refusal(&machine, name), format!("/dev/{name} {served}"));
+    }
+    let machine = machine.stacked("dm-1", "nbd0");
+    assert_eq!(refusal(&machine, "dm-1"), format!("/dev/dm-1 {served}"));
+    assert_eq!(judged(&machine, "sdb", &Overrides::default()), Ok(vec![]));
+}
+
+#[test]
+fn a_process_that_can_send_commands_to_the_drive_is_named() {
+    let sg = ("device/scsi_generic/sg0/dev", "1:3");
+    let machine = Captured::new()
+        .device("sda", "8:0", &[sg, ("size", "16384")])
+        .device("sda/sda1", "8:1", &[])
+        .device("sdb", "8:16", &[])
+        .link("devices/sda/device/scsi_generic/sg0/subsystem", "../../../../class/scsi_generic")
+        .file("proc/42/comm", "sg_write\n")
+        .file("proc/42/maps", "")
+        .file("proc/42/stat", "42 (sg_write) S 1\n")
+        .file("proc/42/fdinfo/3", "flags:\t0100002\n");
+    let fds = machine.procfs().join("42/fd");
+    fs::create_dir_all(&fds).unwrap();
+    let looked_at = machine.machine();
+    // This machine's own node of that number.
+    std::os::unix::fs::symlink("/dev/null", fds.join("3")).unwrap();
+    let judged = |name: &str| {
+        let usage = Usage::of(&looked_at, &machine.open(name)).unwrap();
+        usage.judge(&Overrides { partition: true, ..Overrides::default() }).map_err(|error| error.to_string())
+    };
+    for name in ["sda", "sda1"] {
+        let expected = format!(
+            "/dev/{name} is in use: process 42 (sg_write) has /dev/null open for writing; end that process first"
+        );
+        assert_eq!(judged(name), Err(expected));
+    }
+    assert_eq!(judged("sdb"), Ok(vec![]));
+}
+
+#[test]
+fn what_the_kernel_serves_to_others_is_refused() {
+    let namespace = "sys/kernel/config/nvmet/subsystems/s/namespaces/1";
+    let machine = looped("8:2 11", "8:2 12")
+        .mounts("")
+        .file(&format!("{namespace}/device_path"), "/dev/sdb\n")
+        .file(&format!("{namespace}/enable"), "1\n");
+    let refused = refusal(&machine, "sdb");
+    assert!(refused.starts_with("/dev/sdb is in use: /dev/sdb is served to others by "), "{refused}");
+    assert!(refused.ends_with("subsystems/s/namespaces/1; take that down first"), "{refused}");
+    assert_eq!(judged(&machine, "sdc", &Overrides::default()), Ok(vec![]));
+
+    let gadget = "sys/class/udc/dummy_udc.0/device/gadget.0/lun0/file";
+    let machine = looped("8:2 11", "8:2 12").mounts("").file("image", "").file(gadget, "/image\n");
+    let found = identity::file_at(&machine.root().join("image")).unwrap();
+    assert_eq!(judged(&machine, "loop0", &Overrides::default()), Ok(vec![]));
+    let machine = machine.behind("7:0", &format!("{} {}", found.device, found.inode));
+    let refused = refusal(&machine, "loop0");
+    assert!(refused.starts_with("/dev/loop0 shares its bytes with /image, which is served to others by "));
+}
+
+#[test]
+fn swap_is_looked_for_in_all_namespaces() {
+    let machine = looped("8:2 11", "8:2 12").mounts("").file("swapfile", "").file("outside/swapfile", "");
+    let swap = identity::file_at(&machine.root().join("outside/swapfile")).unwrap();
+    let machine = machine
+        .behind("7:0", &format!("{} {}", swap.device, swap.inode))
+        .swaps("/swapfile file 1000 0 -2\n")
+        .file("proc/42/mountinfo", "")
+        .file("proc/42/maps", "")
+        .file("proc/42/stat", "42 (init) S 1\n")
+        .file("proc/42/fd/none", "")
+        .file("proc/42/fdinfo/none", "flags: 0");
+    let process = machine.procfs().join("42");
+    fs::create_dir_all(process.join("ns")).unwrap();
+    std::os::unix::fs::symlink("mnt:[7]", process.join("ns/mnt")).unwrap();
+    std::os::unix::fs::symlink("../../outside", process.join("root")).unwrap();
+    let shares = "/dev/loop0 shares its bytes with /swapfile, which is active swap; ";
+    assert!(refusal(&machine, "loop0").starts_with(shares));
+    assert_eq!(judged(&machine, "loop1", &Overrides::default()), Ok(vec![]));
+}
+
+#[test]
+fn a_file_may_be_that_of_any_erofs_without_a_device() {
+    let machine = looped("8:2 11", "8:2 12").mounts("40 1 0:33 / /e rw - erofs gone.img ro\n");
+    let may = "/dev/loop1 may share its bytes with gone.img, which is mounted on /e; ";
+    assert!(refusal(&machine, "loop1").starts_with(may), "{}", refusal(&machine, "loop1"));
+    assert_eq!(judged(&machine, "sdb", &Overrides::default()), Ok(vec![]), "it is no file");
+    let on_device = machine.mounts("40 1 7:1 / /e rw - erofs /dev/loop1 ro\n");
+    assert_eq!(judged(&on_device, "loop0", &Overrides::default()), Ok(vec![]));
+
+    // One that no list of mounts has concerns what begins as an image, or can't be read.
+    let hidden = looped("8:2 11", "8:2 12").mounts("").file("sys/fs/erofs/erofs-3/sync_decompress", "1\n");
+    let may = "/dev/loop1 may share its bytes with /images/other, which is an image of erofs, ";
+    assert!(refusal(&hidden, "loop1").starts_with(may), "{}", refusal(&hidden, "loop1"));
+    let hidden = hidden.file("images/other", [0; 4096]);
+    let other = identity::file_at(&hidden.root().join("images/other")).unwrap();
+    let hidden = hidden.behind("7:1", &format!("{} {}", other.device, other.inode));
+    assert_eq!(judged(&hidden, "loop1", &Overrides::default()), Ok(vec![]));
 }

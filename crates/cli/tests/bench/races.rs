@@ -1,0 +1,81 @@
+//! Devices that come into use while a bench looks at them.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::scene::{EVERYTHING, Scene};
+use crate::support::{bench, possible, refusal, run};
+
+/// A library that has a program wait, where it opens the device `$PAUSE_AT` for itself alone, until there is
+/// a file `$GO`; it makes the file `$PAUSED` before.
+const PAUSE: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int open64(const char *path, int flags, ...)
+{
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = va_arg(rest, mode_t);
+    va_end(rest);
+    int (*next)(const char *, int, ...) = dlsym(RTLD_NEXT, "open64");
+    if ((flags & O_EXCL) && strcmp(path, getenv("PAUSE_AT")) == 0) {
+        close(next(getenv("PAUSED"), O_CREAT | O_WRONLY, 0600));
+        while (access(getenv("GO"), F_OK) != 0)
+            usleep(1000);
+    }
+    return next(path, flags, mode);
+}
+"#;
+
+#[test]
+fn devices_that_come_between_the_last_look_and_the_guards_are_found() {
+    if !possible() {
+        return;
+    }
+    for is_mounted in [false, true] {
+        let mut scene = Scene::new();
+        let image = scene.image("image", 40);
+        let [device, sibling] = [(); 2].map(|()| scene.losetup(&[], &image));
+        run("mkfs.ext4", &["-q", &device]);
+        let target = scene.dir("mnt");
+        let [source, library, paused, go] =
+            ["pause.c", "pause.so", "paused", "go"].map(|name| scene.path(name));
+        fs::write(&source, PAUSE).unwrap();
+        run("cc", &["-shared", "-fPIC", "-o", &library, &source, "-ldl"]);
+        let mut child = bench(Path::new(&device), &EVERYTHING)
+            .arg("--quick")
+            .current_dir(scene.directory.path())
+            .envs([("LD_PRELOAD", &library), ("PAUSE_AT", &sibling), ("PAUSED", &paused), ("GO", &go)])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        while !Path::new(&paused).exists() {
+            assert!(child.try_wait().unwrap().is_none(), "{:?}", child.wait_with_output());
+            thread::sleep(Duration::from_millis(1));
+        }
+        let new = scene.losetup(&[], &image);
+        if is_mounted {
+            let mounted = Command::new("mount").args([&new, &target]).status().unwrap();
+            scene.ends.push(("umount", target.clone()));
+            assert!(mounted.success());
+        }
+        fs::write(&go, "").unwrap();
+        let (status, reason) = refusal(&child.wait_with_output().unwrap());
+        assert_eq!(status, Some(1), "{reason}");
+        let words = match is_mounted {
+            true => format!("{device} shares its bytes with {new}, which is mounted on {target}; "),
+            false => format!("{device} shares its bytes with {new}, which appeared while it was looked at; "),
+        };
+        assert!(reason.contains(&words), "{reason}");
+    }
+}

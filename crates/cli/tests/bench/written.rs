@@ -1,0 +1,156 @@
+//! Devices whose bytes another process can write to.
+
+use std::fs;
+use std::process::Command;
+
+use crate::scene::{Scene, is_accepted, is_refused};
+use crate::support::possible;
+
+#[test]
+fn what_another_process_can_write_to() {
+    if !possible() {
+        return;
+    }
+    let (scene, image, device) = Scene::with_loop();
+    let node = scene.node(&device, "node");
+    let link = scene.linked(&image, "link");
+    for (redirection, path, named) in [("<>", &node, &node), (">>", &device, &device), ("<>", &link, &link)] {
+        let mut scene = Scene::new();
+        let process = scene.shell(&["env"], &format!("exec 3{redirection}{path}"));
+        let name = if named == &link { named } else { &device };
+        let written =
+            format!("process {process} (sleep) has {name} open for writing; end that process first");
+        is_refused(&device, &image, &[&format!("{device} is in use: {written}")]);
+        let above = scene.losetup(&[], &node);
+        is_refused(&above, &image, &[&format!("{above} is in use: {written}")]);
+    }
+    let mut reader = Scene::new();
+    reader.shell(&["env"], &format!("exec 3<{device} 4<{link}"));
+    is_accepted(&device);
+}
+
+#[test]
+fn what_another_process_has_mapped() {
+    if !possible() {
+        return;
+    }
+    let (mut scene, image, device) = Scene::with_loop();
+    // PROT_READ is 1, and PROT_WRITE 2. A mapping that is read-only may be made writable where the file was opened
+    // for that. Python's own mmap keeps a descriptor.
+    for (path, mode, protection, is_written) in [
+        (&device, "RDWR", 3, true),
+        (&image, "RDWR", 3, true),
+        (&device, "RDWR", 1, true),
+        (&image, "RDWR", 1, true),
+        (&device, "RDONLY", 1, false),
+    ] {
+        let script = format!(
+            "import ctypes, os, sys, time\n\
+             file = os.open(sys.argv[1], os.O_{mode})\n\
+             map = ctypes.CDLL(None).mmap\n\
+             map.restype = ctypes.c_void_p\n\
+             shared = 1\n\
+             place = map(None, ctypes.c_size_t(4096), {protection}, shared, file, ctypes.c_long(0))\n\
+             assert place != ctypes.c_void_p(-1).value\n\
+             os.close(file)\n"
+        );
+        let process = scene.python(&script, &[path]);
+        let written = format!("process {process} (python3) has {path} open for writing");
+        match is_written {
+            true => is_refused(&device, &image, &[&written]),
+            false => is_accepted(&device),
+        }
+        scene.end();
+    }
+}
+
+#[test]
+fn a_process_whose_main_thread_has_ended() {
+    if !possible() {
+        return;
+    }
+    let (mut scene, image, device) = Scene::with_loop();
+    // `exit` ends the thread that calls it, and no other.
+    let script = "import ctypes, os, sys, threading, time\n\
+                  file = os.open(sys.argv[1], os.O_RDWR)\n\
+                  def wait():\n\
+                  \x20while open('/proc/self/stat').read().rsplit(')')[-1].split()[0] != 'Z': time.sleep(0.01)\n\
+                  \x20print('ready', flush=True)\n\
+                  \x20time.sleep(1000000)\n\
+                  threading.Thread(target=wait).start()\n\
+                  ctypes.CDLL(None).syscall({'x86_64': 60}.get(os.uname().machine, 93), 0)\n";
+    let process = scene.start(Command::new("python3").args(["-c", script, &device]));
+    is_refused(&device, &image, &[&format!("process {process} (python3) has {device} open for writing")]);
+}
+
+#[test]
+fn a_thread_with_descriptors_of_its_own() {
+    if !possible() {
+        return;
+    }
+    let (mut scene, image, device) = Scene::with_loop();
+    // CLONE_FILES: the thread gets a table that the others don't share.
+    let script = "import ctypes, os, sys, threading, time\n\
+                  opened = threading.Event()\n\
+                  def hold():\n\
+                  \x20assert ctypes.CDLL(None).unshare(0x400) == 0\n\
+                  \x20os.open(sys.argv[1], os.O_RDWR)\n\
+                  \x20opened.set()\n\
+                  \x20time.sleep(1000000)\n\
+                  threading.Thread(target=hold).start()\n\
+                  opened.wait()\n";
+    let process = scene.python(script, &[&device]);
+    is_refused(&device, &image, &[&format!("process {process} (python3) has {device} open for writing")]);
+}
+
+#[test]
+fn a_file_that_is_registered_with_io_uring() {
+    if !possible() {
+        return;
+    }
+    let (mut scene, image, device) = Scene::with_loop();
+    // io_uring_setup of 4 entries, and io_uring_register of one file (IORING_REGISTER_FILES).
+    let script = "import ctypes, os, sys, time\n\
+                  call = ctypes.CDLL(None).syscall\n\
+                  file = os.open(sys.argv[1], os.O_RDWR)\n\
+                  ring = call(425, 4, ctypes.create_string_buffer(120))\n\
+                  assert ring >= 0 and call(427, ring, 2, (ctypes.c_int * 1)(file), 1) == 0\n\
+                  os.close(file)\n";
+    for path in [&device, &image] {
+        let process = scene.python(script, &[path]);
+        // A file is known by its path in the root of that process.
+        let root = if path == &image { format!("/proc/{process}/root") } else { String::new() };
+        is_refused(
+            &device,
+            &image,
+            &[&format!("process {process} (python3) has {root}{path} open for writing")],
+        );
+        scene.end();
+    }
+}
+
+#[test]
+fn a_file_of_an_overlay_that_is_open_for_writing() {
+    if !possible() {
+        return;
+    }
+    let mut scene = Scene::new();
+    let place = scene.dir("place");
+    scene.mount_at("tmpfs", &place);
+    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| scene.dir(&format!("place/{name}")));
+    let image = scene.image("place/upper/image", 40);
+    let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+    let merged = scene.mount(&["-t", "overlay", "-o", &options, "overlay"], "merged");
+    // The path of its upper directory leads to no file any more.
+    let moved = format!("{place}/moved");
+    fs::rename(&upper, &moved).unwrap();
+    let device = scene.losetup(&[], format!("{moved}/image"));
+    scene.image("merged/other", 41);
+    let mut writer = Scene::new();
+    writer.shell(&["env"], &format!("exec 3<>{merged}/other"));
+    is_accepted(&device);
+    let process = writer.shell(&["env"], &format!("exec 3<>{merged}/image"));
+    let written =
+        format!("process {process} (sleep) has {merged}/image, which may be the same file, open for writing");
+    is_refused(&device, &image.replace("upper", "moved"), &[&written]);
+}

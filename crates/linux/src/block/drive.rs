@@ -1,0 +1,107 @@
+//! The drive behind a disk, and the other ways to it: further paths, and character devices.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{BlockDevice, DeviceNumber};
+
+/// The kinds of character devices that take commands for a drive past its block device.
+const CHARACTERS: [&str; 4] = ["scsi_generic", "bsg", "nvme", "nvme-generic"];
+
+impl BlockDevice {
+    /// The world-wide name of the drive, which is the same on every path to it; none where the drive reports
+    /// none, or only zeros.
+    pub(crate) fn wwid(&self) -> Option<String> {
+        // NVMe has it with the disk, SCSI with the unit.
+        let wwid = self.identity("wwid").or_else(|| self.identity("device/wwid"))?;
+        let name = wwid.split_once('.').map_or(wwid.as_str(), |(_, name)| name);
+        let names_something = name.contains(|letter: char| letter.is_alphanumeric() && letter != '0');
+        names_something.then_some(wwid)
+    }
+
+    /// The character devices that take commands for the drive: sg, bsg and those of NVMe. A partition has none
+    /// of its own.
+    pub(crate) fn characters(&self) -> Vec<DeviceNumber> {
+        let device = self.directory().join("device");
+        let classes = ["scsi_generic", "bsg"].map(|class| children(&device.join(class)));
+        // The controller, or the subsystem that has controllers and disks in it.
+        let all = [vec![device.clone()], children(&device), classes.concat()].concat();
+        all.iter().filter(|directory| self.is_way_to(directory)).filter_map(|found| number(found)).collect()
+    }
+
+    /// Whether what has this directory in sysfs takes commands for the drive, and not only for another.
+    fn is_way_to(&self, directory: &Path) -> bool {
+        let class = fs::read_link(directory.join("subsystem")).unwrap_or_default();
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
+        // A controller lists the namespaces of other disks too: nvme0n1 is ng0n1.
+        let is_own = match name.strip_prefix("ng") {
+            Some(rest) => self.name().strip_prefix("nvme") == Some(rest),
+            None => true,
+        };
+        is_own && CHARACTERS.iter().any(|kind| class.ends_with(kind))
+    }
+}
+
+/// What is in a directory of sysfs; nothing where there is none.
+pub(crate) fn children(directory: &Path) -> Vec<PathBuf> {
+    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+fn number(directory: &Path) -> Option<DeviceNumber> {
+    fs::read_to_string(directory.join("dev")).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::captured::Captured;
+
+    #[test]
+    fn blank_names_are_none() {
+        for (attribute, wwid, expected) in [
+            ("device/wwid", "naa.50014ee2b5e7a1c2", Some("naa.50014ee2b5e7a1c2")),
+            ("wwid", "eui.0025385b71b00e2f", Some("eui.0025385b71b00e2f")),
+            ("device/wwid", "naa.0000000000000000", None),
+            ("device/wwid", "t10.", None),
+            ("wwid", " \n", None),
+        ] {
+            let machine = Captured::new().device("sda", "8:0", &[(attribute, wwid)]);
+            assert_eq!(machine.open("sda").wwid().as_deref(), expected, "{wwid:?}");
+        }
+        assert_eq!(Captured::new().device("sda", "8:0", &[]).open("sda").wwid(), None);
+    }
+
+    #[test]
+    fn character_devices_of_scsi_and_nvme_are_found() {
+        let machine = Captured::new()
+            .device(
+                "sda",
+                "8:0",
+                &[("device/scsi_generic/sg3/dev", "21:3"), ("device/bsg/0:0:0:0/dev", "250:0")],
+            )
+            .device("sda/sda1", "8:1", &[])
+            .device(
+                "nvme0n1",
+                "259:0",
+                &[
+                    ("device/dev", "240:0"),
+                    ("device/ng0n1/dev", "239:0"),
+                    ("device/ng0n2/dev", "239:1"),
+                    ("device/hwmon1/dev", "1:1"),
+                ],
+            )
+            .link("devices/sda/device/scsi_generic/sg3/subsystem", "../class/scsi_generic")
+            .link("devices/sda/device/bsg/0:0:0:0/subsystem", "../class/bsg")
+            .link("devices/nvme0n1/device/subsystem", "../class/nvme")
+            .link("devices/nvme0n1/device/ng0n1/subsystem", "../class/nvme-generic")
+            .link("devices/nvme0n1/device/ng0n2/subsystem", "../class/nvme-generic")
+            .link("devices/nvme0n1/device/hwmon1/subsystem", "../class/hwmon");
+        let of = |name: &str| {
+            let mut all: Vec<_> = machine.open(name).characters().iter().map(ToString::to_string).collect();
+            all.sort();
+            all
+        };
+        assert_eq!(of("sda"), ["21:3", "250:0"]);
+        assert_eq!(of("nvme0n1"), ["239:0", "240:0"]);
+        assert!(of("sda1").is_empty());
+    }
+}

@@ -1,0 +1,93 @@
+//! Files that are used without a device: active swap, erofs mounted from a file, and what the kernel serves.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use super::around::{Around, Use, mounted, sharing};
+use super::{ClaimError, Sharing, erofs};
+use crate::block::BlockDevice;
+use crate::identity::{self, Identity, Sameness};
+use crate::mount::Namespace;
+
+/// A file that is used without a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct UsedFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// What it is used for.
+    pub found: Use,
+}
+
+impl Around {
+    /// The files that are used without a device and are, or may be, behind the loop devices among `disks`.
+    pub fn used_files(&self, disks: &[BlockDevice]) -> Result<Vec<(UsedFile, Sharing)>, ClaimError> {
+        let ours = self.files(disks);
+        let mut all = Vec::new();
+        for (path, _) in self.swaps()?.into_iter().filter(|(_, is_file)| *is_file) {
+            let found = Use::Swap(path.clone());
+            all.extend(self.named(&ours, path, found));
+        }
+        for export in &self.exported {
+            // What is a device is used as one.
+            let is_device = |namespace: &Namespace| {
+                let found = fs::metadata(namespace.file(&export.path));
+                found.is_ok_and(|found| found.file_type().is_block_device())
+            };
+            if !self.namespaces.iter().any(is_device) {
+                let found = Use::Served(export.server.clone());
+                all.extend(self.named(&ours, export.path.clone(), found));
+            }
+        }
+        if !ours.is_empty() {
+            all.extend(self.erofs(disks, &ours));
+        }
+        Ok(all)
+    }
+
+    /// The file that has the path `path` for the kernel, if it is, or may be, one of `ours`. In some namespaces
+    /// another file may hide it.
+    fn named(&self, ours: &[Identity], path: PathBuf, found: Use) -> Option<(UsedFile, Sharing)> {
+        let theirs: Vec<_> =
+            self.namespaces.iter().filter_map(|namespace| self.file_at(namespace, &path)).collect();
+        let compared = ours.iter().flat_map(|ours| {
+            let nowhere = theirs.is_empty().then_some(Sameness::Unknown);
+            theirs.iter().map(|theirs| ours.compare(theirs)).chain(nowhere)
+        });
+        let how = sharing(compared)?;
+        Some((UsedFile { path, found }, how))
+    }
+
+    fn file_at(&self, namespace: &Namespace, path: &Path) -> Option<Identity> {
+        let id = identity::file_at(&namespace.file(path)).ok()?;
+        Some(identity::identify(&self.namespaces, id, path))
+    }
+
+    /// The erofs that are, or may be, mounted from one of `ours`, the files behind the loop devices among `disks`.
+    fn erofs(&self, disks: &[BlockDevice], ours: &[Identity]) -> Option<(UsedFile, Sharing)> {
+        let mut listed = Vec::new();
+        for namespace in &self.namespaces {
+            for mount in namespace.mounts.iter().filter(|mount| erofs::is_on_file_only(mount)) {
+                // The path may lead to another file by now, and further files are not named at all.
+                let theirs = self.file_at(namespace, &mount.source);
+                let is_it = theirs
+                    .is_some_and(|theirs| ours.iter().any(|ours| ours.compare(&theirs) == Sameness::Same));
+                let how = if is_it { Sharing::Certain } else { Sharing::Possible };
+                listed.push((UsedFile { path: mount.source.clone(), found: mounted(mount, namespace) }, how));
+            }
+        }
+        let found = listed.into_iter().min_by_key(|(_, how)| *how != Sharing::Certain);
+        if found.as_ref().is_some_and(|(_, how)| *how == Sharing::Certain) {
+            return found;
+        }
+        // An image that a FUSE server keeps, as that of an emulated drive, is hardly ever a part of one.
+        let is_concerned = found.is_some() && ours.iter().any(|file| file.fuse.is_none());
+        let is_hidden = erofs::has_hidden(&self.sysfs, &self.namespaces);
+        if is_concerned || !(found.is_some() || is_hidden) {
+            return found;
+        }
+        let mut images = self.backing_files(disks);
+        let (_, path) = images.find(|(id, path)| erofs::may_be_image(&self.namespaces, *id, path))?;
+        found.or_else(|| Some((UsedFile { path: path.to_owned(), found: Use::Erofs }, Sharing::Possible)))
+    }
+}

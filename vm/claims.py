@@ -1,0 +1,70 @@
+"""What the test vm/claims needs and no program of Debian makes: an NBD device, and an erofs on a file."""
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import sys
+import threading
+
+# linux/nbd.h
+SET_SOCK, SET_BLOCK_SIZE, DO_IT, SET_BLOCKS, SET_FLAGS = 0xAB00, 0xAB01, 0xAB03, 0xAB07, 0xAB0A
+HAS_FLAGS_AND_TRIM = 1 | 1 << 5
+REQUEST = struct.Struct(">IIQQI")
+READ, WRITE = 0, 1
+BLOCK = 4096
+
+
+def nbd(device, image):
+    """Serves the file as the device until it is killed; the device is opened for reading alone."""
+    ours, theirs = socket.socketpair()
+    node = os.open(device, os.O_RDONLY)
+    size = os.stat(image).st_size
+    for operation, value in [
+        (SET_BLOCK_SIZE, BLOCK),
+        (SET_BLOCKS, size // BLOCK),
+        (SET_FLAGS, HAS_FLAGS_AND_TRIM),
+        (SET_SOCK, theirs.fileno()),
+    ]:
+        fcntl.ioctl(node, operation, value)
+    threading.Thread(target=serve, args=(ours, image), daemon=True).start()
+    fcntl.ioctl(node, DO_IT)
+
+
+def serve(connection, image):
+    file = os.open(image, os.O_RDWR)
+    requests = connection.makefile("rb")
+    while request := requests.read(REQUEST.size):
+        _, kind, handle, start, length = REQUEST.unpack(request)
+        answer = struct.pack(">IIQ", 0x67446698, 0, handle)
+        if kind == READ:
+            answer += os.pread(file, length, start)
+        elif kind == WRITE:
+            os.pwrite(file, requests.read(length), start)
+        connection.sendall(answer)
+
+
+def erofs_image(path):
+    """Makes an image with an empty root directory; see fs/erofs/erofs_fs.h."""
+    image = bytearray(2 * BLOCK)
+    superblock = (0xE0F5E1E2, 0, 0, 12, 0, 36, 1, 0, 0, 2, 0, 0, b"", b"", 0, 0, 0, 0)
+    struct.pack_into("<IIIBBHQQIIII16s16sIHHH", image, 1024, *superblock)
+    struct.pack_into("<HHHHIIIIHHI", image, 36 * 32, 0, 0, 0o40755, 2, 27, 0, 1, 1, 0, 0, 0)
+    struct.pack_into("<QHBBQHBB3s", image, BLOCK, 36, 24, 2, 0, 36, 25, 2, 0, b"...")
+    with open(path, "wb") as file:
+        file.write(image)
+        file.truncate(64 << 20)
+
+
+def erofs_mount(source, target):
+    """Mounts the file itself: mount(8) would put it behind a loop device."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    read_only = 1
+    if libc.mount(os.fsencode(source), os.fsencode(target), b"erofs", read_only, None) != 0:
+        raise OSError(ctypes.get_errno(), "mount")
+
+
+if __name__ == "__main__":
+    verb, *arguments = sys.argv[1:]
+    {"nbd": nbd, "erofs-image": erofs_image, "erofs-mount": erofs_mount}[verb](*arguments)
