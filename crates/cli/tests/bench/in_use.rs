@@ -321,8 +321,6 @@ fn the_data_of_an_emulated_drive() {
     // By way of the drive: what bench discarded there leaves the data file later.
     let device = drive.device().to_str().unwrap();
     run("mkfs.ext4", &["-q", "-F", device]);
-    // What is discarded leaves the data file late; these figures wait for that.
-    drive.stats().unwrap();
     scene.mount(&["-o", "ro", &over], "mnt");
     // The figure of what the data takes waits until all that was discarded has left it.
     drive.stats().unwrap();
