@@ -14,7 +14,7 @@ use trimtab_core::profile::Profile;
 use trimtab_drive::{Clock, CreateOptions, Drive};
 use trimtab_linux::loop_device;
 
-use crate::scene::{EVERYTHING, Scene, is_refused, refuses, shares};
+use crate::scene::{EVERYTHING, Scene, is_refused, is_refused_beside_the_kernel, refuses, shares};
 use crate::support::{TRIMTAB, attaching, bench, possible, results, run, turn};
 
 #[test]
@@ -204,7 +204,10 @@ fn active_swap() {
     let swap = scene.losetup(&[], &image);
     scene.swap(&swap);
     let sibling = scene.losetup(&[], &link);
-    is_refused(&sibling, &image, &[&format!("shares its bytes with {swap}, which is active swap; ")]);
+    is_refused_beside_the_kernel(
+        &sibling,
+        &[&format!("shares its bytes with {swap}, which is active swap; ")],
+    );
 
     let mut scene = Scene::new();
     let disk = scene.image("disk", 80);
@@ -216,7 +219,7 @@ fn active_swap() {
     let link = scene.linked(&file, "disk-mnt/link");
     scene.swap(&file);
     let over = scene.losetup(&[], &link);
-    is_refused(&over, &file, &[&format!("shares its bytes with {file}, which is active swap; ")]);
+    is_refused_beside_the_kernel(&over, &[&format!("shares its bytes with {file}, which is active swap; ")]);
 }
 
 #[test]

@@ -168,6 +168,17 @@ pub fn is_refused(device: &str, image: &str, words: &[&str]) {
 pub fn refuses(bench: &mut Command, image: &str, words: &[&str]) {
     run("sync", &[]);
     let before = fs::read(image).unwrap();
+    gives_a_reason(bench, words);
+    assert!(fs::read(image).unwrap() == before, "something was written");
+}
+
+/// Asserts that a bench of `device`, to which the kernel may write at any time, is refused in one line that
+/// has all of `words`.
+pub fn is_refused_beside_the_kernel(device: &str, words: &[&str]) {
+    gives_a_reason(&mut bench(Path::new(device), &EVERYTHING), words);
+}
+
+fn gives_a_reason(bench: &mut Command, words: &[&str]) {
     // One that were accepted would leave its results where it runs.
     let directory = TempDir::new().unwrap();
     let output = bench.arg("--quick").current_dir(&directory).output().unwrap();
@@ -176,7 +187,7 @@ pub fn refuses(bench: &mut Command, image: &str, words: &[&str]) {
     for word in words {
         assert!(reason.contains(word), "{reason:?} doesn't say {word:?}");
     }
-    assert!(fs::read(image).unwrap() == before, "something was written");
+    assert!(fs::read_dir(&directory).unwrap().next().is_none(), "it has begun");
 }
 
 pub fn shares(device: &str) -> String {
