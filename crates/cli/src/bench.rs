@@ -100,10 +100,14 @@ What cannot be detected:
 - Other machines that use the same drive: virtual machines or their host, shared storage, clusters.
 - Two paths to one drive without multipath, where the drive does not report the same WWID on both.
 - A file or disk of this machine that comes back as a drive by the network: iSCSI, NVMe over TCP.
-- The kernel's own servers that claim nothing and do not say what they serve: nfsd, ksmbd, cachefiles.
+- The kernel's own users of files that claim nothing and do not say of which: nfsd, ksmbd, cachefiles, process
+  accounting, udmabuf, a bitmap that md keeps in a file; and what nvmet serves by passthru.
+- Writers whose FUSE server opens the file for reading alone, or only while it writes.
+- Processes that hand a file on by forking faster than they can be looked at.
+- A file of an overlay whose length changes while it is looked at.
 - What nvmet, LIO's fileio and USB gadgets serve, where configfs is not mounted or the path leads elsewhere by now.
 - Programs that opened the drive's sg, bsg or NVMe character device for reading alone.
-- An erofs mounted out of sight from a file that is not its first device.
+- An erofs mounted out of sight from a file that is not its first device or doesn't begin with its superblock.
 - Programs that only read.
 - Processes of other PID namespaces that are not below this one's, such as those outside a container.
 - Processes that even root may not look at; a line says how many there are.

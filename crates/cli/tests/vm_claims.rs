@@ -11,7 +11,7 @@ fn volumes_arrays_and_namespaces_that_share_bytes_are_refused() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     let stdout = String::from_utf8_lossy(&output.stdout);
-    let expected: [(&str, &[&str]); 28] = [
+    let expected: [(&str, &[&str]); 32] = [
         ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
         (
             "lvm-mounted",
@@ -49,6 +49,13 @@ fn volumes_arrays_and_namespaces_that_share_bytes_are_refused() {
         ("gadget", &["shares its bytes with /run/image, which is served to others by /sys/", "gadget"]),
         ("nvmet", &["is served to others by /sys/kernel/config/nvmet/subsystems/served/namespaces/1"]),
         ("nvmet-off", &["accepted"]),
+        ("overlay-alone", &["accepted"]),
+        (
+            "overlay-written-below",
+            &["(sleep) has /run/disk/upper/file, which may be the same file, open for writing"],
+        ),
+        ("swap-hidden", &["may share its bytes with /run/disk/hidden/swap, which is active swap"]),
+        ("swap", &[" shares its bytes with /run/disk/hidden/swap, which is active swap"]),
         ("erofs-renamed", &["may share its bytes with /run/disk/image, which is mounted on /run/disk/mnt"]),
         ("erofs-replaced", &["may share its bytes with /run/disk/image, which is mounted on /run/disk/mnt"]),
         ("erofs-unmounted", &["accepted"]),

@@ -94,6 +94,23 @@ impl Identity {
             Sameness::Unknown
         }
     }
+
+    /// Whether this file, of which so much is known to be its length, and `other`, which the link `opened` of
+    /// procfs leads to, may share their bytes although their numbers don't show it.
+    pub fn may_share(&self, other: &Self, opened: &Path, length: Length) -> bool {
+        // Only what is not known to be where it seems to be can be anywhere else.
+        let keeps_its_own = matches!(statfs(opened).map(|found| found.f_type), Ok(TMPFS | BTRFS));
+        if self.is_known && (other.is_known || keeps_its_own) {
+            return false;
+        }
+        if statfs(opened).is_ok_and(|found| found.f_type == ECRYPTFS) {
+            return true;
+        }
+        look(opened).is_ok_and(|found| match length {
+            Length::Exactly(length) => found.stx_size == length,
+            Length::AtLeast(length) => found.stx_size >= length,
+        })
+    }
 }
 
 /// Identifies the regular file with the numbers `id`, which may be found at `path` in one of `namespaces`.
@@ -161,12 +178,16 @@ fn overlay(
             return identity;
         }
         let below = directory.join(&inner);
-        let Ok(found) = look(&namespace.file(&below)) else { continue };
-        let real = identify_below(namespaces, id_of(&found), &below, depth + 1);
-        identity.ids.extend(real.ids);
-        identity.fuse = identity.fuse.or(real.fuse);
+        let here = look(&namespace.file(&below)).ok();
+        // The directories of a container's overlay may be seen from outside of it alone.
+        let elsewhere = namespaces.iter().filter_map(|other| look(&other.file(&below)).ok());
+        for found in here.into_iter().chain(elsewhere) {
+            let real = identify_below(namespaces, id_of(&found), &below, depth + 1);
+            identity.ids.extend(real.ids);
+            identity.fuse = identity.fuse.or(real.fuse);
+        }
         // Any other has been copied, or is hidden.
-        if upper.as_ref() == Some(directory) && !has_metadata_only {
+        if here.is_some() && upper.as_ref() == Some(directory) && !has_metadata_only {
             break;
         }
     }
@@ -178,21 +199,6 @@ fn overlay(
 pub(crate) enum Length {
     Exactly(u64),
     AtLeast(u64),
-}
-
-/// Whether a file that is not identified, and which the link `opened` of procfs leads to, may keep its bytes in
-/// another one that is as long as `length`.
-pub(crate) fn may_keep(opened: &Path, length: Length) -> bool {
-    match statfs(opened).map(|found| found.f_type) {
-        // There, other numbers are other files.
-        Ok(TMPFS | BTRFS) => return false,
-        Ok(ECRYPTFS) => return true,
-        _ => {}
-    }
-    look(opened).is_ok_and(|found| match length {
-        Length::Exactly(length) => found.stx_size == length,
-        Length::AtLeast(length) => found.stx_size >= length,
-    })
 }
 
 /// The length of the file `id`, where `path` leads to it in one of `namespaces`.
@@ -227,6 +233,23 @@ pub(crate) fn id_of(found: &Statx) -> FileId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_identified_may_be_any_file_of_its_length() {
+        let machine = crate::captured::Captured::new().file("real", [7; 40]);
+        let real = machine.root().join("real");
+        let identity = |id, is_known| Identity { ids: vec![id], is_known, fuse: None };
+        let known = identity(file_at(&real).unwrap(), true);
+        let device = DeviceNumber { major: 0, minor: 77 };
+        let unknown = identity(FileId { device, inode: 5 }, false);
+        assert_eq!(unknown.compare(&known), Sameness::Unknown);
+        // A loop device over a file of an overlay, and a process that has the file below it, or the reverse.
+        assert!(unknown.may_share(&known, &real, Length::Exactly(40)));
+        assert!(unknown.may_share(&known, &real, Length::AtLeast(40)));
+        assert!(known.may_share(&unknown, &real, Length::Exactly(40)));
+        assert!(!unknown.may_share(&known, &real, Length::Exactly(41)));
+        assert!(!known.may_share(&known, &real, Length::Exactly(40)));
+    }
 
     fn number(minor: u32) -> DeviceNumber {
         DeviceNumber { major: 0, minor }

@@ -1,11 +1,15 @@
 //! Files that are used without a device: active swap, erofs mounted from a file, and what the kernel serves.
 
-use std::fs;
-use std::os::unix::fs::FileTypeExt;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use rustix::io::Errno;
 
 use super::around::{Around, Use, mounted, sharing};
 use super::{ClaimError, Sharing, erofs};
+use crate::SYSFS;
 use crate::block::BlockDevice;
 use crate::identity::{self, Identity, Sameness};
 use crate::mount::Namespace;
@@ -19,14 +23,28 @@ pub(super) struct UsedFile {
     pub found: Use,
 }
 
+/// Whether the file at `path` is active swap, as the kernel says it.
+fn is_active_swap(path: &Path) -> bool {
+    // The kernel refuses to allocate in active swap before it refuses a range that no file can have.
+    let allocated = OpenOptions::new()
+        .write(true)
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
+        .open(path)
+        .map(|file| fallocate(file, FallocateFlags::empty(), i64::MAX as u64, 1 << 20));
+    allocated.is_ok_and(|outcome| outcome == Err(Errno::TXTBSY))
+}
+
 impl Around {
     /// The files that are used without a device and are, or may be, behind the loop devices among `disks`.
     pub fn used_files(&self, disks: &[BlockDevice]) -> Result<Vec<(UsedFile, Sharing)>, ClaimError> {
         let ours = self.files(disks);
         let mut all = Vec::new();
+        // The kernel of a captured machine can't be asked.
+        let is_live = self.sysfs == Path::new(SYSFS);
+        let is_active_swap: fn(&Path) -> bool = if is_live { is_active_swap } else { |_| true };
         for (path, _) in self.swaps()?.into_iter().filter(|(_, is_file)| *is_file) {
             let found = Use::Swap(path.clone());
-            all.extend(self.named(&ours, path, found));
+            all.extend(self.named(&ours, path, found, is_active_swap));
         }
         for export in &self.exported {
             // What is a device is used as one.
@@ -36,7 +54,7 @@ impl Around {
             };
             if !self.namespaces.iter().any(is_device) {
                 let found = Use::Served(export.server.clone());
-                all.extend(self.named(&ours, export.path.clone(), found));
+                all.extend(self.named(&ours, export.path.clone(), found, |_| true));
             }
         }
         if !ours.is_empty() {
@@ -46,13 +64,20 @@ impl Around {
     }
 
     /// The file that has the path `path` for the kernel, if it is, or may be, one of `ours`. In some namespaces
-    /// another file may hide it.
-    fn named(&self, ours: &[Identity], path: PathBuf, found: Use) -> Option<(UsedFile, Sharing)> {
-        let theirs: Vec<_> =
-            self.namespaces.iter().filter_map(|namespace| self.file_at(namespace, &path)).collect();
+    /// another file may hide it: one that `is_it` denies proves nothing.
+    fn named(
+        &self,
+        ours: &[Identity],
+        path: PathBuf,
+        found: Use,
+        is_it: fn(&Path) -> bool,
+    ) -> Option<(UsedFile, Sharing)> {
+        let found_in = |namespace| Some((self.file_at(namespace, &path)?, is_it(&namespace.file(&path))));
+        let theirs: Vec<_> = self.namespaces.iter().filter_map(found_in).collect();
+        let is_found = theirs.iter().any(|(_, is_it)| *is_it);
         let compared = ours.iter().flat_map(|ours| {
-            let nowhere = theirs.is_empty().then_some(Sameness::Unknown);
-            theirs.iter().map(|theirs| ours.compare(theirs)).chain(nowhere)
+            let nowhere = (!is_found).then_some(Sameness::Unknown);
+            theirs.iter().map(|(theirs, _)| ours.compare(theirs)).chain(nowhere)
         });
         let how = sharing(compared)?;
         Some((UsedFile { path, found }, how))

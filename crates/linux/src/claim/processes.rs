@@ -1,5 +1,6 @@
 //! What processes have open for writing.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -18,6 +19,9 @@ use crate::mount;
 
 /// The device by which FUSE servers talk to the kernel.
 const FUSE: DeviceNumber = DeviceNumber { major: 10, minor: 229 };
+
+/// How often processes are listed until no new ones appear.
+const MOST_ROUNDS: usize = 16;
 
 /// What links to an io_uring read.
 const RING: &str = "anon_inode:[io_uring]";
@@ -60,16 +64,30 @@ impl Processes {
     /// [`ClaimError::Mounts`], where they can't be listed.
     pub fn of(procfs: &Path) -> Result<Self, ClaimError> {
         let mut all = Self::default();
-        for process in mount::processes(procfs)?.into_iter().filter(|number| *number != std::process::id()) {
-            match process_opened(procfs, process) {
-                Ok(found) => {
-                    let opened = found.into_iter().map(|(link, what)| Opened { process, link, what });
-                    all.opened.extend(opened);
-                }
-                Err(error) => all.unseen += usize::from(!is_gone(&error)),
+        // The number that this process has there, which may belong to another PID namespace.
+        let this = fs::read_link(procfs.join("self")).ok();
+        let this = this.and_then(|link| link.to_str()?.parse().ok()).unwrap_or(std::process::id());
+        let mut looked_at = BTreeSet::from([this]);
+        // A process that ends may leave its files to one that it has forked meanwhile.
+        for _ in 0..MOST_ROUNDS {
+            let mut new = mount::processes(procfs)?;
+            new.retain(|process| looked_at.insert(*process));
+            if new.is_empty() {
+                break;
             }
+            new.into_iter().for_each(|process| all.look_at(procfs, process));
         }
         Ok(all)
+    }
+
+    fn look_at(&mut self, procfs: &Path, process: u32) {
+        match process_opened(procfs, process) {
+            Ok(found) => {
+                let opened = found.into_iter().map(|(link, what)| Opened { process, link, what });
+                self.opened.extend(opened);
+            }
+            Err(error) => self.unseen += usize::from(!is_gone(&error)),
+        }
     }
 }
 
@@ -149,10 +167,16 @@ fn descriptors(directory: &Path) -> io::Result<Vec<(PathBuf, What)>> {
         }
         // What can't be looked at any more was closed, or its server is gone.
         let Ok(Some(kind)) = kind(&link) else { continue };
-        match fs::read_to_string(directory.join("fdinfo").join(number)) {
-            Ok(info) if writes(&info) => all.push((link, with_connection(kind, &info))),
-            Err(error) if !is_gone(&error) => return Err(error),
-            _ => {}
+        // Names in it need not be text.
+        match fs::read(directory.join("fdinfo").join(number)) {
+            Ok(info) => {
+                let info = String::from_utf8_lossy(&info);
+                if writes(&info) {
+                    all.push((link, with_connection(kind, &info)));
+                }
+            }
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(all)
@@ -243,7 +267,11 @@ mod tests {
         let image = machine.root().join("disk.img");
         for (fd, flags) in [("3", "0100000"), ("4", "0100001"), ("5", "02100002"), ("6", "012000002")] {
             machine = machine
-                .file(&format!("proc/42/fdinfo/{fd}"), format!("pos:\t0\nflags:\t{flags}\n"))
+                .file(
+                    &format!("proc/42/fdinfo/{fd}"),
+                    // The name of a network interface is any bytes.
+                    [b"iff:\ta\xff\n", format!("flags:\t{flags}\n").as_bytes()].concat(),
+                )
                 .file("proc/42/comm", "qemu-system-x86\n")
                 .file("proc/42/stat", "42 (qemu-system-x86) S 1\n")
                 .file("proc/42/maps", "");

@@ -153,19 +153,15 @@ impl Usage {
             What::File(_) if files.is_empty() => None,
             What::File(id) => {
                 let path = opened.path();
-                let theirs = || identity::identify(&around.namespaces, id, &path);
-                let compare = |(ours, length): &(Identity, Length)| match id.device.major {
-                    _ if ours.has(id) => Sameness::Same,
-                    0 => match ours.compare(&theirs()) {
-                        // What FUSE servers keep is theirs to write.
-                        Sameness::Unknown
-                            if ours.fuse.is_some() || !identity::may_keep(&opened.link, *length) =>
-                        {
-                            Sameness::Different
-                        }
-                        sameness => sameness,
-                    },
-                    _ => Sameness::Different,
+                let theirs = identity::identify(&around.namespaces, id, &path);
+                let compare = |(ours, length): &(Identity, Length)| match ours.compare(&theirs) {
+                    // What FUSE servers keep is theirs to write.
+                    Sameness::Unknown
+                        if ours.fuse.is_some() || !ours.may_share(&theirs, &opened.link, *length) =>
+                    {
+                        Sameness::Different
+                    }
+                    sameness => sameness,
                 };
                 sharing(files.iter().map(compare)).map(|how| match how {
                     Sharing::Possible => format!("{}, which may be the same file,", path.display()),
