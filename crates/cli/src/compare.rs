@@ -47,8 +47,9 @@ pub struct Args {
     /// kernel; needs root) [default: virtual; real with --on]
     #[arg(long, value_name = "CLOCK", conflicts_with = "on")]
     clock: Option<ClockName>,
-    /// Kernel of the guests in virtual time: debian:6.12, debian:6.1, or the path of a vmlinuz, with the
-    /// directory of its modules after a colon if that is not /lib/modules/RELEASE
+    /// Kernel of the guests in virtual time: debian:6.12 or another version of Debian's, or the path of a
+    /// vmlinuz, with the directory of its modules after a colon if that is not /lib/modules/RELEASE; the
+    /// drive in the guest needs Linux 6.11 or later
     #[arg(long, value_name = "KERNEL", default_value = "debian:6.12", conflicts_with = "on")]
     kernel: KernelChoice,
     /// Files or directories that your command needs in the guest
@@ -75,8 +76,8 @@ pub struct Args {
     /// Tree to unpack and delete: a directory or a tarball [default: a kernel tree's shape]
     #[arg(long, value_name = "PATH")]
     tree: Option<PathBuf>,
-    /// Parameters of PostMark, such as files=500,transactions=10000,sizes=512..10K,subdirectories=10,
-    /// read_bias=5,create_bias=5 [default: files over a quarter of the space, two transactions for
+    /// Parameters of PostMark, such as files=500,transactions=10000,sizes=512..10K; also
+    /// subdirectories=10,read_bias=5,create_bias=5 [default: files over a quarter of the space, two transactions for
     /// each, 500 B to 10000 B, ten subdirectories, biases of 5]
     #[arg(long, value_name = "NAME=VALUE,...")]
     postmark: Option<PostmarkOptions>,

@@ -1,6 +1,6 @@
 //! What others feel: the latencies of the probe's reads over a run.
 
-use trimtab_core::document::{Run, StepKind};
+use trimtab_core::document::{Run, START, StepKind};
 use trimtab_core::stats::LatencySummary;
 use trimtab_core::units::Nanos;
 
@@ -9,11 +9,12 @@ pub const LEAST: f64 = 100.0;
 /// The most points that stand for the reads of one step.
 const POINTS: u64 = 1000;
 
-/// The larger of two p99s, in seconds: of the reads in all activities, and of those in all pauses.
+/// The larger of two p99s, in seconds: of the reads in all activities, and of those in all pauses of the
+/// workload.
 /// None where neither has [`LEAST`] reads.
 pub fn p99_s(run: &Run) -> Option<f64> {
     let pooled = |kind| {
-        let steps = run.steps.iter().filter(|step| step.kind == kind);
+        let steps = run.steps.iter().filter(|step| step.kind == kind && step.name != START);
         pooled_p99_s(steps.filter_map(|step| step.probe.as_ref()))
     };
     let both = [StepKind::Activity, StepKind::Pause].into_iter().filter_map(pooled);

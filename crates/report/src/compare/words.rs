@@ -99,7 +99,7 @@ pub fn multiple(ratio: f64) -> String {
 
 /// How the columns of the tables are to be read.
 pub fn legend(document: &CompareDocument) -> String {
-    let mut legend = "Waited: all activities together.".to_owned();
+    let mut legend = "Waited: the time of all steps but pauses.".to_owned();
     let workload = &document.workload;
     if !matches!(workload.delete_steps.as_slice(), [] | [_])
         || workload.delete_steps.iter().any(|name| name != "delete")
@@ -111,8 +111,8 @@ pub fn legend(document: &CompareDocument) -> String {
     }
     if let Some(interval) = document.probe_interval_s {
         legend += &format!(
-            " Reads: a probe reads 4 KiB of a live file every {}, in pauses too. p99: of the reads in \
-             activities or of those in pauses, the larger, where there are {} or more; max: the longest of all.",
+            " Reads: a probe reads 4 KiB of a live file every {}, in pauses too. p99: that of the reads in steps or \
+             in pauses, whichever is worse, where there are {} reads or more; max: the longest read of all.",
             span(interval),
             count(reads::LEAST)
         );
