@@ -95,21 +95,19 @@ impl Identity {
         }
     }
 
-    /// Whether this file, of which so much is known to be its length, and `other`, which the link `opened` of
-    /// procfs leads to, may share their bytes although their numbers don't show it.
+    /// Whether this file, which is as long as `length` says, and `other`, which the link `opened` of procfs leads
+    /// to, may share their bytes although their numbers don't show it.
     pub fn may_share(&self, other: &Self, opened: &Path, length: Length) -> bool {
-        // Only what is not known to be where it seems to be can be anywhere else.
-        let keeps_its_own = matches!(statfs(opened).map(|found| found.f_type), Ok(TMPFS | BTRFS));
-        if self.is_known && (other.is_known || keeps_its_own) {
+        let kind = statfs(opened).ok().map(|found| found.f_type);
+        // One of them has to be a file whose bytes may be elsewhere.
+        if self.is_known && (other.is_known || matches!(kind, Some(TMPFS | BTRFS))) {
             return false;
         }
-        if statfs(opened).is_ok_and(|found| found.f_type == ECRYPTFS) {
-            return true;
-        }
-        look(opened).is_ok_and(|found| match length {
-            Length::Exactly(length) => found.stx_size == length,
-            Length::AtLeast(length) => found.stx_size >= length,
-        })
+        kind == Some(ECRYPTFS)
+            || look(opened).is_ok_and(|found| match length {
+                Length::Exactly(length) => found.stx_size == length,
+                Length::AtLeast(length) => found.stx_size >= length,
+            })
     }
 }
 
@@ -235,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_identified_may_be_any_file_of_its_length() {
+    fn unidentified_file_may_be_any_of_its_length() {
         let machine = crate::captured::Captured::new().file("real", [7; 40]);
         let real = machine.root().join("real");
         let identity = |id, is_known| Identity { ids: vec![id], is_known, fuse: None };

@@ -69,6 +69,19 @@ struct Looped {
     file: PathBuf,
 }
 
+/// A regular file behind a loop device.
+#[derive(Debug)]
+pub(super) struct BackingFile {
+    /// Its numbers.
+    pub id: FileId,
+    /// The path that the kernel has of it, which need not lead there.
+    pub path: PathBuf,
+    /// Where its bytes are.
+    pub identity: Identity,
+    /// How long it is.
+    pub length: Length,
+}
+
 /// A machine's mounts and loop devices.
 #[derive(Debug)]
 pub(super) struct Around {
@@ -128,22 +141,7 @@ impl Around {
     }
 
     /// The regular files behind the loop devices among `disks`.
-    pub fn files(&self, disks: &[BlockDevice]) -> Vec<Identity> {
-        let ours = self.loops.iter().filter(|looped| disks.contains(&looped.device));
-        ours.filter_map(|looped| self.file(looped)).collect()
-    }
-
-    /// The numbers of the regular files behind the loop devices among `disks`, with the paths that the kernel has.
-    pub fn backing_files(&self, disks: &[BlockDevice]) -> impl Iterator<Item = (FileId, &Path)> {
-        let ours = self.loops.iter().filter(|looped| disks.contains(&looped.device));
-        ours.filter_map(|looped| match looped.backing {
-            Backing::File(id) => Some((id, looped.file.as_path())),
-            Backing::Device(_) => None,
-        })
-    }
-
-    /// The regular files behind the loop devices among `disks`, and how long they are.
-    pub fn lengths(&self, disks: &[BlockDevice]) -> Result<Vec<(Identity, Length)>, BlockError> {
+    pub fn files(&self, disks: &[BlockDevice]) -> Result<Vec<BackingFile>, BlockError> {
         let mut all = Vec::new();
         for looped in self.loops.iter().filter(|looped| disks.contains(&looped.device)) {
             let Backing::File(id) = looped.backing else { continue };
@@ -151,16 +149,10 @@ impl Around {
                 Some(length) => Length::Exactly(length),
                 None => Length::AtLeast(looped.device.size()?.0),
             };
-            all.extend(self.file(looped).map(|file| (file, length)));
+            let identity = identity::identify(&self.namespaces, id, &looped.file);
+            all.push(BackingFile { id, path: looped.file.clone(), identity, length });
         }
         Ok(all)
-    }
-
-    fn file(&self, looped: &Looped) -> Option<Identity> {
-        match looped.backing {
-            Backing::File(id) => Some(identity::identify(&self.namespaces, id, &looped.file)),
-            Backing::Device(_) => None,
-        }
     }
 
     /// The loop devices, but for those among `disks`, over one of `files` or over what may be one, and over one
@@ -168,14 +160,15 @@ impl Around {
     pub fn siblings(
         &self,
         disks: &[BlockDevice],
-        files: &[Identity],
+        files: &[BackingFile],
         served: &[FileId],
     ) -> Vec<(BlockDevice, Sharing)> {
         let others = self.loops.iter().filter(|looped| !disks.contains(&looped.device));
         let sharing = others.filter_map(|looped| {
-            let theirs = self.file(looped)?;
+            let Backing::File(id) = looped.backing else { return None };
+            let theirs = identity::identify(&self.namespaces, id, &looped.file);
             let is_served = served.iter().any(|id| theirs.has(*id)).then_some(Sameness::Unknown);
-            let compared = files.iter().map(|ours| ours.compare(&theirs)).chain(is_served);
+            let compared = files.iter().map(|ours| ours.identity.compare(&theirs)).chain(is_served);
             Some((looped.device.clone(), sharing(compared)?))
         });
         sharing.collect()

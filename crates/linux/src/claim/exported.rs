@@ -6,6 +6,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::block::children;
+
 /// What is served, and by what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Exported {
@@ -63,8 +65,7 @@ fn matching(directory: &Path, pattern: &str) -> Vec<PathBuf> {
         found = match name.split_once('*') {
             None => found.iter().map(|directory| directory.join(name)).collect(),
             Some((start, _)) => {
-                let entries = found.iter().filter_map(|directory| fs::read_dir(directory).ok());
-                let paths = entries.flatten().flatten().map(|entry| entry.path());
+                let paths = found.iter().flat_map(|directory| children(directory));
                 let is_such = |path: &PathBuf| {
                     path.file_name().is_some_and(|name| name.as_bytes().starts_with(start.as_bytes()))
                 };
@@ -81,7 +82,7 @@ mod tests {
     use crate::captured::Captured;
 
     #[test]
-    fn what_the_kernel_serves_is_listed() {
+    fn exports_of_the_kernel_are_listed() {
         let info = "Status: ACTIVATED  Max Queue Depth: 0  SectorSize: 512  HwMaxSectors: 16384\n        \
                     TCM FILEIO ID: 0        File: /images/a b  Size: 67108864  Mode: O_DSYNC Async: 0\n";
         let nvmet = "sys/kernel/config/nvmet/subsystems/s/namespaces";

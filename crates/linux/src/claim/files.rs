@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
 
-use super::around::{Around, Use, mounted, sharing};
+use super::around::{Around, BackingFile, Use, mounted, sharing};
 use super::{ClaimError, Sharing, erofs};
 use crate::SYSFS;
-use crate::block::BlockDevice;
 use crate::identity::{self, Identity, Sameness};
 use crate::mount::Namespace;
 
@@ -35,16 +34,15 @@ fn is_active_swap(path: &Path) -> bool {
 }
 
 impl Around {
-    /// The files that are used without a device and are, or may be, behind the loop devices among `disks`.
-    pub fn used_files(&self, disks: &[BlockDevice]) -> Result<Vec<(UsedFile, Sharing)>, ClaimError> {
-        let ours = self.files(disks);
+    /// The files that are used without a device and are, or may be, one of `ours`.
+    pub fn used_files(&self, ours: &[BackingFile]) -> Result<Vec<(UsedFile, Sharing)>, ClaimError> {
         let mut all = Vec::new();
         // The kernel of a captured machine can't be asked.
         let is_live = self.sysfs == Path::new(SYSFS);
         let is_active_swap: fn(&Path) -> bool = if is_live { is_active_swap } else { |_| true };
         for (path, _) in self.swaps()?.into_iter().filter(|(_, is_file)| *is_file) {
             let found = Use::Swap(path.clone());
-            all.extend(self.named(&ours, path, found, is_active_swap));
+            all.extend(self.named(ours, path, found, is_active_swap));
         }
         for export in &self.exported {
             // What is a device is used as one.
@@ -54,11 +52,11 @@ impl Around {
             };
             if !self.namespaces.iter().any(is_device) {
                 let found = Use::Served(export.server.clone());
-                all.extend(self.named(&ours, export.path.clone(), found, |_| true));
+                all.extend(self.named(ours, export.path.clone(), found, |_| true));
             }
         }
         if !ours.is_empty() {
-            all.extend(self.erofs(disks, &ours));
+            all.extend(self.erofs(ours));
         }
         Ok(all)
     }
@@ -67,7 +65,7 @@ impl Around {
     /// another file may hide it: one that `is_it` denies proves nothing.
     fn named(
         &self,
-        ours: &[Identity],
+        ours: &[BackingFile],
         path: PathBuf,
         found: Use,
         is_it: fn(&Path) -> bool,
@@ -77,7 +75,7 @@ impl Around {
         let is_found = theirs.iter().any(|(_, is_it)| *is_it);
         let compared = ours.iter().flat_map(|ours| {
             let nowhere = (!is_found).then_some(Sameness::Unknown);
-            theirs.iter().map(|(theirs, _)| ours.compare(theirs)).chain(nowhere)
+            theirs.iter().map(|(theirs, _)| ours.identity.compare(theirs)).chain(nowhere)
         });
         let how = sharing(compared)?;
         Some((UsedFile { path, found }, how))
@@ -88,15 +86,16 @@ impl Around {
         Some(identity::identify(&self.namespaces, id, path))
     }
 
-    /// The erofs that are, or may be, mounted from one of `ours`, the files behind the loop devices among `disks`.
-    fn erofs(&self, disks: &[BlockDevice], ours: &[Identity]) -> Option<(UsedFile, Sharing)> {
+    /// The erofs that are, or may be, mounted from one of `ours`.
+    fn erofs(&self, ours: &[BackingFile]) -> Option<(UsedFile, Sharing)> {
         let mut listed = Vec::new();
         for namespace in &self.namespaces {
             for mount in namespace.mounts.iter().filter(|mount| erofs::is_on_file_only(mount)) {
                 // The path may lead to another file by now, and further files are not named at all.
                 let theirs = self.file_at(namespace, &mount.source);
-                let is_it = theirs
-                    .is_some_and(|theirs| ours.iter().any(|ours| ours.compare(&theirs) == Sameness::Same));
+                let is_it = theirs.is_some_and(|theirs| {
+                    ours.iter().any(|ours| ours.identity.compare(&theirs) == Sameness::Same)
+                });
                 let how = if is_it { Sharing::Certain } else { Sharing::Possible };
                 listed.push((UsedFile { path: mount.source.clone(), found: mounted(mount, namespace) }, how));
             }
@@ -106,13 +105,12 @@ impl Around {
             return found;
         }
         // An image that a FUSE server keeps, as that of an emulated drive, is hardly ever a part of one.
-        let is_concerned = found.is_some() && ours.iter().any(|file| file.fuse.is_none());
+        let is_concerned = found.is_some() && ours.iter().any(|file| file.identity.fuse.is_none());
         let is_hidden = erofs::has_hidden(&self.sysfs, &self.namespaces);
         if is_concerned || !(found.is_some() || is_hidden) {
             return found;
         }
-        let mut images = self.backing_files(disks);
-        let (_, path) = images.find(|(id, path)| erofs::may_be_image(&self.namespaces, *id, path))?;
-        found.or_else(|| Some((UsedFile { path: path.to_owned(), found: Use::Erofs }, Sharing::Possible)))
+        let image = ours.iter().find(|file| erofs::may_be_image(&self.namespaces, file.id, &file.path))?;
+        found.or_else(|| Some((UsedFile { path: image.path.clone(), found: Use::Erofs }, Sharing::Possible)))
     }
 }

@@ -2,13 +2,13 @@
 
 use trimtab_core::Extent;
 
-use super::around::{Around, Use, sharing, titled};
+use super::around::{Around, BackingFile, Use, sharing, titled};
 use super::files::UsedFile;
 use super::processes::{self, Opened, Processes, What};
 use super::served;
 use super::{ClaimError, Overrides, Sharing};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
-use crate::identity::{self, FileId, Identity, Length, Sameness};
+use crate::identity::{self, FileId, Sameness};
 use crate::stack::Machine;
 
 /// A device, or a relative of it, and what it is used for.
@@ -99,8 +99,8 @@ impl Usage {
         let around = Around::of(machine)?;
         let below = around.below(block)?;
         let stack: Vec<_> = [block].into_iter().chain(&below).map(BlockDevice::whole).collect();
-        let files = around.files(&stack);
         let Processes { opened, unseen } = Processes::of(&machine.procfs())?;
+        let files = around.files(&stack)?;
         let siblings = around.siblings(&stack, &files, &served(&files, &opened));
         let uses = around.uses(&stack)?;
         let layer = |block: &BlockDevice| Layer::of(block, &uses, &stack);
@@ -119,8 +119,8 @@ impl Usage {
             sharing: Vec::new(),
             unseen,
         };
-        usage.writer = usage.writer(machine, &around, &around.lengths(&stack)?, &opened);
-        usage.file = around.used_files(&stack)?.into_iter().min_by_key(|(_, how)| *how != Sharing::Certain);
+        usage.writer = usage.writer(machine, &around, &files, &opened);
+        usage.file = around.used_files(&files)?.into_iter().min_by_key(|(_, how)| *how != Sharing::Certain);
         // What the device mapper or md holds for the device itself can't be held once more.
         let mut held = Vec::new();
         for disk in &stack {
@@ -135,7 +135,7 @@ impl Usage {
         &self,
         machine: &Machine,
         around: &Around,
-        files: &[(Identity, Length)],
+        files: &[BackingFile],
         opened: &[Opened],
     ) -> Option<(u32, String, String)> {
         let layers: Vec<_> =
@@ -154,10 +154,11 @@ impl Usage {
             What::File(id) => {
                 let path = opened.path();
                 let theirs = identity::identify(&around.namespaces, id, &path);
-                let compare = |(ours, length): &(Identity, Length)| match ours.compare(&theirs) {
+                let compare = |ours: &BackingFile| match ours.identity.compare(&theirs) {
                     // What FUSE servers keep is theirs to write.
                     Sameness::Unknown
-                        if ours.fuse.is_some() || !ours.may_share(&theirs, &opened.link, *length) =>
+                        if ours.identity.fuse.is_some()
+                            || !ours.identity.may_share(&theirs, &opened.link, ours.length) =>
                     {
                         Sameness::Different
                     }
@@ -223,8 +224,8 @@ impl Usage {
 }
 
 /// The files that the servers of a FUSE file system with one of `files` can write to, where they may keep it.
-fn served(files: &[Identity], opened: &[Opened]) -> Vec<FileId> {
-    let connections: Vec<_> = files.iter().filter_map(|file| file.fuse).collect();
+fn served(files: &[BackingFile], opened: &[Opened]) -> Vec<FileId> {
+    let connections: Vec<_> = files.iter().filter_map(|file| file.identity.fuse).collect();
     let serves = |process: u32| {
         opened.iter().any(|opened| match opened.what {
             What::Fuse(connection) => {

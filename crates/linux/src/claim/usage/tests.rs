@@ -316,7 +316,7 @@ fn a_second_path_to_a_drive_in_use_is_refused() {
 }
 
 #[test]
-fn what_this_machine_serves_is_refused_in_every_layer() {
+fn served_disks_are_refused_in_every_layer() {
     let machine = machine().device("nbd0", "43:0", &[("pid", "42")]).device("nbd0/nbd0p1", "259:0", &[]);
     let served = "cannot be proven unused: /dev/nbd0 is served by an NBD server, which may keep its data in a file \
                   or drive that is in use; name the drive itself, or a loop device over the file (losetup)";
@@ -360,7 +360,7 @@ fn a_process_that_can_send_commands_to_the_drive_is_named() {
 }
 
 #[test]
-fn what_the_kernel_serves_to_others_is_refused() {
+fn exports_of_the_kernel_are_refused() {
     let namespace = "sys/kernel/config/nvmet/subsystems/s/namespaces/1";
     let machine = looped("8:2 11", "8:2 12")
         .mounts("")
