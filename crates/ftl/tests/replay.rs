@@ -72,6 +72,13 @@ fn replayed(events: &[TraceEvent], discards: Discards, passes: u32) -> ReplayOut
     replay.outcome()
 }
 
+/// What one pass of `span` does to a drive of this profile.
+fn passed(profile: &Profile, events: &[TraceEvent], span: u64, discards: Discards) -> ReplayOutcome {
+    let mut replay = Replay::new(&options(profile, Nanos(span)), discards).unwrap();
+    replay.pass(&mut Memory::new(events), &mut |_| true).unwrap();
+    replay.outcome()
+}
+
 fn events() -> impl Strategy<Value = Vec<TraceEvent>> {
     let kind = prop_oneof![
         8 => prop::sample::select(vec![Kind::Write, Kind::Free]),
@@ -254,9 +261,7 @@ proptest! {
         profile.discard.queued.value = queued;
         let span = Survey::of(&mut Memory::new(&events), &mut |_| true).unwrap().span;
         let waited = |discards| {
-            let mut replay = Replay::new(&options(&profile, span), discards).unwrap();
-            replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap();
-            let outcome = replay.outcome();
+            let outcome = passed(&profile, &events, span.0, discards);
             assert_eq!(outcome.counters.copied_pages, 0, "no block is collected");
             outcome.waited_ns
         };
@@ -288,9 +293,7 @@ fn discards_of_the_trace_are_waited_for_only_where_a_request_is_in_their_way() {
     let waited = |events: &[TraceEvent], queued: bool| {
         let mut profile = profile.clone();
         profile.discard.queued.value = queued;
-        let mut replay = Replay::new(&options(&profile, Nanos(1_000_000_000)), Discards::Trace).unwrap();
-        replay.pass(&mut Memory::new(events), &mut |_| true).unwrap();
-        let outcome = replay.outcome();
+        let outcome = passed(&profile, events, 1_000_000_000, Discards::Trace);
         assert_eq!(outcome.counters.discards, u64::from(events.len() == 4));
         outcome.waited_ns
     };
@@ -318,11 +321,7 @@ fn a_recorded_discard_costs_what_the_same_discard_of_a_policy_costs() {
         frees.extend([event(at, Kind::Free, pages(4 * n, 2)), write]);
         recorded.extend([event(at, Kind::Discard, pages(4 * n, 2)), write]);
     }
-    let outcome = |events: &[TraceEvent], discards| {
-        let mut replay = Replay::new(&options(&profile, Nanos(2_000_000_000)), discards).unwrap();
-        replay.pass(&mut Memory::new(events), &mut |_| true).unwrap();
-        replay.outcome()
-    };
+    let outcome = |events: &[TraceEvent], discards| passed(&profile, events, 2_000_000_000, discards);
     let (own, online) = (outcome(&recorded, Discards::Trace), outcome(&frees, policy("online")));
     assert_eq!((own.counters.discards, online.counters.discards), (50, 50));
     assert_eq!(own.waited_ns, online.waited_ns);
@@ -341,9 +340,7 @@ fn discards_that_a_slow_drive_comes_to_late_leave_what_was_written_since() {
         event(300_000, Kind::Write, pages(10, 4)),
         event(400_000, Kind::Write, pages(20, 10)),
     ];
-    let mut replay = Replay::new(&options(&profile, Nanos(1_000_000)), Discards::Trace).unwrap();
-    replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap();
-    let outcome = replay.outcome();
+    let outcome = passed(&profile, &events, 1_000_000, Discards::Trace);
     assert_eq!((outcome.counters.discards, outcome.counters.discard_bytes), (3, Bytes(30 * PAGE)));
     assert!(outcome.counters.discard_busy_ns >= Nanos(1_500_000_000), "all of their time is spent");
     assert_eq!(mapped_at_end(&outcome, &profile), PAGES - 16);
@@ -372,9 +369,7 @@ fn think_times_are_kept_and_a_slow_drive_slows_the_trace_down() {
     let reads: Vec<_> = (0..5).map(|n| event(n * second, Kind::Read, pages(n, 1))).collect();
     let mut slow = profile();
     slow.timing.read.value = Nanos(2 * second);
-    let mut replay = Replay::new(&options(&slow, Nanos(5 * second)), Discards::Trace).unwrap();
-    replay.pass(&mut Memory::new(&reads), &mut |_| true).unwrap();
-    let outcome = replay.outcome();
+    let outcome = passed(&slow, &reads, 5 * second, Discards::Trace);
     let thought = 4 * (second - 50_000);
     let model = outcome.counters.model_ns.0;
     assert_eq!(model, outcome.waited_ns.0 + thought, "reads and think times follow one another");

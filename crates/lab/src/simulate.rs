@@ -11,9 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use trimtab_core::Bytes;
-use trimtab_core::document::sim::{
-    DiscardsFrom, LEAST_SPAN_OF_LIFE, Passes, SIM_SCHEMA, SimDocument, SimRun,
-};
+use trimtab_core::document::sim::{DiscardsFrom, Passes, SIM_SCHEMA, SimDocument, SimRun};
 use trimtab_core::error::chain;
 use trimtab_core::policy::{SimPolicy, SmartPolicy};
 use trimtab_core::profile::Profile;
@@ -259,7 +257,9 @@ fn replay(
         policy: job.policy,
         discards_from,
         steady,
-        lifetime_years: (plan.trace.span_ns >= LEAST_SPAN_OF_LIFE)
+        lifetime_years: plan
+            .trace
+            .tells_life()
             .then(|| outcome.lifetime_years(plan.description.endurance_cycles))
             .flatten(),
         wall_s: started.elapsed().as_secs_f64(),

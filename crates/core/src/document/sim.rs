@@ -65,6 +65,11 @@ impl ReplayedTrace {
     pub fn count(&self, kind: Kind) -> u64 {
         self.kinds.iter().find(|total| total.kind == kind).map_or(0, |total| total.count)
     }
+
+    /// Whether the trace is long enough to state a drive's life.
+    pub fn tells_life(&self) -> bool {
+        self.span_ns >= LEAST_SPAN_OF_LIFE
+    }
 }
 
 /// The events of one kind.

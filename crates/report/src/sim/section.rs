@@ -6,7 +6,7 @@ use trimtab_core::document::sim::{DiscardsFrom, Passes};
 use super::charts::details;
 use super::grid;
 use super::panel::panel;
-use super::summary::{Drive, Summary, runs_on, tells_life};
+use super::summary::{Drive, Summary, runs_on};
 use crate::html::{Section, escape};
 use crate::number::{bytes, count, seconds, significant};
 
@@ -200,8 +200,11 @@ fn method(document: &SimDocument) -> String {
     facts.push(("trimtab", document.version.clone()));
     let facts: String =
         facts.iter().map(|(name, fact)| format!("<dt>{name}</dt><dd>{}</dd>\n", escape(fact))).collect();
-    let life =
-        if tells_life(document) { escape(&lifetime_note(document)) } else { LIFE_IS_NOT_TOLD.to_owned() };
+    let life = if document.trace.tells_life() {
+        escape(&lifetime_note(document))
+    } else {
+        LIFE_IS_NOT_TOLD.to_owned()
+    };
     let profiles = document.drives.iter().map(|drive| {
         format!(
             "<details><summary>Drive profile {}</summary><pre>{}</pre></details>\n",

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use trimtab_core::document::SimDocument;
-use trimtab_core::document::sim::{LEAST_SPAN_OF_LIFE, Passes, SimRun};
+use trimtab_core::document::sim::{Passes, SimRun};
 use trimtab_core::policy::{PolicyKind, SimPolicy};
 
 use super::advice;
@@ -69,7 +69,7 @@ impl Summary {
     pub fn of(document: &SimDocument) -> Self {
         let drives = document.drives.iter().map(|drive| {
             let mut rows: Vec<_> =
-                runs_on(document, &drive.profile).map(|run| Row::of(document, run)).collect();
+                runs_on(document, &drive.profile).map(|run| Row::of(run, &document.policies)).collect();
             relate(&mut rows);
             let advice = advice::sentences(&drive.profile, drive.size, &rows);
             Drive { profile: drive.profile.clone(), advice, rows }
@@ -99,11 +99,6 @@ pub fn runs_on<'a>(document: &'a SimDocument, profile: &'a str) -> impl Iterator
     document.runs.iter().filter(move |run| run.profile == profile)
 }
 
-/// Whether the trace is long enough to state a drive's life.
-pub fn tells_life(document: &SimDocument) -> bool {
-    document.trace.span_ns >= LEAST_SPAN_OF_LIFE
-}
-
 /// The row that others are compared with in their erases: `none`, or the policy with the fewest.
 pub fn reference(rows: &[Row]) -> Option<&Row> {
     let fewest = || {
@@ -129,7 +124,7 @@ fn class(policy: SimPolicy, policies: &[SimPolicy]) -> String {
 }
 
 impl Row {
-    fn of(document: &SimDocument, run: &SimRun) -> Self {
+    fn of(run: &SimRun, policies: &[SimPolicy]) -> Self {
         let SimRun { policy, outcome, .. } = run;
         let p99 = |latency: &trimtab_core::stats::LatencySummary| {
             (latency.count > 0).then(|| latency.p99_ns.seconds())
@@ -139,7 +134,7 @@ impl Row {
             erases: outcome.counters.erases as f64,
             waf: outcome.counters.waf(),
             relative_erases: None,
-            lifetime_years: run.lifetime_years.filter(|_| tells_life(document)),
+            lifetime_years: run.lifetime_years,
             write_p99_s: p99(&outcome.writes),
             read_p99_s: p99(&outcome.reads),
             waited_s: outcome.waited_ns.seconds(),
@@ -147,7 +142,7 @@ impl Row {
             discard_bytes: outcome.counters.discard_bytes.0 as f64,
             discard_busy_s: outcome.counters.discard_busy_ns.seconds(),
             least_reserve: outcome.reserve.iter().map(|point| point.free_share).min_by(f64::total_cmp),
-            class: class(*policy, &document.policies),
+            class: class(*policy, policies),
         }
     }
 

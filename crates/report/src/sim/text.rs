@@ -4,7 +4,7 @@ use trimtab_core::document::SimDocument;
 
 use super::grid;
 use super::section::{alarms, lifetime_note, title, wear};
-use super::summary::{Summary, tells_life};
+use super::summary::Summary;
 use crate::number::printable;
 use crate::terminal::{BOLD, RED, hanging, paint, wrapped};
 
@@ -26,7 +26,7 @@ pub fn text(document: &SimDocument, colour: bool) -> String {
         ));
         blocks.push(paint(colour, BOLD, wrapped(&drive.advice)));
     }
-    if tells_life(document) {
+    if document.trace.tells_life() {
         blocks.push(wrapped(&lifetime_note(document)));
     }
     blocks.extend(alarms(document, &summary).into_iter().map(|alarm| paint(colour, RED, wrapped(&alarm))));
