@@ -100,18 +100,20 @@ What cannot be detected:
 - Other machines that use the same drive: virtual machines or their host, shared storage, clusters.
 - Two paths to one drive without multipath, where the drive does not report the same WWID on both.
 - A file or disk of this machine that comes back as a drive by the network: iSCSI, NVMe over TCP.
-- The kernel's own users of files that claim nothing and do not say of which: nfsd, ksmbd, cachefiles, process
-  accounting, udmabuf, a bitmap that md keeps in a file; and what nvmet serves by passthru.
-- Writers whose FUSE server opens the file for reading alone, or only while it writes.
-- Processes that hand a file on by forking faster than they can be looked at.
-- A file of an overlay whose length changes while it is looked at.
-- What nvmet, LIO's fileio and USB gadgets serve, where configfs is not mounted or the path leads elsewhere by now.
-- Programs that opened the drive's sg, bsg or NVMe character device for reading alone.
-- An erofs mounted out of sight from a file that is not its first device or doesn't begin with its superblock.
+- Parts of the kernel that write to files without claiming them or naming them: nfsd, ksmbd, cachefiles, process
+  accounting, udmabuf, md's bitmap files; and drives that nvmet serves by passthru.
+- A FUSE server that has the file open for reading only, or only for the moment of each write.
+- A process that forks and ends so fast that its children, which inherit its files, are never seen.
+- A file seen through an overlay, where its length changes during the search.
+- Files and drives that nvmet, LIO's fileio or USB gadgets serve, where configfs is not mounted or their path now
+  leads to another file.
+- Programs that have the drive's sg, bsg or NVMe character device open for reading only.
+- An erofs that no list of mounts shows, where the file is a further device of it or
+  doesn't have its superblock at the usual place.
 - Programs that only read.
 - Processes of other PID namespaces that are not below this one's, such as those outside a container.
 - Processes that even root may not look at; a line says how many there are.
-- Files that no process has a descriptor or mapping of: registered with io_uring, or sent by a socket.
+- Files that were sent by a socket and not received yet, so that no process has them open.
 - Where a FUSE or network file system keeps the file behind a loop device.
 - What is attached to the same file, or opens DEV, once the run has begun.
 - Data without a signature, such as that of some databases.

@@ -34,8 +34,8 @@ pub struct Args {
     /// (by a timer), smart (the service), and on btrfs async [default: none,online,batched,smart]
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',')]
     policy: Vec<PolicyChoice>,
-    /// Lengths of the workload's pauses, in drive time; every policy is run with each. A laptop has
-    /// pauses of its own, builds and commands have none that are named: they run once
+    /// Lengths of the workload's pauses, in drive time; every policy is run with each. Has no effect
+    /// on laptop, which has pauses of its own, on builds, which has none, and on your own command
     #[arg(long, value_name = "TIME,...", value_delimiter = ',', default_value = "0s,1m", value_parser = span)]
     idle: Vec<Duration>,
     /// Drive profile that the service is given: guessed (the built-in one for a drive of that
@@ -59,7 +59,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = span)]
     guest_limit: Duration,
     /// Drive seconds per wall second with --clock real: faster drives make shorter runs, and what
-    /// this machine's processors do counts for that much more [default: 1]
+    /// takes this machine's processors 1 s counts as N s [default: 1]
     #[arg(long, value_name = "N")]
     speed: Option<f64>,
     /// Time from one read of the probe to the next, in drive time; 0s for no probe. The probe reads
@@ -77,8 +77,8 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     tree: Option<PathBuf>,
     /// Parameters of PostMark, such as files=500,transactions=10000,sizes=512..10K; also
-    /// subdirectories=10,read_bias=5,create_bias=5 [default: files over a quarter of the space, two transactions for
-    /// each, 500 B to 10000 B, ten subdirectories, biases of 5]
+    /// subdirectories=10,read_bias=5,create_bias=5 [default: files over a quarter of the space, two
+    /// transactions for each, 500 B to 10000 B, ten subdirectories, biases of 5]
     #[arg(long, value_name = "NAME=VALUE,...")]
     postmark: Option<PostmarkOptions>,
     /// Drive profile: a built-in name (see `trimtab drive profiles`) or a file that ends in .toml
