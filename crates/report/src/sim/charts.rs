@@ -4,7 +4,7 @@ use trimtab_core::document::SimDocument;
 use trimtab_core::document::sim::SimRun;
 use trimtab_core::units::Bytes;
 
-use super::summary::{Drive, Row, runs_on};
+use super::summary::{Drive, Row, per_pass, runs_on};
 use crate::chart::{BarChart, Series};
 use crate::spread::Spread;
 
@@ -48,13 +48,13 @@ fn discard_sizes(document: &SimDocument, drive: &Drive) -> String {
     .figure()
 }
 
-/// One series a policy.
+/// One series a policy: means of a pass.
 fn series(document: &SimDocument, drive: &Drive, values: impl Fn(&SimRun) -> Vec<f64>) -> Vec<Series> {
     let pairs = drive.rows.iter().zip(runs_on(document, &drive.profile));
     let of = |(row, run): (&Row, &SimRun)| Series {
         name: row.policy.label(),
         class: row.class.clone(),
-        values: values(run).into_iter().map(|value| Spread::of([value])).collect(),
+        values: values(run).into_iter().map(|value| Spread::of([per_pass(run, value)])).collect(),
     };
     pairs.map(of).collect()
 }

@@ -71,7 +71,7 @@ pub fn alarms(document: &SimDocument, summary: &Summary) -> Vec<String> {
     alarms
 }
 
-/// How erases spread over the blocks of a drive, by policy, and over how many passes all figures are.
+/// How erases spread over the blocks of a drive, by policy, and of how many passes the figures are means.
 pub fn wear(document: &SimDocument, profile: &str) -> String {
     let several = runs_on(document, profile).filter(|run| run.outcome.passes > 1).map(|run| {
         let steady = match run.steady {
@@ -84,7 +84,7 @@ pub fn wear(document: &SimDocument, profile: &str) -> String {
     let several: Vec<_> = several.collect();
     let passes = match several.as_slice() {
         [] => String::new(),
-        several => format!(" All figures are of the first pass and all after it: {}.", several.join("; ")),
+        several => format!(" Counts and times are means of a pass: {}.", several.join("; ")),
     };
     let spreads = runs_on(document, profile).map(|run| {
         let spread = run.outcome.erase_spread;

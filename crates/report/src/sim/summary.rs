@@ -30,7 +30,8 @@ pub struct Drive {
     pub advice: String,
 }
 
-/// One policy on one drive. Times are model time, but for the lifetime.
+/// One policy on one drive. Times are model time, but for the lifetime. Counts and sums of times are means of a
+/// pass, since policies get steady after different numbers of passes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     /// The policy, or the bound.
@@ -99,6 +100,11 @@ pub fn runs_on<'a>(document: &'a SimDocument, profile: &'a str) -> impl Iterator
     document.runs.iter().filter(move |run| run.profile == profile)
 }
 
+/// `sum`, a count or time of all passes of `run`, as a mean of one.
+pub fn per_pass(run: &SimRun, sum: f64) -> f64 {
+    sum / f64::from(run.outcome.passes.max(1))
+}
+
 /// The row that others are compared with in their erases: `none`, or the policy with the fewest.
 pub fn reference(rows: &[Row]) -> Option<&Row> {
     let fewest = || {
@@ -126,21 +132,22 @@ fn class(policy: SimPolicy, policies: &[SimPolicy]) -> String {
 impl Row {
     fn of(run: &SimRun, policies: &[SimPolicy]) -> Self {
         let SimRun { policy, outcome, .. } = run;
+        let a_pass = |sum: f64| per_pass(run, sum);
         let p99 = |latency: &trimtab_core::stats::LatencySummary| {
             (latency.count > 0).then(|| latency.p99_ns.seconds())
         };
         Self {
             policy: *policy,
-            erases: outcome.counters.erases as f64,
+            erases: a_pass(outcome.counters.erases as f64),
             waf: outcome.counters.waf(),
             relative_erases: None,
             lifetime_years: run.lifetime_years,
             write_p99_s: p99(&outcome.writes),
             read_p99_s: p99(&outcome.reads),
-            waited_s: outcome.waited_ns.seconds(),
-            discards: outcome.counters.discards as f64,
-            discard_bytes: outcome.counters.discard_bytes.0 as f64,
-            discard_busy_s: outcome.counters.discard_busy_ns.seconds(),
+            waited_s: a_pass(outcome.waited_ns.seconds()),
+            discards: a_pass(outcome.counters.discards as f64),
+            discard_bytes: a_pass(outcome.counters.discard_bytes.0 as f64),
+            discard_busy_s: a_pass(outcome.counters.discard_busy_ns.seconds()),
             least_reserve: outcome.reserve.iter().map(|point| point.free_share).min_by(f64::total_cmp),
             class: class(*policy, policies),
         }
