@@ -452,6 +452,11 @@ fn an_extent_past_the_end_is_refused_with_its_row() {
     let error = replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap_err();
     assert!(matches!(error, ReplayError::PastEnd { row: 2, .. }), "{error}");
 
+    let failed = TraceEvent { error: 5, ..events[1] };
+    let mut replay = Replay::new(&options(&profile, Nanos(9)), Discards::Trace).unwrap();
+    replay.pass(&mut Memory::new(&[events[0], failed]), &mut |_| true).unwrap();
+    assert_eq!((replay.outcome().failed, replay.outcome().counters.host_pages), (1, 1));
+
     let scale = Scale { from: Bytes((PAGES + 1) * PAGE), to: Bytes(PAGES * PAGE) };
     let scaled = ReplayOptions { scale: Some(scale), ..options(&profile, Nanos(9)) };
     let mut replay = Replay::new(&scaled, Discards::Trace).unwrap();
