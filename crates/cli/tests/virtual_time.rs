@@ -27,6 +27,7 @@ fn image() -> Option<GuestImage> {
         file_systems: vec![FileSystem::Ext4],
         tools: true,
         files: Vec::new(),
+        data: Vec::new(),
     };
     let image = GuestImage::prepare(&options, &Interrupt::never()).unwrap();
     assert!(image.release().starts_with("6.12."), "{}", image.release());

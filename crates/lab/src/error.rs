@@ -180,7 +180,7 @@ pub enum LabError {
     },
     /// A guest does not fit into memory.
     #[error(
-        "a guest with this drive needs {needed} of memory, and {available} are available; use a smaller --size"
+        "a guest with this drive and these files needs {needed} of memory, and {available} are available; use a smaller --size or fewer files"
     )]
     GuestMemory {
         /// The guest's memory.

@@ -59,8 +59,11 @@ pub struct GuestOptions {
     pub file_systems: Vec<FileSystem>,
     /// Whether a shell and the usual programs of this machine are packed too.
     pub tools: bool,
-    /// Files and directories of this machine that the guest has under the same absolute paths.
+    /// Files and directories of this machine that the guest has under the same absolute paths: programs with the
+    /// libraries that they need.
     pub files: Vec<PathBuf>,
+    /// Files and directories that are only read there.
+    pub data: Vec<PathBuf>,
 }
 
 /// A command for a guest.
@@ -134,6 +137,13 @@ impl GuestImage {
         let contents = image::pack(options, &found, &initramfs)?;
         interrupt.check()?;
         Ok(Self { dir, kernel, initramfs, release: found.release, contents })
+    }
+
+    /// The memory that the caller's own files take at the most: while the guest boots, it holds the packed ones and
+    /// the unpacked ones.
+    pub fn memory_of_files(&self) -> Bytes {
+        let own = self.contents.own_bytes();
+        own + own
     }
 
     /// The release of the kernel, as uname gives it.

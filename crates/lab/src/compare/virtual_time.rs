@@ -82,10 +82,9 @@ impl<'a> VirtualLab<'a> {
         };
         keep("drive.toml", profile_toml)?;
         let smart_profile = smart_profile.map(|text| keep("smart.toml", text)).transpose()?;
-        let mut packed = vec![files.path().to_owned()];
-        packed.extend(virtual_options.files.iter().cloned());
+        let mut data = vec![files.path().to_owned()];
         if let WorkloadOptions::Tree { source: Some(source) } = &options.workload {
-            packed.push(std::path::absolute(source).map_err(io_at(source, "find"))?);
+            data.push(std::path::absolute(source).map_err(io_at(source, "find"))?);
         }
         let is_command = matches!(options.workload, WorkloadOptions::Exec { .. });
         let is_tarball =
@@ -97,7 +96,8 @@ impl<'a> VirtualLab<'a> {
                 program: options.program.clone(),
                 file_systems: vec![file_system],
                 tools: is_command || is_tarball,
-                files: packed.clone(),
+                files: virtual_options.files.clone(),
+                data: data.clone(),
             };
             let image = GuestImage::prepare(&guest, interrupt)?;
             if let WorkloadOptions::Exec { command } = &options.workload {
@@ -157,7 +157,7 @@ impl<'a> VirtualLab<'a> {
     /// As many guests as there are processors, and no more than fit into memory.
     fn guests_at_once(&self, plan: &[Planned]) -> Result<usize, LabError> {
         let available = available_memory(Path::new(PROCFS))?;
-        let needed = plan.first().map_or(SYSTEM_MEMORY, |planned| memory_for(planned.site));
+        let needed = plan.first().map_or(SYSTEM_MEMORY, |planned| self.memory_for(planned.site));
         if needed > available {
             return Err(LabError::GuestMemory { needed, available });
         }
@@ -192,13 +192,22 @@ impl<'a> VirtualLab<'a> {
         let command = GuestCommand {
             arguments: self.arguments(planned, file_system, size),
             files_back: vec![DOCUMENT.into()],
-            memory: memory_for(planned.site),
+            memory: self.memory_for(planned.site),
             limit: self.limit,
         };
         let output = image.run(&command, stop, &mut |_| {})?;
         let mut run = run_of(output)?;
         run.run = planned.run;
         Ok(run)
+    }
+
+    fn memory_for(&self, site: Site) -> Bytes {
+        let files = self.images.first().map_or(Bytes::ZERO, |(_, image)| image.memory_of_files());
+        let drive = match site {
+            Site::Emulated { size, .. } => size,
+            Site::Directory { .. } => Bytes::ZERO,
+        };
+        SYSTEM_MEMORY + drive + files
     }
 
     /// The command line of `trimtab compare` in the guest.
@@ -221,13 +230,6 @@ impl<'a> VirtualLab<'a> {
         add("--json", DOCUMENT.to_owned());
         words.extend(options.workload.arguments());
         words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect()
-    }
-}
-
-fn memory_for(site: Site) -> Bytes {
-    match site {
-        Site::Emulated { size, .. } => size + SYSTEM_MEMORY,
-        Site::Directory { .. } => SYSTEM_MEMORY,
     }
 }
 

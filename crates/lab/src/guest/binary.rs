@@ -9,6 +9,8 @@ use elf::abi::{DT_NEEDED, DT_RPATH, DT_RUNPATH, EM_X86_64, PT_INTERP, PT_LOAD};
 use elf::endian::LittleEndian;
 use elf::file::Class;
 
+/// The length of the header of a 64-bit binary.
+const HEADER: usize = 64;
 const CONFIGURATION: &str = "/etc/ld.so.conf";
 /// Where a loader looks at last, on the distributions there are.
 const USUAL: [&str; 6] =
@@ -78,11 +80,13 @@ fn loaded_length(data: &[u8]) -> Option<usize> {
         return None;
     }
     let segments = file.segments()?;
-    let headers = file.ehdr.e_phoff + u64::from(file.ehdr.e_phnum) * u64::from(file.ehdr.e_phentsize);
+    let length = u64::from(file.ehdr.e_phnum) * u64::from(file.ehdr.e_phentsize);
+    let headers = file.ehdr.e_phoff.checked_add(length)?;
     let mut ends = segments.iter().filter(|segment| segment.p_type == PT_LOAD).peekable();
     ends.peek()?;
-    let end = ends.map(|segment| segment.p_offset + segment.p_filesz).fold(headers, u64::max);
-    usize::try_from(end).ok().filter(|end| *end <= data.len())
+    let end = ends
+        .try_fold(headers, |end, segment| Some(end.max(segment.p_offset.checked_add(segment.p_filesz)?)))?;
+    usize::try_from(end).ok().filter(|end| (HEADER..=data.len()).contains(end))
 }
 
 /// The directories where this machine's loader looks for libraries.
@@ -155,6 +159,20 @@ mod tests {
         let output = std::process::Command::new(&short).arg("/proc/self/comm").output().unwrap();
         assert_eq!(output.stdout, b"cat\n");
         assert_eq!(without_symbols(b"text".to_vec()), b"text");
+    }
+
+    #[test]
+    fn damaged_binary_is_left_as_it_was() {
+        let whole = fs::read("/bin/cat").unwrap();
+        // The offset of the program headers, which follow the header; then that of each segment in the file.
+        let segments = (64..64 + 13 * 56).step_by(56).map(|segment| segment + 8);
+        for offset in std::iter::once(0x20).chain(segments) {
+            for value in [u64::MAX, u64::MAX - 63, 0] {
+                let mut damaged = whole.clone();
+                damaged[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
+                assert!(without_symbols(damaged).len() >= HEADER);
+            }
+        }
     }
 
     #[test]

@@ -119,7 +119,7 @@ pub enum GuestError {
         file: String,
     },
     /// The guest's memory was used up.
-    #[error("the guest ran out of its {memory} of memory; use a smaller workload or drive, or give it more")]
+    #[error("the guest ran out of its {memory} of memory; use a smaller workload or drive, or fewer files")]
     OutOfMemory {
         /// Its memory.
         memory: Bytes,

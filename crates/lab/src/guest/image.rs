@@ -7,10 +7,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use trimtab_core::Bytes;
 use walkdir::WalkDir;
 
 use super::archive::Archive;
-use super::binary::{library_directories, needs, without_symbols};
+use super::binary::{Needs, library_directories, needs, without_symbols};
 use super::error::{GuestError, at};
 use super::kernel::Kernel;
 use super::modules::Modules;
@@ -43,16 +44,25 @@ pub(super) struct Plan {
 
 /// What was packed.
 #[derive(Debug)]
-pub(super) struct Contents(BTreeSet<PathBuf>);
+pub(super) struct Contents {
+    paths: BTreeSet<PathBuf>,
+    /// The bytes of the caller's own files, with the libraries that those need.
+    own: Bytes,
+}
 
 impl Contents {
+    /// The bytes of the caller's own files, with the libraries that those need.
+    pub(super) fn own_bytes(&self) -> Bytes {
+        self.own
+    }
+
     /// Whether there is a program of this name or absolute path.
     pub(super) fn has_program(&self, program: &str) -> bool {
         let path = Path::new(program);
-        let in_bin = path.file_name().is_some_and(|name| self.0.contains(&Path::new(BIN).join(name)));
+        let in_bin = path.file_name().is_some_and(|name| self.paths.contains(&Path::new(BIN).join(name)));
         let dir = path.parent().unwrap_or(path);
         let is_alias = dir == Path::new(BIN) || ALIASES.iter().any(|(alias, _)| dir == Path::new(alias));
-        self.0.contains(path) || in_bin && (is_alias || !program.contains('/'))
+        self.paths.contains(path) || in_bin && (is_alias || !program.contains('/'))
     }
 }
 
@@ -69,6 +79,7 @@ pub(super) fn pack(options: &GuestOptions, kernel: &Kernel, path: &Path) -> Resu
         directories: library_directories(),
         libraries: BTreeMap::new(),
         home: None,
+        bytes: Bytes::ZERO,
     };
     packer.skeleton()?;
     packer.modules(options, kernel)?;
@@ -87,10 +98,22 @@ pub(super) fn pack(options: &GuestOptions, kernel: &Kernel, path: &Path) -> Resu
             }
         }
     }
-    options.files.iter().try_for_each(|file| packer.tree(file))?;
+    let system = packer.bytes;
+    options.files.iter().try_for_each(|file| packer.tree(file, Packing::Programs))?;
+    options.data.iter().try_for_each(|data| packer.tree(data, Packing::Data))?;
+    let own = packer.bytes.saturating_sub(system);
     let mut out = packer.archive.finish().map_err(at(path, "write"))?;
     out.flush().map_err(at(path, "write"))?;
-    Ok(Contents(packer.packed))
+    Ok(Contents { paths: packer.packed, own })
+}
+
+/// What the files of a tree are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Packing {
+    /// They may be run: programs get the libraries that they need.
+    Programs,
+    /// They are only read.
+    Data,
 }
 
 struct Packer<'a> {
@@ -104,6 +127,8 @@ struct Packer<'a> {
     libraries: BTreeMap<String, PathBuf>,
     /// The guest's directory of libraries: that of the C library, where its loader looks by itself.
     home: Option<PathBuf>,
+    /// The bytes of all files so far that are not part of the skeleton.
+    bytes: Bytes,
 }
 
 impl Packer<'_> {
@@ -147,18 +172,31 @@ impl Packer<'_> {
         self.write(|archive| archive.file(Path::new(PLAN), 0o644, &text))
     }
 
-    /// Packs the file `from` as `to`, with the loader and libraries that it needs if it is a program.
+    /// Packs the file `from` as `to`, with the loader and libraries that it needs if it is a program, and without
+    /// what only a debugger reads.
     fn program(&mut self, from: &Path, to: &Path) -> Result<(), GuestError> {
         if !self.packed.insert(to.to_owned()) {
             return Ok(());
         }
-        let data = fs::read(from).map_err(at(from, "read"))?;
+        let data = read(from)?;
+        match needs(from, &data) {
+            None => self.file(from, to, &data),
+            Some(needs) => {
+                self.file(from, to, &without_symbols(data))?;
+                self.needed(from, needs)
+            }
+        }
+    }
+
+    /// Adds the contents `data` of the file `from` as `to`, with its mode.
+    fn file(&mut self, from: &Path, to: &Path, data: &[u8]) -> Result<(), GuestError> {
         let mode = fs::metadata(from).map_err(at(from, "read"))?.permissions().mode() & 0o777;
-        let Some(needs) = needs(from, &data) else {
-            return self.write(|archive| archive.file(to, mode, &data));
-        };
-        let data = without_symbols(data);
-        self.write(|archive| archive.file(to, mode, &data))?;
+        self.bytes += Bytes(data.len() as u64);
+        self.write(|archive| archive.file(to, mode, data))
+    }
+
+    /// Packs the loader and the libraries that the program `from` needs.
+    fn needed(&mut self, from: &Path, needs: Needs) -> Result<(), GuestError> {
         if let Some(loader) = needs.loader {
             self.program(&loader, &loader)?;
         }
@@ -184,27 +222,40 @@ impl Packer<'_> {
         self.program(found, &place)
     }
 
-    /// Packs a file, or a directory with all below it, under the same absolute path.
-    fn tree(&mut self, path: &Path) -> Result<(), GuestError> {
+    /// Packs a file, or a directory with all below it, unchanged and under the same absolute path. A file that is
+    /// named itself has to be able to run there; of those in a directory, nobody may mean to run each.
+    fn tree(&mut self, path: &Path, packing: Packing) -> Result<(), GuestError> {
         let path = &std::path::absolute(path).map_err(at(path, "find"))?;
-        for entry in WalkDir::new(path).sort_by_file_name() {
+        let root = path.canonicalize().map_err(at(path, "read"))?;
+        for entry in WalkDir::new(&root).sort_by_file_name() {
             let entry = entry.map_err(|error| at(path, "read")(error.into()))?;
-            let entry =
-                if entry.depth() == 0 { entry.into_path().canonicalize() } else { Ok(entry.into_path()) };
-            let from = entry.map_err(at(path, "read"))?;
-            let place = path.join(from.strip_prefix(path).unwrap_or(Path::new("")));
-            let kind = fs::symlink_metadata(&from).map_err(at(&from, "read"))?.file_type();
+            let from = entry.path();
+            let place = match from.strip_prefix(&root) {
+                Ok(below) if below != Path::new("") => path.join(below),
+                _ => path.clone(),
+            };
+            let kind = entry.file_type();
             if kind.is_symlink() {
-                let target = fs::read_link(&from).map_err(at(&from, "read"))?;
+                let target = fs::read_link(from).map_err(at(from, "read"))?;
                 self.write(|archive| archive.symlink(&place, &target))?;
             } else if kind.is_dir() {
                 self.write(|archive| archive.directory(&place))?;
-            } else if kind.is_file() {
-                self.program(&from, place.as_os_str().as_ref())?;
+            } else if kind.is_file() && self.packed.insert(place.clone()) {
+                let data = read(from)?;
+                self.file(from, &place, &data)?;
+                let needs = if packing == Packing::Programs { needs(from, &data) } else { None };
+                match needs.map_or(Ok(()), |needs| self.needed(from, needs)) {
+                    Err(GuestError::NoLibrary { .. }) if entry.depth() > 0 => {}
+                    outcome => outcome?,
+                }
             }
         }
         Ok(())
     }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, GuestError> {
+    fs::read(path).map_err(at(path, "read"))
 }
 
 /// The first file of this name that is a library of x86-64.
