@@ -19,7 +19,9 @@ use crate::DriveError;
 use crate::path;
 use crate::patience;
 use crate::place::{self, Place, Registry};
-use crate::protocol::{Clock, DriveStats, PathTimes, QueueLimits, Reply, Request, Spec, receive, send};
+use crate::protocol::{
+    Clock, DriveFigures, DriveStats, PathTimes, QueueLimits, Reply, Request, Spec, receive, send,
+};
 
 /// The logical blocks of a drive's block device.
 const SECTOR: Bytes = Bytes(512);
@@ -184,20 +186,38 @@ impl Drive {
         self.place.name()
     }
 
-    /// Its figures at this moment.
+    /// Its figures at this moment, once the memory of all that was discarded is given back.
     ///
     /// # Errors
     /// [`DriveError::NoAnswer`] where its server was killed, [`DriveError::Silent`] where it is stopped or
     /// stuck, [`DriveError::Refused`] where its flash model failed.
     pub fn stats(&self) -> Result<DriveStats, DriveError> {
-        let no_answer = |source| DriveError::NoAnswer { name: self.name().to_owned(), source };
-        let server = UnixStream::connect(self.place.socket()).map_err(no_answer)?;
-        send(&server, &Request::Stats).map_err(no_answer)?;
-        patience::await_answer(self.name(), &server)?;
-        match answer(self.name(), receive(&mut BufReader::new(&server)))? {
+        match self.ask(&Request::Stats)? {
             Reply::Stats(stats) => Ok(*stats),
-            _ => Err(no_answer(io::ErrorKind::InvalidData.into())),
+            _ => Err(self.no_answer(io::ErrorKind::InvalidData.into())),
         }
+    }
+
+    /// The figures of its flash model at this moment, which nobody waits for.
+    ///
+    /// # Errors
+    /// As [`stats`](Self::stats).
+    pub fn figures(&self) -> Result<DriveFigures, DriveError> {
+        match self.ask(&Request::Figures)? {
+            Reply::Figures(figures) => Ok(*figures),
+            _ => Err(self.no_answer(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    fn ask(&self, request: &Request) -> Result<Reply, DriveError> {
+        let server = UnixStream::connect(self.place.socket()).map_err(|source| self.no_answer(source))?;
+        send(&server, request).map_err(|source| self.no_answer(source))?;
+        patience::await_answer(self.name(), &server)?;
+        answer(self.name(), receive(&mut BufReader::new(&server)))
+    }
+
+    fn no_answer(&self, source: io::Error) -> DriveError {
+        DriveError::NoAnswer { name: self.name().to_owned(), source }
     }
 
     /// Takes the drive down: its block device, its server and its data go.

@@ -31,5 +31,5 @@ mod server;
 
 pub use client::{CreateOptions, Drive, DriveState, Listed, list, remove};
 pub use error::{DriveError, Silence};
-pub use protocol::{Clock, DriveStats, Latencies, PathTimes, QueueLimits};
+pub use protocol::{Clock, DriveFigures, DriveStats, Latencies, PathTimes, QueueLimits};
 pub use server::{release, serve};

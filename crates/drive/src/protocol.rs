@@ -65,6 +65,18 @@ pub struct DriveStats {
     pub server: u32,
 }
 
+/// The figures of a drive's flash model at one moment. Other than [`DriveStats`] they are there at once, and asking
+/// for them changes nothing for the drive's users.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DriveFigures {
+    /// The drive's size.
+    pub size: Bytes,
+    /// Totals since the drive was created, in model time.
+    pub counters: DriveCounters,
+    /// Bytes that the drive takes for data: written and not discarded since.
+    pub mapped: Bytes,
+}
+
 /// The latency of each kind of command, in model time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latencies {
@@ -124,8 +136,10 @@ pub(crate) struct Spec {
 pub(crate) enum Request {
     /// The block device is set up: count from here on.
     Start { device: PathBuf, limits: QueueLimits, path: PathTimes },
-    /// The figures, please.
+    /// Everything that is known of the drive. The answer comes once all discarded memory is given back.
     Stats,
+    /// The figures of the flash model alone.
+    Figures,
 }
 
 /// What a server answers.
@@ -134,8 +148,10 @@ pub(crate) enum Request {
 pub(crate) enum Reply {
     /// Done.
     Ready,
-    /// The figures.
+    /// Everything that is known of the drive.
     Stats(Box<DriveStats>),
+    /// The figures of the flash model.
+    Figures(Box<DriveFigures>),
     /// It can't be done, and why.
     Refused { reason: String },
 }

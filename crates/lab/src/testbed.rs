@@ -6,7 +6,7 @@ mod emulated;
 use std::path::{Path, PathBuf};
 
 use trimtab_core::Bytes;
-use trimtab_drive::DriveStats;
+use trimtab_drive::DriveFigures;
 use trimtab_linux::block::{BlockCounters, BlockDevice};
 
 pub use directory::{DirectoryTestbed, mount_of, possible_policies};
@@ -35,7 +35,7 @@ pub trait Testbed {
     ///
     /// # Errors
     /// A drive that doesn't answer.
-    fn drive(&mut self) -> Result<Option<DriveStats>, LabError>;
+    fn drive(&mut self) -> Result<Option<DriveFigures>, LabError>;
 
     /// The most bytes the workload may use, beside the limit of the free space.
     fn room(&self) -> Bytes;

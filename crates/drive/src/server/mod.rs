@@ -23,7 +23,9 @@ use rustix::process::Pid;
 
 use crate::DriveError;
 use crate::place::{Place, Registry};
-use crate::protocol::{Clock, DriveStats, PathTimes, QueueLimits, Reply, Request, Spec, receive, send};
+use crate::protocol::{
+    Clock, DriveFigures, DriveStats, PathTimes, QueueLimits, Reply, Request, Spec, receive, send,
+};
 use engine::{Engine, ModelFailed};
 use file::DriveFile;
 
@@ -197,6 +199,14 @@ impl Figures {
                     Err(failed) => Reply::Refused { reason: self.failure(&failed) },
                 },
                 None => Reply::Refused { reason: "the drive is still being created".to_owned() },
+            },
+            Request::Figures => match self.engine.figures() {
+                Ok(model) => Reply::Figures(Box::new(DriveFigures {
+                    size: self.spec.size,
+                    counters: model.counters,
+                    mapped: model.mapped,
+                })),
+                Err(failed) => Reply::Refused { reason: self.failure(&failed) },
             },
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use trimtab_core::Bytes;
 use trimtab_core::policy::PolicyKind;
-use trimtab_drive::DriveStats;
+use trimtab_drive::DriveFigures;
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::mount::{Mount, covering, mounts};
 use trimtab_linux::{PROCFS, SYSFS};
@@ -87,7 +87,7 @@ impl Testbed for DirectoryTestbed {
         self.device.as_ref()
     }
 
-    fn drive(&mut self) -> Result<Option<DriveStats>, LabError> {
+    fn drive(&mut self) -> Result<Option<DriveFigures>, LabError> {
         Ok(None)
     }
 

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use trimtab_core::Bytes;
 use trimtab_core::policy::PolicyKind;
 use trimtab_core::profile::Profile;
-use trimtab_drive::{Clock, CreateOptions, Drive, DriveStats};
+use trimtab_drive::{Clock, CreateOptions, Drive, DriveFigures};
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::mount::MountError;
 use trimtab_linux::{SYSFS, mount};
@@ -165,8 +165,8 @@ impl Testbed for EmulatedTestbed {
         Some(&self.block)
     }
 
-    fn drive(&mut self) -> Result<Option<DriveStats>, LabError> {
-        Ok(Some(self.drive.stats()?))
+    fn drive(&mut self) -> Result<Option<DriveFigures>, LabError> {
+        Ok(Some(self.drive.figures()?))
     }
 
     fn room(&self) -> Bytes {
