@@ -240,15 +240,16 @@ fn complexity(row: &Row) -> usize {
     order.iter().position(|kind| *kind == row.policy.kind()).unwrap_or(order.len())
 }
 
+/// Which policies are equal to the best one, and in which figures: in others, such as short reads, they may differ.
 fn as_good_clause(rows: &[&Row], as_none: bool) -> Option<String> {
     let names: Vec<String> = rows.iter().map(|row| row.policy.to_string()).collect();
-    let verb = match (as_none, names.len()) {
-        (true, 1) => "is no better",
-        (true, _) => "are no better",
-        (false, 1) => "does as well",
-        (false, _) => "do as well",
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    let equal = match (as_none, rows.iter().all(|row| row.erases.is_some())) {
+        (true, _) => "no better",
+        (false, true) => "equal in waits and erases",
+        (false, false) => "equal in waits",
     };
-    (!names.is_empty()).then(|| format!("{} {verb}", listed(names)))
+    (!names.is_empty()).then(|| format!("{} {verb} {equal}", listed(names)))
 }
 
 /// `clause` as the end of a sentence, behind a semicolon.

@@ -19,8 +19,9 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// In virtual time a run repeats exactly, but is one sample of many possible ones.
-    const VIRTUAL: f64 = 0.02;
+    /// In virtual time a run repeats, but another build of trimtab takes other places in the guest's memory, which
+    /// moved waits by up to 4 %.
+    const VIRTUAL: f64 = 0.05;
     /// On a real clock with several runs: as far as medians are promised to repeat.
     const REPEATED: f64 = 0.05;
     /// On a real clock with one run of a policy, where nothing shows what its figures do when repeated.
@@ -110,7 +111,7 @@ mod tests {
         let guest = Clock::Virtual { kernel: "6.12".to_owned() };
         let wall = Clock::Real { speed: 4.0 };
         for (clock, runs, differ) in
-            [(&guest, 1, [false, true, true]), (&wall, 3, [false, false, true]), (&wall, 1, [false; 3])]
+            [(&guest, 1, [false, false, true]), (&wall, 3, [false, false, true]), (&wall, 1, [false; 3])]
         {
             let noise = Noise::of(clock, runs, 0.0);
             let found = [10.1, 10.4, 10.9].map(|b| noise.takes_longer(spread(&[b]), spread(&[10.0])));
