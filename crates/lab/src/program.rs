@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use crate::error::{LabError, io_at};
 use crate::interrupt::{Interrupt, Interrupted};
 
-/// How often a program's end is not the only thing looked for.
+/// How often a running program is looked at.
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// What a program gets to end by itself once it was asked to.
 const GRACE: Duration = Duration::from_secs(2);
@@ -33,6 +33,19 @@ pub(crate) enum Reason {
 /// [`LabError::Interrupted`], [`LabError::Spawn`], or [`LabError::Program`] with the line of its
 /// standard error that `reason` picks.
 pub(crate) fn run(command: &mut Command, reason: Reason, interrupt: &Interrupt) -> Result<(), LabError> {
+    run_watched(command, reason, interrupt, &mut |_| {})
+}
+
+/// Runs a program as [`run`] does, and calls `watch` with its process every [`GLANCE`] until it has ended.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_watched(
+    command: &mut Command,
+    reason: Reason,
+    interrupt: &Interrupt,
+    watch: &mut dyn FnMut(Pid),
+) -> Result<(), LabError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let spawn = |source| LabError::Spawn { program: program.clone(), source };
     // A file, since what the program leaves running would keep a pipe open.
@@ -40,7 +53,7 @@ pub(crate) fn run(command: &mut Command, reason: Reason, interrupt: &Interrupt) 
     let mut stderr = tempfile::tempfile().map_err(io_at(&temporary, "make a file in"))?;
     let to_file = stderr.try_clone().map_err(spawn)?;
     let mut child = command.stdout(Stdio::null()).stderr(to_file).process_group(0).spawn().map_err(spawn)?;
-    let status = wait(&mut child, interrupt).map_err(spawn)?;
+    let status = wait(&mut child, interrupt, watch).map_err(spawn)?;
     if interrupt.is_set() {
         return Err(Interrupted.into());
     }
@@ -59,7 +72,7 @@ pub(crate) fn run(command: &mut Command, reason: Reason, interrupt: &Interrupt) 
 }
 
 /// Waits for the leader of a process group, and ends the group if interrupted.
-fn wait(child: &mut Child, interrupt: &Interrupt) -> io::Result<ExitStatus> {
+fn wait(child: &mut Child, interrupt: &Interrupt, watch: &mut dyn FnMut(Pid)) -> io::Result<ExitStatus> {
     let group = Pid::from_child(child);
     let pidfd = pidfd_open(group, PidfdFlags::empty())?;
     let mut asked: Option<Instant> = None;
@@ -69,6 +82,7 @@ fn wait(child: &mut Child, interrupt: &Interrupt) -> io::Result<ExitStatus> {
             Ok(_) => break,
             Err(errno) => return Err(errno.into()),
         }
+        watch(group);
         match asked {
             None if interrupt.is_set() => {
                 let _ = kill_process_group(group, Signal::TERM);

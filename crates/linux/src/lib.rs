@@ -24,6 +24,7 @@ pub mod ioctl;
 pub mod loop_device;
 pub mod memory;
 pub mod mount;
+pub mod process_tree;
 pub mod queue;
 pub mod stack;
 pub mod steer;

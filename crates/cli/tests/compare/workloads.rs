@@ -133,12 +133,27 @@ fn laptop_has_a_day_of_pauses_and_a_probe_of_its_own() {
 
 #[test]
 fn command_in_virtual_time_has_its_sleeps_for_idle_periods() {
-    let line = "dd if=/dev/urandom of={dir}/kept bs=1M count=8; dd if=/dev/zero of={dir}/gone bs=1M count=64; \
-                sync; rm {dir}/gone; sync; sleep 60; dd if=/dev/zero of={dir}/again bs=1M count=8";
+    let dir = TempDir::new().unwrap();
+    // A file by itself, and a directory with a program that has more behind what is loaded, as data.
+    let (single, tree) = (dir.path().join("single"), dir.path().join("tree"));
+    std::fs::write(&single, "a file of the user's\n").unwrap();
+    std::fs::create_dir(&tree).unwrap();
+    let program = [std::fs::read("/bin/cat").unwrap(), vec![7; 5000]].concat();
+    std::fs::write(tree.join("program"), &program).unwrap();
+    let line = format!(
+        "test \"$(cat {})\" = \"a file of the user's\" || {{ echo no single file >&2; exit 3; }}; \
+         test $(wc -c <{}) = {} || {{ echo a program was shortened >&2; exit 4; }}; \
+         dd if=/dev/urandom of={{dir}}/kept bs=1M count=8; dd if=/dev/zero of={{dir}}/gone bs=1M count=64; \
+         sync; rm -r {{dir}}/*; sync; sleep 60; dd if=/dev/zero of={{dir}}/again bs=1M count=8",
+        single.display(),
+        tree.join("program").display(),
+        program.len(),
+    );
     let policies = "none,online,batched,smart";
-    let options =
-        ["--fs", "ext4", "--policy", policies, "--runs", "1", "--size", "256M", "--", "sh", "-c", line];
-    let finished = finish(compare(&["--drive", "ocz-agility-3"]), &options);
+    let [single, tree] = [single, tree].map(|path| path.display().to_string());
+    let options = ["--fs", "ext4", "--policy", policies, "--runs", "1", "--size", "256M"];
+    let command = ["--guest-file", &single, "--guest-file", &tree, "--", "sh", "-c", &line];
+    let finished = finish(compare(&["--drive", "ocz-agility-3"]), &[&options[..], &command].concat());
     assert!(finished.output.status.success(), "{}", finished.stderr());
     let discarded = |policy| step(finished.run("ext4", policy), "exec").discard_bytes.0;
     assert_eq!(discarded(None), 0);
@@ -146,7 +161,10 @@ fn command_in_virtual_time_has_its_sleeps_for_idle_periods() {
         assert!(discarded(policy) >= 64 << 20, "{policy}: {}", discarded(policy));
     }
     for run in &finished.document.runs {
-        assert!(step(run, "exec").length_s > 60.0, "the sleep is a part of it");
+        let exec = step(run, "exec");
+        assert!(exec.length_s > 60.0, "the sleep is a part of it");
+        assert!((59.0..=60.2).contains(&exec.idle_s), "and nobody waits for it: {}", exec.idle_s);
+        assert!(run.waited_s() < exec.length_s - 59.0);
     }
 }
 

@@ -137,6 +137,9 @@ pub struct Step {
     pub start_s: f64,
     /// Seconds from its begin until the command and its sync returned, or the pause was over.
     pub length_s: f64,
+    /// Seconds of it that nobody waited for: all of a pause, and of a user's command the time in which it slept.
+    #[serde(default)]
+    pub idle_s: f64,
     /// Bytes the host wrote to the device in it.
     pub host_bytes: Bytes,
     /// Latencies of the probe's reads that were due in it, from when they were due; none without a probe.
@@ -204,6 +207,14 @@ pub struct Interval {
 }
 
 impl Step {
+    /// Seconds of it that somebody waited; none of a pause.
+    pub fn waited_s(&self) -> f64 {
+        match self.kind {
+            StepKind::Activity => self.length_s - self.idle_s,
+            StepKind::Pause => 0.0,
+        }
+    }
+
     /// MiB written to the device per second; none where nothing was written or no time passed.
     pub fn throughput_mib_s(&self) -> Option<f64> {
         Some(self.host_bytes.mib() / self.length_s).filter(|rate| rate.is_normal())
@@ -219,7 +230,7 @@ impl Step {
 impl Run {
     /// Seconds that somebody waited: all activities together.
     pub fn waited_s(&self) -> f64 {
-        self.activities().map(|step| step.length_s).sum()
+        self.activities().map(Step::waited_s).sum()
     }
 
     /// The steps that somebody waited for.

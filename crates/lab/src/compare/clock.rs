@@ -20,12 +20,17 @@ impl DriveClock {
 
     /// Drive time since the start.
     pub fn now(&self) -> Duration {
-        self.start.elapsed().mul_f64(self.speed)
+        self.drive(self.start.elapsed())
     }
 
     /// The time by this machine's clock that a span of drive time takes.
     pub fn wall(&self, span: Duration) -> Duration {
         span.div_f64(self.speed)
+    }
+
+    /// The drive time that passes in a span by this machine's clock.
+    pub fn drive(&self, wall: Duration) -> Duration {
+        wall.mul_f64(self.speed)
     }
 
     /// Sleeps until the drive time `at`, without waking up before: in virtual time idle hours cost nothing.

@@ -11,6 +11,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub struct Sample {
 pub struct Probe {
     path: PathBuf,
     stop: Interrupt,
+    /// The drive time up to which reads are made, once that is known.
+    until: Arc<OnceLock<Duration>>,
     threads: Vec<JoinHandle<io::Result<Vec<Sample>>>>,
 }
 
@@ -60,22 +63,26 @@ impl Probe {
     /// # Errors
     /// [`LabError::File`] where the file can't be opened.
     pub fn start(path: PathBuf, pages: u64, interval: Duration, clock: DriveClock) -> Result<Self, LabError> {
-        let stop = Interrupt::default();
+        let (stop, until) = (Interrupt::default(), Arc::<OnceLock<Duration>>::default());
         let start = |first| {
             let file = open_direct(OpenOptions::new().read(true), &path)?;
-            let (reads, stop) = (Reads { first, interval, pages }, stop.clone());
-            thread::Builder::new().spawn(move || reads.run(&file, clock, &stop))
+            let (reads, stop, until) = (Reads { first, interval, pages }, stop.clone(), Arc::clone(&until));
+            thread::Builder::new().spawn(move || reads.run(&file, clock, &stop, &until))
         };
         let threads: io::Result<Vec<_>> = (0..THREADS).map(start).collect();
         let threads = threads.inspect_err(|_| _ = stop.ask());
-        Ok(Self { threads: threads.map_err(io_at(&path, "open"))?, path, stop })
+        Ok(Self { threads: threads.map_err(io_at(&path, "open"))?, path, stop, until })
     }
 
-    /// Stops reading and returns all samples in the order they were due.
+    /// Makes all reads that were due before the drive time `until`, without a time none that is still to be made,
+    /// and returns all samples in the order they were due.
     ///
     /// # Errors
     /// [`LabError::File`] where a read failed.
-    pub fn finish(self) -> Result<Vec<Sample>, LabError> {
+    pub fn finish(self, until: Option<Duration>) -> Result<Vec<Sample>, LabError> {
+        if let Some(until) = until {
+            self.until.get_or_init(|| until);
+        }
         self.stop.ask();
         let mut samples = Vec::new();
         for thread in self.threads {
@@ -88,12 +95,20 @@ impl Probe {
 }
 
 impl Reads {
-    fn run(self, file: &File, clock: DriveClock, stop: &Interrupt) -> io::Result<Vec<Sample>> {
+    /// Reads until `stop` is asked, and then what was due before `until`, if that is set.
+    fn run(
+        self,
+        file: &File,
+        clock: DriveClock,
+        stop: &Interrupt,
+        until: &OnceLock<Duration>,
+    ) -> io::Result<Vec<Sample>> {
         // The kernel may otherwise wake the thread 50 us late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut buffer = Aligned::new(LENGTH);
         let (mut samples, mut due) = (Vec::new(), self.interval / 2 + self.interval * self.first);
-        while clock.sleep_until(due, stop).is_ok() {
+        // A read that was due before the end is made also where earlier ones kept it from being sent in time.
+        while clock.sleep_until(due, stop).is_ok() || until.get().is_some_and(|end| due < *end) {
             let number = samples.len() as u64 * u64::from(THREADS) + u64::from(self.first);
             let page = number.wrapping_mul(STRIDE) % self.pages;
             file.read_exact_at(buffer.bytes(), page * LENGTH as u64)?;
@@ -131,6 +146,25 @@ mod tests {
     }
 
     #[test]
+    fn overdue_reads_are_made_at_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("live");
+        std::fs::write(&path, vec![1; 16 * LENGTH]).unwrap();
+        for (until, expected) in [(Some(Duration::from_millis(40)), 20), (None, 0)] {
+            // A drive that stalled until now: no thread has read anything, and the run is over.
+            let (stop, end) = (Interrupt::default(), OnceLock::new());
+            until.map(|until| end.set(until));
+            stop.ask();
+            let file = File::open(&path).unwrap();
+            let reads = (0..THREADS).flat_map(|first| {
+                let reads = Reads { first, interval: Duration::from_millis(2), pages: 16 };
+                reads.run(&file, DriveClock::start(1.0), &stop, &end).unwrap()
+            });
+            assert_eq!(reads.count(), expected);
+        }
+    }
+
+    #[test]
     fn reads_are_due_at_a_fixed_rate() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("live");
@@ -138,7 +172,7 @@ mod tests {
         let clock = DriveClock::start(1.0);
         let probe = Probe::start(path, 16, Duration::from_millis(2), clock).unwrap();
         thread::sleep(Duration::from_millis(50));
-        let samples = probe.finish().unwrap();
+        let samples = probe.finish(None).unwrap();
         assert!(!samples.is_empty());
         let mut read = [0; THREADS as usize];
         for sample in &samples {

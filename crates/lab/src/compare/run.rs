@@ -81,7 +81,8 @@ pub fn run(
         stage.pause_for(START, LEAD).and_then(|()| workload.run(&mut stage)).and_then(|()| stage.tail(TAIL));
     let mut ended = stage.end();
     // The threads end before an error is returned.
-    let samples = probe.map_or(Ok(Vec::new()), Probe::finish);
+    let until = outcome.is_ok().then(|| clock.now());
+    let samples = probe.map_or(Ok(Vec::new()), |probe| probe.finish(until));
     let probed = samples.as_deref().unwrap_or_default();
     let timeline = sampler.map_or(Ok(Timeline::default()), |sampler| sampler.finish(probed));
     outcome?;

@@ -40,6 +40,7 @@ pub struct ServiceOptions<'a> {
 pub struct Service {
     child: Child,
     mount: PathBuf,
+    device: PathBuf,
     dir: TempDir,
 }
 
@@ -74,7 +75,8 @@ impl Service {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let program = options.program.display().to_string();
         let child = command.spawn().map_err(|source| LabError::Spawn { program, source })?;
-        let mut service = Self { child, mount: options.mount.to_owned(), dir };
+        let mut service =
+            Self { child, mount: options.mount.to_owned(), device: options.device.to_owned(), dir };
         service.wait_until_managed(interrupt)?;
         Ok(service)
     }
@@ -107,8 +109,11 @@ impl Service {
     /// What it says of the file system; none before it says anything.
     fn status(&self) -> Option<FileSystemStatus> {
         let document = control::status(&self.dir.path().join("run")).ok()?;
-        let mount = self.mount.display().to_string();
-        document.file_systems.into_iter().find(|fs| fs.mount == mount)
+        // A file system that is mounted at several places is listed with one of them.
+        let is_ours = |fs: &FileSystemStatus| {
+            Path::new(&fs.mount) == self.mount || Path::new(&fs.device) == self.device
+        };
+        document.file_systems.into_iter().find(is_ours)
     }
 
     fn last_line(&self) -> String {
@@ -129,11 +134,13 @@ impl Service {
     }
 
     /// Ends it and waits for that, so that it no longer has the mount open.
-    pub fn finish(mut self) {
-        self.end();
+    pub fn finish(self) {
+        drop(self);
     }
+}
 
-    fn end(&mut self) {
+impl Drop for Service {
+    fn drop(&mut self) {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let asked = Instant::now();
         while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
@@ -144,11 +151,5 @@ impl Service {
             }
             thread::sleep(LOOK);
         }
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        self.end();
     }
 }

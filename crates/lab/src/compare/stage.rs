@@ -37,6 +37,8 @@ struct Measured {
     kind: StepKind,
     start: Duration,
     end: Duration,
+    /// How much of it nobody waited for.
+    idle: Duration,
     drive: Option<DriveCounters>,
     kernel: Option<KernelCounters>,
 }
@@ -93,7 +95,19 @@ impl<'a> Stage<'a> {
         name: &str,
         action: impl FnOnce(&mut Work) -> Result<(), LabError>,
     ) -> Result<(), LabError> {
-        self.step(name, StepKind::Activity, |stage| action(&mut stage.work))
+        self.step(name, StepKind::Activity, |stage| action(&mut stage.work).map(|()| Duration::ZERO))
+    }
+
+    /// Does `action` as the activity `name`; it returns the wall time in which it slept, which nobody waits for.
+    ///
+    /// # Errors
+    /// The errors of `action`, or of a device that is gone.
+    pub fn activity_with_sleeps(
+        &mut self,
+        name: &str,
+        action: impl FnOnce(&mut Work) -> Result<Duration, LabError>,
+    ) -> Result<(), LabError> {
+        self.step(name, StepKind::Activity, |stage| Ok(stage.clock.drive(action(&mut stage.work)?)))
     }
 
     /// A pause of the length that the user chose. Without a length it does not happen.
@@ -115,7 +129,8 @@ impl<'a> Stage<'a> {
         self.step(name, StepKind::Pause, |stage| {
             let end = stage.clock.now() + length;
             stage.policy.pause_begins();
-            Ok(stage.clock.sleep_until(end, stage.work.interrupt())?)
+            stage.clock.sleep_until(end, stage.work.interrupt())?;
+            Ok(length)
         })
     }
 
@@ -124,20 +139,22 @@ impl<'a> Stage<'a> {
     pub(super) fn tail(&mut self, length: Duration) -> Result<(), LabError> {
         self.step("end", StepKind::Pause, |stage| {
             let end = stage.clock.now() + length;
-            Ok(stage.clock.sleep_until(end, stage.work.interrupt())?)
+            stage.clock.sleep_until(end, stage.work.interrupt())?;
+            Ok(length)
         })
     }
 
+    /// Does `action`, which returns for how long of its drive time nobody waited, as a step.
     fn step(
         &mut self,
         name: &str,
         kind: StepKind,
-        action: impl FnOnce(&mut Self) -> Result<(), LabError>,
+        action: impl FnOnce(&mut Self) -> Result<Duration, LabError>,
     ) -> Result<(), LabError> {
         self.progress.step(name);
         self.work.interrupt().check()?;
         let start = self.clock.now();
-        action(self)?;
+        let idle = action(self)?;
         let end = self.clock.now();
         let after = Snapshot::of(self.testbed)?;
         let before = std::mem::replace(&mut self.counted, after.clone());
@@ -146,6 +163,7 @@ impl<'a> Stage<'a> {
             kind,
             start,
             end,
+            idle,
             drive: after.drive.zip(before.drive).map(|(after, before)| after.since(&before)),
             kernel: after.kernel.zip(before.kernel).map(|(after, before)| after.since(&before)),
         });
@@ -173,6 +191,7 @@ impl Measured {
             kind: self.kind,
             start_s: self.start.as_secs_f64(),
             length_s: (self.end - self.start).as_secs_f64(),
+            idle_s: self.idle.min(self.end - self.start).as_secs_f64(),
             host_bytes: drive.map_or(kernel.write_bytes, |drive| drive.write_bytes),
             discards: drive.map_or(kernel.discards, |drive| drive.discards),
             discard_bytes: drive.map_or(kernel.discard_bytes, |drive| drive.discard_bytes),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use trimtab_core::Bytes;
 use trimtab_core::document::Trim;
-use trimtab_linux::block::{BlockDevice, BlockError};
+use trimtab_linux::block::BlockDevice;
 use trimtab_linux::trim::{EVERYTHING, trim};
 
 use super::clock::DriveClock;
@@ -18,22 +18,22 @@ use crate::error::LabError;
 pub enum Schedule {
     /// At the start of every pause that the workload names.
     Pauses,
-    /// Once the device had nothing to write or discard for [`QUIET`], for a command whose pauses
-    /// nobody names; again only after it had. At the start it counts as not trimmed.
+    /// Once the device had nothing to write for [`QUIET`], for a command whose pauses nobody names; again only
+    /// after it had. At the start it counts as not trimmed.
     Quiet(BlockDevice),
     /// At the start, and from then on every so often, in drive time.
     Every(Duration),
 }
 
-/// How long a device must have written and discarded nothing to count as idle, in drive time.
+/// How long a device must have written nothing to count as idle, in drive time.
 const QUIET: Duration = Duration::from_secs(1);
 /// How often it is looked at, in drive time.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A thread that trims beside the workload, as `fstrim` does.
+/// A thread that trims beside the workload, as `fstrim` does. It ends before this is dropped.
 pub struct Trimmer {
-    pauses: Sender<()>,
-    thread: JoinHandle<Result<Vec<Trim>, LabError>>,
+    pauses: Option<Sender<()>>,
+    thread: Option<JoinHandle<Result<Vec<Trim>, LabError>>>,
 }
 
 impl Trimmer {
@@ -48,22 +48,58 @@ impl Trimmer {
                 Schedule::Quiet(device) => trims.when_quiet(&device, &begun),
             }
         });
-        Self { pauses, thread }
+        Self { pauses: Some(pauses), thread: Some(thread) }
     }
 
     /// The workload begins a pause. A trim that is under way is not followed by another.
     pub fn pause_begins(&self) {
         // A trimmer that failed reports that at the end.
-        let _ = self.pauses.send(());
+        let _ = self.pauses.as_ref().map(|pauses| pauses.send(()));
     }
 
     /// Waits for the trim that is under way, and returns all of them.
     ///
     /// # Errors
     /// [`LabError::Trim`] where a trim failed.
-    pub fn finish(self) -> Result<Vec<Trim>, LabError> {
-        drop(self.pauses);
-        self.thread.join().expect("the trimmer doesn't panic")
+    pub fn finish(mut self) -> Result<Vec<Trim>, LabError> {
+        self.end().expect("it ends once")
+    }
+
+    /// Ends the thread; returns none if it has ended before.
+    fn end(&mut self) -> Option<Result<Vec<Trim>, LabError>> {
+        self.pauses.take();
+        self.thread.take().map(|thread| thread.join().expect("the trimmer doesn't panic"))
+    }
+}
+
+impl Drop for Trimmer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Decides when a device counts as idle.
+struct Quiet {
+    /// Bytes that had been written when it was looked at last.
+    written: Bytes,
+    /// The drive time since when that is so.
+    since: Duration,
+    /// Whether it was trimmed since it wrote last.
+    is_trimmed: bool,
+}
+
+impl Quiet {
+    /// Notes that `written` bytes have been written by the drive time `now`; returns whether a trim is due.
+    fn is_due(&mut self, written: Bytes, now: Duration) -> bool {
+        if written != self.written {
+            *self = Self { written, since: now, is_trimmed: false };
+        }
+        !self.is_trimmed && now - self.since >= QUIET
+    }
+
+    /// A trim began. Writes from now on, also during the trim, may tell of space that it does not reach.
+    fn trim_begins(&mut self) {
+        self.is_trimmed = true;
     }
 }
 
@@ -103,18 +139,12 @@ impl Trims {
     }
 
     fn when_quiet(mut self, device: &BlockDevice, begun: &Receiver<()>) -> Result<Vec<Trim>, LabError> {
-        let work = || -> Result<_, BlockError> {
-            let counters = device.counters()?;
-            Ok((counters.write_bytes, counters.discards))
-        };
-        let (mut last, mut since, mut is_trimmed) = (work()?, self.clock.now(), false);
+        let written = || device.counters().map(|counters| counters.write_bytes);
+        let mut quiet = Quiet { written: written()?, since: self.clock.now(), is_trimmed: false };
         while self.wait_until(self.clock.now() + LOOK, begun) {
-            let (now, at) = (work()?, self.clock.now());
-            if now != last {
-                (last, since, is_trimmed) = (now, at, false);
-            } else if !is_trimmed && at - since >= QUIET {
+            if quiet.is_due(written()?, self.clock.now()) {
+                quiet.trim_begins();
                 self.trim()?;
-                (last, since, is_trimmed) = (work()?, self.clock.now(), true);
             }
         }
         Ok(self.done)
@@ -131,5 +161,23 @@ impl Trims {
                 Err(RecvTimeoutError::Disconnected) => return false,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn space_freed_during_a_trim_is_trimmed_after_it() {
+        let s = Duration::from_secs;
+        let mut quiet = Quiet { written: Bytes(0), since: s(0), is_trimmed: false };
+        assert!(!quiet.is_due(Bytes(4096), s(1)), "it has just written");
+        assert!(quiet.is_due(Bytes(4096), s(2)));
+        quiet.trim_begins();
+        assert!(!quiet.is_due(Bytes(4096), s(9)), "nothing was written since");
+        quiet.trim_begins();
+        assert!(!quiet.is_due(Bytes(8192), s(12)), "something was written during the trim");
+        assert!(quiet.is_due(Bytes(8192), s(13)));
     }
 }

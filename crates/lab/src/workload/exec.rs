@@ -4,14 +4,20 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
 use trimtab_core::document::WorkloadDescription;
+use trimtab_linux::PROCFS;
+use trimtab_linux::process_tree::{ProcessTree, Tasks};
 
 use super::{Workload, tree};
 use crate::compare::Stage;
 use crate::error::LabError;
-use crate::program::{Reason, run};
+use crate::program::{Reason, run_watched};
 
+/// The command's own directory: it may delete everything in it.
+const DIRECTORY: &str = "work";
 /// What is replaced by the directory that the command shall work in.
 const PLACE: &[u8] = b"{dir}";
 
@@ -59,16 +65,44 @@ impl Workload for ExecWorkload {
     }
 
     fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
-        stage.activity("exec", |work| {
-            let words: Vec<_> = self.command.iter().map(|word| placed(word, work.dir())).collect();
+        let dir = stage.work().make_dir(Path::new(DIRECTORY)).map(|()| stage.work().dir().join(DIRECTORY))?;
+        stage.activity_with_sleeps("exec", |work| {
+            let words: Vec<_> = self.command.iter().map(|word| placed(word, &dir)).collect();
             let mut command = Command::new(&words[0]);
-            command.args(&words[1..]).stdin(Stdio::null()).current_dir(work.dir());
-            run(&mut command, Reason::Last, work.interrupt())?;
-            work.sync()
+            command.args(&words[1..]).stdin(Stdio::null()).current_dir(&dir);
+            let mut sleeps = Sleeps::default();
+            run_watched(&mut command, Reason::Last, work.interrupt(), &mut |pid| sleeps.look(pid))?;
+            work.sync()?;
+            Ok(sleeps.total)
         })?;
-        let work = stage.work();
-        let left = tree::entries(work.dir())?;
-        left.iter().filter(|entry| entry.is_file()).try_for_each(|entry| work.adopt(&entry.path))
+        if !dir.exists() {
+            return Ok(());
+        }
+        let (work, left) = (stage.work(), tree::entries(&dir)?);
+        let files = left.iter().filter(|entry| entry.is_file());
+        files.into_iter().try_for_each(|entry| work.adopt(&Path::new(DIRECTORY).join(&entry.path)))
+    }
+}
+
+/// The wall time in which a command slept.
+#[derive(Default)]
+struct Sleeps {
+    total: Duration,
+    /// When the command was looked at last, and its tasks then.
+    last: Option<(Instant, Tasks)>,
+}
+
+impl Sleeps {
+    /// Looks at the command `leader`: it slept since the last look if it did nothing in between.
+    fn look(&mut self, leader: Pid) {
+        let now = Instant::now();
+        let tasks = ProcessTree::new(Path::new(PROCFS), leader.as_raw_nonzero().get().unsigned_abs()).tasks();
+        if let (Some(tasks), Some((then, before))) = (&tasks, &self.last)
+            && tasks.slept_since(before)
+        {
+            self.total += now - *then;
+        }
+        self.last = tasks.map(|tasks| (now, tasks));
     }
 }
 

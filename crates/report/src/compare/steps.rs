@@ -11,8 +11,9 @@ use crate::spread::Spread;
 /// A column: its heading, what it takes from the steps of one name in a run, and how that is printed.
 type StepColumn = (&'static str, fn(&[&Step]) -> Option<f64>, fn(f64) -> String);
 
-const COLUMNS: [StepColumn; 12] = [
+const COLUMNS: [StepColumn; 13] = [
     ("time", |steps| sum(steps, |step| sane(step.length_s)), seconds),
+    ("slept in it", |steps| sum(steps, slept), seconds),
     ("written MiB", |steps| sum(steps, |step| step.is_counted().then(|| step.host_bytes.mib())), significant),
     ("MiB/s", throughput, significant),
     ("reads", |steps| sum(steps, |step| Some(step.probe?.count as f64)), erases),
@@ -25,6 +26,11 @@ const COLUMNS: [StepColumn; 12] = [
     ("drive busy with discards", |steps| sum(steps, |step| sane(step.discard_busy_s?)), seconds),
     ("erases", |steps| sum(steps, |step| Some(step.erases? as f64)), erases),
 ];
+
+/// How long a user's command slept; none of other steps.
+fn slept(step: &Step) -> Option<f64> {
+    sane(step.idle_s).filter(|slept| *slept > 0.0 && step.kind == StepKind::Activity)
+}
 
 fn erases(number: f64) -> String {
     if number < 1e12 { count(number) } else { compact(number) }

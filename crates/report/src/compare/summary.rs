@@ -288,11 +288,11 @@ fn discards(run: &Run) -> Option<f64> {
     all(run, &|step| step.is_counted().then_some(step.discards as f64))
 }
 
-/// The seconds of the steps that are `wanted`; none where there is none.
+/// The seconds that somebody waited in the steps that are `wanted`; none where there is none.
 fn time(run: &Run, wanted: &dyn Fn(&Step) -> bool) -> Option<f64> {
     let mut steps = run.steps.iter().filter(|step| wanted(step)).peekable();
     steps.peek()?;
-    steps.map(|step| sane(step.length_s)).sum()
+    steps.map(|step| sane(step.waited_s())).sum()
 }
 
 /// The sum of the figures that steps have; none where no step has one.
