@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use trimtab_bench::plan::{self, Sizes};
+use trimtab_bench::profile::profile;
+use trimtab_bench::{BenchOptions, bench};
 use trimtab_core::document::bench::{BenchDevice, BenchDocument, BenchPlan, Operation, Part, Pattern};
 use trimtab_core::{Bytes, Extent};
-use trimtab_lab::bench::plan::{self, Sizes};
-use trimtab_lab::bench::profile::profile;
-use trimtab_lab::bench::{BenchOptions, bench};
 use trimtab_lab::compare::distinct;
 use trimtab_linux::claim::{self, Overrides};
 use trimtab_linux::file::Output;

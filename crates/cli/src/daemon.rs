@@ -7,7 +7,6 @@ use anyhow::{Context, Result, bail};
 use trimtab_keeper::service::control::RUN;
 use trimtab_keeper::service::{CONFIG, Config, Log, Options, Service};
 use trimtab_keeper::state::Store;
-use trimtab_lab::survey::survey;
 use trimtab_linux::stack::Machine;
 use trimtab_linux::tracing::FreesOptions;
 
@@ -52,7 +51,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
         run: args.run,
         store: args.state.as_deref().map_or_else(Store::usual, Store::at),
         frees: FreesOptions::default(),
-        survey,
         speed: args.speed.unwrap_or(1.0),
     };
     Service::start(options, Log::to_stderr())?.run()?;

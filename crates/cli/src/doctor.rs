@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use trimtab_core::document::doctor::{Severity, Verdict};
-use trimtab_lab::doctor::{ASSUMED_ERASE_BLOCK, Examined, Plan, examine};
+use trimtab_doctor::{ASSUMED_ERASE_BLOCK, Examined, Plan, examine};
 use trimtab_linux::file::{Draft, Output};
 use trimtab_linux::stack::{Machine, Stack, capture};
 

@@ -27,8 +27,8 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use trimtab_core::interrupt::Interrupt;
 use trimtab_lab::guest;
-use trimtab_lab::interrupt::Interrupt;
 
 /// Measures, explains and steers discards (TRIM, UNMAP, deallocate)
 #[derive(Parser)]

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
+use trimtab_bench::target::Target;
+use trimtab_bench::verify::power_cycle::{PowerCyclePlan, check_power_cycle, plan_power_cycle};
 use trimtab_core::Extent;
 use trimtab_core::document::BenchDocument;
 use trimtab_core::document::bench::BenchDevice;
-use trimtab_lab::bench::target::Target;
-use trimtab_lab::bench::verify::power_cycle::{PowerCyclePlan, check_power_cycle, plan_power_cycle};
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::uptime;
 use trimtab_linux::file::{Output, OutputError};

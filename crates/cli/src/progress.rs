@@ -5,8 +5,8 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
+use trimtab_bench::BenchProgress;
 use trimtab_core::policy::PolicyChoice;
-use trimtab_lab::bench::BenchProgress;
 use trimtab_lab::progress::Progress;
 use trimtab_lab::simulate::SimulateProgress;
 

@@ -10,10 +10,10 @@ use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use trimtab_core::Bytes;
 use trimtab_core::trace::{Kind, Summary, TraceHeader};
-use trimtab_lab::foreground::exit_code;
-use trimtab_lab::record::{RecordPlan, Recorded, record};
 use trimtab_linux::file::Output;
 use trimtab_linux::tracing::RecordOptions;
+use trimtab_observe::foreground::exit_code;
+use trimtab_observe::record::{RecordPlan, Recorded, record};
 use trimtab_report::printable;
 
 use crate::tallies::{self, Row, counted};

@@ -12,13 +12,13 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, bail};
 use trimtab_core::document::trim::{Outcome, Sent, Target as Report};
 use trimtab_core::document::{TRIM_SCHEMA, TrimDocument};
+use trimtab_core::interrupt::Interrupt;
 use trimtab_core::policy::Goals;
 use trimtab_core::{Bytes, Extent};
 use trimtab_keeper::service::control::RUN;
 use trimtab_keeper::trim::{
     End, Journal, Ran, RefusedError, Request, Scope, Survey, Target, listed, mounted,
 };
-use trimtab_lab::interrupt::Interrupt;
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::environment;
 use trimtab_linux::stack::Machine;

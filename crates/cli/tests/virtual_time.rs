@@ -9,11 +9,11 @@ use std::thread;
 use std::time::Duration;
 
 use trimtab_core::Bytes;
+use trimtab_core::interrupt::Interrupt;
 use trimtab_lab::fs::FileSystem;
 use trimtab_lab::guest::{
     GuestCommand, GuestError, GuestImage, GuestOptions, GuestOutput, GuestStatus, KernelChoice,
 };
-use trimtab_lab::interrupt::Interrupt;
 
 /// An image with Debian's kernel 6.12, or nothing where this machine can't have it.
 fn image() -> Option<GuestImage> {

@@ -1,11 +1,14 @@
-//! The nouns every other room uses: units, extents, statistics, drive profiles and policies.
+//! The types that all other crates use: units, extents, statistics, drive profiles and policies.
 //!
 //! Nothing in here does I/O. Whatever needs a file, a clock or the kernel is handed to it.
 
+pub mod aligned;
+pub mod contents;
 pub mod document;
 pub mod error;
 pub mod extent;
 pub mod fit;
+pub mod interrupt;
 pub mod policy;
 pub mod profile;
 pub mod stats;

@@ -37,10 +37,10 @@ use self::run::{RunOptions, run};
 use self::virtual_time::VirtualLab;
 use crate::error::LabError;
 use crate::fs::FileSystem;
-use crate::interrupt::{Interrupt, Interrupted};
 use crate::progress::Progress;
 use crate::testbed::{DirectoryTestbed, EmulatedOptions, EmulatedTestbed, Testbed};
 use crate::workload::{Workload, WorkloadOptions};
+use trimtab_core::interrupt::{Interrupt, Interrupted};
 
 /// What to compare, and how.
 #[derive(Debug, Clone)]

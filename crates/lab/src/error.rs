@@ -8,7 +8,7 @@ use trimtab_core::Bytes;
 use trimtab_core::policy::PolicyKind;
 
 use crate::fs::FileSystem;
-use crate::interrupt::Interrupted;
+use trimtab_core::interrupt::Interrupted;
 
 /// What can go wrong in an experiment.
 #[derive(Debug, thiserror::Error)]
@@ -57,12 +57,6 @@ pub enum LabError {
         program: String,
         /// Why.
         source: io::Error,
-    },
-    /// The user's command doesn't end, and the user doesn't wait for it.
-    #[error("{program} did not end on SIGTERM and was left running")]
-    LeftRunning {
-        /// The program.
-        program: String,
     },
     /// A program said no.
     #[error("{program} failed ({status}): {stderr}")]

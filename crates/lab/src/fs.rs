@@ -9,8 +9,8 @@ use trimtab_core::Bytes;
 use trimtab_core::policy::PolicyKind;
 
 use crate::error::LabError;
-use crate::interrupt::Interrupt;
 use crate::program::{Reason, run};
+use trimtab_core::interrupt::Interrupt;
 
 /// A file system that experiments run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

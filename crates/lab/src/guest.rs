@@ -35,7 +35,7 @@ use tempfile::TempDir;
 use trimtab_core::Bytes;
 
 use crate::fs::FileSystem;
-use crate::interrupt::Interrupt;
+use trimtab_core::interrupt::Interrupt;
 
 pub use error::GuestError;
 pub use init::{is_init, run_as_init};

@@ -1,23 +1,15 @@
-//! Experiments: the bench of a device, and workloads on real file systems, where they run, and the
-//! comparison of policies.
+//! Experiments: workloads on real file systems, the comparison of policies in virtual time or on the real
+//! clock, and the replay of traces on the flash model.
 
-pub mod bench;
 pub mod compare;
-mod content;
-pub mod doctor;
 pub mod error;
-pub mod foreground;
 pub mod fs;
 pub mod guest;
-pub mod interrupt;
-pub mod listener;
+mod ledger;
 mod program;
 pub mod progress;
-pub mod record;
 pub mod simulate;
-pub mod survey;
 pub mod testbed;
-pub mod watch;
 mod work;
 pub mod workload;
 

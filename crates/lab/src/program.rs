@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::error::{LabError, io_at};
-use crate::interrupt::{Interrupt, Interrupted};
+use trimtab_core::interrupt::{Interrupt, Interrupted};
 
 /// How often a running program is looked at.
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };

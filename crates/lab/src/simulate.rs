@@ -21,9 +21,9 @@ use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, environment};
 use trimtab_trace::{Columns, Format, TraceError, TraceReader};
 
-use crate::interrupt::{Interrupt, Interrupted};
 pub use plan::PlanError;
 use plan::{Plan, plan};
+use trimtab_core::interrupt::{Interrupt, Interrupted};
 
 /// Program and erase cycles that a block is taken to last where none are stated.
 pub const ASSUMED_ENDURANCE: u32 = 3000;

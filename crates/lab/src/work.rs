@@ -11,10 +11,12 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, StatVfs};
 use rustix::io::Errno;
 use trimtab_core::Bytes;
+use trimtab_core::aligned::Aligned;
+use trimtab_core::contents::{Contents, PAGE, WriteError};
 
-use crate::content::{Aligned, Contents, Expected, Ledger, PAGE, WriteError, open_direct};
 use crate::error::{LabError, io_at};
-use crate::interrupt::Interrupt;
+use crate::ledger::{self, Expected, Ledger, open_direct};
+use trimtab_core::interrupt::Interrupt;
 
 /// How often a large allocation is tried again while there is no space for it.
 const TRIES: u32 = 100;
@@ -125,8 +127,7 @@ impl Work {
         let full = self.dir.join(path);
         let mut from = File::open(source).map_err(io_at(source, "open"))?;
         let mut file = File::create(&full).map_err(io_at(&full, "create"))?;
-        let digest =
-            crate::content::copy(&mut from, &mut file, &self.interrupt).map_err(io_at(&full, "write"))?;
+        let digest = ledger::copy(&mut from, &mut file, &self.interrupt).map_err(io_at(&full, "write"))?;
         self.ledger.record(path.to_owned(), Expected::Hash(digest.digest128()));
         Ok(())
     }
@@ -257,11 +258,11 @@ impl Work {
         self.interrupt.check()?;
         let (number, _) = self.made(path)?;
         let full = self.dir.join(path);
-        let mut buffer = Aligned::new(PAGE);
+        let mut buffer = Aligned::zeroed(PAGE);
         open_direct(OpenOptions::new().read(true), &full)
-            .and_then(|file| file.read_exact_at(buffer.bytes(), page * PAGE as u64))
+            .and_then(|file| file.read_exact_at(&mut buffer, page * PAGE as u64))
             .map_err(|source| LabError::Unreadable { path: full.clone(), source })?;
-        if self.contents.is_page(number, page, buffer.bytes()) {
+        if self.contents.is_page(number, page, &buffer) {
             Ok(())
         } else {
             Err(LabError::Damaged { path: full })
@@ -272,7 +273,7 @@ impl Work {
     pub fn adopt(&mut self, path: &Path) -> Result<(), LabError> {
         self.interrupt.check()?;
         let full = self.dir.join(path);
-        let digest = crate::content::digest_of(&full, &self.interrupt).map_err(io_at(&full, "read"))?;
+        let digest = ledger::digest_of(&full, &self.interrupt).map_err(io_at(&full, "read"))?;
         self.ledger.record(path.to_owned(), Expected::Hash(digest.digest128()));
         Ok(())
     }

@@ -17,7 +17,7 @@ use trimtab_core::document::WorkloadDescription;
 
 use crate::compare::Stage;
 use crate::error::LabError;
-use crate::interrupt::Interrupt;
+use trimtab_core::interrupt::Interrupt;
 
 pub use postmark::{PostmarkOptions, PostmarkOptionsError};
 

@@ -10,9 +10,9 @@ use rustix::fs::{Advice, fadvise, fdatasync};
 use trimtab_core::document::bench::Operation;
 use trimtab_core::{Bytes, Extent};
 
-use crate::aligned::Aligned;
 use crate::block::{BlockDevice, BlockError};
 use crate::ioctl;
+use trimtab_core::aligned::Aligned;
 
 /// What is copied at once where a caller's memory is not where direct I/O can use it.
 const BOUNCE: usize = 1 << 20;

@@ -4,7 +4,6 @@
 //! are the only ones with `unsafe`. Readers of sysfs and procfs take a root path, so that a captured tree can
 //! be read as well as the live one.
 
-mod aligned;
 pub mod block;
 pub mod btrfs;
 #[cfg(test)]

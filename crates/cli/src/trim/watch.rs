@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use trimtab_core::Bytes;
+use trimtab_core::interrupt::Interrupt;
 use trimtab_keeper::trim::{Doing, Watcher};
-use trimtab_lab::interrupt::Interrupt;
 
 use crate::complain;
 

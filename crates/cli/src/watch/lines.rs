@@ -1,7 +1,7 @@
 //! A line an interval and device.
 
 use trimtab_core::Bytes;
-use trimtab_lab::watch::{DeviceReport, FileSystemReport, Report};
+use trimtab_observe::watch::{DeviceReport, FileSystemReport, Report};
 
 use super::figures::{latency, nothing, rate, size, size_of};
 

@@ -12,11 +12,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use trimtab_lab::LabError;
-use trimtab_lab::foreground::{Foreground, exit_code};
-use trimtab_lab::interrupt::Interrupt;
-use trimtab_lab::watch::{CommandReport, Report, Session, SettledReport};
+use trimtab_core::interrupt::Interrupt;
 use trimtab_linux::file::Output;
+use trimtab_observe::foreground::{CommandError, Foreground, exit_code};
+use trimtab_observe::watch::{CommandReport, Report, Session, SettledReport};
 
 use crate::{complain, interrupt};
 use lines::Lines;
@@ -109,7 +108,7 @@ fn with_command(args: &Args, mut session: Session, interrupt: &Interrupt, out: &
     };
     let status = match follow() {
         Ok(status) => status,
-        Err(error) if matches!(error.downcast_ref(), Some(LabError::LeftRunning { .. })) => {
+        Err(error) if matches!(error.downcast_ref(), Some(CommandError::LeftRunning { .. })) => {
             out.report(&session.finish()?)?;
             return Err(error);
         }

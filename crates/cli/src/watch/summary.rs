@@ -2,7 +2,7 @@
 
 use trimtab_core::Bytes;
 use trimtab_core::stats::SizeHistogram;
-use trimtab_lab::watch::{CommandReport, Flow, ProcessReport, Report};
+use trimtab_observe::watch::{CommandReport, Flow, ProcessReport, Report};
 use trimtab_report::printable;
 
 use super::figures::{latency, size_of};

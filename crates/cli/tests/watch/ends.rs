@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use trimtab_lab::watch::Scope;
+use trimtab_observe::watch::Scope;
 
 use crate::common::possible;
 use crate::support::{TRIMTAB, reports, small, watch};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use trimtab_core::Bytes;
-use trimtab_lab::watch::Report;
+use trimtab_observe::watch::Report;
 
 use crate::mounts::{Loop, Mounted};
 

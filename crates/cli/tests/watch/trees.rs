@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use trimtab_core::Bytes;
-use trimtab_lab::watch::Scope;
 use trimtab_linux::SYSFS;
 use trimtab_linux::block::{BlockCounters, BlockDevice};
 use trimtab_linux::trim;
+use trimtab_observe::watch::Scope;
 
 use crate::common::possible;
 use crate::support::{made, reports, watch};

@@ -3,7 +3,6 @@
 mod config;
 pub mod control;
 mod doors;
-mod ground;
 mod http;
 mod keep;
 mod log;
@@ -14,11 +13,12 @@ mod patience;
 mod run;
 mod signals;
 mod site;
+mod storage;
 mod tended;
 mod trims;
 
 pub use config::{CONFIG, Config, ConfigError, ServicePolicy, Settings, UnknownServicePolicy};
 pub use doors::DoorError;
-pub use ground::{Ground, Survey};
 pub use log::{Field, Level, Log};
 pub use run::{Options, Service, ServiceError};
+pub use storage::Storage;

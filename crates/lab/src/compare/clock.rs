@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::interrupt::{Interrupt, Interrupted};
+use trimtab_core::interrupt::{Interrupt, Interrupted};
 
 /// Drive time since the run's first step: this machine's monotonic clock times a speed. In a guest
 /// with virtual time the machine's clock is the guest's, and the speed is 1.

@@ -16,12 +16,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use trimtab_core::Nanos;
+use trimtab_core::aligned::Aligned;
 use trimtab_core::stats::{Latencies, LatencySummary};
 
 use super::clock::DriveClock;
-use crate::content::{Aligned, open_direct};
 use crate::error::{LabError, io_at};
-use crate::interrupt::Interrupt;
+use crate::ledger::open_direct;
+use trimtab_core::interrupt::Interrupt;
 
 /// The length of a read.
 const LENGTH: usize = 4096;
@@ -105,13 +106,13 @@ impl Reads {
     ) -> io::Result<Vec<Sample>> {
         // The kernel may otherwise wake the thread 50 us late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let mut buffer = Aligned::new(LENGTH);
+        let mut buffer = Aligned::zeroed(LENGTH);
         let (mut samples, mut due) = (Vec::new(), self.interval / 2 + self.interval * self.first);
         // A read that was due before the end is made also where earlier ones kept it from being sent in time.
         while clock.sleep_until(due, stop).is_ok() || until.get().is_some_and(|end| due < *end) {
             let number = samples.len() as u64 * u64::from(THREADS) + u64::from(self.first);
             let page = number.wrapping_mul(STRIDE) % self.pages;
-            file.read_exact_at(buffer.bytes(), page * LENGTH as u64)?;
+            file.read_exact_at(&mut buffer, page * LENGTH as u64)?;
             samples.push(Sample { due, latency: clock.now().saturating_sub(due) });
             due += self.interval * THREADS;
         }

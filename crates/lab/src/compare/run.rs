@@ -15,11 +15,11 @@ use super::stage::{Ended, Stage};
 use super::timeline::Sampler;
 use super::trimmer::{Schedule, Trimmer};
 use crate::error::{LabError, io_at};
-use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::testbed::Testbed;
 use crate::work::Work;
 use crate::workload::Workload;
+use trimtab_core::interrupt::Interrupt;
 
 /// How many files are written before the first step, to be read by the probe and to be there,
 /// unchanged, at the end.

@@ -14,7 +14,7 @@ use trimtab_core::document::status::{FileSystemStatus, State};
 use trimtab_keeper::service::control;
 
 use crate::error::{LabError, io_at};
-use crate::interrupt::Interrupt;
+use trimtab_core::interrupt::Interrupt;
 
 /// The longest wait for the service to start, and to end.
 const TIMEOUT: Duration = Duration::from_secs(60);

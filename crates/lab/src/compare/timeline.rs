@@ -9,7 +9,7 @@ use trimtab_linux::block::{BlockCounters, BlockDevice, BlockError};
 use super::clock::DriveClock;
 use super::probe::Sample;
 use crate::error::LabError;
-use crate::interrupt::Interrupt;
+use trimtab_core::interrupt::Interrupt;
 
 /// The most intervals that are kept. Where a run takes longer, each becomes twice as long.
 const MOST: usize = 512;

@@ -22,9 +22,9 @@ use super::plan::{Planned, Site};
 use crate::error::{LabError, io_at};
 use crate::fs::FileSystem;
 use crate::guest::{GuestCommand, GuestImage, GuestOptions, GuestOutput, KernelChoice, PROGRAM};
-use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::workload::WorkloadOptions;
+use trimtab_core::interrupt::Interrupt;
 
 /// What a guest needs beside the data of the drive: its kernel, programs, page cache, and the flash model.
 const SYSTEM_MEMORY: Bytes = Bytes(768 << 20);

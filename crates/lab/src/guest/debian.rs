@@ -13,8 +13,8 @@ use tempfile::TempDir;
 use super::error::{GuestError, at};
 use super::kernel::KernelChoice;
 use crate::error::LabError;
-use crate::interrupt::Interrupt;
 use crate::program::{self, Reason};
+use trimtab_core::interrupt::Interrupt;
 
 /// Fetches kernels into a cache.
 #[derive(Debug)]

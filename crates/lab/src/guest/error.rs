@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 
 use trimtab_core::Bytes;
 
-use crate::interrupt::Interrupted;
+use trimtab_core::interrupt::Interrupted;
 
 use super::kernel::KernelChoice;
 

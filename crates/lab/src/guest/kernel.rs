@@ -8,7 +8,7 @@ use std::str::FromStr;
 use super::bzimage;
 use super::debian::Fetcher;
 use super::error::GuestError;
-use crate::interrupt::Interrupt;
+use trimtab_core::interrupt::Interrupt;
 
 /// The kernel that a guest runs: `debian:VERSION`, `VMLINUZ` or `VMLINUZ:MODULES_DIR`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use super::console;
 use super::error::{GuestError, at};
 use super::programs;
 use super::protocol::{Kind, Receiver};
-use crate::interrupt::Interrupt;
+use trimtab_core::interrupt::Interrupt;
 
 /// The program that emulates the machine.
 pub(super) const QEMU: &str = "qemu-system-x86_64";

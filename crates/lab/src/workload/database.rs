@@ -200,9 +200,9 @@ impl Workload for DatabaseWorkload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interrupt::Interrupt;
     use crate::workload::WorkloadOptions;
     use crate::workload::tests::{names, ran, refused};
+    use trimtab_core::interrupt::Interrupt;
 
     #[test]
     fn tables_are_64_mib_where_all_of_them_fit() {

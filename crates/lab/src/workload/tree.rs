@@ -17,9 +17,9 @@ use super::Workload;
 use super::shape::{footprint, sizes};
 use crate::compare::Stage;
 use crate::error::{LabError, io_at};
-use crate::interrupt::Interrupt;
 use crate::program::{Reason, run};
 use crate::work::Work;
+use trimtab_core::interrupt::Interrupt;
 
 /// Files of the seed's kernel tree.
 pub const FILES: usize = 36_706;

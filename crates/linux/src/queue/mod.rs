@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
+use trimtab_core::aligned::Aligned;
 use trimtab_core::document::bench::{Engine, Operation};
 use trimtab_core::{Bytes, Extent};
 
-use crate::aligned::Aligned;
 use crate::device::Device;
 use ring::Ring;
 use workers::Workers;
@@ -118,7 +119,7 @@ impl Queue {
     /// If the queue is full.
     pub fn submit(&mut self, tag: u64, command: Command) -> io::Result<()> {
         if command.kind == Kind::Write && (self.data.len() as u64) < command.extent.len().0 {
-            self.data = Arc::new(Aligned::random(command.extent.len().0 as usize)?);
+            self.data = Arc::new(random(command.extent.len().0 as usize)?);
         }
         let slot = self.free.pop().expect("a command is submitted to a queue that is full");
         self.slots[slot] = Slot { tag, command, submitted: Instant::now() };
@@ -187,6 +188,16 @@ impl Queue {
             Err(errno) => Err(errno.into()),
         }
     }
+}
+
+/// Returns `length` bytes that can't be compressed.
+fn random(length: usize) -> io::Result<Aligned> {
+    let mut bytes = Aligned::zeroed(length);
+    let mut filled = 0;
+    while filled < length {
+        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
+    }
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ use trimtab_core::document::bench::Operation;
 use trimtab_core::{Bytes, Extent};
 
 use super::{Command, Kind};
-use crate::aligned::Aligned;
 use crate::device::Device;
+use trimtab_core::aligned::Aligned;
 
 /// `_IO(0x12, 0)` of the kernel's `include/uapi/linux/blkdev.h`.
 const BLOCK_URING_CMD_DISCARD: u32 = 0x1200;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Command, Kind};
-use crate::aligned::Aligned;
 use crate::device::Device;
+use trimtab_core::aligned::Aligned;
 
 /// The threads, made as they are needed: as many as there were ever commands in flight at once.
 /// Dropping them waits for the commands in flight.

@@ -28,6 +28,7 @@ mod hearing;
 mod instance;
 mod interpreter;
 mod layout;
+mod listener;
 mod operation;
 mod page;
 mod ranges;
@@ -48,6 +49,7 @@ use trimtab_core::{Bytes, Nanos};
 pub use error::TracingError;
 pub use failed::FailedDiscards;
 pub use frees::{Freed, Frees, FreesOptions, Heard};
+pub use listener::{Listener, Settled, disks_behind};
 
 use crate::block::BlockDevice;
 use crate::environment::environment;

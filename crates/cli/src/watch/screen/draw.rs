@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Sparkline, Table, TableState};
 use trimtab_core::Bytes;
-use trimtab_lab::watch::{DeviceReport, FileSystemReport, ProcessReport, Report};
+use trimtab_observe::watch::{DeviceReport, FileSystemReport, ProcessReport, Report};
 use trimtab_report::printable;
 
 use super::state::State;

@@ -9,7 +9,7 @@ use trimtab_core::trace::{
     Comm, DeviceIndex, FsIndex, Kind, TraceDevice, TraceEvent, TraceFileSystem, TraceHeader,
 };
 use trimtab_core::{Bytes, Extent, Nanos};
-use trimtab_lab::watch::Watch;
+use trimtab_observe::watch::Watch;
 
 use super::draw::{Palette, draw};
 use super::state::{Next, State};

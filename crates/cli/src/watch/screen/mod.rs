@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use trimtab_lab::watch::Session;
+use trimtab_observe::watch::Session;
 
 use super::GLANCE;
 use draw::{Palette, draw};

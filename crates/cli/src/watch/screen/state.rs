@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use trimtab_lab::watch::{DeviceReport, ProcessReport, Report};
+use trimtab_observe::watch::{DeviceReport, ProcessReport, Report};
 
 /// How many intervals the curve of discards reaches back.
 const HISTORY: usize = 512;

@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use trimtab_core::error::chain;
+use trimtab_doctor::verdict_on;
 use trimtab_linux::stack::StackError;
 use trimtab_linux::tracing::Heard;
 use trimtab_linux::trim;
 
 use super::{Again, Service};
-use crate::service::ground::Ground;
 use crate::service::keep::{restore, save, seal, seal_gone};
 use crate::service::log::Field;
 use crate::service::mounts::Found;
 use crate::service::patience::{NO_ANSWER, in_time};
+use crate::service::storage::Storage;
 use crate::service::tended::Tended;
 
 /// How long it is until what couldn't be told is looked at again: twice as long each time.
@@ -63,11 +64,14 @@ impl Service {
                 }
                 unknown => {
                     let mut asked = unknown.map(|tended| tended.asked).unwrap_or_default();
-                    let (survey, target) = (self.options.survey, found.mount.target.clone());
+                    let target = found.mount.target.clone();
                     // What it lies on may be changing just now.
-                    let ground = asked.ask(move || survey(&target)).unwrap_or(Err(NO_ANSWER.to_owned()));
-                    let ground = ground.unwrap_or_else(Ground::unknown);
-                    let mut tended = Tended::new(&self.site, found, ground, &self.config, now);
+                    let storage = match asked.ask(move || verdict_on(&target)) {
+                        Some(Ok(judged)) => judged.into(),
+                        Some(Err(error)) => Storage::unknown(chain(&error)),
+                        None => Storage::unknown(NO_ANSWER.to_owned()),
+                    };
+                    let mut tended = Tended::new(&self.site, found, storage, &self.config, now);
                     tended.asked = asked;
                     (tended, false)
                 }

@@ -16,7 +16,6 @@ use trimtab_linux::tracing::{Freed, Frees, FreesOptions};
 
 use super::config::{Config, ConfigError};
 use super::doors::{DoorError, Doors};
-use super::ground::Survey;
 use super::log::{Field, Log};
 use super::mounts::MountWatch;
 use super::notify::Manager;
@@ -39,8 +38,6 @@ pub struct Options {
     pub store: Store,
     /// How it hears what is freed.
     pub frees: FreesOptions,
-    /// What a file system lies on.
-    pub survey: Survey,
     /// Seconds by its own clock per second of this machine's: 1, or how much faster than real time the
     /// emulated drives run that it manages.
     pub speed: f64,

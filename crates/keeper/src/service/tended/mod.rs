@@ -13,15 +13,16 @@ use std::time::{Duration, SystemTime};
 use trimtab_core::error::chain;
 use trimtab_core::policy::{SmartPolicy, Worth};
 use trimtab_core::{Bytes, Extent};
+use trimtab_doctor::{DoctorError, Judged};
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::trim;
 use trimtab_linux::trim::TrimError;
 
 use super::config::{Config, ServicePolicy, Settings, WEEK};
-use super::ground::{Ground, Off, decide};
 use super::mounts::Found;
 use super::patience::{Asked, in_time};
 use super::site::Site;
+use super::storage::{Off, Storage, decide};
 use super::trims::GuardedTrims;
 use crate::tender::{Tender, Totals};
 use crate::trims::MountedTrims;
@@ -35,9 +36,9 @@ pub(super) use turns::Turn;
 pub(super) struct Tended {
     pub found: Found,
     /// What it lies on, where that is still to be answered.
-    pub asked: Asked<Result<Ground, String>>,
+    pub asked: Asked<Result<Judged, DoctorError>>,
     site: Rc<Site>,
-    ground: Ground,
+    storage: Storage,
     settings: Settings,
     policy: ServicePolicy,
     work: Work,
@@ -74,16 +75,16 @@ struct Whole {
 }
 
 impl Tended {
-    /// Begins to tend `found`, which lies on `ground`, as `config` says.
-    pub fn new(site: &Rc<Site>, found: Found, ground: Ground, config: &Config, now: Duration) -> Self {
-        let settings = config.settings(&found.targets, ground.disk().as_deref());
+    /// Begins to tend `found`, which lies on `storage`, as `config` says.
+    pub fn new(site: &Rc<Site>, found: Found, storage: Storage, config: &Config, now: Duration) -> Self {
+        let settings = config.settings(&found.targets, storage.disk().as_deref());
         let is_heard = matches!(found.mount.fstype.as_str(), "ext2" | "ext3" | "ext4" | "xfs" | "btrfs");
         let mut tended = Self {
             last_trim: found.id().and_then(|id| site.store.stamped(&id)),
             site: site.clone(),
             found,
             asked: Asked::default(),
-            ground,
+            storage,
             settings,
             policy: ServicePolicy::None,
             work: Work::Off(String::new()),
@@ -102,7 +103,7 @@ impl Tended {
     /// Goes on with what is mounted otherwise than before, or by another configuration; says whether
     /// anything is different. What is pending stays so.
     pub fn change(&mut self, found: Found, config: &Config, now: Duration) -> bool {
-        let settings = config.settings(&found.targets, self.ground.disk().as_deref());
+        let settings = config.settings(&found.targets, self.storage.disk().as_deref());
         let is_same = found.is_as(&self.found) && settings == self.settings;
         (self.found, self.settings) = (found, settings);
         if !is_same {
@@ -126,7 +127,7 @@ impl Tended {
             // Its knobs are to be as they were before they are read again.
             self.work = Work::Off(String::new());
         }
-        let (policy, off) = decide(&self.found, &self.ground, &self.settings);
+        let (policy, off) = decide(&self.found, &self.storage, &self.settings);
         let steering = self.steer(policy, off.as_ref());
         let is_trimmed = off.is_none() && matches!(steering, Ok(None));
         self.policy = match policy {
@@ -176,7 +177,7 @@ impl Tended {
     fn worth(&self) -> Result<Worth, String> {
         let profile = match &self.settings.profile {
             Some(profile) => profile.clone(),
-            None => self.ground.usual_profile().map_err(|error| chain(&error))?,
+            None => self.storage.usual_profile().map_err(|error| chain(&error))?,
         };
         let devices = self.devices();
         let size = devices.iter().map(|device| device.size().unwrap_or_default()).sum();
@@ -189,8 +190,8 @@ impl Tended {
             // All of it, however little that is worth.
             goals.max_age = Duration::ZERO;
         }
-        let policy = SmartPolicy::new(goals, self.worth()?, self.ground.gain());
-        let trims = GuardedTrims::new(self.mounted(), self.ground.stack.clone(), self.site.clone());
+        let policy = SmartPolicy::new(goals, self.worth()?, self.storage.gain());
+        let trims = GuardedTrims::new(self.mounted(), self.storage.stack.clone(), self.site.clone());
         Ok(Tender::new(policy, trims))
     }
 
@@ -206,7 +207,7 @@ impl Tended {
 
     /// The devices directly below it.
     pub fn devices(&self) -> Vec<BlockDevice> {
-        self.ground.devices(&self.site.machine.sysfs())
+        self.storage.devices(&self.site.machine.sysfs())
     }
 
     /// What is pending, each extent with the time since which it is free; of what is lent, all.
@@ -238,7 +239,7 @@ impl Tended {
 
     /// Whether it isn't known yet what it lies on.
     pub fn is_unknown(&self) -> bool {
-        self.ground.stack.layers.is_empty()
+        self.storage.stack.layers.is_empty()
     }
 
     /// The policy that it is tended by.

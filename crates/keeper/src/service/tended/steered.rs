@@ -11,8 +11,8 @@ use trimtab_linux::steer::{Pace, Steering};
 
 use super::{Tended, Work};
 use crate::service::config::ServicePolicy;
-use crate::service::ground::Off;
 use crate::service::log::Log;
+use crate::service::storage::Off;
 use crate::trims::{MountedTrims, Trims};
 
 /// What the names of files begin with that keep what knobs held.
@@ -77,7 +77,7 @@ impl Tended {
             return Ok(None);
         }
         let worth = self.worth()?;
-        let shortest = match self.ground.gain() {
+        let shortest = match self.storage.gain() {
             Gain::Space { chunk } => chunk,
             Gain::Copies => {
                 let free = MountedTrims::new(self.found.mount.target.clone(), Vec::new()).free();

@@ -11,8 +11,8 @@ use trimtab_linux::trim::{self, TrimError};
 
 use super::{Tended, Work, chain, sum};
 use crate::free_space::{Division, FreeSpace, FreeSpaceError};
-use crate::service::ground::Off;
 use crate::service::patience::{NO_ANSWER, in_time};
+use crate::service::storage::Off;
 use crate::tender::TurnError;
 
 /// How long a file system is left alone after a turn failed; twice as long each time.
@@ -56,7 +56,7 @@ impl Tended {
         let target = self.found.mount.target.clone();
         let synced = in_time(move || trim::sync(&target));
         synced.ok_or(NO_ANSWER)?.map_err(|error| chain(&error))?;
-        let (mount, devices) = (self.found.mount.clone(), self.ground.devices(&self.site.machine.sysfs()));
+        let (mount, devices) = (self.found.mount.clone(), self.storage.devices(&self.site.machine.sysfs()));
         let free = in_time(move || all_free(&mount, &devices)).ok_or(NO_ANSWER)?;
         free.map_err(|error| error.to_string())?.into_iter().for_each(|extent| tender.freed(now, extent));
         Ok(())
@@ -115,7 +115,7 @@ impl Tended {
             && whole.next <= now
         {
             let (mount, devices) =
-                (self.found.mount.clone(), self.ground.devices(&self.site.machine.sysfs()));
+                (self.found.mount.clone(), self.storage.devices(&self.site.machine.sysfs()));
             let target = mount.target.clone();
             let free = match self.all_free.ask(move || all_free(&mount, &devices)) {
                 None => return Err(TrimError::NoAnswer { mount: target }.into()),

@@ -231,7 +231,7 @@ impl Day {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interrupt::Interrupt;
+    use trimtab_core::interrupt::Interrupt;
 
     /// What all files in `dir` hold together, and how many there are.
     fn taken(dir: &Path) -> (Bytes, usize) {

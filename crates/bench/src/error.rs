@@ -1,0 +1,85 @@
+//! What can go wrong in a bench.
+
+use std::io;
+
+use trimtab_core::Extent;
+use trimtab_core::document::bench::Operation;
+use trimtab_linux::queue::Kind;
+
+use trimtab_core::interrupt::Interrupted;
+
+/// What can go wrong in a bench.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The user asked to stop.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+    /// A command that names bytes of the device failed.
+    #[error("cannot {} {extent}", verb(*kind))]
+    Io {
+        /// The command.
+        kind: Kind,
+        /// The bytes it named.
+        extent: Extent,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The results could not be saved.
+    #[error("cannot save the results")]
+    Save(#[source] io::Error),
+    /// The device as a whole can't be brought into a known state.
+    #[error("cannot {action} the device")]
+    Device {
+        /// What was tried, such as `flush`.
+        action: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl BenchError {
+    /// Wraps what the kernel said to a command on `extent`.
+    pub fn io(kind: Kind, extent: Extent) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { kind, extent, source }
+    }
+
+    /// Whether the device or the kernel has no such command.
+    pub fn is_unsupported(&self) -> bool {
+        let source = match self {
+            Self::Io { source, .. } | Self::Device { source, .. } => source,
+            Self::Interrupted(_) | Self::Save(_) => return false,
+        };
+        source.kind() == io::ErrorKind::Unsupported
+    }
+
+    /// Wraps what the kernel said to `action` on the whole device.
+    pub fn device(action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Device { action, source }
+    }
+}
+
+/// What a command does, as a verb.
+const fn verb(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Read => "read",
+        Kind::Write => "write",
+        Kind::Erase(Operation::Discard) => "discard",
+        Kind::Erase(Operation::Zeroout) => "zero out",
+        Kind::Erase(Operation::Secure) => "securely discard",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trimtab_core::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_command_and_its_bytes() {
+        let extent = Extent::new(Bytes(4096), Bytes(8192));
+        let error = BenchError::io(Kind::Erase(Operation::Discard), extent)(io::ErrorKind::Other.into());
+        assert_eq!(error.to_string(), "cannot discard 4096..8192");
+        assert!(std::error::Error::source(&error).is_some());
+    }
+}

@@ -1,0 +1,88 @@
+//! Why there is no canary.
+
+use std::io;
+use std::path::PathBuf;
+
+use trimtab_core::Bytes;
+use trimtab_linux::block::BlockError;
+use trimtab_linux::tracing::TracingError;
+use trimtab_linux::trim::TrimError;
+
+use trimtab_core::interrupt::Interrupted;
+
+/// Why there is no canary.
+#[derive(Debug, thiserror::Error)]
+pub enum CanaryError {
+    /// Nowhere in the stack is a mounted file system on a device.
+    #[error("{target} has no file system on a block device for a canary; name a mount point of one")]
+    NoFileSystem {
+        /// The target.
+        target: String,
+    },
+    /// The target is a device that a file system is mounted from.
+    #[error("{device} is mounted at {}: name that for a canary", mount.display())]
+    Mounted {
+        /// The device.
+        device: String,
+        /// Where its file system is mounted.
+        mount: PathBuf,
+    },
+    /// It takes rights that this process doesn't have.
+    #[error("a canary on {} needs root", directory.display())]
+    Rights {
+        /// Where the file should have been.
+        directory: PathBuf,
+    },
+    /// Nothing can be written.
+    #[error("{} is read-only: a canary has to be written; remount it rw, or leave the canary out", directory.display())]
+    ReadOnly {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// There is no room.
+    #[error("{} has {free} free, but a canary here takes {needed}; free some space, or leave the canary out", directory.display())]
+    Full {
+        /// The directory.
+        directory: PathBuf,
+        /// What is free for this user.
+        free: Bytes,
+        /// What has to be.
+        needed: Bytes,
+    },
+    /// The file can't be written.
+    #[error("cannot write a canary in {}", directory.display())]
+    Write {
+        /// Where it should have been.
+        directory: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file system doesn't tell where the file is.
+    #[error("cannot find out where the file system at {} put the canary", directory.display())]
+    Place {
+        /// Where the file was.
+        directory: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file has no place of its own on the device.
+    #[error("the file system at {} gave the canary no place of its own on the device", directory.display())]
+    Nowhere {
+        /// Where the file was.
+        directory: PathBuf,
+    },
+    /// The file system can't be synced.
+    #[error(transparent)]
+    Sync(#[from] TrimError),
+    /// The trace came to a bad end.
+    #[error(transparent)]
+    Tracing(#[from] TracingError),
+    /// A device's counters can't be read.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// The user asked to stop.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+}

@@ -1,0 +1,128 @@
+//! The canary's file: where it goes, how large it is, and what it holds.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{Access, FallocateFlags};
+use rustix::io::Errno;
+use trimtab_core::Bytes;
+use trimtab_linux::PROCFS;
+use trimtab_linux::mount::{self, Mount};
+use trimtab_linux::stack::{Kind, Layer, Stack};
+use trimtab_linux::trim::{self, TrimError};
+
+use super::error::CanaryError;
+use trimtab_core::contents::{Contents, WriteError};
+use trimtab_core::interrupt::Interrupt;
+
+/// The least that is written where there is room, and where there is little.
+const WANTED: Bytes = Bytes(16 << 20);
+const LEAST: Bytes = Bytes(1 << 20);
+
+/// How many of the largest unit on the way a canary has: the first and the last may be cut off.
+const UNITS: u64 = 4;
+
+/// The file system that `stack` is of, or that holds the overlays which it is of, and the directory for the
+/// canary. One on no device has none, and neither have a device or swap: the file systems below those hold
+/// their file, not what it is a disk of.
+pub(super) fn home(stack: &Stack) -> Result<(usize, &Path), CanaryError> {
+    let none = || match stack.layers.first() {
+        Some(top) => match mount_of(top) {
+            Some(mount) => CanaryError::Mounted { device: top.path(), mount },
+            None => CanaryError::NoFileSystem { target: top.path() },
+        },
+        None => CanaryError::NoFileSystem { target: String::new() },
+    };
+    let is_overlay =
+        |layer: &Layer| matches!(&layer.kind, Kind::FileSystem(found) if found.fstype == "overlay");
+    let layer = stack.layers.iter().position(|layer| !is_overlay(layer)).ok_or_else(none)?;
+    let Layer { kind: Kind::FileSystem(file_system), below, .. } = &stack.layers[layer] else {
+        return Err(none());
+    };
+    if !below.iter().any(|below| stack.layers[below.layer].number.is_some()) {
+        return Err(none());
+    }
+    let mut directories = file_system.targets.iter().filter(|target| target.is_dir());
+    let writable = |target: &&PathBuf| rustix::fs::access(target.as_path(), Access::WRITE_OK).is_ok();
+    let chosen = directories.clone().find(writable).or_else(|| directories.next()).ok_or_else(none)?;
+    Ok((layer, chosen))
+}
+
+/// Where the device `layer` is mounted, if it is one and there is such a place.
+fn mount_of(layer: &Layer) -> Option<PathBuf> {
+    let number = layer.number?;
+    let mounts = mount::mounts(Path::new(PROCFS)).ok()?;
+    let is_of_it = |mount: &Mount| mount.number == number || mount.source == Path::new(&layer.path());
+    mounts.into_iter().find(is_of_it).map(|mount| mount.target)
+}
+
+/// Checks that the file system at `directory` could be written and trimmed, before anything is done.
+pub(super) fn check_rights(directory: &Path) -> Result<(), CanaryError> {
+    let is_denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    match rustix::fs::access(directory, Access::WRITE_OK) {
+        Err(Errno::ROFS) => return Err(CanaryError::ReadOnly { directory: directory.to_owned() }),
+        Err(Errno::ACCESS) => return Err(CanaryError::Rights { directory: directory.to_owned() }),
+        _ => {}
+    }
+    match trim::check(directory) {
+        Err(TrimError::Trim { source, .. }) if is_denied(&source) => {
+            Err(CanaryError::Rights { directory: directory.to_owned() })
+        }
+        // One that can't be trimmed may yet discard by itself.
+        _ => Ok(()),
+    }
+}
+
+/// How large a canary is that no layer of `stack` rounds away, and that leaves half of the space free.
+pub(super) fn size(stack: &Stack, directory: &Path) -> Result<Bytes, CanaryError> {
+    let largest = stack.layers.iter().map(unit).max().unwrap_or_default();
+    let needed = Bytes(largest.0.saturating_mul(UNITS).next_multiple_of(LEAST.0)).max(LEAST);
+    let failed = |errno: Errno| CanaryError::Write { directory: directory.to_owned(), source: errno.into() };
+    let space = rustix::fs::statvfs(directory).map_err(failed)?;
+    let free = Bytes(space.f_bavail.saturating_mul(space.f_frsize));
+    let room = Bytes(free.0 / 2 / LEAST.0 * LEAST.0);
+    match room < needed {
+        true => Err(CanaryError::Full { directory: directory.to_owned(), free, needed: Bytes(needed.0 * 2) }),
+        false => Ok(room.min(needed.max(WANTED))),
+    }
+}
+
+/// The smallest discard that a layer makes something of.
+fn unit(layer: &Layer) -> Bytes {
+    let granularity = layer.limits.map_or(Bytes::ZERO, |limits| limits.granularity);
+    let stripe = match &layer.kind {
+        Kind::Raid(raid) => Bytes(raid.chunk.0.saturating_mul(layer.below.len() as u64)),
+        Kind::DeviceMapper(lines) => lines
+            .iter()
+            .filter_map(|line| {
+                // METADATA DATA BLOCK_SIZE, the last in sectors.
+                let pool = (line.target == "thin-pool").then(|| line.parameters.split(' ').nth(2))??;
+                Some(Bytes(pool.parse::<u64>().ok()?.saturating_mul(512)))
+            })
+            .max()
+            .unwrap_or_default(),
+        _ => Bytes::ZERO,
+    };
+    granularity.max(stripe)
+}
+
+/// Writes a file without a name to the device, whose contents nothing below can compress or already has.
+pub(super) fn write(directory: &Path, size: Bytes, interrupt: &Interrupt) -> Result<File, CanaryError> {
+    let failed = |source: io::Error| match Errno::from_io_error(&source) {
+        Some(Errno::ROFS) => CanaryError::ReadOnly { directory: directory.to_owned() },
+        _ => CanaryError::Write { directory: directory.to_owned(), source },
+    };
+    let mut file = tempfile::tempfile_in(directory).map_err(failed)?;
+    // In as few pieces as the file system has; some can't, and some refuse only when it is written.
+    _ = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size.0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let written = Contents::new(now.as_nanos() as u64).write(&mut file, 0, size, interrupt);
+    match written {
+        Ok(()) => file.sync_all().map_err(failed)?,
+        Err(WriteError::Interrupted(interrupted)) => return Err(interrupted.into()),
+        Err(WriteError::Io(source)) => return Err(failed(source)),
+    }
+    Ok(file)
+}

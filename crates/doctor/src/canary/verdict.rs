@@ -1,0 +1,399 @@
+//! What a canary proves.
+
+use std::io;
+
+use trimtab_core::document::doctor::Verdict;
+use trimtab_core::error::chain;
+use trimtab_core::{Bytes, Extent, Nanos};
+use trimtab_linux::stack::{Kind, Layer, Stack};
+use trimtab_linux::trim::TrimError;
+
+use super::host::{Host, Piece};
+use super::layout::{Layout, Place};
+use super::witness::Sight;
+use crate::file_system::is_online;
+
+/// From here on, a discard that comes later than the layer above saw its first is called late.
+const LATE: Nanos = Nanos(1_000_000_000);
+
+/// A file system's records take less than one part in so many of what a canary freed.
+const RECORDS: u64 = 100;
+
+/// All that is known of a canary.
+pub(super) struct Proof<'a> {
+    pub stack: &'a Stack,
+    pub layout: &'a Layout,
+    /// What each layer saw.
+    pub sights: Vec<Sight>,
+    /// Why each of the file systems that hold it refused to be trimmed.
+    pub refusals: Vec<Option<TrimError>>,
+    /// On which layers others discarded where it may be.
+    pub shared: Vec<bool>,
+    /// What kept anything from being seen, in a sentence.
+    pub excuse: Option<String>,
+}
+
+/// What came down to a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fate {
+    verdict: Verdict,
+    /// What should have come.
+    due: Bytes,
+    /// What did.
+    came: Bytes,
+}
+
+impl Fate {
+    /// Of a layer to which so much came of what was due, of which so much may be lost at the edges.
+    fn of(due: Bytes, came: Bytes, edges: Bytes) -> Self {
+        let verdict = match () {
+            () if came == Bytes::ZERO => Verdict::Blocked,
+            () if came + edges >= due => Verdict::Reaches,
+            () => Verdict::Partial,
+        };
+        Self { verdict, due, came }
+    }
+}
+
+/// Whether a layer gives its bytes a place below only when they are written.
+fn allocates(kind: &Kind) -> bool {
+    let lays_out = |target: &str| matches!(target, "striped" | "raid" | "mirror" | "multipath");
+    matches!(kind, Kind::DeviceMapper(lines) if !lines.iter().all(|line| lays_out(&line.target)))
+}
+
+/// Whether each layer below holds a copy of some of any large range, or what one can be made of.
+fn keeps_copies(kind: &Kind) -> bool {
+    matches!(kind, Kind::Raid(raid) if !matches!(raid.level.as_str(), "linear" | "raid0"))
+}
+
+/// Why what comes to a device frees nothing there, whatever it is told; none where it may.
+fn frees_nothing(layer: &Layer) -> Option<&'static str> {
+    match &layer.kind {
+        Kind::Scsi(scsi) if scsi.writes_zeros() => Some("writes zeros in place of discards"),
+        _ => layer.limits.filter(|limits| limits.max == Bytes::ZERO).map(|_| "takes no discards"),
+    }
+}
+
+/// The worse of two verdicts on what lies above a layer.
+fn worse(one: Verdict, other: Verdict) -> Verdict {
+    if one == Verdict::Reaches { other } else { Verdict::Partial }
+}
+
+impl<'a> Proof<'a> {
+    /// Of a canary that nobody has seen yet.
+    pub fn new(stack: &'a Stack, layout: &'a Layout, shared: Vec<bool>) -> Self {
+        let sights = vec![Sight::default(); stack.layers.len()];
+        Self { stack, layout, sights, refusals: Vec::new(), shared, excuse: None }
+    }
+
+    /// Whether the layers directly below `host` haven't seen all of a piece.
+    pub fn lacks(&self, host: &Host, piece: &Piece) -> bool {
+        let lacks_copy = |(layer, extent): &(usize, Extent)| {
+            let seen: Bytes = self.sights[*layer].named.inside(*extent).map(Extent::len).sum();
+            let cut = self.cut(*layer, [*extent]);
+            seen + self.edges(*layer, cut, extent.len()) < extent.len()
+        };
+        let is_below = |layer: usize| self.parents(layer).any(|parent| parent == host.layer);
+        let lacks_somewhere = |(layer, fate): (usize, Option<Fate>)| {
+            is_below(layer) && fate.is_some_and(|fate| fate.verdict != Verdict::Reaches)
+        };
+        match piece.copies.is_empty() {
+            true => self.fates().into_iter().enumerate().any(lacks_somewhere),
+            false => piece.copies.iter().any(lacks_copy),
+        }
+    }
+
+    /// Whether the file system of `host` discards what it frees by itself, on a device that takes that.
+    pub fn discards_by_itself(&self, host: &Host) -> bool {
+        let Layer { kind, below, .. } = &self.stack.layers[host.layer];
+        let Kind::FileSystem(file_system) = kind else { return false };
+        let takes =
+            |layer: usize| self.stack.layers[layer].limits.is_none_or(|limits| limits.max > Bytes::ZERO);
+        is_online(file_system) && below.iter().any(|below| takes(below.layer))
+    }
+
+    /// Whether only some of it came down to a layer directly below a file system, which may have given the
+    /// rest to another file before it was trimmed.
+    pub fn is_disturbed(&self) -> bool {
+        let is_host = |layer: usize| self.layout.hosts.iter().any(|host| host.layer == layer);
+        let came_in_part = |(layer, fate): (usize, Option<Fate>)| {
+            fate.is_some_and(|fate| fate.verdict == Verdict::Partial) && self.parents(layer).any(is_host)
+        };
+        self.fates().into_iter().enumerate().any(came_in_part)
+    }
+
+    /// Whether the canary reached the lowest layers, and in a sentence who is to blame if not.
+    pub fn judge(&self) -> (Verdict, String) {
+        let fates = self.fates();
+        let lowest = (0..fates.len()).filter(|layer| self.is_lowest(*layer));
+        let verdicts: Vec<_> = lowest.filter_map(|layer| Some(fates[layer]?.verdict)).collect();
+        let all = |wanted| verdicts.iter().all(|verdict| *verdict == wanted);
+        let verdict = match () {
+            () if self.zoned().is_some() => Verdict::Unknown,
+            () if all(Verdict::Reaches) && self.unseen().is_some() => Verdict::Unknown,
+            () if all(Verdict::Reaches) => Verdict::Reaches,
+            () if all(Verdict::Blocked) && self.puts_off().is_some() => Verdict::Unknown,
+            () if all(Verdict::Blocked) => Verdict::Blocked,
+            () => Verdict::Partial,
+        };
+        let mut reason = match verdict {
+            Verdict::Reaches => self.arrival(&fates),
+            Verdict::Unknown => {
+                self.zoned().or_else(|| self.puts_off()).or_else(|| self.unseen()).unwrap_or_default()
+            }
+            Verdict::Blocked | Verdict::Partial => self.blame(&fates),
+        };
+        if let Some(excuse) = &self.excuse {
+            reason = format!("{reason} ({excuse})");
+        }
+        (verdict, reason)
+    }
+
+    /// What came down to each device that the canary lies on.
+    fn fates(&self) -> Vec<Option<Fate>> {
+        let mut fates: Vec<Option<Fate>> = Vec::new();
+        for (layer, place) in self.layout.places.iter().enumerate() {
+            let fate = place.as_ref().map(|place| self.fate(layer, place, &fates));
+            fates.push(fate);
+        }
+        fates
+    }
+
+    fn fate(&self, layer: usize, place: &Place, above: &[Option<Fate>]) -> Fate {
+        if self.is_lowest(layer) && frees_nothing(&self.stack.layers[layer]).is_some() {
+            return Fate { verdict: Verdict::Blocked, due: self.layout.hosts[0].size(), came: Bytes::ZERO };
+        }
+        if place.is_exact {
+            let cut = self.cut(layer, place.extents.iter());
+            let sight = &self.sights[layer];
+            let refused = if self.is_lowest(layer) { sight.failed.len() } else { Bytes::ZERO };
+            let (due, came) = (place.extents.len(), sight.named.len() - refused);
+            return Fate::of(due, came, self.edges(layer, cut, due));
+        }
+        let parents: Vec<_> = self.parents(layer).collect();
+        let due = parents.iter().map(|parent| self.told(*parent)).sum();
+        let keeps_copies = |parent: &usize| keeps_copies(&self.stack.layers[*parent].kind);
+        // Others that were told more than is due make up for none that was told nothing.
+        let came = match self.landed(layer) {
+            Bytes::ZERO if parents.iter().any(keeps_copies) => Bytes::ZERO,
+            _ => self.siblings(layer).map(|sibling| self.landed(sibling)).sum(),
+        };
+        let pieces = parents.iter().map(|parent| self.sights[*parent].commands.max(1)).sum();
+        let fate = Fate::of(due, came, self.edges(layer, pieces, due));
+        let lost_above = parents.iter().filter_map(|parent| above[*parent]).map(|fate| fate.verdict);
+        match (fate.verdict, lost_above.fold(Verdict::Reaches, worse)) {
+            (Verdict::Reaches, above) => Fate { verdict: above, ..fate },
+            _ => fate,
+        }
+    }
+
+    /// What a layer was told that the layers below, on which the canary lies somewhere, should be told as
+    /// well: of one that lays all of its bytes out everything, of one that allocates them as they are
+    /// written what is known to be written.
+    fn told(&self, layer: usize) -> Bytes {
+        let host = self.layout.hosts.iter().find(|host| host.layer == layer);
+        let sight = &self.sights[layer];
+        let place = self.layout.places[layer].as_ref();
+        match host {
+            Some(host) => host.size(),
+            None if allocates(&self.stack.layers[layer].kind)
+                && place.is_some_and(|place| place.is_exact) =>
+            {
+                sight.named.len()
+            }
+            None => sight.total,
+        }
+    }
+
+    /// All that a layer was told; of the lowest, only what it didn't refuse.
+    fn landed(&self, layer: usize) -> Bytes {
+        let sight = &self.sights[layer];
+        let refused = if self.is_lowest(layer) { sight.failed.len() } else { Bytes::ZERO };
+        sight.total.saturating_sub(refused)
+    }
+
+    /// The bytes of the canary that each layer saw. Where it lies somewhere on a layer, they are the same
+    /// part of all that the layer saw as on the layers above.
+    pub fn bytes_seen(&self) -> Vec<Bytes> {
+        let mut seen = Vec::new();
+        for (layer, place) in self.layout.places.iter().enumerate() {
+            let is_exact = place.as_ref().is_none_or(|place| place.is_exact);
+            let host = self.layout.hosts.iter().find(|host| host.layer == layer);
+            seen.push(match host {
+                Some(host) => host.size(),
+                None if is_exact => self.sights[layer].named.len(),
+                None => {
+                    let of_canary: Bytes = self.parents(layer).map(|parent| seen[parent]).sum();
+                    let above: Bytes = self.parents(layer).map(|parent| self.told(parent)).sum();
+                    let here: Bytes = self.siblings(layer).map(|sibling| self.sights[sibling].total).sum();
+                    let part = of_canary.0 as f64 / above.max(here).0.max(1) as f64;
+                    Bytes((self.sights[layer].total.0 as f64 * part) as u64)
+                }
+            });
+        }
+        seen
+    }
+
+    /// What of `due` bytes in so many pieces that are no whole units may be lost to a layer at their edges, or
+    /// taken again by a file system's own records before it is discarded; never all.
+    fn edges(&self, layer: usize, pieces: u64, due: Bytes) -> Bytes {
+        let lost = Bytes(self.unit(layer).0.saturating_mul(2 * pieces));
+        lost.max(Bytes(due.0 / RECORDS)).min(Bytes(due.0 / 2))
+    }
+
+    /// How many of these pieces of a layer are no whole units.
+    fn cut(&self, layer: usize, pieces: impl IntoIterator<Item = Extent>) -> u64 {
+        let unit = self.unit(layer).0.max(1);
+        let is_cut =
+            |piece: &Extent| !piece.start.0.is_multiple_of(unit) || !piece.end.0.is_multiple_of(unit);
+        pieces.into_iter().filter(is_cut).count() as u64
+    }
+
+    /// What discards to a layer are rounded to, by itself or by those above.
+    fn unit(&self, layer: usize) -> Bytes {
+        let granularity = |layer: usize| {
+            let limits = self.stack.layers[layer].limits;
+            limits.map_or(Bytes::ZERO, |limits| limits.granularity)
+        };
+        self.parents(layer).map(granularity).fold(granularity(layer), Bytes::max)
+    }
+
+    /// The layers directly above on which the canary lies too.
+    fn parents(&self, layer: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..layer).filter(|upper| self.holds(*upper)).filter(move |upper| self.is_on(*upper, layer))
+    }
+
+    /// The layers on which lies what lies on this one, itself among them.
+    fn siblings(&self, layer: usize) -> impl Iterator<Item = usize> + '_ {
+        let is_sibling = move |other: &usize| self.parents(*other).any(|parent| self.is_on(parent, layer));
+        (0..self.layout.places.len()).filter(|other| self.layout.places[*other].is_some()).filter(is_sibling)
+    }
+
+    fn is_on(&self, upper: usize, lower: usize) -> bool {
+        self.stack.layers[upper].below.iter().any(|below| below.layer == lower)
+    }
+
+    fn holds(&self, layer: usize) -> bool {
+        self.layout.places[layer].is_some() || self.layout.hosts.iter().any(|host| host.layer == layer)
+    }
+
+    /// Whether it is the last in its branch that the canary is known to be on.
+    fn is_lowest(&self, layer: usize) -> bool {
+        let mut below = self.stack.layers[layer].below.iter();
+        self.layout.places[layer].is_some() && !below.any(|below| self.holds(below.layer))
+    }
+
+    /// A file system that may yet discard, in a sentence; none where anything came to a device.
+    fn puts_off(&self) -> Option<String> {
+        let nothing_came = self.sights.iter().all(|sight| sight.named.is_empty());
+        let late = |host: &Host| {
+            let name = self.name(host.layer);
+            match &self.stack.layers[host.layer].kind {
+                Kind::FileSystem(found) if found.fstype == "nilfs2" => {
+                    Some(format!("{name} keeps what was deleted until its cleaner has run (nilfs-clean)"))
+                }
+                _ if self.discards_by_itself(host) => Some(format!(
+                    "{name} discards when it finds the time, and has not yet; try with nodiscard"
+                )),
+                _ => None,
+            }
+        };
+        self.layout.hosts.iter().find_map(late).filter(|_| nothing_came)
+    }
+
+    /// A device on which the canary lies that is told of free space by resets of its zones, in a sentence.
+    fn zoned(&self) -> Option<String> {
+        let mut held = self.stack.layers.iter().zip(&self.layout.places).filter(|(_, place)| place.is_some());
+        let (layer, _) = held.find(|(layer, _)| layer.zoned)?;
+        Some(format!("{} is zoned: resets free its zones, and only discards are watched", layer.name))
+    }
+
+    /// A layer below which there are devices that can't be looked at, in a sentence.
+    fn unseen(&self) -> Option<String> {
+        let layers = self.stack.layers.iter().enumerate();
+        let mut lowest = layers.filter(|(index, _)| self.is_lowest(*index));
+        let (_, layer) = lowest.find(|(_, layer)| {
+            layer.below.iter().any(|below| !self.stack.layers[below.layer].below.is_empty())
+        })?;
+        Some(format!("all of it came to {}; where on the layers below its file is can't be told", layer.name))
+    }
+
+    /// Says of a canary that reached the lowest layers how.
+    fn arrival(&self, fates: &[Option<Fate>]) -> String {
+        let layers = &self.stack.layers;
+        let lowest: Vec<_> = (0..layers.len()).filter(|layer| self.is_lowest(*layer)).collect();
+        let names: Vec<_> = lowest.iter().map(|layer| layers[*layer].name.as_str()).collect();
+        let mut text = format!("{} came to {}", self.layout.hosts[0].size(), names.join(", "));
+        let first = self.sights.iter().map(|sight| sight.commands).find(|commands| *commands > 0);
+        for layer in lowest {
+            let (name, commands) = (&layers[layer].name, self.sights[layer].commands);
+            if Some(commands) > first {
+                text = format!("{text}, split into {commands} discards at {name}");
+            }
+            if let Some(late) = self.late(layer) {
+                text = format!("{text}, {:.1} s later at {name}", late.seconds());
+            }
+        }
+        let counted =
+            |layer: &usize| self.layout.places[*layer].as_ref().is_some_and(|place| !place.is_exact);
+        if let Some(layer) = (0..fates.len()).find(counted) {
+            let others = if self.shared[layer] { ", where others discard too" } else { "" };
+            text = format!("{text}; from {} down by count{others}", layers[layer].name);
+        }
+        text
+    }
+
+    /// How much later than at the first layer the first discard came here; none where it wasn't late.
+    fn late(&self, layer: usize) -> Option<Nanos> {
+        let first = self.sights.iter().filter_map(|sight| sight.first).min()?;
+        Some(self.sights[layer].first?.saturating_sub(first)).filter(|late| *late >= LATE)
+    }
+
+    /// Names the first layer that lost any of it.
+    fn blame(&self, fates: &[Option<Fate>]) -> String {
+        let is_lost = |layer: &usize| fates[*layer].is_some_and(|fate| fate.verdict != Verdict::Reaches);
+        let Some((layer, fate)) =
+            (0..fates.len()).find(is_lost).and_then(|layer| Some((layer, fates[layer]?)))
+        else {
+            return String::new();
+        };
+        let name = &self.stack.layers[layer].name;
+        let sight = &self.sights[layer];
+        if self.is_lowest(layer) && !sight.failed.is_empty() {
+            let error = io::Error::from_raw_os_error(sight.error.unwrap_or_default().into());
+            return format!("{name} refused {} of {}: {error}", sight.failed.len(), fate.due);
+        }
+        let above = self.parents(layer).next().map_or(String::new(), |above| self.name(above));
+        if fate.came > Bytes::ZERO {
+            return format!("{above} handed {} of {} on to {name}", fate.came, fate.due);
+        }
+        let refusal = self.parents(layer).find_map(|above| self.refusal(above));
+        let why = match (self.frees_nothing(layer), refusal) {
+            (Some((taker, why)), _) => format!(": {} {why}", self.stack.layers[taker].name),
+            (None, Some(refusal)) => format!(": {}", chain(refusal)),
+            (None, None) => String::new(),
+        };
+        format!("{above} handed nothing of {} on to {name}{why}", fate.due)
+    }
+
+    /// The layer that frees nothing and why, of `layer` and those below it for which it frees nothing.
+    fn frees_nothing(&self, layer: usize) -> Option<(usize, &'static str)> {
+        let why = frees_nothing(&self.stack.layers[layer])?;
+        let below = self.stack.layers[layer].below.iter().filter(|below| self.holds(below.layer));
+        below.map(|below| below.layer).find_map(|below| self.frees_nothing(below)).or(Some((layer, why)))
+    }
+
+    fn refusal(&self, layer: usize) -> Option<&TrimError> {
+        let host = self.layout.hosts.iter().position(|host| host.layer == layer)?;
+        self.refusals.get(host)?.as_ref()
+    }
+
+    /// What a layer is called in a sentence.
+    fn name(&self, layer: usize) -> String {
+        let layer = &self.stack.layers[layer];
+        match &layer.kind {
+            Kind::FileSystem(file_system) => format!("{} at {}", file_system.fstype, layer.name),
+            _ => layer.name.clone(),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Examines a storage stack: whether discards reach the flash below a mount point or device, and what stops
+//! them.
+//!
+//! [`examine`] takes the facts that [`trimtab_linux::stack`] gathers, judges every layer from the bottom up, and
+//! names what mends what it finds; [`verdict_on`] judges one mount, for the service. Both only read. The
+//! [`canary`] proves it with a file that is written, deleted and trimmed.
+
+mod alignment;
+mod announced;
+pub mod canary;
+mod device;
+mod file_system;
+mod findings;
+mod judge;
+mod mapper;
+mod raid;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use trimtab_core::Bytes;
+use trimtab_core::document::DoctorDocument;
+use trimtab_core::document::doctor::{Canary, DOCTOR_SCHEMA, Target, Verdict};
+use trimtab_core::error::chain;
+use trimtab_linux::PROCFS;
+use trimtab_linux::environment::{EnvironmentError, environment};
+use trimtab_linux::stack::{self, Kind, Machine, Setup, Stack, StackError};
+
+use self::canary::CanaryError;
+use trimtab_core::interrupt::{Interrupt, Interrupted};
+
+/// The erase block that is assumed where no profile tells: as large as today's drives have them.
+pub const ASSUMED_ERASE_BLOCK: Bytes = Bytes(4 << 20);
+
+/// What to examine.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// This machine, or a captured one.
+    pub machine: Machine,
+    /// Mount points, files, devices and swap; none for all that is mounted or swapped to.
+    pub paths: Vec<PathBuf>,
+    /// Whether to prove it with a file that is written, deleted and trimmed.
+    pub canary: bool,
+    /// The erase block that the start of the data is set against.
+    pub erase_block: Bytes,
+    /// The command line, for the document.
+    pub invocation: Vec<String>,
+}
+
+/// Why an examination failed as a whole.
+#[derive(Debug, thiserror::Error)]
+pub enum DoctorError {
+    /// A path has no stack, or the mounts can't be listed.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    /// Nothing is known of the file system mounted here.
+    #[error("no storage stack is known below {}", mount.display())]
+    NoTarget {
+        /// The mount point.
+        mount: PathBuf,
+    },
+    /// The user asked to stop.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+    /// The machine can't be described.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+}
+
+/// The storage below one mount, and whether discards reach the lowest layer of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    /// The layers.
+    pub stack: Stack,
+    /// Whether discards reach the lowest of them.
+    pub verdict: Verdict,
+    /// The verdict's reason, in a sentence.
+    pub reason: String,
+}
+
+/// Judges the storage below the file system mounted at `mount` on this machine.
+///
+/// # Errors
+/// [`DoctorError`] where the mount has no stack that can be found.
+pub fn verdict_on(mount: &Path) -> Result<Judged, DoctorError> {
+    let plan = Plan {
+        machine: Machine::live(),
+        paths: vec![mount.to_owned()],
+        canary: false,
+        erase_block: ASSUMED_ERASE_BLOCK,
+        invocation: Vec::new(),
+    };
+    let examined = examine(&plan, &Interrupt::never())?;
+    let target = examined.document.targets.into_iter().next();
+    let found = examined.stacks.into_iter().next().zip(target);
+    let (stack, target) = found.ok_or_else(|| DoctorError::NoTarget { mount: mount.to_owned() })?;
+    Ok(Judged { stack, verdict: target.verdict, reason: target.reason })
+}
+
+/// What an examination found.
+#[derive(Debug)]
+pub struct Examined {
+    /// What is printed.
+    pub document: DoctorDocument,
+    /// The stacks that it speaks of.
+    pub stacks: Vec<Stack>,
+    /// Whether a target, or the proof of one, is left out.
+    pub is_incomplete: bool,
+}
+
+/// Examines what `plan` asks for.
+///
+/// # Errors
+/// [`DoctorError`]; unless a single path is asked for, a target without a stack is left out with a sentence. So
+/// is a proof that can't be made.
+pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<Examined, DoctorError> {
+    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let machine = &plan.machine;
+    let environment = match machine.is_live() {
+        true => Some(environment(Path::new(PROCFS))?),
+        false => None,
+    };
+    let is_alone = plan.paths.len() == 1;
+    let all = if plan.paths.is_empty() { stack::targets(machine)? } else { Vec::new() };
+    let mut left_out = Vec::new();
+    let (mut asked, mut stacks) = (Vec::new(), Vec::new());
+    for path in plan.paths.iter().chain(&all) {
+        match Stack::of(machine, path) {
+            Ok(stack) => {
+                asked.push(path);
+                stacks.push(stack);
+            }
+            Err(error) if is_alone => return Err(error.into()),
+            Err(error) => left_out.push(format!("{}: {}", path.display(), chain(&error))),
+        }
+    }
+    let mut is_incomplete = !left_out.is_empty();
+    let setup = Setup::of(machine, &stacks);
+    left_out.extend(setup.left_out.iter().cloned());
+    for layer in stacks.iter().flat_map(|stack| &stack.layers) {
+        let hidden = hidden(layer).filter(|hidden| !left_out.contains(hidden));
+        left_out.extend(hidden);
+    }
+    let mut targets = Vec::new();
+    for (asked, stack) in asked.iter().zip(&stacks) {
+        interrupt.check()?;
+        let mut target = diagnose(stack, &setup, plan.erase_block);
+        target.asked = asked.display().to_string();
+        if plan.canary {
+            match canary::canary(stack, interrupt) {
+                Ok(canary) => prove(&mut target, canary),
+                Err(CanaryError::Interrupted(interrupted)) => return Err(interrupted.into()),
+                Err(error) => {
+                    // That swap has no file system is no failure where nobody named it.
+                    is_incomplete |=
+                        !plan.paths.is_empty() || !matches!(error, CanaryError::NoFileSystem { .. });
+                    left_out.push(format!("no proof: {}", chain(&error)));
+                }
+            }
+        }
+        targets.push(target);
+    }
+    let document = DoctorDocument {
+        schema: DOCTOR_SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: plan.invocation.clone(),
+        started,
+        environment,
+        verdict: targets.iter().map(|target| target.verdict).max(),
+        targets,
+        findings: service::of_the_machine(&setup),
+        left_out,
+    };
+    Ok(Examined { document, stacks, is_incomplete })
+}
+
+/// What is below a loop device whose file this process may not look at.
+fn hidden(layer: &stack::Layer) -> Option<String> {
+    match &layer.kind {
+        Kind::Loop { file } if layer.below.is_empty() => Some(format!(
+            "cannot look at what is below {}: its file {} is out of reach; run as root, where it was attached",
+            layer.name,
+            file.display()
+        )),
+        _ => None,
+    }
+}
+
+/// What the facts say of one target.
+fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
+    let mut judged = judge::judge(stack);
+    if let (Some(top), Some(timetable)) = (judged.layers.first_mut(), service::timetable(stack, setup)) {
+        top.reason = format!("{}; {timetable}", top.reason);
+    }
+    judged.findings.extend(service::findings(stack, setup, judged.verdict));
+    judged.findings.extend(alignment::findings(stack, erase_block));
+    judged.findings.retain(|finding| !judged.aside.contains(&finding.layer));
+    judged.findings.sort_by_key(|finding| finding.severity);
+    let top = stack.layers.first();
+    let target = top.map(stack::Layer::path).unwrap_or_default();
+    Target {
+        asked: target.clone(),
+        target,
+        fs: top.and_then(|top| match &top.kind {
+            Kind::FileSystem(file_system) => Some(file_system.fstype.clone()),
+            Kind::Swap => Some("swap".to_owned()),
+            _ => None,
+        }),
+        verdict: judged.verdict,
+        reason: judged.reason,
+        layers: judged.layers,
+        findings: judged.findings,
+        canary: None,
+    }
+}
+
+/// Sets the proof beside what the facts say. One large file that comes through doesn't prove that what
+/// waits or is small does, so that it never makes a partial verdict better.
+fn prove(target: &mut Target, canary: Canary) {
+    let counts = match canary.verdict {
+        Verdict::Unknown => false,
+        Verdict::Reaches => target.verdict != Verdict::Partial,
+        Verdict::Blocked | Verdict::Partial => true,
+    };
+    if counts && canary.verdict != target.verdict {
+        if target.verdict != Verdict::Unknown {
+            target.findings.push(findings::disproved(target, &canary));
+            target.findings.sort_by_key(|finding| finding.severity);
+        }
+        target.verdict = canary.verdict;
+        target.reason.clone_from(&canary.reason);
+    }
+    target.canary = Some(canary);
+}

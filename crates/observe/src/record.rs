@@ -1,0 +1,222 @@
+//! Recording what the kernel does into a trace file.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::{Duration, Instant, SystemTime};
+
+use trimtab_core::Nanos;
+use trimtab_core::trace::{Summary, TraceHeader, TraceSource};
+use trimtab_linux::block::NamedError;
+use trimtab_linux::file::{Output, OutputError};
+use trimtab_linux::tracing::{RecordOptions, TracingError};
+use trimtab_trace::{TraceError, TraceFile, TraceWriter};
+
+use crate::foreground::{CommandError, Foreground};
+use trimtab_core::interrupt::Interrupt;
+use trimtab_linux::tracing::{Listener, Settled, disks_behind};
+
+/// The longest wait for events, so that the command's end and the user's word are seen soon.
+const GLANCE: Duration = Duration::from_millis(50);
+/// The longest time whose events a crash may take along, where there are not many.
+const SAFE_AFTER: Duration = Duration::from_secs(5);
+/// How long no discards come before those of the command are over.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// What to record, and where to.
+#[derive(Debug)]
+pub struct RecordPlan {
+    /// Devices, mount points or files; all disks where there are none.
+    pub targets: Vec<PathBuf>,
+    /// What to record; its devices are those of `targets`.
+    pub recording: RecordOptions,
+    /// The file to write.
+    pub out: Output,
+    /// Whether it may exist, and is replaced.
+    pub overwrite: bool,
+    /// How long; until the command ends, or the user stops it, where that is not said.
+    pub duration: Option<Duration>,
+    /// The command for whose span to record, with its arguments; none where it is empty.
+    pub command: Vec<OsString>,
+    /// Whether to wait, once the command has ended, until what it wrote and freed is on the device.
+    pub settle: bool,
+    /// Trimtab's own command line, for the header.
+    pub invocation: Vec<String>,
+}
+
+/// What was recorded.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The header of the trace.
+    pub header: TraceHeader,
+    /// The totals of what the file holds.
+    pub summary: Summary,
+    /// How the command ended; none without one, or where it never did.
+    pub status: Option<ExitStatus>,
+    /// How the devices came to rest after it.
+    pub settled: Option<Settled>,
+    /// Why recording ended early; the file holds what came before.
+    pub stopped: Option<RecordError>,
+}
+
+/// Why there is no recording, or no more of it.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// There is no disk behind a path.
+    #[error(transparent)]
+    Named(#[from] NamedError),
+    /// The kernel can't be recorded.
+    #[error(transparent)]
+    Tracing(#[from] TracingError),
+    /// The trace can't be written.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The trace can't be given its name.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The command can't be run.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+}
+
+/// Is told how far a recording is: what holds for the trace, its totals, and for how long it has gone on.
+pub type Progress<'a> = &'a mut dyn FnMut(&TraceHeader, &Summary, Duration);
+
+/// Records as `plan` says, and calls `progress` several times a second. The command is waited for, also
+/// where recording ends before it.
+///
+/// # Errors
+/// What keeps it from beginning; then there is no new file, and one that was to be replaced stays. What ends it later is in [`Recorded`].
+pub fn record(plan: &RecordPlan, interrupt: &Interrupt, progress: Progress) -> Result<Recorded, RecordError> {
+    let options = RecordOptions { devices: disks_behind(&plan.targets)?, ..plan.recording.clone() };
+    let mut listener = Listener::start(&options)?;
+    let header = TraceHeader {
+        command: plan.invocation.clone(),
+        started: Some(humantime::format_rfc3339_seconds(SystemTime::now()).to_string()),
+        ..listener.header().clone()
+    };
+    let (writer, mut command) = begin(plan, header)?;
+    let now = Instant::now();
+    let mut keeper = Keeper { writer, summary: Summary::default(), started: now, safe: now, progress };
+    let went = keeper.run(plan, &mut listener, command.as_mut(), interrupt);
+    // However it went: what came is kept, where it can be.
+    let ended = keeper.end(&mut listener);
+    let settled = went.and_then(|settled| ended.and(Ok(settled)));
+    let Keeper { mut writer, mut summary, .. } = keeper;
+    let header = writer.header_mut().clone();
+    let finished = writer.finish().map_err(RecordError::Trace);
+    if finished.is_err() {
+        // Less is in the file than came.
+        summary = totals(plan.out.path()).unwrap_or_default();
+    }
+    let (settled, mut stopped) = match settled {
+        Ok(settled) => (settled, finished.err()),
+        Err(error) => (None, Some(error)),
+    };
+    // Nothing is traced while the command goes on.
+    drop(listener);
+    let status = command.map(|mut command| command.wait(interrupt)).transpose().unwrap_or_else(|error| {
+        stopped.get_or_insert(error.into());
+        None
+    });
+    Ok(Recorded { header, summary, status, settled, stopped })
+}
+
+/// Starts the command, and gives the trace its name once that runs: where it can't be started, there is no new
+/// file, and one that was to be replaced stays.
+fn begin(plan: &RecordPlan, header: TraceHeader) -> Result<(TraceWriter, Option<Foreground>), RecordError> {
+    let path = plan.out.path();
+    let draft = plan.out.draft()?;
+    let file = draft.file().try_clone().map_err(|source| TraceError::Io { path: path.to_owned(), source })?;
+    let writer = TraceWriter::on(file, path, header)?;
+    let words = plan.command.as_slice();
+    let command = (!words.is_empty()).then(|| Foreground::start(words)).transpose()?;
+    match if plan.overwrite { draft.replace() } else { draft.create() } {
+        Ok(()) => Ok((writer, command)),
+        Err(error) => {
+            command.into_iter().for_each(Foreground::abandon);
+            Err(error.into())
+        }
+    }
+}
+
+/// The totals of what the trace file at `path` holds.
+fn totals(path: &Path) -> Result<Summary, TraceError> {
+    let (mut file, mut summary, mut batch) = (TraceFile::open(path)?, Summary::default(), Vec::new());
+    loop {
+        file.next_batch(&mut batch)?;
+        if batch.is_empty() {
+            return Ok(summary);
+        }
+        batch.iter().for_each(|event| summary.record(event));
+    }
+}
+
+/// Keeps what comes.
+struct Keeper<'a> {
+    writer: TraceWriter,
+    summary: Summary,
+    started: Instant,
+    /// When the file last held all that had come.
+    safe: Instant,
+    progress: Progress<'a>,
+}
+
+impl Keeper<'_> {
+    /// Keeps what comes until the recording is over.
+    fn run(
+        &mut self,
+        plan: &RecordPlan,
+        listener: &mut Listener,
+        mut command: Option<&mut Foreground>,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Settled>, RecordError> {
+        while plan.duration.is_none_or(|most| self.started.elapsed() < most) {
+            listener.follow(GLANCE)?;
+            self.keep(listener)?;
+            let ended = match &mut command {
+                Some(command) => command.poll(interrupt)?.is_some(),
+                None => interrupt.is_set(),
+            };
+            if ended {
+                let settles = command.is_some() && plan.settle && !interrupt.is_set();
+                let settled =
+                    settles.then(|| listener.settle(QUIET, interrupt, |listener| self.keep(listener)));
+                return settled.transpose();
+            }
+        }
+        Ok(None)
+    }
+
+    /// Keeps what has come, and brings it to the file where it has waited for long.
+    fn keep(&mut self, listener: &mut Listener) -> Result<(), RecordError> {
+        let events: Vec<_> = listener.take().collect();
+        events.iter().for_each(|event| self.summary.record(event));
+        self.take_over(listener.header());
+        self.writer.write(&events)?;
+        if self.safe.elapsed() > SAFE_AFTER {
+            self.writer.flush()?;
+            self.safe = Instant::now();
+        }
+        (self.progress)(listener.header(), &self.summary, self.started.elapsed());
+        Ok(())
+    }
+
+    /// Stops listening, and keeps the rest.
+    fn end(&mut self, listener: &mut Listener) -> Result<(), RecordError> {
+        let stopped = listener.stop();
+        self.keep(listener)?;
+        stopped?;
+        self.writer.header_mut().duration = Some(Nanos(self.started.elapsed().as_nanos() as u64));
+        Ok(())
+    }
+
+    /// Takes over what the recording has found since.
+    fn take_over(&mut self, found: &TraceHeader) {
+        let header = self.writer.header_mut();
+        header.devices.clone_from(&found.devices);
+        header.file_systems.clone_from(&found.file_systems);
+        header.gaps.clone_from(&found.gaps);
+        header.lost = found.lost;
+    }
+}
