@@ -8,7 +8,7 @@ use trimtab_keeper::service::control::RUN;
 use trimtab_keeper::service::{CONFIG, Config, Log, Options, Service};
 use trimtab_keeper::state::Store;
 use trimtab_linux::stack::Machine;
-use trimtab_linux::tracing::FreesOptions;
+use trimtab_linux::tracefs::FreesOptions;
 
 /// Trims what is freed on all mounted file systems, when their drives have time
 ///

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use trimtab_core::Bytes;
 use trimtab_core::trace::{Kind, Summary, TraceHeader};
 use trimtab_linux::file::Output;
-use trimtab_linux::tracing::RecordOptions;
+use trimtab_linux::tracefs::RecordOptions;
 use trimtab_observe::foreground::exit_code;
 use trimtab_observe::record::{RecordPlan, Recorded, record};
 use trimtab_report::printable;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::stack::{Machine, Stack};
-use trimtab_linux::tracing::{FailedDiscards, FreesOptions};
+use trimtab_linux::tracefs::{FailedDiscards, FreesOptions};
 use trimtab_linux::trim::TrimError;
 
 use crate::trims::Series;

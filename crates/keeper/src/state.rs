@@ -16,7 +16,7 @@ use trimtab_core::{Bytes, Extent};
 use trimtab_linux::file::{Output, OutputError, open_regular, read_regular};
 use trimtab_linux::generation::{Reason, Seal};
 use trimtab_linux::ioctl;
-use trimtab_linux::tracing::Heard;
+use trimtab_linux::tracefs::FreeCoverage;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The most bytes of a file: each pending extent takes some 40.
@@ -148,7 +148,7 @@ impl Store {
     ///
     /// # Errors
     /// The [`Refusal`] of what was kept.
-    pub fn load(&self, now: &Seal, heard: Heard) -> Result<Option<State>, Refusal> {
+    pub fn load(&self, now: &Seal, heard: FreeCoverage) -> Result<Option<State>, Refusal> {
         let path = self.path(&now.uuid);
         let bytes = match read_regular(&path, MOST) {
             Ok(bytes) => bytes,
@@ -288,11 +288,11 @@ mod tests {
     #[test]
     fn what_was_kept_is_found() {
         let (_root, store, path) = kept(&state());
-        assert_eq!(store.load(&state().seal, Heard::FromNow).unwrap(), Some(state()));
-        assert!(store.load(&seal(8, 200), Heard::FromNow).unwrap().is_none());
+        assert_eq!(store.load(&state().seal, FreeCoverage::FromNow).unwrap(), Some(state()));
+        assert!(store.load(&seal(8, 200), FreeCoverage::FromNow).unwrap().is_none());
         let later = State { seal: seal(7, 300), pending: Vec::new(), last_trim: None, ..state() };
         store.save(&later).unwrap();
-        assert_eq!(store.load(&later.seal, Heard::FromNow).unwrap(), Some(later));
+        assert_eq!(store.load(&later.seal, FreeCoverage::FromNow).unwrap(), Some(later));
         let names: Vec<_> =
             fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(names, [path]);
@@ -301,8 +301,8 @@ mod tests {
     #[test]
     fn what_does_not_hold_is_refused_with_the_reason() {
         let (_root, store, path) = kept(&state());
-        let refused = || store.load(&seal(7, 200), Heard::FromNow).unwrap_err();
-        let stale = store.load(&seal(7, 204), Heard::SinceMount).unwrap_err().to_string();
+        let refused = || store.load(&seal(7, 200), FreeCoverage::FromNow).unwrap_err();
+        let stale = store.load(&seal(7, 204), FreeCoverage::SinceMount).unwrap_err().to_string();
         assert!(stale.contains("it was written while nobody watched"), "{stale}");
         // The file of another file system, under this one's name.
         fs::write(&path, encode(&State { seal: seal(8, 200), ..state() })).unwrap();
@@ -328,7 +328,7 @@ mod tests {
         for pipe in [&path, &path.with_file_name("id.trimmed")] {
             mknodat(CWD, pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
         }
-        let refused = store.load(&state().seal, Heard::FromNow).unwrap_err();
+        let refused = store.load(&state().seal, FreeCoverage::FromNow).unwrap_err();
         assert!(matches!(refused, Refusal::Unreadable { .. }));
         assert!(store.save(&state()).is_err());
         store.stamp("id");

@@ -154,7 +154,7 @@ pub enum LabError {
     Trim(#[from] trimtab_linux::trim::TrimError),
     /// The kernel's events.
     #[error(transparent)]
-    Tracing(#[from] trimtab_linux::tracing::TracingError),
+    Tracing(#[from] trimtab_linux::tracefs::TracefsError),
     /// The service could not manage the run's file system.
     #[error("the service does not manage {}: {reason}", mount.display())]
     Service {

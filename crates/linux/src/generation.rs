@@ -20,7 +20,7 @@ use trimtab_core::Bytes;
 use crate::block::{BlockDevice, BlockError};
 use crate::device::Device;
 use crate::mount::{self, Mount};
-use crate::tracing::Heard;
+use crate::tracefs::FreeCoverage;
 use crate::trim::{self, TrimError};
 
 /// How much of a device's start holds the superblock of any file system here.
@@ -165,7 +165,7 @@ impl Seal {
     ///
     /// # Errors
     /// The [`Reason`] why it doesn't, or may not.
-    pub fn follows(&self, sealed: &Self, heard: Heard) -> Result<(), Reason> {
+    pub fn follows(&self, sealed: &Self, heard: FreeCoverage) -> Result<(), Reason> {
         if self.uuid != sealed.uuid {
             return Err(Reason::FileSystem);
         }

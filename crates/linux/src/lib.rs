@@ -27,7 +27,7 @@ pub mod process_tree;
 pub mod queue;
 pub mod stack;
 pub mod steer;
-pub mod tracing;
+pub mod tracefs;
 pub mod trim;
 
 /// Where sysfs is mounted.

@@ -14,7 +14,7 @@ use trimtab_core::trace::Kind;
 use trimtab_core::{Bytes, ExtentSet};
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::mount::{self, Mount};
-use trimtab_linux::tracing::{Freed, Frees, FreesOptions, Heard};
+use trimtab_linux::tracefs::{FreeCoverage, Freed, Frees, FreesOptions};
 use trimtab_linux::{PROCFS, SYSFS, trim};
 
 const SIZE: Bytes = Bytes(512 << 20);
@@ -63,7 +63,7 @@ fn a_trim_finds_what_was_told(kind: &str, arguments: &[&str], options: &str) {
     let mut frees = Frees::start(&FreesOptions { allocations: true, ..FreesOptions::default() }).unwrap();
     let Some(mounted) = Mounted::made(kind, SIZE, arguments, options) else { return };
     let mount = mount_of(&mounted);
-    assert_eq!(frees.follow(&mount).unwrap(), Heard::SinceMount);
+    assert_eq!(frees.follow(&mount).unwrap(), FreeCoverage::SinceMount);
     mounted.write("before", FILE);
     let path = mounted.write("file", FILE);
     mounted.write("after", FILE);
@@ -144,9 +144,9 @@ fn what_was_given_up_before_it_is_followed_is_told() {
     std::fs::remove_file(path).unwrap();
     frees.read(&mut Vec::new()).unwrap();
     let mount = mount_of(&mounted);
-    assert_eq!(frees.follow(&mount).unwrap(), Heard::SinceMount);
+    assert_eq!(frees.follow(&mount).unwrap(), FreeCoverage::SinceMount);
     assert_eq!(told(&mut frees, &mount, &file).0.intersect(&file), file);
-    assert_eq!(frees.follow(&mount_of(&early)).unwrap(), Heard::FromNow);
+    assert_eq!(frees.follow(&mount_of(&early)).unwrap(), FreeCoverage::FromNow);
 }
 
 #[test]
@@ -165,9 +165,9 @@ fn what_was_lost_is_known_when_the_rest_is_read() {
     let mut events = Vec::new();
     frees.read(&mut events).unwrap();
     assert!(!events.is_empty() && frees.lost() > 0, "{} of {}", frees.lost(), events.len());
-    assert_eq!(frees.follow(&mount_of(&another)).unwrap(), Heard::FromNow);
+    assert_eq!(frees.follow(&mount_of(&another)).unwrap(), FreeCoverage::FromNow);
     let Some(later) = Mounted::new("ext4", SIZE, "") else { return };
-    assert_eq!(frees.follow(&mount_of(&later)).unwrap(), Heard::SinceMount);
+    assert_eq!(frees.follow(&mount_of(&later)).unwrap(), FreeCoverage::SinceMount);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use common::{Loop, possible};
 use trimtab_core::Bytes;
 use trimtab_linux::generation::{Reason, Seal, SealError, seal_mounted, seal_unmounted};
 use trimtab_linux::mount::{self, Mount};
-use trimtab_linux::tracing::Heard;
+use trimtab_linux::tracefs::FreeCoverage;
 use trimtab_linux::{PROCFS, SYSFS};
 
 const SIZE: Bytes = Bytes(512 << 20);
@@ -105,12 +105,12 @@ fn what_was_not_written_follows(kind: &'static str) {
     scratch.unmount();
     for _ in 0..2 {
         let sealed = scratch.unmounted();
-        assert_eq!(scratch.unmounted().follows(&sealed, Heard::FromNow), Ok(()));
+        assert_eq!(scratch.unmounted().follows(&sealed, FreeCoverage::FromNow), Ok(()));
         scratch.mount();
         let now = scratch.mounted();
-        assert_eq!(now.follows(&sealed, Heard::FromNow), Ok(()), "{now:?} after {sealed:?}");
-        assert_eq!(now.follows(&sealed, Heard::SinceMount), Ok(()));
-        assert_eq!(scratch.mounted().follows(&now, Heard::FromNow), Ok(()));
+        assert_eq!(now.follows(&sealed, FreeCoverage::FromNow), Ok(()), "{now:?} after {sealed:?}");
+        assert_eq!(now.follows(&sealed, FreeCoverage::SinceMount), Ok(()));
+        assert_eq!(scratch.mounted().follows(&now, FreeCoverage::FromNow), Ok(()));
         scratch.unmount();
     }
 }
@@ -133,31 +133,34 @@ fn what_was_written_does_not_follow(kind: &'static str) {
     let made = scratch.unmounted();
     scratch.mount();
     let fresh = scratch.mounted();
-    assert_eq!(fresh.follows(&made, Heard::FromNow), Ok(()));
+    assert_eq!(fresh.follows(&made, FreeCoverage::FromNow), Ok(()));
     scratch.write();
     let written = scratch.mounted();
-    assert_eq!(written.follows(&fresh, Heard::SinceMount), Err(Reason::Written));
-    let early = written.follows(&made, Heard::FromNow);
+    assert_eq!(written.follows(&fresh, FreeCoverage::SinceMount), Err(Reason::Written));
+    let early = written.follows(&made, FreeCoverage::FromNow);
     assert!(matches!(early, Err(Reason::Early | Reason::Written)), "{early:?}");
     if kind == "ext4" {
-        assert_eq!(written.follows(&made, Heard::SinceMount), Ok(()), "{written:?} after {made:?}");
+        assert_eq!(written.follows(&made, FreeCoverage::SinceMount), Ok(()), "{written:?} after {made:?}");
     }
     scratch.unmount();
     let unmounted = scratch.unmounted();
     for sealed in [&made, &fresh, &written] {
-        assert!(unmounted.follows(sealed, Heard::SinceMount).is_err(), "{unmounted:?} after {sealed:?}");
+        assert!(
+            unmounted.follows(sealed, FreeCoverage::SinceMount).is_err(),
+            "{unmounted:?} after {sealed:?}"
+        );
     }
     scratch.mount();
     let again = scratch.mounted();
     for sealed in [&made, &fresh, &written] {
-        assert!(again.follows(sealed, Heard::SinceMount).is_err(), "{again:?} after {sealed:?}");
+        assert!(again.follows(sealed, FreeCoverage::SinceMount).is_err(), "{again:?} after {sealed:?}");
     }
-    assert_eq!(again.follows(&unmounted, Heard::FromNow), Ok(()));
+    assert_eq!(again.follows(&unmounted, FreeCoverage::FromNow), Ok(()));
     scratch.unmount();
     scratch.make();
     scratch.mount();
     scratch.unmount();
-    assert_eq!(scratch.unmounted().follows(&unmounted, Heard::SinceMount), Err(Reason::FileSystem));
+    assert_eq!(scratch.unmounted().follows(&unmounted, FreeCoverage::SinceMount), Err(Reason::FileSystem));
 }
 
 #[test]
@@ -188,16 +191,16 @@ fn a_crash_does_not_follow(kind: &'static str) {
     scratch.mount();
     let now = scratch.mounted();
     for sealed in [&sealed, &watched] {
-        assert!(now.follows(sealed, Heard::SinceMount).is_err(), "{now:?} after {sealed:?}");
+        assert!(now.follows(sealed, FreeCoverage::SinceMount).is_err(), "{now:?} after {sealed:?}");
     }
     scratch.unmount();
     // The file system as it was is the one that was sealed; on another device it is another.
     scratch.restore(&clean);
-    assert_eq!(scratch.unmounted().follows(&sealed, Heard::FromNow), Ok(()));
+    assert_eq!(scratch.unmounted().follows(&sealed, FreeCoverage::FromNow), Ok(()));
     let elsewhere = Loop::new(SIZE);
     put(&clean, &elsewhere);
     let elsewhere = seal_unmounted(Path::new(SYSFS), Path::new(PROCFS), &elsewhere.device).unwrap();
-    assert_eq!(elsewhere.follows(&sealed, Heard::FromNow), Err(Reason::Device));
+    assert_eq!(elsewhere.follows(&sealed, FreeCoverage::FromNow), Err(Reason::Device));
 }
 
 #[test]
@@ -218,15 +221,15 @@ fn an_ext4_that_a_program_changed_does_not_follow() {
     scratch.unmount();
     let sealed = scratch.unmounted();
     run("debugfs", &["-w", "-R", "kill_file /file", scratch.disk.device.to_str().unwrap()]);
-    assert_eq!(scratch.unmounted().follows(&sealed, Heard::FromNow), Err(Reason::Written));
+    assert_eq!(scratch.unmounted().follows(&sealed, FreeCoverage::FromNow), Err(Reason::Written));
     scratch.mount();
-    assert_eq!(scratch.mounted().follows(&sealed, Heard::SinceMount), Err(Reason::Written));
+    assert_eq!(scratch.mounted().follows(&sealed, FreeCoverage::SinceMount), Err(Reason::Written));
     scratch.unmount();
     let killed = scratch.unmounted();
     // It finds something to mend.
     Command::new("e2fsck").args(["-f", "-p"]).arg(&scratch.disk.device).output().unwrap();
     scratch.mount();
-    assert_eq!(scratch.mounted().follows(&killed, Heard::SinceMount), Err(Reason::Written));
+    assert_eq!(scratch.mounted().follows(&killed, FreeCoverage::SinceMount), Err(Reason::Written));
 }
 
 #[test]
@@ -238,7 +241,7 @@ fn an_ext4_that_was_checked_follows() {
     let sealed = scratch.unmounted();
     run("e2fsck", &["-p", scratch.disk.device.to_str().unwrap()]);
     scratch.mount();
-    assert_eq!(scratch.mounted().follows(&sealed, Heard::FromNow), Ok(()));
+    assert_eq!(scratch.mounted().follows(&sealed, FreeCoverage::FromNow), Ok(()));
 }
 
 #[test]

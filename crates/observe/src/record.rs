@@ -9,12 +9,12 @@ use trimtab_core::Nanos;
 use trimtab_core::trace::{Summary, TraceHeader, TraceSource};
 use trimtab_linux::block::NamedError;
 use trimtab_linux::file::{Output, OutputError};
-use trimtab_linux::tracing::{RecordOptions, TracingError};
+use trimtab_linux::tracefs::{RecordOptions, TracefsError};
 use trimtab_trace::{TraceError, TraceFile, TraceWriter};
 
 use crate::foreground::{CommandError, Foreground};
 use trimtab_core::interrupt::Interrupt;
-use trimtab_linux::tracing::{Listener, Settled, disks_behind};
+use trimtab_linux::tracefs::{Listener, Settled, disks_behind};
 
 /// The longest wait for events, so that the command's end and the user's word are seen soon.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -67,7 +67,7 @@ pub enum RecordError {
     Named(#[from] NamedError),
     /// The kernel can't be recorded.
     #[error(transparent)]
-    Tracing(#[from] TracingError),
+    Tracing(#[from] TracefsError),
     /// The trace can't be written.
     #[error(transparent)]
     Trace(#[from] TraceError),

@@ -13,7 +13,7 @@ use trimtab_core::Bytes;
 use trimtab_core::document::status::{FileSystemStatus, State};
 use trimtab_keeper::state::Store;
 use trimtab_linux::generation::seal_mounted;
-use trimtab_linux::tracing::Heard;
+use trimtab_linux::tracefs::FreeCoverage;
 use trimtab_linux::{PROCFS, SYSFS, mount};
 
 use crate::support::{Daemon, TRIMTAB, Volume, eager, patient, possible, run, wait_until, weekly};
@@ -144,7 +144,7 @@ fn a_clock_that_was_set_back_makes_nothing_wait_longer() {
     let mounted = mounts.iter().find(|mount| mount.target == volume.target).unwrap();
     let seal = seal_mounted(Path::new(SYSFS), mounted).unwrap();
     let store = Store::at(&daemon.dir.path().join("state"));
-    let mut state = store.load(&seal, Heard::FromNow).unwrap().expect("it was kept");
+    let mut state = store.load(&seal, FreeCoverage::FromNow).unwrap().expect("it was kept");
     assert!(!state.pending.is_empty());
     state.pending.iter_mut().for_each(|(_, since)| *since += YEAR);
     state.last_trim = state.last_trim.map(|at| at + YEAR);

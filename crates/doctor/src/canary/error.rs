@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use trimtab_core::Bytes;
 use trimtab_linux::block::BlockError;
-use trimtab_linux::tracing::TracingError;
+use trimtab_linux::tracefs::TracefsError;
 use trimtab_linux::trim::TrimError;
 
 use trimtab_core::interrupt::Interrupted;
@@ -78,7 +78,7 @@ pub enum CanaryError {
     Sync(#[from] TrimError),
     /// The trace came to a bad end.
     #[error(transparent)]
-    Tracing(#[from] TracingError),
+    Tracing(#[from] TracefsError),
     /// A device's counters can't be read.
     #[error(transparent)]
     Block(#[from] BlockError),

@@ -9,11 +9,11 @@ use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
 use trimtab_linux::SYSFS;
 use trimtab_linux::block::{BlockCounters, BlockDevice, DeviceNumber};
 use trimtab_linux::stack::Stack;
-use trimtab_linux::tracing::{RecordOptions, TracingError};
+use trimtab_linux::tracefs::{RecordOptions, TracefsError};
 
 use super::error::CanaryError;
 use super::layout::{Layout, Place};
-use trimtab_linux::tracing::Listener;
+use trimtab_linux::tracefs::Listener;
 
 /// What a layer saw of a canary.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ enum Eye {
     /// The block trace: every discard of the stack's disks so far.
     Trace(Box<Listener>, Vec<(DeviceNumber, TraceEvent)>),
     /// Counters alone, and why.
-    Counters(TracingError),
+    Counters(TracefsError),
 }
 
 impl Witness {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trimtab_core::error::chain;
 use trimtab_linux::generation::{Seal, SealError, seal_mounted, seal_unmounted};
-use trimtab_linux::tracing::Heard;
+use trimtab_linux::tracefs::FreeCoverage;
 
 use super::patience::{NO_ANSWER, in_time};
 use super::site::Site;
@@ -18,7 +18,12 @@ const GLANCE: Duration = Duration::from_millis(1);
 
 /// Gives the file system back what is known of it from before; says why not, where something was kept that
 /// doesn't hold or can't be told to. `heard` says from when on it is heard what it frees.
-pub(super) fn restore(site: &Site, tended: &mut Tended, heard: Heard, now: Duration) -> Result<bool, String> {
+pub(super) fn restore(
+    site: &Site,
+    tended: &mut Tended,
+    heard: FreeCoverage,
+    now: Duration,
+) -> Result<bool, String> {
     let seal = match seal(site, tended).ok_or(NO_ANSWER)? {
         Err(SealError::Unknown { .. }) => return Ok(false),
         seal => seal.map_err(|error| chain(&error))?,

@@ -15,7 +15,7 @@ use trimtab_core::profile::{Profile, ProfileError};
 use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
 use trimtab_linux::block::{BlockCounters, BlockError};
 use trimtab_linux::stack::Machine;
-use trimtab_linux::tracing::FreesOptions;
+use trimtab_linux::tracefs::FreesOptions;
 use trimtab_linux::trim::EVERYTHING;
 
 pub use listed::{ListedError, listed, mounted};

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{Disk, Reason, START, SealError};
-use crate::tracing::Heard;
+use crate::tracefs::FreeCoverage;
 
 /// The place and the fields of `struct ext4_super_block`.
 const AT: usize = 1024;
@@ -124,7 +124,7 @@ impl Written {
     }
 
     /// See [`super::Seal::follows`].
-    pub fn follows(&self, then: &Self, heard: Heard) -> Result<(), Reason> {
+    pub fn follows(&self, then: &Self, heard: FreeCoverage) -> Result<(), Reason> {
         // Being mounted, it writes its superblock, and the least transaction is of three blocks.
         let is_fresh = self.ever.saturating_sub(self.before) <= self.block;
         // An e2fsck that finds it clean, as at boot, writes the journal's superblock: of the usual size, that is a
@@ -141,7 +141,7 @@ impl Written {
             (false, true) if self.mounts != then.mounts.wrapping_add(1) => Err(Reason::Mounted),
             (false, true) if is_fresh && self.free != then.free => Err(Reason::Written),
             (false, true) if is_fresh => Ok(()),
-            (false, true) if heard == Heard::FromNow => Err(Reason::Early),
+            (false, true) if heard == FreeCoverage::FromNow => Err(Reason::Early),
             // Only of a fresh one can the free blocks be compared.
             (false, true) if checked == Some(0) => Ok(()),
             (false, true) => Err(Reason::Written),
@@ -167,28 +167,31 @@ mod tests {
     #[test]
     fn each_figure_counts() {
         let follows = |now: Written, heard| now.follows(&unmounted(), heard);
-        assert_eq!(follows(mounted(), Heard::FromNow), Ok(()));
+        assert_eq!(follows(mounted(), FreeCoverage::FromNow), Ok(()));
         let busy = Written { ever: 516, free: 80, ..mounted() };
-        assert_eq!(follows(busy.clone(), Heard::SinceMount), Ok(()));
-        assert_eq!(follows(busy.clone(), Heard::FromNow), Err(Reason::Early));
+        assert_eq!(follows(busy.clone(), FreeCoverage::SinceMount), Ok(()));
+        assert_eq!(follows(busy.clone(), FreeCoverage::FromNow), Err(Reason::Early));
         let freed = Written { free: 91, ..mounted() };
-        assert_eq!(follows(freed, Heard::SinceMount), Err(Reason::Written));
+        assert_eq!(follows(freed, FreeCoverage::SinceMount), Err(Reason::Written));
         let checked = Written { before: 504, ever: 508, ..mounted() };
-        assert_eq!(follows(checked.clone(), Heard::FromNow), Ok(()));
+        assert_eq!(follows(checked.clone(), FreeCoverage::FromNow), Ok(()));
         let busy_again = Written { ever: 520, ..checked };
-        assert_eq!(follows(busy_again, Heard::SinceMount), Err(Reason::Written));
+        assert_eq!(follows(busy_again, FreeCoverage::SinceMount), Err(Reason::Written));
         for before in [499, 505] {
             let elsewhere = Written { before, ever: before + 4, ..mounted() };
-            assert_eq!(follows(elsewhere, Heard::SinceMount), Err(Reason::Written));
+            assert_eq!(follows(elsewhere, FreeCoverage::SinceMount), Err(Reason::Written));
         }
         let twice = Written { mounts: 9, ..mounted() };
-        assert_eq!(follows(twice, Heard::SinceMount), Err(Reason::Mounted));
-        assert_eq!(follows(Written { changed: 12, ..unmounted() }, Heard::FromNow), Err(Reason::Written));
-        assert_eq!(unmounted().follows(&mounted(), Heard::SinceMount), Err(Reason::Unmounted));
-        assert_eq!(busy.follows(&busy, Heard::FromNow), Ok(()));
-        assert_eq!(busy.follows(&mounted(), Heard::SinceMount), Err(Reason::Written));
+        assert_eq!(follows(twice, FreeCoverage::SinceMount), Err(Reason::Mounted));
+        assert_eq!(
+            follows(Written { changed: 12, ..unmounted() }, FreeCoverage::FromNow),
+            Err(Reason::Written)
+        );
+        assert_eq!(unmounted().follows(&mounted(), FreeCoverage::SinceMount), Err(Reason::Unmounted));
+        assert_eq!(busy.follows(&busy, FreeCoverage::FromNow), Ok(()));
+        assert_eq!(busy.follows(&mounted(), FreeCoverage::SinceMount), Err(Reason::Written));
         let wrapped = Written { mounts: u16::MAX, ..unmounted() };
-        assert_eq!(Written { mounts: 0, ..mounted() }.follows(&wrapped, Heard::FromNow), Ok(()));
+        assert_eq!(Written { mounts: 0, ..mounted() }.follows(&wrapped, FreeCoverage::FromNow), Ok(()));
     }
 
     proptest! {

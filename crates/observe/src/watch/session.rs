@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use trimtab_core::Nanos;
 use trimtab_core::trace::{Kind, TraceHeader};
 use trimtab_linux::block::NamedError;
-use trimtab_linux::tracing::{RecordOptions, TracingError};
+use trimtab_linux::tracefs::{RecordOptions, TracefsError};
 
 use super::{Report, Watch};
 use trimtab_core::interrupt::Interrupt;
-use trimtab_linux::tracing::{Listener, Settled, disks_behind};
+use trimtab_linux::tracefs::{Listener, Settled, disks_behind};
 
 /// What a watch counts. What was unused before it began is no concern of it.
 const KINDS: [Kind; 7] = [
@@ -31,7 +31,7 @@ pub enum WatchError {
     Named(#[from] NamedError),
     /// The kernel can't be recorded.
     #[error(transparent)]
-    Tracing(#[from] TracingError),
+    Tracing(#[from] TracefsError),
 }
 
 /// A watch of the kernel that is going on. Dropping it ends it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use trimtab_core::error::chain;
 use trimtab_doctor::verdict_on;
 use trimtab_linux::stack::StackError;
-use trimtab_linux::tracing::Heard;
+use trimtab_linux::tracefs::FreeCoverage;
 use trimtab_linux::trim;
 
 use super::{Again, Service};
@@ -184,7 +184,7 @@ impl Service {
     }
 
     /// Begins with what is known to be pending; with all that is free where nothing is known.
-    fn begin_with(&self, tended: &mut Tended, heard: Heard, now: Duration) -> Result<(), String> {
+    fn begin_with(&self, tended: &mut Tended, heard: FreeCoverage, now: Duration) -> Result<(), String> {
         match restore(&self.site, tended, heard, now) {
             Ok(true) => return Ok(()),
             Ok(false) => {}

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use trimtab_core::error::chain;
 use trimtab_linux::stack::{Machine, StackError};
-use trimtab_linux::tracing::{Freed, Frees, FreesOptions};
+use trimtab_linux::tracefs::{Freed, Frees, FreesOptions};
 
 use super::config::{Config, ConfigError};
 use super::doors::{DoorError, Doors};

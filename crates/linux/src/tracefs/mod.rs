@@ -22,9 +22,9 @@ mod event;
 mod failed;
 mod file_systems;
 mod format;
+mod free_tracker;
 mod frees;
 mod hash;
-mod hearing;
 mod instance;
 mod interpreter;
 mod layout;
@@ -46,9 +46,9 @@ use rustix::time::{ClockId, clock_gettime};
 use trimtab_core::trace::{Kind, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Nanos};
 
-pub use error::TracingError;
+pub use error::TracefsError;
 pub use failed::FailedDiscards;
-pub use frees::{Freed, Frees, FreesOptions, Heard};
+pub use frees::{FreeCoverage, Freed, Frees, FreesOptions};
 pub use listener::{Listener, Settled, disks_behind};
 
 use crate::block::BlockDevice;
@@ -121,8 +121,8 @@ impl Recording {
     /// Begins to record.
     ///
     /// # Errors
-    /// Any [`TracingError`]; nothing is left behind.
-    pub fn start(options: &RecordOptions) -> Result<Self, TracingError> {
+    /// Any [`TracefsError`]; nothing is left behind.
+    pub fn start(options: &RecordOptions) -> Result<Self, TracefsError> {
         let RecordOptions { tracefs, sysfs, procfs, .. } = options;
         let instance = Instance::create(tracefs, sysfs, procfs, options.buffer)?;
         let mut header = TraceHeader {
@@ -133,7 +133,7 @@ impl Recording {
             ..TraceHeader::new("record")
         };
         let mounts = procfs.join("self/mountinfo");
-        let mounts = File::open(&mounts).map_err(|source| TracingError::Read { path: mounts, source })?;
+        let mounts = File::open(&mounts).map_err(|source| TracefsError::Read { path: mounts, source })?;
         let mut interpreter = Interpreter::start(&instance, options, &mut header)?;
         let uevents = Uevents::listen().ok();
         let buffers = Buffers::open(&instance, options.buffer)?;
@@ -163,8 +163,8 @@ impl Recording {
     /// most.
     ///
     /// # Errors
-    /// [`TracingError::Wait`].
-    pub fn wait(&mut self, timeout: Duration) -> Result<(), TracingError> {
+    /// [`TracefsError::Wait`].
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), TracefsError> {
         std::thread::sleep(SHORTEST_WAIT.saturating_sub(self.last_read.elapsed()).min(timeout));
         let others = self.buffers.files().chain(self.uevents.iter().map(AsFd::as_fd));
         let others = others.map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN));
@@ -177,8 +177,8 @@ impl Recording {
     /// enough.
     ///
     /// # Errors
-    /// [`TracingError::Read`] or [`TracingError::Damaged`].
-    pub fn read(&mut self, events: &mut Vec<TraceEvent>) -> Result<(), TracingError> {
+    /// [`TracefsError::Read`] or [`TracefsError::Damaged`].
+    pub fn read(&mut self, events: &mut Vec<TraceEvent>) -> Result<(), TracefsError> {
         let Self { header, interpreter, buffers, instance, .. } = self;
         let now = buffers.read(|at, event| interpreter.take(at, event, instance, header))?;
         if self.mounts_changed || poll_mounts(&self.mounts, [], Duration::ZERO)? {
@@ -201,7 +201,7 @@ impl Recording {
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub fn stop(&mut self, events: &mut Vec<TraceEvent>) -> Result<(), TracingError> {
+    pub fn stop(&mut self, events: &mut Vec<TraceEvent>) -> Result<(), TracefsError> {
         let stopped = self.instance.set("tracing_on", "0");
         let Self { header, interpreter, buffers, instance, .. } = self;
         let drained = stopped
@@ -213,7 +213,7 @@ impl Recording {
     }
 
     /// Asks the kernel what it lost; where that is more than before, an end may be missing.
-    fn look_for_losses(&mut self) -> Result<(), TracingError> {
+    fn look_for_losses(&mut self) -> Result<(), TracefsError> {
         let lost = self.instance.lost()?;
         if lost > self.header.lost {
             self.interpreter.give_up();
@@ -229,14 +229,14 @@ fn poll_mounts<'a>(
     mounts: &'a File,
     others: impl IntoIterator<Item = PollFd<'a>>,
     timeout: Duration,
-) -> Result<bool, TracingError> {
+) -> Result<bool, TracefsError> {
     let mut awaited = vec![PollFd::from_borrowed_fd(mounts.as_fd(), PollFlags::PRI)];
     awaited.extend(others);
     let timeout = Timespec::try_from(timeout).ok();
     match poll(&mut awaited, timeout.as_ref()) {
         Ok(_) => Ok(awaited[0].revents().contains(PollFlags::PRI)),
         Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(errno) => Err(TracingError::Wait(errno.into())),
+        Err(errno) => Err(TracefsError::Wait(errno.into())),
     }
 }
 

@@ -19,7 +19,7 @@ const STRANGE_FOR: Nanos = Nanos(60_000_000_000);
 
 /// What is known of the file systems that tell.
 #[derive(Debug)]
-pub(super) struct Hearing {
+pub(super) struct FreeTracker {
     began: Nanos,
     followed: FastMap<FsId, Followed>,
     /// Those of which not all was heard since they were mounted.
@@ -55,7 +55,7 @@ enum What {
     Commit(CommitStep),
 }
 
-impl Hearing {
+impl FreeTracker {
     /// From the time `began` of the trace clock on, when those of `mounted` were mounted.
     pub fn new(began: Nanos, mounted: HashSet<FsId>) -> Self {
         Self {
@@ -208,8 +208,8 @@ mod tests {
     const EXT4: FsId = FsId::Device(DISK);
     const BTRFS: FsId = FsId::Btrfs([7; 16]);
 
-    fn hearing(mounted: &[FsId]) -> Hearing {
-        Hearing::new(Nanos(1000), mounted.iter().copied().collect())
+    fn tracker(mounted: &[FsId]) -> FreeTracker {
+        FreeTracker::new(Nanos(1000), mounted.iter().copied().collect())
     }
 
     fn ext4() -> Followed {
@@ -233,37 +233,37 @@ mod tests {
     }
 
     /// Kind and first address of what is settled before `until`.
-    fn settled(hearing: &mut Hearing, until: u64) -> Vec<(u64, Kind, u64)> {
+    fn settled(tracker: &mut FreeTracker, until: u64) -> Vec<(u64, Kind, u64)> {
         let mut events = Vec::new();
-        hearing.settle(Nanos(until), &mut events);
+        tracker.settle(Nanos(until), &mut events);
         events.iter().map(|event| (event.at.as_nanos() as u64, event.kind, event.extent.start.0)).collect()
     }
 
     #[test]
     fn frees_come_when_their_transaction_is_on_disk() {
-        let mut hearing = hearing(&[]);
-        assert!(hearing.follow(EXT4, ext4()));
+        let mut tracker = tracker(&[]);
+        assert!(tracker.follow(EXT4, ext4()));
         // As they are read: of one processor after the other.
-        hearing.take(Nanos(2001), free(EXT4, 3));
-        hearing.take(Nanos(2004), free(EXT4, 5));
-        hearing.take(Nanos(2002), commit(CommitStep::Flush));
-        hearing.take(Nanos(2006), commit(CommitStep::End));
-        hearing.take(Nanos(2003), fs_event(EXT4, Kind::Allocate, 9, 1));
-        assert_eq!(settled(&mut hearing, 2005), [(1003, Kind::Allocate, 9 * 4096)]);
-        assert_eq!(settled(&mut hearing, 2100), [(1006, Kind::Free, 3 * 4096)]);
-        assert!(!hearing.is_waiting(), "only a commit brings the other");
-        hearing.take(Nanos(3000), commit(CommitStep::Flush));
-        assert!(hearing.is_waiting());
-        hearing.take(Nanos(3001), commit(CommitStep::End));
-        assert_eq!(settled(&mut hearing, 3100), [(2001, Kind::Free, 5 * 4096)]);
-        hearing.take(Nanos(4000), commit(CommitStep::Flush));
-        assert!(!hearing.is_waiting(), "nothing waits for this one");
+        tracker.take(Nanos(2001), free(EXT4, 3));
+        tracker.take(Nanos(2004), free(EXT4, 5));
+        tracker.take(Nanos(2002), commit(CommitStep::Flush));
+        tracker.take(Nanos(2006), commit(CommitStep::End));
+        tracker.take(Nanos(2003), fs_event(EXT4, Kind::Allocate, 9, 1));
+        assert_eq!(settled(&mut tracker, 2005), [(1003, Kind::Allocate, 9 * 4096)]);
+        assert_eq!(settled(&mut tracker, 2100), [(1006, Kind::Free, 3 * 4096)]);
+        assert!(!tracker.is_waiting(), "only a commit brings the other");
+        tracker.take(Nanos(3000), commit(CommitStep::Flush));
+        assert!(tracker.is_waiting());
+        tracker.take(Nanos(3001), commit(CommitStep::End));
+        assert_eq!(settled(&mut tracker, 3100), [(2001, Kind::Free, 5 * 4096)]);
+        tracker.take(Nanos(4000), commit(CommitStep::Flush));
+        assert!(!tracker.is_waiting(), "nothing waits for this one");
     }
 
     #[test]
     fn neighbours_are_told_together() {
-        let mut hearing = hearing(&[]);
-        hearing.follow(BTRFS, btrfs());
+        let mut tracker = tracker(&[]);
+        tracker.follow(BTRFS, btrfs());
         let second = 1_000_000_000;
         for (at, start, kind) in [
             (2000, 5, Kind::Free),
@@ -273,10 +273,10 @@ mod tests {
             (2004, 9, Kind::Allocate),
             (2005 + 2 * second, 10, Kind::Allocate),
         ] {
-            hearing.take(Nanos(at), fs_event(BTRFS, kind, start, 1));
+            tracker.take(Nanos(at), fs_event(BTRFS, kind, start, 1));
         }
         let mut events = Vec::new();
-        hearing.settle(Nanos(10 * second), &mut events);
+        tracker.settle(Nanos(10 * second), &mut events);
         let extents: Vec<_> = events.iter().map(|event| (event.extent.start.0, event.extent.end.0)).collect();
         assert_eq!(extents, [(4, 7), (8, 9), (9, 10), (10, 11)]);
         assert_eq!(events[0].at, Duration::from_nanos(1000), "since the first was freed");
@@ -284,47 +284,47 @@ mod tests {
 
     #[test]
     fn what_has_no_journal_comes_at_once_and_btrfs_in_its_own_addresses() {
-        let mut hearing = hearing(&[]);
-        hearing.follow(EXT4, Followed { has_journal: false, ..ext4() });
-        hearing.follow(BTRFS, btrfs());
-        hearing.take(Nanos(2000), free(EXT4, 1));
-        hearing.take(Nanos(2001), free(BTRFS, 5));
-        hearing.take(Nanos(2002), fs_event(BTRFS, Kind::Free, u64::MAX, 2));
-        assert_eq!(settled(&mut hearing, 2100), [(1000, Kind::Free, 4096), (1001, Kind::Free, 5)]);
+        let mut tracker = tracker(&[]);
+        tracker.follow(EXT4, Followed { has_journal: false, ..ext4() });
+        tracker.follow(BTRFS, btrfs());
+        tracker.take(Nanos(2000), free(EXT4, 1));
+        tracker.take(Nanos(2001), free(BTRFS, 5));
+        tracker.take(Nanos(2002), fs_event(BTRFS, Kind::Free, u64::MAX, 2));
+        assert_eq!(settled(&mut tracker, 2100), [(1000, Kind::Free, 4096), (1001, Kind::Free, 5)]);
     }
 
     #[test]
     fn what_was_told_before_a_file_system_is_followed_is_kept() {
-        let mut hearing = hearing(&[BTRFS]);
-        hearing.take(Nanos(2000), free(EXT4, 1));
-        hearing.take(Nanos(2001), commit(CommitStep::Flush));
-        hearing.take(Nanos(2002), commit(CommitStep::End));
-        hearing.take(Nanos(2003), free(BTRFS, 1));
-        assert_eq!(settled(&mut hearing, 2100), []);
-        assert!(hearing.follow(EXT4, ext4()));
-        assert_eq!(settled(&mut hearing, 2100), [(1002, Kind::Free, 4096)]);
-        assert!(!hearing.follow(BTRFS, btrfs()), "it was mounted before");
-        assert_eq!(settled(&mut hearing, 2200), []);
+        let mut tracker = tracker(&[BTRFS]);
+        tracker.take(Nanos(2000), free(EXT4, 1));
+        tracker.take(Nanos(2001), commit(CommitStep::Flush));
+        tracker.take(Nanos(2002), commit(CommitStep::End));
+        tracker.take(Nanos(2003), free(BTRFS, 1));
+        assert_eq!(settled(&mut tracker, 2100), []);
+        assert!(tracker.follow(EXT4, ext4()));
+        assert_eq!(settled(&mut tracker, 2100), [(1002, Kind::Free, 4096)]);
+        assert!(!tracker.follow(BTRFS, btrfs()), "it was mounted before");
+        assert_eq!(settled(&mut tracker, 2200), []);
     }
 
     #[test]
     fn what_was_missed_is_admitted() {
         let minute = STRANGE_FOR.0;
-        let mut late = hearing(&[]);
+        let mut late = tracker(&[]);
         late.take(Nanos(2000), free(EXT4, 1));
         settled(&mut late, 3000 + minute);
         assert!(!late.follow(EXT4, ext4()));
-        let mut flooded = hearing(&[]);
+        let mut flooded = tracker(&[]);
         (0..=MOST_STRANGE as u64).for_each(|at| flooded.take(Nanos(2000 + at), free(EXT4, at)));
         settled(&mut flooded, 9000);
         assert!(!flooded.follow(EXT4, ext4()));
-        let mut missed = hearing(&[]);
+        let mut missed = tracker(&[]);
         missed.follow(BTRFS, btrfs());
         missed.miss([BTRFS, EXT4].into_iter());
         assert!(!missed.follow(EXT4, ext4()));
         missed.forget(DISK);
         assert!(missed.follow(EXT4, ext4()), "it was mounted anew");
-        let mut ignored = hearing(&[]);
+        let mut ignored = tracker(&[]);
         ignored.ignore(EXT4);
         ignored.take(Nanos(2000), free(EXT4, 1));
         assert!(!ignored.follow(EXT4, ext4()));
@@ -335,15 +335,15 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_what_is_forgotten() {
-        let mut hearing = hearing(&[]);
-        hearing.follow(EXT4, ext4());
-        hearing.take(Nanos(2000), free(EXT4, 1));
-        settled(&mut hearing, 2100);
-        hearing.take(Nanos(2200), free(EXT4, 2));
-        hearing.forget(DISK);
-        hearing.follow(EXT4, ext4());
-        hearing.take(Nanos(2300), commit(CommitStep::Flush));
-        hearing.take(Nanos(2301), commit(CommitStep::End));
-        assert_eq!(settled(&mut hearing, 2400), []);
+        let mut tracker = tracker(&[]);
+        tracker.follow(EXT4, ext4());
+        tracker.take(Nanos(2000), free(EXT4, 1));
+        settled(&mut tracker, 2100);
+        tracker.take(Nanos(2200), free(EXT4, 2));
+        tracker.forget(DISK);
+        tracker.follow(EXT4, ext4());
+        tracker.take(Nanos(2300), commit(CommitStep::Flush));
+        tracker.take(Nanos(2301), commit(CommitStep::End));
+        assert_eq!(settled(&mut tracker, 2400), []);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::OFlags;
 use trimtab_core::Bytes;
 
-use super::error::TracingError;
+use super::error::TracefsError;
 use super::format::{Format, PageLayout};
 use crate::mount;
 
@@ -46,7 +46,7 @@ pub(super) struct Pipe {
 
 impl Instance {
     /// Makes one, after removing those of recordings that are dead. `buffer` is for each processor.
-    pub fn create(tracefs: &Path, sysfs: &Path, procfs: &Path, buffer: Bytes) -> Result<Self, TracingError> {
+    pub fn create(tracefs: &Path, sysfs: &Path, procfs: &Path, buffer: Bytes) -> Result<Self, TracefsError> {
         let instances = locate(tracefs, sysfs)?.join("instances");
         remove_dead(&instances, procfs);
         let pid = std::process::id();
@@ -63,46 +63,46 @@ impl Instance {
         // Kernels before 6.8 have pages of 4 KiB, and one without memory keeps to them.
         _ = instance.set("buffer_subbuf_size_kb", &(PAGE.0 >> 10).to_string());
         instance.set("buffer_size_kb", &(buffer.0 >> 10).to_string()).map_err(|error| match error {
-            TracingError::Set { source, .. } => TracingError::NoBuffer { buffer, source },
+            TracefsError::Set { source, .. } => TracefsError::NoBuffer { buffer, source },
             other => other,
         })?;
         Ok(instance)
     }
 
     /// Writes `value` to one of its files.
-    pub fn set(&self, file: &str, value: &str) -> Result<(), TracingError> {
+    pub fn set(&self, file: &str, value: &str) -> Result<(), TracefsError> {
         let path = self.path.join(file);
         OpenOptions::new()
             .write(true)
             .open(&path)
             .and_then(|mut file| file.write_all(value.as_bytes()))
-            .map_err(|source| TracingError::Set { path, value: value.to_owned(), source })
+            .map_err(|source| TracefsError::Set { path, value: value.to_owned(), source })
     }
 
     /// The layout of the event `event`, such as `block/block_rq_issue`; none where the kernel has no
     /// such event.
-    pub fn format(&self, event: &str) -> Result<Option<Format>, TracingError> {
+    pub fn format(&self, event: &str) -> Result<Option<Format>, TracefsError> {
         let path = self.path.join("events").join(event).join("format");
         match fs::read_to_string(&path) {
             Ok(text) => match Format::parse(&text) {
                 Some(format) => Ok(Some(format)),
-                None => Err(TracingError::Malformed { path, expected: "an event".to_owned() }),
+                None => Err(TracefsError::Malformed { path, expected: "an event".to_owned() }),
             },
             Err(source) if source.kind() == ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(TracingError::Read { path, source }),
+            Err(source) => Err(TracefsError::Read { path, source }),
         }
     }
 
     /// The layout of a page of its buffers.
-    pub fn page_layout(&self) -> Result<PageLayout, TracingError> {
+    pub fn page_layout(&self) -> Result<PageLayout, TracefsError> {
         let path = self.path.join("events/header_page");
         // The kernel answers the first read only, so it must have room for all.
         let mut text = [0; 4096];
         let length = File::open(&path)
             .and_then(|mut file| file.read(&mut text))
-            .map_err(|source| TracingError::Read { path: path.clone(), source })?;
+            .map_err(|source| TracefsError::Read { path: path.clone(), source })?;
         PageLayout::parse(&String::from_utf8_lossy(&text[..length]))
-            .ok_or_else(|| TracingError::Malformed { path, expected: "a page of the buffer".to_owned() })
+            .ok_or_else(|| TracefsError::Malformed { path, expected: "a page of the buffer".to_owned() })
     }
 
     /// The size of a page of its buffers.
@@ -113,18 +113,18 @@ impl Instance {
     }
 
     /// Lets the kernel tell of `event`, where `filter` holds; of every one where it is empty.
-    pub fn enable(&self, event: &str, filter: &str) -> Result<(), TracingError> {
+    pub fn enable(&self, event: &str, filter: &str) -> Result<(), TracefsError> {
         self.filter(event, filter)?;
         self.set(&format!("events/{event}/enable"), "1")
     }
 
     /// Lets the kernel tell of `event` only where `filter` holds; always where it is empty.
-    pub fn filter(&self, event: &str, filter: &str) -> Result<(), TracingError> {
+    pub fn filter(&self, event: &str, filter: &str) -> Result<(), TracefsError> {
         self.set(&format!("events/{event}/filter"), if filter.is_empty() { "0" } else { filter })
     }
 
     /// The buffer of every processor.
-    pub fn pipes(&self) -> Result<Vec<Pipe>, TracingError> {
+    pub fn pipes(&self) -> Result<Vec<Pipe>, TracefsError> {
         let mut pipes = Vec::new();
         for &cpu in &self.cpus {
             let path = self.path.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
@@ -132,14 +132,14 @@ impl Instance {
                 .read(true)
                 .custom_flags(OFlags::NONBLOCK.bits() as i32)
                 .open(&path)
-                .map_err(|source| TracingError::Read { path: path.clone(), source })?;
+                .map_err(|source| TracefsError::Read { path: path.clone(), source })?;
             pipes.push(Pipe { file, path, cpu });
         }
         Ok(pipes)
     }
 
     /// How many events the kernel has dropped so far because they were not read in time.
-    pub fn lost(&self) -> Result<u64, TracingError> {
+    pub fn lost(&self) -> Result<u64, TracefsError> {
         let mut lost = 0;
         for cpu in &self.cpus {
             let path = self.path.join(format!("per_cpu/cpu{cpu}/stats"));
@@ -147,17 +147,17 @@ impl Instance {
             let mut text = [0; STATS];
             let length = File::open(&path)
                 .and_then(|mut file| file.read(&mut text))
-                .map_err(|source| TracingError::Read { path: path.clone(), source })?;
+                .map_err(|source| TracefsError::Read { path: path.clone(), source })?;
             lost += lost_in(&String::from_utf8_lossy(&text[..length])).ok_or_else(|| {
-                TracingError::Malformed { path, expected: "a buffer's statistics".to_owned() }
+                TracefsError::Malformed { path, expected: "a buffer's statistics".to_owned() }
             })?;
         }
         Ok(lost)
     }
 
-    fn processors(&self) -> Result<Vec<usize>, TracingError> {
+    fn processors(&self) -> Result<Vec<usize>, TracefsError> {
         let path = self.path.join("per_cpu");
-        let entries = fs::read_dir(&path).map_err(|source| TracingError::Read { path, source })?;
+        let entries = fs::read_dir(&path).map_err(|source| TracefsError::Read { path, source })?;
         let names = entries.flatten().map(|entry| entry.file_name());
         let mut cpus: Vec<_> =
             names.filter_map(|name| name.to_str()?.strip_prefix("cpu")?.parse().ok()).collect();
@@ -175,11 +175,11 @@ impl Drop for Instance {
 
 impl Pipe {
     /// Reads a page; none where there is nothing to read now.
-    pub fn read(&self, page: &mut [u8]) -> Result<usize, TracingError> {
+    pub fn read(&self, page: &mut [u8]) -> Result<usize, TracefsError> {
         match rustix::io::read(&self.file, page) {
             Ok(length) => Ok(length),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(0),
-            Err(errno) => Err(TracingError::Read { path: self.path.clone(), source: errno.into() }),
+            Err(errno) => Err(TracefsError::Read { path: self.path.clone(), source: errno.into() }),
         }
     }
 }
@@ -191,7 +191,7 @@ impl AsFd for Pipe {
 }
 
 /// Where tracefs is: at `tracefs`, where it is mounted if it isn't, or inside debugfs.
-fn locate(tracefs: &Path, sysfs: &Path) -> Result<PathBuf, TracingError> {
+fn locate(tracefs: &Path, sysfs: &Path) -> Result<PathBuf, TracefsError> {
     let inside = sysfs.join(IN_DEBUGFS);
     for place in [tracefs, &inside] {
         match fs::metadata(place.join("instances")) {
@@ -200,7 +200,7 @@ fn locate(tracefs: &Path, sysfs: &Path) -> Result<PathBuf, TracingError> {
             Err(source) => return Err(refused(place, sysfs, source)),
         }
     }
-    let absent = |source| TracingError::NoTracefs { tracefs: tracefs.to_owned(), source };
+    let absent = |source| TracefsError::NoTracefs { tracefs: tracefs.to_owned(), source };
     if !tracefs.is_dir() {
         return Err(absent(None));
     }
@@ -215,15 +215,15 @@ fn locate(tracefs: &Path, sysfs: &Path) -> Result<PathBuf, TracingError> {
 }
 
 /// Why tracefs said no: lockdown, or that the user may not trace.
-fn refused(path: &Path, sysfs: &Path, source: io::Error) -> TracingError {
+fn refused(path: &Path, sysfs: &Path, source: io::Error) -> TracefsError {
     let path = path.to_owned();
     let lockdown = fs::read_to_string(sysfs.join("kernel/security/lockdown")).unwrap_or_default();
     match source.kind() {
         ErrorKind::PermissionDenied if lockdown.contains("[confidentiality]") => {
-            TracingError::LockedDown { path, source }
+            TracefsError::LockedDown { path, source }
         }
-        ErrorKind::PermissionDenied => TracingError::Denied { path, source },
-        _ => TracingError::Set { path, value: "a new instance".to_owned(), source },
+        ErrorKind::PermissionDenied => TracefsError::Denied { path, source },
+        _ => TracefsError::Set { path, value: "a new instance".to_owned(), source },
     }
 }
 
@@ -267,7 +267,7 @@ fn lost_in(stats: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tracing::page;
+    use crate::tracefs::page;
     use crate::{PROCFS, SYSFS};
 
     #[test]

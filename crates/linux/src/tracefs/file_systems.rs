@@ -8,7 +8,7 @@ use trimtab_core::{Bytes, Extent};
 
 use super::chunks::{Chunks, Place};
 use super::devices::{Devices, Home, KernelNumber};
-use super::error::TracingError;
+use super::error::TracefsError;
 use super::event::{FsEvent, FsId};
 use super::layout::Layout;
 use crate::ioctl;
@@ -61,7 +61,7 @@ impl FileSystems {
         &mut self,
         devices: &mut Devices,
         header: &mut TraceHeader,
-    ) -> Result<Vec<Found>, TracingError> {
+    ) -> Result<Vec<Found>, TracefsError> {
         let mut before = std::mem::take(&mut self.known);
         let mut found = Vec::new();
         for mount in mount::mounts(&self.procfs)? {

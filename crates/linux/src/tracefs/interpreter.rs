@@ -7,7 +7,7 @@ use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Extent, Nanos};
 
 use super::devices::{Devices, Disk, KernelNumber};
-use super::error::TracingError;
+use super::error::TracefsError;
 use super::event::{BlockEvent, Event, FsEvent, Step};
 use super::file_systems::{FileSystems, Found, gap};
 use super::hash::FastMap;
@@ -67,14 +67,14 @@ impl Interpreter {
         instance: &Instance,
         options: &RecordOptions,
         header: &mut TraceHeader,
-    ) -> Result<Self, TracingError> {
+    ) -> Result<Self, TracefsError> {
         let mut devices = Devices::new(&options.sysfs, &options.devices);
         for disk in &options.devices {
             devices.add(disk, header)?;
         }
         let sources = Sources::enable(instance, &devices, &options.kinds)?;
         if sources.is_empty() && !sources.gaps.is_empty() {
-            return Err(TracingError::NoEvents { missing: sources.gaps.join("; ") });
+            return Err(TracefsError::NoEvents { missing: sources.gaps.join("; ") });
         }
         Ok(Self {
             kinds: options.kinds.clone(),
@@ -151,7 +151,7 @@ impl Interpreter {
         &mut self,
         instance: &Instance,
         header: &mut TraceHeader,
-    ) -> Result<(), TracingError> {
+    ) -> Result<(), TracefsError> {
         let by_file_system = |kind: &Kind| !kind.is_request();
         if !self.kinds.iter().any(by_file_system) {
             return Ok(());
@@ -192,7 +192,7 @@ impl Interpreter {
     }
 
     /// Notices disks that were replaced, and asks for what new ones need.
-    pub fn look_for_disks(&mut self, instance: &Instance) -> Result<(), TracingError> {
+    pub fn look_for_disks(&mut self, instance: &Instance) -> Result<(), TracefsError> {
         self.devices.forget_replaced();
         self.sources.enable_bios(instance, &self.devices, &self.kinds)
     }

@@ -3,7 +3,7 @@
 use trimtab_core::trace::Kind;
 
 use super::devices::{Devices, KernelNumber};
-use super::error::TracingError;
+use super::error::TracefsError;
 use super::event::{CommitStep, FsNames, MissingField, Reader};
 use super::format::Format;
 use super::instance::Instance;
@@ -112,7 +112,7 @@ pub(super) struct Sources {
 
 impl Sources {
     /// Asks the kernel for the events that tell of `kinds`.
-    pub fn enable(instance: &Instance, devices: &Devices, kinds: &[Kind]) -> Result<Self, TracingError> {
+    pub fn enable(instance: &Instance, devices: &Devices, kinds: &[Kind]) -> Result<Self, TracefsError> {
         let mut sources = Self::default();
         if let Some(condition) = operation::filter(kinds)
             && let Some(filter) = join(devices.requests_filter()?, &condition)
@@ -134,7 +134,7 @@ impl Sources {
         instance: &Instance,
         fstype: &str,
         kinds: &[Kind],
-    ) -> Result<(), TracingError> {
+    ) -> Result<(), TracefsError> {
         let name = match fstype {
             "ext2" | "ext3" => "ext4",
             other => other,
@@ -153,7 +153,7 @@ impl Sources {
 
     /// Asks for the events that tell what of ext4, XFS and btrfs can be trimmed, and what they take if
     /// that is asked for; of file systems that this kernel has now. What was asked for before stays.
-    pub fn enable_trimmable(&mut self, instance: &Instance, allocations: bool) -> Result<(), TracingError> {
+    pub fn enable_trimmable(&mut self, instance: &Instance, allocations: bool) -> Result<(), TracefsError> {
         let wanted = FILE_SYSTEMS.iter().filter(|source| match source.kind {
             // What btrfs pins is told when it no longer is, and F2FS discards by itself.
             Kind::Free => source.event != "btrfs/btrfs_set_extent_bit" && source.fs != "f2fs",
@@ -175,7 +175,7 @@ impl Sources {
     }
 
     /// Lets the kernel tell nothing of the file systems on these devices.
-    pub fn leave_out(&self, instance: &Instance, devices: &[KernelNumber]) -> Result<(), TracingError> {
+    pub fn leave_out(&self, instance: &Instance, devices: &[KernelNumber]) -> Result<(), TracefsError> {
         let conditions: Vec<_> = devices.iter().map(|number| format!("dev != {}", number.0)).collect();
         let by_device = self.file_systems.iter().filter(|event| !event.starts_with("btrfs/"));
         by_device.copied().try_for_each(|event| instance.filter(event, &conditions.join(" && ")))
@@ -187,7 +187,7 @@ impl Sources {
         instance: &Instance,
         devices: &Devices,
         kinds: &[Kind],
-    ) -> Result<(), TracingError> {
+    ) -> Result<(), TracefsError> {
         let Some(condition) = operation::filter(kinds) else { return Ok(()) };
         let ranges = match operation::filter(&[Kind::Discard]) {
             Some(discards) if kinds.contains(&Kind::Discard) => join(devices.ranges_filter()?, &discards),
@@ -220,7 +220,7 @@ impl Sources {
         self.readers.is_empty()
     }
 
-    fn block(&mut self, instance: &Instance, name: &str, filter: &str) -> Result<(), TracingError> {
+    fn block(&mut self, instance: &Instance, name: &str, filter: &str) -> Result<(), TracefsError> {
         let event = format!("block/{name}");
         let Some(format) = instance.format(&event)? else {
             self.gap(format!("this kernel has no event {name} (CONFIG_BLK_DEV_IO_TRACE)"));
@@ -233,7 +233,7 @@ impl Sources {
     }
 
     /// Asks for the events of `source`, if that isn't done yet; says whether the kernel has them.
-    fn fs(&mut self, instance: &Instance, source: &FsSource) -> Result<bool, TracingError> {
+    fn fs(&mut self, instance: &Instance, source: &FsSource) -> Result<bool, TracefsError> {
         if self.file_systems.contains(&source.event) {
             return Ok(true);
         }
@@ -268,7 +268,7 @@ impl Sources {
         instance: &Instance,
         event: &'static str,
         step: CommitStep,
-    ) -> Result<(), TracingError> {
+    ) -> Result<(), TracefsError> {
         if self.file_systems.contains(&event) {
             return Ok(());
         }
@@ -287,7 +287,7 @@ impl Sources {
         filter: &str,
         format: &Format,
         reader: Reader,
-    ) -> Result<(), TracingError> {
+    ) -> Result<(), TracefsError> {
         instance.enable(event, filter)?;
         if !self.readers.iter().any(|(known, _)| *known == format.id) {
             self.readers.push((format.id, reader));
@@ -295,7 +295,7 @@ impl Sources {
         Ok(())
     }
 
-    fn lacks(&mut self, event: &str, MissingField(field): MissingField) -> Result<(), TracingError> {
+    fn lacks(&mut self, event: &str, MissingField(field): MissingField) -> Result<(), TracefsError> {
         self.gap(format!("this kernel's event {event} doesn't tell its {field}"));
         Ok(())
     }

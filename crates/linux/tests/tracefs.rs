@@ -15,7 +15,7 @@ use trimtab_linux::SYSFS;
 use trimtab_linux::block::{BlockCounters, BlockDevice};
 use trimtab_linux::btrfs::{self, Chunk};
 use trimtab_linux::mount;
-use trimtab_linux::tracing::{RecordOptions, Recording};
+use trimtab_linux::tracefs::{RecordOptions, Recording};
 
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
 

@@ -10,7 +10,7 @@ use crate::mount::MountError;
 
 /// Why a recording can't begin or go on.
 #[derive(Debug, thiserror::Error)]
-pub enum TracingError {
+pub enum TracefsError {
     /// There is no tracefs.
     #[error("there is no tracefs at {}; mount it (mount -t tracefs tracefs /sys/kernel/tracing), or use a kernel with CONFIG_EVENT_TRACING", tracefs.display())]
     NoTracefs {

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use trimtab_core::{Bytes, Nanos};
 
-use super::error::TracingError;
+use super::error::TracefsError;
 use super::format::PageLayout;
 use super::instance::{Instance, Pipe};
 use super::{clock, page};
@@ -22,7 +22,7 @@ pub(super) struct Buffers {
 
 impl Buffers {
     /// Those of `instance`, each of which has room for `size`.
-    pub fn open(instance: &Instance, size: Bytes) -> Result<Self, TracingError> {
+    pub fn open(instance: &Instance, size: Bytes) -> Result<Self, TracefsError> {
         let pipes = instance.pipes()?;
         let page = vec![0; instance.page_size()];
         let pages = (size.0 as usize / page.len()).max(1);
@@ -36,16 +36,16 @@ impl Buffers {
 
     /// Calls `take` with the time and the bytes of each event that is there now, as many of each
     /// processor as its buffer has room for; says until when all was read.
-    pub fn read(&mut self, take: impl FnMut(Nanos, &[u8])) -> Result<Nanos, TracingError> {
+    pub fn read(&mut self, take: impl FnMut(Nanos, &[u8])) -> Result<Nanos, TracefsError> {
         self.drain(self.pages, take)
     }
 
     /// The same until nothing is left.
-    pub fn read_all(&mut self, take: impl FnMut(Nanos, &[u8])) -> Result<Nanos, TracingError> {
+    pub fn read_all(&mut self, take: impl FnMut(Nanos, &[u8])) -> Result<Nanos, TracefsError> {
         self.drain(usize::MAX, take)
     }
 
-    fn drain(&mut self, pages: usize, mut take: impl FnMut(Nanos, &[u8])) -> Result<Nanos, TracingError> {
+    fn drain(&mut self, pages: usize, mut take: impl FnMut(Nanos, &[u8])) -> Result<Nanos, TracefsError> {
         let mut until = clock();
         for pipe in &self.pipes {
             let mut last = None;
@@ -58,7 +58,7 @@ impl Buffers {
                     last = Some(Nanos(at));
                     take(Nanos(at), event);
                 })
-                .map_err(|what| TracingError::Damaged { cpu: pipe.cpu, what })?;
+                .map_err(|what| TracefsError::Damaged { cpu: pipe.cpu, what })?;
                 if turn == pages {
                     // It is filled as fast as it is read; the others want their turn.
                     until = last.map_or(until, |last| until.min(last));

@@ -11,10 +11,10 @@ use trimtab_core::{Bytes, Extent};
 
 use super::buffers::Buffers;
 use super::devices::KernelNumber;
-use super::error::TracingError;
+use super::error::TracefsError;
 use super::event::FsId;
 use super::file_systems::identity;
-use super::hearing::{Followed, Hearing};
+use super::free_tracker::{Followed, FreeTracker};
 use super::instance::Instance;
 use super::layout::Layout;
 use super::source::Sources;
@@ -94,7 +94,7 @@ impl Freed {
 
 /// From when on it is told what a file system gives up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
+pub enum FreeCoverage {
     /// Since it was mounted: nothing was missed.
     SinceMount,
     /// From now on: it may have given up more before.
@@ -110,7 +110,7 @@ pub enum Heard {
 pub struct Frees {
     options: FreesOptions,
     sources: Sources,
-    hearing: Hearing,
+    tracker: FreeTracker,
     left_out: Vec<KernelNumber>,
     began: Instant,
     last_read: Instant,
@@ -126,8 +126,8 @@ impl Frees {
     /// Begins to listen. What file systems tell that are mounted later is kept until these are followed.
     ///
     /// # Errors
-    /// Any [`TracingError`]; nothing is left behind.
-    pub fn start(options: &FreesOptions) -> Result<Self, TracingError> {
+    /// Any [`TracefsError`]; nothing is left behind.
+    pub fn start(options: &FreesOptions) -> Result<Self, TracefsError> {
         let FreesOptions { tracefs, sysfs, procfs, .. } = options;
         let instance = Instance::create(tracefs, sysfs, procfs, options.buffer)?;
         let mut sources = Sources::default();
@@ -141,7 +141,7 @@ impl Frees {
         Ok(Self {
             options: options.clone(),
             sources,
-            hearing: Hearing::new(clock, mounted),
+            tracker: FreeTracker::new(clock, mounted),
             left_out: Vec::new(),
             began,
             last_read: began,
@@ -173,9 +173,9 @@ impl Frees {
     /// same number is so no more.
     ///
     /// # Errors
-    /// [`TracingError::NoEvents`] where the kernel doesn't tell what it gives up, or its superblock isn't
-    /// found; [`TracingError::Set`].
-    pub fn follow(&mut self, mount: &Mount) -> Result<Heard, TracingError> {
+    /// [`TracefsError::NoEvents`] where the kernel doesn't tell what it gives up, or its superblock isn't
+    /// found; [`TracefsError::Set`].
+    pub fn follow(&mut self, mount: &Mount) -> Result<FreeCoverage, TracefsError> {
         let kind = match mount.fstype.as_str() {
             "ext2" | "ext3" => "ext4",
             other => other,
@@ -186,7 +186,7 @@ impl Frees {
             self.sources.enable_trimmable(&self.instance, self.options.allocations)?;
             self.sources.leave_out(&self.instance, &self.left_out)?;
         }
-        let untold = |why: &str| TracingError::NoEvents {
+        let untold = |why: &str| TracefsError::NoEvents {
             missing: format!("what the {} at {} gives up: {why}", mount.fstype, mount.target.display()),
         };
         if !self.sources.tells_of(kind) {
@@ -209,24 +209,28 @@ impl Frees {
         }
         let has_journal =
             kind == "ext4" && device.is_none_or(|device| has_journal(&self.options.sysfs, &device));
-        let heard_all = self.hearing.follow(id, Followed { number, layout, has_journal });
-        Ok(if was_told && !was_left_out && heard_all { Heard::SinceMount } else { Heard::FromNow })
+        let heard_all = self.tracker.follow(id, Followed { number, layout, has_journal });
+        Ok(if was_told && !was_left_out && heard_all {
+            FreeCoverage::SinceMount
+        } else {
+            FreeCoverage::FromNow
+        })
     }
 
     /// Tells no more of the file system with this number, which has been unmounted.
     pub fn forget(&mut self, number: DeviceNumber) {
-        self.hearing.forget(number.into());
+        self.tracker.forget(number.into());
     }
 
     /// Isn't woken any more by the file system of `mount`, which nobody means to follow.
     ///
     /// # Errors
-    /// [`TracingError::Set`].
-    pub fn leave_out(&mut self, mount: &Mount) -> Result<(), TracingError> {
+    /// [`TracefsError::Set`].
+    pub fn leave_out(&mut self, mount: &Mount) -> Result<(), TracefsError> {
         let Some(id) = identity(mount) else { return Ok(()) };
         let number = KernelNumber::from(mount.number);
-        self.hearing.forget(number);
-        self.hearing.ignore(id);
+        self.tracker.forget(number);
+        self.tracker.ignore(id);
         // The events of btrfs have no number for a filter to look at.
         if matches!(id, FsId::Device(_)) && !self.left_out.contains(&number) {
             self.left_out.push(number);
@@ -240,25 +244,25 @@ impl Frees {
     /// 10 ms where it was called a moment ago, as kernels before 6.1 wake for every event.
     ///
     /// # Errors
-    /// [`TracingError::Read`] or [`TracingError::Damaged`].
-    pub fn read(&mut self, events: &mut Vec<Freed>) -> Result<Option<Duration>, TracingError> {
+    /// [`TracefsError::Read`] or [`TracefsError::Damaged`].
+    pub fn read(&mut self, events: &mut Vec<Freed>) -> Result<Option<Duration>, TracefsError> {
         std::thread::sleep(SHORTEST_WAIT.saturating_sub(self.last_read.elapsed()));
-        let Self { buffers, sources, hearing, .. } = self;
+        let Self { buffers, sources, tracker, .. } = self;
         let mut came = 0;
         let until = buffers.read(|at, event| {
             came += 1;
             if let Some(event) = sources.reader(event).and_then(|reader| reader.read(event)) {
-                hearing.take(at, event);
+                tracker.take(at, event);
             }
         })?;
         self.last_read = Instant::now();
-        hearing.settle(until.saturating_sub(SLACK), events);
-        let more = hearing.is_waiting();
+        tracker.settle(until.saturating_sub(SLACK), events);
+        let more = tracker.is_waiting();
         if came >= FILLS_NOTHING {
             let lost = self.instance.lost()?;
             if lost > self.lost {
                 self.lost = lost;
-                self.hearing.miss(mount::mounts(&self.options.procfs)?.iter().filter_map(identity));
+                self.tracker.miss(mount::mounts(&self.options.procfs)?.iter().filter_map(identity));
             }
         }
         if more != self.is_gathering {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{RecordOptions, Recording, TracingError};
+use super::{RecordOptions, Recording, TracefsError};
 use crate::block::{BlockDevice, DeviceNumber, NamedError, disks};
 use crate::mount::{Mount, mounts};
 use crate::{PROCFS, SYSFS, trim};
@@ -56,8 +56,8 @@ impl Listener {
     /// Begins to listen.
     ///
     /// # Errors
-    /// Any [`TracingError`]; nothing is left behind.
-    pub fn start(options: &RecordOptions) -> Result<Self, TracingError> {
+    /// Any [`TracefsError`]; nothing is left behind.
+    pub fn start(options: &RecordOptions) -> Result<Self, TracefsError> {
         Ok(Self { recording: Recording::start(options)?, events: Vec::new(), told: 0 })
     }
 
@@ -75,7 +75,7 @@ impl Listener {
     ///
     /// # Errors
     /// What the recording fails with.
-    pub fn follow(&mut self, timeout: Duration) -> Result<(), TracingError> {
+    pub fn follow(&mut self, timeout: Duration) -> Result<(), TracefsError> {
         self.recording.wait(timeout)?;
         let before = self.events.len();
         self.recording.read(&mut self.events)?;
@@ -92,7 +92,7 @@ impl Listener {
     ///
     /// # Errors
     /// What the recording, or `taken`, fails with.
-    pub fn settle<E: From<TracingError>>(
+    pub fn settle<E: From<TracefsError>>(
         &mut self,
         quiet: Duration,
         interrupt: &Interrupt,
@@ -113,7 +113,7 @@ impl Listener {
     ///
     /// # Errors
     /// What the recording fails with.
-    pub fn stop(&mut self) -> Result<(), TracingError> {
+    pub fn stop(&mut self) -> Result<(), TracefsError> {
         self.recording.stop(&mut self.events)
     }
 
@@ -137,7 +137,7 @@ impl Listener {
 
     /// Waits until nothing was told of for `quiet` and the devices were idle in that time; false where
     /// that doesn't come.
-    fn rest<E: From<TracingError>>(
+    fn rest<E: From<TracefsError>>(
         &mut self,
         quiet: Duration,
         interrupt: &Interrupt,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use trimtab_core::trace::{DeviceIndex, TraceDevice, TraceHeader};
 use trimtab_core::{Bytes, Extent};
 
-use super::error::TracingError;
+use super::error::TracefsError;
 use super::hash::FastMap;
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::btrfs;
@@ -192,7 +192,7 @@ impl Devices {
 
     /// The condition of a filter that lets through requests to the disks to record: none where there
     /// can be no such request, empty where all pass.
-    pub fn requests_filter(&self) -> Result<Option<String>, TracingError> {
+    pub fn requests_filter(&self) -> Result<Option<String>, TracefsError> {
         if self.wanted.is_empty() {
             return Ok(Some(String::new()));
         }
@@ -205,16 +205,16 @@ impl Devices {
 
     /// The condition of a filter that lets through bios for the disks to record whose drivers take
     /// bios, and for their partitions: none where there is no such disk now, empty where all pass.
-    pub fn bios_filter(&self) -> Result<Option<String>, TracingError> {
+    pub fn bios_filter(&self) -> Result<Option<String>, TracefsError> {
         self.filter(takes_bios)
     }
 
     /// The same for the disks into a discard of which the kernel puts several ranges.
-    pub fn ranges_filter(&self) -> Result<Option<String>, TracingError> {
+    pub fn ranges_filter(&self) -> Result<Option<String>, TracefsError> {
         self.filter(takes_ranges)
     }
 
-    fn filter(&self, is_such: impl Fn(&BlockDevice) -> bool) -> Result<Option<String>, TracingError> {
+    fn filter(&self, is_such: impl Fn(&BlockDevice) -> bool) -> Result<Option<String>, TracefsError> {
         if self.wanted.is_empty() {
             return Ok(self.some_in_use(is_such)?.then(String::new));
         }
@@ -226,7 +226,7 @@ impl Devices {
     }
 
     /// Whether there is now such a disk, other than those left out.
-    fn some_in_use(&self, is_such: impl Fn(&BlockDevice) -> bool) -> Result<bool, TracingError> {
+    fn some_in_use(&self, is_such: impl Fn(&BlockDevice) -> bool) -> Result<bool, TracefsError> {
         let wanted = |disk: &BlockDevice| disk.number().is_ok_and(|number| !LEFT_OUT.contains(&number.major));
         let in_use = |disk: &BlockDevice| disk.size().is_ok_and(|size| size > Bytes::ZERO);
         let mut disks = BlockDevice::disks(&self.sysfs)?.into_iter();

@@ -4,7 +4,7 @@ use trimtab_core::Bytes;
 
 use super::buffers::Buffers;
 use super::devices::KernelNumber;
-use super::error::TracingError;
+use super::error::TracefsError;
 use super::format::Field;
 use super::frees::FreesOptions;
 use super::instance::Instance;
@@ -30,15 +30,15 @@ impl FailedDiscards {
     /// Begins to listen. Of `options` only the places count.
     ///
     /// # Errors
-    /// [`TracingError::NoEvents`] where the kernel doesn't tell; any other, with nothing left behind.
-    pub fn listen(options: &FreesOptions) -> Result<Self, TracingError> {
+    /// [`TracefsError::NoEvents`] where the kernel doesn't tell; any other, with nothing left behind.
+    pub fn listen(options: &FreesOptions) -> Result<Self, TracefsError> {
         let FreesOptions { tracefs, sysfs, procfs, .. } = options;
         let instance = Instance::create(tracefs, sysfs, procfs, BUFFER)?;
         // Kernels before 6.8 have such pages anyway.
         _ = instance.set("buffer_subbuf_size_kb", "4");
         let format = instance.format(EVENT)?;
         let device = format.and_then(|format| format.field("dev"));
-        let device = device.ok_or_else(|| TracingError::NoEvents { missing: EVENT.to_owned() })?;
+        let device = device.ok_or_else(|| TracefsError::NoEvents { missing: EVENT.to_owned() })?;
         instance.enable(EVENT, "rwbs ~ \"D*\"")?;
         let buffers = Buffers::open(&instance, BUFFER)?;
         instance.set("tracing_on", "1")?;
@@ -48,8 +48,8 @@ impl FailedDiscards {
     /// The disks that failed discards since this was last called, some perhaps more than once.
     ///
     /// # Errors
-    /// [`TracingError::Read`] or [`TracingError::Damaged`].
-    pub fn take(&mut self) -> Result<Vec<DeviceNumber>, TracingError> {
+    /// [`TracefsError::Read`] or [`TracefsError::Damaged`].
+    pub fn take(&mut self) -> Result<Vec<DeviceNumber>, TracefsError> {
         let mut disks = Vec::new();
         let Self { device, buffers, .. } = self;
         buffers.read_all(|_, event| disks.push(KernelNumber(device.number(event) as u32).into()))?;
