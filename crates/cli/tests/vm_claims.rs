@@ -88,7 +88,9 @@ const EXPECTED: [(&str, &[&str]); 50] = [
 #[test]
 fn volumes_arrays_and_namespaces_that_share_bytes_are_refused() {
     let trimtab = env!("CARGO_BIN_EXE_trimtab");
-    let Some(output) = run(&["-d", "nvme:256M", "-d", "nvme:256M", "vm/claims", trimtab]) else { return };
+    let Some(output) = run(&["-t", "600", "-d", "nvme:256M", "-d", "nvme:256M", "vm/claims", trimtab]) else {
+        return;
+    };
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     let stdout = String::from_utf8_lossy(&output.stdout);
