@@ -1,4 +1,4 @@
-"""What the test vm/claims needs and no program of Debian makes: an NBD device, and an erofs on a file."""
+"""What the test vm/claims needs and no program that it asks for makes: an NBD device, bcache, and an erofs on a file."""
 
 import ctypes
 import fcntl
@@ -65,6 +65,37 @@ def erofs_mount(source, target):
         raise OSError(ctypes.get_errno(), "mount")
 
 
+# include/uapi/linux/bcache.h of Linux 5.4
+BCACHE_MAGIC = bytes.fromhex("c68573f64e1a45ca8265f57f48ba6d81")
+CACHE, BACKING = 0, 1
+BCACHE_SECTOR = 8
+
+
+def crc64(data):
+    """The checksum of bcache; the polynomial is that of ECMA-182."""
+    everything = (1 << 64) - 1
+    check = everything
+    for byte in data:
+        check ^= byte << 56
+        for _ in range(8):
+            check = (check << 1 ^ (0x42F0E1EBA9EA3693 if check >> 63 else 0)) & everything
+    return check ^ everything
+
+
+def bcache(backing, cache):
+    """Writes the superblocks of a backing device and of a cache, which are not attached to each other."""
+    cache_set = os.urandom(16)
+    for path, version in (backing, BACKING), (cache, CACHE):
+        with open(path, "r+b") as file:
+            bucket = 64
+            buckets = file.seek(0, os.SEEK_END) // 512 // bucket
+            start = 2 * BCACHE_SECTOR if version == BACKING else buckets
+            text = struct.pack("<QQ16s16s16s32x", BCACHE_SECTOR, version, BCACHE_MAGIC, os.urandom(16), cache_set)
+            text += struct.pack("<80xQHHHHIHH", start, 1, bucket, 1, 0, 0, 1, 0)
+            file.seek(BCACHE_SECTOR * 512)
+            file.write(struct.pack("<Q", crc64(text)) + text)
+
+
 if __name__ == "__main__":
     verb, *arguments = sys.argv[1:]
-    {"nbd": nbd, "erofs-image": erofs_image, "erofs-mount": erofs_mount}[verb](*arguments)
+    {"nbd": nbd, "bcache": bcache, "erofs-image": erofs_image, "erofs-mount": erofs_mount}[verb](*arguments)

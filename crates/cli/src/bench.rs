@@ -101,12 +101,13 @@ What cannot be detected:
 - Two paths to one drive without multipath, where the drive does not report the same WWID on both.
 - A file or disk of this machine that comes back as a drive by the network: iSCSI, NVMe over TCP.
 - Parts of the kernel that write to files without claiming them or naming them: nfsd, ksmbd, cachefiles, process
-  accounting, udmabuf, md's bitmap files; and drives that nvmet serves by passthru.
-- A FUSE server that has the file open for reading only, or only for the moment of each write.
+  accounting, core dumps, disk quotas, zloop; and memory of a file that stays pinned after it was unmapped (udmabuf,
+  vfio, RDMA, buffers of io_uring).
+- A FUSE server that has the file open for reading only, only for the moment of each write, or by passthrough.
 - A process that forks and ends so fast that its children, which inherit its files, are never seen.
 - A file seen through an overlay, where its length changes during the search.
 - Files and drives that nvmet, LIO's fileio or USB gadgets serve, where configfs is not mounted or their path now
-  leads to another file.
+  leads to another file; a bitmap file of md, where its path now leads to another such file.
 - Programs that have the drive's sg, bsg or NVMe character device open for reading only.
 - An erofs that no list of mounts shows, where the file is a further device of it or
   doesn't have its superblock at the usual place.
@@ -118,7 +119,9 @@ What cannot be detected:
 - What is attached to the same file, or opens DEV, once the run has begun.
 - Data without a signature, such as that of some databases.
 Two drives whose firmware reports one WWID are taken for one drive; detach one of them. NBD and ublk devices, and
-others that this machine serves to itself, are refused: where their data is kept cannot be told.";
+others that this machine serves to itself, are refused: where their data is kept cannot be told. For the same
+reason a loop device over a file of an overlay is refused while a process has a file of the same length open for
+writing, and one over any file while an erofs is mounted from a file.";
 
 /// What a run takes unless told otherwise.
 const FULL: Duration = Duration::from_secs(15 * 60);

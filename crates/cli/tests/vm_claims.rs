@@ -4,68 +4,99 @@ mod guest;
 
 use guest::run;
 
+/// What is said of each, in order.
+const EXPECTED: [(&str, &[&str]); 50] = [
+    ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
+    (
+        "lvm-mounted",
+        &["shares its bytes with /dev/loop", "is below /dev/dm-0 (vg-lv), which is mounted on /run/mnt"],
+    ),
+    (
+        "lvm-in-namespace",
+        &["shares its bytes with /dev/dm-0", "is mounted on /run/mnt in the mount namespace of process "],
+    ),
+    (
+        "dm-beside",
+        &["shares its bytes with /dev/loop", "is below /dev/dm-0 (lower), which is mounted on /run/mnt"],
+    ),
+    (
+        "dm-above-sibling",
+        &["shares its bytes with /dev/loop", "is below /dev/dm-0 (lower), which is mounted on /run/mnt"],
+    ),
+    ("dm-over-mounted", &["shares its bytes with /dev/loop", "which is mounted on /run/mnt"]),
+    ("md-member", &["shares its bytes with /dev/loop", "is held by /dev/md0"]),
+    ("md-kept-for-itself", &["accepted"]),
+    ("md-written", &["/dev/md0 is in use: process ", "(sleep) has /dev/nvme", " open for writing"]),
+    ("ext4-journal", &["shares its bytes with /dev/loop", "the kernel keeps for another user"]),
+    ("xfs-log", &["shares its bytes with /dev/loop", "the kernel keeps for another user"]),
+    ("xfs-realtime", &["shares its bytes with /dev/loop", "the kernel keeps for another user"]),
+    ("btrfs-second", &["is mounted on /run/mnt"]),
+    ("zram", &["shares its bytes with /dev/loop", "the kernel keeps for another user"]),
+    ("crypt", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (secret)"]),
+    ("md-spare", &["shares its bytes with /dev/loop", "is held by /dev/md0"]),
+    ("md-journal", &["shares its bytes with /dev/loop", "is held by /dev/md0"]),
+    ("bcache-cache", &["shares its bytes with /dev/loop", "is held by /dev/bcache0"]),
+    ("bcache-backing", &["shares its bytes with /dev/loop", "is held by /dev/bcache0"]),
+    ("dm-alone", &["accepted"]),
+    ("dm-written", &["is in use: process ", "(sleep) has /dev/nvme", " open for writing"]),
+    ("partition-below", &["shares its bytes with /dev/nvme", "p1, which is mounted on /run/mnt"]),
+    ("path-alone", &["accepted"]),
+    (
+        "path-mounted",
+        &["has the same WWID and so may share its bytes with /dev/sd", "is mounted on /run/mnt"],
+    ),
+    ("sg-written-by-path", &["(sleep) has /dev/sg", " open for writing"]),
+    ("bsg-written-by-path", &["(sleep) has /dev/bsg/", " open for writing"]),
+    ("ng-written", &["(sleep) has /dev/ng", " open for writing"]),
+    ("nbd-served", &["/dev/nbd0 is served by an NBD server"]),
+    ("nbd-below", &["/dev/dm-0 cannot be proven unused: /dev/nbd0 is served by an NBD server"]),
+    ("gadget", &["shares its bytes with /run/image, which is served to others by /sys/", "gadget"]),
+    ("nvmet", &["is served to others by /sys/kernel/config/nvmet/subsystems/served/namespaces/1"]),
+    ("nvmet-off", &["accepted"]),
+    (
+        "nvmet-passthru",
+        &[
+            "is in use: /dev/nvme",
+            "is served to others by /sys/kernel/config/nvmet/subsystems/through/passthru",
+        ],
+    ),
+    ("nvmet-passthru-other", &["accepted"]),
+    ("nvmet-passthru-off", &["accepted"]),
+    ("lio-fileio", &["shares its bytes with /run/image, which is served to others by "]),
+    ("lio-iblock", &["shares its bytes with /dev/loop", "the kernel keeps for another user"]),
+    ("overlay-alone", &["accepted"]),
+    (
+        "overlay-written-below",
+        &["(sleep) has /run/disk/upper/file, which may be the same file, open for writing"],
+    ),
+    ("md-bitmap", &[" shares its bytes with /run/disk/hidden/bitmap, which holds the bitmap of /dev/md0"]),
+    (
+        "md-bitmap-hidden",
+        &["may share its bytes with /run/disk/hidden/bitmap, which holds the bitmap of /dev/md0"],
+    ),
+    ("md-bitmap-stopped", &["accepted"]),
+    ("swap-hidden", &["may share its bytes with /run/disk/hidden/swap, which is active swap"]),
+    ("swap", &[" shares its bytes with /run/disk/hidden/swap, which is active swap"]),
+    ("erofs-renamed", &["may share its bytes with /run/disk/image, which is mounted on /run/disk/mnt"]),
+    ("erofs-replaced", &["may share its bytes with /run/disk/image, which is mounted on /run/disk/mnt"]),
+    ("erofs-unmounted", &["accepted"]),
+    ("erofs-lazily-unmounted", &["may share its bytes with ", "which is an image of erofs"]),
+    ("erofs-other", &["accepted"]),
+    ("erofs-in-kept-namespace", &["may share its bytes with ", "which is an image of erofs"]),
+];
+
 #[test]
 fn volumes_arrays_and_namespaces_that_share_bytes_are_refused() {
     let trimtab = env!("CARGO_BIN_EXE_trimtab");
-    let Some(output) = run(&["-d", "nvme:256M", "-d", "nvme:256M", "vm/claims", trimtab]) else { return };
+    let Some(output) = run(&["-t", "600", "-d", "nvme:256M", "-d", "nvme:256M", "vm/claims", trimtab]) else {
+        return;
+    };
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     let stdout = String::from_utf8_lossy(&output.stdout);
-    let expected: [(&str, &[&str]); 32] = [
-        ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
-        (
-            "lvm-mounted",
-            &["shares its bytes with /dev/loop", "is below /dev/dm-0 (vg-lv), which is mounted on /run/mnt"],
-        ),
-        (
-            "lvm-in-namespace",
-            &["shares its bytes with /dev/dm-0", "is mounted on /run/mnt in the mount namespace of process "],
-        ),
-        (
-            "dm-beside",
-            &["shares its bytes with /dev/loop", "is below /dev/dm-0 (lower), which is mounted on /run/mnt"],
-        ),
-        (
-            "dm-above-sibling",
-            &["shares its bytes with /dev/loop", "is below /dev/dm-0 (lower), which is mounted on /run/mnt"],
-        ),
-        ("dm-over-mounted", &["shares its bytes with /dev/loop", "which is mounted on /run/mnt"]),
-        ("md-member", &["shares its bytes with /dev/loop", "is held by /dev/md0"]),
-        ("md-kept-for-itself", &["accepted"]),
-        ("md-written", &["/dev/md0 is in use: process ", "(sleep) has /dev/nvme", " open for writing"]),
-        ("dm-alone", &["accepted"]),
-        ("dm-written", &["is in use: process ", "(sleep) has /dev/nvme", " open for writing"]),
-        ("partition-below", &["shares its bytes with /dev/nvme", "p1, which is mounted on /run/mnt"]),
-        ("path-alone", &["accepted"]),
-        (
-            "path-mounted",
-            &["has the same WWID and so may share its bytes with /dev/sd", "is mounted on /run/mnt"],
-        ),
-        ("sg-written-by-path", &["(sleep) has /dev/sg", " open for writing"]),
-        ("bsg-written-by-path", &["(sleep) has /dev/bsg/", " open for writing"]),
-        ("ng-written", &["(sleep) has /dev/ng", " open for writing"]),
-        ("nbd-served", &["/dev/nbd0 is served by an NBD server"]),
-        ("nbd-below", &["/dev/dm-0 cannot be proven unused: /dev/nbd0 is served by an NBD server"]),
-        ("gadget", &["shares its bytes with /run/image, which is served to others by /sys/", "gadget"]),
-        ("nvmet", &["is served to others by /sys/kernel/config/nvmet/subsystems/served/namespaces/1"]),
-        ("nvmet-off", &["accepted"]),
-        ("overlay-alone", &["accepted"]),
-        (
-            "overlay-written-below",
-            &["(sleep) has /run/disk/upper/file, which may be the same file, open for writing"],
-        ),
-        ("swap-hidden", &["may share its bytes with /run/disk/hidden/swap, which is active swap"]),
-        ("swap", &[" shares its bytes with /run/disk/hidden/swap, which is active swap"]),
-        ("erofs-renamed", &["may share its bytes with /run/disk/image, which is mounted on /run/disk/mnt"]),
-        ("erofs-replaced", &["may share its bytes with /run/disk/image, which is mounted on /run/disk/mnt"]),
-        ("erofs-unmounted", &["accepted"]),
-        ("erofs-lazily-unmounted", &["may share its bytes with ", "which is an image of erofs"]),
-        ("erofs-other", &["accepted"]),
-        ("erofs-in-kept-namespace", &["may share its bytes with ", "which is an image of erofs"]),
-    ];
     let lines: Vec<_> = stdout.lines().collect();
-    assert_eq!(lines.len(), expected.len(), "{stdout}{stderr}");
-    for (line, (name, words)) in lines.iter().zip(expected) {
+    assert_eq!(lines.len(), EXPECTED.len(), "{stdout}{stderr}");
+    for (line, (name, words)) in lines.iter().zip(EXPECTED) {
         let said = line.strip_prefix(name).unwrap_or_else(|| panic!("{line} is not of {name}"));
         assert!(words.iter().all(|word| said.contains(word)), "{line:?} doesn't say {words:?}");
     }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-use crate::scene::{Scene, is_accepted, is_refused};
-use crate::support::possible;
+use crate::scene::{Scene, is_accepted, is_refused, refuses};
+use crate::support::{TRIMTAB, possible};
 
 #[test]
 fn what_another_process_can_write_to() {
@@ -81,6 +81,39 @@ fn a_process_whose_main_thread_has_ended() {
                   ctypes.CDLL(None).syscall({'x86_64': 60}.get(os.uname().machine, 93), 0)\n";
     let process = scene.start(Command::new("python3").args(["-c", script, &device]));
     is_refused(&device, &image, &[&format!("process {process} (python3) has {device} open for writing")]);
+}
+
+#[test]
+fn a_bench_in_a_pid_namespace_is_no_writer_of_its_own() {
+    if !possible() {
+        return;
+    }
+    let (mut scene, image, device) = Scene::with_loop();
+    let results = scene.path("results.json");
+    let run_in = |options: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(options).args([
+            TRIMTAB,
+            "bench",
+            &device,
+            "--destroy-data",
+            &device,
+            "--json",
+            &results,
+        ]);
+        command.args(["--part", "latency", "--sizes", "4K", "--time", "1s"]);
+        command
+    };
+    // The procfs of the namespace outside, where this process has another number than its own, and one inside.
+    let namespaces: [&[&str]; 2] = [&["--pid", "--fork"], &["--pid", "--fork", "--mount-proc"]];
+    for options in namespaces {
+        let output = run_in(options).output().unwrap();
+        assert!(output.status.success(), "{options:?}: {}", String::from_utf8_lossy(&output.stderr));
+        fs::remove_file(&results).unwrap();
+    }
+    let process = scene.shell(&["env"], &format!("exec 3<>{device}"));
+    let written = format!("process {process} (sleep) has {device} open for writing");
+    refuses(&mut run_in(namespaces[0]), &image, &[&format!("{device} is in use: {written}")]);
 }
 
 #[test]

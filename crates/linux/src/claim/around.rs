@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::exported::{Exported, exported};
+use super::bitmaps::{Bitmap, bitmaps};
+use super::exported::{Exported, exported, passed_through};
 use super::{ClaimError, Sharing};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::btrfs;
@@ -28,6 +30,8 @@ pub enum Use {
     Held(String),
     /// The kernel serves it to others, without a claim, by what is set up in this directory.
     Served(PathBuf),
+    /// It is the bitmap of this md array, kept in a file.
+    Bitmap(String),
     /// It begins as an image of erofs, and one is mounted from a file out of sight.
     Erofs,
 }
@@ -52,6 +56,10 @@ impl fmt::Display for Use {
             Self::Below(upper, found) => write!(f, "is below {upper}, which {found}"),
             Self::Held(holder) => write!(f, "is held by {holder}; take that down first"),
             Self::Served(server) => write!(f, "is served to others by {}; take that down first", server.display()),
+            Self::Bitmap(array) => write!(
+                f,
+                "holds the bitmap of /dev/{array}; take it out of there first (mdadm --grow --bitmap=none /dev/{array})"
+            ),
             Self::Erofs => f.write_str(
                 "is an image of erofs, while one is mounted from a file where no list of mounts has it; detach this \
                  device, or end what keeps that mount",
@@ -89,6 +97,10 @@ pub(super) struct Around {
     procfs: PathBuf,
     /// What the kernel serves to others.
     pub exported: Vec<Exported>,
+    /// The NVMe controllers that the kernel serves to others.
+    passed_through: Vec<Exported>,
+    /// What md keeps in files.
+    pub bitmaps: Vec<Bitmap>,
     /// The mount namespaces, this process' own first.
     pub namespaces: Vec<Namespace>,
     loops: Vec<Looped>,
@@ -108,8 +120,9 @@ impl Around {
             }
         }
         let namespaces = mount::namespaces(&machine.file("/"), &procfs)?;
-        let exported = exported(&sysfs);
-        Ok(Self { sysfs, procfs, exported, namespaces, loops })
+        let (exported, passed_through) = (exported(&sysfs), passed_through(&sysfs));
+        let bitmaps = bitmaps(&procfs)?;
+        Ok(Self { sysfs, procfs, exported, passed_through, bitmaps, namespaces, loops })
     }
 
     /// All devices below `device`, nearest first.
@@ -200,6 +213,10 @@ impl Around {
             let at = self.namespaces.iter().filter_map(|namespace| self.device_at(namespace, &export.path));
             tops.extend(at.map(|device| (device, found.clone())));
         }
+        for controller in &self.passed_through {
+            let found = Use::Served(controller.server.clone());
+            tops.extend(self.commanded(&controller.path)?.into_iter().map(|disk| (disk, found.clone())));
+        }
         let mut uses = Vec::new();
         for (device, found) in tops {
             uses.push((device.number()?, found.clone()));
@@ -219,6 +236,22 @@ impl Around {
             None => BlockDevice::open(&self.sysfs, path).ok(),
             Some(_) => BlockDevice::open(&self.sysfs, &namespace.file(path)).ok(),
         }
+    }
+
+    /// The disks that take the commands of the NVMe controller whose character device has the path `path`; where
+    /// that leads to none any more, all disks of NVMe.
+    fn commanded(&self, path: &Path) -> Result<Vec<BlockDevice>, BlockError> {
+        let number = |namespace: &Namespace| {
+            let found = fs::metadata(namespace.file(path)).ok()?;
+            found.file_type().is_char_device().then(|| DeviceNumber::unpack(found.rdev()))
+        };
+        let numbers: Vec<_> = self.namespaces.iter().filter_map(number).collect();
+        let mut disks = BlockDevice::disks(&self.sysfs)?;
+        disks.retain(|disk| match numbers.is_empty() {
+            true => disk.name().starts_with("nvme"),
+            false => disk.characters().iter().any(|number| numbers.contains(number)),
+        });
+        Ok(disks)
     }
 
     /// The devices that carry the file system of `mount`.

@@ -80,6 +80,15 @@ pub enum ClaimError {
         #[source]
         source: io::Error,
     },
+    /// The list of md arrays can't be read.
+    #[error("cannot read the list of md arrays {}", path.display())]
+    Arrays {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
     /// There is no medium in it, or no file behind it.
     #[error("{device} has no size: there is no medium in it, or nothing behind it")]
     Empty {

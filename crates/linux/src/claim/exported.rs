@@ -1,5 +1,5 @@
-//! Files and devices that the kernel itself serves to others without claiming them: by a USB gadget, by nvmet and
-//! by LIO's fileio.
+//! Files, devices and NVMe controllers that the kernel itself serves to others without claiming them: by a USB
+//! gadget, by nvmet and by LIO's fileio.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -23,20 +23,32 @@ const GADGETS: [&str; 2] = [
     "kernel/config/usb_gadget/*/functions/mass_storage.*/lun.*/file",
 ];
 const NVMET: &str = "kernel/config/nvmet/subsystems/*/namespaces/*/device_path";
+/// The character device of a controller, whose commands are all passed through.
+const PASSTHRU: &str = "kernel/config/nvmet/subsystems/*/passthru/device_path";
 const FILEIO: &str = "kernel/config/target/core/fileio_*/*/info";
 
-/// All that the kernel says to be served.
+/// All files and block devices that the kernel says to be served.
 pub(super) fn exported(sysfs: &Path) -> Vec<Exported> {
     let mut all = Vec::new();
     for pattern in GADGETS {
         all.extend(matching(sysfs, pattern).into_iter().filter_map(|file| found(&file, line)));
     }
-    let is_enabled =
-        |file: &PathBuf| fs::read(file.with_file_name("enable")).is_ok_and(|text| text.starts_with(b"1"));
-    let namespaces = matching(sysfs, NVMET).into_iter().filter(is_enabled);
-    all.extend(namespaces.filter_map(|file| found(&file, line)));
+    all.extend(enabled(sysfs, NVMET));
     all.extend(matching(sysfs, FILEIO).into_iter().filter_map(|file| found(&file, fileio)));
     all
+}
+
+/// The NVMe controllers that nvmet serves with all their namespaces, by the paths of their character devices.
+pub(super) fn passed_through(sysfs: &Path) -> Vec<Exported> {
+    enabled(sysfs, PASSTHRU)
+}
+
+/// What nvmet serves by what is set up as `pattern` says.
+fn enabled(sysfs: &Path, pattern: &str) -> Vec<Exported> {
+    let is_enabled =
+        |file: &PathBuf| fs::read(file.with_file_name("enable")).is_ok_and(|text| text.starts_with(b"1"));
+    let all = matching(sysfs, pattern).into_iter().filter(is_enabled);
+    all.filter_map(|file| found(&file, line)).collect()
 }
 
 /// What `read` finds in `file`.
@@ -95,12 +107,21 @@ mod tests {
             .file(&format!("{nvmet}/1/enable"), "1\n")
             .file(&format!("{nvmet}/2/device_path"), "/dev/sdc\n")
             .file(&format!("{nvmet}/2/enable"), "0\n")
+            .file("sys/kernel/config/nvmet/subsystems/p/passthru/device_path", "/dev/nvme0\n")
+            .file("sys/kernel/config/nvmet/subsystems/p/passthru/enable", "1\n")
+            .file("sys/kernel/config/nvmet/subsystems/q/passthru/device_path", "/dev/nvme1\n")
+            .file("sys/kernel/config/nvmet/subsystems/q/passthru/enable", "0\n")
             .file("sys/kernel/config/target/core/fileio_0/x/info", info)
             .file("sys/kernel/config/target/core/fileio_0/hba_info", "HBA Index: 1\n");
         let all = exported(&machine.sysfs());
         let paths: Vec<_> = all.iter().map(|found| found.path.to_str().unwrap()).collect();
         assert_eq!(paths, ["/images/g", "/images/c", "/dev/sdb", "/images/a b"]);
         assert!(all[2].server.ends_with("subsystems/s/namespaces/1"));
+        let through = passed_through(&machine.sysfs());
+        assert_eq!(
+            through.iter().map(|found| found.path.as_path()).collect::<Vec<_>>(),
+            [Path::new("/dev/nvme0")]
+        );
         assert!(exported(&Captured::new().sysfs()).is_empty());
     }
 }

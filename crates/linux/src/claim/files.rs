@@ -1,4 +1,5 @@
-//! Files that are used without a device: active swap, erofs mounted from a file, and what the kernel serves.
+//! Files that are used without a device: active swap, md's bitmaps, erofs mounted from a file, and what the kernel
+//! serves.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -8,6 +9,7 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
 
 use super::around::{Around, BackingFile, Use, mounted, sharing};
+use super::bitmaps::is_bitmap;
 use super::{ClaimError, Sharing, erofs};
 use crate::SYSFS;
 use crate::identity::{self, Identity, Sameness};
@@ -43,6 +45,10 @@ impl Around {
         for (path, _) in self.swaps()?.into_iter().filter(|(_, is_file)| *is_file) {
             let found = Use::Swap(path.clone());
             all.extend(self.named(ours, path, found, is_active_swap));
+        }
+        for bitmap in &self.bitmaps {
+            let found = Use::Bitmap(bitmap.array.clone());
+            all.extend(self.named(ours, bitmap.path.clone(), found, is_bitmap));
         }
         for export in &self.exported {
             // What is a device is used as one.

@@ -8,6 +8,7 @@
 //! is looked up once more.
 
 mod around;
+mod bitmaps;
 mod contents;
 mod erofs;
 mod error;

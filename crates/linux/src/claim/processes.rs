@@ -256,6 +256,7 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::os::unix::fs::symlink;
 
     use super::*;
@@ -286,6 +287,42 @@ mod tests {
         assert_eq!(found, ["4", "5"], "neither one for reading nor one for its path alone");
         assert!(opened.iter().all(|opened| (opened.process, opened.what) == (42, What::File(id))));
         assert_eq!(name(&machine.procfs(), 42), "qemu-system-x86");
+    }
+
+    #[test]
+    fn processes_that_fork_while_they_are_listed_are_found() {
+        let machine = Captured::new().file("disk.img", "");
+        let (procfs, image) = (machine.procfs(), machine.root().join("disk.img"));
+        // The first, and all that it forks, are read only once the next is there, which alone has the file open.
+        let add = move |process: usize, is_last: bool| {
+            let directory = procfs.join(process.to_string());
+            for inner in ["fd", "fdinfo"] {
+                fs::create_dir_all(directory.join(inner)).unwrap();
+            }
+            fs::write(directory.join("maps"), "").unwrap();
+            if is_last {
+                fs::write(directory.join("stat"), "50 (x) S 1\n").unwrap();
+                fs::write(directory.join("fdinfo/3"), "flags:\t0100002\n").unwrap();
+                symlink(&image, directory.join("fd/3")).unwrap();
+            } else {
+                let (fifo, mode) = (directory.join("stat"), rustix::fs::Mode::from_raw_mode(0o600));
+                rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, mode, 0).unwrap();
+            }
+            directory.join("stat")
+        };
+        let (first, last) = (42, 42 + MOST_ROUNDS - 1);
+        let mut stat = add(first, false);
+        // This waits for ever where one of them isn't looked at.
+        std::thread::spawn(move || {
+            for process in first + 1..=last {
+                let mut reader = fs::OpenOptions::new().write(true).open(&stat).unwrap();
+                stat = add(process, process == last);
+                reader.write_all(b"42 (x) S 1\n").unwrap();
+            }
+        });
+        let opened = Processes::of(&machine.procfs()).unwrap().opened;
+        let found: Vec<_> = opened.iter().map(|opened| opened.process as usize).collect();
+        assert_eq!(found, [last]);
     }
 
     #[test]

@@ -22,6 +22,9 @@ pub(super) fn server(disk: &BlockDevice) -> Option<&'static str> {
     if name.starts_with("ublkb") {
         return Some("a program of this machine (ublk)");
     }
+    if name.starts_with("zloop") {
+        return Some("files of this machine (zloop)");
+    }
     // The disk of a subsystem has all its controllers below it.
     let controllers = children(&disk.directory().join("device"));
     let mut transports = controllers.iter().map(|controller| controller.join("transport"));
@@ -44,6 +47,7 @@ mod tests {
             .device("nbd0", "43:0", &[("pid", "42")])
             .device("nbd1", "43:16", &[])
             .device("ublkb0", "259:0", &[])
+            .device("zloop0", "259:4", &[])
             .device("nvme0n1", "259:1", &[("device/transport", "loop")])
             .device("nvme1n1", "259:2", &[("device/transport", "pcie")])
             .device(
@@ -52,8 +56,8 @@ mod tests {
                 &[("device/nvme2/transport", "tcp"), ("device/nvme3/transport", "loop")],
             );
         let of = |name: &str| server(&machine.open(name)).is_some();
-        let names = ["nbd0", "nbd1", "ublkb0", "nvme0n1", "nvme1n1", "nvme2n1"];
-        assert_eq!(names.map(of), [true, false, true, true, false, true]);
+        let names = ["nbd0", "nbd1", "ublkb0", "zloop0", "nvme0n1", "nvme1n1", "nvme2n1"];
+        assert_eq!(names.map(of), [true, false, true, true, true, false, true]);
         for (path, is_served) in [
             ("tcm_loop_0/tcm_loop_adapter_0/host2/target2:0:1/2:0:1:1/block/sdb", true),
             ("platform/dummy_hcd.0/usb1/1-1/1-1:1.0/host3/target3:0:0/3:0:0:0/block/sdc", true),

@@ -24,10 +24,11 @@ fn judged(machine: &Captured, name: &str, overrides: &Overrides) -> Result<Vec<S
     usage.judge(overrides).map_err(|error| error.to_string())
 }
 
+const EVERYTHING: Overrides = Overrides { signatures: true, partitions: true, partition: true };
+
 /// Why the device named `name` is refused even where everything is allowed that can be.
 fn refusal(machine: &Captured, name: &str) -> String {
-    let everything = Overrides { signatures: true, partitions: true, partition: true };
-    judged(machine, name, &everything).unwrap_err()
+    judged(machine, name, &EVERYTHING).unwrap_err()
 }
 
 #[test]
@@ -378,6 +379,65 @@ fn exports_of_the_kernel_are_refused() {
     let machine = machine.behind("7:0", &format!("{} {}", found.device, found.inode));
     let refused = refusal(&machine, "loop0");
     assert!(refused.starts_with("/dev/loop0 shares its bytes with /image, which is served to others by "));
+}
+
+#[test]
+fn namespaces_of_a_controller_that_is_passed_through_are_refused() {
+    let passthru = "sys/kernel/config/nvmet/subsystems/p/passthru";
+    let machine = Captured::new()
+        .device("nvme0n1", "259:0", &[("device/dev", "1:3"), ("size", "16384")])
+        .device("nvme0n1/nvme0n1p1", "259:1", &[])
+        .device("nvme1n1", "259:2", &[("device/dev", "1:5")])
+        .device("sdb", "8:16", &[])
+        .link("devices/nvme0n1/device/subsystem", "../class/nvme")
+        .link("devices/nvme1n1/device/subsystem", "../class/nvme")
+        .file(&format!("{passthru}/device_path"), "/dev/nvme0\n")
+        .file(&format!("{passthru}/enable"), "1\n");
+    let machine = machine.device("dm-0", "253:0", &[]).stacked("dm-0", "nvme0n1");
+    // A path that leads nowhere may have led to any controller.
+    assert!(refusal(&machine, "nvme1n1").starts_with("/dev/nvme1n1 is in use: "));
+    assert_eq!(judged(&machine, "sdb", &Overrides::default()), Ok(vec![]));
+
+    fs::create_dir_all(machine.root().join("dev")).unwrap();
+    let (node, looked_at) = (machine.root().join("dev/nvme0"), machine.machine());
+    // This machine's own node of that number.
+    std::os::unix::fs::symlink("/dev/null", &node).unwrap();
+    let judged_so = |name: &str| {
+        let usage = Usage::of(&looked_at, &machine.open(name)).unwrap();
+        usage.judge(&EVERYTHING).map_err(|error| error.to_string())
+    };
+    for (name, disk) in [
+        ("nvme0n1", "is in use: /dev/nvme0n1"),
+        ("nvme0n1p1", "is in use: /dev/nvme0n1"),
+        ("dm-0", "shares its bytes with /dev/nvme0n1, which"),
+    ] {
+        let refused = judged_so(name).unwrap_err();
+        assert!(refused.starts_with(&format!("/dev/{name} {disk} is served to others by ")), "{refused}");
+        assert!(refused.ends_with("subsystems/p/passthru; take that down first"), "{refused}");
+    }
+    for name in ["nvme1n1", "sdb"] {
+        assert_eq!(judged_so(name), Ok(vec![]));
+    }
+    fs::remove_file(node).unwrap();
+    let off = machine.file(&format!("{passthru}/enable"), "0\n");
+    assert_eq!(judged(&off, "dm-0", &Overrides::default()), Ok(vec![]));
+}
+
+#[test]
+fn a_loop_device_over_a_bitmap_of_md_is_refused() {
+    let mdstat =
+        "md0 : active raid1 sdc[1] sdb[0]\n      bitmap: 4/4 pages [16KB], 4KB chunk, file: /bitmap\n";
+    let machine = looped("8:2 11", "8:2 12").mounts("").file("proc/mdstat", mdstat).file("bitmap", "bitm");
+    let found = identity::file_at(&machine.root().join("bitmap")).unwrap();
+    assert_eq!(judged(&machine, "loop0", &Overrides::default()), Ok(vec![]));
+    let machine = machine.behind("7:0", &format!("{} {}", found.device, found.inode));
+    let bitmap = "its bytes with /bitmap, which holds the bitmap of /dev/md0; take it out of there first (mdadm \
+                  --grow --bitmap=none /dev/md0)";
+    assert_eq!(refusal(&machine, "loop0"), format!("/dev/loop0 shares {bitmap}"));
+    assert_eq!(judged(&machine, "loop1", &Overrides::default()), Ok(vec![]));
+    // Another file is there by now.
+    let machine = machine.file("bitmap", [0; 40]);
+    assert_eq!(refusal(&machine, "loop1"), format!("/dev/loop1 may share {bitmap}"));
 }
 
 #[test]
