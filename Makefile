@@ -10,7 +10,15 @@ TEST_TOOLS = $(DEMO_TOOLS) mkfs.f2fs fio blktrace dmsetup xz chromium cpio modpr
 # What vm/doctor sets its stacks up with.
 STACK_TOOLS = mkfs.exfat mkfs.vfat mkfs.ntfs mkfs.nilfs2 cryptsetup lvm thin_check mdadm sfdisk udevadm jq
 
-.PHONY: all demo test bench clean
+# The test programs by what they need. A test holds these lists to the programs that there are.
+QUICK = data_sheet extremes mapping memory replay smart steady_state timing damage readers hostile \
+    bench_report compare_report sim_report house
+ROOT = bench canary claim compare daemon doctor drive file frees generation outputs own queue record report sim \
+    sim_trace steer trace tracefs trim watch
+VM = virtual_time vm vm_claims vm_doctor
+programs = $(foreach name,$(1),--test $(name))
+
+.PHONY: all demo test quick check test-root test-vm bench clean
 
 all:
 	./setup $(BUILD_TOOLS)
@@ -21,13 +29,36 @@ demo:
 	$(CARGO) build --release --locked
 	target/release/trimtab compare --report trimtab-report
 
+# All tests.
 test: target/python/ready
 	./setup $(BUILD_TOOLS) $(TEST_TOOLS)
+	$(MAKE) check
+	$(CARGO) test --workspace --locked --no-run --lib --bins --tests
+	./tier docs --doc
+	./tier quick --lib --bins $(call programs,$(QUICK))
+	./tier root $(call programs,$(ROOT))
+	./tier vm $(call programs,$(VM))
+
+# For daily work: what needs neither root nor a guest.
+quick:
+	./setup $(BUILD_TOOLS)
+	$(MAKE) check
+	./tier quick --lib --bins $(call programs,$(QUICK))
+
+# Real file systems and emulated drives on this machine's kernel.
+test-root: target/python/ready
+	./setup $(BUILD_TOOLS) $(TEST_TOOLS)
+	./tier root $(call programs,$(ROOT))
+
+# Guests with other kernels, in QEMU.
+test-vm:
+	./setup $(BUILD_TOOLS) $(TEST_TOOLS)
+	./tier vm $(call programs,$(VM))
+
+check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
-	$(CARGO) test --workspace --locked --doc
-	$(CARGO) test --workspace --locked --lib --bins --tests
 
 # A Python that reads trace files.
 target/python/ready:
