@@ -21,8 +21,8 @@ fn each_situation_gets_its_advice() {
              erases 66 % fewer blocks; its trims take 2.42 s; smart is equal in waits and erases; with online \
              you wait 2.2× as long as with none (deletes take 69.0 s instead of 1.08 s).",
             "On btrfs without a pause, async is best: you wait 35 % less than with none and the drive erases \
-             46 % fewer blocks; with online you wait 2.2× as long as with none (deletes take 89.7 s instead of \
-             1.40 s); batched discards nothing.",
+             46 % fewer blocks; smart is equal in waits and erases; with online you wait 2.2× as long as with none \
+             (deletes take 89.7 s instead of 1.40 s); batched discards nothing.",
             "On btrfs with a pause of 1 min, batched is best: you wait 49 % less than with none and the drive \
              erases 66 % fewer blocks; its trims take 3.14 s; smart is equal in waits and erases; with online \
              you wait 2.2× as long as with none (deletes take 89.7 s instead of 1.40 s).",
