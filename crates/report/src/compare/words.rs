@@ -99,7 +99,15 @@ pub fn multiple(ratio: f64) -> String {
 
 /// How the columns of the tables are to be read.
 pub fn legend(document: &CompareDocument) -> String {
-    let mut legend = "Waited: the time of all steps but pauses.".to_owned();
+    let mut steps = document.runs.iter().flat_map(|run| &run.steps);
+    let sleeps = steps.any(|step| step.kind == StepKind::Activity && step.idle_s > 0.0);
+    let mut legend = if sleeps {
+        "Waited: the time of the command but for its sleeps, in which none of its processes runs or waits for \
+                 the drive."
+            .to_owned()
+    } else {
+        "Waited: the time of all steps but pauses.".to_owned()
+    };
     let workload = &document.workload;
     if !matches!(workload.delete_steps.as_slice(), [] | [_])
         || workload.delete_steps.iter().any(|name| name != "delete")
@@ -122,9 +130,11 @@ pub fn legend(document: &CompareDocument) -> String {
     }
     let starts = document.runs.iter().flat_map(|run| &run.steps).find(|step| step.name == START);
     if let Some(start) = starts {
+        let drive =
+            if document.drive.is_some() { " on a used drive that holds data everywhere," } else { "" };
         legend += &format!(
-            " Every run starts on a used drive that holds data everywhere, with a pause of {} in which batched \
-             and smart trim what the file system has not used yet.",
+            " Every run starts{drive} with a pause of {} in which batched and smart trim what the file system does \
+             not use.",
             span(start.length_s.round())
         );
     }

@@ -1,6 +1,6 @@
 //! What tables, notes and pages show.
 
-use trimtab_core::document::{Clock, CompareDocument};
+use trimtab_core::document::{Clock, CompareDocument, StepKind};
 use trimtab_core::policy::PolicyKind;
 use trimtab_core::stats::LatencySummary;
 use trimtab_report::compare::{Row, Summary, html, text};
@@ -30,6 +30,24 @@ fn few_reads_have_no_p99() {
     intervals.for_each(|interval| interval.probe_max_s = None);
     assert_eq!(p99(&document), (None, None));
     assert!(!text(&document, false).contains("eads") && html(&document).contains("no probe"));
+}
+
+#[test]
+fn sleeps_of_a_command_are_not_waited_for() {
+    let mut document = without_pause(fragment(&["ext4"], &[PolicyKind::None], 1));
+    let waited = |document: &CompareDocument| {
+        Summary::of(document).file_systems[0].situations[0].rows[0].waited_s.unwrap().median
+    };
+    let before = waited(&document);
+    change(&mut document, PolicyKind::None, |step| {
+        if step.kind == StepKind::Activity {
+            step.length_s += 60.0;
+            step.idle_s = 60.0;
+        }
+    });
+    assert!((waited(&document) - before).abs() < 1e-6);
+    assert!(one_line(&document).contains("Waited: the time of the command but for its sleeps"));
+    assert!(html(&document).contains("slept in it"));
 }
 
 #[test]
