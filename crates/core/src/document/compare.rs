@@ -112,6 +112,10 @@ pub struct Run {
     pub run: u32,
     /// The activities and pauses, in the order they happened. A name may appear more than once.
     pub steps: Vec<Step>,
+    /// The probe's reads over all steps; none without a probe, and in documents of versions that only kept those
+    /// of each step.
+    #[serde(default)]
+    pub reads: Option<Reads>,
     /// The trims of the policy `batched`, in order.
     pub trims: Vec<Trim>,
     /// The whole run, from the first step to the end of the last, in equal intervals.
@@ -124,6 +128,16 @@ pub struct Run {
     /// Whether the live files read back as they were written, past the page cache and, on an
     /// emulated drive, after a remount.
     pub verified: bool,
+}
+
+/// Latencies of the probe's reads over all steps of a kind, from when they were due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reads {
+    /// Of those that were due in activities; none where none was.
+    pub activities: Option<LatencySummary>,
+    /// Of those that were due in the workload's pauses and at the end, without the pause [`START`]; none where
+    /// none was.
+    pub pauses: Option<LatencySummary>,
 }
 
 /// An activity that somebody waits for, or a pause between two.

@@ -15,8 +15,8 @@ pub mod trim;
 
 pub use bench::{BENCH_SCHEMA, BenchDocument};
 pub use compare::{
-    COMPARE_SCHEMA, Clock, CompareDocument, DriveDescription, Interval, Run, START, Step, StepKind, Timeline,
-    Trim, WorkloadDescription,
+    COMPARE_SCHEMA, Clock, CompareDocument, DriveDescription, Interval, Reads, Run, START, Step, StepKind,
+    Timeline, Trim, WorkloadDescription,
 };
 pub use doctor::{DOCTOR_SCHEMA, DoctorDocument};
 use serde::{Deserialize, Serialize};

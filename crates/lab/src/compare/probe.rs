@@ -9,6 +9,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -123,10 +124,10 @@ impl Reads {
 /// Pages from one read to the next: coprime to any power of two, so that all pages are read.
 const STRIDE: u64 = 37;
 
-/// The latencies of the samples that were due from `start` until before `end`; none where none was.
-pub fn summary(samples: &[Sample], start: Duration, end: Duration) -> Option<LatencySummary> {
+/// The latencies of the samples that were due in one of `spans`; none where none was.
+pub fn summary(samples: &[Sample], spans: &[Range<Duration>]) -> Option<LatencySummary> {
     let mut latencies = Latencies::default();
-    let within = samples.iter().filter(|sample| (start..end).contains(&sample.due));
+    let within = samples.iter().filter(|sample| spans.iter().any(|span| span.contains(&sample.due)));
     within.for_each(|sample| latencies.record(Nanos(sample.latency.as_nanos() as u64)));
     Some(latencies.summary()).filter(|summary| summary.count > 0)
 }
@@ -140,10 +141,10 @@ mod tests {
         let ms = Duration::from_millis;
         let samples = [(10, 1), (20, 500), (30, 490), (600, 1)]
             .map(|(due, latency)| Sample { due: ms(due), latency: ms(latency) });
-        let found = summary(&samples, ms(15), ms(31)).unwrap();
+        let found = summary(&samples, &[ms(15)..ms(25), ms(25)..ms(31)]).unwrap();
         assert_eq!(found.count, 2);
         assert!(found.max_ns >= Nanos(500_000_000));
-        assert!(summary(&samples, ms(40), ms(600)).is_none());
+        assert!(summary(&samples, &[ms(40)..ms(600)]).is_none());
     }
 
     #[test]

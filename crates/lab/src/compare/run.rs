@@ -87,6 +87,7 @@ pub fn run(
     let timeline = sampler.map_or(Ok(Timeline::default()), |sampler| sampler.finish(probed));
     outcome?;
     let samples = samples?;
+    let reads = options.probe_interval.map(|_| ended.reads(&samples));
     let steps = ended.steps(&samples);
     let pending = ended.policy.pending()?;
     let stale = stale(testbed)?;
@@ -101,6 +102,7 @@ pub fn run(
         idle_s: options.idle.as_secs_f64(),
         run: options.run,
         steps,
+        reads,
         trims,
         timeline: timeline?,
         stale,

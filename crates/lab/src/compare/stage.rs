@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trimtab_core::document::{KernelCounters, Step, StepKind};
+use trimtab_core::document::{KernelCounters, Reads, START, Step, StepKind};
 use trimtab_core::stats::DriveCounters;
 use trimtab_linux::block::BlockCounters;
 
@@ -176,6 +176,16 @@ impl<'a> Stage<'a> {
 }
 
 impl Ended {
+    /// The latencies of `samples` over all activities, and over all pauses but the first one.
+    pub fn reads(&self, samples: &[Sample]) -> Reads {
+        let over = |kind| {
+            let steps = self.steps.iter().filter(move |step| step.kind == kind && step.name != START);
+            let spans: Vec<_> = steps.map(|step| step.start..step.end).collect();
+            summary(samples, &spans)
+        };
+        Reads { activities: over(StepKind::Activity), pauses: over(StepKind::Pause) }
+    }
+
     /// The steps, with the samples of the probe that were due in each.
     pub fn steps(&mut self, samples: &[Sample]) -> Vec<Step> {
         std::mem::take(&mut self.steps).into_iter().map(|step| step.document(samples)).collect()
@@ -187,7 +197,7 @@ impl Measured {
         let drive = self.drive.as_ref();
         let kernel = self.kernel.unwrap_or_default();
         Step {
-            probe: summary(samples, self.start, self.end),
+            probe: summary(samples, &[self.start..self.end]),
             kind: self.kind,
             start_s: self.start.as_secs_f64(),
             length_s: (self.end - self.start).as_secs_f64(),

@@ -1,6 +1,6 @@
 //! What others feel: the latencies of the probe's reads over a run.
 
-use trimtab_core::document::{Run, START, StepKind};
+use trimtab_core::document::{Reads, Run, START, StepKind};
 use trimtab_core::stats::LatencySummary;
 use trimtab_core::units::Nanos;
 
@@ -13,6 +13,11 @@ const POINTS: u64 = 1000;
 /// workload.
 /// None where neither has [`LEAST`] reads.
 pub fn p99_s(run: &Run) -> Option<f64> {
+    if let Some(Reads { activities, pauses }) = run.reads {
+        let enough = |reads: &LatencySummary| reads.count as f64 >= LEAST;
+        let both = [activities, pauses].into_iter().flatten().filter(enough);
+        return both.map(|reads| reads.p99_ns.seconds()).max_by(f64::total_cmp);
+    }
     let pooled = |kind| {
         let steps = run.steps.iter().filter(|step| step.kind == kind && step.name != START);
         pooled_p99_s(steps.filter_map(|step| step.probe.as_ref()))

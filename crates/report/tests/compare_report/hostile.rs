@@ -132,6 +132,7 @@ fn a_step_of_no_length_has_no_rate() {
         workload: "fragment".to_owned(),
         idle_s: 0.0,
         run: 1,
+        reads: None,
         steps: vec![step("write", StepKind::Activity, 0.0, 0.0, Bytes::GIB)],
         trims: Vec::new(),
         timeline: Timeline::default(),

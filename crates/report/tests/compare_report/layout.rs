@@ -1,8 +1,9 @@
 //! What tables, notes and pages show.
 
-use trimtab_core::document::{Clock, CompareDocument, StepKind};
+use trimtab_core::document::{Clock, CompareDocument, Reads, StepKind};
 use trimtab_core::policy::PolicyKind;
 use trimtab_core::stats::LatencySummary;
+use trimtab_core::units::Nanos;
 use trimtab_report::compare::{Row, Summary, html, text};
 use trimtab_report::{Document, Figures, page};
 
@@ -22,6 +23,16 @@ fn few_reads_have_no_p99() {
         step.probe = step.probe.map(|probe| LatencySummary { count: 3, ..probe });
     });
     assert_eq!(p99(&document), (None, Some(0.02)));
+    document.runs[0].reads = Some(Reads {
+        activities: Some(LatencySummary {
+            count: 250,
+            p99_ns: Nanos(7_000_000),
+            ..LatencySummary::default()
+        }),
+        pauses: Some(LatencySummary { count: 99, p99_ns: Nanos(9_000_000), ..LatencySummary::default() }),
+    });
+    assert_eq!(p99(&document), (Some(0.007), Some(0.02)), "that of all reads, where there are enough");
+    document.runs[0].reads = None;
     let few = one_line(&document);
     assert!(!few.contains("p99 ms") && few.contains("max ms"), "{few}");
     change(&mut document, PolicyKind::None, |step| step.probe = None);
