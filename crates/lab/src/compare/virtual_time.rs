@@ -58,7 +58,7 @@ type Keep<'k, E> = dyn FnMut(usize, Run, &mut dyn Progress) -> Result<(), E> + '
 /// What a guest's thread reports.
 enum Report<'a> {
     Started(Planned<'a>),
-    Ended(usize, Result<Run, LabError>),
+    Ended(usize, Box<Result<Run, LabError>>),
 }
 
 impl<'a> VirtualLab<'a> {
@@ -142,8 +142,10 @@ impl<'a> VirtualLab<'a> {
                         progress.run_started(site.name(), policy, idle, run);
                         Ok(())
                     }
-                    Report::Ended(place, Ok(run)) => keep(place, run, progress),
-                    Report::Ended(_, Err(error)) => Err(error.into()),
+                    Report::Ended(place, ended) => match *ended {
+                        Ok(run) => keep(place, run, progress),
+                        Err(error) => Err(error.into()),
+                    },
                 };
                 if outcome.is_ok() && ended.is_err() {
                     stop.ask();
@@ -179,7 +181,7 @@ impl<'a> VirtualLab<'a> {
                 return;
             }
             let _ = reports.send(Report::Started(*planned));
-            let _ = reports.send(Report::Ended(place, self.run(*planned, stop)));
+            let _ = reports.send(Report::Ended(place, Box::new(self.run(*planned, stop))));
         }
     }
 
