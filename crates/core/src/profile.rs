@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use crate::units::{Bytes, Nanos, Rate};
 pub use limits::LARGEST_GRANULARITY;
 
-/// A value and where it comes from: a seed document, a datasheet, a measurement, or "calibrated"
+/// A value and where it comes from: an article, a datasheet, a measurement, or "calibrated"
 /// with what it was fitted to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "expected a table like { value = ..., source = \"...\" }")]

@@ -76,8 +76,9 @@ impl FileSystem {
 
     /// Makes one on `device`, the same at every call: no background initialisation, and no
     /// choices drawn from its random identity. Nothing is discarded: a drive that was told at the
-    /// start that all of it is free shows nothing of what discards are for (seed 004, "The
-    /// Benefits of Discards").
+    /// start that all of it is free shows nothing of what discards are for (Datalight,
+    /// "Optimizing Trim Commands to Improve Flash Storage Performance in Embedded Systems", undated
+    /// white paper, section "The Benefits of Discards").
     ///
     /// # Errors
     /// [`LabError::MissingProgram`] names the package; [`LabError::Program`] what the maker said.

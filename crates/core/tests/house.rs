@@ -1,0 +1,152 @@
+//! Rules that hold for the whole tree: the direction of dependencies, where `unsafe` may be, no
+//! unfinished code, short files, and documents that name no path that is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// Crates from the lowest to the highest: each may use only the ones named beside it.
+const MAY_USE: [(&str, &[&str]); 9] = [
+    ("core", &[]),
+    ("ftl", &["core"]),
+    ("trace", &["core"]),
+    ("linux", &["core"]),
+    ("report", &["core"]),
+    ("drive", &["core", "ftl", "linux"]),
+    ("keeper", &["core", "linux"]),
+    ("lab", &["core", "ftl", "trace", "linux", "drive", "keeper"]),
+    ("cli", &["core", "ftl", "trace", "linux", "report", "drive", "keeper", "lab"]),
+];
+
+/// Lines that a file outside tests may have.
+const LONGEST: usize = 500;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Every Rust file below `crates`, with its path from the root and its text.
+fn sources() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    collect(&root().join("crates"), &mut found).expect("the tree can be read");
+    assert!(found.len() > 100, "only {} files found: is the root right?", found.len());
+    found
+}
+
+fn collect(directory: &Path, found: &mut Vec<(String, String)>) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect(&path, found)?;
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            let name = path.strip_prefix(root()).expect("below the root").display().to_string();
+            found.push((name, fs::read_to_string(&path)?));
+        }
+    }
+    Ok(())
+}
+
+fn code(line: &str) -> &str {
+    line.split("//").next().unwrap_or("")
+}
+
+fn none(broken: &[String]) {
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn dependencies_point_downwards() {
+    let allowed = BTreeMap::from(MAY_USE);
+    let mut seen = BTreeSet::new();
+    let mut broken = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).expect("crates") {
+        let path = entry.expect("entry").path();
+        let name = path.file_name().expect("name").to_string_lossy().into_owned();
+        let text = fs::read_to_string(path.join("Cargo.toml")).expect("manifest");
+        let manifest: toml::Table = toml::from_str(&text).expect("manifest is TOML");
+        let Some(may) = allowed.get(name.as_str()) else {
+            broken.push(format!("crates/{name} is new: say in MAY_USE which crates it may use"));
+            continue;
+        };
+        for table in ["dependencies", "build-dependencies"] {
+            let dependencies = manifest.get(table).and_then(toml::Value::as_table);
+            for used in dependencies.into_iter().flatten() {
+                if let Some(used) = used.0.strip_prefix("trimtab-")
+                    && !may.contains(&used)
+                {
+                    broken.push(format!("crates/{name} uses {used}, which MAY_USE doesn't allow"));
+                }
+            }
+        }
+        seen.insert(name);
+    }
+    assert_eq!(seen.len(), MAY_USE.len(), "MAY_USE names crates that are gone: {seen:?}");
+    none(&broken);
+}
+
+#[test]
+fn unsafe_is_in_linux_alone_with_its_reason() {
+    let openings = ["{", "fn", "impl", "extern"].map(|what| format!("unsafe {what}"));
+    let mut broken = Vec::new();
+    for (file, text) in sources() {
+        let lines: Vec<&str> = text.lines().collect();
+        for (i, line) in lines.iter().enumerate() {
+            if !openings.iter().any(|o| code(line).contains(o.as_str()))
+                || file == "crates/core/tests/house.rs"
+            {
+                continue;
+            }
+            if !file.starts_with("crates/linux/") {
+                broken.push(format!("{file}:{}: unsafe outside crates/linux", i + 1));
+            } else if !lines[i.saturating_sub(5)..=i].iter().any(|l| l.contains("SAFETY")) {
+                broken.push(format!("{file}:{}: unsafe without a SAFETY comment", i + 1));
+            }
+        }
+    }
+    none(&broken);
+}
+
+#[test]
+fn code_is_finished() {
+    let unfinished = ["todo", "unimplemented", "dbg"].map(|name| format!("{name}!("));
+    let mut broken = Vec::new();
+    for (file, text) in sources() {
+        for (i, line) in text.lines().enumerate() {
+            if unfinished.iter().any(|u| code(line).contains(u.as_str())) {
+                broken.push(format!("{file}:{}: {}", i + 1, line.trim()));
+            }
+        }
+    }
+    none(&broken);
+}
+
+#[test]
+fn files_are_short() {
+    let broken: Vec<String> = sources()
+        .iter()
+        .filter(|(file, text)| !file.contains("/tests/") && text.lines().count() > LONGEST)
+        .map(|(file, text)| format!("{file} has {} lines, more than {LONGEST}", text.lines().count()))
+        .collect();
+    none(&broken);
+}
+
+#[test]
+fn paths_in_documents_exist() {
+    let mut documents: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md"].map(|d| root().join(d)).into();
+    if let Ok(docs) = fs::read_dir(root().join("docs")) {
+        documents.extend(docs.map(|d| d.expect("entry").path()));
+    }
+    let mut broken = Vec::new();
+    for document in documents.iter().filter(|d| d.is_file()) {
+        let text = fs::read_to_string(document).expect("document is text");
+        let end = |c: char| !(c.is_ascii_alphanumeric() || "/._-*".contains(c));
+        for word in text.split(end) {
+            let path = word.trim_end_matches(['.', '/']);
+            let ours = ["crates/", "docs/", "vm/", "profiles/"].iter().any(|d| path.starts_with(d));
+            if ours && !path.contains('*') && !root().join(path).exists() {
+                broken.push(format!("{}: {path} doesn't exist", document.display()));
+            }
+        }
+    }
+    none(&broken);
+}
