@@ -6,16 +6,22 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 /// Crates from the lowest to the highest: each may use only the ones named beside it.
-const MAY_USE: [(&str, &[&str]); 9] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("core", &[]),
     ("ftl", &["core"]),
     ("trace", &["core"]),
     ("linux", &["core"]),
     ("report", &["core"]),
     ("drive", &["core", "ftl", "linux"]),
-    ("keeper", &["core", "linux"]),
+    ("doctor", &["core", "linux"]),
+    ("keeper", &["core", "linux", "doctor"]),
+    ("bench", &["core", "ftl", "linux"]),
+    ("observe", &["core", "trace", "linux"]),
     ("lab", &["core", "ftl", "trace", "linux", "drive", "keeper"]),
-    ("cli", &["core", "ftl", "trace", "linux", "report", "drive", "keeper", "lab"]),
+    (
+        "cli",
+        &["core", "ftl", "trace", "linux", "report", "drive", "doctor", "keeper", "bench", "observe", "lab"],
+    ),
 ];
 
 /// Lines that a file outside tests may have.
@@ -149,4 +155,29 @@ fn paths_in_documents_exist() {
         }
     }
     none(&broken);
+}
+
+/// `make test` runs the programs that the Makefile names, and no others.
+#[test]
+fn every_test_program_is_in_one_tier() {
+    let makefile = fs::read_to_string(root().join("Makefile")).expect("Makefile").replace("\\\n", " ");
+    let tier = |name: &str| {
+        let line = makefile.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix('='));
+        line.unwrap_or_else(|| panic!("the Makefile has no {name}")).split_whitespace().map(str::to_owned)
+    };
+    let mut named: Vec<String> = ["QUICK", "ROOT", "VM"].into_iter().flat_map(tier).collect();
+    named.sort();
+    let mut programs = BTreeSet::new();
+    for entry in fs::read_dir(root().join("crates")).expect("crates") {
+        let Ok(tests) = fs::read_dir(entry.expect("entry").path().join("tests")) else { continue };
+        for test in tests {
+            let path = test.expect("entry").path();
+            let is_program = path.extension().is_some_and(|it| it == "rs") || path.join("main.rs").exists();
+            let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            if is_program && !programs.insert(name.clone()) {
+                panic!("two test programs are called {name}: a tier cannot name one of them");
+            }
+        }
+    }
+    assert_eq!(named, programs.into_iter().collect::<Vec<_>>());
 }
