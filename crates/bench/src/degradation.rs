@@ -11,8 +11,8 @@ use trimtab_core::document::bench::{DegradationRound, DegradationStep};
 use trimtab_core::stats::is_steady_over;
 use trimtab_core::{Bytes, Extent};
 
-use super::bed::{Bed, pieces};
 use super::budget::Budget;
+use super::device_under_test::{DeviceUnderTest, pieces};
 use super::error::BenchError;
 use super::target::{Command, Kind};
 
@@ -40,18 +40,18 @@ pub(crate) enum Outcome {
 
 /// Runs all steps in about the time of `budget`; `done` is given each round.
 pub(crate) fn measure(
-    bed: &mut Bed,
+    tested: &mut DeviceUnderTest,
     budget: Budget,
     seed: u64,
     done: &mut dyn FnMut(DegradationRound) -> Result<(), BenchError>,
 ) -> Result<Outcome, BenchError> {
-    let bytes = bed.range.len().0 as f64;
-    let fills = Duration::from_secs_f64(2.0 * bytes / bed.write_rate);
+    let bytes = tested.range.len().0 as f64;
+    let fills = Duration::from_secs_f64(2.0 * bytes / tested.write_rate);
     if fills > budget.left().mul_f64(FILLS) {
         return Ok(Outcome::TooLong(fills));
     }
     let overwrites = budget.left().saturating_sub(fills).mul_f64(1.0 - FRESH);
-    let mut run = Run { bed, written: Bytes::ZERO, random: SmallRng::seed_from_u64(seed), done };
+    let mut run = Run { tested, written: Bytes::ZERO, random: SmallRng::seed_from_u64(seed), done };
     run.purge()?;
     if !run.fill(DegradationStep::Fill, budget)? {
         return Ok(Outcome::TooLong(fills));
@@ -68,7 +68,7 @@ pub(crate) fn measure(
 }
 
 struct Run<'a, 'b> {
-    bed: &'a mut Bed<'b>,
+    tested: &'a mut DeviceUnderTest<'b>,
     /// Bytes written since the whole range was discarded.
     written: Bytes,
     random: SmallRng,
@@ -78,14 +78,15 @@ struct Run<'a, 'b> {
 impl Run<'_, '_> {
     fn purge(&mut self) -> Result<(), BenchError> {
         self.written = Bytes::ZERO;
-        self.bed.discard(self.bed.range)
+        self.tested.discard(self.tested.range)
     }
 
     /// Writes the whole range in sequence; returns whether it came to the end in time.
     fn fill(&mut self, step: DegradationStep, budget: Budget) -> Result<bool, BenchError> {
         let (size, depth) = SEQUENTIAL;
-        let round = Bytes((self.bed.range.len().0 / u64::from(ROUNDS)).max(size.0).next_multiple_of(size.0));
-        for extent in pieces(self.bed.range, round) {
+        let round =
+            Bytes((self.tested.range.len().0 / u64::from(ROUNDS)).max(size.0).next_multiple_of(size.0));
+        for extent in pieces(self.tested.range, round) {
             if budget.is_over() {
                 return Ok(false);
             }
@@ -99,7 +100,7 @@ impl Run<'_, '_> {
     /// for; returns whether it is steady.
     fn overwrite(&mut self, step: DegradationStep, budget: Budget, most: u32) -> Result<bool, BenchError> {
         let (size, depth) = RANDOM;
-        let range = self.bed.range.aligned_inside(size);
+        let range = self.tested.range.aligned_inside(size);
         let span = budget.left() / ROUNDS;
         let mut rates = Vec::new();
         let before = self.written;
@@ -128,9 +129,9 @@ impl Run<'_, '_> {
         deadline: Option<Instant>,
     ) -> Result<f64, BenchError> {
         let begun = Instant::now();
-        self.bed.blank = false;
-        let bytes = self.bed.run(depth, writes, deadline)?.bytes;
-        self.bed.flush()?;
+        self.tested.blank = false;
+        let bytes = self.tested.run(depth, writes, deadline)?.bytes;
+        self.tested.flush()?;
         let wall_s = begun.elapsed().as_secs_f64();
         self.written += bytes;
         let mib_s = bytes.mib() / wall_s;

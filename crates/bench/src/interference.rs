@@ -12,8 +12,8 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use trimtab_core::document::bench::{InterferenceCell, Latency, Operation};
 use trimtab_core::{Bytes, Extent};
 
-use super::bed::{Bed, Ended, Flight, Latencies, pieces};
 use super::budget::Budget;
+use super::device_under_test::{DeviceUnderTest, Ended, Flight, Latencies, pieces};
 use super::error::BenchError;
 use super::target::{Command, Kind};
 
@@ -68,12 +68,12 @@ impl Beside {
 
 /// The cells to measure: the foreground alone, then beside discards of each size and rate that the
 /// range holds and the device can keep up with; `few` leaves out all but two.
-pub(crate) fn plan(bed: &Bed, few: bool) -> Result<Vec<Option<Beside>>, BenchError> {
-    let area = halves(bed.range).1;
+pub(crate) fn plan(tested: &DeviceUnderTest, few: bool) -> Result<Vec<Option<Beside>>, BenchError> {
+    let area = halves(tested.range).1;
     let mut cells = vec![None];
     for size in DISCARD_SIZES.into_iter().filter(|size| size.0 * 2 <= area.len().0) {
         let command = Command { kind: Kind::Erase(Operation::Discard), extent: Extent::at(area.start, size) };
-        let cost_s = bed.run(1, std::iter::repeat_n(command, 3), None)?.latencies.median_us() / 1e6;
+        let cost_s = tested.run(1, std::iter::repeat_n(command, 3), None)?.latencies.median_us() / 1e6;
         let possible = DISCARD_RATES.into_iter().filter(|rate| rate * cost_s <= MOST_BUSY);
         cells.extend(possible.map(|rate| Some(Beside { size, rate })));
     }
@@ -86,21 +86,21 @@ pub(crate) fn plan(bed: &Bed, few: bool) -> Result<Vec<Option<Beside>>, BenchErr
 
 /// Writes the area that the foreground reads and overwrites: the first half of the range, or what
 /// of it can be written in a part of the time.
-pub(crate) fn prepare(bed: &mut Bed, budget: Budget) -> Result<Extent, BenchError> {
-    let half = halves(bed.range).0;
-    let affordable = bed.write_rate * budget.left().as_secs_f64() * PREPARATION;
+pub(crate) fn prepare(tested: &mut DeviceUnderTest, budget: Budget) -> Result<Extent, BenchError> {
+    let half = halves(tested.range).0;
+    let affordable = tested.write_rate * budget.left().as_secs_f64() * PREPARATION;
     let length = Bytes((affordable as u64 / Bytes::MIB.0).max(8) * Bytes::MIB.0);
     let area = Extent::at(half.start, length.min(half.len()));
-    bed.fill(&[area])?;
+    tested.fill(&[area])?;
     Ok(area)
 }
 
 /// The rate at which the foreground alone keeps the device busy for [`BUSY`] of the time, in
 /// commands a second.
-pub(crate) fn foreground_rate(bed: &Bed, area: Extent, seed: u64) -> Result<f64, BenchError> {
+pub(crate) fn foreground_rate(tested: &DeviceUnderTest, area: Extent, seed: u64) -> Result<f64, BenchError> {
     let mut foreground = Foreground::new(area, seed);
     let commands = (0..100).map(|_| foreground.next());
-    let measured = bed.run(1, commands, Some(Instant::now() + Duration::from_secs(1)))?;
+    let measured = tested.run(1, commands, Some(Instant::now() + Duration::from_secs(1)))?;
     let latency = measured.wall.as_secs_f64() / measured.latencies.count().max(1) as f64;
     Ok((BUSY / latency).clamp(*RATES.start(), *RATES.end()).round())
 }
@@ -108,7 +108,7 @@ pub(crate) fn foreground_rate(bed: &Bed, area: Extent, seed: u64) -> Result<f64,
 /// Measures the foreground at `rate` a second, alone or beside discards, in about the time of
 /// `budget`; `alone` is what it was alone.
 pub(crate) fn measure(
-    bed: &mut Bed,
+    tested: &mut DeviceUnderTest,
     area: Extent,
     rate: f64,
     beside: Option<Beside>,
@@ -118,13 +118,13 @@ pub(crate) fn measure(
 ) -> Result<InterferenceCell, BenchError> {
     let mut foreground = Foreground::new(area, seed);
     let mut discards = match beside {
-        Some(beside) => Discards::prepare(bed, beside, budget)?,
+        Some(beside) => Discards::prepare(tested, beside, budget)?,
         None => Discards::none(),
     };
     let span = discards.span().min(budget.left()).max(LEAST_SPAN);
     let begun = Instant::now();
     let end = begun + span;
-    let mut flight = Flight::new(bed, IN_FLIGHT)?;
+    let mut flight = Flight::new(tested, IN_FLIGHT)?;
     let mut ends = Ends::default();
     let mut foreground_due = begun;
     let mut discard_due = begun;
@@ -150,7 +150,7 @@ pub(crate) fn measure(
         if let Some(ended) = flight.next_until(until)? {
             ends.record(&ended);
         }
-        bed.interrupt.check()?;
+        tested.interrupt.check()?;
     }
     let reads = ends.reads.summary();
     let writes = ends.writes.summary();
@@ -252,14 +252,14 @@ impl Discards {
     }
 
     /// Lays data down for as many as half of the budget allows, and for one at least.
-    fn prepare(bed: &mut Bed, beside: Beside, budget: Budget) -> Result<Self, BenchError> {
+    fn prepare(tested: &mut DeviceUnderTest, beside: Beside, budget: Budget) -> Result<Self, BenchError> {
         let Beside { size, rate } = beside;
         let wanted = (rate * budget.left().as_secs_f64()).ceil().max(1.0);
         let mut places: Vec<_> =
-            pieces(halves(bed.range).1, size).filter(|place| place.len() == size).collect();
-        let affordable = bed.write_rate * budget.left().as_secs_f64() / 2.0 / size.0 as f64;
+            pieces(halves(tested.range).1, size).filter(|place| place.len() == size).collect();
+        let affordable = tested.write_rate * budget.left().as_secs_f64() / 2.0 / size.0 as f64;
         places.truncate(wanted.min(affordable).max(1.0) as usize);
-        bed.fill(&places)?;
+        tested.fill(&places)?;
         Ok(Self { places, step: Duration::from_secs_f64(1.0 / rate), sent: 0 })
     }
 

@@ -1,9 +1,9 @@
 //! What a device does with discards: the bench of one device.
 
-mod bed;
 mod budget;
 mod confined;
 mod degradation;
+mod device_under_test;
 pub mod error;
 pub mod fit;
 #[cfg(test)]
@@ -29,9 +29,9 @@ use trimtab_core::error::chain;
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, environment};
 
-use self::bed::Bed;
 use self::budget::Budget;
 use self::confined::Confined;
+use self::device_under_test::DeviceUnderTest;
 use self::error::BenchError;
 use self::plan::PlanError;
 use self::run::Run;
@@ -103,8 +103,8 @@ pub fn bench(
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let budget = Budget::new(Duration::from_secs_f64(document.plan.budget_wall_s));
     let target = Confined::new(target, document.plan.range);
-    let bed = Bed::new(&target, document.plan.range, interrupt);
-    let mut run = Run { bed, document, budget, progress, to_do: Vec::new(), left_out: Vec::new(), save };
+    let tested = DeviceUnderTest::new(&target, document.plan.range, interrupt);
+    let mut run = Run { tested, document, budget, progress, to_do: Vec::new(), left_out: Vec::new(), save };
     let stopped = match run.all() {
         Ok(()) => None,
         Err(BenchError::Save(error)) => return Err(error.into()),

@@ -12,8 +12,8 @@ use trimtab_core::document::bench::{Engine, Operation, Queueing};
 use trimtab_core::stats::median;
 use trimtab_core::{Bytes, Extent};
 
-use super::bed::{Bed, Flight};
 use super::budget::Budget;
+use super::device_under_test::{DeviceUnderTest, Flight};
 use super::error::BenchError;
 use super::target::{Command, Kind};
 
@@ -57,7 +57,7 @@ struct Medians {
 /// Measures whether discards wait, and whether they hold back what comes after them, on a device
 /// whose queue holds so many requests; zero where it has none.
 pub(crate) fn measure(
-    bed: &mut Bed,
+    tested: &mut DeviceUnderTest,
     queue_requests: u32,
     budget: Budget,
     seed: u64,
@@ -65,9 +65,9 @@ pub(crate) fn measure(
     // More than half of the queue, and the discard might get in before the reads.
     let count = if queue_requests == 0 { MOST_READS } else { (queue_requests / 2).clamp(1, MOST_READS) };
     let mut random = SmallRng::seed_from_u64(seed);
-    let area = Extent::at(bed.range.start, AREA.min(bed.range.len())).aligned_inside(Bytes::MIB);
-    bed.fill(&[area])?;
-    let mut probe = Probe { bed, area, random: &mut random };
+    let area = Extent::at(tested.range.start, AREA.min(tested.range.len())).aligned_inside(Bytes::MIB);
+    tested.fill(&[area])?;
+    let mut probe = Probe { tested, area, random: &mut random };
     let mut repeats = u32::MAX;
     let mut kinds = Vec::new();
     for (index, size) in READS.into_iter().enumerate() {
@@ -112,7 +112,7 @@ fn medians<const N: usize>(rounds: &[[Duration; N]]) -> [f64; N] {
 
 /// A written area, and single measurements on it.
 struct Probe<'a, 'b> {
-    bed: &'a mut Bed<'b>,
+    tested: &'a mut DeviceUnderTest<'b>,
     area: Extent,
     random: &'a mut SmallRng,
 }
@@ -136,10 +136,10 @@ impl Probe<'_, '_> {
     fn behind(&mut self, count: u32, size: Bytes) -> Result<[Duration; 3], BenchError> {
         let discard = self.discard();
         let reads = self.reads(count, size);
-        let mut flight = Flight::new(self.bed, count + 1)?;
+        let mut flight = Flight::new(self.tested, count + 1)?;
         let alone = flight.latency_of(discard)?;
         // What the drive does after a discard, such as writing its journal, is not the reads' time.
-        self.bed.flush()?;
+        self.tested.flush()?;
         reads.iter().try_for_each(|read| flight.send(*read).map(drop))?;
         let sent = Instant::now();
         let discard_tag = flight.send(discard)?;
@@ -153,7 +153,7 @@ impl Probe<'_, '_> {
             }
         }
         drop(flight);
-        self.bed.fill(&[discard.extent])?;
+        self.tested.fill(&[discard.extent])?;
         Ok([alone, last_read, behind])
     }
 
@@ -161,7 +161,7 @@ impl Probe<'_, '_> {
     fn after(&mut self) -> Result<[Duration; 2], BenchError> {
         let discard = self.discard();
         let read = self.reads(1, Bytes(4 << 10))[0];
-        let mut flight = Flight::new(self.bed, 2)?;
+        let mut flight = Flight::new(self.tested, 2)?;
         let alone = flight.latency_of(read)?;
         flight.send(discard)?;
         if flight.engine(discard.kind) == Engine::Threads {
@@ -169,7 +169,7 @@ impl Probe<'_, '_> {
         }
         let after = flight.latency_of(read)?;
         drop(flight);
-        self.bed.fill(&[discard.extent])?;
+        self.tested.fill(&[discard.extent])?;
         Ok([alone, after])
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use trimtab_core::Bytes;
 use trimtab_core::document::bench::{BenchDocument, DegradationStep, Missing, Operation, Part, SweepCell};
 
-use super::bed::Bed;
 use super::budget::Budget;
+use super::device_under_test::DeviceUnderTest;
 use super::error::BenchError;
 use super::interference::{self, Beside};
 use super::plan::{self, Cell};
@@ -36,7 +36,7 @@ const UNSUPPORTED: &str = "the device doesn't have it";
 
 /// A bench under way.
 pub(super) struct Run<'a> {
-    pub(super) bed: Bed<'a>,
+    pub(super) tested: DeviceUnderTest<'a>,
     pub(super) document: BenchDocument,
     pub(super) budget: Budget,
     pub(super) progress: &'a mut dyn BenchProgress,
@@ -52,9 +52,9 @@ impl Run<'_> {
     pub(super) fn all(&mut self) -> Result<(), BenchError> {
         self.to_do = Part::ALL.into_iter().filter(|part| self.is_to_do(*part)).collect();
         self.at("how fast it writes");
-        self.bed.measure_write_rate()?;
+        self.tested.measure_write_rate()?;
         self.at("discarding the whole range");
-        self.bed.discard(self.bed.range)?;
+        self.tested.discard(self.tested.range)?;
         while let Some(&part) = self.to_do.first() {
             let weights = self.to_do.iter().map(|part| weight(*part)).sum();
             let share = self.budget.share(weight(part), weights);
@@ -69,7 +69,7 @@ impl Run<'_> {
             self.save()?;
         }
         self.at("discarding the whole range");
-        self.bed.discard(self.bed.range)
+        self.tested.discard(self.tested.range)
     }
 
     fn is_to_do(&self, part: Part) -> bool {
@@ -85,12 +85,12 @@ impl Run<'_> {
     }
 
     fn latency(&mut self, budget: Budget) -> Result<(), BenchError> {
-        let mut cells = plan::cells(&self.document.plan, self.bed.target.logical_block());
+        let mut cells = plan::cells(&self.document.plan, self.tested.target.logical_block());
         cells.retain(|cell| !self.document.sweeps.iter().any(|done| is_of(cell, done)));
         for (index, cell) in cells.iter().enumerate() {
             self.at(&format!("latency: {}", cell.name()));
             let share = budget.share(1.0, (cells.len() - index) as f64);
-            match sweep::measure(&mut self.bed, cell, share, budget, self.document.plan.seed) {
+            match sweep::measure(&mut self.tested, cell, share, budget, self.document.plan.seed) {
                 Ok(sweep::Outcome::Measured(measured)) => self.document.sweeps.push(*measured),
                 Ok(sweep::Outcome::TooLong) => self.left_out.push((*cell, TOO_LONG)),
                 Err(error) if cell.operation != Operation::Discard && error.is_unsupported() => {
@@ -109,30 +109,36 @@ impl Run<'_> {
             self.at("verify: whether discards wait for other commands");
             let share = budget.share(QUEUEING, 1.0);
             self.document.queueing =
-                Some(queueing::measure(&mut self.bed, self.document.device.queue_requests, share, seed)?);
+                Some(queueing::measure(&mut self.tested, self.document.device.queue_requests, share, seed)?);
             self.save()?;
         }
-        let Self { bed, document, progress, .. } = self;
+        let Self { tested, document, progress, .. } = self;
         let delay = Duration::from_secs_f64(document.plan.verify_delay_wall_s);
         let options = VerifyOptions::new(seed, delay);
         let tell = &mut |what: &str| progress.at(&format!("verify: {what}"), self.budget.left());
-        bed.blank = false;
-        document.verify =
-            Some(verify::verify(bed.target, &document.device, bed.range, &options, bed.interrupt, tell)?);
+        tested.blank = false;
+        document.verify = Some(verify::verify(
+            tested.target,
+            &document.device,
+            tested.range,
+            &options,
+            tested.interrupt,
+            tell,
+        )?);
         Ok(())
     }
 
     fn interference(&mut self, budget: Budget) -> Result<(), BenchError> {
         self.at("interference: how fast the foreground goes");
         let seed = self.document.plan.seed;
-        let area = interference::prepare(&mut self.bed, budget)?;
+        let area = interference::prepare(&mut self.tested, budget)?;
         let known = self.document.interference.first().map(|alone| alone.foreground_rate_s);
         let rate = match known {
             Some(rate) => rate,
-            None => interference::foreground_rate(&self.bed, area, seed)?,
+            None => interference::foreground_rate(&self.tested, area, seed)?,
         };
         let few = budget.left() < SHORT;
-        let mut cells = interference::plan(&self.bed, few)?;
+        let mut cells = interference::plan(&self.tested, few)?;
         let done = &self.document.interference;
         cells.retain(|cell| match cell {
             None => done.is_empty(),
@@ -145,7 +151,7 @@ impl Run<'_> {
             });
             let share = budget.share(1.0, (cells.len() - index) as f64);
             let alone = self.document.interference.first();
-            let cell = interference::measure(&mut self.bed, area, rate, beside, alone, share, seed)?;
+            let cell = interference::measure(&mut self.tested, area, rate, beside, alone, share, seed)?;
             self.document.interference.push(cell);
             self.save()?;
         }
@@ -155,13 +161,13 @@ impl Run<'_> {
     fn degradation(&mut self, budget: Budget) -> Result<(), BenchError> {
         self.at("degradation: sequential fill and random overwrite");
         self.document.degradation.clear();
-        let Self { bed, document, save, .. } = self;
+        let Self { tested, document, save, .. } = self;
         let seed = document.plan.seed;
         let mut keep = |round| {
             document.degradation.push(round);
             save(document).map_err(BenchError::Save)
         };
-        match degradation::measure(bed, budget, seed, &mut keep)? {
+        match degradation::measure(tested, budget, seed, &mut keep)? {
             degradation::Outcome::Done { steady: true } => {}
             degradation::Outcome::Done { steady: false } => {
                 let why = "time was up before the writes were steady; allow more (--time)".to_owned();

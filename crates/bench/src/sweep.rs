@@ -7,8 +7,8 @@ use trimtab_core::document::KernelCounters;
 use trimtab_core::document::bench::{Operation, Passage, Pattern, SweepCell};
 use trimtab_core::{Bytes, Extent};
 
-use super::bed::{Bed, Measured};
 use super::budget::Budget;
+use super::device_under_test::{DeviceUnderTest, Measured};
 use super::error::BenchError;
 use super::plan::Cell;
 use super::target::{Command, Kind};
@@ -46,37 +46,37 @@ pub(crate) enum Outcome {
 /// Measures a cell in about the time of `share`. Where that doesn't allow as many commands as it
 /// keeps in flight, it takes more, up to `limit`.
 pub(crate) fn measure(
-    bed: &mut Bed,
+    tested: &mut DeviceUnderTest,
     cell: &Cell,
     share: Budget,
     limit: Budget,
     seed: u64,
 ) -> Result<Outcome, BenchError> {
-    let mut places = Places::new(bed, cell, seed);
+    let mut places = Places::new(tested, cell, seed);
     let least = match u64::from(cell.depth) {
-        depth if places.preparation(bed, wanted(depth)) > limit.left().mul_f64(OVERDRAFT) => depth,
+        depth if places.preparation(tested, wanted(depth)) > limit.left().mul_f64(OVERDRAFT) => depth,
         depth => wanted(depth).min(places.count),
     };
-    if limit.is_over() || places.preparation(bed, least) > limit.left() {
+    if limit.is_over() || places.preparation(tested, least) > limit.left() {
         return Ok(Outcome::TooLong);
     }
     let mut all: Option<Measured> = None;
     let mut kernel = Some(KernelCounters::default());
     loop {
         let (done, took) = all.as_ref().map_or((0, Duration::ZERO), |all| (all.latencies.count(), all.wall));
-        let affordable = places.affordable(bed, share.left().mul_f64(PREPARATION));
+        let affordable = places.affordable(tested, share.left().mul_f64(PREPARATION));
         if all.is_some() && (share.is_over() || affordable < least || enough(done, took)) {
             break;
         }
         let extents = places.take(affordable.min(BATCH).max(least).min(places.count));
-        places.prepare(bed, &extents)?;
-        let before = bed.target.counters();
+        places.prepare(tested, &extents)?;
+        let before = tested.target.counters();
         let end = share.deadline().max(Instant::now() + Duration::from_millis(100));
         let kind = Kind::Erase(cell.operation);
         let commands = extents.iter().map(|&extent| Command { kind, extent });
-        let measured = bed.run(cell.depth, commands, Some(end))?;
-        bed.blank &= cell.operation == Operation::Discard;
-        kernel = kernel.zip(before.zip(bed.target.counters())).map(|(mut sum, (before, after))| {
+        let measured = tested.run(cell.depth, commands, Some(end))?;
+        tested.blank &= cell.operation == Operation::Discard;
+        kernel = kernel.zip(before.zip(tested.target.counters())).map(|(mut sum, (before, after))| {
             sum.merge(&after.since(&before));
             sum
         });
@@ -141,13 +141,13 @@ struct Places {
 }
 
 impl Places {
-    fn new(bed: &Bed, cell: &Cell, seed: u64) -> Self {
-        let block = bed.target.logical_block();
+    fn new(tested: &DeviceUnderTest, cell: &Cell, seed: u64) -> Self {
+        let block = tested.target.logical_block();
         let shift = if cell.pattern == Pattern::Unaligned { block } else { Bytes::ZERO };
-        let room = |start: Bytes| bed.range.end.saturating_sub(start + shift).0 / cell.size.0;
-        let aligned = Bytes(bed.range.start.0.next_multiple_of(cell.size.0));
+        let room = |start: Bytes| tested.range.end.saturating_sub(start + shift).0 / cell.size.0;
+        let aligned = Bytes(tested.range.start.0.next_multiple_of(cell.size.0));
         let holds_depth = room(aligned) >= u64::from(cell.depth);
-        let start = if holds_depth { aligned } else { bed.range.start };
+        let start = if holds_depth { aligned } else { tested.range.start };
         Self {
             pattern: cell.pattern,
             size: cell.size,
@@ -163,14 +163,14 @@ impl Places {
     }
 
     /// How long laying down the data of `commands` takes.
-    fn preparation(&self, bed: &Bed, commands: u64) -> Duration {
+    fn preparation(&self, tested: &DeviceUnderTest, commands: u64) -> Duration {
         let bytes = if self.writes() { commands * self.size.0 } else { 0 };
-        Duration::from_secs_f64(bytes as f64 / bed.write_rate)
+        Duration::from_secs_f64(bytes as f64 / tested.write_rate)
     }
 
     /// How many commands' data can be laid down in `time`.
-    fn affordable(&self, bed: &Bed, time: Duration) -> u64 {
-        let bytes = time.as_secs_f64() * bed.write_rate;
+    fn affordable(&self, tested: &DeviceUnderTest, time: Duration) -> u64 {
+        let bytes = time.as_secs_f64() * tested.write_rate;
         if self.writes() { (bytes / self.size.0 as f64) as u64 } else { BATCH }
     }
 
@@ -190,14 +190,14 @@ impl Places {
     }
 
     /// Brings the places of a batch into the state that the pattern asks for.
-    fn prepare(&self, bed: &mut Bed, extents: &[Extent]) -> Result<(), BenchError> {
+    fn prepare(&self, tested: &mut DeviceUnderTest, extents: &[Extent]) -> Result<(), BenchError> {
         let (Some(first), Some(last)) = (extents.first(), extents.last()) else { return Ok(()) };
         let whole = Extent::new(first.start, last.end.max(first.start));
         match self.pattern {
-            Pattern::Sequential | Pattern::Unaligned => bed.fill(&[whole])?,
-            Pattern::Random => bed.fill(extents)?,
-            Pattern::Discarded => bed.discard(whole)?,
-            Pattern::Unwritten if !bed.blank => bed.discard(bed.range)?,
+            Pattern::Sequential | Pattern::Unaligned => tested.fill(&[whole])?,
+            Pattern::Random => tested.fill(extents)?,
+            Pattern::Discarded => tested.discard(whole)?,
+            Pattern::Unwritten if !tested.blank => tested.discard(tested.range)?,
             Pattern::Unwritten => {}
         }
         Ok(())

@@ -16,12 +16,12 @@ use trimtab_linux::block::BlockDevice;
 use trimtab_linux::{PROCFS, SYSFS, environment, ioctl, loop_device, mount};
 
 use crate::DriveError;
+use crate::directory::{self, DriveDirectory, Registry};
 use crate::path;
-use crate::patience;
-use crate::place::{self, Place, Registry};
 use crate::protocol::{
     Clock, DriveFigures, DriveStats, PathTimes, QueueLimits, Reply, Request, Spec, receive, send,
 };
+use crate::timeout;
 
 /// The logical blocks of a drive's block device.
 const SECTOR: Bytes = Bytes(512);
@@ -66,7 +66,7 @@ pub struct CreateOptions {
 /// An emulated drive.
 #[derive(Debug)]
 pub struct Drive {
-    place: Place,
+    directory: DriveDirectory,
     device: PathBuf,
     /// The server of an owned drive takes it down when this closes.
     _life_line: Option<UnixStream>,
@@ -100,15 +100,15 @@ pub struct Listed {
 pub fn list() -> Result<Vec<Listed>, DriveError> {
     require_root()?;
     let registry = Registry::lock()?;
-    let dead = registry.clean_up()?.into_iter().map(|place| Listed {
-        name: place.name().to_owned(),
+    let dead = registry.clean_up()?.into_iter().map(|directory| Listed {
+        name: directory.name().to_owned(),
         device: None,
         state: DriveState::Dead,
     });
-    let running = registry.places()?.into_iter().filter(|place| !place.is_dead().unwrap_or(true));
-    let running = running.map(|place| {
-        let device = place.device()?;
-        Ok(Listed { name: place.name().to_owned(), device, state: DriveState::Running })
+    let running = registry.places()?.into_iter().filter(|directory| !directory.is_dead().unwrap_or(true));
+    let running = running.map(|directory| {
+        let device = directory.device()?;
+        Ok(Listed { name: directory.name().to_owned(), device, state: DriveState::Running })
     });
     let mut all: Vec<_> = dead.map(Ok).chain(running).collect::<Result<_, DriveError>>()?;
     all.sort_by(|a, b| a.name.cmp(&b.name));
@@ -122,21 +122,21 @@ pub fn list() -> Result<Vec<Listed>, DriveError> {
 pub fn remove(name: &str) -> Result<(), DriveError> {
     require_root()?;
     let registry = Registry::lock()?;
-    let place = find(&registry, name)?;
-    match place.device()? {
-        Some(device) => Drive { place, device, _life_line: None }.remove_from(&registry),
-        None => place.release(false),
+    let directory = find(&registry, name)?;
+    match directory.device()? {
+        Some(device) => Drive { directory, device, _life_line: None }.remove_from(&registry),
+        None => directory.release(false),
     }
 }
 
-/// The place of the drive `name`, after cleaning up.
-fn find(registry: &Registry, name: &str) -> Result<Place, DriveError> {
-    let place = Place::named(name)?;
+/// The directory of the drive `name`, after cleaning up.
+fn find(registry: &Registry, name: &str) -> Result<DriveDirectory, DriveError> {
+    let directory = DriveDirectory::named(name)?;
     registry.clean_up()?;
-    if place.exists() {
-        return Ok(place);
+    if directory.exists() {
+        return Ok(directory);
     }
-    let drives = registry.places()?.iter().map(|place| place.name().to_owned()).collect();
+    let drives = registry.places()?.iter().map(|directory| directory.name().to_owned()).collect();
     Err(DriveError::Unknown { name: name.to_owned(), drives })
 }
 
@@ -147,20 +147,20 @@ impl Drive {
     /// Any [`DriveError`]: what was asked for can't be had, or the machine can't do it.
     pub fn create(options: &CreateOptions) -> Result<Self, DriveError> {
         require_root()?;
-        let place = Place::named(&options.name)?;
+        let directory = DriveDirectory::named(&options.name)?;
         File::open("/dev/fuse").map_err(DriveError::NoFuse)?;
         check(options)?;
         let data = options.data.as_deref().map(absolute).transpose()?;
         let registry = Registry::lock()?;
         registry.clean_up()?;
-        if place.exists() {
+        if directory.exists() {
             return Err(DriveError::Exists { name: options.name.clone() });
         }
         check_room(options.size, data.as_deref())?;
-        let created = place.create().and_then(|()| start(&place, options, data));
+        let created = directory.create().and_then(|()| start(&directory, options, data));
         if created.is_err() {
             // The first failure is the one to report.
-            let _ = place.release(false);
+            let _ = directory.release(false);
         }
         created
     }
@@ -171,9 +171,9 @@ impl Drive {
     /// [`DriveError::Unknown`] where there is none.
     pub fn open(name: &str) -> Result<Self, DriveError> {
         require_root()?;
-        let place = find(&Registry::lock()?, name)?;
-        let device = place.device()?.ok_or_else(|| DriveError::Detached { name: name.to_owned() })?;
-        Ok(Self { place, device, _life_line: None })
+        let directory = find(&Registry::lock()?, name)?;
+        let device = directory.device()?.ok_or_else(|| DriveError::Detached { name: name.to_owned() })?;
+        Ok(Self { directory, device, _life_line: None })
     }
 
     /// Its block device.
@@ -183,7 +183,7 @@ impl Drive {
 
     /// Its name.
     pub fn name(&self) -> &str {
-        self.place.name()
+        self.directory.name()
     }
 
     /// Its figures at this moment, once the memory of all that was discarded is given back.
@@ -210,9 +210,9 @@ impl Drive {
     }
 
     fn ask(&self, request: &Request) -> Result<Reply, DriveError> {
-        let server = UnixStream::connect(self.place.socket()).map_err(|source| self.no_answer(source))?;
+        let server = UnixStream::connect(self.directory.socket()).map_err(|source| self.no_answer(source))?;
         send(&server, request).map_err(|source| self.no_answer(source))?;
-        patience::await_answer(self.name(), &server)?;
+        timeout::await_answer(self.name(), &server)?;
         answer(self.name(), receive(&mut BufReader::new(&server)))
     }
 
@@ -238,7 +238,7 @@ impl Drive {
             });
         }
         self.claim()?;
-        self.place.release(false)
+        self.directory.release(false)
     }
 
     /// Asks for the block device for itself alone, which fails where another mount namespace, swap
@@ -269,7 +269,7 @@ fn check(options: &CreateOptions) -> Result<(), DriveError> {
         return Err(DriveError::BadSize { size: options.size, multiple });
     }
     let granularity = options.profile.discard.advertised_granularity.value;
-    if place::least_limit(granularity) > LARGEST_DISCARD {
+    if directory::least_limit(granularity) > LARGEST_DISCARD {
         return Err(DriveError::BadGranularity { granularity });
     }
     match options.clock {
@@ -288,11 +288,11 @@ fn check_room(size: Bytes, data: Option<&Path>) -> Result<(), DriveError> {
         }
         Some(path) if path.exists() => return Err(DriveError::DataExists { path: path.to_owned() }),
         Some(path) => {
-            let directory = path.parent().unwrap_or(path);
-            let disk = rustix::fs::statvfs(directory)
-                .map_err(|errno| DriveError::file("look at", directory)(errno.into()))?;
+            let place = path.parent().unwrap_or(path);
+            let disk = rustix::fs::statvfs(place)
+                .map_err(|errno| DriveError::file("look at", place)(errno.into()))?;
             let available = Bytes(disk.f_bavail * disk.f_frsize);
-            (directory.display().to_string(), available, "choose a smaller size or another disk")
+            (place.display().to_string(), available, "choose a smaller size or another disk")
         }
     };
     if size > available { Err(DriveError::NoRoom { size, place, available, advice }) } else { Ok(()) }
@@ -312,8 +312,12 @@ fn answer(name: &str, received: io::Result<Reply>) -> Result<Reply, DriveError> 
 }
 
 /// Starts the server and puts a block device on its file.
-fn start(place: &Place, options: &CreateOptions, data: Option<PathBuf>) -> Result<Drive, DriveError> {
-    let life_line = start_server(place, options)?;
+fn start(
+    directory: &DriveDirectory,
+    options: &CreateOptions,
+    data: Option<PathBuf>,
+) -> Result<Drive, DriveError> {
+    let life_line = start_server(directory, options)?;
     let spec = Spec {
         profile: options.profile.clone(),
         size: options.size,
@@ -323,7 +327,7 @@ fn start(place: &Place, options: &CreateOptions, data: Option<PathBuf>) -> Resul
         owned: options.owned,
     };
     ask(&options.name, &life_line, &spec)?;
-    let device = loop_device::attach(&place.file(), SECTOR)?;
+    let device = loop_device::attach(&directory.file(), SECTOR)?;
     let limits = set_limits(&device, &options.profile)?;
     let path = match options.clock {
         Clock::Model => PathTimes::default(),
@@ -332,16 +336,16 @@ fn start(place: &Place, options: &CreateOptions, data: Option<PathBuf>) -> Resul
     let request = Request::Start { device: device.clone(), limits, path };
     ask(&options.name, &life_line, &request)?;
     let life_line = options.owned.then_some(life_line);
-    Ok(Drive { place: place.clone(), device, _life_line: life_line })
+    Ok(Drive { directory: directory.clone(), device, _life_line: life_line })
 }
 
 /// Runs the server; it reads what to serve from the socket that is its standard input, and answers
 /// there.
-fn start_server(place: &Place, options: &CreateOptions) -> Result<UnixStream, DriveError> {
+fn start_server(directory: &DriveDirectory, options: &CreateOptions) -> Result<UnixStream, DriveError> {
     let failed = |source| DriveError::Start { executable: options.server.clone(), source };
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     let mut server = Command::new(&options.server)
-        .args(["drive", "serve", place.name()])
+        .args(["drive", "serve", directory.name()])
         .current_dir("/")
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
@@ -356,7 +360,7 @@ fn start_server(place: &Place, options: &CreateOptions) -> Result<UnixStream, Dr
 /// Tells the kernel what the drive takes.
 fn set_limits(device: &Path, profile: &Profile) -> Result<QueueLimits, DriveError> {
     let block = BlockDevice::open(Path::new(SYSFS), device)?;
-    place::reset_limits(&block)?;
+    directory::reset_limits(&block)?;
     // The server refuses this one, whereupon the loop driver drops "write zeroes" for good; the
     // kernel then writes a sector of zeros.
     let opened = OpenOptions::new().write(true).open(device).map_err(DriveError::file("open", device))?;
@@ -366,9 +370,9 @@ fn set_limits(device: &Path, profile: &Profile) -> Result<QueueLimits, DriveErro
         return Err(DriveError::WriteZeroes);
     }
     let longest = profile.discard.command_limit.value.min(LARGEST_DISCARD);
-    block.set_discard_max(place::whole_grains(longest, block.discard_limits()?.granularity))?;
+    block.set_discard_max(directory::whole_grains(longest, block.discard_limits()?.granularity))?;
     let depth = profile.timing.queue_depth.value;
-    block.set_queue_requests(depth.clamp(LEAST_REQUESTS, place::MOST_REQUESTS))?;
+    block.set_queue_requests(depth.clamp(LEAST_REQUESTS, directory::MOST_REQUESTS))?;
     let limits = block.discard_limits()?;
     Ok(QueueLimits {
         discard_granularity: limits.granularity,

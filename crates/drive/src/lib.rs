@@ -22,12 +22,12 @@
 
 mod client;
 mod data;
+mod directory;
 mod error;
 mod path;
-mod patience;
-mod place;
 mod protocol;
 mod server;
+mod timeout;
 
 pub use client::{CreateOptions, Drive, DriveState, Listed, list, remove};
 pub use error::{DriveError, Silence};

@@ -19,7 +19,7 @@ const SAMPLES: usize = 512;
 #[repr(align(4096))]
 struct Page([u8; 4096]);
 
-/// Times reads and discards, turn by turn, on a drive that is not started yet.
+/// Times reads and discards, number by number, on a drive that is not started yet.
 pub(crate) fn measure(device: &Path) -> Result<PathTimes, DriveError> {
     let direct = OFlags::DIRECT.bits() as i32;
     let file = OpenOptions::new().read(true).write(true).custom_flags(direct).open(device);

@@ -18,8 +18,8 @@ use trimtab_core::profile::{Discard, Profile};
 use trimtab_core::stats::{DriveCounters, EraseSpread, LatencySummary};
 use trimtab_core::{Bytes, Extent, Nanos, Pages};
 
+use crate::controller::{Controller, PageWrites};
 use crate::flash::Untimed;
-use crate::front::{Front, PageWrites};
 use crate::geometry::{FtlConfig, GeometryError};
 use crate::host::ClosedLoop;
 use crate::mapping::{Ftl, Totals};
@@ -68,7 +68,7 @@ pub struct Device {
     /// The power of two that a page is.
     page_shift: u32,
     ftl: Ftl,
-    front: Front,
+    controller: Controller,
     discard: Discard,
     flush: Nanos,
     /// When the last discard ends.
@@ -92,7 +92,7 @@ impl Device {
             page,
             page_shift: page.0.trailing_zeros(),
             ftl: Ftl::new(&FtlConfig::of_drive(profile, size)?)?,
-            front: Front::new(profile),
+            controller: Controller::new(profile),
             discard: profile.discard.clone(),
             flush: profile.timing.flush.value,
             discarded: Nanos::ZERO,
@@ -127,7 +127,7 @@ impl Device {
             Op::Discard => self.discard(arrival, extent),
             Op::Flush => self.flush(arrival),
         };
-        self.front.finish(op, arrival, done);
+        self.controller.finish(op, arrival, done);
         done
     }
 
@@ -149,7 +149,7 @@ impl Device {
         let pages: Vec<_> = commands.iter().map(|command| self.pages(command.extent).start).collect();
         self.counters.writes += commands.len() as u64;
         self.counters.write_bytes += commands.iter().map(|command| command.extent.len()).sum::<Bytes>();
-        self.ftl.write_each(0, &pages, &mut PageWrites::new(host, &mut self.front));
+        self.ftl.write_each(0, &pages, &mut PageWrites::new(host, &mut self.controller));
     }
 
     /// Touches what commands that begin at these places will need, as [`Ftl::touch`] does.
@@ -203,7 +203,7 @@ impl Device {
     pub fn counters(&self) -> DriveCounters {
         let totals = self.ftl.totals().since(&self.preconditioned);
         DriveCounters {
-            model_ns: self.front.all_done(),
+            model_ns: self.controller.all_done(),
             host_pages: totals.host,
             copied_pages: totals.copied,
             journal_pages: totals.journal,
@@ -219,7 +219,7 @@ impl Device {
 
     /// How long commands of this kind took, from arrival to done.
     pub fn latency(&self, op: Op) -> LatencySummary {
-        self.front.latency(op)
+        self.controller.latency(op)
     }
 
     /// The mapping behind it.
@@ -230,19 +230,19 @@ impl Device {
     fn read(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
         self.counters.reads += 1;
         self.counters.read_bytes += extent.len();
-        let start = self.front.begin(arrival);
+        let start = self.controller.begin(arrival);
         let pages = self.pages(extent);
         let count = pages.len() as u64;
-        self.front.read(start, count, pages.filter_map(|page| self.ftl.physical_page(page)))
+        self.controller.read(start, count, pages.filter_map(|page| self.ftl.physical_page(page)))
     }
 
     fn write(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
         self.counters.writes += 1;
         self.counters.write_bytes += extent.len();
         let pages = self.pages(extent);
-        self.front.begin_write(arrival);
-        self.ftl.write(0, pages.start, pages.len() as u32, &mut self.front);
-        self.front.end_write()
+        self.controller.begin_write(arrival);
+        self.ftl.write(0, pages.start, pages.len() as u32, &mut self.controller);
+        self.controller.end_write()
     }
 
     fn discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
@@ -255,12 +255,13 @@ impl Device {
     fn hold_for_discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
         let cost = self.discard.time(extent.len());
         let queued = self.discard.queued.value;
-        let dealt_with = self.front.begin(if queued { arrival } else { arrival.max(self.front.all_done()) });
-        let taken = dealt_with - self.front.overhead();
+        let dealt_with =
+            self.controller.begin(if queued { arrival } else { arrival.max(self.controller.all_done()) });
+        let taken = dealt_with - self.controller.overhead();
         let done = (taken.max(self.discarded) + cost).max(dealt_with);
         self.discarded = done;
         if !queued {
-            self.front.hold(done);
+            self.controller.hold(done);
         }
         self.counters.discard_busy_ns += cost;
         done
@@ -279,7 +280,7 @@ impl Device {
     /// done.
     pub(crate) fn spend_discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
         let done = self.hold_for_discard(arrival, extent);
-        self.front.finish(Op::Discard, arrival, done);
+        self.controller.finish(Op::Discard, arrival, done);
         done
     }
 
@@ -292,14 +293,14 @@ impl Device {
         self.journal += self.discard.journal_per_range.value * ranges;
         while self.journal >= self.page {
             self.journal -= self.page;
-            self.front.begin_journal(done);
-            self.ftl.write_journal(&mut self.front);
+            self.controller.begin_journal(done);
+            self.ftl.write_journal(&mut self.controller);
         }
     }
 
     fn flush(&mut self, arrival: Nanos) -> Nanos {
         self.counters.flushes += 1;
-        self.front.begin(arrival).max(self.front.flushed()) + self.flush
+        self.controller.begin(arrival).max(self.controller.flushed()) + self.flush
     }
 
     /// The mapping pages that an extent touches.

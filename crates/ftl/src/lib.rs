@@ -13,9 +13,9 @@
 mod array;
 mod blocks;
 mod buffer;
+mod controller;
 mod device;
 mod flash;
-mod front;
 mod geometry;
 mod host;
 mod mapping;

@@ -4,7 +4,7 @@ use trimtab_core::document::bench::Operation;
 use trimtab_core::{Bytes, Extent};
 
 use super::content::{Class, Contents, Generation};
-use crate::bed::pieces;
+use crate::device_under_test::pieces;
 use crate::error::BenchError;
 use crate::target::{Kind, Target};
 use trimtab_core::interrupt::Interrupt;

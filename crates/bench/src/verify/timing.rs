@@ -10,7 +10,7 @@ use trimtab_core::{Bytes, Extent};
 
 use super::granularity::Grain;
 use super::stamp::Stamper;
-use crate::bed::{Bed, Flight};
+use crate::device_under_test::{DeviceUnderTest, Flight};
 use crate::error::BenchError;
 use crate::target::{Command, Kind};
 
@@ -91,7 +91,7 @@ impl Watch<'_, '_> {
         }
         let stretches: Vec<_> = stretches.collect();
         let (target, interrupt) = (self.stamper.target(), self.stamper.interrupt());
-        let mut flight = Flight::new(&Bed::new(target, self.range, interrupt), 1)?;
+        let mut flight = Flight::new(&DeviceUnderTest::new(target, self.range, interrupt), 1)?;
         let block = target.logical_block();
         let mut samples = [Vec::new(), Vec::new()];
         for _ in 0..2 * READS {

@@ -15,8 +15,8 @@ use trimtab_ftl::{Command, Device, GeometryError, Op};
 
 use super::lazy::LazyStore;
 use super::model::{Emulated, Figures, Model};
+use super::ordering::{RequestNumber, RequestOrder, TIMEOUT};
 use super::panics::{Panicked, contained};
-use super::turns::{PATIENCE, Turn, Turns};
 use crate::data::Identity;
 use crate::protocol::{PathTimes, Spec};
 
@@ -43,7 +43,7 @@ impl From<ModelFailed> for io::Error {
 /// The flash model, as long as it works.
 struct Guarded {
     model: Box<dyn Emulated>,
-    turns: Turns,
+    order: RequestOrder,
     failed: Option<ModelFailed>,
 }
 
@@ -94,7 +94,7 @@ impl Engine {
         let store = LazyStore::new(spec.data.as_deref(), spec.size)?;
         Ok(Self {
             store,
-            model: Mutex::new(Guarded { model, turns: Turns::default(), failed: None }),
+            model: Mutex::new(Guarded { model, order: RequestOrder::default(), failed: None }),
             came: Condvar::new(),
             page: spec.profile.geometry.mapping_page.value,
             reads: spec.profile.discard.reads.value,
@@ -114,26 +114,31 @@ impl Engine {
     }
 
     /// The model, once those requests that were handed out before this one have come to it.
-    fn model_in(&self, turn: Turn) -> MutexGuard<'_, Guarded> {
+    fn model_in(&self, number: RequestNumber) -> MutexGuard<'_, Guarded> {
         let mut model = self.model();
-        if model.turns.is_early(turn) {
-            let early = |model: &mut Guarded| model.turns.is_early(turn);
+        if model.order.is_early(number) {
+            let early = |model: &mut Guarded| model.order.is_early(number);
             let (came, waited) =
-                self.came.wait_timeout_while(model, PATIENCE, early).unwrap_or_else(PoisonError::into_inner);
+                self.came.wait_timeout_while(model, TIMEOUT, early).unwrap_or_else(PoisonError::into_inner);
             model = came;
-            model.turns.waited(waited.timed_out());
+            model.order.waited(waited.timed_out());
         }
-        model.turns.came(turn);
+        model.order.came(number);
         self.came.notify_all();
         model
     }
 
     /// Reads from `at` on into `data`; returns when to reply, where that is not at once. Of a drive whose
     /// model has failed, reads what is stored.
-    pub(crate) fn read(&self, turn: Turn, at: Bytes, data: &mut [u8]) -> io::Result<Option<Instant>> {
+    pub(crate) fn read(
+        &self,
+        number: RequestNumber,
+        at: Bytes,
+        data: &mut [u8],
+    ) -> io::Result<Option<Instant>> {
         let extent = Extent::at(at, Bytes(data.len() as u64));
         let answer = self
-            .model_in(turn)
+            .model_in(number)
             .run(|model| (self.lies_about(extent, model), model.submit(Command { op: Op::Read, extent })));
         let (lies, reply_at) = answer.unwrap_or_default();
         self.store.read(at, data)?;
@@ -183,18 +188,22 @@ impl Engine {
     }
 
     /// Writes `data` from `at` on; returns when to reply, where that is not at once.
-    pub(crate) fn write(&self, turn: Turn, at: Bytes, data: &[u8]) -> io::Result<Option<Instant>> {
+    pub(crate) fn write(&self, number: RequestNumber, at: Bytes, data: &[u8]) -> io::Result<Option<Instant>> {
         let extent = Extent::at(at, Bytes(data.len() as u64));
-        let reply_at = self.model_in(turn).run(|model| model.submit(Command { op: Op::Write, extent }))?;
+        let reply_at = self.model_in(number).run(|model| model.submit(Command { op: Op::Write, extent }))?;
         self.store.write(at, data)?;
         Ok(reply_at)
     }
 
     /// Discards `extent`; returns when to reply, where that is not at once. The data of a drive
     /// that reads old data after a discard stays: its flash still has it.
-    pub(crate) fn discard(&self, turn: Turn, extent: Extent) -> Result<Option<Instant>, ModelFailed> {
+    pub(crate) fn discard(
+        &self,
+        number: RequestNumber,
+        extent: Extent,
+    ) -> Result<Option<Instant>, ModelFailed> {
         let (honoured, reply_at) = self
-            .model_in(turn)
+            .model_in(number)
             .run(|model| (model.honoured(extent), model.submit(Command { op: Op::Discard, extent })))?;
         if self.reads != DiscardedReads::Old {
             self.store.punch(honoured);
@@ -204,9 +213,9 @@ impl Engine {
 
     /// Flushes; returns when to reply, where that is not at once. The store needs none: a drive's
     /// data doesn't outlive its server.
-    pub(crate) fn flush(&self, turn: Turn) -> Result<Option<Instant>, ModelFailed> {
+    pub(crate) fn flush(&self, number: RequestNumber) -> Result<Option<Instant>, ModelFailed> {
         let extent = Extent::new(Bytes::ZERO, Bytes::ZERO);
-        self.model_in(turn).run(|model| model.submit(Command { op: Op::Flush, extent }))
+        self.model_in(number).run(|model| model.submit(Command { op: Op::Flush, extent }))
     }
 
     /// What the model did so far.
@@ -268,13 +277,13 @@ mod tests {
 
     fn write(engine: &Engine, pages: std::ops::Range<u64>) {
         for number in pages {
-            engine.write(Turn::default(), page(number).start, &content(number)).unwrap();
+            engine.write(RequestNumber::default(), page(number).start, &content(number)).unwrap();
         }
     }
 
     fn read(engine: &Engine, at: usize, length: usize) -> Vec<u8> {
         let mut data = vec![255; length];
-        engine.read(Turn::default(), Bytes(at as u64), &mut data).unwrap();
+        engine.read(RequestNumber::default(), Bytes(at as u64), &mut data).unwrap();
         data
     }
 
@@ -291,8 +300,8 @@ mod tests {
         for speed in [1.0, 0.5] {
             let engine = engine(profile.clone(), Clock::Real { speed }, path);
             let before = Instant::now();
-            let discard = engine.discard(Turn::default(), page(0)).unwrap().unwrap();
-            let read = engine.read(Turn::default(), Bytes::ZERO, &mut [0; SECTOR]).unwrap().unwrap();
+            let discard = engine.discard(RequestNumber::default(), page(0)).unwrap().unwrap();
+            let read = engine.read(RequestNumber::default(), Bytes::ZERO, &mut [0; SECTOR]).unwrap().unwrap();
             let after = Instant::now();
             let due = |model: Duration, way: Duration| {
                 let rounding = Duration::from_micros(1);
@@ -310,7 +319,7 @@ mod tests {
         liar.discard.reads.value = DiscardedReads::Other;
         let engine = in_model_time(liar);
         write(&engine, 0..4);
-        engine.discard(Turn::default(), Extent::new(page(1).start, page(2).end)).unwrap();
+        engine.discard(RequestNumber::default(), Extent::new(page(1).start, page(2).end)).unwrap();
         let others = [content(0), content(3)];
         for (at, length) in [(PAGE, PAGE), (PAGE + SECTOR, SECTOR), (2 * PAGE - SECTOR, 2 * SECTOR)] {
             for (sector, data) in read(&engine, at, length).chunks(SECTOR).enumerate() {
@@ -320,7 +329,7 @@ mod tests {
         }
         assert_eq!(read(&engine, 0, PAGE), content(0));
         assert_eq!(read(&engine, 3 * PAGE, PAGE), content(3));
-        engine.discard(Turn::default(), Extent::new(page(0).start, page(3).end)).unwrap();
+        engine.discard(RequestNumber::default(), Extent::new(page(0).start, page(3).end)).unwrap();
         assert_eq!(read(&engine, 0, 4 * PAGE), [0; 4 * PAGE], "no page has data");
     }
 
@@ -331,7 +340,7 @@ mod tests {
         let engine = in_model_time(liar);
         write(&engine, 0..7);
         for number in 0..7 {
-            engine.discard(Turn::default(), page(number)).unwrap();
+            engine.discard(RequestNumber::default(), page(number)).unwrap();
             let expected = if matches!(number, 2 | 5) { content(number) } else { vec![0; PAGE] };
             assert_eq!(read(&engine, number as usize * PAGE, PAGE), expected, "discard {number}");
         }

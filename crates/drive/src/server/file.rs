@@ -18,8 +18,8 @@ use trimtab_core::{Bytes, Extent};
 
 use super::engine::{Engine, ModelFailed};
 use super::held::{Answer, HeldAnswers};
-use super::turns::Turn;
-use crate::place::FILE_NAME;
+use super::ordering::RequestNumber;
+use crate::directory::FILE_NAME;
 use crate::protocol::{Clock, Spec};
 
 /// The file's inode; the root directory's is 1.
@@ -119,8 +119,8 @@ impl DriveFile {
     }
 }
 
-fn turn(request: &Request) -> Turn {
-    Turn(request.unique().0)
+fn number(request: &Request) -> RequestNumber {
+    RequestNumber(request.unique().0)
 }
 
 impl Filesystem for DriveFile {
@@ -162,7 +162,7 @@ impl Filesystem for DriveFile {
     ) {
         BUFFER.with_borrow_mut(|buffer| {
             buffer.resize(size as usize, 0);
-            match self.engine.read(turn(request), Bytes(offset), buffer) {
+            match self.engine.read(number(request), Bytes(offset), buffer) {
                 Ok(Some(due)) => self.answer(Some(due), Answer::Data(reply, std::mem::take(buffer))),
                 Ok(None) => reply.data(buffer),
                 Err(error) => reply.error(error.into()),
@@ -182,7 +182,7 @@ impl Filesystem for DriveFile {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.engine.write(turn(request), Bytes(offset), data) {
+        match self.engine.write(number(request), Bytes(offset), data) {
             Ok(due) => self.answer(due, Answer::Written(reply, data.len() as u32)),
             Err(error) => reply.error(error.into()),
         }
@@ -202,12 +202,12 @@ impl Filesystem for DriveFile {
         if !FallocateFlags::from_bits_retain(mode as u32).contains(FallocateFlags::PUNCH_HOLE) {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        let done = self.engine.discard(turn(request), Extent::at(Bytes(offset), Bytes(length)));
+        let done = self.engine.discard(number(request), Extent::at(Bytes(offset), Bytes(length)));
         self.done(done, reply);
     }
 
     fn fsync(&self, request: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.done(self.engine.flush(turn(request)), reply);
+        self.done(self.engine.flush(number(request)), reply);
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {

@@ -5,9 +5,9 @@ mod file;
 mod held;
 mod lazy;
 mod model;
+mod ordering;
 mod panics;
 mod store;
-mod turns;
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -22,7 +22,7 @@ use fuser::Session;
 use rustix::process::Pid;
 
 use crate::DriveError;
-use crate::place::{Place, Registry};
+use crate::directory::{DriveDirectory, Registry};
 use crate::protocol::{
     Clock, DriveFigures, DriveStats, PathTimes, QueueLimits, Reply, Request, Spec, receive, send,
 };
@@ -39,7 +39,7 @@ const FIRST: i32 = -20;
 /// # Errors
 /// [`DriveError`] where the drive can't be served; its creator is told as well.
 pub fn serve(name: &str) -> Result<(), DriveError> {
-    let place = Place::named(name)?;
+    let directory = DriveDirectory::named(name)?;
     let no_answer = |source| DriveError::NoAnswer { name: name.to_owned(), source };
     leave_terminal();
     panics::end_process();
@@ -50,7 +50,7 @@ pub fn serve(name: &str) -> Result<(), DriveError> {
         // Where that is refused, replies are late on a busy machine.
         let _ = rustix::process::setpriority_process(None, FIRST);
     }
-    let server = match Server::new(place, spec) {
+    let server = match Server::new(directory, spec) {
         Ok(server) => server,
         Err(reason) => {
             let _ = send(&creator, &Reply::Refused { reason: reason.clone() });
@@ -70,7 +70,7 @@ pub fn release(name: &str, server: i32) -> Result<(), DriveError> {
     let _registry = Registry::lock()?;
     // A process whose parent ends gets another one.
     let is_alive = rustix::process::getppid() == Pid::from_raw(server);
-    if is_alive { Place::named(name)?.release(true) } else { Ok(()) }
+    if is_alive { DriveDirectory::named(name)?.release(true) } else { Ok(()) }
 }
 
 /// Away from the terminal's signals, and marked as one that memory reclaim must not wait for by
@@ -93,7 +93,7 @@ struct Attachment {
 
 /// A drive ready to be served.
 struct Server {
-    place: Place,
+    directory: DriveDirectory,
     spec: Spec,
     engine: Arc<Engine>,
     session: Session<DriveFile>,
@@ -104,28 +104,29 @@ struct Server {
 }
 
 impl Server {
-    fn new(place: Place, spec: Spec) -> Result<Self, String> {
+    fn new(directory: DriveDirectory, spec: Spec) -> Result<Self, String> {
         let told = |what: &str| {
             let what = what.to_owned();
             move |error: io::Error| format!("{what}: {error}")
         };
-        let alive = place.hold().map_err(told("cannot lock the drive's directory"))?;
+        let alive = directory.hold().map_err(told("cannot lock the drive's directory"))?;
         let engine = Arc::new(Engine::new(&spec).map_err(|error| format!("{error:#}"))?);
         if let Some(data) = &spec.data {
-            let remembered = engine.data_identity().and_then(|identity| place.link_data(data, identity));
+            let remembered = engine.data_identity().and_then(|identity| directory.link_data(data, identity));
             remembered.map_err(told("cannot remember the data file"))?;
         }
-        let control = UnixListener::bind(place.socket()).map_err(told("cannot make the control socket"))?;
-        let session = file::mount(&place.mount(), Arc::clone(&engine), &spec)
+        let control =
+            UnixListener::bind(directory.socket()).map_err(told("cannot make the control socket"))?;
+        let session = file::mount(&directory.mount(), Arc::clone(&engine), &spec)
             .map_err(told("cannot mount the drive's FUSE file system"))?;
-        Ok(Self { place, spec, engine, session, control, _alive: ManuallyDrop::new(alive) })
+        Ok(Self { directory, spec, engine, session, control, _alive: ManuallyDrop::new(alive) })
     }
 
     fn run(self, creator: UnixStream, lines: BufReader<UnixStream>) -> io::Result<()> {
-        let Self { place, spec, engine, session, control, _alive } = self;
+        let Self { directory, spec, engine, session, control, _alive } = self;
         send(&creator, &Reply::Ready)?;
         let owned = spec.owned;
-        let figures = Arc::new(Figures { place, spec, engine, attachment: OnceLock::new() });
+        let figures = Arc::new(Figures { directory, spec, engine, attachment: OnceLock::new() });
         thread::spawn({
             let figures = Arc::clone(&figures);
             move || figures.answer_all(&control)
@@ -133,7 +134,7 @@ impl Server {
         thread::spawn(move || {
             let started = figures.follow(&creator, lines);
             if owned || !started {
-                take_down(figures.place.name());
+                take_down(figures.directory.name());
             }
         });
         session.run()
@@ -149,7 +150,7 @@ fn take_down(name: &str) {
 
 /// What the control socket answers from.
 struct Figures {
-    place: Place,
+    directory: DriveDirectory,
     spec: Spec,
     engine: Arc<Engine>,
     attachment: OnceLock<Attachment>,
@@ -213,14 +214,14 @@ impl Figures {
 
     /// What a client is told of a drive whose flash model failed.
     fn failure(&self, failed: &ModelFailed) -> String {
-        let name = self.place.name();
+        let name = self.directory.name();
         format!("drive {name:?}: {failed}; copy its data, then remove it (trimtab drive rm {name})")
     }
 
     fn stats(&self, attachment: &Attachment) -> Result<DriveStats, ModelFailed> {
         let model = self.engine.figures()?;
         Ok(DriveStats {
-            name: self.place.name().to_owned(),
+            name: self.directory.name().to_owned(),
             device: attachment.device.clone(),
             profile: self.spec.profile.name.clone(),
             model: self.spec.profile.model.clone(),

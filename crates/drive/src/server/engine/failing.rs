@@ -54,7 +54,7 @@ fn engine(at: Op, reads: DiscardedReads, data: Option<PathBuf>) -> Engine {
     let model = Model::new(Device::new(&spec.profile, SIZE).unwrap(), spec.clock);
     let engine = Engine::on(Box::new(model), &spec).unwrap();
     engine.start(1, PathTimes::default()).unwrap();
-    engine.write(Turn::default(), Bytes::ZERO, &content()).unwrap();
+    engine.write(RequestNumber::default(), Bytes::ZERO, &content()).unwrap();
     let model = Model::new(Device::new(&spec.profile, SIZE).unwrap(), spec.clock);
     engine.model().model = Box::new(Panics { at, model });
     engine
@@ -68,10 +68,10 @@ fn content() -> Vec<u8> {
 fn attempt(engine: &Engine, op: Op) -> io::Result<()> {
     let extent = Extent::at(Bytes::ZERO, PAGE);
     match op {
-        Op::Read => engine.read(Turn::default(), Bytes::ZERO, &mut [0; 4096]).map(drop),
-        Op::Write => engine.write(Turn::default(), Bytes::ZERO, &[255; 4096]).map(drop),
-        Op::Discard => Ok(engine.discard(Turn::default(), extent).map(drop)?),
-        Op::Flush => Ok(engine.flush(Turn::default()).map(drop)?),
+        Op::Read => engine.read(RequestNumber::default(), Bytes::ZERO, &mut [0; 4096]).map(drop),
+        Op::Write => engine.write(RequestNumber::default(), Bytes::ZERO, &[255; 4096]).map(drop),
+        Op::Discard => Ok(engine.discard(RequestNumber::default(), extent).map(drop)?),
+        Op::Flush => Ok(engine.flush(RequestNumber::default()).map(drop)?),
     }
 }
 
@@ -91,7 +91,7 @@ fn data_outlives_a_model_that_panics() {
                 assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()), "{op:?} after {at:?}");
             }
             let mut found = vec![0; content().len()];
-            assert_eq!(engine.read(Turn::default(), Bytes::ZERO, &mut found).unwrap(), None);
+            assert_eq!(engine.read(RequestNumber::default(), Bytes::ZERO, &mut found).unwrap(), None);
             assert!(found == content(), "{at:?} {reads:?}");
             let failed = engine.figures().err().unwrap().to_string();
             assert!(failed.contains("a fault") && failed.contains("reads give what is stored"), "{failed}");

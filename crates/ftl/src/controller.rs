@@ -1,4 +1,4 @@
-//! What lies between a drive's host and its flash: controller, link and write buffer.
+//! The controller of a drive, with its link to the host and its write buffer.
 
 use std::ops::Range;
 
@@ -13,14 +13,14 @@ use crate::flash::{Cause, Flash};
 use crate::host::ClosedLoop;
 
 /// Controller, link, write buffer and flash array, each with the instant until which it is busy.
-pub(crate) struct Front {
+pub(crate) struct Controller {
     array: Array,
     buffer: WriteBuffer,
     overhead: Nanos,
     link_read_page: Nanos,
     link_write_page: Nanos,
     /// When the controller can begin the next command.
-    controller: Nanos,
+    next_command: Nanos,
     link_read: Nanos,
     link_write: Nanos,
     /// When the last written page was in the buffer.
@@ -35,7 +35,7 @@ pub(crate) struct Front {
     latencies: [Latencies; 4],
 }
 
-impl Front {
+impl Controller {
     pub(crate) fn new(profile: &Profile) -> Self {
         let (page, timing) = (profile.geometry.mapping_page.value, &profile.timing);
         Self {
@@ -44,7 +44,7 @@ impl Front {
             overhead: timing.command_overhead.value,
             link_read_page: timing.link_read_rate.value.time_for(page),
             link_write_page: timing.link_write_rate.value.time_for(page),
-            controller: Nanos::ZERO,
+            next_command: Nanos::ZERO,
             link_read: Nanos::ZERO,
             link_write: Nanos::ZERO,
             now: Nanos::ZERO,
@@ -58,8 +58,8 @@ impl Front {
 
     /// Takes the controller for one command; returns when it has dealt with it.
     pub(crate) fn begin(&mut self, arrival: Nanos) -> Nanos {
-        self.controller = self.controller.max(arrival) + self.overhead;
-        self.controller
+        self.next_command = self.next_command.max(arrival) + self.overhead;
+        self.next_command
     }
 
     /// What the controller spends on every command.
@@ -69,7 +69,7 @@ impl Front {
 
     /// Begins no command before `until`.
     pub(crate) fn hold(&mut self, until: Nanos) {
-        self.controller = self.controller.max(until);
+        self.next_command = self.next_command.max(until);
     }
 
     /// Begins a write, whose pages then come by [`Flash::program`].
@@ -127,7 +127,7 @@ impl Front {
     }
 }
 
-impl Flash for Front {
+impl Flash for Controller {
     fn program(&mut self, cause: Cause, mut pages: Range<u32>) {
         while !pages.is_empty() {
             let count = if cause == Cause::Copy {
@@ -156,21 +156,21 @@ impl Flash for Front {
 /// its own way in time.
 pub(crate) struct PageWrites<'a> {
     host: &'a mut ClosedLoop,
-    front: &'a mut Front,
+    controller: &'a mut Controller,
     /// When the next of them arrived, once it has begun.
     begun: Option<Nanos>,
 }
 
 impl<'a> PageWrites<'a> {
-    pub(crate) fn new(host: &'a mut ClosedLoop, front: &'a mut Front) -> Self {
-        Self { host, front, begun: None }
+    pub(crate) fn new(host: &'a mut ClosedLoop, controller: &'a mut Controller) -> Self {
+        Self { host, controller, begun: None }
     }
 
     /// Begins the next of them, unless it has begun; returns when it arrived.
     fn begin(&mut self) -> Nanos {
         *self.begun.get_or_insert_with(|| {
             let arrival = self.host.send();
-            self.front.begin_write(arrival);
+            self.controller.begin_write(arrival);
             arrival
         })
     }
@@ -179,15 +179,15 @@ impl<'a> PageWrites<'a> {
 impl Flash for PageWrites<'_> {
     fn program(&mut self, cause: Cause, mut pages: Range<u32>) {
         if cause == Cause::Copy {
-            return self.front.program(cause, pages);
+            return self.controller.program(cause, pages);
         }
         while !pages.is_empty() {
-            let count = self.front.array.seek(&mut self.front.host_unit, &pages);
+            let count = self.controller.array.seek(&mut self.controller.host_unit, &pages);
             for _ in 0..count {
                 let arrival = self.begin();
-                self.front.take(self.front.link_write_page, 1);
-                let done = self.front.end_write();
-                self.front.finish(Op::Write, arrival, done);
+                self.controller.take(self.controller.link_write_page, 1);
+                let done = self.controller.end_write();
+                self.controller.finish(Op::Write, arrival, done);
                 self.host.finish(done);
                 self.begun = None;
             }
@@ -197,10 +197,10 @@ impl Flash for PageWrites<'_> {
 
     fn collect(&mut self, block: Range<u32>, valid: &[u64]) {
         self.begin();
-        self.front.collect(block, valid);
+        self.controller.collect(block, valid);
     }
 
     fn erase(&mut self, pages: Range<u32>) {
-        self.front.erase(pages);
+        self.controller.erase(pages);
     }
 }

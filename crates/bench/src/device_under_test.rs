@@ -1,5 +1,5 @@
-//! The range of a device that is measured, and what every part of a bench does with it: write it,
-//! discard it, and run commands over it.
+//! The range of a device that is measured. Every part of a bench writes it, discards it, and runs commands
+//! over it.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -18,15 +18,15 @@ const FILL: (Bytes, u32) = (Bytes::MIB, 8);
 /// The least sequential write that tells a device's write rate.
 const RATED: Bytes = Bytes(16 << 20);
 
-/// What a device is taken to write in a second until a first write has told: the slowest of
-/// today's flash.
+/// The assumed write rate in bytes a second until a first write was measured: that of the slowest flash of
+/// today.
 const SLOW: f64 = 20e6;
 
-/// How long a single wait for a command lasts before the user's Ctrl-C is looked at.
+/// The longest wait for a command before it checks whether the user pressed Ctrl-C.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// A device, and which of its bytes may be written and discarded.
-pub(crate) struct Bed<'a> {
+pub(crate) struct DeviceUnderTest<'a> {
     pub(crate) target: &'a dyn Target,
     pub(crate) range: Extent,
     pub(crate) interrupt: &'a Interrupt,
@@ -44,7 +44,7 @@ pub(crate) struct Measured {
     pub(crate) bytes: Bytes,
 }
 
-impl<'a> Bed<'a> {
+impl<'a> DeviceUnderTest<'a> {
     pub(crate) fn new(target: &'a dyn Target, range: Extent, interrupt: &'a Interrupt) -> Self {
         Self { target, range, interrupt, write_rate: SLOW, blank: false }
     }
@@ -136,9 +136,9 @@ pub(crate) struct Flight<'a> {
 }
 
 impl<'a> Flight<'a> {
-    pub(crate) fn new(bed: &Bed<'a>, depth: u32) -> Result<Self, BenchError> {
-        let queue = bed.target.queue(depth).map_err(BenchError::device("queue commands to"))?;
-        Ok(Self { queue, depth, interrupt: bed.interrupt, commands: HashMap::new(), sent: 0 })
+    pub(crate) fn new(tested: &DeviceUnderTest<'a>, depth: u32) -> Result<Self, BenchError> {
+        let queue = tested.target.queue(depth).map_err(BenchError::device("queue commands to"))?;
+        Ok(Self { queue, depth, interrupt: tested.interrupt, commands: HashMap::new(), sent: 0 })
     }
 
     /// How commands of kind `kind` are kept in flight.

@@ -1,4 +1,4 @@
-//! Where a drive lives: a directory under `/run/trimtab/drives`, and what is in it.
+//! A drive's directory below `/run/trimtab/drives`, and the files in it.
 
 use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, symlink};
@@ -23,15 +23,15 @@ pub(crate) const FILE_NAME: &str = "drive";
 /// How many requests the queue of a loop device holds unless told otherwise, and at most.
 pub(crate) const MOST_REQUESTS: u32 = 128;
 
-/// How long a server gets to end once nothing uses its drive any more.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest time in which a server ends after the last user of its drive is gone.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often it is looked at.
 const POLL: Duration = Duration::from_millis(2);
 
 /// A drive's directory. Its server holds a lock on it as long as it lives.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct DriveDirectory {
     name: String,
     directory: PathBuf,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Waits for its turn.
+    /// Waits for its number.
     pub(crate) fn lock() -> Result<Self, DriveError> {
         DirBuilder::new()
             .recursive(true)
@@ -56,17 +56,17 @@ impl Registry {
     }
 
     /// All drives, dead ones too, in order of name.
-    pub(crate) fn places(&self) -> Result<Vec<Place>, DriveError> {
+    pub(crate) fn places(&self) -> Result<Vec<DriveDirectory>, DriveError> {
         let entries = fs::read_dir(ROOT).map_err(DriveError::file("list", ROOT))?;
         let mut names: Vec<_> =
             entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.sort();
-        Ok(names.iter().filter_map(|name| Place::named(name).ok()).collect())
+        Ok(names.iter().filter_map(|name| DriveDirectory::named(name).ok()).collect())
     }
 
     /// Cleans up after servers that were killed, and returns where. What can't be cleaned up yet
     /// stays for the next time.
-    pub(crate) fn clean_up(&self) -> Result<Vec<Place>, DriveError> {
+    pub(crate) fn clean_up(&self) -> Result<Vec<DriveDirectory>, DriveError> {
         let mut dead = self.places()?;
         dead.retain(|place| place.is_dead().unwrap_or(false));
         for place in &dead {
@@ -101,7 +101,7 @@ pub(crate) fn least_limit(granularity: Bytes) -> Bytes {
     Bytes(grain) * (power >> grain.trailing_zeros())
 }
 
-impl Place {
+impl DriveDirectory {
     /// The place of the drive `name`, whether there is one or not.
     pub(crate) fn named(name: &str) -> Result<Self, DriveError> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
@@ -228,7 +228,7 @@ impl Place {
 
     /// Waits until the server has ended, which it does once its file system is gone.
     fn await_server(&self) -> Result<(), DriveError> {
-        let patience = Instant::now() + PATIENCE;
+        let patience = Instant::now() + TIMEOUT;
         while !self.is_dead()? {
             if Instant::now() > patience {
                 return Err(DriveError::Lingers { name: self.name.clone() });

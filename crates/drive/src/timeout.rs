@@ -1,4 +1,4 @@
-//! How long a client waits for a drive's server.
+//! Waits for a drive's server, but not for ever.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -12,10 +12,10 @@ use trimtab_linux::PROCFS;
 
 use crate::error::{DriveError, Silence};
 
-/// How long it waits in all: giving back the room of the largest discards takes a server less.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest wait: a server gives back the memory of the largest discards in less time.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often it looks whether the server is stopped.
+/// How often it checks whether the server is stopped (SIGSTOP).
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 /// Waits until the server of the drive `name` has sent something, or is gone.
@@ -28,7 +28,7 @@ pub(crate) fn await_answer(name: &str, server: &UnixStream) -> Result<(), DriveE
     let process = socket_peercred(server).map_err(no_answer)?.pid.as_raw_nonzero().get();
     let silent = |why| DriveError::Silent { name: name.to_owned(), server: process, why };
     let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
+    while begun.elapsed() < TIMEOUT {
         match poll(&mut [PollFd::new(server, PollFlags::IN)], Some(&LOOK)) {
             Ok(0) if is_stopped(Path::new(PROCFS), process) => return Err(silent(Silence::Stopped)),
             Ok(0) | Err(Errno::INTR) => {}
@@ -36,7 +36,7 @@ pub(crate) fn await_answer(name: &str, server: &UnixStream) -> Result<(), DriveE
             Err(errno) => return Err(no_answer(errno)),
         }
     }
-    Err(silent(Silence::Waiting(PATIENCE)))
+    Err(silent(Silence::Waiting(TIMEOUT)))
 }
 
 /// Whether a signal or a debugger stopped the process.
