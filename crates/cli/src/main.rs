@@ -131,7 +131,7 @@ fn colour() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// What hears from now on of the user's Ctrl-C, and of signals to end. The third one ends the program at
+/// Returns the interrupt that Ctrl-C and signals to end set from now on. The third of them ends the program at
 /// once, whatever it leaves behind.
 fn interrupt() -> Result<Interrupt> {
     let interrupt = Interrupt::default();

@@ -1,4 +1,4 @@
-//! What a trace amounts to, by device or file system and kind.
+//! The totals of a trace, by device or file system and kind.
 
 use std::io::{self, Write};
 

@@ -25,7 +25,7 @@ fn trimtab(arguments: &[&str], paths: &[&Path]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_trimtab")).args(arguments).args(paths).output().unwrap()
 }
 
-/// What a verb said that had to fail, which has to be one line.
+/// Returns the error of a verb that had to fail, which has to be one line.
 fn refused(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = String::from_utf8(output.stderr.clone()).unwrap();

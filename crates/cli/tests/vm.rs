@@ -1,4 +1,4 @@
-//! What needs another kernel: Debian's 6.12, which `vm/run` boots.
+//! Tests on another kernel: Debian's 6.12, which `vm/run` boots.
 
 mod guest;
 
@@ -100,7 +100,7 @@ impl Trace {
     }
 }
 
-/// What `vm/record` left of the recording `name`, which the disk's own counters agree with.
+/// Reads the recording `name` of `vm/record`, and checks that the disk's own counters agree with it.
 fn recording(dir: &Path, name: &str) -> Trace {
     let trace = Trace::read(&dir.join(format!("{name}.parquet")));
     assert!(trace.header.environment.as_ref().unwrap().kernel.starts_with("6.12."), "{name}");

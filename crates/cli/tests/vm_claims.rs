@@ -1,4 +1,5 @@
-//! What `trimtab bench` refuses of volumes, arrays, further paths, served disks and hidden mounts, on Debian's kernel 6.12.
+//! `trimtab bench` refuses volumes, arrays, further paths, served disks and hidden mounts, on Debian's kernel
+//! 6.12.
 
 mod guest;
 

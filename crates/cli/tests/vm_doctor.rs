@@ -1,4 +1,4 @@
-//! What `trimtab doctor` says of stacks, and what really becomes of their discards under Debian's kernel
+//! Compares the verdicts of `trimtab doctor` on stacks with the real fate of their discards, on Debian's kernel
 //! 6.12: `vm/doctor` sets the stacks up.
 
 mod guest;
@@ -9,7 +9,7 @@ use trimtab_core::document::doctor::{Passes, Target, Verdict};
 
 use guest::{ran, run};
 
-/// What vm/doctor prints of a stack.
+/// The output of vm/doctor for a stack.
 #[derive(Debug, Deserialize)]
 struct Examined {
     name: String,
@@ -21,7 +21,7 @@ struct Examined {
     fixed: Option<Fixed>,
 }
 
-/// What became of a file that was deleted and trimmed.
+/// The fate of a file that was deleted and trimmed.
 #[derive(Debug, Deserialize)]
 struct Truth {
     freed: i64,
@@ -37,14 +37,14 @@ struct Fixed {
     canary: DoctorDocument,
 }
 
-/// What must be found of a stack.
+/// The expected results of a stack.
 struct Expected {
     name: &'static str,
-    /// What the doctor says.
+    /// The doctor's verdict.
     verdict: Verdict,
-    /// What the canary alone proves.
+    /// The canary's verdict.
     canary: Verdict,
-    /// What becomes of the file that is deleted and trimmed; unknown of what is freed later.
+    /// The fate of the file that is deleted and trimmed; unknown where it is freed later.
     truth: Verdict,
     /// The kind of the layer that lets nothing through, and what is found there.
     culprit: Option<(&'static str, &'static str)>,
@@ -102,7 +102,7 @@ fn target(document: &DoctorDocument) -> &Target {
     &document.targets[0]
 }
 
-/// What is found otherwise than expected, a line each.
+/// Lists the differences from the expected results, a line each.
 fn wrong(found: &Examined, expected: &Expected) -> Vec<String> {
     let (inferred, canary) = (target(&found.inferred), target(&found.canary));
     let mut wrong = Vec::new();

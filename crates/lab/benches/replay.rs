@@ -17,7 +17,7 @@ use trimtab_ftl::replay::{Discards, Replay, ReplayOptions};
 use trimtab_trace::{Columns, TraceFile, TraceWriter};
 
 const ROUNDS: usize = 5;
-/// What a file hands out at a time.
+/// Events that a file returns at a time.
 const BATCH: usize = 4096;
 /// Time from one event to the next.
 const STEP: u64 = 20_000;
@@ -133,7 +133,7 @@ where
     processor_seconds() - begin
 }
 
-/// What this thread has used so far.
+/// Processor time of this thread so far, in seconds.
 fn processor_seconds() -> f64 {
     let used = clock_gettime(ClockId::ThreadCPUTime);
     used.tv_sec as f64 + used.tv_nsec as f64 / 1e9

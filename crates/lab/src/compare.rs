@@ -1,4 +1,4 @@
-//! What each discard policy costs and gains on a workload, a file system and a drive.
+//! Compares discard policies on a workload, a file system and a drive.
 //!
 //! [`compare`] plans the runs and keeps their results; `run` does one of them. A run has a testbed
 //! (the mounted file system), a stage (the workload's activities and pauses, one after the other), a
@@ -42,7 +42,7 @@ use crate::testbed::{DirectoryTestbed, EmulatedOptions, EmulatedTestbed, Testbed
 use crate::workload::{Workload, WorkloadOptions};
 use trimtab_core::interrupt::{Interrupt, Interrupted};
 
-/// What to compare, and how.
+/// The options of a comparison.
 #[derive(Debug, Clone)]
 pub struct CompareOptions {
     /// Where the runs happen.
@@ -73,8 +73,8 @@ pub struct CompareOptions {
 /// The clock that times are read from.
 #[derive(Debug, Clone)]
 pub enum Timing {
-    /// That of guests, which skips idle time and does not depend on how busy this machine is. For emulated
-    /// drives only.
+    /// The clock of guests, which skips idle time and does not depend on how busy this machine is. For
+    /// emulated drives only.
     Virtual(VirtualOptions),
     /// This machine's.
     Real {
@@ -126,7 +126,7 @@ pub enum SmartProfile {
 /// and holds the runs before it.
 ///
 /// # Errors
-/// What is wrong before the first run starts, and the errors of `save`.
+/// Errors before the first run starts, and those of `save`.
 pub fn compare(
     options: CompareOptions,
     interrupt: &Interrupt,
@@ -209,7 +209,7 @@ pub fn compare(
     Ok(document)
 }
 
-/// What does the runs.
+/// Does the runs.
 enum Runner<'a> {
     /// Guests.
     Virtual(VirtualLab<'a>),

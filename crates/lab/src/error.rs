@@ -1,4 +1,4 @@
-//! What can go wrong in an experiment.
+//! The errors of experiments.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use trimtab_core::policy::PolicyKind;
 use crate::fs::FileSystem;
 use trimtab_core::interrupt::Interrupted;
 
-/// What can go wrong in an experiment.
+/// An experiment failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// The user asked to stop.
@@ -19,7 +19,7 @@ pub enum LabError {
     /// A file operation failed.
     #[error("cannot {action} {}", path.display())]
     File {
-        /// What was tried.
+        /// The action that failed, such as `read`.
         action: &'static str,
         /// On which file.
         path: PathBuf,
@@ -81,9 +81,9 @@ pub enum LabError {
     /// The workload needs more room than there is.
     #[error("the workload needs {needed} but {} has {space} free; use a larger --size", dir.display())]
     NoRoom {
-        /// What it needs.
+        /// The space that it needs.
         needed: Bytes,
-        /// What there is.
+        /// The space that there is.
         space: Bytes,
         /// Where.
         dir: PathBuf,
@@ -110,7 +110,7 @@ pub enum LabError {
         dir: PathBuf,
         /// The policy.
         policy: PolicyKind,
-        /// What can be asked for.
+        /// The possible policies.
         possible: &'static [PolicyKind],
     },
     /// The service trims the user's file system.

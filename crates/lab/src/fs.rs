@@ -27,7 +27,7 @@ pub enum FileSystem {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no file system {name:?} here; there are ext4, xfs, btrfs")]
 pub struct UnknownFileSystem {
-    /// What was asked for.
+    /// The name that was given.
     pub name: String,
 }
 

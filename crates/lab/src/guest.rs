@@ -47,7 +47,7 @@ pub const PROGRAM: &str = "/bin/trimtab";
 /// The file with the command, which the first process reads.
 const COMMAND: &str = "/trimtab-command.json";
 
-/// What a guest's image is made of.
+/// The contents of a guest's image.
 #[derive(Debug, Clone)]
 pub struct GuestOptions {
     /// The kernel.
@@ -89,7 +89,7 @@ pub enum GuestStatus {
     Killed(i32),
 }
 
-/// What came of a command.
+/// The results of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestOutput {
     /// How it ended.

@@ -21,7 +21,7 @@ pub struct Ledger {
     files: BTreeMap<PathBuf, Expected>,
 }
 
-/// What a live file must hold.
+/// The expected contents of a live file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     /// A file of [`Contents`]: its number and its length.

@@ -1,4 +1,4 @@
-//! What a recorded workload would do to drives under each discard policy.
+//! Replays a recorded workload on modelled drives under each discard policy.
 
 mod plan;
 
@@ -30,7 +30,7 @@ pub const ASSUMED_ENDURANCE: u32 = 3000;
 /// How often progress is told.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// What to simulate.
+/// The options of a simulation.
 #[derive(Debug, Clone)]
 pub struct SimulateOptions {
     /// The trace.
@@ -63,7 +63,7 @@ pub enum SimulateError {
     /// The trace can't be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// What was asked for can't be done with this trace.
+    /// The options do not suit this trace.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The machine can't be looked at.
@@ -101,7 +101,7 @@ struct Job<'a> {
 /// and holds the replays that were finished.
 ///
 /// # Errors
-/// What is wrong before the first replay starts, and what `save` fails with.
+/// Errors before the first replay starts, and those of `save`.
 pub fn simulate(
     options: SimulateOptions,
     interrupt: &Interrupt,

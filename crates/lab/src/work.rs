@@ -48,7 +48,7 @@ impl Work {
         &self.dir
     }
 
-    /// What tells whether the user asked to stop.
+    /// Set once the user asks to stop.
     pub fn interrupt(&self) -> &Interrupt {
         &self.interrupt
     }

@@ -23,7 +23,7 @@ pub use postmark::{PostmarkOptions, PostmarkOptionsError};
 
 /// A sequence of activities and pauses.
 pub trait Workload {
-    /// What it is, for the result document.
+    /// Describes it for the result document.
     fn description(&self) -> WorkloadDescription;
 
     /// Whether every pause is announced with a name, of whatever length, so that nobody has to watch
@@ -69,7 +69,7 @@ pub enum WorkloadOptions {
      for your own"
 )]
 pub struct UnknownWorkload {
-    /// What was asked for.
+    /// The name that was given.
     pub name: String,
 }
 

@@ -12,9 +12,9 @@ use crate::svg::{Anchor, Drawing};
 /// Groups of bars beside each other, with whiskers from the smallest to the largest sample.
 pub struct BarChart {
     pub title: String,
-    /// What the groups are.
+    /// The label of the groups.
     pub x: String,
-    /// What the bars measure, with its unit and clock.
+    /// The quantity of the bars, with its unit and clock.
     pub y: String,
     /// The groups' names.
     pub groups: Vec<String>,

@@ -12,11 +12,11 @@ use crate::{bench, compare, sim};
 /// A result that can be rendered.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Document {
-    /// What `trimtab compare` measured.
+    /// The measurements of `trimtab compare`.
     Compare(Box<CompareDocument>),
-    /// What `trimtab bench` measured.
+    /// The measurements of `trimtab bench`.
     Bench(Box<BenchDocument>),
-    /// What `trimtab sim` found with a trace.
+    /// The results of `trimtab sim` with a trace.
     Sim(Box<SimDocument>),
 }
 
@@ -24,11 +24,11 @@ pub enum Document {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Figures {
-    /// Those of a comparison.
+    /// The figures of a comparison.
     Compare(compare::Summary),
-    /// Those of a bench.
+    /// The figures of a bench.
     Bench(Box<bench::Summary>),
-    /// Those of a simulation.
+    /// The figures of a simulation.
     Sim(sim::Summary),
 }
 
@@ -69,7 +69,7 @@ pub enum ReadError {
     Invalid {
         /// The schema it names.
         schema: &'static str,
-        /// Which field is wrong, and how.
+        /// The wrong field, and the reason.
         source: serde_path_to_error::Error<serde_json::Error>,
     },
 }

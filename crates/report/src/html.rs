@@ -10,7 +10,7 @@ pub const CHART_STYLE: &str = include_str!("chart.css");
 pub struct Section {
     /// Its heading, as plain text.
     pub title: String,
-    /// What follows, as HTML.
+    /// Its contents, as HTML.
     pub body: String,
 }
 

@@ -18,7 +18,7 @@ pub struct Plot {
 
 /// An axis and how it is labelled.
 pub struct Scale {
-    /// What it measures, with its unit and clock.
+    /// Its quantity, with unit and clock.
     pub name: String,
     pub axis: Axis,
     /// The values to name along it.
@@ -39,7 +39,7 @@ pub struct Sample {
     pub y: f64,
     /// The upper edge of the band above the line; `y` where there is none.
     pub top: f64,
-    /// What shows under the pointer.
+    /// The text that shows under the pointer.
     pub note: String,
 }
 

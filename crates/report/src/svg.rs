@@ -5,7 +5,7 @@ use crate::html::escape;
 /// A place, or a width and a height, in user units: right and down.
 pub type Point = (f64, f64);
 
-/// Which part of a text stands at its place.
+/// The part of a text that stands at its position.
 #[derive(Clone, Copy)]
 pub enum Anchor {
     Start,
@@ -72,7 +72,7 @@ impl Drawing {
         }
     }
 
-    /// What `corners` enclose; its `note`, where there is one, shows under the pointer.
+    /// Draws the area that `corners` enclose; its `note`, if there is one, shows under the pointer.
     pub fn area(&mut self, class: &str, corners: &[Point], note: &str) {
         let corners = joined(corners);
         let title = if note.is_empty() { String::new() } else { format!("<title>{}</title>", escape(note)) };

@@ -28,7 +28,7 @@ pub struct Cell {
     pub swatch: Option<String>,
 }
 
-/// What a cell says beside what it is compared with.
+/// How a cell compares with its reference.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     Plain,
@@ -57,7 +57,7 @@ impl Cell {
         Self { tone, ..Self::plain(text) }
     }
 
-    /// What stands where there is no figure.
+    /// The cell that stands where there is no figure.
     pub fn nothing() -> Self {
         Self::plain("–")
     }

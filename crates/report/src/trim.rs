@@ -1,4 +1,4 @@
-//! What was trimmed, or what would be, for a terminal.
+//! The results of a trim or of a dry run, for a terminal.
 
 use trimtab_core::Bytes;
 use trimtab_core::document::TrimDocument;
@@ -82,7 +82,7 @@ fn planned(plan: &Plan) -> String {
     }
 }
 
-/// What is covered, and how the free extents there are distributed.
+/// The covered range, and the distribution of its free extents.
 fn details(plan: &Plan) -> String {
     let line = |what: String| hanging("  ", &what) + "\n";
     let mut text = line(format!("{} on {}", plan.fs, plan.devices.join(", ")));

@@ -1,4 +1,4 @@
-//! What several test programs share.
+//! Helpers that several test programs share.
 
 use std::path::Path;
 use std::process::Command;

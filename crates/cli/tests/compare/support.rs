@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers that the tests share.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -80,7 +80,7 @@ pub fn discards(run: &Run) -> u64 {
     run.steps.iter().map(|step| step.discards).sum()
 }
 
-/// What the comparison of process `id` left mounted, attached or running; nothing, it is hoped.
+/// Lists everything that the comparison of process `id` left mounted, attached or running.
 pub fn leftovers(id: u32) -> Vec<String> {
     let drive = format!("compare-{id}");
     let place = PathBuf::from("/run/trimtab/drives").join(&drive);

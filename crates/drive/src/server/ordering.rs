@@ -20,7 +20,7 @@ const MOST_TIMEOUTS: u32 = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct RequestNumber(pub(crate) u64);
 
-/// Whose number it is.
+/// The requests that have reached the model.
 #[derive(Debug, Default)]
 pub(crate) struct RequestOrder {
     last: u64,

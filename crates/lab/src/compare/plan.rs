@@ -22,7 +22,7 @@ pub(super) struct Planned<'a> {
     pub site: Site<'a>,
     pub policy: PolicyChoice,
     pub idle: Duration,
-    /// Which repetition, from 1.
+    /// The number of the repetition, from 1.
     pub run: u32,
 }
 
@@ -34,7 +34,7 @@ pub(super) enum Site<'a> {
 }
 
 impl Site<'_> {
-    /// What progress calls it.
+    /// Its name in progress messages.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Emulated { file_system, .. } => file_system.name(),

@@ -1,4 +1,4 @@
-//! What carries out a policy beside the workload.
+//! Carries out a policy beside the workload.
 
 use trimtab_core::Bytes;
 use trimtab_core::document::Trim;
@@ -7,7 +7,7 @@ use super::service::Service;
 use super::trimmer::Trimmer;
 use crate::error::LabError;
 
-/// What carries out a policy beside the workload.
+/// Carries out a policy beside the workload.
 pub enum PolicyHost {
     /// The file system itself, by its mount options, or nobody.
     FileSystem,

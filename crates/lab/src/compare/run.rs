@@ -32,14 +32,14 @@ const LEAD: Duration = Duration::from_secs(10);
 /// How long every run is observed after its last step, in drive time.
 const TAIL: Duration = Duration::from_secs(1);
 
-/// What one run is asked to do.
+/// The options of one run.
 #[derive(Debug, Clone, Copy)]
 pub struct RunOptions<'a> {
     /// The policy.
     pub policy: PolicyChoice,
     /// The length of the workload's pauses, in drive time.
     pub idle: Duration,
-    /// Which repetition this is, from 1.
+    /// The number of the repetition, from 1.
     pub run: u32,
     /// Drive seconds per second of this machine's clock.
     pub speed: f64,

@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// How often it is looked at meanwhile.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What the service is told of the run's file system.
+/// The options of the service for the run's file system.
 pub struct ServiceOptions<'a> {
     /// The executable: trimtab itself.
     pub program: &'a Path,
@@ -106,7 +106,7 @@ impl Service {
         LabError::Service { mount: self.mount.clone(), reason }
     }
 
-    /// What it says of the file system; none before it says anything.
+    /// Its status of the file system; none before it answers.
     fn status(&self) -> Option<FileSystemStatus> {
         let document = control::status(&self.dir.path().join("run")).ok()?;
         // A file system that is mounted at several places is listed with one of them.

@@ -57,7 +57,7 @@ impl Snapshot {
     }
 }
 
-/// What is left when a workload has ended.
+/// The parts of a stage after its workload has ended.
 pub(super) struct Ended {
     pub work: Work,
     pub policy: PolicyHost,

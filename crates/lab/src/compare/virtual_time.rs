@@ -26,7 +26,8 @@ use crate::progress::Progress;
 use crate::workload::WorkloadOptions;
 use trimtab_core::interrupt::Interrupt;
 
-/// What a guest needs beside the data of the drive: its kernel, programs, page cache, and the flash model.
+/// Memory that a guest needs beside the data of the drive: for its kernel, programs, page cache and flash
+/// model.
 const SYSTEM_MEMORY: Bytes = Bytes(768 << 20);
 /// The document that a guest writes.
 const DOCUMENT: &str = "compare.json";
@@ -55,7 +56,7 @@ pub(super) struct VirtualLab<'a> {
 /// Takes a run and its place in the plan.
 type Keep<'k, E> = dyn FnMut(usize, Run, &mut dyn Progress) -> Result<(), E> + 'k;
 
-/// What a guest's thread reports.
+/// A message from a guest's thread.
 enum Report<'a> {
     Started(Planned<'a>),
     Ended(usize, Box<Result<Run, LabError>>),
@@ -117,7 +118,7 @@ impl<'a> VirtualLab<'a> {
     /// The first that fails ends the others.
     ///
     /// # Errors
-    /// That of the first run that failed, or of `keep`.
+    /// The error of the first run that failed, or of `keep`.
     pub fn run_all<E: From<LabError>>(
         &self,
         plan: &[Planned],

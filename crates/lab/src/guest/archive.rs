@@ -33,7 +33,7 @@ impl<W: Write> Archive<W> {
     /// Adds a regular file at an absolute path, and the directories above it.
     ///
     /// # Errors
-    /// `FileTooLarge` from 4 GiB on; else what writing says.
+    /// `FileTooLarge` from 4 GiB on; else the error of writing.
     pub(super) fn file(&mut self, path: &Path, mode: u32, data: &[u8]) -> io::Result<()> {
         self.parents(path)?;
         self.entry(path.as_os_str(), REGULAR | mode, data)
@@ -42,7 +42,7 @@ impl<W: Write> Archive<W> {
     /// Adds a symbolic link, which counts as a directory for what is added below it later.
     ///
     /// # Errors
-    /// What writing says.
+    /// The error of writing.
     pub(super) fn symlink(&mut self, path: &Path, target: &Path) -> io::Result<()> {
         self.parents(path)?;
         self.directories.insert(path.to_owned());
@@ -52,7 +52,7 @@ impl<W: Write> Archive<W> {
     /// Adds a directory, and those above it.
     ///
     /// # Errors
-    /// What writing says.
+    /// The error of writing.
     pub(super) fn directory(&mut self, path: &Path) -> io::Result<()> {
         if path.parent().is_none() || !self.directories.insert(path.to_owned()) {
             return Ok(());
@@ -64,7 +64,7 @@ impl<W: Write> Archive<W> {
     /// Ends the archive.
     ///
     /// # Errors
-    /// What writing says.
+    /// The error of writing.
     pub(super) fn finish(mut self) -> io::Result<W> {
         self.entry(OsStr::new(TRAILER), 0, &[])?;
         self.pad(PADDING)?;

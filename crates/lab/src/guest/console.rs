@@ -6,7 +6,7 @@ use super::error::GuestError;
 
 /// The lines that an error keeps.
 const KEPT: usize = 20;
-/// What a kernel says when memory is used up, before or while it runs.
+/// Messages of a kernel whose memory is used up, before or while it runs.
 const OUT_OF_MEMORY: [&str; 4] = [
     "Out of memory",
     "System is deadlocked on memory",

@@ -22,7 +22,7 @@ use super::{COMMAND, GuestStatus, Order};
 
 const PORT: &str = "/dev/ttyS1";
 const STDOUT: &str = "/run/trimtab-guest-stdout";
-/// What stands in for entropy, so that the kernel neither gathers any nor gives other numbers every time.
+/// The seed of the kernel's random numbers: the same every time, so that runs repeat.
 const SEED: [u8; 32] = *b"trimtab: the same at every boot.";
 const ENVIRONMENT: [(&str, &str); 6] = [
     ("PATH", "/bin"),

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 
-/// What scripts take for granted. Those that this machine lacks are left out.
+/// The programs that scripts take for granted. Programs that this machine lacks are left out.
 pub(super) const TOOLS: [&str; 96] = [
     "[",
     "awk",

@@ -1,4 +1,4 @@
-//! What can be simulated with a trace.
+//! Plans a simulation: checks the options against the trace.
 
 mod notes;
 
@@ -29,15 +29,15 @@ pub enum PlanError {
     /// It has no such device.
     #[error("the trace has no device {name:?}; it has {devices}")]
     NoDevice {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
-        /// Those it has.
+        /// The devices of the trace.
         devices: String,
     },
     /// It has several that could be meant.
     #[error("the trace has several devices: {devices}; choose one with --device NAME")]
     WhichDevice {
-        /// Those that could be meant, and what is written to them.
+        /// The candidates, with the bytes written to each.
         devices: String,
     },
     /// An extent reaches past the drive's end.
@@ -50,7 +50,7 @@ pub enum PlanError {
     PastEnd {
         /// The row, from 1.
         row: u64,
-        /// What it names.
+        /// The bytes that it names.
         extent: Extent,
         /// The drive's size.
         size: Bytes,
@@ -63,7 +63,7 @@ pub enum PlanError {
     NoFrees {
         /// The policy.
         policy: SimPolicy,
-        /// What can be asked for.
+        /// The possible values.
         possible: &'static str,
     },
     /// The policy is a file system's own.
@@ -92,14 +92,14 @@ pub enum PlanError {
         profile: String,
         /// The size.
         size: Bytes,
-        /// What its tables take.
+        /// The memory that its tables take.
         needed: Bytes,
-        /// What there is.
+        /// The memory that is available.
         available: Bytes,
     },
 }
 
-/// What will be simulated.
+/// A simulation that can be run.
 pub(super) struct Plan {
     pub(super) device: DeviceIndex,
     pub(super) trace: ReplayedTrace,

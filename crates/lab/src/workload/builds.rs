@@ -233,7 +233,7 @@ mod tests {
     use crate::workload::shape::footprint;
     use crate::workload::tests::{names, ran, refused};
 
-    /// What all of it takes on a file system at the same time.
+    /// The most space that all of it takes on a file system at a time.
     fn taken(project: &Project) -> Bytes {
         let units = project.units.iter();
         let made: Bytes = units.map(|unit| footprint(unit.object.1) + footprint(unit.dependencies.1)).sum();

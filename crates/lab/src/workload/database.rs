@@ -42,7 +42,7 @@ const LEVEL_1: usize = 4;
 const FAN_OUT: usize = 4;
 /// Pages that are read, each from a table drawn at random, after every table that is written.
 const READS: usize = 32;
-/// What a change adds to the manifest.
+/// Bytes that a change adds to the manifest.
 const EDIT: Bytes = Bytes(200);
 /// The least space: tables are of 1 MiB or more.
 const LEAST: Bytes = Bytes(TABLES << 20);

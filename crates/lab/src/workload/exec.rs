@@ -18,7 +18,7 @@ use crate::program::{Reason, run_watched};
 
 /// The command's own directory: it may delete everything in it.
 const DIRECTORY: &str = "work";
-/// What is replaced by the directory that the command shall work in.
+/// Stands in the command's arguments for its directory.
 const PLACE: &[u8] = b"{dir}";
 
 /// The workload `exec`.

@@ -13,7 +13,7 @@ use crate::error::LabError;
 
 /// The block of all file systems here.
 const BLOCK: u64 = 4096;
-/// What a file or directory needs beside its data: an inode, a name and its share of the maps.
+/// Bytes that a file or directory takes beside its data: an inode, a name and its share of the maps.
 const OVERHEAD: u64 = 1024;
 /// The pieces of the file that makes a drive a used one.
 const PIECE: u64 = 64 << 10;
@@ -21,7 +21,7 @@ const PIECE: u64 = 64 << 10;
 /// change nothing.
 const UNIT: u64 = 4 << 20;
 
-/// What a file of `length` takes on a file system of 4 KiB blocks, about.
+/// About the space that a file of `length` takes on a file system of 4 KiB blocks.
 pub fn footprint(length: Bytes) -> Bytes {
     Bytes(length.0.next_multiple_of(BLOCK) + OVERHEAD)
 }

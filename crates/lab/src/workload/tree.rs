@@ -23,7 +23,7 @@ use trimtab_core::interrupt::Interrupt;
 
 /// Files of the seed's kernel tree.
 pub const FILES: usize = 36_706;
-/// What they hold together: 493 MB.
+/// The bytes of all files together: 493 MB.
 pub const TOTAL: Bytes = Bytes(493_000_000);
 /// Directories, calibrated to the 16 files a directory of Linux 2.6.39.
 pub const DIRECTORIES: usize = 2_300;
@@ -59,7 +59,7 @@ impl Entry {
         matches!(self.kind, Kind::Directory)
     }
 
-    /// What it takes on a file system of 4 KiB blocks, about.
+    /// About the space that it takes on a file system of 4 KiB blocks.
     pub fn footprint(&self) -> Bytes {
         match self.kind {
             Kind::File { length, .. } => footprint(length),
@@ -85,8 +85,8 @@ impl Entry {
     }
 }
 
-/// What is under `root`, each directory before what is in it, in order of name. Whatever is
-/// neither a file, a directory nor a symbolic link is left out.
+/// Lists the files, directories and symbolic links below `root`, each directory before its entries, in order
+/// of name.
 pub fn entries(root: &Path) -> Result<Vec<Entry>, LabError> {
     let mut found = Vec::new();
     for entry in WalkDir::new(root).min_depth(1).sort_by_file_name() {
@@ -116,7 +116,7 @@ pub fn entries(root: &Path) -> Result<Vec<Entry>, LabError> {
 pub struct Shape {
     /// How many files.
     pub files: usize,
-    /// What they hold together.
+    /// The bytes of all files together.
     pub total: Bytes,
     /// How many directories.
     pub directories: usize,

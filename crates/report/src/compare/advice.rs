@@ -123,7 +123,7 @@ impl<'a> Judge<'a> {
         Some((what, time(slow.median, 1e-6), time(fast.median, 1e-6)))
     }
 
-    /// What `best` brings beside `reference`, and what it costs.
+    /// The gains of `best` beside `reference`, and its costs.
     fn merits(&self, best: &Row, reference: &Row) -> String {
         let (mut gains, losses) = (self.gains(best, reference), self.losses(best, reference, reference));
         if !self.waits_less(best, reference) && !self.waits_less(reference, best) {
@@ -142,7 +142,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What speaks against `row`; none where it is only less good than `best`.
+    /// The reasons against `row`; none where it is only less good than `best`.
     fn drawback(&self, row: &Row, best: &Row, reference: &Row) -> Option<String> {
         let losses = self.losses(row, reference, best);
         if losses.is_empty() {
@@ -154,7 +154,7 @@ impl<'a> Judge<'a> {
         Some(text + &saving.map_or(String::new(), |saving| format!(", though {saving}")))
     }
 
-    /// What is better under `row` than under `other`.
+    /// The figures that are better under `row` than under `other`.
     fn gains(&self, row: &Row, other: &Row) -> Vec<String> {
         let mut gains = Vec::new();
         if self.waits_less(row, other) {
@@ -168,8 +168,8 @@ impl<'a> Judge<'a> {
         gains
     }
 
-    /// What is worse under `row` than under `other`; its reads are only worse where they are slower than
-    /// those under `reads` too.
+    /// The figures that are worse under `row` than under `other`; its reads are only worse where they are slower
+    /// than those under `reads` too.
     fn losses(&self, row: &Row, other: &Row, reads: &Row) -> Vec<String> {
         let mut losses = Vec::new();
         if self.waits_less(other, row) {
@@ -219,7 +219,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Which policies discarded nothing.
+    /// Names the policies that discarded nothing.
     fn idle_clause(&self, idle: &[&Row]) -> Option<String> {
         let names: Vec<String> = idle.iter().map(|row| row.policy.to_string()).collect();
         let verb = if names.len() == 1 { "discards" } else { "discard" };
@@ -227,7 +227,7 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// Those of `rows` that no other is better than.
+/// The rows that no other row is better than.
 fn unbeaten<'a>(rows: &[&'a Row], better: impl Fn(&Row, &Row) -> bool) -> Vec<&'a Row> {
     let beaten = |row: &Row| rows.iter().any(|other| better(other, row));
     rows.iter().copied().filter(|row| !beaten(row)).collect()
@@ -240,7 +240,8 @@ fn complexity(row: &Row) -> usize {
     order.iter().position(|kind| *kind == row.policy.kind()).unwrap_or(order.len())
 }
 
-/// Which policies are equal to the best one, and in which figures: in others, such as short reads, they may differ.
+/// Names the policies that equal the best one, and in which figures: in others, such as short reads, they may
+/// differ.
 fn as_good_clause(rows: &[&Row], as_none: bool) -> Option<String> {
     let names: Vec<String> = rows.iter().map(|row| row.policy.to_string()).collect();
     let verb = if names.len() == 1 { "is" } else { "are" };

@@ -118,7 +118,7 @@ impl Frame {
     }
 }
 
-/// What the pictures of a situation show.
+/// The legend of a situation's pictures.
 pub fn legend(situation: &Situation) -> String {
     let trims = if situation.rows.iter().any(|row| row.trim_s.is_some()) {
         "; a red band is a FITRIM that runs"

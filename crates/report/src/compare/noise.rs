@@ -1,4 +1,4 @@
-//! Which differences between two figures count.
+//! Decides which differences between two figures count.
 
 use serde::Serialize;
 use trimtab_core::document::Clock;

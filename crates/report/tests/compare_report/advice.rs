@@ -1,4 +1,4 @@
-//! Which policy is advised, and what is said of the others.
+//! The advised policy, and the sentences about the others.
 
 use trimtab_core::document::{Clock, Run, Step, StepKind};
 use trimtab_core::policy::PolicyKind;

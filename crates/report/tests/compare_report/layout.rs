@@ -1,4 +1,4 @@
-//! What tables, notes and pages show.
+//! The contents of tables, notes and pages.
 
 use trimtab_core::document::{Clock, CompareDocument, Reads, StepKind};
 use trimtab_core::policy::PolicyKind;

@@ -1,4 +1,4 @@
-//! What the reader should know of a trace and of how it is replayed, in sentences.
+//! Notes for the reader about a trace and its replay, in sentences.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use trimtab_ftl::replay::DeviceSurvey;
 
 use super::{SimulateOptions, has_discards, has_frees};
 
-/// What notes are made of.
+/// The facts that notes are made of.
 pub(super) struct Facts<'a> {
     pub(super) options: &'a SimulateOptions,
     pub(super) header: &'a TraceHeader,
@@ -45,7 +45,7 @@ impl Facts<'_> {
     }
 }
 
-/// What policies do with this trace.
+/// Notes about the policies on this trace.
 fn of_policies(facts: &Facts) -> Vec<String> {
     let surveyed = facts.surveyed;
     let mut notes = Vec::new();
@@ -77,7 +77,7 @@ fn of_policies(facts: &Facts) -> Vec<String> {
     notes
 }
 
-/// What was free when recording began.
+/// The note about space that was free when recording began.
 fn of_unused(facts: &Facts) -> String {
     let begins = if facts.options.preconditioned { "full of old data" } else { "empty" };
     if facts.surveyed.count(Kind::Unused) == 0 {
@@ -92,7 +92,7 @@ fn of_unused(facts: &Facts) -> String {
     )
 }
 
-/// What times and lifetimes there are.
+/// Notes about times and lifetimes.
 fn of_times(facts: &Facts) -> Vec<String> {
     let Facts { options, policies, span, .. } = *facts;
     let mut notes = Vec::new();
@@ -122,7 +122,7 @@ fn of_times(facts: &Facts) -> Vec<String> {
     notes
 }
 
-/// What the trace lacks, and what was made of it.
+/// Notes about data that the trace lacks, and assumptions in its place.
 fn of_trace(facts: &Facts) -> Vec<String> {
     let Facts { options, header, surveyed, header_size, traced, .. } = *facts;
     let mut notes = Vec::new();

@@ -1,4 +1,4 @@
-//! What a laptop's file operations are: the state of its files, and each thing that happens to them.
+//! A laptop's file operations: the state of its files, and each event that changes them.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -53,12 +53,12 @@ pub struct Day {
     random: SmallRng,
     /// The sizes of the files of each package.
     packages: Vec<Vec<Bytes>>,
-    /// What the browser will cache, and how much of that with each visit.
+    /// The responses that the browser will cache, and their number at each visit.
     responses: VecDeque<Bytes>,
     to_a_visit: usize,
     /// The sizes that documents will be saved with.
     saves: Vec<Bytes>,
-    /// What the browser has cached, oldest first.
+    /// The browser's cache, oldest first.
     cached: VecDeque<(u64, Bytes)>,
     cached_bytes: Bytes,
     cached_files: u64,
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
     use trimtab_core::interrupt::Interrupt;
 
-    /// What all files in `dir` hold together, and how many there are.
+    /// The bytes of all files in `dir` together, and their number.
     fn taken(dir: &Path) -> (Bytes, usize) {
         let files = walkdir::WalkDir::new(dir).into_iter().map(Result::unwrap);
         let lengths: Vec<_> = files

@@ -32,7 +32,7 @@ pub enum Event {
     Save,
     /// A project is built.
     Build,
-    /// What a build left is deleted.
+    /// A build's output is deleted.
     Clean,
     /// A large file is downloaded.
     Download,

@@ -41,9 +41,9 @@ pub enum PostmarkOptionsError {
     Count {
         /// The parameter.
         name: &'static str,
-        /// What was given.
+        /// The value that was given.
         value: String,
-        /// What can be.
+        /// The allowed values.
         range: RangeInclusive<u32>,
     },
     /// A bias that is none, or out of range.
@@ -51,13 +51,13 @@ pub enum PostmarkOptionsError {
     Bias {
         /// The parameter.
         name: &'static str,
-        /// What was given.
+        /// The value that was given.
         value: String,
     },
     /// Sizes that can't be read.
     #[error("sizes={value}: {source}")]
     Size {
-        /// What was given.
+        /// The value that was given.
         value: String,
         /// Why.
         source: UnitError,

@@ -41,11 +41,11 @@ pub struct File {
 /// All operations of a run.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Those that create the pool.
+    /// The operations that create the pool.
     pub create: Vec<Operation>,
-    /// Those of the transactions.
+    /// The operations of the transactions.
     pub transactions: Vec<Operation>,
-    /// Those that delete what is left.
+    /// The operations that delete the remaining files.
     pub delete: Vec<Operation>,
     /// The most space that files take at a time.
     pub most: Bytes,
