@@ -65,7 +65,7 @@ impl Extent {
         self.start == self.end
     }
 
-    /// What both cover; empty where they share nothing.
+    /// Returns the range that both cover; empty where they share nothing.
     pub fn intersect(self, other: Self) -> Self {
         let start = self.start.max(other.start);
         Self { start, end: self.end.min(other.end).max(start) }
@@ -151,7 +151,7 @@ impl ExtentSet {
         self.0.iter().map(|range| Extent::new(Bytes(range.start), Bytes(range.end)))
     }
 
-    /// What of `extent` the set holds, in order of address.
+    /// Returns the parts of `extent` that the set holds, in order of address.
     pub fn inside(&self, extent: Extent) -> impl Iterator<Item = Extent> + '_ {
         let outer = extent.start.0..extent.end.0;
         let overlapping: Vec<_> =
@@ -161,7 +161,7 @@ impl ExtentSet {
             .map(move |range| Extent::new(Bytes(range.start), Bytes(range.end)).intersect(extent))
     }
 
-    /// What of `extent` the set doesn't hold, in order of address.
+    /// Returns the parts of `extent` that the set doesn't hold, in order of address.
     pub fn gaps(&self, extent: Extent) -> impl Iterator<Item = Extent> + '_ {
         let outer = extent.start.0..extent.end.0;
         let gaps: Vec<_> = if extent.is_empty() { Vec::new() } else { self.0.gaps(&outer).collect() };

@@ -19,7 +19,7 @@ pub struct Interrupt {
 struct Shared {
     asked: AtomicU32,
     parent: Option<Interrupt>,
-    /// Those that are asked with this one; also what waits are bound to.
+    /// The interrupts that are set with this one; waits hold this lock, too.
     children: Mutex<Vec<Weak<Shared>>>,
     changed: Condvar,
 }

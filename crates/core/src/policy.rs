@@ -33,7 +33,7 @@ use crate::units::Bytes;
 pub enum Event {
     /// The file system gave up these bytes.
     Freed(Extent),
-    /// These bytes were free before the host began to tell of frees, and nobody knows whether the drive was told.
+    /// These bytes were free before the host began to report frees, and may or may not have been discarded.
     Unused(Extent),
     /// The host wrote these bytes, so they are no longer free.
     Written(Extent),
@@ -43,20 +43,20 @@ pub enum Event {
     Pause,
     /// The workload is over.
     End,
-    /// What others did with the drive over the span since the last such event.
+    /// The load of the foreground over the span since the last such event.
     Load(Load),
     /// How much of the file system is free.
     Space {
         /// Free bytes, pending or not.
         free: Bytes,
     },
-    /// What was asked for last has been carried out.
+    /// The last trim requests have been carried out.
     Trimmed(Trimmed),
     /// The time that [`Policy::next_wake`] asked for has come.
     Wake,
 }
 
-/// What the foreground, all but our own trims, got from the drive over a span.
+/// The load of the foreground over a span: all I/O but our own trims.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
     /// How long the span was.
@@ -67,34 +67,34 @@ pub struct Load {
     pub completed: u64,
     /// Their mean latency; zero where there are none.
     pub latency: Duration,
-    /// What was written in it.
+    /// The bytes written in it.
     pub written: Bytes,
 }
 
-/// What became of trim requests.
+/// The outcome of trim requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trimmed {
     /// How long they held the drive.
     pub took: Duration,
-    /// What could not be trimmed, and is still pending.
+    /// The extents that could not be trimmed, and are still pending.
     pub refused: ExtentSet,
 }
 
-/// What the host shall trim now.
+/// A trim that the host shall make now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrimRequest {
-    /// Which bytes.
+    /// The bytes to trim.
     pub scope: TrimScope,
     /// Free extents shorter than this are left alone.
     pub min_length: Bytes,
 }
 
-/// Which free bytes a [`TrimRequest`] covers.
+/// The free bytes that a [`TrimRequest`] covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TrimScope {
     /// All that is free.
     Everything,
-    /// What is free of these extents.
+    /// The free parts of these extents.
     Within(ExtentSet),
 }
 
@@ -141,7 +141,7 @@ pub enum PolicyKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no policy {name:?}; there are {}", PolicyKind::names())]
 pub struct UnknownPolicy {
-    /// What was asked for.
+    /// The value that was given.
     pub name: String,
 }
 

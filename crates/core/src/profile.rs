@@ -41,7 +41,7 @@ pub struct Profile {
     pub name: String,
     /// The drive it describes.
     pub model: String,
-    /// What a reader should know before trusting it.
+    /// Notes that a reader should know before trusting it.
     pub notes: String,
     /// How it is attached; none where the profile doesn't say, as one measured by a host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,7 +52,7 @@ pub struct Profile {
     pub timing: Timing,
     /// How it reclaims space.
     pub gc: Gc,
-    /// What it does with discards.
+    /// Its behaviour with discards.
     pub discard: Discard,
 }
 
@@ -95,9 +95,9 @@ impl Interface {
 pub struct Geometry {
     /// The mapping unit of the translation layer.
     pub mapping_page: Sourced<Bytes>,
-    /// What one program operation writes on one die (all planes); it holds whole mapping pages.
+    /// The bytes that one program operation writes on one die (all planes): whole mapping pages.
     pub program_unit: Sourced<Bytes>,
-    /// What the translation layer erases and fills as one: an erase block striped over all dies.
+    /// The bytes that the translation layer erases and fills as one: an erase block striped over all dies.
     pub erase_block: Sourced<Bytes>,
     /// Over-provisioning, (physical - logical) / logical, as a fraction: 0.07 is 7 %.
     pub over_provisioning: Sourced<f64>,
@@ -125,9 +125,9 @@ pub struct Timing {
     pub link_read_rate: Sourced<Rate>,
     /// The host link's rate for writes.
     pub link_write_rate: Sourced<Rate>,
-    /// What the controller spends on every command before anything else.
+    /// The time that the controller spends on every command before anything else.
     pub command_overhead: Sourced<Nanos>,
-    /// What a flush takes once all buffered data is on flash.
+    /// The time of a flush once all buffered data is on flash.
     pub flush: Sourced<Nanos>,
     /// The write buffer: a write is done when it is in here.
     pub write_buffer: Sourced<Bytes>,
@@ -139,20 +139,20 @@ pub struct Timing {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gc {
-    /// Which erase block it cleans next.
+    /// The policy that chooses the erase block to clean next.
     pub policy: Sourced<GcPolicy>,
 }
 
-/// What a drive does with a discard.
+/// The behaviour of a drive with discards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Discard {
-    /// What every discard command costs as the host sees it, also one that does nothing; it includes
+    /// The time of every discard command as the host sees it, also of one that does nothing; it includes
     /// the controller's `command_overhead`.
     pub command: Sourced<Nanos>,
-    /// What every range in it costs; see `range_limit`.
+    /// The time that every range in it adds; see `range_limit`.
     pub range: Sourced<Nanos>,
-    /// What every GiB named in it costs.
+    /// The time that every GiB named in it adds.
     pub per_gib: Sourced<Nanos>,
     /// The most one range can name: a longer discard is carried as several ranges.
     pub range_limit: Sourced<Bytes>,
@@ -169,7 +169,7 @@ pub struct Discard {
     /// Mapping journal that every honoured range adds; it is programmed page by page and wears
     /// the flash.
     pub journal_per_range: Sourced<Bytes>,
-    /// What a discarded range reads as.
+    /// The data that a discarded range reads as.
     pub reads: Sourced<DiscardedReads>,
     /// Where every n-th discard takes its time and does nothing: n. A drive that honours them all
     /// leaves it out.
@@ -177,17 +177,17 @@ pub struct Discard {
     pub ignored_every: Option<Sourced<u32>>,
 }
 
-/// What a discarded range reads as.
+/// The data that a discarded range reads as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DiscardedReads {
     /// Zeros (ATA RZAT, NVMe DLFEAT 1).
     Zeros,
-    /// What was there before.
+    /// The data that was there before.
     Old,
     /// Something else at every read.
     Garbage,
-    /// What another address holds, which no drive may do (T13 forbids it).
+    /// The data of another address, which no drive may do (T13 forbids it).
     Other,
 }
 
@@ -215,7 +215,7 @@ pub enum GcPolicy {
     most = GcPolicy::MOST_CHOICES
 )]
 pub struct UnknownGcPolicy {
-    /// What was asked for.
+    /// The value that was given.
     pub name: String,
 }
 
@@ -274,7 +274,7 @@ pub enum ProfileError {
         origin: String,
         /// The line of the mistake, from 1.
         line: usize,
-        /// What the TOML reader says.
+        /// The message of the TOML reader.
         message: String,
     },
     /// A field is missing, unknown, or its value can't be read.
@@ -284,7 +284,7 @@ pub enum ProfileError {
         origin: String,
         /// The field, dotted.
         field: String,
-        /// What is wrong with it.
+        /// The reason.
         message: String,
     },
     /// There is no built-in profile of this name.
@@ -293,7 +293,7 @@ pub enum ProfileError {
         builtin_names()
     )]
     Unknown {
-        /// What was asked for.
+        /// The value that was given.
         name: String,
     },
 }

@@ -47,7 +47,7 @@ impl SizeHistogram {
             .map(|(power, count)| SizeBucket { from_bytes: Bytes(1 << power), count: *count })
     }
 
-    /// What was recorded after `earlier` was taken from the same histogram.
+    /// Returns the samples recorded after `earlier` was taken from the same histogram.
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |bucket| earlier.counts.get(bucket).copied().unwrap_or(0);
         Self { counts: (0..).zip(&self.counts).map(|(n, count)| count - before(n)).collect() }
@@ -77,7 +77,7 @@ impl From<SizeHistogram> for Vec<SizeBucket> {
     }
 }
 
-/// What a modelled drive did since it was made: totals that only grow, so that a span is the
+/// The totals of a modelled drive since it was made. They only grow, so that a span is the
 /// difference of two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DriveCounters {
@@ -141,7 +141,7 @@ impl DriveCounters {
         add(&mut self.erases, other.erases);
     }
 
-    /// What happened after `earlier` was taken from the same drive.
+    /// Returns the totals after `earlier` was taken from the same drive.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             model_ns: self.model_ns - earlier.model_ns,

@@ -62,7 +62,7 @@ impl Controller {
         self.next_command
     }
 
-    /// What the controller spends on every command.
+    /// The time that the controller spends on every command.
     pub(crate) fn overhead(&self) -> Nanos {
         self.overhead
     }

@@ -24,7 +24,7 @@ use crate::geometry::{FtlConfig, GeometryError};
 use crate::host::ClosedLoop;
 use crate::mapping::{Ftl, Totals};
 
-/// What a command does.
+/// The operation of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// Reads its extent.
@@ -40,7 +40,7 @@ pub enum Op {
 /// A command to a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Command {
-    /// What it does.
+    /// Its operation.
     pub op: Op,
     /// The bytes it names, inside the drive.
     pub extent: Extent,
@@ -75,7 +75,7 @@ pub struct Device {
     discarded: Nanos,
     journal: Bytes,
     counters: DriveCounters,
-    /// What the flash had done before the first command.
+    /// The flash's totals before the first command.
     preconditioned: Totals,
 }
 
@@ -162,7 +162,7 @@ impl Device {
         self.size
     }
 
-    /// What it holds data for, to the mapping page.
+    /// Returns the bytes that it holds data for, in whole mapping pages.
     pub fn mapped(&self) -> Bytes {
         Bytes(self.ftl.mapped().0 * self.page.0)
     }
@@ -183,7 +183,7 @@ impl Device {
         self.ftl.mapped_from(page)
     }
 
-    /// What of `extent` the next discard would unmap: whole aligned grains, or nothing where it is
+    /// Returns the part of `extent` that the next discard would unmap: whole aligned grains, or nothing where it is
     /// one that the drive ignores.
     pub fn honoured(&self, extent: Extent) -> Extent {
         let ignored_every = self.discard.ignored_every.as_ref();
@@ -199,7 +199,7 @@ impl Device {
         self.ftl.config().effective_spare()
     }
 
-    /// What it did so far; the model time is when the last command was done.
+    /// Returns its totals so far; the model time is when the last command was done.
     pub fn counters(&self) -> DriveCounters {
         let totals = self.ftl.totals().since(&self.preconditioned);
         DriveCounters {

@@ -1,4 +1,4 @@
-//! What the mapping tells the flash under it.
+//! The interface between the mapping and the flash below it.
 
 use std::ops::Range;
 

@@ -50,7 +50,7 @@ pub enum GeometryError {
     /// The system has no memory for the mapping.
     #[error("there is no memory for the mapping; take a smaller drive")]
     Memory(#[from] std::io::Error),
-    /// What is left beside reserve and frontiers can't hold the logical pages and a page to spare.
+    /// The flash without reserve and frontiers can't hold the logical pages and a page to spare.
     #[error(
         "{logical} do not fit: of {blocks} erase blocks of {pages_per_block} pages, {set_aside} are \
          reserve and open frontiers, and the {} pages left must be more than the logical ones; \

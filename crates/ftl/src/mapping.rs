@@ -55,7 +55,7 @@ impl Totals {
         self.programmed() as f64 / self.host as f64
     }
 
-    /// What happened after `earlier` was taken from the same model.
+    /// Returns the totals after `earlier` was taken from the same model.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             host: self.host - earlier.host,
@@ -97,7 +97,7 @@ struct Stale<'a> {
     layout: Layout,
     valid: &'a mut Validity,
     blocks: &'a mut Blocks,
-    /// What is still to be taken away.
+    /// The pages that are still to be taken away.
     run: Range<u32>,
 }
 
@@ -133,7 +133,7 @@ pub struct Ftl {
     layout: Layout,
     /// The address of each logical page.
     address: Table,
-    /// What each physical page holds, by dense number.
+    /// The logical page that each physical page holds, by dense number.
     logical: Table,
     valid: Validity,
     blocks: Blocks,
@@ -172,7 +172,7 @@ impl Ftl {
         &self.config
     }
 
-    /// What it has programmed and erased.
+    /// Returns the totals of programs and erases.
     pub fn totals(&self) -> Totals {
         self.totals
     }

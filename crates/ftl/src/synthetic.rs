@@ -26,10 +26,10 @@ const MAX_DRIVE_WRITES: f64 = 1e6;
 /// The least effective spare factor; below, a run is all copying and never ends.
 const MIN_SPARE: f64 = 0.005;
 
-/// What to simulate.
+/// The options of a simulation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SyntheticOptions {
-    /// What the host does.
+    /// The host's workload.
     pub workload: Workload,
     /// Erase blocks in all, reserve and open ones among them.
     pub blocks: u32,
@@ -59,7 +59,7 @@ pub enum SyntheticError {
     /// More than one frontier for writes that are all alike, or more than two.
     #[error("{streams} streams are not possible with {workload}; it must be 1, or 2 with hotcold:R/F")]
     Streams {
-        /// What was asked for.
+        /// The value that was given.
         streams: u32,
         /// The workload.
         workload: Workload,
@@ -67,7 +67,7 @@ pub enum SyntheticError {
     /// No data block is left beside reserve and open frontiers.
     #[error("{blocks} erase blocks are too few; it must be {least} or more")]
     FewBlocks {
-        /// What was asked for.
+        /// The value that was given.
         blocks: u32,
         /// The least that works.
         least: u32,
@@ -88,11 +88,11 @@ pub enum SyntheticError {
     Geometry(#[from] GeometryError),
 }
 
-/// What a simulation found. All but `host_pages_per_second` is model; counts are of the measured
+/// The results of a simulation. All but `host_pages_per_second` is model; counts are of the measured
 /// part.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SyntheticOutcome {
-    /// What was simulated.
+    /// The options of the simulation.
     #[serde(flatten)]
     pub options: SyntheticOptions,
     /// U: pages the host can address.
@@ -104,7 +104,7 @@ pub struct SyntheticOutcome {
     /// Steady-state write amplification: flash pages programmed / host pages written, over all
     /// windows; the transient after the fill lies before them.
     pub waf: f64,
-    /// What the closed form says, where there is one.
+    /// The prediction of the closed form, where there is one.
     pub predicted_waf: Option<f64>,
     /// Write amplification in each window.
     pub waf_windows: Vec<f64>,
@@ -170,7 +170,7 @@ impl SyntheticOptions {
         of_block * u64::from(self.blocks)
     }
 
-    /// What the closed form says of the steady state, where there is one.
+    /// The closed form's prediction of the steady state, where there is one.
     fn predicted_waf(&self, spare: f64) -> Option<f64> {
         let spare = match self.workload {
             Workload::Uniform => spare,

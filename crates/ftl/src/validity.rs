@@ -1,4 +1,4 @@
-//! Which physical pages hold data: a bit for each address.
+//! A bit for each physical page: whether it holds valid data.
 
 use std::ops::Range;
 

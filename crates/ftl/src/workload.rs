@@ -15,7 +15,7 @@ use crate::mapping::Ftl;
 /// Pages written at a time, so that their cache misses overlap.
 const BATCH: usize = 256;
 
-/// What the host does.
+/// The host's workload.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(into = "String")]
 pub enum Workload {
@@ -45,7 +45,7 @@ pub enum Workload {
      requests are trims, at least 0 and below 0.5)"
 )]
 pub struct UnknownWorkload {
-    /// What was asked for.
+    /// The value that was given.
     pub name: String,
 }
 

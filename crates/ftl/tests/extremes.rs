@@ -17,7 +17,7 @@ const BASE: &str = include_str!("../../../profiles/nvme-tlc.toml");
 /// Whole pages of any size, and of no larger grain.
 const SIZE: Bytes = Bytes(129 << 20);
 
-/// What lets drives this small work where nothing else is asked for.
+/// Settings with which drives this small work.
 const ROOM: [(&str, &str); 2] = [("erase_block", "'1 MiB'"), ("over_provisioning", "0.5")];
 
 /// Fields of a profile, each with values that are its limits, just inside them or uncommon.

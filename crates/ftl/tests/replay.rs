@@ -72,7 +72,7 @@ fn replayed(events: &[TraceEvent], discards: Discards, passes: u32) -> ReplayOut
     replay.outcome()
 }
 
-/// What one pass of `span` does to a drive of this profile.
+/// Returns the results of one pass of `span` on a drive of this profile.
 fn passed(profile: &Profile, events: &[TraceEvent], span: u64, discards: Discards) -> ReplayOutcome {
     let mut replay = Replay::new(&options(profile, Nanos(span)), discards).unwrap();
     replay.pass(&mut Memory::new(events), &mut |_| true).unwrap();
@@ -97,7 +97,7 @@ fn events() -> impl Strategy<Value = Vec<TraceEvent>> {
     })
 }
 
-/// What a policy sends, from a bitmap of what is free: the commands, in order.
+/// Returns the commands of a policy in order, from a bitmap of the free space.
 fn naive(events: &[TraceEvent], discards: &str, passes: u32) -> Vec<Command> {
     let mut pending = vec![false; PAGES as usize];
     let mut commands = Vec::new();

@@ -216,7 +216,7 @@ impl Files {
     }
 }
 
-/// What was pending at most, at a time.
+/// The most that was pending at a time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Most {
     bytes: Bytes,

@@ -1,4 +1,4 @@
-//! What `trimtab bench` writes. All times in it are wall time.
+//! The document of `trimtab bench`. All times in it are wall time.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use crate::units::Bytes;
 /// The schema name of [`BenchDocument`].
 pub const BENCH_SCHEMA: &str = "trimtab/bench/1";
 
-/// What `trimtab bench` measured: schema `trimtab/bench/1`.
+/// The measurements of `trimtab bench`: schema `trimtab/bench/1`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchDocument {
     /// [`BENCH_SCHEMA`].
@@ -27,7 +27,7 @@ pub struct BenchDocument {
     pub environment: Environment,
     /// The device.
     pub device: BenchDevice,
-    /// What was to be measured; a run that resumes this one does the same.
+    /// The plan of the measurements; a run that resumes this one has the same.
     pub plan: BenchPlan,
     /// The latency sweep: one entry a finished cell.
     pub sweeps: Vec<SweepCell>,
@@ -35,13 +35,13 @@ pub struct BenchDocument {
     pub verify: Option<Verify>,
     /// Whether a discard waits for the commands before it; none until that was measured.
     pub queueing: Option<Queueing>,
-    /// What discards do to other I/O: the foreground alone first, then beside discards.
+    /// The effect of discards on other I/O: the foreground alone first, then beside discards.
     pub interference: Vec<InterferenceCell>,
     /// How the drive slows without discards and recovers with them, round by round.
     pub degradation: Vec<DegradationRound>,
-    /// What follows from all this; none until the sweep has enough cells.
+    /// The conclusions; none until the sweep has enough cells.
     pub fit: Option<Fit>,
-    /// What was asked for and is not here, and why.
+    /// The measurements that were asked for and are not here, and why.
     pub missing: Vec<Missing>,
     /// Why the run ended early; none when it did not.
     pub stopped: Option<String>,
@@ -101,7 +101,7 @@ impl BenchDevice {
     }
 }
 
-/// What a bench is to measure.
+/// The plan of a bench.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchPlan {
     /// The bytes of the device that may be written and discarded.
@@ -132,7 +132,7 @@ pub enum Part {
     Latency,
     /// Whether discarded data is gone.
     Verify,
-    /// What discards do to other I/O.
+    /// The effect of discards on other I/O.
     Interference,
     /// How the drive slows without discards.
     Degradation,
@@ -236,7 +236,7 @@ impl Engine {
 /// One cell of the latency sweep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SweepCell {
-    /// What was sent.
+    /// The operation that was sent.
     pub operation: Operation,
     /// Where.
     pub pattern: Pattern,
@@ -255,13 +255,13 @@ pub struct SweepCell {
     pub commands_s: f64,
     /// MiB a second.
     pub mib_s: f64,
-    /// What the kernel counted on the device meanwhile; none where it has no counters.
+    /// The kernel's counts on the device meanwhile; none where it has no counters.
     pub kernel: Option<KernelCounters>,
-    /// What the kernel made of the commands.
+    /// The kernel's handling of the commands.
     pub passage: Passage,
 }
 
-/// What the kernel made of the commands of a cell, by the device's own counters.
+/// The kernel's handling of the commands of a cell, by the device's own counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Passage {
@@ -284,7 +284,7 @@ pub struct Verify {
     pub areas: u32,
     /// The bytes of each.
     pub area_size: Bytes,
-    /// What was read, each time.
+    /// The data that was read, each time.
     pub readings: Vec<Reading>,
     /// The areas, counted from 0 in the order of their discards, of which nothing had gone.
     pub ignored: Vec<u32>,
@@ -292,16 +292,16 @@ pub struct Verify {
     pub ignored_every: Option<u32>,
     /// Sectors outside every discard that did not read back as written: data loss.
     pub lost_outside: u64,
-    /// What a discarded range reads as, over all readings; none where discards were ignored
+    /// The data that a discarded range reads as, over all readings; none where discards were ignored
     /// altogether and old data can't be told from that.
     pub reads: Option<DiscardedReads>,
-    /// What it honours.
+    /// The granularity that it honours.
     pub granularity: Granularity,
-    /// What a power cycle changed; none where none was asked for.
+    /// The changes by a power cycle; none where none was asked for.
     pub power_cycle: Option<PowerCycle>,
 }
 
-/// What the discarded sectors held when they were read.
+/// The data in the discarded sectors when they were read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// When: `at once`, `again`, `after a delay`.
@@ -338,13 +338,13 @@ pub struct Granularity {
 /// One discard inside a written area, and what of it went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GranularityProbe {
-    /// What was discarded.
+    /// The range that was discarded.
     pub discarded: Extent,
     /// From the first sector that went to the last; none where none did.
     pub gone: Option<Extent>,
 }
 
-/// What a power cycle changed.
+/// The changes by a power cycle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerCycle {
     /// When the areas were discarded: RFC 3339, UTC.
@@ -418,12 +418,12 @@ pub struct Estimate {
     pub high: f64,
 }
 
-/// What follows from the measurements.
+/// The conclusions from the measurements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
-    /// What a discard costs that names next to nothing, in microseconds.
+    /// The cost of a discard that names next to nothing, in microseconds.
     pub command_us: Estimate,
-    /// What each GiB named in a discard adds, in milliseconds.
+    /// The cost that each GiB named in a discard adds, in milliseconds.
     pub per_gib_ms: Estimate,
     /// The median relative distance of the cells from command + size × per GiB: 0.05 is 5 %.
     pub residual: f64,
@@ -433,7 +433,7 @@ pub struct Fit {
     pub honoured_granularity: Option<Bytes>,
     /// Whether a discard may run beside other commands; none where that is not known.
     pub queued: Option<bool>,
-    /// What a discarded range reads as; none where that is not known.
+    /// The data that a discarded range reads as; none where that is not known.
     pub reads: Option<DiscardedReads>,
     /// The size in bytes from which a discard gives back more write time than it takes; none where
     /// that is not known or no size does.
@@ -449,13 +449,13 @@ pub struct Cliff {
     pub from: Bytes,
     /// The first measured size after it.
     pub to: Bytes,
-    /// What a discard of `to` costs by the sizes below, in microseconds.
+    /// The cost of a discard of `to` by the sizes below, in microseconds.
     pub expected_us: f64,
-    /// What it does cost, with its interval.
+    /// Its measured cost, with its interval.
     pub found_us: Estimate,
-    /// What each GiB adds below the change, in milliseconds.
+    /// The cost of each GiB below the change, in milliseconds.
     pub before_ms_per_gib: f64,
-    /// What each GiB adds above it, in milliseconds.
+    /// The cost of each GiB above it, in milliseconds.
     pub after_ms_per_gib: f64,
 }
 

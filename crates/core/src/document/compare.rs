@@ -1,4 +1,4 @@
-//! What `trimtab compare` writes.
+//! The document of `trimtab compare`.
 
 use serde::{Deserialize, Serialize};
 
@@ -84,7 +84,7 @@ pub struct DriveDescription {
 pub struct WorkloadDescription {
     /// Its name, such as `fragment`; `exec` for a command of the user's.
     pub name: String,
-    /// What it does here, in a sentence.
+    /// A description of its work here, in a sentence.
     pub summary: String,
     /// The seed that makes it the same at every run.
     pub seed: u64,
@@ -108,7 +108,7 @@ pub struct Run {
     pub workload: String,
     /// Seconds of drive time that each of the workload's pauses lasts.
     pub idle_s: f64,
-    /// Which repetition it is, from 1.
+    /// The number of the repetition, from 1.
     pub run: u32,
     /// The activities and pauses, in the order they happened. A name may appear more than once.
     pub steps: Vec<Step>,

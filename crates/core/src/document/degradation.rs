@@ -9,7 +9,7 @@ use crate::units::Bytes;
 /// A stretch of writing, and how fast it went.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DegradationRound {
-    /// What was written.
+    /// The data that was written.
     pub step: DegradationStep,
     /// Bytes written since the whole range was discarded, at the end of this round.
     pub written: Bytes,

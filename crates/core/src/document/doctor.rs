@@ -1,4 +1,4 @@
-//! What `trimtab doctor` writes.
+//! The document of `trimtab doctor`.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,11 +23,11 @@ pub struct DoctorDocument {
     pub environment: Option<Environment>,
     /// The worst of the targets' verdicts; none where nothing was looked at.
     pub verdict: Option<Verdict>,
-    /// What was looked at, in the order asked for.
+    /// The examined targets, in the order asked for.
     pub targets: Vec<Target>,
-    /// What concerns the machine and no single target.
+    /// The findings about the machine rather than a single target.
     pub findings: Vec<Finding>,
-    /// What could not be looked at and why, a sentence each.
+    /// The targets that could not be examined and why, a sentence each.
     pub left_out: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ pub struct Target {
     pub reason: String,
     /// The layers from the target down; each before those it lies on.
     pub layers: Vec<Layer>,
-    /// What stands in the way or is worth changing, the gravest first.
+    /// The findings, the gravest first.
     pub findings: Vec<Finding>,
     /// The proof, where one was asked for.
     pub canary: Option<Canary>,
@@ -69,31 +69,31 @@ pub enum Verdict {
 /// One layer of a stack.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Layer {
-    /// What it is: a file system's name, `swap`, `partition`, `loop`, `dm-crypt`, `md-raid5`, `nvme`,
+    /// Its kind: a file system's name, `swap`, `partition`, `loop`, `dm-crypt`, `md-raid5`, `nvme`,
     /// `ata`, `scsi`, `usb`, `mmc`, `virtio-blk` and so on.
     pub kind: String,
     /// Its name: a mount point, or the kernel's name for a device.
     pub name: String,
-    /// What people call it: a volume's name, a drive's model.
+    /// Its usual name: a volume's name, a drive's model.
     pub label: Option<String>,
-    /// What it does with a discard.
+    /// Its handling of discards.
     pub passes: Passes,
     /// Why, in a sentence.
     pub reason: String,
     /// The limits of its queue; none of a file system.
     pub limits: Option<Limits>,
-    /// What the hardware itself announces.
+    /// The hardware's own announcements.
     #[serde(default)]
     pub announced: Announced,
     /// The names of the layers directly below it.
     pub on: Vec<String>,
 }
 
-/// What a layer does with a discard.
+/// A layer's handling of discards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Passes {
-    /// Hands it down as it is.
+    /// Hands it down unchanged.
     Yes,
     /// Hands down none.
     No,
@@ -120,17 +120,17 @@ pub struct Limits {
     pub write_zeroes_max: Bytes,
 }
 
-/// What hardware itself announces of discards; none of what it doesn't speak of, and where the kernel
+/// The hardware's own announcements about discards; none where it doesn't announce something, and where the kernel
 /// doesn't show it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Announced {
     /// The limits of a SCSI device's UNMAP and WRITE SAME.
     pub limits: Option<UnmapLimits>,
-    /// What a SCSI device is told of free space with.
+    /// The command by which a SCSI device learns of free space.
     pub provisioning: Option<Provisioning>,
     /// The TRIM of an ATA drive, also of one behind a bridge.
     pub trim: Option<AtaTrim>,
-    /// What an SD card or eMMC erases at once.
+    /// The bytes that an SD card or eMMC erases at once.
     pub erase: Option<CardErase>,
 }
 
@@ -183,7 +183,7 @@ pub struct CardErase {
     pub card: Option<String>,
     /// The smallest that it erases.
     pub unit: Option<Bytes>,
-    /// What it erases best.
+    /// The size that it erases best.
     pub preferred: Option<Bytes>,
 }
 
@@ -202,30 +202,30 @@ pub enum Severity {
 /// Something that stands in the way of discards, or is worth changing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Which finding, such as `luks-no-discards`; the same in all versions.
+    /// The finding's name, such as `luks-no-discards`; the same in all versions.
     pub id: String,
     /// How grave it is.
     pub severity: Severity,
     /// The name of the layer, or the file, that it is about.
     pub layer: String,
-    /// What is the matter, in a sentence.
+    /// The problem, in a sentence.
     pub message: String,
     /// Why that matters, in a sentence.
     pub why: String,
     /// The commands or configuration lines that mend it, one a line; none where nothing does.
     pub fix: Option<String>,
-    /// What the fix costs or gives away; none where it costs nothing.
+    /// The cost of the fix, or what it discloses; none where it costs nothing.
     pub cost: Option<String>,
     /// The command that shows whether it is mended.
     pub check: String,
 }
 
-/// What a file that was written, deleted and trimmed proved.
+/// The proof by a file that was written, deleted and trimmed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Canary {
     /// The bytes that the file's extents took, which were freed and then trimmed.
     pub sent_bytes: Bytes,
-    /// What each layer below saw of them, the topmost first.
+    /// The commands that each layer below saw, the topmost first.
     pub seen: Vec<Seen>,
     /// Whether they reached the lowest layer.
     pub verdict: Verdict,
@@ -233,7 +233,7 @@ pub struct Canary {
     pub reason: String,
 }
 
-/// What one layer saw of a canary.
+/// The commands of a canary that one layer saw.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
     /// The layer's name.

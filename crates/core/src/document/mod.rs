@@ -57,7 +57,7 @@ pub struct KernelCounters {
 }
 
 impl KernelCounters {
-    /// What happened after `earlier` was counted on the same device.
+    /// Returns the counts after `earlier` was counted on the same device.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             discards: self.discards - earlier.discards,

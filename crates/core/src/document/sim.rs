@@ -1,4 +1,4 @@
-//! What `trimtab sim TRACE` writes.
+//! The document of `trimtab sim TRACE`.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub const SIM_SCHEMA: &str = "trimtab/sim/2";
 /// A trace shorter than this says too little of a drive's life to state one.
 pub const LEAST_SPAN_OF_LIFE: Nanos = Nanos(24 * 3_600_000_000_000);
 
-/// What a trace did to modelled drives under each policy: schema `trimtab/sim/2`.
+/// The results of a trace on modelled drives under each policy: schema `trimtab/sim/2`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SimDocument {
     /// [`SIM_SCHEMA`].
@@ -27,7 +27,7 @@ pub struct SimDocument {
     pub started: String,
     /// The machine it ran on.
     pub environment: Environment,
-    /// What was replayed.
+    /// The replayed trace.
     pub trace: ReplayedTrace,
     /// How it was replayed.
     pub replay: ReplayDescription,
@@ -35,7 +35,7 @@ pub struct SimDocument {
     pub drives: Vec<DriveDescription>,
     /// The policies asked for, the bound among them.
     pub policies: Vec<SimPolicy>,
-    /// What the reader should know of the trace and of how it was replayed, each in a sentence.
+    /// Notes for the reader about the trace and its replay, each in a sentence.
     pub notes: Vec<String>,
     /// One entry a finished replay, by drive and then by policy.
     pub runs: Vec<SimRun>,
@@ -56,7 +56,7 @@ pub struct ReplayedTrace {
     pub size: Bytes,
     /// How long one pass of the trace takes, in its own time.
     pub span_ns: Nanos,
-    /// What it names on this device, in the order of [`Kind::ALL`]; kinds without events are left out.
+    /// The totals of its events on this device, in the order of [`Kind::ALL`]; kinds without events are left out.
     pub kinds: Vec<KindTotal>,
 }
 
@@ -140,7 +140,7 @@ pub enum DiscardsFrom {
     Ideal,
 }
 
-/// What one replay did to a drive. Counts are of all passes together and leave out what was done to
+/// The results of one replay on a drive. Counts are of all passes together and leave out everything done to
 /// the drive before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplayOutcome {
@@ -152,7 +152,7 @@ pub struct ReplayOutcome {
     pub events: u64,
     /// Requests that had failed when they were recorded, and were left out.
     pub failed: u64,
-    /// What the drive did, in model time.
+    /// The totals of the drive, in model time.
     pub counters: DriveCounters,
     /// Write amplification of each pass; not a number where it wrote nothing.
     pub waf_passes: Vec<Option<f64>>,
@@ -173,13 +173,13 @@ pub struct ReplayOutcome {
     /// For how long one or more reads, writes and flushes were under way, in model time: how long the drive
     /// held the host up. A discard adds to it only what these waited for it.
     pub waited_ns: Nanos,
-    /// What was free at the end, and the drive had not been told.
+    /// The bytes that were free at the end and not discarded.
     pub pending: Bytes,
-    /// What the drive had in reserve over time: some 200 to 400 points.
+    /// The drive's reserve over time: some 200 to 400 points.
     pub reserve: Vec<ReservePoint>,
 }
 
-/// What a drive had in reserve at one time.
+/// The reserve of a drive at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ReservePoint {
     /// The time in the trace, its passes one after the other.

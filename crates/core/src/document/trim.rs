@@ -1,4 +1,4 @@
-//! What `trimtab trim` writes.
+//! The document of `trimtab trim`.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::units::Bytes;
 /// The schema name of [`TrimDocument`].
 pub const TRIM_SCHEMA: &str = "trimtab/trim/1";
 
-/// What was trimmed, or what would be: schema `trimtab/trim/1`.
+/// The results of a trim or of a dry run: schema `trimtab/trim/1`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrimDocument {
     /// [`TRIM_SCHEMA`].
@@ -33,17 +33,17 @@ pub struct TrimDocument {
 pub struct Target {
     /// Its mount point.
     pub target: String,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Outcome,
     /// Why it was not trimmed, or not to its end; none where it was.
     pub reason: Option<String>,
-    /// What was to be done; none where that didn't come up.
+    /// The plan; none where it was not reached.
     pub plan: Option<Plan>,
-    /// What was done; none of a dry run, and where nothing was.
+    /// The work that was done; none of a dry run, and where nothing was done.
     pub sent: Option<Sent>,
 }
 
-/// What came of a trim.
+/// The outcome of a trim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
@@ -60,7 +60,7 @@ pub enum Outcome {
     Failed,
 }
 
-/// What a trim covers.
+/// The plan of a trim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The file system's name.
@@ -77,9 +77,9 @@ pub struct Plan {
     pub resumed_at: Option<Bytes>,
     /// Free extents that are shorter are left alone.
     pub minimum: Bytes,
-    /// What is free there; none where the file system doesn't tell.
+    /// The free space there; none where the file system doesn't tell.
     pub free: Option<Free>,
-    /// What of it is long enough.
+    /// The part of it that is long enough.
     pub chosen: Option<Free>,
     /// How long that takes; none without a drive profile, and where it isn't known what is free.
     pub predicted: Option<Predicted>,
@@ -96,7 +96,7 @@ pub struct Free {
     pub sizes: SizeHistogram,
 }
 
-/// What a drive profile says that a trim takes.
+/// The predicted time of a trim by a drive profile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Predicted {
     /// The profile's name.
@@ -107,7 +107,7 @@ pub struct Predicted {
     pub wall_s: f64,
 }
 
-/// What a trim did.
+/// The work that a trim did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sent {
     /// How many ranges the file system was asked to trim.

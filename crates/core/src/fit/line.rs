@@ -25,7 +25,7 @@ const MEDIAN_CHI_SQUARED: f64 = 0.4549;
 /// How many parameters a line has.
 pub(super) const PARAMETERS: usize = 2;
 
-/// What a discard costs.
+/// The cost of a discard.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Line {
     pub(super) command_us: f64,
@@ -97,7 +97,7 @@ impl Line {
         Self { command_us, per_gib_us: 0.0 }
     }
 
-    /// What a discard costs by this line, in microseconds.
+    /// The cost of a discard by this line, in microseconds.
     pub(super) fn at(&self, point: &Point) -> f64 {
         point.commands * self.command_us + point.gib * self.per_gib_us
     }
@@ -107,7 +107,7 @@ impl Line {
         (point.median_us - self.at(point)) / self.yardstick(point)
     }
 
-    /// What a distance is relative to: the line, but no more than a factor of four from the point,
+    /// The scale of a distance: the line, but no more than a factor of four from the point,
     /// as a line on its way to the best one may be near zero or below.
     fn yardstick(&self, point: &Point) -> f64 {
         self.at(point).clamp(point.median_us / 4.0, point.median_us * 4.0)

@@ -1,4 +1,4 @@
-//! What a discard costs, from how long discards of several sizes took.
+//! Estimates the cost of a discard from the times of discards of several sizes.
 //!
 //! A drive takes `command` for each discard and `per_gib` for each GiB named in it, so a discard of
 //! `s` bytes takes t(s) = command + s × per_gib: what [`Discard`](crate::profile::Discard) holds,
@@ -39,12 +39,12 @@ pub struct Cell<'a> {
     pub latencies: &'a LatencyHistogram,
 }
 
-/// What a discard costs.
+/// The cost of a discard.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
-    /// What each command costs, in microseconds; not below zero.
+    /// The cost of each command, in microseconds; not below zero.
     pub command_us: Estimate,
-    /// What each GiB costs, in milliseconds; not below zero. An interval that begins at zero says
+    /// The cost of each GiB, in milliseconds; not below zero. An interval that begins at zero says
     /// that the sizes don't reach far enough to tell.
     pub per_gib_ms: Estimate,
     /// The median relative distance of the cells from the line: 0.05 is 5 %.

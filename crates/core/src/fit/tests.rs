@@ -66,7 +66,7 @@ fn holds(estimate: Estimate, truth: f64) -> bool {
     (estimate.low..=estimate.high).contains(&truth)
 }
 
-/// What an ATA drive takes: a range names at most 65 535 sectors.
+/// The time of a discard on an ATA drive: a range names at most 65 535 sectors.
 fn ata(command_us: f64, range_us: f64, per_gib_ms: f64) -> impl Fn(Bytes) -> f64 {
     move |size| command_us + range_us * size.0.div_ceil(33_553_920) as f64 + per_gib_ms * 1e3 * size.gib()
 }

@@ -1,4 +1,4 @@
-//! What a simulation can be asked to replay: a policy, or the bound of all policies.
+//! The policies that a simulation can replay, with the bound of all policies.
 
 use std::fmt;
 use std::str::FromStr;

@@ -31,9 +31,9 @@ pub enum PolicyChoiceError {
     /// The interval is none, or too short.
     #[error("{text:?} is not an interval of 1ms or more; write it like batched:1h or batched:30m")]
     Interval {
-        /// What was asked for.
+        /// The value that was given.
         text: String,
-        /// What is wrong with it; none where it is too short.
+        /// The reason; none where it is too short.
         source: Option<humantime::DurationError>,
     },
 }

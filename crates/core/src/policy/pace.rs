@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Load;
 
-/// What trims may cost those who use the drive.
+/// The most that trims may cost other users of the drive.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Goals {
@@ -52,7 +52,7 @@ mod duration {
     }
 }
 
-/// What a closed loop gives away at once when the foreground suffers, and wins back step by step.
+/// The part of its share that the control loop gives up at once when the foreground suffers, and wins back in steps.
 const SHRINK: f64 = 0.5;
 const STEPS: f64 = 16.0;
 /// The least share of the goal that is left: without trims nothing can be learned of them.
@@ -80,7 +80,7 @@ const MOST_BESIDE_LIGHT: f64 = 0.5;
 #[derive(Debug, Clone)]
 pub struct Pacer {
     goals: Goals,
-    /// What trims get of the time.
+    /// The share of the time that trims get.
     share: f64,
     urgent: bool,
     idle: bool,
@@ -92,7 +92,7 @@ pub struct Pacer {
     light: f64,
     /// The foreground's mean latency in spans without trims, in seconds.
     alone: Option<f64>,
-    /// What the foreground waits longer for trims in the mean, in seconds.
+    /// The mean time that the foreground waits longer because of trims, in seconds.
     added: f64,
     /// Its commands since the last span with trims.
     between: u64,

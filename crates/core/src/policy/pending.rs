@@ -1,4 +1,4 @@
-//! What is free and not yet discarded, with its age.
+//! Extents that are free and not yet discarded, with their age.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -101,7 +101,7 @@ impl Pending {
             .map(|(start, stretch)| (Extent::new(Bytes(*start), Bytes(stretch.end)), stretch.since))
     }
 
-    /// Those of `least` bytes or more, the longer ones first, to a power of two.
+    /// Returns the extents of `least` bytes or more, the longer ones first, to a power of two.
     pub fn longest(&self, least: Bytes) -> impl Iterator<Item = Extent> + '_ {
         let least = least.0.max(1);
         let classes = self.classes[class_of(least)..].iter().rev();
@@ -110,7 +110,7 @@ impl Pending {
         extents.filter(move |extent| extent.len().0 >= least)
     }
 
-    /// Those that are free since `before` or longer, in order of address. Looks at all only where there
+    /// Returns the extents that are free since `before` or longer, in order of address. Looks at all only where there
     /// may be some.
     pub fn older(&mut self, before: Duration) -> Vec<Extent> {
         if self.floor > before {

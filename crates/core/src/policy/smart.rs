@@ -18,7 +18,7 @@ const MOST_EXTENTS: usize = 1 << 16;
 /// The longest that an idle drive is held before it is looked at again.
 const IDLE_SLICE: Duration = Duration::from_millis(100);
 
-/// What discards give back.
+/// The gain of discards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gain {
     /// Copies that a flash drive needn't make.
@@ -49,7 +49,7 @@ pub struct SmartPolicy {
     gain: Gain,
     pacer: Pacer,
     free: Bytes,
-    /// What the host wrote and no trim has made up for yet.
+    /// The bytes that the host wrote and no trim has made up for yet.
     written: Bytes,
     /// Since when the drive is idle.
     idle_since: Option<Duration>,
@@ -58,7 +58,7 @@ pub struct SmartPolicy {
     look: Duration,
 }
 
-/// What is being trimmed.
+/// The trim that is under way.
 #[derive(Debug, Clone, Copy)]
 struct UnderWay {
     /// How long it should take.
@@ -90,17 +90,17 @@ impl SmartPolicy {
         Self::new(Goals::default(), Worth::new(profile, size), Gain::Copies)
     }
 
-    /// What is pending.
+    /// Returns the pending extents.
     pub fn pending(&self) -> &Pending {
         &self.pending
     }
 
-    /// What holds the goals.
+    /// Returns the pacer, which holds the goals.
     pub fn pacer(&self) -> &Pacer {
         &self.pacer
     }
 
-    /// What is to be trimmed now.
+    /// Returns the trims to make now.
     fn decide(&mut self, at: Duration) -> Vec<TrimRequest> {
         let due = self.pacer.next_start().is_some_and(|start| start <= at);
         if self.under_way.is_some() || !due {
@@ -121,7 +121,7 @@ impl SmartPolicy {
         vec![TrimRequest::within(chosen)]
     }
 
-    /// What is worth its time now, where a slice of this length may be used for it.
+    /// Returns the extents that are worth their time now, where a slice of this length may be used for it.
     fn worthwhile(&self, slice: Duration) -> impl Iterator<Item = Extent> {
         let fits = self.pacer.is_idle() || self.is_urgent() || self.worth.shortest() <= slice;
         let least = self.least(|thresholds| thresholds.busy).filter(|_| fits);
@@ -133,7 +133,7 @@ impl SmartPolicy {
         self.written >= self.worth.spare(self.free, self.pending.len())
     }
 
-    /// What is worth something to a drive that has been idle for long enough.
+    /// Returns the extents that are worth a discard to a drive that has been idle for long enough.
     fn rest(&self, at: Duration) -> impl Iterator<Item = Extent> {
         let least = self.idle_since.and_then(|since| {
             let least = self.least(|thresholds| Some(thresholds.idle))?;
@@ -154,7 +154,7 @@ impl SmartPolicy {
         }
     }
 
-    /// What of the `candidates` fits into `slice`, cut to what one command may take of it; one command
+    /// Returns the `candidates` that fit into `slice`, cut to the part of it that one command may take; one command
     /// in any case, where it has to be of at most twice the shortest's time: neither that nor the time of all
     /// commands together is more than twice what it could be.
     fn fill(&self, slice: Duration, candidates: impl Iterator<Item = Extent>) -> ExtentSet {
@@ -172,7 +172,7 @@ impl SmartPolicy {
         chosen
     }
 
-    /// What the foreground got.
+    /// Takes in the load of the foreground.
     fn observe(&mut self, at: Duration, load: &Load) {
         self.pacer.observe(load);
         self.written += load.written;

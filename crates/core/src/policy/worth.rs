@@ -1,4 +1,4 @@
-//! What a discard costs, and what it saves.
+//! The cost of a discard, and its gain.
 //!
 //! Garbage collection copies the pages that it takes for valid. A page that the host has given up and
 //! not discarded is one of them. With u the share of the flash's data pages that the drive takes for
@@ -35,7 +35,7 @@ use crate::units::{Bytes, Nanos};
 /// Halvings of an interval until only rounding is left.
 const HALVINGS: u32 = 50;
 
-/// What discards cost and save on one drive.
+/// The cost and the gain of discards on one drive.
 #[derive(Debug, Clone)]
 pub struct Worth {
     discard: Discard,
@@ -44,9 +44,9 @@ pub struct Worth {
     data: f64,
     /// The drive's size.
     size: Bytes,
-    /// What copying a page takes, all dies at work.
+    /// The time to copy a page, with all dies at work, in seconds.
     copy_s: f64,
-    /// What discards really take, over what the profile says.
+    /// The real time of discards over that of the profile.
     slowness: f64,
 }
 
@@ -133,13 +133,13 @@ impl Worth {
         Thresholds { busy: busy.map(|length| length.max(granule)), idle: idle.max(granule) }
     }
 
-    /// What the drive can write before it has to clean: the flash that holds nothing for it, where `free`
+    /// The bytes that the drive can write before it has to clean: the flash that holds no valid data, where `free`
     /// bytes are free and `pending` of them not discarded.
     pub fn spare(&self, free: Bytes, pending: Bytes) -> Bytes {
         Bytes(self.data as u64) - self.used(free, pending)
     }
 
-    /// What the drive takes for valid.
+    /// Returns the bytes that the drive takes for valid.
     fn used(&self, free: Bytes, pending: Bytes) -> Bytes {
         self.size.saturating_sub(free.saturating_sub(pending))
     }

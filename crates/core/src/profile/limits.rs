@@ -1,4 +1,4 @@
-//! Which values a drive can have: what lies outside would hang the flash model, take more memory than
+//! The values that a drive can have. Others would hang the flash model, take more memory than
 //! a machine has, or not fit what the kernel tells of a block device.
 
 use std::fmt::Display;
@@ -135,7 +135,7 @@ mod tests {
 
     const GOOD: &str = include_str!("../../../../profiles/ocz-agility-3.toml");
 
-    /// What is wrong with a profile whose fields have these values.
+    /// Returns the error of a profile whose fields have these values.
     fn wrong(values: &[(&str, &str)]) -> Option<String> {
         assert!(values.iter().all(|(field, _)| GOOD.contains(&format!("\n{field} = "))), "{values:?}");
         let line = |line: &str| {

@@ -145,7 +145,7 @@ pub struct TraceEvent {
     pub extent: Extent,
     /// From issue to completion; none where that isn't known, or the event takes no time.
     pub latency: Option<Nanos>,
-    /// Who caused it.
+    /// The process that caused it.
     pub process: Comm,
     /// The error it ended with, as a positive errno; 0 for none.
     pub error: u16,

@@ -1,4 +1,4 @@
-//! What holds for a whole trace.
+//! The header of a trace.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::units::{Bytes, Nanos};
 /// The schema name of our own trace files.
 pub const TRACE_SCHEMA: &str = "trimtab/trace/1";
 
-/// What holds for a whole trace, whatever format it came in.
+/// The header of a trace, whatever format it came in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TraceHeader {
     /// [`TRACE_SCHEMA`].
@@ -33,7 +33,7 @@ pub struct TraceHeader {
     pub has_frees: bool,
     /// Events that the kernel had to drop because they were not read in time.
     pub lost: u64,
-    /// What could not be recorded, each in a sentence for the user.
+    /// Gaps in the recording, each in a sentence for the user.
     pub gaps: Vec<String>,
     /// How long was recorded; none where the format doesn't say.
     pub duration: Option<Nanos>,

@@ -17,7 +17,7 @@ pub trait TraceSource {
     /// Why it can't go on.
     type Error;
 
-    /// What holds for the whole trace; what only its end tells (how long it took, lost events) is
+    /// The header of the trace. Fields that only its end has (its duration, lost events) are
     /// there when all events are read, if not before.
     fn header(&self) -> &TraceHeader;
 
@@ -25,7 +25,7 @@ pub trait TraceSource {
     /// at the end.
     ///
     /// # Errors
-    /// What the source fails with; `batch` holds the events before that weren't handed out yet, and
+    /// The error of the source; `batch` holds the events before it that weren't handed out yet, and
     /// those are good.
     fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), Self::Error>;
 }

@@ -1,4 +1,4 @@
-//! What a stretch of a trace amounts to.
+//! The totals of a stretch of a trace.
 
 use std::collections::BTreeMap;
 

@@ -20,7 +20,7 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// Those of the trace, unless they are scaled.
+    /// Addresses as in the trace, unless they are scaled.
     pub(super) fn new(scale: Option<Scale>, page: Bytes) -> Self {
         Self { scale: scale.filter(|scale| scale.from != scale.to), page }
     }

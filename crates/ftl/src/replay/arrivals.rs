@@ -22,7 +22,7 @@ pub(super) struct Arrivals {
     /// When the last one was done that is not under way any more.
     done: Moment,
     last: Nanos,
-    /// Those whose end the trace doesn't tell.
+    /// The requests whose end is not in the trace.
     open: ClosedLoop,
     /// When all requests so far are done.
     busy_until: Nanos,

@@ -1,4 +1,4 @@
-//! What the host got from the drive.
+//! Measures the load of the host.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Meter {
         self.written += bytes;
     }
 
-    /// What the host got since this was called last, where it is now `now`.
+    /// Returns the host's load since the last call; the time is now `now`.
     pub(super) fn take(&mut self, now: Nanos, in_flight: u64) -> Load {
         let Self { since, completed, waited, written } =
             std::mem::replace(self, Self { since: now, ..Self::default() });

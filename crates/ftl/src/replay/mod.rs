@@ -53,7 +53,7 @@ use trims::Trims;
 /// Events whose cache misses are made to overlap.
 const AHEAD: usize = 64;
 
-/// What is replayed, and on what.
+/// The options of a replay.
 #[derive(Debug, Clone)]
 pub struct ReplayOptions<'a> {
     /// How the drive behaves.
@@ -120,7 +120,7 @@ pub struct Replay {
     erased_before: Vec<u32>,
     passes: u32,
     waf_passes: Vec<Option<f64>>,
-    /// What the drive had done when the pass began.
+    /// The drive's totals when the pass began.
     before_pass: DriveCounters,
     events: u64,
     failed: u64,
@@ -164,7 +164,7 @@ impl Replay {
     /// the replay by returning false.
     ///
     /// # Errors
-    /// What the source fails with, an extent past the drive's end, or [`ReplayError::Stopped`].
+    /// The error of the source, an extent past the drive's end, or [`ReplayError::Stopped`].
     pub fn pass<S>(
         &mut self,
         source: &mut S,
@@ -217,7 +217,7 @@ impl Replay {
         &self.waf_passes
     }
 
-    /// What it did to the drive.
+    /// Returns its results on the drive.
     pub fn outcome(&self) -> ReplayOutcome {
         let ftl = self.device.ftl();
         let erases: Vec<_> =

@@ -1,4 +1,4 @@
-//! What is free and not yet discarded: a bit for each sector.
+//! The space that is free and not yet discarded: a bit for each sector.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use trimtab_core::{Bytes, Extent};
 
 use crate::validity::masks;
 
-/// What the kernel counts in, and with it file systems and requests.
+/// The kernel's unit, and so that of file systems and requests.
 const SECTOR: Bytes = Bytes(512);
 
 /// Free bytes of a drive that have not been discarded since, to the sector: one counts as free once

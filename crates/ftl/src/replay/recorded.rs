@@ -36,7 +36,7 @@ struct Waiting {
 pub(super) struct Next {
     /// When it is sent.
     pub(super) arrival: Nanos,
-    /// What it names.
+    /// The bytes that it names.
     pub(super) extent: Extent,
     /// When it is over in the trace.
     over: Nanos,

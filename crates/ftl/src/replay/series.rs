@@ -1,4 +1,4 @@
-//! What is looked at while a trace is replayed: the reserve over time, and erases by phase.
+//! Series over a replay: the reserve over time, and erases by phase.
 
 use trimtab_core::Nanos;
 use trimtab_core::document::sim::ReservePoint;

@@ -17,18 +17,18 @@ pub enum Discards {
     Ideal,
 }
 
-/// What becomes of what is free.
+/// The source of discards.
 pub(super) enum Source {
     Recorded(Recorded),
     Policy(Box<dyn Policy>),
     Ideal {
-        /// What the drive maps, and so can forget.
+        /// The size of the pages that the drive maps.
         page: Bytes,
     },
 }
 
 impl Source {
-    /// What `discards` asks for, on a drive of this profile.
+    /// The source that `discards` names, on a drive of this profile.
     pub(super) fn new(discards: Discards, profile: &Profile) -> Self {
         match discards {
             Discards::Trace => Self::Recorded(Recorded::default()),

@@ -1,9 +1,9 @@
-//! What is in a trace, found before it is replayed.
+//! Surveys a trace before it is replayed.
 
 use trimtab_core::trace::{DeviceIndex, Kind, TraceEvent, TraceSource};
 use trimtab_core::{Bytes, Extent, Nanos};
 
-/// What a whole trace amounts to.
+/// The totals of a whole trace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Survey {
     /// How long it takes in its own time: to the last completion, or as long as was recorded.
@@ -12,7 +12,7 @@ pub struct Survey {
     pub devices: Vec<DeviceSurvey>,
 }
 
-/// What a trace names on one device.
+/// The totals of a trace on one device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeviceSurvey {
     /// Events by kind, each at the place of its number.
@@ -68,7 +68,7 @@ impl Survey {
     /// returning false.
     ///
     /// # Errors
-    /// What the source fails with.
+    /// The error of the source.
     pub fn of<S: TraceSource + ?Sized>(
         source: &mut S,
         watch: &mut dyn FnMut(u64) -> bool,

@@ -18,14 +18,14 @@ pub(super) struct Trims {
     drive: Extent,
     /// The longest discard.
     limit: Bytes,
-    /// What a trim of all that is free leaves alone, because the drive could do nothing with it.
+    /// The length below which a full trim leaves free extents alone, because the drive could do nothing with them.
     least: Bytes,
 }
 
 /// A stretch of the drive that is still to be trimmed.
 struct Stretch {
     extent: Extent,
-    /// What is shorter is left alone.
+    /// The shortest extent that is trimmed.
     least: Bytes,
 }
 

@@ -1,4 +1,4 @@
-//! What the tests of replays share.
+//! Helpers that the tests of replays share.
 
 use std::convert::Infallible;
 

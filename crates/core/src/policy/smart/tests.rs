@@ -180,7 +180,7 @@ fn a_pool_gets_back_what_holds_a_chunk() {
     assert_eq!(look(&mut policy, SECOND, 0), within(&[chunk]));
 }
 
-/// What the property test does to a policy.
+/// An action of the property test on a policy.
 #[derive(Debug, Clone)]
 enum Step {
     Free(Extent),
