@@ -19,7 +19,7 @@ impl Budget {
         self.deadline
     }
 
-    /// What is left of it.
+    /// Returns the rest of it.
     pub(crate) fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }

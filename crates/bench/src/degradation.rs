@@ -30,7 +30,7 @@ const ROUNDS: u32 = 16;
 const FILLS: f64 = 0.5;
 const FRESH: f64 = 0.1;
 
-/// What became of the run.
+/// The outcome of the run.
 pub(crate) enum Outcome {
     /// It went to its end; the writes were steady, or the time was up before they were.
     Done { steady: bool },

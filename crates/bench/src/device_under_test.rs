@@ -30,13 +30,13 @@ pub(crate) struct DeviceUnderTest<'a> {
     pub(crate) target: &'a dyn Target,
     pub(crate) range: Extent,
     pub(crate) interrupt: &'a Interrupt,
-    /// What the last large write ran at, in bytes a second.
+    /// The rate of the last large write, in bytes a second.
     pub(crate) write_rate: f64,
     /// Whether nothing was written since the whole range was discarded.
     pub(crate) blank: bool,
 }
 
-/// What a row of commands took.
+/// The times of a row of commands.
 pub(crate) struct Measured {
     pub(crate) engine: Engine,
     pub(crate) latencies: Latencies,

@@ -1,4 +1,4 @@
-//! What can go wrong in a bench.
+//! The errors of a bench.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use trimtab_linux::queue::Kind;
 
 use trimtab_core::interrupt::Interrupted;
 
-/// What can go wrong in a bench.
+/// The errors of a bench.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// The user asked to stop.
@@ -21,7 +21,7 @@ pub enum BenchError {
         kind: Kind,
         /// The bytes it named.
         extent: Extent,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The results could not be saved.
@@ -30,9 +30,9 @@ pub enum BenchError {
     /// The device as a whole can't be brought into a known state.
     #[error("cannot {action} the device")]
     Device {
-        /// What was tried, such as `flush`.
+        /// The action that failed, such as `flush`.
         action: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -58,7 +58,7 @@ impl BenchError {
     }
 }
 
-/// What a command does, as a verb.
+/// Returns the action of a command, as a verb.
 const fn verb(kind: Kind) -> &'static str {
     match kind {
         Kind::Read => "read",

@@ -1,4 +1,4 @@
-//! What follows from the measurements of a bench.
+//! Draws conclusions from the measurements of a bench.
 //!
 //! # From which size a discard pays
 //!
@@ -25,7 +25,7 @@ use trimtab_core::stats::median;
 const PATTERNS: [&[Pattern]; 2] =
     [&[Pattern::Sequential, Pattern::Random], &[Pattern::Unaligned, Pattern::Discarded, Pattern::Unwritten]];
 
-/// What follows from the measurements; none until the latency sweep has three sizes of one pattern.
+/// Returns the conclusions; none until the latency sweep has three sizes of one pattern.
 pub fn fit(document: &BenchDocument) -> Option<Fit> {
     let curve = curve(document);
     let cells: Vec<_> = curve.iter().map(|cell| as_sent(cell)).collect();

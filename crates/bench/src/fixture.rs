@@ -10,7 +10,7 @@ use trimtab_core::document::bench::{
 use trimtab_core::profile::{DiscardedReads, Profile};
 use trimtab_core::{Bytes, Extent};
 
-/// What a bench finds.
+/// The results of a bench.
 #[derive(Debug, Clone)]
 pub(super) struct Measured {
     pub(super) model: String,

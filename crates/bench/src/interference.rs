@@ -1,4 +1,4 @@
-//! What discards do to other I/O: a foreground at a fixed rate, alone and beside discards.
+//! Measures the effect of discards on other I/O: a foreground at a fixed rate, alone and beside discards.
 //!
 //! The foreground is an open loop: each command is due at its own time, whether those before it are
 //! done or not, and its latency counts from when it was due. So a device that stalls is not asked
@@ -33,7 +33,7 @@ const RATES: std::ops::RangeInclusive<f64> = 20.0..=2000.0;
 const DISCARD_SIZES: [Bytes; 5] =
     [Bytes(4 << 10), Bytes(64 << 10), Bytes::MIB, Bytes(16 << 20), Bytes(256 << 20)];
 
-/// Those of them that a quick run has, ten a second.
+/// The sizes of a quick run, ten a second.
 const FEW_SIZES: [Bytes; 2] = [Bytes(64 << 10), Bytes(16 << 20)];
 
 /// The part of the time that goes into writing what the foreground reads.
@@ -45,7 +45,7 @@ const LEAST_SPAN: Duration = Duration::from_secs(1);
 /// Their rates, a second.
 const DISCARD_RATES: [f64; 3] = [1.0, 10.0, 100.0];
 
-/// What is added counts where it is more than so many standard errors.
+/// Added latency counts where it is more than so many standard errors.
 const NOISE: f64 = 2.0;
 
 /// The part of the time that discards may keep the device busy in a cell: a device that can't keep
@@ -173,7 +173,7 @@ pub(crate) fn measure(
     })
 }
 
-/// What all commands of `beside` took more than they would have `alone`, in microseconds, and its
+/// Returns the time that all commands of `beside` took more than they would have `alone`, in microseconds, and its
 /// standard error.
 fn added_us(beside: &Latency, alone: &Latency) -> (f64, f64) {
     let variance_of_mean = |of: &Latency| {

@@ -1,4 +1,4 @@
-//! What a device does with discards: the bench of one device.
+//! Measures a device's discards: how long they take, whether they work, their effect on other I/O, and their gain.
 
 mod budget;
 mod confined;
@@ -38,12 +38,12 @@ use self::run::Run;
 use self::target::Target;
 use trimtab_core::interrupt::{Interrupt, Interrupted};
 
-/// What to bench.
+/// The options of a bench.
 #[derive(Debug, Clone)]
 pub struct BenchOptions {
     /// The device.
     pub device: BenchDevice,
-    /// What to measure on it.
+    /// The plan of its measurements.
     pub plan: BenchPlan,
     /// The command line, for the document.
     pub command: Vec<String>,
@@ -89,7 +89,7 @@ pub trait BenchProgress {
 /// holds what was measured before, and lists what is missing.
 ///
 /// # Errors
-/// What is wrong before the first command, and what `save` fails with.
+/// Errors before the first command, and those of `save`.
 pub fn bench(
     target: &dyn Target,
     options: BenchOptions,

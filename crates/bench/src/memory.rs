@@ -13,7 +13,7 @@ use trimtab_core::{Bytes, Extent};
 
 use super::target::{Command, Completion, Kind, Queue, Target};
 
-/// What a [`Memory`] does with discards.
+/// The behaviour of a [`Memory`] with discards.
 #[derive(Debug, Clone)]
 pub(crate) struct Behaviour {
     /// Its size.
@@ -24,7 +24,7 @@ pub(crate) struct Behaviour {
     pub(crate) grain: Bytes,
     /// Where the first grain starts.
     pub(crate) alignment: Bytes,
-    /// What a discarded block reads as.
+    /// The data that a discarded block reads as.
     pub(crate) reads: DiscardedReads,
     /// Shorter discards do nothing.
     pub(crate) least: Bytes,
@@ -77,7 +77,7 @@ impl Behaviour {
     }
 }
 
-/// What the kernel would say of a device that advertises grains of one block.
+/// Describes a device that advertises grains of one block, as the kernel would.
 pub(crate) fn device(behaviour: &Behaviour) -> BenchDevice {
     BenchDevice {
         path: "/dev/memory".to_owned(),

@@ -1,4 +1,4 @@
-//! What a bench is to do, laid out before anything is written.
+//! Plans a bench before anything is written.
 
 use std::str::FromStr;
 
@@ -12,7 +12,7 @@ pub enum PlanError {
     /// The range isn't on the device.
     #[error("the range {range} reaches past the end of the device, at {size} ({} B)", size.0)]
     OffTheEnd {
-        /// What was asked for.
+        /// The value that was given.
         range: Extent,
         /// The device's size.
         size: Bytes,
@@ -22,7 +22,7 @@ pub enum PlanError {
         "{what} {found} is not a whole number of logical blocks of {block}; choose a multiple of {block}"
     )]
     OffTheGrid {
-        /// What isn't.
+        /// The setting that does not suit the device.
         what: &'static str,
         /// Its value.
         found: String,
@@ -34,7 +34,7 @@ pub enum PlanError {
     TooSmall {
         /// The bytes there are.
         available: Bytes,
-        /// What they are too few for.
+        /// The purpose that they are too few for.
         needed: String,
     },
     /// The device's blocks are larger than what the parts beside the sweep read and write.
@@ -67,7 +67,7 @@ const LEAST_RANGE: Bytes = Bytes(16 << 20);
 /// One cell of the latency sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cell {
-    /// What is sent.
+    /// The operation that is sent.
     pub operation: Operation,
     /// Where.
     pub pattern: Pattern,
@@ -78,12 +78,12 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// What users call it.
+    /// Returns its name for users.
     pub fn name(&self) -> String {
         format!("{}, {}", self.kind(), self.size)
     }
 
-    /// What users call all cells that differ in size only.
+    /// Returns the name of all cells that differ in size only, for users.
     pub fn kind(&self) -> String {
         format!("{} {}, depth {}", self.operation.name(), self.pattern.name(), self.depth)
     }
@@ -178,7 +178,7 @@ impl Sizes {
 /// Checks that `plan` can be carried out on `device`.
 ///
 /// # Errors
-/// What can't.
+/// The part of the plan that does not suit the device.
 pub fn check(plan: &BenchPlan, device: &BenchDevice) -> Result<(), PlanError> {
     let block = device.logical_block;
     let BenchPlan { range, sizes, .. } = plan;

@@ -36,7 +36,7 @@ fn wanted(depth: u64) -> u64 {
 /// The part of a cell's time that goes into laying data down, at most.
 const PREPARATION: f64 = 0.5;
 
-/// What became of a cell.
+/// The outcome of a cell.
 pub(crate) enum Outcome {
     Measured(Box<SweepCell>),
     /// Laying down what the first commands need takes longer than there is.
@@ -112,7 +112,7 @@ fn summary(cell: &Cell, all: &Measured, kernel: Option<KernelCounters>) -> Sweep
     }
 }
 
-/// What the kernel made of `n` commands of together `bytes`, by what it counted. It counts
+/// The kernel's handling of `n` commands of together `bytes`, by its counters. It counts
 /// everything but discards as writes.
 fn passage(operation: Operation, n: u64, bytes: Bytes, kernel: &KernelCounters) -> Passage {
     let (sent, sent_bytes) = match operation {

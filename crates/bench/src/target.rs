@@ -1,4 +1,4 @@
-//! What a bench does its work on: a block device, or in tests something that behaves like one.
+//! The target of a bench: a block device, or in tests something that behaves like one.
 
 use std::io;
 use std::thread;
@@ -20,40 +20,40 @@ pub trait Target: Send + Sync {
     /// Reads from `at` on, past all caches of the kernel.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn read(&self, at: Bytes, into: &mut [u8]) -> io::Result<()>;
 
     /// Writes `data` from `at` on, past all caches of the kernel.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn write(&self, at: Bytes, data: &[u8]) -> io::Result<()>;
 
     /// Brings what was written to stable storage.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn flush(&self) -> io::Result<()>;
 
     /// Sends one `operation` for `extent` and waits for its end.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn erase(&self, operation: Operation, extent: Extent) -> io::Result<()>;
 
     /// Drops what the kernel caches of it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn drop_caches(&self) -> io::Result<()>;
 
-    /// What the kernel counted on it so far; none where it has no counters.
+    /// Returns the kernel's counts so far; none where it has no counters.
     fn counters(&self) -> Option<KernelCounters>;
 
     /// A queue of up to `depth` commands in flight.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue + '_>>;
 }
 
@@ -65,7 +65,7 @@ pub trait Queue {
     /// Sends `command`; `tag` comes back with its completion.
     ///
     /// # Errors
-    /// What the kernel says where it can't even be sent.
+    /// The kernel's error where it can't even be sent.
     ///
     /// # Panics
     /// If the queue is full.
@@ -74,7 +74,7 @@ pub trait Queue {
     /// Waits for the end of a command; gives up at `until`, or at once where nothing is in flight.
     ///
     /// # Errors
-    /// What the kernel says where it can't wait.
+    /// The kernel's error where it can't wait.
     fn wait(&mut self, until: Option<Instant>) -> io::Result<Option<Completion>>;
 }
 

@@ -33,10 +33,10 @@ const LEAST_REQUESTS: u32 = 4;
 /// for hung.
 const SPEEDS: std::ops::RangeInclusive<f64> = 1e-3..=1e6;
 
-/// What the block layer can name in one discard: 2^32 - 1 bytes in whole sectors.
+/// The longest discard of the block layer: 2^32 - 1 bytes in whole sectors.
 const LARGEST_DISCARD: Bytes = Bytes(u32::MAX as u64 / SECTOR.0 * SECTOR.0);
 
-/// What drive to create.
+/// The options of a new drive.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateOptions {
     /// Its name: letters, digits, dashes and underscores, up to 32, the first no dash.
@@ -262,7 +262,7 @@ fn absolute(path: &Path) -> Result<PathBuf, DriveError> {
     std::path::absolute(path).map_err(DriveError::file("find", path))
 }
 
-/// What can be known to be wrong before anything is done.
+/// Checks the options before anything is done.
 fn check(options: &CreateOptions) -> Result<(), DriveError> {
     let multiple = options.profile.geometry.mapping_page.value.max(Bytes(4096));
     if options.size == Bytes::ZERO || !options.size.0.is_multiple_of(multiple.0) {
@@ -303,7 +303,7 @@ fn ask(name: &str, server: &UnixStream, message: &impl Serialize) -> Result<Repl
     answer(name, send(server, message).and_then(|()| receive(&mut BufReader::new(server))))
 }
 
-/// What the server of the drive `name` answered.
+/// Returns the answer of the server of the drive `name`.
 fn answer(name: &str, received: io::Result<Reply>) -> Result<Reply, DriveError> {
     match received.map_err(|source| DriveError::NoAnswer { name: name.to_owned(), source })? {
         Reply::Refused { reason } => Err(DriveError::Refused { reason }),

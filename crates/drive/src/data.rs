@@ -9,14 +9,14 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use serde::{Deserialize, Serialize};
 
-/// Which file one is, whatever its path.
+/// The identity of a file, whatever its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     device: u64,
     inode: u64,
 }
 
-/// What became of a file that was to be removed.
+/// The outcome of removing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Removal {
     /// It is removed, or was before.
@@ -26,7 +26,7 @@ pub(crate) enum Removal {
 }
 
 impl Identity {
-    /// Which file is open.
+    /// Returns the identity of an open file.
     pub(crate) fn of(file: &File) -> io::Result<Self> {
         Ok(rustix::fs::fstat(file)?.into())
     }
@@ -36,7 +36,7 @@ impl Identity {
         fs::write(path, serde_json::to_vec(&self)?)
     }
 
-    /// What [`save`](Self::save) wrote.
+    /// Reads the identity that [`save`](Self::save) wrote.
     pub(crate) fn load(path: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&fs::read(path)?)?)
     }

@@ -85,7 +85,7 @@ pub(crate) fn reset_limits(block: &BlockDevice) -> Result<(), BlockError> {
     block.set_queue_requests(MOST_REQUESTS)
 }
 
-/// What of `longest` the kernel takes for a limit of discards: whole grains.
+/// Returns the part of `longest` that the kernel takes as a limit of discards: whole grains.
 pub(crate) fn whole_grains(longest: Bytes, granularity: Bytes) -> Bytes {
     let step = least_limit(granularity).0;
     Bytes((longest.0 / step).max(1) * step)

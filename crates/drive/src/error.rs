@@ -24,15 +24,15 @@ pub enum DriveError {
         "{name:?} cannot be a drive's name; use 1 to 32 letters, digits, dashes and underscores, the first no dash"
     )]
     BadName {
-        /// What was asked for.
+        /// The value that was given.
         name: String,
     },
     /// The size can't be a drive's.
     #[error("{size} cannot be a drive's size; use a multiple of {multiple}, at least one")]
     BadSize {
-        /// What was asked for.
+        /// The value that was given.
         size: Bytes,
-        /// What the size must be a whole multiple of.
+        /// The size must be a whole multiple of this.
         multiple: Bytes,
     },
     /// The block layer has no discards of this granularity.
@@ -41,13 +41,13 @@ pub enum DriveError {
          small multiple of one"
     )]
     BadGranularity {
-        /// What the profile has.
+        /// The value in the profile.
         granularity: Bytes,
     },
     /// Real time can't run at this speed.
     #[error("{speed} cannot be a speed; use a number from 0.001 to 1000000")]
     BadSpeed {
-        /// What was asked for.
+        /// The value that was given.
         speed: f64,
     },
     /// There is a drive of this name.
@@ -59,7 +59,7 @@ pub enum DriveError {
     /// There is no drive of this name.
     #[error("there is no drive {name:?}{}", known(drives))]
     Unknown {
-        /// What was asked for.
+        /// The value that was given.
         name: String,
         /// The drives there are.
         drives: Vec<String>,
@@ -75,21 +75,21 @@ pub enum DriveError {
     NoRoom {
         /// The drive's size.
         size: Bytes,
-        /// What would hold the data.
+        /// The storage that would hold the data.
         place: String,
-        /// What is left there.
+        /// The space that is left there.
         available: Bytes,
-        /// What the user can do.
+        /// Advice for the user.
         advice: &'static str,
     },
     /// A file or directory of the drive can't be used.
     #[error("cannot {action} {}", path.display())]
     File {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -98,7 +98,7 @@ pub enum DriveError {
     Start {
         /// The executable.
         executable: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -113,7 +113,7 @@ pub enum DriveError {
     NoAnswer {
         /// The drive's name.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -167,7 +167,7 @@ pub enum DriveError {
         name: String,
         /// The process.
         server: i32,
-        /// What is known of it, and what to do.
+        /// The known facts about it, and the next step.
         why: Silence,
     },
     /// No loop device is behind the drive.

@@ -15,7 +15,7 @@ use crate::protocol::{PathTimes, UNTIL_STARTED};
 /// How many commands of each kind are timed.
 const SAMPLES: usize = 512;
 
-/// What direct I/O takes.
+/// A buffer that direct I/O takes.
 #[repr(align(4096))]
 struct Page([u8; 4096]);
 
@@ -38,7 +38,7 @@ pub(crate) fn measure(device: &Path) -> Result<PathTimes, DriveError> {
     Ok(PathTimes { transfer: way(reads), discard: way(discards) })
 }
 
-/// What these commands took beyond what the drive itself did: the lower quartile, which on a quiet
+/// Returns the time of these commands beyond the drive's own: the lower quartile, which on a quiet
 /// machine is close to the median, and on a busy one leaves out what waited for other work.
 fn way(mut samples: Vec<Duration>) -> Duration {
     let quartile = SAMPLES / 4;

@@ -1,4 +1,4 @@
-//! What the server of a drive and its clients say to each other, as JSON, one message a line; and
+//! The messages between the server of a drive and its clients, as JSON, one message a line; and
 //! the figures that come that way.
 
 use std::io::{self, BufRead, Write};
@@ -28,7 +28,7 @@ pub enum Clock {
     },
 }
 
-/// What is known of a drive at one moment.
+/// The state of a drive at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DriveStats {
     /// The drive's name.
@@ -57,9 +57,9 @@ pub struct DriveStats {
     pub mapped: Bytes,
     /// Bytes that the memory or file behind the drive really holds.
     pub data_held: Bytes,
-    /// What the way to the drive and back takes.
+    /// The time of the way to the drive and back.
     pub path: PathTimes,
-    /// What the kernel was told of the drive.
+    /// The limits that the kernel knows of the drive.
     pub limits: QueueLimits,
     /// The process that serves it.
     pub server: u32,
@@ -102,7 +102,7 @@ pub struct QueueLimits {
     pub requests: u32,
 }
 
-/// What a command's way from a program through the kernel to the drive's server and back takes, in
+/// The time of a command's way from a program through the kernel to the drive's server and back, in
 /// wall time, measured when a drive on the real clock is created. Replies are sent that much
 /// earlier. Zero in model time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -113,11 +113,11 @@ pub struct PathTimes {
     pub discard: Duration,
 }
 
-/// What every command to a drive on the real clock takes until it is started: what its creator
+/// The time of every command to a drive on the real clock until it is started: the time that its creator
 /// finds above that is the way there and back. As a real command it is held, not answered at once.
 pub(crate) const UNTIL_STARTED: Duration = Duration::from_micros(200);
 
-/// What a server is to serve: the first line it reads.
+/// The drive that a server shall serve: the first line that it reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spec {
     pub(crate) profile: Profile,
@@ -130,7 +130,7 @@ pub(crate) struct Spec {
     pub(crate) owned: bool,
 }
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Request {
@@ -142,7 +142,7 @@ pub(crate) enum Request {
     Figures,
 }
 
-/// What a server answers.
+/// An answer of a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Reply {

@@ -1,4 +1,4 @@
-//! What was read, and what became of it.
+//! Counts the records that were read, and their fate.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,11 +9,11 @@ use crate::error::TraceError;
 
 /// A trace that is being read from a file.
 pub trait TraceReader: TraceSource<Error = TraceError> {
-    /// What was read so far.
+    /// Returns the counts so far.
     fn counts(&self) -> &ReadCounts;
 }
 
-/// What was read from a file: every record became an event, or was skipped for a reason.
+/// The counts of a file: every record became an event, or was skipped for a reason.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReadCounts {
     /// Lines of a text, records of a binary file, rows of a table.

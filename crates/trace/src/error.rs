@@ -1,4 +1,4 @@
-//! What can go wrong with a trace.
+//! The errors of traces.
 
 use std::io;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub enum TraceError {
     Parquet {
         /// The file.
         path: PathBuf,
-        /// What is broken.
+        /// The damage.
         source: ParquetError,
     },
     /// A trace file without the head of one, or with one that is not understood.
@@ -30,7 +30,7 @@ pub enum TraceError {
     Header {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// A row that makes no sense.
@@ -40,7 +40,7 @@ pub enum TraceError {
         path: PathBuf,
         /// The row: a line of a text, a record of a binary file; the first is 1.
         row: u64,
-        /// What is wrong with it.
+        /// The reason.
         reason: RowError,
     },
 }
@@ -95,7 +95,7 @@ pub enum RowError {
         column: &'static str,
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         problem: &'static str,
     },
     /// Time runs backwards.
@@ -151,7 +151,7 @@ pub enum RowError {
          other units than this format's, or is it of another format?"
     )]
     TooFast {
-        /// What was read and written.
+        /// The bytes that were read and written.
         moved: Bytes,
         /// In how long.
         time: Nanos,

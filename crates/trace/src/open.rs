@@ -28,7 +28,7 @@ pub enum Format {
     Trimtab,
     /// blktrace's binary records.
     Blktrace,
-    /// What blkparse prints by default.
+    /// The default output of blkparse.
     Blkparse,
     /// fio's log of version 1.
     Fio1,
@@ -168,7 +168,7 @@ fn begin_of(path: &Path) -> io::Result<Vec<u8>> {
     Ok(begin)
 }
 
-/// What a file that begins so has to be made a trace of, and how; none where it isn't known.
+/// Returns how a file that begins so is converted to a trace; none where it isn't known.
 fn foreign(begin: &[u8]) -> Option<&'static str> {
     match begin {
         [] => Some("it is empty"),

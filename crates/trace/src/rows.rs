@@ -22,7 +22,7 @@ const MAX_TIME: u64 = 1 << 62;
 /// The longest name of a device: there may be many.
 const MAX_NAME: usize = 1024;
 
-/// What a row says.
+/// The contents of a row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
     /// Nanoseconds on the trace's own clock.

@@ -83,7 +83,7 @@ pub(crate) fn scaled(column: &'static str, value: u64, unit: u64) -> Result<u64,
     value.checked_mul(unit).ok_or_else(|| unknown(column, value.to_string().as_bytes(), "is too large"))
 }
 
-/// What to say of a field that makes no sense.
+/// Returns the error of a field that makes no sense.
 pub(crate) fn unknown(column: &'static str, text: &[u8], problem: &'static str) -> RowError {
     let text = &text[..text.len().min(80)];
     RowError::Name { column, name: String::from_utf8_lossy(text).into_owned(), problem }

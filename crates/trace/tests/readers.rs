@@ -226,7 +226,7 @@ fn logs_that_fio_wrote() {
     assert!((Nanos(150_000_000)..Nanos(3_000_000_000)).contains(&span), "{span}");
 }
 
-/// What blktrace recorded on an NVMe drive under kernel 6.12, and what blkparse made of it.
+/// A recording of blktrace on an NVMe drive under kernel 6.12, and blkparse's output for it.
 #[test]
 fn blktrace_and_blkparse_tell_the_same() {
     let binary = read(&data("bt.blktrace.0"), None).unwrap();

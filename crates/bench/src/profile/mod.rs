@@ -1,6 +1,6 @@
 //! The drive profile that a bench measured.
 //!
-//! What a bench can see from outside is taken from it; what it can't, such as the number of dies, is
+//! Values that a bench can see from outside are taken from it; others, such as the number of dies, are
 //! typical of an SSD and says so. The two are fitted to each other: the flash programs at the rate of
 //! the fill, and the over-provisioning is the one that slows random writes as measured.
 
@@ -42,7 +42,7 @@ const SPARES: std::ops::RangeInclusive<f64> = 0.02..=1.0;
 /// Random writes that slow by less are not slowed by garbage collection.
 const LEAST_SLOWDOWN: f64 = 1.1;
 
-/// The part of the drive that random writes must have filled to tell of its spare area.
+/// The part of the drive that random writes must have filled before they show its spare area.
 const MOST_OF_IT: f64 = 0.95;
 
 /// The profile of the drive that `document` measured, and its text as a file.

@@ -17,7 +17,7 @@ use trimtab_core::interrupt::{Interrupt, Interrupted};
 const BUDGET: Bytes = Bytes(256 << 20);
 /// The grains of an area, where the budget has room for them.
 const GRAINS: u64 = 4;
-/// What an area and the data after it take, unless grains make it more or the range less.
+/// The sizes of an area and of the data after it, unless grains make it more or the range less.
 const USUAL: (Bytes, Bytes) = (Bytes::MIB, Bytes(64 << 10));
 /// How long a wait lasts before the user's Ctrl-C is looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -91,7 +91,7 @@ impl Layout {
     }
 }
 
-/// What became of the areas.
+/// The fate of the areas.
 pub(super) struct Seen {
     pub(super) readings: Vec<Reading>,
     /// Of each area, whether anything of it had gone at any reading.
@@ -110,7 +110,7 @@ impl Seen {
         ignored.map(|(index, _)| index).collect()
     }
 
-    /// What discarded blocks read as; none where none had gone.
+    /// Returns the data that discarded blocks read as; none where none had gone.
     pub(super) fn verdict(&self) -> Option<DiscardedReads> {
         let any = |count: fn(&Reading) -> u64| self.readings.iter().any(|reading| count(reading) > 0);
         if any(|reading| reading.misplaced) {
@@ -125,7 +125,7 @@ impl Seen {
     }
 }
 
-/// What a block was when it was read.
+/// The state of a block when it was read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Look {
     class: Class,
@@ -203,7 +203,7 @@ fn look(stamper: &Stamper, layout: &Layout, written: Stamped) -> Result<Vec<Look
     Ok(looks)
 }
 
-/// What was seen, and what of it is unlike what was seen before.
+/// Counts the looks, and those that differ from the looks before.
 fn count(looks: &[Look], before: &[Look]) -> Reading {
     let of = |class| looks.iter().filter(|look| look.class == class).count() as u64;
     Reading {

@@ -15,14 +15,14 @@ const GENERATION: Range<usize> = 24..32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Generation(pub(crate) u64);
 
-/// What a block that was read holds.
+/// The class of a block's contents when it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     /// Nothing but zeros.
     Zero,
-    /// What was written to it last.
+    /// The data that was written to it last.
     Unchanged,
-    /// What this run wrote to another address.
+    /// The data that this run wrote to another address.
     Misplaced,
     /// Anything else, older data of this address among it.
     Changed,
@@ -58,7 +58,7 @@ impl Contents {
         }
     }
 
-    /// What `block` is, read from address `at` that was last written as `generation`.
+    /// Returns the class of `block`, read from address `at` that was last written as `generation`.
     pub(crate) fn classify(&self, at: Bytes, generation: Generation, block: &[u8]) -> Class {
         if block[0] == 0 && block[1..] == block[..block.len() - 1] {
             Class::Zero

@@ -1,4 +1,4 @@
-//! Which discards a drive really honours.
+//! Finds out which discards a drive really honours.
 //!
 //! The first discard that frees anything frees whole grains: both its ends are borders between
 //! grains. From there on the grain is a guess, the greatest common divisor of the distances
@@ -27,12 +27,12 @@ const TRIES: u32 = 3;
 /// The grain and the address modulo it at which grains start, or why they aren't known.
 pub(super) type Grain = Result<(Bytes, Bytes), String>;
 
-/// What is known of a drive's grains.
+/// The known facts about a drive's grains.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
     /// The grain.
     pub(super) grain: Grain,
-    /// What showed it.
+    /// The probes that showed it.
     pub(super) probes: Vec<GranularityProbe>,
     /// Blocks outside of a discard that it took with it.
     pub(super) lost_outside: u64,
@@ -84,7 +84,7 @@ struct Guess {
 }
 
 impl Guess {
-    /// What goes of a discard.
+    /// Returns the part of a discard that is unmapped.
     fn freed(self, discarded: Extent) -> Option<Extent> {
         let shift = self.grain - self.border % self.grain;
         let moved = Extent::at(discarded.start + Bytes(shift), discarded.len());
@@ -209,7 +209,7 @@ impl Search<'_, '_> {
         Some(first + self.random.random_range(0..places) * grain)
     }
 
-    /// What is written and watched around a discard.
+    /// Returns the range that is written and watched around a discard.
     fn window(&self, discarded: Extent) -> Extent {
         let margin = Bytes(self.margin());
         Extent::new(discarded.start - margin, discarded.end + margin)
@@ -235,7 +235,7 @@ impl Search<'_, '_> {
     }
 }
 
-/// What a probe says of a guess.
+/// The verdict of a probe on a guess.
 enum Verdict {
     Stands,
     Refined(Guess),

@@ -26,7 +26,7 @@ pub const POWER_CYCLE_SCHEMA: &str = "trimtab/power-cycle/1";
 /// How many areas are written and discarded, where the range has room for them.
 const AREAS: u32 = 16;
 
-/// What was written and discarded before a power cycle, and what it read as then: schema
+/// The data written and discarded before a power cycle, and its contents when read then: schema
 /// `trimtab/power-cycle/1`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerCyclePlan {
@@ -49,7 +49,7 @@ pub struct PowerCyclePlan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Area {
     extent: Extent,
-    /// What its blocks read as, from the first to the last.
+    /// The contents of its blocks, from the first to the last.
     blocks: Vec<Row>,
 }
 
@@ -60,7 +60,7 @@ struct Row {
     held: Held,
 }
 
-/// What a block read as.
+/// The contents of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Held {

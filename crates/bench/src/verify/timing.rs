@@ -1,4 +1,4 @@
-//! What the time that reads take tells of a drive whose discarded blocks read as before.
+//! Judges by the times of reads, on a drive whose discarded blocks read as before.
 //!
 //! By content such a drive can't be told from one that ignores discards. But a block that it has
 //! freed has no place on the flash any more, so reading it takes no flash. Where discarded blocks
@@ -35,8 +35,8 @@ enum Faster {
     Most,
 }
 
-/// What the time of reads tells of the grain that discards in `range` are honoured by; none where
-/// it doesn't tell that they do anything at all.
+/// Returns the grain by which discards in `range` are honoured, by the times of reads; none where
+/// the times don't show that discards do anything at all.
 pub(super) fn find(stamper: &mut Stamper, range: Extent, seed: u64) -> Result<Option<Grain>, BenchError> {
     let block = stamper.block();
     let room = LONGEST.0.min(range.len().0 / (2 * DISCARDS + 1)) / block.0;

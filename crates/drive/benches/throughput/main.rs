@@ -1,4 +1,4 @@
-//! What the flash model costs: an emulated drive and a bare FUSE file in memory, each behind a loop
+//! Measures the cost of the flash model: an emulated drive and a bare FUSE file in memory, each behind a loop
 //! device, under the same fio jobs, turn by turn. Needs root and fio:
 //! `cargo bench -p trimtab-drive --bench throughput`, with the name of a job at the end for that one
 //! alone.

@@ -72,11 +72,11 @@ pub(crate) struct Engine {
     garbage: AtomicU64,
 }
 
-/// What a page without data reads as, where that is not what the store holds.
+/// The data that a page without data reads as, where it is not the store's.
 enum Lie {
     /// Something else at every read.
     Garbage,
-    /// What this page holds.
+    /// The data of this page.
     Other(Pages),
 }
 
@@ -218,17 +218,17 @@ impl Engine {
         self.model_in(number).run(|model| model.submit(Command { op: Op::Flush, extent }))
     }
 
-    /// What the model did so far.
+    /// Returns the model's figures so far.
     pub(crate) fn figures(&self) -> Result<Figures, ModelFailed> {
         self.model().run(|model| model.figures())
     }
 
-    /// Which file the data file is, where there is one.
+    /// Returns the identity of the data file, where there is one.
     pub(crate) fn data_identity(&self) -> io::Result<Identity> {
         self.store.identity()
     }
 
-    /// What the data really takes.
+    /// Returns the space that the data really takes.
     pub(crate) fn data_held(&self) -> Bytes {
         self.store.held()
     }

@@ -72,7 +72,7 @@ pub(crate) struct DriveFile {
 }
 
 thread_local! {
-    /// What a thread reads into, kept from one read to the next.
+    /// The buffer that a thread reads into, kept from one read to the next.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 

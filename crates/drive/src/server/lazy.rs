@@ -39,10 +39,10 @@ struct Shared {
     any: AtomicBool,
 }
 
-/// What is punched out and still holds old data.
+/// Extents that are punched out and still hold old data.
 struct Punched {
     waiting: ExtentSet,
-    /// What is being given back right now.
+    /// The extent that is being given back right now.
     current: Extent,
     /// When something was last punched out.
     last: Instant,
@@ -70,7 +70,7 @@ impl LazyStore {
         Ok(Self { shared })
     }
 
-    /// Which file the data file is, where there is one.
+    /// Returns the identity of the data file, where there is one.
     pub(crate) fn identity(&self) -> io::Result<Identity> {
         self.shared.store.identity()
     }
@@ -100,7 +100,7 @@ impl LazyStore {
         }
     }
 
-    /// What it really takes once all that was punched is given back.
+    /// Returns the space that it really takes, once all punched extents are given back.
     pub(crate) fn held(&self) -> Bytes {
         let mut punched = self.shared.lock();
         punched.awaited = true;
@@ -128,7 +128,7 @@ impl Shared {
         self.changed.wait(punched).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What of `extent` is punched out and may hold old data.
+    /// Returns the parts of `extent` that are punched out and may hold old data.
     fn holes(&self, extent: Extent) -> Vec<Extent> {
         if !self.any.load(Ordering::Acquire) {
             return Vec::new();
@@ -138,7 +138,7 @@ impl Shared {
         punched.waiting.inside(extent).chain([current]).filter(|hole| !hole.is_empty()).collect()
     }
 
-    /// Leaves `extent` as it is, as it is about to be written.
+    /// Keeps `extent` from being given back, since it is about to be written.
     fn keep(&self, extent: Extent) {
         if !self.any.load(Ordering::Acquire) {
             return;

@@ -84,7 +84,7 @@ fn creator() -> io::Result<UnixStream> {
     Ok(UnixStream::from(rustix::io::dup(rustix::stdio::stdin())?))
 }
 
-/// What the creator knows once it has set up the block device.
+/// The facts that the creator knows once it has set up the block device.
 struct Attachment {
     device: PathBuf,
     limits: QueueLimits,
@@ -148,7 +148,7 @@ fn take_down(name: &str) {
     let _ = Command::new("/proc/self/exe").args(["drive", "serve", name, "--release", &server]).status();
 }
 
-/// What the control socket answers from.
+/// The data from which the control socket answers.
 struct Figures {
     directory: DriveDirectory,
     spec: Spec,
@@ -212,7 +212,7 @@ impl Figures {
         }
     }
 
-    /// What a client is told of a drive whose flash model failed.
+    /// Returns the message to clients of a drive whose flash model failed.
     fn failure(&self, failed: &ModelFailed) -> String {
         let name = self.directory.name();
         format!("drive {name:?}: {failed}; copy its data, then remove it (trimtab drive rm {name})")

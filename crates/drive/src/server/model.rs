@@ -8,23 +8,23 @@ use trimtab_ftl::{ClosedLoop, Command, Device, Op};
 
 use crate::protocol::{Clock, Latencies, PathTimes, UNTIL_STARTED};
 
-/// What a drive's data and its host need of a flash model. Any of these may panic.
+/// The interface of a flash model. Any of its functions may panic.
 pub(crate) trait Emulated: Send {
     /// From here on commands count and take time.
     fn start(&mut self, queue_depth: u32, path: PathTimes);
     /// Has the model do `command`; returns when to reply, where that is not at once.
     fn submit(&mut self, command: Command) -> Option<Instant>;
-    /// What of `extent` the next discard would unmap.
+    /// Returns the part of `extent` that the next discard would unmap.
     fn honoured(&self, extent: Extent) -> Extent;
     /// Whether a mapping page has data.
     fn is_mapped(&self, page: Pages) -> bool;
     /// A mapping page with data: the first from `page` on, past the drive's end from its start on.
     fn mapped_from(&self, page: Pages) -> Option<Pages>;
-    /// What it did so far.
+    /// Returns its figures so far.
     fn figures(&self) -> Figures;
 }
 
-/// What the model says of itself.
+/// The figures of a model.
 pub(crate) struct Figures {
     pub(crate) effective_spare: f64,
     pub(crate) counters: DriveCounters,

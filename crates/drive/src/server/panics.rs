@@ -1,11 +1,11 @@
-//! What a panic ends: the server, or the flash model alone.
+//! Decides whether a panic ends the server or the flash model alone.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::process;
 
-/// What a Rust program that panics exits with.
+/// The exit code of a Rust program that panics.
 const PANICKED: i32 = 101;
 
 thread_local! {

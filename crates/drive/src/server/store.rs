@@ -1,4 +1,4 @@
-//! What holds a drive's data: memory or a sparse file, both a file to the code here.
+//! Stores a drive's data in memory or in a sparse file: both are a file to the code here.
 
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
@@ -48,7 +48,7 @@ impl Store {
         ready.map(|()| store)
     }
 
-    /// Which file the data file is, where there is one.
+    /// Returns the identity of the data file, where there is one.
     pub(crate) fn identity(&self) -> io::Result<Identity> {
         Identity::of(&self.files[0])
     }
@@ -105,7 +105,7 @@ impl Store {
         })
     }
 
-    /// What it really takes.
+    /// Returns the space that it really takes.
     pub(crate) fn held(&self) -> Bytes {
         const UNIT: u64 = 512;
         let blocks = |file: &File| file.metadata().map_or(0, |metadata| metadata.blocks());

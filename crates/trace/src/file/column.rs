@@ -21,7 +21,7 @@ const MAX_PAGE_ROWS: u32 = 1 << 20;
 /// The most bytes that a page may unpack to.
 const MAX_PAGE_BYTES: usize = 1 << 27;
 
-/// What stands for "none" in an optional column.
+/// The value that stands for "none" in an optional column.
 pub(super) const NONE: i64 = -1;
 
 /// A column of a row group: its numbers, or what its names stand for.
@@ -30,7 +30,7 @@ pub(super) struct ColumnReader {
     /// The pages as they are stored: a page's own word for its size would be believed up to 2 GiB.
     pages: SerializedPageReader<File>,
     packed: bool,
-    /// What the entries of the dictionary stand for.
+    /// The values of the dictionary's entries.
     dictionary: Vec<i64>,
     /// The page at hand.
     values: Vec<i64>,

@@ -10,7 +10,7 @@ use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use super::schema::SCHEMA;
 
-/// What Parquet files begin and end with.
+/// The first and last bytes of Parquet files.
 const MAGIC: &[u8; 4] = b"PAR1";
 /// The length of the footer, and the magic word behind it.
 const TAIL: u64 = 8;

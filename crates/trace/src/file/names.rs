@@ -1,4 +1,4 @@
-//! What the names in a trace file stand for.
+//! The devices and file systems that the names in a trace file stand for.
 
 use std::collections::HashMap;
 

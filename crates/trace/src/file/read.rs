@@ -21,13 +21,13 @@ use crate::error::{RowError, TraceError};
 /// Events in a batch: few enough to stay in a processor's cache.
 const BATCH: usize = 4096;
 
-/// Which columns of a trace file to read.
+/// The columns of a trace file to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Columns {
     /// All of them.
     #[default]
     All,
-    /// What a replay needs: all but the process and the file system, which are left empty.
+    /// The columns for a replay: all but the process and the file system, which are left empty.
     Replay,
 }
 
@@ -186,7 +186,7 @@ impl TraceFile {
         wrong.map_or(Ok(()), Err)
     }
 
-    /// What is wrong with a row of this time and length.
+    /// Returns the error of a row with this time and length.
     fn wrong(&self, at: i64, length: i64) -> RowError {
         match u64::try_from(at) {
             Err(_) => RowError::Value { column: Column::Time.name(), value: at },

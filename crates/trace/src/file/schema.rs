@@ -38,11 +38,11 @@ impl Column {
         Self::FileSystem,
     ];
 
-    /// What a replay needs.
+    /// The columns for a replay.
     pub(super) const REPLAY: [Self; 7] =
         [Self::Time, Self::Device, Self::Kind, Self::Start, Self::Length, Self::Latency, Self::Error];
 
-    /// What it doesn't.
+    /// The other columns.
     pub(super) const REST: [Self; 2] = [Self::Process, Self::FileSystem];
 
     pub(super) const fn name(self) -> &'static str {
@@ -123,16 +123,16 @@ pub(super) fn compression() -> Compression {
     Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).expect("zstd has this level"))
 }
 
-/// What the files say they were made by.
+/// The program that the files name as their maker.
 pub(super) const CREATED_BY: &str = concat!("trimtab version ", env!("CARGO_PKG_VERSION"));
 
-/// What the devices of a trace are called in its rows: their names; one that has its name from
+/// Returns the names of a trace's devices in its rows: their own; one that has its name from
 /// another before it gets a number.
 pub(super) fn device_names(header: &TraceHeader) -> Vec<String> {
     told_apart(header.devices.iter().map(|device| device.name.as_str()))
 }
 
-/// What the file systems of a trace are called in its rows: their mount points, told apart likewise.
+/// Returns the names of a trace's file systems in its rows: their mount points, told apart likewise.
 pub(super) fn file_system_names(header: &TraceHeader) -> Vec<String> {
     told_apart(header.file_systems.iter().map(|fs| fs.mount_point.as_str()))
 }

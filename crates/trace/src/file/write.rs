@@ -80,7 +80,7 @@ impl TraceWriter {
         Ok(writer)
     }
 
-    /// What the trace says of itself: what is here when a group ends goes into the file. It must
+    /// The trace's header: its state at the end of a group goes into the file. It must
     /// name every device and file system of the events written so far.
     pub fn header_mut(&mut self) -> &mut TraceHeader {
         &mut self.header

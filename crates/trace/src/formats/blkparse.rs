@@ -73,7 +73,7 @@ impl Parse for Blkparse {
     }
 }
 
-/// What `rwbs` says, the letters of a request's kind; flags such as S (sync) aside.
+/// Returns the kind of a request by `rwbs`, its letters; flags such as S (sync) are ignored.
 fn kind_of(rwbs: &[u8], length: u64) -> Option<Kind> {
     let has = |letter| memchr::memchr(letter, rwbs).is_some();
     match () {

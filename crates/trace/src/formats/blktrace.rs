@@ -19,7 +19,7 @@ use crate::reader::{RecordReader, Records};
 use crate::rows::Rows;
 use crate::text::{scaled, unknown};
 
-/// What a record begins with, but for the version in its lowest byte.
+/// The first bytes of a record, but for the version in the lowest byte.
 pub(crate) const MAGIC: u32 = 0x6561_7400;
 /// The version of records that is read: those of the next are laid out otherwise.
 const VERSION: u8 = 7;
@@ -47,7 +47,7 @@ pub(crate) struct Blktrace {
     waiting: Vec<usize>,
     processes: HashMap<u32, Comm>,
     requests: Requests,
-    /// What ended a stream early; the others are read on to their ends.
+    /// The error that ended a stream early; the others are read to their ends.
     failure: Option<RowError>,
 }
 
@@ -282,7 +282,7 @@ fn processors(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What is before and behind the number in `NAME.blktrace.N` or `NAME.blktrace.N.gz`.
+/// Returns the parts before and behind the number in `NAME.blktrace.N` or `NAME.blktrace.N.gz`.
 fn around_number(name: &str) -> Option<(&str, &str)> {
     let (before, rest) = name.rsplit_once(".blktrace.")?;
     let (number, behind) = rest.split_at(rest.find('.').unwrap_or(rest.len()));

@@ -11,7 +11,7 @@ use crate::error::RowError;
 use crate::rows::{Row, Rows};
 use crate::text::{Parse, fields, number, scaled, unknown};
 
-/// Which version.
+/// The version of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
     One,

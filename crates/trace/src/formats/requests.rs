@@ -10,7 +10,7 @@ use crate::rows::{Row, Rows};
 
 /// Requests under way at once, at most: older ones count as never completed.
 const MOST: usize = 1 << 16;
-/// What a bio on its way to a request is counted as.
+/// The name under which a bio on its way to a request is counted.
 const QUEUED: &str = "queued bios";
 
 /// A step of a request.
