@@ -231,7 +231,7 @@ fn arrays_loops_and_emulated_disks() {
 }
 
 #[test]
-fn what_newer_systems_format() {
+fn file_systems_of_newer_formatters() {
     // The guest has no network.
     let Some(fetched) = ran("vm/formatters", &[]) else { return };
     assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));

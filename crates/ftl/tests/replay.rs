@@ -377,7 +377,7 @@ fn think_times_are_kept_and_a_slow_drive_slows_the_trace_down() {
 }
 
 #[test]
-fn what_is_written_again_is_not_trimmed() {
+fn rewritten_extents_are_not_trimmed() {
     let events = [
         event(0, Kind::Unused, pages(1000, 10)),
         event(10, Kind::Free, pages(0, 100)),

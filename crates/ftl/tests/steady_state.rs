@@ -105,7 +105,7 @@ fn a_page_takes_at_most_eight_bytes() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_reason() {
+fn impossible_models_are_refused_with_the_reason() {
     let good = options(Workload::Uniform, GcPolicy::Greedy, 0.1, 64);
     let refusal = |options: SyntheticOptions| options.run().unwrap_err().to_string();
     for (options, reason) in [

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_behind_is_not_waited_for() {
+    fn background_processes_are_not_waited_for() {
         let started = Instant::now();
         run(&mut shell("sleep 5 &"), Reason::Last, &Interrupt::never()).unwrap();
         assert!(started.elapsed() < Duration::from_secs(4));

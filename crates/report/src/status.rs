@@ -191,7 +191,7 @@ mount   fs policy   state  pending oldest goal last trim trimmed in all
     }
 
     #[test]
-    fn what_is_wrong_is_the_answer() {
+    fn problems_come_first() {
         let late = FileSystemStatus { oldest_s: Some(7200.0), ..fs("/late", State::Waiting) };
         let shown = text(&document(vec![late.clone()]), false);
         assert!(

@@ -68,7 +68,7 @@ fn the_answer_comes_first() {
 }
 
 #[test]
-fn what_noise_hides_is_not_claimed() {
+fn differences_within_noise_are_not_claimed() {
     let mut document = bench("Noisy", 100.0, 3.0);
     let fit = document.fit.as_mut().unwrap();
     fit.per_gib_ms = Estimate { value: 3.0, low: -1.0, high: 7.0 };

@@ -172,7 +172,7 @@ fn rows_out_of_order_are_refused_by_number() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused() {
+fn other_files_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace");
     for (bytes, reason) in [
@@ -394,7 +394,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_written_is_read(events in events(), flush in 1..200_usize) {
+    fn written_events_are_read(events in events(), flush in 1..200_usize) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("trace");
         let mut writer = TraceWriter::create(&path, header()).unwrap();

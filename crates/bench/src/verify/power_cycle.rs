@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_is_told_from_what_comes_back() {
+    fn lasting_discards_are_told_from_data_that_comes_back() {
         let stays = cycled(honest(), |_| ());
         assert!(stays.same > 10_000);
         assert_eq!((stays.returned, stays.different, stays.lost_outside), (0, 0, 0));

@@ -25,7 +25,7 @@ fn is_refused(device: &Path, file: &Path, arguments: &[&str], words: &[&str]) {
 }
 
 #[test]
-fn what_is_no_block_device() {
+fn path_that_is_no_block_device() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "precious").unwrap();
@@ -47,7 +47,7 @@ fn the_name_has_to_be_given_twice() {
 }
 
 #[test]
-fn what_is_in_use_or_holds_something() {
+fn device_in_use_or_with_contents() {
     if !possible() {
         return;
     }
@@ -94,7 +94,7 @@ fn what_is_in_use_or_holds_something() {
 }
 
 #[test]
-fn what_does_not_fit() {
+fn options_that_do_not_fit_the_device() {
     if !possible() {
         return;
     }

@@ -114,7 +114,7 @@ fn drop_caches(device: &Path) {
 }
 
 #[test]
-fn what_the_kernel_splits_and_what_the_device_lacks_is_said() {
+fn split_commands_and_missing_operations_are_named() {
     if !possible() {
         return;
     }

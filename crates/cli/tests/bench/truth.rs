@@ -76,7 +76,7 @@ fn a_drive_that_advertises_less_than_it_honours_is_found_out() {
 }
 
 #[test]
-fn what_discarded_data_reads_as_is_found_out() {
+fn contents_of_discarded_data_are_found_out() {
     if !possible() {
         return;
     }

@@ -7,7 +7,7 @@ use crate::scene::{Scene, is_accepted, is_refused, refuses};
 use crate::support::{TRIMTAB, possible};
 
 #[test]
-fn what_another_process_can_write_to() {
+fn device_that_another_process_can_write_to() {
     if !possible() {
         return;
     }
@@ -30,7 +30,7 @@ fn what_another_process_can_write_to() {
 }
 
 #[test]
-fn what_another_process_has_mapped() {
+fn device_that_another_process_has_mapped() {
     if !possible() {
         return;
     }

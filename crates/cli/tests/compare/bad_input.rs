@@ -92,7 +92,7 @@ fn places_that_cannot_be_used() {
 }
 
 #[test]
-fn what_the_service_tends_is_not_compared() {
+fn directory_that_the_service_manages_is_refused() {
     if !possible() {
         return;
     }

@@ -64,7 +64,7 @@ fn data_is_that_of_a_naive_map_in_memory_and_in_a_file() {
 }
 
 #[test]
-fn what_a_discarded_range_reads_as_follows_the_profile() {
+fn discarded_ranges_read_as_the_profile_says() {
     if !possible() {
         return;
     }

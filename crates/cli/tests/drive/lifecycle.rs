@@ -106,7 +106,7 @@ fn the_next_command_cleans_up_after_a_killed_server() {
 }
 
 #[test]
-fn what_is_in_flight_when_the_server_is_killed_fails() {
+fn requests_in_flight_fail_when_the_server_is_killed() {
     if !possible() {
         return;
     }
@@ -210,7 +210,7 @@ fn a_granularity_that_is_no_power_of_two_reaches_the_kernel() {
 }
 
 #[test]
-fn what_took_the_place_of_a_data_file_is_kept() {
+fn file_in_place_of_a_data_file_is_kept() {
     if !possible() {
         return;
     }
@@ -314,7 +314,7 @@ fn a_drive_outlives_the_late_removal_of_an_earlier_one() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_leaves_nothing() {
+fn impossible_drives_are_refused_and_leave_nothing() {
     if !possible() {
         return;
     }

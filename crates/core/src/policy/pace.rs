@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_urgent_gets_what_the_latency_allows() {
+    fn urgent_trims_get_the_share_that_the_latency_allows() {
         let mut pacer = Pacer::new(Goals::default());
         pacer.set_urgent(true);
         // Who comes while a slice holds the drive waits for half of it: 1 ms in the mean is a share of 0.2.
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rare_trims_add_is_spread_over_all_commands() {
+    fn latency_added_by_rare_trims_is_spread_over_all_commands() {
         let mut pacer = Pacer::new(Goals::default());
         (0..10).for_each(|_| pacer.observe(&load(100, micros(100))));
         pacer.trimmed(SPAN, SPAN, SPAN);

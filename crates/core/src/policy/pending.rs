@@ -234,7 +234,7 @@ mod tests {
         }
 
         #[test]
-        fn what_has_to_be_coarse_still_holds_all_that_is_free(
+        fn coarse_extents_still_hold_all_that_is_free(
             frees in prop::collection::vec(extents(), 1..60),
             limit in 2..8usize,
         ) {

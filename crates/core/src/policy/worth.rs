@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_trims_really_take_is_learned() {
+    fn real_cost_of_trims_is_learned() {
         let mut worth = worth("nvme-tlc");
         let (length, truth) = (Bytes::GIB, Duration::from_secs(1));
         for _ in 0..40 {

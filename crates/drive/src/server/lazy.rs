@@ -187,7 +187,7 @@ mod tests {
     const SIZE: usize = 8 << 20;
 
     #[test]
-    fn what_is_punched_reads_as_zeros_at_once_and_what_is_written_after_it_stays() {
+    fn punched_extents_read_as_zeros_at_once_and_later_writes_stay() {
         let store = LazyStore::new(None, Bytes(SIZE as u64)).unwrap();
         let mut expected = vec![7; SIZE];
         store.write(Bytes::ZERO, &expected).unwrap();

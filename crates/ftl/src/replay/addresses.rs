@@ -50,7 +50,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_touched_still_touches_inside_the_drive(
+        fn adjacent_extents_stay_adjacent_when_scaled(
             from in 1..1u64 << 50, pages in 1..1u64 << 30, mut cuts in proptest::array::uniform3(0.0..=1.0),
         ) {
             cuts.sort_by(f64::total_cmp);

@@ -103,7 +103,7 @@ fn repeated_steps_are_taken_together() {
 }
 
 #[test]
-fn what_nothing_counted_is_not_shown_as_none() {
+fn uncounted_figures_are_not_shown_as_zero() {
     let mut document = without_drive(fragment(&["tmpfs"], &PLAIN, 3));
     let shows = |document: &CompareDocument| {
         (text(document, false).contains("dis-"), html(document).contains("<th>discards</th>"))

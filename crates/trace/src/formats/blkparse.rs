@@ -76,13 +76,16 @@ impl Parse for Blkparse {
 /// Returns the kind of a request by `rwbs`, its letters; flags such as S (sync) are ignored.
 fn kind_of(rwbs: &[u8], length: u64) -> Option<Kind> {
     let has = |letter| memchr::memchr(letter, rwbs).is_some();
-    match () {
-        () if has(b'D') && has(b'E') => Some(Kind::SecureErase),
-        () if has(b'D') => Some(Kind::Discard),
-        () if length == 0 => has(b'F').then_some(Kind::Flush),
-        () if has(b'R') => Some(Kind::Read),
-        () if has(b'W') => Some(Kind::Write),
-        () => None,
+    if has(b'D') {
+        Some(if has(b'E') { Kind::SecureErase } else { Kind::Discard })
+    } else if length == 0 {
+        has(b'F').then_some(Kind::Flush)
+    } else if has(b'R') {
+        Some(Kind::Read)
+    } else if has(b'W') {
+        Some(Kind::Write)
+    } else {
+        None
     }
 }
 

@@ -147,12 +147,16 @@ impl Blktrace {
                 return Ok(());
             }
         };
-        let kind = match () {
-            () if category & PASSTHROUGH != 0 => None,
-            () if category & DISCARD != 0 => Some(Kind::Discard),
-            () if record.bytes == 0 => (category & FLUSH != 0).then_some(Kind::Flush),
-            () if category & WRITE != 0 => Some(Kind::Write),
-            () => Some(Kind::Read),
+        let kind = if category & PASSTHROUGH != 0 {
+            None
+        } else if category & DISCARD != 0 {
+            Some(Kind::Discard)
+        } else if record.bytes == 0 {
+            (category & FLUSH != 0).then_some(Kind::Flush)
+        } else if category & WRITE != 0 {
+            Some(Kind::Write)
+        } else {
+            Some(Kind::Read)
         };
         let Some(kind) = kind else {
             rows.skip("commands that are no reads, writes, discards or flushes");

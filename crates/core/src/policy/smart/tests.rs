@@ -57,7 +57,7 @@ fn space_that_was_free_before_is_pending_too() {
 }
 
 #[test]
-fn what_pays_goes_at_once_and_the_rest_when_the_drive_is_idle_for_as_long_as_it_takes() {
+fn extents_that_pay_go_at_once_and_the_rest_on_an_idle_drive() {
     let mut policy = policy("micron-m500it", Goals::default());
     let large = extent(0, Bytes(512 << 20));
     // 300 small ones take the drive 10 ms each.
@@ -137,7 +137,7 @@ fn a_drive_that_ran_out_of_spare_is_trimmed_until_that_makes_up_for_it() {
 }
 
 #[test]
-fn what_has_waited_for_its_time_goes_whatever_it_is_worth() {
+fn overdue_extents_go_whatever_they_are_worth() {
     let goals = Goals { max_age: Duration::from_secs(60), ..Goals::default() };
     let mut policy = policy("ocz-agility-3", goals);
     let freed = extent(0, Bytes(4096));
@@ -147,7 +147,7 @@ fn what_has_waited_for_its_time_goes_whatever_it_is_worth() {
 }
 
 #[test]
-fn what_has_to_go_on_a_busy_drive_goes_by_the_command() {
+fn overdue_extents_go_one_command_at_a_time_on_a_busy_drive() {
     let goals = Goals { max_age: SECOND * 60, ..Goals::default() };
     let mut policy = policy("micron-m500it", goals);
     policy.on_event(SECOND, &Event::Freed(extent(0, Bytes(6 << 30))));
@@ -158,7 +158,7 @@ fn what_has_to_go_on_a_busy_drive_goes_by_the_command() {
 }
 
 #[test]
-fn what_is_refused_grows_no_younger() {
+fn refused_extents_keep_their_age() {
     let mut policy = policy("nvme-tlc", Goals::default());
     policy.on_event(SECOND, &Event::Freed(extent(0, Bytes::GIB)));
     let requests = look(&mut policy, SECOND * 9, 0);
