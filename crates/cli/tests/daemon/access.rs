@@ -239,5 +239,5 @@ fn pipes_among_what_it_kept_do_not_hold_up_its_start() {
     }
     let daemon = Daemon::start_in(dir, &smart(&volume), |_| {});
     daemon.wait_for(&volume, "it is tended", |_| true);
-    assert_eq!(daemon.logged("it is not a regular file"), 1, "{}", daemon.log());
+    assert_eq!(daemon.logged("event=state_not_restored"), 1, "{}", daemon.log());
 }

@@ -71,14 +71,14 @@ fn what_a_disk_fails_to_discard_is_tried_again_until_it_does() {
         daemon.wait_for(volume, "it fails again", |fs| is_failing(fs) && tries(fs) >= 2);
         let fs = daemon.status_of(volume).unwrap();
         assert!(fs.pending >= FILE && fs.trimmed == before, "{fs:?}");
-        assert_eq!(daemon.logged("a trim failed: tries again later"), 1, "{}", daemon.log());
+        assert_eq!(daemon.logged("event=discard_failed"), 1, "{}", daemon.log());
         let reason = fs.reason.unwrap();
         assert!(reason.contains("fails to discard") || reason.contains("Input/output error"), "{reason}");
         goes_on(&daemon, &other, "goes");
         assert!(rests(&daemon), "{}", daemon.log());
         failing.set(false);
         daemon.wait_for(volume, "all is trimmed", |fs| is_idle(fs) && fs.trimmed >= before + FILE);
-        assert_eq!(daemon.logged("trims again"), 1, "{}", daemon.log());
+        assert_eq!(daemon.logged("event=discard_recovered"), 1, "{}", daemon.log());
         assert!(tries(&daemon.status_of(volume).unwrap()) < 8, "its pauses grow");
         assert_eq!(daemon.stop(), Some(0));
     }
@@ -160,20 +160,20 @@ fn a_drive_that_hangs_holds_up_no_other() {
         hung
     };
     let hung = hang(&daemon);
-    assert_eq!(daemon.logged("the kernel doesn't answer"), 1, "{}", daemon.log());
+    assert_eq!(daemon.logged("event=discard_failed"), 1, "{}", daemon.log());
     goes_on(&daemon, &other, "first");
     assert!(rests(&daemon), "{}", daemon.log());
     drop(hung);
     daemon.wait_for(&slow, "all is trimmed", is_idle);
-    assert_eq!(daemon.logged("trims again"), 1, "{}", daemon.log());
+    assert_eq!(daemon.logged("event=discard_recovered"), 1, "{}", daemon.log());
 
     daemon.configure(&(waits + &eager(&other)));
     daemon.signal(Signal::HUP);
-    wait_until("it waits again", || daemon.logged("configuration read") == 2);
+    wait_until("it waits again", || daemon.logged("event=configuration_loaded") == 2);
     let hung = hang(&daemon);
     goes_on(&daemon, &other, "second");
     daemon.signal(Signal::TERM);
-    wait_until("it ends", || daemon.logged("msg=ends") == 1);
+    wait_until("it ends", || daemon.logged("event=stopped") == 1);
     wait_until("its sockets are gone", || !daemon.run().join("status").exists());
     wait_until("its instances are gone", || daemon.instances() == 0);
     drop(hung);
@@ -247,8 +247,8 @@ fn what_is_freed_while_it_ends_is_not_forgotten() {
     daemon.signal(Signal::TERM);
     std::thread::sleep(Duration::from_secs(1));
     fs::remove_file(volume.target.join("goes")).unwrap();
-    wait_until("it ends", || daemon.logged("msg=ends") == 1);
-    assert_eq!(daemon.logged("cannot keep what is known of it"), 1, "{}", daemon.log());
+    wait_until("it ends", || daemon.logged("event=stopped") == 1);
+    assert_eq!(daemon.logged("event=state_not_saved"), 1, "{}", daemon.log());
     drop(hung);
     assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
     let _daemon = Daemon::start_in(daemon.kill(), &config, |_| {});
@@ -273,7 +273,7 @@ fn a_frozen_file_system_holds_up_nothing() {
         let ice = Frozen::new(&frozen);
         goes_on(&daemon, &other, "goes");
         daemon.signal(Signal::HUP);
-        wait_until("the configuration is read", || daemon.logged("configuration read") == 1);
+        wait_until("the configuration is read", || daemon.logged("event=configuration_loaded") == 1);
         daemon.wait_for(&frozen, "it is trimmed all the same", is_idle);
         drop(ice);
         goes_on(&daemon, &frozen, "stays");

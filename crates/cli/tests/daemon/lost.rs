@@ -56,9 +56,7 @@ fn where_events_are_lost_all_that_is_free_is_pending() {
         let dir = tempfile::TempDir::new().unwrap();
         let (daemon, holes) = lost(&volume, dir.path());
         daemon.signal(Signal::CONT);
-        daemon.wait_for(&volume, "it is said", |_| {
-            daemon.logged("events were lost: takes all that is free for pending") > 0
-        });
+        daemon.wait_for(&volume, "it is said", |_| daemon.logged("event=free_events_lost") > 0);
         assert!(daemon.status().lost_events > 0);
         // Those at the ends may have become part of something larger.
         daemon.wait_for(&volume, "all holes are pending", |fs| fs.pending >= Bytes((holes - 64) * 4096));

@@ -41,7 +41,9 @@ fn what_is_configured_in_vain_is_said() {
     }
     let volume = Volume::new("ext4");
     let daemon = Daemon::start(&smart(&volume));
-    let said = || daemon.logged(&format!("is mounted there yet\" mount={}", volume.target.display()));
+    let mount = format!("mount={}", volume.target.display());
+    let is_said = |line: &&str| line.contains("event=not_mounted ") && line.ends_with(&mount);
+    let said = || daemon.log().lines().filter(is_said).count();
     assert_eq!(said(), 1, "{}", daemon.log());
     let reload = || Control::connect(&daemon.run()).unwrap().reload().unwrap();
     reload();
@@ -92,7 +94,7 @@ fn what_takes_no_discards_is_left_alone() {
     let fs = daemon.status_of(&volume).unwrap();
     assert_eq!(fs.reason.as_deref(), Some("it takes no discards"));
     assert_eq!(fs.refusals.get("unsupported"), Some(&1));
-    assert_eq!(daemon.logged("left alone from now on"), 1, "{}", daemon.log());
+    assert_eq!(daemon.logged("event=no_longer_managed"), 1, "{}", daemon.log());
 }
 
 #[test]
@@ -111,7 +113,8 @@ fn a_new_configuration_holds_at_once_and_a_bad_one_not_at_all() {
     daemon.configure("[metrics]\nport = 1\n");
     daemon.signal(Signal::HUP);
     wait_until("it says so", || daemon.logged("level=error") > 0);
-    assert_eq!(daemon.logged("metrics.port: unknown field"), 1, "{}", daemon.log());
+    assert_eq!(daemon.logged("event=configuration_rejected"), 1, "{}", daemon.log());
+    assert_eq!(daemon.logged("metrics.port"), 1, "{}", daemon.log());
     assert_eq!(policy(), "none");
     daemon.configure(&format!("{}policy = \"batched:1d\"\n", volume.table()));
     Control::connect(&daemon.run()).unwrap().reload().unwrap();
@@ -200,7 +203,7 @@ fn by_which_mount_it_is_tended_makes_no_difference() {
         run(Command::new("umount").arg(place));
         wait_until("it is tended by its own", || daemon.status_of(&volume).is_some());
         assert!(is_old(&daemon.status_of(&volume).unwrap()));
-        assert_eq!(daemon.logged("msg=tended"), 1, "{}", daemon.log());
+        assert_eq!(daemon.logged("event=managed"), 1, "{}", daemon.log());
 
         daemon.configure(&both(eager(&volume)));
         daemon.signal(Signal::HUP);
@@ -212,7 +215,7 @@ fn by_which_mount_it_is_tended_makes_no_difference() {
         fs::remove_file(place.join("goes")).unwrap();
         trimtab_linux::trim::sync(place).unwrap();
         wait_until("that is trimmed", || volume.counters().discard_bytes >= before + Bytes(32 << 20));
-        assert_eq!(daemon.logged("msg=tended"), 2, "{}", daemon.log());
+        assert_eq!(daemon.logged("event=managed"), 2, "{}", daemon.log());
     }
 }
 
@@ -241,6 +244,8 @@ fn what_is_pending_outlives_a_reboot() {
         volume.mount();
         let daemon = Daemon::start_in(daemon.kill(), &config, |_| {});
         daemon.wait_for(&volume, "they still are", small(freed));
-        assert_eq!(daemon.logged("takes all that is free for pending"), 0, "{}", daemon.log());
+        for event in ["event=state_not_restored", "event=free_events_lost"] {
+            assert_eq!(daemon.logged(event), 0, "{}", daemon.log());
+        }
     }
 }

@@ -48,6 +48,7 @@ fn a_btrfs_that_discards_by_itself_does_so_as_the_goals_say_while_the_service_ru
     assert_ne!((size, slow), before);
     let said = format!("discard/max_discard_size = {size}, discard/iops_limit = {slow}");
     assert_eq!(status.reason, Some(said.clone()));
+    assert_eq!(daemon.logged("event=steered"), 1, "{}", daemon.log());
     assert_eq!(daemon.logged(&said), 1, "{}", daemon.log());
 
     daemon.configure(&steered(&volume, 0.1));

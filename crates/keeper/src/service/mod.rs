@@ -19,6 +19,6 @@ mod trims;
 
 pub use config::{CONFIG, Config, ConfigError, ServicePolicy, Settings, UnknownServicePolicy};
 pub use doors::DoorError;
-pub use log::{Field, Level, Log};
+pub use log::{Field, Log, LogEvent};
 pub use run::{Options, Service, ServiceError};
 pub use storage::Storage;

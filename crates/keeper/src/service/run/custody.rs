@@ -10,7 +10,7 @@ use trimtab_linux::trim;
 
 use super::{Again, Service};
 use crate::service::keep::{restore, save, seal, seal_gone};
-use crate::service::log::Field;
+use crate::service::log::{Field, LogEvent};
 use crate::service::mounts::Found;
 use crate::service::patience::{NO_ANSWER, in_time};
 use crate::service::storage::Storage;
@@ -37,6 +37,7 @@ impl Service {
         self.look_at_mounts()?;
         for mount in self.config.not_mounted(&self.site.machine)? {
             self.log.warning(
+                LogEvent::NotMounted,
                 "configured, but no file system on a block device is mounted there yet",
                 &[("mount", &mount.display())],
             );
@@ -120,9 +121,10 @@ impl Service {
                 }
             }
             if let Err(reason) = kept {
-                self.log.info("cannot keep what is known of it", &[("mount", &mount), ("reason", &reason)]);
+                let fields: [Field; 2] = [("mount", &mount), ("reason", &reason)];
+                self.log.info(LogEvent::StateNotSaved, "state not saved", &fields);
             }
-            self.log.info("no longer mounted", &[("mount", &mount)]);
+            self.log.info(LogEvent::Unmounted, "unmounted", &[("mount", &mount)]);
         }
     }
 
@@ -151,7 +153,7 @@ impl Service {
             if let Err(reason) = kept.and_then(|seal| save(&self.site, seal, tended, now)) {
                 let fields: [Field; 2] =
                     [("mount", &tended.found.mount.target.display()), ("reason", &reason)];
-                self.log.warning("cannot keep what is known of it", &fields);
+                self.log.warning(LogEvent::StateNotSaved, "state not saved", &fields);
             }
         }
     }
@@ -179,7 +181,11 @@ impl Service {
     /// Trims all that is free from time to time, for this reason.
     pub(super) fn give_up_hearing(&self, tended: &mut Tended, reason: &str, now: Duration) {
         let fields: [Field; 2] = [("mount", &tended.found.mount.target.display()), ("reason", &reason)];
-        self.log.warning("cannot know what is freed there: trims all once a week", &fields);
+        self.log.warning(
+            LogEvent::FreesUnavailable,
+            "free events unavailable; trimming all free space once a week",
+            &fields,
+        );
         tended.go_without_frees(now);
     }
 
@@ -191,7 +197,11 @@ impl Service {
             Err(reason) => {
                 let fields: [Field; 2] =
                     [("mount", &tended.found.mount.target.display()), ("reason", &reason)];
-                self.log.info("takes all that is free for pending", &fields);
+                self.log.info(
+                    LogEvent::StateNotRestored,
+                    "saved state not used; taking all free space as pending",
+                    &fields,
+                );
             }
         }
         tended.take_all_for_pending(now)
@@ -201,12 +211,18 @@ impl Service {
     fn tell(&self, tended: &Tended) {
         let mount = tended.found.mount.target.display();
         match (tended.off(), tended.steered()) {
-            (Some(reason), _) => self.log.info("left alone", &[("mount", &mount), ("reason", &reason)]),
-            (None, Some(knobs)) => self.log.info("steered", &[("mount", &mount), ("knobs", &knobs)]),
+            (Some(reason), _) => {
+                let fields: [Field; 2] = [("mount", &mount), ("reason", &reason)];
+                self.log.info(LogEvent::NotManaged, "not managed", &fields);
+            }
+            (None, Some(knobs)) => {
+                let fields: [Field; 2] = [("mount", &mount), ("knobs", &knobs)];
+                self.log.info(LogEvent::Steered, "steered", &fields);
+            }
             (None, None) => {
                 let fields: [Field; 3] =
                     [("mount", &mount), ("fs", &tended.found.mount.fstype), ("policy", &tended.policy())];
-                self.log.info("tended", &fields);
+                self.log.info(LogEvent::Managed, "managed", &fields);
             }
         }
     }

@@ -16,7 +16,7 @@ use trimtab_linux::tracefs::{Freed, Frees, FreesOptions};
 
 use super::config::{Config, ConfigError};
 use super::doors::{DoorError, Doors};
-use super::log::{Field, Log};
+use super::log::{Field, Log, LogEvent};
 use super::mounts::MountWatch;
 use super::notify::Manager;
 use super::signals::Signals;
@@ -111,7 +111,11 @@ impl Service {
         let site = Rc::new(Site { machine, store, run, failures, speed: options.speed });
         let frees = Frees::start(&options.frees).map_err(|error| chain(&error));
         if let Err(reason) = &frees {
-            log.warning("hears of no frees and trims everything once a week", &[("reason", reason)]);
+            log.warning(
+                LogEvent::FreesUnavailable,
+                "free events unavailable; trimming all free space once a week",
+                &[("reason", reason)],
+            );
         }
         let mut service = Self {
             options,
@@ -153,7 +157,7 @@ impl Service {
         }
         self.manager.stopping();
         self.keep_all();
-        self.log.info("ends", &[]);
+        self.log.info(LogEvent::Stopped, "stopped", &[]);
         Ok(())
     }
 
@@ -203,7 +207,11 @@ impl Service {
                 self.look_again = None;
             }
             if let Err(error) = self.look_at_mounts() {
-                self.log.warning("cannot find out yet what is mounted", &[("error", &chain(&error))]);
+                self.log.warning(
+                    LogEvent::MountsUnreadable,
+                    "cannot read the mounts; retrying",
+                    &[("error", &chain(&error))],
+                );
                 self.try_again();
             }
         }
@@ -223,7 +231,11 @@ impl Service {
             Ok(more) => self.read_at = more.map(|more| now + more.mul_f64(speed)),
             Err(error) => {
                 let reason = chain(&error);
-                self.log.error("hears of no frees any more: trims all once a week", &[("reason", &reason)]);
+                self.log.error(
+                    LogEvent::FreesUnavailable,
+                    "free-event stream lost; trimming all free space once a week",
+                    &[("reason", &reason)],
+                );
                 self.frees = Err(reason);
                 self.read_at = None;
                 let tended = std::mem::take(&mut self.tended);
@@ -239,7 +251,8 @@ impl Service {
         }
         if lost > self.lost {
             self.log.warning(
-                "events were lost: takes all that is free for pending",
+                LogEvent::FreeEventsLost,
+                "free events were lost; taking all free space as pending",
                 &[("lost", &(lost - self.lost))],
             );
             self.lost = lost;
@@ -265,14 +278,16 @@ impl Service {
             let mount = tended.found.mount.target.display();
             match turn {
                 Turn::Nothing => {}
-                Turn::Recovered => self.log.info("trims again", &[("mount", &mount)]),
+                Turn::Recovered => {
+                    self.log.info(LogEvent::DiscardRecovered, "discards succeed again", &[("mount", &mount)]);
+                }
                 Turn::Failed(error) => {
                     let fields: [Field; 2] = [("mount", &mount), ("error", &chain(&error))];
-                    self.log.warning("a trim failed: tries again later", &fields);
+                    self.log.warning(LogEvent::DiscardFailed, "discard failed; retrying later", &fields);
                 }
                 Turn::GivenUp(error) => {
                     let fields: [Field; 2] = [("mount", &mount), ("error", &chain(&error))];
-                    self.log.warning("left alone from now on", &fields);
+                    self.log.warning(LogEvent::NoLongerManaged, "no longer managed", &fields);
                     if let Ok(frees) = &mut self.frees {
                         _ = frees.leave_out(&tended.found.mount);
                     }
@@ -292,9 +307,13 @@ impl Service {
             self.take_up_configuration().map_err(|error| chain(&error))
         });
         match &done {
-            Ok(()) => self.log.info("configuration read", &[]),
+            Ok(()) => self.log.info(LogEvent::ConfigurationLoaded, "configuration loaded", &[]),
             Err(error) => {
-                self.log.error("goes on with the configuration as it was", &[("error", error)]);
+                self.log.error(
+                    LogEvent::ConfigurationRejected,
+                    "configuration rejected; the previous one stays in effect",
+                    &[("error", error)],
+                );
             }
         }
         self.manager.ready();

@@ -11,7 +11,7 @@ use trimtab_linux::steer::{Pace, Steering};
 
 use super::{Tended, Work};
 use crate::service::config::ServicePolicy;
-use crate::service::log::Log;
+use crate::service::log::{Log, LogEvent};
 use crate::service::storage::Off;
 use crate::trims::{MountedTrims, Trims};
 
@@ -60,7 +60,11 @@ pub(in crate::service) fn put_back_knobs(run: &Path, log: Log) {
         let text = read_regular(&kept.0, MOST).ok();
         let steering = text.and_then(|text| serde_json::from_slice::<Steering>(&text).ok());
         if let Some(Err(error)) = steering.map(Steering::stop) {
-            log.warning("cannot put a knob back that a killed service set", &[("error", &chain(&error))]);
+            log.warning(
+                LogEvent::KnobNotRestored,
+                "cannot restore a setting that a killed service changed",
+                &[("error", &chain(&error))],
+            );
         }
     }
 }
