@@ -229,7 +229,7 @@ fn pipes_among_what_it_kept_do_not_hold_up_its_start() {
     let dir = tempfile::TempDir::new().unwrap();
     let volume = Volume::mounted("ext4");
     let mut daemon = Daemon::start_in(dir, &smart(&volume), |_| {});
-    daemon.wait_for(&volume, "it is tended", |_| true);
+    daemon.wait_for(&volume, "it is managed", |_| true);
     assert_eq!(daemon.stop(), Some(0));
     let dir = daemon.kill();
     let kept = fs::read_dir(dir.path().join("state")).unwrap().next().unwrap().unwrap().path();
@@ -238,6 +238,6 @@ fn pipes_among_what_it_kept_do_not_hold_up_its_start() {
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
     }
     let daemon = Daemon::start_in(dir, &smart(&volume), |_| {});
-    daemon.wait_for(&volume, "it is tended", |_| true);
+    daemon.wait_for(&volume, "it is managed", |_| true);
     assert_eq!(daemon.logged("event=state_not_restored"), 1, "{}", daemon.log());
 }

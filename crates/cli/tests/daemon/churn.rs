@@ -104,7 +104,7 @@ fn the_next_trim_sends_little(fstype: &str) {
     assert_eq!(daemon.stop(), Some(0));
     let home = std::mem::replace(&mut daemon.dir, TempDir::new().unwrap());
     let daemon = Daemon::start_in(home, &config, |_| {});
-    sent.push(("tended anew", freed, churned.sent(&mut trim(&daemon, &[]))));
+    sent.push(("managed anew", freed, churned.sent(&mut trim(&daemon, &[]))));
 
     // ext4 remembers what was trimmed while it is mounted.
     churned.remount(&daemon);

@@ -214,7 +214,7 @@ fn trimmed(volume: &Volume, goes_on: &dyn Fn() -> bool) {
 }
 
 /// A service that lets nothing wait.
-fn tended(volume: &Volume, goes_on: &dyn Fn() -> bool) {
+fn managed(volume: &Volume, goes_on: &dyn Fn() -> bool) {
     let goals = "policy = \"smart\"\nmax_age = \"1ms\"\nmax_busy_share = 1.0\nmax_latency_added = \"1s\"\n";
     let mut daemon = Daemon::start(&(volume.table() + goals));
     while goes_on() {
@@ -245,16 +245,16 @@ fn btrfs_keeps_its_files_when_trimmed() {
 }
 
 #[test]
-fn ext4_keeps_its_files_when_tended() {
-    keeps_its_files("ext4", &E2FSCK, tended);
+fn ext4_keeps_its_files_when_managed() {
+    keeps_its_files("ext4", &E2FSCK, managed);
 }
 
 #[test]
-fn xfs_keeps_its_files_when_tended() {
-    keeps_its_files("xfs", &XFS_REPAIR, tended);
+fn xfs_keeps_its_files_when_managed() {
+    keeps_its_files("xfs", &XFS_REPAIR, managed);
 }
 
 #[test]
-fn btrfs_keeps_its_files_when_tended() {
-    keeps_its_files("btrfs", &BTRFS_CHECK, tended);
+fn btrfs_keeps_its_files_when_managed() {
+    keeps_its_files("btrfs", &BTRFS_CHECK, managed);
 }

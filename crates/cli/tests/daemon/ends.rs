@@ -39,7 +39,7 @@ fn one_that_was_killed_is_no_hindrance() {
         let dir = daemon.kill();
         daemon = Daemon::start_in(dir, &config, |_| {});
         assert_eq!((instances(pid), daemon.instances()), (0, 2));
-        wait_until("it tends", || daemon.status_of(&volume).unwrap().state == State::Idle);
+        wait_until("it is managed", || daemon.status_of(&volume).unwrap().state == State::Idle);
     }
 }
 

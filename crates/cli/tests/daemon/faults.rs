@@ -31,7 +31,7 @@ fn is_failing(fs: &FileSystemStatus) -> bool {
 fn goes_on(daemon: &Daemon, volume: &Volume, file: &str) {
     let before = daemon.status_of(volume).unwrap().trimmed;
     volume.delete(file);
-    daemon.wait_for(volume, "it is tended", |fs| fs.trimmed >= before + FILE && is_idle(fs));
+    daemon.wait_for(volume, "it is managed", |fs| fs.trimmed >= before + FILE && is_idle(fs));
 }
 
 /// Processor time that the service has used, in ticks.
@@ -107,7 +107,7 @@ fn a_trim_by_hand_says_that_a_disk_fails_to_discard() {
 }
 
 #[test]
-fn a_drive_that_goes_is_said_once_and_the_others_are_tended() {
+fn a_drive_that_goes_is_said_once_and_the_others_are_managed() {
     if !possible() {
         return;
     }
@@ -197,7 +197,7 @@ fn a_drive_that_hangs_from_the_start_holds_up_no_other() {
     assert!(reason.contains("the kernel doesn't answer"), "{reason}");
     goes_on(&daemon, &other, "goes");
     drop(hung);
-    daemon.wait_for(&hangs, "it is tended", |fs| is_idle(fs) && fs.trimmed > Bytes::MIB);
+    daemon.wait_for(&hangs, "it is managed", |fs| is_idle(fs) && fs.trimmed > Bytes::MIB);
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn what_is_being_trimmed_can_be_unmounted() {
         volume.unmount();
         wait_until("it is gone", || daemon.status_of(&volume).is_none());
         volume.mount();
-        wait_until("it is tended", || daemon.status_of(&volume).is_some());
+        wait_until("it is managed", || daemon.status_of(&volume).is_some());
     }
     assert_eq!(daemon.logged("level=warning") + daemon.logged("level=error"), 0, "{}", daemon.log());
 }

@@ -14,7 +14,7 @@ use trimtab_linux::mount;
 use crate::support::{Daemon, Volume, eager, patient, possible, run, smart, wait_until};
 
 #[test]
-fn a_file_system_is_tended_while_it_is_mounted() {
+fn a_file_system_is_managed_while_it_is_mounted() {
     if !possible() {
         return;
     }
@@ -23,13 +23,13 @@ fn a_file_system_is_tended_while_it_is_mounted() {
     assert_eq!(daemon.status_of(&volume), None);
     volume.mount();
     let state = || daemon.status_of(&volume).map(|fs| fs.state);
-    wait_until("it is tended", || state().is_some_and(|state| state != State::Off));
+    wait_until("it is managed", || state().is_some_and(|state| state != State::Off));
     volume.remount("remount,ro");
     wait_until("it is left alone", || state() == Some(State::Off));
     let reason = daemon.status_of(&volume).unwrap().reason.unwrap();
     assert_eq!(reason, "it is mounted read-only");
     volume.remount("remount,rw");
-    wait_until("it is tended again", || state().is_some_and(|state| state != State::Off));
+    wait_until("it is managed again", || state().is_some_and(|state| state != State::Off));
     volume.unmount();
     wait_until("it is gone", || state().is_none());
 }
@@ -66,7 +66,7 @@ fn a_thousandth_part_of_a_thousand_mounts_leaves_nothing_behind() {
     };
     let cycle = || {
         volume.mount();
-        wait_until("it is tended", || daemon.status_of(&volume).is_some());
+        wait_until("it is managed", || daemon.status_of(&volume).is_some());
         volume.unmount();
         wait_until("it is gone", || daemon.status_of(&volume).is_none());
     };
@@ -86,7 +86,7 @@ fn what_takes_no_discards_is_left_alone() {
     }
     let volume = Volume::mounted("ext4");
     let daemon = Daemon::start(&eager(&volume));
-    wait_until("it is tended", || daemon.status_of(&volume).unwrap().state == State::Idle);
+    wait_until("it is managed", || daemon.status_of(&volume).unwrap().state == State::Idle);
     volume.write("file", Bytes(8 << 20));
     volume.block().set_discard_max(Bytes::ZERO).unwrap();
     volume.delete("file");
@@ -177,7 +177,7 @@ impl Drop for Bound {
 }
 
 #[test]
-fn by_which_mount_it_is_tended_makes_no_difference() {
+fn by_which_mount_it_is_managed_makes_no_difference() {
     if !possible() {
         return;
     }
@@ -198,10 +198,10 @@ fn by_which_mount_it_is_tended_makes_no_difference() {
         let of_bound = || daemon.status().file_systems.into_iter().find(|fs| Path::new(&fs.mount) == place);
         // It is spoken of by its shortest mount point.
         bind();
-        wait_until("it is tended by the other mount", || of_bound().is_some());
+        wait_until("it is managed by the other mount", || of_bound().is_some());
         assert!(is_old(&of_bound().unwrap()));
         run(Command::new("umount").arg(place));
-        wait_until("it is tended by its own", || daemon.status_of(&volume).is_some());
+        wait_until("it is managed by its own", || daemon.status_of(&volume).is_some());
         assert!(is_old(&daemon.status_of(&volume).unwrap()));
         assert_eq!(daemon.logged("event=managed"), 1, "{}", daemon.log());
 
@@ -210,7 +210,7 @@ fn by_which_mount_it_is_tended_makes_no_difference() {
         daemon.wait_for(&volume, "all is trimmed", |fs| fs.pending == Bytes::ZERO);
         let before = volume.counters().discard_bytes;
         bind();
-        wait_until("it is tended by the other mount", || of_bound().is_some());
+        wait_until("it is managed by the other mount", || of_bound().is_some());
         volume.unmount();
         fs::remove_file(place.join("goes")).unwrap();
         trimtab_linux::trim::sync(place).unwrap();

@@ -253,13 +253,13 @@ impl Daemon {
         control::status(&self.run()).unwrap()
     }
 
-    /// How it tends the volume; none where it doesn't know it.
+    /// How it is managed the volume; none where it doesn't know it.
     pub fn status_of(&self, volume: &Volume) -> Option<FileSystemStatus> {
         let target = volume.target.display().to_string();
         self.status().file_systems.into_iter().find(|fs| fs.mount == target)
     }
 
-    /// Waits until it tends the volume so, for at most thirty seconds.
+    /// Waits until it is managed the volume so, for at most thirty seconds.
     pub fn wait_for(&self, volume: &Volume, what: &str, mut is_so: impl FnMut(&FileSystemStatus) -> bool) {
         let patience = Instant::now() + Duration::from_secs(30);
         loop {
@@ -321,7 +321,7 @@ pub fn instances(pid: u32) -> usize {
         .count()
 }
 
-/// The table of a configuration that has a volume tended, however busy others keep its drive.
+/// The table of a configuration that has a volume managed, however busy others keep its drive.
 pub fn smart(volume: &Volume) -> String {
     volume.table() + "policy = \"smart\"\nmax_busy_share = 1.0\n"
 }
@@ -336,7 +336,7 @@ pub fn weekly(volume: &Volume) -> String {
     volume.table() + "policy = \"batched:1w\"\nmax_busy_share = 1.0\n"
 }
 
-/// A configuration that has a volume tended so that small pieces wait for an hour: its drive takes nothing
+/// A configuration that has a volume managed so that small pieces wait for an hour: its drive takes nothing
 /// below 1 GiB, and where it hands out space, that is in larger pieces too.
 pub fn patient(volume: &Volume, dir: &Path) -> String {
     let (small, large) = ("value = \"512 B\", source = \"Samsung", "value = \"1 GiB\", source = \"Samsung");

@@ -7,9 +7,9 @@ use trimtab_core::error::chain;
 use trimtab_linux::generation::{Seal, SealError, seal_mounted, seal_unmounted};
 use trimtab_linux::tracefs::FreeCoverage;
 
+use super::managed::ManagedFileSystem;
 use super::patience::{NO_ANSWER, in_time};
 use super::site::Site;
-use super::tended::Tended;
 use crate::state::State;
 
 /// How long an unmount may take to end, and how often that is looked at.
@@ -20,11 +20,11 @@ const GLANCE: Duration = Duration::from_millis(1);
 /// doesn't hold or can't be told to. `heard` says from when on it is heard what it frees.
 pub(super) fn restore(
     site: &Site,
-    tended: &mut Tended,
+    managed: &mut ManagedFileSystem,
     heard: FreeCoverage,
     now: Duration,
 ) -> Result<bool, String> {
-    let seal = match seal(site, tended).ok_or(NO_ANSWER)? {
+    let seal = match seal(site, managed).ok_or(NO_ANSWER)? {
         Err(SealError::Unknown { .. }) => return Ok(false),
         seal => seal.map_err(|error| chain(&error))?,
     };
@@ -33,20 +33,20 @@ pub(super) fn restore(
     for (extent, since) in &state.pending {
         // Where the clock was set back, it was freed just now.
         let age = wall.duration_since(*since).unwrap_or_default();
-        tended.freed(now.saturating_sub(age), *extent);
+        managed.freed(now.saturating_sub(age), *extent);
     }
-    tended.go_on_from(state.trimmed, state.last_trim);
+    managed.go_on_from(state.trimmed, state.last_trim);
     Ok(true)
 }
 
 /// The seal of a file system that is mounted; none where it doesn't come in time.
-pub(super) fn seal(site: &Site, tended: &Tended) -> Option<Result<Seal, SealError>> {
-    let (sysfs, mount) = (site.machine.sysfs(), tended.found.mount.clone());
+pub(super) fn seal(site: &Site, managed: &ManagedFileSystem) -> Option<Result<Seal, SealError>> {
+    let (sysfs, mount) = (site.machine.sysfs(), managed.found.mount.clone());
     in_time(move || seal_mounted(&sysfs, &mount))
 }
 
 /// The seal of a file system that was unmounted a moment ago; none of one that has none.
-pub(super) fn seal_gone(site: &Site, gone: &Tended) -> Option<Result<Seal, SealError>> {
+pub(super) fn seal_gone(site: &Site, gone: &ManagedFileSystem) -> Option<Result<Seal, SealError>> {
     let devices = gone.devices();
     let [device] = devices.as_slice() else { return None };
     // It leaves the list of mounts before all of it is on its device.
@@ -63,7 +63,7 @@ pub(super) fn seal_gone(site: &Site, gone: &Tended) -> Option<Result<Seal, SealE
 pub(super) fn save(
     site: &Site,
     seal: Result<Seal, SealError>,
-    tended: &Tended,
+    managed: &ManagedFileSystem,
     now: Duration,
 ) -> Result<(), String> {
     let seal = match seal {
@@ -72,11 +72,15 @@ pub(super) fn save(
         seal => seal.map_err(|error| chain(&error))?,
     };
     let wall = SystemTime::now();
-    let pending = tended.pending().map(|(extent, since)| {
+    let pending = managed.pending().map(|(extent, since)| {
         let since = wall.checked_sub(now.saturating_sub(since)).unwrap_or(SystemTime::UNIX_EPOCH);
         (extent, since)
     });
-    let state =
-        State { seal, pending: pending.collect(), trimmed: tended.trimmed(), last_trim: tended.last_trim() };
+    let state = State {
+        seal,
+        pending: pending.collect(),
+        trimmed: managed.trimmed(),
+        last_trim: managed.last_trim(),
+    };
     site.store.save(&state).map_err(|error| chain(&error))
 }

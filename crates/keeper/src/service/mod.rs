@@ -6,6 +6,7 @@ mod doors;
 mod http;
 mod keep;
 mod log;
+mod managed;
 mod metrics;
 mod mounts;
 mod notify;
@@ -14,7 +15,6 @@ mod run;
 mod signals;
 mod site;
 mod storage;
-mod tended;
 mod trims;
 
 pub use config::{CONFIG, Config, ConfigError, ServicePolicy, Settings, UnknownServicePolicy};

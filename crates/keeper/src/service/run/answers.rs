@@ -9,7 +9,7 @@ use trimtab_linux::memory;
 use super::Service;
 use crate::service::control::{Piece, Request, Response};
 use crate::service::doors::{Visit, VisitorId};
-use crate::service::tended::Tended;
+use crate::service::managed::ManagedFileSystem;
 use crate::service::{http, metrics};
 
 impl Service {
@@ -58,9 +58,9 @@ impl Service {
                 // What was freed a moment ago belongs to it.
                 self.read_at = Some(now);
                 self.listen();
-                let wanted = |tended: &&mut Tended| tended.found.targets.contains(&mount);
-                let lent = match self.tended.iter_mut().find(wanted) {
-                    Some(tended) => tended.lend(visitor, now),
+                let wanted = |managed: &&mut ManagedFileSystem| managed.found.targets.contains(&mount);
+                let lent = match self.file_systems.iter_mut().find(wanted) {
+                    Some(managed) => managed.lend(visitor, now),
                     None => Err("no file system on a block device is mounted there"),
                 };
                 match lent {
@@ -76,8 +76,8 @@ impl Service {
     }
 
     fn take_back(&mut self, visitor: VisitorId, left: Option<ExtentSet>) {
-        for tended in &mut self.tended {
-            tended.take_back(visitor, left.as_ref());
+        for managed in &mut self.file_systems {
+            managed.take_back(visitor, left.as_ref());
         }
     }
 
@@ -92,7 +92,7 @@ impl Service {
             at: rfc3339(SystemTime::now()),
             deaf: self.frees.as_ref().err().cloned(),
             lost_events: self.lost,
-            file_systems: self.tended.iter().map(|tended| tended.status(now)).collect(),
+            file_systems: self.file_systems.iter().map(|managed| managed.status(now)).collect(),
         }
     }
 }

@@ -11,10 +11,10 @@ use trimtab_linux::trim;
 use super::{Again, Service};
 use crate::service::keep::{restore, save, seal, seal_gone};
 use crate::service::log::{Field, LogEvent};
+use crate::service::managed::ManagedFileSystem;
 use crate::service::mounts::Found;
 use crate::service::patience::{NO_ANSWER, in_time};
 use crate::service::storage::Storage;
-use crate::service::tended::Tended;
 
 /// How long it is until what couldn't be told is looked at again: twice as long each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -50,21 +50,21 @@ impl Service {
         let now = self.now();
         let all = Found::all(&self.site.machine)?;
         self.part_with_gone(&all, now);
-        let mut before = std::mem::take(&mut self.tended);
+        let mut before = std::mem::take(&mut self.file_systems);
         for found in all {
-            let known = before.iter().position(|tended| found.continues(&tended.found));
+            let known = before.iter().position(|managed| found.continues(&managed.found));
             let known = known.map(|place| before.swap_remove(place));
-            let (tended, was_followed) = match known {
-                Some(mut tended) if !tended.is_unknown() => {
-                    let was_followed = tended.wants_frees();
-                    if !tended.change(found, &self.config, now) {
-                        self.tended.push(tended);
+            let (managed, was_followed) = match known {
+                Some(mut managed) if !managed.is_unknown() => {
+                    let was_followed = managed.wants_frees();
+                    if !managed.change(found, &self.config, now) {
+                        self.file_systems.push(managed);
                         continue;
                     }
-                    (tended, was_followed)
+                    (managed, was_followed)
                 }
                 unknown => {
-                    let mut asked = unknown.map(|tended| tended.asked).unwrap_or_default();
+                    let mut asked = unknown.map(|managed| managed.asked).unwrap_or_default();
                     let target = found.mount.target.clone();
                     // What it lies on may be changing just now.
                     let storage = match asked.ask(move || verdict_on(&target)) {
@@ -72,16 +72,16 @@ impl Service {
                         Some(Err(error)) => Storage::unknown(chain(&error)),
                         None => Storage::unknown(NO_ANSWER.to_owned()),
                     };
-                    let mut tended = Tended::new(&self.site, found, storage, &self.config, now);
-                    tended.asked = asked;
-                    (tended, false)
+                    let mut managed = ManagedFileSystem::new(&self.site, found, storage, &self.config, now);
+                    managed.asked = asked;
+                    (managed, false)
                 }
             };
-            let tended = self.follow(tended, was_followed, now);
-            self.tell(&tended);
-            self.tended.push(tended);
+            let managed = self.follow(managed, was_followed, now);
+            self.tell(&managed);
+            self.file_systems.push(managed);
         }
-        match self.tended.iter().any(Tended::is_unknown) {
+        match self.file_systems.iter().any(ManagedFileSystem::is_unknown) {
             true => self.try_again(),
             false => self.look_again = None,
         }
@@ -90,22 +90,24 @@ impl Service {
 
     /// Keeps what is known of file systems that were unmounted: all are mounted that `all` has.
     fn part_with_gone(&mut self, all: &[Found], now: Duration) {
-        let is_here = |tended: &Tended| all.iter().any(|found| found.continues(&tended.found));
-        let (here, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.tended).into_iter().partition(is_here);
-        self.tended = here;
+        let is_here = |managed: &ManagedFileSystem| all.iter().any(|found| found.continues(&managed.found));
+        let (here, gone): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.file_systems).into_iter().partition(is_here);
+        self.file_systems = here;
         if gone.is_empty() {
             return;
         }
-        let known = self.tended.len();
-        self.tended.extend(gone);
-        let seal = |gone: &Tended| gone.wants_frees().then(|| seal_gone(&self.site, gone)).flatten();
-        let seals: Vec<_> = self.tended[known..].iter().map(seal).collect();
+        let known = self.file_systems.len();
+        self.file_systems.extend(gone);
+        let seal =
+            |gone: &ManagedFileSystem| gone.wants_frees().then(|| seal_gone(&self.site, gone)).flatten();
+        let seals: Vec<_> = self.file_systems[known..].iter().map(seal).collect();
         if seals.iter().any(Option::is_some) {
             std::thread::sleep(LAST_WORDS);
             self.read_at = Some(Duration::ZERO);
             self.listen();
         }
-        for (gone, seal) in self.tended.split_off(known).into_iter().zip(seals) {
+        for (gone, seal) in self.file_systems.split_off(known).into_iter().zip(seals) {
             let mount = gone.found.mount.target.display();
             let kept = match seal {
                 None => Ok(()),
@@ -134,69 +136,81 @@ impl Service {
         if let Ok(all) = Found::all(&self.site.machine) {
             self.part_with_gone(&all, self.now());
         }
-        let answers = |tended: &Tended| {
-            let target = tended.found.mount.target.clone();
-            tended.wants_frees() && in_time(move || trim::sync(&target)).is_some()
+        let answers = |managed: &ManagedFileSystem| {
+            let target = managed.found.mount.target.clone();
+            managed.wants_frees() && in_time(move || trim::sync(&target)).is_some()
         };
         // What one has in memory may be written to another that it lies on, which is sealed after that.
-        let answers: Vec<_> = self.tended.iter().map(answers).collect();
-        let sealed = |(tended, answers): (&Tended, bool)| answers.then(|| seal(&self.site, tended)).flatten();
-        let seals: Vec<_> = self.tended.iter().zip(answers).map(sealed).collect();
+        let answers: Vec<_> = self.file_systems.iter().map(answers).collect();
+        let sealed = |(managed, answers): (&ManagedFileSystem, bool)| {
+            answers.then(|| seal(&self.site, managed)).flatten()
+        };
+        let seals: Vec<_> = self.file_systems.iter().zip(answers).map(sealed).collect();
         // What was freed before a seal is heard now. What is freed after it is written, and the seal doesn't hold.
         std::thread::sleep(LAST_WORDS);
         self.read_at = Some(Duration::ZERO);
         self.listen();
         let now = self.now();
-        let tended = self.tended.iter().zip(seals).filter(|(tended, _)| tended.wants_frees());
-        for (tended, seal) in tended {
+        let managed = self.file_systems.iter().zip(seals).filter(|(managed, _)| managed.wants_frees());
+        for (managed, seal) in managed {
             let kept = seal.ok_or_else(|| NO_ANSWER.to_owned());
-            if let Err(reason) = kept.and_then(|seal| save(&self.site, seal, tended, now)) {
+            if let Err(reason) = kept.and_then(|seal| save(&self.site, seal, managed, now)) {
                 let fields: [Field; 2] =
-                    [("mount", &tended.found.mount.target.display()), ("reason", &reason)];
+                    [("mount", &managed.found.mount.target.display()), ("reason", &reason)];
                 self.log.warning(LogEvent::StateNotSaved, "state not saved", &fields);
             }
         }
     }
 
     /// Hears what the file system frees if that is wanted, and is not woken by it if not.
-    pub(super) fn follow(&mut self, mut tended: Tended, was_followed: bool, now: Duration) -> Tended {
-        let mount = tended.found.mount.clone();
-        let followed = match (&mut self.frees, tended.wants_frees()) {
+    pub(super) fn follow(
+        &mut self,
+        mut managed: ManagedFileSystem,
+        was_followed: bool,
+        now: Duration,
+    ) -> ManagedFileSystem {
+        let mount = managed.found.mount.clone();
+        let followed = match (&mut self.frees, managed.wants_frees()) {
             (Ok(frees), true) if !was_followed => frees.follow(&mount).map_err(|error| chain(&error)),
             (Ok(frees), false) => {
                 // Where it can't be left out, it is heard and passed over.
                 _ = frees.leave_out(&mount);
-                return tended;
+                return managed;
             }
             (Err(reason), true) => Err(reason.clone()),
-            _ => return tended,
+            _ => return managed,
         };
-        match followed.and_then(|heard| self.begin_with(&mut tended, heard, now)) {
+        match followed.and_then(|heard| self.begin_with(&mut managed, heard, now)) {
             Ok(()) => {}
-            Err(reason) => self.give_up_hearing(&mut tended, &reason, now),
+            Err(reason) => self.give_up_hearing(&mut managed, &reason, now),
         }
-        tended
+        managed
     }
 
     /// Trims all that is free from time to time, for this reason.
-    pub(super) fn give_up_hearing(&self, tended: &mut Tended, reason: &str, now: Duration) {
-        let fields: [Field; 2] = [("mount", &tended.found.mount.target.display()), ("reason", &reason)];
+    pub(super) fn give_up_hearing(&self, managed: &mut ManagedFileSystem, reason: &str, now: Duration) {
+        let fields: [Field; 2] = [("mount", &managed.found.mount.target.display()), ("reason", &reason)];
         self.log.warning(
             LogEvent::FreesUnavailable,
             "free events unavailable; trimming all free space once a week",
             &fields,
         );
-        tended.go_without_frees(now);
+        managed.go_without_frees(now);
     }
 
     /// Begins with what is known to be pending; with all that is free where nothing is known.
-    fn begin_with(&self, tended: &mut Tended, heard: FreeCoverage, now: Duration) -> Result<(), String> {
-        match restore(&self.site, tended, heard, now) {
+    fn begin_with(
+        &self,
+        managed: &mut ManagedFileSystem,
+        heard: FreeCoverage,
+        now: Duration,
+    ) -> Result<(), String> {
+        match restore(&self.site, managed, heard, now) {
             Ok(true) => return Ok(()),
             Ok(false) => {}
             Err(reason) => {
                 let fields: [Field; 2] =
-                    [("mount", &tended.found.mount.target.display()), ("reason", &reason)];
+                    [("mount", &managed.found.mount.target.display()), ("reason", &reason)];
                 self.log.info(
                     LogEvent::StateNotRestored,
                     "saved state not used; taking all free space as pending",
@@ -204,13 +218,13 @@ impl Service {
                 );
             }
         }
-        tended.take_all_for_pending(now)
+        managed.take_all_for_pending(now)
     }
 
     /// Logs how a file system is tended from now on.
-    fn tell(&self, tended: &Tended) {
-        let mount = tended.found.mount.target.display();
-        match (tended.off(), tended.steered()) {
+    fn tell(&self, managed: &ManagedFileSystem) {
+        let mount = managed.found.mount.target.display();
+        match (managed.off(), managed.steered()) {
             (Some(reason), _) => {
                 let fields: [Field; 2] = [("mount", &mount), ("reason", &reason)];
                 self.log.info(LogEvent::NotManaged, "not managed", &fields);
@@ -221,7 +235,7 @@ impl Service {
             }
             (None, None) => {
                 let fields: [Field; 3] =
-                    [("mount", &mount), ("fs", &tended.found.mount.fstype), ("policy", &tended.policy())];
+                    [("mount", &mount), ("fs", &managed.found.mount.fstype), ("policy", &managed.policy())];
                 self.log.info(LogEvent::Managed, "managed", &fields);
             }
         }

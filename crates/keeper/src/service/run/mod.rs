@@ -17,11 +17,11 @@ use trimtab_linux::tracefs::{Freed, Frees, FreesOptions};
 use super::config::{Config, ConfigError};
 use super::doors::{DoorError, Doors};
 use super::log::{Field, Log, LogEvent};
+use super::managed::{ManagedFileSystem, Turn, put_back_knobs};
 use super::mounts::MountWatch;
 use super::notify::Manager;
 use super::signals::Signals;
 use super::site::Site;
-use super::tended::{Tended, Turn, put_back_knobs};
 use crate::failures::Failures;
 use crate::state::Store;
 
@@ -80,7 +80,7 @@ pub struct Service {
     /// When the kernel's buffers are read in any case.
     read_at: Option<Duration>,
     lost: u64,
-    tended: Vec<Tended>,
+    file_systems: Vec<ManagedFileSystem>,
     /// When what is mounted is looked at again, because not all of it could be told.
     look_again: Option<Again>,
     started: (Instant, SystemTime),
@@ -129,7 +129,7 @@ impl Service {
             frees,
             read_at: None,
             lost: 0,
-            tended: Vec::new(),
+            file_systems: Vec::new(),
             look_again: None,
             started: (Instant::now(), SystemTime::now()),
         };
@@ -172,14 +172,14 @@ impl Service {
 
     /// Sleeps until something happens or is due.
     fn wait(&mut self) -> Result<(), ServiceError> {
-        let turns = self.tended.iter().filter_map(Tended::next_turn);
+        let turns = self.file_systems.iter().filter_map(ManagedFileSystem::next_turn);
         let next = turns.chain(self.read_at).chain(self.look_again.map(|again| again.at)).min();
         let sleep = next.map(|next| next.saturating_sub(self.now()).div_f64(self.options.speed));
         let deadline = self.doors.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let sleep = sleep.into_iter().chain(deadline).min();
-        let off = self.tended.iter().filter(|tended| tended.off().is_some()).count();
-        let tended = self.tended.len() - off;
-        self.manager.status(format!("{tended} file systems tended, {off} left alone"));
+        let off = self.file_systems.iter().filter(|managed| managed.off().is_some()).count();
+        let managed = self.file_systems.len() - off;
+        self.manager.status(format!("{managed} file systems managed, {off} not managed"));
         self.manager.alive(sleep);
         let mut awaited =
             vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.mounts, PollFlags::PRI)];
@@ -238,15 +238,18 @@ impl Service {
                 );
                 self.frees = Err(reason);
                 self.read_at = None;
-                let tended = std::mem::take(&mut self.tended);
-                self.tended = tended.into_iter().map(|tended| self.follow(tended, false, now)).collect();
+                let managed = std::mem::take(&mut self.file_systems);
+                self.file_systems =
+                    managed.into_iter().map(|managed| self.follow(managed, false, now)).collect();
                 return;
             }
         }
         let lost = frees.lost();
         for Freed { at, file_system, extent, .. } in heard {
-            if let Some(tended) = self.tended.iter_mut().find(|tended| tended.found.number() == file_system) {
-                tended.freed(began + at.mul_f64(speed), extent);
+            if let Some(managed) =
+                self.file_systems.iter_mut().find(|managed| managed.found.number() == file_system)
+            {
+                managed.freed(began + at.mul_f64(speed), extent);
             }
         }
         if lost > self.lost {
@@ -256,26 +259,26 @@ impl Service {
                 &[("lost", &(lost - self.lost))],
             );
             self.lost = lost;
-            let mut all = std::mem::take(&mut self.tended);
-            for tended in &mut all {
-                if let Err(reason) = tended.take_all_for_pending(now) {
-                    self.give_up_hearing(tended, &reason, now);
+            let mut all = std::mem::take(&mut self.file_systems);
+            for managed in &mut all {
+                if let Err(reason) = managed.take_all_for_pending(now) {
+                    self.give_up_hearing(managed, &reason, now);
                 }
             }
-            self.tended = all;
+            self.file_systems = all;
         }
     }
 
     /// Gives every file system its turn that wants one.
     fn take_turns(&mut self) {
-        for place in 0..self.tended.len() {
+        for place in 0..self.file_systems.len() {
             let now = self.now();
-            let tended = &mut self.tended[place];
-            if tended.next_turn().is_none_or(|next| next > now) {
+            let managed = &mut self.file_systems[place];
+            if managed.next_turn().is_none_or(|next| next > now) {
                 continue;
             }
-            let turn = tended.turn(now);
-            let mount = tended.found.mount.target.display();
+            let turn = managed.turn(now);
+            let mount = managed.found.mount.target.display();
             match turn {
                 Turn::Nothing => {}
                 Turn::Recovered => {
@@ -289,7 +292,7 @@ impl Service {
                     let fields: [Field; 2] = [("mount", &mount), ("error", &chain(&error))];
                     self.log.warning(LogEvent::NoLongerManaged, "no longer managed", &fields);
                     if let Ok(frees) = &mut self.frees {
-                        _ = frees.leave_out(&tended.found.mount);
+                        _ = frees.leave_out(&managed.found.mount);
                     }
                 }
             }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use trimtab_core::{Extent, ExtentSet};
 
-use super::{Tended, Work};
+use super::{ManagedFileSystem, Work};
 use crate::service::control::Piece;
 use crate::service::doors::VisitorId;
 
@@ -22,7 +22,7 @@ impl Lent {
     }
 }
 
-impl Tended {
+impl ManagedFileSystem {
     /// Hands over what is pending, to be trimmed by another.
     pub fn lend(&mut self, to: VisitorId, now: Duration) -> Result<Vec<Piece>, &'static str> {
         let Work::On { tender, whole: None } = &mut self.work else {

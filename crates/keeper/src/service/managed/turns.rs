@@ -9,7 +9,7 @@ use trimtab_linux::block::BlockDevice;
 use trimtab_linux::mount::{Mount, open_of};
 use trimtab_linux::trim::{self, TrimError};
 
-use super::{Tended, Work, chain, sum};
+use super::{ManagedFileSystem, Work, chain, sum};
 use crate::free_space::{Division, FreeSpace, FreeSpaceError};
 use crate::service::patience::{NO_ANSWER, in_time};
 use crate::service::storage::Off;
@@ -48,7 +48,7 @@ impl Failure {
     }
 }
 
-impl Tended {
+impl ManagedFileSystem {
     /// Takes all that is free for pending, where that isn't done from time to time anyway.
     pub fn take_all_for_pending(&mut self, now: Duration) -> Result<(), String> {
         let Work::On { tender, whole: None } = &mut self.work else { return Ok(()) };

@@ -5,14 +5,14 @@ use std::time::Duration;
 use trimtab_core::Bytes;
 use trimtab_core::document::status::{FileSystemStatus, State};
 
-use super::{Tended, Work};
+use super::{ManagedFileSystem, Work};
 use crate::service::config::ServicePolicy;
 use crate::service::mounts::Found;
 
 /// How long after a slice a file system counts as being trimmed.
 const RECENT: Duration = Duration::from_secs(2);
 
-impl Tended {
+impl ManagedFileSystem {
     /// How it is tended.
     pub fn status(&self, now: Duration) -> FileSystemStatus {
         let Found { mount, .. } = &self.found;

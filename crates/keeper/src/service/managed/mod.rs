@@ -33,7 +33,7 @@ use turns::Failure;
 pub(super) use turns::Turn;
 
 /// A file system in the service's care.
-pub(super) struct Tended {
+pub(super) struct ManagedFileSystem {
     pub found: Found,
     /// What it lies on, where that is still to be answered.
     pub asked: Asked<Result<Judged, DoctorError>>,
@@ -74,12 +74,12 @@ struct Whole {
     next: Duration,
 }
 
-impl Tended {
+impl ManagedFileSystem {
     /// Begins to tend `found`, which lies on `storage`, as `config` says.
     pub fn new(site: &Rc<Site>, found: Found, storage: Storage, config: &Config, now: Duration) -> Self {
         let settings = config.settings(&found.targets, storage.disk().as_deref());
         let is_heard = matches!(found.mount.fstype.as_str(), "ext2" | "ext3" | "ext4" | "xfs" | "btrfs");
-        let mut tended = Self {
+        let mut managed = Self {
             last_trim: found.id().and_then(|id| site.store.stamped(&id)),
             site: site.clone(),
             found,
@@ -96,8 +96,8 @@ impl Tended {
             earlier: Bytes::ZERO,
             before: Totals::default(),
         };
-        tended.begin(now);
-        tended
+        managed.begin(now);
+        managed
     }
 
     /// Goes on with what is mounted otherwise than before, or by another configuration; says whether

@@ -9,7 +9,7 @@ use trimtab_core::policy::{Gain, Goals, Worth};
 use trimtab_linux::file::{Output, read_regular};
 use trimtab_linux::steer::{Pace, Steering};
 
-use super::{Tended, Work};
+use super::{ManagedFileSystem, Work};
 use crate::service::config::ServicePolicy;
 use crate::service::log::{Log, LogEvent};
 use crate::service::storage::Off;
@@ -69,7 +69,7 @@ pub(in crate::service) fn put_back_knobs(run: &Path, log: Log) {
     }
 }
 
-impl Tended {
+impl ManagedFileSystem {
     /// Has the file system's own discards hold the goals, unless it is to be left alone or trimmed whole
     /// all the same; none where it has no knobs for that.
     pub(super) fn steer(&self, policy: ServicePolicy, off: Option<&Off>) -> Result<Option<Steered>, String> {
