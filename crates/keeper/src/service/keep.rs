@@ -35,7 +35,7 @@ pub(super) fn restore(
         let age = wall.duration_since(*since).unwrap_or_default();
         managed.freed(now.saturating_sub(age), *extent);
     }
-    managed.go_on_from(state.trimmed, state.last_trim);
+    managed.restore_totals(state.trimmed, state.last_trim);
     Ok(true)
 }
 

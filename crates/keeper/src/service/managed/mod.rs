@@ -117,7 +117,7 @@ impl ManagedFileSystem {
     }
 
     /// Trims all that is free from time to time, as nobody tells what is freed.
-    pub fn go_without_frees(&mut self, now: Duration) {
+    pub fn disable_frees(&mut self, now: Duration) {
         self.is_heard = false;
         self.begin(now);
     }
@@ -200,7 +200,7 @@ impl ManagedFileSystem {
     }
 
     /// Goes on from what was trimmed before it came into this care, and when that was last.
-    pub fn go_on_from(&mut self, trimmed: Bytes, last_trim: Option<SystemTime>) {
+    pub fn restore_totals(&mut self, trimmed: Bytes, last_trim: Option<SystemTime>) {
         self.earlier = trimmed;
         self.last_trim = self.last_trim.max(last_trim);
     }

@@ -50,7 +50,7 @@ impl Failure {
 
 impl ManagedFileSystem {
     /// Takes all that is free for pending, where that isn't done from time to time anyway.
-    pub fn take_all_for_pending(&mut self, now: Duration) -> Result<(), String> {
+    pub fn add_all_free(&mut self, now: Duration) -> Result<(), String> {
         let Work::On { tender, whole: None } = &mut self.work else { return Ok(()) };
         // What isn't committed yet isn't free yet, and what was said of it may have been missed.
         let target = self.found.mount.target.clone();

@@ -1,7 +1,7 @@
 //! The loop of the service.
 
 mod answers;
-mod custody;
+mod lifecycle;
 
 use std::io;
 use std::path::PathBuf;
@@ -82,13 +82,13 @@ pub struct Service {
     lost: u64,
     file_systems: Vec<ManagedFileSystem>,
     /// When what is mounted is looked at again, because not all of it could be told.
-    look_again: Option<Again>,
+    mount_retry: Option<Retry>,
     started: (Instant, SystemTime),
 }
 
 /// Another try, and how long it is until the one after that.
 #[derive(Debug, Clone, Copy)]
-struct Again {
+struct Retry {
     at: Duration,
     pause: Duration,
 }
@@ -130,10 +130,10 @@ impl Service {
             read_at: None,
             lost: 0,
             file_systems: Vec::new(),
-            look_again: None,
+            mount_retry: None,
             started: (Instant::now(), SystemTime::now()),
         };
-        service.take_up_configuration()?;
+        service.apply_configuration()?;
         Ok(service)
     }
 
@@ -156,7 +156,7 @@ impl Service {
             self.take_turns();
         }
         self.manager.stopping();
-        self.keep_all();
+        self.save_all();
         self.log.info(LogEvent::Stopped, "stopped", &[]);
         Ok(())
     }
@@ -173,7 +173,7 @@ impl Service {
     /// Sleeps until something happens or is due.
     fn wait(&mut self) -> Result<(), ServiceError> {
         let turns = self.file_systems.iter().filter_map(ManagedFileSystem::next_turn);
-        let next = turns.chain(self.read_at).chain(self.look_again.map(|again| again.at)).min();
+        let next = turns.chain(self.read_at).chain(self.mount_retry.map(|again| again.at)).min();
         let sleep = next.map(|next| next.saturating_sub(self.now()).div_f64(self.options.speed));
         let deadline = self.doors.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let sleep = sleep.into_iter().chain(deadline).min();
@@ -202,17 +202,17 @@ impl Service {
         }
         self.signals.clear();
         let now = self.now();
-        if mounts_changed || self.look_again.is_some_and(|again| again.at <= now) {
+        if mounts_changed || self.mount_retry.is_some_and(|again| again.at <= now) {
             if mounts_changed {
-                self.look_again = None;
+                self.mount_retry = None;
             }
-            if let Err(error) = self.look_at_mounts() {
+            if let Err(error) = self.update_mounts() {
                 self.log.warning(
                     LogEvent::MountsUnreadable,
                     "cannot read the mounts; retrying",
                     &[("error", &chain(&error))],
                 );
-                self.try_again();
+                self.schedule_retry();
             }
         }
         Ok(())
@@ -261,8 +261,8 @@ impl Service {
             self.lost = lost;
             let mut all = std::mem::take(&mut self.file_systems);
             for managed in &mut all {
-                if let Err(reason) = managed.take_all_for_pending(now) {
-                    self.give_up_hearing(managed, &reason, now);
+                if let Err(reason) = managed.add_all_free(now) {
+                    self.fall_back_to_full_trims(managed, &reason, now);
                 }
             }
             self.file_systems = all;
@@ -307,7 +307,7 @@ impl Service {
             let config = config.unwrap_or_default();
             self.doors.serve_metrics_at(config.metrics()).map_err(|error| chain(&error))?;
             self.config = config;
-            self.take_up_configuration().map_err(|error| chain(&error))
+            self.apply_configuration().map_err(|error| chain(&error))
         });
         match &done {
             Ok(()) => self.log.info(LogEvent::ConfigurationLoaded, "configuration loaded", &[]),

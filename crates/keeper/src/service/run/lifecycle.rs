@@ -8,7 +8,7 @@ use trimtab_linux::stack::StackError;
 use trimtab_linux::tracefs::FreeCoverage;
 use trimtab_linux::trim;
 
-use super::{Again, Service};
+use super::{Retry, Service};
 use crate::service::keep::{restore, save, seal, seal_gone};
 use crate::service::log::{Field, LogEvent};
 use crate::service::managed::ManagedFileSystem;
@@ -20,21 +20,21 @@ use crate::service::storage::Storage;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 /// How long after a file system is gone what it freed last can be heard.
-const LAST_WORDS: Duration = Duration::from_millis(15);
+const LAST_EVENTS: Duration = Duration::from_millis(15);
 /// Why nothing is known of one that is gone.
 const MISSED: &str = "not all of what it freed last was heard";
 
 impl Service {
     /// Has what is mounted looked at again in a while.
-    pub(super) fn try_again(&mut self) {
-        let pause = self.look_again.map_or(FIRST_PAUSE, |again| again.pause);
+    pub(super) fn schedule_retry(&mut self) {
+        let pause = self.mount_retry.map_or(FIRST_PAUSE, |again| again.pause);
         let at = self.now() + pause;
-        self.look_again = Some(Again { at, pause: (pause * 2).min(LONGEST_PAUSE) });
+        self.mount_retry = Some(Retry { at, pause: (pause * 2).min(LONGEST_PAUSE) });
     }
 
     /// Tends what is mounted now as a new configuration says, and warns of what that names in vain.
-    pub(super) fn take_up_configuration(&mut self) -> Result<(), StackError> {
-        self.look_at_mounts()?;
+    pub(super) fn apply_configuration(&mut self) -> Result<(), StackError> {
+        self.update_mounts()?;
         for mount in self.config.not_mounted(&self.site.machine)? {
             self.log.warning(
                 LogEvent::NotMounted,
@@ -46,10 +46,10 @@ impl Service {
     }
 
     /// Tends what is mounted now, and nothing else.
-    pub(super) fn look_at_mounts(&mut self) -> Result<(), StackError> {
+    pub(super) fn update_mounts(&mut self) -> Result<(), StackError> {
         let now = self.now();
         let all = Found::all(&self.site.machine)?;
-        self.part_with_gone(&all, now);
+        self.remove_unmounted(&all, now);
         let mut before = std::mem::take(&mut self.file_systems);
         for found in all {
             let known = before.iter().position(|managed| found.continues(&managed.found));
@@ -78,18 +78,18 @@ impl Service {
                 }
             };
             let managed = self.follow(managed, was_followed, now);
-            self.tell(&managed);
+            self.log_managed(&managed);
             self.file_systems.push(managed);
         }
         match self.file_systems.iter().any(ManagedFileSystem::is_unknown) {
-            true => self.try_again(),
-            false => self.look_again = None,
+            true => self.schedule_retry(),
+            false => self.mount_retry = None,
         }
         Ok(())
     }
 
     /// Keeps what is known of file systems that were unmounted: all are mounted that `all` has.
-    fn part_with_gone(&mut self, all: &[Found], now: Duration) {
+    fn remove_unmounted(&mut self, all: &[Found], now: Duration) {
         let is_here = |managed: &ManagedFileSystem| all.iter().any(|found| found.continues(&managed.found));
         let (here, gone): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.file_systems).into_iter().partition(is_here);
@@ -103,7 +103,7 @@ impl Service {
             |gone: &ManagedFileSystem| gone.wants_frees().then(|| seal_gone(&self.site, gone)).flatten();
         let seals: Vec<_> = self.file_systems[known..].iter().map(seal).collect();
         if seals.iter().any(Option::is_some) {
-            std::thread::sleep(LAST_WORDS);
+            std::thread::sleep(LAST_EVENTS);
             self.read_at = Some(Duration::ZERO);
             self.listen();
         }
@@ -131,10 +131,10 @@ impl Service {
     }
 
     /// Keeps what is known of all file systems.
-    pub(super) fn keep_all(&mut self) {
+    pub(super) fn save_all(&mut self) {
         // When the machine is shut down, this is told to end just after the last unmount.
         if let Ok(all) = Found::all(&self.site.machine) {
-            self.part_with_gone(&all, self.now());
+            self.remove_unmounted(&all, self.now());
         }
         let answers = |managed: &ManagedFileSystem| {
             let target = managed.found.mount.target.clone();
@@ -147,7 +147,7 @@ impl Service {
         };
         let seals: Vec<_> = self.file_systems.iter().zip(answers).map(sealed).collect();
         // What was freed before a seal is heard now. What is freed after it is written, and the seal doesn't hold.
-        std::thread::sleep(LAST_WORDS);
+        std::thread::sleep(LAST_EVENTS);
         self.read_at = Some(Duration::ZERO);
         self.listen();
         let now = self.now();
@@ -180,26 +180,31 @@ impl Service {
             (Err(reason), true) => Err(reason.clone()),
             _ => return managed,
         };
-        match followed.and_then(|heard| self.begin_with(&mut managed, heard, now)) {
+        match followed.and_then(|heard| self.restore_pending(&mut managed, heard, now)) {
             Ok(()) => {}
-            Err(reason) => self.give_up_hearing(&mut managed, &reason, now),
+            Err(reason) => self.fall_back_to_full_trims(&mut managed, &reason, now),
         }
         managed
     }
 
     /// Trims all that is free from time to time, for this reason.
-    pub(super) fn give_up_hearing(&self, managed: &mut ManagedFileSystem, reason: &str, now: Duration) {
+    pub(super) fn fall_back_to_full_trims(
+        &self,
+        managed: &mut ManagedFileSystem,
+        reason: &str,
+        now: Duration,
+    ) {
         let fields: [Field; 2] = [("mount", &managed.found.mount.target.display()), ("reason", &reason)];
         self.log.warning(
             LogEvent::FreesUnavailable,
             "free events unavailable; trimming all free space once a week",
             &fields,
         );
-        managed.go_without_frees(now);
+        managed.disable_frees(now);
     }
 
     /// Begins with what is known to be pending; with all that is free where nothing is known.
-    fn begin_with(
+    fn restore_pending(
         &self,
         managed: &mut ManagedFileSystem,
         heard: FreeCoverage,
@@ -218,11 +223,11 @@ impl Service {
                 );
             }
         }
-        managed.take_all_for_pending(now)
+        managed.add_all_free(now)
     }
 
     /// Logs how a file system is tended from now on.
-    fn tell(&self, managed: &ManagedFileSystem) {
+    fn log_managed(&self, managed: &ManagedFileSystem) {
         let mount = managed.found.mount.target.display();
         match (managed.off(), managed.steered()) {
             (Some(reason), _) => {
