@@ -9,11 +9,11 @@ use trimtab_linux::tracefs::FreeCoverage;
 use trimtab_linux::trim;
 
 use super::{Retry, Service};
-use crate::service::keep::{restore, save, seal, seal_gone};
 use crate::service::log::{Field, LogEvent};
 use crate::service::managed::ManagedFileSystem;
 use crate::service::mounts::Found;
 use crate::service::patience::{NO_ANSWER, in_time};
+use crate::service::persistence::{restore, save, seal, seal_after_unmount};
 use crate::service::storage::Storage;
 
 /// How long it is until what couldn't be told is looked at again: twice as long each time.
@@ -22,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 /// How long after a file system is gone what it freed last can be heard.
 const LAST_EVENTS: Duration = Duration::from_millis(15);
 /// Why nothing is known of one that is gone.
-const MISSED: &str = "not all of what it freed last was heard";
+const INCOMPLETE: &str = "not all of what it freed last was heard";
 
 impl Service {
     /// Has what is mounted looked at again in a while.
@@ -99,8 +99,9 @@ impl Service {
         }
         let known = self.file_systems.len();
         self.file_systems.extend(gone);
-        let seal =
-            |gone: &ManagedFileSystem| gone.wants_frees().then(|| seal_gone(&self.site, gone)).flatten();
+        let seal = |gone: &ManagedFileSystem| {
+            gone.wants_frees().then(|| seal_after_unmount(&self.site, gone)).flatten()
+        };
         let seals: Vec<_> = self.file_systems[known..].iter().map(seal).collect();
         if seals.iter().any(Option::is_some) {
             std::thread::sleep(LAST_EVENTS);
@@ -111,7 +112,7 @@ impl Service {
             let mount = gone.found.mount.target.display();
             let kept = match seal {
                 None => Ok(()),
-                Some(_) if !gone.wants_frees() => Err(MISSED.to_owned()),
+                Some(_) if !gone.wants_frees() => Err(INCOMPLETE.to_owned()),
                 Some(seal) => save(&self.site, seal, &gone, now),
             };
             if let Ok(frees) = &mut self.frees {

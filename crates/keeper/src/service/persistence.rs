@@ -46,7 +46,7 @@ pub(super) fn seal(site: &Site, managed: &ManagedFileSystem) -> Option<Result<Se
 }
 
 /// The seal of a file system that was unmounted a moment ago; none of one that has none.
-pub(super) fn seal_gone(site: &Site, gone: &ManagedFileSystem) -> Option<Result<Seal, SealError>> {
+pub(super) fn seal_after_unmount(site: &Site, gone: &ManagedFileSystem) -> Option<Result<Seal, SealError>> {
     let devices = gone.devices();
     let [device] = devices.as_slice() else { return None };
     // It leaves the list of mounts before all of it is on its device.
