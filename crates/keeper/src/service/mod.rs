@@ -1,6 +1,7 @@
 //! The service: tends all mounted file systems from one thread, and tells what it does.
 
 mod config;
+mod context;
 pub mod control;
 mod doors;
 mod http;
@@ -13,7 +14,6 @@ mod patience;
 mod persistence;
 mod run;
 mod signals;
-mod site;
 mod storage;
 mod trims;
 

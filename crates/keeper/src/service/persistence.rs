@@ -7,9 +7,9 @@ use trimtab_core::error::chain;
 use trimtab_linux::generation::{Seal, SealError, seal_mounted, seal_unmounted};
 use trimtab_linux::tracefs::FreeCoverage;
 
+use super::context::Context;
 use super::managed::ManagedFileSystem;
 use super::patience::{NO_ANSWER, in_time};
-use super::site::Site;
 use crate::state::State;
 
 /// How long an unmount may take to end, and how often that is looked at.
@@ -19,16 +19,18 @@ const GLANCE: Duration = Duration::from_millis(1);
 /// Gives the file system back what is known of it from before; says why not, where something was kept that
 /// doesn't hold or can't be told to. `heard` says from when on it is heard what it frees.
 pub(super) fn restore(
-    site: &Site,
+    context: &Context,
     managed: &mut ManagedFileSystem,
     heard: FreeCoverage,
     now: Duration,
 ) -> Result<bool, String> {
-    let seal = match seal(site, managed).ok_or(NO_ANSWER)? {
+    let seal = match seal(context, managed).ok_or(NO_ANSWER)? {
         Err(SealError::Unknown { .. }) => return Ok(false),
         seal => seal.map_err(|error| chain(&error))?,
     };
-    let Some(state) = site.store.load(&seal, heard).map_err(|error| chain(&error))? else { return Ok(false) };
+    let Some(state) = context.store.load(&seal, heard).map_err(|error| chain(&error))? else {
+        return Ok(false);
+    };
     let wall = SystemTime::now();
     for (extent, since) in &state.pending {
         // Where the clock was set back, it was freed just now.
@@ -40,19 +42,22 @@ pub(super) fn restore(
 }
 
 /// The seal of a file system that is mounted; none where it doesn't come in time.
-pub(super) fn seal(site: &Site, managed: &ManagedFileSystem) -> Option<Result<Seal, SealError>> {
-    let (sysfs, mount) = (site.machine.sysfs(), managed.found.mount.clone());
+pub(super) fn seal(context: &Context, managed: &ManagedFileSystem) -> Option<Result<Seal, SealError>> {
+    let (sysfs, mount) = (context.machine.sysfs(), managed.found.mount.clone());
     in_time(move || seal_mounted(&sysfs, &mount))
 }
 
 /// The seal of a file system that was unmounted a moment ago; none of one that has none.
-pub(super) fn seal_after_unmount(site: &Site, gone: &ManagedFileSystem) -> Option<Result<Seal, SealError>> {
+pub(super) fn seal_after_unmount(
+    context: &Context,
+    gone: &ManagedFileSystem,
+) -> Option<Result<Seal, SealError>> {
     let devices = gone.devices();
     let [device] = devices.as_slice() else { return None };
     // It leaves the list of mounts before all of it is on its device.
     let patience = Instant::now() + UNMOUNTING;
     loop {
-        match seal_unmounted(&site.machine.sysfs(), &site.machine.procfs(), &device.path()) {
+        match seal_unmounted(&context.machine.sysfs(), &context.machine.procfs(), &device.path()) {
             Err(SealError::Unclean { .. }) if Instant::now() < patience => thread::sleep(GLANCE),
             seal => return Some(seal),
         }
@@ -61,7 +66,7 @@ pub(super) fn seal_after_unmount(site: &Site, gone: &ManagedFileSystem) -> Optio
 
 /// Keeps what is known of a file system as it is under the seal.
 pub(super) fn save(
-    site: &Site,
+    context: &Context,
     seal: Result<Seal, SealError>,
     managed: &ManagedFileSystem,
     now: Duration,
@@ -82,5 +87,5 @@ pub(super) fn save(
         trimmed: managed.trimmed(),
         last_trim: managed.last_trim(),
     };
-    site.store.save(&state).map_err(|error| chain(&error))
+    context.store.save(&state).map_err(|error| chain(&error))
 }

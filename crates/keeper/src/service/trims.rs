@@ -9,8 +9,8 @@ use trimtab_linux::block::{BlockCounters, BlockError};
 use trimtab_linux::stack::Stack;
 use trimtab_linux::trim::TrimError;
 
+use super::context::Context;
 use super::patience::{PATIENCE, begin};
-use super::site::Site;
 use crate::trims::{MountedTrims, Series, Trims};
 
 /// Trims of a file system in the service's care.
@@ -18,14 +18,14 @@ pub(super) struct GuardedTrims {
     mounted: MountedTrims,
     /// What the file system lies on.
     stack: Stack,
-    site: Rc<Site>,
+    context: Rc<Context>,
     /// What will come of trims that were not answered in time.
     late: Option<Receiver<Series>>,
 }
 
 impl GuardedTrims {
-    pub fn new(mounted: MountedTrims, stack: Stack, site: Rc<Site>) -> Self {
-        Self { mounted, stack, site, late: None }
+    pub fn new(mounted: MountedTrims, stack: Stack, context: Rc<Context>) -> Self {
+        Self { mounted, stack, context, late: None }
     }
 
     /// Trims by this mount of the file system from now on.
@@ -46,7 +46,7 @@ impl Trims for GuardedTrims {
             Some(late) => (late, Duration::ZERO),
             None => {
                 // What failed before is not of these trims.
-                _ = self.site.failures.below(&self.stack);
+                _ = self.context.failures.below(&self.stack);
                 let mut mounted = self.mounted.clone();
                 let reach_and_trim = move || match mounted.reaching(ranges) {
                     Ok(ranges) => mounted.trim(ranges, minimum),
@@ -60,12 +60,12 @@ impl Trims for GuardedTrims {
         };
         match answer.recv_timeout(patience) {
             Ok(mut series) => {
-                series.took = series.took.mul_f64(self.site.speed);
+                series.took = series.took.mul_f64(self.context.speed);
                 if is_late {
                     series.trimmed = ExtentSet::new();
                     series.took = series.took.min(PATIENCE);
                 }
-                self.site.failures.heed(&self.stack, &mount, series)
+                self.context.failures.heed(&self.stack, &mount, series)
             }
             Err(timeout) => {
                 self.late = (timeout == RecvTimeoutError::Timeout).then_some(answer);
@@ -77,8 +77,8 @@ impl Trims for GuardedTrims {
     fn counters(&mut self) -> Result<BlockCounters, BlockError> {
         let counters = self.mounted.counters()?;
         Ok(BlockCounters {
-            read_time: counters.read_time.mul_f64(self.site.speed),
-            write_time: counters.write_time.mul_f64(self.site.speed),
+            read_time: counters.read_time.mul_f64(self.context.speed),
+            write_time: counters.write_time.mul_f64(self.context.speed),
             ..counters
         })
     }

@@ -19,9 +19,9 @@ use trimtab_linux::trim;
 use trimtab_linux::trim::TrimError;
 
 use super::config::{Config, ServicePolicy, Settings, WEEK};
+use super::context::Context;
 use super::mounts::Found;
 use super::patience::{Asked, in_time};
-use super::site::Site;
 use super::storage::{Off, Storage, decide};
 use super::trims::GuardedTrims;
 use crate::tender::{Tender, Totals};
@@ -37,7 +37,7 @@ pub(super) struct ManagedFileSystem {
     pub found: Found,
     /// What it lies on, where that is still to be answered.
     pub asked: Asked<Result<Judged, DoctorError>>,
-    site: Rc<Site>,
+    context: Rc<Context>,
     storage: Storage,
     settings: Settings,
     policy: ServicePolicy,
@@ -76,12 +76,18 @@ struct Whole {
 
 impl ManagedFileSystem {
     /// Begins to tend `found`, which lies on `storage`, as `config` says.
-    pub fn new(site: &Rc<Site>, found: Found, storage: Storage, config: &Config, now: Duration) -> Self {
+    pub fn new(
+        context: &Rc<Context>,
+        found: Found,
+        storage: Storage,
+        config: &Config,
+        now: Duration,
+    ) -> Self {
         let settings = config.settings(&found.targets, storage.disk().as_deref());
         let is_heard = matches!(found.mount.fstype.as_str(), "ext2" | "ext3" | "ext4" | "xfs" | "btrfs");
         let mut managed = Self {
-            last_trim: found.id().and_then(|id| site.store.stamped(&id)),
-            site: site.clone(),
+            last_trim: found.id().and_then(|id| context.store.stamped(&id)),
+            context: context.clone(),
             found,
             asked: Asked::default(),
             storage,
@@ -169,7 +175,7 @@ impl ManagedFileSystem {
 
     /// In what time a trim of all that is free is due, which is done so often.
     fn due_in(&self, every: Duration) -> Duration {
-        let last = self.found.id().and_then(|id| self.site.store.stamped(&id));
+        let last = self.found.id().and_then(|id| self.context.store.stamped(&id));
         last.map_or(Duration::ZERO, |last| turns::due_in(every, last, SystemTime::now()))
     }
 
@@ -191,7 +197,7 @@ impl ManagedFileSystem {
             goals.max_age = Duration::ZERO;
         }
         let policy = SmartPolicy::new(goals, self.worth()?, self.storage.gain());
-        let trims = GuardedTrims::new(self.mounted(), self.storage.stack.clone(), self.site.clone());
+        let trims = GuardedTrims::new(self.mounted(), self.storage.stack.clone(), self.context.clone());
         Ok(Tender::new(policy, trims))
     }
 
@@ -207,7 +213,7 @@ impl ManagedFileSystem {
 
     /// The devices directly below it.
     pub fn devices(&self) -> Vec<BlockDevice> {
-        self.storage.devices(&self.site.machine.sysfs())
+        self.storage.devices(&self.context.machine.sysfs())
     }
 
     /// What is pending, each extent with the time since which it is free; of what is lent, all.

@@ -89,9 +89,9 @@ impl ManagedFileSystem {
             }
         };
         let pace = pace(&self.settings.goals, &worth, shortest);
-        let sysfs = self.site.machine.sysfs();
+        let sysfs = self.context.machine.sysfs();
         let plan = Steering::plan(&sysfs, &self.found.mount, &pace).map_err(|error| chain(&error));
-        let kept = self.site.run.join(format!("{KEPT}{}.json", self.found.number()));
+        let kept = self.context.run.join(format!("{KEPT}{}.json", self.found.number()));
         let steered = plan.and_then(|plan| plan.map(|plan| Steered::start(plan, kept)).transpose());
         steered.map_err(|reason| Off::Unsteerable(reason).to_string())
     }

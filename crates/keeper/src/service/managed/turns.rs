@@ -56,7 +56,8 @@ impl ManagedFileSystem {
         let target = self.found.mount.target.clone();
         let synced = in_time(move || trim::sync(&target));
         synced.ok_or(NO_ANSWER)?.map_err(|error| chain(&error))?;
-        let (mount, devices) = (self.found.mount.clone(), self.storage.devices(&self.site.machine.sysfs()));
+        let (mount, devices) =
+            (self.found.mount.clone(), self.storage.devices(&self.context.machine.sysfs()));
         let free = in_time(move || all_free(&mount, &devices)).ok_or(NO_ANSWER)?;
         free.map_err(|error| error.to_string())?.into_iter().for_each(|extent| tender.freed(now, extent));
         Ok(())
@@ -82,7 +83,7 @@ impl ManagedFileSystem {
                     && tender.pending().is_empty()
                     && let Some(id) = self.found.id()
                 {
-                    self.site.store.stamp(&id);
+                    self.context.store.stamp(&id);
                 }
                 self.failure.take().map_or(Turn::Nothing, |_| Turn::Recovered)
             }
@@ -115,7 +116,7 @@ impl ManagedFileSystem {
             && whole.next <= now
         {
             let (mount, devices) =
-                (self.found.mount.clone(), self.storage.devices(&self.site.machine.sysfs()));
+                (self.found.mount.clone(), self.storage.devices(&self.context.machine.sysfs()));
             let target = mount.target.clone();
             let free = match self.all_free.ask(move || all_free(&mount, &devices)) {
                 None => return Err(TrimError::NoAnswer { mount: target }.into()),

@@ -35,7 +35,7 @@ impl Service {
     /// Tends what is mounted now as a new configuration says, and warns of what that names in vain.
     pub(super) fn apply_configuration(&mut self) -> Result<(), StackError> {
         self.update_mounts()?;
-        for mount in self.config.not_mounted(&self.site.machine)? {
+        for mount in self.config.not_mounted(&self.context.machine)? {
             self.log.warning(
                 LogEvent::NotMounted,
                 "configured, but no file system on a block device is mounted there yet",
@@ -48,7 +48,7 @@ impl Service {
     /// Tends what is mounted now, and nothing else.
     pub(super) fn update_mounts(&mut self) -> Result<(), StackError> {
         let now = self.now();
-        let all = Found::all(&self.site.machine)?;
+        let all = Found::all(&self.context.machine)?;
         self.remove_unmounted(&all, now);
         let mut before = std::mem::take(&mut self.file_systems);
         for found in all {
@@ -72,7 +72,8 @@ impl Service {
                         Some(Err(error)) => Storage::unknown(chain(&error)),
                         None => Storage::unknown(NO_ANSWER.to_owned()),
                     };
-                    let mut managed = ManagedFileSystem::new(&self.site, found, storage, &self.config, now);
+                    let mut managed =
+                        ManagedFileSystem::new(&self.context, found, storage, &self.config, now);
                     managed.asked = asked;
                     (managed, false)
                 }
@@ -100,7 +101,7 @@ impl Service {
         let known = self.file_systems.len();
         self.file_systems.extend(gone);
         let seal = |gone: &ManagedFileSystem| {
-            gone.wants_frees().then(|| seal_after_unmount(&self.site, gone)).flatten()
+            gone.wants_frees().then(|| seal_after_unmount(&self.context, gone)).flatten()
         };
         let seals: Vec<_> = self.file_systems[known..].iter().map(seal).collect();
         if seals.iter().any(Option::is_some) {
@@ -113,7 +114,7 @@ impl Service {
             let kept = match seal {
                 None => Ok(()),
                 Some(_) if !gone.wants_frees() => Err(INCOMPLETE.to_owned()),
-                Some(seal) => save(&self.site, seal, &gone, now),
+                Some(seal) => save(&self.context, seal, &gone, now),
             };
             if let Ok(frees) = &mut self.frees {
                 match kept {
@@ -134,7 +135,7 @@ impl Service {
     /// Keeps what is known of all file systems.
     pub(super) fn save_all(&mut self) {
         // When the machine is shut down, this is told to end just after the last unmount.
-        if let Ok(all) = Found::all(&self.site.machine) {
+        if let Ok(all) = Found::all(&self.context.machine) {
             self.remove_unmounted(&all, self.now());
         }
         let answers = |managed: &ManagedFileSystem| {
@@ -144,7 +145,7 @@ impl Service {
         // What one has in memory may be written to another that it lies on, which is sealed after that.
         let answers: Vec<_> = self.file_systems.iter().map(answers).collect();
         let sealed = |(managed, answers): (&ManagedFileSystem, bool)| {
-            answers.then(|| seal(&self.site, managed)).flatten()
+            answers.then(|| seal(&self.context, managed)).flatten()
         };
         let seals: Vec<_> = self.file_systems.iter().zip(answers).map(sealed).collect();
         // What was freed before a seal is heard now. What is freed after it is written, and the seal doesn't hold.
@@ -155,7 +156,7 @@ impl Service {
         let managed = self.file_systems.iter().zip(seals).filter(|(managed, _)| managed.wants_frees());
         for (managed, seal) in managed {
             let kept = seal.ok_or_else(|| NO_ANSWER.to_owned());
-            if let Err(reason) = kept.and_then(|seal| save(&self.site, seal, managed, now)) {
+            if let Err(reason) = kept.and_then(|seal| save(&self.context, seal, managed, now)) {
                 let fields: [Field; 2] =
                     [("mount", &managed.found.mount.target.display()), ("reason", &reason)];
                 self.log.warning(LogEvent::StateNotSaved, "state not saved", &fields);
@@ -211,7 +212,7 @@ impl Service {
         heard: FreeCoverage,
         now: Duration,
     ) -> Result<(), String> {
-        match restore(&self.site, managed, heard, now) {
+        match restore(&self.context, managed, heard, now) {
             Ok(true) => return Ok(()),
             Ok(false) => {}
             Err(reason) => {

@@ -15,13 +15,13 @@ use trimtab_linux::stack::{Machine, StackError};
 use trimtab_linux::tracefs::{Freed, Frees, FreesOptions};
 
 use super::config::{Config, ConfigError};
+use super::context::Context;
 use super::doors::{DoorError, Doors};
 use super::log::{Field, Log, LogEvent};
 use super::managed::{ManagedFileSystem, Turn, put_back_knobs};
 use super::mounts::MountWatch;
 use super::notify::Manager;
 use super::signals::Signals;
-use super::site::Site;
 use crate::failures::Failures;
 use crate::state::Store;
 
@@ -70,7 +70,7 @@ pub enum ServiceError {
 pub struct Service {
     options: Options,
     config: Config,
-    site: Rc<Site>,
+    context: Rc<Context>,
     log: Log,
     manager: Manager,
     signals: Signals,
@@ -108,7 +108,7 @@ impl Service {
         let mounts = MountWatch::start(&machine).map_err(waiting("changes of what is mounted"))?;
         let failures = Failures::listen(&machine, &options.frees);
         let (store, run) = (options.store.clone(), options.run.clone());
-        let site = Rc::new(Site { machine, store, run, failures, speed: options.speed });
+        let context = Rc::new(Context { machine, store, run, failures, speed: options.speed });
         let frees = Frees::start(&options.frees).map_err(|error| chain(&error));
         if let Err(reason) = &frees {
             log.warning(
@@ -120,7 +120,7 @@ impl Service {
         let mut service = Self {
             options,
             config,
-            site,
+            context,
             log,
             manager: Manager::of_environment(),
             signals,

@@ -8,7 +8,7 @@ use crate::failures::Failures;
 use crate::state::Store;
 
 /// The machine, what is kept there, and what it tells all file systems alike.
-pub(super) struct Site {
+pub(super) struct Context {
     pub machine: Machine,
     /// What is kept over reboots.
     pub store: Store,
