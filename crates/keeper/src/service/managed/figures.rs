@@ -57,7 +57,7 @@ impl ManagedFileSystem {
         if let Some(failure) = &self.failure {
             return (State::Failing, Some(failure.reason.clone()));
         }
-        if self.lent.is_some() {
+        if self.lease.is_some() {
             return (State::Trimming, Some("trimtab trim does it".to_owned()));
         }
         if tender.pending().is_empty() {

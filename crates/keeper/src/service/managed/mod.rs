@@ -1,7 +1,7 @@
 //! One mounted file system in the service's care.
 
 mod figures;
-mod lent;
+mod lease;
 mod steered;
 mod turns;
 
@@ -26,7 +26,7 @@ use super::storage::{Off, Storage, decide};
 use super::trims::GuardedTrims;
 use crate::tender::{Tender, Totals};
 use crate::trims::MountedTrims;
-use lent::Lent;
+use lease::Lease;
 use steered::Steered;
 pub(super) use steered::put_back_knobs;
 use turns::Failure;
@@ -48,7 +48,7 @@ pub(super) struct ManagedFileSystem {
     all_free: Asked<io::Result<Vec<Extent>>>,
     /// What failed last, and how often in a row.
     failure: Option<Failure>,
-    lent: Option<Lent>,
+    lease: Option<Lease>,
     refusals: BTreeMap<&'static str, u64>,
     /// Bytes that were trimmed before it came into this care, as far as that is known.
     earlier: Bytes,
@@ -97,7 +97,7 @@ impl ManagedFileSystem {
             is_heard,
             all_free: Asked::default(),
             failure: None,
-            lent: None,
+            lease: None,
             refusals: BTreeMap::new(),
             earlier: Bytes::ZERO,
             before: Totals::default(),
@@ -222,7 +222,7 @@ impl ManagedFileSystem {
             Work::On { tender, .. } => Some(tender.pending().iter()),
             Work::Off(_) | Work::Steered(_) => None,
         };
-        pending.into_iter().flatten().chain(self.lent.iter().flat_map(Lent::extents))
+        pending.into_iter().flatten().chain(self.lease.iter().flat_map(Lease::extents))
     }
 
     /// Bytes that the device discarded in trims.

@@ -66,7 +66,7 @@ impl ManagedFileSystem {
     /// When it wants a turn; never where nothing is pending.
     pub fn next_turn(&self) -> Option<Duration> {
         let Work::On { tender, whole } = &self.work else { return None };
-        if self.lent.is_some() {
+        if self.lease.is_some() {
             return None;
         }
         let next = tender.next_turn().into_iter().chain(whole.map(|whole| whole.next)).min()?;

@@ -37,7 +37,7 @@ impl Service {
                         let body = metrics::render(self.status()).unwrap_or_default();
                         self.doors.hand_last(visitor, http::metrics(&body));
                     }
-                    Visit::Left => self.take_back(visitor, None),
+                    Visit::Left => self.end_lease(visitor, None),
                 }
             }
         }
@@ -59,25 +59,25 @@ impl Service {
                 self.read_at = Some(now);
                 self.listen();
                 let wanted = |managed: &&mut ManagedFileSystem| managed.found.targets.contains(&mount);
-                let lent = match self.file_systems.iter_mut().find(wanted) {
-                    Some(managed) => managed.lend(visitor, now),
+                let lease = match self.file_systems.iter_mut().find(wanted) {
+                    Some(managed) => managed.lease_pending(visitor, now),
                     None => Err("no file system on a block device is mounted there"),
                 };
-                match lent {
+                match lease {
                     Ok(pending) => Response::Pending(pending),
                     Err(reason) => Response::Refused(format!("{}: {reason}", mount.display())),
                 }
             }
             Request::GiveBack { left } => {
-                self.take_back(visitor, Some(left.into_iter().filter_map(Piece::extent).collect()));
+                self.end_lease(visitor, Some(left.into_iter().filter_map(Piece::extent).collect()));
                 Response::Done
             }
         }
     }
 
-    fn take_back(&mut self, visitor: VisitorId, left: Option<ExtentSet>) {
+    fn end_lease(&mut self, visitor: VisitorId, left: Option<ExtentSet>) {
         for managed in &mut self.file_systems {
-            managed.take_back(visitor, left.as_ref());
+            managed.end_lease(visitor, left.as_ref());
         }
     }
 

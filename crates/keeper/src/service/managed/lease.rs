@@ -9,13 +9,13 @@ use crate::service::control::Piece;
 use crate::service::doors::VisitorId;
 
 /// What was lent, and to whom.
-pub(super) struct Lent {
+pub(super) struct Lease {
     to: VisitorId,
     /// Each with the time since which it is free.
     extents: Vec<(Extent, Duration)>,
 }
 
-impl Lent {
+impl Lease {
     /// All of it, each extent with the time since which it is free.
     pub fn extents(&self) -> impl Iterator<Item = (Extent, Duration)> {
         self.extents.iter().copied()
@@ -24,28 +24,28 @@ impl Lent {
 
 impl ManagedFileSystem {
     /// Hands over what is pending, to be trimmed by another.
-    pub fn lend(&mut self, to: VisitorId, now: Duration) -> Result<Vec<Piece>, &'static str> {
+    pub fn lease_pending(&mut self, to: VisitorId, now: Duration) -> Result<Vec<Piece>, &'static str> {
         let Work::On { tender, whole: None } = &mut self.work else {
             return Err("the service doesn't know what is pending there");
         };
-        if self.lent.is_some() {
+        if self.lease.is_some() {
             return Err("another trim of it is under way");
         }
         let extents: Vec<_> = tender.pending().iter().collect();
         tender.take_pending(now);
         let pieces = extents.iter().map(|(extent, _)| Piece::from(*extent)).collect();
-        self.lent = Some(Lent { to, extents });
+        self.lease = Some(Lease { to, extents });
         Ok(pieces)
     }
 
     /// Takes back what was lent to `from`: what is left of it, or all where it doesn't say.
-    pub fn take_back(&mut self, from: VisitorId, left: Option<&ExtentSet>) {
-        let Some(lent) = self.lent.take_if(|lent| lent.to == from) else { return };
+    pub fn end_lease(&mut self, from: VisitorId, left: Option<&ExtentSet>) {
+        let Some(lease) = self.lease.take_if(|lease| lease.to == from) else { return };
         if left.is_some() {
             self.last_trim = Some(SystemTime::now());
         }
         let Work::On { tender, .. } = &mut self.work else { return };
-        for (extent, since) in lent.extents {
+        for (extent, since) in lease.extents {
             match left {
                 Some(left) => left.inside(extent).for_each(|part| tender.freed(since, part)),
                 None => tender.freed(since, extent),
