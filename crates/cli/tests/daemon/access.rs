@@ -74,7 +74,7 @@ fn what_visitors_send_does_no_harm() {
     let daemon = Daemon::start("");
     let connect = || UnixStream::connect(daemon.run().join("control")).unwrap();
     for (line, answer) in [
-        ("\n", "that is no request"),
+        ("\n", "invalid request"),
         ("{\"verb\":\"stop\"}\n", "unknown variant `stop`"),
         ("{\"verb\":\"take-pending\",\"mount\":\"/\",\"x\":1}\n", "unknown field `x`"),
         ("{\"verb\":\"give-back\",\"left\":[[18446744073709551615,5]]}\n", "\"done\""),

@@ -3,7 +3,6 @@
 mod config;
 mod context;
 pub mod control;
-mod doors;
 mod http;
 mod log;
 mod managed;
@@ -13,12 +12,13 @@ mod notify;
 mod patience;
 mod persistence;
 mod run;
+mod server;
 mod signals;
 mod storage;
 mod trims;
 
 pub use config::{CONFIG, Config, ConfigError, ServicePolicy, Settings, UnknownServicePolicy};
-pub use doors::DoorError;
 pub use log::{Field, Log, LogEvent};
 pub use run::{Options, Service, ServiceError};
+pub use server::ServerError;
 pub use storage::Storage;

@@ -6,11 +6,11 @@ use trimtab_core::{Extent, ExtentSet};
 
 use super::{ManagedFileSystem, Work};
 use crate::service::control::Piece;
-use crate::service::doors::VisitorId;
+use crate::service::server::ClientId;
 
 /// What was lent, and to whom.
 pub(super) struct Lease {
-    to: VisitorId,
+    to: ClientId,
     /// Each with the time since which it is free.
     extents: Vec<(Extent, Duration)>,
 }
@@ -24,7 +24,7 @@ impl Lease {
 
 impl ManagedFileSystem {
     /// Hands over what is pending, to be trimmed by another.
-    pub fn lease_pending(&mut self, to: VisitorId, now: Duration) -> Result<Vec<Piece>, &'static str> {
+    pub fn lease_pending(&mut self, to: ClientId, now: Duration) -> Result<Vec<Piece>, &'static str> {
         let Work::On { tender, whole: None } = &mut self.work else {
             return Err("the service doesn't know what is pending there");
         };
@@ -39,7 +39,7 @@ impl ManagedFileSystem {
     }
 
     /// Takes back what was lent to `from`: what is left of it, or all where it doesn't say.
-    pub fn end_lease(&mut self, from: VisitorId, left: Option<&ExtentSet>) {
+    pub fn end_lease(&mut self, from: ClientId, left: Option<&ExtentSet>) {
         let Some(lease) = self.lease.take_if(|lease| lease.to == from) else { return };
         if left.is_some() {
             self.last_trim = Some(SystemTime::now());

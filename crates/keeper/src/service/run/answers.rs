@@ -1,4 +1,4 @@
-//! What the service answers to who comes in.
+//! Responses to clients.
 
 use std::time::{Instant, SystemTime};
 
@@ -8,45 +8,45 @@ use trimtab_linux::memory;
 
 use super::Service;
 use crate::service::control::{Piece, Request, Response};
-use crate::service::doors::{Visit, VisitorId};
 use crate::service::managed::ManagedFileSystem;
+use crate::service::server::{ClientEvent, ClientId};
 use crate::service::{http, metrics};
 
 impl Service {
-    /// Answers who comes in.
-    pub(super) fn attend(&mut self) {
-        // Once: others may come as fast as these are answered.
-        self.doors.let_in(Instant::now());
+    /// Accepts and serves clients.
+    pub(super) fn serve_clients(&mut self) {
+        // Accepts only once: new clients may connect as fast as these are served.
+        self.server.accept_clients(Instant::now());
         loop {
-            let visits = self.doors.attend(Instant::now());
-            if visits.is_empty() {
+            let events = self.server.serve(Instant::now());
+            if events.is_empty() {
                 break;
             }
-            for (visitor, visit) in visits {
-                match visit {
-                    Visit::Asks(request) => {
-                        let response = self.answer(visitor, request);
-                        self.doors.answer(visitor, &response);
+            for (client, event) in events {
+                match event {
+                    ClientEvent::Request(request) => {
+                        let response = self.answer(client, request);
+                        self.server.answer(client, &response);
                     }
-                    Visit::Status => {
-                        // A document of text and numbers always can be written as JSON.
+                    ClientEvent::Status => {
+                        // The document holds only text and numbers, so it can always be written as JSON.
                         let status = serde_json::to_vec(&self.status()).unwrap_or_default();
-                        self.doors.hand_last(visitor, status);
+                        self.server.send_last(client, status);
                     }
-                    Visit::Metrics => {
+                    ClientEvent::Metrics => {
                         let body = metrics::render(self.status()).unwrap_or_default();
-                        self.doors.hand_last(visitor, http::metrics(&body));
+                        self.server.send_last(client, http::metrics(&body));
                     }
-                    Visit::Left => self.end_lease(visitor, None),
+                    ClientEvent::Closed => self.end_lease(client, None),
                 }
             }
         }
-        if self.doors.take_bulk() {
+        if self.server.take_large_buffer_freed() {
             memory::give_back();
         }
     }
 
-    fn answer(&mut self, visitor: VisitorId, request: Request) -> Response {
+    fn answer(&mut self, client: ClientId, request: Request) -> Response {
         let now = self.now();
         match request {
             Request::Status => Response::Status(self.status()),
@@ -55,12 +55,12 @@ impl Service {
                 Err(reason) => Response::Refused(reason),
             },
             Request::TakePending { mount } => {
-                // What was freed a moment ago belongs to it.
+                // Includes what was freed a moment ago.
                 self.read_at = Some(now);
                 self.listen();
                 let wanted = |managed: &&mut ManagedFileSystem| managed.found.targets.contains(&mount);
                 let lease = match self.file_systems.iter_mut().find(wanted) {
-                    Some(managed) => managed.lease_pending(visitor, now),
+                    Some(managed) => managed.lease_pending(client, now),
                     None => Err("no file system on a block device is mounted there"),
                 };
                 match lease {
@@ -69,15 +69,15 @@ impl Service {
                 }
             }
             Request::GiveBack { left } => {
-                self.end_lease(visitor, Some(left.into_iter().filter_map(Piece::extent).collect()));
+                self.end_lease(client, Some(left.into_iter().filter_map(Piece::extent).collect()));
                 Response::Done
             }
         }
     }
 
-    fn end_lease(&mut self, visitor: VisitorId, left: Option<ExtentSet>) {
+    fn end_lease(&mut self, client: ClientId, left: Option<ExtentSet>) {
         for managed in &mut self.file_systems {
-            managed.end_lease(visitor, left.as_ref());
+            managed.end_lease(client, left.as_ref());
         }
     }
 

@@ -16,11 +16,11 @@ use trimtab_linux::tracefs::{Freed, Frees, FreesOptions};
 
 use super::config::{Config, ConfigError};
 use super::context::Context;
-use super::doors::{DoorError, Doors};
 use super::log::{Field, Log, LogEvent};
 use super::managed::{ManagedFileSystem, Turn, put_back_knobs};
 use super::mounts::MountWatch;
 use super::notify::Manager;
+use super::server::{Server, ServerError};
 use super::signals::Signals;
 use crate::failures::Failures;
 use crate::state::Store;
@@ -49,9 +49,9 @@ pub enum ServiceError {
     /// Its configuration can't be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Nobody could talk with it.
+    /// Its sockets can't be opened.
     #[error(transparent)]
-    Door(#[from] DoorError),
+    Server(#[from] ServerError),
     /// What is mounted can't be found out.
     #[error("cannot find out what is mounted")]
     Mounts(#[from] StackError),
@@ -74,7 +74,7 @@ pub struct Service {
     log: Log,
     manager: Manager,
     signals: Signals,
-    doors: Doors,
+    server: Server,
     mounts: MountWatch,
     frees: Result<Frees, String>,
     /// When the kernel's buffers are read in any case.
@@ -102,7 +102,7 @@ impl Service {
         let waiting = |what| move |source| ServiceError::Wait { what, source };
         let config = Config::find(options.config.as_deref())?.unwrap_or_default();
         let signals = Signals::listen().map_err(waiting("signals"))?;
-        let doors = Doors::open(&options.run, config.metrics())?;
+        let server = Server::open(&options.run, config.metrics())?;
         put_back_knobs(&options.run, log);
         let machine = Machine::live();
         let mounts = MountWatch::start(&machine).map_err(waiting("changes of what is mounted"))?;
@@ -124,7 +124,7 @@ impl Service {
             log,
             manager: Manager::of_environment(),
             signals,
-            doors,
+            server,
             mounts,
             frees,
             read_at: None,
@@ -144,7 +144,7 @@ impl Service {
     pub fn run(mut self) -> Result<(), ServiceError> {
         self.manager.ready();
         loop {
-            self.attend();
+            self.serve_clients();
             if self.signals.take_reload() {
                 _ = self.reload();
             }
@@ -175,7 +175,7 @@ impl Service {
         let turns = self.file_systems.iter().filter_map(ManagedFileSystem::next_turn);
         let next = turns.chain(self.read_at).chain(self.mount_retry.map(|again| again.at)).min();
         let sleep = next.map(|next| next.saturating_sub(self.now()).div_f64(self.options.speed));
-        let deadline = self.doors.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
+        let deadline = self.server.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let sleep = sleep.into_iter().chain(deadline).min();
         let off = self.file_systems.iter().filter(|managed| managed.off().is_some()).count();
         let managed = self.file_systems.len() - off;
@@ -183,8 +183,8 @@ impl Service {
         self.manager.alive(sleep);
         let mut awaited =
             vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.mounts, PollFlags::PRI)];
-        awaited.extend(self.doors.awaited());
-        let doors = awaited.len();
+        awaited.extend(self.server.poll_fds());
+        let first_frees = awaited.len();
         if let Ok(frees) = &self.frees {
             awaited.extend(frees.files().map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)));
         }
@@ -196,7 +196,7 @@ impl Service {
             }
         }
         let mounts_changed = awaited[1].revents().intersects(PollFlags::PRI | PollFlags::ERR);
-        let is_told = awaited[doors..].iter().any(|file| !file.revents().is_empty());
+        let is_told = awaited[first_frees..].iter().any(|file| !file.revents().is_empty());
         if is_told {
             self.read_at = Some(Duration::ZERO);
         }
@@ -305,7 +305,7 @@ impl Service {
         let config = Config::find(self.options.config.as_deref()).map_err(|error| chain(&error));
         let done = config.and_then(|config| {
             let config = config.unwrap_or_default();
-            self.doors.serve_metrics_at(config.metrics()).map_err(|error| chain(&error))?;
+            self.server.set_metrics_address(config.metrics()).map_err(|error| chain(&error))?;
             self.config = config;
             self.apply_configuration().map_err(|error| chain(&error))
         });
