@@ -6,6 +6,6 @@ pub mod service;
 pub mod state;
 
 mod failures;
-mod tender;
+mod policy_driver;
 pub mod trim;
-mod trims;
+mod trimmer;

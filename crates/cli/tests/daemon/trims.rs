@@ -150,7 +150,7 @@ fn status_is_shown_and_metrics_served() {
     let shown = line(&status(&[])).unwrap();
     assert!(shown.contains("ext4") && shown.contains("smart"), "{shown}");
     let document: StatusDocument = serde_json::from_str(&status(&["--json"])).unwrap();
-    assert_eq!((document.schema.as_str(), document.pid), ("trimtab/status/1", daemon.pid()));
+    assert_eq!((document.schema.as_str(), document.pid), ("trimtab/status/2", daemon.pid()));
 
     let ask = |request: &str| {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();

@@ -139,7 +139,7 @@ mod tests {
             pid: 1,
             started: String::new(),
             at: String::new(),
-            deaf: None,
+            frees_unavailable: None,
             lost_events: 0,
             file_systems: names.iter().map(|name| fs(name)).collect(),
         })

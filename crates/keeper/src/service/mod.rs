@@ -3,19 +3,19 @@
 mod config;
 mod context;
 pub mod control;
+mod guarded_trimmer;
 mod http;
 mod log;
 mod managed;
 mod metrics;
 mod mounts;
 mod notify;
-mod patience;
 mod persistence;
 mod run;
 mod server;
 mod signals;
 mod storage;
-mod trims;
+mod timeout;
 
 pub use config::{CONFIG, Config, ConfigError, ServicePolicy, Settings, UnknownServicePolicy};
 pub use log::{Field, Log, LogEvent};

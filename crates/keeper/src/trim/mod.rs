@@ -16,7 +16,7 @@ use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
 use trimtab_linux::block::{BlockCounters, BlockError};
 use trimtab_linux::stack::Machine;
 use trimtab_linux::tracefs::FreesOptions;
-use trimtab_linux::trim::EVERYTHING;
+use trimtab_linux::trim::{EVERYTHING, TrimError};
 
 pub use listed::{ListedError, listed, mounted};
 pub use plan::{Limits, Plan, Scope, Slice};
@@ -26,7 +26,7 @@ pub use target::{RefusedError, Target};
 
 use crate::failures::Failures;
 use crate::free_space::{Division, FreeSpace, FreeSpaceError};
-use crate::trims::{MountedTrims, Series, Trims};
+use crate::trimmer::{MountedTrimmer, TrimSeries, Trimmer};
 
 /// The drive that is assumed where no profile is given: a slow one, until measured.
 const ASSUMED: &str = "micron-m500it";
@@ -204,13 +204,13 @@ impl Survey {
             watcher,
         };
         kept.write()?;
-        let trims = target.trims();
-        let trims: Box<dyn Trims> = match self.again {
-            true => Box::new(Forgetting { trims, target }),
-            false => Box::new(trims),
+        let trimmer = target.trimmer();
+        let trimmer: Box<dyn Trimmer> = match self.again {
+            true => Box::new(RepeatingTrimmer { trimmer, target }),
+            false => Box::new(trimmer),
         };
         let failures = Failures::listen(&Machine::live(), &FreesOptions::default());
-        let mut trims = Honest { trims, failures, target };
+        let mut trimmer = FailureAwareTrimmer { trimmer, failures, target };
         let manner = Manner {
             minimum: self.minimum,
             pacer: request.goals.map(Pacer::for_one_trim),
@@ -218,7 +218,7 @@ impl Survey {
             longest_command: self.longest_command,
             is_blind: self.free.is_none(),
         };
-        let ran = run(&mut self.plan, &mut trims, manner, &mut kept);
+        let ran = run(&mut self.plan, &mut trimmer, manner, &mut kept);
         if matches!(ran.end, End::Done) {
             kept.progress.reached = None;
         }
@@ -258,49 +258,57 @@ impl Watcher for Kept<'_> {
 }
 
 /// Doesn't take for trimmed what a disk failed to discard.
-struct Honest<'a> {
-    trims: Box<dyn Trims + 'a>,
+struct FailureAwareTrimmer<'a> {
+    trimmer: Box<dyn Trimmer + 'a>,
     failures: Failures,
     target: &'a Target,
 }
 
-impl Trims for Honest<'_> {
-    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> Series {
+impl Trimmer for FailureAwareTrimmer<'_> {
+    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> TrimSeries {
         // What failed before is not of this trim.
         _ = self.failures.below(self.target.stack());
-        let series = self.trims.trim(ranges, minimum);
-        self.failures.heed(self.target.stack(), self.target.mount(), series)
+        let series = self.trimmer.trim(ranges, minimum);
+        self.failures.check(self.target.stack(), self.target.mount(), series)
+    }
+
+    fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
+        self.trimmer.reaching(extents)
     }
 
     fn counters(&mut self) -> Result<BlockCounters, BlockError> {
-        self.trims.counters()
+        self.trimmer.counters()
     }
 
     fn free(&mut self) -> Bytes {
-        self.trims.free()
+        self.trimmer.free()
     }
 }
 
-/// Trims again what ext4 has trimmed before.
-struct Forgetting<'a> {
-    trims: MountedTrims,
+/// Trimmer again what ext4 has trimmed before.
+struct RepeatingTrimmer<'a> {
+    trimmer: MountedTrimmer,
     target: &'a Target,
 }
 
-impl Trims for Forgetting<'_> {
-    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> Series {
+impl Trimmer for RepeatingTrimmer<'_> {
+    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> TrimSeries {
         match self.target.forget() {
-            Ok(()) => self.trims.trim(ranges, minimum),
-            Err(error) => Series::refused(error),
+            Ok(()) => self.trimmer.trim(ranges, minimum),
+            Err(error) => TrimSeries::failed(error),
         }
     }
 
+    fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
+        self.trimmer.reaching(extents)
+    }
+
     fn counters(&mut self) -> Result<BlockCounters, BlockError> {
-        self.trims.counters()
+        self.trimmer.counters()
     }
 
     fn free(&mut self) -> Bytes {
-        self.trims.free()
+        self.trimmer.free()
     }
 }
 

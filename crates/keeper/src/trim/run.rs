@@ -10,8 +10,8 @@ use trimtab_linux::block::{BlockCounters, BlockError};
 use trimtab_linux::trim::TrimError;
 
 use super::plan::{Limits, Plan};
-use crate::tender::load;
-use crate::trims::Trims;
+use crate::policy_driver::load;
+use crate::trimmer::Trimmer;
 
 /// How long slices are while nobody else uses the drive: somebody may begin to.
 const IDLE_SLICE: Duration = Duration::from_millis(250);
@@ -92,8 +92,8 @@ pub enum End {
     Lost(BlockError),
 }
 
-/// Trims what is left of `plan`.
-pub fn run(plan: &mut Plan, trims: &mut dyn Trims, manner: Manner, watcher: &mut dyn Watcher) -> Ran {
+/// Trimmer what is left of `plan`.
+pub fn run(plan: &mut Plan, trimmer: &mut dyn Trimmer, manner: Manner, watcher: &mut dyn Watcher) -> Ran {
     let ran = Ran {
         slices: 0,
         discards: 0,
@@ -107,7 +107,7 @@ pub fn run(plan: &mut Plan, trims: &mut dyn Trims, manner: Manner, watcher: &mut
     };
     let started = Instant::now();
     let looked = (Duration::ZERO, BlockCounters::default());
-    let mut runner = Runner { trims, manner, watcher, started, looked, ran };
+    let mut runner = Runner { trimmer, manner, watcher, started, looked, ran };
     runner.ran.end = runner.all(plan);
     runner.ran.took = started.elapsed();
     runner.ran.latency_added = runner.manner.pacer.as_ref().map(Pacer::latency_added).unwrap_or_default();
@@ -115,7 +115,7 @@ pub fn run(plan: &mut Plan, trims: &mut dyn Trims, manner: Manner, watcher: &mut
 }
 
 struct Runner<'a> {
-    trims: &'a mut dyn Trims,
+    trimmer: &'a mut dyn Trimmer,
     manner: Manner,
     watcher: &'a mut dyn Watcher,
     started: Instant,
@@ -126,7 +126,7 @@ struct Runner<'a> {
 
 impl Runner<'_> {
     fn all(&mut self, plan: &mut Plan) -> End {
-        let mut before = match self.trims.counters() {
+        let mut before = match self.trimmer.counters() {
             Ok(counters) => counters,
             Err(error) => return End::Lost(error),
         };
@@ -160,7 +160,7 @@ impl Runner<'_> {
                 false => QUIET,
             };
             if span >= enough {
-                let counters = self.trims.counters()?;
+                let counters = self.trimmer.counters()?;
                 pacer.observe(&load(span, &self.looked.1, &counters));
                 self.looked = (now, counters);
                 continue;
@@ -177,7 +177,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Trims the next slice. `before` is what the counters were after the last.
+    /// Trimmer the next slice. `before` is what the counters were after the last.
     fn slice(&mut self, plan: &mut Plan, before: &mut BlockCounters) -> Result<(), End> {
         let pacer = self.manner.pacer.as_ref();
         let longest = pacer.filter(|pacer| !pacer.is_idle()).map(|pacer| pacer.goals().max_latency_added);
@@ -189,12 +189,12 @@ impl Runner<'_> {
             whole_groups: pacer.is_none(),
         };
         let Some(slice) = plan.next(&limits) else { return Ok(()) };
-        let begun = self.trims.counters().map_err(End::Lost)?;
+        let begun = self.trimmer.counters().map_err(End::Lost)?;
         let others = begun.since(before);
         self.ran.others_discards += others.discards;
         self.ran.others_bytes += others.discard_bytes;
         let took = self.trim(slice.range);
-        let ended = self.trims.counters().map_err(End::Lost)?;
+        let ended = self.trimmer.counters().map_err(End::Lost)?;
         let ours = ended.since(&begun);
         self.ran.discards += ours.discards;
         self.ran.bytes += ours.discard_bytes;
@@ -219,7 +219,7 @@ impl Runner<'_> {
 
     /// How long the range held the drive; none where it lies past the end of all.
     fn trim(&mut self, range: Extent) -> Result<Option<Duration>, TrimError> {
-        let series = self.trims.trim([range].into_iter().collect(), self.manner.minimum);
+        let series = self.trimmer.trim([range].into_iter().collect(), self.manner.minimum);
         match series.outcome {
             Err(TrimError::Trim { source, .. })
                 if self.manner.is_blind
@@ -244,7 +244,7 @@ mod tests {
     use super::super::plan::Scope;
     use super::*;
     use crate::free_space::{Division, FreeSpace};
-    use crate::trims::Series;
+    use crate::trimmer::TrimSeries;
 
     const MIB: u64 = 1 << 20;
 
@@ -261,9 +261,9 @@ mod tests {
         ranges: Vec<Extent>,
     }
 
-    impl Trims for Fake {
-        fn trim(&mut self, ranges: ExtentSet, _: Bytes) -> Series {
-            Series::of(&ranges, |range| {
+    impl Trimmer for Fake {
+        fn trim(&mut self, ranges: ExtentSet, _: Bytes) -> TrimSeries {
+            TrimSeries::of(&ranges, |range| {
                 if let Some((at, error)) = self.fails
                     && range.end > at
                 {
@@ -276,6 +276,10 @@ mod tests {
                 }
                 Ok(Duration::from_millis(1))
             })
+        }
+
+        fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
+            Ok(extents)
         }
 
         fn counters(&mut self) -> Result<BlockCounters, BlockError> {

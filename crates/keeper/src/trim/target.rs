@@ -14,7 +14,7 @@ use trimtab_linux::trim::{TrimError, Trimming, check};
 
 use crate::free_space::{Division, FreeSpace, FreeSpaceError};
 use crate::state::file_system_id;
-use crate::trims::MountedTrims;
+use crate::trimmer::MountedTrimmer;
 
 /// Why a path can't be trimmed.
 #[derive(Debug, thiserror::Error)]
@@ -220,8 +220,8 @@ impl Target {
     }
 
     /// What trims it.
-    pub fn trims(&self) -> MountedTrims {
-        MountedTrims::new(self.mount.clone(), self.devices.clone())
+    pub fn trimmer(&self) -> MountedTrimmer {
+        MountedTrimmer::new(self.mount.clone(), self.devices.clone())
     }
 
     /// Has ext4 forget which groups it has trimmed, until it is next trimmed.

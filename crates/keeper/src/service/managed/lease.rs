@@ -1,4 +1,4 @@
-//! What is pending, lent to a trim that a user started.
+//! Pending extents that a `trimtab trim` has taken over.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,47 +8,60 @@ use super::{ManagedFileSystem, Work};
 use crate::service::control::Piece;
 use crate::service::server::ClientId;
 
-/// What was lent, and to whom.
+/// Why pending extents can't be leased.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(in crate::service) enum LeaseError {
+    /// No managed file system is mounted there.
+    #[error("no file system on a block device is mounted there")]
+    NotMounted,
+    /// The service doesn't track the frees of the file system.
+    #[error("the service doesn't know what is pending there")]
+    Unknown,
+    /// Another client has them.
+    #[error("another trim of it is in progress")]
+    Leased,
+}
+
+/// The leased extents, and the client that has them.
 pub(super) struct Lease {
-    to: ClientId,
-    /// Each with the time since which it is free.
+    client: ClientId,
+    /// Each extent with the time since which it is free.
     extents: Vec<(Extent, Duration)>,
 }
 
 impl Lease {
-    /// All of it, each extent with the time since which it is free.
+    /// Returns all leased extents, each with the time since which it is free.
     pub fn extents(&self) -> impl Iterator<Item = (Extent, Duration)> {
         self.extents.iter().copied()
     }
 }
 
 impl ManagedFileSystem {
-    /// Hands over what is pending, to be trimmed by another.
-    pub fn lease_pending(&mut self, to: ClientId, now: Duration) -> Result<Vec<Piece>, &'static str> {
-        let Work::On { tender, whole: None } = &mut self.work else {
-            return Err("the service doesn't know what is pending there");
-        };
+    /// Hands the pending extents to a client, which trims them.
+    pub fn lease_pending(&mut self, client: ClientId, now: Duration) -> Result<Vec<Piece>, LeaseError> {
+        let Work::On { driver, full_trim: None } = &mut self.work else { return Err(LeaseError::Unknown) };
         if self.lease.is_some() {
-            return Err("another trim of it is under way");
+            return Err(LeaseError::Leased);
         }
-        let extents: Vec<_> = tender.pending().iter().collect();
-        tender.take_pending(now);
+        let extents: Vec<_> = driver.pending().iter().collect();
+        driver.take_pending(now);
         let pieces = extents.iter().map(|(extent, _)| Piece::from(*extent)).collect();
-        self.lease = Some(Lease { to, extents });
+        self.lease = Some(Lease { client, extents });
         Ok(pieces)
     }
 
-    /// Takes back what was lent to `from`: what is left of it, or all where it doesn't say.
-    pub fn end_lease(&mut self, from: ClientId, left: Option<&ExtentSet>) {
-        let Some(lease) = self.lease.take_if(|lease| lease.to == from) else { return };
+    /// Ends the lease of `client`, if it has one. Of the leased extents, those in `left` become pending again;
+    /// all of them if `left` is none.
+    pub fn end_lease(&mut self, client: ClientId, left: Option<&ExtentSet>) {
+        let Some(lease) = self.lease.take_if(|lease| lease.client == client) else { return };
         if left.is_some() {
             self.last_trim = Some(SystemTime::now());
         }
-        let Work::On { tender, .. } = &mut self.work else { return };
+        let Work::On { driver, .. } = &mut self.work else { return };
         for (extent, since) in lease.extents {
             match left {
-                Some(left) => left.inside(extent).for_each(|part| tender.freed(since, part)),
-                None => tender.freed(since, extent),
+                Some(left) => left.inside(extent).for_each(|part| driver.freed(since, part)),
+                None => driver.freed(since, extent),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! File systems that discard by themselves, as the goals say.
+//! File systems that discard by themselves, with settings that hold the goals.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,58 +6,71 @@ use std::path::{Path, PathBuf};
 use trimtab_core::Bytes;
 use trimtab_core::error::chain;
 use trimtab_core::policy::{Gain, Goals, Worth};
-use trimtab_linux::file::{Output, read_regular};
-use trimtab_linux::steer::{Pace, Steering};
+use trimtab_linux::file::{Output, OutputError, read_regular};
+use trimtab_linux::steer::{Pace, SteerError, Steering};
 
-use super::{ManagedFileSystem, Work};
+use super::{ManagedFileSystem, OffReason, Work};
 use crate::service::config::ServicePolicy;
 use crate::service::log::{Log, LogEvent};
-use crate::service::storage::Off;
-use crate::trims::{MountedTrims, Trims};
+use crate::service::storage::Exclusion;
+use crate::trimmer::{MountedTrimmer, Trimmer};
 
-/// What the names of files begin with that keep what knobs held.
-const KEPT: &str = "knobs-";
-/// The most bytes of such a file.
-const MOST: u64 = 1 << 20;
+/// The prefix of the files that save the original settings.
+const SAVED: &str = "knobs-";
+/// The maximum size of such a file in bytes.
+const MAX_SIZE: u64 = 1 << 20;
 
-/// Discards that are steered. Dropping it puts the knobs back; what they held is kept until then, for the
-/// service that follows one which is killed.
+/// Steers the discards of a file system. Dropping it restores the original settings. Until then a file saves them,
+/// so that the next service can restore them if this one is killed.
 pub(super) struct Steered {
-    // In this order they go.
+    // Dropped in this order.
     steering: Steering,
-    _kept: Kept,
+    _saved: SavedFile,
 }
 
-/// A file that goes when this does.
-struct Kept(PathBuf);
+/// Why the discards of a file system can't be steered.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::service) enum SteeringError {
+    /// Its settings can't be read or changed.
+    #[error(transparent)]
+    Steer(#[from] SteerError),
+    /// The original settings can't be encoded.
+    #[error("cannot encode the original settings")]
+    Encode(#[from] serde_json::Error),
+    /// The original settings can't be saved.
+    #[error(transparent)]
+    Save(#[from] OutputError),
+}
 
-impl Drop for Kept {
+/// A file that is removed on drop.
+struct SavedFile(PathBuf);
+
+impl Drop for SavedFile {
     fn drop(&mut self) {
         _ = fs::remove_file(&self.0);
     }
 }
 
 impl Steered {
-    fn start(steering: Steering, kept: PathBuf) -> Result<Self, String> {
-        let kept = Kept(kept);
-        let text = serde_json::to_vec(&steering).map_err(|error| chain(&error))?;
-        let written = Output::open_private(&kept.0).and_then(|file| file.replace(&text));
-        written.map_err(|error| chain(&error))?;
-        let steered = Self { steering, _kept: kept };
-        let set = steered.steering.set();
-        set.map(|()| steered).map_err(|error| chain(&error))
+    fn start(steering: Steering, path: PathBuf) -> Result<Self, SteeringError> {
+        let saved = SavedFile(path);
+        let text = serde_json::to_vec(&steering)?;
+        Output::open_private(&saved.0).and_then(|file| file.replace(&text))?;
+        let steered = Self { steering, _saved: saved };
+        steered.steering.set()?;
+        Ok(steered)
     }
 }
 
-/// Puts back the knobs that a service had set which was killed. It kept what they held in `run`.
-pub(in crate::service) fn put_back_knobs(run: &Path, log: Log) {
+/// Restores the settings that a killed service changed; it saved the original ones in `run`.
+pub(in crate::service) fn restore_knobs(run: &Path, log: Log) {
     for entry in fs::read_dir(run).into_iter().flatten().flatten() {
-        if !entry.file_name().to_string_lossy().starts_with(KEPT) {
+        if !entry.file_name().to_string_lossy().starts_with(SAVED) {
             continue;
         }
-        let kept = Kept(entry.path());
-        // Where not all of it was written, no knob was set.
-        let text = read_regular(&kept.0, MOST).ok();
+        let saved = SavedFile(entry.path());
+        // If the file is incomplete, no setting was changed.
+        let text = read_regular(&saved.0, MAX_SIZE).ok();
         let steering = text.and_then(|text| serde_json::from_slice::<Steering>(&text).ok());
         if let Some(Err(error)) = steering.map(Steering::stop) {
             log.warning(
@@ -70,33 +83,36 @@ pub(in crate::service) fn put_back_knobs(run: &Path, log: Log) {
 }
 
 impl ManagedFileSystem {
-    /// Has the file system's own discards hold the goals, unless it is to be left alone or trimmed whole
-    /// all the same; none where it has no knobs for that.
-    pub(super) fn steer(&self, policy: ServicePolicy, off: Option<&Off>) -> Result<Option<Steered>, String> {
-        let may_be = match off {
+    /// Steers the file system's own discards to hold the goals. Returns none if the configuration or its storage
+    /// rules that out, or if it has no settings for it.
+    pub(super) fn steer(
+        &self,
+        policy: ServicePolicy,
+        off: Option<&Exclusion>,
+    ) -> Result<Option<Steered>, OffReason> {
+        let is_wanted = match off {
             None => policy == ServicePolicy::Smart && self.found.discards_by_itself(),
-            Some(off) => matches!(off, Off::ByItself(_)),
+            Some(off) => matches!(off, Exclusion::ByItself(_)),
         };
-        if !may_be {
+        if !is_wanted {
             return Ok(None);
         }
         let worth = self.worth()?;
         let shortest = match self.storage.gain() {
             Gain::Space { chunk } => chunk,
             Gain::Copies => {
-                let free = MountedTrims::new(self.found.mount.target.clone(), Vec::new()).free();
+                let free = MountedTrimmer::new(self.found.mount.target.clone(), Vec::new()).free();
                 worth.thresholds(free, Bytes::ZERO).idle
             }
         };
         let pace = pace(&self.settings.goals, &worth, shortest);
         let sysfs = self.context.machine.sysfs();
-        let plan = Steering::plan(&sysfs, &self.found.mount, &pace).map_err(|error| chain(&error));
-        let kept = self.context.run.join(format!("{KEPT}{}.json", self.found.number()));
-        let steered = plan.and_then(|plan| plan.map(|plan| Steered::start(plan, kept)).transpose());
-        steered.map_err(|reason| Off::Unsteerable(reason).to_string())
+        let plan = Steering::plan(&sysfs, &self.found.mount, &pace).map_err(SteeringError::from)?;
+        let path = self.context.run.join(format!("{SAVED}{}.json", self.found.number()));
+        Ok(plan.map(|plan| Steered::start(plan, path)).transpose()?)
     }
 
-    /// What the knobs of its own discards are set to; none where they aren't.
+    /// Returns the chosen settings as text; none if it is not steered.
     pub fn steered(&self) -> Option<String> {
         let Work::Steered(Steered { steering, .. }) = &self.work else { return None };
         let knobs = steering.knobs().iter().map(|(knob, _)| format!("{} = {}", knob.file, knob.value));
@@ -104,12 +120,13 @@ impl ManagedFileSystem {
     }
 }
 
-/// What discards on a drive may cost by the goals, where they are worth it from `shortest` on. Where even
-/// the shortest takes longer than the goals allow, that is what is sent.
+/// Returns what discards on a drive may cost by the goals, if they are worth it from the length `shortest` on. If
+/// even the shortest takes longer than the goals allow, it is also the longest.
 fn pace(goals: &Goals, worth: &Worth, shortest: Bytes) -> Pace {
-    let longest = match worth.shortest() <= goals.max_latency_added {
-        true => worth.longest_within(goals.max_latency_added),
-        false => shortest,
+    let longest = if worth.shortest() <= goals.max_latency_added {
+        worth.longest_within(goals.max_latency_added)
+    } else {
+        shortest
     };
     Pace {
         max_latency: goals.max_latency_added,
@@ -129,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// The pace on a drive with such a profile, where discards may hold it for so long at once.
+    /// Returns the pace on a drive with this profile and this limit for the added latency.
     fn paced(profile: &str, max_latency_added: Duration) -> Pace {
         let goals = Goals { max_latency_added, max_busy_share: 0.25, ..Goals::default() };
         let worth = Worth::new(&Profile::named(profile).unwrap(), Bytes(64 << 30));
@@ -137,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_discard_is_as_long_as_the_goals_allow() {
+    fn longest_discard_is_as_long_as_the_goals_allow() {
         let limit = Duration::from_millis(20);
         let pace = paced("micron-m500it", limit);
         assert_eq!((pace.max_latency, pace.max_share, pace.max_age), (limit, 0.25, Goals::default().max_age));
@@ -147,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drive_that_is_too_slow_for_the_goals_gets_the_shortest_that_are_worth_it() {
+    fn drive_too_slow_for_the_goals_gets_the_shortest_worthwhile_discards() {
         let limit = Duration::from_micros(1);
         let pace = paced("ocz-agility-3", limit);
         assert_eq!((pace.longest, pace.shortest), (Bytes(64 << 10), Bytes(64 << 10)));

@@ -4,11 +4,12 @@ use std::time::{Instant, SystemTime};
 
 use trimtab_core::ExtentSet;
 use trimtab_core::document::{STATUS_SCHEMA, StatusDocument};
+use trimtab_core::error::chain;
 use trimtab_linux::memory;
 
 use super::Service;
 use crate::service::control::{Piece, Request, Response};
-use crate::service::managed::ManagedFileSystem;
+use crate::service::managed::{LeaseError, ManagedFileSystem};
 use crate::service::server::{ClientEvent, ClientId};
 use crate::service::{http, metrics};
 
@@ -52,16 +53,16 @@ impl Service {
             Request::Status => Response::Status(self.status()),
             Request::Reload => match self.reload() {
                 Ok(()) => Response::Done,
-                Err(reason) => Response::Refused(reason),
+                Err(error) => Response::Refused(chain(&error)),
             },
             Request::TakePending { mount } => {
                 // Includes what was freed a moment ago.
                 self.read_at = Some(now);
-                self.listen();
+                self.read_frees();
                 let wanted = |managed: &&mut ManagedFileSystem| managed.found.targets.contains(&mount);
                 let lease = match self.file_systems.iter_mut().find(wanted) {
                     Some(managed) => managed.lease_pending(client, now),
-                    None => Err("no file system on a block device is mounted there"),
+                    None => Err(LeaseError::NotMounted),
                 };
                 match lease {
                     Ok(pending) => Response::Pending(pending),
@@ -90,7 +91,7 @@ impl Service {
             pid: std::process::id(),
             started: rfc3339(self.started.1),
             at: rfc3339(SystemTime::now()),
-            deaf: self.frees.as_ref().err().cloned(),
+            frees_unavailable: self.frees.as_ref().err().map(|error| chain(error.as_ref())),
             lost_events: self.lost,
             file_systems: self.file_systems.iter().map(|managed| managed.status(now)).collect(),
         }

@@ -1,38 +1,52 @@
-//! File systems come into the service's care and leave it.
+//! Starts to manage file systems when they are mounted, and stops when they are unmounted.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use trimtab_core::error::chain;
 use trimtab_doctor::verdict_on;
 use trimtab_linux::stack::StackError;
-use trimtab_linux::tracefs::FreeCoverage;
+use trimtab_linux::tracefs::{FreeCoverage, TracefsError};
 use trimtab_linux::trim;
 
 use super::{Retry, Service};
 use crate::service::log::{Field, LogEvent};
-use crate::service::managed::ManagedFileSystem;
+use crate::service::managed::{FreeSpaceQueryError, ManagedFileSystem};
 use crate::service::mounts::Found;
-use crate::service::patience::{NO_ANSWER, in_time};
-use crate::service::persistence::{restore, save, seal, seal_after_unmount};
+use crate::service::persistence::{PersistenceError, restore, save, seal, seal_after_unmount};
 use crate::service::storage::Storage;
+use crate::service::timeout::{NoAnswer, with_timeout};
 
-/// How long it is until what couldn't be told is looked at again: twice as long each time.
+/// The time until storage that could not be examined is examined again; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
-/// How long after a file system is gone what it freed last can be heard.
+/// The longest such time.
+const MAX_PAUSE: Duration = Duration::from_secs(3600);
+/// How long after an unmount or a seal the last free events may arrive.
 const LAST_EVENTS: Duration = Duration::from_millis(15);
-/// Why nothing is known of one that is gone.
-const INCOMPLETE: &str = "not all of what it freed last was heard";
+
+/// Why the frees of a file system can't be tracked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TrackingError {
+    /// The kernel reports no frees at all.
+    #[error(transparent)]
+    Unavailable(Rc<TracefsError>),
+    /// The kernel can't report those of this file system.
+    #[error(transparent)]
+    Follow(#[from] TracefsError),
+    /// Its free space can't be queried.
+    #[error(transparent)]
+    FreeSpace(#[from] FreeSpaceQueryError),
+}
 
 impl Service {
-    /// Has what is mounted looked at again in a while.
+    /// Schedules another look at the mounts.
     pub(super) fn schedule_retry(&mut self) {
-        let pause = self.mount_retry.map_or(FIRST_PAUSE, |again| again.pause);
+        let pause = self.mount_retry.map_or(FIRST_PAUSE, |retry| retry.pause);
         let at = self.now() + pause;
-        self.mount_retry = Some(Retry { at, pause: (pause * 2).min(LONGEST_PAUSE) });
+        self.mount_retry = Some(Retry { at, pause: (pause * 2).min(MAX_PAUSE) });
     }
 
-    /// Tends what is mounted now as a new configuration says, and warns of what that names in vain.
+    /// Applies a new configuration to all mounts, and warns of configured mount points that are not in use.
     pub(super) fn apply_configuration(&mut self) -> Result<(), StackError> {
         self.update_mounts()?;
         for mount in self.config.not_mounted(&self.context.machine)? {
@@ -45,7 +59,7 @@ impl Service {
         Ok(())
     }
 
-    /// Tends what is mounted now, and nothing else.
+    /// Manages exactly the file systems that are mounted now.
     pub(super) fn update_mounts(&mut self) -> Result<(), StackError> {
         let now = self.now();
         let all = Found::all(&self.context.machine)?;
@@ -53,7 +67,7 @@ impl Service {
         let mut before = std::mem::take(&mut self.file_systems);
         for found in all {
             let known = before.iter().position(|managed| found.continues(&managed.found));
-            let known = known.map(|place| before.swap_remove(place));
+            let known = known.map(|index| before.swap_remove(index));
             let (managed, was_followed) = match known {
                 Some(mut managed) if !managed.is_unknown() => {
                     let was_followed = managed.wants_frees();
@@ -64,17 +78,17 @@ impl Service {
                     (managed, was_followed)
                 }
                 unknown => {
-                    let mut asked = unknown.map(|managed| managed.asked).unwrap_or_default();
+                    let mut verdict = unknown.map(|managed| managed.verdict).unwrap_or_default();
                     let target = found.mount.target.clone();
-                    // What it lies on may be changing just now.
-                    let storage = match asked.ask(move || verdict_on(&target)) {
-                        Some(Ok(judged)) => judged.into(),
-                        Some(Err(error)) => Storage::unknown(chain(&error)),
-                        None => Storage::unknown(NO_ANSWER.to_owned()),
+                    // The examination fails if the storage changes meanwhile.
+                    let storage = match verdict.run(move || verdict_on(&target)) {
+                        Ok(Ok(judged)) => judged.into(),
+                        Ok(Err(error)) => Storage::unknown(chain(&error)),
+                        Err(NoAnswer) => Storage::unknown(NoAnswer.to_string()),
                     };
                     let mut managed =
                         ManagedFileSystem::new(&self.context, found, storage, &self.config, now);
-                    managed.asked = asked;
+                    managed.verdict = verdict;
                     (managed, false)
                 }
             };
@@ -82,89 +96,92 @@ impl Service {
             self.log_managed(&managed);
             self.file_systems.push(managed);
         }
-        match self.file_systems.iter().any(ManagedFileSystem::is_unknown) {
-            true => self.schedule_retry(),
-            false => self.mount_retry = None,
+        if self.file_systems.iter().any(ManagedFileSystem::is_unknown) {
+            self.schedule_retry();
+        } else {
+            self.mount_retry = None;
         }
         Ok(())
     }
 
-    /// Keeps what is known of file systems that were unmounted: all are mounted that `all` has.
+    /// Saves the state of file systems that are not in `all` any more, and stops managing them.
     fn remove_unmounted(&mut self, all: &[Found], now: Duration) {
-        let is_here = |managed: &ManagedFileSystem| all.iter().any(|found| found.continues(&managed.found));
-        let (here, gone): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.file_systems).into_iter().partition(is_here);
-        self.file_systems = here;
-        if gone.is_empty() {
+        let is_mounted =
+            |managed: &ManagedFileSystem| all.iter().any(|found| found.continues(&managed.found));
+        let (mounted, unmounted): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.file_systems).into_iter().partition(is_mounted);
+        self.file_systems = mounted;
+        if unmounted.is_empty() {
             return;
         }
-        let known = self.file_systems.len();
-        self.file_systems.extend(gone);
-        let seal = |gone: &ManagedFileSystem| {
-            gone.wants_frees().then(|| seal_after_unmount(&self.context, gone)).flatten()
+        let mounted = self.file_systems.len();
+        self.file_systems.extend(unmounted);
+        let seal = |unmounted: &ManagedFileSystem| {
+            unmounted.wants_frees().then(|| seal_after_unmount(&self.context, unmounted)).flatten()
         };
-        let seals: Vec<_> = self.file_systems[known..].iter().map(seal).collect();
+        let seals: Vec<_> = self.file_systems[mounted..].iter().map(seal).collect();
         if seals.iter().any(Option::is_some) {
             std::thread::sleep(LAST_EVENTS);
             self.read_at = Some(Duration::ZERO);
-            self.listen();
+            self.read_frees();
         }
-        for (gone, seal) in self.file_systems.split_off(known).into_iter().zip(seals) {
-            let mount = gone.found.mount.target.display();
-            let kept = match seal {
+        for (unmounted, seal) in self.file_systems.split_off(mounted).into_iter().zip(seals) {
+            let mount = unmounted.found.mount.target.display();
+            let saved = match seal {
                 None => Ok(()),
-                Some(_) if !gone.wants_frees() => Err(INCOMPLETE.to_owned()),
-                Some(seal) => save(&self.context, seal, &gone, now),
+                Some(_) if !unmounted.wants_frees() => Err(PersistenceError::Incomplete),
+                Some(seal) => save(&self.context, seal, &unmounted, now),
             };
             if let Ok(frees) = &mut self.frees {
-                match kept {
-                    Ok(()) => frees.forget(gone.found.number()),
-                    // It may live on unseen, as after umount --lazy: what it frees until it is seen again is
-                    // missed.
-                    Err(_) => _ = frees.leave_out(&gone.found.mount),
+                match saved {
+                    Ok(()) => frees.forget(unmounted.found.number()),
+                    // It may still be in use, as after umount --lazy. Its frees until the service sees it again are
+                    // not tracked.
+                    Err(_) => _ = frees.leave_out(&unmounted.found.mount),
                 }
             }
-            if let Err(reason) = kept {
-                let fields: [Field; 2] = [("mount", &mount), ("reason", &reason)];
+            if let Err(error) = saved {
+                let fields: [Field; 2] = [("mount", &mount), ("reason", &chain(&error))];
                 self.log.info(LogEvent::StateNotSaved, "state not saved", &fields);
             }
             self.log.info(LogEvent::Unmounted, "unmounted", &[("mount", &mount)]);
         }
     }
 
-    /// Keeps what is known of all file systems.
+    /// Saves the state of all file systems.
     pub(super) fn save_all(&mut self) {
-        // When the machine is shut down, this is told to end just after the last unmount.
+        // At shutdown, the service is told to end just after the last unmount.
         if let Ok(all) = Found::all(&self.context.machine) {
             self.remove_unmounted(&all, self.now());
         }
-        let answers = |managed: &ManagedFileSystem| {
+        let sync = |managed: &ManagedFileSystem| {
             let target = managed.found.mount.target.clone();
-            managed.wants_frees() && in_time(move || trim::sync(&target)).is_some()
+            managed.wants_frees() && with_timeout(move || trim::sync(&target)).is_ok()
         };
-        // What one has in memory may be written to another that it lies on, which is sealed after that.
-        let answers: Vec<_> = self.file_systems.iter().map(answers).collect();
-        let sealed = |(managed, answers): (&ManagedFileSystem, bool)| {
-            answers.then(|| seal(&self.context, managed)).flatten()
+        // Syncs all before sealing any: a sync may write to another file system that this one lies on.
+        let answers: Vec<_> = self.file_systems.iter().map(sync).collect();
+        let seal = |(managed, answers): (&ManagedFileSystem, bool)| {
+            if answers { seal(&self.context, managed) } else { Err(NoAnswer) }
         };
-        let seals: Vec<_> = self.file_systems.iter().zip(answers).map(sealed).collect();
-        // What was freed before a seal is heard now. What is freed after it is written, and the seal doesn't hold.
+        let seals: Vec<_> = self.file_systems.iter().zip(answers).map(seal).collect();
+        // Receives the events of all frees before the seals. Later frees change the file system, which invalidates
+        // its seal.
         std::thread::sleep(LAST_EVENTS);
         self.read_at = Some(Duration::ZERO);
-        self.listen();
+        self.read_frees();
         let now = self.now();
         let managed = self.file_systems.iter().zip(seals).filter(|(managed, _)| managed.wants_frees());
         for (managed, seal) in managed {
-            let kept = seal.ok_or_else(|| NO_ANSWER.to_owned());
-            if let Err(reason) = kept.and_then(|seal| save(&self.context, seal, managed, now)) {
+            let saved = seal.map_err(PersistenceError::from);
+            if let Err(error) = saved.and_then(|seal| save(&self.context, seal, managed, now)) {
                 let fields: [Field; 2] =
-                    [("mount", &managed.found.mount.target.display()), ("reason", &reason)];
+                    [("mount", &managed.found.mount.target.display()), ("reason", &chain(&error))];
                 self.log.warning(LogEvent::StateNotSaved, "state not saved", &fields);
             }
         }
     }
 
-    /// Hears what the file system frees if that is wanted, and is not woken by it if not.
+    /// Tracks the frees of the file system if its policy needs them, and disables their events if not.
     pub(super) fn follow(
         &mut self,
         mut managed: ManagedFileSystem,
@@ -173,30 +190,33 @@ impl Service {
     ) -> ManagedFileSystem {
         let mount = managed.found.mount.clone();
         let followed = match (&mut self.frees, managed.wants_frees()) {
-            (Ok(frees), true) if !was_followed => frees.follow(&mount).map_err(|error| chain(&error)),
+            (Ok(frees), true) if !was_followed => frees.follow(&mount).map_err(TrackingError::from),
             (Ok(frees), false) => {
-                // Where it can't be left out, it is heard and passed over.
+                // If its events can't be disabled, they are ignored.
                 _ = frees.leave_out(&mount);
                 return managed;
             }
-            (Err(reason), true) => Err(reason.clone()),
+            (Err(error), true) => Err(TrackingError::Unavailable(Rc::clone(error))),
             _ => return managed,
         };
-        match followed.and_then(|heard| self.restore_pending(&mut managed, heard, now)) {
-            Ok(()) => {}
-            Err(reason) => self.fall_back_to_full_trims(&mut managed, &reason, now),
+        let restored = followed.and_then(|coverage| {
+            self.restore_pending(&mut managed, coverage, now).map_err(TrackingError::from)
+        });
+        if let Err(error) = restored {
+            self.fall_back_to_full_trims(&mut managed, &error, now);
         }
         managed
     }
 
-    /// Trims all that is free from time to time, for this reason.
+    /// Trims all free space of the file system periodically, because its frees can't be tracked.
     pub(super) fn fall_back_to_full_trims(
         &self,
         managed: &mut ManagedFileSystem,
-        reason: &str,
+        error: &TrackingError,
         now: Duration,
     ) {
-        let fields: [Field; 2] = [("mount", &managed.found.mount.target.display()), ("reason", &reason)];
+        let fields: [Field; 2] =
+            [("mount", &managed.found.mount.target.display()), ("reason", &chain(error))];
         self.log.warning(
             LogEvent::FreesUnavailable,
             "free events unavailable; trimming all free space once a week",
@@ -205,19 +225,19 @@ impl Service {
         managed.disable_frees(now);
     }
 
-    /// Begins with what is known to be pending; with all that is free where nothing is known.
+    /// Restores the saved pending extents, or takes all free space as pending.
     fn restore_pending(
         &self,
         managed: &mut ManagedFileSystem,
-        heard: FreeCoverage,
+        coverage: FreeCoverage,
         now: Duration,
-    ) -> Result<(), String> {
-        match restore(&self.context, managed, heard, now) {
+    ) -> Result<(), FreeSpaceQueryError> {
+        match restore(&self.context, managed, coverage, now) {
             Ok(true) => return Ok(()),
             Ok(false) => {}
-            Err(reason) => {
+            Err(error) => {
                 let fields: [Field; 2] =
-                    [("mount", &managed.found.mount.target.display()), ("reason", &reason)];
+                    [("mount", &managed.found.mount.target.display()), ("reason", &chain(&error))];
                 self.log.info(
                     LogEvent::StateNotRestored,
                     "saved state not used; taking all free space as pending",
@@ -228,12 +248,12 @@ impl Service {
         managed.add_all_free(now)
     }
 
-    /// Logs how a file system is tended from now on.
+    /// Logs how the service treats a file system from now on.
     fn log_managed(&self, managed: &ManagedFileSystem) {
         let mount = managed.found.mount.target.display();
         match (managed.off(), managed.steered()) {
             (Some(reason), _) => {
-                let fields: [Field; 2] = [("mount", &mount), ("reason", &reason)];
+                let fields: [Field; 2] = [("mount", &mount), ("reason", &chain(reason))];
                 self.log.info(LogEvent::NotManaged, "not managed", &fields);
             }
             (None, Some(knobs)) => {
