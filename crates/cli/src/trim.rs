@@ -251,7 +251,7 @@ fn attempt(
     let plan = survey.document(&target, request);
     report.plan = Some(plan);
     watch.plans(survey.left());
-    let spared = pending.as_ref().map(|pending| survey.spared(pending.extents())).unwrap_or_default();
+    let spared = pending.as_ref().map(|pending| survey.skipped(pending.extents())).unwrap_or_default();
     let ran = survey.run(&target, request, Some(&mut journal), &mut watch)?;
     let reached = if matches!(ran.end, End::Done) { EVERYTHING.end } else { watch.has_reached() };
     pending.into_iter().for_each(|pending| pending.trimmed(reached, &spared));

@@ -26,7 +26,7 @@ fn configurations_are_checked() {
     for (text, message) in [
         (
             "[mount.\"/home\"]\npolicy = \"online\"\n",
-            "trimtab.toml: mount./home.policy: \"online\" is no policy",
+            "trimtab.toml: mount./home.policy: \"online\" is not a policy",
         ),
         (
             "[metrics]\naddress = \"0.0.0.0:80\"\n",
@@ -60,5 +60,5 @@ fn configurations_without_end_are_refused() {
 #[test]
 fn a_service_that_does_not_run_has_no_status() {
     let said = refused(&trimtab(&["status", "--run", "/nowhere"]));
-    assert!(said.contains("the service doesn't run: start it with"), "{said}");
+    assert!(said.contains("the service is not running: start it with"), "{said}");
 }

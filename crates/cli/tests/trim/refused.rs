@@ -114,6 +114,6 @@ fn two_at_once_are_one_too_many() {
     }
     let second = bed.command(&["-m", "0"]).output().unwrap();
     let reason = String::from_utf8(second.stderr).unwrap();
-    assert!(reason.contains("another trimtab trim is at work on"), "{reason}");
+    assert!(reason.contains("another trimtab trim of"), "{reason}");
     assert!(first.wait().unwrap().success());
 }

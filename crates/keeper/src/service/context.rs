@@ -1,4 +1,4 @@
-//! Where the service works: what its file systems have in common.
+//! The state that all managed file systems share.
 
 use std::path::PathBuf;
 
@@ -7,15 +7,15 @@ use trimtab_linux::stack::Machine;
 use crate::failures::Failures;
 use crate::state::Store;
 
-/// The machine, what is kept there, and what it tells all file systems alike.
+/// The machine, the saved states and the failed discards.
 pub(super) struct Context {
     pub machine: Machine,
-    /// What is kept over reboots.
+    /// The saved states, kept over reboots.
     pub store: Store,
-    /// The directory of what is kept until the next boot.
+    /// The directory of files that are kept until the next boot.
     pub run: PathBuf,
+    /// The discards that disks failed.
     pub failures: Failures,
-    /// Seconds by the service's clock per second of this machine's: more than 1 on a drive that is emulated
-    /// that much faster.
+    /// The speed of the service's clock: more than 1 beside a drive that is emulated faster than real time.
     pub speed: f64,
 }

@@ -1,4 +1,4 @@
-//! The service: tends all mounted file systems from one thread, and tells what it does.
+//! The service: manages all mounted file systems from one thread, and reports its state.
 
 mod config;
 mod context;

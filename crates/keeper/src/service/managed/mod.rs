@@ -130,7 +130,7 @@ impl ManagedFileSystem {
     /// Applies a changed mount or configuration and keeps pending extents. Returns true if anything changed.
     pub fn change(&mut self, found: Found, config: &Config, now: Duration) -> bool {
         let settings = config.settings(&found.targets, self.storage.disk().as_deref());
-        let is_same = found.is_as(&self.found) && settings == self.settings;
+        let is_same = found.is_unchanged_since(&self.found) && settings == self.settings;
         (self.found, self.settings) = (found, settings);
         if !is_same {
             self.start(now);
