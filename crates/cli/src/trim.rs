@@ -261,7 +261,7 @@ fn attempt(
         End::Done => report.outcome = Outcome::Done,
         End::Stopped => {
             report.outcome = Outcome::Stopped;
-            let reason = "interrupted; without --full it goes on from here, and with it starts over";
+            let reason = "interrupted; the same command without --full resumes here";
             complain(&format_args!("{}: {reason}", report.target));
             report.reason = Some(reason.to_owned());
         }

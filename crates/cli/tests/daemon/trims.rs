@@ -92,7 +92,7 @@ fn what_is_lent_comes_back() {
     assert_eq!(taken.iter().map(|extent| extent.len()).sum::<Bytes>(), pending);
     assert_eq!((fs().state, fs().pending), (State::Trimming, Bytes::ZERO));
     let refused = Control::connect(&daemon.run()).unwrap().take_pending(&volume.target).unwrap_err();
-    assert!(refused.to_string().contains("another trim of it is under way"), "{refused}");
+    assert!(refused.to_string().contains("another trim of it is in progress"), "{refused}");
     // Whoever took it is killed.
     drop(control);
     daemon.wait_for(&volume, "all is pending again", |fs| fs.pending == pending);
