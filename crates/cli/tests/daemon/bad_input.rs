@@ -1,4 +1,4 @@
-//! What is wrong is said in one line.
+//! Errors are reported in one line.
 
 use std::process::{Command, Output};
 
@@ -42,7 +42,7 @@ fn configurations_are_checked() {
 }
 
 #[test]
-fn configurations_without_end_are_refused() {
+fn endless_configurations_are_refused() {
     let dir = TempDir::new().unwrap();
     let pipe = dir.path().join("pipe");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
@@ -58,7 +58,7 @@ fn configurations_without_end_are_refused() {
 }
 
 #[test]
-fn a_service_that_does_not_run_has_no_status() {
+fn status_without_a_service_is_an_error() {
     let said = refused(&trimtab(&["status", "--run", "/nowhere"]));
     assert!(said.contains("the service is not running: start it with"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! After a trim of all, the next one sends little more than what was freed since.
+//! After a full trim, the next trim sends little more than what was freed since.
 
 use std::fs;
 use std::process::Command;
@@ -122,11 +122,11 @@ fn the_next_trim_sends_little(fstype: &str) {
 }
 
 #[test]
-fn after_a_trim_of_all_the_next_of_ext4_sends_little() {
+fn ext4_trim_after_a_full_trim_sends_little() {
     the_next_trim_sends_little("ext4");
 }
 
 #[test]
-fn after_a_trim_of_all_the_next_of_xfs_sends_little() {
+fn xfs_trim_after_a_full_trim_sends_little() {
     the_next_trim_sends_little("xfs");
 }

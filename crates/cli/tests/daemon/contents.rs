@@ -1,5 +1,5 @@
-//! Files keep what they hold, whatever happens to them while their file system is trimmed. A loop device really
-//! forgets: what was discarded wrongly reads as zeros.
+//! Files keep their contents while they change and their file system is trimmed. A wrongly discarded block of a loop
+//! device reads as zeros.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -25,10 +25,10 @@ const SNAPSHOTS: usize = 3;
 /// What has to be discarded meanwhile for the test to mean anything.
 const DISCARDED: Bytes = Bytes(256 << 20);
 
-/// What the files of a directory hold.
+/// The contents of the files in a directory.
 type Contents = BTreeMap<String, Vec<u8>>;
 
-/// One that changes files of its own, and knows what they hold.
+/// Changes its own files, and checks their contents.
 struct Worker {
     fstype: String,
     place: PathBuf,
@@ -73,7 +73,7 @@ impl Worker {
             if self.fstype == "btrfs" {
                 self.snapshot();
             }
-            // What is in the page cache proves nothing.
+            // Drops the page cache, so that checks read the device.
             for name in self.files.keys() {
                 let file = File::open(self.place.join(name)).unwrap();
                 fadvise(&file, 0, None, Advice::DontNeed).unwrap();
@@ -213,7 +213,7 @@ fn trimmed(volume: &Volume, goes_on: &dyn Fn() -> bool) {
     }
 }
 
-/// A service that lets nothing wait.
+/// A service that trims at once.
 fn managed(volume: &Volume, goes_on: &dyn Fn() -> bool) {
     let goals = "policy = \"smart\"\nmax_age = \"1ms\"\nmax_busy_share = 1.0\nmax_latency_added = \"1s\"\n";
     let mut daemon = Daemon::start(&(volume.table() + goals));

@@ -1,4 +1,4 @@
-//! How the service begins and ends, and what it tells its manager.
+//! Start and end of the service, and its notifications to the service manager.
 
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
@@ -11,7 +11,7 @@ use trimtab_core::document::status::State;
 use crate::support::{Daemon, TRIMTAB, Volume, instances, possible, refused, smart, wait_until};
 
 #[test]
-fn it_ends_when_told_and_leaves_nothing() {
+fn service_ends_on_sigterm_and_leaves_nothing_behind() {
     if !possible() {
         return;
     }
@@ -25,7 +25,7 @@ fn it_ends_when_told_and_leaves_nothing() {
 }
 
 #[test]
-fn one_that_was_killed_is_no_hindrance() {
+fn service_starts_after_a_killed_one() {
     if !possible() {
         return;
     }
@@ -44,7 +44,7 @@ fn one_that_was_killed_is_no_hindrance() {
 }
 
 #[test]
-fn there_is_only_one() {
+fn second_service_is_refused() {
     if !possible() {
         return;
     }
@@ -58,7 +58,7 @@ fn there_is_only_one() {
 }
 
 #[test]
-fn its_manager_is_told() {
+fn service_manager_is_notified() {
     if !possible() {
         return;
     }

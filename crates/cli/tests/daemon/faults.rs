@@ -1,4 +1,4 @@
-//! Devices and file systems that fail, hang, freeze and go.
+//! Devices and file systems that fail, hang, freeze or vanish.
 
 use std::fs::{self, File};
 use std::process::Command;
@@ -50,7 +50,7 @@ fn rests(daemon: &Daemon) -> bool {
 }
 
 #[test]
-fn what_a_disk_fails_to_discard_is_tried_again_until_it_does() {
+fn failed_discards_are_retried_until_they_succeed() {
     if !possible() {
         return;
     }
@@ -85,7 +85,7 @@ fn what_a_disk_fails_to_discard_is_tried_again_until_it_does() {
 }
 
 #[test]
-fn a_trim_by_hand_says_that_a_disk_fails_to_discard() {
+fn trim_command_reports_failed_discards() {
     if !possible() {
         return;
     }
@@ -107,7 +107,7 @@ fn a_trim_by_hand_says_that_a_disk_fails_to_discard() {
 }
 
 #[test]
-fn a_drive_that_goes_is_said_once_and_the_others_are_managed() {
+fn vanished_drive_is_logged_once_and_others_are_managed() {
     if !possible() {
         return;
     }
@@ -135,7 +135,7 @@ fn a_drive_that_goes_is_said_once_and_the_others_are_managed() {
 }
 
 #[test]
-fn a_drive_that_hangs_holds_up_no_other() {
+fn hung_drive_does_not_delay_others() {
     if !possible() {
         return;
     }
@@ -181,7 +181,7 @@ fn a_drive_that_hangs_holds_up_no_other() {
 }
 
 #[test]
-fn a_drive_that_hangs_from_the_start_holds_up_no_other() {
+fn drive_hung_at_the_start_does_not_delay_others() {
     if !possible() {
         return;
     }
@@ -201,7 +201,7 @@ fn a_drive_that_hangs_from_the_start_holds_up_no_other() {
 }
 
 #[test]
-fn a_drive_that_does_not_tell_what_is_free_holds_up_no_other() {
+fn drive_hung_during_a_free_space_query_does_not_delay_others() {
     if !possible() {
         return;
     }
@@ -225,7 +225,7 @@ fn a_drive_that_does_not_tell_what_is_free_holds_up_no_other() {
 }
 
 #[test]
-fn what_is_freed_while_it_ends_is_not_forgotten() {
+fn frees_during_the_end_are_trimmed_after_a_restart() {
     if !possible() {
         return;
     }
@@ -256,7 +256,7 @@ fn what_is_freed_while_it_ends_is_not_forgotten() {
 }
 
 #[test]
-fn a_frozen_file_system_holds_up_nothing() {
+fn frozen_file_system_does_not_delay_others() {
     if !possible() {
         return;
     }
@@ -285,7 +285,7 @@ fn a_frozen_file_system_holds_up_nothing() {
 }
 
 #[test]
-fn what_is_pending_comes_back_with_the_right_to_write() {
+fn pending_extents_survive_a_read_only_remount() {
     if !possible() {
         return;
     }
@@ -302,7 +302,7 @@ fn what_is_pending_comes_back_with_the_right_to_write() {
 }
 
 #[test]
-fn what_is_being_trimmed_can_be_unmounted() {
+fn unmount_during_a_trim_succeeds() {
     if !possible() {
         return;
     }
@@ -323,7 +323,7 @@ fn what_is_being_trimmed_can_be_unmounted() {
 }
 
 #[test]
-fn what_lives_on_unseen_is_not_taken_for_known() {
+fn lazily_unmounted_file_system_is_examined_anew() {
     if !possible() {
         return;
     }

@@ -1,4 +1,4 @@
-//! File systems come and go.
+//! File systems are mounted and unmounted while the service runs.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use trimtab_linux::mount;
 use crate::support::{Daemon, Volume, eager, patient, possible, run, smart, wait_until};
 
 #[test]
-fn a_file_system_is_managed_while_it_is_mounted() {
+fn file_system_is_managed_while_mounted() {
     if !possible() {
         return;
     }
@@ -35,7 +35,7 @@ fn a_file_system_is_managed_while_it_is_mounted() {
 }
 
 #[test]
-fn what_is_configured_in_vain_is_said() {
+fn configured_mount_points_not_in_use_are_logged() {
     if !possible() {
         return;
     }
@@ -54,7 +54,7 @@ fn what_is_configured_in_vain_is_said() {
 }
 
 #[test]
-fn a_thousandth_part_of_a_thousand_mounts_leaves_nothing_behind() {
+fn repeated_mounts_leave_nothing_behind() {
     if !possible() {
         return;
     }
@@ -80,7 +80,7 @@ fn a_thousandth_part_of_a_thousand_mounts_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_takes_no_discards_is_left_alone() {
+fn file_system_without_discard_support_is_not_managed() {
     if !possible() {
         return;
     }
@@ -98,7 +98,7 @@ fn what_takes_no_discards_is_left_alone() {
 }
 
 #[test]
-fn a_new_configuration_holds_at_once_and_a_bad_one_not_at_all() {
+fn valid_configuration_applies_at_once_and_invalid_one_is_rejected() {
     if !possible() {
         return;
     }
@@ -127,7 +127,7 @@ fn small(freed: Bytes) -> impl Fn(&FileSystemStatus) -> bool {
 }
 
 #[test]
-fn what_is_pending_outlives_the_service_and_the_mount() {
+fn pending_extents_survive_restart_and_remount() {
     if !possible() {
         return;
     }
@@ -177,7 +177,7 @@ impl Drop for Bound {
 }
 
 #[test]
-fn by_which_mount_it_is_managed_makes_no_difference() {
+fn pending_extents_survive_a_change_of_mount_point() {
     if !possible() {
         return;
     }
@@ -220,7 +220,7 @@ fn by_which_mount_it_is_managed_makes_no_difference() {
 }
 
 #[test]
-fn what_is_pending_outlives_a_reboot() {
+fn pending_extents_survive_a_reboot() {
     if !possible() {
         return;
     }

@@ -1,4 +1,4 @@
-//! What the tests share: services and file systems that go when a test ends.
+//! Services and file systems that are removed when a test ends.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,8 @@ pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 /// How large volumes usually are.
 pub const SIZE: Bytes = Bytes(512 << 20);
 
-/// Held by who makes a drive, and alone by who has a dead one: that is cleaned up by the next to make one.
+/// Held shared while a drive is created, and exclusively while a test has a dead drive, which the next creation would
+/// clean up.
 pub static DRIVES: RwLock<()> = RwLock::new(());
 
 /// A file system on a device of its own.
@@ -113,9 +114,9 @@ impl Volume {
     /// Unmounts it, as nobody but the test may have it open. Whoever walks over a mount point keeps it busy
     /// for that moment, and the services of other tests walk over all of them.
     pub fn unmount(&self) {
-        let patience = Instant::now() + Duration::from_millis(500);
+        let deadline = Instant::now() + Duration::from_millis(500);
         while let Err(error) = mount::unmount(&self.target) {
-            assert!(Instant::now() < patience, "{error}");
+            assert!(Instant::now() < deadline, "{error}");
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -175,8 +176,8 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         // A child that another test just forked has this test's files open until it executes.
-        let patience = Instant::now() + Duration::from_secs(2);
-        while mount::unmount(&self.target).is_err() && Instant::now() < patience {
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while mount::unmount(&self.target).is_err() && Instant::now() < deadline {
             if !fs::read_to_string("/proc/self/mountinfo")
                 .unwrap()
                 .contains(self.dir.path().to_str().unwrap())
@@ -197,7 +198,7 @@ pub fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A service that tends nothing but what it is told.
+/// A service that manages only the configured file systems.
 pub struct Daemon {
     pub child: Child,
     pub dir: TempDir,
@@ -261,13 +262,13 @@ impl Daemon {
 
     /// Waits until it is managed the volume so, for at most thirty seconds.
     pub fn wait_for(&self, volume: &Volume, what: &str, mut is_so: impl FnMut(&FileSystemStatus) -> bool) {
-        let patience = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             let status = self.status_of(volume);
             if status.as_ref().is_some_and(&mut is_so) {
                 return;
             }
-            assert!(Instant::now() < patience, "waited in vain until {what}: {status:#?}\n{}", self.log());
+            assert!(Instant::now() < deadline, "timed out waiting until {what}: {status:#?}\n{}", self.log());
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -307,7 +308,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Others' file systems are none of the test's business.
+/// Writes the configuration; file systems that it does not name are not managed.
 fn configure(dir: &TempDir, config: &str) {
     let text = format!("{config}\n[defaults]\npolicy = \"none\"\n");
     fs::write(dir.path().join("config.toml"), text).unwrap();
@@ -348,9 +349,9 @@ pub fn patient(volume: &Volume, dir: &Path) -> String {
 
 /// Waits until `done`, for at most thirty seconds.
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while !done() {
-        assert!(Instant::now() < patience, "waited in vain until {what}");
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         thread::sleep(Duration::from_millis(20));
     }
 }

@@ -1,4 +1,4 @@
-//! What is freed is trimmed, and it can be seen.
+//! Freed extents are trimmed, and the status and metrics show it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use crate::support::{Daemon, TRIMTAB, Volume, eager, patient, possible, smart, w
 
 const FILE: Bytes = Bytes(64 << 20);
 
-fn what_is_freed_is_trimmed(fstype: &str) {
+fn freed_extents_are_trimmed(fstype: &str) {
     if !possible() {
         return;
     }
@@ -45,22 +45,22 @@ fn what_is_freed_is_trimmed(fstype: &str) {
 }
 
 #[test]
-fn what_is_freed_on_ext4_is_trimmed() {
-    what_is_freed_is_trimmed("ext4");
+fn ext4_freed_extents_are_trimmed() {
+    freed_extents_are_trimmed("ext4");
 }
 
 #[test]
-fn what_is_freed_on_xfs_is_trimmed() {
-    what_is_freed_is_trimmed("xfs");
+fn xfs_freed_extents_are_trimmed() {
+    freed_extents_are_trimmed("xfs");
 }
 
 #[test]
-fn what_is_freed_on_btrfs_is_trimmed() {
-    what_is_freed_is_trimmed("btrfs");
+fn btrfs_freed_extents_are_trimmed() {
+    freed_extents_are_trimmed("btrfs");
 }
 
 #[test]
-fn all_that_is_free_is_trimmed_in_batches() {
+fn batched_policy_trims_all_free_space() {
     if !possible() {
         return;
     }
@@ -72,7 +72,7 @@ fn all_that_is_free_is_trimmed_in_batches() {
 }
 
 #[test]
-fn what_is_lent_comes_back() {
+fn leased_extents_become_pending_again() {
     if !possible() {
         return;
     }
@@ -107,7 +107,7 @@ fn what_is_lent_comes_back() {
 }
 
 #[test]
-fn what_a_trim_leaves_alone_comes_back() {
+fn extents_skipped_by_a_trim_stay_pending() {
     if !possible() {
         return;
     }
@@ -186,7 +186,7 @@ fn status_is_shown_and_metrics_served() {
 }
 
 #[test]
-fn what_lies_in_one_free_extent_is_trimmed_at_once() {
+fn extents_within_one_free_extent_are_trimmed_at_once() {
     if !possible() {
         return;
     }

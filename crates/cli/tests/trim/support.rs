@@ -1,4 +1,4 @@
-//! What the tests share: file systems on emulated drives, and trims of them.
+//! File systems on emulated drives, and trims of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub use crate::common::possible;
 
 pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 
-/// A drive of a gibibyte that reads as garbage where it was discarded, so that nothing is lost unseen.
+/// A drive of 1 GiB that returns garbage for discarded blocks, so that a wrong discard is noticed.
 pub fn profile() -> Profile {
     let mut profile = Profile::named("micron-m500it").unwrap();
     profile.geometry.over_provisioning.value = 0.25;
@@ -51,11 +51,11 @@ impl Bed {
             owned: true,
         })
         .unwrap();
-        let keep: &[&str] = match fstype {
+        let options: &[&str] = match fstype {
             "ext4" => &["-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"],
             _ => &["-q", "-K"],
         };
-        run(Command::new(format!("mkfs.{fstype}")).args(keep).arg(drive.device()));
+        run(Command::new(format!("mkfs.{fstype}")).args(options).arg(drive.device()));
         let dir = TempDir::new().unwrap();
         fs::create_dir(dir.path().join("mnt")).unwrap();
         let mut bed = Self { mounted: false, drive, fstype, dir };
@@ -77,9 +77,9 @@ impl Bed {
 
     pub fn unmount(&mut self) {
         // A child that another test just forked has this test's files open until it executes.
-        let patience = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + Duration::from_secs(5);
         while let Err(error) = mount::unmount(&self.place()) {
-            assert!(Instant::now() < patience, "{error}");
+            assert!(Instant::now() < deadline, "{error}");
             thread::sleep(Duration::from_millis(5));
         }
         self.mounted = false;
@@ -97,9 +97,9 @@ impl Bed {
     /// Waits until what was deleted is free, and nothing is written any more.
     pub fn settle(&self) {
         trim::sync(&self.place()).unwrap();
-        let patience = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(10);
         let mut writes = self.counters().writes;
-        while Instant::now() < patience {
+        while Instant::now() < deadline {
             thread::sleep(Duration::from_millis(300));
             trim::sync(&self.place()).unwrap();
             let now = self.counters().writes;
