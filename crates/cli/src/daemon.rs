@@ -12,7 +12,8 @@ use trimtab_linux::tracefs::FreesOptions;
 
 /// Runs the service, which trims freed space on all mounted file systems when their drives are idle
 ///
-/// Runs until it gets SIGTERM or SIGINT; SIGHUP makes it read its configuration again. Logs to stderr. Needs root.
+/// Runs until it gets SIGTERM or SIGINT; SIGHUP makes it read its configuration again. Logs to stderr. Needs
+/// root.
 /// `trimtab status` shows its state.
 #[derive(clap::Args)]
 pub struct Args {

@@ -37,9 +37,9 @@ const FSTAB: &str = "/etc/fstab";
 
 /// Trims mounted file systems: tells their drives which blocks are free
 ///
-/// Accepts fstrim's options and returns its exit codes: 0 if all were trimmed, 1 if the only one failed, 32 if all of
-/// several failed, and 64 if some did. Slows down while others use the drive, and uses its full speed otherwise. The
-/// same command resumes an interrupted trim.
+/// Accepts fstrim's options and returns its exit codes: 0 if all were trimmed, 1 if the only one failed, 32
+/// if all of several failed, and 64 if some did. Slows down while others use the drive, and uses its full
+/// speed otherwise. The same command resumes an interrupted trim.
 #[derive(clap::Args)]
 pub struct Args {
     /// Mount points of the file systems
@@ -60,8 +60,8 @@ pub struct Args {
     /// Trim this many bytes from there on; the default is to the end
     #[arg(short, long, value_name = "SIZE")]
     length: Option<Bytes>,
-    /// Skip shorter free extents; by default the length for which the others hold 99 % of the free bytes, at most 1
-    /// MiB
+    /// Skip shorter free extents; by default the length for which the others hold 99 % of the free bytes, at
+    /// most 1 MiB
     #[arg(short, long, value_name = "SIZE")]
     minimum: Option<Bytes>,
     /// Print what would be trimmed, and with --profile the predicted time, without trimming
@@ -82,8 +82,8 @@ pub struct Args {
     /// The highest increase in the mean latency of others' reads and writes
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "1ms")]
     max_latency_added: Duration,
-    /// The highest share of time, in percent, that trims may use on a busy drive; below 1, the 99th percentile of
-    /// others' latency is unaffected
+    /// The highest share of time, in percent, that trims may use on a busy drive; below 1, the 99th
+    /// percentile of others' latency is unaffected
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "0.5")]
     max_busy: f64,
     /// Trim only while nobody else uses the drive
@@ -139,8 +139,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(exit_code(&document.targets, args.mounts.len() == 1, args.quiet_unsupported))
 }
 
-/// Runs `work` in a thread of its own, and waits for it. The kernel delivers a signal to the main thread even if that
-/// is blocked in an uninterruptible call; the signal would only be handled once the drive answers.
+/// Runs `work` in a thread of its own, and waits for it. The kernel delivers a signal to the main thread even
+/// if that is blocked in an uninterruptible call; the signal would only be handled once the drive answers.
 fn in_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -196,8 +196,8 @@ fn report(path: &Path) -> Report {
     Report { target, outcome: Outcome::Failed, reason: None, plan: None, sent: None }
 }
 
-/// Trims the file system mounted at `path`, and prints errors at once. Returns none if it is one of many and does not
-/// support trims.
+/// Trims the file system mounted at `path`, and prints errors at once. Returns none if it is one of many and
+/// does not support trims.
 fn trim(
     args: &Args,
     machine: &Machine,

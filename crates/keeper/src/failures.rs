@@ -25,8 +25,8 @@ impl Failures {
     }
 
     /// Turns `series`, trims of the file system mounted at `mount` on `stack`, into a failed one if a disk of
-    /// `stack` failed a discard since this or [`Self::below`] was last called for any stack. The kernel doesn't
-    /// report which trim the discard belonged to.
+    /// `stack` failed a discard since this or [`Self::below`] was last called for any stack. The kernel
+    /// doesn't report which trim the discard belonged to.
     pub fn check(&self, stack: &Stack, mount: &Path, series: TrimSeries) -> TrimSeries {
         match self.below(stack) {
             Some(disk) => TrimSeries::failed(TrimError::Failed { mount: mount.to_owned(), disk }),

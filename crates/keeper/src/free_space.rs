@@ -13,12 +13,12 @@ use trimtab_linux::{btrfs, ioctl};
 
 /// The share of the free bytes that the default minimum covers, as in xfs_scrub.
 const COVERED: f64 = 0.99;
-/// The highest default minimum. Skipping more saves few commands, and an extent that a file partly took meanwhile is
-/// still trimmed.
+/// The highest default minimum. Skipping more saves few commands, and an extent that a file partly took
+/// meanwhile is still trimmed.
 const MAX_MINIMUM: Bytes = Bytes::MIB;
 
-/// The free extents of a file system in order of address. Those of ext4 are split at group boundaries, because it
-/// discards them so.
+/// The free extents of a file system in order of address. Those of ext4 are split at group boundaries,
+/// because it discards them so.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FreeSpace {
     extents: Vec<Extent>,
@@ -38,8 +38,8 @@ pub enum FreeSpaceError {
 /// How the trim addresses of a file system are divided, which decides where a trim can be split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Division {
-    /// ext4: a free extent that begins in the range is trimmed to its end, and a fully trimmed group is skipped until
-    /// something in it is freed.
+    /// ext4: a free extent that begins in the range is trimmed to its end, and a fully trimmed group is
+    /// skipped until something in it is freed.
     Groups(Groups),
     /// btrfs: a chunk is skipped if a range begins inside it.
     Chunks(Vec<Extent>),
@@ -53,8 +53,8 @@ pub enum Division {
 }
 
 impl Division {
-    /// Returns the division of the file system of type `fstype` that holds the open `directory`, on the device at
-    /// the path `device`.
+    /// Returns the division of the file system of type `fstype` that holds the open `directory`, on the
+    /// device at the path `device`.
     ///
     /// # Errors
     /// The kernel's error.
@@ -83,8 +83,8 @@ fn is_at_least(release: &str, wanted: (u32, u32)) -> bool {
 }
 
 impl FreeSpace {
-    /// Reads the free space of the ext4 or XFS that holds the open `directory` on the device `device`. Other devices
-    /// of the file system, such as the log or real-time device of XFS, are not included.
+    /// Reads the free space of the ext4 or XFS that holds the open `directory` on the device `device`. Other
+    /// devices of the file system, such as the log or real-time device of XFS, are not included.
     ///
     /// # Errors
     /// [`FreeSpaceError`].
@@ -152,8 +152,8 @@ impl FreeSpace {
         Self { extents: inside.map(|extent| extent.intersect(range)).collect() }
     }
 
-    /// Returns what trims of `wanted` cover if they continue to the end of each free extent that they begin in, as on
-    /// ext4; includes the parts of `wanted` that are not free.
+    /// Returns what trims of `wanted` cover if they continue to the end of each free extent that they begin
+    /// in, as on ext4; includes the parts of `wanted` that are not free.
     pub fn reached_from(&self, wanted: &ExtentSet) -> ExtentSet {
         let mut reached = wanted.clone();
         for extent in &self.extents {
@@ -186,8 +186,8 @@ impl FreeSpace {
         sizes
     }
 
-    /// Returns the default minimum: the longest length for which the extents of at least that length hold 99 % of the
-    /// free bytes; at most 1 MiB.
+    /// Returns the default minimum: the longest length for which the extents of at least that length hold 99
+    /// % of the free bytes; at most 1 MiB.
     pub fn default_minimum(&self) -> Bytes {
         let mut lengths: Vec<_> = self.extents.iter().map(|extent| extent.len()).collect();
         lengths.sort_unstable_by(|one, other| other.cmp(one));

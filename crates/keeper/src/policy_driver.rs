@@ -10,8 +10,8 @@ use trimtab_linux::trim::TrimError;
 use crate::trimmer::Trimmer;
 
 /// Hosts the smart policy for one mounted file system: reports frees and the load of the device to it, and
-/// carries out the trims that it requests. The caller passes the time as a span since a fixed start, and calls
-/// [`Self::run`] when [`Self::next_run`] is due.
+/// carries out the trims that it requests. The caller passes the time as a span since a fixed start, and
+/// calls [`Self::run`] when [`Self::next_run`] is due.
 pub struct PolicyDriver<T> {
     policy: SmartPolicy,
     trimmer: T,

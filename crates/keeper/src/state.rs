@@ -1,8 +1,8 @@
 //! The state of a file system that is saved over restarts: its pending extents and statistics.
 //!
 //! Each file system has one file, named by its identifier. The first line has the file type, its version, a
-//! checksum and the length of the rest, which is JSON. The file is replaced atomically. It is valid only if the
-//! file system [was not written](Seal::follows) since; a doubtful state is refused with the reason.
+//! checksum and the length of the rest, which is JSON. The file is replaced atomically. It is valid only if
+//! the file system [was not written](Seal::follows) since; a doubtful state is refused with the reason.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -29,8 +29,8 @@ const STAMP: &str = "trimmed";
 /// The directory of the files, unless systemd sets another one.
 const DIRECTORY: &str = "/var/lib/trimtab";
 
-/// The state of a file system at the time of its seal. All free space that is not pending has been trimmed since it
-/// was last in use.
+/// The state of a file system at the time of its seal. All free space that is not pending has been trimmed
+/// since it was last in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
     /// The identity of the file system, and its generation.
@@ -61,7 +61,7 @@ pub enum SaveError {
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -78,7 +78,7 @@ pub enum Refusal {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -161,8 +161,8 @@ impl Store {
         }
     }
 
-    /// Records that all free space of the file system `id` was just trimmed. If that fails, it is trimmed again
-    /// sooner than necessary.
+    /// Records that all free space of the file system `id` was just trimmed. If that fails, it is trimmed
+    /// again sooner than necessary.
     pub fn stamp(&self, id: &str) {
         let created = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
         let path = self.directory.join(id).with_extension(STAMP);

@@ -15,8 +15,8 @@ use crate::free_space::FreeSpace;
 
 /// How often the counters are read until all discards are done.
 const POLL_INTERVAL: Duration = Duration::from_micros(500);
-/// Without a completed discard for this long, the remaining I/O in flight is that of others. A slow drive needs
-/// half of it for one discard.
+/// Without a completed discard for this long, the remaining I/O in flight is that of others. A slow drive
+/// needs half of it for one discard.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The time after which a series ends and leaves the rest to the next one: the drive may be slower than
@@ -72,15 +72,15 @@ pub trait Trimmer {
     fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> TrimSeries;
 
     /// Widens `extents` to the ranges that FITRIM must be given; everything in the result is discarded. btrfs
-    /// skips a chunk if a range begins inside it, so whole chunks are needed. ext4 continues to the end of the
-    /// free extent in which a range ends, so one trim covers all of that extent.
+    /// skips a chunk if a range begins inside it, so whole chunks are needed. ext4 continues to the end of
+    /// the free extent in which a range ends, so one trim covers all of that extent.
     ///
     /// # Errors
     /// [`TrimError::Trim`].
     fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError>;
 
-    /// Returns the discards of the file system's own devices, and the reads and writes of the whole disks they
-    /// are on.
+    /// Returns the discards of the file system's own devices, and the reads and writes of the whole disks
+    /// they are on.
     ///
     /// # Errors
     /// [`BlockError`], for example if a device is gone.
@@ -186,8 +186,8 @@ impl OpenCounters<'_> {
         Ok(all)
     }
 
-    /// Waits until no discard is in flight; returns when the last one ended. XFS doesn't wait for the discards
-    /// that it sends.
+    /// Waits until no discard is in flight; returns when the last one ended. XFS doesn't wait for the
+    /// discards that it sends.
     fn settle(&self) -> Result<Instant, BlockError> {
         let mut counters = self.read()?;
         let mut changed = Instant::now();

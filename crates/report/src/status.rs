@@ -9,8 +9,8 @@ use crate::number::{bytes, printable};
 use crate::table::{Cell, Column, Table, Tone};
 use crate::terminal::{BOLD, GREEN, RED, YELLOW, hanging, paint, wrapped};
 
-/// Returns a summary in one sentence, a table of all file systems, and notes on those that wait, fail, are off or
-/// are steered; `colour` adds escape codes.
+/// Returns a summary in one sentence, a table of all file systems, and notes on those that wait, fail, are
+/// off or are steered; `colour` adds escape codes.
 pub fn text(document: &StatusDocument, colour: bool) -> String {
     let (code, summary) = summary(document);
     let mut text = format!("{}\n", paint(colour, code, wrapped(&summary)));

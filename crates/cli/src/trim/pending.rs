@@ -12,8 +12,8 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Leases the pending extents of the file system mounted at `mount` from the service whose sockets are in `run`;
-    /// none if no service tracks them.
+    /// Leases the pending extents of the file system mounted at `mount` from the service whose sockets are in
+    /// `run`; none if no service tracks them.
     pub fn take(run: &Path, mount: &Path) -> Option<Self> {
         let mut control = Control::connect(run).ok()?;
         let extents = control.take_pending(mount).ok()?.into_iter().collect();

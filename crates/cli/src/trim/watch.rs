@@ -113,8 +113,8 @@ impl Activity {
         self.changed.notify_all();
     }
 
-    /// Calls `tell` once whenever there is no activity for `timeout`, and once if an interrupt does not end the trim
-    /// soon. Returns when the trim is over.
+    /// Calls `tell` once whenever there is no activity for `timeout`, and once if an interrupt does not end
+    /// the trim soon. Returns when the trim is over.
     fn watch(&self, interrupt: &Interrupt, timeout: Duration, mut tell: impl FnMut(Missed)) {
         let (mut seen, mut since) = (0, Instant::now());
         let (mut is_told, mut interrupted, mut is_told_why) = (false, None, false);
@@ -166,8 +166,8 @@ impl Missed {
                 ANSWER_TIMEOUT.as_secs()
             ),
             Self::End => format!(
-                "{mount}: interrupted; ends when the drive completes the discards in progress, which the kernel cannot \
-                 cancel"
+                "{mount}: interrupted; ends when the drive completes the discards in progress, which the kernel \
+                 cannot cancel"
             ),
         }
     }

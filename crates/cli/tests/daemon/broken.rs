@@ -10,8 +10,8 @@ use trimtab_linux::mount;
 
 use crate::support::{SIZE, Volume, run};
 
-/// A disk whose discards fail on demand, while all other I/O succeeds: a loop device over a file in an overlay, where
-/// punching holes fails while the lower file is append-only.
+/// A disk whose discards fail on demand, while all other I/O succeeds: a loop device over a file in an
+/// overlay, where punching holes fails while the lower file is append-only.
 pub struct Failing {
     // Dropped in this order.
     pub volume: Volume,

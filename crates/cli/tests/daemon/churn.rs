@@ -64,7 +64,7 @@ impl Churned {
         self.volume.mount();
     }
 
-    /// What the device is told to discard by `command`, which gets the mount point.
+    /// Returns the bytes that `command`, run with the mount point, discards.
     fn sent(&self, command: &mut Command) -> Bytes {
         let before = self.volume.counters().discard_bytes;
         run(command.arg(&self.volume.target));
@@ -111,7 +111,7 @@ fn the_next_trim_sends_little(fstype: &str) {
     let theirs = churned.sent(&mut Command::new("fstrim"));
     for (manner, freed, sent) in sent {
         let share = sent.0 as f64 / theirs.0 as f64;
-        // What short pieces hold is left alone, up to a hundredth.
+        // Trims skip short extents that hold up to 1 % of the free bytes.
         let least = Bytes(freed.0 / 100 * 99);
         let log = daemon.log();
         assert!(

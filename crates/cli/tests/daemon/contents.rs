@@ -1,5 +1,5 @@
-//! Files keep their contents while they change and their file system is trimmed. A wrongly discarded block of a loop
-//! device reads as zeros.
+//! Files keep their contents while they change and their file system is trimmed. A wrongly discarded block of
+//! a loop device reads as zeros.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ const LONGEST: u64 = 512 << 10;
 const BLOCK: usize = 4096;
 /// How many snapshots there are at most.
 const SNAPSHOTS: usize = 3;
-/// What has to be discarded meanwhile for the test to mean anything.
+/// The least number of bytes to discard for a meaningful test.
 const DISCARDED: Bytes = Bytes(256 << 20);
 
 /// The contents of the files in a directory.
@@ -177,8 +177,8 @@ impl Worker {
     }
 }
 
-/// Has files changed on a new file system until all is done, while `trims` does what it does until it is told to
-/// end; then checks the file system, and the files once it is mounted again.
+/// Has files changed on a new file system until all is done, while `trims` does what it does until it is told
+/// to end; then checks the file system, and the files once it is mounted again.
 fn keeps_its_files(fstype: &str, check: &[&str], trims: impl FnOnce(&Volume, &dyn Fn() -> bool)) {
     if !possible() {
         return;

@@ -69,7 +69,7 @@ fn service_manager_is_notified() {
     let mut daemon = Daemon::start_with("", |command| {
         command.env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "60000000");
     });
-    // What is said until a line of this kind.
+    // Returns the lines received until one of this kind.
     let until = |wanted: &str| {
         let mut lines: Vec<String> = Vec::new();
         while !lines.iter().any(|line| line.starts_with(wanted)) {

@@ -233,7 +233,7 @@ fn frees_during_the_end_are_trimmed_after_a_restart() {
     let mut both = [drive(), drive()];
     both.sort_by(|one, other| one.target.cmp(&other.target));
     let [hangs, volume] = both;
-    // What is synced already doesn't wait for its drive: only the seal does.
+    // A clean file system syncs without its drive, so that only the seal blocks.
     hangs.remount("remount,barrier=0,noinit_itable");
     volume.write("goes", FILE);
     let config = eager(&hangs) + &eager(&volume);
@@ -333,7 +333,7 @@ fn lazily_unmounted_file_system_is_examined_anew() {
     let daemon = Daemon::start(&patient(&volume, dir.path()));
     let is_trimmed = |fs: &FileSystemStatus| fs.trimmed > FILE && fs.pending < Bytes::MIB;
     daemon.wait_for(&volume, "all that was free is trimmed", is_trimmed);
-    // What is known of it is kept.
+    // The service saves its state.
     volume.unmount();
     wait_until("it is gone", || daemon.status_of(&volume).is_none());
     volume.mount();

@@ -71,7 +71,7 @@ fn repeated_mounts_leave_nothing_behind() {
         wait_until("it is gone", || daemon.status_of(&volume).is_none());
     };
     cycle();
-    // Who asked for the status may be a moment from being gone.
+    // The last status connection may take a moment to close.
     std::thread::sleep(std::time::Duration::from_millis(200));
     let before = has();
     assert_eq!((before.1, before.2), (1, 2));

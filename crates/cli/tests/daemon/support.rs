@@ -27,8 +27,8 @@ pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 /// How large volumes usually are.
 pub const SIZE: Bytes = Bytes(512 << 20);
 
-/// Held shared while a drive is created, and exclusively while a test has a dead drive, which the next creation would
-/// clean up.
+/// Held shared while a drive is created, and exclusively while a test has a dead drive, which the next
+/// creation would clean up.
 pub static DRIVES: RwLock<()> = RwLock::new(());
 
 /// A file system on a device of its own.
@@ -86,7 +86,7 @@ impl Volume {
         let target = dir.path().join("mounted");
         fs::create_dir(&target).unwrap();
         let volume = Self { device, target, fstype: fstype.to_owned(), dir, drive };
-        // What the kernel writes later, to make an ext4 that was made in a hurry complete, would come in between.
+        // Otherwise the kernel initializes the ext4 in the background, and its writes disturb the test.
         let at_once: &[_] =
             if fstype == "ext4" { &["-E", "lazy_itable_init=0,lazy_journal_init=0"] } else { &[] };
         run(Command::new(format!("mkfs.{fstype}")).arg("-q").args(at_once).arg(&volume.device));
@@ -111,8 +111,8 @@ impl Volume {
         Pid::from_raw(drive.stats().unwrap().server as i32).unwrap()
     }
 
-    /// Unmounts it, as nobody but the test may have it open. Whoever walks over a mount point keeps it busy
-    /// for that moment, and the services of other tests walk over all of them.
+    /// Unmounts it. Retries, because the services of other tests examine all mount points and keep each busy
+    /// for a moment.
     pub fn unmount(&self) {
         let deadline = Instant::now() + Duration::from_millis(500);
         while let Err(error) = mount::unmount(&self.target) {
@@ -254,7 +254,7 @@ impl Daemon {
         control::status(&self.run()).unwrap()
     }
 
-    /// How it is managed the volume; none where it doesn't know it.
+    /// Returns the status of the volume; none if the service doesn't know it.
     pub fn status_of(&self, volume: &Volume) -> Option<FileSystemStatus> {
         let target = volume.target.display().to_string();
         self.status().file_systems.into_iter().find(|fs| fs.mount == target)
@@ -356,7 +356,7 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// What a verb said that had to fail, which has to be one line.
+/// Returns the error of a verb that must fail with exactly one line.
 pub fn refused(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stderr.clone()).unwrap();

@@ -35,7 +35,7 @@ fn freed_extents_are_trimmed(fstype: &str) {
         after.last_trim.is_some() && after.discards > before.0.discards && after.trim_s > before.0.trim_s
     );
     assert_eq!((after.policy.as_str(), after.oldest_s, after.max_age_s), ("smart", None, Some(1.0)));
-    // What it trims doesn't count as freed, or it would never end.
+    // Trimmed extents must not count as freed, or the service would never become idle.
     std::thread::sleep(std::time::Duration::from_secs(2));
     assert!(is_idle(&daemon.status_of(&volume).unwrap()));
     assert_eq!(volume.counters().discard_bytes - before.1.discard_bytes, discarded);
@@ -81,7 +81,7 @@ fn leased_extents_become_pending_again() {
     let daemon = Daemon::start(&patient(&volume, dir.path()));
     let fs = || daemon.status_of(&volume).unwrap();
     let freed = volume.fray();
-    // What XFS holds back until it commits comes later, and trims of the rest end before.
+    // XFS reports some frees only after it commits; trims of the others end before.
     daemon.wait_for(&volume, "small pieces are pending", |fs| {
         fs.state == State::Waiting && fs.pending >= freed && fs.pending < Bytes::MIB
     });
@@ -93,7 +93,7 @@ fn leased_extents_become_pending_again() {
     assert_eq!((fs().state, fs().pending), (State::Trimming, Bytes::ZERO));
     let refused = Control::connect(&daemon.run()).unwrap().take_pending(&volume.target).unwrap_err();
     assert!(refused.to_string().contains("another trim of it is in progress"), "{refused}");
-    // Whoever took it is killed.
+    // The connection ends without giving anything back.
     drop(control);
     daemon.wait_for(&volume, "all is pending again", |fs| fs.pending == pending);
 
@@ -117,7 +117,7 @@ fn extents_skipped_by_a_trim_stay_pending() {
     let pending = || daemon.status_of(&volume).unwrap().pending;
     let freed = volume.fray();
     daemon.wait_for(&volume, "small pieces are pending", |fs| fs.pending >= freed && fs.pending < Bytes::MIB);
-    // What is pending is no longer free in between.
+    // Makes the whole device pending, including space in use.
     let mut control = Control::connect(&daemon.run()).unwrap();
     control.take_pending(&volume.target).unwrap();
     control.give_back([Extent::at(Bytes::ZERO, volume.block().size().unwrap())]).unwrap();

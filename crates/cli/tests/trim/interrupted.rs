@@ -11,8 +11,8 @@ use trimtab_drive::Clock;
 
 use crate::support::{Bed, document, possible, sent};
 
-/// Starts a trim and ends it with `signal` once the drive got some discards; returns its exit code and what it
-/// printed.
+/// Starts a trim and ends it with `signal` once the drive got some discards; returns its exit code and what
+/// it printed.
 fn interrupted(bed: &Bed, arguments: &[&str], signal: &str) -> (Option<i32>, Vec<u8>, String) {
     let before = bed.counters().discards;
     let mut command = bed.command(arguments);

@@ -165,7 +165,7 @@ fn discards_of_others_are_reported() {
     }
     let bed = Bed::new("ext4", Clock::Real { speed: 1.0 });
     bed.fragment(300, 200 << 10);
-    // What is deleted while a paced trim waits is discarded by the file system itself.
+    // The file system itself discards files that are deleted while a paced trim pauses.
     run(Command::new("mount").args(["-o", "remount,discard"]).arg(bed.place()));
     let reader = bed.drive.device().to_owned();
     let place = bed.place();

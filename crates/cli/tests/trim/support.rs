@@ -110,12 +110,12 @@ impl Bed {
         }
     }
 
-    /// What the drive has done.
+    /// Returns the counters of the drive.
     pub fn counters(&self) -> DriveCounters {
         self.drive.stats().unwrap().counters
     }
 
-    /// What `work` makes the drive do, until it does no more: XFS doesn't wait for its discards.
+    /// Returns the drive's counters for `work`, including the discards that XFS sends without waiting.
     pub fn during(&self, work: impl FnOnce()) -> DriveCounters {
         let before = self.counters();
         work();
@@ -138,14 +138,14 @@ impl Bed {
         command
     }
 
-    /// What `trimtab trim --json` says of it with these arguments, which has to succeed.
+    /// Runs `trimtab trim --json` with these arguments, which must succeed, and returns its report.
     pub fn trim(&self, arguments: &[&str]) -> Target {
         let output = self.command(&[&["--json"], arguments].concat()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         document(&output).targets.remove(0)
     }
 
-    /// What fstrim does to it with these arguments, which has to succeed.
+    /// Runs fstrim with these arguments, which must succeed.
     pub fn fstrim(&self, arguments: &[&str]) {
         run(Command::new("fstrim").args(arguments).arg(self.place()));
         // XFS doesn't wait for its discards.
@@ -181,7 +181,7 @@ pub fn document(output: &Output) -> TrimDocument {
     document
 }
 
-/// What was done.
+/// Returns what the trim sent.
 pub fn sent(target: &Target) -> &Sent {
     target.sent.as_ref().expect("it was trimmed")
 }

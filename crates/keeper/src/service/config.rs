@@ -30,7 +30,7 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -47,7 +47,7 @@ pub enum ConfigError {
         origin: String,
         /// The line of the error, from 1.
         line: usize,
-        /// What the TOML reader says.
+        /// The message of the TOML parser.
         message: String,
     },
     /// A field is unknown or has an invalid value.
@@ -57,7 +57,7 @@ pub enum ConfigError {
         origin: String,
         /// The field, dotted.
         field: String,
-        /// What is wrong with it.
+        /// The error.
         message: String,
     },
     /// A named drive profile can't be used.
@@ -67,7 +67,7 @@ pub enum ConfigError {
         origin: String,
         /// The field, dotted.
         field: String,
-        /// What is wrong with the profile.
+        /// The error of the profile.
         #[source]
         source: Box<ProfileError>,
     },
@@ -198,9 +198,9 @@ pub struct Settings {
     pub policy: Option<ServicePolicy>,
     /// Whether the policy is configured for just this mount, not by default.
     pub is_by_name: bool,
-    /// What trims may cost others, and how long they may wait.
+    /// The limits for the effect of trims on others, and the maximum age.
     pub goals: Goals,
-    /// The profile of its drive; none where nobody named one.
+    /// The configured profile of its drive, if any.
     pub profile: Option<Profile>,
 }
 
@@ -290,8 +290,8 @@ impl Config {
         Ok(self.document.mount.keys().map(PathBuf::as_path).filter(|target| !is_there(target)).collect())
     }
 
-    /// Returns the settings of the file system mounted at `targets`, which is on the disk at the path `drive`. If
-    /// several of its mount points are configured, the first counts.
+    /// Returns the settings of the file system mounted at `targets`, which is on the disk at the path
+    /// `drive`. If several of its mount points are configured, the first counts.
     pub fn settings(&self, targets: &[PathBuf], drive: Option<&Path>) -> Settings {
         let Document { defaults, mount, .. } = &self.document;
         let nothing = Rules::default();
@@ -384,13 +384,13 @@ fn loopback<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketA
     let address: SocketAddr = text.parse().map_err(|_| {
         de::Error::custom(format!("{text:?} is not an IP address with a port, such as 127.0.0.1:9718"))
     })?;
-    match address.ip().is_loopback() {
-        true => Ok(Some(address)),
-        false => Err(de::Error::custom(format!(
-            "{address} can be reached from other machines; only loopback addresses are allowed, such as \
-             127.0.0.1 and [::1]"
-        ))),
+    if address.ip().is_loopback() {
+        return Ok(Some(address));
     }
+    Err(de::Error::custom(format!(
+        "{address} can be reached from other machines; only loopback addresses are allowed, such as \
+             127.0.0.1 and [::1]"
+    )))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The protocol of the service's sockets, and a client for it.
 //!
-//! The control socket takes requests from root only: JSON, one line per request and per response. The status socket
-//! sends the status to every client that connects.
+//! The control socket takes requests from root only: JSON, one line per request and per response. The status
+//! socket sends the status to every client that connects.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -30,8 +30,8 @@ pub enum Request {
     Status,
     /// Read the configuration again.
     Reload,
-    /// Lease the pending extents of the file system mounted at `mount`, which the service doesn't trim until they
-    /// are given back or the connection ends.
+    /// Lease the pending extents of the file system mounted at `mount`, which the service doesn't trim until
+    /// they are given back or the connection ends.
     TakePending {
         /// The mount point.
         mount: PathBuf,
@@ -89,7 +89,7 @@ pub enum ControlError {
     Communicate {
         /// Its socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -98,7 +98,7 @@ pub enum ControlError {
     Answer {
         /// Its socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         #[source]
         source: serde_json::Error,
     },

@@ -35,9 +35,9 @@ impl GuardedTrimmer {
 }
 
 impl Trimmer for GuardedTrimmer {
-    /// Widens the ranges as [`MountedTrimmer`] does and trims them, in a thread of its own. While earlier trims
-    /// that timed out still run, starts no others. Once they end, returns their result with nothing counted as
-    /// trimmed, because more may have been freed in these ranges since.
+    /// Widens the ranges as [`MountedTrimmer`] does and trims them, in a thread of its own. While earlier
+    /// trims that timed out still run, starts no others. Once they end, returns their result with nothing
+    /// counted as trimmed, because more may have been freed in these ranges since.
     fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> TrimSeries {
         let mount = self.mounted.mount().to_owned();
         let late = self.late.take();

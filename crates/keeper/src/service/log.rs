@@ -17,7 +17,7 @@ enum Level {
     Info,
 }
 
-/// What a line reports. Its key is stable, so that programs can match it; the message is not.
+/// The event that a line reports. Its key is stable, so that programs can match it; the message is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogEvent {
     /// The configuration was read and applied.

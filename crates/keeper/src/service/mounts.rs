@@ -60,12 +60,14 @@ impl Found {
         self.number() == earlier.number() && !self.ids.is_disjoint(&earlier.ids)
     }
 
-    /// Returns whether it is `earlier` with the same options. A change of its mount points makes no difference.
+    /// Returns whether it is `earlier` with the same options. A change of its mount points makes no
+    /// difference.
     pub fn is_unchanged_since(&self, earlier: &Self) -> bool {
         self.continues(earlier) && self.options().eq(earlier.options())
     }
 
-    /// Returns whether the file system is read-only. A read-only mount of a writable file system doesn't count.
+    /// Returns whether the file system is read-only. A read-only mount of a writable file system doesn't
+    /// count.
     pub fn is_read_only(&self) -> bool {
         self.has_option(|option| option == "ro")
     }

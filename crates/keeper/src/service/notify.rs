@@ -6,8 +6,8 @@ use sd_notify::NotifyState;
 
 /// Notifies the service manager, if there is one.
 ///
-/// The watchdog is active only while there is work. Otherwise a service that sleeps until something is freed would
-/// have to wake up just to send keep-alive messages.
+/// The watchdog is active only while there is work. Otherwise a service that sleeps until something is freed
+/// would have to wake up just to send keep-alive messages.
 #[derive(Debug)]
 pub(super) struct Manager {
     /// The watchdog timeout; none if there is no watchdog.
@@ -54,8 +54,8 @@ impl Manager {
         }
     }
 
-    /// Reports that the service is alive and about to sleep, for `sleep` or until an event. Disables the watchdog
-    /// during a long sleep.
+    /// Reports that the service is alive and about to sleep, for `sleep` or until an event. Disables the
+    /// watchdog during a long sleep.
     pub fn alive(&mut self, sleep: Option<Duration>) {
         let Some(watchdog) = self.watchdog else { return };
         let now = Instant::now();

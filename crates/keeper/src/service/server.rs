@@ -1,8 +1,8 @@
 //! Serves the control socket, the status socket and the metrics port.
 //!
-//! No client can block the service: all I/O is non-blocking, the number of connections is limited, and each but
-//! those of root has a deadline. Anybody can connect to the metrics port, so a new client there replaces the
-//! oldest one when the limit is reached.
+//! No client can block the service: all I/O is non-blocking, the number of connections is limited, and each
+//! but those of root has a deadline. Anybody can connect to the metrics port, so a new client there replaces
+//! the oldest one when the limit is reached.
 
 mod client;
 mod lock;
@@ -59,7 +59,7 @@ pub enum ServerError {
     Create {
         /// The socket, file or directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -68,7 +68,7 @@ pub enum ServerError {
     Metrics {
         /// The configured address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },

@@ -136,8 +136,8 @@ fn is_rotating_disk(layer: &Layer) -> bool {
     is_disk && layer.rotational
 }
 
-/// Returns the policy of a file system, and why it is excluded, if it is. A policy configured for just this mount
-/// overrides the exclusions that are only a default.
+/// Returns the policy of a file system, and why it is excluded, if it is. A policy configured for just this
+/// mount overrides the exclusions that are only a default.
 pub(super) fn decide(
     found: &Found,
     storage: &Storage,

@@ -1,5 +1,5 @@
-//! Time limits for kernel calls that may block without end: on a drive that hangs, or on a file system that is
-//! frozen or lies on a frozen one.
+//! Time limits for kernel calls that may block without end: on a drive that hangs, or on a file system that
+//! is frozen or lies on a frozen one.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};

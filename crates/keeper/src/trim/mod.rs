@@ -1,5 +1,5 @@
-//! `trimtab trim`: trims the free space of a mounted file system in slices that fit between other I/O, resumes
-//! interrupted trims, and predicts their duration.
+//! `trimtab trim`: trims the free space of a mounted file system in slices that fit between other I/O,
+//! resumes interrupted trims, and predicts their duration.
 
 mod listed;
 mod plan;
@@ -33,7 +33,7 @@ const ASSUMED: &str = "micron-m500it";
 /// How often the progress is saved.
 const SAVE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What to trim, and how.
+/// The parameters of a trim.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The trim addresses to cover.
@@ -142,8 +142,8 @@ impl Survey {
         self.resumed_at
     }
 
-    /// Returns the extents that are not trimmed because they are shorter than the minimum: free extents, or those
-    /// of `pending` if the free space is not known.
+    /// Returns the extents that are not trimmed because they are shorter than the minimum: free extents, or
+    /// those of `pending` if the free space is not known.
     pub fn skipped(&self, pending: &ExtentSet) -> ExtentSet {
         let is_short = |extent: &Extent| extent.len() < self.minimum;
         match &self.free {
@@ -152,7 +152,8 @@ impl Survey {
         }
     }
 
-    /// Returns the bytes left to trim: free bytes, or the length of the ranges if the free space is not known.
+    /// Returns the bytes left to trim: free bytes, or the length of the ranges if the free space is not
+    /// known.
     pub fn left(&self) -> Bytes {
         self.plan.left()
     }
@@ -177,8 +178,8 @@ impl Survey {
         }
     }
 
-    /// Trims. Saves the progress to `journal`, unless only pending extents are trimmed: the caller keeps those that
-    /// are left.
+    /// Trims. Saves the progress to `journal`, unless only pending extents are trimmed: the caller keeps
+    /// those that are left.
     ///
     /// # Errors
     /// [`JournalError`]; at the start, nothing is trimmed.

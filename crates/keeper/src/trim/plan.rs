@@ -21,7 +21,7 @@ pub enum Scope {
     Pending(ExtentSet),
 }
 
-/// What is left to trim, in order of address.
+/// The rest of a trim, in order of address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// In reverse order: the next piece is the last element.
@@ -57,8 +57,8 @@ pub struct Limits<'a> {
 }
 
 impl Plan {
-    /// Plans a trim of `scope` within `range`. `free` are the free extents of at least the minimum, or none if
-    /// unknown; `size` is the end of the trim addresses.
+    /// Plans a trim of `scope` within `range`. `free` are the free extents of at least the minimum, or none
+    /// if unknown; `size` is the end of the trim addresses.
     pub fn new(
         division: &Division,
         free: Option<&FreeSpace>,

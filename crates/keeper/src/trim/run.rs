@@ -38,7 +38,7 @@ pub struct Manner {
     pub is_blind: bool,
 }
 
-/// What a trim is doing.
+/// The activity of a trim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
     /// It waits for FITRIM.

@@ -24,7 +24,7 @@ pub enum RefusedError {
     Open {
         /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -230,8 +230,9 @@ impl Target {
     /// [`TrimError`].
     pub fn forget(&self) -> Result<(), TrimError> {
         let Division::Groups(groups) = &self.division else { return Ok(()) };
-        // ext4 trims a group again if the minimum is below that of the last trim. So this trims with a minimum of a
-        // whole group, in the first group, which is never entirely free because it has the superblock.
+        // ext4 trims a group again if the minimum is below that of the last trim. So this trims with a
+        // minimum of a whole group, in the first group, which is never entirely free because it has the
+        // superblock.
         let first = trimtab_core::Extent::at(groups.first, Bytes(64 << 10));
         Trimming::begin(&self.mount, &self.devices)?.trim(first, groups.length).map(|_| ())
     }

@@ -50,8 +50,8 @@ impl ManagedFileSystem {
         Ok(pieces)
     }
 
-    /// Ends the lease of `client`, if it has one. Of the leased extents, those in `left` become pending again;
-    /// all of them if `left` is none.
+    /// Ends the lease of `client`, if it has one. Of the leased extents, those in `left` become pending
+    /// again; all of them if `left` is none.
     pub fn end_lease(&mut self, client: ClientId, left: Option<&ExtentSet>) {
         let Some(lease) = self.lease.take_if(|lease| lease.client == client) else { return };
         if left.is_some() {

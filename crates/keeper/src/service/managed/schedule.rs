@@ -34,7 +34,7 @@ pub(in crate::service) enum FreeSpaceQueryError {
     Read(#[from] io::Error),
 }
 
-/// The result of a run, as far as it is worth a log line.
+/// The result of a run, as far as it is logged.
 #[derive(Debug)]
 pub(in crate::service) enum RunOutcome {
     /// It failed with a new reason.
@@ -149,8 +149,8 @@ impl ManagedFileSystem {
     }
 }
 
-/// Returns the time until a trim is due that was last done at `last` and is repeated each `every`. If the clock
-/// was set back by less than `every` since, the trim counts as just done; if by more, it is due now.
+/// Returns the time until a trim is due that was last done at `last` and is repeated each `every`. If the
+/// clock was set back by less than `every` since, the trim counts as just done; if by more, it is due now.
 pub(super) fn due_in(every: Duration, last: SystemTime, now: SystemTime) -> Duration {
     match now.duration_since(last) {
         Ok(ago) => every.saturating_sub(ago),

@@ -20,8 +20,8 @@ const SAVED: &str = "knobs-";
 /// The maximum size of such a file in bytes.
 const MAX_SIZE: u64 = 1 << 20;
 
-/// Steers the discards of a file system. Dropping it restores the original settings. Until then a file saves them,
-/// so that the next service can restore them if this one is killed.
+/// Steers the discards of a file system. Dropping it restores the original settings. Until then a file saves
+/// them, so that the next service can restore them if this one is killed.
 pub(super) struct Steered {
     // Dropped in this order.
     steering: Steering,
@@ -83,8 +83,8 @@ pub(in crate::service) fn restore_knobs(run: &Path, log: Log) {
 }
 
 impl ManagedFileSystem {
-    /// Steers the file system's own discards to hold the goals. Returns none if the configuration or its storage
-    /// rules that out, or if it has no settings for it.
+    /// Steers the file system's own discards to hold the goals. Returns none if the configuration or its
+    /// storage rules that out, or if it has no settings for it.
     pub(super) fn steer(
         &self,
         policy: ServicePolicy,
@@ -120,8 +120,8 @@ impl ManagedFileSystem {
     }
 }
 
-/// Returns what discards on a drive may cost by the goals, if they are worth it from the length `shortest` on. If
-/// even the shortest takes longer than the goals allow, it is also the longest.
+/// Returns what discards on a drive may cost by the goals, if they are worth it from the length `shortest`
+/// on. If even the shortest takes longer than the goals allow, it is also the longest.
 fn pace(goals: &Goals, worth: &Worth, shortest: Bytes) -> Pace {
     let longest = if worth.shortest() <= goals.max_latency_added {
         worth.longest_within(goals.max_latency_added)

@@ -135,8 +135,8 @@ impl Service {
             if let Ok(frees) = &mut self.frees {
                 match saved {
                     Ok(()) => frees.forget(unmounted.found.number()),
-                    // It may still be in use, as after umount --lazy. Its frees until the service sees it again are
-                    // not tracked.
+                    // It may still be in use, as after umount --lazy. Its frees until the service sees it
+                    // again are not tracked.
                     Err(_) => _ = frees.leave_out(&unmounted.found.mount),
                 }
             }
@@ -164,8 +164,8 @@ impl Service {
             if answers { seal(&self.context, managed) } else { Err(NoAnswer) }
         };
         let seals: Vec<_> = self.file_systems.iter().zip(answers).map(seal).collect();
-        // Receives the events of all frees before the seals. Later frees change the file system, which invalidates
-        // its seal.
+        // Receives the events of all frees before the seals. Later frees change the file system, which
+        // invalidates its seal.
         std::thread::sleep(LAST_EVENTS);
         self.read_at = Some(Duration::ZERO);
         self.read_frees();

@@ -28,7 +28,7 @@ use crate::state::Store;
 /// The start of the service by its own clock, late enough for older frees to have a time too.
 const START: Duration = Duration::from_secs(1 << 32);
 
-/// What the service runs with.
+/// The options of the service.
 pub struct Options {
     /// The configuration file; none for [`CONFIG`](super::config::CONFIG), which may be missing.
     pub config: Option<PathBuf>,
@@ -59,7 +59,7 @@ pub enum ServiceError {
     Wait {
         /// The events.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },

@@ -23,7 +23,7 @@ const LARGE: usize = 64 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::service) struct ClientId(pub(super) u64);
 
-/// What a client wants.
+/// A request or event of a client.
 #[derive(Debug, PartialEq)]
 pub(in crate::service) enum ClientEvent {
     /// A request on the control socket.
@@ -99,7 +99,8 @@ impl Client {
         PollFd::new(&self.stream, if self.is_receiving() { PollFlags::IN } else { PollFlags::OUT })
     }
 
-    /// Sends `text`, and ends the connection after it if it is the `last`; returns whether the connection stays.
+    /// Sends `text`, and ends the connection after it if it is the `last`; returns whether the connection
+    /// stays.
     pub fn send(&mut self, text: Vec<u8>, last: bool) -> bool {
         self.had_large_buffer |= text.len() >= LARGE;
         (self.output, self.last) = (text, last);

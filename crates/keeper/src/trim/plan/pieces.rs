@@ -29,8 +29,8 @@ impl Piece {
     }
 }
 
-/// Returns a piece for each free extent in `wanted`. Pieces adjoin each other, so that space that is freed between
-/// them is trimmed too, except in groups without free space.
+/// Returns a piece for each free extent in `wanted`. Pieces adjoin each other, so that space that is freed
+/// between them is trimmed too, except in groups without free space.
 pub fn of_free_space(division: &Division, free: &FreeSpace, wanted: Extent) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     for extent in free.within(wanted).extents() {
@@ -63,8 +63,8 @@ pub fn of_free_space(division: &Division, free: &FreeSpace, wanted: Extent) -> V
     pieces
 }
 
-/// Returns a piece for each chunk that overlaps `wanted`, starting at the start of the chunk. With `only_whole`, skips
-/// chunks whose start is not in `wanted`, as the kernel does.
+/// Returns a piece for each chunk that overlaps `wanted`, starting at the start of the chunk. With
+/// `only_whole`, skips chunks whose start is not in `wanted`, as the kernel does.
 pub fn of_chunks(chunks: &[Extent], wanted: &[Extent], only_whole: bool) -> Vec<Piece> {
     let mut sorted = chunks.to_vec();
     sorted.sort_unstable();
