@@ -1,5 +1,6 @@
 //! The service: manages all mounted file systems from one thread, and reports its state.
 
+mod backoff;
 mod config;
 mod context;
 pub mod control;

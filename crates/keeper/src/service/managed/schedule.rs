@@ -13,12 +13,12 @@ use trimtab_linux::trim::{self, TrimError};
 use super::{ManagedFileSystem, Work, sum};
 use crate::free_space::{Division, FreeSpace, FreeSpaceError};
 use crate::policy_driver::RunError;
+use crate::service::backoff::Backoff;
 use crate::service::storage::Exclusion;
 use crate::service::timeout::{NoAnswer, with_timeout};
 
 /// The pause after a failed run; it doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const MAX_PAUSE: Duration = Duration::from_secs(3600);
 
 /// Why the free space of a file system can't be queried.
 #[derive(Debug, thiserror::Error)]
@@ -51,15 +51,13 @@ pub(in crate::service) enum RunOutcome {
 #[derive(Debug)]
 pub(super) struct Failure {
     pub reason: String,
-    until: Duration,
-    next_pause: Duration,
+    retry: Backoff,
 }
 
 impl Failure {
     /// Returns a failure with a pause twice as long as that of `earlier`.
     fn after(earlier: Option<&Self>, reason: String, now: Duration) -> Self {
-        let pause = earlier.map_or(FIRST_PAUSE, |earlier| earlier.next_pause);
-        Self { reason, until: now + pause, next_pause: (pause * 2).min(MAX_PAUSE) }
+        Self { reason, retry: Backoff::after(earlier.map(|earlier| earlier.retry), FIRST_PAUSE, now) }
     }
 }
 
@@ -87,7 +85,7 @@ impl ManagedFileSystem {
             return None;
         }
         let next = driver.next_run().into_iter().chain(full_trim.map(|full_trim| full_trim.next)).min()?;
-        Some(self.failure.as_ref().map_or(next, |failure| next.max(failure.until)))
+        Some(self.failure.as_ref().map_or(next, |failure| next.max(failure.retry.at())))
     }
 
     /// Runs what is due.
@@ -200,19 +198,6 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
-
-    #[test]
-    fn pauses_double_up_to_an_hour() {
-        let (mut failure, mut now, mut pauses) = (None, SECOND, Vec::new());
-        for _ in 0..15 {
-            let next = Failure::after(failure.as_ref(), "why".to_owned(), now);
-            pauses.push((next.until - now).as_secs());
-            now = next.until;
-            failure = Some(next);
-        }
-        assert_eq!(pauses[..4], [1, 2, 4, 8]);
-        assert_eq!(pauses[11..], [2048, 3600, 3600, 3600]);
-    }
 
     #[test]
     fn changed_clock_delays_no_trim_beyond_its_interval() {

@@ -9,7 +9,8 @@ use trimtab_linux::stack::StackError;
 use trimtab_linux::tracefs::{FreeCoverage, TracefsError};
 use trimtab_linux::trim;
 
-use super::{Retry, Service};
+use super::Service;
+use crate::service::backoff::Backoff;
 use crate::service::log::{Field, LogEvent};
 use crate::service::managed::{FreeSpaceQueryError, ManagedFileSystem};
 use crate::service::mounts::Found;
@@ -19,8 +20,6 @@ use crate::service::timeout::{NoAnswer, with_timeout};
 
 /// The time until storage that could not be examined is examined again; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// The longest such time.
-const MAX_PAUSE: Duration = Duration::from_secs(3600);
 /// How long after an unmount or a seal the last free events may arrive.
 const LAST_EVENTS: Duration = Duration::from_millis(15);
 
@@ -41,9 +40,7 @@ pub(super) enum TrackingError {
 impl Service {
     /// Schedules another look at the mounts.
     pub(super) fn schedule_retry(&mut self) {
-        let pause = self.mount_retry.map_or(FIRST_PAUSE, |retry| retry.pause);
-        let at = self.now() + pause;
-        self.mount_retry = Some(Retry { at, pause: (pause * 2).min(MAX_PAUSE) });
+        self.mount_retry = Some(Backoff::after(self.mount_retry, FIRST_PAUSE, self.now()));
     }
 
     /// Applies a new configuration to all mounts, and warns of configured mount points that are not in use.

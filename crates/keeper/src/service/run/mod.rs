@@ -14,6 +14,7 @@ use trimtab_core::error::chain;
 use trimtab_linux::stack::{Machine, StackError};
 use trimtab_linux::tracefs::{Freed, Frees, FreesOptions, TracefsError};
 
+use super::backoff::Backoff;
 use super::config::{Config, ConfigError};
 use super::context::Context;
 use super::log::{Field, Log, LogEvent};
@@ -81,15 +82,8 @@ pub struct Service {
     lost: u64,
     file_systems: Vec<ManagedFileSystem>,
     /// When the mounts are read again because some could not be examined.
-    mount_retry: Option<Retry>,
+    mount_retry: Option<Backoff>,
     started: (Instant, SystemTime),
-}
-
-/// The next attempt, and the pause after it.
-#[derive(Debug, Clone, Copy)]
-struct Retry {
-    at: Duration,
-    pause: Duration,
 }
 
 impl Service {
@@ -172,7 +166,7 @@ impl Service {
     /// Waits until an event arrives or a run is due.
     fn wait(&mut self) -> Result<(), ServiceError> {
         let runs = self.file_systems.iter().filter_map(ManagedFileSystem::next_run);
-        let next = runs.chain(self.read_at).chain(self.mount_retry.map(|again| again.at)).min();
+        let next = runs.chain(self.read_at).chain(self.mount_retry.map(|retry| retry.at())).min();
         let sleep = next.map(|next| next.saturating_sub(self.now()).div_f64(self.options.speed));
         let deadline = self.server.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let sleep = sleep.into_iter().chain(deadline).min();
@@ -201,7 +195,7 @@ impl Service {
         }
         self.signals.clear();
         let now = self.now();
-        if mounts_changed || self.mount_retry.is_some_and(|again| again.at <= now) {
+        if mounts_changed || self.mount_retry.is_some_and(|retry| retry.at() <= now) {
             if mounts_changed {
                 self.mount_retry = None;
             }
