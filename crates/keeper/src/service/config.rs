@@ -14,7 +14,7 @@ use trimtab_core::profile::{Profile, ProfileError};
 use trimtab_linux::file::read_regular_text;
 use trimtab_linux::stack::{Machine, StackError};
 
-use super::mounts::Found;
+use super::mounts::MountedFileSystem;
 
 /// The default path of the configuration.
 pub const CONFIG: &str = "/etc/trimtab.toml";
@@ -285,7 +285,7 @@ impl Config {
     /// # Errors
     /// [`StackError`].
     pub fn not_mounted(&self, machine: &Machine) -> Result<Vec<&Path>, StackError> {
-        let found = Found::all(machine)?;
+        let found = MountedFileSystem::all(machine)?;
         let is_there = |target: &Path| found.iter().any(|found| found.targets.iter().any(|at| at == target));
         Ok(self.document.mount.keys().map(PathBuf::as_path).filter(|target| !is_there(target)).collect())
     }

@@ -14,7 +14,7 @@ use crate::state::file_system_id;
 
 /// A file system on block devices that is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct MountedFileSystem {
     /// The mount that represents it.
     pub mount: Mount,
     /// All its mount points, that of `mount` first.
@@ -23,7 +23,7 @@ pub(super) struct Found {
     ids: BTreeSet<u64>,
 }
 
-impl Found {
+impl MountedFileSystem {
     /// Returns the file systems mounted on `machine`, each once.
     pub fn all(machine: &Machine) -> Result<Vec<Self>, StackError> {
         let mounts = mount::mounts(&machine.procfs())?;
@@ -110,7 +110,7 @@ pub(super) mod tests {
     use super::*;
 
     /// Returns a file system mounted at `target`, with these mount ids.
-    pub fn found(target: &str, number: &str, ids: &[u64], options: &str) -> Found {
+    pub fn found(target: &str, number: &str, ids: &[u64], options: &str) -> MountedFileSystem {
         let mount = Mount {
             id: ids[0],
             number: number.parse().unwrap(),
@@ -121,7 +121,7 @@ pub(super) mod tests {
             options: "rw".to_owned(),
             super_options: options.to_owned(),
         };
-        Found { targets: vec![mount.target.clone()], mount, ids: ids.iter().copied().collect() }
+        MountedFileSystem { targets: vec![mount.target.clone()], mount, ids: ids.iter().copied().collect() }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use trimtab_linux::block::BlockDevice;
 use trimtab_linux::stack::{Kind, Layer, Scsi, Stack, Transport};
 
 use super::config::{ServicePolicy, Settings};
-use super::mounts::Found;
+use super::mounts::MountedFileSystem;
 
 /// The layers below a file system, and the doctor's verdict on them.
 #[derive(Debug, Clone, PartialEq)]
@@ -139,7 +139,7 @@ fn is_rotating_disk(layer: &Layer) -> bool {
 /// Returns the policy of a file system, and why it is excluded, if it is. A policy configured for just this
 /// mount overrides the exclusions that are only a default.
 pub(super) fn decide(
-    found: &Found,
+    found: &MountedFileSystem,
     storage: &Storage,
     settings: &Settings,
 ) -> (ServicePolicy, Option<Exclusion>) {

@@ -8,7 +8,7 @@ use trimtab_core::error::chain;
 
 use super::{ManagedFileSystem, Work};
 use crate::service::config::ServicePolicy;
-use crate::service::mounts::Found;
+use crate::service::mounts::MountedFileSystem;
 
 /// How long after a trim a file system counts as being trimmed.
 const RECENT: Duration = Duration::from_secs(2);
@@ -16,7 +16,7 @@ const RECENT: Duration = Duration::from_secs(2);
 impl ManagedFileSystem {
     /// Returns its status.
     pub fn status(&self, now: Duration) -> FileSystemStatus {
-        let Found { mount, .. } = &self.found;
+        let MountedFileSystem { mount, .. } = &self.found;
         let driver = match &self.work {
             Work::On { driver, .. } => Some(driver),
             Work::Off(_) | Work::Steered(_) => None,

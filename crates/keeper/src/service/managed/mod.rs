@@ -21,7 +21,7 @@ use trimtab_linux::trim::TrimError;
 use super::config::{Config, ServicePolicy, Settings, WEEK};
 use super::context::Context;
 use super::guarded_trimmer::GuardedTrimmer;
-use super::mounts::Found;
+use super::mounts::MountedFileSystem;
 use super::storage::{Exclusion, Storage, decide};
 use super::timeout::{NoAnswer, SingleCall, with_timeout};
 use crate::policy_driver::{PolicyDriver, Totals};
@@ -52,7 +52,7 @@ pub(super) enum OffReason {
 
 /// A file system that the service manages.
 pub(super) struct ManagedFileSystem {
-    pub found: Found,
+    pub found: MountedFileSystem,
     /// The examination of its storage, which may still run.
     pub verdict: SingleCall<Result<Judged, DoctorError>>,
     context: Rc<Context>,
@@ -99,7 +99,7 @@ impl ManagedFileSystem {
     /// Starts to manage `found`, which lies on `storage`, as `config` says.
     pub fn new(
         context: &Rc<Context>,
-        found: Found,
+        found: MountedFileSystem,
         storage: Storage,
         config: &Config,
         now: Duration,
@@ -128,7 +128,7 @@ impl ManagedFileSystem {
     }
 
     /// Applies a changed mount or configuration and keeps pending extents. Returns true if anything changed.
-    pub fn change(&mut self, found: Found, config: &Config, now: Duration) -> bool {
+    pub fn change(&mut self, found: MountedFileSystem, config: &Config, now: Duration) -> bool {
         let settings = config.settings(&found.targets, self.storage.disk().as_deref());
         let is_same = found.is_unchanged_since(&self.found) && settings == self.settings;
         (self.found, self.settings) = (found, settings);

@@ -13,7 +13,7 @@ use super::Service;
 use crate::service::backoff::Backoff;
 use crate::service::log::{Field, LogEvent};
 use crate::service::managed::{FreeSpaceQueryError, ManagedFileSystem};
-use crate::service::mounts::Found;
+use crate::service::mounts::MountedFileSystem;
 use crate::service::persistence::{PersistenceError, restore, save, seal, seal_after_unmount};
 use crate::service::storage::Storage;
 use crate::service::timeout::{NoAnswer, with_timeout};
@@ -59,7 +59,7 @@ impl Service {
     /// Manages exactly the file systems that are mounted now.
     pub(super) fn update_mounts(&mut self) -> Result<(), StackError> {
         let now = self.now();
-        let all = Found::all(&self.context.machine)?;
+        let all = MountedFileSystem::all(&self.context.machine)?;
         self.remove_unmounted(&all, now);
         let mut before = std::mem::take(&mut self.file_systems);
         for found in all {
@@ -102,7 +102,7 @@ impl Service {
     }
 
     /// Saves the state of file systems that are not in `all` any more, and stops managing them.
-    fn remove_unmounted(&mut self, all: &[Found], now: Duration) {
+    fn remove_unmounted(&mut self, all: &[MountedFileSystem], now: Duration) {
         let is_mounted =
             |managed: &ManagedFileSystem| all.iter().any(|found| found.continues(&managed.found));
         let (mounted, unmounted): (Vec<_>, Vec<_>) =
@@ -148,7 +148,7 @@ impl Service {
     /// Saves the state of all file systems.
     pub(super) fn save_all(&mut self) {
         // At shutdown, the service is told to end just after the last unmount.
-        if let Ok(all) = Found::all(&self.context.machine) {
+        if let Ok(all) = MountedFileSystem::all(&self.context.machine) {
             self.remove_unmounted(&all, self.now());
         }
         let sync = |managed: &ManagedFileSystem| {
