@@ -10,26 +10,26 @@ use trimtab_keeper::state::Store;
 use trimtab_linux::stack::Machine;
 use trimtab_linux::tracefs::FreesOptions;
 
-/// Trims what is freed on all mounted file systems, when their drives have time
+/// Runs the service, which trims freed space on all mounted file systems when their drives are idle
 ///
-/// Runs until it is told to end; SIGHUP makes it read its configuration again. It logs to stderr. Needs
-/// root. What it does, `trimtab status` says.
+/// Runs until it gets SIGTERM or SIGINT; SIGHUP makes it read its configuration again. Logs to stderr. Needs
+/// root.
+/// `trimtab status` shows its state.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The configuration [default: /etc/trimtab.toml, if that is there]
+    /// The configuration file [default: /etc/trimtab.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Only say whether the configuration can be used
+    /// Only check the configuration
     #[arg(long)]
     check_config: bool,
-    /// Where its sockets are
+    /// The directory of its sockets
     #[arg(long, value_name = "DIRECTORY", default_value = RUN, hide = true)]
     run: PathBuf,
-    /// Where it keeps what it knows [default: $STATE_DIRECTORY, or /var/lib/trimtab]
+    /// The directory of saved states [default: $STATE_DIRECTORY, or /var/lib/trimtab]
     #[arg(long, value_name = "DIRECTORY", hide = true)]
     state: Option<PathBuf>,
-    /// Run this many times as fast as real time, beside a drive that is emulated that much faster,
-    /// and end with the process that started it
+    /// Run this many times as fast as real time, as the emulated drives do, and end with the parent process
     #[arg(long, value_name = "N", hide = true)]
     speed: Option<f64>,
 }
@@ -42,7 +42,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         bail!("only root may trim: run trimtab daemon as root, as trimtab.service does");
     }
     if args.speed.is_some() {
-        // A comparison that is killed leaves no service behind.
+        // A killed comparison must not leave its service running.
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
             .context("cannot ask to end with the process that started this one")?;
     }
@@ -57,15 +57,15 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says whether the configuration can be used, and what it names in vain.
+/// Checks the configuration, and prints the mount points that it names but are not in use.
 fn check(path: Option<&Path>) -> Result<ExitCode> {
     let name = path.unwrap_or(Path::new(CONFIG)).display();
     let Some(config) = Config::find(path)? else {
-        eprintln!("there is no {name}: the defaults hold");
+        eprintln!("{name} does not exist: the defaults apply");
         return Ok(ExitCode::SUCCESS);
     };
     eprintln!("{name} can be used");
-    // It can be used also where nobody can tell what is mounted, as in a chroot.
+    // The configuration is valid even if the mounts can't be read, as in a chroot.
     for mount in config.not_mounted(&Machine::live()).unwrap_or_default() {
         eprintln!("{}: no file system on a block device is mounted there yet", mount.display());
     }

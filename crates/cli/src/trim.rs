@@ -28,78 +28,77 @@ use crate::{FAILED, complain, interrupt, profile};
 use pending::Pending;
 use watch::Watch;
 
-/// The exit code where no file system could be trimmed, as fstrim has it.
+/// The exit code if no file system could be trimmed; the same as that of fstrim.
 const ALL_FAILED: u8 = 32;
-/// The exit code where some could and some could not.
+/// The exit code if only some file systems could be trimmed.
 const SOME_FAILED: u8 = 64;
-/// What `--fstab` reads.
+/// The file that `--fstab` reads.
 const FSTAB: &str = "/etc/fstab";
 
 /// Trims mounted file systems: tells their drives which blocks are free
 ///
-/// Takes fstrim's options and has its exit codes: 0 where all were trimmed, 1 where one was asked for and
-/// failed, 32 where all failed, and 64 where some did. While others use the drive it keeps back, so that they
-/// don't feel it; while nobody does it is as fast as the drive. What was interrupted goes on where it was when
-/// the same command is given again.
+/// Accepts fstrim's options and returns its exit codes: 0 if all were trimmed, 1 if the only one failed, 32
+/// if all of several failed, and 64 if some did. Slows down while others use the drive, and uses its full
+/// speed otherwise. The same command resumes an interrupted trim.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where file systems are mounted
+    /// Mount points of the file systems
     #[arg(value_name = "MOUNT", required_unless_present_any = ["all", "fstab", "listed_in"])]
     mounts: Vec<PathBuf>,
-    /// Trim all that are mounted from devices that take discards
+    /// Trim all mounted file systems on devices that support discards
     #[arg(short, long, conflicts_with_all = ["mounts", "fstab", "listed_in"])]
     all: bool,
-    /// Trim those of them that /etc/fstab names, but for lines with X-fstrim.notrim
+    /// Trim those of them in /etc/fstab, except lines with X-fstrim.notrim
     #[arg(short = 'A', long, conflicts_with_all = ["mounts", "listed_in"])]
     fstab: bool,
-    /// Trim those of them that the first of these files with any line names, in the format of fstab or mountinfo
+    /// Trim those of them in the first of these files that has any lines, in the format of fstab or mountinfo
     #[arg(short = 'I', long, value_name = "FILE:...", conflicts_with = "mounts")]
     listed_in: Option<String>,
-    /// Begin at this byte of the file system
+    /// Start at this byte of the file system
     #[arg(short, long, value_name = "SIZE", default_value = "0")]
     offset: Bytes,
-    /// Trim this many bytes from there on; the default is all to the end
+    /// Trim this many bytes from there on; the default is to the end
     #[arg(short, long, value_name = "SIZE")]
     length: Option<Bytes>,
-    /// Leave free pieces alone that are shorter; the default is the length from which on they hold 99 % of the
-    /// free bytes, at most 1 MiB
+    /// Skip shorter free extents; by default the length for which the others hold 99 % of the free bytes, at
+    /// most 1 MiB
     #[arg(short, long, value_name = "SIZE")]
     minimum: Option<Bytes>,
-    /// Say what would be trimmed, and with --profile how long it would take, and touch nothing
+    /// Print what would be trimmed, and with --profile the predicted time, without trimming
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Say also what is free and how the drive was shared
+    /// Also print the free space and how the drive was shared
     #[arg(short, long)]
     verbose: bool,
-    /// Say nothing but errors
+    /// Print only errors
     #[arg(short, long, conflicts_with_all = ["verbose", "json"])]
     quiet: bool,
-    /// Take file systems that can't be trimmed for trimmed
+    /// Ignore file systems that do not support trims
     #[arg(long)]
     quiet_unsupported: bool,
-    /// Trim all that is free, also what was trimmed before
+    /// Trim all free space, including what was trimmed before
     #[arg(long)]
     full: bool,
-    /// By how much the mean latency of others' reads and writes may grow
+    /// The highest increase in the mean latency of others' reads and writes
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "1ms")]
     max_latency_added: Duration,
-    /// The most percent of the time that trims may hold a drive which others use: below 1, their 99th percentile
-    /// stays
+    /// The highest share of time, in percent, that trims may use on a busy drive; below 1, the 99th
+    /// percentile of others' latency is unaffected
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "0.5")]
     max_busy: f64,
     /// Trim only while nobody else uses the drive
     #[arg(long)]
     idle_only: bool,
-    /// Be as fast as fstrim, whoever waits for the drive meanwhile
+    /// Trim as fast as fstrim, regardless of others
     #[arg(long, conflicts_with_all = ["max_latency_added", "max_busy", "idle_only"])]
     unpaced: bool,
-    /// The drive's profile, by name or file, for the time that a dry run predicts and the first slices
+    /// The drive's profile, by name or file, to predict the time of a dry run and of the first slices
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
     /// Print JSON (schema trimtab/trim/1)
     #[arg(long)]
     json: bool,
-    /// Where the service's sockets are
+    /// The directory of the service's sockets
     #[arg(long, value_name = "DIRECTORY", default_value = RUN, hide = true)]
     run: PathBuf,
 }
@@ -118,29 +117,31 @@ pub fn run(args: Args) -> Result<ExitCode> {
         dry_run: args.dry_run,
         targets: Vec::new(),
     };
-    for (place, path) in paths.iter().enumerate() {
+    for (index, path) in paths.iter().enumerate() {
         if interrupt.is_set() {
-            let left = &paths[place..];
-            complain(&format_args!("interrupted before {} was begun", left[0].display()));
+            let left = &paths[index..];
+            complain(&format_args!("interrupted before {} was started", left[0].display()));
             document
                 .targets
                 .extend(left.iter().map(|path| Report { outcome: Outcome::Stopped, ..report(path) }));
             break;
         }
-        document.targets.extend(aside(|| trim(&args, &machine, path, &request, &interrupt)));
+        document.targets.extend(in_thread(|| trim(&args, &machine, path, &request, &interrupt)));
     }
-    let text = match args.json {
-        true => serde_json::to_string_pretty(&document)? + "\n",
-        false if args.quiet => String::new(),
-        false => trimtab_report::trim::text(&document, args.verbose),
+    let text = if args.json {
+        serde_json::to_string_pretty(&document)? + "\n"
+    } else if args.quiet {
+        String::new()
+    } else {
+        trimtab_report::trim::text(&document, args.verbose)
     };
     std::io::stdout().write_all(text.as_bytes()).context("cannot write to stdout")?;
     Ok(exit_code(&document.targets, args.mounts.len() == 1, args.quiet_unsupported))
 }
 
-/// Does `work` in a thread of its own, and waits for it. The kernel hands a signal to the first thread of a process
-/// even where that waits for a drive and can't take it; nobody would learn of it before the drive answers.
-fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+/// Runs `work` in a thread of its own, and waits for it. The kernel delivers a signal to the main thread even
+/// if that is blocked in an uninterruptible call; the signal would only be handled once the drive answers.
+fn in_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
@@ -176,7 +177,7 @@ fn request(args: &Args) -> Result<Request> {
     })
 }
 
-/// The mount points that are meant.
+/// Returns the selected mount points.
 fn paths(args: &Args, machine: &Machine) -> Result<Vec<PathBuf>> {
     Ok(match (&args.listed_in, args.fstab, args.all) {
         (Some(lists), ..) => {
@@ -189,14 +190,14 @@ fn paths(args: &Args, machine: &Machine) -> Result<Vec<PathBuf>> {
     })
 }
 
-/// A report of which nothing is known yet.
+/// Returns the report of a target before it is examined.
 fn report(path: &Path) -> Report {
     let target = path.display().to_string();
     Report { target, outcome: Outcome::Failed, reason: None, plan: None, sent: None }
 }
 
-/// Trims what is mounted at `path`, and says at once what went wrong; none where it is one of many and not to be
-/// trimmed.
+/// Trims the file system mounted at `path`, and prints errors at once. Returns none if it is one of many and
+/// does not support trims.
 fn trim(
     args: &Args,
     machine: &Machine,
@@ -235,7 +236,7 @@ fn attempt(
     let target = Target::open(machine, path)?;
     report.target = target.mount().display().to_string();
     let is_whole = args.offset == Bytes::ZERO && args.length.is_none();
-    // A trim of all that is free is one of what is pending, too.
+    // A trim of all free space includes the pending extents.
     let pending = if is_whole { Pending::take(&args.run, target.mount()) } else { None };
     let only = pending.as_ref().filter(|_| !args.full);
     let scope = only.map(|pending| Scope::Pending(pending.extents().clone()));
@@ -251,7 +252,7 @@ fn attempt(
     let plan = survey.document(&target, request);
     report.plan = Some(plan);
     watch.plans(survey.left());
-    let spared = pending.as_ref().map(|pending| survey.spared(pending.extents())).unwrap_or_default();
+    let spared = pending.as_ref().map(|pending| survey.skipped(pending.extents())).unwrap_or_default();
     let ran = survey.run(&target, request, Some(&mut journal), &mut watch)?;
     let reached = if matches!(ran.end, End::Done) { EVERYTHING.end } else { watch.has_reached() };
     pending.into_iter().for_each(|pending| pending.trimmed(reached, &spared));
@@ -261,7 +262,7 @@ fn attempt(
         End::Done => report.outcome = Outcome::Done,
         End::Stopped => {
             report.outcome = Outcome::Stopped;
-            let reason = "interrupted; without --full it goes on from here, and with it starts over";
+            let reason = "interrupted; the same command without --full resumes here";
             complain(&format_args!("{}: {reason}", report.target));
             report.reason = Some(reason.to_owned());
         }
@@ -284,7 +285,7 @@ fn sent(ran: &Ran) -> Sent {
     }
 }
 
-/// fstrim's.
+/// Returns the exit code that fstrim would.
 fn exit_code(targets: &[Report], is_single: bool, quiet_unsupported: bool) -> ExitCode {
     let is_well = |target: &&Report| match target.outcome {
         Outcome::Planned | Outcome::Done => true,

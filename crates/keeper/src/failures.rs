@@ -1,4 +1,4 @@
-//! Disks that fail to discard.
+//! Discards that disks failed.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -8,34 +8,35 @@ use trimtab_linux::stack::{Machine, Stack};
 use trimtab_linux::tracefs::{FailedDiscards, FreesOptions};
 use trimtab_linux::trim::TrimError;
 
-use crate::trims::Series;
+use crate::trimmer::TrimSeries;
 
-/// Tells of disks that fail to discard, where the kernel does: trims of ext4 and XFS don't.
+/// Watches the kernel for failed discards, which FITRIM on ext4 and XFS doesn't report.
 #[derive(Debug)]
 pub(crate) struct Failures {
     machine: Machine,
-    /// None where the kernel doesn't tell.
-    heard: RefCell<Option<FailedDiscards>>,
+    /// None if the kernel can't report them.
+    failed: RefCell<Option<FailedDiscards>>,
 }
 
 impl Failures {
-    /// Hears of them from now on.
+    /// Starts to watch.
     pub fn listen(machine: &Machine, options: &FreesOptions) -> Self {
-        Self { machine: machine.clone(), heard: RefCell::new(FailedDiscards::listen(options).ok()) }
+        Self { machine: machine.clone(), failed: RefCell::new(FailedDiscards::listen(options).ok()) }
     }
 
-    /// Takes a series of trims of the file system mounted at `mount` on `stack` for one that failed where a disk
-    /// failed a discard since this or [`Self::below`] was last called for any stack: nobody tells of which.
-    pub fn heed(&self, stack: &Stack, mount: &Path, series: Series) -> Series {
+    /// Turns `series`, trims of the file system mounted at `mount` on `stack`, into a failed one if a disk of
+    /// `stack` failed a discard since this or [`Self::below`] was last called for any stack. The kernel
+    /// doesn't report which trim the discard belonged to.
+    pub fn check(&self, stack: &Stack, mount: &Path, series: TrimSeries) -> TrimSeries {
         match self.below(stack) {
-            Some(disk) => Series::refused(TrimError::Failed { mount: mount.to_owned(), disk }),
+            Some(disk) => TrimSeries::failed(TrimError::Failed { mount: mount.to_owned(), disk }),
             None => series,
         }
     }
 
-    /// The name of a disk of `stack` that failed a discard since this was last called for any stack.
+    /// Returns the name of a disk of `stack` that failed a discard since this was last called for any stack.
     pub fn below(&self, stack: &Stack) -> Option<String> {
-        let disks = self.heard.borrow_mut().as_mut()?.take().ok()?;
+        let disks = self.failed.borrow_mut().as_mut()?.take().ok()?;
         let is_below = |number| stack.layers.iter().any(|layer| layer.number == Some(number));
         let number = disks.into_iter().find(|number| is_below(*number))?;
         BlockDevice::numbered(&self.machine.sysfs(), number).map(|disk| disk.name())

@@ -1,4 +1,4 @@
-//! The free space of a file system, extent by extent, in the addresses that it is trimmed by.
+//! The free extents of a file system in trim addresses.
 
 use std::fs::File;
 use std::io;
@@ -11,57 +11,56 @@ use trimtab_linux::block::DeviceNumber;
 use trimtab_linux::ext4::{self, Groups};
 use trimtab_linux::{btrfs, ioctl};
 
-/// What share of the free bytes a trim that is sparing with commands still covers, as xfs_scrub has it.
+/// The share of the free bytes that the default minimum covers, as in xfs_scrub.
 const COVERED: f64 = 0.99;
-/// Extents from this length on are never left out: few are short beside it where 99 % of the space is long,
-/// and one from which a file took a part meanwhile is still found.
-const LONG: Bytes = Bytes::MIB;
+/// The highest default minimum. Skipping more saves few commands, and an extent that a file partly took
+/// meanwhile is still trimmed.
+const MAX_MINIMUM: Bytes = Bytes::MIB;
 
-/// The free extents of a file system, in order of address, each as it is discarded: those of ext4 end with
-/// their group.
+/// The free extents of a file system in order of address. Those of ext4 are split at group boundaries,
+/// because it discards them so.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FreeSpace {
     extents: Vec<Extent>,
 }
 
-/// Why a file system doesn't tell its free space.
+/// Why the free space of a file system can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FreeSpaceError {
-    /// It has no way to.
-    #[error("this file system doesn't tell where its free space is")]
+    /// The file system has no interface for it.
+    #[error("this file system doesn't report where its free space is")]
     Unsupported,
-    /// The kernel refused.
+    /// The query failed.
     #[error("cannot read the map of free space")]
     Read(#[from] io::Error),
 }
 
-/// How a file system's trim addresses are divided, which decides where a trim can be cut in pieces.
+/// How the trim addresses of a file system are divided, which decides where a trim can be split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Division {
-    /// ext4: a free extent is trimmed whole where it begins in the range, and a group that is trimmed whole
-    /// is passed over until something in it is freed.
+    /// ext4: a free extent that begins in the range is trimmed to its end, and a fully trimmed group is
+    /// skipped until something in it is freed.
     Groups(Groups),
-    /// btrfs: a range that begins inside a chunk passes over it.
+    /// btrfs: a chunk is skipped if a range begins inside it.
     Chunks(Vec<Extent>),
-    /// XFS: wherever. Whether a free extent that is in the range only in part is trimmed only there, as
-    /// from Linux 6.11 on.
+    /// XFS: a trim can be split anywhere between free extents.
     Anywhere {
-        /// Whether it can be cut inside of free extents.
+        /// Whether it can also be split inside free extents, as from Linux 6.11 on.
         inside_extents: bool,
     },
-    /// Not known.
+    /// Unknown.
     Unknown,
 }
 
 impl Division {
-    /// That of the file system named `fstype` that holds the open `directory`, on the device at the path
-    /// `device`.
+    /// Returns the division of the file system of type `fstype` that holds the open `directory`, on the
+    /// device at the path `device`.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn of(fstype: &str, directory: &File, device: &Path) -> io::Result<Self> {
         Ok(match fstype {
-            // A service may trim a file system whose device it may not read.
+            // The service may lack the right to read the device.
             "ext2" | "ext3" | "ext4" => {
                 ext4::groups(device).ok().flatten().map_or(Self::Unknown, Self::Groups)
             }
@@ -77,23 +76,23 @@ impl Division {
     }
 }
 
-/// Whether a kernel's release, such as `6.12.3-arch1`, is at least `wanted`.
+/// Returns whether a kernel release, such as `6.12.3-arch1`, is at least `wanted`.
 fn is_at_least(release: &str, wanted: (u32, u32)) -> bool {
     let mut numbers = release.split(['.', '-', '+']).map_while(|part| part.parse::<u32>().ok());
     numbers.next().zip(numbers.next()).is_some_and(|found| found >= wanted)
 }
 
 impl FreeSpace {
-    /// The free space of the ext4 or XFS that holds the open `directory` on the device numbered `device`;
-    /// another device of it, as XFS has for its log or for real-time files, is left out.
+    /// Reads the free space of the ext4 or XFS that holds the open `directory` on the device `device`. Other
+    /// devices of the file system, such as the log or real-time device of XFS, are not included.
     ///
     /// # Errors
     /// [`FreeSpaceError`].
     pub fn read(directory: &File, device: DeviceNumber, division: &Division) -> Result<Self, FreeSpaceError> {
-        Self::told(ioctl::free_space(directory), device, division)
+        Self::filtered(ioctl::free_space(directory), device, division)
     }
 
-    /// That of an ext4 with such groups around `wanted`: from each of these to the end of its group.
+    /// Reads the free space of an ext4 from each extent in `wanted` to the end of its group.
     ///
     /// # Errors
     /// [`FreeSpaceError`].
@@ -112,14 +111,14 @@ impl FreeSpace {
                 end = groups.at(Bytes(extent.end.0 - 1)).end;
                 let range = Extent::new(start, end);
                 let found =
-                    Self::told(ioctl::free_space_within(directory, device, range), device, &division)?;
+                    Self::filtered(ioctl::free_space_within(directory, device, range), device, &division)?;
                 around.extents.extend(found.within(range).extents);
             }
         }
         Ok(around)
     }
 
-    fn told(
+    fn filtered(
         found: rustix::io::Result<Vec<ioctl::FreeSpace>>,
         device: DeviceNumber,
         division: &Division,
@@ -136,7 +135,7 @@ impl FreeSpace {
         Ok(Self::new(extents.collect(), division))
     }
 
-    /// These free extents, cut as the file system cuts them.
+    /// Returns these free extents, split as `division` says.
     pub fn new(mut extents: Vec<Extent>, division: &Division) -> Self {
         extents.retain(|extent| !extent.is_empty());
         extents.sort_unstable();
@@ -146,15 +145,15 @@ impl FreeSpace {
         Self { extents }
     }
 
-    /// What of it lies within `range`.
+    /// Returns the part within `range`.
     pub fn within(&self, range: Extent) -> Self {
         let first = self.extents.partition_point(|extent| extent.end <= range.start);
         let inside = self.extents[first..].iter().take_while(|extent| extent.start < range.end);
         Self { extents: inside.map(|extent| extent.intersect(range)).collect() }
     }
 
-    /// What trims of `wanted` discard where they go on to the end of each free extent that they begin in, as
-    /// those of ext4 do; and what of `wanted` isn't free.
+    /// Returns what trims of `wanted` cover if they continue to the end of each free extent that they begin
+    /// in, as on ext4; includes the parts of `wanted` that are not free.
     pub fn reached_from(&self, wanted: &ExtentSet) -> ExtentSet {
         let mut reached = wanted.clone();
         for extent in &self.extents {
@@ -165,31 +164,31 @@ impl FreeSpace {
         reached
     }
 
-    /// What of it is at least `minimum` long.
+    /// Returns the extents of at least `minimum`.
     pub fn at_least(&self, minimum: Bytes) -> Self {
         Self { extents: self.extents.iter().copied().filter(|extent| extent.len() >= minimum).collect() }
     }
 
-    /// The extents, in order of address.
+    /// Returns the extents in order of address.
     pub fn extents(&self) -> &[Extent] {
         &self.extents
     }
 
-    /// How many bytes are free.
+    /// Returns the number of free bytes.
     pub fn bytes(&self) -> Bytes {
         self.extents.iter().map(|extent| extent.len()).sum()
     }
 
-    /// The extents by length.
+    /// Returns a histogram of the lengths.
     pub fn sizes(&self) -> SizeHistogram {
         let mut sizes = SizeHistogram::default();
         self.extents.iter().for_each(|extent| sizes.record(extent.len()));
         sizes
     }
 
-    /// The shortest length that extents of it and longer ones still hold 99 % of the free bytes; at most
-    /// 1 MiB.
-    pub fn sparing_minimum(&self) -> Bytes {
+    /// Returns the default minimum: the longest length for which the extents of at least that length hold 99
+    /// % of the free bytes; at most 1 MiB.
+    pub fn default_minimum(&self) -> Bytes {
         let mut lengths: Vec<_> = self.extents.iter().map(|extent| extent.len()).collect();
         lengths.sort_unstable_by(|one, other| other.cmp(one));
         let wanted = self.bytes().0 as f64 * COVERED;
@@ -198,11 +197,11 @@ impl FreeSpace {
             covered += length.0;
             covered as f64 >= wanted
         });
-        reached.unwrap_or_default().min(LONG)
+        reached.unwrap_or_default().min(MAX_MINIMUM)
     }
 }
 
-/// The parts of `extent` in each group.
+/// Splits `extent` at group boundaries.
 fn by_group(groups: &Groups, extent: Extent) -> Vec<Extent> {
     let mut parts = Vec::new();
     let mut start = extent.start;
@@ -227,7 +226,7 @@ mod tests {
     const GROUPS: Groups = Groups { first: Bytes(10), length: Bytes(100) };
 
     #[test]
-    fn a_trim_goes_on_to_the_end_of_each_free_extent_that_it_begins_in() {
+    fn ext4_trim_continues_to_the_end_of_each_free_extent() {
         let at = |start: u64, end: u64| Extent::new(Bytes(start), Bytes(end));
         let free = FreeSpace::new(vec![at(10, 20), at(30, 60), at(70, 80)], &Division::Unknown);
         let reached = |wanted: &[Extent]| -> Vec<_> {
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn ext4_cuts_at_its_groups() {
+    fn ext4_extents_are_split_at_groups() {
         let free = FreeSpace::new(vec![at(50, 300), at(20, 5)], &Division::Groups(GROUPS));
         assert_eq!(free.extents(), [at(20, 5), at(50, 60), at(110, 100), at(210, 100), at(310, 40)]);
         assert_eq!(free.bytes(), Bytes(305));
@@ -248,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn short_extents_that_hold_little_are_left_out() {
+    fn default_minimum_skips_short_extents_with_few_bytes() {
         let of = |lengths: &[u64]| {
             let extents = lengths.iter().scan(0, |next, length| {
                 let extent = at(*next, *length);
                 *next += length + 1;
                 Some(extent)
             });
-            FreeSpace::new(extents.collect(), &Division::Unknown).sparing_minimum()
+            FreeSpace::new(extents.collect(), &Division::Unknown).default_minimum()
         };
         assert_eq!(of(&[]), Bytes(0));
         assert_eq!(of(&[4096]), Bytes(4096));
@@ -265,14 +264,14 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_told_apart() {
+    fn kernel_releases_are_compared() {
         assert!(is_at_least("6.11.0-arch1-1", (6, 11)) && is_at_least("7.0-rc1", (6, 11)));
         assert!(!is_at_least("6.1.0-40-amd64", (6, 11)) && !is_at_least("", (6, 11)));
     }
 
     proptest! {
         #[test]
-        fn groups_change_no_byte(raw in prop::collection::vec((0..50u64, 1..400u64), 0..20)) {
+        fn splitting_at_groups_keeps_all_bytes(raw in prop::collection::vec((0..50u64, 1..400u64), 0..20)) {
             let mut next = 0;
             let extents: Vec<_> = raw.iter().map(|(gap, length)| {
                 let extent = at(next + gap, *length);
@@ -286,7 +285,7 @@ mod tests {
         }
 
         #[test]
-        fn the_minimum_covers_what_it_says(lengths in prop::collection::vec(1..(4u64 << 20), 1..60)) {
+        fn default_minimum_covers_99_percent(lengths in prop::collection::vec(1..(4u64 << 20), 1..60)) {
             let mut next = 0;
             let extents = lengths.iter().map(|length| {
                 let extent = at(next, *length);
@@ -294,11 +293,11 @@ mod tests {
                 extent
             });
             let free = FreeSpace::new(extents.collect(), &Division::Unknown);
-            let minimum = free.sparing_minimum();
+            let minimum = free.default_minimum();
             let covered = free.at_least(minimum).bytes().0 as f64;
             prop_assert!(covered >= 0.99 * free.bytes().0 as f64);
             let longer = free.at_least(Bytes(minimum.0 + 1)).bytes().0 as f64;
-            prop_assert!(minimum == LONG || longer < 0.99 * free.bytes().0 as f64);
+            prop_assert!(minimum == MAX_MINIMUM || longer < 0.99 * free.bytes().0 as f64);
         }
     }
 }

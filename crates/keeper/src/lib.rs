@@ -1,11 +1,13 @@
-//! Smart discards: what is pending on a mounted file system, when it is trimmed, and how that is
-//! kept over restarts.
+//! The service and `trimtab trim`: tracks the pending extents of mounted file systems, trims them when the
+//! policy asks for it, and saves them over restarts.
+//!
+//! Start reading at [`service::Service`] for the service and at [`trim::Survey`] for a single trim.
 
 pub mod free_space;
 pub mod service;
 pub mod state;
 
 mod failures;
-mod tender;
+mod policy_driver;
 pub mod trim;
-mod trims;
+mod trimmer;

@@ -1,9 +1,8 @@
-//! What is known of a file system, kept over restarts: which of its free space is still to be trimmed.
+//! The state of a file system that is saved over restarts: its pending extents and statistics.
 //!
-//! Each file system has one file, named by its identifier. The first line says what it is, its version,
-//! a checksum and the length of the rest, which is JSON. It is replaced as a whole, and what it says holds
-//! only as long as the file system [was not written](Seal::follows) since: where anything is in doubt it is
-//! refused, with the reason.
+//! Each file system has one file, named by its identifier. The first line has the file type, its version, a
+//! checksum and the length of the rest, which is JSON. The file is replaced atomically. It is valid only if
+//! the file system [was not written](Seal::follows) since; a doubtful state is refused with the reason.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -19,32 +18,32 @@ use trimtab_linux::ioctl;
 use trimtab_linux::tracefs::FreeCoverage;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The most bytes of a file: each pending extent takes some 40.
-const MOST: u64 = 1 << 30;
-/// What the first line begins with.
+/// The maximum size of a file in bytes; each pending extent takes some 40.
+const MAX_SIZE: u64 = 1 << 30;
+/// The start of the first line.
 const MAGIC: &str = "trimtab-state";
-/// Files of later versions are refused.
+/// The version of the format; later ones are refused.
 const VERSION: u32 = 1;
-/// What the names of files end with whose time says when all was trimmed.
+/// The extension of files whose modification time is that of the last full trim.
 const STAMP: &str = "trimmed";
-/// Where files are, if systemd says no other place.
+/// The directory of the files, unless systemd sets another one.
 const DIRECTORY: &str = "/var/lib/trimtab";
 
-/// What is known of a file system when it is sealed. All of its free space that isn't pending has been
-/// trimmed since it was last in use.
+/// The state of a file system at the time of its seal. All free space that is not pending has been trimmed
+/// since it was last in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
-    /// Which file system it is, and how far it had been written.
+    /// The identity of the file system, and its generation.
     pub seal: Seal,
-    /// What is free and not trimmed, in trim addresses, and since when.
+    /// The pending extents in trim addresses, and when they were freed.
     pub pending: Vec<(Extent, SystemTime)>,
-    /// What its device discarded for us so far.
+    /// The bytes that its device discarded in trims of the service.
     pub trimmed: Bytes,
-    /// When it was trimmed last.
+    /// When it was last trimmed.
     pub last_trim: Option<SystemTime>,
 }
 
-/// A state as its file has it: times in seconds since 1970, extents as first address and length.
+/// The format of a state: times in seconds since 1970, extents as first address and length.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -54,15 +53,15 @@ struct Written {
     last_trim: Option<u64>,
 }
 
-/// Why a state can't be kept.
+/// Why a state can't be saved.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveError {
-    /// The directory can't be made.
-    #[error("cannot make {}", path.display())]
+    /// The directory can't be created.
+    #[error("cannot create {}", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -71,7 +70,7 @@ pub enum SaveError {
     File(#[from] OutputError),
 }
 
-/// Why a state isn't trusted.
+/// Why a saved state is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// Its file can't be read.
@@ -79,32 +78,32 @@ pub enum Refusal {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// Another program wrote it.
-    #[error("{} is no state of trimtab", path.display())]
+    /// The file is not a saved state.
+    #[error("{} is not a saved state of trimtab", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
     },
     /// A later trimtab wrote it.
-    #[error("{} is of version {version}, and this trimtab reads version {VERSION}", path.display())]
+    #[error("{} has version {version}, and this trimtab reads version {VERSION}", path.display())]
     Version {
         /// The file.
         path: PathBuf,
         /// Its version.
         version: u32,
     },
-    /// Not all of it is there, or not as it was written.
+    /// The file is incomplete or corrupt.
     #[error("{} is damaged", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
     },
-    /// It doesn't hold for the file system as it is.
-    #[error("what {} says doesn't hold any more: {reason}", path.display())]
+    /// The file system has changed since.
+    #[error("{} is out of date: {reason}", path.display())]
     Stale {
         /// The file.
         path: PathBuf,
@@ -113,66 +112,67 @@ pub enum Refusal {
     },
 }
 
-/// The directory of the states.
+/// The directory of the saved states.
 #[derive(Debug, Clone)]
 pub struct Store {
     directory: PathBuf,
 }
 
 impl Store {
-    /// The one that systemd made for the service (`StateDirectory=`), or `/var/lib/trimtab`.
+    /// The directory that systemd created for the service (`StateDirectory=`), or `/var/lib/trimtab`.
     pub fn usual() -> Self {
         let listed = std::env::var("STATE_DIRECTORY").unwrap_or_default();
         let first = listed.split(':').next().filter(|first| !first.is_empty());
         Self::at(Path::new(first.unwrap_or(DIRECTORY)))
     }
 
-    /// The one at `directory`, which is made when it is needed.
+    /// The store at `directory`, which is created when needed.
     pub fn at(directory: &Path) -> Self {
         Self { directory: directory.to_owned() }
     }
 
-    /// Keeps `state` in the place of what was kept of that file system: after a crash there is either.
+    /// Saves `state` atomically: after a crash there is either the old or the new one.
     ///
     /// # Errors
-    /// [`SaveError`]; what was kept is still there.
+    /// [`SaveError`]; a state saved before stays.
     pub fn save(&self, state: &State) -> Result<(), SaveError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
-        made.map_err(|source| SaveError::Directory { path: self.directory.clone(), source })?;
+        let created = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
+        created.map_err(|source| SaveError::Directory { path: self.directory.clone(), source })?;
         let file = Output::open_private(&self.path(&state.seal.uuid))?;
         Ok(file.replace_durably(&encode(state))?)
     }
 
-    /// What was kept of the file system that is now as `now` says, where it still holds: see
-    /// [`Seal::follows`]. None where nothing was kept.
+    /// Returns the saved state of the file system whose seal is `now`, if there is one. It must be valid: see
+    /// [`Seal::follows`].
     ///
     /// # Errors
-    /// The [`Refusal`] of what was kept.
-    pub fn load(&self, now: &Seal, heard: FreeCoverage) -> Result<Option<State>, Refusal> {
+    /// [`Refusal`] if the saved state is not valid.
+    pub fn load(&self, now: &Seal, coverage: FreeCoverage) -> Result<Option<State>, Refusal> {
         let path = self.path(&now.uuid);
-        let bytes = match read_regular(&path, MOST) {
+        let bytes = match read_regular(&path, MAX_SIZE) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(Refusal::Unreadable { path, source }),
         };
         let state = decode(&bytes, &path)?;
-        match now.follows(&state.seal, heard) {
+        match now.follows(&state.seal, coverage) {
             Ok(()) => Ok(Some(state)),
             Err(reason) => Err(Refusal::Stale { path, reason }),
         }
     }
 
-    /// Notes that all that was free of the file system `id` has just been trimmed. Where that can't be noted, it
-    /// is trimmed again sooner.
+    /// Records that all free space of the file system `id` was just trimmed. If that fails, it is trimmed
+    /// again sooner than necessary.
     pub fn stamp(&self, id: &str) {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
+        let created = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
         let path = self.directory.join(id).with_extension(STAMP);
         let options = &mut OpenOptions::new();
-        let stamp = made.and_then(|()| open_regular(&path, options.write(true).create(true).truncate(false)));
+        let stamp =
+            created.and_then(|()| open_regular(&path, options.write(true).create(true).truncate(false)));
         _ = stamp.and_then(|stamp| stamp.set_modified(SystemTime::now()));
     }
 
-    /// When [`Self::stamp`] was last called for the file system `id`.
+    /// Returns when [`Self::stamp`] was last called for the file system `id`.
     pub fn stamped(&self, id: &str) -> Option<SystemTime> {
         fs::metadata(self.directory.join(id).with_extension(STAMP)).and_then(|stamp| stamp.modified()).ok()
     }
@@ -183,7 +183,7 @@ impl Store {
     }
 }
 
-/// What tells the file system of this kind that holds `directory` from others, in letters and digits.
+/// Returns an identifier, in letters and digits, of the file system that holds `directory`.
 pub(crate) fn file_system_id(directory: &File, fstype: &str) -> String {
     let uuid = ioctl::file_system_uuid(directory);
     uuid.map(|uuid| uuid.iter().map(|byte| format!("{byte:02x}")).collect()).unwrap_or_else(|_| {
@@ -192,7 +192,7 @@ pub(crate) fn file_system_id(directory: &File, fstype: &str) -> String {
     })
 }
 
-/// The bytes of a state's file.
+/// Returns the contents of a state's file.
 fn encode(state: &State) -> Vec<u8> {
     let seconds =
         |time: &SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -209,7 +209,7 @@ fn encode(state: &State) -> Vec<u8> {
     bytes
 }
 
-/// Reads the bytes of the file at `path`.
+/// Parses the contents of the file at `path`.
 fn decode(bytes: &[u8], path: &Path) -> Result<State, Refusal> {
     let path = || path.to_owned();
     let damaged = || Refusal::Damaged { path: path() };
@@ -219,7 +219,7 @@ fn decode(bytes: &[u8], path: &Path) -> Result<State, Refusal> {
     let (line, body) = (&rest[..end], &rest[end + 1..]);
     let version = std::str::from_utf8(line).ok().and_then(|line| line.split(' ').next()?.parse().ok());
     let version = version.ok_or_else(damaged)?;
-    // The checksum covers the version, which is only believed where that is right.
+    // The checksum covers the version too, so it is checked first.
     if !bytes.starts_with(first_line(version, body).as_bytes()) {
         return Err(damaged());
     }
@@ -240,7 +240,7 @@ fn decode(bytes: &[u8], path: &Path) -> Result<State, Refusal> {
     })
 }
 
-/// The first line of a file of this version with this body.
+/// Returns the first line of a file with this version and body.
 fn first_line(version: u32, body: &[u8]) -> String {
     let checksum = xxh3_64(&[&version.to_le_bytes(), body].concat());
     format!("{MAGIC} {version} {checksum:016x} {}\n", body.len())
@@ -252,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// A seal as a file has it.
+    /// Returns a seal as read from a file.
     fn seal(uuid: u8, ever: u64) -> Seal {
         let written = serde_json::json!({
             "is_mounted": true, "mounts": 3, "before": 100, "ever": ever, "block": 4, "free": 9, "changed": 0,
@@ -277,7 +277,7 @@ mod tests {
         }
     }
 
-    fn kept(state: &State) -> (tempfile::TempDir, Store, PathBuf) {
+    fn saved(state: &State) -> (tempfile::TempDir, Store, PathBuf) {
         let root = tempfile::tempdir().unwrap();
         let store = Store::at(&root.path().join("lib/trimtab"));
         store.save(state).unwrap();
@@ -286,8 +286,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_found() {
-        let (_root, store, path) = kept(&state());
+    fn saved_state_is_loaded() {
+        let (_root, store, path) = saved(&state());
         assert_eq!(store.load(&state().seal, FreeCoverage::FromNow).unwrap(), Some(state()));
         assert!(store.load(&seal(8, 200), FreeCoverage::FromNow).unwrap().is_none());
         let later = State { seal: seal(7, 300), pending: Vec::new(), last_trim: None, ..state() };
@@ -299,8 +299,8 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_hold_is_refused_with_the_reason() {
-        let (_root, store, path) = kept(&state());
+    fn invalid_state_is_refused_with_the_reason() {
+        let (_root, store, path) = saved(&state());
         let refused = || store.load(&seal(7, 200), FreeCoverage::FromNow).unwrap_err();
         let stale = store.load(&seal(7, 204), FreeCoverage::SinceMount).unwrap_err().to_string();
         assert!(stale.contains("it was written while nobody watched"), "{stale}");
@@ -309,7 +309,7 @@ mod tests {
         assert!(matches!(refused(), Refusal::Stale { reason: Reason::FileSystem, .. }));
         let body = br#"{"seal":"in words"}"#;
         fs::write(&path, [first_line(2, body).as_bytes(), body].concat()).unwrap();
-        assert!(refused().to_string().contains("is of version 2"), "{}", refused());
+        assert!(refused().to_string().contains("has version 2"), "{}", refused());
         fs::write(&path, [first_line(1, body).as_bytes(), body].concat()).unwrap();
         assert!(matches!(refused(), Refusal::Damaged { .. }));
         fs::write(&path, "[Unit]\n").unwrap();
@@ -321,9 +321,9 @@ mod tests {
     }
 
     #[test]
-    fn pipes_in_the_place_of_files_are_waited_for_by_nobody() {
+    fn pipes_in_place_of_files_do_not_block() {
         use rustix::fs::{CWD, FileType, Mode, mknodat};
-        let (_root, store, path) = kept(&state());
+        let (_root, store, path) = saved(&state());
         fs::remove_file(&path).unwrap();
         for pipe in [&path, &path.with_file_name("id.trimmed")] {
             mknodat(CWD, pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
@@ -351,29 +351,29 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_state_is_read_as_it_was_written(state in states()) {
+        fn state_round_trips(state in states()) {
             prop_assert_eq!(decode(&encode(&state), Path::new("state")).unwrap(), state);
         }
 
         #[test]
-        fn a_state_cut_short_is_refused(state in states(), at in any::<prop::sample::Index>()) {
+        fn truncated_state_is_refused(state in states(), at in any::<prop::sample::Index>()) {
             let bytes = encode(&state);
             prop_assert!(decode(&bytes[..at.index(bytes.len())], Path::new("state")).is_err());
         }
 
         #[test]
-        fn a_state_with_more_after_it_is_refused(state in states(), more in prop::collection::vec(any::<u8>(), 1..9)) {
+        fn state_with_trailing_bytes_is_refused(state in states(), more in prop::collection::vec(any::<u8>(), 1..9)) {
             prop_assert!(decode(&[encode(&state), more].concat(), Path::new("state")).is_err());
         }
 
         #[test]
-        fn any_bytes_are_refused(line in "trimtab-state [0-9a-f ]{0,30}\n", body in prop::collection::vec(any::<u8>(), 0..99)) {
+        fn arbitrary_bytes_are_refused(line in "trimtab-state [0-9a-f ]{0,30}\n", body in prop::collection::vec(any::<u8>(), 0..99)) {
             prop_assert!(decode(&[line.into_bytes(), body].concat(), Path::new("state")).is_err());
         }
     }
 
     #[test]
-    fn any_flipped_bit_is_refused() {
+    fn flipped_bit_is_refused() {
         let bytes = encode(&state());
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();

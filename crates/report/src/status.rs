@@ -1,4 +1,4 @@
-//! What the service does, for a terminal.
+//! The status of the service as text.
 
 use std::time::SystemTime;
 
@@ -9,19 +9,20 @@ use crate::number::{bytes, printable};
 use crate::table::{Cell, Column, Table, Tone};
 use crate::terminal::{BOLD, GREEN, RED, YELLOW, hanging, paint, wrapped};
 
-/// The answer in a sentence, a table of all file systems, and why some wait or are off, or how they are
-/// steered; `colour` adds escape codes.
+/// Returns a summary in one sentence, a table of all file systems, and notes on those that wait, fail, are
+/// off or are steered; `colour` adds escape codes.
 pub fn text(document: &StatusDocument, colour: bool) -> String {
-    let (code, answer) = answer(document);
-    let mut text = format!("{}\n", paint(colour, code, wrapped(&answer)));
+    let (code, summary) = summary(document);
+    let mut text = format!("{}\n", paint(colour, code, wrapped(&summary)));
     if !document.file_systems.is_empty() {
         text += &format!("\n{}\n", table(document).terminal(colour));
     }
     let mut notes: Vec<_> = document.file_systems.iter().filter_map(note).collect();
-    notes.extend(document.deaf.iter().map(|why| format!("Nothing is heard of frees: {why}.")));
+    notes
+        .extend(document.frees_unavailable.iter().map(|why| format!("No free events are available: {why}.")));
     if document.lost_events > 0 {
         notes.push(format!(
-            "The kernel lost {} events of frees; all that was free then was taken for pending.",
+            "{} free events were lost; all space that was free then was taken as pending.",
             document.lost_events
         ));
     }
@@ -32,8 +33,8 @@ pub fn text(document: &StatusDocument, colour: bool) -> String {
     text
 }
 
-/// What somebody wants to know who asks, and in what colour.
-fn answer(document: &StatusDocument) -> (&'static str, String) {
+/// Returns the summary and its colour.
+fn summary(document: &StatusDocument) -> (&'static str, String) {
     let of = |state| document.file_systems.iter().filter(move |fs| fs.state == state);
     let names = |all: &mut dyn Iterator<Item = &FileSystemStatus>| {
         all.map(|fs| printable(&fs.mount)).collect::<Vec<_>>().join(", ")
@@ -45,24 +46,27 @@ fn answer(document: &StatusDocument) -> (&'static str, String) {
     if late.peek().is_some() {
         return (
             YELLOW,
-            format!("On {} something has been pending for longer than the goal.", names(&mut late)),
+            format!(
+                "On {} some extents have been pending for longer than the maximum age.",
+                names(&mut late)
+            ),
         );
     }
     if document.file_systems.iter().any(is_trimmed) {
-        return (GREEN, "Nothing has been pending for longer than its goal.".to_owned());
+        return (GREEN, "No extents have been pending for longer than the maximum age.".to_owned());
     }
-    match of(State::Steered).next() {
-        Some(_) => (GREEN, "The file systems discard by themselves and are steered.".to_owned()),
-        None => (BOLD, "No file system is tended.".to_owned()),
+    if of(State::Steered).next().is_some() {
+        return (GREEN, "The file systems discard by themselves and are steered.".to_owned());
     }
+    (BOLD, "No file system is managed.".to_owned())
 }
 
-/// Whether the service trims it, and so knows of it what is pending.
+/// Returns whether the service trims the file system, and so knows its pending extents.
 fn is_trimmed(fs: &FileSystemStatus) -> bool {
     !matches!(fs.state, State::Steered | State::Off)
 }
 
-/// Whether something is older than its goal, by more than its trim takes when it is due.
+/// Returns whether the oldest pending extent exceeds the maximum age by more than a due trim may take.
 fn is_late(fs: &FileSystemStatus) -> bool {
     fs.oldest_s.zip(fs.max_age_s).is_some_and(|(oldest, most)| oldest > most * 1.1 + 5.0)
 }
@@ -71,7 +75,7 @@ fn table(document: &StatusDocument) -> Table {
     let column = |head: &str, cell: &dyn Fn(&FileSystemStatus) -> Cell| {
         Column::new(head, document.file_systems.iter().map(cell))
     };
-    let tended = |cell: fn(&FileSystemStatus) -> Option<String>| {
+    let if_trimmed = |cell: fn(&FileSystemStatus) -> Option<String>| {
         move |fs: &FileSystemStatus| match cell(fs) {
             Some(text) if is_trimmed(fs) => Cell::plain(text),
             _ => Cell::nothing(),
@@ -87,15 +91,15 @@ fn table(document: &StatusDocument) -> Table {
             State::Failing => Cell::toned(fs.state.name(), Tone::Worse),
             state => Cell::plain(state.name()),
         }),
-        column("pending", &tended(|fs| Some(bytes(fs.pending.0 as f64)))),
+        column("pending", &if_trimmed(|fs| Some(bytes(fs.pending.0 as f64)))),
         column("oldest", &|fs| match fs.oldest_s {
             Some(age) if is_late(fs) => Cell::toned(span(age), Tone::Worse),
             Some(age) => Cell::plain(span(age)),
             None => Cell::nothing(),
         }),
-        column("goal", &tended(|fs| fs.max_age_s.map(span))),
+        column("goal", &if_trimmed(|fs| fs.max_age_s.map(span))),
         column("last trim", &|fs| last(fs).map_or_else(Cell::nothing, Cell::plain)),
-        column("trimmed in all", &tended(|fs| Some(bytes(fs.trimmed.0 as f64)))),
+        column("trimmed in all", &if_trimmed(|fs| Some(bytes(fs.trimmed.0 as f64)))),
     ])
 }
 
@@ -109,7 +113,7 @@ fn since(at: &str, now: SystemTime) -> Option<String> {
     Some(format!("{} ago", span(now.duration_since(at).unwrap_or_default().as_secs_f64())))
 }
 
-/// A span of time, to about a tenth of it: `50 s`, `12 min`, `3.5 h`, `2 d`.
+/// Formats a span of time, to about a tenth of it: `50 s`, `12 min`, `3.5 h`, `2 d`.
 fn span(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if s < 100.0 => (s, "s"),
@@ -117,9 +121,10 @@ fn span(seconds: f64) -> String {
         s if s < 48.0 * 3600.0 => (s / 3600.0, "h"),
         s => (s / 86400.0, "d"),
     };
-    match value < 10.0 && value.fract() >= 0.05 && unit != "s" {
-        true => format!("{value:.1} {unit}"),
-        false => format!("{value:.0} {unit}"),
+    if value < 10.0 && value.fract() >= 0.05 && unit != "s" {
+        format!("{value:.1} {unit}")
+    } else {
+        format!("{value:.0} {unit}")
     }
 }
 
@@ -158,14 +163,14 @@ mod tests {
             pid: 1,
             started: "2026-01-01T00:00:00Z".to_owned(),
             at: "2026-01-01T03:30:00Z".to_owned(),
-            deaf: None,
+            frees_unavailable: None,
             lost_events: 0,
             file_systems,
         }
     }
 
     #[test]
-    fn the_answer_comes_first_and_the_reasons_last() {
+    fn summary_comes_first_and_reasons_last() {
         let off = FileSystemStatus {
             oldest_s: None,
             max_age_s: None,
@@ -178,7 +183,7 @@ mod tests {
             FileSystemStatus { reason: Some("others use its drive".to_owned()), ..fs("/", State::Waiting) };
         let shown = text(&document(vec![waits, off]), false);
         let expected = "\
-Nothing has been pending for longer than its goal.
+No extents have been pending for longer than the maximum age.
 
 mount   fs policy   state  pending oldest goal last trim trimmed in all
 /     ext4  smart waiting 1.50 GiB 12 min  1 h 3.5 h ago       16.0 GiB
@@ -191,11 +196,11 @@ mount   fs policy   state  pending oldest goal last trim trimmed in all
     }
 
     #[test]
-    fn problems_come_first() {
+    fn summary_names_what_is_wrong() {
         let late = FileSystemStatus { oldest_s: Some(7200.0), ..fs("/late", State::Waiting) };
         let shown = text(&document(vec![late.clone()]), false);
         assert!(
-            shown.starts_with("On /late something has been pending for longer than the goal.\n"),
+            shown.starts_with("On /late some extents have been pending for longer than the maximum age.\n"),
             "{shown}"
         );
         let failing = FileSystemStatus { reason: Some("EIO".to_owned()), ..fs("/bad", State::Failing) };
@@ -207,6 +212,6 @@ mount   fs policy   state  pending oldest goal last trim trimmed in all
         let shown = text(&document(vec![steered]), false);
         assert!(shown.starts_with("The file systems discard by themselves and are steered.\n"), "{shown}");
         assert!(shown.ends_with("- /own is steered: discard/iops_limit = 5.\n"), "{shown}");
-        assert_eq!(text(&document(Vec::new()), false), "No file system is tended.\n");
+        assert_eq!(text(&document(Vec::new()), false), "No file system is managed.\n");
     }
 }

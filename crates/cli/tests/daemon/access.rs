@@ -1,4 +1,4 @@
-//! What users other than root may do.
+//! The rights of users other than root.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,13 +19,13 @@ use crate::support::{Daemon, TRIMTAB, Volume, possible, refused, smart};
 
 const NOBODY: u32 = 65534;
 
-/// Runs a program that everyone may run as nobody.
+/// Runs a program as the user nobody.
 fn as_nobody(program: &Path, arguments: &[&str]) -> Output {
     Command::new(program).args(arguments).uid(NOBODY).gid(NOBODY).current_dir("/").output().unwrap()
 }
 
 #[test]
-fn everyone_may_see_the_status_and_only_root_more() {
+fn status_is_public_and_requests_need_root() {
     if !possible() {
         return;
     }
@@ -67,14 +67,14 @@ fn everyone_may_see_the_status_and_only_root_more() {
 }
 
 #[test]
-fn what_visitors_send_does_no_harm() {
+fn invalid_requests_do_no_harm() {
     if !possible() {
         return;
     }
     let daemon = Daemon::start("");
     let connect = || UnixStream::connect(daemon.run().join("control")).unwrap();
     for (line, answer) in [
-        ("\n", "that is no request"),
+        ("\n", "invalid request"),
         ("{\"verb\":\"stop\"}\n", "unknown variant `stop`"),
         ("{\"verb\":\"take-pending\",\"mount\":\"/\",\"x\":1}\n", "unknown field `x`"),
         ("{\"verb\":\"give-back\",\"left\":[[18446744073709551615,5]]}\n", "\"done\""),
@@ -102,7 +102,7 @@ fn what_visitors_send_does_no_harm() {
 }
 
 #[test]
-fn a_crowd_at_the_door_does_not_hold_it_up() {
+fn many_clients_do_not_delay_the_end() {
     if !possible() {
         return;
     }
@@ -119,9 +119,9 @@ fn a_crowd_at_the_door_does_not_hold_it_up() {
         }
         thread::sleep(Duration::from_millis(500));
         daemon.signal(Signal::TERM);
-        let patience = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(30);
         let mut ended = None;
-        while ended.is_none() && Instant::now() < patience {
+        while ended.is_none() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(20));
             ended = daemon.child.try_wait().unwrap();
         }
@@ -132,7 +132,7 @@ fn a_crowd_at_the_door_does_not_hold_it_up() {
 }
 
 #[test]
-fn a_lock_that_another_user_holds_does_not_keep_it_from_starting() {
+fn lock_held_by_another_user_does_not_prevent_the_start() {
     if !possible() {
         return;
     }
@@ -166,7 +166,7 @@ fn a_lock_that_another_user_holds_does_not_keep_it_from_starting() {
 }
 
 #[test]
-fn half_requests_for_metrics_starve_nobody() {
+fn half_requests_for_metrics_do_not_block_other_clients() {
     if !possible() {
         return;
     }
@@ -190,7 +190,7 @@ fn open_files(daemon: &Daemon) -> usize {
 }
 
 #[test]
-fn memory_of_a_long_request_is_given_back() {
+fn memory_of_a_long_request_is_released() {
     if !possible() {
         return;
     }
@@ -222,14 +222,14 @@ fn resident(daemon: &Daemon) -> u64 {
 }
 
 #[test]
-fn pipes_among_what_it_kept_do_not_hold_up_its_start() {
+fn pipes_among_saved_files_do_not_block_the_start() {
     if !possible() {
         return;
     }
     let dir = tempfile::TempDir::new().unwrap();
     let volume = Volume::mounted("ext4");
     let mut daemon = Daemon::start_in(dir, &smart(&volume), |_| {});
-    daemon.wait_for(&volume, "it is tended", |_| true);
+    daemon.wait_for(&volume, "it is managed", |_| true);
     assert_eq!(daemon.stop(), Some(0));
     let dir = daemon.kill();
     let kept = fs::read_dir(dir.path().join("state")).unwrap().next().unwrap().unwrap().path();
@@ -238,6 +238,6 @@ fn pipes_among_what_it_kept_do_not_hold_up_its_start() {
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
     }
     let daemon = Daemon::start_in(dir, &smart(&volume), |_| {});
-    daemon.wait_for(&volume, "it is tended", |_| true);
-    assert_eq!(daemon.logged("it is not a regular file"), 1, "{}", daemon.log());
+    daemon.wait_for(&volume, "it is managed", |_| true);
+    assert_eq!(daemon.logged("event=state_not_restored"), 1, "{}", daemon.log());
 }

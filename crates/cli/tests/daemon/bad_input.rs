@@ -1,4 +1,4 @@
-//! What is wrong is said in one line.
+//! Errors are reported in one line.
 
 use std::process::{Command, Output};
 
@@ -26,7 +26,7 @@ fn configurations_are_checked() {
     for (text, message) in [
         (
             "[mount.\"/home\"]\npolicy = \"online\"\n",
-            "trimtab.toml: mount./home.policy: \"online\" is no policy",
+            "trimtab.toml: mount./home.policy: \"online\" is not a policy",
         ),
         (
             "[metrics]\naddress = \"0.0.0.0:80\"\n",
@@ -42,7 +42,7 @@ fn configurations_are_checked() {
 }
 
 #[test]
-fn configurations_without_end_are_refused() {
+fn endless_configurations_are_refused() {
     let dir = TempDir::new().unwrap();
     let pipe = dir.path().join("pipe");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
@@ -58,7 +58,7 @@ fn configurations_without_end_are_refused() {
 }
 
 #[test]
-fn a_service_that_does_not_run_has_no_status() {
+fn status_without_a_service_is_an_error() {
     let said = refused(&trimtab(&["status", "--run", "/nowhere"]));
-    assert!(said.contains("the service doesn't run: start it with"), "{said}");
+    assert!(said.contains("the service is not running: start it with"), "{said}");
 }

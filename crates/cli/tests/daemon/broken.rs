@@ -1,4 +1,4 @@
-//! Devices and file systems that fail, freeze and hang for as long as a test wants.
+//! Devices and file systems that fail, freeze or hang on demand.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use trimtab_linux::mount;
 
 use crate::support::{SIZE, Volume, run};
 
-/// A disk that fails to discard when it is told to, and does all else: a loop device over a file in an
-/// overlay, which is forbidden to punch holes where the file below can only be appended to.
+/// A disk whose discards fail on demand, while all other I/O succeeds: a loop device over a file in an
+/// overlay, where punching holes fails while the lower file is append-only.
 pub struct Failing {
-    // They go in this order.
+    // Dropped in this order.
     pub volume: Volume,
     _overlay: Overlay,
     below: Volume,
 }
 
-/// The place of a mounted overlay.
+/// The mount point of an overlay.
 struct Overlay(TempDir);
 
 impl Drop for Overlay {
@@ -29,7 +29,7 @@ impl Drop for Overlay {
 }
 
 impl Failing {
-    /// A mounted file system on one that is sound yet.
+    /// Mounts a file system on such a disk, whose discards still succeed.
     pub fn mounted(fstype: &str) -> Self {
         // Not every file system has files that can only be appended to.
         let below = Volume::mounted("ext4");
@@ -45,7 +45,7 @@ impl Failing {
         Self { volume, _overlay: overlay, below }
     }
 
-    /// Whether it fails from now on.
+    /// Sets whether discards fail from now on.
     pub fn set(&self, fails: bool) {
         let change = if fails { "+a" } else { "-a" };
         run(Command::new("chattr").arg(change).arg(self.below.target.join("upper/backing")));
@@ -58,7 +58,7 @@ impl Drop for Failing {
     }
 }
 
-/// A file system that is frozen until this goes.
+/// A file system that is frozen until this is dropped.
 pub struct Frozen(PathBuf);
 
 impl Frozen {
@@ -74,7 +74,7 @@ impl Drop for Frozen {
     }
 }
 
-/// A drive that hangs until this goes: the process that serves it is stopped.
+/// A drive that hangs until this is dropped: the process that serves it is stopped.
 pub struct Hung(Pid);
 
 impl Hung {

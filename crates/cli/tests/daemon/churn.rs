@@ -1,4 +1,4 @@
-//! After a trim of all, the next one sends little more than what was freed since.
+//! After a full trim, the next trim sends little more than what was freed since.
 
 use std::fs;
 use std::process::Command;
@@ -64,7 +64,7 @@ impl Churned {
         self.volume.mount();
     }
 
-    /// What the device is told to discard by `command`, which gets the mount point.
+    /// Returns the bytes that `command`, run with the mount point, discards.
     fn sent(&self, command: &mut Command) -> Bytes {
         let before = self.volume.counters().discard_bytes;
         run(command.arg(&self.volume.target));
@@ -104,14 +104,14 @@ fn the_next_trim_sends_little(fstype: &str) {
     assert_eq!(daemon.stop(), Some(0));
     let home = std::mem::replace(&mut daemon.dir, TempDir::new().unwrap());
     let daemon = Daemon::start_in(home, &config, |_| {});
-    sent.push(("tended anew", freed, churned.sent(&mut trim(&daemon, &[]))));
+    sent.push(("managed anew", freed, churned.sent(&mut trim(&daemon, &[]))));
 
     // ext4 remembers what was trimmed while it is mounted.
     churned.remount(&daemon);
     let theirs = churned.sent(&mut Command::new("fstrim"));
     for (manner, freed, sent) in sent {
         let share = sent.0 as f64 / theirs.0 as f64;
-        // What short pieces hold is left alone, up to a hundredth.
+        // Trims skip short extents that hold up to 1 % of the free bytes.
         let least = Bytes(freed.0 / 100 * 99);
         let log = daemon.log();
         assert!(
@@ -122,11 +122,11 @@ fn the_next_trim_sends_little(fstype: &str) {
 }
 
 #[test]
-fn after_a_trim_of_all_the_next_of_ext4_sends_little() {
+fn ext4_trim_after_a_full_trim_sends_little() {
     the_next_trim_sends_little("ext4");
 }
 
 #[test]
-fn after_a_trim_of_all_the_next_of_xfs_sends_little() {
+fn xfs_trim_after_a_full_trim_sends_little() {
     the_next_trim_sends_little("xfs");
 }

@@ -1,5 +1,5 @@
-//! Files keep what they hold, whatever happens to them while their file system is trimmed. A loop device really
-//! forgets: what was discarded wrongly reads as zeros.
+//! Files keep their contents while they change and their file system is trimmed. A wrongly discarded block of
+//! a loop device reads as zeros.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,13 +22,13 @@ const LONGEST: u64 = 512 << 10;
 const BLOCK: usize = 4096;
 /// How many snapshots there are at most.
 const SNAPSHOTS: usize = 3;
-/// What has to be discarded meanwhile for the test to mean anything.
+/// The least number of bytes to discard for a meaningful test.
 const DISCARDED: Bytes = Bytes(256 << 20);
 
-/// What the files of a directory hold.
+/// The contents of the files in a directory.
 type Contents = BTreeMap<String, Vec<u8>>;
 
-/// One that changes files of its own, and knows what they hold.
+/// Changes its own files, and checks their contents.
 struct Worker {
     fstype: String,
     place: PathBuf,
@@ -73,7 +73,7 @@ impl Worker {
             if self.fstype == "btrfs" {
                 self.snapshot();
             }
-            // What is in the page cache proves nothing.
+            // Drops the page cache, so that checks read the device.
             for name in self.files.keys() {
                 let file = File::open(self.place.join(name)).unwrap();
                 fadvise(&file, 0, None, Advice::DontNeed).unwrap();
@@ -177,8 +177,8 @@ impl Worker {
     }
 }
 
-/// Has files changed on a new file system until all is done, while `trims` does what it does until it is told to
-/// end; then checks the file system, and the files once it is mounted again.
+/// Has files changed on a new file system until all is done, while `trims` does what it does until it is told
+/// to end; then checks the file system, and the files once it is mounted again.
 fn keeps_its_files(fstype: &str, check: &[&str], trims: impl FnOnce(&Volume, &dyn Fn() -> bool)) {
     if !possible() {
         return;
@@ -213,8 +213,8 @@ fn trimmed(volume: &Volume, goes_on: &dyn Fn() -> bool) {
     }
 }
 
-/// A service that lets nothing wait.
-fn tended(volume: &Volume, goes_on: &dyn Fn() -> bool) {
+/// A service that trims at once.
+fn managed(volume: &Volume, goes_on: &dyn Fn() -> bool) {
     let goals = "policy = \"smart\"\nmax_age = \"1ms\"\nmax_busy_share = 1.0\nmax_latency_added = \"1s\"\n";
     let mut daemon = Daemon::start(&(volume.table() + goals));
     while goes_on() {
@@ -245,16 +245,16 @@ fn btrfs_keeps_its_files_when_trimmed() {
 }
 
 #[test]
-fn ext4_keeps_its_files_when_tended() {
-    keeps_its_files("ext4", &E2FSCK, tended);
+fn ext4_keeps_its_files_when_managed() {
+    keeps_its_files("ext4", &E2FSCK, managed);
 }
 
 #[test]
-fn xfs_keeps_its_files_when_tended() {
-    keeps_its_files("xfs", &XFS_REPAIR, tended);
+fn xfs_keeps_its_files_when_managed() {
+    keeps_its_files("xfs", &XFS_REPAIR, managed);
 }
 
 #[test]
-fn btrfs_keeps_its_files_when_tended() {
-    keeps_its_files("btrfs", &BTRFS_CHECK, tended);
+fn btrfs_keeps_its_files_when_managed() {
+    keeps_its_files("btrfs", &BTRFS_CHECK, managed);
 }

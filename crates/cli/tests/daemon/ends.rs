@@ -1,4 +1,4 @@
-//! How the service begins and ends, and what it tells its manager.
+//! Start and end of the service, and its notifications to the service manager.
 
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
@@ -11,7 +11,7 @@ use trimtab_core::document::status::State;
 use crate::support::{Daemon, TRIMTAB, Volume, instances, possible, refused, smart, wait_until};
 
 #[test]
-fn it_ends_when_told_and_leaves_nothing() {
+fn service_ends_on_sigterm_and_leaves_nothing_behind() {
     if !possible() {
         return;
     }
@@ -25,7 +25,7 @@ fn it_ends_when_told_and_leaves_nothing() {
 }
 
 #[test]
-fn one_that_was_killed_is_no_hindrance() {
+fn service_starts_after_a_killed_one() {
     if !possible() {
         return;
     }
@@ -39,12 +39,12 @@ fn one_that_was_killed_is_no_hindrance() {
         let dir = daemon.kill();
         daemon = Daemon::start_in(dir, &config, |_| {});
         assert_eq!((instances(pid), daemon.instances()), (0, 2));
-        wait_until("it tends", || daemon.status_of(&volume).unwrap().state == State::Idle);
+        wait_until("it is managed", || daemon.status_of(&volume).unwrap().state == State::Idle);
     }
 }
 
 #[test]
-fn there_is_only_one() {
+fn second_service_is_refused() {
     if !possible() {
         return;
     }
@@ -58,7 +58,7 @@ fn there_is_only_one() {
 }
 
 #[test]
-fn its_manager_is_told() {
+fn service_manager_is_notified() {
     if !possible() {
         return;
     }
@@ -69,7 +69,7 @@ fn its_manager_is_told() {
     let mut daemon = Daemon::start_with("", |command| {
         command.env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "60000000");
     });
-    // What is said until a line of this kind.
+    // Returns the lines received until one of this kind.
     let until = |wanted: &str| {
         let mut lines: Vec<String> = Vec::new();
         while !lines.iter().any(|line| line.starts_with(wanted)) {

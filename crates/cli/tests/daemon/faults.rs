@@ -1,4 +1,4 @@
-//! Devices and file systems that fail, hang, freeze and go.
+//! Devices and file systems that fail, hang, freeze or vanish.
 
 use std::fs::{self, File};
 use std::process::Command;
@@ -31,7 +31,7 @@ fn is_failing(fs: &FileSystemStatus) -> bool {
 fn goes_on(daemon: &Daemon, volume: &Volume, file: &str) {
     let before = daemon.status_of(volume).unwrap().trimmed;
     volume.delete(file);
-    daemon.wait_for(volume, "it is tended", |fs| fs.trimmed >= before + FILE && is_idle(fs));
+    daemon.wait_for(volume, "it is managed", |fs| fs.trimmed >= before + FILE && is_idle(fs));
 }
 
 /// Processor time that the service has used, in ticks.
@@ -50,7 +50,7 @@ fn rests(daemon: &Daemon) -> bool {
 }
 
 #[test]
-fn what_a_disk_fails_to_discard_is_tried_again_until_it_does() {
+fn failed_discards_are_retried_until_they_succeed() {
     if !possible() {
         return;
     }
@@ -71,21 +71,21 @@ fn what_a_disk_fails_to_discard_is_tried_again_until_it_does() {
         daemon.wait_for(volume, "it fails again", |fs| is_failing(fs) && tries(fs) >= 2);
         let fs = daemon.status_of(volume).unwrap();
         assert!(fs.pending >= FILE && fs.trimmed == before, "{fs:?}");
-        assert_eq!(daemon.logged("a trim failed: tries again later"), 1, "{}", daemon.log());
+        assert_eq!(daemon.logged("event=discard_failed"), 1, "{}", daemon.log());
         let reason = fs.reason.unwrap();
         assert!(reason.contains("fails to discard") || reason.contains("Input/output error"), "{reason}");
         goes_on(&daemon, &other, "goes");
         assert!(rests(&daemon), "{}", daemon.log());
         failing.set(false);
         daemon.wait_for(volume, "all is trimmed", |fs| is_idle(fs) && fs.trimmed >= before + FILE);
-        assert_eq!(daemon.logged("trims again"), 1, "{}", daemon.log());
+        assert_eq!(daemon.logged("event=discard_recovered"), 1, "{}", daemon.log());
         assert!(tries(&daemon.status_of(volume).unwrap()) < 8, "its pauses grow");
         assert_eq!(daemon.stop(), Some(0));
     }
 }
 
 #[test]
-fn a_trim_by_hand_says_that_a_disk_fails_to_discard() {
+fn trim_command_reports_failed_discards() {
     if !possible() {
         return;
     }
@@ -107,7 +107,7 @@ fn a_trim_by_hand_says_that_a_disk_fails_to_discard() {
 }
 
 #[test]
-fn a_drive_that_goes_is_said_once_and_the_others_are_tended() {
+fn vanished_drive_is_logged_once_and_others_are_managed() {
     if !possible() {
         return;
     }
@@ -135,7 +135,7 @@ fn a_drive_that_goes_is_said_once_and_the_others_are_tended() {
 }
 
 #[test]
-fn a_drive_that_hangs_holds_up_no_other() {
+fn hung_drive_does_not_delay_others() {
     if !possible() {
         return;
     }
@@ -160,20 +160,20 @@ fn a_drive_that_hangs_holds_up_no_other() {
         hung
     };
     let hung = hang(&daemon);
-    assert_eq!(daemon.logged("the kernel doesn't answer"), 1, "{}", daemon.log());
+    assert_eq!(daemon.logged("event=discard_failed"), 1, "{}", daemon.log());
     goes_on(&daemon, &other, "first");
     assert!(rests(&daemon), "{}", daemon.log());
     drop(hung);
     daemon.wait_for(&slow, "all is trimmed", is_idle);
-    assert_eq!(daemon.logged("trims again"), 1, "{}", daemon.log());
+    assert_eq!(daemon.logged("event=discard_recovered"), 1, "{}", daemon.log());
 
     daemon.configure(&(waits + &eager(&other)));
     daemon.signal(Signal::HUP);
-    wait_until("it waits again", || daemon.logged("configuration read") == 2);
+    wait_until("it waits again", || daemon.logged("event=configuration_loaded") == 2);
     let hung = hang(&daemon);
     goes_on(&daemon, &other, "second");
     daemon.signal(Signal::TERM);
-    wait_until("it ends", || daemon.logged("msg=ends") == 1);
+    wait_until("it ends", || daemon.logged("event=stopped") == 1);
     wait_until("its sockets are gone", || !daemon.run().join("status").exists());
     wait_until("its instances are gone", || daemon.instances() == 0);
     drop(hung);
@@ -181,7 +181,7 @@ fn a_drive_that_hangs_holds_up_no_other() {
 }
 
 #[test]
-fn a_drive_that_hangs_from_the_start_holds_up_no_other() {
+fn drive_hung_at_the_start_does_not_delay_others() {
     if !possible() {
         return;
     }
@@ -197,11 +197,11 @@ fn a_drive_that_hangs_from_the_start_holds_up_no_other() {
     assert!(reason.contains("the kernel doesn't answer"), "{reason}");
     goes_on(&daemon, &other, "goes");
     drop(hung);
-    daemon.wait_for(&hangs, "it is tended", |fs| is_idle(fs) && fs.trimmed > Bytes::MIB);
+    daemon.wait_for(&hangs, "it is managed", |fs| is_idle(fs) && fs.trimmed > Bytes::MIB);
 }
 
 #[test]
-fn a_drive_that_does_not_tell_what_is_free_holds_up_no_other() {
+fn drive_hung_during_a_free_space_query_does_not_delay_others() {
     if !possible() {
         return;
     }
@@ -225,7 +225,7 @@ fn a_drive_that_does_not_tell_what_is_free_holds_up_no_other() {
 }
 
 #[test]
-fn what_is_freed_while_it_ends_is_not_forgotten() {
+fn frees_during_the_end_are_trimmed_after_a_restart() {
     if !possible() {
         return;
     }
@@ -233,7 +233,7 @@ fn what_is_freed_while_it_ends_is_not_forgotten() {
     let mut both = [drive(), drive()];
     both.sort_by(|one, other| one.target.cmp(&other.target));
     let [hangs, volume] = both;
-    // What is synced already doesn't wait for its drive: only the seal does.
+    // A clean file system syncs without its drive, so that only the seal blocks.
     hangs.remount("remount,barrier=0,noinit_itable");
     volume.write("goes", FILE);
     let config = eager(&hangs) + &eager(&volume);
@@ -247,8 +247,8 @@ fn what_is_freed_while_it_ends_is_not_forgotten() {
     daemon.signal(Signal::TERM);
     std::thread::sleep(Duration::from_secs(1));
     fs::remove_file(volume.target.join("goes")).unwrap();
-    wait_until("it ends", || daemon.logged("msg=ends") == 1);
-    assert_eq!(daemon.logged("cannot keep what is known of it"), 1, "{}", daemon.log());
+    wait_until("it ends", || daemon.logged("event=stopped") == 1);
+    assert_eq!(daemon.logged("event=state_not_saved"), 1, "{}", daemon.log());
     drop(hung);
     assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
     let _daemon = Daemon::start_in(daemon.kill(), &config, |_| {});
@@ -256,7 +256,7 @@ fn what_is_freed_while_it_ends_is_not_forgotten() {
 }
 
 #[test]
-fn a_frozen_file_system_holds_up_nothing() {
+fn frozen_file_system_does_not_delay_others() {
     if !possible() {
         return;
     }
@@ -273,7 +273,7 @@ fn a_frozen_file_system_holds_up_nothing() {
         let ice = Frozen::new(&frozen);
         goes_on(&daemon, &other, "goes");
         daemon.signal(Signal::HUP);
-        wait_until("the configuration is read", || daemon.logged("configuration read") == 1);
+        wait_until("the configuration is read", || daemon.logged("event=configuration_loaded") == 1);
         daemon.wait_for(&frozen, "it is trimmed all the same", is_idle);
         drop(ice);
         goes_on(&daemon, &frozen, "stays");
@@ -285,7 +285,7 @@ fn a_frozen_file_system_holds_up_nothing() {
 }
 
 #[test]
-fn what_is_pending_comes_back_with_the_right_to_write() {
+fn pending_extents_survive_a_read_only_remount() {
     if !possible() {
         return;
     }
@@ -302,7 +302,7 @@ fn what_is_pending_comes_back_with_the_right_to_write() {
 }
 
 #[test]
-fn what_is_being_trimmed_can_be_unmounted() {
+fn unmount_during_a_trim_succeeds() {
     if !possible() {
         return;
     }
@@ -317,13 +317,13 @@ fn what_is_being_trimmed_can_be_unmounted() {
         volume.unmount();
         wait_until("it is gone", || daemon.status_of(&volume).is_none());
         volume.mount();
-        wait_until("it is tended", || daemon.status_of(&volume).is_some());
+        wait_until("it is managed", || daemon.status_of(&volume).is_some());
     }
     assert_eq!(daemon.logged("level=warning") + daemon.logged("level=error"), 0, "{}", daemon.log());
 }
 
 #[test]
-fn what_lives_on_unseen_is_not_taken_for_known() {
+fn lazily_unmounted_file_system_is_examined_anew() {
     if !possible() {
         return;
     }
@@ -333,7 +333,7 @@ fn what_lives_on_unseen_is_not_taken_for_known() {
     let daemon = Daemon::start(&patient(&volume, dir.path()));
     let is_trimmed = |fs: &FileSystemStatus| fs.trimmed > FILE && fs.pending < Bytes::MIB;
     daemon.wait_for(&volume, "all that was free is trimmed", is_trimmed);
-    // What is known of it is kept.
+    // The service saves its state.
     volume.unmount();
     wait_until("it is gone", || daemon.status_of(&volume).is_none());
     volume.mount();

@@ -1,4 +1,4 @@
-//! What the service knows, and what it does where that is lost or in doubt.
+//! The state of the service, and its reaction if that is lost or doubtful.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -47,7 +47,7 @@ fn lost(volume: &Volume, dir: &Path) -> (Daemon, u64) {
 }
 
 #[test]
-fn where_events_are_lost_all_that_is_free_is_pending() {
+fn lost_events_make_all_free_space_pending() {
     if !possible() {
         return;
     }
@@ -56,9 +56,7 @@ fn where_events_are_lost_all_that_is_free_is_pending() {
         let dir = tempfile::TempDir::new().unwrap();
         let (daemon, holes) = lost(&volume, dir.path());
         daemon.signal(Signal::CONT);
-        daemon.wait_for(&volume, "it is said", |_| {
-            daemon.logged("events were lost: takes all that is free for pending") > 0
-        });
+        daemon.wait_for(&volume, "it is said", |_| daemon.logged("event=free_events_lost") > 0);
         assert!(daemon.status().lost_events > 0);
         // Those at the ends may have become part of something larger.
         daemon.wait_for(&volume, "all holes are pending", |fs| fs.pending >= Bytes((holes - 64) * 4096));
@@ -71,7 +69,7 @@ fn where_events_are_lost_all_that_is_free_is_pending() {
 }
 
 #[test]
-fn what_was_lost_before_it_was_unmounted_is_not_taken_for_known() {
+fn events_lost_before_an_unmount_invalidate_the_state() {
     if !possible() {
         return;
     }
@@ -89,7 +87,7 @@ fn what_was_lost_before_it_was_unmounted_is_not_taken_for_known() {
 }
 
 #[test]
-fn one_that_trims_in_batches_remembers_the_last() {
+fn batched_policy_remembers_the_last_trim() {
     if !possible() {
         return;
     }
@@ -128,7 +126,7 @@ fn one_that_trims_in_batches_remembers_the_last() {
 }
 
 #[test]
-fn a_clock_that_was_set_back_makes_nothing_wait_longer() {
+fn clock_set_back_delays_no_trim() {
     if !possible() {
         return;
     }
@@ -164,7 +162,7 @@ fn trim(daemon: &Daemon, volume: &Volume) -> Command {
 }
 
 #[test]
-fn a_trim_by_hand_sends_what_the_service_knows_to_be_pending() {
+fn trim_command_sends_the_pending_extents_of_the_service() {
     if !possible() {
         return;
     }
@@ -189,7 +187,7 @@ fn a_trim_by_hand_sends_what_the_service_knows_to_be_pending() {
 }
 
 #[test]
-fn an_interrupted_trim_by_hand_hands_back_what_is_left() {
+fn interrupted_trim_command_gives_back_the_rest() {
     if !possible() {
         return;
     }

@@ -1,4 +1,4 @@
-//! File systems come and go.
+//! File systems are mounted and unmounted while the service runs.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use trimtab_linux::mount;
 use crate::support::{Daemon, Volume, eager, patient, possible, run, smart, wait_until};
 
 #[test]
-fn a_file_system_is_tended_while_it_is_mounted() {
+fn file_system_is_managed_while_mounted() {
     if !possible() {
         return;
     }
@@ -23,25 +23,27 @@ fn a_file_system_is_tended_while_it_is_mounted() {
     assert_eq!(daemon.status_of(&volume), None);
     volume.mount();
     let state = || daemon.status_of(&volume).map(|fs| fs.state);
-    wait_until("it is tended", || state().is_some_and(|state| state != State::Off));
+    wait_until("it is managed", || state().is_some_and(|state| state != State::Off));
     volume.remount("remount,ro");
     wait_until("it is left alone", || state() == Some(State::Off));
     let reason = daemon.status_of(&volume).unwrap().reason.unwrap();
     assert_eq!(reason, "it is mounted read-only");
     volume.remount("remount,rw");
-    wait_until("it is tended again", || state().is_some_and(|state| state != State::Off));
+    wait_until("it is managed again", || state().is_some_and(|state| state != State::Off));
     volume.unmount();
     wait_until("it is gone", || state().is_none());
 }
 
 #[test]
-fn what_is_configured_in_vain_is_said() {
+fn configured_mount_points_not_in_use_are_logged() {
     if !possible() {
         return;
     }
     let volume = Volume::new("ext4");
     let daemon = Daemon::start(&smart(&volume));
-    let said = || daemon.logged(&format!("is mounted there yet\" mount={}", volume.target.display()));
+    let mount = format!("mount={}", volume.target.display());
+    let is_said = |line: &&str| line.contains("event=not_mounted ") && line.ends_with(&mount);
+    let said = || daemon.log().lines().filter(is_said).count();
     assert_eq!(said(), 1, "{}", daemon.log());
     let reload = || Control::connect(&daemon.run()).unwrap().reload().unwrap();
     reload();
@@ -52,7 +54,7 @@ fn what_is_configured_in_vain_is_said() {
 }
 
 #[test]
-fn a_thousandth_part_of_a_thousand_mounts_leaves_nothing_behind() {
+fn repeated_mounts_leave_nothing_behind() {
     if !possible() {
         return;
     }
@@ -64,12 +66,12 @@ fn a_thousandth_part_of_a_thousand_mounts_leaves_nothing_behind() {
     };
     let cycle = || {
         volume.mount();
-        wait_until("it is tended", || daemon.status_of(&volume).is_some());
+        wait_until("it is managed", || daemon.status_of(&volume).is_some());
         volume.unmount();
         wait_until("it is gone", || daemon.status_of(&volume).is_none());
     };
     cycle();
-    // Who asked for the status may be a moment from being gone.
+    // The last status connection may take a moment to close.
     std::thread::sleep(std::time::Duration::from_millis(200));
     let before = has();
     assert_eq!((before.1, before.2), (1, 2));
@@ -78,13 +80,13 @@ fn a_thousandth_part_of_a_thousand_mounts_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_takes_no_discards_is_left_alone() {
+fn file_system_without_discard_support_is_not_managed() {
     if !possible() {
         return;
     }
     let volume = Volume::mounted("ext4");
     let daemon = Daemon::start(&eager(&volume));
-    wait_until("it is tended", || daemon.status_of(&volume).unwrap().state == State::Idle);
+    wait_until("it is managed", || daemon.status_of(&volume).unwrap().state == State::Idle);
     volume.write("file", Bytes(8 << 20));
     volume.block().set_discard_max(Bytes::ZERO).unwrap();
     volume.delete("file");
@@ -92,11 +94,11 @@ fn what_takes_no_discards_is_left_alone() {
     let fs = daemon.status_of(&volume).unwrap();
     assert_eq!(fs.reason.as_deref(), Some("it takes no discards"));
     assert_eq!(fs.refusals.get("unsupported"), Some(&1));
-    assert_eq!(daemon.logged("left alone from now on"), 1, "{}", daemon.log());
+    assert_eq!(daemon.logged("event=no_longer_managed"), 1, "{}", daemon.log());
 }
 
 #[test]
-fn a_new_configuration_holds_at_once_and_a_bad_one_not_at_all() {
+fn valid_configuration_applies_at_once_and_invalid_one_is_rejected() {
     if !possible() {
         return;
     }
@@ -111,7 +113,8 @@ fn a_new_configuration_holds_at_once_and_a_bad_one_not_at_all() {
     daemon.configure("[metrics]\nport = 1\n");
     daemon.signal(Signal::HUP);
     wait_until("it says so", || daemon.logged("level=error") > 0);
-    assert_eq!(daemon.logged("metrics.port: unknown field"), 1, "{}", daemon.log());
+    assert_eq!(daemon.logged("event=configuration_rejected"), 1, "{}", daemon.log());
+    assert_eq!(daemon.logged("metrics.port"), 1, "{}", daemon.log());
     assert_eq!(policy(), "none");
     daemon.configure(&format!("{}policy = \"batched:1d\"\n", volume.table()));
     Control::connect(&daemon.run()).unwrap().reload().unwrap();
@@ -124,7 +127,7 @@ fn small(freed: Bytes) -> impl Fn(&FileSystemStatus) -> bool {
 }
 
 #[test]
-fn what_is_pending_outlives_the_service_and_the_mount() {
+fn pending_extents_survive_restart_and_remount() {
     if !possible() {
         return;
     }
@@ -174,7 +177,7 @@ impl Drop for Bound {
 }
 
 #[test]
-fn by_which_mount_it_is_tended_makes_no_difference() {
+fn pending_extents_survive_a_change_of_mount_point() {
     if !possible() {
         return;
     }
@@ -195,29 +198,29 @@ fn by_which_mount_it_is_tended_makes_no_difference() {
         let of_bound = || daemon.status().file_systems.into_iter().find(|fs| Path::new(&fs.mount) == place);
         // It is spoken of by its shortest mount point.
         bind();
-        wait_until("it is tended by the other mount", || of_bound().is_some());
+        wait_until("it is managed by the other mount", || of_bound().is_some());
         assert!(is_old(&of_bound().unwrap()));
         run(Command::new("umount").arg(place));
-        wait_until("it is tended by its own", || daemon.status_of(&volume).is_some());
+        wait_until("it is managed by its own", || daemon.status_of(&volume).is_some());
         assert!(is_old(&daemon.status_of(&volume).unwrap()));
-        assert_eq!(daemon.logged("msg=tended"), 1, "{}", daemon.log());
+        assert_eq!(daemon.logged("event=managed"), 1, "{}", daemon.log());
 
         daemon.configure(&both(eager(&volume)));
         daemon.signal(Signal::HUP);
         daemon.wait_for(&volume, "all is trimmed", |fs| fs.pending == Bytes::ZERO);
         let before = volume.counters().discard_bytes;
         bind();
-        wait_until("it is tended by the other mount", || of_bound().is_some());
+        wait_until("it is managed by the other mount", || of_bound().is_some());
         volume.unmount();
         fs::remove_file(place.join("goes")).unwrap();
         trimtab_linux::trim::sync(place).unwrap();
         wait_until("that is trimmed", || volume.counters().discard_bytes >= before + Bytes(32 << 20));
-        assert_eq!(daemon.logged("msg=tended"), 2, "{}", daemon.log());
+        assert_eq!(daemon.logged("event=managed"), 2, "{}", daemon.log());
     }
 }
 
 #[test]
-fn what_is_pending_outlives_a_reboot() {
+fn pending_extents_survive_a_reboot() {
     if !possible() {
         return;
     }
@@ -241,6 +244,8 @@ fn what_is_pending_outlives_a_reboot() {
         volume.mount();
         let daemon = Daemon::start_in(daemon.kill(), &config, |_| {});
         daemon.wait_for(&volume, "they still are", small(freed));
-        assert_eq!(daemon.logged("takes all that is free for pending"), 0, "{}", daemon.log());
+        for event in ["event=state_not_restored", "event=free_events_lost"] {
+            assert_eq!(daemon.logged(event), 0, "{}", daemon.log());
+        }
     }
 }

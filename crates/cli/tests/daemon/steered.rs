@@ -30,7 +30,7 @@ fn steered(volume: &Volume, share: f64) -> String {
 }
 
 #[test]
-fn a_btrfs_that_discards_by_itself_does_so_as_the_goals_say_while_the_service_runs() {
+fn btrfs_with_its_own_discards_is_steered_by_the_goals() {
     if !possible() {
         return;
     }
@@ -48,6 +48,7 @@ fn a_btrfs_that_discards_by_itself_does_so_as_the_goals_say_while_the_service_ru
     assert_ne!((size, slow), before);
     let said = format!("discard/max_discard_size = {size}, discard/iops_limit = {slow}");
     assert_eq!(status.reason, Some(said.clone()));
+    assert_eq!(daemon.logged("event=steered"), 1, "{}", daemon.log());
     assert_eq!(daemon.logged(&said), 1, "{}", daemon.log());
 
     daemon.configure(&steered(&volume, 0.1));
@@ -71,7 +72,7 @@ fn a_btrfs_that_discards_by_itself_does_so_as_the_goals_say_while_the_service_ru
 }
 
 #[test]
-fn a_service_that_is_killed_leaves_the_next_what_knobs_held() {
+fn settings_are_restored_after_a_killed_service() {
     if !possible() {
         return;
     }
@@ -100,7 +101,7 @@ fn a_service_that_is_killed_leaves_the_next_what_knobs_held() {
 }
 
 #[test]
-fn a_steered_file_system_can_be_unmounted() {
+fn steered_file_system_can_be_unmounted() {
     if !possible() {
         return;
     }

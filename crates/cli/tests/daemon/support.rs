@@ -1,4 +1,4 @@
-//! What the tests share: services and file systems that go when a test ends.
+//! Services and file systems that are removed when a test ends.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,8 @@ pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 /// How large volumes usually are.
 pub const SIZE: Bytes = Bytes(512 << 20);
 
-/// Held by who makes a drive, and alone by who has a dead one: that is cleaned up by the next to make one.
+/// Held shared while a drive is created, and exclusively while a test has a dead drive, which the next
+/// creation would clean up.
 pub static DRIVES: RwLock<()> = RwLock::new(());
 
 /// A file system on a device of its own.
@@ -85,7 +86,7 @@ impl Volume {
         let target = dir.path().join("mounted");
         fs::create_dir(&target).unwrap();
         let volume = Self { device, target, fstype: fstype.to_owned(), dir, drive };
-        // What the kernel writes later, to make an ext4 that was made in a hurry complete, would come in between.
+        // Otherwise the kernel initializes the ext4 in the background, and its writes disturb the test.
         let at_once: &[_] =
             if fstype == "ext4" { &["-E", "lazy_itable_init=0,lazy_journal_init=0"] } else { &[] };
         run(Command::new(format!("mkfs.{fstype}")).arg("-q").args(at_once).arg(&volume.device));
@@ -110,12 +111,12 @@ impl Volume {
         Pid::from_raw(drive.stats().unwrap().server as i32).unwrap()
     }
 
-    /// Unmounts it, as nobody but the test may have it open. Whoever walks over a mount point keeps it busy
-    /// for that moment, and the services of other tests walk over all of them.
+    /// Unmounts it. Retries, because the services of other tests examine all mount points and keep each busy
+    /// for a moment.
     pub fn unmount(&self) {
-        let patience = Instant::now() + Duration::from_millis(500);
+        let deadline = Instant::now() + Duration::from_millis(500);
         while let Err(error) = mount::unmount(&self.target) {
-            assert!(Instant::now() < patience, "{error}");
+            assert!(Instant::now() < deadline, "{error}");
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -175,8 +176,8 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         // A child that another test just forked has this test's files open until it executes.
-        let patience = Instant::now() + Duration::from_secs(2);
-        while mount::unmount(&self.target).is_err() && Instant::now() < patience {
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while mount::unmount(&self.target).is_err() && Instant::now() < deadline {
             if !fs::read_to_string("/proc/self/mountinfo")
                 .unwrap()
                 .contains(self.dir.path().to_str().unwrap())
@@ -197,7 +198,7 @@ pub fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A service that tends nothing but what it is told.
+/// A service that manages only the configured file systems.
 pub struct Daemon {
     pub child: Child,
     pub dir: TempDir,
@@ -253,21 +254,21 @@ impl Daemon {
         control::status(&self.run()).unwrap()
     }
 
-    /// How it tends the volume; none where it doesn't know it.
+    /// Returns the status of the volume; none if the service doesn't know it.
     pub fn status_of(&self, volume: &Volume) -> Option<FileSystemStatus> {
         let target = volume.target.display().to_string();
         self.status().file_systems.into_iter().find(|fs| fs.mount == target)
     }
 
-    /// Waits until it tends the volume so, for at most thirty seconds.
+    /// Waits until it is managed the volume so, for at most thirty seconds.
     pub fn wait_for(&self, volume: &Volume, what: &str, mut is_so: impl FnMut(&FileSystemStatus) -> bool) {
-        let patience = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             let status = self.status_of(volume);
             if status.as_ref().is_some_and(&mut is_so) {
                 return;
             }
-            assert!(Instant::now() < patience, "waited in vain until {what}: {status:#?}\n{}", self.log());
+            assert!(Instant::now() < deadline, "timed out waiting until {what}: {status:#?}\n{}", self.log());
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -307,7 +308,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Others' file systems are none of the test's business.
+/// Writes the configuration; file systems that it does not name are not managed.
 fn configure(dir: &TempDir, config: &str) {
     let text = format!("{config}\n[defaults]\npolicy = \"none\"\n");
     fs::write(dir.path().join("config.toml"), text).unwrap();
@@ -321,7 +322,7 @@ pub fn instances(pid: u32) -> usize {
         .count()
 }
 
-/// The table of a configuration that has a volume tended, however busy others keep its drive.
+/// The table of a configuration that has a volume managed, however busy others keep its drive.
 pub fn smart(volume: &Volume) -> String {
     volume.table() + "policy = \"smart\"\nmax_busy_share = 1.0\n"
 }
@@ -336,7 +337,7 @@ pub fn weekly(volume: &Volume) -> String {
     volume.table() + "policy = \"batched:1w\"\nmax_busy_share = 1.0\n"
 }
 
-/// A configuration that has a volume tended so that small pieces wait for an hour: its drive takes nothing
+/// A configuration that has a volume managed so that small pieces wait for an hour: its drive takes nothing
 /// below 1 GiB, and where it hands out space, that is in larger pieces too.
 pub fn patient(volume: &Volume, dir: &Path) -> String {
     let (small, large) = ("value = \"512 B\", source = \"Samsung", "value = \"1 GiB\", source = \"Samsung");
@@ -348,14 +349,14 @@ pub fn patient(volume: &Volume, dir: &Path) -> String {
 
 /// Waits until `done`, for at most thirty seconds.
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while !done() {
-        assert!(Instant::now() < patience, "waited in vain until {what}");
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// What a verb said that had to fail, which has to be one line.
+/// Returns the error of a verb that must fail with exactly one line.
 pub fn refused(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stderr.clone()).unwrap();

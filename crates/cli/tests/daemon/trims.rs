@@ -1,4 +1,4 @@
-//! What is freed is trimmed, and it can be seen.
+//! Freed extents are trimmed, and the status and metrics show it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use crate::support::{Daemon, TRIMTAB, Volume, eager, patient, possible, smart, w
 
 const FILE: Bytes = Bytes(64 << 20);
 
-fn what_is_freed_is_trimmed(fstype: &str) {
+fn freed_extents_are_trimmed(fstype: &str) {
     if !possible() {
         return;
     }
@@ -35,7 +35,7 @@ fn what_is_freed_is_trimmed(fstype: &str) {
         after.last_trim.is_some() && after.discards > before.0.discards && after.trim_s > before.0.trim_s
     );
     assert_eq!((after.policy.as_str(), after.oldest_s, after.max_age_s), ("smart", None, Some(1.0)));
-    // What it trims doesn't count as freed, or it would never end.
+    // Trimmed extents must not count as freed, or the service would never become idle.
     std::thread::sleep(std::time::Duration::from_secs(2));
     assert!(is_idle(&daemon.status_of(&volume).unwrap()));
     assert_eq!(volume.counters().discard_bytes - before.1.discard_bytes, discarded);
@@ -45,22 +45,22 @@ fn what_is_freed_is_trimmed(fstype: &str) {
 }
 
 #[test]
-fn what_is_freed_on_ext4_is_trimmed() {
-    what_is_freed_is_trimmed("ext4");
+fn ext4_freed_extents_are_trimmed() {
+    freed_extents_are_trimmed("ext4");
 }
 
 #[test]
-fn what_is_freed_on_xfs_is_trimmed() {
-    what_is_freed_is_trimmed("xfs");
+fn xfs_freed_extents_are_trimmed() {
+    freed_extents_are_trimmed("xfs");
 }
 
 #[test]
-fn what_is_freed_on_btrfs_is_trimmed() {
-    what_is_freed_is_trimmed("btrfs");
+fn btrfs_freed_extents_are_trimmed() {
+    freed_extents_are_trimmed("btrfs");
 }
 
 #[test]
-fn all_that_is_free_is_trimmed_in_batches() {
+fn batched_policy_trims_all_free_space() {
     if !possible() {
         return;
     }
@@ -72,7 +72,7 @@ fn all_that_is_free_is_trimmed_in_batches() {
 }
 
 #[test]
-fn what_is_lent_comes_back() {
+fn leased_extents_become_pending_again() {
     if !possible() {
         return;
     }
@@ -81,7 +81,7 @@ fn what_is_lent_comes_back() {
     let daemon = Daemon::start(&patient(&volume, dir.path()));
     let fs = || daemon.status_of(&volume).unwrap();
     let freed = volume.fray();
-    // What XFS holds back until it commits comes later, and trims of the rest end before.
+    // XFS reports some frees only after it commits; trims of the others end before.
     daemon.wait_for(&volume, "small pieces are pending", |fs| {
         fs.state == State::Waiting && fs.pending >= freed && fs.pending < Bytes::MIB
     });
@@ -92,8 +92,8 @@ fn what_is_lent_comes_back() {
     assert_eq!(taken.iter().map(|extent| extent.len()).sum::<Bytes>(), pending);
     assert_eq!((fs().state, fs().pending), (State::Trimming, Bytes::ZERO));
     let refused = Control::connect(&daemon.run()).unwrap().take_pending(&volume.target).unwrap_err();
-    assert!(refused.to_string().contains("another trim of it is under way"), "{refused}");
-    // Whoever took it is killed.
+    assert!(refused.to_string().contains("another trim of it is in progress"), "{refused}");
+    // The connection ends without giving anything back.
     drop(control);
     daemon.wait_for(&volume, "all is pending again", |fs| fs.pending == pending);
 
@@ -107,7 +107,7 @@ fn what_is_lent_comes_back() {
 }
 
 #[test]
-fn what_a_trim_leaves_alone_comes_back() {
+fn extents_skipped_by_a_trim_stay_pending() {
     if !possible() {
         return;
     }
@@ -117,7 +117,7 @@ fn what_a_trim_leaves_alone_comes_back() {
     let pending = || daemon.status_of(&volume).unwrap().pending;
     let freed = volume.fray();
     daemon.wait_for(&volume, "small pieces are pending", |fs| fs.pending >= freed && fs.pending < Bytes::MIB);
-    // What is pending is no longer free in between.
+    // Makes the whole device pending, including space in use.
     let mut control = Control::connect(&daemon.run()).unwrap();
     control.take_pending(&volume.target).unwrap();
     control.give_back([Extent::at(Bytes::ZERO, volume.block().size().unwrap())]).unwrap();
@@ -150,7 +150,7 @@ fn status_is_shown_and_metrics_served() {
     let shown = line(&status(&[])).unwrap();
     assert!(shown.contains("ext4") && shown.contains("smart"), "{shown}");
     let document: StatusDocument = serde_json::from_str(&status(&["--json"])).unwrap();
-    assert_eq!((document.schema.as_str(), document.pid), ("trimtab/status/1", daemon.pid()));
+    assert_eq!((document.schema.as_str(), document.pid), ("trimtab/status/2", daemon.pid()));
 
     let ask = |request: &str| {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -186,7 +186,7 @@ fn status_is_shown_and_metrics_served() {
 }
 
 #[test]
-fn what_lies_in_one_free_extent_is_trimmed_at_once() {
+fn extents_within_one_free_extent_are_trimmed_at_once() {
     if !possible() {
         return;
     }

@@ -30,7 +30,7 @@ const OWN_MOUNTS: [&str; 16] = [
 ];
 
 #[test]
-fn no_service_has_mounts_of_its_own() {
+fn units_have_no_private_mounts() {
     for name in SERVICES {
         let text = std::fs::read_to_string(unit(name)).unwrap();
         let settings = text.lines().filter(|line| !line.starts_with('#'));
@@ -42,7 +42,7 @@ fn no_service_has_mounts_of_its_own() {
 }
 
 #[test]
-fn services_are_as_hardened_as_they_were() {
+fn units_stay_hardened() {
     let analyze = |arguments: &[&str], name: &str| {
         Command::new("systemd-analyze").args(arguments).arg(unit(name)).output()
     };

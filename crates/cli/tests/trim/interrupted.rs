@@ -1,4 +1,4 @@
-//! What was interrupted goes on where it was.
+//! Interrupted trims resume where they stopped.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -11,8 +11,8 @@ use trimtab_drive::Clock;
 
 use crate::support::{Bed, document, possible, sent};
 
-/// Starts a trim and ends it with `signal` once the drive got some discards; returns its exit code and what it
-/// printed.
+/// Starts a trim and ends it with `signal` once the drive got some discards; returns its exit code and what
+/// it printed.
 fn interrupted(bed: &Bed, arguments: &[&str], signal: &str) -> (Option<i32>, Vec<u8>, String) {
     let before = bed.counters().discards;
     let mut command = bed.command(arguments);
@@ -20,7 +20,7 @@ fn interrupted(bed: &Bed, arguments: &[&str], signal: &str) -> (Option<i32>, Vec
     while bed.counters().discards < before + 40 {
         thread::sleep(Duration::from_millis(5));
     }
-    // How far it got is written down every second.
+    // The progress is saved every second.
     thread::sleep(Duration::from_millis(1200));
     assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
@@ -28,7 +28,7 @@ fn interrupted(bed: &Bed, arguments: &[&str], signal: &str) -> (Option<i32>, Vec
 }
 
 #[test]
-fn the_same_command_goes_on() {
+fn same_command_resumes() {
     if !possible() {
         return;
     }
@@ -40,7 +40,7 @@ fn the_same_command_goes_on() {
         let before = bed.counters();
         let (code, printed, said) = interrupted(&bed, &arguments, "-INT");
         assert_eq!(code, Some(1));
-        assert!(said.contains("interrupted; without --full it goes on from here"), "{said}");
+        assert!(said.contains("interrupted; the same command without --full resumes here"), "{said}");
         let stopped = document(&std::process::Output {
             status: Default::default(),
             stdout: printed,
@@ -51,16 +51,16 @@ fn the_same_command_goes_on() {
         assert_eq!(rest.outcome, Outcome::Done);
         let plan = rest.plan.as_ref().unwrap();
         assert!(plan.resumed_at.is_some(), "{fstype}: {plan:?}");
-        assert!(sent(&rest).bytes < free.bytes, "{fstype}: not all again");
+        assert!(sent(&rest).bytes < free.bytes, "{fstype}: not everything is trimmed again");
         let both = bed.counters().since(&before);
         let share = both.discard_bytes.0 as f64 / free.bytes.0 as f64;
-        assert!((0.99..1.01).contains(&share), "{fstype}: each byte once: {share}");
-        assert_eq!(bed.trim(&["-n", "-m", "0"]).plan.unwrap().resumed_at, None, "it is through");
+        assert!((0.99..1.01).contains(&share), "{fstype}: each byte is trimmed once: {share}");
+        assert_eq!(bed.trim(&["-n", "-m", "0"]).plan.unwrap().resumed_at, None, "it is complete");
     }
 }
 
 #[test]
-fn another_command_starts_over() {
+fn different_command_starts_over() {
     if !possible() {
         return;
     }
@@ -76,7 +76,7 @@ fn another_command_starts_over() {
 }
 
 #[test]
-fn a_signal_while_the_drive_hangs_is_answered_at_once() {
+fn signal_while_the_drive_hangs_is_reported_at_once() {
     if !possible() {
         return;
     }
@@ -95,8 +95,8 @@ fn a_signal_while_the_drive_hangs_is_answered_at_once() {
     });
     kill_process(server, Signal::CONT).unwrap();
     let (line, lines, mut child) = told.unwrap();
-    assert!(line.contains("interrupted, and ends when its drive has answered"), "{line}");
+    assert!(line.contains("interrupted; ends when the drive completes"), "{line}");
     assert!(matches!(child.wait().unwrap().code(), Some(0 | 1)));
     let rest: Vec<_> = lines.map(Result::unwrap).collect();
-    assert!(rest.iter().all(|line| line.contains("it goes on from here")), "{rest:?}");
+    assert!(rest.iter().all(|line| line.contains("resumes here")), "{rest:?}");
 }

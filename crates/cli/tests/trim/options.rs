@@ -1,4 +1,4 @@
-//! fstrim's options do what they do there, and its exit codes come.
+//! The options and exit codes are those of fstrim.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -13,7 +13,7 @@ use trimtab_linux::{loop_device, mount};
 use crate::support::{Bed, TRIMTAB, document, possible, run, sent};
 
 #[test]
-fn a_range_and_a_minimum_are_kept() {
+fn range_and_minimum_match_fstrim() {
     if !possible() {
         return;
     }
@@ -34,7 +34,7 @@ fn a_range_and_a_minimum_are_kept() {
 }
 
 #[test]
-fn words_are_few_or_many_as_asked() {
+fn quiet_and_verbose_change_the_output() {
     if !possible() {
         return;
     }
@@ -72,7 +72,7 @@ fn listed(list: &str, arguments: &[&str]) -> (Option<i32>, Vec<(String, Outcome)
 }
 
 #[test]
-fn lists_name_what_is_trimmed() {
+fn lists_select_file_systems() {
     if !possible() {
         return;
     }
@@ -100,7 +100,7 @@ fn lists_name_what_is_trimmed() {
 }
 
 #[test]
-fn what_takes_no_discards_is_said_or_passed_over() {
+fn unsupported_file_system_is_reported_or_skipped() {
     if !possible() {
         return;
     }
@@ -139,7 +139,7 @@ fn says_that_it_takes_none(place: &Path) {
 }
 
 #[test]
-fn one_of_several_that_fails_gives_fstrims_exit_codes() {
+fn exit_codes_match_fstrim() {
     if !possible() {
         return;
     }
@@ -159,13 +159,13 @@ fn one_of_several_that_fails_gives_fstrims_exit_codes() {
 }
 
 #[test]
-fn discards_of_others_are_told() {
+fn discards_of_others_are_reported() {
     if !possible() {
         return;
     }
     let bed = Bed::new("ext4", Clock::Real { speed: 1.0 });
     bed.fragment(300, 200 << 10);
-    // What is deleted while a paced trim waits is discarded by the file system itself.
+    // The file system itself discards files that are deleted while a paced trim pauses.
     run(Command::new("mount").args(["-o", "remount,discard"]).arg(bed.place()));
     let reader = bed.drive.device().to_owned();
     let place = bed.place();

@@ -1,4 +1,4 @@
-//! What can't be trimmed is refused with one clear line, before anything is done.
+//! Invalid targets and options are refused with one line, before anything is trimmed.
 
 use std::fs;
 use std::path::Path;
@@ -10,24 +10,21 @@ use trimtab_drive::Clock;
 use crate::support::{Bed, TRIMTAB, possible, refused, run};
 
 #[test]
-fn what_is_no_mounted_file_system_is_refused() {
+fn paths_that_are_not_mount_points_are_refused() {
     if !possible() {
         return;
     }
     let dir = TempDir::new().unwrap();
     let (code, reason) = refused(&[], dir.path());
     assert_eq!(code, Some(1));
-    assert!(
-        reason.contains("is not a mount point; to trim the file system that it is on, name /"),
-        "{reason}"
-    );
+    assert!(reason.contains("is not a mount point; to trim its file system, name /"), "{reason}");
     assert!(refused(&[], Path::new("/no/such")).1.starts_with("trimtab: cannot open /no/such: "));
-    assert!(refused(&[], Path::new("/proc")).1.contains("/proc is a proc, which is on no block device"));
+    assert!(refused(&[], Path::new("/proc")).1.contains("/proc is a proc, which is not on a block device"));
     assert_eq!(refused(&["--quiet-unsupported"], Path::new("/proc")), (Some(0), String::new()));
 }
 
 #[test]
-fn who_names_a_device_is_told_where_it_is_mounted() {
+fn devices_are_refused_with_their_mount_point() {
     if !possible() {
         return;
     }
@@ -36,7 +33,7 @@ fn who_names_a_device_is_told_where_it_is_mounted() {
         let device = bed.drive.device().to_owned();
         let (code, reason) = refused(&[], &device);
         assert_eq!(code, Some(1));
-        let on = format!("name where that is mounted: {}\n", bed.place().display());
+        let on = format!("name the mount point: {}\n", bed.place().display());
         assert!(reason.contains("is a device; to trim") && reason.ends_with(&on), "{reason}");
         bed.unmount();
         let reason = refused(&[], &device).1;
@@ -45,7 +42,7 @@ fn who_names_a_device_is_told_where_it_is_mounted() {
 }
 
 #[test]
-fn a_read_only_mount_is_refused() {
+fn read_only_mount_is_refused() {
     if !possible() {
         return;
     }
@@ -54,14 +51,14 @@ fn a_read_only_mount_is_refused() {
     let touched = bed.during(|| {
         let (code, reason) = refused(&[], &bed.place());
         assert_eq!(code, Some(1));
-        assert!(reason.contains("is mounted read-only; it is not trimmed"), "{reason}");
+        assert!(reason.contains("is mounted read-only and cannot be trimmed"), "{reason}");
         assert_eq!(refused(&["--quiet-unsupported"], &bed.place()), (Some(0), String::new()));
     });
     assert_eq!(touched.discards, 0);
 }
 
 #[test]
-fn nobody_but_root_trims() {
+fn users_other_than_root_are_refused() {
     if !possible() {
         return;
     }
@@ -81,7 +78,7 @@ fn nobody_but_root_trims() {
 }
 
 #[test]
-fn ranges_and_goals_make_sense() {
+fn invalid_ranges_and_goals_are_refused() {
     if !possible() {
         return;
     }
@@ -101,7 +98,7 @@ fn ranges_and_goals_make_sense() {
 }
 
 #[test]
-fn two_at_once_are_one_too_many() {
+fn second_trim_of_a_file_system_is_refused() {
     if !possible() {
         return;
     }
@@ -114,6 +111,6 @@ fn two_at_once_are_one_too_many() {
     }
     let second = bed.command(&["-m", "0"]).output().unwrap();
     let reason = String::from_utf8(second.stderr).unwrap();
-    assert!(reason.contains("another trimtab trim is at work on"), "{reason}");
+    assert!(reason.contains("another trimtab trim of"), "{reason}");
     assert!(first.wait().unwrap().success());
 }

@@ -1,4 +1,4 @@
-//! What the tests share: file systems on emulated drives, and trims of them.
+//! File systems on emulated drives, and trims of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub use crate::common::possible;
 
 pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 
-/// A drive of a gibibyte that reads as garbage where it was discarded, so that nothing is lost unseen.
+/// A drive of 1 GiB that returns garbage for discarded blocks, so that a wrong discard is noticed.
 pub fn profile() -> Profile {
     let mut profile = Profile::named("micron-m500it").unwrap();
     profile.geometry.over_provisioning.value = 0.25;
@@ -51,11 +51,11 @@ impl Bed {
             owned: true,
         })
         .unwrap();
-        let keep: &[&str] = match fstype {
+        let options: &[&str] = match fstype {
             "ext4" => &["-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"],
             _ => &["-q", "-K"],
         };
-        run(Command::new(format!("mkfs.{fstype}")).args(keep).arg(drive.device()));
+        run(Command::new(format!("mkfs.{fstype}")).args(options).arg(drive.device()));
         let dir = TempDir::new().unwrap();
         fs::create_dir(dir.path().join("mnt")).unwrap();
         let mut bed = Self { mounted: false, drive, fstype, dir };
@@ -77,9 +77,9 @@ impl Bed {
 
     pub fn unmount(&mut self) {
         // A child that another test just forked has this test's files open until it executes.
-        let patience = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + Duration::from_secs(5);
         while let Err(error) = mount::unmount(&self.place()) {
-            assert!(Instant::now() < patience, "{error}");
+            assert!(Instant::now() < deadline, "{error}");
             thread::sleep(Duration::from_millis(5));
         }
         self.mounted = false;
@@ -97,9 +97,9 @@ impl Bed {
     /// Waits until what was deleted is free, and nothing is written any more.
     pub fn settle(&self) {
         trim::sync(&self.place()).unwrap();
-        let patience = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(10);
         let mut writes = self.counters().writes;
-        while Instant::now() < patience {
+        while Instant::now() < deadline {
             thread::sleep(Duration::from_millis(300));
             trim::sync(&self.place()).unwrap();
             let now = self.counters().writes;
@@ -110,12 +110,12 @@ impl Bed {
         }
     }
 
-    /// What the drive has done.
+    /// Returns the counters of the drive.
     pub fn counters(&self) -> DriveCounters {
         self.drive.stats().unwrap().counters
     }
 
-    /// What `work` makes the drive do, until it does no more: XFS doesn't wait for its discards.
+    /// Returns the drive's counters for `work`, including the discards that XFS sends without waiting.
     pub fn during(&self, work: impl FnOnce()) -> DriveCounters {
         let before = self.counters();
         work();
@@ -138,14 +138,14 @@ impl Bed {
         command
     }
 
-    /// What `trimtab trim --json` says of it with these arguments, which has to succeed.
+    /// Runs `trimtab trim --json` with these arguments, which must succeed, and returns its report.
     pub fn trim(&self, arguments: &[&str]) -> Target {
         let output = self.command(&[&["--json"], arguments].concat()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         document(&output).targets.remove(0)
     }
 
-    /// What fstrim does to it with these arguments, which has to succeed.
+    /// Runs fstrim with these arguments, which must succeed.
     pub fn fstrim(&self, arguments: &[&str]) {
         run(Command::new("fstrim").args(arguments).arg(self.place()));
         // XFS doesn't wait for its discards.
@@ -181,7 +181,7 @@ pub fn document(output: &Output) -> TrimDocument {
     document
 }
 
-/// What was done.
+/// Returns what the trim sent.
 pub fn sent(target: &Target) -> &Sent {
     target.sent.as_ref().expect("it was trimmed")
 }

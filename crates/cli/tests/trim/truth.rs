@@ -1,4 +1,4 @@
-//! The device gets what fstrim sends it, and what a dry run said before.
+//! The device gets the discards that fstrim would send, and that a dry run predicted.
 
 use trimtab_core::document::trim::Outcome;
 use trimtab_drive::Clock;
@@ -13,7 +13,7 @@ fn fragmented(fstype: &'static str) -> Bed {
 }
 
 #[test]
-fn the_device_gets_what_fstrim_sends_it() {
+fn device_gets_the_same_discards_as_from_fstrim() {
     if !possible() {
         return;
     }
@@ -60,7 +60,7 @@ fn the_device_gets_what_fstrim_sends_it() {
 }
 
 #[test]
-fn a_dry_run_tells_what_comes_and_touches_nothing() {
+fn dry_run_predicts_the_trim_and_changes_nothing() {
     if !possible() {
         return;
     }
@@ -87,7 +87,7 @@ fn a_dry_run_tells_what_comes_and_touches_nothing() {
 }
 
 #[test]
-fn ext4_is_trimmed_again_where_that_is_needed() {
+fn ext4_is_trimmed_again_if_needed() {
     if !possible() {
         return;
     }

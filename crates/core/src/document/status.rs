@@ -1,4 +1,4 @@
-//! What `trimtab status` prints: how the service tends each file system. Times are wall time.
+//! The document of `trimtab status`: how the service manages each file system. Times are wall time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,92 +8,90 @@ use serde::{Deserialize, Serialize};
 use crate::units::Bytes;
 
 /// The schema name of [`StatusDocument`].
-pub const STATUS_SCHEMA: &str = "trimtab/status/1";
+pub const STATUS_SCHEMA: &str = "trimtab/status/2";
 
-/// What the service does: schema `trimtab/status/1`.
+/// The state of the service: schema `trimtab/status/2`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StatusDocument {
     /// [`STATUS_SCHEMA`].
     pub schema: String,
     /// The version of the service.
     pub version: String,
-    /// The number of its process.
+    /// Its process id.
     pub pid: u32,
-    /// Since when it runs: RFC 3339, UTC.
+    /// When it started: RFC 3339, UTC.
     pub started: String,
-    /// Of when this is: RFC 3339, UTC.
+    /// When this document was written: RFC 3339, UTC.
     pub at: String,
-    /// Why it doesn't hear of what is freed; none where it does.
-    pub deaf: Option<String>,
-    /// Events of the kernel that were lost since it started.
+    /// Why it receives no free events; none if it does.
+    pub frees_unavailable: Option<String>,
+    /// Free events lost since it started.
     pub lost_events: u64,
-    /// The mounted file systems that are on block devices, in order of their mount points.
+    /// The mounted file systems on block devices, in order of their mount points.
     pub file_systems: Vec<FileSystemStatus>,
 }
 
-/// How a file system is tended.
+/// How the service manages a file system.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FileSystemStatus {
     /// Its mount point.
     pub mount: String,
-    /// What is mounted there: its device, as the list of mounts has it.
+    /// The mounted device, as listed in the mount table.
     pub device: String,
-    /// Its name, such as `ext4`.
+    /// The file system type, such as `ext4`.
     pub fs: String,
     /// The policy: `smart`, `batched:1w` or `none`.
     pub policy: String,
-    /// What it is doing.
+    /// Its state.
     pub state: State,
-    /// Why it is off, how it is steered, or what it waits for, in a sentence; none where there is nothing
-    /// to say.
+    /// Why it is off, failing or waiting, or how it is steered; none otherwise.
     pub reason: Option<String>,
-    /// Bytes that are free and may not be discarded yet.
+    /// Pending bytes: free and maybe not discarded yet.
     pub pending: Bytes,
-    /// In how many pieces they are.
+    /// The number of pending extents.
     pub pending_extents: u64,
-    /// For how many seconds the oldest of them has been free; none where nothing is pending.
+    /// Seconds since the oldest of them was freed; none if nothing is pending.
     pub oldest_s: Option<f64>,
-    /// The age in seconds at which they are trimmed in any case; none where no age is.
+    /// The age in seconds at which they are trimmed regardless of their worth; none if there is no such age.
     pub max_age_s: Option<f64>,
-    /// When it was trimmed last, RFC 3339, UTC; none where that isn't known.
+    /// When it was last trimmed: RFC 3339, UTC; none if unknown.
     pub last_trim: Option<String>,
-    /// Bytes that the device counted as discarded in trims of the service, also before a restart where that
-    /// was kept.
+    /// Bytes that the device discarded in trims of the service, including those before a restart if known.
     pub trimmed: Bytes,
-    /// Discards that the device counted in its trims since it started.
+    /// Discards that the device completed in trims since the service started.
     pub discards: u64,
-    /// Seconds that these took.
+    /// Seconds that these trims took.
     pub trim_s: f64,
-    /// How often a trim was refused or put off, by reason.
+    /// The number of failed or delayed trims by reason.
     pub refusals: BTreeMap<String, u64>,
-    /// The seconds by which other commands took longer, on average, when they were last beside trims.
+    /// The mean increase in latency of other commands in seconds, when they last ran beside trims.
     pub latency_added_s: f64,
 }
 
-/// What the service does with a file system.
+/// The state of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// Nothing is pending.
     Idle,
-    /// Something is, and waits until it is worth it or the drive has time.
+    /// Something is pending, and waits until a trim is worthwhile or the drive is idle.
     Waiting,
     /// It is being trimmed.
     Trimming,
-    /// A trim failed, and is tried again later.
+    /// A trim failed and will be retried.
     Failing,
-    /// It discards by itself, with its knobs set so that this holds the goals.
+    /// It discards by itself, with settings that hold the goals.
     Steered,
-    /// It is left alone.
+    /// It is not managed.
     Off,
 }
 
 impl State {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 6] =
         [Self::Idle, Self::Waiting, Self::Trimming, Self::Failing, Self::Steered, Self::Off];
 
-    /// The word for it.
+    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",

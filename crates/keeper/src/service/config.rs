@@ -1,4 +1,4 @@
-//! The configuration of the service: a TOML file, none of whose fields is needed.
+//! The configuration of the service: a TOML file with optional fields.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,13 +14,13 @@ use trimtab_core::profile::{Profile, ProfileError};
 use trimtab_linux::file::read_regular_text;
 use trimtab_linux::stack::{Machine, StackError};
 
-use super::mounts::Found;
+use super::mounts::MountedFileSystem;
 
-/// Where the configuration is unless another is named.
+/// The default path of the configuration.
 pub const CONFIG: &str = "/etc/trimtab.toml";
 
-/// The most that goes into a configuration file, which nobody writes by accident.
-const MOST: u64 = 1 << 20;
+/// The maximum size of a configuration file in bytes.
+const MAX_SIZE: u64 = 1 << 20;
 
 /// Why a configuration can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -30,12 +30,12 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// The file is no configuration, but something else.
-    #[error("{} is larger than {MOST} bytes: that is no configuration", path.display())]
+    /// The file is too large.
+    #[error("{} is larger than {MAX_SIZE} bytes, the maximum for a configuration", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
@@ -45,49 +45,49 @@ pub enum ConfigError {
     Syntax {
         /// The file.
         origin: String,
-        /// The line of the mistake, from 1.
+        /// The line of the error, from 1.
         line: usize,
-        /// What the TOML reader says.
+        /// The message of the TOML parser.
         message: String,
     },
-    /// A field is unknown, or its value is none that it can have.
+    /// A field is unknown or has an invalid value.
     #[error("{origin}: {field}: {message}")]
     Field {
         /// The file.
         origin: String,
         /// The field, dotted.
         field: String,
-        /// What is wrong with it.
+        /// The error.
         message: String,
     },
-    /// A drive profile that is named can't be used.
+    /// A named drive profile can't be used.
     #[error("{origin}: {field}")]
     Profile {
         /// The file.
         origin: String,
         /// The field, dotted.
         field: String,
-        /// What is wrong with the profile.
+        /// The error of the profile.
         #[source]
         source: Box<ProfileError>,
     },
 }
 
-/// How the service tends one file system.
+/// The policy of the service for one file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServicePolicy {
-    /// Trim what was freed, when the drive has time.
+    /// Trim pending extents when the drive is idle.
     Smart,
-    /// Trim all free space, in slices that keep to the goals, so often.
+    /// Trim all free space at this interval, in slices that hold the goals.
     Batched(Duration),
-    /// Leave it alone.
+    /// Do not manage it.
     None,
 }
 
-/// A text that is no [`ServicePolicy`].
+/// A text that is not a [`ServicePolicy`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no policy of the service; write smart, none, or how often, from a minute to ten years, as in \
+    "{text:?} is not a policy of the service; write smart, none, or an interval from a minute to ten years, as in \
      batched:1w"
 )]
 pub struct UnknownServicePolicy {
@@ -105,7 +105,7 @@ impl FromStr for ServicePolicy {
             _ => text
                 .strip_prefix("batched:")
                 .and_then(every)
-                .filter(|interval| (LEAST_INTERVAL..=LONGEST).contains(interval))
+                .filter(|interval| (MIN_INTERVAL..=MAX_TIME).contains(interval))
                 .map(Self::Batched),
         }
         .ok_or_else(|| UnknownServicePolicy { text: text.to_owned() })
@@ -129,16 +129,16 @@ impl fmt::Display for ServicePolicy {
     }
 }
 
-/// How often a file system is trimmed that tells of nothing it frees; as often as `fstrim.timer` does.
+/// The interval of full trims if frees are not reported; the same as that of `fstrim.timer`.
 pub(super) const WEEK: Duration = Duration::from_secs(7 * DAY);
 /// A day, in seconds.
 const DAY: u64 = 24 * 3600;
-/// The shortest interval of whole trims; what trims more often wants `smart`.
-const LEAST_INTERVAL: Duration = Duration::from_secs(60);
-/// The longest time that can be asked for, which can be added to any that the clock shows.
-const LONGEST: Duration = Duration::from_secs(3653 * DAY);
+/// The shortest interval of full trims.
+const MIN_INTERVAL: Duration = Duration::from_secs(60);
+/// The longest configurable time; it can be added to any clock time without overflow.
+const MAX_TIME: Duration = Duration::from_secs(3653 * DAY);
 
-/// What is said of some file systems; what isn't holds as it is said of all, or by default.
+/// The settings of some file systems. Missing fields fall back to `[defaults]`, then to built-in defaults.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rules {
@@ -156,14 +156,14 @@ struct Rules {
     max_age: Option<Duration>,
 }
 
-/// What is said of a drive.
+/// The settings of a drive.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DriveRules {
     profile: String,
 }
 
-/// Where metrics are served.
+/// The metrics port.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Metrics {
@@ -184,28 +184,28 @@ struct Document {
     drive: BTreeMap<PathBuf, DriveRules>,
 }
 
-/// What the service was told to do.
+/// The configuration of the service.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Config {
     document: Document,
     profiles: BTreeMap<String, Profile>,
 }
 
-/// How one file system is to be tended.
+/// The settings of one file system.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The policy that was asked for; none where nobody said anything.
+    /// The configured policy, if any.
     pub policy: Option<ServicePolicy>,
-    /// Whether the policy was asked for of just this mount, and not of all.
+    /// Whether the policy is configured for just this mount, not by default.
     pub is_by_name: bool,
-    /// What trims may cost others, and how long they may wait.
+    /// The limits for the effect of trims on others, and the maximum age.
     pub goals: Goals,
-    /// The profile of its drive; none where nobody named one.
+    /// The configured profile of its drive, if any.
     pub profile: Option<Profile>,
 }
 
 impl Config {
-    /// Reads the file at `path`, or else [`CONFIG`]; none where that isn't there, as it needn't be.
+    /// Reads the file at `path`, or [`CONFIG`] if `path` is none; returns none if [`CONFIG`] is missing.
     ///
     /// # Errors
     /// Any [`ConfigError`].
@@ -225,14 +225,14 @@ impl Config {
     /// # Errors
     /// Any [`ConfigError`].
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = read_regular_text(path, MOST).map_err(|source| match source.kind() {
+        let text = read_regular_text(path, MAX_SIZE).map_err(|source| match source.kind() {
             io::ErrorKind::FileTooLarge => ConfigError::TooLarge { path: path.to_owned() },
             _ => ConfigError::Read { path: path.to_owned(), source },
         })?;
         Self::parse(&text, &path.display().to_string())
     }
 
-    /// Reads a configuration from the text of the file `origin`, and the profiles that it names.
+    /// Parses the text of the file `origin`, and loads the profiles that it names.
     ///
     /// # Errors
     /// [`ConfigError::Syntax`], [`ConfigError::Field`] or [`ConfigError::Profile`].
@@ -257,7 +257,7 @@ impl Config {
         for path in document.mount.keys().chain(document.drive.keys()) {
             if !path.is_absolute() {
                 let table = if document.mount.contains_key(path) { "mount" } else { "drive" };
-                let message = "a mount point or a device is named by its whole path".to_owned();
+                let message = "a mount point or a device needs an absolute path".to_owned();
                 return Err(field(format!("{table}.{:?}", path.display().to_string()), message));
             }
         }
@@ -275,23 +275,23 @@ impl Config {
         Ok(Self { document, profiles })
     }
 
-    /// Where metrics are served; none where they aren't.
+    /// Returns the address that serves metrics, if any.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.document.metrics.address
     }
 
-    /// The mount points it speaks of at which no file system on a block device is mounted on `machine` now.
+    /// Returns the configured mount points without a file system on a block device on `machine`.
     ///
     /// # Errors
     /// [`StackError`].
     pub fn not_mounted(&self, machine: &Machine) -> Result<Vec<&Path>, StackError> {
-        let found = Found::all(machine)?;
+        let found = MountedFileSystem::all(machine)?;
         let is_there = |target: &Path| found.iter().any(|found| found.targets.iter().any(|at| at == target));
         Ok(self.document.mount.keys().map(PathBuf::as_path).filter(|target| !is_there(target)).collect())
     }
 
-    /// How the file system mounted at `targets` is to be tended, that is on the disk at the path `drive`.
-    /// Of several mount points that are spoken of, the first counts.
+    /// Returns the settings of the file system mounted at `targets`, which is on the disk at the path
+    /// `drive`. If several of its mount points are configured, the first counts.
     pub fn settings(&self, targets: &[PathBuf], drive: Option<&Path>) -> Settings {
         let Document { defaults, mount, .. } = &self.document;
         let nothing = Rules::default();
@@ -324,7 +324,7 @@ impl Config {
 }
 
 impl Document {
-    /// The profiles that are named, each with the field that does.
+    /// Returns the names of all profiles, each with the field that contains it.
     fn profiles(&self) -> impl Iterator<Item = (String, &str)> {
         let key = |path: &Path| format!("{:?}", path.display().to_string());
         let defaults = self.defaults.profile.iter().map(|name| ("defaults.profile".to_owned(), name));
@@ -339,12 +339,12 @@ impl Document {
     }
 }
 
-/// The profile that `name` means: a file where it ends in `.toml`, a built-in one otherwise.
+/// Loads the profile `name`: a file if it ends in `.toml`, a built-in one otherwise.
 fn load(name: &str) -> Result<Profile, ProfileError> {
     if !name.ends_with(".toml") {
         return Profile::named(name);
     }
-    let text = read_regular_text(Path::new(name), MOST).map_err(|source| ProfileError::Field {
+    let text = read_regular_text(Path::new(name), MAX_SIZE).map_err(|source| ProfileError::Field {
         origin: name.to_owned(),
         field: "the file".to_owned(),
         message: source.to_string(),
@@ -363,9 +363,9 @@ where
 fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(deserializer)?;
     match humantime::parse_duration(&text) {
-        Ok(span) if !span.is_zero() && span <= LONGEST => Ok(Some(span)),
+        Ok(span) if !span.is_zero() && span <= MAX_TIME => Ok(Some(span)),
         _ => Err(de::Error::custom(format!(
-            "{text:?} is no time above 0 and up to ten years; write it like 1ms, 30m or 1d"
+            "{text:?} is not a time above 0 and up to ten years; write it like 1ms, 30m or 1d"
         ))),
     }
 }
@@ -373,24 +373,24 @@ fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, 
 fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     match f64::deserialize(deserializer)? {
         share if share > 0.0 && share <= 1.0 => Ok(Some(share)),
-        share => {
-            Err(de::Error::custom(format!("{share} is no share of the time; write one above 0, at most 1")))
-        }
+        share => Err(de::Error::custom(format!(
+            "{share} is not a share of the time; write a number above 0 and up to 1"
+        ))),
     }
 }
 
 fn loopback<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
     let text = String::deserialize(deserializer)?;
     let address: SocketAddr = text.parse().map_err(|_| {
-        de::Error::custom(format!("{text:?} is no IP address with a port, as 127.0.0.1:9718 is"))
+        de::Error::custom(format!("{text:?} is not an IP address with a port, such as 127.0.0.1:9718"))
     })?;
-    match address.ip().is_loopback() {
-        true => Ok(Some(address)),
-        false => Err(de::Error::custom(format!(
-            "{address} can be reached from other machines; only loopback addresses are allowed, as \
-             127.0.0.1 and [::1] are"
-        ))),
+    if address.ip().is_loopback() {
+        return Ok(Some(address));
     }
+    Err(de::Error::custom(format!(
+        "{address} can be reached from other machines; only loopback addresses are allowed, such as \
+             127.0.0.1 and [::1]"
+    )))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! What the service is asked over its sockets, and how to ask it.
+//! The protocol of the service's sockets, and a client for it.
 //!
-//! Beside the control socket, which takes requests of root only, there is one that tells whoever connects
-//! the status, and takes nothing. Requests and answers are JSON, a line each.
+//! The control socket takes requests from root only: JSON, one line per request and per response. The status
+//! socket sends the status to every client that connects.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,52 +12,52 @@ use serde::{Deserialize, Serialize};
 use trimtab_core::document::StatusDocument;
 use trimtab_core::{Bytes, Extent};
 
-/// Where the service's sockets are.
+/// The directory of the service's sockets.
 pub const RUN: &str = "/run/trimtab";
-/// The name of the socket that takes requests, of root only.
+/// The name of the socket that takes requests from root.
 pub(super) const CONTROL: &str = "control";
-/// The name of the socket that tells everyone the status.
+/// The name of the socket that sends the status to everyone.
 pub(super) const STATUS: &str = "status";
 
-/// How long an answer may take: the service may be in the midst of a slow discard.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a response may take: the service may be waiting for a slow discard.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the service is asked.
+/// A request to the service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// How it tends each file system.
+    /// Return the status.
     Status,
-    /// To read its configuration again.
+    /// Read the configuration again.
     Reload,
-    /// To hand over what is pending of the file system mounted at `mount`, and to leave that alone until
-    /// it is given back, or the connection ends.
+    /// Lease the pending extents of the file system mounted at `mount`, which the service doesn't trim until
+    /// they are given back or the connection ends.
     TakePending {
         /// The mount point.
         mount: PathBuf,
     },
-    /// To take back what was handed over, of which these are still to be trimmed.
+    /// End the lease; these extents become pending again.
     GiveBack {
         /// The extents, in the file system's trim address space.
         left: Vec<Piece>,
     },
 }
 
-/// What the service answers.
+/// A response of the service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Response {
-    /// How it tends each file system.
+    /// The status.
     Status(StatusDocument),
-    /// What was asked for is done.
+    /// The request was carried out.
     Done,
-    /// What is pending, in the file system's trim address space.
+    /// The leased extents, in the file system's trim address space.
     Pending(Vec<Piece>),
-    /// It is not done, for this reason.
+    /// The request was refused for this reason.
     Refused(String),
 }
 
-/// An extent, short for the wire: its first byte and its length.
+/// An extent as its first byte and its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece(u64, u64);
 
@@ -68,57 +68,57 @@ impl From<Extent> for Piece {
 }
 
 impl Piece {
-    /// The extent; none where it would end beyond what can be addressed.
+    /// Returns the extent; none if its end exceeds the address space.
     pub fn extent(self) -> Option<Extent> {
         let end = self.0.checked_add(self.1)?;
         Some(Extent::new(Bytes(self.0), Bytes(end)))
     }
 }
 
-/// Why the service gave no answer.
+/// Why a request to the service failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// It doesn't run.
-    #[error("the service doesn't run: start it with systemctl start trimtab, or as trimtab daemon")]
+    /// The service is not running.
+    #[error("the service is not running: start it with systemctl start trimtab, or as trimtab daemon")]
     NotRunning,
-    /// It takes no requests of this user.
-    #[error("the service takes requests of root only")]
+    /// The user is not root.
+    #[error("the service takes requests from root only")]
     Denied,
-    /// It is there, but can't be talked with.
-    #[error("cannot talk with the service at {}", path.display())]
-    Talk {
+    /// The connection failed.
+    #[error("cannot communicate with the service at {}", path.display())]
+    Communicate {
         /// Its socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// It said what isn't understood: another version's, for one.
-    #[error("the service at {} gave an answer that isn't understood; is it of another version?", path.display())]
+    /// The response is not valid, for example because the service has another version.
+    #[error("the response of the service at {} is not valid; is it another version?", path.display())]
     Answer {
         /// Its socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         #[source]
         source: serde_json::Error,
     },
-    /// It refused.
+    /// The service refused the request.
     #[error("the service refuses: {0}")]
     Refused(String),
 }
 
-/// What the service whose sockets are in `directory` does, which everyone may ask.
+/// Returns the status of the service whose sockets are in `directory`. Needs no privileges.
 ///
 /// # Errors
-/// Any [`ControlError`] but a refusal.
+/// Any [`ControlError`] except [`ControlError::Refused`].
 pub fn status(directory: &Path) -> Result<StatusDocument, ControlError> {
     let path = directory.join(STATUS);
     let mut text = String::new();
-    connect(&path)?.read_to_string(&mut text).map_err(|source| talk(&path, source))?;
+    connect(&path)?.read_to_string(&mut text).map_err(|source| failed(&path, source))?;
     serde_json::from_str(&text).map_err(|source| ControlError::Answer { path, source })
 }
 
-/// A connection with the service, for root.
+/// A connection to the control socket; needs root.
 #[derive(Debug)]
 pub struct Control {
     path: PathBuf,
@@ -126,53 +126,53 @@ pub struct Control {
 }
 
 impl Control {
-    /// Connects with the service whose sockets are in `directory`.
+    /// Connects to the service whose sockets are in `directory`.
     ///
     /// # Errors
-    /// [`ControlError::NotRunning`], [`ControlError::Denied`] or [`ControlError::Talk`].
+    /// [`ControlError::NotRunning`], [`ControlError::Denied`] or [`ControlError::Communicate`].
     pub fn connect(directory: &Path) -> Result<Self, ControlError> {
         let path = directory.join(CONTROL);
         let stream = BufReader::new(connect(&path)?);
         Ok(Self { path, stream })
     }
 
-    /// Asks it to read its configuration again.
+    /// Makes the service read its configuration again.
     ///
     /// # Errors
     /// Any [`ControlError`].
     pub fn reload(&mut self) -> Result<(), ControlError> {
-        self.ask(&Request::Reload).map(drop)
+        self.request(&Request::Reload).map(drop)
     }
 
-    /// Takes over what is pending on the file system mounted at `mount`, which the service leaves alone until
-    /// [`Self::give_back`], or until this connection ends.
+    /// Leases the pending extents of the file system mounted at `mount`, which the service doesn't trim until
+    /// [`Self::give_back`] or until this connection ends.
     ///
     /// # Errors
-    /// Any [`ControlError`]; a refusal where the service doesn't know what is pending there.
+    /// Any [`ControlError`]; [`ControlError::Refused`] if the service doesn't know what is pending there.
     pub fn take_pending(&mut self, mount: &Path) -> Result<Vec<Extent>, ControlError> {
-        match self.ask(&Request::TakePending { mount: mount.to_owned() })? {
+        match self.request(&Request::TakePending { mount: mount.to_owned() })? {
             Response::Pending(pieces) => Ok(pieces.into_iter().filter_map(Piece::extent).collect()),
             _ => Ok(Vec::new()),
         }
     }
 
-    /// Gives back what was taken over, of which `left` is still to be trimmed.
+    /// Ends the lease; the extents `left` become pending again.
     ///
     /// # Errors
     /// Any [`ControlError`].
     pub fn give_back(&mut self, left: impl IntoIterator<Item = Extent>) -> Result<(), ControlError> {
         let left = left.into_iter().map(Piece::from).collect();
-        self.ask(&Request::GiveBack { left }).map(drop)
+        self.request(&Request::GiveBack { left }).map(drop)
     }
 
-    fn ask(&mut self, request: &Request) -> Result<Response, ControlError> {
+    fn request(&mut self, request: &Request) -> Result<Response, ControlError> {
         let Self { path, stream } = self;
-        let mut line = serde_json::to_string(request).map_err(|error| talk(path, error.into()))?;
+        let mut line = serde_json::to_string(request).map_err(|error| failed(path, error.into()))?;
         line.push('\n');
-        stream.get_mut().write_all(line.as_bytes()).map_err(|source| talk(path, source))?;
+        stream.get_mut().write_all(line.as_bytes()).map_err(|source| failed(path, source))?;
         line.clear();
-        if stream.read_line(&mut line).map_err(|source| talk(path, source))? == 0 {
-            return Err(talk(path, io::ErrorKind::ConnectionAborted.into()));
+        if stream.read_line(&mut line).map_err(|source| failed(path, source))? == 0 {
+            return Err(failed(path, io::ErrorKind::ConnectionAborted.into()));
         }
         match serde_json::from_str(&line) {
             Ok(Response::Refused(reason)) => Err(ControlError::Refused(reason)),
@@ -186,15 +186,15 @@ fn connect(path: &Path) -> Result<UnixStream, ControlError> {
     let stream = UnixStream::connect(path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ControlError::NotRunning,
         io::ErrorKind::PermissionDenied => ControlError::Denied,
-        _ => talk(path, source),
+        _ => failed(path, source),
     })?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(|source| talk(path, source))?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(|source| talk(path, source))?;
+    stream.set_read_timeout(Some(TIMEOUT)).map_err(|source| failed(path, source))?;
+    stream.set_write_timeout(Some(TIMEOUT)).map_err(|source| failed(path, source))?;
     Ok(stream)
 }
 
-fn talk(path: &Path, source: io::Error) -> ControlError {
-    ControlError::Talk { path: path.to_owned(), source }
+fn failed(path: &Path, source: io::Error) -> ControlError {
+    ControlError::Communicate { path: path.to_owned(), source }
 }
 
 #[cfg(test)]
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wire_is_as_it_is_documented() {
+    fn requests_have_the_documented_format() {
         for (request, line) in [
             (Request::Status, r#"{"verb":"status"}"#),
             (Request::Reload, r#"{"verb":"reload"}"#),

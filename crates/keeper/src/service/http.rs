@@ -1,28 +1,28 @@
-//! Just enough of HTTP to hand out metrics.
+//! The small part of HTTP that serves metrics.
 
-/// The longest request that is read.
-pub(super) const MOST: usize = 4096;
+/// The longest request that is read, in bytes.
+pub(super) const MAX_REQUEST: usize = 4096;
 
-/// What becomes of the bytes that came so far.
+/// The meaning of the bytes received so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
-    /// More are needed.
-    NotYet,
-    /// The metrics.
+pub(super) enum HttpRequest {
+    /// The request is not complete.
+    Incomplete,
+    /// A request for the metrics.
     Metrics,
-    /// What isn't there, or isn't done: the status line to answer with.
+    /// A request to refuse with this status line.
     Refused(&'static str),
 }
 
-/// Reads a request, of which `received` came so far.
-pub(super) fn asked(received: &[u8]) -> Asked {
+/// Parses a request, of which `received` arrived so far.
+pub(super) fn parse(received: &[u8]) -> HttpRequest {
     let is_whole =
         received.windows(4).any(|end| end == b"\r\n\r\n") || received.windows(2).any(|end| end == b"\n\n");
     if !is_whole {
-        return if received.len() < MOST {
-            Asked::NotYet
+        return if received.len() < MAX_REQUEST {
+            HttpRequest::Incomplete
         } else {
-            Asked::Refused("431 Request Header Fields Too Large")
+            HttpRequest::Refused("431 Request Header Fields Too Large")
         };
     }
     let line = received.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii_end();
@@ -30,30 +30,30 @@ pub(super) fn asked(received: &[u8]) -> Asked {
     match words.as_slice() {
         [b"GET", path, version] if version.starts_with(b"HTTP/1.") => {
             match path.split(|byte| *byte == b'?').next() {
-                Some(b"/metrics") => Asked::Metrics,
-                _ => Asked::Refused("404 Not Found"),
+                Some(b"/metrics") => HttpRequest::Metrics,
+                _ => HttpRequest::Refused("404 Not MountedFileSystem"),
             }
         }
-        [_, _, version] if version.starts_with(b"HTTP/") => Asked::Refused("405 Method Not Allowed"),
-        _ => Asked::Refused("400 Bad Request"),
+        [_, _, version] if version.starts_with(b"HTTP/") => HttpRequest::Refused("405 Method Not Allowed"),
+        _ => HttpRequest::Refused("400 Bad Request"),
     }
 }
 
-/// The answer that hands out `body`.
+/// The response with the metrics `body`.
 pub(super) fn metrics(body: &str) -> Vec<u8> {
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    answer("200 OK", kind, body)
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    response("200 OK", content_type, body)
 }
 
-/// The answer to what is refused with the status line `status`.
+/// The response that refuses a request with the status line `status`.
 pub(super) fn refusal(status: &str) -> Vec<u8> {
-    answer(status, "text/plain; charset=utf-8", &format!("{status}: the metrics are at /metrics\n"))
+    response(status, "text/plain; charset=utf-8", &format!("{status}: the metrics are at /metrics\n"))
 }
 
-fn answer(status: &str, kind: &str, body: &str) -> Vec<u8> {
+fn response(status: &str, content_type: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     )
     .into_bytes()
 }
@@ -65,26 +65,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_metrics_are_handed_out() {
+    fn only_metrics_are_served() {
         for (request, answer) in [
-            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", Asked::Metrics),
-            ("GET /metrics?a=b HTTP/1.0\r\n\r\n", Asked::Metrics),
-            ("GET /metrics HTTP/1.1\r\nHost: x\r\n", Asked::NotYet),
-            ("GET / HTTP/1.1\r\n\r\n", Asked::Refused("404 Not Found")),
-            ("GET /metrics/x HTTP/1.1\r\n\r\n", Asked::Refused("404 Not Found")),
-            ("POST /metrics HTTP/1.1\r\n\r\n", Asked::Refused("405 Method Not Allowed")),
-            ("GET /metrics\r\n\r\n", Asked::Refused("400 Bad Request")),
-            ("\r\n\r\n", Asked::Refused("400 Bad Request")),
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", HttpRequest::Metrics),
+            ("GET /metrics?a=b HTTP/1.0\r\n\r\n", HttpRequest::Metrics),
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n", HttpRequest::Incomplete),
+            ("GET / HTTP/1.1\r\n\r\n", HttpRequest::Refused("404 Not MountedFileSystem")),
+            ("GET /metrics/x HTTP/1.1\r\n\r\n", HttpRequest::Refused("404 Not MountedFileSystem")),
+            ("POST /metrics HTTP/1.1\r\n\r\n", HttpRequest::Refused("405 Method Not Allowed")),
+            ("GET /metrics\r\n\r\n", HttpRequest::Refused("400 Bad Request")),
+            ("\r\n\r\n", HttpRequest::Refused("400 Bad Request")),
         ] {
-            assert_eq!(asked(request.as_bytes()), answer, "{request:?}");
+            assert_eq!(parse(request.as_bytes()), answer, "{request:?}");
         }
-        assert_eq!(asked(&[b'x'; MOST]), Asked::Refused("431 Request Header Fields Too Large"));
+        assert_eq!(parse(&[b'x'; MAX_REQUEST]), HttpRequest::Refused("431 Request Header Fields Too Large"));
     }
 
     proptest! {
         #[test]
-        fn no_request_is_waited_for_without_end(received in prop::collection::vec(any::<u8>(), 0..MOST + 100)) {
-            prop_assert!(asked(&received) != Asked::NotYet || received.len() < MOST);
+        fn long_requests_are_never_incomplete(received in prop::collection::vec(any::<u8>(), 0..MAX_REQUEST + 100)) {
+            prop_assert!(parse(&received) != HttpRequest::Incomplete || received.len() < MAX_REQUEST);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The status as metrics of Prometheus.
+//! The status as OpenMetrics text.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,23 +13,23 @@ use prometheus_client::registry::{Registry, Unit};
 use trimtab_core::document::StatusDocument;
 use trimtab_core::document::status::{FileSystemStatus, State};
 
-/// The metrics that say what `status` says, in the text format of OpenMetrics.
+/// Renders `status` in the text format of OpenMetrics.
 ///
 /// # Errors
-/// None that is known of: text always has room.
+/// Only if the encoder fails, which writing to a string does not.
 pub(super) fn render(status: StatusDocument) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("trimtab");
     let version = Info::new([("version", status.version.clone())]);
     registry.register("build", "The version of the service", version);
     let lost = ConstCounter::new(status.lost_events);
-    registry.register("lost_events", "Events of the kernel that were lost", lost);
+    registry.register("lost_events", "Free events that were lost", lost);
     registry.register_collector(Box::new(Status(status)));
     let mut body = String::new();
     text::encode(&mut body, &registry)?;
     Ok(body)
 }
 
-/// Tells of file systems in their order: a family of the library's own would not.
+/// Encodes file systems in their order; the library's own metric families don't keep it.
 #[derive(Debug)]
 struct Status(StatusDocument);
 
@@ -40,30 +40,42 @@ impl Collector for Status {
             all.iter().map(move |fs| (labels(fs), ConstGauge::new(value(fs))))
         };
         let pending = of_each(|fs| fs.pending.0 as f64);
-        family(to, "pending", "Free and maybe not discarded yet.", Some(Unit::Bytes), pending)?;
+        family(
+            to,
+            "pending",
+            "Bytes that are free and maybe not discarded yet.",
+            Some(Unit::Bytes),
+            pending,
+        )?;
         let oldest = of_each(|fs| fs.oldest_s.unwrap_or(0.0));
-        let help = "How long the oldest of what is pending has been free.";
+        let help = "Time since the oldest pending extent was freed.";
         family(to, "pending_oldest_age", help, Some(Unit::Seconds), oldest)?;
         let bytes = all.iter().map(|fs| (labels(fs), ConstCounter::new(fs.trimmed.0)));
-        let help = "What the device counted in trims of the service.";
+        let help = "Bytes that the device discarded in trims of the service.";
         family(to, "discarded", help, Some(Unit::Bytes), bytes)?;
         let discards = all.iter().map(|fs| (labels(fs), ConstCounter::new(fs.discards)));
-        family(to, "discards", "Discards that the device counted in trims of the service.", None, discards)?;
+        family(
+            to,
+            "discards",
+            "Discards that the device completed in trims of the service.",
+            None,
+            discards,
+        )?;
         let took = all.iter().map(|fs| (labels(fs), ConstCounter::new(fs.trim_s)));
         family(to, "trim", "Time spent in trims.", Some(Unit::Seconds), took)?;
         let refusals = all.iter().flat_map(|fs| {
             let refusals = fs.refusals.iter();
-            refusals.map(|(reason, count)| (labelled(fs, "reason", reason), ConstCounter::new(*count)))
+            refusals.map(|(reason, count)| (labels_with(fs, "reason", reason), ConstCounter::new(*count)))
         });
-        family(to, "refusals", "Trims that were refused or put off.", None, refusals)?;
+        family(to, "refusals", "Trims that failed or were delayed.", None, refusals)?;
         let last = all.iter().filter_map(|fs| Some((labels(fs), ConstGauge::new(last_trim(fs)?))));
-        let help = "When it was trimmed last, since 1970.";
+        let help = "Time of the last trim, since 1970.";
         family(to, "last_trim_timestamp", help, Some(Unit::Seconds), last)?;
-        let help = "How much longer other commands took beside trims, on average, when there were both.";
+        let help = "Mean increase in latency of other commands beside trims.";
         family(to, "latency_added", help, Some(Unit::Seconds), of_each(|fs| fs.latency_added_s))?;
         let states = all.iter().flat_map(|fs| {
             State::ALL.map(|state| {
-                (labelled(fs, "state", state.name()), ConstGauge::new(u32::from(state == fs.state)))
+                (labels_with(fs, "state", state.name()), ConstGauge::new(u32::from(state == fs.state)))
             })
         });
         family(to, "state", "Whether the file system is in this state.", None, states)
@@ -72,25 +84,25 @@ impl Collector for Status {
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-/// Those that tell a file system.
+/// Returns the labels of a file system.
 fn labels(fs: &FileSystemStatus) -> Labels<'_> {
     vec![("mountpoint", &fs.mount), ("device", &fs.device), ("fstype", &fs.fs)]
 }
 
-/// The same with another one.
-fn labelled<'a>(fs: &'a FileSystemStatus, name: &'static str, value: &'a str) -> Labels<'a> {
+/// Returns the labels of a file system and one more.
+fn labels_with<'a>(fs: &'a FileSystemStatus, name: &'static str, value: &'a str) -> Labels<'a> {
     let mut labels = labels(fs);
     labels.push((name, value));
     labels
 }
 
-/// When it was trimmed last, in seconds since 1970.
+/// Returns the time of the last trim in seconds since 1970.
 fn last_trim(fs: &FileSystemStatus) -> Option<f64> {
     let at: SystemTime = humantime::parse_rfc3339(fs.last_trim.as_ref()?).ok()?;
     Some(at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64())
 }
 
-/// Tells of a metric, each of its `series` by labels and value.
+/// Encodes a metric with its `series` of labels and values.
 fn family<'a, M: EncodeMetric + TypedMetric>(
     to: &mut DescriptorEncoder,
     name: &str,
@@ -139,7 +151,7 @@ mod tests {
             pid: 1,
             started: String::new(),
             at: String::new(),
-            deaf: None,
+            frees_unavailable: None,
             lost_events: 0,
             file_systems: names.iter().map(|name| fs(name)).collect(),
         })
@@ -150,11 +162,11 @@ mod tests {
             ("last_trim_timestamp_seconds", "} 2.0"),
             ("refusals_total", ",reason=\"busy\"} 2"),
         ] {
-            let told = body.lines().filter(|line| line.starts_with(&format!("trimtab_{metric}{{")));
+            let encoded = body.lines().filter(|line| line.starts_with(&format!("trimtab_{metric}{{")));
             let series = |name: &String| {
                 format!("trimtab_{metric}{{mountpoint=\"{name}\",device=\"/dev/vda1\",fstype=\"ext4\"{rest}")
             };
-            assert_eq!(told.collect::<Vec<_>>(), names.iter().map(series).collect::<Vec<_>>());
+            assert_eq!(encoded.collect::<Vec<_>>(), names.iter().map(series).collect::<Vec<_>>());
         }
         assert_eq!(body.matches(",state=\"waiting\"} 1\n").count(), names.len(), "{body}");
     }

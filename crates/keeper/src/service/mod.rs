@@ -1,24 +1,25 @@
-//! The service: tends all mounted file systems from one thread, and tells what it does.
+//! The service: manages all mounted file systems from one thread, and reports its state.
 
+mod backoff;
 mod config;
+mod context;
 pub mod control;
-mod doors;
+mod guarded_trimmer;
 mod http;
-mod keep;
 mod log;
+mod managed;
 mod metrics;
 mod mounts;
 mod notify;
-mod patience;
+mod persistence;
 mod run;
+mod server;
 mod signals;
-mod site;
 mod storage;
-mod tended;
-mod trims;
+mod timeout;
 
 pub use config::{CONFIG, Config, ConfigError, ServicePolicy, Settings, UnknownServicePolicy};
-pub use doors::DoorError;
-pub use log::{Field, Level, Log};
+pub use log::{Field, Log, LogEvent};
 pub use run::{Options, Service, ServiceError};
+pub use server::ServerError;
 pub use storage::Storage;

@@ -1,4 +1,4 @@
-//! The file systems that are mounted, and what changes of them.
+//! The mounted file systems, and notifications of changes.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,22 +14,22 @@ use crate::state::file_system_id;
 
 /// A file system on block devices that is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
-    /// The mount of it that is spoken of.
+pub(super) struct MountedFileSystem {
+    /// The mount that represents it.
     pub mount: Mount,
-    /// All its mount points, that one's first.
+    /// All its mount points, that of `mount` first.
     pub targets: Vec<PathBuf>,
-    /// The numbers of all its mounts.
+    /// The ids of all its mounts.
     ids: BTreeSet<u64>,
 }
 
-impl Found {
-    /// What is mounted on `machine`, each file system once.
+impl MountedFileSystem {
+    /// Returns the file systems mounted on `machine`, each once.
     pub fn all(machine: &Machine) -> Result<Vec<Self>, StackError> {
         let mounts = mount::mounts(&machine.procfs())?;
         let mut found: Vec<Self> = Vec::new();
         for target in stack::targets(machine)? {
-            // Of several mounts on one point the last is seen. Swap is no mount at all.
+            // Of several mounts at one mount point, the last is visible. Swap has no mount.
             let Some(seen) = mounts.iter().rfind(|mount| mount.target == target) else { continue };
             let all = || mounts.iter().filter(|mount| mount.number == seen.number);
             let mut targets = vec![target];
@@ -44,34 +44,35 @@ impl Found {
         Ok(found)
     }
 
-    /// The number of its device, by which the kernel's events name it.
+    /// Returns its device number, which the kernel's events contain.
     pub fn number(&self) -> DeviceNumber {
         self.mount.number
     }
 
-    /// What tells the file system from others, as far as it says so.
+    /// Returns an identifier of the file system, if it can be opened.
     pub fn id(&self) -> Option<String> {
         let root = mount::open_apart(&self.mount.target).ok()?;
         Some(file_system_id(&root, &self.mount.fstype))
     }
 
-    /// Whether it has been mounted all the time since it was `earlier`.
+    /// Returns whether it has been mounted without interruption since `earlier`.
     pub fn continues(&self, earlier: &Self) -> bool {
         self.number() == earlier.number() && !self.ids.is_disjoint(&earlier.ids)
     }
 
-    /// Whether nothing is different of it that matters to how it is tended: by which of its mounts doesn't.
-    pub fn is_as(&self, earlier: &Self) -> bool {
+    /// Returns whether it is `earlier` with the same options. A change of its mount points makes no
+    /// difference.
+    pub fn is_unchanged_since(&self, earlier: &Self) -> bool {
         self.continues(earlier) && self.options().eq(earlier.options())
     }
 
-    /// Whether the whole file system is mounted so that nothing can be written: a mount of it may still
-    /// be.
+    /// Returns whether the file system is read-only. A read-only mount of a writable file system doesn't
+    /// count.
     pub fn is_read_only(&self) -> bool {
         self.has_option(|option| option == "ro")
     }
 
-    /// Whether the file system was told to discard by itself.
+    /// Returns whether the file system is mounted with online or asynchronous discards.
     pub fn discards_by_itself(&self) -> bool {
         self.has_option(|option| option == "discard" || option.starts_with("discard="))
     }
@@ -80,13 +81,13 @@ impl Found {
         self.options().any(is_it)
     }
 
-    /// The options of the whole file system, among which btrfs has what is mounted of it.
+    /// Returns the options of the file system, without those with which btrfs names the mounted subvolume.
     fn options(&self) -> impl Iterator<Item = &str> {
         self.mount.super_options.split(',').filter(|option| !option.starts_with("subvol"))
     }
 }
 
-/// Tells when what is mounted changes.
+/// Notifies of changes to the mounts.
 #[derive(Debug)]
 pub(super) struct MountWatch(File);
 
@@ -98,7 +99,7 @@ impl MountWatch {
 }
 
 impl AsFd for MountWatch {
-    /// What is exceptional on it is a change; each is told once.
+    /// Polls with an exceptional condition once for each change.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -108,8 +109,8 @@ impl AsFd for MountWatch {
 pub(super) mod tests {
     use super::*;
 
-    /// A file system mounted at `target`, by mounts with these numbers.
-    pub fn found(target: &str, number: &str, ids: &[u64], options: &str) -> Found {
+    /// Returns a file system mounted at `target`, with these mount ids.
+    pub fn found(target: &str, number: &str, ids: &[u64], options: &str) -> MountedFileSystem {
         let mount = Mount {
             id: ids[0],
             number: number.parse().unwrap(),
@@ -120,22 +121,29 @@ pub(super) mod tests {
             options: "rw".to_owned(),
             super_options: options.to_owned(),
         };
-        Found { targets: vec![mount.target.clone()], mount, ids: ids.iter().copied().collect() }
+        MountedFileSystem { targets: vec![mount.target.clone()], mount, ids: ids.iter().copied().collect() }
     }
 
     #[test]
-    fn what_was_mounted_anew_is_another() {
+    fn remounted_file_system_is_another() {
         let before = found("/a", "8:1", &[30, 31], "rw");
-        assert!(found("/a", "8:1", &[31, 40], "rw").is_as(&before));
-        assert!(found("/b", "8:1", &[31], "rw,subvolid=5,subvol=/").is_as(&before), "another mount of it");
+        assert!(found("/a", "8:1", &[31, 40], "rw").is_unchanged_since(&before));
+        assert!(
+            found("/b", "8:1", &[31], "rw,subvolid=5,subvol=/").is_unchanged_since(&before),
+            "another mount of it"
+        );
         let read_only = found("/a", "8:1", &[30, 31], "ro");
-        assert!(read_only.continues(&before) && !read_only.is_as(&before) && read_only.is_read_only());
+        assert!(
+            read_only.continues(&before)
+                && !read_only.is_unchanged_since(&before)
+                && read_only.is_read_only()
+        );
         assert!(!found("/a", "8:1", &[41], "rw").continues(&before));
         assert!(!found("/a", "8:2", &[30, 31], "rw").continues(&before));
     }
 
     #[test]
-    fn options_are_whole_words() {
+    fn options_are_compared_as_whole_words() {
         assert!(found("/a", "8:1", &[1], "rw,discard=async,ssd").discards_by_itself());
         assert!(!found("/a", "8:1", &[1], "rw,nodiscard,errors=remount-ro").discards_by_itself());
         assert!(!found("/a", "8:1", &[1], "rw,errors=remount-ro").is_read_only());

@@ -1,75 +1,78 @@
-//! What the service manager is told.
+//! Notifications to the service manager.
 
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
-/// Tells the service manager, where there is one.
+/// Notifies the service manager, if there is one.
 ///
-/// The watchdog watches only while there is work: a service that sleeps until something is freed would
-/// otherwise have to wake just to say that it is well.
+/// The watchdog is active only while there is work. Otherwise a service that sleeps until something is freed
+/// would have to wake up just to send keep-alive messages.
 #[derive(Debug)]
 pub(super) struct Manager {
-    /// How long the manager waits for a sign of life; none where it doesn't.
+    /// The watchdog timeout; none if there is no watchdog.
     watchdog: Option<Duration>,
+    /// Whether the watchdog is active.
     watched: bool,
-    told: Instant,
-    said: String,
+    /// When the watchdog was last notified.
+    notified: Instant,
+    /// The last status sentence.
+    sentence: String,
 }
 
-/// What ends the watch: a span that never ends, in microseconds.
+/// Disables the watchdog: the longest possible timeout in microseconds.
 const UNWATCHED: &str = "WATCHDOG_USEC=18446744073709551615";
 
 impl Manager {
-    /// As the manager asked for in the environment.
+    /// Reads the settings of the manager from the environment.
     pub fn of_environment() -> Self {
         let watchdog = sd_notify::watchdog_enabled();
-        Self { watchdog, watched: watchdog.is_some(), told: Instant::now(), said: String::new() }
+        Self { watchdog, watched: watchdog.is_some(), notified: Instant::now(), sentence: String::new() }
     }
 
-    /// The service does its work.
+    /// Reports that the service is ready.
     pub fn ready(&mut self) {
-        tell(&[NotifyState::Ready]);
+        notify(&[NotifyState::Ready]);
     }
 
-    /// It reads its configuration again; [`Self::ready`] follows.
+    /// Reports that the service reads its configuration again; [`Self::ready`] must follow.
     pub fn reloading(&self) {
         let now = NotifyState::monotonic_usec_now().ok();
-        tell(&[Some(NotifyState::Reloading), now].into_iter().flatten().collect::<Vec<_>>());
+        notify(&[Some(NotifyState::Reloading), now].into_iter().flatten().collect::<Vec<_>>());
     }
 
-    /// It is about to end.
+    /// Reports that the service is about to end.
     pub fn stopping(&self) {
-        tell(&[NotifyState::Stopping]);
+        notify(&[NotifyState::Stopping]);
     }
 
-    /// What it does, in a sentence; told where that is news.
+    /// Reports a status sentence if it has changed.
     pub fn status(&mut self, sentence: String) {
-        if sentence != self.said {
-            tell(&[NotifyState::Status(&sentence)]);
-            self.said = sentence;
+        if sentence != self.sentence {
+            notify(&[NotifyState::Status(&sentence)]);
+            self.sentence = sentence;
         }
     }
 
-    /// It is well, and looks again after `sleep`, or only when something happens. Where that is long, the
-    /// manager stops to watch until then.
+    /// Reports that the service is alive and about to sleep, for `sleep` or until an event. Disables the
+    /// watchdog during a long sleep.
     pub fn alive(&mut self, sleep: Option<Duration>) {
         let Some(watchdog) = self.watchdog else { return };
         let now = Instant::now();
         let soon = sleep.is_some_and(|sleep| sleep < watchdog / 2);
         match (soon, self.watched) {
-            (false, true) => tell(&[NotifyState::Custom(UNWATCHED)]),
+            (false, true) => notify(&[NotifyState::Custom(UNWATCHED)]),
             (true, false) => {
-                tell(&[NotifyState::Custom(&format!("WATCHDOG_USEC={}", watchdog.as_micros()))]);
+                notify(&[NotifyState::Custom(&format!("WATCHDOG_USEC={}", watchdog.as_micros()))]);
             }
-            (true, true) if now - self.told > watchdog / 4 => tell(&[NotifyState::Watchdog]),
+            (true, true) if now - self.notified > watchdog / 4 => notify(&[NotifyState::Watchdog]),
             (true, true) | (false, false) => return,
         }
-        (self.watched, self.told) = (soon, now);
+        (self.watched, self.notified) = (soon, now);
     }
 }
 
-/// A manager that doesn't listen is not told.
-fn tell(states: &[NotifyState]) {
+/// Sends the notification, and ignores failures.
+fn notify(states: &[NotifyState]) {
     let _ = sd_notify::notify(states);
 }

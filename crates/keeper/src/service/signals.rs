@@ -1,4 +1,4 @@
-//! The signals that the service hears, as something to poll for.
+//! The signals of the service, as a file descriptor to poll.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{SigId, flag, low_level};
 
-/// What was asked for by signals since it was looked at.
+/// The signals received since the last check.
 #[derive(Debug)]
 pub(super) struct Signals {
     stop: Arc<AtomicBool>,
@@ -19,31 +19,31 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Hears of them from now on.
+    /// Installs the signal handlers.
     pub fn listen() -> io::Result<Self> {
         let (woken, waker) = UnixStream::pair()?;
         woken.set_nonblocking(true)?;
         let mut signals = Self { stop: Arc::default(), reload: Arc::default(), woken, handlers: Vec::new() };
         for (signal, asked) in [(SIGTERM, &signals.stop), (SIGINT, &signals.stop), (SIGHUP, &signals.reload)]
         {
-            // In this order: whoever is woken finds the flag set.
+            // The flag must be set before the file descriptor becomes readable.
             signals.handlers.push(flag::register(signal, Arc::clone(asked))?);
             signals.handlers.push(low_level::pipe::register(signal, waker.try_clone()?)?);
         }
         Ok(signals)
     }
 
-    /// Whether it was asked to end.
+    /// Returns whether a signal asked the service to end, and clears it.
     pub fn take_stop(&self) -> bool {
         self.stop.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether it was asked to read its configuration again.
+    /// Returns whether a signal asked to reload the configuration, and clears it.
     pub fn take_reload(&self) -> bool {
         self.reload.swap(false, Ordering::Relaxed)
     }
 
-    /// Lets the next signal wake again.
+    /// Drains the file descriptor, so that the next signal makes it readable again.
     pub fn clear(&self) {
         let mut bytes = [0; 64];
         while rustix::io::read(&self.woken, &mut bytes).is_ok_and(|length| length > 0) {}

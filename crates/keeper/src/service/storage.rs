@@ -11,14 +11,14 @@ use trimtab_linux::block::BlockDevice;
 use trimtab_linux::stack::{Kind, Layer, Scsi, Stack, Transport};
 
 use super::config::{ServicePolicy, Settings};
-use super::mounts::Found;
+use super::mounts::MountedFileSystem;
 
-/// What is known of the layers below a file system.
+/// The layers below a file system, and the doctor's verdict on them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Storage {
     /// The layers.
     pub stack: Stack,
-    /// Whether discards reach the lowest of them.
+    /// Whether discards reach the lowest layer.
     pub verdict: Verdict,
     /// The verdict's reason, in a sentence.
     pub reason: String,
@@ -30,10 +30,10 @@ impl From<Judged> for Storage {
     }
 }
 
-/// Reasons to leave a file system alone.
+/// Why the service does not trim a file system.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Off {
-    #[error("what it lies on can't be told: {0}")]
+pub(super) enum Exclusion {
+    #[error("its storage cannot be examined: {0}")]
     Unknown(String),
     #[error("the configuration says none")]
     Configured,
@@ -41,13 +41,13 @@ pub(super) enum Off {
     ReadOnly,
     #[error("it discards by itself: mounted with {0}")]
     ByItself(String),
-    #[error("it discards by itself, and can't be steered: {0}")]
-    Unsteerable(String),
     #[error("F2FS discards by itself")]
     F2fs,
     #[error("discards are blocked: {0}")]
     Blocked(String),
-    #[error("{0} is a rotating disk; a policy of its own in the configuration tends it all the same")]
+    #[error(
+        "{0} is a rotating disk; to trim it all the same, give it a policy of its own in the configuration"
+    )]
     Rotating(String),
     #[error(
         "{0} is behind a USB bridge: prove with trimtab doctor --canary {1} that discards arrive, then give \
@@ -59,43 +59,43 @@ pub(super) enum Off {
 }
 
 impl Storage {
-    /// Nothing is known, for this reason.
+    /// Storage that could not be examined, for this reason.
     pub fn unknown(reason: String) -> Self {
         Self { stack: Stack { layers: Vec::new() }, verdict: Verdict::Unknown, reason }
     }
 
-    /// The devices directly below the file system.
+    /// Returns the devices directly below the file system.
     pub fn devices(&self, sysfs: &Path) -> Vec<BlockDevice> {
         let below = self.stack.layers.first().into_iter().flat_map(|top| &top.below);
         let numbers = below.filter_map(|below| self.stack.layers[below.layer].number);
         numbers.filter_map(|number| BlockDevice::numbered(sysfs, number)).collect()
     }
 
-    /// The path of the disk at the bottom; of several, the first.
+    /// Returns the path of the lowest disk; the first one if there are several.
     pub fn disk(&self) -> Option<PathBuf> {
         self.bottom().next().map(|layer| layer.path().into())
     }
 
-    /// The devices that lie on nothing.
+    /// Returns the lowest layers.
     fn bottom(&self) -> impl Iterator<Item = &Layer> {
         self.stack.layers.iter().filter(|layer| layer.below.is_empty() && layer.number.is_some())
     }
 
-    /// What discards gain there: space where some layer hands it out as needed.
+    /// Returns what discards gain there: space if a layer is thinly provisioned.
     pub fn gain(&self) -> Gain {
         let chunk = self
             .stack
             .layers
             .iter()
             .filter(|layer| is_thin(layer))
-            .map(|layer| layer.limits.map_or(Bytes::ZERO, |limits| limits.granularity).max(LEAST_CHUNK));
+            .map(|layer| layer.limits.map_or(Bytes::ZERO, |limits| limits.granularity).max(MIN_CHUNK));
         chunk.max().map_or(Gain::Copies, |chunk| Gain::Space { chunk })
     }
 
-    /// The profile of a drive of such a kind.
+    /// Returns the built-in profile for this kind of drive.
     ///
     /// # Errors
-    /// If it is no valid profile, which a test rules out.
+    /// [`ProfileError`] if that is not valid; a test rules this out.
     pub fn usual_profile(&self) -> Result<Profile, ProfileError> {
         let is = |wanted: fn(&Kind) -> bool| self.bottom().any(|layer| wanted(&layer.kind));
         let interface = if is(|kind| matches!(kind, Kind::Mmc)) {
@@ -109,10 +109,10 @@ impl Storage {
     }
 }
 
-/// The smallest piece that thin storage hands out: dm-thin's least chunk.
-const LEAST_CHUNK: Bytes = Bytes(64 << 10);
+/// The smallest chunk of thinly provisioned storage: that of dm-thin.
+const MIN_CHUNK: Bytes = Bytes(64 << 10);
 
-/// Whether a layer takes space as it is written, and gives it back as it is discarded.
+/// Returns whether a layer allocates space on write and frees it on discard.
 fn is_thin(layer: &Layer) -> bool {
     match &layer.kind {
         Kind::VirtioBlk | Kind::Nbd | Kind::Scsi(Scsi { transport: Transport::Virtio, .. }) => true,
@@ -124,8 +124,8 @@ fn is_thin(layer: &Layer) -> bool {
     }
 }
 
-/// Whether a layer is a disk that really turns: what stands in for one often says so too.
-fn turns(layer: &Layer) -> bool {
+/// Returns whether a layer is a physical rotating disk; virtual disks often claim to rotate.
+fn is_rotating_disk(layer: &Layer) -> bool {
     let is_disk = match &layer.kind {
         Kind::Scsi(Scsi { transport: Transport::Virtio, .. }) => false,
         Kind::Scsi(Scsi { transport: Transport::Other(_), thin_provisioning, .. }) => {
@@ -136,32 +136,36 @@ fn turns(layer: &Layer) -> bool {
     is_disk && layer.rotational
 }
 
-/// The policy of a file system, and why it is left alone if it is. What is said of just this mount holds
-/// also where the service wouldn't tend it by itself.
-pub(super) fn decide(found: &Found, storage: &Storage, settings: &Settings) -> (ServicePolicy, Option<Off>) {
+/// Returns the policy of a file system, and why it is excluded, if it is. A policy configured for just this
+/// mount overrides the exclusions that are only a default.
+pub(super) fn decide(
+    found: &MountedFileSystem,
+    storage: &Storage,
+    settings: &Settings,
+) -> (ServicePolicy, Option<Exclusion>) {
     let policy = settings.policy.unwrap_or(ServicePolicy::Smart);
     let layer = |is_it: fn(&Layer) -> bool| storage.bottom().find(|layer| is_it(layer));
     let is_usb =
         |layer: &Layer| matches!(&layer.kind, Kind::Scsi(Scsi { transport: Transport::Usb { .. }, .. }));
     let off = if policy == ServicePolicy::None {
-        Some(Off::Configured)
+        Some(Exclusion::Configured)
     } else if found.is_read_only() {
-        Some(Off::ReadOnly)
+        Some(Exclusion::ReadOnly)
     } else if storage.stack.layers.is_empty() {
-        Some(Off::Unknown(storage.reason.clone()))
+        Some(Exclusion::Unknown(storage.reason.clone()))
     } else if storage.verdict == Verdict::Blocked {
-        Some(Off::Blocked(storage.reason.clone()))
+        Some(Exclusion::Blocked(storage.reason.clone()))
     } else if settings.is_by_name {
         None
     } else if found.discards_by_itself() {
         let options = found.mount.super_options.split(',');
-        Some(Off::ByItself(options.filter(|option| option.starts_with("discard")).collect()))
+        Some(Exclusion::ByItself(options.filter(|option| option.starts_with("discard")).collect()))
     } else if found.mount.fstype == "f2fs" {
-        Some(Off::F2fs)
-    } else if let Some(disk) = layer(turns) {
-        Some(Off::Rotating(disk.path()))
+        Some(Exclusion::F2fs)
+    } else if let Some(disk) = layer(is_rotating_disk) {
+        Some(Exclusion::Rotating(disk.path()))
     } else {
-        layer(is_usb).map(|disk| Off::Bridge(disk.path(), found.mount.target.display().to_string()))
+        layer(is_usb).map(|disk| Exclusion::Bridge(disk.path(), found.mount.target.display().to_string()))
     };
     (policy, off)
 }
@@ -206,9 +210,8 @@ mod tests {
         Storage { stack, verdict, reason: "why".to_owned() }
     }
 
-    /// What is decided of a mount with these options on such a disk, by default and with a policy of its
-    /// own.
-    fn decided(options: &str, storage: &Storage) -> [Option<Off>; 2] {
+    /// Returns the exclusion of a mount with these options, by default and with a policy of its own.
+    fn decided(options: &str, storage: &Storage) -> [Option<Exclusion>; 2] {
         let own = Config::parse("[mount.\"/a\"]\npolicy = \"smart\"", "t").unwrap();
         [Config::default(), own].map(|config| {
             let found = found("/a", "8:1", &[1], options);
@@ -217,38 +220,41 @@ mod tests {
     }
 
     #[test]
-    fn what_gains_nothing_or_is_in_doubt_is_off_until_it_is_named() {
+    fn doubtful_storage_is_excluded_unless_configured_by_name() {
         let ata = || scsi(Transport::Ata { trim: None });
         let usb = || scsi(Transport::Usb { driver: "uas".to_owned(), ids: None });
         let reaches = |kind, rotational| storage(kind, rotational, Verdict::Reaches);
         assert_eq!(decided("rw", &reaches(ata(), false)), [None, None]);
-        assert_eq!(decided("rw", &reaches(ata(), true)), [Some(Off::Rotating("/dev/sda".to_owned())), None]);
+        assert_eq!(
+            decided("rw", &reaches(ata(), true)),
+            [Some(Exclusion::Rotating("/dev/sda".to_owned())), None]
+        );
         // Virtual disks call themselves rotating.
         assert_eq!(decided("rw", &reaches(scsi(Transport::Virtio), true)), [None, None]);
         assert_eq!(decided("rw", &reaches(Kind::VirtioBlk, true)), [None, None]);
-        let bridge = Off::Bridge("/dev/sda".to_owned(), "/a".to_owned());
+        let bridge = Exclusion::Bridge("/dev/sda".to_owned(), "/a".to_owned());
         assert_eq!(decided("rw", &reaches(usb(), false)), [Some(bridge), None]);
-        let by_itself = Off::ByItself("discard=async".to_owned());
+        let by_itself = Exclusion::ByItself("discard=async".to_owned());
         assert_eq!(decided("rw,discard=async", &reaches(ata(), false)), [Some(by_itself), None]);
     }
 
     #[test]
-    fn no_wish_makes_up_for_what_cannot_be() {
+    fn configuration_cannot_override_blocked_or_read_only() {
         let blocked = storage(Kind::Nvme, false, Verdict::Blocked);
-        let why = Some(Off::Blocked("why".to_owned()));
+        let why = Some(Exclusion::Blocked("why".to_owned()));
         assert_eq!(decided("rw", &blocked), [why.clone(), why]);
         let unknown = storage(Kind::Nvme, false, Verdict::Unknown);
-        assert_eq!(decided("ro", &unknown), [Some(Off::ReadOnly), Some(Off::ReadOnly)]);
+        assert_eq!(decided("ro", &unknown), [Some(Exclusion::ReadOnly), Some(Exclusion::ReadOnly)]);
         let none = Config::parse("[defaults]\npolicy = \"none\"", "t").unwrap();
         let found = found("/a", "8:1", &[1], "rw");
         let (policy, off) = decide(&found, &unknown, &none.settings(&found.targets, None));
-        assert_eq!((policy, off), (ServicePolicy::None, Some(Off::Configured)));
+        assert_eq!((policy, off), (ServicePolicy::None, Some(Exclusion::Configured)));
     }
 
     #[test]
-    fn space_is_gained_where_it_is_handed_out_as_needed() {
+    fn thin_storage_gains_space() {
         let gain = |kind| storage(kind, false, Verdict::Reaches).gain();
-        assert_eq!(gain(Kind::VirtioBlk), Gain::Space { chunk: LEAST_CHUNK });
+        assert_eq!(gain(Kind::VirtioBlk), Gain::Space { chunk: MIN_CHUNK });
         assert_eq!(gain(Kind::Nvme), Gain::Copies);
         for kind in [Kind::Mmc, Kind::Nvme, Kind::VirtioBlk, scsi(Transport::Virtio)] {
             storage(kind, false, Verdict::Reaches).usual_profile().unwrap();

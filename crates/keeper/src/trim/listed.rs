@@ -1,4 +1,4 @@
-//! Which mount points `-a`, `-A` and `-I` mean.
+//! The mount points that `-a`, `-A` and `-I` select.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use trimtab_linux::mount::{Listed, MountError, listed_in, mounts};
 use trimtab_linux::stack::{Machine, StackError, targets};
 
-/// The option of a line that keeps its file system from being trimmed.
-const NEVER: &str = "X-fstrim.notrim";
+/// The mount option that excludes a file system.
+const EXCLUDED: &str = "X-fstrim.notrim";
 
-/// Why it can't be told which mount points are meant.
+/// Why the mount points can't be listed.
 #[derive(Debug, thiserror::Error)]
 pub enum ListedError {
     /// A list can't be read.
@@ -18,19 +18,19 @@ pub enum ListedError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// The mounts can't be listed.
+    /// The mounts can't be read.
     #[error(transparent)]
     Mount(#[from] MountError),
-    /// What they lie on can't be told.
+    /// Their storage can't be examined.
     #[error(transparent)]
     Stack(#[from] StackError),
 }
 
-/// Where file systems are mounted that lie on block devices, each once.
+/// Returns a mount point of each file system on a block device.
 ///
 /// # Errors
 /// [`ListedError`].
@@ -41,11 +41,11 @@ pub fn mounted(machine: &Machine) -> Result<Vec<PathBuf>, ListedError> {
     Ok(found)
 }
 
-/// The mount points of those in use that the first file with any lines in `lists` names; `/` among them where
-/// that is `/etc/fstab` and lacks it. Lines that say `X-fstrim.notrim` are left out.
+/// Returns the mount points in use that the first file with any lines in `lists` names, except lines with
+/// `X-fstrim.notrim`. Adds `/` if that file is `/etc/fstab` and lacks it.
 ///
 /// # Errors
-/// [`ListedError`], also where none of the files is there.
+/// [`ListedError`], also if none of the files exists.
 pub fn listed(machine: &Machine, lists: &[PathBuf]) -> Result<Vec<PathBuf>, ListedError> {
     let in_use = mounts(&machine.procfs())?;
     let is_mounted = |target: &Path| in_use.iter().any(|mount| mount.target == target);
@@ -69,8 +69,8 @@ pub fn listed(machine: &Machine, lists: &[PathBuf]) -> Result<Vec<PathBuf>, List
         }
         let mut found: Vec<PathBuf> = Vec::new();
         for line in lines {
-            let is_never = line.options.iter().any(|option| option == NEVER);
-            if !is_never && is_mounted(&line.target) && !found.contains(&line.target) {
+            let is_excluded = line.options.iter().any(|option| option == EXCLUDED);
+            if !is_excluded && is_mounted(&line.target) && !found.contains(&line.target) {
                 found.push(line.target);
             }
         }

@@ -1,5 +1,5 @@
-//! fstrim done well: a mounted file system's free space is trimmed in slices that fit between the work of
-//! others, from where the last trim was interrupted, and what that will take can be told before.
+//! `trimtab trim`: trims the free space of a mounted file system in slices that fit between other I/O,
+//! resumes interrupted trims, and predicts their duration.
 
 mod listed;
 mod plan;
@@ -16,7 +16,7 @@ use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
 use trimtab_linux::block::{BlockCounters, BlockError};
 use trimtab_linux::stack::Machine;
 use trimtab_linux::tracefs::FreesOptions;
-use trimtab_linux::trim::EVERYTHING;
+use trimtab_linux::trim::{EVERYTHING, TrimError};
 
 pub use listed::{ListedError, listed, mounted};
 pub use plan::{Limits, Plan, Scope, Slice};
@@ -26,53 +26,53 @@ pub use target::{RefusedError, Target};
 
 use crate::failures::Failures;
 use crate::free_space::{Division, FreeSpace, FreeSpaceError};
-use crate::trims::{MountedTrims, Series, Trims};
+use crate::trimmer::{MountedTrimmer, TrimSeries, Trimmer};
 
-/// The drive that is assumed where no profile is given: a slow one, until measured.
+/// The profile that is assumed until measured if none is given: that of a slow drive.
 const ASSUMED: &str = "micron-m500it";
-/// How often it is written down how far a trim got.
-const KEPT_EVERY: Duration = Duration::from_secs(1);
+/// How often the progress is saved.
+const SAVE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What to trim, and how.
+/// The parameters of a trim.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The trim addresses to cover.
     pub range: Extent,
-    /// The shortest free extent to trim; none for what covers 99 % of the free bytes.
+    /// The shortest free extent to trim; none for the length that covers 99 % of the free bytes.
     pub minimum: Option<Bytes>,
-    /// Which bytes.
+    /// The bytes to trim.
     pub scope: Scope,
-    /// Start at the beginning of the range whatever was trimmed before, and trim that again.
+    /// Start at the beginning of the range, and trim again what was trimmed before.
     pub full: bool,
-    /// What others may feel of it; none for as fast as it can be.
+    /// The limits for its effect on others; none to trim as fast as possible.
     pub goals: Option<Goals>,
-    /// How the drive behaves, where that is known.
+    /// The profile of the drive, if known.
     pub profile: Option<Profile>,
 }
 
-/// Why it can't be told what a trim covers.
+/// Why a trim can't be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum SurveyError {
     /// The free space can't be read.
     #[error(transparent)]
     FreeSpace(#[from] FreeSpaceError),
-    /// Sysfs doesn't say what the devices are like.
+    /// The properties of the devices can't be read.
     #[error(transparent)]
     Block(#[from] BlockError),
-    /// A profile that isn't one.
+    /// The profile is not valid.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// A range that begins past the end.
+    /// The range begins past the end.
     #[error("the range begins at {start}, and the file system ends at {size} or before")]
     PastEnd {
-        /// Where it begins.
+        /// The start of the range.
         start: Bytes,
-        /// What the devices hold.
+        /// The size of the devices.
         size: Bytes,
     },
 }
 
-/// What a trim covers.
+/// A prepared trim: what it covers.
 pub struct Survey {
     minimum: Bytes,
     resumed_at: Option<Bytes>,
@@ -80,13 +80,12 @@ pub struct Survey {
     plan: Plan,
     longest_command: Bytes,
     cost: Worth,
-    /// Whether what was trimmed before has to be trimmed again.
+    /// Whether to trim again what was trimmed before.
     again: bool,
 }
 
 impl Survey {
-    /// What `request` covers of `target`, where the last trim got as far as `last` says. Nothing is
-    /// touched.
+    /// Prepares `request` for `target`, where `last` is the progress of the last trim. Changes nothing.
     ///
     /// # Errors
     /// [`SurveyError`].
@@ -100,13 +99,13 @@ impl Survey {
             Scope::Everything => [request.range].into_iter().collect(),
             Scope::Pending(pending) => pending.inside(request.range).collect(),
         };
-        let goes_on = |last: &&Progress| {
+        let is_resumable = |last: &&Progress| {
             !request.full
                 && request.scope == Scope::Everything
                 && (last.range, last.asked_minimum) == (request.range, request.minimum)
                 && last.mount == target.mount()
         };
-        let resumed = last.filter(goes_on).and_then(|last| Some((last.reached?, last.minimum)));
+        let resumed = last.filter(is_resumable).and_then(|last| Some((last.reached?, last.minimum)));
         let free = match target.free_space() {
             Err(FreeSpaceError::Unsupported) => None,
             free => Some(free?),
@@ -116,10 +115,10 @@ impl Survey {
             FreeSpace::new(parts.collect(), target.division())
         };
         let free = free.map(in_wanted);
-        let sparing = free.as_ref().map_or(Bytes::ZERO, FreeSpace::sparing_minimum);
+        let default = free.as_ref().map_or(Bytes::ZERO, FreeSpace::default_minimum);
         let minimum = match resumed {
             Some((_, minimum)) => minimum,
-            None => request.minimum.unwrap_or(sparing).max(target.granularity()?),
+            None => request.minimum.unwrap_or(default).max(target.granularity()?),
         };
         let chosen = free.as_ref().map(|free| free.at_least(minimum));
         let mut plan = Plan::new(target.division(), chosen.as_ref(), &request.scope, request.range, size);
@@ -133,19 +132,19 @@ impl Survey {
             plan,
             longest_command: target.longest_command()?,
             cost: Worth::new(&profile, size),
-            // ext4 would take groups for trimmed that were for longer extents only.
+            // ext4 remembers groups as trimmed even if only their longer extents were.
             again: request.full || last.is_some_and(|last| last.minimum > minimum),
         })
     }
 
-    /// The address that the last trim reached, where this one goes on.
+    /// Returns the address that the last trim reached, from which this one resumes.
     pub fn resumed_at(&self) -> Option<Bytes> {
         self.resumed_at
     }
 
-    /// What of the pending extents is left alone, since it is shorter than what is asked for; of `pending`, where
-    /// it isn't known what is free.
-    pub fn spared(&self, pending: &ExtentSet) -> ExtentSet {
+    /// Returns the extents that are not trimmed because they are shorter than the minimum: free extents, or
+    /// those of `pending` if the free space is not known.
+    pub fn skipped(&self, pending: &ExtentSet) -> ExtentSet {
         let is_short = |extent: &Extent| extent.len() < self.minimum;
         match &self.free {
             Some(free) => free.extents().iter().copied().filter(is_short).collect(),
@@ -153,12 +152,13 @@ impl Survey {
         }
     }
 
-    /// How much there is to do: free bytes, or the length of ranges where it isn't known what is free.
+    /// Returns the bytes left to trim: free bytes, or the length of the ranges if the free space is not
+    /// known.
     pub fn left(&self) -> Bytes {
         self.plan.left()
     }
 
-    /// The survey as documents have it.
+    /// Returns the plan for the JSON document.
     pub fn document(&self, target: &Target, request: &Request) -> document::Plan {
         let from = Extent::new(self.resumed_at.unwrap_or_default(), EVERYTHING.end);
         let free = self.free.as_ref().map(|free| free.within(from));
@@ -178,10 +178,11 @@ impl Survey {
         }
     }
 
-    /// Does it. `journal` is told how far it got, but not of pending extents, whose rest the caller keeps.
+    /// Trims. Saves the progress to `journal`, unless only pending extents are trimmed: the caller keeps
+    /// those that are left.
     ///
     /// # Errors
-    /// [`JournalError`], before anything is trimmed.
+    /// [`JournalError`]; at the start, nothing is trimmed.
     pub fn run(
         mut self,
         target: &Target,
@@ -189,7 +190,7 @@ impl Survey {
         journal: Option<&mut Journal>,
         watcher: &mut dyn Watcher,
     ) -> Result<Ran, JournalError> {
-        let mut kept = Kept {
+        let mut saver = ProgressSaver {
             progress: Progress {
                 file_system: target.id(),
                 mount: target.mount().to_owned(),
@@ -198,19 +199,17 @@ impl Survey {
                 minimum: self.minimum,
                 reached: Some(self.resumed_at.unwrap_or(request.range.start)),
             },
-            // That of a trim of everything stays as it is.
+            // The progress of a trim of everything stays unchanged.
             journal: journal.filter(|_| request.scope == Scope::Everything),
             written: Instant::now(),
             watcher,
         };
-        kept.write()?;
-        let trims = target.trims();
-        let trims: Box<dyn Trims> = match self.again {
-            true => Box::new(Forgetting { trims, target }),
-            false => Box::new(trims),
-        };
+        saver.write()?;
+        let trimmer = target.trimmer();
+        let trimmer: Box<dyn Trimmer> =
+            if self.again { Box::new(RepeatingTrimmer { trimmer, target }) } else { Box::new(trimmer) };
         let failures = Failures::listen(&Machine::live(), &FreesOptions::default());
-        let mut trims = Honest { trims, failures, target };
+        let mut trimmer = FailureAwareTrimmer { trimmer, failures, target };
         let manner = Manner {
             minimum: self.minimum,
             pacer: request.goals.map(Pacer::for_one_trim),
@@ -218,89 +217,97 @@ impl Survey {
             longest_command: self.longest_command,
             is_blind: self.free.is_none(),
         };
-        let ran = run(&mut self.plan, &mut trims, manner, &mut kept);
+        let ran = run(&mut self.plan, &mut trimmer, manner, &mut saver);
         if matches!(ran.end, End::Done) {
-            kept.progress.reached = None;
+            saver.progress.reached = None;
         }
-        kept.write()?;
+        saver.write()?;
         Ok(ran)
     }
 }
 
-/// Writes down how far a trim got, on behalf of another watcher.
-struct Kept<'a> {
+/// Saves the progress of a trim, and forwards to another watcher.
+struct ProgressSaver<'a> {
     progress: Progress,
     journal: Option<&'a mut Journal>,
     written: Instant,
     watcher: &'a mut dyn Watcher,
 }
 
-impl Kept<'_> {
+impl ProgressSaver<'_> {
     fn write(&mut self) -> Result<(), JournalError> {
         self.written = Instant::now();
         self.journal.as_mut().map_or(Ok(()), |journal| journal.write(&self.progress))
     }
 }
 
-impl Watcher for Kept<'_> {
+impl Watcher for ProgressSaver<'_> {
     fn at(&mut self, doing: Doing, left: Bytes) -> bool {
         self.watcher.at(doing, left)
     }
 
     fn reached(&mut self, address: Bytes) {
         self.progress.reached = Some(address);
-        if self.written.elapsed() >= KEPT_EVERY {
-            // The trim doesn't depend on it: it is tried again, and at the end for good.
+        if self.written.elapsed() >= SAVE_INTERVAL {
+            // The trim doesn't depend on it; the save at the end reports its error.
             let _ = self.write();
         }
         self.watcher.reached(address);
     }
 }
 
-/// Doesn't take for trimmed what a disk failed to discard.
-struct Honest<'a> {
-    trims: Box<dyn Trims + 'a>,
+/// Reports a trim as failed if a disk failed its discards.
+struct FailureAwareTrimmer<'a> {
+    trimmer: Box<dyn Trimmer + 'a>,
     failures: Failures,
     target: &'a Target,
 }
 
-impl Trims for Honest<'_> {
-    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> Series {
-        // What failed before is not of this trim.
+impl Trimmer for FailureAwareTrimmer<'_> {
+    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> TrimSeries {
+        // Discards that failed earlier don't belong to this trim.
         _ = self.failures.below(self.target.stack());
-        let series = self.trims.trim(ranges, minimum);
-        self.failures.heed(self.target.stack(), self.target.mount(), series)
+        let series = self.trimmer.trim(ranges, minimum);
+        self.failures.check(self.target.stack(), self.target.mount(), series)
+    }
+
+    fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
+        self.trimmer.reaching(extents)
     }
 
     fn counters(&mut self) -> Result<BlockCounters, BlockError> {
-        self.trims.counters()
+        self.trimmer.counters()
     }
 
     fn free(&mut self) -> Bytes {
-        self.trims.free()
+        self.trimmer.free()
     }
 }
 
-/// Trims again what ext4 has trimmed before.
-struct Forgetting<'a> {
-    trims: MountedTrims,
+/// Makes ext4 trim again what it has trimmed before.
+struct RepeatingTrimmer<'a> {
+    trimmer: MountedTrimmer,
     target: &'a Target,
 }
 
-impl Trims for Forgetting<'_> {
-    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> Series {
+impl Trimmer for RepeatingTrimmer<'_> {
+    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> TrimSeries {
         match self.target.forget() {
-            Ok(()) => self.trims.trim(ranges, minimum),
-            Err(error) => Series::refused(error),
+            Ok(()) => self.trimmer.trim(ranges, minimum),
+            Err(error) => TrimSeries::failed(error),
         }
     }
 
+    fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
+        self.trimmer.reaching(extents)
+    }
+
     fn counters(&mut self) -> Result<BlockCounters, BlockError> {
-        self.trims.counters()
+        self.trimmer.counters()
     }
 
     fn free(&mut self) -> Bytes {
-        self.trims.free()
+        self.trimmer.free()
     }
 }
 
@@ -308,7 +315,7 @@ fn figures(free: &FreeSpace) -> document::Free {
     document::Free { extents: free.extents().len() as u64, bytes: free.bytes(), sizes: free.sizes() }
 }
 
-/// What `profile` says that trimming `free` takes, where the kernel sends commands of `longest` at most.
+/// Predicts a trim of `free` from `profile`, with commands of at most `longest`.
 fn predict(free: &FreeSpace, profile: &Profile, longest: Bytes) -> document::Predicted {
     let longest = longest.min(profile.discard.command_limit.value);
     let (mut discards, mut time) = (0, Nanos::ZERO);

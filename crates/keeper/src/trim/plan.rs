@@ -1,4 +1,4 @@
-//! A trim in slices, none of which holds the drive or an allocation group for long.
+//! Splits a trim into slices that keep the drive or an allocation group busy only for a short time.
 
 mod pieces;
 
@@ -9,56 +9,56 @@ use trimtab_core::{Bytes, Extent, ExtentSet};
 use crate::free_space::{Division, FreeSpace};
 use pieces::Piece;
 
-/// Free extents are not cut shorter than this, as long as ext4's can be.
-const LEAST_CUT: Bytes = Bytes(128 << 20);
+/// The shortest part of a split free extent: the longest extent of ext4.
+const MIN_SPLIT: Bytes = Bytes(128 << 20);
 
-/// Which bytes of a file system are to be trimmed.
+/// The bytes of a file system to trim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// All that are free.
+    /// All free bytes.
     Everything,
-    /// What is free of these: the rest is known to be trimmed.
+    /// The free bytes in these extents; all others are known to be trimmed.
     Pending(ExtentSet),
 }
 
-/// What is left to be trimmed, in order of address.
+/// The rest of a trim, in order of address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The next is the last.
+    /// In reverse order: the next piece is the last element.
     pieces: Vec<Piece>,
-    /// Whether what lies between two pieces may be trimmed with them.
+    /// Whether a slice may include the gap between two pieces.
     spans_gaps: bool,
-    /// Whether a piece can be cut.
-    can_cut: bool,
+    /// Whether a piece can be split.
+    can_split: bool,
     left: Bytes,
 }
 
-/// What one FITRIM is asked for.
+/// The range of one FITRIM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
     /// The range.
     pub range: Extent,
-    /// What it adds to the progress: the bytes that are free in it, or else its length.
+    /// Its share of the progress: its free bytes, or its length if the free space is not known.
     pub bytes: Bytes,
-    /// How long it should take; none where it isn't known what is free in it.
+    /// The predicted duration; none if the free space is not known.
     pub time: Option<Duration>,
 }
 
-/// How long slices may be.
+/// The limits of a slice.
 pub struct Limits<'a> {
-    /// How long a free extent of a length takes.
+    /// Returns the predicted duration for a free extent.
     pub time: &'a dyn Fn(Bytes) -> Duration,
-    /// How long a slice may take.
+    /// The longest duration of a slice.
     pub longest: Duration,
-    /// The most that the device takes in one command: a good length to cut by.
+    /// The longest command of the device; extents are split at multiples of it if possible.
     pub command: Bytes,
-    /// Keep groups whole, however long they take.
+    /// Don't split groups, regardless of their duration.
     pub whole_groups: bool,
 }
 
 impl Plan {
-    /// Covers what `scope` has of `range`, where `free` is free: at least as long as the trim's minimum;
-    /// none where that isn't known. `size` is how far trim addresses go at most.
+    /// Plans a trim of `scope` within `range`. `free` are the free extents of at least the minimum, or none
+    /// if unknown; `size` is the end of the trim addresses.
     pub fn new(
         division: &Division,
         free: Option<&FreeSpace>,
@@ -84,26 +84,26 @@ impl Plan {
         };
         let left = pieces.iter().map(|piece| piece.bytes).sum();
         pieces.reverse();
-        let can_cut = matches!(division, Division::Anywhere { inside_extents: true });
-        Self { pieces, spans_gaps, can_cut, left }
+        let can_split = matches!(division, Division::Anywhere { inside_extents: true });
+        Self { pieces, spans_gaps, can_split, left }
     }
 
-    /// What is left of the progress: free bytes, or the length of ranges where it isn't known what is free.
+    /// Returns the bytes left: free bytes, or the length of the ranges if the free space is not known.
     pub fn left(&self) -> Bytes {
         self.left
     }
 
-    /// Leaves out what lies before `address`.
+    /// Removes all pieces before `address`.
     pub fn skip_to(&mut self, address: Bytes) {
         self.pieces.retain(|piece| piece.range.end > address);
         self.left = self.pieces.iter().map(|piece| piece.bytes).sum();
     }
 
-    /// Takes the next slice out; none when nothing is left.
+    /// Removes and returns the next slice; none if nothing is left.
     pub fn next(&mut self, limits: &Limits) -> Option<Slice> {
         let first = self.pieces.pop()?;
         let mut slice = match first.time(limits) {
-            Some(time) if time > limits.longest && self.can_cut => self.cut(first, limits),
+            Some(time) if time > limits.longest && self.can_split => self.split(first, limits),
             time => Slice { range: first.range, bytes: first.bytes, time },
         };
         let mut group = first.group;
@@ -120,11 +120,13 @@ impl Plan {
                 end.is_some_and(|end| end <= limits.longest)
             };
             let fitting = rest.iter().rev().take_while(fits).count();
-            // A group that is begun is ended where it can be, and one that can't be ended isn't begun.
-            let taken = match () {
-                () if fitting == rest.len() || is_same && limits.whole_groups => rest.len(),
-                () if is_same => fitting,
-                () => 0,
+            // Finishes a group once started, and does not start one that will not fit the slice.
+            let taken = if fitting == rest.len() || is_same && limits.whole_groups {
+                rest.len()
+            } else if is_same {
+                fitting
+            } else {
+                0
             };
             if taken == 0 {
                 break;
@@ -140,7 +142,7 @@ impl Plan {
         Some(slice)
     }
 
-    /// The pieces that are left of the group that is next, the first of them last.
+    /// Returns the remaining pieces of the next group, in reverse order.
     fn rest_of_next_group(&self) -> &[Piece] {
         let Some(next) = self.pieces.last() else { return &[] };
         let is_other = |piece: &Piece| piece.group != next.group;
@@ -153,14 +155,14 @@ impl Plan {
         }
     }
 
-    /// A slice of the beginning of `piece`; the rest comes next.
-    fn cut(&mut self, piece: Piece, limits: &Limits) -> Slice {
+    /// Returns a slice from the start of `piece`, and puts the rest back.
+    fn split(&mut self, piece: Piece, limits: &Limits) -> Slice {
         let of_command = (limits.time)(limits.command);
-        let step = if of_command <= limits.longest { limits.command } else { LEAST_CUT.min(limits.command) };
+        let step = if of_command <= limits.longest { limits.command } else { MIN_SPLIT.min(limits.command) };
         let steps = limits.longest.div_duration_f64((limits.time)(step)).max(1.0) as u64;
         let length = Bytes(step.0.saturating_mul(steps));
         match piece.free {
-            Some(free) if free.len().saturating_sub(length) >= LEAST_CUT => {
+            Some(free) if free.len().saturating_sub(length) >= MIN_SPLIT => {
                 let rest = Extent::new(free.start + length, free.end);
                 let range = Extent::new(rest.start, piece.range.end);
                 self.pieces.push(Piece { range, free: Some(rest), bytes: rest.len(), ..piece });
@@ -188,7 +190,7 @@ mod tests {
         Extent::at(Bytes(start * MIB), Bytes(length * MIB))
     }
 
-    /// A drive that takes 1 ms for a command of at most 1 GiB and 1 ms more for each 100 MiB.
+    /// The duration on a drive that takes 1 ms per command of up to 1 GiB plus 1 ms per 100 MiB.
     fn time(length: Bytes) -> Duration {
         let commands = length.0.div_ceil(1 << 30) as f64;
         Duration::from_secs_f64((commands + length.mib() / 100.0) / 1e3)
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_stay_whole_where_that_is_not_long() {
+    fn groups_stay_whole_within_the_limit() {
         let free = [at(10, 20), at(40, 20), at(300, 20), at(330, 20), at(500, 1)];
         let of = |limits: &Limits| ranges(plan(&GROUPS, &free, &Scope::Everything), limits);
         let all = of(&limits(100));
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn long_extents_are_cut_where_the_file_system_takes_that() {
+    fn long_extents_are_split_if_the_file_system_allows_it() {
         let free = [at(100, 2000)];
         let of =
             |division: &Division, limits: &Limits| ranges(plan(division, &free, &Scope::Everything), limits);
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pending_is_trimmed_and_nothing_else() {
+    fn pending_scope_trims_nothing_else() {
         let free = [at(0, 100), at(110, 100), at(300, 50)];
         let pending = Scope::Pending([at(50, 100), at(205, 1), at(320, 10)].into_iter().collect());
         let of = |division: &Division, limits: &Limits| ranges(plan(division, &free, &pending), limits);
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_is_named_from_its_start() {
+    fn chunks_are_trimmed_from_their_start() {
         let division = Division::Chunks(vec![at(3000, 1000), at(1000, 1000), at(2000, 1000)]);
         let of =
             |scope: &Scope, range| ranges(Plan::new(&division, None, scope, range, Bytes(0)), &limits(1));
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_file_system_is_covered_step_by_step() {
+    fn unknown_file_system_is_trimmed_in_fixed_steps() {
         let whole = Plan::new(&Division::Unknown, None, &Scope::Everything, ALL, Bytes(5 << 29));
         assert_eq!(whole.left(), Bytes(5 << 29));
         let end = Extent::new(Bytes(2 << 30), Bytes(u64::MAX));
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_reached_is_left_out() {
+    fn resumed_plan_skips_what_was_reached() {
         let mut plan = plan(&ANYWHERE, &[at(0, 100), at(200, 100), at(400, 100)], &Scope::Everything);
         let first = plan.next(&limits(2)).unwrap();
         let mut resumed =
@@ -301,9 +303,9 @@ mod tests {
     }
 
     proptest! {
-        /// Every free byte that is wanted is in one slice, no slice has a byte of another, and they rise.
+        /// Slices are sorted, do not overlap, and cover all wanted free bytes.
         #[test]
-        fn slices_cover_what_is_wanted_once(
+        fn slices_cover_wanted_bytes_once(
             free in free_extents(), division in divisions(), longest in 0..20u64, whole_groups: bool,
             pending in any::<bool>().prop_flat_map(|some| if some {
                 free_extents().prop_map(Some).boxed() } else { Just(None).boxed() }),

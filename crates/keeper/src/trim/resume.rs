@@ -1,4 +1,4 @@
-//! How far a trim got, for the one that goes on after an interrupt.
+//! The progress of a trim, from which the next one resumes after an interruption.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -11,51 +11,51 @@ use serde::{Deserialize, Serialize};
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::file::{open_regular, read_regular_text};
 
-/// Where the files are, unless a service manager says.
+/// The directory of the files, unless the service manager sets another one.
 const DIRECTORY: &str = "/run/trimtab";
 
-/// The most bytes of such a file.
-const MOST: u64 = 1 << 20;
+/// The maximum size of such a file in bytes.
+const MAX_SIZE: u64 = 1 << 20;
 
-/// Why it can't be kept how far a trim got.
+/// Why the progress of a trim can't be saved.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Another trim of the same file system.
-    #[error("another trimtab trim is at work on {}", mount.display())]
+    /// Another trim of the same file system runs.
+    #[error("another trimtab trim of {} is running", mount.display())]
     Busy {
         /// The mount point.
         mount: PathBuf,
     },
-    /// The file can't be made, read or written.
-    #[error("cannot keep how far the trim got in {}", path.display())]
+    /// The file can't be created, read or written.
+    #[error("cannot save the progress of the trim in {}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// What a trim was asked for and how far it got.
+/// The request of a trim and its progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
-    /// What tells the file system from others.
+    /// The identifier of the file system.
     pub file_system: String,
-    /// Where it was mounted.
+    /// Its mount point.
     pub mount: PathBuf,
-    /// The range that was asked for.
+    /// The requested range.
     pub range: Extent,
-    /// The shortest length that was asked for; none where it was left to us.
+    /// The requested minimum; none for the default.
     pub asked_minimum: Option<Bytes>,
-    /// The shortest length that was trimmed.
+    /// The minimum that was used.
     pub minimum: Bytes,
-    /// The address that was reached; none where all was.
+    /// The address that was reached; none if the trim is complete.
     pub reached: Option<Bytes>,
 }
 
-/// The file of one file system, for this trim alone until it is dropped.
+/// The progress file of one file system, locked until it is dropped.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
@@ -64,8 +64,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// That of the file system `id`, mounted at `mount`: below the first directory of `RUNTIME_DIRECTORY`, or
-    /// `/run/trimtab`.
+    /// Opens and locks the file of the file system `id`, mounted at `mount`, in the first directory of
+    /// `RUNTIME_DIRECTORY` or in `/run/trimtab`.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -73,9 +73,9 @@ impl Journal {
         Self::open_in(&directory(), id, mount)
     }
 
-    /// How far the last trim of the file system `id` got, for somebody who trims nothing.
+    /// Returns the progress of the last trim of the file system `id`, without a lock.
     pub fn peek(id: &str) -> Option<Progress> {
-        let text = read_regular_text(&file_of(&directory(), id), MOST).ok()?;
+        let text = read_regular_text(&file_of(&directory(), id), MAX_SIZE).ok()?;
         parse(&text, id)
     }
 
@@ -90,17 +90,17 @@ impl Journal {
             Errno::WOULDBLOCK => JournalError::Busy { mount: mount.to_owned() },
             errno => failed(errno.into()),
         })?;
-        // What can't be read was written by a trim that was killed just then: there is nothing to go on from.
-        let last = io::read_to_string((&file).take(MOST)).ok().and_then(|text| parse(&text, id));
+        // The file is invalid if a trim was killed while it wrote; then there is nothing to resume.
+        let last = io::read_to_string((&file).take(MAX_SIZE)).ok().and_then(|text| parse(&text, id));
         Ok(Self { file, path, last })
     }
 
-    /// How far the last trim got.
+    /// Returns the progress of the last trim.
     pub fn last(&self) -> Option<&Progress> {
         self.last.as_ref()
     }
 
-    /// The trim got this far.
+    /// Saves the progress.
     ///
     /// # Errors
     /// [`JournalError::File`].
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_reached_is_kept_for_one_at_a_time() {
+    fn progress_is_saved_and_locked() {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("new");
         let open = |id: &str| Journal::open_in(&directory, id, Path::new("/mnt"));
@@ -150,14 +150,14 @@ mod tests {
         journal.write(&Progress { reached: Some(Bytes(1 << 60)), ..progress("a") }).unwrap();
         journal.write(&progress("a")).unwrap();
         let busy = open("a").unwrap_err().to_string();
-        assert_eq!(busy, "another trimtab trim is at work on /mnt");
+        assert_eq!(busy, "another trimtab trim of /mnt is running");
         assert_eq!(open("b").unwrap().last(), None);
         drop(journal);
         assert_eq!(open("a").unwrap().last(), Some(&progress("a")));
     }
 
     #[test]
-    fn what_is_torn_or_of_another_is_nothing() {
+    fn torn_or_foreign_progress_is_ignored() {
         let root = tempfile::tempdir().unwrap();
         let whole = serde_json::to_string(&progress("a")).unwrap();
         for length in 0..whole.len() {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_refused_and_not_waited_for() {
+    fn pipe_is_refused_without_blocking() {
         use rustix::fs::{CWD, FileType, Mode, mknodat};
         let root = tempfile::tempdir().unwrap();
         mknodat(CWD, root.path().join("trim-a.json"), FileType::Fifo, Mode::RWXU, 0).unwrap();

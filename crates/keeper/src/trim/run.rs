@@ -1,4 +1,4 @@
-//! Carries out a plan, slice by slice, so that those who use the drive don't feel it.
+//! Runs a plan slice by slice, paced to limit its effect on other I/O.
 
 use std::io;
 use std::thread;
@@ -10,70 +10,70 @@ use trimtab_linux::block::{BlockCounters, BlockError};
 use trimtab_linux::trim::TrimError;
 
 use super::plan::{Limits, Plan};
-use crate::tender::load;
-use crate::trims::Trims;
+use crate::policy_driver::load;
+use crate::trimmer::Trimmer;
 
-/// How long slices are while nobody else uses the drive: somebody may begin to.
+/// The longest slice on an idle drive; other I/O may start at any time.
 const IDLE_SLICE: Duration = Duration::from_millis(250);
-/// How long nobody may have used a busy drive until it is idle, and how often it is looked at until then.
-const QUIET: Duration = Duration::from_millis(500);
-/// How often an idle drive is looked at: at once when a slice is over.
-const GLANCE: Duration = Duration::from_millis(10);
-/// How long the drive is watched before the first slice.
-const FIRST_LOOK: Duration = Duration::from_millis(100);
-/// How long it may take until an interrupt is heard of.
-const NAP: Duration = Duration::from_millis(50);
+/// How long a busy drive must be without other I/O to count as idle.
+const IDLE_AFTER: Duration = Duration::from_millis(500);
+/// How often the load of an idle drive is measured.
+const IDLE_INTERVAL: Duration = Duration::from_millis(10);
+/// How long the load is measured before the first slice.
+const FIRST_INTERVAL: Duration = Duration::from_millis(100);
+/// The longest sleep, so that an interrupt is noticed soon.
+const MAX_SLEEP: Duration = Duration::from_millis(50);
 
-/// How a trim goes about it.
+/// The parameters of a trim.
 pub struct Manner {
-    /// Free pieces that are shorter are left alone.
+    /// Free extents that are shorter are skipped.
     pub minimum: Bytes,
-    /// Holds the goals; none where the trim is as fast as it can be, whoever waits.
+    /// Holds the goals; none to trim as fast as possible.
     pub pacer: Option<Pacer>,
-    /// How long discards take on the drive, as far as that is known; it learns.
+    /// Predicts the duration of discards, and learns from measurements.
     pub cost: Worth,
     /// The longest discard that the kernel sends as one command.
     pub longest_command: Bytes,
-    /// Ranges past the end are refused, and nobody knows where that is.
+    /// Whether the end of the trim addresses is not known; ranges beyond it are refused.
     pub is_blind: bool,
 }
 
-/// What a trim is doing.
+/// The activity of a trim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
-    /// The file system was asked for a slice, and has not answered.
+    /// It waits for FITRIM.
     Trimming,
-    /// It waits for its turn, or for an idle drive.
+    /// It pauses because others use the drive.
     Waiting,
 }
 
-/// Who is told of a trim, and may end it.
+/// Observes a trim, and may stop it.
 pub trait Watcher {
-    /// It does this now; `left` bytes are left to be trimmed. Returns whether it shall go on.
+    /// Called with the current activity and the bytes left; returns whether to continue.
     fn at(&mut self, doing: Doing, left: Bytes) -> bool;
 
-    /// All before `address` is trimmed.
+    /// Called when everything before `address` is trimmed.
     fn reached(&mut self, address: Bytes);
 }
 
-/// What came of a trim.
+/// The result of a trim.
 #[derive(Debug)]
 pub struct Ran {
-    /// How many ranges the file system was asked for.
+    /// The number of FITRIM calls.
     pub slices: u64,
-    /// Discards that the devices completed while they were asked.
+    /// Discards that the devices completed during these calls.
     pub discards: u64,
     /// Their bytes.
     pub bytes: Bytes,
-    /// Discards that they completed between: those of others.
+    /// Discards that the devices completed between the calls: those of others.
     pub others_discards: u64,
     /// Their bytes.
     pub others_bytes: Bytes,
-    /// How long slices held the drive.
+    /// How long the drive was busy with slices.
     pub held: Duration,
-    /// How long it took, with all waiting.
+    /// The total time, including pauses.
     pub took: Duration,
-    /// By how much the mean latency of the others' reads and writes grew in the last span with slices.
+    /// The increase in the mean latency of other reads and writes in the last interval with slices.
     pub latency_added: Duration,
     /// How it ended.
     pub end: End,
@@ -82,18 +82,18 @@ pub struct Ran {
 /// How a trim ended.
 #[derive(Debug)]
 pub enum End {
-    /// All is trimmed.
+    /// Everything is trimmed.
     Done,
-    /// It was stopped.
+    /// The watcher stopped it.
     Stopped,
-    /// The file system refused a slice.
+    /// A slice failed.
     Refused(TrimError),
-    /// A device doesn't tell any more what it does.
+    /// The counters of a device can't be read any more.
     Lost(BlockError),
 }
 
 /// Trims what is left of `plan`.
-pub fn run(plan: &mut Plan, trims: &mut dyn Trims, manner: Manner, watcher: &mut dyn Watcher) -> Ran {
+pub fn run(plan: &mut Plan, trimmer: &mut dyn Trimmer, manner: Manner, watcher: &mut dyn Watcher) -> Ran {
     let ran = Ran {
         slices: 0,
         discards: 0,
@@ -106,8 +106,8 @@ pub fn run(plan: &mut Plan, trims: &mut dyn Trims, manner: Manner, watcher: &mut
         end: End::Done,
     };
     let started = Instant::now();
-    let looked = (Duration::ZERO, BlockCounters::default());
-    let mut runner = Runner { trims, manner, watcher, started, looked, ran };
+    let measured = (Duration::ZERO, BlockCounters::default());
+    let mut runner = Runner { trimmer, manner, watcher, started, measured, ran };
     runner.ran.end = runner.all(plan);
     runner.ran.took = started.elapsed();
     runner.ran.latency_added = runner.manner.pacer.as_ref().map(Pacer::latency_added).unwrap_or_default();
@@ -115,22 +115,22 @@ pub fn run(plan: &mut Plan, trims: &mut dyn Trims, manner: Manner, watcher: &mut
 }
 
 struct Runner<'a> {
-    trims: &'a mut dyn Trims,
+    trimmer: &'a mut dyn Trimmer,
     manner: Manner,
     watcher: &'a mut dyn Watcher,
     started: Instant,
-    /// When the load was last looked at, and what the counters were.
-    looked: (Duration, BlockCounters),
+    /// When the load was last measured, and the counters then.
+    measured: (Duration, BlockCounters),
     ran: Ran,
 }
 
 impl Runner<'_> {
     fn all(&mut self, plan: &mut Plan) -> End {
-        let mut before = match self.trims.counters() {
+        let mut before = match self.trimmer.counters() {
             Ok(counters) => counters,
             Err(error) => return End::Lost(error),
         };
-        self.looked.1 = before;
+        self.measured.1 = before;
         while plan.left() > Bytes::ZERO {
             match self.wait(plan.left()) {
                 Ok(true) => {}
@@ -145,24 +145,26 @@ impl Runner<'_> {
         End::Done
     }
 
-    /// Waits for the next turn; returns whether to go on.
+    /// Waits until the next slice may start; returns whether to continue.
     fn wait(&mut self, left: Bytes) -> Result<bool, BlockError> {
         loop {
             let Some(pacer) = &mut self.manner.pacer else {
                 return Ok(self.watcher.at(Doing::Trimming, left));
             };
             let now = self.started.elapsed();
-            let span = now - self.looked.0;
-            let is_first = self.looked.0.is_zero();
-            let enough = match pacer.is_idle() {
-                _ if is_first => FIRST_LOOK,
-                true => GLANCE,
-                false => QUIET,
+            let span = now - self.measured.0;
+            let is_first = self.measured.0.is_zero();
+            let enough = if is_first {
+                FIRST_INTERVAL
+            } else if pacer.is_idle() {
+                IDLE_INTERVAL
+            } else {
+                IDLE_AFTER
             };
             if span >= enough {
-                let counters = self.trims.counters()?;
-                pacer.observe(&load(span, &self.looked.1, &counters));
-                self.looked = (now, counters);
+                let counters = self.trimmer.counters()?;
+                pacer.observe(&load(span, &self.measured.1, &counters));
+                self.measured = (now, counters);
                 continue;
             }
             let start = if is_first { Some(enough) } else { pacer.next_start() };
@@ -172,12 +174,12 @@ impl Runner<'_> {
             if !self.watcher.at(Doing::Waiting, left) {
                 return Ok(false);
             }
-            let until = start.map_or(NAP, |start| start - now);
-            thread::sleep(until.min(enough - span).min(NAP));
+            let until = start.map_or(MAX_SLEEP, |start| start - now);
+            thread::sleep(until.min(enough - span).min(MAX_SLEEP));
         }
     }
 
-    /// Trims the next slice. `before` is what the counters were after the last.
+    /// Trims the next slice. `before` are the counters after the last one.
     fn slice(&mut self, plan: &mut Plan, before: &mut BlockCounters) -> Result<(), End> {
         let pacer = self.manner.pacer.as_ref();
         let longest = pacer.filter(|pacer| !pacer.is_idle()).map(|pacer| pacer.goals().max_latency_added);
@@ -189,12 +191,12 @@ impl Runner<'_> {
             whole_groups: pacer.is_none(),
         };
         let Some(slice) = plan.next(&limits) else { return Ok(()) };
-        let begun = self.trims.counters().map_err(End::Lost)?;
+        let begun = self.trimmer.counters().map_err(End::Lost)?;
         let others = begun.since(before);
         self.ran.others_discards += others.discards;
         self.ran.others_bytes += others.discard_bytes;
         let took = self.trim(slice.range);
-        let ended = self.trims.counters().map_err(End::Lost)?;
+        let ended = self.trimmer.counters().map_err(End::Lost)?;
         let ours = ended.since(&begun);
         self.ran.discards += ours.discards;
         self.ran.bytes += ours.discard_bytes;
@@ -217,9 +219,9 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// How long the range held the drive; none where it lies past the end of all.
+    /// Trims the range and returns how long the drive was busy; none if the range lies beyond the end.
     fn trim(&mut self, range: Extent) -> Result<Option<Duration>, TrimError> {
-        let series = self.trims.trim([range].into_iter().collect(), self.manner.minimum);
+        let series = self.trimmer.trim([range].into_iter().collect(), self.manner.minimum);
         match series.outcome {
             Err(TrimError::Trim { source, .. })
                 if self.manner.is_blind
@@ -244,26 +246,26 @@ mod tests {
     use super::super::plan::Scope;
     use super::*;
     use crate::free_space::{Division, FreeSpace};
-    use crate::trims::Series;
+    use crate::trimmer::TrimSeries;
 
     const MIB: u64 = 1 << 20;
 
-    /// A drive that takes no time, of which somebody else may read, and that fails at an address.
+    /// A drive with short trims, optional I/O of others, and an optional failure at an address.
     #[derive(Default)]
     struct Fake {
         counters: BlockCounters,
         free: ExtentSet,
-        /// Reads that complete whenever somebody looks.
+        /// Reads that complete with each reading of the counters.
         reads: u64,
-        /// Discards of others that complete whenever somebody looks.
+        /// Discards of others that complete with each reading of the counters.
         others: u64,
         fails: Option<(Bytes, fn() -> TrimError)>,
         ranges: Vec<Extent>,
     }
 
-    impl Trims for Fake {
-        fn trim(&mut self, ranges: ExtentSet, _: Bytes) -> Series {
-            Series::of(&ranges, |range| {
+    impl Trimmer for Fake {
+        fn trim(&mut self, ranges: ExtentSet, _: Bytes) -> TrimSeries {
+            TrimSeries::of(&ranges, |range| {
                 if let Some((at, error)) = self.fails
                     && range.end > at
                 {
@@ -278,6 +280,10 @@ mod tests {
             })
         }
 
+        fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
+            Ok(extents)
+        }
+
         fn counters(&mut self) -> Result<BlockCounters, BlockError> {
             self.counters.reads += self.reads;
             self.counters.discards += self.others;
@@ -289,18 +295,18 @@ mod tests {
         }
     }
 
-    /// Stops after some looks.
-    struct Patience {
-        looks: u64,
+    /// Stops after a number of calls.
+    struct StopAfter {
+        calls: u64,
         reached: Bytes,
         waited: bool,
     }
 
-    impl Watcher for Patience {
+    impl Watcher for StopAfter {
         fn at(&mut self, doing: Doing, _: Bytes) -> bool {
             self.waited |= doing == Doing::Waiting;
-            self.looks = self.looks.saturating_sub(1);
-            self.looks > 0
+            self.calls = self.calls.saturating_sub(1);
+            self.calls > 0
         }
 
         fn reached(&mut self, address: Bytes) {
@@ -308,8 +314,8 @@ mod tests {
         }
     }
 
-    fn patience(looks: u64) -> Patience {
-        Patience { looks, reached: Bytes::ZERO, waited: false }
+    fn stop_after(calls: u64) -> StopAfter {
+        StopAfter { calls, reached: Bytes::ZERO, waited: false }
     }
 
     fn extents() -> Vec<Extent> {
@@ -320,7 +326,7 @@ mod tests {
         Fake { free: extents().into_iter().collect(), ..Fake::default() }
     }
 
-    fn trimmed(fake: &mut Fake, goals: Option<Goals>, watcher: &mut Patience) -> Ran {
+    fn trimmed(fake: &mut Fake, goals: Option<Goals>, watcher: &mut StopAfter) -> Ran {
         let free = FreeSpace::new(extents(), &Division::Anywhere { inside_extents: false });
         let everything = Extent::new(Bytes(0), Bytes(u64::MAX));
         let division = Division::Anywhere { inside_extents: false };
@@ -337,9 +343,9 @@ mod tests {
     }
 
     #[test]
-    fn all_is_trimmed_and_counted_once() {
+    fn everything_is_trimmed_and_counted_once() {
         for goals in [None, Some(Goals::default())] {
-            let (mut fake, mut watcher) = (fake(), patience(u64::MAX));
+            let (mut fake, mut watcher) = (fake(), stop_after(u64::MAX));
             let ran = trimmed(&mut fake, goals, &mut watcher);
             assert!(matches!(ran.end, End::Done));
             assert_eq!((ran.discards, ran.bytes), (20, Bytes(4000 * MIB)));
@@ -349,16 +355,16 @@ mod tests {
     }
 
     #[test]
-    fn discards_between_slices_are_others() {
+    fn discards_between_slices_count_as_those_of_others() {
         let mut fake = Fake { others: 3, ..fake() };
-        let ran = trimmed(&mut fake, None, &mut patience(u64::MAX));
+        let ran = trimmed(&mut fake, None, &mut stop_after(u64::MAX));
         assert!(ran.others_discards >= 3 * ran.slices);
     }
 
     #[test]
-    fn readers_are_waited_for_and_an_idle_drive_is_all_it_takes_where_asked() {
+    fn idle_only_trim_waits_for_readers() {
         let mut fake = Fake { reads: 5, ..fake() };
-        let mut watcher = patience(30);
+        let mut watcher = stop_after(30);
         let goals = Goals { idle_only: true, ..Goals::default() };
         let ran = trimmed(&mut fake, Some(goals), &mut watcher);
         assert!(matches!(ran.end, End::Stopped) && watcher.waited);
@@ -366,15 +372,15 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_drive_gets_short_slices() {
+    fn busy_drive_gets_short_slices() {
         let mut fake = Fake { reads: 5, ..fake() };
         let goals = Goals { max_busy_share: 0.5, ..Goals::default() };
-        trimmed(&mut fake, Some(goals), &mut patience(u64::MAX));
+        trimmed(&mut fake, Some(goals), &mut stop_after(u64::MAX));
         assert_eq!(fake.ranges.len(), 20, "one free extent each");
     }
 
     #[test]
-    fn what_was_done_before_a_failure_is_kept() {
+    fn failed_trim_reports_what_was_done_before() {
         let errors: [fn() -> TrimError; 2] = [
             || TrimError::Trim { mount: PathBuf::from("/mnt"), source: io::Error::from_raw_os_error(5) },
             || TrimError::Unsupported { mount: PathBuf::from("/mnt") },
@@ -382,7 +388,7 @@ mod tests {
         for error in errors {
             let mut fake = Fake { fails: Some((Bytes(3000 * MIB), error)), ..fake() };
             let goals = Goals { max_busy_share: 1.0, ..Goals::default() };
-            let mut watcher = patience(u64::MAX);
+            let mut watcher = stop_after(u64::MAX);
             let ran = trimmed(&mut fake, Some(goals), &mut watcher);
             let End::Refused(refused) = ran.end else { panic!("it was refused") };
             assert_eq!(refused.to_string(), error().to_string());

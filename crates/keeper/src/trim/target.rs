@@ -1,4 +1,4 @@
-//! A mounted file system that is to be trimmed, or why it isn't.
+//! The mounted file system that a trim works on.
 
 use std::fs::File;
 use std::io;
@@ -14,78 +14,78 @@ use trimtab_linux::trim::{TrimError, Trimming, check};
 
 use crate::free_space::{Division, FreeSpace, FreeSpaceError};
 use crate::state::file_system_id;
-use crate::trims::MountedTrims;
+use crate::trimmer::MountedTrimmer;
 
 /// Why a path can't be trimmed.
 #[derive(Debug, thiserror::Error)]
 pub enum RefusedError {
-    /// There is nothing at the path, or it may not be opened.
+    /// The path can't be opened.
     #[error("cannot open {}", path.display())]
     Open {
         /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// Something else than a mount point.
-    #[error("{} is not a mount point; to trim the file system that it is on, name {}", path.display(), on.display())]
+    /// The path is not a mount point.
+    #[error("{} is not a mount point; to trim its file system, name {}", path.display(), on.display())]
     NotMountPoint {
         /// The path.
         path: PathBuf,
         /// Where that file system is mounted.
         on: PathBuf,
     },
-    /// A device, and not where its file system is mounted.
-    #[error("{} is a device; to trim the file system on it, name where that is mounted: {}", path.display(), on.display())]
+    /// The path is a device, not a mount point.
+    #[error("{} is a device; to trim its file system, name the mount point: {}", path.display(), on.display())]
     Device {
         /// The path.
         path: PathBuf,
         /// Where that file system is mounted.
         on: PathBuf,
     },
-    /// A device that no file system is mounted from.
-    #[error("{} is a device, and nothing is mounted from it; only what is mounted can be trimmed", path.display())]
+    /// The path is a device without a mounted file system.
+    #[error("{} is a device, and nothing is mounted from it; mount its file system to trim it", path.display())]
     NotMounted {
         /// The path.
         path: PathBuf,
     },
-    /// Nothing may be changed.
-    #[error("{} is mounted read-only; it is not trimmed", mount.display())]
+    /// The mount is read-only.
+    #[error("{} is mounted read-only and cannot be trimmed", mount.display())]
     ReadOnly {
         /// The mount point.
         mount: PathBuf,
     },
-    /// A file system on no block device.
-    #[error("{} is a {fstype}, which is on no block device", mount.display())]
+    /// The file system is not on a block device.
+    #[error("{} is a {fstype}, which is not on a block device", mount.display())]
     NoDevice {
         /// The mount point.
         mount: PathBuf,
-        /// The file system's name.
+        /// The file system type.
         fstype: String,
     },
-    /// Somebody without the right to.
+    /// The user is not root.
     #[error("cannot trim {}: run this as root", mount.display())]
     NotRoot {
         /// The mount point.
         mount: PathBuf,
     },
-    /// The kernel can't trim it.
+    /// The file system can't be trimmed.
     #[error(transparent)]
     Trim(TrimError),
-    /// What it lies on can't be told.
+    /// Its storage can't be examined.
     #[error(transparent)]
     Stack(#[from] StackError),
-    /// The mounts can't be listed.
+    /// The mounts can't be read.
     #[error(transparent)]
     Mount(#[from] MountError),
-    /// Sysfs doesn't say what the device is like.
+    /// The properties of its devices can't be read.
     #[error(transparent)]
     Block(#[from] BlockError),
 }
 
 impl RefusedError {
-    /// Whether what is mounted there can't be trimmed as it is: `-a` passes over such.
+    /// Returns whether trims of the path are not supported; `-a` skips such file systems.
     pub fn is_unsupported(&self) -> bool {
         matches!(
             self,
@@ -94,7 +94,7 @@ impl RefusedError {
     }
 }
 
-/// A mounted file system that can be trimmed. It is held open: it can't be unmounted meanwhile.
+/// A mounted file system that can be trimmed. It is held open, so it can't be unmounted.
 #[derive(Debug)]
 pub struct Target {
     mount: PathBuf,
@@ -106,7 +106,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// What is mounted at `path`.
+    /// Opens the file system mounted at `path`.
     ///
     /// # Errors
     /// [`RefusedError`].
@@ -127,7 +127,7 @@ impl Target {
             RefusedError::NotMountPoint { path: path.to_owned(), on }
         };
         let directory = File::open(&place).map_err(unseen)?;
-        let mount = found(&all, &place, &directory).ok_or_else(not_mounted)?;
+        let mount = mount_of(&all, &place, &directory).ok_or_else(not_mounted)?;
         if mount.all_options().split(',').any(|option| option == "ro") {
             return Err(RefusedError::ReadOnly { mount: place });
         }
@@ -152,32 +152,32 @@ impl Target {
         Ok(Self { mount: place, fstype: mount.fstype.clone(), directory, stack, devices, division })
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn mount(&self) -> &Path {
         &self.mount
     }
 
-    /// The file system's name.
+    /// Returns the file system type.
     pub fn fstype(&self) -> &str {
         &self.fstype
     }
 
-    /// All that it lies on.
+    /// Returns the layers below it.
     pub fn stack(&self) -> &Stack {
         &self.stack
     }
 
-    /// The block devices it lies on directly.
+    /// Returns the block devices directly below it.
     pub fn devices(&self) -> &[BlockDevice] {
         &self.devices
     }
 
-    /// How its trim addresses are divided.
+    /// Returns how its trim addresses are divided.
     pub fn division(&self) -> &Division {
         &self.division
     }
 
-    /// Its free space.
+    /// Reads its free space.
     ///
     /// # Errors
     /// [`FreeSpaceError`].
@@ -186,7 +186,7 @@ impl Target {
         FreeSpace::read(&self.directory, number, &self.division)
     }
 
-    /// How far its trim addresses go at most, where that can be told from its devices.
+    /// Returns the total size of its devices, an upper limit of its trim addresses.
     ///
     /// # Errors
     /// [`BlockError`].
@@ -194,7 +194,7 @@ impl Target {
         self.devices.iter().map(BlockDevice::size).sum()
     }
 
-    /// The shortest discard that all its devices take.
+    /// Returns the discard granularity that all its devices support.
     ///
     /// # Errors
     /// [`BlockError`].
@@ -204,7 +204,7 @@ impl Target {
         Ok(all.into_iter().max().unwrap_or_default())
     }
 
-    /// The longest discard that the kernel sends to its devices as one command.
+    /// Returns the longest discard that the kernel sends to its devices as one command.
     ///
     /// # Errors
     /// [`BlockError`].
@@ -214,31 +214,32 @@ impl Target {
         Ok(limits.into_iter().filter(|max| *max > Bytes::ZERO).min().unwrap_or_default())
     }
 
-    /// What tells it from other file systems, in letters and digits.
+    /// Returns an identifier of the file system, in letters and digits.
     pub fn id(&self) -> String {
         file_system_id(&self.directory, &self.fstype)
     }
 
-    /// What trims it.
-    pub fn trims(&self) -> MountedTrims {
-        MountedTrims::new(self.mount.clone(), self.devices.clone())
+    /// Returns a trimmer for it.
+    pub fn trimmer(&self) -> MountedTrimmer {
+        MountedTrimmer::new(self.mount.clone(), self.devices.clone())
     }
 
-    /// Has ext4 forget which groups it has trimmed, until it is next trimmed.
+    /// Makes ext4 forget which groups it has trimmed.
     ///
     /// # Errors
     /// [`TrimError`].
     pub fn forget(&self) -> Result<(), TrimError> {
         let Division::Groups(groups) = &self.division else { return Ok(()) };
-        // It trims a group again where the shortest length asked for is below that of the trim before. This
-        // asks for pieces as long as a group in the first of all, which has the superblock.
+        // ext4 trims a group again if the minimum is below that of the last trim. So this trims with a
+        // minimum of a whole group, in the first group, which is never entirely free because it has the
+        // superblock.
         let first = trimtab_core::Extent::at(groups.first, Bytes(64 << 10));
         Trimming::begin(&self.mount, &self.devices)?.trim(first, groups.length).map(|_| ())
     }
 }
 
-/// The mount that `directory` is the root of: of several at `place`, the one that is seen.
-fn found<'a>(all: &'a [Mount], place: &Path, directory: &File) -> Option<&'a Mount> {
+/// Returns the mount whose root is `directory`: the visible one of those at `place`.
+fn mount_of<'a>(all: &'a [Mount], place: &Path, directory: &File) -> Option<&'a Mount> {
     let mut at_place = all.iter().filter(|mount| mount.target == place);
     let number = statx(directory, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
     match number.stx_mask & StatxFlags::MNT_ID.bits() {
@@ -247,14 +248,14 @@ fn found<'a>(all: &'a [Mount], place: &Path, directory: &File) -> Option<&'a Mou
     }
 }
 
-/// The last mount of the device at the path `place`, which has this number: btrfs only tells its path.
+/// Returns the last mount of the device with this path or number; for btrfs, only the path matches.
 fn mount_from<'a>(all: &'a [Mount], place: &Path, number: u64) -> Option<&'a Mount> {
     let number = DeviceNumber { major: major(number), minor: minor(number) };
     let is_path = |source: &Path| source.canonicalize().is_ok_and(|source| source == place);
     all.iter().rfind(|mount| mount.number == number || is_path(&mount.source))
 }
 
-/// The block devices that the file system on top of `stack` lies on directly.
+/// Returns the block devices directly below the file system on top of `stack`.
 fn devices(machine: &Machine, stack: &Stack) -> Vec<BlockDevice> {
     let below = stack.layers.first().into_iter().flat_map(|top| &top.below);
     let numbers = below.filter_map(|below| stack.layers[below.layer].number);

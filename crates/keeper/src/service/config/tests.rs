@@ -1,4 +1,4 @@
-//! Configurations, good and bad.
+//! Valid and invalid configurations.
 
 use proptest::prelude::proptest;
 
@@ -30,7 +30,7 @@ fn at(path: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_mount_has_its_own_and_the_rest_from_all() {
+fn mount_settings_fall_back_to_defaults() {
     let config = Config::parse(ALL, "test").unwrap();
     assert_eq!(config.metrics(), Some("[::1]:9718".parse().unwrap()));
     let home = config.settings(&at("/home"), Some(Path::new("/dev/vda")));
@@ -47,13 +47,13 @@ fn a_mount_has_its_own_and_the_rest_from_all() {
     let srv = config.settings(&at("/srv"), Some(Path::new("/dev/vda")));
     assert_eq!((srv.policy, srv.is_by_name), (Some(ServicePolicy::Smart), false));
     assert_eq!(srv.profile.map(|profile| profile.name), Some("ocz-vertex-le".to_owned()));
-    // Where it is mounted twice, what is said of the second counts too.
+    // If it is mounted twice, settings of the second mount point count too.
     let twice = config.settings(&[at("/x"), at("/home")].concat(), None);
     assert_eq!(twice.policy, Some(ServicePolicy::Batched(WEEK)));
 }
 
 #[test]
-fn nothing_has_to_be_said() {
+fn empty_configuration_has_defaults() {
     let config = Config::parse("", "test").unwrap();
     assert_eq!(config, Config::default());
     let settings = config.settings(&at("/"), None);
@@ -62,7 +62,7 @@ fn nothing_has_to_be_said() {
 }
 
 #[test]
-fn what_is_wrong_is_one_line_with_its_field() {
+fn errors_are_one_line_with_the_field() {
     for (text, message) in [
         ("[mount", "t: line 1: "),
         ("\n\nx = ", "t: line 3: "),
@@ -70,25 +70,25 @@ fn what_is_wrong_is_one_line_with_its_field() {
         ("[mount.\"/a\"]\nage = 1", "t: mount./a.age: unknown field `age`"),
         (
             "[defaults]\npolicy = \"online\"",
-            "t: defaults.policy: \"online\" is no policy of the service; write smart, none, or how often, \
+            "t: defaults.policy: \"online\" is not a policy of the service; write smart, none, or an interval \
                  from a minute to ten years, as in batched:1w",
         ),
-        ("[defaults]\npolicy = \"batched:1s\"", "t: defaults.policy: \"batched:1s\" is no policy"),
+        ("[defaults]\npolicy = \"batched:1s\"", "t: defaults.policy: \"batched:1s\" is not a policy"),
         (
             "[defaults]\nmax_age = \"0s\"",
-            "t: defaults.max_age: \"0s\" is no time above 0 and up to ten years; write it like 1ms, 30m or 1d",
+            "t: defaults.max_age: \"0s\" is not a time above 0 and up to ten years; write it like 1ms, 30m or 1d",
         ),
         (
             "[defaults]\nmax_age = \"11y\"",
-            "t: defaults.max_age: \"11y\" is no time above 0 and up to ten years",
+            "t: defaults.max_age: \"11y\" is not a time above 0 and up to ten years",
         ),
         ("[defaults]\nmax_latency_added = \"18446744073709551615s\"", "t: defaults.max_latency_added: "),
         ("[defaults]\npolicy = \"batched:18446744073709551615s\"", "t: defaults.policy: "),
-        ("[defaults]\nmax_busy_share = 1.5", "t: defaults.max_busy_share: 1.5 is no share of the time"),
-        ("[defaults]\nmax_busy_share = nan", "t: defaults.max_busy_share: NaN is no share of the time"),
+        ("[defaults]\nmax_busy_share = 1.5", "t: defaults.max_busy_share: 1.5 is not a share of the time"),
+        ("[defaults]\nmax_busy_share = nan", "t: defaults.max_busy_share: NaN is not a share of the time"),
         ("[metrics]\naddress = \"0.0.0.0:1\"", "t: metrics.address: 0.0.0.0:1 can be reached from other"),
-        ("[metrics]\naddress = \"localhost\"", "t: metrics.address: \"localhost\" is no IP address"),
-        ("[mount.\"home\"]", "t: mount.\"home\": a mount point or a device is named by its whole path"),
+        ("[metrics]\naddress = \"localhost\"", "t: metrics.address: \"localhost\" is not an IP address"),
+        ("[mount.\"home\"]", "t: mount.\"home\": a mount point or a device needs an absolute path"),
         ("[defaults]\nprofile = \"fast\"", "t: defaults.profile"),
         ("[drive.\"/dev/x\"]\nprofile = \"/nowhere.toml\"", "t: drive.\"/dev/x\".profile"),
         ("[drive.\"/dev/x\"]", "t: drive./dev/x: missing field `profile`"),
@@ -100,7 +100,7 @@ fn what_is_wrong_is_one_line_with_its_field() {
 }
 
 #[test]
-fn intervals_are_shown_as_people_write_them() {
+fn intervals_are_shown_in_common_units() {
     for text in ["smart", "none", "batched:1w", "batched:2d", "batched:36h", "batched:90m"] {
         let shown = text.parse::<ServicePolicy>().unwrap().to_string();
         assert_eq!(shown, text.replace("36h", "1day12h").replace("90m", "1h30m"));
@@ -110,7 +110,7 @@ fn intervals_are_shown_as_people_write_them() {
 
 proptest! {
     #[test]
-    fn whatever_a_file_holds_it_is_read_or_refused_in_a_line(
+    fn any_text_is_parsed_or_refused_in_one_line(
         text in r#"(\[?(metrics|defaults|mount|drive)(\."?/?[a-z]{0,3}"?)?\]?|(policy|profile|address|max_age) ?= ?["0-9a-z:.]{0,12}|[ -~\n])*"#,
     ) {
         if let Err(error) = Config::parse(&text, "t") {

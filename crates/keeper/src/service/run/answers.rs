@@ -1,83 +1,84 @@
-//! What the service answers to who comes in.
+//! Responses to clients.
 
 use std::time::{Instant, SystemTime};
 
 use trimtab_core::ExtentSet;
 use trimtab_core::document::{STATUS_SCHEMA, StatusDocument};
+use trimtab_core::error::chain;
 use trimtab_linux::memory;
 
 use super::Service;
 use crate::service::control::{Piece, Request, Response};
-use crate::service::doors::{Visit, VisitorId};
-use crate::service::tended::Tended;
+use crate::service::managed::{LeaseError, ManagedFileSystem};
+use crate::service::server::{ClientEvent, ClientId};
 use crate::service::{http, metrics};
 
 impl Service {
-    /// Answers who comes in.
-    pub(super) fn attend(&mut self) {
-        // Once: others may come as fast as these are answered.
-        self.doors.let_in(Instant::now());
+    /// Accepts and serves clients.
+    pub(super) fn serve_clients(&mut self) {
+        // Accepts only once: new clients may connect as fast as these are served.
+        self.server.accept_clients(Instant::now());
         loop {
-            let visits = self.doors.attend(Instant::now());
-            if visits.is_empty() {
+            let events = self.server.serve(Instant::now());
+            if events.is_empty() {
                 break;
             }
-            for (visitor, visit) in visits {
-                match visit {
-                    Visit::Asks(request) => {
-                        let response = self.answer(visitor, request);
-                        self.doors.answer(visitor, &response);
+            for (client, event) in events {
+                match event {
+                    ClientEvent::Request(request) => {
+                        let response = self.answer(client, request);
+                        self.server.answer(client, &response);
                     }
-                    Visit::Status => {
-                        // A document of text and numbers always can be written as JSON.
+                    ClientEvent::Status => {
+                        // The document holds only text and numbers, so it can always be written as JSON.
                         let status = serde_json::to_vec(&self.status()).unwrap_or_default();
-                        self.doors.hand_last(visitor, status);
+                        self.server.send_last(client, status);
                     }
-                    Visit::Metrics => {
+                    ClientEvent::Metrics => {
                         let body = metrics::render(self.status()).unwrap_or_default();
-                        self.doors.hand_last(visitor, http::metrics(&body));
+                        self.server.send_last(client, http::metrics(&body));
                     }
-                    Visit::Left => self.take_back(visitor, None),
+                    ClientEvent::Closed => self.end_lease(client, None),
                 }
             }
         }
-        if self.doors.take_bulk() {
+        if self.server.take_large_buffer_freed() {
             memory::give_back();
         }
     }
 
-    fn answer(&mut self, visitor: VisitorId, request: Request) -> Response {
+    fn answer(&mut self, client: ClientId, request: Request) -> Response {
         let now = self.now();
         match request {
             Request::Status => Response::Status(self.status()),
             Request::Reload => match self.reload() {
                 Ok(()) => Response::Done,
-                Err(reason) => Response::Refused(reason),
+                Err(error) => Response::Refused(chain(&error)),
             },
             Request::TakePending { mount } => {
-                // What was freed a moment ago belongs to it.
+                // Includes what was freed a moment ago.
                 self.read_at = Some(now);
-                self.listen();
-                let wanted = |tended: &&mut Tended| tended.found.targets.contains(&mount);
-                let lent = match self.tended.iter_mut().find(wanted) {
-                    Some(tended) => tended.lend(visitor, now),
-                    None => Err("no file system on a block device is mounted there"),
+                self.read_frees();
+                let wanted = |managed: &&mut ManagedFileSystem| managed.found.targets.contains(&mount);
+                let lease = match self.file_systems.iter_mut().find(wanted) {
+                    Some(managed) => managed.lease_pending(client, now),
+                    None => Err(LeaseError::NotMounted),
                 };
-                match lent {
+                match lease {
                     Ok(pending) => Response::Pending(pending),
                     Err(reason) => Response::Refused(format!("{}: {reason}", mount.display())),
                 }
             }
             Request::GiveBack { left } => {
-                self.take_back(visitor, Some(left.into_iter().filter_map(Piece::extent).collect()));
+                self.end_lease(client, Some(left.into_iter().filter_map(Piece::extent).collect()));
                 Response::Done
             }
         }
     }
 
-    fn take_back(&mut self, visitor: VisitorId, left: Option<ExtentSet>) {
-        for tended in &mut self.tended {
-            tended.take_back(visitor, left.as_ref());
+    fn end_lease(&mut self, client: ClientId, left: Option<ExtentSet>) {
+        for managed in &mut self.file_systems {
+            managed.end_lease(client, left.as_ref());
         }
     }
 
@@ -90,9 +91,9 @@ impl Service {
             pid: std::process::id(),
             started: rfc3339(self.started.1),
             at: rfc3339(SystemTime::now()),
-            deaf: self.frees.as_ref().err().cloned(),
+            frees_unavailable: self.frees.as_ref().err().map(|error| chain(error.as_ref())),
             lost_events: self.lost,
-            file_systems: self.tended.iter().map(|tended| tended.status(now)).collect(),
+            file_systems: self.file_systems.iter().map(|managed| managed.status(now)).collect(),
         }
     }
 }

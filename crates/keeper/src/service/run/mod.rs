@@ -1,7 +1,7 @@
 //! The loop of the service.
 
 mod answers;
-mod custody;
+mod lifecycle;
 
 use std::io;
 use std::path::PathBuf;
@@ -12,89 +12,82 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use trimtab_core::error::chain;
 use trimtab_linux::stack::{Machine, StackError};
-use trimtab_linux::tracefs::{Freed, Frees, FreesOptions};
+use trimtab_linux::tracefs::{Freed, Frees, FreesOptions, TracefsError};
 
+use super::backoff::Backoff;
 use super::config::{Config, ConfigError};
-use super::doors::{DoorError, Doors};
-use super::log::{Field, Log};
+use super::context::Context;
+use super::log::{Field, Log, LogEvent};
+use super::managed::{ManagedFileSystem, RunOutcome, restore_knobs};
 use super::mounts::MountWatch;
 use super::notify::Manager;
+use super::server::{Server, ServerError};
 use super::signals::Signals;
-use super::site::Site;
-use super::tended::{Tended, Turn, put_back_knobs};
 use crate::failures::Failures;
 use crate::state::Store;
 
-/// When the service starts, by its own clock: what was freed long before is older.
-const BEGINNING: Duration = Duration::from_secs(1 << 32);
+/// The start of the service by its own clock, late enough for older frees to have a time too.
+const START: Duration = Duration::from_secs(1 << 32);
 
-/// What the service runs with.
+/// The options of the service.
 pub struct Options {
-    /// The configuration file; none for [`CONFIG`](super::config::CONFIG), which needn't be there.
+    /// The configuration file; none for [`CONFIG`](super::config::CONFIG), which may be missing.
     pub config: Option<PathBuf>,
-    /// Where its sockets are.
+    /// The directory of its sockets.
     pub run: PathBuf,
-    /// Where it keeps what it knows of file systems.
+    /// The saved states of file systems.
     pub store: Store,
-    /// How it hears what is freed.
+    /// How it receives free events.
     pub frees: FreesOptions,
-    /// Seconds by its own clock per second of this machine's: 1, or how much faster than real time the
-    /// emulated drives run that it manages.
+    /// The speed of its clock: 1, or that of the emulated drives that it manages.
     pub speed: f64,
 }
 
-/// Why the service can't begin or go on.
+/// Why the service can't start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     /// Its configuration can't be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Nobody could talk with it.
+    /// Its sockets can't be opened.
     #[error(transparent)]
-    Door(#[from] DoorError),
-    /// What is mounted can't be found out.
-    #[error("cannot find out what is mounted")]
+    Server(#[from] ServerError),
+    /// The mounts can't be read.
+    #[error("cannot examine the mounts")]
     Mounts(#[from] StackError),
-    /// It can't hear of signals or changes, or wait for them.
+    /// It can't receive signals or events.
     #[error("cannot wait for {what}")]
     Wait {
-        /// What for.
+        /// The events.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// The service: tends what is mounted until it is told to end.
+/// The service. It manages all mounted file systems until it is told to end.
 pub struct Service {
     options: Options,
     config: Config,
-    site: Rc<Site>,
+    context: Rc<Context>,
     log: Log,
     manager: Manager,
     signals: Signals,
-    doors: Doors,
+    server: Server,
     mounts: MountWatch,
-    frees: Result<Frees, String>,
-    /// When the kernel's buffers are read in any case.
+    frees: Result<Frees, Rc<TracefsError>>,
+    /// When the kernel's event buffers are read next; none to wait for events.
     read_at: Option<Duration>,
     lost: u64,
-    tended: Vec<Tended>,
-    /// When what is mounted is looked at again, because not all of it could be told.
-    look_again: Option<Again>,
+    file_systems: Vec<ManagedFileSystem>,
+    /// When the mounts are read again because some could not be examined.
+    mount_retry: Option<Backoff>,
     started: (Instant, SystemTime),
 }
 
-/// Another try, and how long it is until the one after that.
-#[derive(Debug, Clone, Copy)]
-struct Again {
-    at: Duration,
-    pause: Duration,
-}
-
 impl Service {
-    /// Begins: what is asked of it from now on is answered once [`Self::run`] is called.
+    /// Starts the service. Clients can connect from now on; [`Self::run`] serves them.
     ///
     /// # Errors
     /// Any [`ServiceError`]; nothing is left behind.
@@ -102,45 +95,49 @@ impl Service {
         let waiting = |what| move |source| ServiceError::Wait { what, source };
         let config = Config::find(options.config.as_deref())?.unwrap_or_default();
         let signals = Signals::listen().map_err(waiting("signals"))?;
-        let doors = Doors::open(&options.run, config.metrics())?;
-        put_back_knobs(&options.run, log);
+        let server = Server::open(&options.run, config.metrics())?;
+        restore_knobs(&options.run, log);
         let machine = Machine::live();
-        let mounts = MountWatch::start(&machine).map_err(waiting("changes of what is mounted"))?;
+        let mounts = MountWatch::start(&machine).map_err(waiting("changes of the mounts"))?;
         let failures = Failures::listen(&machine, &options.frees);
         let (store, run) = (options.store.clone(), options.run.clone());
-        let site = Rc::new(Site { machine, store, run, failures, speed: options.speed });
-        let frees = Frees::start(&options.frees).map_err(|error| chain(&error));
-        if let Err(reason) = &frees {
-            log.warning("hears of no frees and trims everything once a week", &[("reason", reason)]);
+        let context = Rc::new(Context { machine, store, run, failures, speed: options.speed });
+        let frees = Frees::start(&options.frees).map_err(Rc::new);
+        if let Err(error) = &frees {
+            log.warning(
+                LogEvent::FreesUnavailable,
+                "free events unavailable; trimming all free space once a week",
+                &[("reason", &chain(error.as_ref()))],
+            );
         }
         let mut service = Self {
             options,
             config,
-            site,
+            context,
             log,
             manager: Manager::of_environment(),
             signals,
-            doors,
+            server,
             mounts,
             frees,
             read_at: None,
             lost: 0,
-            tended: Vec::new(),
-            look_again: None,
+            file_systems: Vec::new(),
+            mount_retry: None,
             started: (Instant::now(), SystemTime::now()),
         };
-        service.take_up_configuration()?;
+        service.apply_configuration()?;
         Ok(service)
     }
 
-    /// Runs until it is told to end.
+    /// Serves clients and trims until the service is told to end.
     ///
     /// # Errors
     /// [`ServiceError::Wait`].
     pub fn run(mut self) -> Result<(), ServiceError> {
         self.manager.ready();
         loop {
-            self.attend();
+            self.serve_clients();
             if self.signals.take_reload() {
                 _ = self.reload();
             }
@@ -148,39 +145,39 @@ impl Service {
                 break;
             }
             self.wait()?;
-            self.listen();
-            self.take_turns();
+            self.read_frees();
+            self.run_due();
         }
         self.manager.stopping();
-        self.keep_all();
-        self.log.info("ends", &[]);
+        self.save_all();
+        self.log.info(LogEvent::Stopped, "stopped", &[]);
         Ok(())
     }
 
     fn now(&self) -> Duration {
-        BEGINNING + self.quickened(self.started.0.elapsed())
+        START + self.scaled(self.started.0.elapsed())
     }
 
-    /// A span of this machine's time by the service's clock.
-    fn quickened(&self, span: Duration) -> Duration {
+    /// Converts a span of wall time to the service's clock.
+    fn scaled(&self, span: Duration) -> Duration {
         span.mul_f64(self.options.speed)
     }
 
-    /// Sleeps until something happens or is due.
+    /// Waits until an event arrives or a run is due.
     fn wait(&mut self) -> Result<(), ServiceError> {
-        let turns = self.tended.iter().filter_map(Tended::next_turn);
-        let next = turns.chain(self.read_at).chain(self.look_again.map(|again| again.at)).min();
+        let runs = self.file_systems.iter().filter_map(ManagedFileSystem::next_run);
+        let next = runs.chain(self.read_at).chain(self.mount_retry.map(|retry| retry.at())).min();
         let sleep = next.map(|next| next.saturating_sub(self.now()).div_f64(self.options.speed));
-        let deadline = self.doors.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
+        let deadline = self.server.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let sleep = sleep.into_iter().chain(deadline).min();
-        let off = self.tended.iter().filter(|tended| tended.off().is_some()).count();
-        let tended = self.tended.len() - off;
-        self.manager.status(format!("{tended} file systems tended, {off} left alone"));
+        let off = self.file_systems.iter().filter(|managed| managed.off().is_some()).count();
+        let managed = self.file_systems.len() - off;
+        self.manager.status(format!("{managed} file systems managed, {off} not managed"));
         self.manager.alive(sleep);
         let mut awaited =
             vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.mounts, PollFlags::PRI)];
-        awaited.extend(self.doors.awaited());
-        let doors = awaited.len();
+        awaited.extend(self.server.poll_fds());
+        let first_frees = awaited.len();
         if let Ok(frees) = &self.frees {
             awaited.extend(frees.files().map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)));
         }
@@ -188,116 +185,134 @@ impl Service {
         match poll(&mut awaited, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => {
-                return Err(ServiceError::Wait { what: "what happens", source: errno.into() });
+                return Err(ServiceError::Wait { what: "events", source: errno.into() });
             }
         }
         let mounts_changed = awaited[1].revents().intersects(PollFlags::PRI | PollFlags::ERR);
-        let is_told = awaited[doors..].iter().any(|file| !file.revents().is_empty());
-        if is_told {
+        let has_frees = awaited[first_frees..].iter().any(|file| !file.revents().is_empty());
+        if has_frees {
             self.read_at = Some(Duration::ZERO);
         }
         self.signals.clear();
         let now = self.now();
-        if mounts_changed || self.look_again.is_some_and(|again| again.at <= now) {
+        if mounts_changed || self.mount_retry.is_some_and(|retry| retry.at() <= now) {
             if mounts_changed {
-                self.look_again = None;
+                self.mount_retry = None;
             }
-            if let Err(error) = self.look_at_mounts() {
-                self.log.warning("cannot find out yet what is mounted", &[("error", &chain(&error))]);
-                self.try_again();
+            if let Err(error) = self.update_mounts() {
+                self.log.warning(
+                    LogEvent::MountsUnreadable,
+                    "cannot read the mounts; retrying later",
+                    &[("error", &chain(&error))],
+                );
+                self.schedule_retry();
             }
         }
         Ok(())
     }
 
-    /// Takes in what was freed, where there may be something.
-    fn listen(&mut self) {
+    /// Reads pending free events, if any are due.
+    fn read_frees(&mut self) {
         let (now, speed) = (self.now(), self.options.speed);
         let Ok(frees) = &mut self.frees else { return };
         if self.read_at.is_none_or(|at| at > now) {
             return;
         }
-        let began = BEGINNING + frees.began().saturating_duration_since(self.started.0).mul_f64(speed);
-        let mut heard = Vec::new();
-        match frees.read(&mut heard) {
+        let began = START + frees.began().saturating_duration_since(self.started.0).mul_f64(speed);
+        let mut events = Vec::new();
+        match frees.read(&mut events) {
             Ok(more) => self.read_at = more.map(|more| now + more.mul_f64(speed)),
             Err(error) => {
-                let reason = chain(&error);
-                self.log.error("hears of no frees any more: trims all once a week", &[("reason", &reason)]);
-                self.frees = Err(reason);
+                self.log.error(
+                    LogEvent::FreesUnavailable,
+                    "free-event stream lost; trimming all free space once a week",
+                    &[("reason", &chain(&error))],
+                );
+                self.frees = Err(Rc::new(error));
                 self.read_at = None;
-                let tended = std::mem::take(&mut self.tended);
-                self.tended = tended.into_iter().map(|tended| self.follow(tended, false, now)).collect();
+                let managed = std::mem::take(&mut self.file_systems);
+                self.file_systems =
+                    managed.into_iter().map(|managed| self.follow(managed, false, now)).collect();
                 return;
             }
         }
         let lost = frees.lost();
-        for Freed { at, file_system, extent, .. } in heard {
-            if let Some(tended) = self.tended.iter_mut().find(|tended| tended.found.number() == file_system) {
-                tended.freed(began + at.mul_f64(speed), extent);
+        for Freed { at, file_system, extent, .. } in events {
+            if let Some(managed) =
+                self.file_systems.iter_mut().find(|managed| managed.found.number() == file_system)
+            {
+                managed.freed(began + at.mul_f64(speed), extent);
             }
         }
         if lost > self.lost {
             self.log.warning(
-                "events were lost: takes all that is free for pending",
+                LogEvent::FreeEventsLost,
+                "free events were lost; taking all free space as pending",
                 &[("lost", &(lost - self.lost))],
             );
             self.lost = lost;
-            let mut all = std::mem::take(&mut self.tended);
-            for tended in &mut all {
-                if let Err(reason) = tended.take_all_for_pending(now) {
-                    self.give_up_hearing(tended, &reason, now);
+            let mut all = std::mem::take(&mut self.file_systems);
+            for managed in &mut all {
+                if let Err(error) = managed.add_all_free(now) {
+                    self.fall_back_to_full_trims(managed, &error.into(), now);
                 }
             }
-            self.tended = all;
+            self.file_systems = all;
         }
     }
 
-    /// Gives every file system its turn that wants one.
-    fn take_turns(&mut self) {
-        for place in 0..self.tended.len() {
+    /// Runs every file system whose next run is due.
+    fn run_due(&mut self) {
+        for index in 0..self.file_systems.len() {
             let now = self.now();
-            let tended = &mut self.tended[place];
-            if tended.next_turn().is_none_or(|next| next > now) {
+            let managed = &mut self.file_systems[index];
+            if managed.next_run().is_none_or(|next| next > now) {
                 continue;
             }
-            let turn = tended.turn(now);
-            let mount = tended.found.mount.target.display();
-            match turn {
-                Turn::Nothing => {}
-                Turn::Recovered => self.log.info("trims again", &[("mount", &mount)]),
-                Turn::Failed(error) => {
-                    let fields: [Field; 2] = [("mount", &mount), ("error", &chain(&error))];
-                    self.log.warning("a trim failed: tries again later", &fields);
+            let outcome = managed.run(now);
+            let mount = managed.found.mount.target.display();
+            match outcome {
+                RunOutcome::Quiet => {}
+                RunOutcome::Recovered => {
+                    self.log.info(LogEvent::DiscardRecovered, "discards succeed again", &[("mount", &mount)]);
                 }
-                Turn::GivenUp(error) => {
+                RunOutcome::Failed(error) => {
                     let fields: [Field; 2] = [("mount", &mount), ("error", &chain(&error))];
-                    self.log.warning("left alone from now on", &fields);
+                    self.log.warning(LogEvent::DiscardFailed, "discard failed; retrying later", &fields);
+                }
+                RunOutcome::Unsupported(error) => {
+                    let fields: [Field; 2] = [("mount", &mount), ("error", &chain(&error))];
+                    self.log.warning(LogEvent::NoLongerManaged, "no longer managed", &fields);
                     if let Ok(frees) = &mut self.frees {
-                        _ = frees.leave_out(&tended.found.mount);
+                        _ = frees.leave_out(&managed.found.mount);
                     }
                 }
             }
         }
     }
 
-    /// Reads the configuration again; what it had holds on where that fails.
-    fn reload(&mut self) -> Result<(), String> {
+    /// Reads and applies the configuration again. If that fails, the previous one stays in effect.
+    fn reload(&mut self) -> Result<(), ServiceError> {
         self.manager.reloading();
-        let config = Config::find(self.options.config.as_deref()).map_err(|error| chain(&error));
-        let done = config.and_then(|config| {
-            let config = config.unwrap_or_default();
-            self.doors.serve_metrics_at(config.metrics()).map_err(|error| chain(&error))?;
-            self.config = config;
-            self.take_up_configuration().map_err(|error| chain(&error))
-        });
+        let done = self.load_configuration();
         match &done {
-            Ok(()) => self.log.info("configuration read", &[]),
+            Ok(()) => self.log.info(LogEvent::ConfigurationLoaded, "configuration loaded", &[]),
             Err(error) => {
-                self.log.error("goes on with the configuration as it was", &[("error", error)]);
+                self.log.error(
+                    LogEvent::ConfigurationRejected,
+                    "configuration rejected; the previous one stays in effect",
+                    &[("error", &chain(error))],
+                );
             }
         }
         self.manager.ready();
         done
+    }
+
+    fn load_configuration(&mut self) -> Result<(), ServiceError> {
+        let config = Config::find(self.options.config.as_deref())?.unwrap_or_default();
+        self.server.set_metrics_address(config.metrics())?;
+        self.config = config;
+        Ok(self.apply_configuration()?)
     }
 }

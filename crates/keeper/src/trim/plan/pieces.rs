@@ -1,4 +1,4 @@
-//! The pieces that the trim of a file system can be cut into.
+//! The smallest parts that a trim can be split into.
 
 use std::time::Duration;
 
@@ -7,30 +7,30 @@ use trimtab_core::{Bytes, Extent};
 use super::Limits;
 use crate::free_space::{Division, FreeSpace};
 
-/// What is trimmed at once where it isn't known what is free.
-const BLIND: Bytes = Bytes::GIB;
+/// The length of a piece if the free space is not known.
+const BLIND_LENGTH: Bytes = Bytes::GIB;
 
-/// A range that one trim has to name as a whole.
+/// A range that can only be trimmed as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     pub range: Extent,
-    /// What is free in it and to be discarded; none where that isn't known.
+    /// The free extent in it; none if unknown.
     pub free: Option<Extent>,
-    /// What it adds to the progress.
+    /// Its share of the progress.
     pub bytes: Bytes,
-    /// The group it is in. Those of one group are trimmed together where that isn't too long.
+    /// The start of its group. Pieces of one group are trimmed together if that doesn't take too long.
     pub group: Bytes,
 }
 
 impl Piece {
-    /// How long it should take; none where it isn't known what is free in it.
+    /// Returns the predicted duration; none if its free extent is not known.
     pub fn time(&self, limits: &Limits) -> Option<Duration> {
         self.free.map(|free| (limits.time)(free.len()))
     }
 }
 
-/// A piece for each free extent in `wanted`. They lie end to end, so that what is freed between them is
-/// trimmed too, but for groups in which nothing is.
+/// Returns a piece for each free extent in `wanted`. Pieces adjoin each other, so that space that is freed
+/// between them is trimmed too, except in groups without free space.
 pub fn of_free_space(division: &Division, free: &FreeSpace, wanted: Extent) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     for extent in free.within(wanted).extents() {
@@ -63,8 +63,8 @@ pub fn of_free_space(division: &Division, free: &FreeSpace, wanted: Extent) -> V
     pieces
 }
 
-/// A piece for each chunk that has any of `wanted`, which has to be named from its start on: those that
-/// don't begin in it are passed over where `only_whole` is wanted, as the kernel does.
+/// Returns a piece for each chunk that overlaps `wanted`, starting at the start of the chunk. With
+/// `only_whole`, skips chunks whose start is not in `wanted`, as the kernel does.
 pub fn of_chunks(chunks: &[Extent], wanted: &[Extent], only_whole: bool) -> Vec<Piece> {
     let mut sorted = chunks.to_vec();
     sorted.sort_unstable();
@@ -79,12 +79,12 @@ pub fn of_chunks(chunks: &[Extent], wanted: &[Extent], only_whole: bool) -> Vec<
     sorted.into_iter().filter_map(piece).collect()
 }
 
-/// Pieces of a fixed length; the last goes to the end of `wanted`, which may lie past all there is.
+/// Returns pieces of a fixed length. The last one ends with `wanted`, which may lie beyond `size`.
 pub fn blind(wanted: Extent, size: Bytes) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut start = wanted.start;
     while start < wanted.end.min(size) {
-        let next = Bytes(start.0.saturating_add(BLIND.0));
+        let next = Bytes(start.0.saturating_add(BLIND_LENGTH.0));
         let end = if next >= size { wanted.end } else { next.min(wanted.end) };
         let range = Extent::new(start, end);
         pieces.push(Piece { range, free: None, bytes: end.min(size) - start, group: start });

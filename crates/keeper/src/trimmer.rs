@@ -1,4 +1,4 @@
-//! Trimming one mounted file system, and seeing what that does.
+//! Trims of one mounted file system, and the counters of its devices.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,35 +13,34 @@ use trimtab_linux::trim::{TrimError, Trimming};
 
 use crate::free_space::FreeSpace;
 
-/// How often the devices are looked at until their discards are done.
-const GLANCE: Duration = Duration::from_micros(500);
-/// How long no discard completes where others keep the devices busy and none of ours is left: slow
-/// drives take half of it for one.
-const STANDSTILL: Duration = Duration::from_secs(1);
+/// How often the counters are read until all discards are done.
+const POLL_INTERVAL: Duration = Duration::from_micros(500);
+/// Without a completed discard for this long, the remaining I/O in flight is that of others. A slow drive
+/// needs half of it for one discard.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a series of trims goes on before what is left of it waits for the next: the drive may be slower
-/// than whoever asks believes, and he may have other things to do.
-const LONGEST_SERIES: Duration = Duration::from_millis(500);
+/// The time after which a series ends and leaves the rest to the next one: the drive may be slower than
+/// predicted, and the caller may have other work.
+const MAX_SERIES_TIME: Duration = Duration::from_millis(500);
 
 /// The magic numbers of btrfs and ext4 (include/uapi/linux/magic.h).
 const BTRFS: u64 = 0x9123_683e;
 const EXT4: u64 = 0xef53;
 
-/// Trims one after the other, and how they ended.
+/// The result of several trims in a row.
 #[derive(Debug)]
-pub struct Series {
+pub struct TrimSeries {
     /// The ranges that were trimmed.
     pub trimmed: ExtentSet,
-    /// How long that held the devices.
+    /// How long the devices were busy with them.
     pub took: Duration,
-    /// Why it ended before all was trimmed, if not for the time that it took. Some of the range that was
-    /// refused may have been discarded.
+    /// The error that ended the series, if any. Part of the range that failed may have been discarded.
     pub outcome: Result<(), TrimError>,
 }
 
-impl Series {
-    /// Calls `trim`, which returns how long that held the devices, for each of `ranges` in order of address,
-    /// until it fails or that has taken too long.
+impl TrimSeries {
+    /// Calls `trim`, which returns how long the devices were busy, for each of `ranges` in order of address,
+    /// until it fails or the series has taken too long.
     pub fn of(ranges: &ExtentSet, mut trim: impl FnMut(Extent) -> Result<Duration, TrimError>) -> Self {
         let begun = Instant::now();
         let mut series = Self { trimmed: ExtentSet::new(), took: Duration::ZERO, outcome: Ok(()) };
@@ -53,56 +52,54 @@ impl Series {
                 }
                 Err(error) => return Self { outcome: Err(error), ..series },
             }
-            if series.took.max(begun.elapsed()) >= LONGEST_SERIES {
+            if series.took.max(begun.elapsed()) >= MAX_SERIES_TIME {
                 break;
             }
         }
         series
     }
 
-    /// One of which nothing counts as trimmed, for this reason.
-    pub fn refused(error: TrimError) -> Self {
+    /// A series that failed with `error` and trimmed nothing.
+    pub fn failed(error: TrimError) -> Self {
         Self { trimmed: ExtentSet::new(), took: Duration::ZERO, outcome: Err(error) }
     }
 }
 
-/// A file system that can be trimmed, and what its devices count. Faults are other implementations.
-pub trait Trims {
-    /// Asks the file system to discard its free space within each of `ranges` of its trim address space,
-    /// leaving out free pieces shorter than `minimum`, and waits each time until the devices have done so.
-    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> Series;
+/// Trims a file system and reads the counters of its devices. Tests inject faults as other implementations.
+pub trait Trimmer {
+    /// Asks the file system to discard its free extents of at least `minimum` within each of `ranges` (trim
+    /// addresses), and waits each time until the devices have done so.
+    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> TrimSeries;
 
-    /// What has to be named for a trim to reach `extents`, and what that then reaches. btrfs passes over a
-    /// chunk that a range begins inside of, so that it takes whole ones; ext4 goes on to the end of the free
-    /// extent that a range ends inside of, so that one trim takes all that is in it.
+    /// Widens `extents` to the ranges that FITRIM must be given; everything in the result is discarded. btrfs
+    /// skips a chunk if a range begins inside it, so whole chunks are needed. ext4 continues to the end of
+    /// the free extent in which a range ends, so one trim covers all of that extent.
     ///
     /// # Errors
     /// [`TrimError::Trim`].
-    fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
-        Ok(extents)
-    }
+    fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError>;
 
-    /// What the file system's own devices have discarded so far, and what was read from and written to
-    /// the whole disks they are on.
+    /// Returns the discards of the file system's own devices, and the reads and writes of the whole disks
+    /// they are on.
     ///
     /// # Errors
-    /// [`BlockError`], such as of a device that is gone.
+    /// [`BlockError`], for example if a device is gone.
     fn counters(&mut self) -> Result<BlockCounters, BlockError>;
 
-    /// How much of the file system is free; zero where it doesn't say.
+    /// Returns the free bytes of the file system; zero if unknown.
     fn free(&mut self) -> Bytes;
 }
 
-/// The real ones: FITRIM, and `/sys/block/*/stat`.
+/// Trims with FITRIM and reads `/sys/block/*/stat`.
 #[derive(Debug, Clone)]
-pub struct MountedTrims {
+pub struct MountedTrimmer {
     mount: PathBuf,
     devices: Vec<BlockDevice>,
     disks: Vec<BlockDevice>,
 }
 
-impl MountedTrims {
-    /// Those of the file system that is mounted at `mount` from `devices`.
+impl MountedTrimmer {
+    /// A trimmer of the file system on `devices` that is mounted at `mount`.
     pub fn new(mount: PathBuf, devices: Vec<BlockDevice>) -> Self {
         let mut disks: Vec<BlockDevice> = Vec::new();
         for disk in devices.iter().map(BlockDevice::whole) {
@@ -113,7 +110,7 @@ impl MountedTrims {
         Self { mount, devices, disks }
     }
 
-    /// Where the file system is mounted.
+    /// The mount point.
     pub fn mount(&self) -> &Path {
         &self.mount
     }
@@ -130,7 +127,7 @@ impl MountedTrims {
             }
             (EXT4, [device]) => {
                 let root = open_of(&self.mount, &self.devices)?;
-                // A service may trim a file system whose device it may not read.
+                // The service may lack the right to read the device.
                 let known = device.number().ok().zip(groups(&device.path()).ok().flatten());
                 let around = |(number, groups)| FreeSpace::around(&extents, &root, number, groups).ok();
                 if let Some(free) = known.and_then(around) {
@@ -142,35 +139,35 @@ impl MountedTrims {
         Ok(extents)
     }
 
-    /// Its devices' and disks' counters, open.
-    fn counting(&self) -> Result<Counting<'_>, BlockError> {
+    /// Opens the counters of its devices and disks.
+    fn open_counters(&self) -> Result<OpenCounters<'_>, BlockError> {
         let parts = self.devices.iter().filter(|device| !self.disks.contains(device));
         let counted = parts.chain(&self.disks).map(|device| {
-            Ok(Counted {
+            Ok(DeviceCounters {
                 stat: device.stat()?,
                 is_own: self.devices.contains(device),
                 is_disk: self.disks.contains(device),
             })
         });
-        counted.collect::<Result<_, _>>().map(Counting)
+        counted.collect::<Result<_, _>>().map(OpenCounters)
     }
 }
 
-/// The counters of devices, open to be read again and again.
-struct Counting<'a>(Vec<Counted<'a>>);
+/// The open counters of several devices.
+struct OpenCounters<'a>(Vec<DeviceCounters<'a>>);
 
-struct Counted<'a> {
+struct DeviceCounters<'a> {
     stat: StatFile<'a>,
-    /// Whether the file system is on it.
+    /// Whether the file system is directly on it.
     is_own: bool,
     /// Whether it is a whole disk.
     is_disk: bool,
 }
 
-impl Counting<'_> {
+impl OpenCounters<'_> {
     fn read(&self) -> Result<BlockCounters, BlockError> {
         let mut all = BlockCounters::default();
-        for Counted { stat, is_own, is_disk } in &self.0 {
+        for DeviceCounters { stat, is_own, is_disk } in &self.0 {
             let counters = stat.read()?;
             if *is_own {
                 all.discards += counters.discards;
@@ -189,13 +186,13 @@ impl Counting<'_> {
         Ok(all)
     }
 
-    /// Waits until no discard is under way; returns when the last one ended. XFS sends discards and doesn't
-    /// wait for them.
+    /// Waits until no discard is in flight; returns when the last one ended. XFS doesn't wait for the
+    /// discards that it sends.
     fn settle(&self) -> Result<Instant, BlockError> {
         let mut counters = self.read()?;
         let mut changed = Instant::now();
-        while counters.in_flight > 0 && changed.elapsed() < STANDSTILL {
-            thread::sleep(GLANCE);
+        while counters.in_flight > 0 && changed.elapsed() < SETTLE_TIMEOUT {
+            thread::sleep(POLL_INTERVAL);
             let now = self.read()?;
             if now.discards != counters.discards || now.in_flight == 0 {
                 changed = Instant::now();
@@ -206,18 +203,20 @@ impl Counting<'_> {
     }
 }
 
-impl Trims for MountedTrims {
-    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> Series {
-        let lost = |error| TrimError::Trim { mount: self.mount.clone(), source: io::Error::other(error) };
-        let open = || Ok((Trimming::begin(&self.mount, &self.devices)?, self.counting().map_err(lost)?));
-        let (trimming, counting) = match open() {
+impl Trimmer for MountedTrimmer {
+    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> TrimSeries {
+        let unreadable =
+            |error| TrimError::Trim { mount: self.mount.clone(), source: io::Error::other(error) };
+        let open =
+            || Ok((Trimming::begin(&self.mount, &self.devices)?, self.open_counters().map_err(unreadable)?));
+        let (trimming, counters) = match open() {
             Ok(open) => open,
-            Err(error) => return Series::refused(error),
+            Err(error) => return TrimSeries::failed(error),
         };
-        Series::of(&ranges, |range| {
+        TrimSeries::of(&ranges, |range| {
             let begun = Instant::now();
             trimming.trim(range, minimum)?;
-            let ended = counting.settle().map_err(lost)?;
+            let ended = counters.settle().map_err(unreadable)?;
             Ok(ended.duration_since(begun))
         })
     }
@@ -227,7 +226,7 @@ impl Trims for MountedTrims {
     }
 
     fn counters(&mut self) -> Result<BlockCounters, BlockError> {
-        self.counting()?.read()
+        self.open_counters()?.read()
     }
 
     fn free(&mut self) -> Bytes {

@@ -1,26 +1,27 @@
-//! How a file system is tended, in figures.
+//! The status of a managed file system.
 
 use std::time::Duration;
 
 use trimtab_core::Bytes;
 use trimtab_core::document::status::{FileSystemStatus, State};
+use trimtab_core::error::chain;
 
-use super::{Tended, Work};
+use super::{ManagedFileSystem, Work};
 use crate::service::config::ServicePolicy;
-use crate::service::mounts::Found;
+use crate::service::mounts::MountedFileSystem;
 
-/// How long after a slice a file system counts as being trimmed.
+/// How long after a trim a file system counts as being trimmed.
 const RECENT: Duration = Duration::from_secs(2);
 
-impl Tended {
-    /// How it is tended.
+impl ManagedFileSystem {
+    /// Returns its status.
     pub fn status(&self, now: Duration) -> FileSystemStatus {
-        let Found { mount, .. } = &self.found;
-        let tender = match &self.work {
-            Work::On { tender, .. } => Some(tender),
+        let MountedFileSystem { mount, .. } = &self.found;
+        let driver = match &self.work {
+            Work::On { driver, .. } => Some(driver),
             Work::Off(_) | Work::Steered(_) => None,
         };
-        let pending = tender.map(|tender| tender.pending());
+        let pending = driver.map(|driver| driver.pending());
         let totals = self.totals();
         let (state, reason) = self.state(now);
         let rfc3339 = |at| humantime::format_rfc3339_seconds(at).to_string();
@@ -37,39 +38,40 @@ impl Tended {
             oldest_s: pending
                 .and_then(|pending| pending.oldest())
                 .map(|since| now.saturating_sub(since).as_secs_f64()),
-            max_age_s: (tender.is_some() && self.policy == ServicePolicy::Smart).then_some(max_age),
+            max_age_s: (driver.is_some() && self.policy == ServicePolicy::Smart).then_some(max_age),
             last_trim: self.last_trim.map(rfc3339),
             trimmed: totals.bytes,
             discards: totals.discards,
             trim_s: totals.took.as_secs_f64(),
             refusals: self.refusals.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect(),
-            latency_added_s: tender
-                .map_or(0.0, |tender| tender.policy().pacer().latency_added().as_secs_f64()),
+            latency_added_s: driver
+                .map_or(0.0, |driver| driver.policy().pacer().latency_added().as_secs_f64()),
         }
     }
 
     fn state(&self, now: Duration) -> (State, Option<String>) {
-        let tender = match &self.work {
-            Work::Off(reason) => return (State::Off, Some(reason.clone())),
+        let driver = match &self.work {
+            Work::Off(reason) => return (State::Off, Some(chain(reason))),
             Work::Steered(_) => return (State::Steered, self.steered()),
-            Work::On { tender, .. } => tender,
+            Work::On { driver, .. } => driver,
         };
         if let Some(failure) = &self.failure {
             return (State::Failing, Some(failure.reason.clone()));
         }
-        if self.lent.is_some() {
-            return (State::Trimming, Some("trimtab trim does it".to_owned()));
+        if self.lease.is_some() {
+            return (State::Trimming, Some("by trimtab trim".to_owned()));
         }
-        if tender.pending().is_empty() {
+        if driver.pending().is_empty() {
             return (State::Idle, None);
         }
-        let ended = tender.totals().last;
+        let ended = driver.totals().last;
         if ended.is_some_and(|ended| now.saturating_sub(ended) < RECENT) {
             return (State::Trimming, None);
         }
-        let reason = match tender.policy().pacer().is_idle() {
-            true => "too little is pending to be worth a discard before it is as old as its goal",
-            false => "others use its drive",
+        let reason = if driver.policy().pacer().is_idle() {
+            "too little is pending to be worth a discard before it reaches the maximum age"
+        } else {
+            "others use its drive"
         };
         (State::Waiting, Some(reason.to_owned()))
     }

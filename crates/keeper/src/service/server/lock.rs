@@ -1,4 +1,4 @@
-//! The lock by which there is one service at a time.
+//! The lock that allows only one service at a time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,15 +12,16 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
 use rustix::process::geteuid;
 use trimtab_linux::file::open_regular;
 
-use super::DoorError;
+use super::ServerError;
 use crate::service::control::CONTROL;
 
-/// The file that is locked, and the one that is while the first is replaced.
+/// The locked file.
 const LOCK: &str = "daemon.lock";
-const MENDING: &str = "daemon.lock.mending";
+/// The file that is locked while [`LOCK`] is replaced.
+const REPLACING: &str = "daemon.lock.mending";
 
-/// Held as long as the service runs. Only its own user can open the file, so that nobody else can hold the lock:
-/// earlier versions made one that everybody could read, and thereby lock.
+/// Held while the service runs. Only its own user can open the file, so that nobody else can hold the lock:
+/// earlier versions created a file that everybody could read, and therefore lock.
 #[derive(Debug)]
 pub(super) struct Lock {
     _files: Vec<File>,
@@ -30,68 +31,68 @@ impl Lock {
     /// Takes the lock in `directory`, which belongs to this user.
     ///
     /// # Errors
-    /// [`DoorError::Runs`] where another service holds it, and [`DoorError::Make`].
-    pub fn take(directory: &Path) -> Result<Self, DoorError> {
+    /// [`ServerError::Running`] if another service holds it, and [`ServerError::Create`].
+    pub fn take(directory: &Path) -> Result<Self, ServerError> {
         let path = directory.join(LOCK);
         let file = open(&path)?;
-        if is_private(&file).map_err(made(&path))? {
+        if is_private(&file).map_err(creating(&path))? {
             return Self::held(file, path);
         }
-        Self::mend(directory, path)
+        Self::replace(directory, path)
     }
 
-    /// Replaces a lock file that others can open. Whoever of them holds the old one holds nothing then.
-    fn mend(directory: &Path, path: PathBuf) -> Result<Self, DoorError> {
-        let mending = directory.join(MENDING);
-        let guard = open(&mending)?;
-        flock(&guard, FlockOperation::LockExclusive).map_err(|errno| made(&mending)(errno.into()))?;
-        // Another service may have mended it meanwhile.
+    /// Replaces a lock file that others can open, so that a lock they hold on it has no effect.
+    fn replace(directory: &Path, path: PathBuf) -> Result<Self, ServerError> {
+        let replacing = directory.join(REPLACING);
+        let guard = open(&replacing)?;
+        flock(&guard, FlockOperation::LockExclusive).map_err(|errno| creating(&replacing)(errno.into()))?;
+        // Another service may have replaced it meanwhile.
         let old = open(&path)?;
-        if is_private(&old).map_err(made(&path))? {
+        if is_private(&old).map_err(creating(&path))? {
             return Self::held(old, path);
         }
-        // A service of an earlier version may hold it, and then listens, too.
+        // If a service of an earlier version holds it, that service also listens.
         let is_held = !try_lock(&old, &path)?;
         if is_held && listens(directory) {
-            return Err(DoorError::Runs { lock: path });
+            return Err(ServerError::Running { lock: path });
         }
-        fs::remove_file(&path).map_err(made(&path))?;
+        fs::remove_file(&path).map_err(creating(&path))?;
         let mut lock = Self::held(open(&path)?, path)?;
-        // An earlier version that has just opened the old one finds it locked.
+        // A service of an earlier version that has just opened the old file finds it locked.
         lock._files.push(old);
         Ok(lock)
     }
 
-    fn held(file: File, path: PathBuf) -> Result<Self, DoorError> {
-        match try_lock(&file, &path)? {
-            true => Ok(Self { _files: vec![file] }),
-            false => Err(DoorError::Runs { lock: path }),
+    fn held(file: File, path: PathBuf) -> Result<Self, ServerError> {
+        if !try_lock(&file, &path)? {
+            return Err(ServerError::Running { lock: path });
         }
+        Ok(Self { _files: vec![file] })
     }
 }
 
-fn open(path: &Path) -> Result<File, DoorError> {
+fn open(path: &Path) -> Result<File, ServerError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    open_regular(path, &mut options).map_err(made(path))
+    open_regular(path, &mut options).map_err(creating(path))
 }
 
-/// Whether only this user and root can open the file, and always could.
+/// Returns whether only this user and root can open the file.
 fn is_private(file: &File) -> io::Result<bool> {
     let found = file.metadata()?;
     Ok(found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0)
 }
 
-/// Returns whether this process holds the lock now.
-fn try_lock(file: &File, path: &Path) -> Result<bool, DoorError> {
+/// Tries to take the lock; returns whether this process holds it now.
+fn try_lock(file: &File, path: &Path) -> Result<bool, ServerError> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(errno) => Err(made(path)(errno.into())),
+        Err(errno) => Err(creating(path)(errno.into())),
     }
 }
 
-/// Whether a service of this user listens in `directory`, whether it answers or not.
+/// Returns whether a service of this user listens in `directory`, even if it doesn't answer.
 fn listens(directory: &Path) -> bool {
     let connected = || {
         let address = SocketAddrUnix::new(directory.join(CONTROL))?;
@@ -99,7 +100,7 @@ fn listens(directory: &Path) -> bool {
         ioctl_fionbio(&stream, true)?;
         match connect(&stream, &address) {
             Ok(()) => Ok(socket_peercred(&stream)?.uid == geteuid()),
-            // There are more who wait for it than can.
+            // The queue of waiting clients is full.
             Err(Errno::AGAIN) => Ok(true),
             Err(errno) => Err(errno),
         }
@@ -107,9 +108,9 @@ fn listens(directory: &Path) -> bool {
     connected().unwrap_or(false)
 }
 
-fn made(path: &Path) -> impl FnOnce(io::Error) -> DoorError {
+fn creating(path: &Path) -> impl FnOnce(io::Error) -> ServerError {
     let path = path.to_owned();
-    move |source| DoorError::Make { path, source }
+    move |source| ServerError::Create { path, source }
 }
 
 #[cfg(test)]
@@ -121,16 +122,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lock_is_taken_once_and_closed_to_others() {
+    fn lock_is_exclusive_and_private() {
         let dir = tempfile::tempdir().unwrap();
         let lock = Lock::take(dir.path()).unwrap();
         assert_eq!(fs::metadata(dir.path().join(LOCK)).unwrap().mode() & 0o777, 0o600);
-        assert!(matches!(Lock::take(dir.path()).unwrap_err(), DoorError::Runs { .. }));
+        assert!(matches!(Lock::take(dir.path()).unwrap_err(), ServerError::Running { .. }));
         drop(lock);
         Lock::take(dir.path()).unwrap();
     }
 
-    /// A lock file of an earlier version, that somebody holds.
+    /// Creates a lock file as earlier versions did, and locks it.
     fn held_by_others(directory: &Path) -> File {
         let path = directory.join(LOCK);
         fs::write(&path, "").unwrap();
@@ -141,20 +142,20 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_others_could_hold_is_replaced() {
+    fn lock_file_readable_by_others_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let _held = held_by_others(dir.path());
         let _lock = Lock::take(dir.path()).unwrap();
         assert_eq!(fs::metadata(dir.path().join(LOCK)).unwrap().mode() & 0o777, 0o600);
-        assert!(matches!(Lock::take(dir.path()).unwrap_err(), DoorError::Runs { .. }));
+        assert!(matches!(Lock::take(dir.path()).unwrap_err(), ServerError::Running { .. }));
     }
 
     #[test]
-    fn a_service_of_an_earlier_version_is_left_alone() {
+    fn running_service_of_an_earlier_version_keeps_its_lock() {
         let dir = tempfile::tempdir().unwrap();
         let held = held_by_others(dir.path());
         let listener = UnixListener::bind(dir.path().join(CONTROL)).unwrap();
-        assert!(matches!(Lock::take(dir.path()).unwrap_err(), DoorError::Runs { .. }));
+        assert!(matches!(Lock::take(dir.path()).unwrap_err(), ServerError::Running { .. }));
         drop((held, listener));
         Lock::take(dir.path()).unwrap();
     }

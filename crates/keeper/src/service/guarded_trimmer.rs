@@ -1,0 +1,94 @@
+//! Trims that can't block the service, and that fail if a disk failed their discards.
+
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use trimtab_core::{Bytes, ExtentSet};
+use trimtab_linux::block::{BlockCounters, BlockError};
+use trimtab_linux::stack::Stack;
+use trimtab_linux::trim::TrimError;
+
+use super::context::Context;
+use super::timeout::{TIMEOUT, spawn};
+use crate::trimmer::{MountedTrimmer, TrimSeries, Trimmer};
+
+/// Trims a managed file system.
+pub(super) struct GuardedTrimmer {
+    mounted: MountedTrimmer,
+    /// The layers below the file system.
+    stack: Stack,
+    context: Rc<Context>,
+    /// The result of trims that timed out and still run.
+    late: Option<Receiver<TrimSeries>>,
+}
+
+impl GuardedTrimmer {
+    pub fn new(mounted: MountedTrimmer, stack: Stack, context: Rc<Context>) -> Self {
+        Self { mounted, stack, context, late: None }
+    }
+
+    /// Uses another mount of the same file system from now on.
+    pub fn set_mounted(&mut self, mounted: MountedTrimmer) {
+        self.mounted = mounted;
+    }
+}
+
+impl Trimmer for GuardedTrimmer {
+    /// Widens the ranges as [`MountedTrimmer`] does and trims them, in a thread of its own. While earlier
+    /// trims that timed out still run, starts no others. Once they end, returns their result with nothing
+    /// counted as trimmed, because more may have been freed in these ranges since.
+    fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> TrimSeries {
+        let mount = self.mounted.mount().to_owned();
+        let late = self.late.take();
+        let is_late = late.is_some();
+        let (answer, timeout) = match late {
+            Some(late) => (late, Duration::ZERO),
+            None => {
+                // Discards that failed earlier don't belong to these trims.
+                _ = self.context.failures.below(&self.stack);
+                let mut mounted = self.mounted.clone();
+                let reach_and_trim = move || match mounted.reaching(ranges) {
+                    Ok(ranges) => mounted.trim(ranges, minimum),
+                    Err(error) => TrimSeries::failed(error),
+                };
+                match spawn(reach_and_trim) {
+                    Ok(answer) => (answer, TIMEOUT),
+                    Err(source) => return TrimSeries::failed(TrimError::Trim { mount, source }),
+                }
+            }
+        };
+        match answer.recv_timeout(timeout) {
+            Ok(mut series) => {
+                series.took = series.took.mul_f64(self.context.speed);
+                if is_late {
+                    series.trimmed = ExtentSet::new();
+                    series.took = series.took.min(TIMEOUT);
+                }
+                self.context.failures.check(&self.stack, &mount, series)
+            }
+            Err(error) => {
+                self.late = (error == RecvTimeoutError::Timeout).then_some(answer);
+                TrimSeries::failed(TrimError::NoAnswer { mount })
+            }
+        }
+    }
+
+    /// Returns `extents` unchanged: [`Self::trim`] widens them, because that may block too.
+    fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
+        Ok(extents)
+    }
+
+    fn counters(&mut self) -> Result<BlockCounters, BlockError> {
+        let counters = self.mounted.counters()?;
+        Ok(BlockCounters {
+            read_time: counters.read_time.mul_f64(self.context.speed),
+            write_time: counters.write_time.mul_f64(self.context.speed),
+            ..counters
+        })
+    }
+
+    fn free(&mut self) -> Bytes {
+        self.mounted.free()
+    }
+}

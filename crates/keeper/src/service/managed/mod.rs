@@ -1,0 +1,306 @@
+//! A managed file system: its policy, pending extents and statistics.
+
+mod figures;
+mod lease;
+mod schedule;
+mod steered;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use trimtab_core::policy::{SmartPolicy, Worth};
+use trimtab_core::profile::ProfileError;
+use trimtab_core::{Bytes, Extent};
+use trimtab_doctor::{DoctorError, Judged};
+use trimtab_linux::block::BlockDevice;
+use trimtab_linux::trim;
+use trimtab_linux::trim::TrimError;
+
+use super::config::{Config, ServicePolicy, Settings, WEEK};
+use super::context::Context;
+use super::guarded_trimmer::GuardedTrimmer;
+use super::mounts::MountedFileSystem;
+use super::storage::{Exclusion, Storage, decide};
+use super::timeout::{NoAnswer, SingleCall, with_timeout};
+use crate::policy_driver::{PolicyDriver, Totals};
+use crate::trimmer::MountedTrimmer;
+use lease::Lease;
+pub(super) use lease::LeaseError;
+use schedule::Failure;
+pub(super) use schedule::{FreeSpaceQueryError, RunOutcome};
+pub(super) use steered::restore_knobs;
+use steered::{Steered, SteeringError};
+
+/// Why the service neither trims nor steers a file system.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OffReason {
+    /// It is excluded by its storage, its mount or the configuration.
+    #[error(transparent)]
+    Excluded(#[from] Exclusion),
+    /// FITRIM fails.
+    #[error(transparent)]
+    Check(TrimError),
+    /// The drive's profile is not valid.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// It discards by itself, and its settings can't be changed.
+    #[error("it discards by itself, and can't be steered")]
+    Steering(#[from] SteeringError),
+}
+
+/// A file system that the service manages.
+pub(super) struct ManagedFileSystem {
+    pub found: MountedFileSystem,
+    /// The examination of its storage, which may still run.
+    pub verdict: SingleCall<Result<Judged, DoctorError>>,
+    context: Rc<Context>,
+    storage: Storage,
+    settings: Settings,
+    policy: ServicePolicy,
+    work: Work,
+    /// Whether the kernel reports its frees.
+    reports_frees: bool,
+    /// The query of its free space, which may still run.
+    free_space: SingleCall<io::Result<Vec<Extent>>>,
+    /// The last failure, until a run succeeds.
+    failure: Option<Failure>,
+    lease: Option<Lease>,
+    refusals: BTreeMap<&'static str, u64>,
+    /// Bytes trimmed before the service started to manage it, as far as known.
+    restored_bytes: Bytes,
+    /// Totals of its former policy drivers.
+    former_totals: Totals,
+    last_trim: Option<SystemTime>,
+}
+
+enum Work {
+    /// Neither trimmed nor steered.
+    Off(OffReason),
+    /// It discards by itself, with the settings that the service chose.
+    Steered(Steered),
+    /// The service trims it.
+    On {
+        driver: Box<PolicyDriver<GuardedTrimmer>>,
+        /// When all free space becomes pending; none if its frees are tracked.
+        full_trim: Option<FullTrim>,
+    },
+}
+
+#[derive(Debug, Clone, Copy)]
+/// A periodic trim of all free space.
+struct FullTrim {
+    every: Duration,
+    next: Duration,
+}
+
+impl ManagedFileSystem {
+    /// Starts to manage `found`, which lies on `storage`, as `config` says.
+    pub fn new(
+        context: &Rc<Context>,
+        found: MountedFileSystem,
+        storage: Storage,
+        config: &Config,
+        now: Duration,
+    ) -> Self {
+        let settings = config.settings(&found.targets, storage.disk().as_deref());
+        let reports_frees = matches!(found.mount.fstype.as_str(), "ext2" | "ext3" | "ext4" | "xfs" | "btrfs");
+        let mut managed = Self {
+            last_trim: found.id().and_then(|id| context.store.stamped(&id)),
+            context: context.clone(),
+            found,
+            verdict: SingleCall::default(),
+            storage,
+            settings,
+            policy: ServicePolicy::None,
+            work: Work::Off(Exclusion::Configured.into()),
+            reports_frees,
+            free_space: SingleCall::default(),
+            failure: None,
+            lease: None,
+            refusals: BTreeMap::new(),
+            restored_bytes: Bytes::ZERO,
+            former_totals: Totals::default(),
+        };
+        managed.start(now);
+        managed
+    }
+
+    /// Applies a changed mount or configuration and keeps pending extents. Returns true if anything changed.
+    pub fn change(&mut self, found: MountedFileSystem, config: &Config, now: Duration) -> bool {
+        let settings = config.settings(&found.targets, self.storage.disk().as_deref());
+        let is_same = found.is_unchanged_since(&self.found) && settings == self.settings;
+        (self.found, self.settings) = (found, settings);
+        if !is_same {
+            self.start(now);
+        }
+        let mounted = self.mounted();
+        if let Work::On { driver, .. } = &mut self.work {
+            driver.trimmer_mut().set_mounted(mounted);
+        }
+        !is_same
+    }
+
+    /// Falls back to periodic trims of all free space, because its frees are not reported.
+    pub fn disable_frees(&mut self, now: Duration) {
+        self.reports_frees = false;
+        self.start(now);
+    }
+
+    /// Chooses the policy and starts it; pending extents and totals stay.
+    fn start(&mut self, now: Duration) {
+        if let Work::Steered(_) = self.work {
+            // Restores the settings before they are read again.
+            self.work = Work::Off(Exclusion::Configured.into());
+        }
+        let (policy, off) = decide(&self.found, &self.storage, &self.settings);
+        let steering = self.steer(policy, off.as_ref());
+        let is_trimmed = off.is_none() && matches!(steering, Ok(None));
+        self.policy = match policy {
+            ServicePolicy::Smart if is_trimmed && !self.reports_frees => ServicePolicy::Batched(WEEK),
+            policy => policy,
+        };
+        let off = off.map(OffReason::from).or_else(|| self.check().err());
+        let full_trim = match self.policy {
+            ServicePolicy::Batched(every) => Some(FullTrim { every, next: now + self.due_in(every) }),
+            _ => None,
+        };
+        let work = match steering {
+            Ok(Some(steering)) => Work::Steered(steering),
+            Err(reason) => Work::Off(reason),
+            Ok(None) => match off.map_or_else(|| self.driver(), Err) {
+                Err(reason) => Work::Off(reason),
+                Ok(driver) => Work::On { driver: Box::new(driver), full_trim },
+            },
+        };
+        self.failure = None;
+        let old = std::mem::replace(&mut self.work, work);
+        if let Work::On { driver: old, .. } = old {
+            self.former_totals = sum(&self.former_totals, old.totals());
+            if let Work::On { driver, .. } = &mut self.work {
+                old.pending().iter().for_each(|(extent, since)| driver.freed(since, extent));
+            }
+        }
+    }
+
+    /// Checks that the file system supports FITRIM, if it answers in time.
+    fn check(&self) -> Result<(), OffReason> {
+        let target = self.found.mount.target.clone();
+        match with_timeout(move || trim::check(&target)) {
+            Err(NoAnswer) | Ok(Ok(())) => Ok(()),
+            Ok(Err(TrimError::Unsupported { .. })) => Err(Exclusion::Unsupported.into()),
+            Ok(Err(error)) => Err(OffReason::Check(error)),
+        }
+    }
+
+    /// Returns the time until the next periodic full trim.
+    fn due_in(&self, every: Duration) -> Duration {
+        let last = self.found.id().and_then(|id| self.context.store.stamped(&id));
+        last.map_or(Duration::ZERO, |last| schedule::due_in(every, last, SystemTime::now()))
+    }
+
+    /// Returns what discards cost and save on its drive.
+    fn worth(&self) -> Result<Worth, ProfileError> {
+        let profile = match &self.settings.profile {
+            Some(profile) => profile.clone(),
+            None => self.storage.usual_profile()?,
+        };
+        let devices = self.devices();
+        let size = devices.iter().map(|device| device.size().unwrap_or_default()).sum();
+        Ok(Worth::new(&profile, size))
+    }
+
+    fn driver(&self) -> Result<PolicyDriver<GuardedTrimmer>, OffReason> {
+        let mut goals = self.settings.goals;
+        if let ServicePolicy::Batched(_) = self.policy {
+            // Trims all free space, regardless of its worth.
+            goals.max_age = Duration::ZERO;
+        }
+        let policy = SmartPolicy::new(goals, self.worth()?, self.storage.gain());
+        let trimmer = GuardedTrimmer::new(self.mounted(), self.storage.stack.clone(), self.context.clone());
+        Ok(PolicyDriver::new(policy, trimmer))
+    }
+
+    fn mounted(&self) -> MountedTrimmer {
+        MountedTrimmer::new(self.found.mount.target.clone(), self.devices())
+    }
+
+    /// Restores the bytes trimmed before the service started to manage it, and the time of the last trim.
+    pub fn restore_totals(&mut self, trimmed: Bytes, last_trim: Option<SystemTime>) {
+        self.restored_bytes = trimmed;
+        self.last_trim = self.last_trim.max(last_trim);
+    }
+
+    /// Returns the devices directly below it.
+    pub fn devices(&self) -> Vec<BlockDevice> {
+        self.storage.devices(&self.context.machine.sysfs())
+    }
+
+    /// Returns the pending and leased extents, each with the time since which it is free.
+    pub fn pending(&self) -> impl Iterator<Item = (Extent, Duration)> {
+        let pending = match &self.work {
+            Work::On { driver, .. } => Some(driver.pending().iter()),
+            Work::Off(_) | Work::Steered(_) => None,
+        };
+        pending.into_iter().flatten().chain(self.lease.iter().flat_map(Lease::extents))
+    }
+
+    /// Returns the bytes that the device discarded in trims.
+    pub fn trimmed(&self) -> Bytes {
+        self.totals().bytes
+    }
+
+    /// Returns the time of the last trim.
+    pub fn last_trim(&self) -> Option<SystemTime> {
+        self.last_trim
+    }
+
+    fn totals(&self) -> Totals {
+        let totals = match &self.work {
+            Work::On { driver, .. } => sum(&self.former_totals, driver.totals()),
+            Work::Off(_) | Work::Steered(_) => self.former_totals,
+        };
+        Totals { bytes: self.restored_bytes + totals.bytes, ..totals }
+    }
+
+    /// Returns whether its storage is not known yet.
+    pub fn is_unknown(&self) -> bool {
+        self.storage.stack.layers.is_empty()
+    }
+
+    /// Returns its policy.
+    pub fn policy(&self) -> ServicePolicy {
+        self.policy
+    }
+
+    /// Returns why it is neither trimmed nor steered; none if it is.
+    pub fn off(&self) -> Option<&OffReason> {
+        match &self.work {
+            Work::Off(reason) => Some(reason),
+            Work::Steered(_) | Work::On { .. } => None,
+        }
+    }
+
+    /// Returns whether it tracks its frees.
+    pub fn wants_frees(&self) -> bool {
+        matches!(self.work, Work::On { full_trim: None, .. })
+    }
+
+    /// Records that `extent` is free since `at`.
+    pub fn freed(&mut self, at: Duration, extent: Extent) {
+        if let Work::On { driver, full_trim: None } = &mut self.work {
+            driver.freed(at, extent);
+        }
+    }
+}
+
+fn sum(one: &Totals, other: &Totals) -> Totals {
+    Totals {
+        discards: one.discards + other.discards,
+        bytes: one.bytes + other.bytes,
+        took: one.took + other.took,
+        refused: one.refused + other.refused,
+        last: other.last.or(one.last),
+    }
+}

@@ -1,0 +1,267 @@
+//! Starts to manage file systems when they are mounted, and stops when they are unmounted.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use trimtab_core::error::chain;
+use trimtab_doctor::verdict_on;
+use trimtab_linux::stack::StackError;
+use trimtab_linux::tracefs::{FreeCoverage, TracefsError};
+use trimtab_linux::trim;
+
+use super::Service;
+use crate::service::backoff::Backoff;
+use crate::service::log::{Field, LogEvent};
+use crate::service::managed::{FreeSpaceQueryError, ManagedFileSystem};
+use crate::service::mounts::MountedFileSystem;
+use crate::service::persistence::{PersistenceError, restore, save, seal, seal_after_unmount};
+use crate::service::storage::Storage;
+use crate::service::timeout::{NoAnswer, with_timeout};
+
+/// The time until storage that could not be examined is examined again; it doubles each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// How long after an unmount or a seal the last free events may arrive.
+const LAST_EVENTS: Duration = Duration::from_millis(15);
+
+/// Why the frees of a file system can't be tracked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TrackingError {
+    /// The kernel reports no frees at all.
+    #[error(transparent)]
+    Unavailable(Rc<TracefsError>),
+    /// The kernel can't report those of this file system.
+    #[error(transparent)]
+    Follow(#[from] TracefsError),
+    /// Its free space can't be queried.
+    #[error(transparent)]
+    FreeSpace(#[from] FreeSpaceQueryError),
+}
+
+impl Service {
+    /// Schedules another look at the mounts.
+    pub(super) fn schedule_retry(&mut self) {
+        self.mount_retry = Some(Backoff::after(self.mount_retry, FIRST_PAUSE, self.now()));
+    }
+
+    /// Applies a new configuration to all mounts, and warns of configured mount points that are not in use.
+    pub(super) fn apply_configuration(&mut self) -> Result<(), StackError> {
+        self.update_mounts()?;
+        for mount in self.config.not_mounted(&self.context.machine)? {
+            self.log.warning(
+                LogEvent::NotMounted,
+                "configured, but no file system on a block device is mounted there yet",
+                &[("mount", &mount.display())],
+            );
+        }
+        Ok(())
+    }
+
+    /// Manages exactly the file systems that are mounted now.
+    pub(super) fn update_mounts(&mut self) -> Result<(), StackError> {
+        let now = self.now();
+        let all = MountedFileSystem::all(&self.context.machine)?;
+        self.remove_unmounted(&all, now);
+        let mut before = std::mem::take(&mut self.file_systems);
+        for found in all {
+            let known = before.iter().position(|managed| found.continues(&managed.found));
+            let known = known.map(|index| before.swap_remove(index));
+            let (managed, was_followed) = match known {
+                Some(mut managed) if !managed.is_unknown() => {
+                    let was_followed = managed.wants_frees();
+                    if !managed.change(found, &self.config, now) {
+                        self.file_systems.push(managed);
+                        continue;
+                    }
+                    (managed, was_followed)
+                }
+                unknown => {
+                    let mut verdict = unknown.map(|managed| managed.verdict).unwrap_or_default();
+                    let target = found.mount.target.clone();
+                    // The examination fails if the storage changes meanwhile.
+                    let storage = match verdict.run(move || verdict_on(&target)) {
+                        Ok(Ok(judged)) => judged.into(),
+                        Ok(Err(error)) => Storage::unknown(chain(&error)),
+                        Err(NoAnswer) => Storage::unknown(NoAnswer.to_string()),
+                    };
+                    let mut managed =
+                        ManagedFileSystem::new(&self.context, found, storage, &self.config, now);
+                    managed.verdict = verdict;
+                    (managed, false)
+                }
+            };
+            let managed = self.follow(managed, was_followed, now);
+            self.log_managed(&managed);
+            self.file_systems.push(managed);
+        }
+        if self.file_systems.iter().any(ManagedFileSystem::is_unknown) {
+            self.schedule_retry();
+        } else {
+            self.mount_retry = None;
+        }
+        Ok(())
+    }
+
+    /// Saves the state of file systems that are not in `all` any more, and stops managing them.
+    fn remove_unmounted(&mut self, all: &[MountedFileSystem], now: Duration) {
+        let is_mounted =
+            |managed: &ManagedFileSystem| all.iter().any(|found| found.continues(&managed.found));
+        let (mounted, unmounted): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.file_systems).into_iter().partition(is_mounted);
+        self.file_systems = mounted;
+        if unmounted.is_empty() {
+            return;
+        }
+        let mounted = self.file_systems.len();
+        self.file_systems.extend(unmounted);
+        let seal = |unmounted: &ManagedFileSystem| {
+            unmounted.wants_frees().then(|| seal_after_unmount(&self.context, unmounted)).flatten()
+        };
+        let seals: Vec<_> = self.file_systems[mounted..].iter().map(seal).collect();
+        if seals.iter().any(Option::is_some) {
+            std::thread::sleep(LAST_EVENTS);
+            self.read_at = Some(Duration::ZERO);
+            self.read_frees();
+        }
+        for (unmounted, seal) in self.file_systems.split_off(mounted).into_iter().zip(seals) {
+            let mount = unmounted.found.mount.target.display();
+            let saved = match seal {
+                None => Ok(()),
+                Some(_) if !unmounted.wants_frees() => Err(PersistenceError::Incomplete),
+                Some(seal) => save(&self.context, seal, &unmounted, now),
+            };
+            if let Ok(frees) = &mut self.frees {
+                match saved {
+                    Ok(()) => frees.forget(unmounted.found.number()),
+                    // It may still be in use, as after umount --lazy. Its frees until the service sees it
+                    // again are not tracked.
+                    Err(_) => _ = frees.leave_out(&unmounted.found.mount),
+                }
+            }
+            if let Err(error) = saved {
+                let fields: [Field; 2] = [("mount", &mount), ("reason", &chain(&error))];
+                self.log.info(LogEvent::StateNotSaved, "state not saved", &fields);
+            }
+            self.log.info(LogEvent::Unmounted, "unmounted", &[("mount", &mount)]);
+        }
+    }
+
+    /// Saves the state of all file systems.
+    pub(super) fn save_all(&mut self) {
+        // At shutdown, the service is told to end just after the last unmount.
+        if let Ok(all) = MountedFileSystem::all(&self.context.machine) {
+            self.remove_unmounted(&all, self.now());
+        }
+        let sync = |managed: &ManagedFileSystem| {
+            let target = managed.found.mount.target.clone();
+            managed.wants_frees() && with_timeout(move || trim::sync(&target)).is_ok()
+        };
+        // Syncs all before sealing any: a sync may write to another file system that this one lies on.
+        let answers: Vec<_> = self.file_systems.iter().map(sync).collect();
+        let seal = |(managed, answers): (&ManagedFileSystem, bool)| {
+            if answers { seal(&self.context, managed) } else { Err(NoAnswer) }
+        };
+        let seals: Vec<_> = self.file_systems.iter().zip(answers).map(seal).collect();
+        // Receives the events of all frees before the seals. Later frees change the file system, which
+        // invalidates its seal.
+        std::thread::sleep(LAST_EVENTS);
+        self.read_at = Some(Duration::ZERO);
+        self.read_frees();
+        let now = self.now();
+        let managed = self.file_systems.iter().zip(seals).filter(|(managed, _)| managed.wants_frees());
+        for (managed, seal) in managed {
+            let saved = seal.map_err(PersistenceError::from);
+            if let Err(error) = saved.and_then(|seal| save(&self.context, seal, managed, now)) {
+                let fields: [Field; 2] =
+                    [("mount", &managed.found.mount.target.display()), ("reason", &chain(&error))];
+                self.log.warning(LogEvent::StateNotSaved, "state not saved", &fields);
+            }
+        }
+    }
+
+    /// Tracks the frees of the file system if its policy needs them, and disables their events if not.
+    pub(super) fn follow(
+        &mut self,
+        mut managed: ManagedFileSystem,
+        was_followed: bool,
+        now: Duration,
+    ) -> ManagedFileSystem {
+        let mount = managed.found.mount.clone();
+        let followed = match (&mut self.frees, managed.wants_frees()) {
+            (Ok(frees), true) if !was_followed => frees.follow(&mount).map_err(TrackingError::from),
+            (Ok(frees), false) => {
+                // If its events can't be disabled, they are ignored.
+                _ = frees.leave_out(&mount);
+                return managed;
+            }
+            (Err(error), true) => Err(TrackingError::Unavailable(Rc::clone(error))),
+            _ => return managed,
+        };
+        let restored = followed.and_then(|coverage| {
+            self.restore_pending(&mut managed, coverage, now).map_err(TrackingError::from)
+        });
+        if let Err(error) = restored {
+            self.fall_back_to_full_trims(&mut managed, &error, now);
+        }
+        managed
+    }
+
+    /// Trims all free space of the file system periodically, because its frees can't be tracked.
+    pub(super) fn fall_back_to_full_trims(
+        &self,
+        managed: &mut ManagedFileSystem,
+        error: &TrackingError,
+        now: Duration,
+    ) {
+        let fields: [Field; 2] =
+            [("mount", &managed.found.mount.target.display()), ("reason", &chain(error))];
+        self.log.warning(
+            LogEvent::FreesUnavailable,
+            "free events unavailable; trimming all free space once a week",
+            &fields,
+        );
+        managed.disable_frees(now);
+    }
+
+    /// Restores the saved pending extents, or takes all free space as pending.
+    fn restore_pending(
+        &self,
+        managed: &mut ManagedFileSystem,
+        coverage: FreeCoverage,
+        now: Duration,
+    ) -> Result<(), FreeSpaceQueryError> {
+        match restore(&self.context, managed, coverage, now) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) => {
+                let fields: [Field; 2] =
+                    [("mount", &managed.found.mount.target.display()), ("reason", &chain(&error))];
+                self.log.info(
+                    LogEvent::StateNotRestored,
+                    "saved state not used; taking all free space as pending",
+                    &fields,
+                );
+            }
+        }
+        managed.add_all_free(now)
+    }
+
+    /// Logs how the service treats a file system from now on.
+    fn log_managed(&self, managed: &ManagedFileSystem) {
+        let mount = managed.found.mount.target.display();
+        match (managed.off(), managed.steered()) {
+            (Some(reason), _) => {
+                let fields: [Field; 2] = [("mount", &mount), ("reason", &chain(reason))];
+                self.log.info(LogEvent::NotManaged, "not managed", &fields);
+            }
+            (None, Some(knobs)) => {
+                let fields: [Field; 2] = [("mount", &mount), ("knobs", &knobs)];
+                self.log.info(LogEvent::Steered, "steered", &fields);
+            }
+            (None, None) => {
+                let fields: [Field; 3] =
+                    [("mount", &mount), ("fs", &managed.found.mount.fstype), ("policy", &managed.policy())];
+                self.log.info(LogEvent::Managed, "managed", &fields);
+            }
+        }
+    }
+}
