@@ -2,15 +2,12 @@
 //!
 //! See the kernel's Documentation/admin-guide/device-mapper for the parameters.
 
-use trimtab_core::Bytes;
 use trimtab_core::document::doctor::Verdict;
+use trimtab_core::{Bytes, SECTOR};
 use trimtab_linux::stack::{self, Kind, MapLine, Stack};
 
 use super::judge::{BELOW, Opinion, Place};
 use super::{file_system, findings};
-
-/// Tables count in sectors of this size.
-const SECTOR: u64 = 512;
 
 /// The indices of the layers below that hold `layer`'s data, and not what describes it.
 pub(super) fn data_below(stack: &Stack, layer: &stack::Layer) -> Vec<usize> {
@@ -137,5 +134,5 @@ fn thin_pool(place: &Place, line: &MapLine) -> Opinion {
 /// What a thin pool allocates at once: METADATA DATA BLOCK_SIZE ..., the last in sectors.
 pub(super) fn chunk(line: &MapLine) -> Option<Bytes> {
     let sectors: u64 = line.parameters.split_whitespace().nth(2)?.parse().ok()?;
-    sectors.checked_mul(SECTOR).map(Bytes)
+    sectors.checked_mul(SECTOR.0).map(Bytes)
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceEvent, TraceHeader};
-use trimtab_core::{Bytes, Extent, Nanos};
+use trimtab_core::{Bytes, Extent, Nanos, SECTOR};
 
 use super::devices::{Devices, Disk, KernelNumber};
 use super::error::TracefsError;
@@ -17,9 +17,6 @@ use super::requests::{Key, Requests};
 use super::source::Sources;
 use super::{RecordOptions, clock};
 use crate::{ioctl, mount};
-
-/// The kernel counts in sectors of this size, whatever a device's blocks are.
-const SECTOR: u64 = 512;
 
 /// Names of processes that are kept, so that they aren't looked up for each event.
 const NAMES: usize = 256;
@@ -248,7 +245,7 @@ impl What {
     fn of(event: &BlockEvent, disk: Disk, at: Nanos) -> Option<Self> {
         let end = event.sector.saturating_add(event.sectors);
         let extent =
-            Extent::new(Bytes(event.sector.saturating_mul(SECTOR)), Bytes(end.saturating_mul(SECTOR)));
+            Extent::new(Bytes(event.sector.saturating_mul(SECTOR.0)), Bytes(end.saturating_mul(SECTOR.0)));
         let key = Key { device: disk.index, kind: event.kind, end: extent.end };
         let may_have_ranges = disk.takes_ranges && event.kind == Kind::Discard;
         if event.bio != disk.takes_bios {
