@@ -68,9 +68,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
         archive.keep(&plan.machine, &examined.stacks)?;
     }
     let document = &examined.document;
-    let mut text = match args.json {
-        true => serde_json::to_string_pretty(document)? + "\n",
-        false => trimtab_report::doctor::text(document, crate::colour()),
+    let mut text = if args.json {
+        serde_json::to_string_pretty(document)? + "\n"
+    } else {
+        trimtab_report::doctor::text(document, crate::colour())
     };
     if let Some(file) = args.capture.filter(|_| !args.json) {
         let without = if args.canary { " (what the canary proved isn't in it)" } else { "" };
@@ -127,8 +128,9 @@ fn exit_code(examined: &Examined) -> ExitCode {
     if findings.into_iter().any(|finding| finding.severity != Severity::Note) {
         return ExitCode::from(FOUND);
     }
-    match *is_incomplete || document.targets.iter().any(|target| target.verdict == Verdict::Unknown) {
-        true => ExitCode::from(FAILED),
-        false => ExitCode::SUCCESS,
+    if *is_incomplete || document.targets.iter().any(|target| target.verdict == Verdict::Unknown) {
+        ExitCode::from(FAILED)
+    } else {
+        ExitCode::SUCCESS
     }
 }

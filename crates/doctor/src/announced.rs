@@ -58,11 +58,10 @@ fn of_scsi(limits: Option<UnmapLimits>, provisioning: Provisioning) -> String {
         (provisioning.write_same_16, "WRITE SAME(16)", most_same.clone().unwrap_or_default()),
         (provisioning.write_same_10, "WRITE SAME(10)", most_same.unwrap_or_default()),
     ];
-    let commands =
-        commands.iter().filter(|(takes, ..)| *takes).map(|(_, name, most)| match most.is_empty() {
-            true => (*name).to_owned(),
-            false => format!("{name} ({most})"),
-        });
+    let commands = commands
+        .iter()
+        .filter(|(takes, ..)| *takes)
+        .map(|(_, name, most)| if most.is_empty() { (*name).to_owned() } else { format!("{name} ({most})") });
     let commands: Vec<_> = commands.collect();
     let takes = if commands.is_empty() { "no command for them".to_owned() } else { commands.join(" and ") };
     let surely = if provisioning.zeroes { "read as zeros" } else { "may read as anything" };

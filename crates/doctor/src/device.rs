@@ -22,14 +22,13 @@ pub(super) fn scsi_kind(scsi: &Scsi) -> &'static str {
 /// A zoned device, or what maps one: discards do nothing for its zones, and resets come through whatever its
 /// limits are.
 pub(super) fn zoned(place: &Place) -> Opinion {
-    match place.above.is_empty() {
-        true => {
-            Opinion::stops("it is zoned: a zone is freed by resetting it (blkzone reset), not by discards")
-        }
-        false => Opinion::reshapes(
+    if place.above.is_empty() {
+        Opinion::stops("it is zoned: a zone is freed by resetting it (blkzone reset), not by discards")
+    } else {
+        Opinion::reshapes(
             Verdict::Reaches,
             "it is zoned: what lies on it frees zones by resetting them, and needs no discards",
-        ),
+        )
     }
 }
 

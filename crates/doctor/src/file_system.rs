@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use trimtab_core::document::doctor::Verdict;
+use trimtab_linux::mount::discard_option;
 use trimtab_linux::stack::{FileSystem, never_frees};
 
 use super::findings;
@@ -74,16 +75,7 @@ pub(super) fn takes_fstrim(fstype: &str) -> bool {
 
 /// Whether a file system discards as it frees: its mount options say so, or it always does.
 pub(super) fn is_online(file_system: &FileSystem) -> bool {
-    let has = |wanted: &str| is_asked(file_system, wanted);
-    match file_system.fstype.as_str() {
-        "bcachefs" => true,
-        _ => ["discard", "discard=async", "discard=sync"].into_iter().any(has) && !has("nodiscard"),
-    }
-}
-
-/// Whether this is one of the options that it is mounted with.
-fn is_asked(file_system: &FileSystem, wanted: &str) -> bool {
-    file_system.options.split(',').any(|option| option == wanted)
+    file_system.fstype == "bcachefs" || discard_option(&file_system.options).is_some()
 }
 
 /// The directory that takes the changes of an overlay, as it was named when it was mounted.
@@ -137,7 +129,7 @@ pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
             Verdict::Reaches,
             "it discards when the device is idle, up to a minute later, and sends nothing when fstrim runs",
         ),
-        Way::Trims if is_asked(file_system, "discard=async") => {
+        Way::Trims if discard_option(&file_system.options) == Some("discard=async") => {
             Opinion::reshapes(Verdict::Reaches, "it discards some time after it frees, and when fstrim runs")
         }
         Way::Trims | Way::Asked | Way::Idle if is_online(file_system) => {
@@ -155,8 +147,9 @@ pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
 }
 
 pub(super) fn swap(place: &Place) -> Opinion {
-    match place.below.is_empty() {
-        true => Opinion::unknown("what it lies on can't be looked at from here: that takes root"),
-        false => Opinion::passes("swap is discarded when it is turned on with discards allowed"),
+    if place.below.is_empty() {
+        Opinion::unknown("what it lies on can't be looked at from here: that takes root")
+    } else {
+        Opinion::passes("swap is discarded when it is turned on with discards allowed")
     }
 }

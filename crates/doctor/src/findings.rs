@@ -31,9 +31,10 @@ const PARITY_RISK: &str = "Only where every drive reads zeros after a discard (t
 pub(super) fn quoted(word: impl Display) -> String {
     let word = word.to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_.:=@,+-".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word,
-        false => format!("'{}'", word.replace('\'', "'\\''")),
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }
 
@@ -100,11 +101,10 @@ pub(super) fn thin_discards(place: &Place, ignores: bool) -> Finding {
         place.above.iter().map(|volume| quoted(format_args!("/dev/{}", mapped(volume)))).collect();
     let (volumes, nodes) = (volumes.join(" "), nodes.join(" "));
     Finding {
-        fix: Some(match ignores {
-            true => {
-                format!("umount {nodes}\nlvchange -an {volumes} {pool} && {change} && lvchange -ay {volumes}")
-            }
-            false => change,
+        fix: Some(if ignores {
+            format!("umount {nodes}\nlvchange -an {volumes} {pool} && {change} && lvchange -ay {volumes}")
+        } else {
+            change
         }),
         cost: Some("The volumes' discards then take the time that the drive takes for them.".to_owned()),
         check: format!("lvs -o name,discards {pool}"),
@@ -140,9 +140,10 @@ pub(super) fn large_chunks(pool: &Layer, chunk: Bytes) -> Finding {
 /// A volume that has thick snapshots, or that is one.
 pub(super) fn thick_snapshot(layer: &Layer, is_one: bool) -> Finding {
     let name = quoted(mapped(layer));
-    let message = match is_one {
-        true => format!("{} is a thick snapshot, which takes no discards.", title(layer)),
-        false => format!("{} has a thick snapshot, and takes no discards as long as it has.", title(layer)),
+    let message = if is_one {
+        format!("{} is a thick snapshot, which takes no discards.", title(layer))
+    } else {
+        format!("{} has a thick snapshot, and takes no discards as long as it has.", title(layer))
     };
     let removal =
         format!("lvremove SNAPSHOT   # every thick snapshot of {name}; lvs -o name,origin lists them");

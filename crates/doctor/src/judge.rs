@@ -52,9 +52,10 @@ impl Opinion {
 
     /// A layer that hands discards on in whole units of `unit` only, which is a finding where they are large.
     pub(super) fn in_units(unit: Bytes, reason: String, finding: impl FnOnce() -> Finding) -> Self {
-        match unit > LARGE_UNIT {
-            true => Self::reshapes(Verdict::Partial, reason).found(finding()),
-            false => Self::reshapes(Verdict::Reaches, reason),
+        if unit > LARGE_UNIT {
+            Self::reshapes(Verdict::Partial, reason).found(finding())
+        } else {
+            Self::reshapes(Verdict::Reaches, reason)
         }
     }
 }
@@ -125,10 +126,7 @@ pub(super) fn judge(stack: &Stack) -> Judged {
     let (mut findings, mut aside) = (Vec::new(), Vec::new());
     for ((layer, (opinion, _)), on_way) in stack.layers.iter().zip(opinions).zip(on_way) {
         layers.push(described(stack, layer, &opinion, on_way));
-        match on_way {
-            true => findings.extend(opinion.finding),
-            false => aside.push(layer.name.clone()),
-        }
+        if on_way { findings.extend(opinion.finding) } else { aside.push(layer.name.clone()) }
     }
     Judged { layers, verdict, reason, findings, aside }
 }
@@ -171,10 +169,7 @@ fn fate(effect: Verdict, mut below: impl Iterator<Item = Verdict>) -> Verdict {
 
 /// What becomes of the discards of two branches with different fates.
 fn mixed(one: Verdict, other: Verdict) -> Verdict {
-    match one == Verdict::Unknown || other == Verdict::Unknown {
-        true => Verdict::Unknown,
-        false => Verdict::Partial,
-    }
+    if one == Verdict::Unknown || other == Verdict::Unknown { Verdict::Unknown } else { Verdict::Partial }
 }
 
 /// The verdict's reason: names the first layer that has it.
@@ -206,9 +201,10 @@ fn described(stack: &Stack, layer: &stack::Layer, opinion: &Opinion, on_way: boo
         name: layer.name.clone(),
         label: layer.label.clone(),
         passes: opinion.passes,
-        reason: match on_way {
-            true => opinion.reason.clone(),
-            false => format!("no discards from above come here; {}", opinion.reason),
+        reason: if on_way {
+            opinion.reason.clone()
+        } else {
+            format!("no discards from above come here; {}", opinion.reason)
         },
         limits: layer.limits,
         announced: layer.announced.clone(),

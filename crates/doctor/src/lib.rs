@@ -119,10 +119,7 @@ pub struct Examined {
 pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<Examined, DoctorError> {
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let machine = &plan.machine;
-    let environment = match machine.is_live() {
-        true => Some(environment(Path::new(PROCFS))?),
-        false => None,
-    };
+    let environment = if machine.is_live() { Some(environment(Path::new(PROCFS))?) } else { None };
     let is_alone = plan.paths.len() == 1;
     let all = if plan.paths.is_empty() { stack::targets(machine)? } else { Vec::new() };
     let mut left_out = Vec::new();

@@ -40,10 +40,12 @@ pub(super) fn kind(lines: &[MapLine]) -> String {
 pub(super) fn opinion(place: &Place, lines: &[MapLine]) -> Opinion {
     let Some(line) = lines.iter().find(|line| decides(line)).or(lines.first()) else {
         let is_crypt = place.layer.subsystem.as_ref().is_some_and(|maker| maker.starts_with("CRYPT"));
-        return match () {
-            () if place.is_stopped_below() => Opinion::starved(BELOW),
-            () if is_crypt && place.takes() == Some(false) => no_discards_through_crypt(place),
-            () => Opinion::unknown("its table can't be read; that takes root"),
+        return if place.is_stopped_below() {
+            Opinion::starved(BELOW)
+        } else if is_crypt && place.takes() == Some(false) {
+            no_discards_through_crypt(place)
+        } else {
+            Opinion::unknown("its table can't be read; that takes root")
         };
     };
     if place.takes() == Some(false) && place.is_stopped_below() {

@@ -115,9 +115,10 @@ fn trimmers(file_system: &FileSystem, setup: &Setup) -> Vec<Trimmer> {
 /// no line can be taken for certain without breaking it.
 fn cron_off(file: &Path) -> String {
     let name = quoted(file.display());
-    match file.starts_with("/etc/cron.d") || file == Path::new("/etc/crontab") {
-        true => format!("sed -i '/fstrim\\|trimtab trim/s/^/# /' {name}"),
-        false => format!("chmod -x {name}   # or take out of it what trims"),
+    if file.starts_with("/etc/cron.d") || file == Path::new("/etc/crontab") {
+        format!("sed -i '/fstrim\\|trimtab trim/s/^/# /' {name}")
+    } else {
+        format!("chmod -x {name}   # or take out of it what trims")
     }
 }
 
@@ -173,12 +174,13 @@ fn double_work(target: &Layer, online: bool, first: &Trimmer, trimmers: &[Trimme
     let frees = online.then_some("as it frees (mount option discard)".to_owned());
     let names = frees.into_iter().chain(trimmers.iter().map(|trimmer| format!("by {}", trimmer.name)));
     let names = names.collect::<Vec<_>>().join(" and ");
-    let (fix, cost) = match online {
-        true => (
+    let (fix, cost) = if online {
+        (
             format!("mount -o remount,nodiscard {mount}   # and take discard out of /etc/fstab"),
             Some("Freed blocks then wait for the next trim, of fstrim.timer up to a week.".to_owned()),
-        ),
-        false => (first.off.clone(), None),
+        )
+    } else {
+        (first.off.clone(), None)
     };
     Finding {
         fix: Some(fix),
@@ -277,13 +279,14 @@ fn discarding_swaps(setup: &Setup) -> impl Iterator<Item = &FstabLine> {
 fn swap_option(setup: &Setup) -> String {
     let has =
         |wanted: &str| discarding_swaps(setup).any(|line| line.options.iter().any(|option| option == wanted));
-    let asked = match () {
-        () if has("discard") => {
-            "/etc/fstab asks for all of it when it is turned on, and for what is freed later"
-        }
-        () if has("discard=once") => "/etc/fstab asks for all of it when it is turned on",
-        () if has("discard=pages") => "/etc/fstab asks for what is freed, in clusters of pages",
-        () => "/etc/fstab doesn't ask for it",
+    let asked = if has("discard") {
+        "/etc/fstab asks for all of it when it is turned on, and for what is freed later"
+    } else if has("discard=once") {
+        "/etc/fstab asks for all of it when it is turned on"
+    } else if has("discard=pages") {
+        "/etc/fstab asks for what is freed, in clusters of pages"
+    } else {
+        "/etc/fstab doesn't ask for it"
     };
     format!("{asked}; whether it was, only the kernel's log says")
 }

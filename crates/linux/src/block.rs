@@ -239,10 +239,7 @@ impl BlockDevice {
 
     /// The file of an attribute: one of the queue is the disk's.
     pub(crate) fn attribute(&self, name: &str) -> PathBuf {
-        match name.starts_with("queue/") {
-            true => self.disk.join(name),
-            false => self.directory.join(name),
-        }
+        if name.starts_with("queue/") { self.disk.join(name) } else { self.directory.join(name) }
     }
 
     pub(crate) fn number_in(&self, attribute: &str) -> Result<u64, BlockError> {

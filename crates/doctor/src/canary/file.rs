@@ -83,9 +83,10 @@ pub(super) fn size(stack: &Stack, directory: &Path) -> Result<Bytes, CanaryError
     let space = rustix::fs::statvfs(directory).map_err(failed)?;
     let free = Bytes(space.f_bavail.saturating_mul(space.f_frsize));
     let room = Bytes(free.0 / 2 / LEAST.0 * LEAST.0);
-    match room < needed {
-        true => Err(CanaryError::Full { directory: directory.to_owned(), free, needed: Bytes(needed.0 * 2) }),
-        false => Ok(room.min(needed.max(WANTED))),
+    if room < needed {
+        Err(CanaryError::Full { directory: directory.to_owned(), free, needed: Bytes(needed.0 * 2) })
+    } else {
+        Ok(room.min(needed.max(WANTED)))
     }
 }
 

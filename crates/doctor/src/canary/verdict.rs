@@ -46,10 +46,12 @@ struct Fate {
 impl Fate {
     /// Of a layer to which so much came of what was due, of which so much may be lost at the edges.
     fn of(due: Bytes, came: Bytes, edges: Bytes) -> Self {
-        let verdict = match () {
-            () if came == Bytes::ZERO => Verdict::Blocked,
-            () if came + edges >= due => Verdict::Reaches,
-            () => Verdict::Partial,
+        let verdict = if came == Bytes::ZERO {
+            Verdict::Blocked
+        } else if came + edges >= due {
+            Verdict::Reaches
+        } else {
+            Verdict::Partial
         };
         Self { verdict, due, came }
     }
@@ -97,9 +99,10 @@ impl<'a> Proof<'a> {
         let lacks_somewhere = |(layer, fate): (usize, Option<Fate>)| {
             is_below(layer) && fate.is_some_and(|fate| fate.verdict != Verdict::Reaches)
         };
-        match piece.copies.is_empty() {
-            true => self.fates().into_iter().enumerate().any(lacks_somewhere),
-            false => piece.copies.iter().any(lacks_copy),
+        if piece.copies.is_empty() {
+            self.fates().into_iter().enumerate().any(lacks_somewhere)
+        } else {
+            piece.copies.iter().any(lacks_copy)
         }
     }
 
@@ -128,13 +131,14 @@ impl<'a> Proof<'a> {
         let lowest = (0..fates.len()).filter(|layer| self.is_lowest(*layer));
         let verdicts: Vec<_> = lowest.filter_map(|layer| Some(fates[layer]?.verdict)).collect();
         let all = |wanted| verdicts.iter().all(|verdict| *verdict == wanted);
-        let verdict = match () {
-            () if self.zoned().is_some() => Verdict::Unknown,
-            () if all(Verdict::Reaches) && self.unseen().is_some() => Verdict::Unknown,
-            () if all(Verdict::Reaches) => Verdict::Reaches,
-            () if all(Verdict::Blocked) && self.puts_off().is_some() => Verdict::Unknown,
-            () if all(Verdict::Blocked) => Verdict::Blocked,
-            () => Verdict::Partial,
+        let verdict = if self.zoned().is_some() {
+            Verdict::Unknown
+        } else if all(Verdict::Reaches) {
+            if self.unseen().is_some() { Verdict::Unknown } else { Verdict::Reaches }
+        } else if all(Verdict::Blocked) {
+            if self.puts_off().is_some() { Verdict::Unknown } else { Verdict::Blocked }
+        } else {
+            Verdict::Partial
         };
         let mut reason = match verdict {
             Verdict::Reaches => self.arrival(&fates),

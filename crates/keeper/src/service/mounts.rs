@@ -68,16 +68,12 @@ impl Found {
     /// Whether the whole file system is mounted so that nothing can be written: a mount of it may still
     /// be.
     pub fn is_read_only(&self) -> bool {
-        self.has_option(|option| option == "ro")
+        self.options().any(|option| option == "ro")
     }
 
     /// Whether the file system was told to discard by itself.
     pub fn discards_by_itself(&self) -> bool {
-        self.has_option(|option| option == "discard" || option.starts_with("discard="))
-    }
-
-    fn has_option(&self, is_it: impl FnMut(&str) -> bool) -> bool {
-        self.options().any(is_it)
+        mount::discard_option(&self.mount.super_options).is_some()
     }
 
     /// The options of the whole file system, among which btrfs has what is mounted of it.

@@ -98,9 +98,10 @@ impl Written {
         let mut is_unmounted = false;
         for _ in 0..MOST {
             let Some(record) = Record::read(disk, superblock, position)? else {
-                return match is_unmounted {
-                    true => Ok(Self { head: position }),
-                    false => Err(SealError::Unclean { device: disk.path.clone() }),
+                return if is_unmounted {
+                    Ok(Self { head: position })
+                } else {
+                    Err(SealError::Unclean { device: disk.path.clone() })
                 };
             };
             is_unmounted = record.is_unmount;

@@ -149,7 +149,7 @@ impl Devices {
     /// Returns true if the btrfs on the device at the path `device` uses a recorded disk.
     pub fn have_btrfs(&mut self, device: &Path, header: &mut TraceHeader) -> bool {
         let Ok(device) = BlockDevice::open(&self.sysfs, device) else { return false };
-        let names = btrfs::devices(&self.sysfs, &device.name());
+        let names = btrfs::member_names(&self.sysfs, &device.name());
         let named = |name| BlockDevice::at(&self.sysfs.join("class/block").join(name));
         let members: Vec<_> = names.iter().filter_map(named).chain([device]).collect();
         members.iter().any(|member| self.on_disk(member, header).is_some())
