@@ -12,40 +12,40 @@ use trimtab_linux::stack::{Machine, Stack, capture};
 
 use crate::{FAILED, FOUND, complain, interrupt, profile};
 
-/// The directory in a capture whose file's name gives it none.
+/// The name of the directory in a capture if the file's name yields none.
 const CAPTURE: &str = "trimtab-capture";
 
-/// Says whether discards reach the flash, which layer stops them, and what mends it
+/// Shows whether discards reach the flash, which layer stops them, and how to fix it
 ///
-/// Looks at every layer between a mount point, file, device or swap and the hardware. Nothing is
-/// written, but for --canary. Exits with 4 where something should be mended; else with 1 where a target,
-/// or the proof of one, was left out, or could not be told of; else with 0: also where discards that
-/// would gain nothing, as those of a rotating or read-only disk, are stopped.
+/// Examines every layer between a mount point, file, device or swap and the hardware. Nothing is written
+/// unless --canary is given. Exits with 4 if something should be fixed; else with 1 if a target or its
+/// canary was skipped or inconclusive; else with 0, even if discards are stopped that would gain nothing,
+/// such as those of a rotating or read-only disk.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Mount points, files, devices or swap; without any, all that is mounted or swapped to
+    /// Mount points, files, devices or swap; without any, all mounted file systems and active swap
     #[arg(value_name = "PATH|DEV")]
     paths: Vec<PathBuf>,
-    /// Look at all that is mounted or swapped to, as without a PATH
+    /// Examine all mounted file systems and active swap, as without a PATH
     #[arg(long, conflicts_with = "paths")]
     all: bool,
-    /// Prove it: write a file, delete it, trim just that, and see what arrives at every layer; needs root
-    /// and free space, and leaves nothing behind
+    /// Test it: write a file, delete it, trim only its space, and see what arrives at every layer; needs
+    /// root and free space, and leaves nothing behind
     #[arg(long, conflicts_with = "sysfs")]
     canary: bool,
     /// Print JSON (schema trimtab/doctor/1)
     #[arg(long)]
     json: bool,
-    /// The drive whose erase block the start of the data is set against: a profile's name or file;
-    /// without one, 4 MiB are assumed
+    /// The drive whose erase block size is used to check the alignment of the data: a profile's name or
+    /// file; without one, 4 MiB are assumed
     #[arg(long, value_name = "PROFILE")]
     drive: Option<String>,
-    /// Look at the machine whose capture was unpacked into this directory instead of this one; without a
-    /// PATH, at what it was captured for
+    /// Examine a captured machine, unpacked into this directory, instead of this one; without a PATH, the
+    /// targets of the capture
     #[arg(long, value_name = "ROOT")]
     sysfs: Option<PathBuf>,
-    /// Also pack what was looked at into a new file, for a bug report: names, serial numbers and addresses
-    /// are replaced
+    /// Also pack the examined data into a new file, for a bug report: names, serial numbers and addresses are
+    /// replaced
     #[arg(long, value_name = "FILE.tar.gz")]
     capture: Option<PathBuf>,
 }
@@ -68,9 +68,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
         archive.keep(&plan.machine, &examined.stacks)?;
     }
     let document = &examined.document;
-    let mut text = match args.json {
-        true => serde_json::to_string_pretty(document)? + "\n",
-        false => trimtab_report::doctor::text(document, crate::colour()),
+    let mut text = if args.json {
+        serde_json::to_string_pretty(document)? + "\n"
+    } else {
+        trimtab_report::doctor::text(document, crate::colour())
     };
     if let Some(file) = args.capture.filter(|_| !args.json) {
         let without = if args.canary { " (what the canary proved isn't in it)" } else { "" };
@@ -83,7 +84,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(exit_code(&examined))
 }
 
-/// The machine whose capture was unpacked into the directory `root`.
+/// Opens the machine whose capture was unpacked into the directory `root`.
 fn captured(root: &Path) -> Result<Machine> {
     if root.is_file() {
         bail!("{} is a file; unpack it, and name the directory that it was unpacked into", root.display());
@@ -95,14 +96,14 @@ fn captured(root: &Path) -> Result<Machine> {
     Ok(machine)
 }
 
-/// The file of a capture, which has no name until it is whole.
+/// The file of a capture, which gets its name when it is complete.
 struct Archive<'a> {
     path: &'a Path,
     draft: Draft,
 }
 
 impl<'a> Archive<'a> {
-    /// Where nothing is yet.
+    /// Starts a capture at `path`, which must not exist.
     fn create(path: &'a Path) -> Result<Self> {
         if path.symlink_metadata().is_ok() {
             bail!("cannot write {}: there is something of that name; name another file", path.display());
@@ -110,7 +111,7 @@ impl<'a> Archive<'a> {
         Ok(Self { path, draft: Output::open(path)?.draft()? })
     }
 
-    /// Captures `stacks` of `machine`, in a directory that is called as the file is.
+    /// Captures `stacks` of `machine`, in a directory named like the file.
     fn keep(self, machine: &Machine, stacks: &[Stack]) -> Result<()> {
         let name = self.path.file_name().and_then(|name| name.to_str()?.split('.').next());
         let top = name.filter(|name| !name.is_empty()).unwrap_or(CAPTURE);
@@ -120,15 +121,16 @@ impl<'a> Archive<'a> {
     }
 }
 
-/// 4 where something should be mended, 1 where it can't be told whether something should, else 0.
+/// Returns 4 if something should be fixed, 1 if that is unknown, else 0.
 fn exit_code(examined: &Examined) -> ExitCode {
     let Examined { document, is_incomplete, .. } = examined;
     let findings = document.targets.iter().flat_map(|target| &target.findings).chain(&document.findings);
     if findings.into_iter().any(|finding| finding.severity != Severity::Note) {
         return ExitCode::from(FOUND);
     }
-    match *is_incomplete || document.targets.iter().any(|target| target.verdict == Verdict::Unknown) {
-        true => ExitCode::from(FAILED),
-        false => ExitCode::SUCCESS,
+    if *is_incomplete || document.targets.iter().any(|target| target.verdict == Verdict::Unknown) {
+        ExitCode::from(FAILED)
+    } else {
+        ExitCode::SUCCESS
     }
 }

@@ -21,16 +21,16 @@ use crate::{FAILED, complain, interrupt};
 
 /// Records what the kernel reads, writes, discards and frees into a trace file
 ///
-/// Until the command has ended and what it wrote and freed is on the device, until the time is over,
-/// or until Ctrl-C. The trace is Parquet, for `trimtab sim`, `trimtab trace` and whatever reads Parquet.
-/// Needs root.
+/// Ends when the command has ended and its writes and frees are on the device, when the time is over, or
+/// with Ctrl-C. The trace is Parquet, for `trimtab sim`, `trimtab trace` and any reader of Parquet. Needs
+/// root.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What to record: devices, mount points or any files, whose disks are recorded as a whole;
-    /// without any, all disks, also those that appear later
+    /// Devices, mount points or any files, whose disks are recorded as a whole; without any, all disks,
+    /// also those that appear later
     #[arg(value_name = "DEV|MOUNT")]
     targets: Vec<PathBuf>,
-    /// One more of them
+    /// A further target
     #[arg(short, long = "device", value_name = "DEV|MOUNT")]
     devices: Vec<PathBuf>,
     /// The trace file
@@ -42,17 +42,17 @@ pub struct Args {
     /// Record for this long
     #[arg(long, value_name = "TIME")]
     duration: Option<humantime::Duration>,
-    /// Record these kinds of events only: read, write, discard, flush, write-zeroes, secure-erase, free,
-    /// allocate and unused (what was free before); what isn't asked for is neither stored nor handed over
+    /// Record only these kinds of events: read, write, discard, flush, write-zeroes, secure-erase, free,
+    /// allocate and unused (the free space at the start); the kernel doesn't report other kinds
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     kinds: Vec<Kind>,
-    /// The kernel's buffer for each processor
+    /// The size of the kernel's buffer for each processor
     #[arg(long, value_name = "SIZE", default_value_t = RecordOptions::default().buffer)]
     buffer: Bytes,
-    /// End with the command, rather than when what it wrote and freed is on the device
+    /// End with the command, without waiting until its writes and frees are on the device
     #[arg(long, requires = "command")]
     no_sync: bool,
-    /// Record for the span of this command
+    /// Record while this command runs
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -75,7 +75,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         invocation: std::env::args().collect(),
     };
     let interrupt = interrupt()?;
-    // The terminal is the command's.
+    // The terminal belongs to the command.
     let bar = if plan.command.is_empty() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
     bar.set_style(ProgressStyle::with_template("{elapsed} {msg}")?);
     let mut progress = |header: &TraceHeader, summary: &Summary, _: Duration| {
@@ -85,7 +85,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let recorded = record(&plan, &interrupt, &mut progress)?;
     bar.finish_and_clear();
-    // Nobody listening is no reason to fail.
+    // A closed stderr is no reason to fail.
     let _ = print(&plan, &recorded);
     let code = recorded.status.map_or(ExitCode::SUCCESS, |status| ExitCode::from(exit_code(status)));
     match recorded.stopped {
@@ -97,7 +97,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
 }
 
-/// Says on stderr what was recorded; stdout is the command's.
+/// Prints a summary to stderr; stdout belongs to the command.
 fn print(plan: &RecordPlan, recorded: &Recorded) -> io::Result<()> {
     let Recorded { header, summary, settled, .. } = recorded;
     let mut err = io::stderr().lock();
@@ -109,10 +109,7 @@ fn print(plan: &RecordPlan, recorded: &Recorded) -> io::Result<()> {
         writeln!(err, "not recorded: {}", printable(gap))?;
     }
     if settled.as_ref().is_some_and(|settled| settled.unsettled) {
-        writeln!(
-            err,
-            "the devices did not come to rest after the command: its last discards may be missing"
-        )?;
+        writeln!(err, "the devices were still busy after the command: its last discards may be missing")?;
     }
     writeln!(err, "Trace: {}", printable(&plan.out.path().display().to_string()))
 }

@@ -16,7 +16,7 @@ use trimtab_trace::{Columns, Format, TraceReader, TraceWriter, open};
 
 use crate::tallies::{self, Row, counted};
 
-/// Looks into traces of block events, and converts them
+/// Describes traces of block events, and converts them
 ///
 /// Reads trimtab's own traces, blktrace's records and blkparse's text, fio's logs, and the published
 /// traces of MSR Cambridge, Alibaba, Tencent and CloudPhysics, plain or packed with gzip or zstd.
@@ -28,7 +28,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Says what a trace holds
+    /// Describes a trace
     Info {
         #[command(flatten)]
         input: Input,
@@ -58,10 +58,10 @@ enum Verb {
 
 #[derive(clap::Args)]
 struct Input {
-    /// The trace; of blktrace, the file of any one processor, with which the others' are read
+    /// The trace; for blktrace, the file of any one processor: the others' are read with it
     #[arg(value_name = "FILE")]
     trace: PathBuf,
-    /// The trace's format, where its content doesn't show it: trimtab, blktrace, blkparse, fio1, fio2,
+    /// The trace's format, if its content doesn't show it: trimtab, blktrace, blkparse, fio1, fio2,
     /// fio3, msr, alibaba, tencent or cloudphysics
     #[arg(long)]
     format: Option<Format>,
@@ -84,13 +84,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Verb::Head { input, events } => head(&input, events, &mut out)?,
     };
     match printed.and_then(|()| out.flush()) {
-        // A reader that has seen enough is no failure.
+        // A reader that closes the pipe early is no failure.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot write to stdout"),
         _ => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// What a trace holds, as it is printed.
+/// The printed description of a trace.
 #[derive(Serialize)]
 struct Info {
     header: TraceHeader,

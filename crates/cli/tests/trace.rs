@@ -22,7 +22,7 @@ fn info(path: &Path) -> serde_json::Value {
 }
 
 #[test]
-fn what_was_converted_is_the_same_trace() {
+fn converted_trace_is_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (data("trim.iolog"), dir.path().join("trace"));
     let out = trace(&["convert"], &[&from, &to]);
@@ -43,7 +43,7 @@ fn what_was_converted_is_the_same_trace() {
 }
 
 #[test]
-fn a_conversion_of_nothing_good_leaves_nothing() {
+fn failed_conversion_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("from"), dir.path().join("to"));
     let in_seconds: String = (0..10).map(|row| format!("0,R,0,99999999999,{row}\n")).collect();
@@ -64,7 +64,7 @@ fn a_conversion_of_nothing_good_leaves_nothing() {
 }
 
 #[test]
-fn a_conversion_keeps_what_came_before_the_damage() {
+fn conversion_keeps_the_events_before_the_damage() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("from"), dir.path().join("to"));
     std::fs::write(&from, "0,R,0,4096,1577808000000626\n0,R,0,4096\n").unwrap();
@@ -80,7 +80,7 @@ fn a_conversion_keeps_what_came_before_the_damage() {
 }
 
 #[test]
-fn names_from_a_trace_do_nothing_to_the_terminal() {
+fn escape_codes_in_a_trace_are_not_printed() {
     let dir = tempfile::tempdir().unwrap();
     let from = dir.path().join("from");
     std::fs::write(&from, "fio version 3 iolog\n0 /dev/\x1b[2Jsda write 0 4096\n").unwrap();
@@ -92,13 +92,13 @@ fn names_from_a_trace_do_nothing_to_the_terminal() {
 }
 
 #[test]
-fn a_file_that_is_missing_is_named_once() {
+fn missing_file_is_named_once() {
     let out = trace(&["info"], &[Path::new("/nonexistent/trace")]);
     assert_eq!(text(&out.stderr), "trimtab: /nonexistent/trace: No such file or directory (os error 2)\n");
 }
 
 #[test]
-fn the_head_is_as_long_as_asked_for() {
+fn head_prints_the_requested_number_of_events() {
     for events in [0, 1, 7] {
         let out = trace(&["head", "-n", &events.to_string()], &[&data("bt.txt")]);
         assert!(out.status.success());
@@ -107,7 +107,7 @@ fn the_head_is_as_long_as_asked_for() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn closed_pipe_is_no_failure() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_trimtab"))
         .args(["trace", "head", "-n", "1000"])
         .arg(data("bt.txt"))

@@ -142,7 +142,7 @@ fn recordings_are_what_the_disks_and_blktrace_saw() {
 
     let partition = |number: u64| Extent::at(Bytes(number << 29), Bytes(1 << 29));
     let unlisted = |kind: &str| format!("the free space of /mnt: {kind} doesn't list it");
-    let f2fs_allocations = "this kernel doesn't tell what blocks f2fs takes".to_owned();
+    let f2fs_allocations = "this kernel doesn't report which blocks f2fs allocates".to_owned();
     for (name, home, gaps) in [
         ("ext4", partition(1), vec![]),
         ("xfs", partition(2), vec![]),

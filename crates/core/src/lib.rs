@@ -16,4 +16,4 @@ pub mod trace;
 pub mod units;
 
 pub use extent::{Extent, ExtentSet};
-pub use units::{Bytes, Nanos, Pages, Rate};
+pub use units::{Bytes, Nanos, Pages, Rate, SECTOR};

@@ -14,6 +14,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+/// The unit in which the kernel counts (sysfs, requests, device-mapper tables, logs), whatever a device's
+/// own blocks are.
+pub const SECTOR: Bytes = Bytes(512);
+
 /// The error of a quantity that was read from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {

@@ -1,4 +1,4 @@
-//! Where a stack's data starts on each disk, against the units that the disk discards in.
+//! Checks the alignment of a stack's data on each disk against the disk's discard units.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,21 +6,21 @@ use trimtab_core::document::doctor::{Finding, Severity};
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::stack::{Kind, Layer, MapLine, Stack, Transport};
 
-/// How many parts are followed down: many more than any stack that somebody built has.
+/// The most parts that are followed down: many more than any real stack has.
 const MOST_PARTS: usize = 4096;
-/// No device is larger, and no unit of one.
+/// An upper bound for devices and units.
 const LARGEST: Bytes = Bytes(1 << 62);
 
-/// A part of the target that lies in a row on a layer.
+/// A part of the target that is contiguous on a layer.
 #[derive(Clone, Copy)]
 struct Part {
     layer: usize,
     start: Bytes,
-    /// Its length; none where it goes on to the layer's end.
+    /// Its length; none if it extends to the layer's end.
     length: Option<Bytes>,
 }
 
-/// Where the target lies on each disk, and on each loop device, by that layer's index.
+/// Returns where the target lies on each disk and loop device, by layer index.
 fn places(stack: &Stack) -> BTreeMap<usize, ExtentSet> {
     let mut places: BTreeMap<usize, ExtentSet> = BTreeMap::new();
     let mut seen = BTreeSet::new();
@@ -29,7 +29,7 @@ fn places(stack: &Stack) -> BTreeMap<usize, ExtentSet> {
         let Some(layer) = stack.layers.get(part.layer) else { continue };
         let rest = layer.size.map(|size| size.saturating_sub(part.start));
         let part = Part { length: part.length.or(rest), ..part };
-        // A loop device discards in units of its own, that of the file system which holds its file.
+        // A loop device has its own discard unit: that of the file system that holds its file.
         if part.layer > 0 && (layer.below.is_empty() || matches!(layer.kind, Kind::Loop { .. })) {
             places.entry(part.layer).or_default().insert(part.extent());
         }
@@ -45,16 +45,16 @@ impl Part {
     }
 }
 
-/// Where `part` of a layer lies on those below it.
+/// Returns where `part` of a layer lies on the layers below it.
 fn parts_below(stack: &Stack, layer: &Layer, part: Part) -> Vec<Part> {
     match &layer.kind {
         Kind::DeviceMapper(lines) if lines.len() > 1 => {
             lines.iter().filter_map(|line| part_on(stack, layer, line, part)).collect()
         }
-        kind if takes_turns(kind) && part.start > Bytes::ZERO => Vec::new(),
+        kind if is_striped(kind) && part.start > Bytes::ZERO => Vec::new(),
         kind => {
-            // What is laid out on several in turns takes less of each.
-            let length = part.length.filter(|_| !takes_turns(kind));
+            // Striped data takes less of each.
+            let length = part.length.filter(|_| !is_striped(kind));
             let start = |from: Bytes| from.0.checked_add(part.start.0).map(Bytes);
             let below = layer.below.iter().filter_map(|below| Some((below.layer, start(below.start?)?)));
             below.map(|(layer, start)| Part { layer, start, length }).collect()
@@ -62,8 +62,9 @@ fn parts_below(stack: &Stack, layer: &Layer, part: Part) -> Vec<Part> {
     }
 }
 
-/// Whether a layer lays its data out on several in turns, so that only its first byte lies where each starts.
-fn takes_turns(kind: &Kind) -> bool {
+/// Returns true if a layer stripes its data over several others, so that only the start of its data is at a
+/// known position.
+fn is_striped(kind: &Kind) -> bool {
     match kind {
         Kind::Raid(raid) => raid.level != "raid1",
         Kind::DeviceMapper(lines) => lines.iter().any(|line| line.target == "striped"),
@@ -71,7 +72,7 @@ fn takes_turns(kind: &Kind) -> bool {
     }
 }
 
-/// Where what of `part` a line of a table maps lies; none where that isn't in a row.
+/// Returns where the piece of `part` that a table line maps lies; none if that isn't contiguous.
 fn part_on(stack: &Stack, layer: &Layer, line: &MapLine, part: Part) -> Option<Part> {
     let (number, start) = line.linear()?;
     let mapped = part.extent().intersect(line.extent);
@@ -81,7 +82,7 @@ fn part_on(stack: &Stack, layer: &Layer, line: &MapLine, part: Part) -> Option<P
     Some(Part { layer, start, length: Some(mapped.len()) })
 }
 
-/// Whether it may be a drive, and is not another machine's or memory.
+/// Returns true if it may be a drive, and is neither memory nor on another machine.
 fn is_flash(kind: &Kind) -> bool {
     match kind {
         Kind::Nvme | Kind::Mmc => true,
@@ -90,9 +91,9 @@ fn is_flash(kind: &Kind) -> bool {
     }
 }
 
-/// Units of a disk.
+/// The discard units or erase blocks of a disk.
 struct Units {
-    /// What one is called.
+    /// The name of a unit in sentences.
     one: String,
     size: Bytes,
     /// Where the first starts.
@@ -100,21 +101,21 @@ struct Units {
 }
 
 impl Units {
-    /// How far `at` is after the start of a unit.
+    /// Returns the offset of `at` in its unit.
     fn over(&self, at: Bytes) -> Bytes {
         let (at, from) = (at.0 % self.size.0, self.from.0 % self.size.0);
         Bytes(if at >= from { at - from } else { self.size.0 - (from - at) })
     }
 
-    /// What of `extent` is in no whole unit.
+    /// Returns how much of `extent` is in no whole unit.
     fn lost(&self, extent: Extent) -> Bytes {
         let shift = self.over(Bytes::ZERO);
         let shifted = Extent::at(extent.start + shift, extent.len());
         extent.len() - shifted.aligned_inside(self.size).len()
     }
 
-    /// Says in a sentence how the data at `place` lies on them; none where it begins, and of several pieces
-    /// each begins and ends, with a unit.
+    /// Describes in a sentence how the data at `place` is misaligned; none if it begins, and each of several
+    /// pieces begins and ends, at a unit boundary.
     fn amiss(&self, place: &ExtentSet) -> Option<String> {
         if self.size == Bytes::ZERO || self.size > LARGEST {
             return None;
@@ -138,7 +139,7 @@ impl Units {
     }
 }
 
-/// What is amiss with where a stack's data starts.
+/// Returns the findings on the alignment of a stack's data.
 pub(super) fn findings(stack: &Stack, erase_block: Bytes) -> Vec<Finding> {
     let places = places(stack);
     places.iter().filter_map(|(disk, place)| misaligned(&stack.layers[*disk], place, erase_block)).collect()

@@ -1,13 +1,13 @@
-//! What hardware announces of discards, in words.
+//! Describes the discard capabilities that hardware announces.
 
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::{AtaTrim, CardErase, Provisioning, UnmapLimits};
 use trimtab_linux::stack::{Kind, Layer, Transport};
 
-/// The ranges in one block of a TRIM's list.
+/// The number of ranges in one block of a TRIM's list.
 const RANGES_OF_BLOCK: u32 = 64;
 
-/// What a disk announces, in a clause; none where there is nothing to say of its kind.
+/// Returns a disk's announcement in a clause; none for other kinds.
 pub(super) fn clause(layer: &Layer) -> Option<String> {
     let announced = &layer.announced;
     match &layer.kind {
@@ -23,7 +23,7 @@ pub(super) fn clause(layer: &Layer) -> Option<String> {
     }
 }
 
-/// What libata makes of a drive's TRIM, and what the drive says of it.
+/// Describes libata's use of a drive's TRIM, and the drive's own description.
 fn ata(word: Option<&str>, trim: Option<AtaTrim>) -> String {
     let queued = match word {
         Some("queued") => "queued TRIM",
@@ -44,7 +44,7 @@ fn ata(word: Option<&str>, trim: Option<AtaTrim>) -> String {
     format!("it has {queued}{ranges}; {reads}")
 }
 
-/// What a SCSI device says that it takes, and how much of it.
+/// Describes the commands and limits of a SCSI device.
 fn of_scsi(limits: Option<UnmapLimits>, provisioning: Provisioning) -> String {
     let up_to = |most: Option<Bytes>| most.map(|most| format!("up to {most}"));
     let most_same = up_to(limits.and_then(|limits| limits.max_write_same));
@@ -58,11 +58,10 @@ fn of_scsi(limits: Option<UnmapLimits>, provisioning: Provisioning) -> String {
         (provisioning.write_same_16, "WRITE SAME(16)", most_same.clone().unwrap_or_default()),
         (provisioning.write_same_10, "WRITE SAME(10)", most_same.unwrap_or_default()),
     ];
-    let commands =
-        commands.iter().filter(|(takes, ..)| *takes).map(|(_, name, most)| match most.is_empty() {
-            true => (*name).to_owned(),
-            false => format!("{name} ({most})"),
-        });
+    let commands = commands
+        .iter()
+        .filter(|(takes, ..)| *takes)
+        .map(|(_, name, most)| if most.is_empty() { (*name).to_owned() } else { format!("{name} ({most})") });
     let commands: Vec<_> = commands.collect();
     let takes = if commands.is_empty() { "no command for them".to_owned() } else { commands.join(" and ") };
     let surely = if provisioning.zeroes { "read as zeros" } else { "may read as anything" };

@@ -1,4 +1,4 @@
-//! What disks, and what stands in for one, do with discards.
+//! Judges disks and virtual disks.
 
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::Verdict;
@@ -7,7 +7,7 @@ use trimtab_linux::stack::{Kind, Scsi, Transport};
 use super::judge::{BELOW, Opinion, Place};
 use super::{announced, findings};
 
-/// The smallest unit that file systems free, as a rule: a granularity up to it loses nothing.
+/// The smallest unit that file systems usually free: a granularity up to it loses nothing.
 const BLOCK: Bytes = Bytes(4096);
 
 pub(super) fn scsi_kind(scsi: &Scsi) -> &'static str {
@@ -19,17 +19,16 @@ pub(super) fn scsi_kind(scsi: &Scsi) -> &'static str {
     }
 }
 
-/// A zoned device, or what maps one: discards do nothing for its zones, and resets come through whatever its
-/// limits are.
+/// Judges a zoned device, or a mapping of one: its zones are freed by resets, which its discard limits don't
+/// affect.
 pub(super) fn zoned(place: &Place) -> Opinion {
-    match place.above.is_empty() {
-        true => {
-            Opinion::stops("it is zoned: a zone is freed by resetting it (blkzone reset), not by discards")
-        }
-        false => Opinion::reshapes(
+    if place.above.is_empty() {
+        Opinion::stops("it is zoned: a zone is freed by resetting it (blkzone reset), not by discards")
+    } else {
+        Opinion::reshapes(
             Verdict::Reaches,
             "it is zoned: what lies on it frees zones by resetting them, and needs no discards",
-        ),
+        )
     }
 }
 
@@ -90,12 +89,12 @@ fn takes(place: &Place, what: &str) -> Opinion {
     }
 }
 
-/// Whether a loop device has a file behind it, or one that nobody can tell of, and not a device.
+/// Returns true if a loop device is on a file, or possibly on one, and not on a device.
 fn is_on_a_file(place: &Place) -> bool {
     place.below.iter().all(|(below, _)| matches!(below.kind, Kind::FileSystem(_)))
 }
 
-/// A device whose limit is zero.
+/// Judges a device whose limit is zero.
 fn takes_none(place: &Place) -> Opinion {
     let layer = place.layer;
     match &layer.kind {

@@ -1,8 +1,9 @@
-//! What file systems and swap do with what they free.
+//! Judges file systems and swap: how they discard the space that they free.
 
 use std::path::Path;
 
 use trimtab_core::document::doctor::Verdict;
+use trimtab_linux::mount::discard_option;
 use trimtab_linux::stack::{FileSystem, never_frees};
 
 use super::findings;
@@ -11,82 +12,76 @@ use super::judge::{Opinion, Place};
 /// The source of the mount that an emulated drive is served through.
 const EMULATED: &str = "trimtab";
 
-/// How a file system tells a device what it freed.
-enum Way {
+/// How a file system discards freed space.
+enum DiscardMethod {
     /// fstrim (FITRIM), and the mount option `discard`.
     Trims,
-    /// As [`Self::Trims`], but nothing at all without the mount option.
+    /// As [`Self::Trims`], but only with the mount option.
     Asked,
-    /// As [`Self::Trims`], but only what its cleaner has been at.
+    /// As [`Self::Trims`], but only space that its cleaner has freed.
     Cleaned,
-    /// As [`Self::Trims`]; with the mount option, when the device is idle, and not for fstrim.
+    /// As [`Self::Trims`]; with the mount option, only when the device is idle, and not for fstrim.
     Idle,
-    /// As it frees, by itself.
+    /// By itself, as it frees.
     Online,
-    /// Through the file system that its changed files are on.
+    /// Through the file system of its upper directory.
     Upper,
     /// Not at all: nothing is ever freed.
     Fixed,
     /// It is memory.
     Memory,
-    /// It shows what the kernel knows, and holds no data.
+    /// It shows the kernel's state and holds no data.
     View,
     /// By a tool of its own.
     Own(&'static str),
-    /// As the program behind it likes.
+    /// It depends on the program that serves it.
     Server,
-    /// Another machine's business.
+    /// It is on another machine.
     Remote,
-    /// Nothing is known of it.
+    /// Unknown.
     Unknown,
 }
 
-/// The ways of Linux's file systems. FITRIM: ext2 to 4 since 2.6.37, XFS 2.6.38, btrfs 2.6.39, JFS
+/// Returns how a file system discards. FITRIM: ext2 to 4 since 2.6.37, XFS 2.6.38, btrfs 2.6.39, JFS
 /// 3.7, nilfs2 3.15, F2FS 3.8, GFS2 3.3, OCFS2 3.0, FAT 4.19, exFAT 5.13, NTFS3 5.15.
-fn way(fstype: &str) -> Way {
+fn discard_method(fstype: &str) -> DiscardMethod {
     match fstype {
         "ext2" | "ext3" | "ext4" | "xfs" | "btrfs" | "vfat" | "msdos" | "exfat" | "jfs" | "gfs2"
-        | "ocfs2" => Way::Trims,
-        "ntfs3" => Way::Asked,
-        "nilfs2" => Way::Cleaned,
-        "f2fs" => Way::Idle,
-        "bcachefs" => Way::Online,
-        "overlay" => Way::Upper,
-        "udf" => Way::Fixed,
-        fixed if never_frees(fixed) => Way::Fixed,
-        "tmpfs" | "ramfs" | "devtmpfs" | "hugetlbfs" => Way::Memory,
+        | "ocfs2" => DiscardMethod::Trims,
+        "ntfs3" => DiscardMethod::Asked,
+        "nilfs2" => DiscardMethod::Cleaned,
+        "f2fs" => DiscardMethod::Idle,
+        "bcachefs" => DiscardMethod::Online,
+        "overlay" => DiscardMethod::Upper,
+        "udf" => DiscardMethod::Fixed,
+        fixed if never_frees(fixed) => DiscardMethod::Fixed,
+        "tmpfs" | "ramfs" | "devtmpfs" | "hugetlbfs" => DiscardMethod::Memory,
         "proc" | "sysfs" | "devpts" | "cgroup" | "cgroup2" | "securityfs" | "debugfs" | "tracefs"
         | "configfs" | "bpf" | "mqueue" | "fusectl" | "nsfs" | "selinuxfs" | "binfmt_misc" | "autofs" => {
-            Way::View
+            DiscardMethod::View
         }
-        "zfs" => Way::Own("zpool trim, or the pool's property autotrim"),
-        "nfs" | "nfs4" | "cifs" | "smb3" | "ceph" | "9p" | "virtiofs" | "afs" => Way::Remote,
-        "fuse" | "fuseblk" => Way::Server,
-        served if served.starts_with("fuse.") => Way::Server,
-        _ => Way::Unknown,
+        "zfs" => DiscardMethod::Own("zpool trim, or the pool's property autotrim"),
+        "nfs" | "nfs4" | "cifs" | "smb3" | "ceph" | "9p" | "virtiofs" | "afs" => DiscardMethod::Remote,
+        "fuse" | "fuseblk" => DiscardMethod::Server,
+        served if served.starts_with("fuse.") => DiscardMethod::Server,
+        _ => DiscardMethod::Unknown,
     }
 }
 
-/// Whether fstrim can be run on a file system with this name.
+/// Returns true if fstrim works on a file system with this name.
 pub(super) fn takes_fstrim(fstype: &str) -> bool {
-    matches!(way(fstype), Way::Trims | Way::Asked | Way::Cleaned | Way::Idle)
+    matches!(
+        discard_method(fstype),
+        DiscardMethod::Trims | DiscardMethod::Asked | DiscardMethod::Cleaned | DiscardMethod::Idle
+    )
 }
 
-/// Whether a file system discards as it frees: its mount options say so, or it always does.
+/// Returns true if a file system discards as it frees: by its mount options, or always.
 pub(super) fn is_online(file_system: &FileSystem) -> bool {
-    let has = |wanted: &str| is_asked(file_system, wanted);
-    match file_system.fstype.as_str() {
-        "bcachefs" => true,
-        _ => ["discard", "discard=async", "discard=sync"].into_iter().any(has) && !has("nodiscard"),
-    }
+    file_system.fstype == "bcachefs" || discard_option(&file_system.options).is_some()
 }
 
-/// Whether this is one of the options that it is mounted with.
-fn is_asked(file_system: &FileSystem, wanted: &str) -> bool {
-    file_system.options.split(',').any(|option| option == wanted)
-}
-
-/// The directory that takes the changes of an overlay, as it was named when it was mounted.
+/// Returns the upper directory of an overlay, as named when it was mounted.
 pub(super) fn upper(file_system: &FileSystem) -> Option<&str> {
     file_system.options.split(',').find_map(|option| option.strip_prefix("upperdir="))
 }
@@ -94,10 +89,10 @@ pub(super) fn upper(file_system: &FileSystem) -> Option<&str> {
 pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
     let fstype = &file_system.fstype;
     let mount = place.layer.name.as_str();
-    match way(fstype) {
-        Way::Fixed => Opinion::stops(format!("{fstype} is read-only: it never frees anything")),
-        Way::View => Opinion::stops("it holds no data: there is nothing to discard"),
-        Way::Upper => match upper(file_system) {
+    match discard_method(fstype) {
+        DiscardMethod::Fixed => Opinion::stops(format!("{fstype} is read-only: it never frees anything")),
+        DiscardMethod::View => Opinion::stops("it holds no data: there is nothing to discard"),
+        DiscardMethod::Upper => match upper(file_system) {
             None => Opinion::stops("it has no upper directory: it frees nothing"),
             Some(_) if !place.below.is_empty() => {
                 Opinion::passes("its changed files are files of the file system below, which frees them")
@@ -112,41 +107,47 @@ pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
             Verdict::Reaches,
             "on a zoned device, it resets a zone once nothing in it is used",
         ),
-        Way::Memory => Opinion::passes("it is memory, and what is freed is free at once"),
-        Way::Remote => Opinion::unknown("it is on another machine: ask there"),
-        Way::Server if file_system.source == Path::new(EMULATED) => {
+        DiscardMethod::Memory => Opinion::passes("it is memory, and what is freed is free at once"),
+        DiscardMethod::Remote => Opinion::unknown("it is on another machine: ask there"),
+        DiscardMethod::Server if file_system.source == Path::new(EMULATED) => {
             Opinion::passes("it is an emulated drive of trimtab, which takes them")
         }
-        Way::Server => Opinion::unknown("it is up to the program behind it (FUSE)"),
-        Way::Own(how) => Opinion::unknown(format!("fstrim can't be used; its own way is {how}")),
-        Way::Unknown if place.below.is_empty() => Opinion::unknown("it lies on no block device"),
-        Way::Unknown => Opinion::unknown(format!("nothing is known of how {fstype} discards")),
-        Way::Trims | Way::Asked | Way::Cleaned | Way::Idle | Way::Online if place.below.is_empty() => {
+        DiscardMethod::Server => Opinion::unknown("it is up to the program behind it (FUSE)"),
+        DiscardMethod::Own(how) => Opinion::unknown(format!("fstrim can't be used; its own way is {how}")),
+        DiscardMethod::Unknown if place.below.is_empty() => Opinion::unknown("it lies on no block device"),
+        DiscardMethod::Unknown => Opinion::unknown(format!("nothing is known of how {fstype} discards")),
+        DiscardMethod::Trims
+        | DiscardMethod::Asked
+        | DiscardMethod::Cleaned
+        | DiscardMethod::Idle
+        | DiscardMethod::Online
+            if place.below.is_empty() =>
+        {
             Opinion::unknown("the device that it is on can't be found from here")
         }
-        Way::Online => Opinion::passes("it discards as it frees"),
-        Way::Asked if !is_online(file_system) => {
+        DiscardMethod::Online => Opinion::passes("it discards as it frees"),
+        DiscardMethod::Asked if !is_online(file_system) => {
             Opinion::stops("mounted without discard, it discards nothing, for fstrim neither")
                 .found(findings::needs_the_option(place.layer))
         }
-        Way::Cleaned => Opinion::reshapes(
+        DiscardMethod::Cleaned => Opinion::reshapes(
             Verdict::Reaches,
             "it discards what its cleaner (nilfs_cleanerd) has made free, an hour or more after a deletion",
         ),
-        Way::Idle if is_online(file_system) => Opinion::reshapes(
+        DiscardMethod::Idle if is_online(file_system) => Opinion::reshapes(
             Verdict::Reaches,
             "it discards when the device is idle, up to a minute later, and sends nothing when fstrim runs",
         ),
-        Way::Trims if is_asked(file_system, "discard=async") => {
+        DiscardMethod::Trims if discard_option(&file_system.options) == Some("discard=async") => {
             Opinion::reshapes(Verdict::Reaches, "it discards some time after it frees, and when fstrim runs")
         }
-        Way::Trims | Way::Asked | Way::Idle if is_online(file_system) => {
+        DiscardMethod::Trims | DiscardMethod::Asked | DiscardMethod::Idle if is_online(file_system) => {
             Opinion::passes("it discards as it frees, and when fstrim runs")
         }
-        Way::Trims | Way::Asked | Way::Idle if place.is_target() => {
+        DiscardMethod::Trims | DiscardMethod::Asked | DiscardMethod::Idle if place.is_target() => {
             Opinion::passes("it discards when fstrim runs")
         }
-        Way::Trims | Way::Asked | Way::Idle => Opinion::reshapes(
+        DiscardMethod::Trims | DiscardMethod::Asked | DiscardMethod::Idle => Opinion::reshapes(
             Verdict::Partial,
             format!("the holes are its free space: told to the device when fstrim runs on {mount}"),
         )
@@ -155,8 +156,9 @@ pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
 }
 
 pub(super) fn swap(place: &Place) -> Opinion {
-    match place.below.is_empty() {
-        true => Opinion::unknown("what it lies on can't be looked at from here: that takes root"),
-        false => Opinion::passes("swap is discarded when it is turned on with discards allowed"),
+    if place.below.is_empty() {
+        Opinion::unknown("what it lies on can't be looked at from here: that takes root")
+    } else {
+        Opinion::passes("swap is discarded when it is turned on with discards allowed")
     }
 }

@@ -1,4 +1,4 @@
-//! What stands in the way of discards below a target, and how it is mended.
+//! The findings: obstacles to discards below a target, and their fixes.
 
 use std::fmt::Display;
 
@@ -8,7 +8,7 @@ use trimtab_linux::stack::{Kind, Layer, Raid, Scsi, Transport};
 
 use super::judge::Place;
 
-/// A layer as people know it: its label, or the kernel's name.
+/// Returns a layer's name with its label.
 pub(super) fn title(layer: &Layer) -> String {
     match &layer.label {
         Some(label) => format!("{} ({label})", layer.name),
@@ -16,7 +16,7 @@ pub(super) fn title(layer: &Layer) -> String {
     }
 }
 
-/// The name that a device-mapper layer has in `/dev/mapper`, for commands.
+/// Returns a device-mapper layer's name in `/dev/mapper`, for commands.
 fn mapped(layer: &Layer) -> &str {
     layer.label.as_deref().unwrap_or(&layer.name)
 }
@@ -27,13 +27,14 @@ const LIMIT_CHECK: &str = "lsblk -D   # DISC-MAX must not be 0B";
 const PARITY_RISK: &str = "Only where every drive reads zeros after a discard (trimtab bench tells; ATA calls it \
      RZAT): with any other, parity no longer fits the data, and a failed drive can't be rebuilt.";
 
-/// `word` as a shell takes it for one word, whatever is in it.
+/// Quotes `word` for a shell.
 pub(super) fn quoted(word: impl Display) -> String {
     let word = word.to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_.:=@,+-".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word,
-        false => format!("'{}'", word.replace('\'', "'\\''")),
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }
 
@@ -88,11 +89,11 @@ pub(super) fn integrity_no_discards(layer: &Layer) -> Finding {
     }
 }
 
-/// A thin pool that keeps discards to itself, or with `ignores` takes none: that can't be changed while
-/// one of its volumes is in use.
+/// A thin pool that doesn't pass discards down, or with `ignores` takes none, which can't be changed while one
+/// of its volumes is in use.
 pub(super) fn thin_discards(place: &Place, ignores: bool) -> Finding {
     let layer = place.layer;
-    // LVM's pool is the volume without this suffix; what is seen is the device behind it.
+    // LVM's pool is the volume without this suffix; the layer is the device behind it.
     let pool = quoted(mapped(layer).trim_end_matches("-tpool"));
     let change = format!("lvchange --discards passdown {pool}");
     let volumes: Vec<_> = place.above.iter().map(|volume| quoted(mapped(volume))).collect();
@@ -100,11 +101,10 @@ pub(super) fn thin_discards(place: &Place, ignores: bool) -> Finding {
         place.above.iter().map(|volume| quoted(format_args!("/dev/{}", mapped(volume)))).collect();
     let (volumes, nodes) = (volumes.join(" "), nodes.join(" "));
     Finding {
-        fix: Some(match ignores {
-            true => {
-                format!("umount {nodes}\nlvchange -an {volumes} {pool} && {change} && lvchange -ay {volumes}")
-            }
-            false => change,
+        fix: Some(if ignores {
+            format!("umount {nodes}\nlvchange -an {volumes} {pool} && {change} && lvchange -ay {volumes}")
+        } else {
+            change
         }),
         cost: Some("The volumes' discards then take the time that the drive takes for them.".to_owned()),
         check: format!("lvs -o name,discards {pool}"),
@@ -140,9 +140,10 @@ pub(super) fn large_chunks(pool: &Layer, chunk: Bytes) -> Finding {
 /// A volume that has thick snapshots, or that is one.
 pub(super) fn thick_snapshot(layer: &Layer, is_one: bool) -> Finding {
     let name = quoted(mapped(layer));
-    let message = match is_one {
-        true => format!("{} is a thick snapshot, which takes no discards.", title(layer)),
-        false => format!("{} has a thick snapshot, and takes no discards as long as it has.", title(layer)),
+    let message = if is_one {
+        format!("{} is a thick snapshot, which takes no discards.", title(layer))
+    } else {
+        format!("{} has a thick snapshot, and takes no discards as long as it has.", title(layer))
     };
     let removal =
         format!("lvremove SNAPSHOT   # every thick snapshot of {name}; lvs -o name,origin lists them");
@@ -217,7 +218,7 @@ pub(super) fn lvm_raid_parity(layer: &Layer) -> Finding {
     }
 }
 
-/// NTFS3, which does nothing for fstrim unless it was told at mount time.
+/// NTFS3, which ignores fstrim without the mount option.
 pub(super) fn needs_the_option(layer: &Layer) -> Finding {
     let mount = quoted(&layer.name);
     Finding {
@@ -385,7 +386,7 @@ pub(super) fn large_granularity(layer: &Layer, unit: Bytes) -> Finding {
     }
 }
 
-/// A proof that says otherwise than the facts.
+/// A canary that contradicts the facts.
 pub(super) fn disproved(target: &Target, canary: &Canary) -> Finding {
     let severity = match canary.verdict {
         Verdict::Reaches => Severity::Note,

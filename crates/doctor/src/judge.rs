@@ -1,4 +1,4 @@
-//! What each layer of a stack does with a discard, and what becomes of one that goes all the way down.
+//! Judges the effect of each layer of a stack on discards, and of all layers together.
 
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::{Finding, Layer, Passes, Verdict};
@@ -6,18 +6,18 @@ use trimtab_linux::stack::{self, Kind, Stack};
 
 use super::{device, file_system, mapper, raid};
 
-/// A layer that discards in larger units than this keeps more than an erase block, which few freed
-/// extents hold whole.
+/// A layer with larger discard units than this drops most discards, because few freed extents contain a whole
+/// unit.
 const LARGE_UNIT: Bytes = super::ASSUMED_ERASE_BLOCK;
 
-/// What takes no discards in the reason of a layer that therefore takes none, where nothing more is known.
+/// Names the blocking layer in the reason of a layer above it, if nothing more is known.
 pub(super) const BELOW: &str = "what is below";
 
-/// What one layer does with a discard.
+/// The judgement of one layer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Opinion {
     pub(super) passes: Passes,
-    /// What it leaves of a discard by itself, whatever lies below.
+    /// The layer's own effect, regardless of the layers below.
     pub(super) effect: Verdict,
     pub(super) reason: String,
     pub(super) finding: Option<Finding>,
@@ -36,7 +36,7 @@ impl Opinion {
         Self { passes: Passes::No, effect: Verdict::Blocked, reason: reason.into(), finding: None }
     }
 
-    /// A layer that would hand discards on, but takes none since `below` takes none.
+    /// A layer that would pass discards on, but takes none because `below` takes none.
     pub(super) fn starved(below: &str) -> Self {
         let reason = format!("it would hand them on, but {below} takes none");
         Self { effect: Verdict::Blocked, ..Self::passes(reason) }
@@ -50,55 +50,56 @@ impl Opinion {
         Self { finding: Some(finding), ..self }
     }
 
-    /// A layer that hands discards on in whole units of `unit` only, which is a finding where they are large.
+    /// A layer that passes discards on only in whole units of `unit`, which is a finding if they are large.
     pub(super) fn in_units(unit: Bytes, reason: String, finding: impl FnOnce() -> Finding) -> Self {
-        match unit > LARGE_UNIT {
-            true => Self::reshapes(Verdict::Partial, reason).found(finding()),
-            false => Self::reshapes(Verdict::Reaches, reason),
+        if unit > LARGE_UNIT {
+            Self::reshapes(Verdict::Partial, reason).found(finding())
+        } else {
+            Self::reshapes(Verdict::Reaches, reason)
         }
     }
 }
 
-/// A layer, what is below it, and what becomes of discards there.
+/// A layer, the layers around it, and the fate of discards below.
 pub(super) struct Place<'a> {
     pub(super) layer: &'a stack::Layer,
     /// The layers directly above.
     pub(super) above: Vec<&'a stack::Layer>,
-    /// The layers below that hold its data, and what becomes of a discard there.
+    /// The layers below that hold its data, and the fate of discards there.
     pub(super) below: Vec<(&'a stack::Layer, Verdict)>,
 }
 
 impl Place<'_> {
-    /// Whether it is what was asked about or carries that as an overlay or swap file, and doesn't hold the
-    /// file of a loop device.
+    /// Returns true if it is the target, or carries it as an overlay or swap file, and doesn't hold the file of
+    /// a loop device.
     pub(super) fn is_target(&self) -> bool {
         self.above.iter().all(|upper| matches!(upper.kind, Kind::FileSystem(_) | Kind::Swap))
     }
 
-    /// Whether its own queue takes discards; none where sysfs doesn't say.
+    /// Returns whether its own queue takes discards; none if sysfs doesn't show it.
     pub(super) fn takes(&self) -> Option<bool> {
         self.layer.limits.map(|limits| limits.max > Bytes::ZERO)
     }
 
-    /// Whether a layer directly below takes no discards, so that this one can't either.
+    /// Returns true if a layer directly below takes no discards, so that this one can't either.
     pub(super) fn is_stopped_below(&self) -> bool {
         let takes_none = |layer: &stack::Layer| layer.limits.is_some_and(|limits| limits.max == Bytes::ZERO);
         self.below.iter().any(|(layer, _)| takes_none(layer))
     }
 
-    /// The smallest discard that its queue makes sense of.
+    /// Returns the smallest discard that its queue takes.
     pub(super) fn granularity(&self) -> Bytes {
         self.layer.limits.map_or(Bytes::ZERO, |limits| limits.granularity)
     }
 }
 
-/// A stack, judged.
+/// A judged stack.
 pub(super) struct Judged {
     pub(super) layers: Vec<Layer>,
     pub(super) verdict: Verdict,
     pub(super) reason: String,
     pub(super) findings: Vec<Finding>,
-    /// The names of the layers that no discards go to.
+    /// The names of the layers that get no discards.
     pub(super) aside: Vec<String>,
 }
 
@@ -125,16 +126,13 @@ pub(super) fn judge(stack: &Stack) -> Judged {
     let (mut findings, mut aside) = (Vec::new(), Vec::new());
     for ((layer, (opinion, _)), on_way) in stack.layers.iter().zip(opinions).zip(on_way) {
         layers.push(described(stack, layer, &opinion, on_way));
-        match on_way {
-            true => findings.extend(opinion.finding),
-            false => aside.push(layer.name.clone()),
-        }
+        if on_way { findings.extend(opinion.finding) } else { aside.push(layer.name.clone()) }
     }
     Judged { layers, verdict, reason, findings, aside }
 }
 
-/// Whether each layer is on the way of the topmost one's discards, and not only what that reads, as the lower
-/// directories of an overlay are. `data` has the indices of the layers that hold each one's data.
+/// Returns for each layer whether the topmost layer's discards pass it. The lower directories of an overlay, for
+/// example, are only read. `data` has the indices of the layers that hold each one's data.
 fn on_way(data: &[Vec<usize>]) -> Vec<bool> {
     let mut on_way = vec![false; data.len()];
     on_way.iter_mut().take(1).for_each(|top| *top = true);
@@ -157,7 +155,7 @@ fn opinion(place: &Place) -> Opinion {
     }
 }
 
-/// What becomes of a discard in a layer that does `effect` to it, above branches with these fates.
+/// Returns the fate of discards in a layer with this effect, above branches with these fates.
 fn fate(effect: Verdict, mut below: impl Iterator<Item = Verdict>) -> Verdict {
     let Some(first) = below.next() else { return effect };
     let together = below.fold(first, |all, branch| if all == branch { all } else { mixed(all, branch) });
@@ -169,15 +167,12 @@ fn fate(effect: Verdict, mut below: impl Iterator<Item = Verdict>) -> Verdict {
     }
 }
 
-/// What becomes of the discards of two branches with different fates.
+/// Combines the different fates of two branches.
 fn mixed(one: Verdict, other: Verdict) -> Verdict {
-    match one == Verdict::Unknown || other == Verdict::Unknown {
-        true => Verdict::Unknown,
-        false => Verdict::Partial,
-    }
+    if one == Verdict::Unknown || other == Verdict::Unknown { Verdict::Unknown } else { Verdict::Partial }
 }
 
-/// The verdict's reason: names the first layer that has it.
+/// Returns the verdict's reason, which names the first layer responsible for it.
 fn reason(verdict: Verdict, stack: &Stack, opinions: &[(Opinion, Verdict)], on_way: &[bool]) -> String {
     let culprits: &[Verdict] = match verdict {
         Verdict::Reaches => &[],
@@ -206,9 +201,10 @@ fn described(stack: &Stack, layer: &stack::Layer, opinion: &Opinion, on_way: boo
         name: layer.name.clone(),
         label: layer.label.clone(),
         passes: opinion.passes,
-        reason: match on_way {
-            true => opinion.reason.clone(),
-            false => format!("no discards from above come here; {}", opinion.reason),
+        reason: if on_way {
+            opinion.reason.clone()
+        } else {
+            format!("no discards from above come here; {}", opinion.reason)
         },
         limits: layer.limits,
         announced: layer.announced.clone(),
@@ -216,7 +212,7 @@ fn described(stack: &Stack, layer: &stack::Layer, opinion: &Opinion, on_way: boo
     }
 }
 
-/// A layer's kind in a word.
+/// Returns a layer's kind in a word.
 fn kind(kind: &Kind) -> String {
     match kind {
         Kind::FileSystem(file_system) => file_system.fstype.clone(),

@@ -1,9 +1,9 @@
-//! Examines a storage stack: whether discards reach the flash below a mount point or device, and what stops
-//! them.
+//! Examines a storage stack: finds out whether discards reach the flash below a mount point or device, and which
+//! layer stops them.
 //!
 //! [`examine`] takes the facts that [`trimtab_linux::stack`] gathers, judges every layer from the bottom up, and
-//! names what mends what it finds; [`verdict_on`] judges one mount, for the service. Both only read. The
-//! [`canary`] proves it with a file that is written, deleted and trimmed.
+//! names a fix for each finding; [`verdict_on`] judges one mount, for the service. Both only read. The
+//! [`canary`] tests a verdict with a file that is written, deleted and trimmed.
 
 mod alignment;
 mod announced;
@@ -32,7 +32,7 @@ use trimtab_linux::stack::{self, Kind, Machine, Setup, Stack, StackError};
 use self::canary::CanaryError;
 use trimtab_core::interrupt::{Interrupt, Interrupted};
 
-/// The erase block that is assumed where no profile tells: as large as today's drives have them.
+/// The erase block size that is assumed without a profile: a size of today's drives.
 pub const ASSUMED_ERASE_BLOCK: Bytes = Bytes(4 << 20);
 
 /// What to examine.
@@ -40,11 +40,11 @@ pub const ASSUMED_ERASE_BLOCK: Bytes = Bytes(4 << 20);
 pub struct Plan {
     /// This machine, or a captured one.
     pub machine: Machine,
-    /// Mount points, files, devices and swap; none for all that is mounted or swapped to.
+    /// Mount points, files, devices and swap; empty for all mounted file systems and active swap.
     pub paths: Vec<PathBuf>,
-    /// Whether to prove it with a file that is written, deleted and trimmed.
+    /// Whether to test the verdict with a canary.
     pub canary: bool,
-    /// The erase block that the start of the data is set against.
+    /// The erase block size for checking the alignment of the data.
     pub erase_block: Bytes,
     /// The command line, for the document.
     pub invocation: Vec<String>,
@@ -56,7 +56,7 @@ pub enum DoctorError {
     /// A path has no stack, or the mounts can't be listed.
     #[error(transparent)]
     Stack(#[from] StackError),
-    /// Nothing is known of the file system mounted here.
+    /// The file system mounted here is unknown.
     #[error("no storage stack is known below {}", mount.display())]
     NoTarget {
         /// The mount point.
@@ -70,7 +70,7 @@ pub enum DoctorError {
     Environment(#[from] EnvironmentError),
 }
 
-/// The storage below one mount, and whether discards reach the lowest layer of it.
+/// The storage below one mount, and whether discards reach its lowest layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
     /// The layers.
@@ -100,29 +100,26 @@ pub fn verdict_on(mount: &Path) -> Result<Judged, DoctorError> {
     Ok(Judged { stack, verdict: target.verdict, reason: target.reason })
 }
 
-/// What an examination found.
+/// The result of an examination.
 #[derive(Debug)]
 pub struct Examined {
-    /// What is printed.
+    /// The printed document.
     pub document: DoctorDocument,
-    /// The stacks that it speaks of.
+    /// The examined stacks.
     pub stacks: Vec<Stack>,
-    /// Whether a target, or the proof of one, is left out.
+    /// Whether a target or its canary was skipped.
     pub is_incomplete: bool,
 }
 
 /// Examines what `plan` asks for.
 ///
 /// # Errors
-/// [`DoctorError`]; unless a single path is asked for, a target without a stack is left out with a sentence. So
-/// is a proof that can't be made.
+/// [`DoctorError`]. Unless a single path was requested, a target without a stack is skipped with a sentence. So
+/// is an impossible canary.
 pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<Examined, DoctorError> {
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let machine = &plan.machine;
-    let environment = match machine.is_live() {
-        true => Some(environment(Path::new(PROCFS))?),
-        false => None,
-    };
+    let environment = if machine.is_live() { Some(environment(Path::new(PROCFS))?) } else { None };
     let is_alone = plan.paths.len() == 1;
     let all = if plan.paths.is_empty() { stack::targets(machine)? } else { Vec::new() };
     let mut left_out = Vec::new();
@@ -154,7 +151,7 @@ pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<Examined, DoctorErr
                 Ok(canary) => prove(&mut target, canary),
                 Err(CanaryError::Interrupted(interrupted)) => return Err(interrupted.into()),
                 Err(error) => {
-                    // That swap has no file system is no failure where nobody named it.
+                    // Swap has no file system: that is no failure unless the user named it.
                     is_incomplete |=
                         !plan.paths.is_empty() || !matches!(error, CanaryError::NoFileSystem { .. });
                     left_out.push(format!("no proof: {}", chain(&error)));
@@ -177,7 +174,7 @@ pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<Examined, DoctorErr
     Ok(Examined { document, stacks, is_incomplete })
 }
 
-/// What is below a loop device whose file this process may not look at.
+/// Returns a sentence on a loop device whose file this process may not examine.
 fn hidden(layer: &stack::Layer) -> Option<String> {
     match &layer.kind {
         Kind::Loop { file } if layer.below.is_empty() => Some(format!(
@@ -189,7 +186,7 @@ fn hidden(layer: &stack::Layer) -> Option<String> {
     }
 }
 
-/// What the facts say of one target.
+/// Judges one target from the facts.
 fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
     let mut judged = judge::judge(stack);
     if let (Some(top), Some(timetable)) = (judged.layers.first_mut(), service::timetable(stack, setup)) {
@@ -217,8 +214,8 @@ fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
     }
 }
 
-/// Sets the proof beside what the facts say. One large file that comes through doesn't prove that what
-/// waits or is small does, so that it never makes a partial verdict better.
+/// Combines the canary with the verdict from the facts. One large file that arrives doesn't prove that small or
+/// delayed discards do, so it never improves a partial verdict.
 fn prove(target: &mut Target, canary: Canary) {
     let counts = match canary.verdict {
         Verdict::Unknown => false,

@@ -1,23 +1,20 @@
-//! What device-mapper targets do with discards.
+//! Judges device-mapper targets.
 //!
 //! See the kernel's Documentation/admin-guide/device-mapper for the parameters.
 
-use trimtab_core::Bytes;
 use trimtab_core::document::doctor::Verdict;
+use trimtab_core::{Bytes, SECTOR};
 use trimtab_linux::stack::{self, Kind, MapLine, Stack};
 
 use super::judge::{BELOW, Opinion, Place};
 use super::{file_system, findings};
 
-/// Tables count in sectors of this size.
-const SECTOR: u64 = 512;
-
-/// The indices of the layers below that hold `layer`'s data, and not what describes it.
+/// Returns the indices of the layers below that hold `layer`'s data, without those that hold only metadata.
 pub(super) fn data_below(stack: &Stack, layer: &stack::Layer) -> Vec<usize> {
     let all: Vec<_> = layer.below.iter().map(|below| below.layer).collect();
     let lines = match &layer.kind {
         Kind::DeviceMapper(lines) => lines,
-        // What is freed is freed in the upper directory; what is cached lies on the backing device.
+        // An overlay frees in the upper directory; a cache's data is on the backing device.
         Kind::FileSystem(found) if found.fstype == "overlay" => {
             return all.into_iter().take(file_system::upper(found).iter().count()).collect();
         }
@@ -30,7 +27,7 @@ pub(super) fn data_below(stack: &Stack, layer: &stack::Layer) -> Vec<usize> {
     if found.is_empty() { all } else { found }
 }
 
-/// A device's kind in a word: `dm-` and what its lines are, where all are alike.
+/// Returns a device's kind in a word: `dm-` with its target if all lines have the same.
 pub(super) fn kind(lines: &[MapLine]) -> String {
     match lines {
         [first, rest @ ..] if rest.iter().all(|line| line.target == first.target) => {
@@ -43,10 +40,12 @@ pub(super) fn kind(lines: &[MapLine]) -> String {
 pub(super) fn opinion(place: &Place, lines: &[MapLine]) -> Opinion {
     let Some(line) = lines.iter().find(|line| decides(line)).or(lines.first()) else {
         let is_crypt = place.layer.subsystem.as_ref().is_some_and(|maker| maker.starts_with("CRYPT"));
-        return match () {
-            () if place.is_stopped_below() => Opinion::starved(BELOW),
-            () if is_crypt && place.takes() == Some(false) => no_discards_through_crypt(place),
-            () => Opinion::unknown("its table can't be read; that takes root"),
+        return if place.is_stopped_below() {
+            Opinion::starved(BELOW)
+        } else if is_crypt && place.takes() == Some(false) {
+            no_discards_through_crypt(place)
+        } else {
+            Opinion::unknown("its table can't be read; that takes root")
         };
     };
     if place.takes() == Some(false) && place.is_stopped_below() {
@@ -91,7 +90,7 @@ pub(super) fn opinion(place: &Place, lines: &[MapLine]) -> Opinion {
     }
 }
 
-/// Whether a line decides for a device whose other lines are harmless.
+/// Returns true if a line decides for the whole device.
 fn decides(line: &MapLine) -> bool {
     !matches!(line.target.as_str(), "linear" | "striped")
 }
@@ -100,12 +99,12 @@ fn no_discards_through_crypt(place: &Place) -> Opinion {
     Opinion::stops("it was opened without allow_discards").found(findings::luks_no_discards(place.layer))
 }
 
-/// Whether a line of the target `raid` keeps parity: its parameters begin with the level.
+/// Returns true if a line of the target `raid` has parity: its parameters begin with the level.
 fn has_parity(line: &MapLine) -> bool {
     ["raid4", "raid5", "raid6"].iter().any(|level| line.parameters.starts_with(level))
 }
 
-/// A target that says by its queue's limit whether it takes discards.
+/// Judges a target by its queue's limit.
 fn by_limit(place: &Place, target: &str, split: Option<&str>) -> Opinion {
     match (place.takes(), split) {
         (None, _) => Opinion::unknown("sysfs doesn't tell its limits"),
@@ -134,8 +133,8 @@ fn thin_pool(place: &Place, line: &MapLine) -> Opinion {
     }
 }
 
-/// What a thin pool allocates at once: METADATA DATA BLOCK_SIZE ..., the last in sectors.
+/// Returns a thin pool's chunk size. The parameters are METADATA DATA BLOCK_SIZE ..., the last in sectors.
 pub(super) fn chunk(line: &MapLine) -> Option<Bytes> {
     let sectors: u64 = line.parameters.split_whitespace().nth(2)?.parse().ok()?;
-    sectors.checked_mul(SECTOR).map(Bytes)
+    sectors.checked_mul(SECTOR.0).map(Bytes)
 }

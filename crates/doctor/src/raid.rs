@@ -1,4 +1,4 @@
-//! What software RAID does with discards.
+//! Judges software RAID.
 
 use trimtab_core::document::doctor::Verdict;
 use trimtab_linux::stack::Raid;

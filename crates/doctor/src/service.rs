@@ -1,4 +1,4 @@
-//! Who issues the discards of a file system or a swap, and what is left out.
+//! Finds out which services and settings issue the discards of a file system or swap, and what they miss.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::file_system::{is_online, takes_fstrim};
 use super::findings::quoted;
 
 const FSTRIM_TIMER: &str = "fstrim.timer";
-/// Trimtab's timer, which goes by the same files as that of fstrim.
+/// Trimtab's timer, which trims the same file systems as fstrim's.
 const OWN_TIMER: &str = "trimtab-trim.timer";
 const ENABLE: &str = "systemctl enable --now fstrim.timer";
 
@@ -26,14 +26,14 @@ fn finding(id: &str, severity: Severity, layer: &Layer, message: String, why: &s
     }
 }
 
-/// What of the services and files of a machine concerns the discards of one stack, which end with `verdict`.
+/// Returns the findings on a machine's services and files for one stack, whose discards have this `verdict`.
 pub(super) fn findings(stack: &Stack, setup: &Setup, verdict: Verdict) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_overlay =
         |layer: &&Layer| matches!(&layer.kind, Kind::FileSystem(found) if found.fstype == "overlay");
     let Some(target) = stack.layers.iter().find(|layer| !is_overlay(layer)) else { return findings };
     match &target.kind {
-        // Who sends discards down a way that is closed is of no concern.
+        // If discards are blocked, it doesn't matter who sends them.
         _ if matches!(verdict, Verdict::Blocked) => {}
         Kind::FileSystem(file_system) if is_to_be_trimmed(stack, target, file_system) => {
             findings.extend(who_trims(target, file_system, setup));
@@ -50,13 +50,13 @@ pub(super) fn findings(stack: &Stack, setup: &Setup, verdict: Verdict) -> Vec<Fi
     findings
 }
 
-/// Whether the layer `target`, a file system, needs somebody to run fstrim on it, or an option of its own.
+/// Returns true if the layer `target`, a file system, needs fstrim or a mount option.
 fn is_to_be_trimmed(stack: &Stack, target: &Layer, file_system: &FileSystem) -> bool {
     let is_zoned = target.below.iter().any(|below| stack.layers[below.layer].zoned);
     takes_fstrim(&file_system.fstype) && !target.read_only && !is_zoned
 }
 
-/// Whether what is swapped out stays in memory, compressed.
+/// Returns true if swapped data stays in memory, compressed.
 fn is_in_memory(stack: &Stack) -> bool {
     stack.layers.iter().any(|layer| layer.kind == Kind::Zram)
 }
@@ -65,7 +65,7 @@ fn is_timed(setup: &Setup) -> bool {
     setup.timer.as_ref().is_some_and(|timer| timer.enabled || timer.active) && !setup.container
 }
 
-/// Who trims and when, in a clause, or what /etc/fstab says of a swap; none where there is nothing to say of
+/// Describes in a clause who trims and when, or the options of swap in /etc/fstab; none if neither applies to
 /// `stack`.
 pub(super) fn timetable(stack: &Stack, setup: &Setup) -> Option<String> {
     let target = stack.layers.first()?;
@@ -85,19 +85,19 @@ pub(super) fn timetable(stack: &Stack, setup: &Setup) -> Option<String> {
     (!clauses.is_empty()).then(|| clauses.join("; "))
 }
 
-/// The line of fstab that mounts `file_system`.
+/// Returns the line of fstab that mounts `file_system`.
 fn fstab_line<'a>(file_system: &FileSystem, setup: &'a Setup) -> Option<&'a FstabLine> {
     setup.fstab.iter().find(|line| file_system.targets.contains(&line.target))
 }
 
-/// Who trims a file system besides itself.
+/// A service or cron job that trims a file system.
 struct Trimmer {
     name: String,
     /// The command that turns it off.
     off: String,
 }
 
-/// All who trim `file_system`; what is best kept on comes last.
+/// Returns all trimmers of `file_system`; the one that is best kept comes last.
 fn trimmers(file_system: &FileSystem, setup: &Setup) -> Vec<Trimmer> {
     let unit = |name: &str| Trimmer { name: name.to_owned(), off: format!("systemctl disable --now {name}") };
     let is_listed = is_listed(file_system, setup);
@@ -111,13 +111,14 @@ fn trimmers(file_system: &FileSystem, setup: &Setup) -> Vec<Trimmer> {
     by_timer.then(|| unit(FSTRIM_TIMER)).into_iter().chain(by_cron).chain(own).collect()
 }
 
-/// The command that keeps cron from trimming with what is in `file`: a line of a table, or a script, of which
-/// no line can be taken for certain without breaking it.
+/// Returns the command that stops cron from trimming with `file`: it comments out a line of a table, or disables
+/// a whole script, because removing a line might break it.
 fn cron_off(file: &Path) -> String {
     let name = quoted(file.display());
-    match file.starts_with("/etc/cron.d") || file == Path::new("/etc/crontab") {
-        true => format!("sed -i '/fstrim\\|trimtab trim/s/^/# /' {name}"),
-        false => format!("chmod -x {name}   # or take out of it what trims"),
+    if file.starts_with("/etc/cron.d") || file == Path::new("/etc/crontab") {
+        format!("sed -i '/fstrim\\|trimtab trim/s/^/# /' {name}")
+    } else {
+        format!("chmod -x {name}   # or take out of it what trims")
     }
 }
 
@@ -125,13 +126,13 @@ fn is_skipped(line: &FstabLine) -> bool {
     line.options.iter().any(|option| option == "X-fstrim.notrim")
 }
 
-/// The units of trimtab that run, which they don't in a container; the service comes last.
+/// Returns the running units of trimtab, none in a container; the service comes last.
 fn own_units(setup: &Setup) -> impl Iterator<Item = &str> {
     setup.own_units.iter().filter(|_| !setup.container).rev().map(String::as_str)
 }
 
-/// Whether what goes by /etc/fstab, as the timers do, trims `file_system`. `/` needs no line there, and where
-/// that file is empty, what is mounted counts.
+/// Returns true if the timers, which use /etc/fstab, trim `file_system`. `/` needs no line there, and if that
+/// file is empty, all mounts count.
 fn is_listed(file_system: &FileSystem, setup: &Setup) -> bool {
     match fstab_line(file_system, setup) {
         Some(line) => !is_skipped(line),
@@ -139,7 +140,7 @@ fn is_listed(file_system: &FileSystem, setup: &Setup) -> bool {
     }
 }
 
-/// Whether a command of cron trims `file_system`, or may do so.
+/// Returns true if a command of cron may trim `file_system`.
 fn cron_trims(command: &CronTrim, file_system: &FileSystem, setup: &Setup) -> bool {
     let has = |letters: &[char], names: &[&str]| {
         command.words.iter().any(|word| match word.strip_prefix('-') {
@@ -160,25 +161,26 @@ fn who_trims(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Option<
     let trimmers = trimmers(file_system, setup);
     match (is_online(file_system), trimmers.as_slice()) {
         (true, []) | (false, [_]) => None,
-        // btrfs discards the rest of its free space a little at a time: a trim now and then completes it.
+        // btrfs discards the rest of its free space slowly: an occasional trim completes it.
         (true, [_]) if file_system.fstype == "btrfs" => None,
         (online, [first, ..]) => Some(double_work(target, online, first, &trimmers)),
         (false, []) => Some(nobody(target, file_system, setup)),
     }
 }
 
-/// A file system that more than one discard.
+/// A file system that is discarded by more than one mechanism.
 fn double_work(target: &Layer, online: bool, first: &Trimmer, trimmers: &[Trimmer]) -> Finding {
     let mount = quoted(&target.name);
     let frees = online.then_some("as it frees (mount option discard)".to_owned());
     let names = frees.into_iter().chain(trimmers.iter().map(|trimmer| format!("by {}", trimmer.name)));
     let names = names.collect::<Vec<_>>().join(" and ");
-    let (fix, cost) = match online {
-        true => (
+    let (fix, cost) = if online {
+        (
             format!("mount -o remount,nodiscard {mount}   # and take discard out of /etc/fstab"),
             Some("Freed blocks then wait for the next trim, of fstrim.timer up to a week.".to_owned()),
-        ),
-        false => (first.off.clone(), None),
+        )
+    } else {
+        (first.off.clone(), None)
     };
     Finding {
         fix: Some(fix),
@@ -194,7 +196,7 @@ fn double_work(target: &Layer, online: bool, first: &Trimmer, trimmers: &[Trimme
     }
 }
 
-/// A file system that nobody trims.
+/// A file system that is never trimmed.
 fn nobody(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Finding {
     let mount = quoted(&target.name);
     let check = "systemctl list-timers fstrim.timer";
@@ -267,23 +269,24 @@ fn nobody(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Finding {
     }
 }
 
-/// The lines of fstab that may be of an active swap and have it discarded.
+/// Returns the lines of fstab that may belong to an active swap and enable discards.
 fn discarding_swaps(setup: &Setup) -> impl Iterator<Item = &FstabLine> {
     let asks = |line: &&FstabLine| line.options.iter().any(|option| option.starts_with("discard"));
     setup.fstab.iter().filter(|line| line.fstype == "swap").filter(asks)
 }
 
-/// What /etc/fstab asks for, and where the kernel says what it does.
+/// Describes the discard option of swap in /etc/fstab.
 fn swap_option(setup: &Setup) -> String {
     let has =
         |wanted: &str| discarding_swaps(setup).any(|line| line.options.iter().any(|option| option == wanted));
-    let asked = match () {
-        () if has("discard") => {
-            "/etc/fstab asks for all of it when it is turned on, and for what is freed later"
-        }
-        () if has("discard=once") => "/etc/fstab asks for all of it when it is turned on",
-        () if has("discard=pages") => "/etc/fstab asks for what is freed, in clusters of pages",
-        () => "/etc/fstab doesn't ask for it",
+    let asked = if has("discard") {
+        "/etc/fstab asks for all of it when it is turned on, and for what is freed later"
+    } else if has("discard=once") {
+        "/etc/fstab asks for all of it when it is turned on"
+    } else if has("discard=pages") {
+        "/etc/fstab asks for what is freed, in clusters of pages"
+    } else {
+        "/etc/fstab doesn't ask for it"
     };
     format!("{asked}; whether it was, only the kernel's log says")
 }
@@ -307,7 +310,7 @@ fn swap(target: &Layer, setup: &Setup) -> Option<Finding> {
     })
 }
 
-/// dm-crypt that hands discards on now, and won't after the next start.
+/// A dm-crypt device that passes discards on now, but won't after the next start.
 fn until_restart(layer: &Layer, setup: &Setup) -> Option<Finding> {
     let Kind::DeviceMapper(lines) = &layer.kind else { return None };
     let crypt = lines.iter().find(|line| line.target == "crypt")?;

@@ -11,7 +11,7 @@ use std::thread;
 
 use serde::{Deserialize, Serialize};
 use trimtab_core::profile::Profile;
-use trimtab_core::{Bytes, Extent};
+use trimtab_core::{Bytes, Extent, SECTOR};
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::{PROCFS, SYSFS, environment, ioctl, loop_device, mount};
 
@@ -22,9 +22,6 @@ use crate::protocol::{
     Clock, DriveFigures, DriveStats, PathTimes, QueueLimits, Reply, Request, Spec, receive, send,
 };
 use crate::timeout;
-
-/// The logical blocks of a drive's block device.
-const SECTOR: Bytes = Bytes(512);
 
 /// The least requests that the queue of a loop device can hold.
 const LEAST_REQUESTS: u32 = 4;

@@ -15,10 +15,8 @@ use trimtab_core::document::KernelCounters;
 pub(crate) use drive::children;
 pub use named::{NamedError, disks};
 pub use relatives::DeviceNumber;
-use trimtab_core::Bytes;
+use trimtab_core::{Bytes, SECTOR};
 
-/// Sysfs counts in sectors of this size, whatever the device's blocks are.
-const SECTOR: u64 = 512;
 /// Room for more counters than the kernel has, of 20 digits at most.
 const STAT: usize = 512;
 
@@ -241,10 +239,7 @@ impl BlockDevice {
 
     /// The file of an attribute: one of the queue is the disk's.
     pub(crate) fn attribute(&self, name: &str) -> PathBuf {
-        match name.starts_with("queue/") {
-            true => self.disk.join(name),
-            false => self.directory.join(name),
-        }
+        if name.starts_with("queue/") { self.disk.join(name) } else { self.directory.join(name) }
     }
 
     pub(crate) fn number_in(&self, attribute: &str) -> Result<u64, BlockError> {
@@ -256,7 +251,7 @@ impl BlockDevice {
     pub(crate) fn sectors_in(&self, attribute: &str) -> Result<Bytes, BlockError> {
         let text = self.read(attribute)?;
         // All that the kernel addresses is below the largest offset of a file.
-        let bytes = text.trim().parse().ok().and_then(|sectors: u64| sectors.checked_mul(SECTOR));
+        let bytes = text.trim().parse().ok().and_then(|sectors: u64| sectors.checked_mul(SECTOR.0));
         let bytes = bytes.filter(|bytes| *bytes <= i64::MAX as u64).map(Bytes);
         bytes.ok_or_else(|| self.malformed(attribute, text, "a number of sectors"))
     }
@@ -314,13 +309,13 @@ impl StatFile<'_> {
                 ],
             ) => Ok(BlockCounters {
                 reads,
-                read_bytes: Bytes(read_sectors * SECTOR),
+                read_bytes: Bytes(read_sectors * SECTOR.0),
                 read_time: Duration::from_millis(read_time),
                 writes,
-                write_bytes: Bytes(write_sectors * SECTOR),
+                write_bytes: Bytes(write_sectors * SECTOR.0),
                 write_time: Duration::from_millis(write_time),
                 discards,
-                discard_bytes: Bytes(discard_sectors * SECTOR),
+                discard_bytes: Bytes(discard_sectors * SECTOR.0),
                 flushes: since_5_5.first().copied(),
                 in_flight,
             }),

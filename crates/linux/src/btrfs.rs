@@ -67,7 +67,7 @@ pub fn directory(sysfs: &Path, id: &[u8; 16]) -> PathBuf {
 
 /// The names of all devices of the mounted btrfs that the device named `name` belongs to; none where
 /// it belongs to none. `sysfs` is where sysfs is mounted.
-pub fn devices(sysfs: &Path, name: &str) -> Vec<String> {
+pub fn member_names(sysfs: &Path, name: &str) -> Vec<String> {
     let Ok(file_systems) = fs::read_dir(sysfs.join("fs/btrfs")) else { return Vec::new() };
     let mut lists = file_systems.flatten().map(|entry| entry.path().join("devices"));
     let ours = lists.find(|list| list.join(name).exists()).and_then(|list| fs::read_dir(list).ok());

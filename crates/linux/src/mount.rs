@@ -85,6 +85,20 @@ impl Mount {
     }
 }
 
+/// Returns the option in `options`, a list with commas, that makes a file system discard by itself:
+/// `discard`, or `discard=` with a mode. None if there is none, or `nodiscard` follows it.
+pub fn discard_option(options: &str) -> Option<&str> {
+    let mut found = None;
+    for option in options.split(',') {
+        if option == "nodiscard" {
+            found = None;
+        } else if option == "discard" || option.starts_with("discard=") {
+            found = Some(option);
+        }
+    }
+    found
+}
+
 /// The options that the system call takes as flags; all others go to the file system as text.
 const FLAGS: [(&str, MountFlags); 7] = [
     ("ro", MountFlags::RDONLY),
@@ -282,9 +296,10 @@ pub fn open_of(target: &Path, devices: &[BlockDevice]) -> io::Result<File> {
         (0, Err(_)) => return Ok(directory),
         _ => Box::new(move |device| device.number().is_ok_and(|own| own == number)),
     };
-    match devices.iter().any(is_on) {
-        true => Ok(directory),
-        false => Err(io::Error::other("another file system is mounted there, or above it, by now")),
+    if devices.iter().any(is_on) {
+        Ok(directory)
+    } else {
+        Err(io::Error::other("another file system is mounted there, or above it, by now"))
     }
 }
 
@@ -381,6 +396,14 @@ mod tests {
         let mountinfo = b"31 27 7:0 / /mnt rw,noatime shared:1 - ext4 /dev/loop0 rw,discard\n";
         let options = ["rw", "noatime", "discard"].map(str::to_owned).to_vec();
         assert_eq!(listed_in(mountinfo), [Listed { target: PathBuf::from("/mnt"), options }]);
+    }
+
+    #[test]
+    fn discard_option_is_a_whole_word() {
+        assert_eq!(discard_option("rw,discard,relatime"), Some("discard"));
+        assert_eq!(discard_option("rw,discard=async,ssd"), Some("discard=async"));
+        assert_eq!(discard_option("rw,discard_unit=block"), None);
+        assert_eq!(discard_option("rw,discard,nodiscard"), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use trimtab_core::Bytes;
 
 use crate::block::BlockDevice;
-use crate::mount::{self, Mount};
+use crate::mount::{self, Mount, discard_option};
 use crate::{btrfs, ioctl};
 
 /// The unit of F2FS's granularity, and its limits: one block and a segment.
@@ -184,13 +184,12 @@ impl Drop for Steering {
 /// The directory of the knobs of a file system that sends discards by itself, and what they are to hold.
 fn steerable(sysfs: &Path, mount: &Mount, pace: &Pace) -> Option<(PathBuf, Vec<Knob>)> {
     let options = mount.all_options();
-    let has = |option: &str| options.split(',').any(|there| there == option);
-    match mount.fstype.as_str() {
-        "btrfs" if has("discard=async") => {
+    match (mount.fstype.as_str(), discard_option(&options)) {
+        ("btrfs", Some("discard=async")) => {
             let id = ioctl::btrfs_id(mount::open_apart(&mount.target).ok()?).ok()?;
             Some((btrfs::directory(sysfs, &id), btrfs_knobs(pace)))
         }
-        "f2fs" if has("discard") => {
+        ("f2fs", Some("discard")) => {
             let name = BlockDevice::numbered(sysfs, mount.number)?.name();
             Some((sysfs.join("fs/f2fs").join(name), f2fs_knobs(pace)))
         }

@@ -1,4 +1,4 @@
-//! The user's own command, for the span of which something is recorded.
+//! The user's command that is recorded while it runs.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,15 +11,15 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use trimtab_core::interrupt::Interrupt;
 
-/// How often a command that is waited for is looked at.
+/// How often a running command is checked.
 const GLANCE: Duration = Duration::from_millis(20);
-/// What a command gets to end by itself: a terminal tells it of Ctrl-C as well.
+/// The time a command gets to end by itself: a terminal sends it Ctrl-C as well.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What can go wrong with a command.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// It could not be started, or not be waited for.
+    /// It could not be started or waited for.
     #[error("cannot run {program}")]
     Spawn {
         /// The program.
@@ -27,7 +27,7 @@ pub enum CommandError {
         /// Why.
         source: io::Error,
     },
-    /// It goes on although it was told to end.
+    /// It ignored SIGTERM.
     #[error("{program} did not end on SIGTERM and was left running")]
     LeftRunning {
         /// The program.
@@ -41,7 +41,7 @@ pub struct Foreground {
     program: String,
     /// When the user asked to stop.
     asked: Option<Instant>,
-    /// When it was told so.
+    /// When SIGTERM was sent.
     told: Option<Instant>,
 }
 
@@ -60,12 +60,12 @@ impl Foreground {
         Ok(Self { child, program, asked: None, told: None })
     }
 
-    /// How it ended, if it has. Once the user has asked to stop, it is told so too, unless it ends by
-    /// itself; where the user asks again, it is told at once.
+    /// Returns the exit status if the command has ended. After the user asked to stop, sends SIGTERM unless
+    /// the command ends by itself in time; if the user asks again, sends it at once.
     ///
     /// # Errors
-    /// [`CommandError::Spawn`] where it can't be waited for; [`CommandError::LeftRunning`] where it goes on
-    /// although it was told, and the user asked again.
+    /// [`CommandError::Spawn`] if it can't be waited for; [`CommandError::LeftRunning`] if it ignored SIGTERM
+    /// and the user asked again.
     pub fn poll(&mut self, interrupt: &Interrupt) -> Result<Option<ExitStatus>, CommandError> {
         let spawn = |source| CommandError::Spawn { program: self.program.clone(), source };
         let ended = self.child.try_wait().map_err(spawn)?;
@@ -86,13 +86,13 @@ impl Foreground {
         Ok(None)
     }
 
-    /// Tells it to end, and waits until it has: what it was started for cannot be done.
+    /// Sends SIGTERM and waits until it has ended, because the recording failed.
     pub fn abandon(mut self) {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let _ = self.child.wait();
     }
 
-    /// Waits until it has ended, and returns how.
+    /// Waits until it has ended, and returns its exit status.
     ///
     /// # Errors
     /// As [`Self::poll`].
@@ -106,7 +106,7 @@ impl Foreground {
     }
 }
 
-/// The exit code that a shell gives a command that ended so: its own, or 128 and the signal.
+/// Returns the exit code as a shell reports it: the command's own, or 128 plus the signal.
 pub fn exit_code(status: ExitStatus) -> u8 {
     let signalled = || status.signal().map_or(1, |signal| 128 + signal);
     status.code().unwrap_or_else(signalled) as u8
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_abandoned_has_ended() {
+    fn abandoned_command_has_ended() {
         let command = Foreground::start(&shell("exec sleep 60")).unwrap();
         let process = Pid::from_child(&command.child);
         command.abandon();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_reaches_a_command_that_goes_on() {
+    fn interrupt_reaches_a_running_command() {
         let interrupt = Interrupt::default();
         interrupt.ask();
         let mut command = Foreground::start(&shell("exec sleep 60")).unwrap();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_heeds_nothing_is_left_on_the_second_interrupt() {
+    fn command_that_ignores_signals_is_left_running_on_the_second_interrupt() {
         let (interrupt, dir) = (Interrupt::default(), tempfile::tempdir().unwrap());
         let deaf = dir.path().join("deaf");
         let line = format!("trap '' TERM; : > {}; exec sleep 60", deaf.display());

@@ -1,8 +1,7 @@
-//! Observes the kernel: what it really discards, writes and frees.
+//! Observes the kernel's discards, writes, reads and frees.
 //!
-//! [`record()`](record::record) writes a trace file, [`watch::Session`] adds events up while they happen. Both
-//! listen with [`trimtab_linux::tracefs::Listener`], and can do so for the span of a command
-//! ([`foreground::Foreground`]).
+//! [`record()`](record::record) writes a trace file, [`watch::Session`] counts events as they happen. Both
+//! use [`trimtab_linux::tracefs::Listener`], optionally while a command runs ([`foreground::Foreground`]).
 
 pub mod foreground;
 pub mod record;

@@ -1,4 +1,4 @@
-//! Recording what the kernel does into a trace file.
+//! Records kernel events into a trace file.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,56 +16,56 @@ use crate::foreground::{CommandError, Foreground};
 use trimtab_core::interrupt::Interrupt;
 use trimtab_linux::tracefs::{Listener, Settled, disks_behind};
 
-/// The longest wait for events, so that the command's end and the user's word are seen soon.
+/// The longest wait for events, so that the command's end and an interrupt are noticed soon.
 const GLANCE: Duration = Duration::from_millis(50);
-/// The longest time whose events a crash may take along, where there are not many.
+/// The longest time before few events are written to the file: a crash loses at most that.
 const SAFE_AFTER: Duration = Duration::from_secs(5);
-/// How long no discards come before those of the command are over.
+/// The discards of the command are complete after this time without any.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// What to record, and where to.
+/// Options of a recording.
 #[derive(Debug)]
 pub struct RecordPlan {
-    /// Devices, mount points or files; all disks where there are none.
+    /// Devices, mount points or files; if empty, all disks.
     pub targets: Vec<PathBuf>,
-    /// What to record; its devices are those of `targets`.
+    /// Further options; the devices are those of `targets`.
     pub recording: RecordOptions,
     /// The file to write.
     pub out: Output,
-    /// Whether it may exist, and is replaced.
+    /// Whether to replace an existing file.
     pub overwrite: bool,
-    /// How long; until the command ends, or the user stops it, where that is not said.
+    /// How long to record; if none, until the command ends or the user stops it.
     pub duration: Option<Duration>,
-    /// The command for whose span to record, with its arguments; none where it is empty.
+    /// The command to record, with its arguments; empty for none.
     pub command: Vec<OsString>,
-    /// Whether to wait, once the command has ended, until what it wrote and freed is on the device.
+    /// Whether to wait, after the command has ended, until its writes and frees are on the device.
     pub settle: bool,
     /// Trimtab's own command line, for the header.
     pub invocation: Vec<String>,
 }
 
-/// What was recorded.
+/// The result of a recording.
 #[derive(Debug)]
 pub struct Recorded {
     /// The header of the trace.
     pub header: TraceHeader,
-    /// The totals of what the file holds.
+    /// The totals of the events in the file.
     pub summary: Summary,
-    /// How the command ended; none without one, or where it never did.
+    /// The command's exit status; none without a command, or if it was left running.
     pub status: Option<ExitStatus>,
-    /// How the devices came to rest after it.
+    /// How the devices settled after it.
     pub settled: Option<Settled>,
-    /// Why recording ended early; the file holds what came before.
+    /// Why recording ended early; the file holds the events before that.
     pub stopped: Option<RecordError>,
 }
 
-/// Why there is no recording, or no more of it.
+/// Why a recording could not start or ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// There is no disk behind a path.
     #[error(transparent)]
     Named(#[from] NamedError),
-    /// The kernel can't be recorded.
+    /// Kernel events can't be recorded.
     #[error(transparent)]
     Tracing(#[from] TracefsError),
     /// The trace can't be written.
@@ -79,14 +79,15 @@ pub enum RecordError {
     Command(#[from] CommandError),
 }
 
-/// Is told how far a recording is: what holds for the trace, its totals, and for how long it has gone on.
+/// A progress callback. It gets the header of the trace so far, its totals, and the elapsed time.
 pub type Progress<'a> = &'a mut dyn FnMut(&TraceHeader, &Summary, Duration);
 
-/// Records as `plan` says, and calls `progress` several times a second. The command is waited for, also
-/// where recording ends before it.
+/// Records as `plan` says, and calls `progress` several times per second. Waits for the command even if
+/// recording ends before it.
 ///
 /// # Errors
-/// What keeps it from beginning; then there is no new file, and one that was to be replaced stays. What ends it later is in [`Recorded`].
+/// [`RecordError`] if it cannot start; then there is no new file, and an existing one stays. The reason for a
+/// later end is in [`Recorded`].
 pub fn record(plan: &RecordPlan, interrupt: &Interrupt, progress: Progress) -> Result<Recorded, RecordError> {
     let options = RecordOptions { devices: disks_behind(&plan.targets)?, ..plan.recording.clone() };
     let mut listener = Listener::start(&options)?;
@@ -99,21 +100,21 @@ pub fn record(plan: &RecordPlan, interrupt: &Interrupt, progress: Progress) -> R
     let now = Instant::now();
     let mut keeper = Keeper { writer, summary: Summary::default(), started: now, safe: now, progress };
     let went = keeper.run(plan, &mut listener, command.as_mut(), interrupt);
-    // However it went: what came is kept, where it can be.
+    // In any case, keep the events so far if possible.
     let ended = keeper.end(&mut listener);
     let settled = went.and_then(|settled| ended.and(Ok(settled)));
     let Keeper { mut writer, mut summary, .. } = keeper;
     let header = writer.header_mut().clone();
     let finished = writer.finish().map_err(RecordError::Trace);
     if finished.is_err() {
-        // Less is in the file than came.
+        // The file holds fewer events than came.
         summary = totals(plan.out.path()).unwrap_or_default();
     }
     let (settled, mut stopped) = match settled {
         Ok(settled) => (settled, finished.err()),
         Err(error) => (None, Some(error)),
     };
-    // Nothing is traced while the command goes on.
+    // Nothing is recorded while the command is still running.
     drop(listener);
     let status = command.map(|mut command| command.wait(interrupt)).transpose().unwrap_or_else(|error| {
         stopped.get_or_insert(error.into());
@@ -122,8 +123,8 @@ pub fn record(plan: &RecordPlan, interrupt: &Interrupt, progress: Progress) -> R
     Ok(Recorded { header, summary, status, settled, stopped })
 }
 
-/// Starts the command, and gives the trace its name once that runs: where it can't be started, there is no new
-/// file, and one that was to be replaced stays.
+/// Starts the command, and gives the trace its name once the command runs. If it can't be started, there is
+/// no new file, and an existing one stays.
 fn begin(plan: &RecordPlan, header: TraceHeader) -> Result<(TraceWriter, Option<Foreground>), RecordError> {
     let path = plan.out.path();
     let draft = plan.out.draft()?;
@@ -140,7 +141,7 @@ fn begin(plan: &RecordPlan, header: TraceHeader) -> Result<(TraceWriter, Option<
     }
 }
 
-/// The totals of what the trace file at `path` holds.
+/// Returns the totals of the events in the trace file at `path`.
 fn totals(path: &Path) -> Result<Summary, TraceError> {
     let (mut file, mut summary, mut batch) = (TraceFile::open(path)?, Summary::default(), Vec::new());
     loop {
@@ -152,18 +153,18 @@ fn totals(path: &Path) -> Result<Summary, TraceError> {
     }
 }
 
-/// Keeps what comes.
+/// Writes events to the trace.
 struct Keeper<'a> {
     writer: TraceWriter,
     summary: Summary,
     started: Instant,
-    /// When the file last held all that had come.
+    /// When the file last held all events.
     safe: Instant,
     progress: Progress<'a>,
 }
 
 impl Keeper<'_> {
-    /// Keeps what comes until the recording is over.
+    /// Writes events until the recording is over.
     fn run(
         &mut self,
         plan: &RecordPlan,
@@ -188,7 +189,7 @@ impl Keeper<'_> {
         Ok(None)
     }
 
-    /// Keeps what has come, and brings it to the file where it has waited for long.
+    /// Takes the new events, and flushes them to the file after a while.
     fn keep(&mut self, listener: &mut Listener) -> Result<(), RecordError> {
         let events: Vec<_> = listener.take().collect();
         events.iter().for_each(|event| self.summary.record(event));
@@ -202,7 +203,7 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Stops listening, and keeps the rest.
+    /// Stops listening, and writes the remaining events.
     fn end(&mut self, listener: &mut Listener) -> Result<(), RecordError> {
         let stopped = listener.stop();
         self.keep(listener)?;
@@ -211,7 +212,7 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Takes over what the recording has found since.
+    /// Copies the new parts of the recording's header.
     fn take_over(&mut self, found: &TraceHeader) {
         let header = self.writer.header_mut();
         header.devices.clone_from(&found.devices);

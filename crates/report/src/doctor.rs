@@ -1,4 +1,4 @@
-//! What a doctor found, for a terminal: a picture of each stack, and the findings below it.
+//! Renders doctor's results for a terminal: a picture of each stack, and the findings below it.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use trimtab_core::document::doctor::{Canary, Finding, Layer, Limits, Passes, Sev
 use crate::number::printable;
 use crate::terminal::{BOLD, GREEN, RED, YELLOW, hanging, paint, wrapped};
 
-/// The pictures and findings of a document; `colour` adds escape codes.
+/// Renders the pictures and findings of a document; `colour` adds escape codes.
 pub fn text(document: &DoctorDocument, colour: bool) -> String {
     let mut parts: Vec<_> = document.targets.iter().map(|target| self::target(target, colour)).collect();
     if !document.findings.is_empty() {
@@ -50,7 +50,7 @@ fn target(target: &Target, colour: bool) -> String {
         let (mark, code) = mark(layer.passes);
         let lead = format!("  {mark} {name:name_width$}  {:kind_width$}  ", layer.kind);
         let line = hanging(&lead, &words(layer));
-        // The mark is painted last: its escape codes are no columns.
+        // The mark is coloured last: its escape codes take no columns.
         text += &line.replacen(mark, &paint(colour, code, mark.to_owned()), 1);
         text.push('\n');
     }
@@ -62,7 +62,7 @@ fn target(target: &Target, colour: bool) -> String {
     text
 }
 
-/// What was asked about, and where that is found where it isn't the same.
+/// Returns the requested path, and the examined target if that differs.
 fn place(Target { asked, target, fs, .. }: &Target) -> String {
     match fs.as_deref() {
         _ if Path::new(target).ends_with(asked.trim_start_matches("./")) => target.clone(),
@@ -80,12 +80,12 @@ fn mark(passes: Passes) -> (&'static str, &'static str) {
     }
 }
 
-/// Two spaces for each layer above, where the stack branches; none in a plain row.
+/// Returns two spaces for each layer above if the stack branches; none otherwise.
 fn indent(layers: &[Layer], layer: &Layer) -> String {
     let is_below = |upper: &&Layer, name: &str| upper.on.iter().any(|below| below == name);
     let mut depth = 0;
     let mut name = layer.name.as_str();
-    // A captured tree may hold a ring; no walk up is longer than the stack.
+    // A captured tree may contain a cycle; no walk up is longer than the stack.
     for _ in layers {
         let Some(upper) = layers.iter().find(|upper| is_below(upper, name)) else { break };
         depth += usize::from(upper.on.len() > 1);
@@ -140,7 +140,7 @@ fn block(number: usize, finding: &Finding, colour: bool) -> String {
     let mut text = head.replacen(word, &paint(colour, code, word.to_owned()), 1) + "\n";
     text += &(hanging("   Why:   ", &finding.why) + "\n");
     for (at, line) in finding.fix.iter().flat_map(|fix| fix.lines()).enumerate() {
-        // A command is pasted: it stays in one line, however long.
+        // A command is meant for pasting: it stays in one line.
         text += &format!("   {}{}\n", if at == 0 { "Fix:   " } else { "       " }, printable(line));
     }
     text.extend(finding.cost.as_ref().map(|cost| hanging("   Cost:  ", cost) + "\n"));

@@ -11,7 +11,7 @@ use trimtab_core::profile::{
     Discard, DiscardedReads, Gc, GcPolicy, Geometry, LARGEST_GRANULARITY, Profile, Sourced, Timing,
 };
 use trimtab_core::stats::median;
-use trimtab_core::{Bytes, Nanos, Rate};
+use trimtab_core::{Bytes, Nanos, Rate, SECTOR};
 use trimtab_ftl::theory::greedy_spare;
 
 use super::fit::curve;
@@ -32,7 +32,6 @@ const ERASE_BLOCK: Bytes = Bytes(2 << 20);
 const DIES: u32 = 8;
 /// The largest mapping page: what nearly all drives have.
 const PAGE: Bytes = Bytes(4 << 10);
-const SECTOR: Bytes = Bytes(512);
 /// Limits above this are not of this world, and a file can't hold them exactly.
 const LARGEST: Bytes = Bytes(1 << 40);
 /// The over-provisioning where nothing tells: the difference of a binary and a decimal GB.

@@ -1,9 +1,9 @@
-//! Figures in few columns.
+//! Formats figures in few columns.
 
 use trimtab_core::stats::LatencySummary;
 use trimtab_core::{Bytes, Nanos};
 
-/// An amount a second: `0`, `0.4`, `17`, `1.2k`.
+/// Formats an amount per second: `0`, `0.4`, `17`, `1.2k`.
 pub fn rate(a_second: f64) -> String {
     if a_second > 0.0 && a_second < 9.95 {
         format!("{a_second:.1}")
@@ -12,35 +12,35 @@ pub fn rate(a_second: f64) -> String {
     }
 }
 
-/// A number of things: `0`, `99999`, `123k`.
+/// Formats a count: `0`, `99999`, `123k`.
 pub fn count(things: u64) -> String {
     if things < 100_000 { things.to_string() } else { scaled(things as f64, 1000.0, ["", "k", "M", "G"]) }
 }
 
-/// A number of bytes: `512 B`, `4 KiB`, `1.5 MiB`.
+/// Formats a number of bytes: `512 B`, `4 KiB`, `1.5 MiB`.
 pub fn size(bytes: f64) -> String {
     scaled(bytes, 1024.0, [" B", " KiB", " MiB", " GiB", " TiB"])
 }
 
-/// A mean or median; a dash of nothing.
+/// Formats a mean or median; a dash if there is none.
 pub fn size_of(bytes: Option<Bytes>) -> String {
     bytes.map_or_else(nothing, |bytes| size(bytes.0 as f64))
 }
 
-/// One of the percentiles of a latency; a dash where there is none.
+/// Formats a percentile of a latency; a dash if there is none.
 pub fn latency(latency: Option<LatencySummary>, pick: fn(&LatencySummary) -> Nanos) -> String {
     let us = latency.as_ref().map(pick).map(|Nanos(ns)| ns as f64 / 1e3);
     us.map_or_else(nothing, |us| scaled(us, 1000.0, [" us", " ms", " s"]))
 }
 
-/// What stands where there is no figure.
+/// Returns the placeholder for a missing figure.
 pub fn nothing() -> String {
     "-".to_owned()
 }
 
 fn scaled<const N: usize>(mut value: f64, step: f64, units: [&str; N]) -> String {
     let mut unit = 0;
-    // What would take four digits is shown in the next unit.
+    // A value of four digits is shown in the next unit.
     while unit + 1 < N && value >= 999.5 {
         value /= step;
         unit += 1;

@@ -1,22 +1,22 @@
-//! A line an interval and device.
+//! Prints one line per interval and device.
 
 use trimtab_core::Bytes;
 use trimtab_observe::watch::{DeviceReport, FileSystemReport, Report};
 
 use super::figures::{latency, nothing, rate, size, size_of};
 
-/// After how many lines the header comes again.
+/// The header is repeated after this many lines.
 const PAGE: usize = 20;
 
-/// Prints intervals, and knows when its readers need the header.
+/// Formats intervals, and repeats the header regularly.
 #[derive(Debug, Default)]
 pub struct Lines {
     printed: usize,
 }
 
 impl Lines {
-    /// The lines of an interval: one for every device that did something, or for the only one; one
-    /// without figures where none did anything.
+    /// Returns the lines of an interval: one per active device, or for the only device; one without figures if
+    /// no device was active.
     pub fn of(&mut self, report: &Report) -> String {
         let only = report.devices.len() == 1;
         let active = report.devices.iter().filter(|device| only || is_active(device, report));

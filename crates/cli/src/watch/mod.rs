@@ -1,4 +1,4 @@
-//! `trimtab watch`: what is discarded, freed, written and read right now, and by whom.
+//! `trimtab watch`: shows current discards, frees, writes and reads, and the processes behind them.
 
 mod figures;
 mod lines;
@@ -20,42 +20,42 @@ use trimtab_observe::watch::{CommandReport, Report, Session, SettledReport};
 use crate::{complain, interrupt};
 use lines::Lines;
 
-/// Shows what is discarded, freed, written and read right now, and by whom
+/// Shows current discards, frees, writes and reads, and the processes behind them
 ///
-/// On a terminal it fills the screen, elsewhere it prints a line an interval. With a command it is
-/// silent until the command ends, and then tells what that caused.
+/// On a terminal it fills the screen, elsewhere it prints a line per interval. With a command it is silent
+/// until the command ends, and then prints a summary.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Devices, mount points or files, the disks behind which are watched [default: all disks]
+    /// Devices, mount points or files whose disks are watched [default: all disks]
     #[arg(value_name = "DEV|MOUNT")]
     targets: Vec<PathBuf>,
-    /// Time between two reports [default: 1s; with a command none but the summary]
+    /// Time between two reports [default: 1s; with a command, only a summary at the end]
     #[arg(long, value_name = "TIME", value_parser = positive)]
     interval: Option<Duration>,
     /// End after this time [default: with Ctrl-C]
     #[arg(long, value_name = "TIME", value_parser = positive, conflicts_with = "command")]
     duration: Option<Duration>,
-    /// Print every report as a JSON object in a line of its own
+    /// Print every report as a JSON object on its own line
     #[arg(long)]
     json: bool,
     /// Write reports to this file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// After the command, sync file systems until no discard has come for so long; btrfs with
-    /// discard=async waits for two minutes with its own
+    /// After the command, sync file systems until no discard has come for this long; btrfs with
+    /// discard=async delays its discards by two minutes
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = positive, requires = "command")]
     settle: Duration,
-    /// Don't sync file systems before and after the command, nor wait for late discards
+    /// Don't sync file systems before and after the command, and don't wait for late discards
     #[arg(long, requires = "command", conflicts_with = "settle")]
     no_sync: bool,
-    /// Watch for as long as this command runs
+    /// Watch while this command runs
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
-/// How long is waited for events before the user, the command and the time are looked at again.
+/// How long to wait for events before checking the user, the command and the time again.
 const GLANCE: Duration = Duration::from_millis(20);
-/// Time between two reports unless told otherwise.
+/// The default time between two reports.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 pub fn run(args: Args) -> Result<ExitCode> {
@@ -86,10 +86,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Watches for the span of a command, and passes its exit code on.
+/// Watches while a command runs, and passes its exit code on.
 fn with_command(args: &Args, mut session: Session, interrupt: &Interrupt, out: &mut Out) -> Result<ExitCode> {
     if !args.no_sync {
-        // What was done before the command isn't its doing.
+        // Activity before the command must not count.
         session.settle(args.settle, interrupt)?;
         session.restart();
     }
@@ -113,7 +113,7 @@ fn with_command(args: &Args, mut session: Session, interrupt: &Interrupt, out: &
             return Err(error);
         }
         Err(error) => {
-            // The command has the terminal until it ends.
+            // The terminal belongs to the command until it ends.
             drop(session);
             command.wait(interrupt)?;
             return Err(error);
@@ -142,14 +142,14 @@ fn positive(text: &str) -> Result<Duration, String> {
     if time < Duration::from_millis(10) { Err("at least 10ms".to_owned()) } else { Ok(time) }
 }
 
-/// Where reports go, and in which shape.
+/// The destination and format of reports.
 struct Out {
     to: Box<dyn Write>,
     json: bool,
     lines: Lines,
-    /// Whether the user sits at a terminal that the screen can have.
+    /// Whether the output is a terminal that the screen can use.
     is_screen: bool,
-    /// Nobody reads any more.
+    /// Whether the reader has closed the pipe.
     closed: bool,
 }
 
@@ -174,7 +174,7 @@ impl Out {
         if session.elapsed() < *next {
             return Ok(());
         }
-        // Intervals that were missed are part of this one.
+        // Missed intervals are part of this one.
         while *next <= session.elapsed() {
             *next += interval;
         }

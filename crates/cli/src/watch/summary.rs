@@ -1,4 +1,4 @@
-//! The summary of a whole watch, as text.
+//! Formats the summary of a whole watch as text.
 
 use trimtab_core::Bytes;
 use trimtab_core::stats::SizeHistogram;
@@ -8,12 +8,12 @@ use trimtab_report::printable;
 use super::figures::{latency, size_of};
 use crate::tallies::counted;
 
-/// How many processes are named.
+/// The number of processes that are listed.
 const PROCESSES: usize = 8;
-/// The columns of the longest bar.
+/// The width of the longest bar in columns.
 const BAR: u64 = 40;
 
-/// What happened in the whole time.
+/// Formats the summary.
 pub fn text(report: &Report) -> String {
     let mut text = match &report.command {
         Some(command) => of_command(command),
@@ -37,7 +37,7 @@ pub fn text(report: &Report) -> String {
             continue;
         }
         text += &format!("{}\n", device.name);
-        // A device without discards is worth a line; one without the rarer commands isn't.
+        // Discards get a line even if there are none; rarer commands only if there are any.
         let shown = flows.iter().filter(|(name, flow)| flow.count > 0 || *name == "discards");
         shown.for_each(|(name, flow)| text += &row(name, flow));
     }
@@ -53,7 +53,7 @@ pub fn text(report: &Report) -> String {
         text += "  freed, not discarded or used since\n";
         if pending.let_go_bytes > Bytes::ZERO {
             text += &format!(
-                "    too many ranges: those below {} were let go, {} in all\n",
+                "    too many ranges: dropped those below {}, {} in all\n",
                 pending.coarsened_below_bytes, pending.let_go_bytes
             );
         }
@@ -79,7 +79,7 @@ fn of_command(command: &CommandReport) -> String {
         };
         text += &format!("{synced}; waited {:.2} s for late discards\n", settled.wall_s);
         if settled.unsettled {
-            text += "discards, or other work of the devices, still went on then\n";
+            text += "the devices were still busy then\n";
         }
     }
     text
@@ -142,7 +142,7 @@ fn processes(all: &[ProcessReport]) -> String {
     }
 }
 
-/// The name as it can be shown.
+/// Returns a printable name.
 pub fn name(process: &ProcessReport) -> String {
     if process.name.is_empty() { "(unknown)".to_owned() } else { printable(&process.name) }
 }

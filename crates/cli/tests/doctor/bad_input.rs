@@ -1,4 +1,4 @@
-//! What can't be looked at.
+//! Targets that cannot be examined.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -14,14 +14,14 @@ use crate::common::possible;
 use crate::mounts::{Loop, Mounted};
 use crate::support::{DISK, OnLoop, TRIMTAB, doctor};
 
-/// The one line that is said, and the exit code.
+/// Returns the one line of stderr and the exit code.
 fn said(output: &Output) -> (String, Option<i32>) {
     let text = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}{}", String::from_utf8_lossy(&output.stdout));
     (text, output.status.code())
 }
 
-/// Holds that the layers are told of, and why there is no proof.
+/// Asserts that the layers are reported, and the reason why the canary was skipped.
 fn assert_unproved(output: &Output, why: &str) {
     let document: DoctorDocument = serde_json::from_slice(&output.stdout).unwrap();
     let [target] = document.targets.as_slice() else { panic!("{document:#?}") };
@@ -32,7 +32,7 @@ fn assert_unproved(output: &Output, why: &str) {
 }
 
 #[test]
-fn what_is_no_target_is_named_in_one_line() {
+fn invalid_targets_are_named_in_one_line() {
     let dir = TempDir::new().unwrap();
     let empty = dir.path().to_str().unwrap();
     let file = std::env::current_exe().unwrap();
@@ -55,7 +55,7 @@ fn what_is_no_target_is_named_in_one_line() {
 }
 
 #[test]
-fn no_canary_flies_where_it_can_not() {
+fn canary_is_skipped_where_it_is_impossible() {
     if !possible() {
         return;
     }
@@ -66,7 +66,7 @@ fn no_canary_flies_where_it_can_not() {
     assert_unproved(&doctor(&["--json", "--canary"], &[&read_only.device.device]), &mounted);
 
     let full = OnLoop::new("tmpfs", "ext4", "");
-    // As much as there is.
+    // Fill the file system.
     let filled =
         Command::new("fallocate").args(["-l", "1G"]).arg(full.upper.target.join("file")).output().unwrap();
     assert!(!filled.status.success());
@@ -76,7 +76,7 @@ fn no_canary_flies_where_it_can_not() {
 }
 
 #[test]
-fn without_root_what_can_be_said_is_said() {
+fn doctor_without_root_reports_what_it_can() {
     if !possible() {
         return;
     }
@@ -95,7 +95,7 @@ fn without_root_what_can_be_said_is_said() {
     assert!(text.starts_with("/: ") && plain.status.code() != Some(101), "{text}");
     assert_unproved(&unprivileged(&["--json", "--canary", "/"]), "root");
 
-    // What a private file is on is not to be guessed.
+    // The file system of a private file must not be guessed.
     let memory = Mounted::new(Path::new("memory"), "tmpfs", "");
     let private = memory.target.join("private");
     let directory = private.join("images");

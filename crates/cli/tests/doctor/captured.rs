@@ -1,6 +1,6 @@
-//! What is said of captured machines: those of `data/machines`, each a stack of `vm/stacks` that
-//! `trimtab doctor --capture` packed in the guest. Beside each is what is said of it; with `TRIMTAB_BLESS`
-//! set in the environment, that is written anew.
+//! Compares the output on captured machines with stored output. Each capture in `data/machines` is a stack of
+//! `vm/stacks` that `trimtab doctor --capture` packed in the guest. Setting `TRIMTAB_BLESS` in the environment
+//! rewrites the stored output.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::support::doctor;
 
 #[test]
-fn captured_machines_are_told_of_as_ever() {
+fn output_on_captured_machines_is_unchanged() {
     let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/machines");
     let files = fs::read_dir(machines).unwrap().map(|entry| entry.unwrap().path());
     let archives: Vec<_> = files.filter(|file| file.extension() == Some(OsStr::new("gz"))).collect();

@@ -1,5 +1,5 @@
-//! `trimtab doctor` as its users meet it, on stacks that this machine's kernel can build. Most need root; see
-//! [`common::possible`]. Those of another kernel are in the room vm.
+//! Runs `trimtab doctor` on stacks that this machine's kernel can build. Most tests need root; see
+//! [`common::possible`]. The test program vm has the stacks of another kernel.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! What canaries prove.
+//! Tests with canaries.
 
 use std::fs;
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::common::possible;
 use crate::support::{OnLoop, TRIMTAB, doctor, target};
 
 #[test]
-fn a_canary_is_seen_below_and_nothing_is_left_of_it() {
+fn canary_is_seen_below_and_leaves_nothing() {
     if !possible() {
         return;
     }
@@ -27,7 +27,7 @@ fn a_canary_is_seen_below_and_nothing_is_left_of_it() {
         assert_eq!((found.verdict, canary.verdict), (Verdict::Reaches, Verdict::Reaches), "{found:#?}");
         assert_eq!(canary.seen[0].layer, stack.device.name());
         assert_eq!(canary.seen[0].bytes, canary.sent_bytes);
-        // What it saw, the kernel counted too.
+        // The kernel counted the same discards.
         let counted = device.counters().unwrap().since(&before);
         assert!(counted.discard_bytes >= canary.sent_bytes && canary.sent_bytes > Bytes::ZERO, "{counted:?}");
         let left: Vec<_> =
@@ -37,7 +37,7 @@ fn a_canary_is_seen_below_and_nothing_is_left_of_it() {
 }
 
 #[test]
-fn a_device_without_discards_sees_no_canary() {
+fn device_without_discards_sees_no_canary() {
     if !possible() {
         return;
     }
@@ -51,7 +51,7 @@ fn a_device_without_discards_sees_no_canary() {
 }
 
 #[test]
-fn a_canary_that_is_killed_leaves_nothing_to_the_next() {
+fn killed_canary_leaves_nothing() {
     if !possible() {
         return;
     }
@@ -76,7 +76,7 @@ fn a_canary_that_is_killed_leaves_nothing_to_the_next() {
 }
 
 #[test]
-fn one_proof_that_fails_takes_no_other_along() {
+fn failed_canary_leaves_the_other_targets_alone() {
     if !possible() {
         return;
     }
@@ -92,7 +92,7 @@ fn one_proof_that_fails_takes_no_other_along() {
 }
 
 #[test]
-fn a_capture_takes_no_file_s_place_and_leaves_no_part() {
+fn capture_overwrites_no_file_and_leaves_no_partial_file() {
     if !possible() {
         return;
     }
@@ -100,7 +100,7 @@ fn a_capture_takes_no_file_s_place_and_leaves_no_part() {
     let dir = tempfile::TempDir::new().unwrap();
     let archive = dir.path().join("capture.tar.gz");
     let arguments = ["--canary", "--capture", archive.to_str().unwrap()];
-    // Nothing is captured of what can't be looked at.
+    // A target that can't be examined is not captured.
     assert_eq!(doctor(&arguments, &["/nonexistent".as_ref()]).status.code(), Some(1));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 

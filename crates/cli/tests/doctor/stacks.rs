@@ -1,4 +1,4 @@
-//! What is said of stacks.
+//! The output on stacks.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,7 +15,7 @@ use crate::mounts::{Loop, Mounted};
 use crate::support::{DISK, OnLoop, TRIMTAB, doctor, layers, target};
 
 #[test]
-fn a_file_system_on_a_file_in_memory_reaches_the_bottom() {
+fn file_system_on_a_file_in_memory_reaches_the_bottom() {
     if !possible() {
         return;
     }
@@ -47,7 +47,7 @@ fn a_file_system_on_a_file_in_memory_reaches_the_bottom() {
         (Verdict::Reaches, None, expected[1..].to_vec())
     );
 
-    // What lsblk says of the same device.
+    // The values that lsblk prints for the same device.
     let lsblk = Command::new("lsblk")
         .args(["-bndo", "DISC-MAX,DISC-GRAN"])
         .arg(&stack.device.device)
@@ -60,7 +60,7 @@ fn a_file_system_on_a_file_in_memory_reaches_the_bottom() {
 }
 
 #[test]
-fn a_loop_s_file_on_a_file_system_that_is_not_told_to_discard_waits_there() {
+fn nested_file_system_without_discard_stops_them() {
     if !possible() {
         return;
     }
@@ -72,14 +72,14 @@ fn a_loop_s_file_on_a_file_system_that_is_not_told_to_discard_waits_there() {
     let finding = found.findings.iter().find(|finding| finding.id == "nested-file-system").unwrap();
     assert_eq!(finding.layer, below);
 
-    // Its own fix mends it.
+    // The printed fix works.
     let fix = finding.fix.clone().unwrap();
     assert!(Command::new("sh").args(["-c", &fix]).status().unwrap().success(), "{fix}");
     assert_eq!(target(&[], &device.device).verdict, Verdict::Reaches);
 }
 
 #[test]
-fn an_overlay_and_a_bind_mount_are_followed_down() {
+fn overlays_and_bind_mounts_are_followed_down() {
     if !possible() {
         return;
     }
@@ -107,7 +107,7 @@ fn an_overlay_and_a_bind_mount_are_followed_down() {
 }
 
 #[test]
-fn all_that_is_mounted_is_looked_at_once() {
+fn every_mounted_file_system_is_examined_once() {
     if !possible() {
         return;
     }
@@ -121,7 +121,7 @@ fn all_that_is_mounted_is_looked_at_once() {
 }
 
 #[test]
-fn a_captured_machine_is_told_the_same_of() {
+fn capture_gives_the_same_output() {
     if !possible() {
         return;
     }
@@ -152,7 +152,7 @@ fn a_captured_machine_is_told_the_same_of() {
 }
 
 #[test]
-fn an_emulated_drive_takes_them() {
+fn emulated_drive_takes_discards() {
     if !possible() {
         return;
     }

@@ -1,4 +1,4 @@
-//! What the tests share: stacks that go when a test ends, and the doctor's words.
+//! Shared by the tests: stacks that are removed when a test ends, and running the doctor.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -11,10 +11,10 @@ use crate::mounts::{Loop, Mounted};
 
 pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 
-/// The size of a loop device: the least on which there are all file systems.
+/// The size of a loop device: the smallest that every file system accepts.
 pub const DISK: Bytes = Bytes(400 << 20);
 
-/// A file system on a loop device whose file is on another, in memory. The fields go in this order.
+/// A file system on a loop device whose file is on another, in memory. The fields are dropped in order.
 pub struct OnLoop {
     pub upper: Mounted,
     pub device: Loop,
@@ -37,7 +37,7 @@ pub fn doctor(arguments: &[&str], paths: &[&Path]) -> Output {
     Command::new(TRIMTAB).arg("doctor").args(arguments).args(paths).output().unwrap()
 }
 
-/// What the doctor says of one target.
+/// Returns the doctor's document on one target.
 pub fn target(arguments: &[&str], path: &Path) -> Target {
     let output = doctor(&[&["--json"], arguments].concat(), &[path]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -48,7 +48,7 @@ pub fn target(arguments: &[&str], path: &Path) -> Target {
     document.targets.into_iter().next().unwrap()
 }
 
-/// The kinds and names of a target's layers.
+/// Returns the kinds and names of a target's layers.
 pub fn layers(target: &Target) -> Vec<(&str, &str)> {
     target.layers.iter().map(|layer| (layer.kind.as_str(), layer.name.as_str())).collect()
 }

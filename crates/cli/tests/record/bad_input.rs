@@ -1,4 +1,4 @@
-//! What can't be recorded is refused in one line, before anything is written.
+//! Bad input is refused in one line, before anything is written.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::support::{TRIMTAB, possible, record};
 
-/// The exit code and the one line of a refusal; nothing else is said, and there is no trace.
+/// Returns the exit code and the one line of a refusal, and asserts that there is no other output and no trace.
 fn refused(arguments: &[&str]) -> (i32, String) {
     let dir = TempDir::new().unwrap();
     let trace = dir.path().join("t.parquet");
@@ -19,7 +19,7 @@ fn refused(arguments: &[&str]) -> (i32, String) {
 }
 
 #[test]
-fn what_is_no_device_and_on_none_is_named() {
+fn targets_without_a_device_are_named() {
     if !possible() {
         return;
     }
@@ -35,7 +35,7 @@ fn what_is_no_device_and_on_none_is_named() {
 }
 
 #[test]
-fn a_command_that_cannot_be_run_leaves_no_trace() {
+fn command_that_cannot_be_run_leaves_no_trace() {
     if !possible() {
         return;
     }
@@ -45,7 +45,7 @@ fn a_command_that_cannot_be_run_leaves_no_trace() {
 }
 
 #[test]
-fn words_that_mean_nothing_are_refused() {
+fn invalid_arguments_are_refused() {
     for arguments in
         [&["--kinds", "trim"][..], &["--duration", "soon"], &["--buffer", "much"], &["--no-sync"]]
     {
@@ -55,7 +55,7 @@ fn words_that_mean_nothing_are_refused() {
 }
 
 #[test]
-fn an_existing_file_is_kept() {
+fn existing_file_is_kept() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("mine");
     std::fs::write(&file, "dear").unwrap();
@@ -67,7 +67,7 @@ fn an_existing_file_is_kept() {
 }
 
 #[test]
-fn a_user_without_rights_is_told() {
+fn user_without_rights_gets_a_clear_error() {
     if !possible() {
         return;
     }
@@ -84,7 +84,7 @@ fn a_user_without_rights_is_told() {
 }
 
 #[test]
-fn a_file_that_only_looks_like_a_leftover_is_kept() {
+fn file_that_resembles_a_leftover_is_kept() {
     if !possible() {
         return;
     }

@@ -1,4 +1,4 @@
-//! However a recording ends, what came before is kept, and nothing is left behind.
+//! Every end of a recording keeps the trace so far and leaves nothing else behind.
 
 use std::fs;
 use std::io::Read;
@@ -14,7 +14,7 @@ use trimtab_linux::mount;
 
 use crate::support::{Mounted, TRIMTAB, Trace, block, drive, instances, possible, record, recorded};
 
-/// Waits until `is_so`, but not forever.
+/// Waits until `is_so`, with a timeout.
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let started = Instant::now();
     while !is_so() {
@@ -27,13 +27,13 @@ fn signal(signal: &str, to: &Child) {
     assert!(Command::new("kill").args([signal, &to.id().to_string()]).status().unwrap().success());
 }
 
-/// The instance of the recording that process `pid` makes.
+/// Returns the tracefs instance of the process `pid`.
 fn instance_of(pid: u32) -> Option<String> {
     instances().into_iter().find(|name| name.split('-').nth(1) == Some(&pid.to_string()))
 }
 
 #[test]
-fn the_commands_exit_code_is_passed_on() {
+fn exit_code_of_the_command_is_passed_on() {
     if !possible() {
         return;
     }
@@ -49,7 +49,7 @@ fn the_commands_exit_code_is_passed_on() {
 }
 
 #[test]
-fn an_interrupt_keeps_what_was_recorded() {
+fn interrupt_keeps_the_trace() {
     if !possible() {
         return;
     }
@@ -63,7 +63,7 @@ fn an_interrupt_keeps_what_was_recorded() {
     fs::write(fs.target.join("file"), vec![7; 1 << 20]).unwrap();
     fs::File::open(fs.target.join("file")).unwrap().sync_all().unwrap();
     thread::sleep(Duration::from_millis(200));
-    // Twice: the second one must not keep it from cleaning up.
+    // Twice: the second one must not prevent the cleanup.
     signal("-INT", &child);
     signal("-TERM", &child);
     assert_eq!(child.wait().unwrap().code(), Some(0));
@@ -73,7 +73,7 @@ fn an_interrupt_keeps_what_was_recorded() {
 }
 
 #[test]
-fn a_command_that_heeds_no_signal_is_left_behind_and_nothing_else() {
+fn command_that_ignores_signals_is_left_running() {
     if !possible() {
         return;
     }
@@ -104,7 +104,7 @@ fn a_command_that_heeds_no_signal_is_left_behind_and_nothing_else() {
 }
 
 #[test]
-fn what_a_killed_recording_leaves_is_removed_by_the_next() {
+fn leftovers_of_a_killed_recording_are_removed_by_the_next() {
     if !possible() {
         return;
     }
@@ -117,7 +117,7 @@ fn what_a_killed_recording_leaves_is_removed_by_the_next() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(instance_of(child.id()).is_some());
-    // What was written so far is a trace.
+    // The file so far is a valid trace.
     Trace::read(&trace);
     let next = dir.path().join("next.parquet");
     recorded(&["-o", next.to_str().unwrap(), "--", "true"]);
@@ -125,7 +125,7 @@ fn what_a_killed_recording_leaves_is_removed_by_the_next() {
 }
 
 #[test]
-fn a_full_disk_ends_the_recording_and_keeps_the_trace() {
+fn full_disk_ends_the_recording_and_keeps_the_trace() {
     if !possible() {
         return;
     }

@@ -1,4 +1,4 @@
-//! `trimtab record` as its users meet it. All of it needs root; see [`support::possible`].
+//! Runs `trimtab record` as a user would. All tests need root; see [`support::possible`].
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! What the tests of record share: a mounted file system on a drive of the test's own, and traces.
+//! Shared by the tests of record: a mounted file system on a drive of the test's own, and traces.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -67,7 +67,7 @@ pub fn record(arguments: &[&str]) -> Output {
     Command::new(TRIMTAB).arg("record").args(arguments).output().unwrap()
 }
 
-/// Runs it, and it has to succeed.
+/// Runs `trimtab record` and asserts success; returns stderr.
 pub fn recorded(arguments: &[&str]) -> String {
     let output = record(arguments);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -110,7 +110,7 @@ pub fn block(drive: &Drive) -> BlockDevice {
     BlockDevice::open(Path::new(SYSFS), drive.device()).unwrap()
 }
 
-/// The recordings of trimtab that the kernel still has.
+/// Returns the tracefs instances of trimtab that exist.
 pub fn instances() -> Vec<String> {
     let entries = std::fs::read_dir("/sys/kernel/tracing/instances");
     let names = entries.into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! What is recorded is what happened, and a replay of it does to the model what happened to the drive.
+//! Recordings are complete, and a replay has the same effect on the model as the workload on the drive.
 
 use std::process::Command;
 
@@ -24,7 +24,7 @@ fn record_work(drive: &Drive, work: &str) -> TempDir {
     dir
 }
 
-/// A line of shell that makes a file system that discards nothing by being made.
+/// Returns a shell command that makes a file system without discarding the device.
 fn make(fs: &str) -> &'static str {
     match fs {
         "ext4" => "mkfs.ext4 -q -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 $D",
@@ -34,7 +34,7 @@ fn make(fs: &str) -> &'static str {
 }
 
 #[test]
-fn a_recording_counts_what_the_kernel_counts() {
+fn recording_counts_what_the_kernel_counts() {
     if !possible() {
         return;
     }
@@ -58,7 +58,7 @@ fn a_recording_counts_what_the_kernel_counts() {
         assert_eq!(total(Kind::Read), reads, "{fs}");
         let flushes = after.flushes.unwrap() - before.flushes.unwrap();
         assert_eq!(total(Kind::Flush), (flushes, Bytes::ZERO), "{fs}");
-        // The kernel counts a flush that no data follows as a write of nothing, too.
+        // The kernel also counts a flush without data as an empty write.
         let (writes, written) = total(Kind::Write);
         assert_eq!(written, counted.write_bytes, "{fs}");
         assert!((writes..=writes + flushes).contains(&counted.writes), "{fs}: {writes} {counted:?}");
@@ -70,7 +70,7 @@ fn a_recording_counts_what_the_kernel_counts() {
     }
 }
 
-/// The replay of the trace in `dir` on the drive that it was recorded on.
+/// Replays the trace in `dir` on the drive it was recorded on.
 fn replayed(dir: &TempDir, policy: &str) -> SimDocument {
     let output = Command::new(TRIMTAB)
         .args(["sim", dir.path().join("t.parquet").to_str().unwrap()])
@@ -82,7 +82,7 @@ fn replayed(dir: &TempDir, policy: &str) -> SimDocument {
 }
 
 #[test]
-fn a_replay_does_what_the_drive_did() {
+fn replay_does_what_the_drive_did() {
     if !possible() {
         return;
     }
@@ -96,7 +96,7 @@ fn a_replay_does_what_the_drive_did() {
         );
         let dir = record_work(&drive, &work);
         let drive = drive.stats().unwrap().counters;
-        // `online` is the trace as it was recorded, where it has discards: the trims of batched, too.
+        // `online` replays the discards of the trace, including the trims of batched.
         let document = replayed(&dir, if policy == "none" { "none" } else { "online" });
         let replay = &document.runs[0].outcome.counters;
         assert_eq!(

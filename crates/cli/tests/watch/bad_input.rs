@@ -1,4 +1,4 @@
-//! What can't be watched is refused in one line.
+//! Bad input is refused in one line.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::common::possible;
 use crate::support::{said, small, watch};
 
 #[test]
-fn what_is_no_device_and_on_none_is_refused() {
+fn targets_without_a_device_are_refused() {
     if !possible() {
         return;
     }
@@ -24,7 +24,7 @@ fn what_is_no_device_and_on_none_is_refused() {
 }
 
 #[test]
-fn arguments_that_make_no_sense_are_refused() {
+fn invalid_arguments_are_refused() {
     for (arguments, reason) in [
         (&["--interval", "0s"][..], "at least 10ms"),
         (&["--interval", "soon"], "'--interval <TIME>'"),
@@ -41,7 +41,7 @@ fn arguments_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_command_or_file_that_is_not_there_is_named() {
+fn missing_command_or_file_is_named() {
     if !possible() {
         return;
     }

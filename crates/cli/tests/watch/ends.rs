@@ -1,4 +1,4 @@
-//! How a watch ends: with its command, its time, or a signal.
+//! A watch ends with its command, its time, or a signal.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use trimtab_observe::watch::Scope;
 use crate::common::possible;
 use crate::support::{TRIMTAB, reports, small, watch};
 
-/// No instance of tracefs that the process made is left.
+/// Asserts that no tracefs instance of the process is left.
 fn nothing_is_left(of: u32) {
     let instances = fs::read_dir("/sys/kernel/tracing/instances").unwrap();
     let names = instances.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -19,7 +19,7 @@ fn nothing_is_left(of: u32) {
 }
 
 #[test]
-fn the_command_keeps_its_streams_and_its_exit_code() {
+fn command_keeps_its_streams_and_its_exit_code() {
     if !possible() {
         return;
     }
@@ -39,7 +39,7 @@ fn the_command_keeps_its_streams_and_its_exit_code() {
 }
 
 #[test]
-fn its_time_ends_it_after_a_line_an_interval() {
+fn watch_prints_a_line_per_interval_until_its_time_is_over() {
     if !possible() {
         return;
     }
@@ -65,7 +65,7 @@ fn its_time_ends_it_after_a_line_an_interval() {
 }
 
 #[test]
-fn a_signal_ends_it_with_its_summary() {
+fn signal_ends_the_watch_with_a_summary() {
     if !possible() {
         return;
     }
@@ -92,7 +92,7 @@ fn a_signal_ends_it_with_its_summary() {
 }
 
 #[test]
-fn a_command_that_heeds_no_signal_is_left_behind_after_the_summary() {
+fn command_that_ignores_signals_is_left_running_after_the_summary() {
     if !possible() {
         return;
     }
@@ -127,7 +127,7 @@ fn a_command_that_heeds_no_signal_is_left_behind_after_the_summary() {
 
 /// In a terminal of its own: `script` makes one.
 #[test]
-fn two_signals_leave_the_terminal_as_it_was() {
+fn two_signals_restore_the_terminal() {
     if !possible() {
         return;
     }
@@ -161,7 +161,7 @@ fn two_signals_leave_the_terminal_as_it_was() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn closed_pipe_is_no_failure() {
     if !possible() {
         return;
     }

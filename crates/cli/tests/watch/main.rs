@@ -1,4 +1,4 @@
-//! `trimtab watch` as its users meet it, on loop devices over sparse files. All of it needs root; see
+//! Runs `trimtab watch` as a user would, on loop devices over sparse files. All tests need root; see
 //! [`common::possible`].
 
 #[path = "../common/mod.rs"]

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Shared by the tests of watch.
 
 use std::env;
 use std::path::Path;
@@ -25,14 +25,14 @@ pub fn small() -> Loop {
     Loop::new(&env::temp_dir(), Bytes(16 << 20))
 }
 
-/// A verb `watch` that can be given more arguments.
+/// Returns a `trimtab watch` command that can take more arguments.
 pub fn watch(arguments: &[&str], targets: &[&Path]) -> Command {
     let mut command = Command::new(TRIMTAB);
     command.arg("watch").args(arguments).args(targets);
     command
 }
 
-/// The reports that were printed, a line each.
+/// Parses the printed reports, one per line.
 pub fn reports(stdout: &[u8]) -> Vec<Report> {
     let text = std::str::from_utf8(stdout).unwrap();
     text.lines()
@@ -40,7 +40,7 @@ pub fn reports(stdout: &[u8]) -> Vec<Report> {
         .collect()
 }
 
-/// What the program said, which has to be one line.
+/// Returns stderr, and asserts that it is one line.
 pub fn said(output: &Output) -> String {
     let text = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}");

@@ -1,4 +1,4 @@
-//! How many discards, and of what mean size, does deleting a tree cause?
+//! Counts the discards, and their mean size, that deleting a tree causes.
 
 use std::fs;
 use std::path::Path;
@@ -108,7 +108,7 @@ fn on_btrfs() {
 }
 
 #[test]
-fn what_is_not_discarded_stays_pending() {
+fn undiscarded_extents_stay_pending() {
     if !possible() {
         return;
     }

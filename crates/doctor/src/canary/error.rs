@@ -1,4 +1,4 @@
-//! Why there is no canary.
+//! Errors of a canary.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use trimtab_linux::trim::TrimError;
 
 use trimtab_core::interrupt::Interrupted;
 
-/// Why there is no canary.
+/// Why a canary was impossible or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CanaryError {
-    /// Nowhere in the stack is a mounted file system on a device.
+    /// The stack has no mounted file system on a device.
     #[error("{target} has no file system on a block device for a canary; name a mount point of one")]
     NoFileSystem {
         /// The target.
@@ -27,26 +27,26 @@ pub enum CanaryError {
         /// Where its file system is mounted.
         mount: PathBuf,
     },
-    /// It takes rights that this process doesn't have.
+    /// This process lacks the rights.
     #[error("a canary on {} needs root", directory.display())]
     Rights {
         /// Where the file should have been.
         directory: PathBuf,
     },
-    /// Nothing can be written.
+    /// The file system is read-only.
     #[error("{} is read-only: a canary has to be written; remount it rw, or leave the canary out", directory.display())]
     ReadOnly {
         /// The directory.
         directory: PathBuf,
     },
-    /// There is no room.
+    /// There is too little free space.
     #[error("{} has {free} free, but a canary here takes {needed}; free some space, or leave the canary out", directory.display())]
     Full {
         /// The directory.
         directory: PathBuf,
-        /// What is free for this user.
+        /// The free space for this user.
         free: Bytes,
-        /// What has to be.
+        /// The required space.
         needed: Bytes,
     },
     /// The file can't be written.
@@ -58,7 +58,7 @@ pub enum CanaryError {
         #[source]
         source: io::Error,
     },
-    /// The file system doesn't tell where the file is.
+    /// The file system doesn't report where the file is.
     #[error("cannot find out where the file system at {} put the canary", directory.display())]
     Place {
         /// Where the file was.
@@ -67,7 +67,7 @@ pub enum CanaryError {
         #[source]
         source: io::Error,
     },
-    /// The file has no place of its own on the device.
+    /// The file has no extents of its own on the device.
     #[error("the file system at {} gave the canary no place of its own on the device", directory.display())]
     Nowhere {
         /// Where the file was.
@@ -76,7 +76,7 @@ pub enum CanaryError {
     /// The file system can't be synced.
     #[error(transparent)]
     Sync(#[from] TrimError),
-    /// The trace came to a bad end.
+    /// The trace failed.
     #[error(transparent)]
     Tracing(#[from] TracefsError),
     /// A device's counters can't be read.

@@ -1,4 +1,4 @@
-//! Where the data of a FAT or exFAT file system begins.
+//! Finds where the data of a FAT or exFAT file system begins.
 
 use std::fs::File;
 use std::io;
@@ -9,11 +9,11 @@ use trimtab_core::Bytes;
 /// The first cluster of data has this number.
 const FIRST_CLUSTER: u64 = 2;
 
-/// How many bytes lower a byte of `device` is in the trim address space, which counts clusters from
-/// zero although the first of them has the number 2.
+/// Returns how much lower the trim address of a byte of `device` is than its device address. The trim address
+/// space counts clusters from zero, although the first cluster has the number 2.
 ///
 /// # Errors
-/// What the kernel says, or `InvalidData` where the first sector is of neither.
+/// Errors of reading, or `InvalidData` if the first sector is neither FAT nor exFAT.
 pub(super) fn skipped(device: &File) -> io::Result<Bytes> {
     let mut sector = [0; 512];
     device.read_exact_at(&mut sector, 0)?;
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_cluster_is_behind_the_tables() {
+    fn first_cluster_follows_the_tables() {
         // FAT16: a reserved sector, two tables of 32 sectors, 512 root entries, clusters of 4 sectors.
         let fat16 = [(11, 2, 512), (13, 1, 4), (14, 2, 1), (16, 1, 2), (17, 2, 512), (22, 2, 32)];
         assert_eq!(fat(&sector(&fat16)), Some(Bytes((1 + 64 + 32 - 8) * 512)));
@@ -74,7 +74,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_sector_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 512)) {
+        fn arbitrary_sector_never_panics(bytes in prop::collection::vec(any::<u8>(), 512)) {
             let bytes: [u8; 512] = bytes.try_into().unwrap();
             let _ = (fat(&bytes), exfat(&bytes));
         }

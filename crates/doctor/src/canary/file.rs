@@ -1,4 +1,4 @@
-//! The canary's file: where it goes, how large it is, and what it holds.
+//! The canary's file: its directory, size and contents.
 
 use std::fs::File;
 use std::io;
@@ -17,16 +17,16 @@ use super::error::CanaryError;
 use trimtab_core::contents::{Contents, WriteError};
 use trimtab_core::interrupt::Interrupt;
 
-/// The least that is written where there is room, and where there is little.
+/// The smallest canary with enough free space, and with little.
 const WANTED: Bytes = Bytes(16 << 20);
 const LEAST: Bytes = Bytes(1 << 20);
 
-/// How many of the largest unit on the way a canary has: the first and the last may be cut off.
+/// The number of largest discard units in a canary: the first and the last may be cut off.
 const UNITS: u64 = 4;
 
-/// The file system that `stack` is of, or that holds the overlays which it is of, and the directory for the
-/// canary. One on no device has none, and neither have a device or swap: the file systems below those hold
-/// their file, not what it is a disk of.
+/// Returns the layer and the directory of the file system for the canary: the top of `stack`, or the file system
+/// below its overlays. It must be on a device. A device or swap has none: a file system below those only holds
+/// their file.
 pub(super) fn home(stack: &Stack) -> Result<(usize, &Path), CanaryError> {
     let none = || match stack.layers.first() {
         Some(top) => match mount_of(top) {
@@ -50,7 +50,7 @@ pub(super) fn home(stack: &Stack) -> Result<(usize, &Path), CanaryError> {
     Ok((layer, chosen))
 }
 
-/// Where the device `layer` is mounted, if it is one and there is such a place.
+/// Returns where the device `layer` is mounted, if it is.
 fn mount_of(layer: &Layer) -> Option<PathBuf> {
     let number = layer.number?;
     let mounts = mount::mounts(Path::new(PROCFS)).ok()?;
@@ -58,7 +58,7 @@ fn mount_of(layer: &Layer) -> Option<PathBuf> {
     mounts.into_iter().find(is_of_it).map(|mount| mount.target)
 }
 
-/// Checks that the file system at `directory` could be written and trimmed, before anything is done.
+/// Checks in advance that the file system at `directory` can be written and trimmed.
 pub(super) fn check_rights(directory: &Path) -> Result<(), CanaryError> {
     let is_denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
     match rustix::fs::access(directory, Access::WRITE_OK) {
@@ -70,12 +70,12 @@ pub(super) fn check_rights(directory: &Path) -> Result<(), CanaryError> {
         Err(TrimError::Trim { source, .. }) if is_denied(&source) => {
             Err(CanaryError::Rights { directory: directory.to_owned() })
         }
-        // One that can't be trimmed may yet discard by itself.
+        // A file system that can't be trimmed may still discard by itself.
         _ => Ok(()),
     }
 }
 
-/// How large a canary is that no layer of `stack` rounds away, and that leaves half of the space free.
+/// Returns the size of a canary that no layer of `stack` rounds away, and that leaves half of the space free.
 pub(super) fn size(stack: &Stack, directory: &Path) -> Result<Bytes, CanaryError> {
     let largest = stack.layers.iter().map(unit).max().unwrap_or_default();
     let needed = Bytes(largest.0.saturating_mul(UNITS).next_multiple_of(LEAST.0)).max(LEAST);
@@ -83,13 +83,14 @@ pub(super) fn size(stack: &Stack, directory: &Path) -> Result<Bytes, CanaryError
     let space = rustix::fs::statvfs(directory).map_err(failed)?;
     let free = Bytes(space.f_bavail.saturating_mul(space.f_frsize));
     let room = Bytes(free.0 / 2 / LEAST.0 * LEAST.0);
-    match room < needed {
-        true => Err(CanaryError::Full { directory: directory.to_owned(), free, needed: Bytes(needed.0 * 2) }),
-        false => Ok(room.min(needed.max(WANTED))),
+    if room < needed {
+        Err(CanaryError::Full { directory: directory.to_owned(), free, needed: Bytes(needed.0 * 2) })
+    } else {
+        Ok(room.min(needed.max(WANTED)))
     }
 }
 
-/// The smallest discard that a layer makes something of.
+/// Returns the smallest discard that has an effect in a layer.
 fn unit(layer: &Layer) -> Bytes {
     let granularity = layer.limits.map_or(Bytes::ZERO, |limits| limits.granularity);
     let stripe = match &layer.kind {
@@ -108,14 +109,14 @@ fn unit(layer: &Layer) -> Bytes {
     granularity.max(stripe)
 }
 
-/// Writes a file without a name to the device, whose contents nothing below can compress or already has.
+/// Writes a file without a name to the device, with random contents that can't be compressed or deduplicated.
 pub(super) fn write(directory: &Path, size: Bytes, interrupt: &Interrupt) -> Result<File, CanaryError> {
     let failed = |source: io::Error| match Errno::from_io_error(&source) {
         Some(Errno::ROFS) => CanaryError::ReadOnly { directory: directory.to_owned() },
         _ => CanaryError::Write { directory: directory.to_owned(), source },
     };
     let mut file = tempfile::tempfile_in(directory).map_err(failed)?;
-    // In as few pieces as the file system has; some can't, and some refuse only when it is written.
+    // Allocate as few pieces as possible; some file systems can't, and some fail only when the file is written.
     _ = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size.0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let written = Contents::new(now.as_nanos() as u64).write(&mut file, 0, size, interrupt);

@@ -1,4 +1,4 @@
-//! The file systems that hold a canary: their own, and that of the file behind a loop device below.
+//! The file systems that hold a canary: its own, and those with the files of loop devices below.
 
 use std::fs::File;
 use std::io;
@@ -14,32 +14,32 @@ use super::fat;
 /// A file system that holds the canary.
 #[derive(Debug)]
 pub(super) struct Host {
-    /// Its place in the stack.
+    /// Its index in the stack.
     pub layer: usize,
     /// Where it is mounted.
     pub directory: PathBuf,
-    /// Where it holds the canary.
+    /// The pieces of the canary.
     pub pieces: Vec<Piece>,
 }
 
 /// A piece of the canary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// What to trim in the file system's trim address space: its bytes, on btrfs with what lies before
-    /// them in their chunk.
+    /// The range to trim in the file system's trim address space: its bytes, on btrfs from the start of their
+    /// chunk.
     pub trim: Extent,
     /// Its length.
     pub length: Bytes,
-    /// Its bytes on the layers directly below, each whole copies of it; empty where nobody tells.
+    /// Its bytes on the layers directly below, each a whole copy; empty if unknown.
     pub copies: Vec<(usize, Extent)>,
 }
 
 impl Host {
-    /// Finds where the file system `layer`, mounted at `directory`, has the bytes `range` of `file`. What
-    /// other files have too is left out: it is not freed.
+    /// Finds where the file system `layer`, mounted at `directory`, has the bytes `range` of `file`. Extents
+    /// shared with other files are left out: they are not freed.
     ///
     /// # Errors
-    /// What the kernel says where the file system doesn't tell.
+    /// Errors of the kernel, if the file system doesn't report extents.
     pub fn of(stack: &Stack, layer: usize, directory: &Path, file: &File, range: Extent) -> io::Result<Self> {
         let found = match ioctl::file_extents(file, range) {
             Err(Errno::OPNOTSUPP | Errno::NOTTY) => ioctl::file_blocks(file, range)?,
@@ -51,7 +51,7 @@ impl Host {
         Ok(Self { layer, directory: directory.to_owned(), pieces })
     }
 
-    /// The bytes of the canary that it holds.
+    /// Returns the size of the canary's part that it holds.
     pub fn size(&self) -> Bytes {
         self.pieces.iter().map(|piece| piece.length).sum()
     }
@@ -80,8 +80,8 @@ fn pieces(stack: &Stack, layer: &Layer, directory: &Path, extents: &ExtentSet) -
     }
 }
 
-/// Pieces of a btrfs, cut where its chunks end. It passes over a chunk, which it calls a block group, when
-/// the trim begins inside of it (measured on Linux 6.18), so that each trim begins with the chunk.
+/// Returns the pieces of a btrfs, cut at chunk boundaries. btrfs skips a chunk, or block group, if a trim begins
+/// inside it (measured on Linux 6.18), so each trim begins with the chunk.
 fn btrfs_pieces(stack: &Stack, directory: &Path, extents: &ExtentSet) -> io::Result<Vec<Piece>> {
     let directory = File::open(directory)?;
     let mut pieces = Vec::new();

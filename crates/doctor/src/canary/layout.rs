@@ -1,4 +1,4 @@
-//! Where a canary lies on each layer of a stack.
+//! Follows a canary's position down the layers of a stack.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,19 +11,19 @@ use trimtab_linux::{SYSFS, loop_device, trim};
 
 use super::host::Host;
 
-/// Where a canary lies on a layer.
+/// The position of a canary on a layer.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Place {
     /// Bytes of the device.
     pub extents: ExtentSet,
-    /// Whether it is all of these bytes, and not somewhere among them.
+    /// Whether it occupies exactly these bytes, and is not just somewhere among them.
     pub is_exact: bool,
 }
 
-/// Where a canary lies.
+/// The position of a canary on all layers.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// On each layer of the stack; none of file systems, and where it doesn't lie at all.
+    /// By layer of the stack; none for file systems, and for layers without any of it.
     pub places: Vec<Option<Place>>,
     /// The file systems that hold it, the upper first.
     pub hosts: Vec<Host>,
@@ -40,7 +40,7 @@ impl Layout {
             let layer = &stack.layers[index];
             let Some(place) = layout.places[index].clone() else { continue };
             match file_behind(stack, layer) {
-                // What is below a file that can't be looked at stays unknown.
+                // The layers below a file that can't be examined stay unknown.
                 Some((holder, file)) => {
                     if let Ok(Some(host)) = host_of_file(stack, holder, layer, file, &place) {
                         layout.add_host(stack, host);
@@ -75,14 +75,14 @@ impl Layout {
     }
 }
 
-/// The file behind a loop device, and the layer of the file system that it is on.
+/// Returns the file behind a loop device, and the layer of its file system.
 fn file_behind<'a>(stack: &Stack, layer: &'a Layer) -> Option<(usize, &'a Path)> {
     let (Kind::Loop { file }, [below]) = (&layer.kind, layer.below.as_slice()) else { return None };
     matches!(stack.layers[below.layer].kind, Kind::FileSystem(_)).then_some((below.layer, file))
 }
 
-/// The file system that holds the file of a loop device which has the canary at `place`; none where that
-/// isn't known exactly, the device takes no discards, or the file system is not to be seen from here.
+/// Returns the file system that holds the file of a loop device with the canary at `place`; none if the position
+/// isn't exact, the device takes no discards, or the file system can't be seen from here.
 fn host_of_file(
     stack: &Stack,
     holder: usize,
@@ -102,7 +102,7 @@ fn host_of_file(
     let file = File::open(path)?;
     let block = BlockDevice::open(Path::new(SYSFS), &Path::new("/dev").join(&device.name));
     let block = block.map_err(io::Error::other)?;
-    // The kernel's path may lead to another file, as where this is another mount namespace.
+    // The kernel's path may lead to another file, for example in another mount namespace.
     if !loop_device::is_behind(&file, &block).map_err(io::Error::other)? {
         return Ok(None);
     }
@@ -117,7 +117,7 @@ fn host_of_file(
     Ok(Some(all))
 }
 
-/// Where what is at `place` of a device lies on the layers below it.
+/// Translates `place` of a device to the layers below it.
 fn places_below(stack: &Stack, layer: &Layer, place: &Place) -> Vec<(usize, Place)> {
     if let Kind::DeviceMapper(lines) = &layer.kind
         && lines.len() > 1
@@ -127,11 +127,11 @@ fn places_below(stack: &Stack, layer: &Layer, place: &Place) -> Vec<(usize, Plac
     }
     let in_a_row = layer.below.iter().filter_map(|below| Some((below.layer, below.start?)));
     let places: Vec<_> = in_a_row.map(|(lower, start)| (lower, moved(place, Bytes::ZERO, start))).collect();
-    // Where none is, or the data is in turns on several, it is somewhere on each.
+    // Without an exact position, or if the data is striped, it is somewhere on each.
     if places.is_empty() || !each_has_all(&layer.kind) { somewhere_below(stack, layer) } else { places }
 }
 
-/// Whether each device below on which data is laid out in a row has all of the data.
+/// Returns true if each device below with a contiguous layout has all of the data.
 fn each_has_all(kind: &Kind) -> bool {
     match kind {
         Kind::Raid(raid) => raid.level == "raid1",
@@ -142,7 +142,7 @@ fn each_has_all(kind: &Kind) -> bool {
     }
 }
 
-/// What of `place` a line of the target `linear` maps, on its device.
+/// Translates the part of `place` that a line of the target `linear` maps to its device.
 fn on_line(stack: &Stack, layer: &Layer, line: &MapLine, place: &Place) -> Option<(usize, Place)> {
     let (number, start) = line.linear()?;
     let is_it = |lower: &usize| stack.layers[*lower].number == Some(number);
@@ -151,14 +151,13 @@ fn on_line(stack: &Stack, layer: &Layer, line: &MapLine, place: &Place) -> Optio
     (!part.extents.is_empty()).then(|| (lower, moved(&part, line.extent.start, start)))
 }
 
-/// `place` where what begins at `from` begins at `to`.
+/// Returns `place` moved by the distance from `from` to `to`.
 fn moved(place: &Place, from: Bytes, to: Bytes) -> Place {
     let extents = place.extents.iter().map(|extent| Extent::at(to + (extent.start - from), extent.len()));
     Place { extents: extents.collect(), is_exact: place.is_exact }
 }
 
-/// Anywhere on any device below, but for the spares of a RAID, of which alone it isn't known where their data
-/// begins.
+/// Returns all of each device below, without the spares of a RAID, the only members without a known data offset.
 fn somewhere_below(stack: &Stack, layer: &Layer) -> Vec<(usize, Place)> {
     let anywhere = |lower: usize| {
         let whole = Extent::at(Bytes::ZERO, stack.layers[lower].size.unwrap_or_default());

@@ -1,11 +1,10 @@
-//! Proof that discards reach the flash: a file is written, deleted and trimmed, and every layer below is
-//! asked what it saw of that.
+//! Tests whether discards reach the flash: writes, deletes and trims a file, and observes every layer below.
 //!
-//! Only free space is ever discarded: a file system is asked to trim the very ranges that the file had,
-//! and discards what of them is free. A btrfs is asked to trim from the start of the chunk that a range is in,
-//! since it passes over a chunk in which a trim begins; what is free before the range is discarded too. Below a
-//! loop device, the file system that its file is on is asked to trim where that file had the ranges. The
-//! canary's file has no name from the start on, so that nothing is left of it however this ends.
+//! Only free space is ever discarded: a file system is asked to trim exactly the ranges that the file had, and
+//! discards the free parts of them. A btrfs is asked to trim from the start of a range's chunk, because it skips
+//! a chunk if a trim begins inside it; free space before the range is discarded too. Below a loop device, the
+//! file system of its file is asked to trim the ranges of that file. The canary's file never has a name, so
+//! nothing is left of it however this ends.
 
 mod error;
 mod fat;
@@ -34,21 +33,20 @@ use trimtab_core::interrupt::Interrupt;
 use verdict::Proof;
 use witness::Witness;
 
-/// How long a file system may take until what was deleted is free, and can be trimmed.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long one may take that discards by itself: F2FS waits until nobody has written for five seconds,
-/// and sometimes for a minute.
-const IDLE_PATIENCE: Duration = Duration::from_secs(15);
-/// How long discards may take from one layer to the next.
+/// The longest wait until a file system has freed the deleted file, so that it can be trimmed.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The same for a file system that discards by itself: F2FS waits until nobody has written for five seconds, and
+/// sometimes for a minute.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+/// The longest delay of discards from one layer to the next.
 const QUIET: Duration = Duration::from_secs(2);
-/// How often the layers are looked at.
-const GLANCE: Duration = Duration::from_millis(20);
+/// How often the layers are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How many canaries there are at most where others take what one freed before it is trimmed.
+/// The most canaries that are tried if other processes reuse their space before it is trimmed.
 const ATTEMPTS: usize = 3;
 
-/// Proves what becomes of the discards of a file system: of the first in `stack` that is on a device.
-/// It takes root, and free space.
+/// Tests the discards of the first file system in `stack` that is on a device. Needs root and free space.
 ///
 /// # Errors
 /// [`CanaryError`]; nothing is left behind.
@@ -64,8 +62,8 @@ pub fn canary(stack: &Stack, interrupt: &Interrupt) -> Result<Canary, CanaryErro
     Ok(attempt(stack, home, directory, interrupt)?.0)
 }
 
-/// One canary in `directory`, where the file system `home` is mounted; and whether others may have kept some of
-/// it.
+/// Runs one canary in `directory`, where the file system `home` is mounted. Also returns whether other processes
+/// may have reused some of its space.
 fn attempt(
     stack: &Stack,
     home: usize,
@@ -97,24 +95,24 @@ fn attempt(
     Ok((Canary { sent_bytes: layout.hosts[0].size(), seen, verdict, reason }, proof.is_disturbed()))
 }
 
-/// Trims where `host` had the canary until the layers directly below have seen all of it.
+/// Trims the canary's ranges on `host` until the layers directly below have seen all of it.
 fn trim_until_seen(
     host: &Host,
     proof: &mut Proof,
     witness: &mut Witness,
     interrupt: &Interrupt,
 ) -> Result<(), CanaryError> {
-    let (started, mut pause, mut refusal) = (Instant::now(), GLANCE, None);
+    let (started, mut pause, mut refusal) = (Instant::now(), POLL_INTERVAL, None);
     loop {
         interrupt.check()?;
         trim::sync(&host.directory)?;
-        // What a file system discards by itself, it has discarded now.
+        // A file system that discards by itself has done so by now.
         proof.sights = witness.look(proof.layout, pause)?;
         let missing: Vec<_> = host.pieces.iter().filter(|piece| proof.lacks(host, piece)).collect();
         let patience = match (proof.discards_by_itself(host), &refusal) {
-            (true, _) => IDLE_PATIENCE,
+            (true, _) => IDLE_TIMEOUT,
             (false, Some(_)) => QUIET,
-            (false, None) => PATIENCE,
+            (false, None) => TIMEOUT,
         };
         if missing.is_empty() || started.elapsed() > patience {
             proof.refusals.push(refusal);
@@ -124,12 +122,12 @@ fn trim_until_seen(
             interrupt.check()?;
             refusal = trim::trim(&host.directory, piece.trim, Bytes::ZERO).err();
         }
-        // Whatever else happens on the machine wakes it sooner.
+        // Other activity on the machine wakes it sooner.
         pause = (pause * 2).min(QUIET / 4);
     }
 }
 
-/// Waits until the canary came to the lowest layers, or nothing more comes.
+/// Waits until the canary has reached the lowest layers, or nothing more comes.
 fn wait_for_the_last(
     proof: &mut Proof,
     witness: &mut Witness,
@@ -137,9 +135,9 @@ fn wait_for_the_last(
 ) -> Result<(), CanaryError> {
     let started = Instant::now();
     let mut last = started;
-    while proof.judge().0 != Verdict::Reaches && last.elapsed() < QUIET && started.elapsed() < PATIENCE * 2 {
+    while proof.judge().0 != Verdict::Reaches && last.elapsed() < QUIET && started.elapsed() < TIMEOUT * 2 {
         interrupt.check()?;
-        let sights = witness.look(proof.layout, GLANCE)?;
+        let sights = witness.look(proof.layout, POLL_INTERVAL)?;
         if sights != proof.sights {
             (proof.sights, last) = (sights, Instant::now());
         }
@@ -147,7 +145,7 @@ fn wait_for_the_last(
     Ok(())
 }
 
-/// What the devices saw, with the storage that each used before and after.
+/// Returns what the devices saw, with the storage that each used before and after.
 fn seen(proof: &Proof, storage: impl Iterator<Item = (Option<Bytes>, Option<Bytes>)>) -> Vec<Seen> {
     let bytes = proof.bytes_seen();
     let layers = proof.stack.layers.iter().zip(bytes).zip(&proof.sights).zip(storage);

@@ -1,4 +1,4 @@
-//! What a layer that allocates storage as needed has allocated.
+//! Reads how much storage a thinly provisioned layer has allocated.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use trimtab_linux::stack::{Kind, Layer, MapLine, Stack};
 use super::super::mapper;
 use super::layout::Layout;
 
-/// What each layer on which the canary lies has allocated; none where it doesn't tell.
+/// Returns the allocated storage of each layer that has some of the canary; none if unknown.
 pub(super) fn used(stack: &Stack, layout: &Layout) -> Vec<Option<Bytes>> {
     let places = stack.layers.iter().zip(&layout.places);
     places.map(|(layer, place)| place.as_ref().and_then(|_| used_by(layer))).collect()
@@ -29,11 +29,11 @@ fn used_by(layer: &Layer) -> Option<Bytes> {
         Kind::DeviceMapper(lines) => used_by_pool(layer, lines)?,
         _ => return None,
     };
-    // A file system that doesn't count what its files take says that they take nothing.
+    // A file system that doesn't count the blocks of files reports zero.
     (used > 0).then_some(Bytes(used))
 }
 
-/// The bytes in use of a thin pool, see the kernel's
+/// Returns the used bytes of a thin pool; see the kernel's
 /// Documentation/admin-guide/device-mapper/thin-provisioning.rst.
 fn used_by_pool(layer: &Layer, lines: &[MapLine]) -> Option<u64> {
     let [line] = lines else { return None };

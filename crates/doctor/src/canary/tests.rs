@@ -99,7 +99,7 @@ fn proved(stack: &Stack, sights: &[(u64, u64)]) -> (Verdict, String, Vec<u64>) {
 }
 
 #[test]
-fn a_canary_is_followed_through_partitions_and_tables() {
+fn canary_is_followed_through_partitions_and_tables() {
     let segments = Kind::DeviceMapper(vec![
         line(0, 10 * MIB, "linear", "8:98 2048"),
         line(10 * MIB, 90 * MIB, "linear", "8:97 8192"),
@@ -119,7 +119,7 @@ fn a_canary_is_followed_through_partitions_and_tables() {
 }
 
 #[test]
-fn copies_are_exact_and_stripes_and_pools_are_not() {
+fn copies_have_exact_positions_and_stripes_and_pools_have_none() {
     let two = |kind: Kind| {
         stack(vec![
             layer("md0", kind, &[(2, Some(MIB)), (3, Some(MIB))]),
@@ -144,7 +144,7 @@ fn copies_are_exact_and_stripes_and_pools_are_not() {
 }
 
 #[test]
-fn the_layer_that_swallows_is_named() {
+fn layer_that_drops_discards_is_named() {
     let mut crypt = stack(vec![
         layer("dm-0", mapper("crypt", "aes - 0 8:97 32768"), &[(2, Some(16 * MIB))]),
         layer("sda", Kind::Nvme, &[]),
@@ -168,7 +168,7 @@ fn the_layer_that_swallows_is_named() {
 }
 
 #[test]
-fn what_the_drive_refuses_did_not_arrive() {
+fn failed_discards_did_not_arrive() {
     let stack = stack(vec![layer("sda", Kind::Nvme, &[])]);
     let layout = layout(&stack, 0);
     let mut proof = Proof::new(&stack, &layout, vec![false; 2]);
@@ -181,7 +181,7 @@ fn what_the_drive_refuses_did_not_arrive() {
 }
 
 #[test]
-fn what_is_counted_is_weighed_against_all_that_the_layer_above_saw() {
+fn counted_bytes_are_compared_with_all_bytes_of_the_layer_above() {
     let striped = stack(vec![
         layer("md0", raid("raid0"), &[(2, Some(MIB)), (3, Some(MIB))]),
         layer("sda", Kind::Nvme, &[]),
@@ -196,7 +196,7 @@ fn what_is_counted_is_weighed_against_all_that_the_layer_above_saw() {
 }
 
 #[test]
-fn a_copy_that_never_came_is_not_made_up_for_by_another() {
+fn missing_copy_is_not_made_up_for_by_another() {
     let mut copies = stack(vec![
         layer("md0", raid("raid10"), &[(2, Some(MIB)), (3, Some(MIB)), (4, None)]),
         layer("sda", Kind::Nvme, &[]),
@@ -214,7 +214,7 @@ fn a_copy_that_never_came_is_not_made_up_for_by_another() {
 }
 
 #[test]
-fn whole_units_are_not_lost_at_the_edges() {
+fn whole_units_lose_nothing_at_the_edges() {
     let mut coarse = stack(vec![layer("sda", Kind::Nvme, &[])]);
     coarse.layers[1].limits.as_mut().unwrap().granularity = Bytes(MIB);
     let verdict = |start: u64, lost: u64| {
@@ -233,7 +233,7 @@ fn whole_units_are_not_lost_at_the_edges() {
 }
 
 #[test]
-fn a_pool_hands_on_only_what_was_written() {
+fn pool_passes_on_only_written_extents() {
     let pool = stack(vec![
         layer("dm-3", mapper("thin", "8:50 0"), &[(2, None)]),
         layer("dm-2", mapper("thin-pool", "8:48 8:49 128"), &[(3, Some(0))]),
@@ -246,7 +246,7 @@ fn a_pool_hands_on_only_what_was_written() {
 }
 
 #[test]
-fn a_file_system_that_takes_its_time_proves_nothing() {
+fn file_system_that_delays_discards_proves_nothing() {
     let mut lazy = stack(vec![layer("sda", Kind::Nvme, &[])]);
     assert_eq!(proved(&lazy, &[(0, 0)]).0, Verdict::Blocked);
     let Kind::FileSystem(file_system) = &mut lazy.layers[0].kind else { panic!() };
@@ -257,7 +257,7 @@ fn a_file_system_that_takes_its_time_proves_nothing() {
 }
 
 #[test]
-fn a_zoned_device_proves_nothing() {
+fn zoned_device_proves_nothing() {
     let disk = Layer { zoned: true, ..layer("sda", Kind::Nvme, &[]) };
     let mut zoned = stack(vec![layer("dm-0", mapper("zoned", "8:97"), &[(2, None)]), disk]);
     zoned.layers[2].limits.as_mut().unwrap().max = Bytes::ZERO;

@@ -1,4 +1,4 @@
-//! What a canary proves.
+//! Judges a canary.
 
 use std::io;
 
@@ -13,60 +13,62 @@ use super::layout::{Layout, Place};
 use super::witness::Sight;
 use crate::file_system::is_online;
 
-/// From here on, a discard that comes later than the layer above saw its first is called late.
+/// A discard is late if it comes this much later than the first one on the layer above.
 const LATE: Nanos = Nanos(1_000_000_000);
 
-/// A file system's records take less than one part in so many of what a canary freed.
+/// A file system's metadata reuses less than one part in this many of the space that a canary freed.
 const RECORDS: u64 = 100;
 
-/// All that is known of a canary.
+/// All observations of a canary.
 pub(super) struct Proof<'a> {
     pub stack: &'a Stack,
     pub layout: &'a Layout,
     /// What each layer saw.
     pub sights: Vec<Sight>,
-    /// Why each of the file systems that hold it refused to be trimmed.
+    /// The errors of trimming the file systems that hold it.
     pub refusals: Vec<Option<TrimError>>,
-    /// On which layers others discarded where it may be.
+    /// Whether, by layer, other processes discarded where it may be.
     pub shared: Vec<bool>,
-    /// What kept anything from being seen, in a sentence.
+    /// Why the observations are incomplete, in a sentence.
     pub excuse: Option<String>,
 }
 
-/// What came down to a layer.
+/// The discards of the canary that reached a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fate {
     verdict: Verdict,
-    /// What should have come.
+    /// The bytes that should have come.
     due: Bytes,
-    /// What did.
+    /// The bytes that came.
     came: Bytes,
 }
 
 impl Fate {
-    /// Of a layer to which so much came of what was due, of which so much may be lost at the edges.
+    /// Judges a layer that got `came` of the `due` bytes, of which `edges` may be lost at the edges.
     fn of(due: Bytes, came: Bytes, edges: Bytes) -> Self {
-        let verdict = match () {
-            () if came == Bytes::ZERO => Verdict::Blocked,
-            () if came + edges >= due => Verdict::Reaches,
-            () => Verdict::Partial,
+        let verdict = if came == Bytes::ZERO {
+            Verdict::Blocked
+        } else if came + edges >= due {
+            Verdict::Reaches
+        } else {
+            Verdict::Partial
         };
         Self { verdict, due, came }
     }
 }
 
-/// Whether a layer gives its bytes a place below only when they are written.
+/// Returns true if a layer allocates space below only when data is written.
 fn allocates(kind: &Kind) -> bool {
     let lays_out = |target: &str| matches!(target, "striped" | "raid" | "mirror" | "multipath");
     matches!(kind, Kind::DeviceMapper(lines) if !lines.iter().all(|line| lays_out(&line.target)))
 }
 
-/// Whether each layer below holds a copy of some of any large range, or what one can be made of.
+/// Returns true if each layer below holds copies or parity of a part of any large range.
 fn keeps_copies(kind: &Kind) -> bool {
     matches!(kind, Kind::Raid(raid) if !matches!(raid.level.as_str(), "linear" | "raid0"))
 }
 
-/// Why what comes to a device frees nothing there, whatever it is told; none where it may.
+/// Returns why discards free nothing on a device; none if they may.
 fn frees_nothing(layer: &Layer) -> Option<&'static str> {
     match &layer.kind {
         Kind::Scsi(scsi) if scsi.writes_zeros() => Some("writes zeros in place of discards"),
@@ -74,19 +76,19 @@ fn frees_nothing(layer: &Layer) -> Option<&'static str> {
     }
 }
 
-/// The worse of two verdicts on what lies above a layer.
+/// Returns the worse of two verdicts on the layers above.
 fn worse(one: Verdict, other: Verdict) -> Verdict {
     if one == Verdict::Reaches { other } else { Verdict::Partial }
 }
 
 impl<'a> Proof<'a> {
-    /// Of a canary that nobody has seen yet.
+    /// Starts without observations.
     pub fn new(stack: &'a Stack, layout: &'a Layout, shared: Vec<bool>) -> Self {
         let sights = vec![Sight::default(); stack.layers.len()];
         Self { stack, layout, sights, refusals: Vec::new(), shared, excuse: None }
     }
 
-    /// Whether the layers directly below `host` haven't seen all of a piece.
+    /// Returns true if the layers directly below `host` have not seen all of a piece.
     pub fn lacks(&self, host: &Host, piece: &Piece) -> bool {
         let lacks_copy = |(layer, extent): &(usize, Extent)| {
             let seen: Bytes = self.sights[*layer].named.inside(*extent).map(Extent::len).sum();
@@ -97,13 +99,14 @@ impl<'a> Proof<'a> {
         let lacks_somewhere = |(layer, fate): (usize, Option<Fate>)| {
             is_below(layer) && fate.is_some_and(|fate| fate.verdict != Verdict::Reaches)
         };
-        match piece.copies.is_empty() {
-            true => self.fates().into_iter().enumerate().any(lacks_somewhere),
-            false => piece.copies.iter().any(lacks_copy),
+        if piece.copies.is_empty() {
+            self.fates().into_iter().enumerate().any(lacks_somewhere)
+        } else {
+            piece.copies.iter().any(lacks_copy)
         }
     }
 
-    /// Whether the file system of `host` discards what it frees by itself, on a device that takes that.
+    /// Returns true if the file system of `host` discards by itself, on a device that takes discards.
     pub fn discards_by_itself(&self, host: &Host) -> bool {
         let Layer { kind, below, .. } = &self.stack.layers[host.layer];
         let Kind::FileSystem(file_system) = kind else { return false };
@@ -122,19 +125,20 @@ impl<'a> Proof<'a> {
         self.fates().into_iter().enumerate().any(came_in_part)
     }
 
-    /// Whether the canary reached the lowest layers, and in a sentence who is to blame if not.
+    /// Returns whether the canary reached the lowest layers, and a sentence that names the layer that lost it.
     pub fn judge(&self) -> (Verdict, String) {
         let fates = self.fates();
         let lowest = (0..fates.len()).filter(|layer| self.is_lowest(*layer));
         let verdicts: Vec<_> = lowest.filter_map(|layer| Some(fates[layer]?.verdict)).collect();
         let all = |wanted| verdicts.iter().all(|verdict| *verdict == wanted);
-        let verdict = match () {
-            () if self.zoned().is_some() => Verdict::Unknown,
-            () if all(Verdict::Reaches) && self.unseen().is_some() => Verdict::Unknown,
-            () if all(Verdict::Reaches) => Verdict::Reaches,
-            () if all(Verdict::Blocked) && self.puts_off().is_some() => Verdict::Unknown,
-            () if all(Verdict::Blocked) => Verdict::Blocked,
-            () => Verdict::Partial,
+        let verdict = if self.zoned().is_some() {
+            Verdict::Unknown
+        } else if all(Verdict::Reaches) {
+            if self.unseen().is_some() { Verdict::Unknown } else { Verdict::Reaches }
+        } else if all(Verdict::Blocked) {
+            if self.puts_off().is_some() { Verdict::Unknown } else { Verdict::Blocked }
+        } else {
+            Verdict::Partial
         };
         let mut reason = match verdict {
             Verdict::Reaches => self.arrival(&fates),
@@ -149,7 +153,7 @@ impl<'a> Proof<'a> {
         (verdict, reason)
     }
 
-    /// What came down to each device that the canary lies on.
+    /// Returns the discards that reached each device with the canary.
     fn fates(&self) -> Vec<Option<Fate>> {
         let mut fates: Vec<Option<Fate>> = Vec::new();
         for (layer, place) in self.layout.places.iter().enumerate() {
@@ -173,7 +177,7 @@ impl<'a> Proof<'a> {
         let parents: Vec<_> = self.parents(layer).collect();
         let due = parents.iter().map(|parent| self.told(*parent)).sum();
         let keeps_copies = |parent: &usize| keeps_copies(&self.stack.layers[*parent].kind);
-        // Others that were told more than is due make up for none that was told nothing.
+        // A surplus on one layer doesn't make up for a layer that got nothing.
         let came = match self.landed(layer) {
             Bytes::ZERO if parents.iter().any(keeps_copies) => Bytes::ZERO,
             _ => self.siblings(layer).map(|sibling| self.landed(sibling)).sum(),
@@ -205,15 +209,15 @@ impl<'a> Proof<'a> {
         }
     }
 
-    /// All that a layer was told; of the lowest, only what it didn't refuse.
+    /// Returns all discards that a layer got; for the lowest, without the failed ones.
     fn landed(&self, layer: usize) -> Bytes {
         let sight = &self.sights[layer];
         let refused = if self.is_lowest(layer) { sight.failed.len() } else { Bytes::ZERO };
         sight.total.saturating_sub(refused)
     }
 
-    /// The bytes of the canary that each layer saw. Where it lies somewhere on a layer, they are the same
-    /// part of all that the layer saw as on the layers above.
+    /// Returns the bytes of the canary that each layer saw. Without an exact position on a layer, the canary's
+    /// share of all bytes seen is taken to be the same as on the layers above.
     pub fn bytes_seen(&self) -> Vec<Bytes> {
         let mut seen = Vec::new();
         for (layer, place) in self.layout.places.iter().enumerate() {
@@ -234,14 +238,14 @@ impl<'a> Proof<'a> {
         seen
     }
 
-    /// What of `due` bytes in so many pieces that are no whole units may be lost to a layer at their edges, or
-    /// taken again by a file system's own records before it is discarded; never all.
+    /// Returns how many of `due` bytes may be lost at the edges of pieces that are not whole units, or reused by a
+    /// file system's own metadata before they are discarded; never all.
     fn edges(&self, layer: usize, pieces: u64, due: Bytes) -> Bytes {
         let lost = Bytes(self.unit(layer).0.saturating_mul(2 * pieces));
         lost.max(Bytes(due.0 / RECORDS)).min(Bytes(due.0 / 2))
     }
 
-    /// How many of these pieces of a layer are no whole units.
+    /// Returns how many of these pieces of a layer are not whole units.
     fn cut(&self, layer: usize, pieces: impl IntoIterator<Item = Extent>) -> u64 {
         let unit = self.unit(layer).0.max(1);
         let is_cut =
@@ -249,7 +253,7 @@ impl<'a> Proof<'a> {
         pieces.into_iter().filter(is_cut).count() as u64
     }
 
-    /// What discards to a layer are rounded to, by itself or by those above.
+    /// Returns the unit that discards to a layer are rounded to, by itself or by the layers above.
     fn unit(&self, layer: usize) -> Bytes {
         let granularity = |layer: usize| {
             let limits = self.stack.layers[layer].limits;
@@ -258,12 +262,12 @@ impl<'a> Proof<'a> {
         self.parents(layer).map(granularity).fold(granularity(layer), Bytes::max)
     }
 
-    /// The layers directly above on which the canary lies too.
+    /// Returns the layers directly above that also have the canary.
     fn parents(&self, layer: usize) -> impl Iterator<Item = usize> + '_ {
         (0..layer).filter(|upper| self.holds(*upper)).filter(move |upper| self.is_on(*upper, layer))
     }
 
-    /// The layers on which lies what lies on this one, itself among them.
+    /// Returns the layers below the same parents, this one included.
     fn siblings(&self, layer: usize) -> impl Iterator<Item = usize> + '_ {
         let is_sibling = move |other: &usize| self.parents(*other).any(|parent| self.is_on(parent, layer));
         (0..self.layout.places.len()).filter(|other| self.layout.places[*other].is_some()).filter(is_sibling)
@@ -277,13 +281,13 @@ impl<'a> Proof<'a> {
         self.layout.places[layer].is_some() || self.layout.hosts.iter().any(|host| host.layer == layer)
     }
 
-    /// Whether it is the last in its branch that the canary is known to be on.
+    /// Returns true if it is the last layer of its branch that is known to have the canary.
     fn is_lowest(&self, layer: usize) -> bool {
         let mut below = self.stack.layers[layer].below.iter();
         self.layout.places[layer].is_some() && !below.any(|below| self.holds(below.layer))
     }
 
-    /// A file system that may yet discard, in a sentence; none where anything came to a device.
+    /// Names a file system that may discard later, in a sentence; none if anything came to a device.
     fn puts_off(&self) -> Option<String> {
         let nothing_came = self.sights.iter().all(|sight| sight.named.is_empty());
         let late = |host: &Host| {
@@ -301,14 +305,14 @@ impl<'a> Proof<'a> {
         self.layout.hosts.iter().find_map(late).filter(|_| nothing_came)
     }
 
-    /// A device on which the canary lies that is told of free space by resets of its zones, in a sentence.
+    /// Names a device with the canary whose zones are freed by resets, in a sentence.
     fn zoned(&self) -> Option<String> {
         let mut held = self.stack.layers.iter().zip(&self.layout.places).filter(|(_, place)| place.is_some());
         let (layer, _) = held.find(|(layer, _)| layer.zoned)?;
         Some(format!("{} is zoned: resets free its zones, and only discards are watched", layer.name))
     }
 
-    /// A layer below which there are devices that can't be looked at, in a sentence.
+    /// Names a layer with devices below it that can't be examined, in a sentence.
     fn unseen(&self) -> Option<String> {
         let layers = self.stack.layers.iter().enumerate();
         let mut lowest = layers.filter(|(index, _)| self.is_lowest(*index));
@@ -318,7 +322,7 @@ impl<'a> Proof<'a> {
         Some(format!("all of it came to {}; where on the layers below its file is can't be told", layer.name))
     }
 
-    /// Says of a canary that reached the lowest layers how.
+    /// Describes how a canary reached the lowest layers.
     fn arrival(&self, fates: &[Option<Fate>]) -> String {
         let layers = &self.stack.layers;
         let lowest: Vec<_> = (0..layers.len()).filter(|layer| self.is_lowest(*layer)).collect();
@@ -343,13 +347,13 @@ impl<'a> Proof<'a> {
         text
     }
 
-    /// How much later than at the first layer the first discard came here; none where it wasn't late.
+    /// Returns the delay of the first discard after that of the first layer; none if it wasn't late.
     fn late(&self, layer: usize) -> Option<Nanos> {
         let first = self.sights.iter().filter_map(|sight| sight.first).min()?;
         Some(self.sights[layer].first?.saturating_sub(first)).filter(|late| *late >= LATE)
     }
 
-    /// Names the first layer that lost any of it.
+    /// Names the first layer that lost some of the canary.
     fn blame(&self, fates: &[Option<Fate>]) -> String {
         let is_lost = |layer: &usize| fates[*layer].is_some_and(|fate| fate.verdict != Verdict::Reaches);
         let Some((layer, fate)) =
@@ -376,7 +380,7 @@ impl<'a> Proof<'a> {
         format!("{above} handed nothing of {} on to {name}{why}", fate.due)
     }
 
-    /// The layer that frees nothing and why, of `layer` and those below it for which it frees nothing.
+    /// Returns the layer that frees nothing, and why, among `layer` and the layers below that block it.
     fn frees_nothing(&self, layer: usize) -> Option<(usize, &'static str)> {
         let why = frees_nothing(&self.stack.layers[layer])?;
         let below = self.stack.layers[layer].below.iter().filter(|below| self.holds(below.layer));
@@ -388,7 +392,7 @@ impl<'a> Proof<'a> {
         self.refusals.get(host)?.as_ref()
     }
 
-    /// What a layer is called in a sentence.
+    /// Returns a layer's name in sentences.
     fn name(&self, layer: usize) -> String {
         let layer = &self.stack.layers[layer];
         match &layer.kind {

@@ -1,4 +1,4 @@
-//! What each layer sees of a canary: by the block trace, or by the devices' counters.
+//! Observes a canary on each layer: by the block trace, or by the devices' counters.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,48 +15,48 @@ use super::error::CanaryError;
 use super::layout::{Layout, Place};
 use trimtab_linux::tracefs::Listener;
 
-/// What a layer saw of a canary.
+/// The discards of a canary that a layer saw.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Sight {
-    /// The bytes of the canary that discards named. Where only counted, as many of them.
+    /// The bytes of the canary that discards named; with counters only, at most the bytes discarded.
     pub named: ExtentSet,
-    /// Those of discards that failed.
+    /// The bytes of failed discards.
     pub failed: ExtentSet,
-    /// What they failed with, the first of them, as a positive errno.
+    /// The error of the first failed one, as a positive errno.
     pub error: Option<u16>,
-    /// The bytes of all discards of the device, whatever they were of.
+    /// The bytes of all discards of the device.
     pub total: Bytes,
-    /// The discards that named any of the canary.
+    /// The number of discards that named bytes of the canary.
     pub commands: u64,
-    /// When the first came, since the trace began.
+    /// The time of the first one since the start of the trace.
     pub first: Option<Nanos>,
 }
 
-/// One who sees what devices are told.
+/// Observes the discards of devices.
 pub(super) struct Witness {
     devices: Vec<Option<Device>>,
-    eye: Eye,
+    source: EventSource,
 }
 
 /// A device of the stack.
 struct Device {
     device: BlockDevice,
-    /// The disk that it is, or is on, and where on that it is.
+    /// Its disk, and its position on it.
     disk: DeviceNumber,
     extent: Extent,
     /// Its counters when the canary was deleted.
     before: BlockCounters,
 }
 
-enum Eye {
+enum EventSource {
     /// The block trace: every discard of the stack's disks so far.
     Trace(Box<Listener>, Vec<(DeviceNumber, TraceEvent)>),
-    /// Counters alone, and why.
+    /// Counters only, and the reason.
     Counters(TracefsError),
 }
 
 impl Witness {
-    /// Begins to look at the devices of `stack`; where they can't be traced, at their counters.
+    /// Starts to observe the devices of `stack` by a trace, or else by their counters.
     ///
     /// # Errors
     /// [`CanaryError::Block`].
@@ -74,21 +74,21 @@ impl Witness {
         }
         let options =
             RecordOptions { devices: disks, kinds: vec![Kind::Discard], ..RecordOptions::default() };
-        let eye = match Listener::start(&options) {
-            Ok(listener) => Eye::Trace(Box::new(listener), Vec::new()),
-            Err(error) => Eye::Counters(error),
+        let source = match Listener::start(&options) {
+            Ok(listener) => EventSource::Trace(Box::new(listener), Vec::new()),
+            Err(error) => EventSource::Counters(error),
         };
-        Ok(Self { devices, eye })
+        Ok(Self { devices, source })
     }
 
-    /// Forgets what came so far, just before the canary is deleted. Says on which layers others discard
-    /// where it may be.
+    /// Forgets earlier discards, just before the canary is deleted. Returns for each layer whether other
+    /// processes discard where it may be.
     ///
     /// # Errors
-    /// What the trace or the counters fail with.
+    /// Errors of the trace or the counters.
     pub fn begin(&mut self, layout: &Layout) -> Result<Vec<bool>, CanaryError> {
         let sights = self.look(layout, Duration::ZERO)?;
-        if let Eye::Trace(_, events) = &mut self.eye {
+        if let EventSource::Trace(_, events) = &mut self.source {
             events.clear();
         }
         for device in self.devices.iter_mut().flatten() {
@@ -97,13 +97,13 @@ impl Witness {
         Ok(sights.iter().map(|sight| sight.commands > 0).collect())
     }
 
-    /// What each layer has seen, after waiting for more for `timeout` at most.
+    /// Returns the discards that each layer has seen, after waiting for more, at most for `timeout`.
     ///
     /// # Errors
-    /// What the trace or the counters fail with.
+    /// Errors of the trace or the counters.
     pub fn look(&mut self, layout: &Layout, timeout: Duration) -> Result<Vec<Sight>, CanaryError> {
-        match &mut self.eye {
-            Eye::Trace(listener, events) => {
+        match &mut self.source {
+            EventSource::Trace(listener, events) => {
                 listener.follow(timeout)?;
                 let new: Vec<_> = listener.take().collect();
                 let number = |event: &TraceEvent| {
@@ -112,26 +112,28 @@ impl Witness {
                 };
                 events.extend(new.into_iter().map(|event| (number(&event), event)));
             }
-            Eye::Counters(_) => std::thread::sleep(timeout),
+            EventSource::Counters(_) => std::thread::sleep(timeout),
         }
         let pairs = self.devices.iter().zip(&layout.places);
         pairs
-            .map(|pair| match (pair, &self.eye) {
-                ((Some(device), Some(place)), Eye::Trace(_, events)) => Ok(device.traced(place, events)),
-                ((Some(device), Some(place)), Eye::Counters(_)) => device.counted(place),
+            .map(|pair| match (pair, &self.source) {
+                ((Some(device), Some(place)), EventSource::Trace(_, events)) => {
+                    Ok(device.traced(place, events))
+                }
+                ((Some(device), Some(place)), EventSource::Counters(_)) => device.counted(place),
                 _ => Ok(Sight::default()),
             })
             .collect()
     }
 
-    /// What keeps it from seeing everything, in a sentence; none where nothing does.
+    /// Returns why the observations are incomplete, in a sentence; none if they are complete.
     pub fn excuse(&self) -> Option<String> {
-        match &self.eye {
-            Eye::Trace(listener, _) if listener.header().lost > 0 => {
+        match &self.source {
+            EventSource::Trace(listener, _) if listener.header().lost > 0 => {
                 Some(format!("{} events were lost", listener.header().lost))
             }
-            Eye::Trace(..) => None,
-            Eye::Counters(error) => {
+            EventSource::Trace(..) => None,
+            EventSource::Counters(error) => {
                 Some(format!("counted by /sys/block/*/stat, whoever discarded, for {}", chain(error)))
             }
         }
@@ -144,7 +146,7 @@ impl Device {
         Ok(Self { disk, extent, before: device.counters()?, device })
     }
 
-    /// What the discards of `events` name of what is at `place`.
+    /// Returns what the discards in `events` name of the canary at `place`.
     fn traced(&self, place: &Place, events: &[(DeviceNumber, TraceEvent)]) -> Sight {
         let mut sight = Sight::default();
         for (_, event) in events.iter().filter(|(disk, _)| *disk == self.disk) {
@@ -171,7 +173,7 @@ impl Device {
         sight
     }
 
-    /// As much of what is at `place` as was discarded since.
+    /// Returns as much of the canary at `place` as the counters allow.
     fn counted(&self, place: &Place) -> Result<Sight, CanaryError> {
         let since = self.device.counters()?.since(&self.before);
         let mut left = since.discard_bytes;

@@ -3,12 +3,9 @@
 use std::hint::black_box;
 use std::ops::Range;
 
-use trimtab_core::{Bytes, Extent};
+use trimtab_core::{Bytes, Extent, SECTOR};
 
 use crate::validity::masks;
-
-/// The kernel's unit, and so that of file systems and requests.
-const SECTOR: Bytes = Bytes(512);
 
 /// Free bytes of a drive that have not been discarded since, to the sector: one counts as free once
 /// all of it is, and no longer as soon as a part of it is taken.

@@ -69,16 +69,12 @@ impl MountedFileSystem {
     /// Returns whether the file system is read-only. A read-only mount of a writable file system doesn't
     /// count.
     pub fn is_read_only(&self) -> bool {
-        self.has_option(|option| option == "ro")
+        self.options().any(|option| option == "ro")
     }
 
     /// Returns whether the file system is mounted with online or asynchronous discards.
     pub fn discards_by_itself(&self) -> bool {
-        self.has_option(|option| option == "discard" || option.starts_with("discard="))
-    }
-
-    fn has_option(&self, is_it: impl FnMut(&str) -> bool) -> bool {
-        self.options().any(is_it)
+        mount::discard_option(&self.mount.super_options).is_some()
     }
 
     /// Returns the options of the file system, without those with which btrfs names the mounted subvolume.

@@ -7,7 +7,7 @@ use trimtab_core::Bytes;
 use trimtab_core::policy::PolicyKind;
 use trimtab_drive::DriveFigures;
 use trimtab_linux::block::BlockDevice;
-use trimtab_linux::mount::{Mount, covering, mounts};
+use trimtab_linux::mount::{Mount, covering, discard_option, mounts};
 use trimtab_linux::{PROCFS, SYSFS};
 
 use super::Testbed;
@@ -55,8 +55,7 @@ pub fn mount_of(dir: &Path) -> Result<Mount, LabError> {
 /// The policies that can be compared on a mount as it is: a mount that discards online can't be
 /// told not to, and only of some file systems is it told what they give up.
 pub fn possible_policies(mount: &Mount) -> &'static [PolicyKind] {
-    let discard = mount.super_options.split(',').find(|option| option.starts_with("discard"));
-    match discard {
+    match discard_option(&mount.super_options) {
         None if TELLING.contains(&mount.fstype.as_str()) => {
             &[PolicyKind::None, PolicyKind::Batched, PolicyKind::Smart]
         }

@@ -53,7 +53,7 @@ pub fn disks(sysfs: &Path, procfs: &Path, path: &Path) -> Result<Vec<BlockDevice
     let device = BlockDevice::numbered(sysfs, mount.number)
         .or_else(|| BlockDevice::open(sysfs, &mount.source).ok())
         .ok_or_else(|| NamedError::NoDevice { path: path.to_owned(), fstype: mount.fstype.clone() })?;
-    let members = btrfs::devices(sysfs, &device.name());
+    let members = btrfs::member_names(sysfs, &device.name());
     let members = members.iter().filter_map(|name| BlockDevice::at(&sysfs.join("class/block").join(name)));
     let mut disks = Vec::new();
     for disk in std::iter::once(device).chain(members).map(|device| device.whole()) {

@@ -60,9 +60,10 @@ impl BlockDevice {
     /// The device whose directory in sysfs is `directory`, or a link to that.
     pub(crate) fn at(directory: &Path) -> Option<Self> {
         let directory = directory.canonicalize().ok().filter(|directory| directory.is_dir())?;
-        let disk = match directory.join("partition").exists() {
-            true => directory.parent()?.to_owned(),
-            false => directory.clone(),
+        let disk = if directory.join("partition").exists() {
+            directory.parent()?.to_owned()
+        } else {
+            directory.clone()
         };
         Some(Self { directory, disk })
     }

@@ -259,7 +259,8 @@ impl Around {
         let source = || self.device_at(namespace, &mount.source);
         // A file system on several devices has a number of its own; its source is one of them.
         let device = BlockDevice::numbered(&self.sysfs, mount.number).or_else(source);
-        let names = device.as_ref().map_or(Vec::new(), |device| btrfs::devices(&self.sysfs, &device.name()));
+        let names =
+            device.as_ref().map_or(Vec::new(), |device| btrfs::member_names(&self.sysfs, &device.name()));
         let named =
             names.into_iter().filter_map(|name| BlockDevice::at(&self.sysfs.join("class/block").join(name)));
         device.into_iter().chain(named.collect::<Vec<_>>())

@@ -15,9 +15,10 @@ use rustix::fs::OFlags;
 pub fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = options.custom_flags(flags.bits() as i32).open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file")),
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"))
     }
 }
 
@@ -30,9 +31,10 @@ pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(path, OpenOptions::new().read(true))?;
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > most {
-        false => Ok(bytes),
-        true => Err(io::Error::new(ErrorKind::FileTooLarge, format!("it holds more than {most} bytes"))),
+    if bytes.len() as u64 > most {
+        Err(io::Error::new(ErrorKind::FileTooLarge, format!("it holds more than {most} bytes")))
+    } else {
+        Ok(bytes)
     }
 }
 

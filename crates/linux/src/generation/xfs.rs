@@ -5,12 +5,10 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use trimtab_core::Bytes;
+use trimtab_core::{Bytes, SECTOR};
 
 use super::{Disk, Reason, START, SealError};
 
-/// The log counts in sectors of this size.
-const SECTOR: u64 = 512;
 /// What a record of the log begins with (`struct xlog_rec_header`).
 const RECORD: u32 = 0xfeed_babe;
 /// The flag of an operation by which the file system is unmounted.
@@ -59,7 +57,7 @@ impl Superblock {
         let log_blocks = u64::from(u32_at(start, 96));
         let log = u64::from(u32_at(start, 48)) << 32 | u64::from(u32_at(start, 52));
         // Older ones don't keep where in the log the superblock is.
-        if &start[..4] != b"XFSB" || version != 5 || log == 0 || block < SECTOR {
+        if &start[..4] != b"XFSB" || version != 5 || log == 0 || block < SECTOR.0 {
             return None;
         }
         let log_group = log.checked_shr(start[124].into())?;
@@ -67,7 +65,7 @@ impl Superblock {
         let at = log_group.checked_mul(group)?.checked_add(in_group)?.checked_mul(block)?;
         Some(Self {
             log: Bytes(at),
-            sectors: u32::try_from(log_blocks.checked_mul(block / SECTOR)?)
+            sectors: u32::try_from(log_blocks.checked_mul(block / SECTOR.0)?)
                 .ok()
                 .filter(|sectors| *sectors > 0)?,
             changed: Position { cycle: u32_at(start, 240), sector: u32_at(start, 244) },
@@ -100,9 +98,10 @@ impl Written {
         let mut is_unmounted = false;
         for _ in 0..MOST {
             let Some(record) = Record::read(disk, superblock, position)? else {
-                return match is_unmounted {
-                    true => Ok(Self { head: position }),
-                    false => Err(SealError::Unclean { device: disk.path.clone() }),
+                return if is_unmounted {
+                    Ok(Self { head: position })
+                } else {
+                    Err(SealError::Unclean { device: disk.path.clone() })
                 };
             };
             is_unmounted = record.is_unmount;
@@ -132,8 +131,8 @@ impl Record {
         if at.sector >= superblock.sectors {
             return Ok(None);
         }
-        let mut header = [0; SECTOR as usize];
-        let place = |sector: u32| superblock.log + Bytes(u64::from(sector) * SECTOR);
+        let mut header = [0; SECTOR.0 as usize];
+        let place = |sector: u32| superblock.log + Bytes(u64::from(sector) * SECTOR.0);
         disk.read(place(at.sector), &mut header)?;
         let lsn = Position { cycle: u32_at(&header, 16), sector: u32_at(&header, 20) };
         if u32_at(&header, 0) != RECORD || u32_at(&header, 4) != at.cycle || lsn != at {
@@ -141,13 +140,13 @@ impl Record {
         }
         let (version, length, operations) = (u32_at(&header, 8), u32_at(&header, 12), u32_at(&header, 40));
         let headers = if version & 2 != 0 { u32_at(&header, 320).div_ceil(PER_HEADER).max(1) } else { 1 };
-        let sectors = headers.saturating_add(length.div_ceil(SECTOR as u32));
+        let sectors = headers.saturating_add(length.div_ceil(SECTOR.0 as u32));
         let mut is_unmount = false;
         if operations == 1
             && let Some(data) = superblock.after(at, headers)
             && data.sector < superblock.sectors
         {
-            let mut operation = [0; SECTOR as usize];
+            let mut operation = [0; SECTOR.0 as usize];
             disk.read(place(data.sector), &mut operation)?;
             is_unmount = operation[9] & UNMOUNT != 0;
         }

@@ -82,10 +82,11 @@ impl Walk<'_> {
                 (named(&mount.target, Kind::FileSystem(description), None, read_only), places)
             }
             Node::Swap(swap) => {
-                let below = match swap.is_file {
-                    true => in_use.holding(machine, &swap.path).map(|node| (node, None)),
-                    false => device::named(machine, in_use, &swap.path)?
-                        .map(|device| (Node::Device(device), Some(Bytes::ZERO))),
+                let below = if swap.is_file {
+                    in_use.holding(machine, &swap.path).map(|node| (node, None))
+                } else {
+                    device::named(machine, in_use, &swap.path)?
+                        .map(|device| (Node::Device(device), Some(Bytes::ZERO)))
                 };
                 (named(&swap.path, Kind::Swap, swap.size, false), below.into_iter().collect())
             }

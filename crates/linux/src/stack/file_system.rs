@@ -84,7 +84,7 @@ fn devices(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<Vec<Block
         }
     }
     if let ("btrfs", Some(device)) = (mount.fstype.as_str(), devices.first()) {
-        let mut members = btrfs::devices(&sysfs, &device.name());
+        let mut members = btrfs::member_names(&sysfs, &device.name());
         members.sort();
         let members =
             members.iter().map(|name| device::named(machine, in_use, &Path::new("/dev").join(name)));

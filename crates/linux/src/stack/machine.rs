@@ -88,9 +88,10 @@ impl Machine {
 
     /// The table of a device-mapper device; none where it can't be read.
     pub(super) fn map(&self, device: DeviceNumber) -> Option<Vec<MapLine>> {
-        let lines = match self.live {
-            true => device_map(File::open("/dev/mapper/control").ok()?, device).ok()?,
-            false => map::parse(&fs::read_to_string(self.file(&format!("/trimtab/dm/{device}"))).ok()?)?,
+        let lines = if self.live {
+            device_map(File::open("/dev/mapper/control").ok()?, device).ok()?
+        } else {
+            map::parse(&fs::read_to_string(self.file(&format!("/trimtab/dm/{device}"))).ok()?)?
         };
         Some(lines.into_iter().map(map::without_keys).collect())
     }

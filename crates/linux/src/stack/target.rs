@@ -85,10 +85,7 @@ impl InUse {
 
     /// What `target` names.
     pub(super) fn find(&self, machine: &Machine, target: &Path) -> Result<Node, StackError> {
-        match machine.is_live() {
-            true => self.find_live(machine, target),
-            false => self.find_captured(machine, target),
-        }
+        if machine.is_live() { self.find_live(machine, target) } else { self.find_captured(machine, target) }
     }
 
     fn find_live(&self, machine: &Machine, target: &Path) -> Result<Node, StackError> {

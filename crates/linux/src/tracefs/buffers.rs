@@ -1,4 +1,4 @@
-//! The kernel's buffers of an instance, one of each processor.
+//! The kernel's trace buffers of an instance, one per processor.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -9,19 +9,19 @@ use super::format::PageLayout;
 use super::instance::{Instance, Pipe};
 use super::{clock, page};
 
-/// The buffers, open to be read. The instance can only be removed when they are gone.
+/// The open buffers. They must be dropped before the instance, which cannot be removed while they are open.
 #[derive(Debug)]
 pub(super) struct Buffers {
     layout: PageLayout,
-    /// Room for a page.
+    /// A page that is being decoded.
     page: Vec<u8>,
-    /// How many pages each has.
+    /// The number of pages of each buffer.
     pages: usize,
     pipes: Vec<Pipe>,
 }
 
 impl Buffers {
-    /// Those of `instance`, each of which has room for `size`.
+    /// Opens the buffers of `instance`, each of which has room for `size`.
     pub fn open(instance: &Instance, size: Bytes) -> Result<Self, TracefsError> {
         let pipes = instance.pipes()?;
         let page = vec![0; instance.page_size()];
@@ -29,18 +29,18 @@ impl Buffers {
         Ok(Self { layout: instance.page_layout()?, page, pages, pipes })
     }
 
-    /// Readable when there is enough to read.
+    /// Returns the files that become readable once a buffer is filled as far as `buffer_percent` says.
     pub fn files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.pipes.iter().map(AsFd::as_fd)
     }
 
-    /// Calls `take` with the time and the bytes of each event that is there now, as many of each
-    /// processor as its buffer has room for; says until when all was read.
+    /// Calls `take` with the time and the bytes of each buffered event, at most one buffer's worth per
+    /// processor. Returns the time before which every event has been read.
     pub fn read(&mut self, take: impl FnMut(Nanos, &[u8])) -> Result<Nanos, TracefsError> {
         self.drain(self.pages, take)
     }
 
-    /// The same until nothing is left.
+    /// Does the same until the buffers are empty.
     pub fn read_all(&mut self, take: impl FnMut(Nanos, &[u8])) -> Result<Nanos, TracefsError> {
         self.drain(usize::MAX, take)
     }
@@ -60,7 +60,7 @@ impl Buffers {
                 })
                 .map_err(|what| TracefsError::Damaged { cpu: pipe.cpu, what })?;
                 if turn == pages {
-                    // It is filled as fast as it is read; the others want their turn.
+                    // This buffer is filled as fast as it is read: go on to the other processors.
                     until = last.map_or(until, |last| until.min(last));
                     break;
                 }

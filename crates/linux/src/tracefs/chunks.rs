@@ -1,4 +1,4 @@
-//! btrfs' chunks: from logical addresses to bytes of devices.
+//! btrfs' chunks: translates logical addresses to bytes of devices.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -7,43 +7,43 @@ use std::path::Path;
 use trimtab_core::trace::DeviceIndex;
 use trimtab_core::{Bytes, Extent};
 
-use super::devices::Home;
+use super::devices::DiskOffset;
 use crate::btrfs::{self, Chunk};
 use crate::{ioctl, mount};
 
-/// The chunks of a mounted btrfs. Those that are removed stay, so that what was read holds for events
-/// of the past, until their logical addresses are used again.
+/// The chunks of a mounted btrfs. A removed chunk stays until its logical addresses are used again, because
+/// events that are read late may still name it.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
-    /// By where they start; no two overlap.
+    /// By first logical address; no two overlap.
     chunks: BTreeMap<Bytes, Chunk>,
-    /// Its devices, those that are recorded.
-    devices: HashMap<u64, Option<Home>>,
+    /// The file system's devices by id; none for a device that is not recorded.
+    devices: HashMap<u64, Option<DiskOffset>>,
 }
 
-/// Where a logical extent is.
+/// Where a logical extent is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Location {
     /// In these bytes of these disks.
     Copies(Vec<(DeviceIndex, Extent)>),
     /// In a chunk that is striped over devices.
     Striped,
-    /// In no chunk that is known.
+    /// In no known chunk.
     Unknown,
 }
 
 impl Chunks {
-    /// Adds the chunks that the btrfs mounted at `directory` has now. `home` says where a device is.
+    /// Adds the chunks that the btrfs mounted at `directory` has now. `on_disk` locates a device.
     pub fn refresh(
         &mut self,
         directory: &Path,
-        mut home: impl FnMut(&Path) -> Option<Home>,
+        mut on_disk: impl FnMut(&Path) -> Option<DiskOffset>,
     ) -> io::Result<()> {
         let directory = mount::open_apart(directory)?;
         for chunk in btrfs::chunks(&directory)? {
             for (device, _) in chunk.copies.iter().flatten() {
                 if !self.devices.contains_key(device) {
-                    self.devices.insert(*device, home(&ioctl::btrfs_device(&directory, *device)?));
+                    self.devices.insert(*device, on_disk(&ioctl::btrfs_device(&directory, *device)?));
                 }
             }
             self.forget(chunk.extent);
@@ -54,7 +54,7 @@ impl Chunks {
 
     /// Forgets the chunks at the logical `addresses`.
     pub fn forget(&mut self, addresses: Extent) {
-        // No two overlap, so the last that begins before the end also ends last.
+        // Chunks don't overlap, so the last one that begins before the end also ends last.
         while let Some((_, last)) = self.chunks.range(..addresses.end).next_back()
             && last.extent.end > addresses.start
         {
@@ -63,18 +63,20 @@ impl Chunks {
         }
     }
 
-    /// Where the bytes of the logical `extent` are.
-    pub fn place(&self, extent: Extent) -> Place {
-        let Some((_, chunk)) = self.chunks.range(..=extent.start).next_back() else { return Place::Unknown };
+    /// Locates the bytes of the logical `extent`.
+    pub fn place(&self, extent: Extent) -> Location {
+        let Some((_, chunk)) = self.chunks.range(..=extent.start).next_back() else {
+            return Location::Unknown;
+        };
         if extent.end > chunk.extent.end {
-            return Place::Unknown;
+            return Location::Unknown;
         }
-        let Some(copies) = &chunk.copies else { return Place::Striped };
+        let Some(copies) = &chunk.copies else { return Location::Striped };
         let on_disks = copies.iter().filter_map(|(device, offset)| {
             let at = *offset + (extent.start - chunk.extent.start);
             Some(self.devices.get(device)?.as_ref()?.place(Extent::at(at, extent.len())))
         });
-        Place::Copies(on_disks.collect())
+        Location::Copies(on_disks.collect())
     }
 }
 
@@ -83,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_overlaps_is_forgotten() {
+    fn forget_removes_overlapping_chunks() {
         let extent = |start, end| Extent::new(Bytes(start), Bytes(end));
         let mut chunks = Chunks::default();
         for (start, end) in [(0, 10), (10, 20), (20, 30), (40, 50)] {

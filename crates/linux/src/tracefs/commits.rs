@@ -1,22 +1,22 @@
-//! What an ext4 gave up in transactions of its journal: its blocks can be taken again, and trimmed,
-//! once that transaction has been committed.
+//! Extents that an ext4 freed in a transaction of its journal. They can be reused, and trimmed, once that
+//! transaction has been committed.
 //!
-//! A handle that frees blocks is of the running transaction, and the journal tells of its flushing
-//! (`jbd2_commit_flushing`) when the last of its handles is done and none of the next has begun. The
-//! blocks are given to the allocator before the end of the commit is told (`jbd2_end_commit`); see
-//! `jbd2_journal_commit_transaction` in the kernel's `fs/jbd2/commit.c`. Of one journal, one transaction
-//! at a time is being committed.
+//! A handle that frees blocks belongs to the running transaction. The journal reports that it flushes the
+//! transaction (`jbd2_commit_flushing`) after its last handle has ended and before the next transaction's
+//! first one begins. The blocks return to the allocator before the journal reports the end of the commit
+//! (`jbd2_end_commit`); see `jbd2_journal_commit_transaction` in the kernel's `fs/jbd2/commit.c`. A journal
+//! commits one transaction at a time.
 
 use trimtab_core::{Bytes, Extent};
 
 use super::devices::KernelNumber;
 use super::hash::FastMap;
 
-/// How many extents wait for one commit at most. Where there are more, those with the least between
-/// them become one: a trim passes over what isn't free.
-const MOST: usize = 1 << 15;
+/// The most extents that wait for one commit. Beyond that, the extents with the smallest gaps are joined: a
+/// trim skips the blocks in the gaps that are not free.
+const MOST_EXTENTS: usize = 1 << 15;
 
-/// What waits for commits, by file system.
+/// The extents that wait for a commit, by file system.
 #[derive(Debug, Default)]
 pub(super) struct Commits {
     journals: FastMap<KernelNumber, Journal>,
@@ -24,51 +24,51 @@ pub(super) struct Commits {
 
 #[derive(Debug, Default)]
 struct Journal {
-    /// Given up in the transaction that goes on.
+    /// Freed in the running transaction.
     running: Vec<Extent>,
-    /// Given up in the one that is being committed.
+    /// Freed in the transaction that is being committed.
     committing: Vec<Extent>,
 }
 
 impl Commits {
-    /// Waits for the commits of this file system from now on.
+    /// Tracks the commits of this file system from now on.
     pub fn follow(&mut self, number: KernelNumber) {
         self.journals.entry(number).or_default();
     }
 
-    /// Forgets what waits for those of this one.
+    /// Forgets this file system and its waiting extents.
     pub fn forget(&mut self, number: KernelNumber) {
         self.journals.remove(&number);
     }
 
-    /// Whether anything of this file system waits.
+    /// Returns true if an extent of this file system waits for a commit.
     pub fn is_awaited(&self, number: KernelNumber) -> bool {
         let waits = |journal: &Journal| !journal.running.is_empty() || !journal.committing.is_empty();
         self.journals.get(&number).is_some_and(waits)
     }
 
-    /// Keeps what was given up; false where nothing need be waited for.
+    /// Keeps a freed extent until its commit; returns false if the file system's commits are not tracked.
     pub fn free(&mut self, number: KernelNumber, extent: Extent) -> bool {
         let Some(Journal { running, .. }) = self.journals.get_mut(&number) else { return false };
         match running.last_mut() {
             Some(last) if last.end == extent.start => last.end = extent.end,
             _ => running.push(extent),
         }
-        if running.len() > MOST {
-            coarsen(running, MOST / 2);
+        if running.len() > MOST_EXTENTS {
+            coarsen(running, MOST_EXTENTS / 2);
         }
         true
     }
 
-    /// The running transaction is complete, and is being committed.
+    /// Notes that the running transaction is complete and now being committed.
     pub fn flush(&mut self, number: KernelNumber) {
         if let Some(Journal { running, committing }) = self.journals.get_mut(&number) {
-            // Where the end of one was missed, its extents wait for the next.
+            // If the end of a commit was missed, its extents wait for the next one.
             committing.append(running);
         }
     }
 
-    /// What can be trimmed now that a commit has ended, in the order of addresses.
+    /// Notes that a commit has ended, and returns the extents that can be trimmed now, in address order.
     pub fn end(&mut self, number: KernelNumber) -> Vec<Extent> {
         let Some(journal) = self.journals.get_mut(&number) else { return Vec::new() };
         let mut settled = std::mem::take(&mut journal.committing);
@@ -77,8 +77,8 @@ impl Commits {
     }
 }
 
-/// Sorts `extents` and joins those that touch; then those with ever more between them, until there are
-/// at most `most`.
+/// Sorts `extents` and joins those that touch, then those with larger and larger gaps until at most `most`
+/// are left.
 fn coarsen(extents: &mut Vec<Extent>, most: usize) {
     extents.sort_unstable();
     let mut between = Bytes::ZERO;
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_during_a_commit_waits_for_the_next() {
+    fn extents_freed_during_a_commit_wait_for_the_next() {
         let mut commits = Commits::default();
         commits.follow(ONE);
         assert!(commits.free(ONE, extent(50, 5)));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_journal_does_not_wait() {
+    fn file_system_without_a_journal_does_not_wait() {
         let mut commits = Commits::default();
         assert!(!commits.free(ONE, extent(0, 1)));
         commits.flush(ONE);
@@ -139,23 +139,23 @@ mod tests {
     }
 
     #[test]
-    fn too_many_become_fewer_and_none_is_missed() {
+    fn many_extents_are_joined_and_none_is_lost() {
         let mut commits = Commits::default();
         commits.follow(ONE);
-        let most = MOST as u64;
+        let most = MOST_EXTENTS as u64;
         let freed: Vec<_> = (0..3 * most).map(|at| extent(at * 7919 % (3 * most) * 8192, 4096)).collect();
         freed.iter().for_each(|extent| _ = commits.free(ONE, *extent));
-        assert!(commits.journals[&ONE].running.len() <= MOST);
+        assert!(commits.journals[&ONE].running.len() <= MOST_EXTENTS);
         commits.flush(ONE);
         let settled: ExtentSet = commits.end(ONE).into_iter().collect();
-        assert!(settled.count() <= MOST);
+        assert!(settled.count() <= MOST_EXTENTS);
         assert!(freed.iter().all(|extent| settled.gaps(*extent).next().is_none()));
     }
 
     proptest! {
-        /// Whatever is lost of what the journal tells, nothing comes before the end of its commit.
+        /// No extent comes before the end of its commit, whichever of the journal's events are lost.
         #[test]
-        fn nothing_comes_too_early_or_twice(steps in prop::collection::vec((0..4_u8, any::<bool>()), 0..60)) {
+        fn extents_come_once_and_after_their_commit(steps in prop::collection::vec((0..4_u8, any::<bool>()), 0..60)) {
             let mut commits = Commits::default();
             commits.follow(ONE);
             let (mut running, mut committed) = (ExtentSet::new(), ExtentSet::new());

@@ -1,4 +1,4 @@
-//! The devices that events name.
+//! The devices named in events.
 
 use std::path::{Path, PathBuf};
 
@@ -10,41 +10,41 @@ use super::hash::FastMap;
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::btrfs;
 
-/// The majors of ram disks and of optical drives.
+/// The major numbers of ram disks and of optical drives, which are not recorded by default.
 const LEFT_OUT: [u32; 2] = [1, 11];
 
 /// The disks of a recording, by their kernel numbers.
 #[derive(Debug)]
 pub(super) struct Devices {
     sysfs: PathBuf,
-    /// The disks to record; none where all are.
+    /// The disks to record; empty for all.
     wanted: Vec<BlockDevice>,
     known: FastMap<KernelNumber, Option<Disk>>,
 }
 
-/// A disk of the recording.
+/// A recorded disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Disk {
     pub index: DeviceIndex,
-    /// Whether its driver takes bios rather than requests.
+    /// Whether the driver takes bios instead of requests.
     pub takes_bios: bool,
-    /// Whether the kernel puts several ranges into one discard of it.
+    /// Whether the kernel sends it discards of several ranges.
     pub takes_ranges: bool,
-    /// Tells it from others that had its number, on kernels (5.15 and later) that say so.
+    /// Distinguishes it from earlier disks with its number; none before Linux 5.15.
     sequence: Option<u64>,
-    /// Whether it was gone, or without its file, when it was last looked at.
+    /// Whether it was gone, or without a backing file, at the last check.
     gone: bool,
 }
 
-/// Where a device is that a file system is on: the disk, and where on that it begins.
+/// Where a file system's device begins: the disk and the offset on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Home {
+pub(super) struct DiskOffset {
     pub disk: DeviceIndex,
     pub start: Bytes,
 }
 
-impl Home {
-    /// Where `extent` of the device is on its disk.
+impl DiskOffset {
+    /// Translates `extent` of the device to its disk.
     pub fn place(&self, extent: Extent) -> (DeviceIndex, Extent) {
         (self.disk, Extent::at(self.start + extent.start, extent.len()))
     }
@@ -67,7 +67,7 @@ impl From<KernelNumber> for DeviceNumber {
 }
 
 impl KernelNumber {
-    /// That of a number as the kernel packs it for programs.
+    /// Unpacks a number as the kernel packs it for user space.
     pub fn unpack(number: u32) -> Self {
         Self::from(DeviceNumber::unpack(number.into()))
     }
@@ -78,8 +78,8 @@ impl Devices {
         Self { sysfs: sysfs.to_owned(), wanted: wanted.to_vec(), known: FastMap::default() }
     }
 
-    /// The disk with this number, or that has the partition with it; none where it is not to be
-    /// recorded. One that is seen for the first time is added to `header`.
+    /// Returns the disk with this number, or the disk of the partition with this number; none if it is not
+    /// recorded. A new disk is added to `header`.
     pub fn find(&mut self, number: KernelNumber, header: &mut TraceHeader) -> Option<Disk> {
         match self.known.get(&number) {
             Some(Some(disk)) if disk.gone => self.forget_replaced(),
@@ -95,7 +95,7 @@ impl Devices {
         disk
     }
 
-    /// Adds a whole disk to `header`, if it isn't there; none where it is not to be recorded.
+    /// Adds a whole disk to `header` unless it is listed already; returns none if it is not recorded.
     pub fn add(&mut self, disk: &BlockDevice, header: &mut TraceHeader) -> Result<Option<Disk>, BlockError> {
         let number = disk.number()?;
         if let Some(known) = self.known.get(&number.into()) {
@@ -128,35 +128,35 @@ impl Devices {
         Ok(found)
     }
 
-    /// Where `device` is; none where its disk is not to be recorded.
-    pub fn home(&mut self, device: &BlockDevice, header: &mut TraceHeader) -> Option<Home> {
+    /// Returns where `device` begins; none if its disk is not recorded.
+    pub fn on_disk(&mut self, device: &BlockDevice, header: &mut TraceHeader) -> Option<DiskOffset> {
         let disk = self.add(&device.whole(), header).ok().flatten()?;
-        Some(Home { disk: disk.index, start: device.extent().ok()?.start })
+        Some(DiskOffset { disk: disk.index, start: device.extent().ok()?.start })
     }
 
-    /// Where the device at the path `device` is; none where its disk is not to be recorded.
-    pub fn home_of(&mut self, device: &Path, header: &mut TraceHeader) -> Option<Home> {
+    /// Returns where the device at the path `device` begins; none if its disk is not recorded.
+    pub fn path_on_disk(&mut self, device: &Path, header: &mut TraceHeader) -> Option<DiskOffset> {
         let device = BlockDevice::open(&self.sysfs, device).ok()?;
-        self.home(&device, header)
+        self.on_disk(&device, header)
     }
 
-    /// Where the device with this number is; none where its disk is not to be recorded.
-    pub fn home_at(&mut self, number: DeviceNumber, header: &mut TraceHeader) -> Option<Home> {
+    /// Returns where the device with this number begins; none if its disk is not recorded.
+    pub fn number_on_disk(&mut self, number: DeviceNumber, header: &mut TraceHeader) -> Option<DiskOffset> {
         let device = BlockDevice::numbered(&self.sysfs, number)?;
-        self.home(&device, header)
+        self.on_disk(&device, header)
     }
 
-    /// Whether a disk to record holds some of the btrfs that is on the device at the path `device`.
+    /// Returns true if the btrfs on the device at the path `device` uses a recorded disk.
     pub fn have_btrfs(&mut self, device: &Path, header: &mut TraceHeader) -> bool {
         let Ok(device) = BlockDevice::open(&self.sysfs, device) else { return false };
-        let names = btrfs::devices(&self.sysfs, &device.name());
+        let names = btrfs::member_names(&self.sysfs, &device.name());
         let named = |name| BlockDevice::at(&self.sysfs.join("class/block").join(name));
         let members: Vec<_> = names.iter().filter_map(named).chain([device]).collect();
-        members.iter().any(|member| self.home(member, header).is_some())
+        members.iter().any(|member| self.on_disk(member, header).is_some())
     }
 
-    /// The names of the device at the path `device` and of a disk to record that it is built on, as a
-    /// logical volume is; none where there is no such disk.
+    /// Returns the names of the device at the path `device`, such as a logical volume, and of a recorded
+    /// disk below it; none if there is no such disk.
     pub fn above(&self, device: &Path) -> Option<(String, String)> {
         let device = BlockDevice::open(&self.sysfs, device).ok()?;
         let mut layer = vec![device.whole()];
@@ -175,11 +175,11 @@ impl Devices {
         Some(BlockDevice::numbered(&self.sysfs, number)?.path())
     }
 
-    /// Forgets the numbers that are now another disk's, or may be, so that each is looked up when it is
-    /// next told of; a disk that was replaced is then added to the header as one more.
+    /// Forgets the numbers that may belong to another disk by now, so that the next event with such a number
+    /// looks it up again and adds the replacement to the header as another disk.
     pub fn forget_replaced(&mut self) {
         let Self { sysfs, known, .. } = self;
-        // While there is no other, what is told late is told of the one that was there.
+        // Until a replacement appears, late events belong to the disk that was there.
         let is_in_use = |device: &BlockDevice| device.size().is_ok_and(|size| size > Bytes::ZERO);
         known.retain(|number, disk| {
             let now = BlockDevice::numbered(sysfs, (*number).into()).filter(is_in_use);
@@ -190,8 +190,8 @@ impl Devices {
         });
     }
 
-    /// The condition of a filter that lets through requests to the disks to record: none where there
-    /// can be no such request, empty where all pass.
+    /// Returns the filter condition that passes requests to recorded disks: none if there can be no such
+    /// request, empty if all pass.
     pub fn requests_filter(&self) -> Result<Option<String>, TracefsError> {
         if self.wanted.is_empty() {
             return Ok(Some(String::new()));
@@ -203,13 +203,13 @@ impl Devices {
         Ok(any_of(&numbers))
     }
 
-    /// The condition of a filter that lets through bios for the disks to record whose drivers take
-    /// bios, and for their partitions: none where there is no such disk now, empty where all pass.
+    /// Returns the filter condition that passes bios for recorded disks whose drivers take bios, and for
+    /// their partitions: none if there is no such disk now, empty if all pass.
     pub fn bios_filter(&self) -> Result<Option<String>, TracefsError> {
         self.filter(takes_bios)
     }
 
-    /// The same for the disks into a discard of which the kernel puts several ranges.
+    /// Does the same for disks that take discards of several ranges.
     pub fn ranges_filter(&self) -> Result<Option<String>, TracefsError> {
         self.filter(takes_ranges)
     }
@@ -221,11 +221,11 @@ impl Devices {
         let disks = self.wanted.iter().filter(|disk| is_such(disk));
         let devices =
             disks.flat_map(|disk| std::iter::once(disk.clone()).chain(disk.partitions().unwrap_or_default()));
-        // One that has gone has no number any more.
+        // A disk that has gone has no number.
         Ok(any_of(&devices.filter_map(|device| device.number().ok()).collect::<Vec<_>>()))
     }
 
-    /// Whether there is now such a disk, other than those left out.
+    /// Returns true if there is such a disk now, apart from those that are never recorded.
     fn some_in_use(&self, is_such: impl Fn(&BlockDevice) -> bool) -> Result<bool, TracefsError> {
         let wanted = |disk: &BlockDevice| disk.number().is_ok_and(|number| !LEFT_OUT.contains(&number.major));
         let in_use = |disk: &BlockDevice| disk.size().is_ok_and(|size| size > Bytes::ZERO);
@@ -239,17 +239,17 @@ fn any_of(numbers: &[DeviceNumber]) -> Option<String> {
     (!numbers.is_empty()).then(|| numbers.iter().map(condition).collect::<Vec<_>>().join(" || "))
 }
 
-/// Whether a disk's driver takes bios: it has no hardware queues.
+/// Returns true if a disk's driver takes bios: it has no hardware queues.
 fn takes_bios(disk: &BlockDevice) -> bool {
     !disk.attribute("mq").exists()
 }
 
-/// Whether the kernel puts several ranges into one discard of a disk.
+/// Returns true if the kernel sends the disk discards of several ranges.
 fn takes_ranges(disk: &BlockDevice) -> bool {
     !takes_bios(disk) && disk.number_in("queue/max_discard_segments").is_ok_and(|most| most > 1)
 }
 
-/// The number that each disk gets anew, and a loop device with each file.
+/// Returns the sequence number, which is new for each disk and for each file behind a loop device.
 fn sequence(device: &BlockDevice) -> Option<u64> {
     device.whole().number_in("diskseq").ok()
 }
@@ -278,7 +278,7 @@ mod tests {
     use crate::captured::Captured;
 
     #[test]
-    fn what_is_built_on_a_disk_is_known() {
+    fn devices_built_on_a_disk_are_found() {
         let machine = Captured::new()
             .device("sda", "8:0", &[])
             .device("sda/sda2", "8:2", &[])
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_name_what_is_there_now() {
+    fn filters_name_the_present_disks() {
         let machine = Captured::new()
             .device("sda", "8:0", &[("mq/0/nr_tags", "1"), ("queue/max_discard_segments", "256")])
             .device("zram0", "252:0", &[])
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_btrfs_is_on_all_its_disks() {
+    fn btrfs_is_on_all_its_disks() {
         let machine = Captured::new().device("sda", "8:0", &[]).device("sdb", "8:16", &[]);
         let machine = machine.device("sdc", "8:32", &[]);
         let machine =
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_may_become_another_disks() {
+    fn number_may_pass_to_another_disk() {
         let machine = Captured::new().device("loop0", "7:0", &[("diskseq", "5")]);
         let (mut devices, mut header) = (Devices::new(&machine.sysfs(), &[]), TraceHeader::new("record"));
         let mut find = |devices: &mut Devices, minor| {

@@ -1,4 +1,4 @@
-//! Why the kernel can't be recorded.
+//! Errors of recording kernel events.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use trimtab_core::Bytes;
 use crate::block::BlockError;
 use crate::mount::MountError;
 
-/// Why a recording can't begin or go on.
+/// Why a recording cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum TracefsError {
     /// There is no tracefs.
     #[error("there is no tracefs at {}; mount it (mount -t tracefs tracefs /sys/kernel/tracing), or use a kernel with CONFIG_EVENT_TRACING", tracefs.display())]
     NoTracefs {
-        /// Where it was looked for.
+        /// The expected directory.
         tracefs: PathBuf,
         /// Why it couldn't be mounted there.
         #[source]
@@ -30,7 +30,7 @@ pub enum TracefsError {
         source: io::Error,
     },
     /// The kernel is locked down, as under secure boot, and gives out no traces even to root.
-    #[error("the kernel is locked down and doesn't let {} be used; boot with lockdown=none (and without secure boot) to record", path.display())]
+    #[error("the kernel is locked down and forbids the use of {}; boot with lockdown=none (and without secure boot) to record", path.display())]
     LockedDown {
         /// What was refused.
         path: PathBuf,
@@ -38,16 +38,16 @@ pub enum TracefsError {
         #[source]
         source: io::Error,
     },
-    /// No event that was asked for is in this kernel.
-    #[error("this kernel tells of nothing that was asked for: {missing}")]
+    /// This kernel has none of the requested events.
+    #[error("this kernel has none of the requested events: {missing}")]
     NoEvents {
         /// What is missing, in sentences.
         missing: String,
     },
     /// The kernel has no room for the buffers.
-    #[error("the kernel gives no buffers of {buffer} for each processor; ask for another size")]
+    #[error("the kernel cannot allocate a buffer of {buffer} for each processor; choose a smaller one")]
     NoBuffer {
-        /// How much was asked for.
+        /// The requested size.
         buffer: Bytes,
         /// What the kernel said.
         #[source]
@@ -62,7 +62,7 @@ pub enum TracefsError {
         #[source]
         source: io::Error,
     },
-    /// A file or directory of tracefs doesn't take what it should.
+    /// A file or directory of tracefs refuses a value.
     #[error("cannot set {} to {value:?}", path.display())]
     Set {
         /// The file or directory.
@@ -73,7 +73,7 @@ pub enum TracefsError {
         #[source]
         source: io::Error,
     },
-    /// A file of tracefs doesn't hold what it should.
+    /// A file of tracefs has unexpected contents.
     #[error("{} doesn't describe {expected}", path.display())]
     Malformed {
         /// The file.
@@ -81,7 +81,7 @@ pub enum TracefsError {
         /// What it should describe.
         expected: String,
     },
-    /// The kernel's buffer holds what the format doesn't allow.
+    /// The kernel's buffer doesn't have the expected format.
     #[error("the trace of processor {cpu} is damaged: {what}")]
     Damaged {
         /// The processor.
@@ -89,13 +89,13 @@ pub enum TracefsError {
         /// What is wrong.
         what: &'static str,
     },
-    /// The kernel doesn't let events be waited for.
+    /// Waiting for events failed.
     #[error("cannot wait for events")]
     Wait(#[source] io::Error),
-    /// A device can't be looked at.
+    /// A device cannot be examined.
     #[error(transparent)]
     Block(#[from] BlockError),
-    /// The mounts can't be looked at.
+    /// The mounts cannot be listed.
     #[error(transparent)]
     Mounts(#[from] MountError),
 }

@@ -1,4 +1,4 @@
-//! What the kernel's events say.
+//! Decodes the kernel's events.
 
 use trimtab_core::trace::{Comm, Kind};
 
@@ -6,16 +6,16 @@ use super::devices::KernelNumber;
 use super::format::{Field, Format};
 use super::operation;
 
-/// An event that is understood.
+/// A decoded event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     /// A step in the life of a request or bio.
     Block(BlockEvent),
-    /// A file system took or gave up blocks.
+    /// A file system allocated or freed blocks.
     Fs(FsEvent),
-    /// A btrfs took these logical addresses for a chunk.
+    /// A btrfs uses these logical addresses for a new chunk.
     Chunk(FsEvent),
-    /// A journal came so far with the commit of a transaction.
+    /// A journal reached a step of a transaction's commit.
     Commit(CommitEvent),
 }
 
@@ -27,12 +27,12 @@ pub(super) struct CommitEvent {
     pub step: CommitStep,
 }
 
-/// How far a commit is.
+/// A step of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CommitStep {
-    /// All that is in the transaction has been done.
+    /// The transaction is complete and being written.
     Flush,
-    /// What it gave up can be taken.
+    /// The transaction is on disk: the blocks that it freed can be reused.
     End,
 }
 
@@ -44,26 +44,26 @@ pub(super) struct BlockEvent {
     pub sector: u64,
     pub sectors: u64,
     pub step: Step,
-    /// Whether it is of a bio, not of a request.
+    /// Whether it is about a bio instead of a request.
     pub bio: bool,
-    /// The task that the kernel ran.
+    /// The task that was running.
     pub pid: u32,
 }
 
-/// What a request or bio came to.
+/// A step of a request or bio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// It went to the driver, for this process.
     Issue(Comm),
-    /// It is done, with this errno.
+    /// It completed with this errno.
     Complete(u16),
     /// The driver gave it back.
     Requeue,
-    /// A bio is too long: its first sectors became one of their own.
+    /// A bio was too long: its first sectors became a bio of their own.
     Split,
 }
 
-/// A file system took or gave up blocks, in its own addresses.
+/// An allocation or a free of blocks, in the file system's own addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FsEvent {
     pub id: FsId,
@@ -76,7 +76,7 @@ pub(super) struct FsEvent {
     pub pid: u32,
 }
 
-/// What an event calls its file system.
+/// The identity of a file system in events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum FsId {
     /// The number of the device it is on.
@@ -85,7 +85,7 @@ pub(super) enum FsId {
     Btrfs([u8; 16]),
 }
 
-/// Finds in one kind of event what is wanted of it.
+/// Decodes one kind of event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reader {
     Block(BlockReader),
@@ -113,12 +113,12 @@ enum StepReader {
     Split,
 }
 
-/// The names that a file system's event gives to what is wanted of it.
+/// The names of a file system event's fields.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FsNames {
     /// The file system: a device's number, or an identifier of 16 bytes.
     pub id: &'static str,
-    /// The group that the address is relative to; empty where it is of the whole file system.
+    /// The group that the address is relative to; empty if the address is in the whole file system.
     pub group: &'static str,
     pub start: &'static str,
     pub length: &'static str,
@@ -132,12 +132,12 @@ pub(super) struct FsReader {
     start: Field,
     length: Field,
     flags: Option<Field>,
-    /// What kind of group it is, where there are several.
+    /// The kind of group, if there are several.
     group_kind: Option<Field>,
     pid: Option<Field>,
 }
 
-/// A field that an event should have and has not.
+/// A required field that an event lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MissingField(pub &'static str);
 
@@ -146,7 +146,7 @@ fn required(format: &Format, name: &'static str) -> Result<Field, MissingField> 
 }
 
 impl Reader {
-    /// For a request's or bio's event named `name`, such as `block_rq_issue`.
+    /// Returns a reader of the request or bio event `name`, such as `block_rq_issue`.
     pub fn block(name: &str, format: &Format) -> Result<Self, MissingField> {
         let step = match name {
             "block_rq_complete" | "block_bio_complete" => {
@@ -167,22 +167,22 @@ impl Reader {
         }))
     }
 
-    /// For an event by which a file system takes or gives up blocks.
+    /// Returns a reader of an event that reports allocations or frees of a file system.
     pub fn fs(kind: Kind, names: &FsNames, format: &Format) -> Result<Self, MissingField> {
         FsReader::new(kind, names, format).map(Self::Fs)
     }
 
-    /// For an event by which a btrfs takes addresses for a chunk.
+    /// Returns a reader of the event that reports a new chunk of a btrfs.
     pub fn chunk(names: &FsNames, format: &Format) -> Result<Self, MissingField> {
         FsReader::new(Kind::Allocate, names, format).map(Self::Chunk)
     }
 
-    /// For an event by which a journal tells of this step.
+    /// Returns a reader of the event that reports this step of a journal's commit.
     pub fn commit(step: CommitStep, format: &Format) -> Result<Self, MissingField> {
         Ok(Self::Commit { number: required(format, "dev")?, step })
     }
 
-    /// What `event` says; none where that is nothing to record.
+    /// Decodes `event`; returns none if it is not to be recorded.
     pub fn read(&self, event: &[u8]) -> Option<Event> {
         match self {
             Self::Block(reader) => reader.read(event).map(Event::Block),
@@ -203,7 +203,7 @@ impl BlockReader {
             _ => self.sectors.number(event),
         };
         let kind = operation::kind(self.rwbs.bytes(event), sectors)?;
-        // A flush is at no place, which kernels write as 0 or as the last sector.
+        // A flush has no address; kernels write 0 or the last sector.
         let sector = if kind == Kind::Flush { 0 } else { self.sector.number(event) };
         let step = match &self.step {
             StepReader::Issue { comm } => {

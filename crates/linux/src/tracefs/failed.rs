@@ -1,4 +1,4 @@
-//! Discards that a disk failed.
+//! Reports discards that a disk failed.
 
 use trimtab_core::Bytes;
 
@@ -10,27 +10,26 @@ use super::frees::FreesOptions;
 use super::instance::Instance;
 use crate::block::DeviceNumber;
 
-/// Linux 5.18 and later tell of each request that failed.
+/// Linux 5.18 and later report each failed request.
 const EVENT: &str = "block/block_rq_error";
-/// A page for each processor: of many failures the first will do.
+/// One page per processor: the first of many failures is enough.
 const BUFFER: Bytes = Bytes(4 << 10);
 
-/// Word from the kernel of discards that a disk failed. Those who ask for them don't hear of it: ext4 and
-/// XFS say that a trim went well, and sysfs counts what failed as discarded. Dropping it leaves nothing
-/// behind.
+/// The kernel's reports of discards that a disk failed. No other interface shows them: ext4 and XFS report
+/// success for such a trim, and sysfs counts failed discards as done. Dropping it removes its tracefs instance.
 #[derive(Debug)]
 pub struct FailedDiscards {
     device: Field,
-    // These go before the instance.
+    // Dropped before the instance.
     buffers: Buffers,
     _instance: Instance,
 }
 
 impl FailedDiscards {
-    /// Begins to listen. Of `options` only the places count.
+    /// Starts to listen. Only the paths of `options` are used.
     ///
     /// # Errors
-    /// [`TracefsError::NoEvents`] where the kernel doesn't tell; any other, with nothing left behind.
+    /// [`TracefsError::NoEvents`] if the kernel doesn't report failures; any other, with nothing left behind.
     pub fn listen(options: &FreesOptions) -> Result<Self, TracefsError> {
         let FreesOptions { tracefs, sysfs, procfs, .. } = options;
         let instance = Instance::create(tracefs, sysfs, procfs, BUFFER)?;
@@ -45,7 +44,7 @@ impl FailedDiscards {
         Ok(Self { device, buffers, _instance: instance })
     }
 
-    /// The disks that failed discards since this was last called, some perhaps more than once.
+    /// Returns the disks that failed discards since the last call; a disk may occur several times.
     ///
     /// # Errors
     /// [`TracefsError::Read`] or [`TracefsError::Damaged`].

@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 use trimtab_core::trace::{DeviceIndex, FsIndex, TraceFileSystem, TraceHeader};
 use trimtab_core::{Bytes, Extent};
 
-use super::chunks::{Chunks, Place};
-use super::devices::{Devices, Home, KernelNumber};
+use super::chunks::{Chunks, Location};
+use super::devices::{Devices, DiskOffset, KernelNumber};
 use super::error::TracefsError;
 use super::event::{FsEvent, FsId};
 use super::layout::Layout;
 use crate::ioctl;
 use crate::mount::{self, Mount};
 
-/// The file systems that tell of blocks.
+/// The file systems that report allocations or frees.
 const KINDS: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];
 
-/// The file systems that are or were mounted.
+/// The file systems that are mounted or were.
 #[derive(Debug)]
 pub(super) struct FileSystems {
     procfs: PathBuf,
-    /// None for one that is not to be recorded, or can't be understood.
+    /// None for a file system that is not recorded or not understood.
     known: HashMap<FsId, Option<Known>>,
 }
 
@@ -30,25 +30,25 @@ struct Known {
     index: FsIndex,
     directory: PathBuf,
     map: Map,
-    /// Whether it was found mounted when that was last looked at.
+    /// Whether it was mounted at the last check.
     mounted: bool,
 }
 
-/// How addresses become bytes of disks.
+/// Translates a file system's addresses to bytes of disks.
 #[derive(Debug)]
 enum Map {
-    Blocks { layout: Layout, home: Home },
+    Blocks { layout: Layout, on_disk: DiskOffset },
     Btrfs(Chunks),
 }
 
-/// A file system that was found mounted.
+/// A newly mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     pub index: FsIndex,
     pub kind: String,
     pub directory: PathBuf,
-    /// The device that it is on, where that is one, with the device's number.
-    pub home: Option<(Home, KernelNumber)>,
+    /// The position and number of its device, if it has exactly one.
+    pub on_disk: Option<(DiskOffset, KernelNumber)>,
 }
 
 impl FileSystems {
@@ -56,7 +56,7 @@ impl FileSystems {
         Self { procfs: procfs.to_owned(), known: HashMap::new() }
     }
 
-    /// Looks at what is mounted now, and returns what wasn't before.
+    /// Reads the list of mounts and returns the file systems that are new.
     pub fn refresh(
         &mut self,
         devices: &mut Devices,
@@ -71,7 +71,7 @@ impl FileSystems {
             }
             let (known, is_new) = match (before.remove(&id), Map::of(&mount, devices, header)) {
                 (Some(Some(known)), Some(map)) if known.mounted && known.map.is_same(&map) => {
-                    // Where it was mounted several times, that may be another of its mounts.
+                    // If it is mounted several times, this may be another of its mounts.
                     let moved = known.directory != mount.target;
                     let index = if moved { list(&mount, header) } else { known.index };
                     (Some(Known { index, directory: mount.target.clone(), ..known }), false)
@@ -87,24 +87,24 @@ impl FileSystems {
                     index: known.index,
                     kind: mount.fstype.clone(),
                     directory: mount.target.clone(),
-                    home: known.map.home().map(|home| (home, mount.number.into())),
+                    on_disk: known.map.on_disk().map(|on_disk| (on_disk, mount.number.into())),
                 });
             }
             self.known.insert(id, known);
         }
-        // A file system frees and discards after it has left the list, until all of it is on its device.
+        // An unmounted file system frees and discards until all its data is on its device.
         for (id, known) in before {
             self.known.entry(id).or_insert(known.map(|known| Known { mounted: false, ..known }));
         }
         Ok(found)
     }
 
-    /// Whether events of this file system are understood, or known not to be recorded.
+    /// Returns true if it has been decided whether this file system's events are recorded.
     pub fn knows(&self, id: &FsId) -> bool {
         self.known.contains_key(id)
     }
 
-    /// Takes events of this file system, which isn't mounted where it could be seen, as none.
+    /// Ignores the events of this file system, which is mounted where this process can't see it.
     pub fn ignore(&mut self, id: FsId, header: &mut TraceHeader) {
         self.known.insert(id, None);
         let what = match id {
@@ -117,14 +117,14 @@ impl FileSystems {
         );
     }
 
-    /// Forgets where the logical addresses were that `event` gives to a new chunk.
+    /// Forgets the old chunks at the logical addresses that `event` gives to a new chunk.
     pub fn forget_chunks(&mut self, event: &FsEvent) {
         if let Some(Some(Known { map: Map::Btrfs(chunks), .. })) = self.known.get_mut(&event.id) {
             chunks.forget(Extent::new(Bytes(event.start), Bytes(event.start.saturating_add(event.length))));
         }
     }
 
-    /// The bytes of disks that `event` names, and its file system; empty where there are none.
+    /// Returns the file system of `event` and the bytes of disks that it names, empty if they are unknown.
     pub fn place(
         &mut self,
         event: &FsEvent,
@@ -133,25 +133,25 @@ impl FileSystems {
     ) -> Option<(FsIndex, Vec<(DeviceIndex, Extent)>)> {
         let known = self.known.get_mut(&event.id)?.as_mut()?;
         let places = match &mut known.map {
-            Map::Blocks { layout, home } => {
-                layout.extent(event).map(|extent| home.place(extent)).into_iter().collect()
+            Map::Blocks { layout, on_disk } => {
+                layout.extent(event).map(|extent| on_disk.place(extent)).into_iter().collect()
             }
             Map::Btrfs(chunks) => {
                 let extent = Extent::new(Bytes(event.start), Bytes(event.start.checked_add(event.length)?));
                 let mut place = chunks.place(extent);
-                if place == Place::Unknown {
-                    // Made since; where that can't be seen, the place stays unknown.
-                    _ = chunks.refresh(&known.directory, |device| devices.home_of(device, header));
+                if place == Location::Unknown {
+                    // The chunk may be new. If the list can't be read, the location stays unknown.
+                    _ = chunks.refresh(&known.directory, |device| devices.path_on_disk(device, header));
                     place = chunks.place(extent);
                 }
                 let mount = known.directory.display();
                 match place {
-                    Place::Copies(copies) => copies,
-                    Place::Striped => {
+                    Location::Copies(copies) => copies,
+                    Location::Striped => {
                         gap(header, format!("what the btrfs at {mount} frees in chunks that are striped"));
                         Vec::new()
                     }
-                    Place::Unknown => {
+                    Location::Unknown => {
                         let what = format!("what the btrfs at {mount} frees in unknown chunks");
                         gap(header, format!("{what}: they may have been removed"));
                         Vec::new()
@@ -164,7 +164,8 @@ impl FileSystems {
 }
 
 impl Map {
-    /// That of a mounted file system; none where none of its disks is recorded or it can't be read.
+    /// Reads the map of a mounted file system; returns none if none of its disks is recorded or it can't be
+    /// read.
     fn of(mount: &Mount, devices: &mut Devices, header: &mut TraceHeader) -> Option<Self> {
         if mount.fstype == "btrfs" {
             if !devices.have_btrfs(&mount.source, header) {
@@ -172,19 +173,19 @@ impl Map {
                 return None;
             }
             let mut chunks = Chunks::default();
-            let read = chunks.refresh(&mount.target, |device| devices.home_of(device, header));
+            let read = chunks.refresh(&mount.target, |device| devices.path_on_disk(device, header));
             if let Err(error) = &read {
                 let target = mount.target.display();
                 gap(header, format!("what the btrfs at {target} frees: its chunks can't be read: {error}"));
             }
             return read.is_ok().then_some(Self::Btrfs(chunks));
         }
-        let Some(home) = devices.home_at(mount.number, header) else {
+        let Some(on_disk) = devices.number_on_disk(mount.number, header) else {
             say_left_out(mount, devices, header);
             return None;
         };
         match Layout::of(mount, devices.path_of(mount.number)) {
-            Some(layout) => Some(Self::Blocks { layout, home }),
+            Some(layout) => Some(Self::Blocks { layout, on_disk }),
             None => {
                 let (source, target) = (mount.source.display(), mount.target.display());
                 gap(
@@ -196,27 +197,27 @@ impl Map {
         }
     }
 
-    /// Whether it is still the same file system.
+    /// Returns true if both are of the same file system.
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Blocks { layout, home }, Self::Blocks { layout: now, home: there }) => {
-                layout == now && home == there
+            (Self::Blocks { layout, on_disk }, Self::Blocks { layout: now, on_disk: there }) => {
+                layout == now && on_disk == there
             }
             (Self::Btrfs(_), Self::Btrfs(_)) => true,
             _ => false,
         }
     }
 
-    fn home(&self) -> Option<Home> {
+    fn on_disk(&self) -> Option<DiskOffset> {
         match self {
-            Self::Blocks { home, .. } => Some(*home),
+            Self::Blocks { on_disk, .. } => Some(*on_disk),
             Self::Btrfs(_) => None,
         }
     }
 }
 
-/// Adds to `header` that `mount` is left out, where it is on a device above one that is recorded: what
-/// it frees there has other addresses.
+/// Notes in `header` that `mount` is not recorded, if it is on a device above a recorded one, where the
+/// addresses of its frees differ.
 fn say_left_out(mount: &Mount, devices: &Devices, header: &mut TraceHeader) {
     if let Some((upper, lower)) = devices.above(&mount.source) {
         let target = mount.target.display();
@@ -225,7 +226,7 @@ fn say_left_out(mount: &Mount, devices: &Devices, header: &mut TraceHeader) {
     }
 }
 
-/// What events call a mounted file system; none where it tells of no blocks.
+/// Returns the identity of a mounted file system in events; none if its kind reports no blocks.
 pub(super) fn identity(mount: &Mount) -> Option<FsId> {
     match mount.fstype.as_str() {
         "btrfs" => ioctl::btrfs_id(mount::open_apart(&mount.target).ok()?).ok().map(FsId::Btrfs),
@@ -233,7 +234,7 @@ pub(super) fn identity(mount: &Mount) -> Option<FsId> {
     }
 }
 
-/// The place of a file system in the list of `header`, where it is added if it isn't there.
+/// Returns the index of a file system in the list of `header`, after adding it if necessary.
 fn list(mount: &Mount, header: &mut TraceHeader) -> FsIndex {
     let listed = TraceFileSystem {
         kind: mount.fstype.clone(),
@@ -248,7 +249,7 @@ fn list(mount: &Mount, header: &mut TraceHeader) -> FsIndex {
     FsIndex(place as u16)
 }
 
-/// Adds what can't be recorded to `header`, once.
+/// Adds a sentence on something that can't be recorded to `header`, once.
 pub(super) fn gap(header: &mut TraceHeader, sentence: String) {
     if !header.gaps.contains(&sentence) {
         header.gaps.push(sentence);

@@ -1,17 +1,17 @@
-//! What an event looks like in the kernel's buffer, from its `format` file. Fields move, grow and go
-//! from kernel to kernel, so each is looked up by its name.
+//! The layout of an event in the kernel's buffer, from its `format` file. Fields differ between kernels, so
+//! each is looked up by name.
 
 /// The layout of one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Format {
-    /// The number in front of each such event.
+    /// The number that each such event begins with.
     pub id: u16,
     fields: Vec<(String, Field)>,
-    /// How the kernel prints it, which names the values of enumerations.
+    /// The print format, which names the values of enumerations.
     print: String,
 }
 
-/// Where a field is.
+/// The position of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Field {
     offset: usize,
@@ -19,7 +19,7 @@ pub(super) struct Field {
 }
 
 impl Format {
-    /// Reads the text of a `format` file; none where it isn't one.
+    /// Parses the text of a `format` file; returns none if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         let id = lines.by_ref().find_map(|line| line.strip_prefix("ID:"))?.trim().parse().ok()?;
@@ -48,7 +48,7 @@ impl Format {
 }
 
 impl Field {
-    /// The number in `event`; zero where the event is too short for it.
+    /// Returns the number in `event`; zero if the event is too short.
     pub fn number(self, event: &[u8]) -> u64 {
         match *self.bytes(event) {
             [a] => u64::from(a),
@@ -59,7 +59,7 @@ impl Field {
         }
     }
 
-    /// The bytes in `event`; none where the event is too short for them.
+    /// Returns the bytes in `event`; empty if the event is too short.
     pub fn bytes(self, event: &[u8]) -> &[u8] {
         event.get(self.offset..self.offset + self.size).unwrap_or(&[])
     }
@@ -88,7 +88,7 @@ pub(super) struct PageLayout {
 }
 
 impl PageLayout {
-    /// Reads the text of `header_page`; none where it isn't one.
+    /// Parses the text of `header_page`; returns none if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let fields: Vec<_> = text.lines().filter_map(parse_field).collect();
         let field = |name| fields.iter().find(|(known, _)| known == name).map(|(_, field)| *field);

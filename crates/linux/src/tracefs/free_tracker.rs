@@ -1,4 +1,4 @@
-//! From the kernel's events to what followed file systems gave up, in order and once it can be trimmed.
+//! Turns the kernel's events into the frees of followed file systems, in order and once they can be trimmed.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,20 +13,20 @@ use super::frees::Freed;
 use super::hash::FastMap;
 use super::layout::Layout;
 
-/// How many events of file systems that nobody follows yet are kept, and for how long.
-const MOST_STRANGE: usize = 4096;
-const STRANGE_FOR: Nanos = Nanos(60_000_000_000);
+/// How many events of file systems that are not followed yet are kept, and for how long.
+const MOST_EARLY: usize = 4096;
+const EARLY_FOR: Nanos = Nanos(60_000_000_000);
 
-/// What is known of the file systems that tell.
+/// The state of the file systems that report frees.
 #[derive(Debug)]
 pub(super) struct FreeTracker {
     began: Nanos,
     followed: FastMap<FsId, Followed>,
-    /// Those of which not all was heard since they were mounted.
-    unheard: HashSet<FsId>,
-    /// What those told that nobody follows yet: they may have been mounted a moment ago.
-    strange: Vec<(Nanos, Event)>,
-    /// What was told and may yet be preceded by what was not.
+    /// File systems whose events since the mount are not all known.
+    incomplete: HashSet<FsId>,
+    /// Events of file systems that are not followed yet: they may have been mounted a moment ago.
+    early: Vec<(Nanos, Event)>,
+    /// Events that older events, not read yet, may still precede.
     entries: Vec<Entry>,
     commits: Commits,
 }
@@ -35,9 +35,9 @@ pub(super) struct FreeTracker {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Followed {
     pub number: KernelNumber,
-    /// None where its events have the addresses that a trim takes.
+    /// None if its events have the addresses that a trim takes.
     pub layout: Option<Layout>,
-    /// Whether what it gives up can be trimmed only when its journal has committed that.
+    /// Whether a freed extent can only be trimmed after its journal has committed.
     pub has_journal: bool,
 }
 
@@ -45,70 +45,71 @@ pub(super) struct Followed {
 struct Entry {
     at: Nanos,
     number: KernelNumber,
-    what: What,
+    change: Change,
 }
 
 #[derive(Debug)]
-enum What {
+enum Change {
     Free(Extent),
     Allocate(Extent),
     Commit(CommitStep),
 }
 
 impl FreeTracker {
-    /// From the time `began` of the trace clock on, when those of `mounted` were mounted.
+    /// Starts at the time `began` of the trace clock; the frees of the file systems in `mounted` are
+    /// incomplete, because these were mounted before.
     pub fn new(began: Nanos, mounted: HashSet<FsId>) -> Self {
         Self {
             began,
             followed: FastMap::default(),
-            unheard: mounted,
-            strange: Vec::new(),
+            incomplete: mounted,
+            early: Vec::new(),
             entries: Vec::new(),
             commits: Commits::default(),
         }
     }
 
-    /// Understands what this file system tells, and told while nobody followed it; says whether nothing
-    /// was missed since it was mounted.
+    /// Follows this file system, including its events that were kept before. Returns true if no event since
+    /// its mount was missed.
     pub fn follow(&mut self, id: FsId, file_system: Followed) -> bool {
         if file_system.has_journal {
             self.commits.follow(file_system.number);
         }
         let is_new = self.followed.insert(id, file_system).is_none();
-        let was_heard = !self.unheard.remove(&id);
-        for (at, event) in std::mem::take(&mut self.strange) {
+        let is_complete = !self.incomplete.remove(&id);
+        for (at, event) in std::mem::take(&mut self.early) {
             self.take(at, event);
         }
-        is_new && was_heard
+        is_new && is_complete
     }
 
     /// Forgets the file system with this number, which is unmounted.
     pub fn forget(&mut self, number: KernelNumber) {
-        let Self { followed, unheard, .. } = self;
+        let Self { followed, incomplete, .. } = self;
         followed.retain(|id, followed| {
             let stays = followed.number != number;
             if !stays {
-                unheard.remove(id);
+                incomplete.remove(id);
             }
             stays
         });
-        unheard.remove(&FsId::Device(number));
+        incomplete.remove(&FsId::Device(number));
         self.entries.retain(|entry| entry.number != number);
         self.commits.forget(number);
     }
 
-    /// Takes what this file system tells as nothing.
+    /// Ignores the events of this file system.
     pub fn ignore(&mut self, id: FsId) {
-        self.unheard.insert(id);
+        self.incomplete.insert(id);
     }
 
-    /// Not all was heard of what those of `mounted` told that nobody follows yet.
+    /// Notes that events of the file systems of `mounted` that are not followed yet were lost.
     pub fn miss(&mut self, mounted: impl Iterator<Item = FsId>) {
-        let Self { followed, unheard, .. } = self;
-        unheard.extend(mounted.filter(|id| !followed.contains_key(id)));
+        let Self { followed, incomplete, .. } = self;
+        incomplete.extend(mounted.filter(|id| !followed.contains_key(id)));
     }
 
-    /// Takes in what the kernel told at the time `at` of the trace clock.
+    /// Takes an event of the time `at` of the trace clock.
     pub fn take(&mut self, at: Nanos, event: Event) {
         let id = match event {
             Event::Fs(event) => event.id,
@@ -116,79 +117,79 @@ impl FreeTracker {
             Event::Block(_) | Event::Chunk(_) => return,
         };
         let Some(Followed { number, layout, .. }) = self.followed.get(&id) else {
-            if !self.unheard.contains(&id) {
-                self.strange.push((at, event));
-                if self.strange.len() > 2 * MOST_STRANGE {
-                    self.forget_strange(Nanos::ZERO);
+            if !self.incomplete.contains(&id) {
+                self.early.push((at, event));
+                if self.early.len() > 2 * MOST_EARLY {
+                    self.drop_old_early(Nanos::ZERO);
                 }
             }
             return;
         };
-        let what = match event {
-            Event::Commit(commit) => Some(What::Commit(commit.step)),
+        let change = match event {
+            Event::Commit(commit) => Some(Change::Commit(commit.step)),
             Event::Fs(event) => place(layout.as_ref(), &event).map(|extent| match event.kind {
-                Kind::Allocate => What::Allocate(extent),
-                _ => What::Free(extent),
+                Kind::Allocate => Change::Allocate(extent),
+                _ => Change::Free(extent),
             }),
             Event::Block(_) | Event::Chunk(_) => None,
         };
-        self.entries.extend(what.map(|what| Entry { at, number: *number, what }));
+        self.entries.extend(change.map(|change| Entry { at, number: *number, change }));
     }
 
-    /// Appends to `events` what happened before the time `until` of the trace clock.
+    /// Appends the frees and allocations before the time `until` of the trace clock to `events`.
     pub fn settle(&mut self, until: Nanos, events: &mut Vec<Freed>) {
         // Each processor's events are in order: there is little to sort.
         self.entries.sort_by_key(|entry| entry.at);
         let settled = self.entries.partition_point(|entry| entry.at < until);
         let Self { entries, commits, began, .. } = self;
-        for Entry { at, number, what } in entries.drain(..settled) {
-            let mut tell = |kind, extent| {
+        for Entry { at, number, change } in entries.drain(..settled) {
+            let mut report = |kind, extent| {
                 let at = Duration::from_nanos(at.saturating_sub(*began).0);
                 let freed = Freed { at, file_system: number.into(), kind, extent };
                 if !events.last_mut().is_some_and(|last| last.absorb(&freed)) {
                     events.push(freed);
                 }
             };
-            match what {
-                What::Free(extent) if commits.free(number, extent) => {}
-                What::Free(extent) => tell(Kind::Free, extent),
-                What::Allocate(extent) => tell(Kind::Allocate, extent),
-                What::Commit(CommitStep::Flush) => commits.flush(number),
-                What::Commit(CommitStep::End) => {
-                    commits.end(number).into_iter().for_each(|extent| tell(Kind::Free, extent));
+            match change {
+                Change::Free(extent) if commits.free(number, extent) => {}
+                Change::Free(extent) => report(Kind::Free, extent),
+                Change::Allocate(extent) => report(Kind::Allocate, extent),
+                Change::Commit(CommitStep::Flush) => commits.flush(number),
+                Change::Commit(CommitStep::End) => {
+                    commits.end(number).into_iter().for_each(|extent| report(Kind::Free, extent));
                 }
             }
         }
         if self.entries.is_empty() {
-            // After a burst there is much room.
+            // Frees the memory that a burst of events took.
             self.entries = Vec::new();
         }
-        self.forget_strange(until);
+        self.drop_old_early(until);
     }
 
-    /// Whether something is to be settled soon; a commit that nothing waits for is not.
+    /// Returns true if entries are waiting, apart from commits that no extent waits for.
     pub fn is_waiting(&self) -> bool {
-        let waits = |entry: &Entry| match entry.what {
-            What::Commit(_) => self.commits.is_awaited(entry.number),
-            What::Free(_) | What::Allocate(_) => true,
+        let waits = |entry: &Entry| match entry.change {
+            Change::Commit(_) => self.commits.is_awaited(entry.number),
+            Change::Free(_) | Change::Allocate(_) => true,
         };
         self.entries.iter().any(waits)
     }
 
-    /// Keeps of the file systems that nobody follows what came last.
-    fn forget_strange(&mut self, until: Nanos) {
-        let Self { strange, unheard, .. } = self;
-        let too_many = strange.len().saturating_sub(MOST_STRANGE);
-        let too_old = strange.partition_point(|(at, _)| *at < until.saturating_sub(STRANGE_FOR));
-        for (_, event) in strange.drain(..too_many.max(too_old)) {
+    /// Keeps only the latest events of file systems that are not followed yet.
+    fn drop_old_early(&mut self, until: Nanos) {
+        let Self { early, incomplete, .. } = self;
+        let too_many = early.len().saturating_sub(MOST_EARLY);
+        let too_old = early.partition_point(|(at, _)| *at < until.saturating_sub(EARLY_FOR));
+        for (_, event) in early.drain(..too_many.max(too_old)) {
             if let Event::Fs(event) = event {
-                unheard.insert(event.id);
+                incomplete.insert(event.id);
             }
         }
     }
 }
 
-/// The bytes that a trim knows by other addresses than `event` names them, if at all.
+/// Translates the addresses of `event` to those that a trim takes; returns none if it names no bytes.
 fn place(layout: Option<&Layout>, event: &FsEvent) -> Option<Extent> {
     match layout {
         Some(layout) => layout.extent(event),
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn frees_come_when_their_transaction_is_on_disk() {
+    fn frees_come_after_their_commit() {
         let mut tracker = tracker(&[]);
         assert!(tracker.follow(EXT4, ext4()));
         // As they are read: of one processor after the other.
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_told_together() {
+    fn adjacent_frees_are_joined() {
         let mut tracker = tracker(&[]);
         tracker.follow(BTRFS, btrfs());
         let second = 1_000_000_000;
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_journal_comes_at_once_and_btrfs_in_its_own_addresses() {
+    fn frees_without_a_journal_come_at_once_and_btrfs_uses_logical_addresses() {
         let mut tracker = tracker(&[]);
         tracker.follow(EXT4, Followed { has_journal: false, ..ext4() });
         tracker.follow(BTRFS, btrfs());
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_before_a_file_system_is_followed_is_kept() {
+    fn events_before_following_are_kept() {
         let mut tracker = tracker(&[BTRFS]);
         tracker.take(Nanos(2000), free(EXT4, 1));
         tracker.take(Nanos(2001), commit(CommitStep::Flush));
@@ -308,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missed_is_admitted() {
-        let minute = STRANGE_FOR.0;
+    fn follow_reports_missed_events() {
+        let minute = EARLY_FOR.0;
         let mut late = tracker(&[]);
         late.take(Nanos(2000), free(EXT4, 1));
         settled(&mut late, 3000 + minute);
         assert!(!late.follow(EXT4, ext4()));
         let mut flooded = tracker(&[]);
-        (0..=MOST_STRANGE as u64).for_each(|at| flooded.take(Nanos(2000 + at), free(EXT4, at)));
+        (0..=MOST_EARLY as u64).for_each(|at| flooded.take(Nanos(2000 + at), free(EXT4, at)));
         settled(&mut flooded, 9000);
         assert!(!flooded.follow(EXT4, ext4()));
         let mut missed = tracker(&[]);
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_what_is_forgotten() {
+    fn forgotten_file_system_leaves_nothing() {
         let mut tracker = tracker(&[]);
         tracker.follow(EXT4, ext4());
         tracker.take(Nanos(2000), free(EXT4, 1));

@@ -1,5 +1,5 @@
-//! What mounted file systems give up, told to a service once a trim would find it free, in the addresses
-//! that a trim takes.
+//! The frees of mounted file systems, reported to a service once a trim would find the extents free, in the
+//! addresses that a trim takes.
 
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -22,27 +22,27 @@ use super::{SHORTEST_WAIT, SLACK, clock};
 use crate::block::{BlockDevice, DeviceNumber};
 use crate::mount::{self, Mount};
 
-/// How much later an event may be that is told with the one before it.
-const TOGETHER: Duration = Duration::from_secs(1);
+/// Adjacent events at most this far apart are joined into one.
+const JOIN_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long more is waited for after an event has come: reading many at once takes less than each as it
-/// comes.
-const GATHERING: Duration = Duration::from_millis(200);
+/// The delay after a first event before reading again: reading many events at once costs less than reading
+/// each as it comes.
+const BATCHING: Duration = Duration::from_millis(200);
 
-/// How much of a buffer is full when it can be read while more is waited for, in percent.
+/// While events are batched, a buffer becomes readable at this fill level in percent.
 const FULL_ENOUGH: &str = "50";
 
-/// Fewer events than this don't fill the smallest buffer, so that none can have been lost.
-const FILLS_NOTHING: usize = 500;
+/// Fewer events than this can't fill the smallest buffer, so none can have been lost.
+const FILLS_A_BUFFER: usize = 500;
 
-/// What to be told, and how.
+/// Options of [`Frees`].
 #[derive(Debug, Clone)]
 pub struct FreesOptions {
-    /// Whether to tell what file systems take, too.
+    /// Whether to report allocations, too.
     pub allocations: bool,
-    /// The kernel's buffer for each processor; this is the kernel's memory.
+    /// The size of each processor's buffer in kernel memory.
     pub buffer: Bytes,
-    /// Where tracefs is mounted; it is mounted there if it isn't.
+    /// Where tracefs is mounted; it is mounted there if necessary.
     pub tracefs: PathBuf,
     /// Where sysfs is mounted.
     pub sysfs: PathBuf,
@@ -63,26 +63,26 @@ impl Default for FreesOptions {
     }
 }
 
-/// Blocks that a file system gave up or took.
+/// An extent that a file system freed or allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Freed {
-    /// When that was, or when its transaction was on disk, since [`Frees::began`]; wall time.
+    /// The time of the event, or of its transaction's commit, since [`Frees::began`]; wall time.
     pub at: Duration,
-    /// The file system, by the number that [`Mount::number`] has.
+    /// The file system's number, as in [`Mount::number`].
     pub file_system: DeviceNumber,
     /// [`Kind::Free`] or [`Kind::Allocate`].
     pub kind: Kind,
-    /// Which bytes, in the file system's trim address space: those of its device for ext4 and XFS,
-    /// logical ones for btrfs. Of those that follow one another and lie side by side, the first tells.
-    /// Where very many wait for one commit, some are joined with what lies between them.
+    /// The bytes, in the file system's trim address space: device addresses for ext4 and XFS, logical ones
+    /// for btrfs. Adjacent extents in succession are joined. If very many wait for one commit, some are
+    /// joined across the gaps between them.
     pub extent: Extent,
 }
 
 impl Freed {
-    /// Tells of `next` too, which came right after it, if that lies next to it; says whether it does.
+    /// Joins the following event `next` if its extent is adjacent; returns true if it was joined.
     pub(super) fn absorb(&mut self, next: &Self) -> bool {
         let is_like = self.file_system == next.file_system && self.kind == next.kind;
-        let is_near = next.at.saturating_sub(self.at) <= TOGETHER;
+        let is_near = next.at.saturating_sub(self.at) <= JOIN_WITHIN;
         let (one, other) = (self.extent, next.extent);
         let touches = one.end == other.start || other.end == one.start;
         if is_like && is_near && touches {
@@ -92,20 +92,19 @@ impl Freed {
     }
 }
 
-/// From when on it is told what a file system gives up.
+/// The period for which a file system's frees are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FreeCoverage {
-    /// Since it was mounted: nothing was missed.
+    /// All frees since it was mounted are reported.
     SinceMount,
-    /// From now on: it may have given up more before.
+    /// Frees are reported from now on; earlier ones are unknown.
     FromNow,
 }
 
-/// Word from the kernel of what ext4, XFS and btrfs give up. Dropping it leaves nothing behind.
+/// The stream of frees of ext4, XFS and btrfs. Dropping it removes its tracefs instance.
 ///
-/// Its host waits until one of [`Self::files`] is readable, for as long as the last [`Self::read`]
-/// said, and reads again. While no file system gives up anything, nothing wakes the host but the commits
-/// of ext4.
+/// Its user waits until one of [`Self::files`] is readable, at most as long as the last [`Self::read`]
+/// returned, and reads again. While no file system frees anything, only the commits of ext4 wake the user.
 #[derive(Debug)]
 pub struct Frees {
     options: FreesOptions,
@@ -114,16 +113,16 @@ pub struct Frees {
     left_out: Vec<KernelNumber>,
     began: Instant,
     last_read: Instant,
-    /// Whether more is waited for.
-    is_gathering: bool,
+    /// Whether events are being batched.
+    is_batching: bool,
     lost: u64,
-    // These go before the instance.
+    // Dropped before the instance.
     buffers: Buffers,
     instance: Instance,
 }
 
 impl Frees {
-    /// Begins to listen. What file systems tell that are mounted later is kept until these are followed.
+    /// Starts to listen. Events of file systems that are mounted later are kept until these are followed.
     ///
     /// # Errors
     /// Any [`TracefsError`]; nothing is left behind.
@@ -145,60 +144,60 @@ impl Frees {
             left_out: Vec::new(),
             began,
             last_read: began,
-            is_gathering: false,
+            is_batching: false,
             lost: 0,
             buffers,
             instance,
         })
     }
 
-    /// When it began.
+    /// Returns when it started.
     pub fn began(&self) -> Instant {
         self.began
     }
 
-    /// How many events the kernel has dropped because they were not read in time. Where this grows, not
-    /// all was told of any file system.
+    /// Returns how many events the kernel has dropped because they were not read in time. When this grows,
+    /// frees of any file system may be missing.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// What becomes readable when there is something to [read](Self::read).
+    /// Returns the files that become readable when there is something to [read](Self::read).
     pub fn files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.buffers.files()
     }
 
-    /// Tells of the file system of `mount` from now on, and of what it gave up since it was mounted if
-    /// that was after the start and after events were [lost](Self::lost) last. Another that is followed by the
-    /// same number is so no more.
+    /// Reports the frees of the file system of `mount` from now on, and those since its mount if it was
+    /// mounted after the start and after the last [loss](Self::lost) of events. It replaces a followed file
+    /// system with the same number.
     ///
     /// # Errors
-    /// [`TracefsError::NoEvents`] where the kernel doesn't tell what it gives up, or its superblock isn't
-    /// found; [`TracefsError::Set`].
+    /// [`TracefsError::NoEvents`] if the kernel doesn't report its frees, or its superblock isn't found;
+    /// [`TracefsError::Set`].
     pub fn follow(&mut self, mount: &Mount) -> Result<FreeCoverage, TracefsError> {
         let kind = match mount.fstype.as_str() {
             "ext2" | "ext3" => "ext4",
             other => other,
         };
-        let was_told = self.sources.tells_of(kind);
-        if !was_told {
+        let was_enabled = self.sources.reports_frees(kind);
+        if !was_enabled {
             // Its module may have been loaded to mount it.
             self.sources.enable_trimmable(&self.instance, self.options.allocations)?;
             self.sources.leave_out(&self.instance, &self.left_out)?;
         }
-        let untold = |why: &str| TracefsError::NoEvents {
-            missing: format!("what the {} at {} gives up: {why}", mount.fstype, mount.target.display()),
+        let unsupported = |why: &str| TracefsError::NoEvents {
+            missing: format!("the frees of the {} at {}: {why}", mount.fstype, mount.target.display()),
         };
-        if !self.sources.tells_of(kind) {
-            return Err(untold("it has no event for that"));
+        if !self.sources.reports_frees(kind) {
+            return Err(unsupported("the kernel has no event for them"));
         }
-        let id = identity(mount).ok_or_else(|| untold("the file system has no number"))?;
+        let id = identity(mount).ok_or_else(|| unsupported("the file system has no number"))?;
         let device = BlockDevice::numbered(&self.options.sysfs, mount.number);
         let layout = match id {
             FsId::Btrfs(_) => None,
             FsId::Device(_) => {
                 let layout = Layout::of(mount, device.as_ref().map(BlockDevice::path));
-                Some(layout.ok_or_else(|| untold("its device shows no superblock"))?)
+                Some(layout.ok_or_else(|| unsupported("its device shows no superblock"))?)
             }
         };
         let number = KernelNumber::from(mount.number);
@@ -209,20 +208,20 @@ impl Frees {
         }
         let has_journal =
             kind == "ext4" && device.is_none_or(|device| has_journal(&self.options.sysfs, &device));
-        let heard_all = self.tracker.follow(id, Followed { number, layout, has_journal });
-        Ok(if was_told && !was_left_out && heard_all {
+        let is_complete = self.tracker.follow(id, Followed { number, layout, has_journal });
+        Ok(if was_enabled && !was_left_out && is_complete {
             FreeCoverage::SinceMount
         } else {
             FreeCoverage::FromNow
         })
     }
 
-    /// Tells no more of the file system with this number, which has been unmounted.
+    /// Stops following the file system with this number, which has been unmounted.
     pub fn forget(&mut self, number: DeviceNumber) {
         self.tracker.forget(number.into());
     }
 
-    /// Isn't woken any more by the file system of `mount`, which nobody means to follow.
+    /// Stops the file system of `mount`, which will not be followed, from waking the user.
     ///
     /// # Errors
     /// [`TracefsError::Set`].
@@ -231,7 +230,7 @@ impl Frees {
         let number = KernelNumber::from(mount.number);
         self.tracker.forget(number);
         self.tracker.ignore(id);
-        // The events of btrfs have no number for a filter to look at.
+        // A filter can't select events of btrfs: they have no device number.
         if matches!(id, FsId::Device(_)) && !self.left_out.contains(&number) {
             self.left_out.push(number);
             self.sources.leave_out(&self.instance, &self.left_out)?;
@@ -239,9 +238,9 @@ impl Frees {
         Ok(())
     }
 
-    /// Appends what has become known since the last time to `events`, in the order of its times. Says how
-    /// long to wait for more; none where only [`Self::files`] can tell that there is more. Waits for
-    /// 10 ms where it was called a moment ago, as kernels before 6.1 wake for every event.
+    /// Appends the new events to `events`, in the order of their times. Returns how long to wait before
+    /// reading again; none to wait for [`Self::files`] only. Sleeps so that calls are at least 10 ms apart,
+    /// because kernels before 6.1 wake for every event.
     ///
     /// # Errors
     /// [`TracefsError::Read`] or [`TracefsError::Damaged`].
@@ -258,23 +257,22 @@ impl Frees {
         self.last_read = Instant::now();
         tracker.settle(until.saturating_sub(SLACK), events);
         let more = tracker.is_waiting();
-        if came >= FILLS_NOTHING {
+        if came >= FILLS_A_BUFFER {
             let lost = self.instance.lost()?;
             if lost > self.lost {
                 self.lost = lost;
                 self.tracker.miss(mount::mounts(&self.options.procfs)?.iter().filter_map(identity));
             }
         }
-        if more != self.is_gathering {
+        if more != self.is_batching {
             _ = self.instance.set("buffer_percent", if more { FULL_ENOUGH } else { "0" });
-            self.is_gathering = more;
+            self.is_batching = more;
         }
-        Ok(more.then_some(GATHERING))
+        Ok(more.then_some(BATCHING))
     }
 }
 
-/// Whether the ext4 on `device` has a journal; taken for granted where the kernel (before 5.0) doesn't
-/// say.
+/// Returns true if the ext4 on `device` has a journal; kernels before 5.0 don't say, and it is assumed.
 fn has_journal(sysfs: &Path, device: &BlockDevice) -> bool {
     let task = fs::read_to_string(sysfs.join("fs/ext4").join(device.name()).join("journal_task"));
     task.map_or(true, |task| task.trim() != "<none>")

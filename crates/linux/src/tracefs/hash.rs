@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map with that hash.
+/// A map that uses [`Mix`].
 pub(super) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 
 /// Multiplies by a large odd number and folds the high half, which depends on every bit, into the low.

@@ -1,4 +1,4 @@
-//! A tracefs instance of our own, so that nothing collides with other tracers.
+//! A tracefs instance of our own, so that other tracers are not disturbed.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,24 +14,24 @@ use super::error::TracefsError;
 use super::format::{Format, PageLayout};
 use crate::mount;
 
-/// Where tracefs is on kernels and systems that still mount it inside debugfs.
+/// The directory of tracefs, below sysfs, on systems that still mount it inside debugfs.
 const IN_DEBUGFS: &str = "kernel/debug/tracing";
 
-/// What each page of the buffer holds where the kernel (6.8 and later) lets it be chosen: large pages
-/// take fewer calls to read.
-const PAGE: Bytes = Bytes(64 << 10);
+/// The buffer's page size on kernels (6.8 and later) that let it be chosen: large pages take fewer calls to
+/// read.
+const PAGE_SIZE: Bytes = Bytes(64 << 10);
 
 /// Room for a processor's statistics: nine lines of a name and a figure.
-const STATS: usize = 1024;
+const STATS_SIZE: usize = 1024;
 
-/// Tells the recordings of one process apart.
-static NEXT: AtomicU32 = AtomicU32::new(0);
+/// Distinguishes the instances of one process.
+static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// An instance. It goes when this does.
+/// A tracefs instance. Dropping it removes it.
 #[derive(Debug)]
 pub(super) struct Instance {
     path: PathBuf,
-    /// The numbers of the processors that there may be.
+    /// The numbers of all possible processors.
     cpus: Vec<usize>,
 }
 
@@ -45,23 +45,25 @@ pub(super) struct Pipe {
 }
 
 impl Instance {
-    /// Makes one, after removing those of recordings that are dead. `buffer` is for each processor.
+    /// Creates an instance, after removing those of processes that have ended. `buffer` is the size for each
+    /// processor.
     pub fn create(tracefs: &Path, sysfs: &Path, procfs: &Path, buffer: Bytes) -> Result<Self, TracefsError> {
         let instances = locate(tracefs, sysfs)?.join("instances");
-        remove_dead(&instances, procfs);
+        remove_stale(&instances, procfs);
         let pid = std::process::id();
-        let born = birth(procfs, pid).unwrap_or(0);
-        let path = instances.join(format!("trimtab-{pid}-{born}-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+        let start_time = start_time_of(procfs, pid).unwrap_or(0);
+        let path = instances
+            .join(format!("trimtab-{pid}-{start_time}-{}", NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)));
         DirBuilder::new().create(&path).map_err(|source| refused(&path, sysfs, source))?;
         let mut instance = Self { path, cpus: Vec::new() };
         instance.cpus = instance.processors()?;
         instance.set("tracing_on", "0")?;
         instance.set("trace_clock", "mono")?;
         instance.set("options/overwrite", "0")?;
-        // Without the names of all processes that ran, no probe sits on every context switch.
+        // Don't record process names: that takes a probe on every context switch.
         instance.set("trace_options", "norecord-cmd")?;
-        // Kernels before 6.8 have pages of 4 KiB, and one without memory keeps to them.
-        _ = instance.set("buffer_subbuf_size_kb", &(PAGE.0 >> 10).to_string());
+        // Kernels before 6.8 have pages of 4 KiB, and so do later ones that are short of memory.
+        _ = instance.set("buffer_subbuf_size_kb", &(PAGE_SIZE.0 >> 10).to_string());
         instance.set("buffer_size_kb", &(buffer.0 >> 10).to_string()).map_err(|error| match error {
             TracefsError::Set { source, .. } => TracefsError::NoBuffer { buffer, source },
             other => other,
@@ -69,7 +71,7 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Writes `value` to one of its files.
+    /// Writes `value` to the instance's file `file`.
     pub fn set(&self, file: &str, value: &str) -> Result<(), TracefsError> {
         let path = self.path.join(file);
         OpenOptions::new()
@@ -79,8 +81,7 @@ impl Instance {
             .map_err(|source| TracefsError::Set { path, value: value.to_owned(), source })
     }
 
-    /// The layout of the event `event`, such as `block/block_rq_issue`; none where the kernel has no
-    /// such event.
+    /// Returns the layout of the event `event`, such as `block/block_rq_issue`; none if the kernel lacks it.
     pub fn format(&self, event: &str) -> Result<Option<Format>, TracefsError> {
         let path = self.path.join("events").join(event).join("format");
         match fs::read_to_string(&path) {
@@ -93,10 +94,10 @@ impl Instance {
         }
     }
 
-    /// The layout of a page of its buffers.
+    /// Returns the layout of a buffer page.
     pub fn page_layout(&self) -> Result<PageLayout, TracefsError> {
         let path = self.path.join("events/header_page");
-        // The kernel answers the first read only, so it must have room for all.
+        // The kernel answers only the first read, so it must have room for everything.
         let mut text = [0; 4096];
         let length = File::open(&path)
             .and_then(|mut file| file.read(&mut text))
@@ -105,25 +106,25 @@ impl Instance {
             .ok_or_else(|| TracefsError::Malformed { path, expected: "a page of the buffer".to_owned() })
     }
 
-    /// The size of a page of its buffers.
+    /// Returns the size of a buffer page.
     pub fn page_size(&self) -> usize {
         let kib = fs::read_to_string(self.path.join("buffer_subbuf_size_kb")).ok();
         let kib: Option<usize> = kib.and_then(|text| text.trim().parse().ok());
         kib.map_or(rustix::param::page_size(), |kib| kib << 10)
     }
 
-    /// Lets the kernel tell of `event`, where `filter` holds; of every one where it is empty.
+    /// Enables `event` where `filter` holds; always if it is empty.
     pub fn enable(&self, event: &str, filter: &str) -> Result<(), TracefsError> {
         self.filter(event, filter)?;
         self.set(&format!("events/{event}/enable"), "1")
     }
 
-    /// Lets the kernel tell of `event` only where `filter` holds; always where it is empty.
+    /// Sets the filter of `event`; an empty one passes everything.
     pub fn filter(&self, event: &str, filter: &str) -> Result<(), TracefsError> {
         self.set(&format!("events/{event}/filter"), if filter.is_empty() { "0" } else { filter })
     }
 
-    /// The buffer of every processor.
+    /// Opens the buffer of every processor.
     pub fn pipes(&self) -> Result<Vec<Pipe>, TracefsError> {
         let mut pipes = Vec::new();
         for &cpu in &self.cpus {
@@ -138,13 +139,13 @@ impl Instance {
         Ok(pipes)
     }
 
-    /// How many events the kernel has dropped so far because they were not read in time.
+    /// Returns how many events the kernel has dropped so far because they were not read in time.
     pub fn lost(&self) -> Result<u64, TracefsError> {
         let mut lost = 0;
         for cpu in &self.cpus {
             let path = self.path.join(format!("per_cpu/cpu{cpu}/stats"));
-            // The kernel writes all of it anew for each read.
-            let mut text = [0; STATS];
+            // The kernel renders the whole text anew for each read.
+            let mut text = [0; STATS_SIZE];
             let length = File::open(&path)
                 .and_then(|mut file| file.read(&mut text))
                 .map_err(|source| TracefsError::Read { path: path.clone(), source })?;
@@ -174,7 +175,7 @@ impl Drop for Instance {
 }
 
 impl Pipe {
-    /// Reads a page; none where there is nothing to read now.
+    /// Reads a page and returns its length; zero if there is nothing to read now.
     pub fn read(&self, page: &mut [u8]) -> Result<usize, TracefsError> {
         match rustix::io::read(&self.file, page) {
             Ok(length) => Ok(length),
@@ -190,7 +191,7 @@ impl AsFd for Pipe {
     }
 }
 
-/// Where tracefs is: at `tracefs`, where it is mounted if it isn't, or inside debugfs.
+/// Returns where tracefs is: at `tracefs`, mounted there if necessary, or inside debugfs.
 fn locate(tracefs: &Path, sysfs: &Path) -> Result<PathBuf, TracefsError> {
     let inside = sysfs.join(IN_DEBUGFS);
     for place in [tracefs, &inside] {
@@ -214,7 +215,7 @@ fn locate(tracefs: &Path, sysfs: &Path) -> Result<PathBuf, TracefsError> {
     }
 }
 
-/// Why tracefs said no: lockdown, or that the user may not trace.
+/// Returns why tracefs refused access: lockdown, or missing rights.
 fn refused(path: &Path, sysfs: &Path, source: io::Error) -> TracefsError {
     let path = path.to_owned();
     let lockdown = fs::read_to_string(sysfs.join("kernel/security/lockdown")).unwrap_or_default();
@@ -227,35 +228,35 @@ fn refused(path: &Path, sysfs: &Path, source: io::Error) -> TracefsError {
     }
 }
 
-/// Removes the instances of recordings whose process is gone.
-fn remove_dead(instances: &Path, procfs: &Path) {
+/// Removes the instances of processes that have ended.
+fn remove_stale(instances: &Path, procfs: &Path) {
     let Ok(entries) = fs::read_dir(instances) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let Some((pid, born)) = name.to_str().and_then(owner) else { continue };
-        if birth(procfs, pid) != Some(born) {
-            // One that is still open elsewhere stays.
+        let Some((pid, start_time)) = name.to_str().and_then(owner) else { continue };
+        if start_time_of(procfs, pid) != Some(start_time) {
+            // An instance that another process has open stays.
             _ = fs::remove_dir(entry.path());
         }
     }
 }
 
-/// The process and its birth in an instance's name, `trimtab-<pid>-<birth>-<number>`.
+/// The process and its start time in an instance's name, `trimtab-<pid>-<start time>-<number>`.
 fn owner(name: &str) -> Option<(u32, u64)> {
     let mut parts = name.strip_prefix("trimtab-")?.split('-');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// When a process began, in clock ticks since boot; none where there is no such process.
-fn birth(procfs: &Path, pid: u32) -> Option<u64> {
+/// Returns when a process started, in clock ticks since boot; none if there is no such process.
+fn start_time_of(procfs: &Path, pid: u32) -> Option<u64> {
     let stat = fs::read(procfs.join(pid.to_string()).join("stat")).ok()?;
-    // Its second field, the name, may hold anything, closing brackets too.
+    // The second field, the name, may contain anything, closing brackets included.
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     let fields = String::from_utf8_lossy(&stat[name_end + 1..]).into_owned();
     fields.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// The events that a processor's `stats` say were lost.
+/// Returns the number of lost events in a processor's `stats`.
 fn lost_in(stats: &str) -> Option<u64> {
     let count = |name: &str| {
         let value = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -288,7 +289,7 @@ mod tests {
         let mut page = vec![0; instance.page_size()];
         let (mut read, mut last) = (0, vec![0; pipes.len()]);
         for number in 0..EVENTS {
-            // Some is read while there is more, so that what was lost is in the middle.
+            // Part of it is read in between, so that the lost events are in the middle.
             _ = marker.write(&vec![b'x'; 1 + number as usize % 200]); // refused where it is full
             if number % 30_000 == 0 || number + 1 == EVENTS {
                 for (pipe, last) in pipes.iter().zip(&mut last) {
@@ -309,17 +310,17 @@ mod tests {
     }
 
     #[test]
-    fn instances_of_the_dead_are_known() {
+    fn instances_of_ended_processes_are_removed() {
         let procfs = tempfile::tempdir().unwrap();
         let instances = tempfile::tempdir().unwrap();
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9 9 9";
         fs::create_dir(procfs.path().join("7")).unwrap();
         fs::write(procfs.path().join("7/stat"), stat).unwrap();
-        assert_eq!(birth(procfs.path(), 7), Some(4711));
-        assert_eq!(birth(procfs.path(), 8), None);
+        assert_eq!(start_time_of(procfs.path(), 7), Some(4711));
+        assert_eq!(start_time_of(procfs.path(), 8), None);
         let names = ["trimtab-7-4711-0", "trimtab-7-4710-0", "trimtab-8-4711-3", "other", "trimtab-x"];
         names.iter().for_each(|name| fs::create_dir(instances.path().join(name)).unwrap());
-        remove_dead(instances.path(), procfs.path());
+        remove_stale(instances.path(), procfs.path());
         let left = |name: &&&str| instances.path().join(name).exists();
         assert_eq!(
             names.iter().filter(left).collect::<Vec<_>>(),
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_tracefs_is_said() {
+    fn errors_name_the_problem_with_tracefs() {
         let root = tempfile::tempdir().unwrap();
         let absent = root.path().join("tracing");
         let locate = || super::locate(&absent, root.path()).unwrap_err().to_string();

@@ -1,10 +1,10 @@
-//! From the kernel's events to rows of a trace.
+//! Turns the kernel's events into the events of a trace.
 
 use std::fs;
 use std::path::PathBuf;
 
 use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceEvent, TraceHeader};
-use trimtab_core::{Bytes, Extent, Nanos};
+use trimtab_core::{Bytes, Extent, Nanos, SECTOR};
 
 use super::devices::{Devices, Disk, KernelNumber};
 use super::error::TracefsError;
@@ -18,13 +18,10 @@ use super::source::Sources;
 use super::{RecordOptions, clock};
 use crate::{ioctl, mount};
 
-/// The kernel counts in sectors of this size, whatever a device's blocks are.
-const SECTOR: u64 = 512;
-
-/// Names of processes that are kept, so that they aren't looked up for each event.
+/// How many process names are cached.
 const NAMES: usize = 256;
 
-/// Makes rows of events, and puts those of several processors in order.
+/// Makes trace events of kernel events, and puts those of several processors in order.
 #[derive(Debug)]
 pub(super) struct Interpreter {
     kinds: Vec<Kind>,
@@ -32,9 +29,9 @@ pub(super) struct Interpreter {
     sources: Sources,
     devices: Devices,
     file_systems: FileSystems,
-    /// When the recording began.
+    /// When the recording started.
     began: Nanos,
-    /// What was read and may yet be preceded by what was not.
+    /// Events that older events, not read yet, may still precede.
     entries: Vec<Entry>,
     ranges: Ranges,
     requests: Requests,
@@ -44,25 +41,25 @@ pub(super) struct Interpreter {
 #[derive(Debug)]
 struct Entry {
     at: Nanos,
-    what: What,
+    action: Action,
 }
 
 #[derive(Debug)]
-enum What {
+enum Action {
     Row(TraceEvent),
     Issue(TraceEvent),
-    /// A discard that may be of several ranges.
+    /// The issue of a discard that may have several ranges.
     IssueRanges(TraceEvent),
     Complete(Key, u16),
     Requeue(Key),
-    /// One of the ranges, with the task that queued it.
+    /// A range of a discard, with the task that queued it.
     QueueRange(DeviceIndex, u32, Extent),
-    /// The first part of one that is too long.
+    /// The first part of a range that was too long.
     SplitRange(DeviceIndex, Extent),
 }
 
 impl Interpreter {
-    /// Asks the kernel for what is to be recorded; it tells nothing before tracing is turned on.
+    /// Enables the kernel events that `options` ask for; none come before tracing is turned on.
     pub fn start(
         instance: &Instance,
         options: &RecordOptions,
@@ -90,16 +87,16 @@ impl Interpreter {
         })
     }
 
-    /// Takes in what the kernel told at the time `at` of the trace clock.
+    /// Takes a kernel event of the time `at` of the trace clock.
     pub fn take(&mut self, at: Nanos, event: &[u8], instance: &Instance, header: &mut TraceHeader) {
         let at = at.saturating_sub(self.began);
         match self.sources.reader(event).and_then(|reader| reader.read(event)) {
             Some(Event::Block(event)) => {
                 if let Some(disk) = self.devices.find(event.number, header)
                     && self.kinds.contains(&event.kind)
-                    && let Some(what) = What::of(&event, disk, at)
+                    && let Some(action) = Action::of(&event, disk, at)
                 {
-                    self.entries.push(Entry { at, what });
+                    self.entries.push(Entry { at, action });
                 }
             }
             Some(Event::Fs(event)) => self.take_fs(at, &event, instance, header),
@@ -110,7 +107,7 @@ impl Interpreter {
 
     fn take_fs(&mut self, at: Nanos, event: &FsEvent, instance: &Instance, header: &mut TraceHeader) {
         if !self.file_systems.knows(&event.id) {
-            // Mounted a moment ago. What goes wrong is said when the mounts are looked at in turn.
+            // It was mounted a moment ago. An error comes up again at the next regular check of the mounts.
             _ = self.mounts_changed(instance, header);
             if !self.file_systems.knows(&event.id) {
                 self.file_systems.ignore(event.id, header);
@@ -129,11 +126,11 @@ impl Interpreter {
                 error: 0,
                 fs: Some(fs),
             };
-            self.entries.push(Entry { at, what: What::Row(row) });
+            self.entries.push(Entry { at, action: Action::Row(row) });
         }
     }
 
-    /// The name of a process; empty where it is gone.
+    /// Returns the name of a process; empty if it has ended.
     fn name(&mut self, pid: u32) -> Comm {
         if self.names.len() >= NAMES {
             self.names.clear();
@@ -145,8 +142,8 @@ impl Interpreter {
             .or_insert_with(|| Comm::new(fs::read(file).unwrap_or_default().trim_ascii_end()))
     }
 
-    /// Looks at what is mounted now: file systems that weren't before, and their free space if that is
-    /// asked for.
+    /// Reads the list of mounts, and enables the events of new file systems and lists their free space, as
+    /// requested.
     pub fn mounts_changed(
         &mut self,
         instance: &Instance,
@@ -168,15 +165,16 @@ impl Interpreter {
     }
 
     fn list_unused(&mut self, found: &Found, header: &mut TraceHeader) {
-        // Before the kernel is asked: what is written from now on must not be listed after its write.
+        // Taken before asking the kernel: space that is written from now on must not be listed as unused
+        // after its write.
         let at = clock().saturating_sub(self.began);
         let pieces = mount::open_apart(&found.directory).ok().and_then(|root| ioctl::free_space(root).ok());
-        let (Some(pieces), Some((home, number))) = (pieces, found.home) else {
+        let (Some(pieces), Some((on_disk, number))) = (pieces, found.on_disk) else {
             let (kind, directory) = (&found.kind, found.directory.display());
             return gap(header, format!("the free space of {directory}: {kind} doesn't list it"));
         };
         for piece in pieces.iter().filter(|piece| KernelNumber::unpack(piece.device) == number) {
-            let (device, extent) = home.place(piece.extent);
+            let (device, extent) = on_disk.place(piece.extent);
             let row = TraceEvent {
                 at,
                 device,
@@ -187,30 +185,30 @@ impl Interpreter {
                 error: 0,
                 fs: Some(found.index),
             };
-            self.entries.push(Entry { at, what: What::Row(row) });
+            self.entries.push(Entry { at, action: Action::Row(row) });
         }
     }
 
-    /// Notices disks that were replaced, and asks for what new ones need.
+    /// Notices replaced disks, and enables the events that new ones need.
     pub fn look_for_disks(&mut self, instance: &Instance) -> Result<(), TracefsError> {
         self.devices.forget_replaced();
         self.sources.enable_bios(instance, &self.devices, &self.kinds)
     }
 
-    /// Appends the rows to `events` of which all is known when everything before the time `until` of the
-    /// trace clock was taken in.
+    /// Appends the events that are complete to `events`; everything before the time `until` of the trace clock
+    /// has been taken.
     pub fn settle(&mut self, until: Nanos, events: &mut Vec<TraceEvent>, header: &mut TraceHeader) {
         let until = until.saturating_sub(self.began);
         // Each processor's events are in order: there is little to sort.
         self.entries.sort_by_key(|entry| entry.at);
         let settled = self.entries.partition_point(|entry| entry.at < until);
         let Self { requests, ranges, .. } = self;
-        for Entry { at, what } in self.entries.drain(..settled) {
-            match what {
-                What::Row(row) => requests.add(row),
-                What::Issue(row) | What::IssueRanges(row) if requests.is_issued_again(&row) => {}
-                What::Issue(row) => requests.issue(row, &[row.extent]),
-                What::IssueRanges(row) => match ranges.take(row.device, row.extent) {
+        for Entry { at, action } in self.entries.drain(..settled) {
+            match action {
+                Action::Row(row) => requests.add(row),
+                Action::Issue(row) | Action::IssueRanges(row) if requests.is_issued_again(&row) => {}
+                Action::Issue(row) => requests.issue(row, &[row.extent]),
+                Action::IssueRanges(row) => match ranges.take(row.device, row.extent) {
                     Some(ranges) => requests.issue(row, &ranges),
                     None => {
                         let name = &header.devices[usize::from(row.device.0)].name;
@@ -222,33 +220,33 @@ impl Interpreter {
                         requests.issue(row, &[row.extent]);
                     }
                 },
-                What::Complete(key, error) => requests.complete(key, at, error),
-                What::Requeue(key) => requests.requeue(key),
-                What::QueueRange(device, pid, extent) => ranges.queue(device, pid, extent),
-                What::SplitRange(device, first) => ranges.split(device, first),
+                Action::Complete(key, error) => requests.complete(key, at, error),
+                Action::Requeue(key) => requests.requeue(key),
+                Action::QueueRange(device, pid, extent) => ranges.queue(device, pid, extent),
+                Action::SplitRange(device, first) => ranges.split(device, first),
             }
         }
         requests.take(until, events);
     }
 
-    /// Waits no more for what belongs to requests in flight: it may have been lost.
+    /// Stops waiting for the ends and ranges of requests in flight: they may have been lost.
     pub fn give_up(&mut self) {
         self.ranges.clear();
         self.requests.give_up();
     }
 
-    /// Appends all rows to `events`, complete or not.
+    /// Appends all remaining events to `events`, complete or not.
     pub fn take_all(&mut self, events: &mut Vec<TraceEvent>) {
         self.requests.take_all(events);
     }
 }
 
-impl What {
-    /// None where other events of the disk say it.
+impl Action {
+    /// Returns the action of an event; none if other events of the disk report the same.
     fn of(event: &BlockEvent, disk: Disk, at: Nanos) -> Option<Self> {
         let end = event.sector.saturating_add(event.sectors);
         let extent =
-            Extent::new(Bytes(event.sector.saturating_mul(SECTOR)), Bytes(end.saturating_mul(SECTOR)));
+            Extent::new(Bytes(event.sector.saturating_mul(SECTOR.0)), Bytes(end.saturating_mul(SECTOR.0)));
         let key = Key { device: disk.index, kind: event.kind, end: extent.end };
         let may_have_ranges = disk.takes_ranges && event.kind == Kind::Discard;
         if event.bio != disk.takes_bios {

@@ -1,4 +1,4 @@
-//! Where a file system's own addresses are on its device.
+//! Translates a file system's own addresses to those of its device.
 
 use std::fs::File;
 use std::io;
@@ -10,42 +10,40 @@ use trimtab_core::{Bytes, Extent};
 use super::event::FsEvent;
 use crate::mount::Mount;
 
-/// How a file system counts, from its superblock.
+/// The units of a file system's addresses, from its superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// Its block.
+    /// The block size in bytes.
     block: u64,
-    /// The blocks that its groups are long, where its addresses are relative to them; zero otherwise.
+    /// Blocks per group, if addresses are relative to groups; zero otherwise.
     group: u64,
-    /// The blocks that it takes and gives up together.
+    /// Blocks per cluster, the unit of allocation.
     cluster: u64,
-    /// Tells it from another file system that is made in its place.
+    /// Distinguishes it from another file system that is made in its place.
     uuid: [u8; 16],
 }
 
-/// Flags of `ext4_free_blocks` where only a part of the first or last cluster is freed: the rest of it
-/// is in use, so it stays.
+/// Flags of `ext4_free_blocks` if only a part of the first or last cluster is freed: the cluster stays in use.
 const NOFREE_FIRST_CLUSTER: u64 = 0x10;
 const NOFREE_LAST_CLUSTER: u64 = 0x20;
 
 impl Layout {
-    /// Reads the superblock of the file system named `fstype` on the device at the path `device`; none
-    /// where it isn't there.
+    /// Reads the superblock of the `fstype` on the device at the path `device`; returns none if there is none.
     fn read(device: &Path, fstype: &str) -> io::Result<Option<Self>> {
         let mut start = [0; 4096];
         File::open(device)?.read_exact_at(&mut start, 0)?;
         Ok(Self::parse(&start, fstype))
     }
 
-    /// That of a mounted file system, whose device may have another path too; none where neither shows
-    /// its superblock.
+    /// Reads the layout of a mounted file system, whose device may also have the path `other`; returns none
+    /// if neither path shows its superblock.
     pub fn of(mount: &Mount, other: Option<PathBuf>) -> Option<Self> {
-        // The name that it was mounted by, such as /dev/root, may be no device's now.
+        // The name it was mounted by, such as /dev/root, may not exist as a device.
         let names = [Some(mount.source.clone()), other];
         names.into_iter().flatten().find_map(|device| Self::read(&device, &mount.fstype).ok().flatten())
     }
 
-    /// Reads the superblock in the first 4 KiB of a device. The places are those of the kernel's
+    /// Parses the superblock in the first 4 KiB of a device. The offsets are those of the kernel's
     /// `struct ext4_super_block`, `struct xfs_dsb` and `struct f2fs_super_block`.
     fn parse(start: &[u8; 4096], fstype: &str) -> Option<Self> {
         let le = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| start[at + byte]));
@@ -84,10 +82,10 @@ impl Layout {
         .filter(sound)
     }
 
-    /// The bytes of the file system's device that `event` names; none where it names no place, or the
-    /// part of a cluster that stays.
+    /// Returns the bytes of the file system's device that `event` names; none if it has no address, or names
+    /// only a part of a cluster that stays in use.
     pub fn extent(&self, event: &FsEvent) -> Option<Extent> {
-        // Where XFS finds nothing it has no block's number for the place.
+        // When XFS finds no space, the block number is invalid.
         if event.length == 0 || (self.group > 0 && event.start >= self.group) {
             return None;
         }
@@ -101,7 +99,7 @@ impl Layout {
         Some(Extent::new(bytes(start)?, bytes(end)?))
     }
 
-    /// One of blocks of this size, in no groups.
+    /// Returns a layout with this block size, without groups.
     #[cfg(test)]
     pub fn plain(block: u64) -> Self {
         Self { block, group: 0, cluster: 1, uuid: [0; 16] }
@@ -160,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_and_clusters_count() {
+    fn addresses_respect_groups_and_clusters() {
         let xfs = Layout { block: 4096, group: 1000, cluster: 1, uuid: [0; 16] };
         assert_eq!(blocks(&xfs, event(3, 7, 5, 0)), Some((3007, 3012)));
         assert_eq!(blocks(&xfs, event(3, u64::from(u32::MAX), 5, 0)), None);

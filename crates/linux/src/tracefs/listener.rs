@@ -1,4 +1,4 @@
-//! Listening to the kernel until a command has ended and all that it caused has happened.
+//! Records events until a command has ended and its writes, frees and discards have settled.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,35 +11,34 @@ use trimtab_core::trace::{Kind, TraceEvent, TraceHeader};
 
 use trimtab_core::interrupt::Interrupt;
 
-/// How often devices are looked at while they settle.
-const GLANCE: Duration = Duration::from_millis(10);
-/// The longest wait for devices that others keep busy, beyond what has to be quiet.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How often devices are checked while they settle.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The longest wait, beyond the quiet period, for devices that other processes keep busy.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How devices came to rest.
+/// How devices settled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
     /// The mount points that were synced.
     pub synced: Vec<PathBuf>,
-    /// How long it took.
+    /// How long that took.
     pub took: Duration,
-    /// Whether they still had discards, or other work all the time, when patience ran out or the user
-    /// asked to stop.
+    /// Whether they were still busy at the timeout, or when the user asked to stop.
     pub unsettled: bool,
 }
 
-/// A recording, and the events of it that nobody has taken yet. Dropping it ends it.
+/// A recording with its events that have not been taken yet. Dropping it ends the recording.
 pub struct Listener {
     recording: Recording,
     events: Vec<TraceEvent>,
-    /// How many frees and discards there were.
-    told: u64,
+    /// How many frees and discards have come.
+    changes: u64,
 }
 
-/// The whole disks behind `targets`, which are devices, mount points or any files.
+/// Returns the whole disks behind `targets`, which are devices, mount points or any files.
 ///
 /// # Errors
-/// The first target that has none.
+/// The first target without a disk.
 pub fn disks_behind(targets: &[PathBuf]) -> Result<Vec<BlockDevice>, NamedError> {
     let mut all = Vec::new();
     for target in targets {
@@ -53,79 +52,78 @@ pub fn disks_behind(targets: &[PathBuf]) -> Result<Vec<BlockDevice>, NamedError>
 }
 
 impl Listener {
-    /// Begins to listen.
+    /// Starts to listen.
     ///
     /// # Errors
     /// Any [`TracefsError`]; nothing is left behind.
     pub fn start(options: &RecordOptions) -> Result<Self, TracefsError> {
-        Ok(Self { recording: Recording::start(options)?, events: Vec::new(), told: 0 })
+        Ok(Self { recording: Recording::start(options)?, events: Vec::new(), changes: 0 })
     }
 
-    /// What holds for the recording so far.
+    /// Returns the header of the recording so far.
     pub fn header(&self) -> &TraceHeader {
         self.recording.header()
     }
 
-    /// Takes the events that have come.
+    /// Takes the events that have come since the last call.
     pub fn take(&mut self) -> impl Iterator<Item = TraceEvent> {
         self.events.drain(..)
     }
 
-    /// Waits for events for `timeout` at most.
+    /// Waits for events, at most for `timeout`.
     ///
     /// # Errors
-    /// What the recording fails with.
+    /// Errors of the recording.
     pub fn follow(&mut self, timeout: Duration) -> Result<(), TracefsError> {
         self.recording.wait(timeout)?;
         let before = self.events.len();
         self.recording.read(&mut self.events)?;
-        let tells = |event: &&TraceEvent| matches!(event.kind, Kind::Free | Kind::Discard);
-        self.told += self.events[before..].iter().filter(tells).count() as u64;
+        let counts = |event: &&TraceEvent| matches!(event.kind, Kind::Free | Kind::Discard);
+        self.changes += self.events[before..].iter().filter(counts).count() as u64;
         Ok(())
     }
 
-    /// Brings what the file systems listened to hold in memory to their devices, and waits until no
-    /// free and no discard has come for `quiet` and the devices have nothing in flight. A file system
-    /// discards when it commits, and some free what was deleted only then, so it syncs them until a
-    /// sync brings nothing more, or the user asks to stop. `taken` is called after every glance, to take
-    /// the events.
+    /// Syncs the recorded file systems, and waits until no free and no discard has come for `quiet` and the
+    /// devices have nothing in flight. File systems discard when they commit, and some free deleted files only
+    /// then, so this repeats until a sync causes no more frees and discards, or the user asks to stop.
+    /// `on_events` is called after each check, to take the events.
     ///
     /// # Errors
-    /// What the recording, or `taken`, fails with.
+    /// Errors of the recording and of `on_events`.
     pub fn settle<E: From<TracefsError>>(
         &mut self,
         quiet: Duration,
         interrupt: &Interrupt,
-        mut taken: impl FnMut(&mut Self) -> Result<(), E>,
+        mut on_events: impl FnMut(&mut Self) -> Result<(), E>,
     ) -> Result<Settled, E> {
         let started = Instant::now();
         loop {
-            let before = self.told;
+            let before = self.changes;
             let synced = self.sync();
-            let settled = self.rest(quiet, interrupt, &mut taken)? && self.told == before;
-            if settled || interrupt.is_set() || started.elapsed() > quiet + PATIENCE {
+            let settled = self.rest(quiet, interrupt, &mut on_events)? && self.changes == before;
+            if settled || interrupt.is_set() || started.elapsed() > quiet + TIMEOUT {
                 return Ok(Settled { synced, took: started.elapsed(), unsettled: !settled });
             }
         }
     }
 
-    /// Stops listening; what is left can then be taken.
+    /// Stops listening; the remaining events can then be taken.
     ///
     /// # Errors
-    /// What the recording fails with.
+    /// Errors of the recording.
     pub fn stop(&mut self) -> Result<(), TracefsError> {
         self.recording.stop(&mut self.events)
     }
 
-    /// Syncs the file systems on the devices listened to, and returns where they are mounted.
+    /// Syncs the file systems on the recorded devices, and returns their mount points.
     fn sync(&self) -> Vec<PathBuf> {
         let mounts = mounts(Path::new(PROCFS)).unwrap_or_default();
-        let mut mount_points = seen(&mounts, |mount| self.is_of(mount));
-        mount_points.retain(|mount_point| trim::sync(mount_point).is_ok());
-        mount_points
+        let mut synced = mount_points(&mounts, |mount| self.is_of(mount));
+        synced.retain(|mount_point| trim::sync(mount_point).is_ok());
+        synced
     }
 
-    /// Whether a mount is of a device listened to.
+    /// Returns true if a mount is on a recorded device.
     fn is_of(&self, mount: &Mount) -> bool {
         let sysfs = Path::new(SYSFS);
         let device = BlockDevice::numbered(sysfs, mount.number);
@@ -135,31 +133,31 @@ impl Listener {
         self.header().devices.iter().any(|device| device.number == (major, minor))
     }
 
-    /// Waits until nothing was told of for `quiet` and the devices were idle in that time; false where
-    /// that doesn't come.
+    /// Waits until there were no frees and discards for `quiet` and the devices were idle once in that time.
+    /// Returns false at the timeout, or when the user asks to stop.
     fn rest<E: From<TracefsError>>(
         &mut self,
         quiet: Duration,
         interrupt: &Interrupt,
-        taken: &mut impl FnMut(&mut Self) -> Result<(), E>,
+        on_events: &mut impl FnMut(&mut Self) -> Result<(), E>,
     ) -> Result<bool, E> {
         let started = Instant::now();
-        let (mut told, mut since, mut idle) = (self.told, started, false);
+        let (mut changes, mut since, mut idle) = (self.changes, started, false);
         while !idle || since.elapsed() < quiet {
-            if interrupt.is_set() || started.elapsed() > quiet + PATIENCE {
+            if interrupt.is_set() || started.elapsed() > quiet + TIMEOUT {
                 return Ok(false);
             }
-            self.follow(GLANCE)?;
-            taken(self)?;
-            if self.told != told {
-                (told, since, idle) = (self.told, Instant::now(), false);
+            self.follow(POLL_INTERVAL)?;
+            on_events(self)?;
+            if self.changes != changes {
+                (changes, since, idle) = (self.changes, Instant::now(), false);
             }
             idle |= self.is_idle();
         }
         Ok(true)
     }
 
-    /// Whether no device has requests in flight. One that is gone has none.
+    /// Returns true if no device has requests in flight. A device that is gone has none.
     fn is_idle(&self) -> bool {
         let in_flight = |(major, minor)| {
             let device = BlockDevice::numbered(Path::new(SYSFS), DeviceNumber { major, minor })?;
@@ -169,8 +167,9 @@ impl Listener {
     }
 }
 
-/// Where the mounts are that count, each file system once: not where another one was mounted over it.
-fn seen(mounts: &[Mount], counts: impl Fn(&Mount) -> bool) -> Vec<PathBuf> {
+/// Returns the mount points for which `counts` is true, one per file system, without those that another
+/// mount covers.
+fn mount_points(mounts: &[Mount], counts: impl Fn(&Mount) -> bool) -> Vec<PathBuf> {
     let mut found: Vec<&Mount> = Vec::new();
     for (place, mount) in mounts.iter().enumerate() {
         let is_covered = mounts[place + 1..].iter().any(|later| later.target == mount.target);
@@ -187,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_covered_or_of_others_is_not_synced() {
+    fn covered_and_unrelated_mounts_are_not_synced() {
         let mount = |target: &str, minor, source: &str| Mount {
             id: 31,
             number: DeviceNumber { major: 7, minor },
@@ -207,6 +206,6 @@ mod tests {
             mount("/b", 1, "/dev/loop1"),
         ];
         let of_loops = |mount: &Mount| mount.source.starts_with("/dev/loop0") || mount.number.minor == 1;
-        assert_eq!(seen(&mounts, of_loops), [PathBuf::from("/a"), PathBuf::from("/b")]);
+        assert_eq!(mount_points(&mounts, of_loops), [PathBuf::from("/a"), PathBuf::from("/b")]);
     }
 }

@@ -1,17 +1,16 @@
-//! What the kernel discards, writes, reads and frees, as it happens: block requests and the frees and
-//! allocations of file systems, from tracefs.
+//! Records block requests, and the frees and allocations of file systems, from tracefs.
 //!
 //! A [`Recording`] has a tracefs instance of its own, so that it and other tracers don't disturb each
 //! other. If tracefs isn't mounted and its directory exists, it is mounted there.
 //!
-//! Requests are those that go to a disk's driver: `block_rq_issue` to `block_rq_complete`; on disks
-//! whose drivers take bios (zram, the device mapper, md), `block_bio_queue` to `block_bio_complete`.
-//! A discard of several ranges, as the kernel makes them for NVMe, is one row for each, with the
-//! request's time and latency; which they are, the bios tell that were queued.
+//! Requests are recorded where they reach a disk's driver: from `block_rq_issue` to `block_rq_complete`; on
+//! disks whose drivers take bios (zram, the device mapper, md), from `block_bio_queue` to
+//! `block_bio_complete`. A discard of several ranges, as the kernel makes for NVMe, becomes one event per
+//! range, each with the request's time and latency; the ranges come from the queued bios.
 //!
-//! They agree with `/sys/block/*/stat`, but for two things: that counts a discard of several ranges
-//! once, and the other ranges as merged; and a flush that carries no data twice, as a flush and as a
-//! write of nothing, where it is here a flush.
+//! The counts agree with `/sys/block/*/stat` with two exceptions. There, a discard of several ranges counts
+//! once and the other ranges as merged; and a flush without data counts twice, as a flush and as an empty
+//! write, whereas here it is one flush.
 
 mod buffers;
 mod chunks;
@@ -58,27 +57,26 @@ use instance::Instance;
 use interpreter::Interpreter;
 use uevents::Uevents;
 
-/// How long after its time an event may still appear in the kernel's buffers: it is written with
+/// How long after its time stamp an event may still appear in the kernel's buffers: it is written with
 /// preemption off, but a virtual processor may be paused at any time.
 const SLACK: Nanos = Nanos(10_000_000);
 
-/// How long a wait lasts at least, so that kernels which wake a reader for every event don't.
+/// The shortest wait, for kernels that would wake the reader for every event.
 const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 
-/// How often at least the kernel is asked what it lost, and which disks there are.
-const LOOK_AROUND: Duration = Duration::from_secs(1);
+/// How often lost events are counted, and new disks looked for, at least.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What to record.
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
-    /// Whole disks; where there are none, all that sysfs knows, ram disks and optical drives aside, and
-    /// those that appear later.
+    /// Whole disks; if empty, all present and future ones in sysfs except ram disks and optical drives.
     pub devices: Vec<BlockDevice>,
-    /// The kinds of events; others cost nothing.
+    /// The kinds of events to record; others cost nothing.
     pub kinds: Vec<Kind>,
-    /// The kernel's buffer for each processor. What doesn't fit until it is read is lost, and counted.
+    /// The size of each processor's buffer in the kernel. Events that don't fit are lost, and counted.
     pub buffer: Bytes,
-    /// Where tracefs is mounted; it is mounted there if it isn't.
+    /// Where tracefs is mounted; it is mounted there if necessary.
     pub tracefs: PathBuf,
     /// Where sysfs is mounted.
     pub sysfs: PathBuf,
@@ -100,25 +98,25 @@ impl Default for RecordOptions {
     }
 }
 
-/// A recording that is going on. Dropping it ends it and leaves nothing behind.
+/// A running recording. Dropping it ends it and removes its tracefs instance.
 #[derive(Debug)]
 pub struct Recording {
     header: TraceHeader,
     interpreter: Interpreter,
     mounts: File,
-    /// Whether what is mounted has changed since it was looked at.
+    /// Whether the list of mounts has changed since it was read.
     mounts_changed: bool,
-    /// None where the kernel doesn't tell; the disks are then looked at every second only.
+    /// None if the kernel doesn't report device changes; the disks are then checked every second.
     uevents: Option<Uevents>,
-    looked_around: Instant,
+    last_check: Instant,
     last_read: Instant,
-    // These go before the instance.
+    // Dropped before the instance.
     buffers: Buffers,
     instance: Instance,
 }
 
 impl Recording {
-    /// Begins to record.
+    /// Starts to record.
     ///
     /// # Errors
     /// Any [`TracefsError`]; nothing is left behind.
@@ -146,21 +144,20 @@ impl Recording {
             mounts,
             mounts_changed: false,
             uevents,
-            looked_around: now,
+            last_check: now,
             last_read: now,
             buffers,
             instance,
         })
     }
 
-    /// What holds for the whole recording so far: devices, file systems, what was lost and what can't be
-    /// recorded. It grows with every [`Self::read`].
+    /// Returns the header of the recording so far: devices, file systems, the number of lost events and the
+    /// gaps, which are the things that can't be recorded. It grows with every [`Self::read`].
     pub fn header(&self) -> &TraceHeader {
         &self.header
     }
 
-    /// Waits until half a buffer is full, what is mounted has changed or a device has, for `timeout` at
-    /// most.
+    /// Waits until half a buffer is full, or the mounts or devices have changed, at most for `timeout`.
     ///
     /// # Errors
     /// [`TracefsError::Wait`].
@@ -172,9 +169,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Appends what is complete so far to `events`, in the order of their times, without waiting. A
-    /// request is complete when all that were issued before it are, or have been waited for long
-    /// enough.
+    /// Appends the events that are complete so far to `events`, in the order of their times, without waiting.
+    /// A request comes after all older ones have completed or timed out.
     ///
     /// # Errors
     /// [`TracefsError::Read`] or [`TracefsError::Damaged`].
@@ -187,17 +183,17 @@ impl Recording {
         }
         self.last_read = Instant::now();
         let devices_changed = self.uevents.as_ref().is_some_and(Uevents::take);
-        if devices_changed || self.looked_around.elapsed() >= LOOK_AROUND {
-            self.looked_around = self.last_read;
-            self.look_for_losses()?;
+        if devices_changed || self.last_check.elapsed() >= CHECK_INTERVAL {
+            self.last_check = self.last_read;
+            self.count_losses()?;
             self.interpreter.look_for_disks(&self.instance)?;
         }
         self.interpreter.settle(now.saturating_sub(SLACK), events, &mut self.header);
         Ok(())
     }
 
-    /// Stops, and appends all that is left, requests without completion included; where that fails, what
-    /// came before.
+    /// Stops, and appends all remaining events, also those of requests that have not completed. After an
+    /// error, `events` holds what was read before it.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -206,14 +202,14 @@ impl Recording {
         let Self { header, interpreter, buffers, instance, .. } = self;
         let drained = stopped
             .and_then(|()| buffers.read_all(|at, event| interpreter.take(at, event, instance, header)));
-        let looked = self.look_for_losses();
+        let looked = self.count_losses();
         self.interpreter.settle(Nanos(u64::MAX), events, &mut self.header);
         self.interpreter.take_all(events);
         drained.and(looked)
     }
 
-    /// Asks the kernel what it lost; where that is more than before, an end may be missing.
-    fn look_for_losses(&mut self) -> Result<(), TracefsError> {
+    /// Updates the number of lost events. If it grew, the end of a request may be missing.
+    fn count_losses(&mut self) -> Result<(), TracefsError> {
         let lost = self.instance.lost()?;
         if lost > self.header.lost {
             self.interpreter.give_up();
@@ -223,8 +219,8 @@ impl Recording {
     }
 }
 
-/// Waits until what is mounted has changed, one of `others` has something to say or the time is over;
-/// says whether it was the first. The kernel tells each change once.
+/// Waits until the mounts have changed, one of `others` is readable or the time is over. Returns true if the
+/// mounts have changed; the kernel reports each change once.
 fn poll_mounts<'a>(
     mounts: &'a File,
     others: impl IntoIterator<Item = PollFd<'a>>,
@@ -240,7 +236,7 @@ fn poll_mounts<'a>(
     }
 }
 
-/// The time on the clock of the trace.
+/// Returns the time on the trace clock.
 fn clock() -> Nanos {
     let now = clock_gettime(ClockId::Monotonic);
     Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
@@ -251,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_left_in_the_buffers() {
+    fn stop_empties_the_buffers() {
         if !rustix::process::geteuid().is_root() {
             assert!(std::env::var_os("CI").is_none(), "a test that needs root cannot be skipped in CI");
             eprintln!("skipped: it needs root");
@@ -264,12 +260,12 @@ mod tests {
         };
         let mut recording = Recording::start(&options).unwrap();
         let mark = |recording: &Recording, times: u32| {
-            // What doesn't fit is refused.
+            // The kernel refuses markers that don't fit.
             (0..times).for_each(|_| _ = recording.instance.set("trace_marker", &"x".repeat(200)));
         };
         mark(&recording, 10);
         recording.read(&mut Vec::new()).unwrap();
-        // The kernel goes on in the page that was read from, and has a page more than is asked for, rounded up.
+        // The kernel continues in the page that was read, and has one page more than requested, rounded up.
         mark(&recording, 3000);
         recording.stop(&mut Vec::new()).unwrap();
         let mut left = 0;

@@ -1,14 +1,13 @@
-//! What a block event says of its operation: the letters of its field `rwbs`, which the kernel's
-//! `blk_fill_rwbs` writes.
+//! The operation of a block event: the letters of its field `rwbs`, written by the kernel's `blk_fill_rwbs`.
 
 use trimtab_core::trace::Kind;
 
-/// What a request or bio with these letters and so many sectors is; none where it is nothing that is
-/// recorded: a zone's state, or a command that a driver or user sends past the block layer.
+/// Returns the kind of a request or bio with these letters and number of sectors; none if it is not
+/// recorded: a change of a zone's state, or a command that a driver or user sends past the block layer.
 ///
-/// The letters are an `F` where a flush goes ahead, the operation (`R`, `W`, `D`, `DE` for a secure
-/// erase, `F` for a flush, `Z` and one more for zones, `N` for others), and modifiers. What has no
-/// letter and yet names sectors writes zeroes.
+/// The letters are an `F` if a flush goes ahead, the operation (`R`, `W`, `D`, `DE` for a secure erase, `F`
+/// for a flush, `Z` and one more for zones, `N` for others), and modifiers. An operation `N` with sectors
+/// writes zeroes.
 pub(super) fn kind(rwbs: &[u8], sectors: u64) -> Option<Kind> {
     let operation = match rwbs {
         [b'F', rest @ ..] if matches!(rest.first(), Some(b'R' | b'W' | b'D' | b'F' | b'Z' | b'N')) => rest,
@@ -27,8 +26,8 @@ pub(super) fn kind(rwbs: &[u8], sectors: u64) -> Option<Kind> {
     }
 }
 
-/// The filter that lets through block events of `kinds`: none where no kind is a request, and an empty
-/// one where all pass.
+/// Returns the filter that passes block events of `kinds`: none if no kind is a request, an empty one if all
+/// pass.
 pub(super) fn filter(kinds: &[Kind]) -> Option<String> {
     let letters = |kind| match kind {
         Kind::Read => &["R*"][..],
@@ -53,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_of_several_kernels() {
+    fn letters_of_several_kernels_are_understood() {
         let kinds: &[(&str, u64, Option<Kind>)] = &[
             ("R", 8, Some(Kind::Read)),
             ("RAM", 8, Some(Kind::Read)),
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_let_through_what_is_asked_for() {
+    fn filters_pass_the_requested_kinds() {
         assert_eq!(filter(&[Kind::Free, Kind::Unused]), None);
         assert_eq!(filter(&Kind::ALL).as_deref(), Some(""));
         assert_eq!(filter(&[Kind::Free, Kind::Discard]).as_deref(), Some("rwbs ~ \"D*\""));

@@ -3,24 +3,24 @@
 
 use super::format::PageLayout;
 
-/// Bits of a page's count of used bytes that count; those above say that events are missing before it,
-/// which the buffer's own statistics tell exactly.
+/// The bits of a page's commit field that hold the number of used bytes. The bits above say that events are
+/// missing before it; the buffer's statistics have their exact number.
 const USED: u64 = (1 << 30) - 1;
 
-/// What the length in an event's head means where it isn't one, in units of four bytes.
+/// Special values of the length in an event's head, which otherwise counts units of four bytes.
 const LONG: u32 = 0;
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
 
-/// An absolute time stamp has room for so many bits; the rest are those of the time before it.
+/// The bits of an absolute time stamp; the bits above are those of the time before it.
 const STAMP_BITS: u32 = 59;
 
 /// Calls `event` with the time and the bytes of each event of a page, in their order. The time is the
 /// kernel's trace clock, in nanoseconds.
 ///
 /// # Errors
-/// What is wrong, where the page isn't as the kernel makes them; the events before that are good.
+/// The reason why the page is malformed; the events before the bad one are valid.
 pub(super) fn decode(
     layout: &PageLayout,
     page: &[u8],
@@ -67,7 +67,7 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// The time that follows `time` and whose low bits are those of `stamp`.
+/// Returns the first time after `time` that has the low bits of `stamp`.
 fn stamped(time: u64, stamp: u64) -> u64 {
     let low = (1 << STAMP_BITS) - 1;
     let high = time & !low;
@@ -100,7 +100,7 @@ mod tests {
         PageLayout::parse(text).unwrap()
     }
 
-    /// One thing in a page: an event, and how far its time is written.
+    /// An entry of a page.
     #[derive(Debug, Clone)]
     enum Piece {
         Event { delta: u64, words: usize },
@@ -121,7 +121,7 @@ mod tests {
         data.extend_from_slice(&(word as u32).to_ne_bytes());
     }
 
-    /// Writes pieces as the kernel does, and what should be read from them.
+    /// Writes pieces as the kernel does; returns the page and the events that should be read from it.
     fn encode(start: u64, pieces: &[Piece], missed: u64) -> (Vec<u8>, Vec<(u64, Vec<u8>)>) {
         let (mut data, mut expected, mut time) = (Vec::new(), Vec::new(), start);
         for (number, piece) in pieces.iter().enumerate() {
@@ -169,7 +169,7 @@ mod tests {
     proptest! {
         #[test]
         fn pages_are_read_as_they_were_written(
-            // The kernel mends the high bits of a stamp where there are some.
+            // The kernel corrects the high bits of a stamp if there are any.
             start in prop_oneof![0..1_u64 << 57, (1_u64 << 60) - (1 << 55)..1 << 60],
             pieces in pieces(),
             missed in prop_oneof![Just(0), Just(1 << 31), Just(3_u64 << 30)],
@@ -181,7 +181,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_refused_or_read_but_never_a_panic(
+        fn garbage_never_causes_a_panic(
             start in any::<u64>(),
             pieces in pieces(),
             noise in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..20),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_page_may_be_padding() {
+    fn page_may_end_in_padding() {
         let mut page = 7_u64.to_ne_bytes().to_vec();
         page.extend_from_slice(&16_u64.to_ne_bytes());
         [1_u64 | 3 << 5, 0xabcd, u64::from(PADDING), 99].iter().for_each(|word| push(&mut page, *word));

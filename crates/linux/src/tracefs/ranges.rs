@@ -1,11 +1,11 @@
-//! The ranges of discards that the kernel made of several.
+//! Finds the ranges of discards that have several.
 //!
-//! For a disk that takes several ranges in one discard, such as NVMe's, the kernel makes one request of
-//! bios that are at different places, and tells of that request the start of the first and the length of
-//! all. No event says which bios these are, but the order in which they were queued does: a task's bios
-//! gather behind the last request of its plug, and a scheduler's behind the last that it was given
-//! (`bio_attempt_discard_merge` in the kernel's `block/blk-merge.c`). So the ranges of a request begin
-//! with the bio at its start, and those queued next follow until the length is reached exactly.
+//! For a disk that takes several ranges in one discard, such as NVMe, the kernel makes one request of bios at
+//! different addresses, and its events only have the start of the first and the total length. The order in
+//! which the bios were queued shows the ranges: a task's bios gather behind the last request of its plug, and
+//! a scheduler's behind the last request that it was given (`bio_attempt_discard_merge` in the kernel's
+//! `block/blk-merge.c`). So the ranges of a request are the bio at its start and those queued next, until
+//! the length is reached exactly.
 
 use std::collections::VecDeque;
 
@@ -14,11 +14,10 @@ use trimtab_core::{Bytes, Extent};
 
 use super::hash::FastMap;
 
-/// How many ranges are kept of a disk at most; of one that never got into a request nothing is told.
-const MOST: usize = 1 << 14;
+/// The most ranges that are kept of a disk: no event reports a bio that never became part of a request.
+const MOST_RANGES: usize = 1 << 14;
 
-/// The discards of disks that take several ranges in one, from when they are queued until the driver
-/// is given them.
+/// The queued discards of disks that take several ranges in one, until the driver gets them.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
     /// By disk, in the order in which they were queued.
@@ -33,14 +32,14 @@ struct Queued {
 }
 
 impl Ranges {
-    /// A bio was queued.
+    /// Notes that a bio was queued.
     pub fn queue(&mut self, device: DeviceIndex, pid: u32, extent: Extent) {
         let queued = self.queued.entry(device).or_default();
         queued.push_back(Queued { pid, extent });
         bound(queued);
     }
 
-    /// `first` was split off from the begin of a bio that is too long for the disk.
+    /// Notes that `first` was split off the front of a bio that was too long for the disk.
     pub fn split(&mut self, device: DeviceIndex, first: Extent) {
         let Some(queued) = self.queued.get_mut(&device) else { return };
         let is_whole = |whole: &Queued| whole.extent.start == first.start && whole.extent.end > first.end;
@@ -52,9 +51,9 @@ impl Ranges {
         }
     }
 
-    /// The ranges of the request that has the start and the length of `request`, which leave the queue;
-    /// none where not all of them are known. What is known of them is then forgotten, and what their tasks
-    /// queued before: it would be taken for ranges of requests that come later.
+    /// Takes the ranges of a request from the queue; `request` has its start and total length. Returns none
+    /// if not all ranges are known. The known ones are then dropped, with everything that their tasks queued
+    /// before: it would be mistaken for ranges of later requests.
     pub fn take(&mut self, device: DeviceIndex, request: Extent) -> Option<Vec<Extent>> {
         let queued = self.queued.get_mut(&device)?;
         let firsts = (0..queued.len()).filter(|place| queued[*place].extent.start == request.start);
@@ -72,15 +71,15 @@ impl Ranges {
         Some(ranges)
     }
 
-    /// Forgets all: what would have led to others may have been lost.
+    /// Forgets everything, after events were lost.
     pub fn clear(&mut self) {
         self.queued.clear();
     }
 }
 
-/// Keeps no more than the most.
+/// Drops the oldest bios above [`MOST_RANGES`].
 fn bound(queued: &mut VecDeque<Queued>) {
-    queued.drain(..queued.len().saturating_sub(MOST));
+    queued.drain(..queued.len().saturating_sub(MOST_RANGES));
 }
 
 /// Forgets the bios at `start`, and what their tasks queued before them.
@@ -94,8 +93,8 @@ fn forget(queued: &mut VecDeque<Queued>, start: Bytes) {
     });
 }
 
-/// The places from `first` on, of one task's bios or of all, that have this length together; none
-/// where they come to no such length.
+/// Returns the indices, from `first` on, of the bios of one task or of all that have this length together;
+/// none if no such run exists.
 fn run(queued: &VecDeque<Queued>, first: usize, task: Option<u32>, length: Bytes) -> Option<Vec<usize>> {
     let mut places = Vec::new();
     let mut total = Bytes::ZERO;
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn bios_of_tasks_at_once_are_told_apart() {
+    fn bios_of_concurrent_tasks_are_told_apart() {
         let mut ranges = Ranges::default();
         for (pid, start) in [(1, 10), (2, 50), (1, 30), (2, 20), (1, 70)] {
             ranges.queue(DISK, pid, extent(start, 4));
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scheduler_puts_tasks_together() {
+    fn scheduler_may_join_bios_of_several_tasks() {
         let mut ranges = Ranges::default();
         for (pid, start, length) in [(1, 10, 4), (2, 50, 2), (1, 30, 1), (2, 20, 4)] {
             ranges.queue(DISK, pid, extent(start, length));
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_guessed() {
+    fn ranges_are_never_guessed() {
         let mut ranges = Ranges::default();
         for unknown in [extent(10, 6), extent(10, 12), extent(30, 8)] {
             ranges.queue(DISK, 1, extent(10, 4));
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_queued_stays() {
+    fn bios_of_other_tasks_stay() {
         let mut ranges = Ranges::default();
         for (pid, start) in [(1, 10), (2, 20), (1, 30), (1, 40)] {
             ranges.queue(DISK, pid, extent(start, 4));
@@ -175,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_make_room() {
+    fn oldest_bios_are_dropped_first() {
         let mut ranges = Ranges::default();
-        (0..=MOST as u64).for_each(|start| ranges.queue(DISK, 1, extent(start * 8, 4)));
+        (0..=MOST_RANGES as u64).for_each(|start| ranges.queue(DISK, 1, extent(start * 8, 4)));
         assert_eq!(ranges.queued[&DISK].front().map(|bio| bio.extent), Some(extent(8, 4)));
-        ranges.split(DISK, extent(MOST as u64 * 8, 1));
+        ranges.split(DISK, extent(MOST_RANGES as u64 * 8, 1));
         assert_eq!(ranges.queued[&DISK].front().map(|bio| bio.extent), Some(extent(16, 4)));
         ranges.queue(DISK, 1, extent(0, 4));
-        assert_eq!(ranges.queued[&DISK].len(), MOST);
+        assert_eq!(ranges.queued[&DISK].len(), MOST_RANGES);
     }
 
     /// What the kernel does with a discard: tasks plug their requests, several disks' in one plug.
@@ -193,7 +192,7 @@ mod tests {
             disk: usize,
             length: u64,
         },
-        /// The task's plug is emptied, the last request first, as older kernels do, or last.
+        /// The task's plug is emptied, starting with the last request, as in older kernels, or with the first.
         Flush {
             task: usize,
             last_first: bool,
@@ -221,9 +220,9 @@ mod tests {
         prop::collection::vec(prop_oneof![4 => submit, 1 => flush], 0..120)
     }
 
-    /// Runs `steps` as the kernel does, tells `ranges` of those events that are not lost, and returns
-    /// each request with what was taken for it.
-    fn told(
+    /// Runs `steps` as the kernel does, passes the events that are not lost to `ranges`, and returns each
+    /// request with the ranges that were taken for it.
+    fn replay(
         steps: &[Step],
         ranges: &mut Ranges,
         is_lost: impl Fn(usize) -> bool,
@@ -277,20 +276,20 @@ mod tests {
     proptest! {
         #[test]
         fn every_request_gets_its_ranges(steps in steps()) {
-            for (request, taken) in told(&steps, &mut Ranges::default(), |_| false) {
+            for (request, taken) in replay(&steps, &mut Ranges::default(), |_| false) {
                 prop_assert_eq!(Some(request.ranges), taken);
             }
         }
 
         #[test]
-        fn what_was_lost_leads_to_no_range_twice(
+        fn lost_events_duplicate_no_range(
             before in steps(),
             lost in prop::collection::hash_set(0_usize..240, 1..20),
             after in steps(),
         ) {
             let mut ranges = Ranges::default();
             let mut seen = Vec::new();
-            for (request, taken) in told(&before, &mut ranges, |number| lost.contains(&number)) {
+            for (request, taken) in replay(&before, &mut ranges, |number| lost.contains(&number)) {
                 let taken = taken.unwrap_or_default();
                 let total: Bytes = request.ranges.iter().map(|range| range.len()).sum();
                 prop_assert!(taken.is_empty() || taken.iter().map(|range| range.len()).sum::<Bytes>() == total);
@@ -303,7 +302,7 @@ mod tests {
                 }
             }
             ranges.clear();
-            for (request, taken) in told(&after, &mut ranges, |_| false) {
+            for (request, taken) in replay(&after, &mut ranges, |_| false) {
                 prop_assert_eq!(Some(request.ranges), taken);
             }
         }

@@ -1,4 +1,4 @@
-//! Requests: each one's issue and completion become one row, and rows leave in the order of issue.
+//! Joins the issue and the completion of each request into one event; events leave in the order of issue.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -10,15 +10,14 @@ use trimtab_core::{Extent, Nanos};
 
 use super::hash::FastMap;
 
-/// How long rows are held back for one that isn't complete; the kernel gives a drive as long by
-/// default.
-const PATIENCE: Nanos = Nanos(30_000_000_000);
+/// How long events are held back for an incomplete request: the kernel's default timeout of a drive.
+const TIMEOUT: Nanos = Nanos(30_000_000_000);
 
-/// How many rows are held back for one that isn't complete.
-const MOST: usize = 1 << 20;
+/// How many events are held back for an incomplete request.
+const MOST_ROWS: usize = 1 << 20;
 
-/// A request that was issued and not completed. Its end stays the same when it completes in pieces,
-/// or when a driver has moved its start along.
+/// Identifies a request in flight. Its end address stays the same when it completes in pieces, or when a
+/// driver advances its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub device: DeviceIndex,
@@ -32,36 +31,36 @@ impl Key {
     }
 }
 
-/// The rows that are not handed out yet.
+/// The events that are held back.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    rows: VecDeque<Row>,
-    /// The number of the first of them; rows are numbered in their order.
+    rows: VecDeque<HeldRow>,
+    /// The number of the first row; rows are numbered in order.
     first: u64,
     /// The rows of each request in flight.
     open: FastMap<Key, Range<u64>>,
     /// Requests in flight with the key of an older one, oldest first.
     twins: Vec<(Key, Range<u64>)>,
-    /// Requests that the driver gave back, which will be issued again.
+    /// Requests that the driver returned to the queue, which will be issued again.
     requeued: Vec<(Key, Range<u64>)>,
     /// The time of the last row.
     last: Nanos,
 }
 
 #[derive(Debug)]
-struct Row {
+struct HeldRow {
     event: TraceEvent,
-    /// The request that it is of, while that is in flight.
+    /// Its request, while that is in flight.
     request: Option<Key>,
 }
 
 impl Requests {
-    /// Adds what takes no time.
+    /// Adds an event without duration.
     pub fn add(&mut self, event: TraceEvent) {
         self.push(event, None);
     }
 
-    /// Adds a request that was issued: a row for each of its `ranges`.
+    /// Adds an issued request: a row for each of its `ranges`.
     pub fn issue(&mut self, event: TraceEvent, ranges: &[Extent]) {
         let key = Key::of(&event);
         let first = self.next();
@@ -69,16 +68,16 @@ impl Requests {
         self.open(key, first..self.next());
     }
 
-    /// Whether this request was issued before and given back by the driver; it counts once.
+    /// Returns true if the driver had returned this request to the queue, so that its issue doesn't count
+    /// again.
     pub fn is_issued_again(&mut self, event: &TraceEvent) -> bool {
         let key = Key::of(event);
         let requeued = self.take_requeued(key);
         requeued.map(|numbers| self.open(key, numbers)).is_some()
     }
 
-    /// Completes the oldest request in flight with this key, or one that the driver gave back and that was
-    /// not issued again; there is none for the pieces of one, and for those issued before the recording
-    /// began.
+    /// Completes the oldest request in flight with this key, or else a requeued one. There is none if the
+    /// event is about a piece of a request, or a request from before the recording.
     pub fn complete(&mut self, key: Key, at: Nanos, error: u16) {
         if let Some(numbers) = self.close(key).or_else(|| self.take_requeued(key)) {
             for row in self.rows_of(numbers) {
@@ -89,15 +88,15 @@ impl Requests {
         }
     }
 
-    /// The driver gave a request back.
+    /// Notes that the driver returned a request to the queue.
     pub fn requeue(&mut self, key: Key) {
         if let Some(numbers) = self.close(key) {
             self.requeued.push((key, numbers));
         }
     }
 
-    /// Waits no more for the requests in flight and those given back. Where the end of one was lost, it would take that of the
-    /// next request with its key, and so on.
+    /// Stops waiting for all open requests. A request whose end was lost would take the end of the next
+    /// request with its key, and so on.
     pub fn give_up(&mut self) {
         let all: Vec<_> =
             self.open.drain().chain(self.twins.drain(..)).chain(self.requeued.drain(..)).collect();
@@ -106,10 +105,10 @@ impl Requests {
         }
     }
 
-    /// Appends the rows of which all is known at the time `now` to `events`.
+    /// Appends the rows that are complete, or have timed out, at the time `now` to `events`.
     pub fn take(&mut self, now: Nanos, events: &mut Vec<TraceEvent>) {
         while let Some(row) = self.rows.front() {
-            let waited = now.saturating_sub(row.event.at) > PATIENCE || self.rows.len() > MOST;
+            let waited = now.saturating_sub(row.event.at) > TIMEOUT || self.rows.len() > MOST_ROWS;
             if row.request.is_some() && !waited {
                 break;
             }
@@ -137,16 +136,16 @@ impl Requests {
     fn push(&mut self, mut event: TraceEvent, request: Option<Key>) {
         self.last = self.last.max(event.at);
         event.at = self.last;
-        self.rows.push_back(Row { event, request });
+        self.rows.push_back(HeldRow { event, request });
     }
 
-    /// The number of the next row.
+    /// Returns the number of the next row.
     fn next(&self) -> u64 {
         self.first + self.rows.len() as u64
     }
 
-    /// Those of the rows with these numbers that are not handed out yet.
-    fn rows_of(&mut self, numbers: Range<u64>) -> impl Iterator<Item = &mut Row> {
+    /// Returns the rows with these numbers that are still held back.
+    fn rows_of(&mut self, numbers: Range<u64>) -> impl Iterator<Item = &mut HeldRow> {
         let place = |number: u64| number.saturating_sub(self.first) as usize;
         self.rows.range_mut(place(numbers.start)..place(numbers.end))
     }
@@ -172,8 +171,8 @@ impl Requests {
         Some(self.requeued.remove(place).1)
     }
 
-    /// Gives up waiting for the request whose last row has this number, if there is one; it is the oldest
-    /// with its key.
+    /// Stops waiting for the request whose last row has this number, if there is one; it is the oldest with
+    /// its key.
     fn forget(&mut self, key: Key, last: u64) {
         let is_it = |numbers: &Range<u64>| numbers.end == last + 1;
         if self.open.get(&key).is_some_and(is_it) {
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_and_strangers_complete_nothing() {
+    fn pieces_and_unknown_requests_complete_nothing() {
         let mut requests = Requests::default();
         issue(&mut requests, request(1, 0, 8));
         requests.complete(key(4), Nanos(2), 0);
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_issued_again_counts_once() {
+    fn requeued_request_counts_once() {
         let mut requests = Requests::default();
         issue(&mut requests, request(1, 0, 8));
         assert!(!requests.is_issued_again(&request(2, 0, 8)));
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn one_given_back_may_end_without_being_issued_again() {
+    fn requeued_request_may_end_without_another_issue() {
         let mut requests = Requests::default();
         issue(&mut requests, request(1, 0, 8));
         requests.requeue(key(8));
@@ -295,7 +294,7 @@ mod tests {
         assert_eq!(events[3].latency, Some(Nanos(1)));
         // The first of them may have left when it completes.
         requests.issue(request(10, 0, 8), &ranges);
-        (2..MOST as u64).for_each(|_| requests.add(request(11, 64, 8)));
+        (2..MOST_ROWS as u64).for_each(|_| requests.add(request(11, 64, 8)));
         assert_eq!(rows(&mut requests, 12), [(10, None, 0)]);
         requests.complete(key(8), Nanos(15), 0);
         assert_eq!(rows(&mut requests, 20)[..2], [(10, Some(5), 0); 2]);
@@ -319,11 +318,11 @@ mod tests {
         issue(&mut requests, request(1, 0, 8));
         issue(&mut requests, request(2, 8, 8));
         requests.complete(key(16), Nanos(3), 0);
-        assert_eq!(rows(&mut requests, PATIENCE.0), []);
-        assert_eq!(rows(&mut requests, PATIENCE.0 + 2), [(1, None, 0), (1, None, 0), (2, Some(1), 0)]);
+        assert_eq!(rows(&mut requests, TIMEOUT.0), []);
+        assert_eq!(rows(&mut requests, TIMEOUT.0 + 2), [(1, None, 0), (1, None, 0), (2, Some(1), 0)]);
         assert!(requests.open.is_empty() && requests.twins.is_empty());
         issue(&mut requests, request(3, 0, 8));
-        (0..MOST as u64).for_each(|_| requests.add(request(4, 64, 8)));
+        (0..MOST_ROWS as u64).for_each(|_| requests.add(request(4, 64, 8)));
         assert_eq!(rows(&mut requests, 5)[0], (3, None, 0));
         assert_eq!(requests.rows.len(), 0);
     }

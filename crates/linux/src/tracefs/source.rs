@@ -1,4 +1,4 @@
-//! The kernel's events that a recording needs, and how each is asked for.
+//! The kernel events that a recording needs, and how each is enabled.
 
 use trimtab_core::trace::Kind;
 
@@ -12,7 +12,7 @@ use super::operation;
 const REQUESTS: [&str; 3] = ["block_rq_issue", "block_rq_complete", "block_rq_requeue"];
 const BIOS: [&str; 3] = ["block_bio_queue", "block_bio_complete", "block_split"];
 
-/// An event by which a file system tells what it takes and gives up.
+/// An event that reports a file system's allocations or frees.
 struct FsSource {
     /// The file system's name.
     fs: &'static str,
@@ -21,7 +21,7 @@ struct FsSource {
     names: FsNames,
 }
 
-/// By which btrfs tells that logical addresses mean a new place.
+/// Reports that a btrfs uses logical addresses for a new chunk.
 const CHUNKS: FsSource = FsSource {
     fs: "btrfs",
     event: "btrfs/btrfs_chunk_alloc",
@@ -29,10 +29,10 @@ const CHUNKS: FsSource = FsSource {
     names: FsNames { id: "fsid", group: "", start: "offset", length: "size" },
 };
 
-/// Where ext4 knows blocks of the whole file system, XFS counts in each allocation group and btrfs has
-/// logical bytes. XFS has `xfs_extent_busy`, too, but since Linux 6.7 that also tells of free space that a
-/// trim is about to discard. What btrfs frees is pinned until its transaction is on disk, and then
-/// discarded. F2FS tells only of what it means to discard.
+/// The allocation and free events. ext4 names blocks of the whole file system, XFS blocks of an allocation
+/// group, btrfs logical bytes. XFS has `xfs_extent_busy`, too, but since Linux 6.7 that also reports free
+/// space that a trim is about to discard. btrfs pins freed extents until their transaction is on disk, and
+/// discards them then. F2FS only reports what it is going to discard.
 const FILE_SYSTEMS: [FsSource; 8] = [
     FsSource {
         fs: "ext4",
@@ -84,7 +84,7 @@ const FILE_SYSTEMS: [FsSource; 8] = [
     },
 ];
 
-/// By which btrfs tells, when a transaction is on disk, what was pinned until then.
+/// Reports the extents that btrfs unpins when a transaction is on disk.
 const UNPINNED: FsSource = FsSource {
     fs: "btrfs",
     event: "btrfs/btrfs_clear_extent_bit",
@@ -92,26 +92,26 @@ const UNPINNED: FsSource = FsSource {
     names: FsNames { id: "fsid", group: "", start: "start", length: "len" },
 };
 
-/// By which ext4's journal tells of its commits.
+/// The events that report the commits of ext4's journal.
 const COMMITS: [(&str, CommitStep); 2] =
     [("jbd2/jbd2_commit_flushing", CommitStep::Flush), ("jbd2/jbd2_end_commit", CommitStep::End)];
 
-/// How the events that were asked for are read.
+/// The enabled events and their readers.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    /// By the number of the event; few, and the most frequent first.
+    /// By event number; few, the most frequent first.
     readers: Vec<(u16, Reader)>,
-    /// Events that can't be had, each in a sentence.
+    /// Missing events, one sentence each.
     pub gaps: Vec<String>,
-    /// The filters that let through bios for disks whose drivers take bios, and discards for those that
-    /// take several ranges in one; none where there has been no such disk.
+    /// The filters that pass bios for disks whose drivers take bios, and discards for disks that take several
+    /// ranges in one; none if there has been no such disk.
     filters: [Option<String>; 2],
-    /// The events of file systems that were asked for.
+    /// The file system events that were enabled.
     file_systems: Vec<&'static str>,
 }
 
 impl Sources {
-    /// Asks the kernel for the events that tell of `kinds`.
+    /// Enables the events that report `kinds`.
     pub fn enable(instance: &Instance, devices: &Devices, kinds: &[Kind]) -> Result<Self, TracefsError> {
         let mut sources = Self::default();
         if let Some(condition) = operation::filter(kinds)
@@ -128,7 +128,7 @@ impl Sources {
         Ok(sources)
     }
 
-    /// Asks for the events of a file system that is mounted, whose module may have been loaded for that.
+    /// Enables the events of a mounted file system, whose module may have been loaded for the mount.
     pub fn enable_fs(
         &mut self,
         instance: &Instance,
@@ -139,23 +139,23 @@ impl Sources {
             "ext2" | "ext3" => "ext4",
             other => other,
         };
-        for (kind, what) in [(Kind::Free, "gives up"), (Kind::Allocate, "takes")] {
-            let mut told = !kinds.contains(&kind);
+        for (kind, what) in [(Kind::Free, "frees"), (Kind::Allocate, "allocates")] {
+            let mut is_enabled = !kinds.contains(&kind);
             for source in FILE_SYSTEMS.iter().filter(|source| source.kind == kind && source.fs == name) {
-                told |= !kinds.contains(&kind) || self.fs(instance, source)?;
+                is_enabled |= !kinds.contains(&kind) || self.fs(instance, source)?;
             }
-            if !told {
-                self.gap(format!("this kernel doesn't tell what blocks {fstype} {what}"));
+            if !is_enabled {
+                self.gap(format!("this kernel doesn't report which blocks {fstype} {what}"));
             }
         }
         Ok(())
     }
 
-    /// Asks for the events that tell what of ext4, XFS and btrfs can be trimmed, and what they take if
-    /// that is asked for; of file systems that this kernel has now. What was asked for before stays.
+    /// Enables the events that report frees of ext4, XFS and btrfs once they can be trimmed, and optionally
+    /// allocations, as far as the kernel has these file systems now. Earlier events stay enabled.
     pub fn enable_trimmable(&mut self, instance: &Instance, allocations: bool) -> Result<(), TracefsError> {
         let wanted = FILE_SYSTEMS.iter().filter(|source| match source.kind {
-            // What btrfs pins is told when it no longer is, and F2FS discards by itself.
+            // btrfs' extents are reported when they are unpinned, and F2FS discards by itself.
             Kind::Free => source.event != "btrfs/btrfs_set_extent_bit" && source.fs != "f2fs",
             _ => allocations,
         });
@@ -168,20 +168,20 @@ impl Sources {
         Ok(())
     }
 
-    /// Whether the kernel has been asked what this kind of file system gives up.
-    pub fn tells_of(&self, fs: &str) -> bool {
+    /// Returns true if the frees of this kind of file system are enabled.
+    pub fn reports_frees(&self, fs: &str) -> bool {
         let mut frees = FILE_SYSTEMS.iter().filter(|source| source.fs == fs && source.kind == Kind::Free);
         frees.any(|source| self.file_systems.contains(&source.event))
     }
 
-    /// Lets the kernel tell nothing of the file systems on these devices.
+    /// Filters out the events of the file systems on these devices.
     pub fn leave_out(&self, instance: &Instance, devices: &[KernelNumber]) -> Result<(), TracefsError> {
         let conditions: Vec<_> = devices.iter().map(|number| format!("dev != {}", number.0)).collect();
         let by_device = self.file_systems.iter().filter(|event| !event.starts_with("btrfs/"));
         by_device.copied().try_for_each(|event| instance.filter(event, &conditions.join(" && ")))
     }
 
-    /// Asks for the events of bios, where there are or were disks that need them.
+    /// Enables the events of bios, if there are or were disks that need them.
     pub fn enable_bios(
         &mut self,
         instance: &Instance,
@@ -193,7 +193,7 @@ impl Sources {
             Some(discards) if kinds.contains(&Kind::Discard) => join(devices.ranges_filter()?, &discards),
             _ => None,
         };
-        // Once asked for, they stay: a disk that is gone may come back.
+        // Once enabled, they stay: a disk that is gone may come back.
         let [bios_before, ranges_before] = self.filters.clone();
         let bios = join(devices.bios_filter()?, &condition).or(bios_before);
         let ranges = ranges.or(ranges_before);
@@ -209,13 +209,13 @@ impl Sources {
         Ok(())
     }
 
-    /// How an event that begins with these bytes is read.
+    /// Returns the reader of an event that begins with these bytes.
     pub fn reader(&self, event: &[u8]) -> Option<&Reader> {
         let id = u16::from_ne_bytes(*event.first_chunk()?);
         self.readers.iter().find(|(known, _)| *known == id).map(|(_, reader)| reader)
     }
 
-    /// Whether anything is read at all.
+    /// Returns true if no event is enabled.
     pub fn is_empty(&self) -> bool {
         self.readers.is_empty()
     }
@@ -232,7 +232,7 @@ impl Sources {
         }
     }
 
-    /// Asks for the events of `source`, if that isn't done yet; says whether the kernel has them.
+    /// Enables the events of `source` unless that is done; returns true if the kernel has them.
     fn fs(&mut self, instance: &Instance, source: &FsSource) -> Result<bool, TracefsError> {
         if self.file_systems.contains(&source.event) {
             return Ok(true);
@@ -240,7 +240,7 @@ impl Sources {
         let Some(format) = instance.format(source.event)? else { return Ok(false) };
         self.file_systems.push(source.event);
         let filter = match source.event {
-            // Of all trees of extents, the one that holds what is pinned.
+            // Of all extent trees, the one with the pinned extents.
             "btrfs/btrfs_set_extent_bit" | "btrfs/btrfs_clear_extent_bit" => {
                 match format.value_of("PINNED_EXTENTS") {
                     Some(tree) => format!("owner == {tree}"),
@@ -252,9 +252,10 @@ impl Sources {
         if source.fs == CHUNKS.fs {
             self.fs(instance, &CHUNKS)?;
         }
-        let reader = match source.event == CHUNKS.event {
-            true => Reader::chunk(&source.names, &format),
-            false => Reader::fs(source.kind, &source.names, &format),
+        let reader = if source.event == CHUNKS.event {
+            Reader::chunk(&source.names, &format)
+        } else {
+            Reader::fs(source.kind, &source.names, &format)
         };
         match reader {
             Ok(reader) => self.add(instance, source.event, &filter, &format, reader)?,
@@ -296,7 +297,7 @@ impl Sources {
     }
 
     fn lacks(&mut self, event: &str, MissingField(field): MissingField) -> Result<(), TracefsError> {
-        self.gap(format!("this kernel's event {event} doesn't tell its {field}"));
+        self.gap(format!("this kernel's event {event} has no field {field}"));
         Ok(())
     }
 
@@ -307,7 +308,7 @@ impl Sources {
     }
 }
 
-/// What either condition lets through; none where that is nothing.
+/// Joins two conditions with "or"; none passes nothing.
 fn either(one: &Option<String>, other: &Option<String>) -> Option<String> {
     match (one, other) {
         (Some(one), Some(other)) if one.is_empty() || other.is_empty() => Some(String::new()),
@@ -316,8 +317,8 @@ fn either(one: &Option<String>, other: &Option<String>) -> Option<String> {
     }
 }
 
-/// Both conditions; none where the first lets nothing through. The letters come first: most I/O is of
-/// kinds that aren't asked for, and the kernel then looks at nothing more.
+/// Joins two conditions with "and"; none if the first passes nothing. The letters come first: they reject
+/// most I/O, and the kernel then skips the rest.
 fn join(devices: Option<String>, letters: &str) -> Option<String> {
     match (devices?, letters) {
         (devices, "") => Some(devices),
@@ -334,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn linux_6_12_tells_all_that_is_wanted() {
+    fn linux_6_12_has_all_events_and_fields() {
         let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/6.12/events");
         let format = |event: &str| {
             let text = fs::read_to_string(format!("{kept}/{event}/format")).unwrap();

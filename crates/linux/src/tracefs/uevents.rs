@@ -1,4 +1,4 @@
-//! The kernel's word that devices come, go and change.
+//! The kernel's notices that devices come, go and change.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,10 +7,10 @@ use rustix::io::Errno;
 use rustix::net::netlink::{KOBJECT_UEVENT, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
 
-/// The group that the kernel itself sends to; udev's is another.
+/// The multicast group of the kernel's own messages; udev uses another.
 const KERNEL: u32 = 1;
 
-/// A socket to which the kernel sends a message for each such event.
+/// A socket that receives a message for each such event.
 #[derive(Debug)]
 pub(super) struct Uevents(OwnedFd);
 
@@ -22,12 +22,12 @@ impl Uevents {
         Ok(Self(socket))
     }
 
-    /// Whether there were any since this was last asked.
+    /// Returns true if there were any since the last call.
     pub fn take(&self) -> bool {
         let mut any = false;
         loop {
             match recv(&self.0, &mut [0; 64][..], RecvFlags::empty()) {
-                // Or there were more than the socket has room for.
+                // NOBUFS: there were more than the socket has room for.
                 Ok(_) | Err(Errno::NOBUFS) => any = true,
                 Err(Errno::INTR) => {}
                 Err(_) => return any,

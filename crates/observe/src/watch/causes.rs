@@ -1,4 +1,4 @@
-//! Who caused it.
+//! Counts events by process.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -6,20 +6,20 @@ use std::collections::BTreeMap;
 use trimtab_core::Bytes;
 use trimtab_core::trace::{Comm, Kind};
 
-/// How many names are told apart.
+/// The most process names that are counted separately.
 const LIMIT: usize = 1 << 10;
-/// The name of those that are not.
+/// The name of all other processes.
 const OTHERS: &[u8] = b"(others)";
 
-/// What a process caused of one kind.
+/// The events of one kind that a process caused.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cause {
     pub count: u64,
     pub bytes: Bytes,
 }
 
-/// What processes caused, by name and kind, in bounded memory: when there are too many names, those that
-/// discarded least, then freed least, then did least, become one.
+/// Events by process name and kind, in bounded memory: when there are too many names, those with the fewest
+/// discards, then frees, then other events are merged into one.
 #[derive(Debug)]
 pub struct Causes {
     by_name: BTreeMap<Comm, BTreeMap<Kind, Cause>>,
@@ -52,7 +52,7 @@ impl Causes {
         self.by_name.iter()
     }
 
-    /// Leaves half as many names as may be.
+    /// Merges names until half the limit is left.
     fn fold(&mut self) {
         let mut all: Vec<_> = std::mem::take(&mut self.by_name).into_iter().collect();
         all.sort_by_cached_key(|(_, kinds)| {
@@ -76,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_are_few_and_nothing_is_uncounted(
+        fn names_are_bounded_and_every_event_is_counted(
             limit in 2usize..12,
             events in prop::collection::vec((0u32..40, prop::bool::ANY, 1u64..9), 0..200),
         ) {

@@ -1,8 +1,8 @@
-//! What is discarded, freed, written and read right now, and by whom.
+//! Counts current discards, frees, writes and reads, and the processes behind them.
 //!
-//! [`Watch`] adds up events and gives a [`Report`] for every interval and one for the whole time; a
-//! [`Session`] feeds one from the kernel. Requests are counted by device: which file system sent
-//! them, the kernel doesn't say. Frees and allocations are counted by file system.
+//! [`Watch`] adds up events and makes a [`Report`] for every interval and one for the whole time; a
+//! [`Session`] feeds it from the kernel. Requests are counted by device, because the kernel doesn't report
+//! which file system sent them. Frees and allocations are counted by file system.
 
 mod causes;
 mod pending;
@@ -38,7 +38,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// One that begins when so many events of its recording are `lost` already.
+    /// Starts a watch when `lost` events of its recording have been lost already.
     pub fn after(lost: u64) -> Self {
         Self { lost_before: lost, lost_since: lost, ..Self::default() }
     }
@@ -61,8 +61,8 @@ impl Watch {
         }
     }
 
-    /// What was recorded since the interval before, and begins another one. `header` is that of the
-    /// events, `now` how long the watch has gone on, in wall time.
+    /// Ends the interval, returns its report and starts the next one. `header` is that of the events, `now`
+    /// the wall time since the watch started.
     pub fn interval(&mut self, header: &TraceHeader, now: Nanos) -> Report {
         let lost = header.lost - self.lost_since;
         let report = self.report(Scope::Interval, &self.interval, header, self.since..now, lost);
@@ -71,7 +71,7 @@ impl Watch {
         report
     }
 
-    /// What was recorded from the beginning to `now`.
+    /// Returns the report from the start to `now`.
     pub fn summary(&mut self, header: &TraceHeader, now: Nanos) -> Report {
         self.whole.merge(&std::mem::take(&mut self.interval));
         self.report(Scope::Summary, &self.whole, header, Nanos::ZERO..now, header.lost - self.lost_before)
@@ -127,7 +127,7 @@ mod tests {
         })
     }
 
-    /// Count, bytes, errors and median of the events that pass.
+    /// Returns count, bytes, errors and median of the events that pass.
     fn naive(events: &[TraceEvent], pass: impl Fn(&TraceEvent) -> bool) -> (u64, u64, u64, Option<Bytes>) {
         let passing: Vec<_> = events.iter().filter(|event| pass(event)).collect();
         let mut lengths: Vec<_> = passing.iter().map(|event| event.extent.len()).collect();
@@ -170,7 +170,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn intervals_and_their_sum_are_what_happened(
+        fn intervals_and_their_sum_equal_the_events(
             first in prop::collection::vec(events(), 0..60),
             second in prop::collection::vec(events(), 0..60),
         ) {
@@ -184,7 +184,7 @@ mod tests {
         }
 
         #[test]
-        fn pending_is_what_was_freed_and_neither_discarded_nor_used(
+        fn pending_extents_were_freed_and_neither_discarded_nor_used(
             events in prop::collection::vec(events(), 0..80),
         ) {
             let mut watch = Watch::default();

@@ -1,20 +1,20 @@
-//! What a file system freed that has neither been discarded nor used again.
+//! Extents that a file system freed and that have been neither discarded nor used again.
 
 use trimtab_core::{Bytes, Extent, ExtentSet};
 
-/// How many ranges are followed for one file system.
+/// The most ranges that are kept for one file system.
 const LIMIT: usize = 1 << 18;
-/// Where coarsening begins: the smallest block that file systems have by default.
+/// The first coarsening limit: the smallest default block size of file systems.
 const FINEST: Bytes = Bytes(4096);
 
-/// Pending extents in bounded memory: when there are too many ranges, the short ones are let go.
+/// Pending extents in bounded memory: when there are too many ranges, the shortest are dropped.
 #[derive(Debug)]
 pub struct Pending {
     extents: ExtentSet,
     limit: usize,
-    /// Ranges shorter than this were let go; zero where none was.
+    /// Ranges shorter than this were dropped; zero if none was.
     pub coarsened_below: Bytes,
-    /// How many bytes they held.
+    /// The bytes in the dropped ranges.
     pub let_go: Bytes,
 }
 
@@ -25,13 +25,13 @@ impl Default for Pending {
 }
 
 impl Pending {
-    /// The file system gave up `extent`.
+    /// Notes that the file system freed `extent`.
     pub fn free(&mut self, extent: Extent) {
         self.extents.insert(extent);
         self.coarsen();
     }
 
-    /// `extent` was discarded, or is in use again.
+    /// Notes that `extent` was discarded, or is in use again.
     pub fn take(&mut self, extent: Extent) {
         if !self.extents.is_empty() {
             self.extents.remove(extent);
@@ -39,17 +39,17 @@ impl Pending {
         }
     }
 
-    /// How many ranges.
+    /// Returns the number of ranges.
     pub fn ranges(&self) -> usize {
         self.extents.count()
     }
 
-    /// How many bytes.
+    /// Returns the number of bytes.
     pub fn bytes(&self) -> Bytes {
         self.extents.len()
     }
 
-    /// Lets the shortest ranges go until half as many are left as may be.
+    /// Drops the shortest ranges until half the limit is left.
     fn coarsen(&mut self) {
         if self.extents.count() <= self.limit {
             return;
@@ -72,7 +72,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_made_up_and_what_is_let_go_is_told(
+        fn pending_ranges_are_true_and_dropped_bytes_are_counted(
             limit in 2usize..12,
             steps in prop::collection::vec((prop::bool::ANY, 0u64..256, 1u64..16), 0..80),
         ) {

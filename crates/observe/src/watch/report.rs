@@ -1,4 +1,4 @@
-//! What a watch tells, as it is written to JSON: one object a line.
+//! The reports of a watch, written as JSON: one object per line.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,40 +15,40 @@ use super::span::{Key, Span};
 /// The schema name of a [`Report`].
 pub const WATCH_SCHEMA: &str = "trimtab/watch/1";
 
-/// What a report is about.
+/// The period of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
-    /// The time since the report before.
+    /// The time since the previous report.
     Interval,
     /// The whole time.
     Summary,
 }
 
-/// What happened in a span of time. A request counts when it is complete.
+/// The events of a period. A request counts when it is complete.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`WATCH_SCHEMA`].
     pub schema: String,
-    /// What it is about.
+    /// The period.
     pub scope: Scope,
-    /// When the span began, in seconds since the watch did.
+    /// The start of the period, in seconds since the start of the watch.
     pub start_wall_s: f64,
-    /// How long it was, in seconds.
+    /// The length of the period in seconds.
     pub wall_s: f64,
     /// The devices watched, in the order in which they were found.
     pub devices: Vec<DeviceReport>,
-    /// The file systems on them that freed or took anything since the watch began; one on several
-    /// devices is there once for each.
+    /// The file systems on them with frees or allocations since the watch started; a file system on several
+    /// devices occurs once for each.
     pub file_systems: Vec<FileSystemReport>,
-    /// Who caused it, by name. When there are more than 1024 names, those that discarded least so far become
-    /// one, `(others)`; one of them that goes on is named again, from there on.
+    /// The events by process name. When there are more than 1024 names, those with the fewest discards so far
+    /// are merged into `(others)`; later events of such a process are counted under its name again.
     pub processes: Vec<ProcessReport>,
-    /// Events that the kernel dropped: where there are any, all figures are too low.
+    /// The number of events that the kernel dropped: if not zero, all figures are too low.
     pub lost: u64,
-    /// What can't be watched, each in a sentence.
+    /// What can't be watched, one sentence each.
     pub gaps: Vec<String>,
-    /// The command for the span of which was watched; none in intervals, or without one.
+    /// The watched command; none in intervals, or without a command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<CommandReport>,
 }
@@ -70,7 +70,7 @@ pub struct DeviceReport {
     pub reads: Flow,
 }
 
-/// What a file system did with its space on one device.
+/// The frees and allocations of a file system on one device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FileSystemReport {
     /// The whole disk's name.
@@ -79,12 +79,12 @@ pub struct FileSystemReport {
     pub kind: String,
     /// Where it is mounted.
     pub mount_point: String,
-    /// What it gave up.
+    /// Frees.
     pub frees: Flow,
-    /// What it took into use.
+    /// Allocations.
     pub allocations: Flow,
-    /// What it freed since the watch began that was neither discarded nor used again, at the end of
-    /// the span.
+    /// The extents freed since the watch started and neither discarded nor used again at the end of the
+    /// period.
     pub pending: PendingReport,
 }
 
@@ -95,40 +95,40 @@ pub struct Flow {
     pub count: u64,
     /// The bytes they named.
     pub bytes: Bytes,
-    /// How many ended with an error.
+    /// How many failed.
     pub errors: u64,
-    /// How many a second.
+    /// Events per second.
     pub per_s: f64,
-    /// The bytes a second.
+    /// Bytes per second.
     pub bytes_per_s: f64,
-    /// Their mean length; none of none.
+    /// Their mean length; none without events.
     pub mean_bytes: Option<Bytes>,
-    /// The shortest length that at least half of them don't exceed; none of none.
+    /// Their median length; none without events.
     pub median_bytes: Option<Bytes>,
     /// Their lengths.
     pub sizes: SizeHistogram,
-    /// From issue to completion, in wall time; none where it isn't known of any.
+    /// Wall time from issue to completion; none if it is unknown for all.
     pub latency: Option<LatencySummary>,
 }
 
-/// Freed extents that are not discarded.
+/// Freed extents that have not been discarded.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PendingReport {
     /// How many ranges.
     pub ranges: u64,
     /// Their bytes.
     pub bytes: Bytes,
-    /// There were too many ranges, so those shorter than this were let go; zero where none was.
+    /// Ranges shorter than this were dropped because there were too many; zero if none was.
     pub coarsened_below_bytes: Bytes,
-    /// The bytes in those that were let go.
+    /// The bytes in dropped ranges.
     pub let_go_bytes: Bytes,
 }
 
-/// What processes of one name caused. Those that write for others, such as the journal's, are named
-/// for them.
+/// The events of processes with one name. Writers on behalf of others, such as a journal's thread, count
+/// under their own name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessReport {
-    /// The name; empty where it isn't known.
+    /// The name; empty if unknown.
     pub name: String,
     /// Discards.
     pub discards: u64,
@@ -148,27 +148,27 @@ pub struct ProcessReport {
     pub read_bytes: Bytes,
 }
 
-/// A command for the span of which was watched.
+/// A watched command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommandReport {
-    /// Its words.
+    /// The program and its arguments.
     pub command: Vec<String>,
-    /// The exit code: its own, or 128 and the signal that ended it.
+    /// The exit code: its own, or 128 plus the signal that ended it.
     pub exit_code: u8,
     /// How long it ran, in seconds.
     pub wall_s: f64,
-    /// How its devices came to rest; none where that wasn't waited for.
+    /// How the devices settled; none if nobody waited for that.
     pub settled: Option<SettledReport>,
 }
 
-/// How devices came to rest after a command.
+/// How devices settled after a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SettledReport {
     /// The mount points that were synced: file systems discard when they commit.
     pub synced: Vec<String>,
     /// How long it took, in seconds.
     pub wall_s: f64,
-    /// Whether discards, or other work of the devices, still went on when patience ran out.
+    /// Whether the devices were still busy at the timeout.
     pub unsettled: bool,
 }
 

@@ -12,7 +12,7 @@ use super::{Report, Watch};
 use trimtab_core::interrupt::Interrupt;
 use trimtab_linux::tracefs::{Listener, Settled, disks_behind};
 
-/// What a watch counts. What was unused before it began is no concern of it.
+/// The counted kinds of events: all except the free space at the start.
 const KINDS: [Kind; 7] = [
     Kind::Discard,
     Kind::SecureErase,
@@ -23,18 +23,18 @@ const KINDS: [Kind; 7] = [
     Kind::Allocate,
 ];
 
-/// Why a watch can't begin or go on.
+/// Why a watch cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// There is no disk behind a path.
     #[error(transparent)]
     Named(#[from] NamedError),
-    /// The kernel can't be recorded.
+    /// Kernel events can't be recorded.
     #[error(transparent)]
     Tracing(#[from] TracefsError),
 }
 
-/// A watch of the kernel that is going on. Dropping it ends it.
+/// A running watch of the kernel. Dropping it ends it.
 pub struct Session {
     listener: Listener,
     watch: Watch,
@@ -42,8 +42,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Begins to watch the disks behind `targets`, which are devices, mount points or any files; all
-    /// disks where there are none.
+    /// Starts to watch the disks behind `targets`, which are devices, mount points or any files; if empty, all
+    /// disks.
     ///
     /// # Errors
     /// Any [`WatchError`]; nothing is left behind.
@@ -54,47 +54,47 @@ impl Session {
         Ok(Self { listener, watch: Watch::default(), started: Instant::now() })
     }
 
-    /// What is watched: devices, file systems, and what can't be.
+    /// Returns the watched devices and file systems, and the gaps.
     pub fn header(&self) -> &TraceHeader {
         self.listener.header()
     }
 
-    /// How long it has gone on.
+    /// Returns the time since the start.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Waits for events for `timeout` at most, and counts those that are there.
+    /// Waits for events, at most for `timeout`, and counts those that have come.
     ///
     /// # Errors
-    /// What the recording fails with.
+    /// Errors of the recording.
     pub fn follow(&mut self, timeout: Duration) -> Result<(), WatchError> {
         self.listener.follow(timeout)?;
         self.count();
         Ok(())
     }
 
-    /// What happened since the last interval, or the beginning.
+    /// Returns the report since the last interval, or the start.
     pub fn interval(&mut self) -> Report {
         self.watch.interval(self.listener.header(), now(self.started))
     }
 
-    /// What happened since the beginning.
+    /// Returns the report since the start.
     pub fn so_far(&mut self) -> Report {
         self.watch.summary(self.listener.header(), now(self.started))
     }
 
-    /// Forgets what was counted, and begins anew.
+    /// Resets all counts.
     pub fn restart(&mut self) {
         self.watch = Watch::after(self.header().lost);
         self.started = Instant::now();
     }
 
-    /// Syncs the watched file systems and waits until the devices have come to rest, as
+    /// Syncs the watched file systems and waits until the devices have settled, as
     /// [`Listener::settle`] does.
     ///
     /// # Errors
-    /// What the recording fails with.
+    /// Errors of the recording.
     pub fn settle(&mut self, quiet: Duration, interrupt: &Interrupt) -> Result<Settled, WatchError> {
         let watch = &mut self.watch;
         self.listener.settle(quiet, interrupt, |listener| {
@@ -106,7 +106,7 @@ impl Session {
     /// Ends the watch, and returns the summary of the whole time.
     ///
     /// # Errors
-    /// What the recording fails with.
+    /// Errors of the recording.
     pub fn finish(mut self) -> Result<Report, WatchError> {
         let now = now(self.started);
         self.listener.stop()?;

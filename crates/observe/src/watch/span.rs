@@ -1,4 +1,4 @@
-//! The events of a stretch of time.
+//! Totals of the events in a period.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use trimtab_core::trace::{DeviceIndex, FsIndex, Kind, Summary, Tally, TraceEvent
 
 use super::causes::{Cause, Causes};
 
-/// Whose events: a device's requests, or a file system's frees and allocations.
+/// The source of events: a device's requests, or a file system's frees and allocations.
 pub type Key = (DeviceIndex, Option<FsIndex>, Kind);
 
-/// Totals of a stretch.
+/// The totals of a period.
 #[derive(Debug, Default)]
 pub struct Span {
     pub summary: Summary,
-    /// How many of each length, for medians. The lengths are few: a device's requests have a
-    /// longest one, and a file system frees whole blocks of one group at a time.
+    /// The number of events of each length, for medians. There are few lengths: a device limits its requests,
+    /// and a file system frees whole blocks of one group at a time.
     lengths: BTreeMap<Key, BTreeMap<Bytes, u64>>,
     pub causes: Causes,
 }
@@ -38,7 +38,7 @@ impl Span {
         self.causes.merge(&later.causes);
     }
 
-    /// The tally of one kind, if there was any.
+    /// Returns the tally of one kind, if there were events.
     pub fn tally(&self, key: Key) -> Option<&Tally> {
         self.summary
             .tallies()
@@ -46,7 +46,7 @@ impl Span {
             .map(|(.., tally)| tally)
     }
 
-    /// The shortest length that at least half of the events don't exceed.
+    /// Returns the median length.
     pub fn median_length(&self, key: Key) -> Option<Bytes> {
         let lengths = self.lengths.get(&key)?;
         let half = lengths.values().sum::<u64>().div_ceil(2);

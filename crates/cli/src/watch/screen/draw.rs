@@ -18,9 +18,9 @@ use crate::watch::summary::name;
 pub struct Palette {
     /// Curves and bars.
     mark: Style,
-    /// What must not be overlooked.
+    /// Alarms.
     alarm: Style,
-    /// What explains.
+    /// Explanations.
     quiet: Style,
 }
 
@@ -37,7 +37,7 @@ impl Palette {
 /// A column: its heading, its width, and the figure below it.
 type Column<T> = (&'static str, u16, fn(&T) -> String);
 
-/// Columns of figures; where the screen is too narrow, the last ones are left out.
+/// Columns of figures; on a narrow screen the last ones are left out.
 const OF_DEVICE: [Column<DeviceReport>; 11] = [
     ("DISC/S", 6, |device| rate(device.discards.per_s)),
     ("B/S", 7, |device| size(device.discards.bytes_per_s)),
@@ -63,11 +63,11 @@ const OF_PROCESS: [Column<ProcessReport>; 6] = [
 const DEVICE: u16 = 11;
 const PROCESS: u16 = 15;
 
-/// The most lines that devices and file systems get.
+/// The most lines of devices and of file systems.
 const DEVICES: usize = 8;
 const FILE_SYSTEMS: usize = 6;
 
-/// Draws all of it.
+/// Draws the whole screen.
 pub fn draw(frame: &mut Frame, state: &State, palette: &Palette) {
     let Some((latest, whole)) = &state.reports else {
         let waiting = format!("trimtab watch: the first interval takes {}", time(state));
@@ -116,7 +116,7 @@ fn title<'a>(state: &State, whole: &Report) -> Line<'a> {
     Line::from(spans)
 }
 
-/// What the user has to know to trust the figures.
+/// Returns the reasons why figures may be wrong.
 fn alarms(whole: &Report) -> Vec<String> {
     let lost =
         (whole.lost > 0).then(|| format!("{} lost: all figures are too low", counted(whole.lost, "event")));
@@ -135,7 +135,7 @@ fn draw_curve(frame: &mut Frame, area: Rect, state: &State, palette: &Palette) {
         whole.discards.count,
         whole.discards.bytes
     );
-    // The curve has whole numbers only: a tenth of a discard a second is still seen.
+    // The curve takes whole numbers: count tenths of a discard per second.
     let tenths = curve.iter().map(|a_second| (a_second * 10.0).ceil() as u64);
     let sparkline = Sparkline::default().data(tenths).style(palette.mark);
     frame.render_widget(sparkline.block(Block::bordered().title(title)), area);
@@ -174,7 +174,7 @@ fn draw_file_systems(frame: &mut Frame, area: Rect, latest: &Report, palette: &P
     frame.render_widget(table, area);
 }
 
-/// What is pending, and whether some of it is followed no more.
+/// Formats the pending extents, and whether small ones have been dropped.
 fn pending(fs: &FileSystemReport) -> String {
     let pending = &fs.pending;
     if pending.ranges == 0 && pending.let_go_bytes == Bytes::ZERO {
@@ -184,7 +184,7 @@ fn pending(fs: &FileSystemReport) -> String {
     if pending.let_go_bytes == Bytes::ZERO {
         held
     } else {
-        format!("over {held} (too many: those below {} let go)", pending.coarsened_below_bytes)
+        format!("over {held} (too many: dropped those below {})", pending.coarsened_below_bytes)
     }
 }
 
@@ -218,7 +218,7 @@ fn draw_processes(frame: &mut Frame, area: Rect, state: &State, palette: &Palett
     frame.render_widget(table, area);
 }
 
-/// The columns that fit beside a name of a width into a bordered area.
+/// Returns the columns that fit into a bordered area beside a name of this width.
 fn fitting<T>(columns: &[Column<T>], name: u16, area: Rect) -> &[Column<T>] {
     let mut taken = 2 + name;
     let fit = columns.iter().take_while(|(_, width, _)| {

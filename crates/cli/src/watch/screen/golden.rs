@@ -1,4 +1,4 @@
-//! What the screen looks like.
+//! Compares the drawn screen with a stored one.
 
 use std::time::Duration;
 
@@ -70,13 +70,13 @@ fn press(state: &mut State, code: KeyCode) -> Next {
 }
 
 #[test]
-fn all_is_seen_at_a_glance() {
+fn screen_equals_the_stored_one() {
     let screen = drawn(&state(0), 80, 24);
     assert_eq!(screen, include_str!("golden.txt"), "it is now:\n{screen}");
 }
 
 #[test]
-fn lost_events_are_never_hidden() {
+fn lost_events_are_always_shown() {
     for (width, height) in [(80, 24), (60, 12)] {
         let screen = drawn(&state(17), width, height);
         assert!(screen.contains("17 events lost: all figures are too low"), "{screen}");
@@ -84,7 +84,7 @@ fn lost_events_are_never_hidden() {
 }
 
 #[test]
-fn any_size_is_drawn() {
+fn screen_is_drawn_at_any_size() {
     for (width, height) in [(1, 1), (10, 3), (40, 8), (79, 23), (300, 100)] {
         drawn(&state(1), width, height);
         drawn(&State::new(Duration::from_secs(1)), width, height);

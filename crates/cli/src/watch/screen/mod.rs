@@ -15,8 +15,7 @@ use super::GLANCE;
 use draw::{Palette, draw};
 use state::{Next, State};
 
-/// Shows the session until `over`, or until the user has seen enough. The terminal is as before then,
-/// also after a panic.
+/// Shows the session until `over` returns true or the user quits. Restores the terminal, also after a panic.
 pub fn run(session: &mut Session, interval: Duration, over: impl Fn(&Session) -> bool) -> Result<()> {
     let mut terminal = ratatui::try_init().context("cannot take the terminal")?;
     let shown = show(&mut terminal, session, interval, over);

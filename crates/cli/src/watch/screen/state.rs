@@ -1,4 +1,4 @@
-//! What the screen shows, and what keys do to it.
+//! The state of the screen, and the effect of keys.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -7,19 +7,19 @@ use std::time::Duration;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use trimtab_observe::watch::{DeviceReport, ProcessReport, Report};
 
-/// How many intervals the curve of discards reaches back.
+/// The number of intervals in the curve of discards.
 const HISTORY: usize = 512;
 
-/// What follows a key.
+/// The effect of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// The user has seen enough.
+    /// Quit.
     Quit,
     /// The screen may have changed.
     Redraw,
 }
 
-/// What processes are sorted by.
+/// The sort order of processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sort {
     Discards,
@@ -56,23 +56,23 @@ impl Sort {
         }
     }
 
-    /// The one so many places further, round and round.
+    /// Returns the order `by` places further, cyclically.
     fn step(self, by: usize) -> Self {
         Self::ALL[(self as usize + by) % Self::ALL.len()]
     }
 }
 
-/// What the screen shows.
+/// The state of the screen.
 #[derive(Debug)]
 pub struct State {
     pub interval: Duration,
-    /// The last interval and the whole time; none until the first interval is over.
+    /// The reports of the last interval and of the whole time; none until the first interval is over.
     pub reports: Option<(Report, Report)>,
-    /// Discards a second of every device, the latest last.
+    /// Discards per second of every device, the latest last.
     history: BTreeMap<String, VecDeque<f64>>,
     pub paused: bool,
     pub sort: Sort,
-    /// The device picked, by its place.
+    /// The index of the selected device.
     pub selected: usize,
 }
 
@@ -88,8 +88,8 @@ impl State {
         }
     }
 
-    /// Takes the last interval and the whole time, unless paused; the curve goes on all the same.
-    /// Returns whether there is something new to see.
+    /// Takes the reports of the last interval and of the whole time, unless paused; the curve continues
+    /// anyway. Returns true if the screen changes.
     pub fn update(&mut self, latest: Report, whole: Report) -> bool {
         for device in &latest.devices {
             let history = self.history.entry(device.name.clone()).or_default();
@@ -104,7 +104,7 @@ impl State {
         !self.paused
     }
 
-    /// What a key does.
+    /// Applies a key.
     pub fn press(&mut self, key: KeyEvent) -> Next {
         let devices = self.reports.as_ref().map_or(0, |(latest, _)| latest.devices.len());
         match key.code {
@@ -120,20 +120,20 @@ impl State {
         Next::Redraw
     }
 
-    /// The device picked, in the last interval and the whole time.
+    /// Returns the selected device's reports of the last interval and of the whole time.
     pub fn device(&self) -> Option<(&DeviceReport, &DeviceReport)> {
         let (latest, whole) = self.reports.as_ref()?;
         latest.devices.get(self.selected).zip(whole.devices.get(self.selected))
     }
 
-    /// The picked device's discards a second in its last `intervals`.
+    /// Returns the selected device's discards per second in its last `intervals`.
     pub fn curve(&self, intervals: usize) -> Vec<f64> {
         let history = self.device().and_then(|(latest, _)| self.history.get(&latest.name));
         let Some(history) = history else { return Vec::new() };
         history.iter().skip(history.len().saturating_sub(intervals)).copied().collect()
     }
 
-    /// Processes, those that caused most first.
+    /// Returns the processes, the most active first.
     pub fn processes(&self) -> Vec<&ProcessReport> {
         let mut processes: Vec<_> = self.reports.iter().flat_map(|(_, whole)| &whole.processes).collect();
         processes.sort_by_key(|process| Reverse(self.sort.key(process)));

@@ -66,20 +66,16 @@ impl Scrub {
 
     /// A line of a device-mapper table without private words.
     pub(super) fn table_line(&mut self, line: &str) -> String {
-        let fields = line.split(' ').map(|field| match field.starts_with('/') {
-            true => self.text(field),
-            false => self.numbers(field),
-        });
+        let fields = line
+            .split(' ')
+            .map(|field| if field.starts_with('/') { self.text(field) } else { self.numbers(field) });
         fields.collect::<Vec<_>>().join(" ")
     }
 
     /// The name of a directory in sysfs, which is replaced where it may be a GUID or the name of a port.
     pub(super) fn directory(&mut self, name: &str) -> String {
         let is_number = |bytes: &[u8]| bytes.iter().all(u8::is_ascii_hexdigit);
-        match name.as_bytes().windows(8).any(is_number) {
-            true => self.replace(name),
-            false => name.to_owned(),
-        }
+        if name.as_bytes().windows(8).any(is_number) { self.replace(name) } else { name.to_owned() }
     }
 
     /// The text without private words, but with its numbers.
