@@ -64,7 +64,7 @@ enum Between {
     Service,
 }
 
-/// What a trim sent and took.
+/// Data discarded by a trim, and its time.
 struct Cost {
     mib: f64,
     wall_s: f64,

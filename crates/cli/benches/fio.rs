@@ -95,7 +95,7 @@ fn bench(device: &Path, pattern: &str, size: Bytes, results: &Path) -> f64 {
     document.sweeps[0].latency.p50_us
 }
 
-/// What a program printed, which has to succeed.
+/// Returns the program's output; panics if it failed.
 fn stdout(output: std::io::Result<Output>) -> Vec<u8> {
     let output = output.expect("the program is there");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -5,7 +5,7 @@ mod guest;
 
 use guest::run;
 
-/// What is said of each, in order.
+/// The expected messages for each claim, in order.
 const EXPECTED: [(&str, &[&str]); 50] = [
     ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
     (

@@ -15,10 +15,10 @@ use trimtab_core::interrupt::{Interrupt, Interrupted};
 
 /// How often a running program is looked at.
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// What a program gets to end by itself once it was asked to.
+/// How long an interrupted program has to end by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Which line of its standard error says what went wrong with a program.
+/// The line of a failed program's standard error that gives the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// The first; how to use it, or that it failed, may follow.

@@ -1,4 +1,4 @@
-//! What benches of trims share: a file system on an emulated drive in real time.
+//! A file system on an emulated drive in real time, for the benches of trims.
 
 use std::fs;
 use std::path::{Path, PathBuf};

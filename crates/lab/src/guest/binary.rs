@@ -16,7 +16,7 @@ const CONFIGURATION: &str = "/etc/ld.so.conf";
 const USUAL: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
-/// What a program or library needs to run.
+/// The loader and libraries that a program or library needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Needs {
     /// The loader, for a program.

@@ -9,7 +9,7 @@ use lzma_rust2::XzReader;
 /// data in none of these formats.
 ///
 /// # Errors
-/// What the decoder says of a damaged stream.
+/// The decoder's error for a damaged stream.
 pub(super) fn decompress(data: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut out = Vec::new();
     if data.starts_with(&[0x1f, 0x8b]) {

@@ -89,7 +89,7 @@ pub enum GuestError {
     /// A file operation failed.
     #[error("cannot {action} {}", path.display())]
     File {
-        /// What was tried.
+        /// The action that failed, such as `read`.
         action: &'static str,
         /// On which file.
         path: PathBuf,
@@ -149,10 +149,10 @@ pub enum GuestError {
     /// The guest's system couldn't be set up.
     #[error("the guest could not be set up: {reason}")]
     Init {
-        /// What the first process said.
+        /// The first process's message.
         reason: String,
     },
-    /// What the guest sent is damaged or incomplete.
+    /// The guest's results are damaged or incomplete.
     #[error("the results of the guest are damaged or incomplete")]
     Garbled,
 }

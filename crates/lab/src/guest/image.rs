@@ -30,19 +30,19 @@ const CONFIGURATIONS: [&str; 2] = ["/etc/mke2fs.conf", "/etc/protocols"];
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n";
 const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
 
-/// What a guest loads besides the drivers of file systems.
+/// Modules that every guest loads besides its file system drivers.
 const MODULES: [&str; 2] = ["loop", "fuse"];
-/// What it loads where the kernel has it: new kernels compute CRC32C without modules.
+/// Modules loaded if the kernel has them: new kernels compute CRC32C without modules.
 const OPTIONAL_MODULES: [&str; 2] = ["crc32c_intel", "crc32c_generic"];
 
-/// What the first process does before it runs the command.
+/// The steps of the first process before it runs the command.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Plan {
     /// The files of the modules, in the order in which they are loaded.
     pub(super) modules: Vec<PathBuf>,
 }
 
-/// What was packed.
+/// The packed files.
 #[derive(Debug)]
 pub(super) struct Contents {
     paths: BTreeSet<PathBuf>,
@@ -107,7 +107,7 @@ pub(super) fn pack(options: &GuestOptions, kernel: &Kernel, path: &Path) -> Resu
     Ok(Contents { paths: packer.packed, own })
 }
 
-/// What the files of a tree are for.
+/// The purpose of the files in a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Packing {
     /// They may be run: programs get the libraries that they need.

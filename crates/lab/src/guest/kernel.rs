@@ -31,7 +31,7 @@ pub enum KernelChoice {
     "{given:?} names no kernel; use debian:6.12, debian:6.1, or the path of a vmlinuz, as in /boot/vmlinuz-RELEASE"
 )]
 pub struct UnknownKernel {
-    /// What was given.
+    /// The rejected text.
     pub given: String,
 }
 
@@ -115,7 +115,7 @@ impl Kernel {
         Ok(Self { image, release, modules })
     }
 
-    /// What QEMU boots.
+    /// Returns the image that QEMU boots.
     pub(super) fn bootable(&self) -> Vec<u8> {
         bzimage::direct(&self.image).unwrap_or_else(|| self.image.clone())
     }

@@ -26,7 +26,7 @@ pub(super) struct Module {
 pub(super) struct Modules {
     release: String,
     files: BTreeMap<String, PathBuf>,
-    /// What is part of the kernel itself.
+    /// Modules built into the kernel.
     builtin: BTreeSet<String>,
 }
 

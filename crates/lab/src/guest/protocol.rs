@@ -48,7 +48,7 @@ struct Header {
 /// Sends a message.
 ///
 /// # Errors
-/// What the port says.
+/// Errors of the port.
 pub(super) fn send(port: &mut impl Write, kind: Kind, payload: &[u8]) -> io::Result<()> {
     let compressed = payload.len() >= COMPRESSED_FROM;
     let packed = if compressed { zstd::encode_all(payload, LEVEL)? } else { payload.to_vec() };

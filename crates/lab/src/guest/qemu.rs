@@ -23,10 +23,10 @@ use trimtab_core::interrupt::Interrupt;
 pub(super) const QEMU: &str = "qemu-system-x86_64";
 /// How often messages, an interrupt and the limit are looked for.
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// What a guest gets to turn itself off after its results arrived.
+/// How long a guest has to turn itself off after its results arrived.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What makes the guest the same every time, and cheap:
+/// Options that make the guest reproducible and cheap:
 /// - `-icount shift=0,sleep=off`: the clock advances by 1 ns for an instruction and skips idle time;
 /// - Nehalem has the CRC32C instruction, but no random numbers (RDRAND), and no fast `rep movsb` (ERMS),
 ///   which counts as an instruction for every byte here (a write through a drive took twice as long);
@@ -72,7 +72,7 @@ const PARAMETERS: &str = "console=ttyS0 quiet panic=-1 oops=panic norandmaps nok
     random.trust_bootloader=off tsc=reliable tsc_early_khz=1000000 nolapic_timer nowatchdog mitigations=off \
     audit=0 rdinit=/init";
 
-/// What a kernel takes before it runs anything, besides twice the initramfs: packed and unpacked.
+/// Memory that a kernel needs before it runs anything, besides twice the initramfs.
 const KERNEL_MEMORY: Bytes = Bytes(160 << 20);
 
 /// Checks that there is a QEMU.

@@ -1,4 +1,4 @@
-//! What the reader must know before trusting the figures.
+//! Warnings to read before trusting the figures.
 
 use trimtab_core::document::CompareDocument;
 
@@ -27,7 +27,7 @@ pub fn alarms(document: &CompareDocument, summary: &Summary) -> Vec<String> {
     alarms
 }
 
-/// That data was verified, where it was in every run.
+/// Returns the sentence that data was verified, if it was in every run.
 pub fn verified(document: &CompareDocument) -> Option<String> {
     let sound = !document.runs.is_empty() && document.runs.iter().all(|run| run.verified);
     sound.then(|| "Data: the live files of every run read back as they were written.".to_owned())

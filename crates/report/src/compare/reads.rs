@@ -1,4 +1,4 @@
-//! What others feel: the latencies of the probe's reads over a run.
+//! Latencies of the probe's reads over a run, as other users of the drive see them.
 
 use trimtab_core::document::{Reads, Run, START, StepKind};
 use trimtab_core::stats::LatencySummary;

@@ -32,7 +32,7 @@ pub struct FileSystem {
     pub fs: String,
     /// One entry a length of the pauses, in the order they first ran.
     pub situations: Vec<Situation>,
-    /// Which policy suits which situation, and what it costs: a sentence a situation.
+    /// One sentence for each situation: the policy that suits it and its cost.
     pub advice: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ pub struct Situation {
     pub idle_s: f64,
     /// The situation in words: `with a pause of 1 min`; none for a workload that names no pauses.
     pub words: Option<String>,
-    /// What is taken for equal in it.
+    /// The differences that count as equal.
     pub noise: Noise,
     /// One row a policy that ran, in the order they first ran.
     pub rows: Vec<Row>,

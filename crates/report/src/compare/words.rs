@@ -1,4 +1,4 @@
-//! What a comparison is called in words: its title, its clock, its pauses.
+//! The title, clock and pauses of a comparison in words.
 
 use trimtab_core::document::{Clock, CompareDocument, Run, START, StepKind};
 use trimtab_core::policy::PolicyChoice;
@@ -7,7 +7,7 @@ use super::reads;
 use super::summary::sane;
 use crate::number::{compact, count, significant, times};
 
-/// What was compared, in one line.
+/// Returns the title, in one line.
 pub fn title(document: &CompareDocument) -> String {
     let place = match &document.drive {
         Some(drive) => format!("an emulated {} ({})", drive.profile, drive.size),
@@ -141,7 +141,7 @@ pub fn legend(document: &CompareDocument) -> String {
     legend
 }
 
-/// What the service knew of the drive, where it ran.
+/// Returns the drive profile that the service used, if it ran.
 pub fn service(document: &CompareDocument) -> Option<String> {
     use trimtab_core::policy::PolicyKind::Smart;
     document.runs.iter().any(|run| run.policy.kind() == Smart).then(|| match &document.smart_profile {

@@ -22,7 +22,7 @@ const HANDFUL: f64 = 10.0;
 /// Below this many discards, which name less than this part of the drive, nothing can be told.
 const FEW: (f64, f64) = (10.0, 0.01);
 
-/// What policies are told apart by.
+/// A figure that policies are compared by.
 struct Figure {
     of: fn(&Row) -> f64,
     /// A difference up to this is none.
@@ -47,7 +47,7 @@ impl Figure {
         (self.of)(a).total_cmp(&(self.of)(b))
     }
 
-    /// Those of `rows` that have least of it, or no more.
+    /// Returns the `rows` whose figure equals the least.
     fn least<'a>(&self, rows: &[&'a Row]) -> Vec<&'a Row> {
         let Some(least) = rows.iter().min_by(|a, b| self.compare(a, b)) else { return Vec::new() };
         rows.iter().copied().filter(|row| !self.differs(row, least)).collect()

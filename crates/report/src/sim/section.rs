@@ -44,7 +44,7 @@ pub fn section(document: &SimDocument) -> Section {
     Section { title: title(document), body }
 }
 
-/// What was replayed, in one line.
+/// Returns the title, in one line.
 pub fn title(document: &SimDocument) -> String {
     let size = document.drives.first().map_or(document.trace.size, |drive| drive.size);
     let passes = match document.replay.passes {
@@ -56,7 +56,7 @@ pub fn title(document: &SimDocument) -> String {
     format!("sim: {} of {} on a {used} drive of {size}{passes}", document.trace.device, document.trace.path)
 }
 
-/// What the reader must know before trusting the figures.
+/// Warnings to read before trusting the figures.
 pub fn alarms(document: &SimDocument, summary: &Summary) -> Vec<String> {
     let mut alarms = Vec::new();
     if let Some(reason) = &document.stopped {
@@ -104,7 +104,7 @@ pub fn wear(document: &SimDocument, profile: &str) -> String {
 const LIFE_IS_NOT_TOLD: &str =
     "A trace shorter than a day says too little to state a lifetime: compare the erases.";
 
-/// What lifetimes rest on.
+/// Returns the assumptions behind the lifetimes.
 pub fn lifetime_note(document: &SimDocument) -> String {
     let replay = &document.replay;
     let assumed =

@@ -26,7 +26,7 @@ pub struct Drive {
     pub profile: String,
     /// One row a finished policy, in the order they were asked for.
     pub rows: Vec<Row>,
-    /// Which policy the workload wants on it, and why, in one or two sentences.
+    /// The policy that suits the workload on this drive, and why, in one or two sentences.
     pub advice: String,
 }
 
