@@ -173,8 +173,8 @@ pub(crate) fn measure(
     })
 }
 
-/// Returns the time that all commands of `beside` took more than they would have `alone`, in microseconds, and its
-/// standard error.
+/// Returns the time that all commands of `beside` took more than they would have `alone`, in microseconds,
+/// and its standard error.
 fn added_us(beside: &Latency, alone: &Latency) -> (f64, f64) {
     let variance_of_mean = |of: &Latency| {
         let squares = of

@@ -1,4 +1,5 @@
-//! Measures a device's discards: how long they take, whether they work, their effect on other I/O, and their gain.
+//! Measures a device's discards: how long they take, whether they work, their effect on other I/O, and their
+//! gain.
 
 mod budget;
 mod confined;

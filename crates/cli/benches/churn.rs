@@ -1,7 +1,7 @@
-//! What the next trim costs where little was freed since the last: bytes and seconds of `trimtab trim`, which the
-//! service tells what is pending, and of fstrim, in turns, on the same emulated drive in real time. Each comes
-//! after 1 % of the files was deleted and as much written again, and the same happened: nothing, a mount anew, or
-//! a start of the service anew. Needs root and FUSE. `-- ROUNDS PROFILE` chooses.
+//! What the next trim costs where little was freed since the last: bytes and seconds of `trimtab trim`, which
+//! the service tells what is pending, and of fstrim, in turns, on the same emulated drive in real time. Each
+//! comes after 1 % of the files was deleted and as much written again, and the same happened: nothing, a
+//! mount anew, or a start of the service anew. Needs root and FUSE. `-- ROUNDS PROFILE` chooses.
 
 mod bed;
 
@@ -198,8 +198,8 @@ impl Churned {
     }
 }
 
-/// A service that lets what is freed wait for somebody to trim it: it takes the drive for one that takes nothing
-/// below 1 GiB.
+/// A service that lets what is freed wait for somebody to trim it: it takes the drive for one that takes
+/// nothing below 1 GiB.
 struct Service {
     child: Child,
     directory: TempDir,

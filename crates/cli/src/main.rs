@@ -113,8 +113,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Says on stderr what is wrong, in one line whatever names are in it; there is nobody left to tell where that is
-/// closed.
+/// Says on stderr what is wrong, in one line whatever names are in it; there is nobody left to tell where
+/// that is closed.
 fn complain(what: &impl Display) {
     let _ = writeln!(io::stderr(), "trimtab: {}", trimtab_report::printable(what.to_string().trim_end()));
 }

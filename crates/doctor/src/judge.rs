@@ -131,8 +131,8 @@ pub(super) fn judge(stack: &Stack) -> Judged {
     Judged { layers, verdict, reason, findings, aside }
 }
 
-/// Returns for each layer whether the topmost layer's discards pass it. The lower directories of an overlay, for
-/// example, are only read. `data` has the indices of the layers that hold each one's data.
+/// Returns for each layer whether the topmost layer's discards pass it. The lower directories of an overlay,
+/// for example, are only read. `data` has the indices of the layers that hold each one's data.
 fn on_way(data: &[Vec<usize>]) -> Vec<bool> {
     let mut on_way = vec![false; data.len()];
     on_way.iter_mut().take(1).for_each(|top| *top = true);

@@ -1,8 +1,8 @@
-//! Examines a storage stack: finds out whether discards reach the flash below a mount point or device, and which
-//! layer stops them.
+//! Examines a storage stack: finds out whether discards reach the flash below a mount point or device, and
+//! which layer stops them.
 //!
-//! [`examine`] takes the facts that [`trimtab_linux::stack`] gathers, judges every layer from the bottom up, and
-//! names a fix for each finding; [`verdict_on`] judges one mount, for the service. Both only read. The
+//! [`examine`] takes the facts that [`trimtab_linux::stack`] gathers, judges every layer from the bottom up,
+//! and names a fix for each finding; [`verdict_on`] judges one mount, for the service. Both only read. The
 //! [`canary`] tests a verdict with a file that is written, deleted and trimmed.
 
 mod alignment;

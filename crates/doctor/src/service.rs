@@ -111,8 +111,8 @@ fn trimmers(file_system: &FileSystem, setup: &Setup) -> Vec<Trimmer> {
     by_timer.then(|| unit(FSTRIM_TIMER)).into_iter().chain(by_cron).chain(own).collect()
 }
 
-/// Returns the command that stops cron from trimming with `file`: it comments out a line of a table, or disables
-/// a whole script, because removing a line might break it.
+/// Returns the command that stops cron from trimming with `file`: it comments out a line of a table, or
+/// disables a whole script, because removing a line might break it.
 fn cron_off(file: &Path) -> String {
     let name = quoted(file.display());
     if file.starts_with("/etc/cron.d") || file == Path::new("/etc/crontab") {

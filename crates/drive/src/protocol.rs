@@ -65,8 +65,8 @@ pub struct DriveStats {
     pub server: u32,
 }
 
-/// The figures of a drive's flash model at one moment. Other than [`DriveStats`] they are there at once, and asking
-/// for them changes nothing for the drive's users.
+/// The figures of a drive's flash model at one moment. Other than [`DriveStats`] they are there at once, and
+/// asking for them changes nothing for the drive's users.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DriveFigures {
     /// The drive's size.

@@ -183,8 +183,8 @@ impl Device {
         self.ftl.mapped_from(page)
     }
 
-    /// Returns the part of `extent` that the next discard would unmap: whole aligned grains, or nothing where it is
-    /// one that the drive ignores.
+    /// Returns the part of `extent` that the next discard would unmap: whole aligned grains, or nothing where
+    /// it is one that the drive ignores.
     pub fn honoured(&self, extent: Extent) -> Extent {
         let ignored_every = self.discard.ignored_every.as_ref();
         if ignored_every.is_some_and(|every| (self.counters.discards + 1).is_multiple_of(every.value.into()))

@@ -7,8 +7,8 @@
 //! buffer, a host link and the drive's way with discards. [`ClosedLoop`] is the host in front of
 //! it. All time in here is model time.
 //!
-//! [`replay`] puts a trace before a drive under a policy, [`synthetic`] runs generated workloads to their steady state, and [`theory`] has the closed forms
-//! that the model is held to.
+//! [`replay`] puts a trace before a drive under a policy, [`synthetic`] runs generated workloads to their
+//! steady state, and [`theory`] has the closed forms that the model is held to.
 
 mod array;
 mod blocks;

@@ -250,10 +250,10 @@ proptest! {
         }
     }
 
-    /// Where no block is collected and requests come one by one, nobody waits less than with the bound: discards
-    /// only hold requests up, and reads of what is free cost the most where it is still kept. Chance has no
-    /// part in it then: with collections that is which blocks are picked, with overlapping requests whether a
-    /// pause of one falls into the wait of another.
+    /// Where no block is collected and requests come one by one, nobody waits less than with the bound:
+    /// discards only hold requests up, and reads of what is free cost the most where it is still kept. Chance
+    /// has no part in it then: with collections that is which blocks are picked, with overlapping requests
+    /// whether a pause of one falls into the wait of another.
     #[test]
     fn nobody_waits_less_than_with_the_bound(events in events(), queued in prop::bool::ANY) {
         let events = one_by_one(&events);

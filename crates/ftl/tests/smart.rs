@@ -200,8 +200,8 @@ impl Files {
         }
     }
 
-    /// Bursts by day with pauses of a quarter of an hour, two hours without any pause in the afternoon, and a file
-    /// now and then by night.
+    /// Bursts by day with pauses of a quarter of an hour, two hours without any pause in the afternoon, and a
+    /// file now and then by night.
     fn day(&mut self) {
         for hour in 0..24 {
             match hour {

@@ -59,8 +59,8 @@ pub struct GuestOptions {
     pub file_systems: Vec<FileSystem>,
     /// Whether a shell and the usual programs of this machine are packed too.
     pub tools: bool,
-    /// Files and directories of this machine that the guest has under the same absolute paths: programs with the
-    /// libraries that they need.
+    /// Files and directories of this machine that the guest has under the same absolute paths: programs with
+    /// the libraries that they need.
     pub files: Vec<PathBuf>,
     /// Files and directories that are only read there.
     pub data: Vec<PathBuf>,
@@ -139,8 +139,8 @@ impl GuestImage {
         Ok(Self { dir, kernel, initramfs, release: found.release, contents })
     }
 
-    /// The memory that the caller's own files take at the most: while the guest boots, it holds the packed ones and
-    /// the unpacked ones.
+    /// The memory that the caller's own files take at the most: while the guest boots, it holds the packed
+    /// ones and the unpacked ones.
     pub fn memory_of_files(&self) -> Bytes {
         let own = self.contents.own_bytes();
         own + own

@@ -34,7 +34,7 @@ pub enum BlockError {
     Read {
         /// The attribute's file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -43,9 +43,9 @@ pub enum BlockError {
     Malformed {
         /// The attribute's file.
         path: PathBuf,
-        /// What it holds.
+        /// The value that it holds.
         found: String,
-        /// What it should hold.
+        /// The value that it should hold.
         expected: &'static str,
     },
     /// The kernel refused a new value.
@@ -55,7 +55,7 @@ pub enum BlockError {
         path: PathBuf,
         /// The value.
         value: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -95,7 +95,7 @@ pub struct BlockCounters {
 }
 
 impl BlockCounters {
-    /// What happened after `earlier` was read from the same device, as documents keep it.
+    /// Returns the counts after `earlier` was read from the same device, as documents keep them.
     pub fn since(&self, earlier: &Self) -> KernelCounters {
         KernelCounters {
             discards: self.discards - earlier.discards,
@@ -106,7 +106,7 @@ impl BlockCounters {
     }
 }
 
-/// What a device's queue takes in the way of discards.
+/// The limits of a device's queue for discards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiscardLimits {
     /// The smallest discard worth sending; zero where the device takes none.

@@ -33,7 +33,7 @@ pub struct Chunk {
 /// The chunks of the mounted btrfs that holds `directory`.
 ///
 /// # Errors
-/// What the kernel says, such as `EPERM` without `CAP_SYS_ADMIN`.
+/// The kernel's error, such as `EPERM` without `CAP_SYS_ADMIN`.
 pub fn chunks(directory: impl AsFd) -> io::Result<Vec<Chunk>> {
     Ok(ioctl::btrfs_chunks(directory)?.iter().filter_map(Chunk::parse).collect())
 }
@@ -58,7 +58,7 @@ impl Chunk {
     }
 }
 
-/// Where `sysfs` tells of the mounted btrfs with this identifier.
+/// Returns the directory of `sysfs` for the mounted btrfs with this identifier.
 pub fn directory(sysfs: &Path, id: &[u8; 16]) -> PathBuf {
     let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     let hyphenated = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");

@@ -7,7 +7,7 @@ use std::process::{self, Command};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 /// Has the kernel kill the command's process when the thread that spawned it ends, however it ends.
-/// That thread must wait for the process.
+/// The calling thread must wait for the process.
 pub fn die_with_parent(command: &mut Command) {
     let parent = i32::try_from(process::id()).ok();
     let ask = move || {

@@ -1,4 +1,4 @@
-//! What a block device is: its model, identity and limits, as a bench's document keeps them.
+//! Describes a block device: its model, identity and limits, as a bench's document keeps them.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,7 +10,7 @@ use trimtab_core::document::bench::BenchDevice;
 use crate::block::{BlockDevice, BlockError};
 
 impl BlockDevice {
-    /// What it is and what its queue takes.
+    /// Returns its description and the limits of its queue.
     ///
     /// # Errors
     /// [`BlockError::Read`] or [`BlockError::Malformed`].
@@ -81,8 +81,8 @@ impl BlockDevice {
     }
 }
 
-/// What a queue has that the kernel schedules; `otherwise` where it has no such attribute, as those of
-/// zram and the device mapper since Linux 6.10.
+/// Returns an attribute of a queue that the kernel schedules; `otherwise` where it has no such attribute, as
+/// those of zram and the device mapper since Linux 6.10.
 fn absent<T>(otherwise: T, attribute: Result<T, BlockError>) -> Result<T, BlockError> {
     match attribute {
         Err(BlockError::Read { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(otherwise),

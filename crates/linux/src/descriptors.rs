@@ -1,4 +1,4 @@
-//! Which tasks share a table of file descriptors.
+//! Finds out which tasks share a table of file descriptors.
 #![allow(unsafe_code)]
 
 use std::ffi::c_long;

@@ -14,7 +14,7 @@ use crate::block::{BlockDevice, BlockError};
 use crate::ioctl;
 use trimtab_core::aligned::Aligned;
 
-/// What is copied at once where a caller's memory is not where direct I/O can use it.
+/// The bytes that are copied at once where a caller's memory is not aligned for direct I/O.
 const BOUNCE: usize = 1 << 20;
 
 /// A block device that is open for reading and writing past the page cache. Every address and
@@ -22,7 +22,7 @@ const BOUNCE: usize = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct Device {
     file: Arc<File>,
-    /// What keeps others from using its bytes.
+    /// Keeps others from using its bytes.
     _guards: Arc<[File]>,
     block: BlockDevice,
     size: Bytes,
@@ -35,7 +35,7 @@ impl Device {
         Self::claimed(vec![file], block)
     }
 
-    /// The device that the first of `files` has open; the others stay open for as long as it is.
+    /// The device that the first of `files` has open; the others stay open as long as it does.
     ///
     /// # Panics
     /// If there are no files.
@@ -45,7 +45,7 @@ impl Device {
         Ok(Self { file, _guards: files.into(), block, size, logical_block })
     }
 
-    /// What sysfs knows of it.
+    /// The device as sysfs has it.
     pub fn block(&self) -> &BlockDevice {
         &self.block
     }
@@ -63,7 +63,7 @@ impl Device {
     /// Reads from `at` on, past the page cache.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn read(&self, at: Bytes, into: &mut [u8]) -> io::Result<()> {
         if Aligned::holds(into) {
             return self.file.read_exact_at(into, at.0);
@@ -80,7 +80,7 @@ impl Device {
     /// Writes `data` from `at` on, past the page cache.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn write(&self, at: Bytes, data: &[u8]) -> io::Result<()> {
         if Aligned::holds(data) {
             return self.file.write_all_at(data, at.0);
@@ -97,7 +97,7 @@ impl Device {
     /// Brings what was written to stable storage.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn flush(&self) -> io::Result<()> {
         Ok(fdatasync(&self.file)?)
     }
@@ -105,7 +105,7 @@ impl Device {
     /// Sends one `operation` for `extent` and waits for its end.
     ///
     /// # Errors
-    /// What the kernel says: `EOPNOTSUPP` where the device has no such command.
+    /// The kernel's error: `EOPNOTSUPP` where the device has no such command.
     pub fn erase(&self, operation: Operation, extent: Extent) -> io::Result<()> {
         let erase = match operation {
             Operation::Discard => ioctl::discard,
@@ -118,7 +118,7 @@ impl Device {
     /// Drops what the kernel holds of it in memory.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn drop_caches(&self) -> io::Result<()> {
         ioctl::flush_buffers(self)?;
         Ok(fadvise(self, 0, None, Advice::DontNeed)?)

@@ -1,4 +1,4 @@
-//! What machine this is, for the documents that experiments write.
+//! Describes this machine, for the documents that experiments write.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

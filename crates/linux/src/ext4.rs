@@ -44,7 +44,7 @@ impl Groups {
 /// file system.
 ///
 /// # Errors
-/// What the kernel says where the device can't be read.
+/// The kernel's error where the device can't be read.
 pub fn groups(device: &Path) -> io::Result<Option<Groups>> {
     let mut head = [0; HEAD];
     File::open(device)?.read_exact_at(&mut head, SUPERBLOCK)?;

@@ -1,4 +1,4 @@
-//! What only the first process of a system does: kernel modules, entropy, power.
+//! Tasks of the first process of a system: kernel modules, entropy, power.
 
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use crate::ioctl;
 /// it is missing.
 ///
 /// # Errors
-/// What the kernel says, such as `ENODEV` where it has no such file system.
+/// The kernel's error, such as `ENODEV` where it has no such file system.
 pub fn mount_kernel_files(fstype: &str, target: &Path) -> io::Result<()> {
     fs::create_dir_all(target)?;
     Ok(rustix::mount::mount(fstype, target, fstype, MountFlags::empty(), None)?)
@@ -25,7 +25,7 @@ pub fn mount_kernel_files(fstype: &str, target: &Path) -> io::Result<()> {
 /// Loads a kernel module from a file. Returns false where this machine lacks the device it is for.
 ///
 /// # Errors
-/// What the kernel says, such as `ENOENT` where a module that it depends on isn't loaded.
+/// The kernel's error, such as `ENOENT` where a module that it depends on isn't loaded.
 pub fn load_module(path: &Path) -> io::Result<bool> {
     const NO_PARAMETERS: &CStr = c"";
     match rustix::system::finit_module(File::open(path)?, NO_PARAMETERS, 0) {
@@ -39,7 +39,7 @@ pub fn load_module(path: &Path) -> io::Result<bool> {
 /// kernel gathers none by itself.
 ///
 /// # Errors
-/// What the kernel says, such as `EPERM` without `CAP_SYS_ADMIN`.
+/// The kernel's error, such as `EPERM` without `CAP_SYS_ADMIN`.
 pub fn credit_entropy(random: impl AsFd, seed: &[u8; 32]) -> io::Result<()> {
     Ok(ioctl::add_entropy(random, seed)?)
 }
@@ -47,7 +47,7 @@ pub fn credit_entropy(random: impl AsFd, seed: &[u8; 32]) -> io::Result<()> {
 /// Turns the machine off at once.
 ///
 /// # Errors
-/// What the kernel says, such as `EPERM` without `CAP_SYS_BOOT`.
+/// The kernel's error, such as `EPERM` without `CAP_SYS_BOOT`.
 pub fn power_off() -> io::Result<()> {
     Ok(rustix::system::reboot(RebootCommand::PowerOff)?)
 }

@@ -57,7 +57,7 @@ pub enum SealError {
     Malformed {
         /// The device.
         device: PathBuf,
-        /// What should be there.
+        /// The expected content.
         expected: &'static str,
     },
     /// It wasn't unmounted cleanly, or is mounted now; or is an XFS that never was.
@@ -77,14 +77,14 @@ pub enum SealError {
     Read {
         /// Its path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
     /// The device can't be looked at.
     #[error(transparent)]
     Block(#[from] BlockError),
-    /// What is in memory can't be brought to the device.
+    /// Data in memory can't be brought to the device.
     #[error(transparent)]
     Sync(#[from] TrimError),
 }
@@ -213,7 +213,7 @@ impl Disk {
         Ok(())
     }
 
-    /// What sysfs has of the file system on it, in a file below that of its kind.
+    /// Returns an attribute in sysfs of the file system on it, from a file below the directory of its kind.
     fn attribute(&self, sysfs: &Path, kind: &str, file: &str) -> Result<String, SealError> {
         let path = sysfs.join("fs").join(kind).join(self.device.block().name()).join(file);
         fs::read_to_string(&path).map_err(|source| SealError::Read { path, source })

@@ -1,4 +1,5 @@
-//! Which regular files are the same: by device and inode number, through overlays, in every mount namespace.
+//! Finds out which regular files are the same: by device and inode number, through overlays, in every mount
+//! namespace.
 
 use std::io;
 use std::path::Path;
@@ -95,8 +96,8 @@ impl Identity {
         }
     }
 
-    /// Whether this file, which is as long as `length` says, and `other`, which the link `opened` of procfs leads
-    /// to, may share their bytes although their numbers don't show it.
+    /// Whether this file, which is as long as `length` says, and `other`, which the link `opened` of procfs
+    /// leads to, may share their bytes although their numbers don't show it.
     pub fn may_share(&self, other: &Self, opened: &Path, length: Length) -> bool {
         let kind = statfs(opened).ok().map(|found| found.f_type);
         // One of them has to be a file whose bytes may be elsewhere.
@@ -205,10 +206,10 @@ pub(crate) fn length_of(namespaces: &[Namespace], id: FileId, path: &Path) -> Op
     found.find(|found| id_of(found) == id).map(|found| found.stx_size)
 }
 
-/// What `stat` says of the regular file at `path`.
+/// Returns the identity of the regular file at `path`, by `stat`.
 ///
 /// # Errors
-/// What the kernel says; another error for anything else than a regular file.
+/// The kernel's error; another error for anything else than a regular file.
 pub(crate) fn file_at(path: &Path) -> io::Result<FileId> {
     let found = look(path)?;
     match FileType::from_raw_mode(found.stx_mode.into()) {

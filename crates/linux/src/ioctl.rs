@@ -84,7 +84,7 @@ struct PoolInfo {
 /// reports, which means different things: bytes discarded on ext4, bytes examined on XFS.
 ///
 /// # Errors
-/// What the kernel says, such as `EOPNOTSUPP` from a file system or device without discards.
+/// The kernel's error, such as `EOPNOTSUPP` from a file system or device without discards.
 pub fn fitrim(directory: impl AsFd, range: Extent, minimum: Bytes) -> Result<Bytes> {
     let mut trim = FstrimRange { start: range.start.0, len: range.len().0, minlen: minimum.0 };
     // SAFETY: FITRIM reads and writes a `struct fstrim_range`, which `FstrimRange` lays out.
@@ -95,7 +95,7 @@ pub fn fitrim(directory: impl AsFd, range: Extent, minimum: Bytes) -> Result<Byt
 /// Discards `range` of a block device that is open for writing.
 ///
 /// # Errors
-/// What the kernel says: `EINVAL` off the logical block grid, `EOPNOTSUPP` without discards.
+/// The kernel's error: `EINVAL` off the logical block grid, `EOPNOTSUPP` without discards.
 pub fn discard(device: impl AsFd, range: Extent) -> Result<()> {
     // SAFETY: BLKDISCARD reads a `u64[2]` of start and length.
     unsafe { ioctl(device, Setter::<BLKDISCARD, _>::new([range.start.0, range.len().0])) }
@@ -104,7 +104,7 @@ pub fn discard(device: impl AsFd, range: Extent) -> Result<()> {
 /// Writes zeros over `range` of a block device that is open for writing, without unmapping it.
 ///
 /// # Errors
-/// What the kernel says: `EINVAL` off the logical block grid.
+/// The kernel's error: `EINVAL` off the logical block grid.
 pub fn zero_out(device: impl AsFd, range: Extent) -> Result<()> {
     // SAFETY: BLKZEROOUT reads a `u64[2]` of start and length.
     unsafe { ioctl(device, Setter::<BLKZEROOUT, _>::new([range.start.0, range.len().0])) }
@@ -113,7 +113,7 @@ pub fn zero_out(device: impl AsFd, range: Extent) -> Result<()> {
 /// Discards `range` of a block device that is open for writing, so that no copy of it is left.
 ///
 /// # Errors
-/// What the kernel says: `EINVAL` off the logical block grid, `EOPNOTSUPP` where the device has no
+/// The kernel's error: `EINVAL` off the logical block grid, `EOPNOTSUPP` where the device has no
 /// such command.
 pub fn secure_discard(device: impl AsFd, range: Extent) -> Result<()> {
     // SAFETY: BLKSECDISCARD reads a `u64[2]` of start and length.
@@ -123,7 +123,7 @@ pub fn secure_discard(device: impl AsFd, range: Extent) -> Result<()> {
 /// Writes what the kernel holds in memory of a block device, and drops it.
 ///
 /// # Errors
-/// What the kernel says, such as `EACCES` without `CAP_SYS_ADMIN`.
+/// The kernel's error, such as `EACCES` without `CAP_SYS_ADMIN`.
 pub fn flush_buffers(device: impl AsFd) -> Result<()> {
     // SAFETY: BLKFLSBUF takes no operand.
     unsafe { ioctl(device, NoArg::<BLKFLSBUF>::new()) }
@@ -132,7 +132,7 @@ pub fn flush_buffers(device: impl AsFd) -> Result<()> {
 /// Asks `/dev/loop-control` for the number of a loop device that is free.
 ///
 /// # Errors
-/// What the kernel says, such as `ENODEV` where it can add no more.
+/// The kernel's error, such as `ENODEV` where it can add no more.
 pub fn loop_get_free(control: impl AsFd) -> Result<u32> {
     struct GetFree;
     // SAFETY: LOOP_CTL_GET_FREE takes no operand and returns the number as its result.
@@ -157,7 +157,7 @@ pub fn loop_get_free(control: impl AsFd) -> Result<u32> {
 /// Asks `/dev/loop-control` to remove the loop device of this number.
 ///
 /// # Errors
-/// What the kernel says, such as `EBUSY` where it is in use.
+/// The kernel's error, such as `EBUSY` where it is in use.
 pub fn loop_remove(control: impl AsFd, number: u32) -> Result<()> {
     // SAFETY: LOOP_CTL_REMOVE takes the number as its operand.
     unsafe { ioctl(control, IntegerSetter::<LOOP_CTL_REMOVE>::new_usize(number as usize)) }
@@ -167,7 +167,7 @@ pub fn loop_remove(control: impl AsFd, number: u32) -> Result<()> {
 /// blocks of `block_size`.
 ///
 /// # Errors
-/// What the kernel says, such as `EBUSY` where another process took the device first.
+/// The kernel's error, such as `EBUSY` where another process took the device first.
 pub fn loop_configure(device: impl AsFd, file: BorrowedFd, block_size: Bytes) -> Result<()> {
     let info = LoopInfo {
         device: 0,
@@ -191,7 +191,7 @@ pub fn loop_configure(device: impl AsFd, file: BorrowedFd, block_size: Bytes) ->
     unsafe { ioctl(device, Setter::<LOOP_CONFIGURE, _>::new(config)) }
 }
 
-/// What the kernel tells of the file behind a loop device, in the numbers that `stat` has.
+/// The kernel's facts about the file behind a loop device, in the numbers that `stat` has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoopStatus {
     /// `st_dev`: the file system that the file is on.
@@ -205,7 +205,7 @@ pub struct LoopStatus {
 /// Asks what is behind a loop device.
 ///
 /// # Errors
-/// What the kernel says, such as `ENXIO` where there is no file behind it.
+/// The kernel's error, such as `ENXIO` where there is no file behind it.
 pub fn loop_status(device: impl AsFd) -> Result<LoopStatus> {
     // SAFETY: LOOP_GET_STATUS64 writes a `struct loop_info64`, which `LoopInfo` lays out and which all bit
     // patterns are valid for.
@@ -217,7 +217,7 @@ pub fn loop_status(device: impl AsFd) -> Result<LoopStatus> {
 /// the last of them closes it.
 ///
 /// # Errors
-/// What the kernel says, such as `ENXIO` where there is no file behind it.
+/// The kernel's error, such as `ENXIO` where there is no file behind it.
 pub fn loop_clear(device: impl AsFd) -> Result<()> {
     // SAFETY: LOOP_CLR_FD takes no operand.
     unsafe { ioctl(device, NoArg::<LOOP_CLR_FD>::new()) }
@@ -226,7 +226,7 @@ pub fn loop_clear(device: impl AsFd) -> Result<()> {
 /// Mixes `seed` into the pool of `/dev/random` and counts it as entropy.
 ///
 /// # Errors
-/// What the kernel says, such as `EPERM` without `CAP_SYS_ADMIN`.
+/// The kernel's error, such as `EPERM` without `CAP_SYS_ADMIN`.
 pub fn add_entropy(random: impl AsFd, seed: &[u8; 32]) -> Result<()> {
     let info = PoolInfo { entropy_bits: 256, buffer_size: 32, buffer: *seed };
     // SAFETY: RNDADDENTROPY reads a `struct rand_pool_info` and the `buffer_size` bytes that follow it,

@@ -1,8 +1,8 @@
 //! The only contact with the kernel: sysfs, procfs, ioctls and mounts.
 //!
-//! Every ioctl is one safe function in [`ioctl`]; that module, the `io_uring` in [`queue`], [`child`] and [`memory`]
-//! are the only ones with `unsafe`. Readers of sysfs and procfs take a root path, so that a captured tree can
-//! be read as well as the live one.
+//! Every ioctl is one safe function in [`ioctl`]; that module, the `io_uring` in [`queue`], [`child`] and
+//! [`memory`] are the only ones with `unsafe`. Readers of sysfs and procfs take a root path, so that a
+//! captured tree can be read as well as the live one.
 
 pub mod block;
 pub mod btrfs;

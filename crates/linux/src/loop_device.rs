@@ -43,7 +43,7 @@ pub enum LoopError {
         file: PathBuf,
         /// The loop device.
         device: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -52,16 +52,16 @@ pub enum LoopError {
     Detach {
         /// The loop device.
         device: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// What is behind it can't be told.
+    /// The file behind it is unknown.
     #[error("cannot tell which file is behind {}; detach it if it is not needed (losetup -d {})", device.display(), device.display())]
     Status {
         /// The loop device.
         device: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -70,7 +70,7 @@ pub enum LoopError {
     List {
         /// The directory in sysfs.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -86,7 +86,7 @@ pub struct LoopDevice {
     pub file: PathBuf,
 }
 
-/// What is behind a loop device, whatever path leads to it.
+/// The file behind a loop device, whatever path leads to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backing {
     /// A block device.

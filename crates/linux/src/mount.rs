@@ -19,13 +19,13 @@ pub enum MountError {
     /// The kernel refused the mount.
     #[error("cannot mount {} ({fstype}) on {}", source_path.display(), target.display())]
     Mount {
-        /// What should have been mounted.
+        /// The source that should have been mounted.
         source_path: PathBuf,
         /// Where.
         target: PathBuf,
         /// Its file system's name.
         fstype: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -34,7 +34,7 @@ pub enum MountError {
     Unmount {
         /// The mount point.
         target: PathBuf,
-        /// What the kernel said; `EBUSY` where a process still uses it.
+        /// The kernel's error; `EBUSY` where a process still uses it.
         #[source]
         source: io::Error,
     },
@@ -43,7 +43,7 @@ pub enum MountError {
     List {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -64,7 +64,7 @@ pub struct Mount {
     pub target: PathBuf,
     /// The file system's name, such as `ext4`.
     pub fstype: String,
-    /// What is mounted: a device's path, or a name that the file system chose.
+    /// The mounted source: a device's path, or a name that the file system chose.
     pub source: PathBuf,
     /// The mount's own options, with commas between them.
     pub options: String,
@@ -267,7 +267,7 @@ fn listed_line(line: &[u8]) -> Option<Listed> {
 /// from being unmounted.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn open_apart(target: &Path) -> io::Result<File> {
     let copy = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     match open_tree(CWD, target, copy) {
@@ -283,7 +283,7 @@ pub fn open_apart(target: &Path) -> io::Result<File> {
 /// Opens as [`open_apart`] does the directory `target` of the file system on `devices`.
 ///
 /// # Errors
-/// What the kernel says; another error where another file system is mounted there, or above it, by now.
+/// The kernel's error; another error where another file system is mounted there, or above it, by now.
 pub fn open_of(target: &Path, devices: &[BlockDevice]) -> io::Result<File> {
     let directory = open_apart(target)?;
     let number = DeviceNumber::unpack(fstat(&directory)?.st_dev);

@@ -20,14 +20,14 @@ const F2FS_BLOCK: Bytes = Bytes(4096);
 const F2FS_SEGMENT_BLOCKS: u64 = 512;
 /// As many as F2FS sends at once by default.
 const F2FS_REQUESTS: u64 = 8;
-/// What F2FS waits at most by default.
+/// The longest wait of F2FS by default.
 const F2FS_LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// btrfs waits for whole milliseconds between two discards.
 const BTRFS_IOPS: u64 = 1000;
-/// What btrfs cuts long discards to at least, so that its blocks stay whole.
+/// The least length to which btrfs cuts long discards, so that its blocks stay whole.
 const BTRFS_GRAIN: Bytes = Bytes(64 << 10);
 
-/// What discards may cost the foreground.
+/// The most that discards may cost the foreground.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
     /// How long discards may hold the device at once.
@@ -61,7 +61,7 @@ pub enum SteerError {
     Read {
         /// Its file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -72,14 +72,14 @@ pub enum SteerError {
         path: PathBuf,
         /// The value.
         value: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// What btrfs needs to hold `pace`: discards no longer than the longest, and so many a second that even
-/// these hold the device for no larger share.
+/// The settings with which btrfs holds `pace`: discards no longer than the longest, and so many a second that
+/// even these hold the device for no larger share.
 pub fn btrfs_knobs(pace: &Pace) -> Vec<Knob> {
     let longest = Bytes(pace.longest.0 / BTRFS_GRAIN.0 * BTRFS_GRAIN.0).max(BTRFS_GRAIN);
     let a_second = pace.max_share / pace.takes.as_secs_f64();
@@ -90,8 +90,8 @@ pub fn btrfs_knobs(pace: &Pace) -> Vec<Knob> {
     ]
 }
 
-/// What F2FS needs to hold `pace`: as many discards at once as hold the device for no longer than they
-/// may, and a pause after them that makes that the share.
+/// The settings with which F2FS holds `pace`: as many discards at once as hold the device for no longer than
+/// they may, and a pause after them that makes that the share.
 pub fn f2fs_knobs(pace: &Pace) -> Vec<Knob> {
     let requests = pace.max_latency.as_secs_f64() / pace.takes.as_secs_f64();
     let requests = (requests as u64).clamp(1, F2FS_REQUESTS);

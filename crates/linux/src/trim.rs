@@ -28,7 +28,7 @@ pub enum TrimError {
     Trim {
         /// The mount point.
         mount: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -51,7 +51,7 @@ pub enum TrimError {
     Sync {
         /// The mount point.
         mount: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -66,7 +66,7 @@ pub struct Trimming<'a> {
 }
 
 impl<'a> Trimming<'a> {
-    /// That of the file system mounted at `mount` from `devices`.
+    /// The trimmer of the file system mounted at `mount` from `devices`.
     ///
     /// # Errors
     /// [`TrimError::Trim`], also where another is mounted there by now.

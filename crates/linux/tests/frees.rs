@@ -1,4 +1,4 @@
-//! What a service is told of real file systems: what a trim then finds free, and nothing before.
+//! Frees of real file systems are reported when a trim finds the space free, and not before.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn wait(frees: &Frees, timeout: Duration) -> bool {
     poll(&mut files, Some(&timeout)).unwrap() > 0
 }
 
-/// What is told of the file system until there is nothing more, or all of `awaited` came.
+/// Returns the frees of the file system until there is nothing more, or all of `awaited` came.
 fn told(frees: &mut Frees, mount: &Mount, awaited: &ExtentSet) -> (ExtentSet, Vec<Freed>) {
     let (mut set, mut all) = (ExtentSet::new(), Vec::new());
     let end = Instant::now() + Duration::from_secs(if awaited.is_empty() { 1 } else { 20 });
@@ -57,7 +57,7 @@ fn told(frees: &mut Frees, mount: &Mount, awaited: &ExtentSet) -> (ExtentSet, Ve
     (set, all)
 }
 
-/// What is told can be trimmed when it is told, and by the addresses that it has.
+/// A reported free can be trimmed at once, by the addresses that it has.
 fn a_trim_finds_what_was_told(kind: &str, arguments: &[&str], options: &str) {
     let Some(_alone) = alone() else { return };
     let mut frees = Frees::start(&FreesOptions { allocations: true, ..FreesOptions::default() }).unwrap();

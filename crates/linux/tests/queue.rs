@@ -13,7 +13,7 @@ use trimtab_linux::device::Device;
 use trimtab_linux::queue::{Command, Kind, Queue};
 
 const SIZE: Bytes = Bytes(8 << 20);
-/// What commands of the stress name: an area of this size.
+/// The size of the area that commands of the stress name.
 const AREA: u64 = 32 << 10;
 
 fn claimed(scratch: &Loop) -> Device {

@@ -23,7 +23,7 @@ fn disk(scratch: &Loop) -> BlockDevice {
     BlockDevice::open(Path::new(SYSFS), &scratch.device).unwrap()
 }
 
-/// What was recorded while `work` ran.
+/// Returns the events recorded while `work` ran.
 fn recorded(options: &RecordOptions, work: impl FnOnce()) -> (TraceHeader, Vec<TraceEvent>) {
     let mut recording = Recording::start(options).unwrap();
     let mut events = Vec::new();
@@ -133,7 +133,7 @@ fn bytes(set: &ExtentSet) -> Bytes {
     set.iter().map(Extent::len).sum()
 }
 
-/// What is freed is the deleted file, give or take the file system's own blocks, which `metadata`
+/// The freed extents are the deleted file, give or take the file system's own blocks, which `metadata`
 /// bounds.
 fn frees_are_the_file(kind: &str, metadata: Bytes) {
     if !possible() {

@@ -112,8 +112,8 @@ pub struct Run {
     pub run: u32,
     /// The activities and pauses, in the order they happened. A name may appear more than once.
     pub steps: Vec<Step>,
-    /// The probe's reads over all steps; none without a probe, and in documents of versions that only kept those
-    /// of each step.
+    /// The probe's reads over all steps; none without a probe, and in documents of versions that only kept
+    /// those of each step.
     #[serde(default)]
     pub reads: Option<Reads>,
     /// The trims of the policy `batched`, in order.
@@ -151,7 +151,8 @@ pub struct Step {
     pub start_s: f64,
     /// Seconds from its begin until the command and its sync returned, or the pause was over.
     pub length_s: f64,
-    /// Seconds of it that nobody waited for: all of a pause, and of a user's command the time in which it slept.
+    /// Seconds of it that nobody waited for: all of a pause, and of a user's command the time in which it
+    /// slept.
     #[serde(default)]
     pub idle_s: f64,
     /// Bytes the host wrote to the device in it.

@@ -120,8 +120,8 @@ pub struct Limits {
     pub write_zeroes_max: Bytes,
 }
 
-/// The hardware's own announcements about discards; none where it doesn't announce something, and where the kernel
-/// doesn't show it.
+/// The hardware's own announcements about discards; none where it doesn't announce something, and where the
+/// kernel doesn't show it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Announced {
     /// The limits of a SCSI device's UNMAP and WRITE SAME.

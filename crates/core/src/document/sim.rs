@@ -56,7 +56,8 @@ pub struct ReplayedTrace {
     pub size: Bytes,
     /// How long one pass of the trace takes, in its own time.
     pub span_ns: Nanos,
-    /// The totals of its events on this device, in the order of [`Kind::ALL`]; kinds without events are left out.
+    /// The totals of its events on this device, in the order of [`Kind::ALL`]; kinds without events are left
+    /// out.
     pub kinds: Vec<KindTotal>,
 }
 

@@ -52,7 +52,8 @@ mod duration {
     }
 }
 
-/// The part of its share that the control loop gives up at once when the foreground suffers, and wins back in steps.
+/// The part of its share that the control loop gives up at once when the foreground suffers, and wins back in
+/// steps.
 const SHRINK: f64 = 0.5;
 const STEPS: f64 = 16.0;
 /// The least share of the goal that is left: without trims nothing can be learned of them.

@@ -110,8 +110,8 @@ impl Pending {
         extents.filter(move |extent| extent.len().0 >= least)
     }
 
-    /// Returns the extents that are free since `before` or longer, in order of address. Looks at all only where there
-    /// may be some.
+    /// Returns the extents that are free since `before` or longer, in order of address. Looks at all only
+    /// where there may be some.
     pub fn older(&mut self, before: Duration) -> Vec<Extent> {
         if self.floor > before {
             return Vec::new();

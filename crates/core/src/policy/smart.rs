@@ -154,9 +154,9 @@ impl SmartPolicy {
         }
     }
 
-    /// Returns the `candidates` that fit into `slice`, cut to the part of it that one command may take; one command
-    /// in any case, where it has to be of at most twice the shortest's time: neither that nor the time of all
-    /// commands together is more than twice what it could be.
+    /// Returns the `candidates` that fit into `slice`, cut to the part of it that one command may take; one
+    /// command in any case, where it has to be of at most twice the shortest's time: neither that nor the
+    /// time of all commands together is more than twice what it could be.
     fn fill(&self, slice: Duration, candidates: impl Iterator<Item = Extent>) -> ExtentSet {
         let longest = self.worth.longest_within(slice.max(self.worth.shortest() * 2));
         let (mut chosen, mut left) = (ExtentSet::new(), slice);

@@ -133,8 +133,8 @@ impl Worth {
         Thresholds { busy: busy.map(|length| length.max(granule)), idle: idle.max(granule) }
     }
 
-    /// The bytes that the drive can write before it has to clean: the flash that holds no valid data, where `free`
-    /// bytes are free and `pending` of them not discarded.
+    /// The bytes that the drive can write before it has to clean: the flash that holds no valid data, where
+    /// `free` bytes are free and `pending` of them not discarded.
     pub fn spare(&self, free: Bytes, pending: Bytes) -> Bytes {
         Bytes(self.data as u64) - self.used(free, pending)
     }

@@ -24,9 +24,9 @@ const LEAST: Bytes = Bytes(1 << 20);
 /// The number of largest discard units in a canary: the first and the last may be cut off.
 const UNITS: u64 = 4;
 
-/// Returns the layer and the directory of the file system for the canary: the top of `stack`, or the file system
-/// below its overlays. It must be on a device. A device or swap has none: a file system below those only holds
-/// their file.
+/// Returns the layer and the directory of the file system for the canary: the top of `stack`, or the file
+/// system below its overlays. It must be on a device. A device or swap has none: a file system below those
+/// only holds their file.
 pub(super) fn home(stack: &Stack) -> Result<(usize, &Path), CanaryError> {
     let none = || match stack.layers.first() {
         Some(top) => match mount_of(top) {

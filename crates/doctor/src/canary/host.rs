@@ -80,8 +80,8 @@ fn pieces(stack: &Stack, layer: &Layer, directory: &Path, extents: &ExtentSet) -
     }
 }
 
-/// Returns the pieces of a btrfs, cut at chunk boundaries. btrfs skips a chunk, or block group, if a trim begins
-/// inside it (measured on Linux 6.18), so each trim begins with the chunk.
+/// Returns the pieces of a btrfs, cut at chunk boundaries. btrfs skips a chunk, or block group, if a trim
+/// begins inside it (measured on Linux 6.18), so each trim begins with the chunk.
 fn btrfs_pieces(stack: &Stack, directory: &Path, extents: &ExtentSet) -> io::Result<Vec<Piece>> {
     let directory = File::open(directory)?;
     let mut pieces = Vec::new();

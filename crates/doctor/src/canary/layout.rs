@@ -81,8 +81,8 @@ fn file_behind<'a>(stack: &Stack, layer: &'a Layer) -> Option<(usize, &'a Path)>
     matches!(stack.layers[below.layer].kind, Kind::FileSystem(_)).then_some((below.layer, file))
 }
 
-/// Returns the file system that holds the file of a loop device with the canary at `place`; none if the position
-/// isn't exact, the device takes no discards, or the file system can't be seen from here.
+/// Returns the file system that holds the file of a loop device with the canary at `place`; none if the
+/// position isn't exact, the device takes no discards, or the file system can't be seen from here.
 fn host_of_file(
     stack: &Stack,
     holder: usize,
@@ -157,7 +157,8 @@ fn moved(place: &Place, from: Bytes, to: Bytes) -> Place {
     Place { extents: extents.collect(), is_exact: place.is_exact }
 }
 
-/// Returns all of each device below, without the spares of a RAID, the only members without a known data offset.
+/// Returns all of each device below, without the spares of a RAID, the only members without a known data
+/// offset.
 fn somewhere_below(stack: &Stack, layer: &Layer) -> Vec<(usize, Place)> {
     let anywhere = |lower: usize| {
         let whole = Extent::at(Bytes::ZERO, stack.layers[lower].size.unwrap_or_default());

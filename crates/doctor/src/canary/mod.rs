@@ -1,10 +1,10 @@
 //! Tests whether discards reach the flash: writes, deletes and trims a file, and observes every layer below.
 //!
 //! Only free space is ever discarded: a file system is asked to trim exactly the ranges that the file had, and
-//! discards the free parts of them. A btrfs is asked to trim from the start of a range's chunk, because it skips
-//! a chunk if a trim begins inside it; free space before the range is discarded too. Below a loop device, the
-//! file system of its file is asked to trim the ranges of that file. The canary's file never has a name, so
-//! nothing is left of it however this ends.
+//! discards the free parts of them. A btrfs is asked to trim from the start of a range's chunk, because it
+//! skips a chunk if a trim begins inside it; free space before the range is discarded too. Below a loop
+//! device, the file system of its file is asked to trim the ranges of that file. The canary's file never has
+//! a name, so nothing is left of it however this ends.
 
 mod error;
 mod fat;
@@ -35,8 +35,8 @@ use witness::Witness;
 
 /// The longest wait until a file system has freed the deleted file, so that it can be trimmed.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The same for a file system that discards by itself: F2FS waits until nobody has written for five seconds, and
-/// sometimes for a minute.
+/// The same for a file system that discards by itself: F2FS waits until nobody has written for five seconds,
+/// and sometimes for a minute.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The longest delay of discards from one layer to the next.
 const QUIET: Duration = Duration::from_secs(2);
@@ -62,8 +62,8 @@ pub fn canary(stack: &Stack, interrupt: &Interrupt) -> Result<Canary, CanaryErro
     Ok(attempt(stack, home, directory, interrupt)?.0)
 }
 
-/// Runs one canary in `directory`, where the file system `home` is mounted. Also returns whether other processes
-/// may have reused some of its space.
+/// Runs one canary in `directory`, where the file system `home` is mounted. Also returns whether other
+/// processes may have reused some of its space.
 fn attempt(
     stack: &Stack,
     home: usize,

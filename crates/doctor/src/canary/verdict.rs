@@ -238,8 +238,8 @@ impl<'a> Proof<'a> {
         seen
     }
 
-    /// Returns how many of `due` bytes may be lost at the edges of pieces that are not whole units, or reused by a
-    /// file system's own metadata before they are discarded; never all.
+    /// Returns how many of `due` bytes may be lost at the edges of pieces that are not whole units, or reused
+    /// by a file system's own metadata before they are discarded; never all.
     fn edges(&self, layer: usize, pieces: u64, due: Bytes) -> Bytes {
         let lost = Bytes(self.unit(layer).0.saturating_mul(2 * pieces));
         lost.max(Bytes(due.0 / RECORDS)).min(Bytes(due.0 / 2))

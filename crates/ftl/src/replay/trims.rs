@@ -18,7 +18,8 @@ pub(super) struct Trims {
     drive: Extent,
     /// The longest discard.
     limit: Bytes,
-    /// The length below which a full trim leaves free extents alone, because the drive could do nothing with them.
+    /// The length below which a full trim leaves free extents alone, because the drive could do nothing with
+    /// them.
     least: Bytes,
 }
 

@@ -76,8 +76,8 @@ impl Probe {
         Ok(Self { threads: threads.map_err(io_at(&path, "open"))?, path, stop, until })
     }
 
-    /// Makes all reads that were due before the drive time `until`, without a time none that is still to be made,
-    /// and returns all samples in the order they were due.
+    /// Makes all reads that were due before the drive time `until`, without a time none that is still to be
+    /// made, and returns all samples in the order they were due.
     ///
     /// # Errors
     /// [`LabError::File`] where a read failed.

@@ -98,7 +98,8 @@ impl<'a> Stage<'a> {
         self.step(name, StepKind::Activity, |stage| action(&mut stage.work).map(|()| Duration::ZERO))
     }
 
-    /// Does `action` as the activity `name`; it returns the wall time in which it slept, which nobody waits for.
+    /// Does `action` as the activity `name`; it returns the wall time in which it slept, which nobody waits
+    /// for.
     ///
     /// # Errors
     /// The errors of `action`, or of a device that is gone.

@@ -97,7 +97,8 @@ impl Quiet {
         !self.is_trimmed && now - self.since >= QUIET
     }
 
-    /// A trim began. Writes from now on, also during the trim, may come with freed space that it does not reach.
+    /// A trim began. Writes from now on, also during the trim, may come with freed space that it does not
+    /// reach.
     fn trim_begins(&mut self) {
         self.is_trimmed = true;
     }

@@ -114,8 +114,8 @@ impl<'a> VirtualLab<'a> {
         self.images[0].1.release()
     }
 
-    /// Does all runs of `plan`, several at once, and hands each to `keep` with its place in the plan as it ends.
-    /// The first that fails ends the others.
+    /// Does all runs of `plan`, several at once, and hands each to `keep` with its place in the plan as it
+    /// ends. The first that fails ends the others.
     ///
     /// # Errors
     /// The error of the first run that failed, or of `keep`.

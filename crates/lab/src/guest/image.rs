@@ -172,8 +172,8 @@ impl Packer<'_> {
         self.write(|archive| archive.file(Path::new(PLAN), 0o644, &text))
     }
 
-    /// Packs the file `from` as `to`, with the loader and libraries that it needs if it is a program, and without
-    /// what only a debugger reads.
+    /// Packs the file `from` as `to`, with the loader and libraries that it needs if it is a program, and
+    /// without what only a debugger reads.
     fn program(&mut self, from: &Path, to: &Path) -> Result<(), GuestError> {
         if !self.packed.insert(to.to_owned()) {
             return Ok(());
@@ -222,8 +222,9 @@ impl Packer<'_> {
         self.program(found, &place)
     }
 
-    /// Packs a file, or a directory with all below it, unchanged and under the same absolute path. A file that is
-    /// named itself has to be able to run there; of those in a directory, nobody may mean to run each.
+    /// Packs a file, or a directory with all below it, unchanged and under the same absolute path. A file
+    /// that is named itself has to be able to run there; of those in a directory, nobody may mean to run
+    /// each.
     fn tree(&mut self, path: &Path, packing: Packing) -> Result<(), GuestError> {
         let path = &std::path::absolute(path).map_err(at(path, "find"))?;
         let root = path.canonicalize().map_err(at(path, "read"))?;

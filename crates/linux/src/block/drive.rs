@@ -42,7 +42,7 @@ impl BlockDevice {
     }
 }
 
-/// What is in a directory of sysfs; nothing where there is none.
+/// Returns the entries of a directory of sysfs; none where there is no such directory.
 pub(crate) fn children(directory: &Path) -> Vec<PathBuf> {
     fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }

@@ -17,11 +17,11 @@ pub enum NamedError {
     Open {
         /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// What is there lies on no block device.
+    /// The path lies on no block device.
     #[error("{} is on {fstype}, which is on no block device; name a device or what is mounted from one", path.display())]
     NoDevice {
         /// The path.

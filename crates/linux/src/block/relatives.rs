@@ -22,7 +22,7 @@ pub struct DeviceNumber {
 }
 
 impl DeviceNumber {
-    /// That of a number as the kernel packs it for programs.
+    /// Returns the number that the kernel packed for programs.
     pub(crate) fn unpack(packed: u64) -> Self {
         Self { major: rustix::fs::major(packed), minor: rustix::fs::minor(packed) }
     }
@@ -88,7 +88,7 @@ impl BlockDevice {
     /// Opens its node in `/dev` for reading, with these further flags.
     ///
     /// # Errors
-    /// What the kernel says; another error where the node is another device's.
+    /// The kernel's error; another error where the node is another device's.
     pub(crate) fn open_node(&self, flags: OFlags) -> io::Result<File> {
         // A drive without a medium, or a tape of that name, must not be waited for.
         let flags = (flags | OFlags::NONBLOCK).bits() as i32;

@@ -1,4 +1,4 @@
-//! What block devices of a machine lie on, which files are behind loop devices, and what all that is used for.
+//! The layers below a machine's block devices, the files behind loop devices, and the uses of all of these.
 
 use std::fmt;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::loop_device::{self, Backing};
 use crate::mount::{self, Mount, Namespace};
 use crate::stack::Machine;
 
-/// What a block device is used for.
+/// A use of a block device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Use {
     /// It is mounted.
@@ -37,7 +37,7 @@ pub enum Use {
 }
 
 impl fmt::Display for Use {
-    /// What was found and what to do, such as `is mounted on /home; unmount it first (umount /home)`.
+    /// Writes the use and the next step, such as `is mounted on /home; unmount it first (umount /home)`.
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Self::Mounted(target) => {
@@ -95,11 +95,11 @@ pub(super) struct BackingFile {
 pub(super) struct Around {
     pub sysfs: PathBuf,
     procfs: PathBuf,
-    /// What the kernel serves to others.
+    /// The devices and files that the kernel serves to others.
     pub exported: Vec<Exported>,
     /// The NVMe controllers that the kernel serves to others.
     passed_through: Vec<Exported>,
-    /// What md keeps in files.
+    /// The bitmaps that md keeps in files.
     pub bitmaps: Vec<Bitmap>,
     /// The mount namespaces, this process' own first.
     pub namespaces: Vec<Namespace>,
@@ -196,7 +196,7 @@ impl Around {
     }
 
     /// Every device that carries a mounted file system or active swap, or has a loop device above it.
-    /// What a disk in `stack` carries counts for that disk, and not again for what lies below it.
+    /// A use of a disk in `stack` counts for that disk, and not again for the layers below it.
     pub fn uses(&self, stack: &[BlockDevice]) -> Result<Vec<(DeviceNumber, Use)>, ClaimError> {
         let mut tops = Vec::new();
         for namespace in &self.namespaces {
@@ -238,8 +238,8 @@ impl Around {
         }
     }
 
-    /// The disks that take the commands of the NVMe controller whose character device has the path `path`; where
-    /// that leads to none any more, all disks of NVMe.
+    /// The disks that take the commands of the NVMe controller whose character device has the path `path`;
+    /// where that leads to none any more, all disks of NVMe.
     fn commanded(&self, path: &Path) -> Result<Vec<BlockDevice>, BlockError> {
         let number = |namespace: &Namespace| {
             let found = fs::metadata(namespace.file(path)).ok()?;
@@ -296,7 +296,7 @@ impl Around {
     }
 }
 
-/// What all these comparisons come to; none where the files are others.
+/// Returns the result of all these comparisons; none where the files are others.
 pub(super) fn sharing(compared: impl Iterator<Item = Sameness>) -> Option<Sharing> {
     let found = compared.filter_map(|sameness| match sameness {
         Sameness::Same => Some(Sharing::Certain),

@@ -1,4 +1,4 @@
-//! What is on a block device: signatures of file systems, volumes and partition tables, as the
+//! Finds the contents of a block device: signatures of file systems, volumes and partition tables, as the
 //! program wipefs knows them, and those that it passes over.
 
 use std::fmt;
@@ -19,10 +19,10 @@ const WIPEFS: [&str; 3] = ["wipefs", "/usr/sbin/wipefs", "/sbin/wipefs"];
 /// A signature that was found on a device.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Signature {
-    /// What it is of, such as `ext4`, `LVM2_member` or `gpt`.
+    /// Its format, such as `ext4`, `LVM2_member` or `gpt`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What that is used as, such as `filesystem`, `raid`, `crypto` or `partition-table`.
+    /// Its class, such as `filesystem`, `raid`, `crypto` or `partition-table`.
     pub usage: Option<String>,
     /// The label.
     pub label: Option<String>,
@@ -46,13 +46,13 @@ impl fmt::Display for Signature {
     }
 }
 
-/// What wipefs prints.
+/// The output of wipefs.
 #[derive(Deserialize)]
 struct Answer {
     signatures: Vec<Signature>,
 }
 
-/// What is on a device.
+/// The contents of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Contents {
     device: String,

@@ -13,8 +13,8 @@ use crate::mount::Namespace;
 const SUPERBLOCK: u64 = 1024;
 const MAGIC: [u8; 4] = 0xE0F5_E1E2_u32.to_le_bytes();
 
-/// Whether the file `id`, which may be found at `path` in one of `namespaces`, begins as an image of erofs does;
-/// also where that can't be read.
+/// Whether the file `id`, which may be found at `path` in one of `namespaces`, begins as an image of erofs
+/// does; also where that can't be read.
 pub(super) fn may_be_image(namespaces: &[Namespace], id: FileId, path: &Path) -> bool {
     let begins_so = |namespace: &Namespace| {
         let file = File::open(namespace.file(path)).ok()?;

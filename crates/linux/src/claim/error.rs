@@ -21,7 +21,7 @@ pub enum Sharing {
 }
 
 impl Sharing {
-    /// What else may be done about it; empty, or a clause that begins with a semicolon.
+    /// Returns another step that may help; empty, or a clause that begins with a semicolon.
     fn advice(self) -> &'static str {
         match self {
             Self::Certain | Self::Possible => "",
@@ -50,7 +50,7 @@ pub enum ClaimError {
     Look {
         /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -59,7 +59,7 @@ pub enum ClaimError {
     NotBlock {
         /// The path.
         path: PathBuf,
-        /// What it is.
+        /// Its kind.
         found: &'static str,
     },
     /// Sysfs doesn't tell what there is to know of it.
@@ -76,7 +76,7 @@ pub enum ClaimError {
     Swaps {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -85,7 +85,7 @@ pub enum ClaimError {
     Arrays {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -106,21 +106,21 @@ pub enum ClaimError {
     InUse {
         /// The device.
         device: String,
-        /// What of it is in use.
+        /// The part of it that is in use.
         node: String,
-        /// What it is used for.
+        /// Its use.
         found: Use,
     },
-    /// What it is built on is in use by others than itself.
+    /// The layers below it are in use by others than itself.
     #[error("{device} {how} its bytes with {node}, which {found}{}", how.advice())]
     Shared {
         /// The device.
         device: String,
         /// Whether that is certain.
         how: Sharing,
-        /// What of the devices below it is in use.
+        /// The device below it that is in use.
         node: String,
-        /// What that is used for.
+        /// The use of that.
         found: Use,
     },
     /// The kernel keeps what shares its bytes for another user.
@@ -133,19 +133,19 @@ pub enum ClaimError {
         device: String,
         /// Whether that is certain.
         how: Sharing,
-        /// What shares its bytes.
+        /// The device that shares its bytes.
         node: String,
     },
-    /// What shares its bytes can't be kept from being used.
+    /// The device that shares its bytes can't be kept from being used.
     #[error("{device} {how} its bytes with {node}, which cannot be opened")]
     Guard {
         /// The device.
         device: String,
         /// Whether that is certain.
         how: Sharing,
-        /// What shares its bytes.
+        /// The device that shares its bytes.
         node: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -169,7 +169,7 @@ pub enum ClaimError {
         device: String,
         /// The disk that is served.
         node: String,
-        /// What serves it.
+        /// Its server.
         server: &'static str,
     },
     /// A process may write to it.
@@ -181,7 +181,7 @@ pub enum ClaimError {
         device: String,
         /// The process.
         process: u32,
-        /// What the process calls itself.
+        /// The name of the process.
         name: String,
         /// The device, or what shares its bytes.
         node: String,
@@ -202,7 +202,7 @@ pub enum ClaimError {
         device: String,
         /// Its disk.
         disk: String,
-        /// What uses the other partitions, in brackets; empty where nothing does.
+        /// The uses of the other partitions, in brackets; empty where there is none.
         others: String,
     },
     /// It is a partition that shares bytes with another one.
@@ -226,15 +226,15 @@ pub enum ClaimError {
     Signatures {
         /// The device.
         device: String,
-        /// What is on it.
+        /// Its contents.
         found: String,
     },
-    /// What is on a device can't be read.
+    /// The contents of a device can't be read.
     #[error("cannot tell what {device} holds: it cannot be read")]
     Read {
         /// The device.
         device: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -243,7 +243,7 @@ pub enum ClaimError {
     NoWipefs {
         /// The device.
         device: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -252,15 +252,15 @@ pub enum ClaimError {
     Wipefs {
         /// The device.
         device: String,
-        /// What it said.
+        /// Its message.
         said: String,
     },
-    /// What the program that tells what is on a device said can't be read.
+    /// The answer of the program that lists a device's contents can't be read.
     #[error("cannot tell what {device} holds: the answer of wipefs can't be read")]
     WipefsAnswer {
         /// The device.
         device: String,
-        /// What is wrong with it.
+        /// The reason.
         #[source]
         source: serde_json::Error,
     },
@@ -278,7 +278,7 @@ pub enum ClaimError {
     Open {
         /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },

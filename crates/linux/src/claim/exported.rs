@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::block::children;
 
-/// What is served, and by what.
+/// A device or file that is served, and its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Exported {
     /// The path that the server has of it.
@@ -43,7 +43,7 @@ pub(super) fn passed_through(sysfs: &Path) -> Vec<Exported> {
     enabled(sysfs, PASSTHRU)
 }
 
-/// What nvmet serves by what is set up as `pattern` says.
+/// Returns the exports of nvmet whose settings match `pattern`.
 fn enabled(sysfs: &Path, pattern: &str) -> Vec<Exported> {
     let is_enabled =
         |file: &PathBuf| fs::read(file.with_file_name("enable")).is_ok_and(|text| text.starts_with(b"1"));
@@ -51,7 +51,7 @@ fn enabled(sysfs: &Path, pattern: &str) -> Vec<Exported> {
     all.filter_map(|file| found(&file, line)).collect()
 }
 
-/// What `read` finds in `file`.
+/// Returns the export that `read` finds in `file`.
 fn found(file: &Path, read: fn(&[u8]) -> Option<&[u8]>) -> Option<Exported> {
     let text = fs::read(file).ok()?;
     let path = read(&text).filter(|path| !path.is_empty())?;

@@ -1,5 +1,5 @@
-//! Files that are used without a device: active swap, md's bitmaps, erofs mounted from a file, and what the kernel
-//! serves.
+//! Files that are used without a device: active swap, md's bitmaps, erofs mounted from a file, and what the
+//! kernel serves.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -20,7 +20,7 @@ use crate::mount::Namespace;
 pub(super) struct UsedFile {
     /// Its path.
     pub path: PathBuf,
-    /// What it is used for.
+    /// Its use.
     pub found: Use,
 }
 

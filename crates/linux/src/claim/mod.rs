@@ -1,7 +1,7 @@
 //! Claiming a device whose data may be destroyed: the door that everything passes before a byte is
 //! written to a device.
 //!
-//! What a device is used for is looked up first, and every use that is found refuses it: of its own bytes,
+//! The uses of a device are looked up first, and every use that is found refuses it: of its own bytes,
 //! and of all devices that share them, which are known by their numbers and by those of the files behind loop
 //! devices. Then it is opened with `O_EXCL`, which the kernel refuses for what it uses itself, in any mount
 //! namespace; so are those that share its bytes. From then on nothing else can mount it or build on it; so all
@@ -35,7 +35,7 @@ pub use around::Use;
 pub use contents::Signature;
 pub use error::{ClaimError, Sharing};
 
-/// What may be destroyed, each on its own; by default nothing.
+/// The contents that may be destroyed, each on its own; by default nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Overrides {
     /// File systems and the like on the device: `--overwrite-signatures`.
@@ -52,7 +52,7 @@ pub struct Overrides {
 pub struct Claim {
     /// The device, which is open and stays claimed until the last clone of it is gone.
     pub device: Device,
-    /// What that costs, a line each: `will be lost: ...` and the like.
+    /// The losses, a line each: `will be lost: ...` and the like.
     pub lost: Vec<String>,
     /// How many processes could not be looked at: what they have open is not known.
     pub unseen: usize,
@@ -61,9 +61,9 @@ pub struct Claim {
 /// A device that could be claimed.
 #[derive(Debug)]
 pub struct Check {
-    /// What sysfs knows of it.
+    /// The device as sysfs has it.
     pub block: BlockDevice,
-    /// What claiming it would cost, as in [`Claim::lost`].
+    /// The losses by claiming it, as in [`Claim::lost`].
     pub lost: Vec<String>,
     /// As in [`Claim::unseen`].
     pub unseen: usize,
@@ -81,7 +81,7 @@ pub fn claim(path: &Path, overrides: &Overrides) -> Result<Claim, ClaimError> {
 /// Checks all that [`claim`] checks, and leaves the device alone.
 ///
 /// # Errors
-/// Those of [`claim`].
+/// The errors of [`claim`].
 pub fn check(path: &Path, overrides: &Overrides) -> Result<Check, ClaimError> {
     open(path, overrides, false).map(|(_, check)| check)
 }

@@ -1,4 +1,4 @@
-//! What processes have open for writing.
+//! Lists the files and devices that processes have open for writing.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -23,21 +23,21 @@ const FUSE: DeviceNumber = DeviceNumber { major: 10, minor: 229 };
 /// How often processes are listed until no new ones appear.
 const MOST_ROUNDS: usize = 16;
 
-/// What links to an io_uring read.
+/// The target of links to an io_uring.
 const RING: &str = "anon_inode:[io_uring]";
 
-/// What a process has open for writing, or mapped so.
+/// A file or device that a process has open for writing, or mapped so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Opened {
     /// The process.
     pub process: u32,
     /// The link in procfs that leads to it, or its path.
     pub link: PathBuf,
-    /// What it is.
+    /// Its kind.
     pub what: What,
 }
 
-/// What can be open.
+/// The kinds of open files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     Device(DeviceNumber),
@@ -48,7 +48,7 @@ pub(super) enum What {
     Fuse(Option<u32>),
 }
 
-/// What is open for writing.
+/// The files and devices that are open for writing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Processes {
     /// All that was found.
@@ -91,7 +91,7 @@ impl Processes {
     }
 }
 
-/// What a process calls itself.
+/// Returns the name of a process.
 pub(super) fn name(procfs: &Path, process: u32) -> String {
     let text = fs::read_to_string(procfs.join(process.to_string()).join("comm")).unwrap_or_default();
     text.trim_end_matches('\n').escape_debug().to_string()
@@ -219,7 +219,7 @@ fn mapped(directory: &Path) -> io::Result<Vec<(PathBuf, What)>> {
     Ok(all)
 }
 
-/// What `link` leads to, if that is a device, a regular file or FUSE.
+/// Returns the target of `link`, if that is a device, a regular file or FUSE.
 fn kind(link: &Path) -> io::Result<Option<What>> {
     let found = identity::look(link)?;
     let number = DeviceNumber { major: found.stx_rdev_major, minor: found.stx_rdev_minor };

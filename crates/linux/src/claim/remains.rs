@@ -1,5 +1,5 @@
-//! What wipefs passes over: images of other formats, metadata of the device mapper, and file systems whose first
-//! superblock is gone but not the copies of it.
+//! Finds contents that wipefs passes over: images of other formats, metadata of the device mapper, and file
+//! systems whose first superblock is gone but not the copies of it.
 
 use std::fs::File;
 use std::io;
@@ -8,8 +8,8 @@ use std::os::unix::fs::FileExt;
 /// A signature: its name, where it is, and what is there.
 type Magic = (&'static str, u64, &'static [u8]);
 
-/// Those at fixed places. Sources: QEMU's `docs/interop/qcow2.rst` and `block/{qed,vdi,vhdx,vmdk,vpc}.c`; the
-/// kernel's `drivers/md/dm-{thin,cache,clone,era}*.c`.
+/// Signatures at fixed places. Sources: QEMU's `docs/interop/qcow2.rst` and
+/// `block/{qed,vdi,vhdx,vmdk,vpc}.c`; the kernel's `drivers/md/dm-{thin,cache,clone,era}*.c`.
 const IMAGES: [Magic; 13] = [
     ("a qcow2 image", 0, b"QFI\xfb"),
     ("a QED image", 0, b"QED\0"),
@@ -32,10 +32,10 @@ const BLOCK: usize = 512;
 /// In how many parts an XFS may be divided for its second to be found.
 const MOST_GROUPS: u64 = 64;
 
-/// What is found of all that on a device with `size` bytes.
+/// Returns the names of all such contents on a device with `size` bytes.
 ///
 /// # Errors
-/// What the kernel says where it can't be read.
+/// The kernel's error where it can't be read.
 pub(super) fn remains(device: &File, size: u64) -> io::Result<Vec<&'static str>> {
     let mut found = Vec::new();
     let mut is_there = |name: &'static str, at: u64, test: &dyn Fn(&[u8; BLOCK]) -> bool| -> io::Result<()> {

@@ -12,8 +12,8 @@ const SERVERS: [(&str, &str); 3] = [
     ("/vduse/", "a program of this machine (VDUSE)"),
 ];
 
-/// What serves `disk` from this machine, or from another that can't be told from this one; none where its bytes
-/// are its own, or known by what lies below it.
+/// Returns the server of `disk` on this machine, or on another that can't be told from this one; none where
+/// its bytes are its own, or known by what lies below it.
 pub(super) fn server(disk: &BlockDevice) -> Option<&'static str> {
     let name = disk.name();
     if name.starts_with("nbd") && disk.attribute("pid").exists() {

@@ -1,4 +1,4 @@
-//! What a block device, its partitions and its disk are used for.
+//! Finds the uses of a block device, its partitions and its disk.
 
 use trimtab_core::Extent;
 
@@ -73,7 +73,7 @@ impl Layer {
     }
 }
 
-/// What is known of the use of a device.
+/// The known uses of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Usage {
     target: Layer,

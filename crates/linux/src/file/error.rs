@@ -47,7 +47,7 @@ pub enum OutputError {
         owner: u32,
         /// The number of the group that owns it.
         group: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -62,7 +62,7 @@ pub enum OutputError {
     Io {
         /// The path as it was named.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },

@@ -18,7 +18,7 @@ const VALID: u16 = 1;
 /// Of the incompatible features: its journal is to be replayed.
 const RECOVER: u32 = 4;
 
-/// What of a superblock tells how far it was written.
+/// The fields of a superblock that change when the file system is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Superblock {
     pub uuid: [u8; 16],
@@ -52,7 +52,7 @@ pub(super) struct Written {
 }
 
 impl Superblock {
-    /// That in the first bytes of a device; none where there is none.
+    /// Reads it from the first bytes of a device; none where there is none.
     pub fn parse(start: &[u8; START]) -> Option<Self> {
         let bytes = &start[AT..];
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);

@@ -9,7 +9,7 @@ use trimtab_core::{Bytes, SECTOR};
 
 use super::{Disk, Reason, START, SealError};
 
-/// What a record of the log begins with (`struct xlog_rec_header`).
+/// The first bytes of a record of the log (`struct xlog_rec_header`).
 const RECORD: u32 = 0xfeed_babe;
 /// The flag of an operation by which the file system is unmounted.
 const UNMOUNT: u8 = 0x20;
@@ -50,7 +50,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl Superblock {
-    /// That in the first bytes of a device; none where there is none, or its log is elsewhere.
+    /// Reads it from the first bytes of a device; none where there is none, or its log is elsewhere.
     pub fn parse(start: &[u8; START]) -> Option<Self> {
         let version = u16::from_be_bytes([start[100], start[101]]) & 0xf;
         let (block, group) = (u64::from(u32_at(start, 4)), u64::from(u32_at(start, 84)));
@@ -117,7 +117,7 @@ impl Written {
     }
 }
 
-/// What is wanted of a record of the log.
+/// The needed fields of a record of the log.
 struct Record {
     /// How long it is with its header.
     sectors: u32,

@@ -15,7 +15,7 @@ const DM_TABLE_STATUS: Opcode = opcode::read_write::<[u8; HEAD]>(0xfd, 12);
 const DM_STATUS_TABLE_FLAG: u32 = 1 << 4;
 /// The answer doesn't fit.
 const DM_BUFFER_FULL_FLAG: u32 = 1 << 8;
-/// What is under way need not be written first.
+/// Requests under way need not be written first.
 const DM_NOFLUSH_FLAG: u32 = 1 << 11;
 /// The kernel wipes its copy, which may hold a key.
 const DM_SECURE_DATA_FLAG: u32 = 1 << 15;
@@ -81,7 +81,7 @@ unsafe impl Ioctl for TableStatus<'_> {
 /// Asks `/dev/mapper/control` for the live table of the device-mapper device `device`.
 ///
 /// # Errors
-/// What the kernel says: `ENXIO` where there is no such device, `EACCES` without `CAP_SYS_ADMIN`;
+/// The kernel's error: `ENXIO` where there is no such device, `EACCES` without `CAP_SYS_ADMIN`;
 /// `EMSGSIZE` where the table is longer than 16 MiB, `EPROTO` where it makes no sense.
 pub fn device_map(control: impl AsFd, device: DeviceNumber) -> Result<Vec<MapLine>> {
     table_status(control, device, DM_STATUS_TABLE_FLAG | DM_NOFLUSH_FLAG)

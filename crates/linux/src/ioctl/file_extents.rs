@@ -66,7 +66,7 @@ pub struct FileExtent {
 /// what has no place of its own: data that is compressed or kept in an inode.
 ///
 /// # Errors
-/// What the kernel says, such as `EOPNOTSUPP` from a file system that doesn't tell.
+/// The kernel's error, such as `EOPNOTSUPP` from a file system that doesn't tell.
 pub fn file_extents(file: impl AsFd, range: Extent) -> Result<Vec<FileExtent>> {
     let head = FiemapHead {
         start: range.start.0,
@@ -96,7 +96,7 @@ pub fn file_extents(file: impl AsFd, range: Extent) -> Result<Vec<FileExtent>> {
 }
 
 impl FiemapExtent {
-    /// What of it is in `range` of the file; none where its place isn't told.
+    /// Returns the part of it in `range` of the file; none where its place isn't known.
     fn within(&self, range: Extent) -> Option<FileExtent> {
         let nowhere = FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_NOT_ALIGNED;
         let encoded = self.flags & FIEMAP_EXTENT_ENCODED != 0;
@@ -119,7 +119,7 @@ impl FiemapExtent {
 /// what [`file_extents`] asks for.
 ///
 /// # Errors
-/// What the kernel says: `EINVAL` from a file system that doesn't tell, `EPERM` without `CAP_SYS_RAWIO`,
+/// The kernel's error: `EINVAL` from a file system that doesn't tell, `EPERM` without `CAP_SYS_RAWIO`,
 /// `EOVERFLOW` where a number doesn't fit.
 pub fn file_blocks(file: impl AsFd, range: Extent) -> Result<Vec<FileExtent>> {
     let mut size = 0_i32;

@@ -1,4 +1,4 @@
-//! What file systems tell of where their data is. Opcodes and structures are those of the kernel's
+//! Places of data and free space, as file systems report them. Opcodes and structures are those of the kernel's
 //! `include/uapi/linux/{fs,fsmap,btrfs,btrfs_tree}.h`.
 
 use std::ffi::OsStr;
@@ -104,7 +104,7 @@ struct FsInfo {
     reserved: [u64; 124],
 }
 
-/// A piece of free space, as `FS_IOC_GETFSMAP` tells of it.
+/// A piece of free space, as `FS_IOC_GETFSMAP` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeSpace {
     /// The device it is on: major number in the high, minor in the low bits, as user space packs them.
@@ -125,7 +125,7 @@ pub struct ChunkItem {
 /// The free space of the file system that holds `directory`.
 ///
 /// # Errors
-/// What the kernel says, such as `EOPNOTSUPP` or `ENOTTY` from a file system without the call.
+/// The kernel's error, such as `EOPNOTSUPP` or `ENOTTY` from a file system without the call.
 pub fn free_space(directory: impl AsFd) -> Result<Vec<FreeSpace>> {
     free_between(directory, Fsmap::default(), Fsmap::highest(u32::MAX, Bytes(u64::MAX)))
 }
@@ -134,7 +134,7 @@ pub fn free_space(directory: impl AsFd) -> Result<Vec<FreeSpace>> {
 /// what lies there only in part may be told as a whole.
 ///
 /// # Errors
-/// What the kernel says, such as `EOPNOTSUPP` or `ENOTTY` from a file system without the call.
+/// The kernel's error, such as `EOPNOTSUPP` or `ENOTTY` from a file system without the call.
 pub fn free_space_within(
     directory: impl AsFd,
     device: DeviceNumber,
@@ -187,10 +187,10 @@ impl Fsmap {
     }
 }
 
-/// What tells the file system that holds `directory` from others, be it mounted elsewhere tomorrow.
+/// Returns the UUID of the file system that holds `directory`, which stays the same if it is mounted elsewhere.
 ///
 /// # Errors
-/// What the kernel says: `ENOTTY` before Linux 6.9 and from file systems that have no such thing.
+/// The kernel's error: `ENOTTY` before Linux 6.9 and from file systems that have no such thing.
 pub fn file_system_uuid(directory: impl AsFd) -> Result<[u8; 16]> {
     // SAFETY: FS_IOC_GETFSUUID writes a `struct fsuuid2`, which `FsUuid` lays out.
     let found: FsUuid = unsafe { ioctl(directory, Getter::<FS_IOC_GETFSUUID, _>::new())? };
@@ -203,7 +203,7 @@ pub fn file_system_uuid(directory: impl AsFd) -> Result<[u8; 16]> {
 /// The chunks of the btrfs that holds `directory`.
 ///
 /// # Errors
-/// What the kernel says, such as `EPERM` without `CAP_SYS_ADMIN`.
+/// The kernel's error, such as `EPERM` without `CAP_SYS_ADMIN`.
 pub fn btrfs_chunks(directory: impl AsFd) -> Result<Vec<ChunkItem>> {
     let mut chunks: Vec<ChunkItem> = Vec::new();
     let mut from = 0;
@@ -252,7 +252,7 @@ fn items(mut answer: &[u8], count: u32) -> Vec<ChunkItem> {
 /// The identifier of the btrfs that holds `directory`.
 ///
 /// # Errors
-/// What the kernel says, such as `ENOTTY` from another file system.
+/// The kernel's error, such as `ENOTTY` from another file system.
 pub fn btrfs_id(directory: impl AsFd) -> Result<[u8; 16]> {
     // SAFETY: BTRFS_IOC_FS_INFO writes a `struct btrfs_ioctl_fs_info_args`, which `FsInfo` lays out.
     let info: FsInfo = unsafe { ioctl(directory, Getter::<BTRFS_IOC_FS_INFO, _>::new())? };
@@ -262,7 +262,7 @@ pub fn btrfs_id(directory: impl AsFd) -> Result<[u8; 16]> {
 /// The path of the device `id` of the btrfs that holds `directory`.
 ///
 /// # Errors
-/// What the kernel says, such as `ENODEV` where there is no such device.
+/// The kernel's error, such as `ENODEV` where there is no such device.
 pub fn btrfs_device(directory: impl AsFd, id: u64) -> Result<PathBuf> {
     let mut info = Box::new(DevInfo {
         id,

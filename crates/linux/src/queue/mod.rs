@@ -22,13 +22,13 @@ use workers::Workers;
 /// A command for a [`Queue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Command {
-    /// What it does.
+    /// Its operation.
     pub kind: Kind,
     /// The bytes it names; whole logical blocks.
     pub extent: Extent,
 }
 
-/// What a command in a [`Queue`] does.
+/// The operation of a command in a [`Queue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Reads, and throws away what it read.
@@ -49,7 +49,7 @@ pub struct Completion {
     pub latency: Duration,
     /// When it ended.
     pub at: Instant,
-    /// What the kernel said.
+    /// The kernel's error.
     pub result: io::Result<()>,
 }
 
@@ -65,7 +65,7 @@ pub struct Queue {
     data: Arc<Aligned>,
 }
 
-/// What is kept of a command in flight.
+/// The record of a command in flight.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     tag: u64,
@@ -81,7 +81,7 @@ impl Queue {
     /// A queue of up to `depth` commands in flight on `device`.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     ///
     /// # Panics
     /// If `depth` is zero.
@@ -113,7 +113,7 @@ impl Queue {
     /// Sends `command`; `tag` comes back with its completion.
     ///
     /// # Errors
-    /// What the kernel says where it can't even be sent; the queue can only be dropped after that.
+    /// The kernel's error where it can't even be sent; the queue can only be dropped after that.
     ///
     /// # Panics
     /// If the queue is full.
@@ -132,7 +132,7 @@ impl Queue {
     /// Waits for the end of a command; gives up at `until`, or at once where nothing is in flight.
     ///
     /// # Errors
-    /// What the kernel says where it can't wait.
+    /// The kernel's error where it can't wait.
     pub fn wait(&mut self, until: Option<Instant>) -> io::Result<Option<Completion>> {
         loop {
             if let Some(completion) = self.reap()? {

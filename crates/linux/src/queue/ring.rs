@@ -31,7 +31,7 @@ pub(super) struct Ring {
     slots: Vec<Slot>,
 }
 
-/// What the command in flight at a number uses, or the last one did.
+/// The buffers of the command in flight at a number, or of the last one.
 #[derive(Default)]
 struct Slot {
     /// The bytes that the command in flight must transfer, zero for an erase; none where no command
@@ -39,7 +39,7 @@ struct Slot {
     expected: Option<u32>,
     /// Where it reads to.
     read: Aligned,
-    /// What it writes.
+    /// The data that it writes.
     written: Arc<Aligned>,
 }
 
@@ -47,7 +47,7 @@ impl Ring {
     /// A ring for up to `depth` commands in flight on `device`.
     ///
     /// # Errors
-    /// What the kernel says, `ENOSYS` and `EPERM` where it has no ring for this process, and
+    /// The kernel's error, `ENOSYS` and `EPERM` where it has no ring for this process, and
     /// `EOPNOTSUPP` where its ring has no plain reads and writes (before Linux 5.6).
     pub(super) fn new(device: &Device, depth: u32) -> io::Result<Self> {
         let ring = IoUring::new(depth)?;
@@ -92,7 +92,7 @@ impl Ring {
     /// Sends `command`, a write with the first bytes of `data`; `slot` comes back with its end.
     ///
     /// # Errors
-    /// What the kernel says; the ring is of no use after that. `EINVAL` for a transfer of 4 GiB or
+    /// The kernel's error; the ring is of no use after that. `EINVAL` for a transfer of 4 GiB or
     /// more, which is not sent.
     ///
     /// # Panics
@@ -147,7 +147,7 @@ impl Ring {
     /// kernel first has to leave to note the command's end.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(super) fn wait(&self, left: Option<Duration>) -> io::Result<()> {
         let left = left.map(Timespec::from);
         let args = left.iter().fold(SubmitArgs::new(), SubmitArgs::timespec);

@@ -45,7 +45,7 @@ pub(super) struct Done {
     pub(super) latency: Duration,
     /// When it ended.
     pub(super) at: Instant,
-    /// What the kernel said.
+    /// The kernel's error.
     pub(super) result: io::Result<()>,
 }
 
@@ -53,7 +53,7 @@ impl Workers {
     /// No threads yet.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(super) fn new(device: &Device) -> io::Result<Self> {
         let (jobs, waiting) = channel();
         let (ends, ended) = channel();
@@ -72,7 +72,7 @@ impl Workers {
     /// Has a thread run `command`, a write with the first bytes of `data`.
     ///
     /// # Errors
-    /// What the kernel says where it makes no more threads.
+    /// The kernel's error where it makes no more threads.
     pub(super) fn submit(&mut self, slot: usize, command: Command, data: &Arc<Aligned>) -> io::Result<()> {
         if self.in_flight == self.threads.len() {
             let (device, waiting) = (self.device.clone(), Arc::clone(&self.waiting));
@@ -104,7 +104,7 @@ impl Workers {
         self.in_flight == 0
     }
 
-    /// What is readable when a command may have ended.
+    /// Returns a descriptor that is readable when a command may have ended.
     pub(super) fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }

@@ -1,4 +1,4 @@
-//! What hardware announces of discards: SCSI's vital product data and the attributes of cards, as sysfs
+//! Hardware's announcements about discards: SCSI's vital product data and the attributes of cards, as sysfs
 //! has them.
 
 use std::fs;
@@ -30,7 +30,7 @@ fn identified(word: usize) -> Range<usize> {
     IDENTIFY + 2 * word..IDENTIFY + 2 * word + 2
 }
 
-/// What `device`, which is of this kind, announces.
+/// Returns the announcements of `device`, which is of this kind.
 pub(super) fn announced(device: &BlockDevice, kind: &Kind) -> Announced {
     let page = |name: &str| fs::read(device.attribute("device").join(name)).unwrap_or_default();
     let block = || device.logical_block().ok();

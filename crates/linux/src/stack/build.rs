@@ -38,9 +38,9 @@ impl Stack {
 struct Walk<'a> {
     machine: &'a Machine,
     in_use: &'a InUse,
-    /// What is being looked at, from the target down.
+    /// The layers that are being examined, from the target down.
     above: Vec<Node>,
-    /// What has been, with the layers below each counted from the first that was done.
+    /// The layers that are done, with the layers below each counted from the first that was done.
     done: Vec<(Node, Layer)>,
 }
 
@@ -70,7 +70,7 @@ impl Walk<'_> {
         Ok(self.done.len() - 1)
     }
 
-    /// What `node` is, and what it lies on.
+    /// Returns the layer of `node`, and the layers below it.
     fn look(&self, node: &Node) -> Result<(Layer, Vec<Place>), StackError> {
         let (machine, in_use) = (self.machine, self.in_use);
         Ok(match node {

@@ -1,4 +1,4 @@
-//! What a block device is, and what it lies on.
+//! Describes a block device and the layers below it.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -17,7 +17,7 @@ use super::{Kind, Layer, Machine, MapLine, Raid, StackError, map};
 use crate::block::{BlockDevice, BlockError};
 use crate::loop_device::Backing;
 
-/// What the UUIDs of device-mapper devices start with, by what made them.
+/// The first words of the UUIDs of device-mapper devices, by their makers.
 const SUBSYSTEMS: [&str; 10] = [
     "CRYPT-LUKS1",
     "CRYPT-LUKS2",
@@ -85,7 +85,7 @@ pub(super) fn describe(machine: &Machine, device: &BlockDevice) -> Result<Layer,
     })
 }
 
-/// What people call a device; a partition has no name of its own.
+/// Returns the usual name of a device; a partition has no name of its own.
 fn label(device: &BlockDevice) -> Option<String> {
     match device.disk() {
         Some(_) => None,
@@ -197,7 +197,7 @@ fn in_table(mut slaves: Vec<BlockDevice>, table: &[MapLine]) -> Vec<Place> {
     places
 }
 
-/// What made a device-mapper device; none where its UUID doesn't tell.
+/// Returns the maker of a device-mapper device; none where its UUID doesn't tell.
 pub(super) fn subsystem(device: &BlockDevice) -> Option<String> {
     let uuid = device.identity("dm/uuid").filter(|_| device.disk().is_none())?;
     let made = |name: &&str| uuid.strip_prefix(*name).is_some_and(|rest| rest.starts_with('-'));
@@ -226,7 +226,7 @@ fn limits(device: &BlockDevice) -> Result<Option<Limits>, StackError> {
     }))
 }
 
-/// What an attribute holds; none where the kernel has no such attribute.
+/// Returns the value of an attribute; none where the kernel has no such attribute.
 fn present<T>(read: Result<T, BlockError>) -> Result<Option<T>, StackError> {
     match read {
         Err(BlockError::Read { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),

@@ -14,7 +14,7 @@ pub enum StackError {
     Path {
         /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -26,7 +26,7 @@ pub enum StackError {
         /// The device node.
         node: PathBuf,
     },
-    /// What a captured machine doesn't have, or may not have had where it is now.
+    /// The captured machine doesn't have it, or may not have had it at this path.
     #[error(
         "{} is no mount point, swap or block device of the captured machine; it can be asked for {known}, and for \
          the devices below", path.display()
@@ -34,7 +34,7 @@ pub enum StackError {
     NotCaptured {
         /// The path.
         path: PathBuf,
-        /// What can be asked of it, with commas between.
+        /// The known targets, separated by commas.
         known: String,
     },
     /// A device without blocks.
@@ -69,7 +69,7 @@ pub enum StackError {
     Swaps {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -78,7 +78,7 @@ pub enum StackError {
     Tree {
         /// The directory or link.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -88,7 +88,7 @@ pub enum StackError {
         /// The link.
         path: PathBuf,
     },
-    /// What a captured tree may not hold.
+    /// The captured tree holds a file that it may not hold.
     #[error("{} is no small file, directory or link, as all in a captured tree are", path.display())]
     Special {
         /// The file.

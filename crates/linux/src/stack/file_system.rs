@@ -1,4 +1,4 @@
-//! What a mounted file system lies on.
+//! Describes a mounted file system and the devices below it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use crate::block::BlockDevice;
 use crate::btrfs;
 use crate::mount::{Mount, unescape};
 
-/// What the mount `mount` is of, with all its mount points.
+/// Describes the file system of the mount `mount`, with all its mount points.
 pub(super) fn describe(mount: &Mount, mounts: &[Mount]) -> FileSystem {
     let mut targets = vec![mount.target.clone()];
     for other in mounts.iter().filter(|other| other.number == mount.number) {

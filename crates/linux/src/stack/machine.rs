@@ -32,9 +32,9 @@ impl Machine {
     /// The machine whose files are below `root`, or below the one directory that is in there. Besides
     /// them are there, below `trimtab`, the tables of the device mapper as `dm/MAJOR:MINOR`, in the form of
     /// `dmsetup table`; what is behind loop devices as `loop/MAJOR:MINOR`, a device's number or a file's
-    /// device and inode number; for each dm-crypt device over LUKS2 the header's persistent flags as `luks/NAME`,
-    /// with blanks between them; what `systemctl show fstrim.timer` says as `timer`; and what it was
-    /// captured for as `targets`, a path a line.
+    /// device and inode number; for each dm-crypt device over LUKS2 the header's persistent flags as
+    /// `luks/NAME`, with blanks between them; what `systemctl show fstrim.timer` says as `timer`; and what it
+    /// was captured for as `targets`, a path a line.
     ///
     /// # Errors
     /// [`StackError::Tree`], [`StackError::Outside`], [`StackError::Special`] or
@@ -64,7 +64,7 @@ impl Machine {
         self.file("/proc")
     }
 
-    /// What is behind a loop device; none where nothing is, or where it wasn't captured.
+    /// Returns the file behind a loop device; none where there is none, or where it wasn't captured.
     ///
     /// # Errors
     /// [`LoopError::Status`].

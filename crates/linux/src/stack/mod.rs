@@ -45,11 +45,11 @@ pub struct Stack {
 pub struct Layer {
     /// The mount point of a file system, or the kernel's name for a device, such as `dm-0`.
     pub name: String,
-    /// What people call it: `vg/root`, a drive's model.
+    /// Its usual name: `vg/root`, a drive's model.
     pub label: Option<String>,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// What made a device-mapper device, in the words that its UUID starts with: `LVM`, `CRYPT-LUKS2`,
+    /// The maker of a device-mapper device, in the words that its UUID starts with: `LVM`, `CRYPT-LUKS2`,
     /// `mpath` and their like. Everybody may read it, where a table takes root; none where the UUID
     /// starts with no such words.
     pub subsystem: Option<String>,
@@ -59,7 +59,7 @@ pub struct Layer {
     pub size: Option<Bytes>,
     /// The limits of its discards; none of a file system, and where sysfs doesn't say.
     pub limits: Option<Limits>,
-    /// What the hardware itself announces of discards.
+    /// The hardware's own announcements about discards.
     pub announced: Announced,
     /// Whether it says that it is a rotating disk.
     pub rotational: bool,
@@ -92,7 +92,7 @@ pub struct Below {
     pub start: Option<Bytes>,
 }
 
-/// What a layer is, with what decides on its discards.
+/// The kind of a layer, with the facts that decide on its discards.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
     /// A mounted file system.
@@ -152,7 +152,7 @@ pub struct Raid {
     pub discards_are_safe: Option<bool>,
 }
 
-/// What the SCSI layer knows of a device.
+/// The SCSI layer's facts about a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scsi {
     /// How it is attached.

@@ -1,4 +1,4 @@
-//! What the SCSI layer knows of a device.
+//! The SCSI layer's facts about a device.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ impl Scsi {
     }
 }
 
-/// What is known of the disk `device`, a SCSI device.
+/// Returns the facts about the disk `device`, a SCSI device.
 pub(super) fn scsi(sysfs: &Path, device: &BlockDevice) -> Scsi {
     // The directory is .../hostN/targetN:C:T/N:C:T:L/block/sda.
     let place = device.attribute("device").canonicalize().unwrap_or_default();
@@ -53,7 +53,7 @@ fn driver(path: &Path) -> Option<String> {
     Some(driver.file_name()?.to_string_lossy().into_owned())
 }
 
-/// What libata says of the TRIM of the device at `place`, behind the port `port`. It calls the device
+/// Returns libata's setting for TRIM of the device at `place`, behind the port `port`. It calls the device
 /// `devPORT.LINK.DEVICE` behind a port multiplier, whose links are SCSI's channels, else `devPORT.DEVICE`.
 fn ata_trim(sysfs: &Path, place: &Path, port: &str) -> Option<String> {
     let address = place.file_name()?.to_str()?;
@@ -79,7 +79,7 @@ fn only_in(directory: &Path) -> Option<PathBuf> {
     Some(fs::read_dir(directory).ok()?.flatten().next()?.path())
 }
 
-/// What an attribute holds; none where there is none, or it is empty.
+/// Returns the value of an attribute; none where there is none, or it is empty.
 fn word(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?.trim().to_owned();
     (!text.is_empty()).then_some(text)

@@ -1,4 +1,4 @@
-//! What a machine's files and services say about discards: who issues them, and when.
+//! The settings of a machine's files and services for discards: who issues them, and when.
 
 mod cron;
 mod files;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Kind, Layer, Machine, Stack};
 
-/// What `/etc`, the kernel's command line and the service manager say.
+/// The settings in `/etc`, on the kernel's command line and of the service manager.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Setup {
     /// The lines of `/etc/fstab`.
@@ -37,12 +37,12 @@ pub struct Setup {
     pub command_line: Vec<String>,
     /// The lines of udev rules that set `provisioning_mode`.
     pub udev_rules: Vec<UdevLine>,
-    /// What could not be read and why, a sentence each.
+    /// The files that could not be read and why, a sentence each.
     pub left_out: Vec<String>,
 }
 
 impl Setup {
-    /// What `machine` says that concerns `stacks`. What can't be read is said in
+    /// Returns the settings of `machine` that concern `stacks`. Files that can't be read are named in
     /// [`left_out`](Self::left_out).
     pub fn of(machine: &Machine, stacks: &[Stack]) -> Self {
         let mut reader = Reader { machine, left_out: Vec::new() };
@@ -102,7 +102,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// What the file holds; nothing where there is none, or it can't be read.
+    /// Returns the text of a file; empty where there is none, or it can't be read.
     fn text(&mut self, file: &str) -> String {
         let read = fs::read(self.machine.file(file));
         let bytes = self.noting(&format!("read {file}"), read).unwrap_or_default();
@@ -120,7 +120,7 @@ impl Reader<'_> {
     }
 }
 
-/// What the LUKS2 headers say below the dm-crypt devices of `stacks`.
+/// Returns the settings in the LUKS2 headers below the dm-crypt devices of `stacks`.
 fn luks_allows(reader: &mut Reader, stacks: &[Stack]) -> Vec<(String, bool)> {
     let mut allows: Vec<(String, bool)> = Vec::new();
     for (stack, layer) in stacks.iter().flat_map(|stack| stack.layers.iter().map(move |layer| (stack, layer)))

@@ -1,4 +1,4 @@
-//! What a path names: a mounted file system, active swap or a block device.
+//! Resolves a path to a mounted file system, active swap or a block device.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -52,7 +52,7 @@ pub(super) struct Swap {
     pub(super) size: Option<Bytes>,
 }
 
-/// What the kernel says is mounted and swapped to.
+/// The mounted file systems and the active swap.
 pub(super) struct InUse {
     /// The mounts, in the order they were made.
     pub(super) mounts: Vec<Mount>,
@@ -83,7 +83,7 @@ impl InUse {
         }
     }
 
-    /// What `target` names.
+    /// Returns the node that `target` names.
     pub(super) fn find(&self, machine: &Machine, target: &Path) -> Result<Node, StackError> {
         if machine.is_live() { self.find_live(machine, target) } else { self.find_captured(machine, target) }
     }
@@ -134,7 +134,7 @@ impl InUse {
         self.swap_file(target).or_else(mounted).ok_or_else(not_captured)
     }
 
-    /// What can be asked of a captured machine besides the devices, with commas between it.
+    /// Returns the targets of a captured machine besides the devices, separated by commas.
     fn known(&self, machine: &Machine) -> String {
         let mut known = captured_for(machine).unwrap_or_default();
         let in_use = self.mounts.iter().map(|mount| &mount.target);
@@ -146,7 +146,7 @@ impl InUse {
         known.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
     }
 
-    /// What `device` is: active swap, or just a device.
+    /// Returns the node of `device`: active swap, or just a device.
     fn device(&self, machine: &Machine, device: BlockDevice) -> Result<Node, StackError> {
         for swap in self.swaps.iter().filter(|swap| !swap.is_file) {
             if device::named(machine, self, &swap.path)?.as_ref() == Some(&device) {
@@ -182,7 +182,7 @@ impl InUse {
     }
 }
 
-/// What `--all` looks at: each file system that is mounted from block devices once, at its shortest
+/// Returns the targets of `--all`: each file system that is mounted from block devices once, at its shortest
 /// mount point, but for those that never free a block; then active swap. Of a captured machine, what it
 /// was captured for, where it says so.
 ///
@@ -218,7 +218,7 @@ pub fn never_frees(fstype: &str) -> bool {
     matches!(fstype, "squashfs" | "erofs" | "iso9660" | "cramfs" | "romfs")
 }
 
-/// What a machine was captured for; none where it doesn't say.
+/// Returns the paths for which a machine was captured; none where it doesn't say.
 fn captured_for(machine: &Machine) -> Option<Vec<PathBuf>> {
     let list = fs::read_to_string(machine.file("/trimtab/targets")).ok().filter(|_| !machine.is_live())?;
     Some(list.lines().take(MOST_MOUNTS).map(PathBuf::from).collect())

@@ -23,25 +23,25 @@ pub enum TracefsError {
     /// The user has no right to trace.
     #[error("no right to use tracefs at {}; run as root", path.display())]
     Denied {
-        /// What was refused.
+        /// The path that was refused.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
     /// The kernel is locked down, as under secure boot, and gives out no traces even to root.
     #[error("the kernel is locked down and forbids the use of {}; boot with lockdown=none (and without secure boot) to record", path.display())]
     LockedDown {
-        /// What was refused.
+        /// The path that was refused.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
     /// This kernel has none of the requested events.
     #[error("this kernel has none of the requested events: {missing}")]
     NoEvents {
-        /// What is missing, in sentences.
+        /// The missing parts, in sentences.
         missing: String,
     },
     /// The kernel has no room for the buffers.
@@ -49,7 +49,7 @@ pub enum TracefsError {
     NoBuffer {
         /// The requested size.
         buffer: Bytes,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -58,7 +58,7 @@ pub enum TracefsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -67,9 +67,9 @@ pub enum TracefsError {
     Set {
         /// The file or directory.
         path: PathBuf,
-        /// What it should hold.
+        /// The value that it should hold.
         value: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -78,7 +78,7 @@ pub enum TracefsError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What it should describe.
+        /// The content that it should describe.
         expected: String,
     },
     /// The kernel's buffer doesn't have the expected format.
@@ -86,7 +86,7 @@ pub enum TracefsError {
     Damaged {
         /// The processor.
         cpu: usize,
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
     },
     /// Waiting for events failed.

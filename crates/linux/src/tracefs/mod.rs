@@ -67,7 +67,7 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 /// How often lost events are counted, and new disks looked for, at least.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What to record.
+/// The options of a recording.
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
     /// Whole disks; if empty, all present and future ones in sysfs except ram disks and optical drives.

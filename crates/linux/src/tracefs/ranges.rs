@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(ranges.queued[&DISK].len(), MOST_RANGES);
     }
 
-    /// What the kernel does with a discard: tasks plug their requests, several disks' in one plug.
+    /// The kernel's handling of a discard: tasks plug their requests, several disks' in one plug.
     #[derive(Debug, Clone)]
     enum Step {
         Submit {

@@ -1,4 +1,4 @@
-//! What several test programs share.
+//! Helpers that several test programs share.
 
 #[allow(dead_code, reason = "not every test program mounts anything")]
 pub mod mounted;

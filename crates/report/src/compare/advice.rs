@@ -168,8 +168,8 @@ impl<'a> Judge<'a> {
         gains
     }
 
-    /// The figures that are worse under `row` than under `other`; its reads are only worse where they are slower
-    /// than those under `reads` too.
+    /// The figures that are worse under `row` than under `other`; its reads are only worse where they are
+    /// slower than those under `reads` too.
     fn losses(&self, row: &Row, other: &Row, reads: &Row) -> Vec<String> {
         let mut losses = Vec::new();
         if self.waits_less(other, row) {

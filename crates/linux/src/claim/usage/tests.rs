@@ -1,4 +1,4 @@
-//! What a device is used for, on captured machines.
+//! The uses of devices on captured machines.
 
 use std::fs;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::words::{KEPT, NUMERIC};
 
-/// What comes before a number that is kept everywhere: the device mapper's in the names of its devices,
+/// Words before a number that is kept everywhere: the device mapper's in the names of its devices,
 /// and a USB bridge's in rules.
 const BEFORE_NUMBERS: [&str; 3] = ["/dm-", "idVendor}==\"", "idProduct}==\""];
 

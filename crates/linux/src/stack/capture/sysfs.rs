@@ -10,7 +10,7 @@ use crate::stack::announced::{PAGES, is_impersonal};
 use crate::stack::device::subsystem;
 use crate::stack::{Layer, Machine};
 
-/// What is copied of a device's directory.
+/// The files that are copied of a device's directory.
 const OF_DEVICE: [&str; 19] = [
     "dev",
     "size",
@@ -32,12 +32,12 @@ const OF_DEVICE: [&str; 19] = [
     "loop/offset",
     "bcache/state",
 ];
-/// What is copied of the directory of the hardware behind it, or one that this is in.
+/// The files that are copied of the directory of the hardware behind it, or of a parent directory.
 const OF_HARDWARE: [&str; 6] =
     ["vendor", "idVendor", "idProduct", "type", "erase_size", "preferred_erase_size"];
-/// What an owner may have named the hardware.
+/// Files with names that an owner may have given the hardware.
 const NAMES: [&str; 2] = ["model", "name"];
-/// What is copied from the directory of its SCSI disk.
+/// The files that are copied from the directory of its SCSI disk.
 const OF_SCSI_DISK: [&str; 2] = ["provisioning_mode", "thin_provisioning"];
 
 /// Adds to `tree` what there is of the devices among `layers`.
@@ -163,7 +163,7 @@ impl Copy<'_> {
     }
 }
 
-/// What is in a directory, by name; nothing where there is none.
+/// Returns the entries of a directory, by name; none where there is no such directory.
 fn list(directory: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<_> =
         fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect();

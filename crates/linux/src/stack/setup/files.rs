@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{CrypttabLine, FstabLine};
 use crate::mount::unescape;
 
-/// What words of the kernel's command line start with that concern discards, besides those that say
+/// The first letters of words of the kernel's command line that concern discards, besides those with
 /// `discard` or `trim`.
 const CONCERNING: [&str; 6] =
     ["libata.", "luks.options", "rd.luks.options", "scsi_mod.", "usb-storage.quirks", "usb_storage.quirks"];

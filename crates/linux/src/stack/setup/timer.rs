@@ -7,7 +7,7 @@ use super::{Reader, Timer};
 
 const PROPERTIES: &str = "LoadState,UnitFileState,ActiveState,LastTriggerUSec,NextElapseUSecRealtime";
 
-/// What the service manager says of `fstrim.timer`; none where there is none to ask.
+/// Returns the state of `fstrim.timer` by the service manager; none where there is no service manager.
 pub(super) fn read(reader: &mut Reader) -> Option<Timer> {
     if !reader.machine.is_live() {
         return parse(&fs::read_to_string(reader.machine.file("/trimtab/timer")).ok()?);

@@ -9,7 +9,7 @@ const OWN: [&str; 2] = ["trimtab.service", "trimtab-trim.timer"];
 /// Where a unit that is enabled is linked to, in a directory of what wants it.
 const ENABLED: &str = "/etc/systemd/system";
 
-/// Those of trimtab's own units that start by themselves.
+/// Returns trimtab's own units that start by themselves.
 pub(super) fn own(reader: &mut Reader) -> Vec<String> {
     let entries = fs::read_dir(reader.machine.file(ENABLED));
     let entries = reader.noting(&format!("list {ENABLED}"), entries).into_iter().flatten().flatten();

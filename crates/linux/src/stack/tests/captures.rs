@@ -1,4 +1,4 @@
-//! What is captured is read back.
+//! Captured machines are read back.
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! What the devices of a stack are.
+//! The kinds of a stack's devices.
 
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::{Announced, CardErase, Limits};

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use crate::captured::Captured;
 use crate::stack::{Machine, Setup, Stack, targets};
 
-/// What is done to a file or directory of the tree.
+/// A change of a file or directory of the tree.
 #[derive(Debug, Clone)]
 enum Damage {
     Text(String),
