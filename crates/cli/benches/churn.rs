@@ -1,4 +1,4 @@
-//! What the next trim costs where little was freed since the last: bytes and seconds of `trimtab trim`, which
+//! Measures the next trim where little was freed since the last: bytes and seconds of `trimtab trim`, which
 //! the service tells what is pending, and of fstrim, in turns, on the same emulated drive in real time. Each
 //! comes after 1 % of the files was deleted and as much written again, and the same happened: nothing, a
 //! mount anew, or a start of the service anew. Needs root and FUSE. `-- ROUNDS PROFILE` chooses.
@@ -56,7 +56,7 @@ fn main() {
     }
 }
 
-/// What happens after the churn and before the trim.
+/// The event after the churn and before the trim.
 #[derive(Debug, Clone, Copy)]
 enum Between {
     Nothing,
@@ -176,7 +176,7 @@ impl Churned {
         self.cost(trim.env("RUNTIME_DIRECTORY", directory))
     }
 
-    /// What a command costs that gets the mount point, until the drive is done: XFS doesn't wait for it.
+    /// Returns the cost of a command that gets the mount point, until the drive is done: XFS doesn't wait for it.
     fn cost(&self, command: &mut Command) -> Cost {
         let before = self.counters();
         let started = Instant::now();

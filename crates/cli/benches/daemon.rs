@@ -1,4 +1,4 @@
-//! What the service takes: memory, time for each free, wake-ups while nothing happens, and what a thousand
+//! Measures the service: its memory, time for each free, wake-ups while nothing happens, and what a thousand
 //! mounts leave behind. Needs root: `cargo bench -p trimtab-cli --bench daemon -- [CYCLES]`.
 
 use std::fmt::Write;

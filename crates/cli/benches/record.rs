@@ -1,4 +1,4 @@
-//! What recording costs: the IOPS of a saturating random read while `trimtab record` runs beside it,
+//! Measures the cost of recording: the IOPS of a saturating random read while `trimtab record` runs beside it,
 //! over those without; and of that the kernel's own share: its two events of each request, which nobody
 //! reads. fio runs all the time; the recorders take turns, with nothing before and after each. Needs
 //! root, tracefs and fio.
@@ -19,11 +19,11 @@ use trimtab_linux::{SYSFS, loop_device};
 
 const SIZE: Bytes = Bytes(1 << 30);
 
-/// What a recorder gets to begin or to end, and how long is measured.
+/// The time for a recorder to begin or to end, and the length of a measurement.
 const CHANGE: Duration = Duration::from_millis(400);
 const WINDOW: Duration = Duration::from_millis(800);
 
-/// What is measured, and the kinds that `trimtab record` is given; none for the kernel's events alone.
+/// The recorders, and the kinds that `trimtab record` is given; none for the kernel's events alone.
 const RECORDERS: [(&str, Option<&str>); 3] = [
     ("recording all block I/O", Some("read,write,discard,flush,write-zeroes,secure-erase")),
     ("of that the kernel's events", None),

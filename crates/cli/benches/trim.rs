@@ -1,4 +1,4 @@
-//! What readers feel of a trim: the 99th percentile of random 4 KiB reads at a fixed rate while 20 GiB of free
+//! Measures the effect of a trim on readers: the 99th percentile of random 4 KiB reads at a fixed rate while 20 GiB of free
 //! space are trimmed, by `trimtab trim` and by fstrim in turns, over that shortly before and after, on the same
 //! emulated drive in real time. Needs root, FUSE and fio. `-- ROUNDS PROFILE` chooses. Whatever else keeps the
 //! processors busy is felt more than any trim.
@@ -17,7 +17,7 @@ use trimtab_core::stats::median;
 use bed::{Bed, TRIMTAB, run};
 
 const SIZE: Bytes = Bytes(21 << 30);
-/// What is read, and how often in a second.
+/// The size of the file that is read, and the reads in a second.
 const FILE: &str = "256M";
 const RATE: u32 = 300;
 /// How long is read before a trim, and after it.
@@ -44,7 +44,7 @@ fn main() {
     }
 }
 
-/// What the readers of a round felt.
+/// The latencies of the readers of a round.
 struct Felt {
     trim_s: f64,
     alone: Latencies,
@@ -86,7 +86,7 @@ fn compare(fstype: &str, profile: &Profile, rounds: usize) {
     bed.remove();
 }
 
-/// What writes the file or reads it.
+/// Returns the fio command that writes the file or reads it.
 fn fio(bed: &Bed) -> Command {
     let mut fio = Command::new("fio");
     fio.args(["--name=read", "--ioengine=psync", "--direct=1", "--minimal", &format!("--size={FILE}")]);

@@ -94,7 +94,7 @@ pub struct Args {
     allow_partition: bool,
 }
 
-/// What [`claim`] cannot find.
+/// The uses of a device that [`claim`] cannot find.
 const UNDETECTED: &str = "\
 What cannot be detected:
 - Other machines that use the same drive: virtual machines or their host, shared storage, clusters.
@@ -123,7 +123,7 @@ others that this machine serves to itself, are refused: where their data is kept
 reason a loop device over a file of an overlay is refused while a process has a file of the same length open for
 writing, and one over any file while an erofs is mounted from a file.";
 
-/// What a run takes unless told otherwise.
+/// The length of a run unless told otherwise.
 const FULL: Duration = Duration::from_secs(15 * 60);
 const QUICK: Duration = Duration::from_secs(45);
 
@@ -272,7 +272,7 @@ fn plan_of(args: &Args, device: &BenchDevice, earlier: Option<&BenchDocument>) -
     }
 }
 
-/// What the user gave, each once; or the default.
+/// Returns the user's values, each once; or the default.
 fn given_or<T: Copy + PartialEq>(given: &[T], default: &[T]) -> Vec<T> {
     distinct(if given.is_empty() { default } else { given })
 }
@@ -293,7 +293,7 @@ fn default_name(device: &Path) -> PathBuf {
     PathBuf::from(format!("trimtab-bench-{name}-{date}.json"))
 }
 
-/// What would be done, in words.
+/// Describes the work that would be done, in words.
 fn dry_run(plan: &BenchPlan, device: &BenchDevice, lost: &[String]) -> String {
     let block = device.logical_block;
     let patterns: Vec<_> = plan.patterns.iter().map(|pattern| pattern.name()).collect();

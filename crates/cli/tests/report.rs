@@ -139,7 +139,7 @@ fn the_chart_becomes_an_image_on_request() {
     assert!(String::from_utf8(output.stdout).unwrap().ends_with(&format!("\nChart: {path}\n")));
 }
 
-/// What a browser finds on a page: charts and bars that show, labels that overlap each other or
+/// Inspects a page in a browser: charts and bars that show, labels that overlap each other or
 /// leave their chart, whether the page is wider than the window, and its background.
 const INSPECTION: &str = "<script>
 const found = { charts: 0, bars: 0, overlapping: [], outside: [] };

@@ -35,7 +35,7 @@ use trimtab_core::interrupt::{Interrupt, Interrupted};
 /// The erase block size that is assumed without a profile: a size of today's drives.
 pub const ASSUMED_ERASE_BLOCK: Bytes = Bytes(4 << 20);
 
-/// What to examine.
+/// The options of an examination.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// This machine, or a captured one.

@@ -363,7 +363,7 @@ fn removed_volumes(layer: &Layer, setup: &Setup) -> Option<Finding> {
     })
 }
 
-/// What concerns the machine as a whole.
+/// The findings about the machine as a whole.
 pub(super) fn of_the_machine(setup: &Setup) -> Vec<Finding> {
     let note = |id: &str, layer: String, message: String, check: &str| Finding {
         id: id.to_owned(),

@@ -11,7 +11,7 @@ use crate::terminal::{hanging, wrapped};
 /// The widest bar of a histogram.
 const BAR: u64 = 32;
 
-/// What came of each file system; `verbose` adds what was to be done. Those that failed are left out: their
+/// Returns the outcome of each file system; `verbose` adds its plan. Those that failed are left out: their
 /// reason is an error message.
 pub fn text(document: &TrimDocument, verbose: bool) -> String {
     document.targets.iter().map(|target| self::target(target, verbose)).collect()

@@ -1,4 +1,4 @@
-//! What is refused, in one line each, before anything is written.
+//! Bad input is refused, in one line each, before anything is written.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};

@@ -1,4 +1,4 @@
-//! What tests set up around an image that a device is over, and what a bench then says.
+//! Devices and images as tests of refusals set them up, and the answer of a bench.
 
 use std::ffi::OsStr;
 use std::fs;

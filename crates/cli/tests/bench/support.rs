@@ -1,4 +1,4 @@
-//! What the tests of the bench share: devices that go when a test ends, and runs on them.
+//! Helpers of the tests of the bench: devices that go when a test ends, and runs on them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

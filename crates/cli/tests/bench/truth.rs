@@ -53,7 +53,7 @@ fn every_built_in_profile_is_recovered() {
     }
 }
 
-/// What `--part verify` finds on a drive that is fast, honest and `changed`.
+/// Returns the results of `--part verify` on a drive that is fast, honest and `changed`.
 fn verified(change: impl FnOnce(&mut Profile)) -> (BenchDocument, String) {
     let mut profile = Profile::named("nvme-tlc").unwrap();
     profile.discard.advertised_granularity.value = Bytes(512);

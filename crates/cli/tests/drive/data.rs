@@ -1,4 +1,4 @@
-//! What a drive holds and counts.
+//! The data that a drive holds, and its counts.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;

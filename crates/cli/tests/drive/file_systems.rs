@@ -15,7 +15,7 @@ fn path(directory: &Path, file: u64) -> PathBuf {
     directory.join(format!("{file}"))
 }
 
-/// What a file holds: up to 256 KiB that depend on its number.
+/// The contents of a file: up to 256 KiB that depend on its number.
 fn content(file: u64) -> Vec<u8> {
     let mut numbers = Numbers(file);
     let length = numbers.below(1 << 18);

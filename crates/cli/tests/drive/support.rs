@@ -1,4 +1,4 @@
-//! What the tests share: drives that go when a test ends, however it ends.
+//! Helpers of the tests: drives that go when a test ends, however it ends.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

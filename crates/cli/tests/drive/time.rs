@@ -13,7 +13,7 @@ use crate::support::{Aligned, Numbers, discard, drive, open_direct, options, pos
 const SIZE: Bytes = Bytes(64 << 20);
 const SPACE: u64 = 48 << 20;
 
-/// What is due is expected, but for a way to the drive that was slower when it was measured.
+/// The expected time, less a way to the drive that was slower when it was measured.
 fn nearly(due: Duration) -> Duration {
     due.mul_f64(0.9)
 }

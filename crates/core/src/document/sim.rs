@@ -48,7 +48,7 @@ pub struct SimDocument {
 pub struct ReplayedTrace {
     /// The file.
     pub path: String,
-    /// What holds for the whole trace.
+    /// The header of the trace.
     pub header: TraceHeader,
     /// The device that was replayed, by name.
     pub device: String,
@@ -125,7 +125,7 @@ pub struct SimRun {
     pub lifetime_years: Option<f64>,
     /// Wall seconds that the replay took.
     pub wall_s: f64,
-    /// What happened.
+    /// The results.
     pub outcome: ReplayOutcome,
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::extent::Extent;
 use crate::units::Nanos;
 
-/// What happened.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
@@ -138,7 +138,7 @@ pub struct TraceEvent {
     pub at: Nanos,
     /// The whole device that it happened on.
     pub device: DeviceIndex,
-    /// What happened.
+    /// The kind of the event.
     pub kind: Kind,
     /// The bytes of the device that it names; empty for a flush. A free or allocation is mapped from
     /// the file system's own addresses to the device's.

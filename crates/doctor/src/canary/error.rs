@@ -54,7 +54,7 @@ pub enum CanaryError {
     Write {
         /// Where it should have been.
         directory: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -63,7 +63,7 @@ pub enum CanaryError {
     Place {
         /// Where the file was.
         directory: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },

@@ -87,7 +87,7 @@ fn saw(layout: &Layout, layer: usize, bytes: u64, others: u64) -> Sight {
     Sight { total: named.len() + Bytes(others), commands: u64::from(bytes > 0), named, ..Sight::default() }
 }
 
-/// What is proved where the devices, from index 1 on, saw these bytes of the canary, and these of others.
+/// Returns the verdict where the devices, from index 1 on, saw these bytes of the canary, and these of others.
 fn proved(stack: &Stack, sights: &[(u64, u64)]) -> (Verdict, String, Vec<u64>) {
     let layout = layout(stack, 0);
     let mut proof = Proof::new(stack, &layout, vec![false; stack.layers.len()]);

@@ -23,7 +23,7 @@ const RECORDS: u64 = 100;
 pub(super) struct Proof<'a> {
     pub stack: &'a Stack,
     pub layout: &'a Layout,
-    /// What each layer saw.
+    /// The commands that each layer saw.
     pub sights: Vec<Sight>,
     /// The errors of trimming the file systems that hold it.
     pub refusals: Vec<Option<TrimError>>,

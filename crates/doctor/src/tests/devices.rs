@@ -1,4 +1,4 @@
-//! What disks say of themselves.
+//! Tests of disks' own announcements.
 
 use std::path::PathBuf;
 
@@ -81,7 +81,7 @@ fn a_limit_set_to_zero_is_no_property_of_the_drive() {
     );
 }
 
-/// What is said of a disk that announces this.
+/// Returns the findings about a disk that announces this.
 fn said_of(kind: Kind, announced: Announced) -> String {
     let disk = Layer { announced, ..taking(YES, 4096, layer("sda", kind)) };
     examined(&row([disk])).layers.remove(0).reason

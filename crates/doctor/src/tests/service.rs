@@ -1,4 +1,4 @@
-//! Who sends discards.
+//! Tests of the sender of discards.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Which layer stops discards.
+//! Tests of the layer that stops discards.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What the tests of the canary share: file systems that go when a test ends.
+//! Helpers of the canary's tests: file systems that go when a test ends.
 
 use std::path::Path;
 use std::process::Command;
@@ -50,7 +50,7 @@ pub fn proved(target: &Path) -> Canary {
     sent(target, &Interrupt::never()).unwrap()
 }
 
-/// What `layer` saw.
+/// Returns the commands that `layer` saw.
 pub fn seen<'a>(canary: &'a Canary, layer: &str) -> &'a Seen {
     canary.seen.iter().find(|seen| seen.layer == layer).unwrap()
 }

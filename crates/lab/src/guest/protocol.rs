@@ -1,4 +1,4 @@
-//! What the guest's first process sends to the host over a serial port: messages of a header line in JSON
+//! Messages from the guest's first process to the host over a serial port: a header line in JSON
 //! and a payload.
 
 use std::io::{self, Write};

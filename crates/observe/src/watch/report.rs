@@ -46,7 +46,7 @@ pub struct Report {
     pub processes: Vec<ProcessReport>,
     /// The number of events that the kernel dropped: if not zero, all figures are too low.
     pub lost: u64,
-    /// What can't be watched, one sentence each.
+    /// The devices that can't be watched, one sentence each.
     pub gaps: Vec<String>,
     /// The watched command; none in intervals, or without a command.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -82,7 +82,7 @@ impl<'a> Comparison<'a> {
         format!("bench: {} drives beside each other, in wall time", self.documents.len())
     }
 
-    /// Which letter stands for which drive.
+    /// The letters that stand for the drives.
     fn named(&self) -> Vec<String> {
         let name = |(place, document): (usize, &&BenchDocument)| {
             let device = &document.device;
@@ -99,7 +99,7 @@ impl<'a> Comparison<'a> {
         self.documents.iter().enumerate().flat_map(of).collect()
     }
 
-    /// Which drive is fastest, at the smallest and the largest size that all have.
+    /// Names the fastest drive, at the smallest and the largest size that all have.
     fn findings(&self) -> Vec<String> {
         let Some(kind) = main_kind(&self.documents) else { return Vec::new() };
         let having: Vec<_> =
@@ -237,7 +237,7 @@ impl<'a> Comparison<'a> {
         rows
     }
 
-    /// What two or more drives have beside the same discards, each against itself alone.
+    /// The effect of the same discards on two or more drives, each against itself alone.
     fn interference(&self) -> Rows {
         let all = self.documents.iter().flat_map(|document| &document.interference);
         let mut conditions: Vec<_> = all.map(|cell| (cell.discard_size, cell.discard_rate_s)).collect();
@@ -331,7 +331,7 @@ fn against_alone(document: &BenchDocument, cell: &InterferenceCell, of: Foregrou
     }
 }
 
-/// What discarded data reads as, short enough for two drives on a line.
+/// The data that discarded ranges read as, short enough for two drives on a line.
 fn reads_as(verify: &Verify) -> Option<Cell> {
     Some(match verify.reads? {
         DiscardedReads::Garbage if unstable(verify) > 0 => Cell::toned("unstable data", Tone::Worse),

@@ -1,4 +1,4 @@
-//! What was found, in sentences, and what the reader must know before all else.
+//! The findings of a bench in sentences, and the warnings to read first.
 
 use trimtab_core::document::BenchDocument;
 use trimtab_core::document::bench::{Cliff, Estimate, Fit, InterferenceCell, SweepCell, Verify};
@@ -62,7 +62,7 @@ fn sectors(n: u64) -> String {
     if n == 1 { "1 logical block".to_owned() } else { format!("{} logical blocks", count(n as f64)) }
 }
 
-/// What was found, most important first; empty where nothing was measured.
+/// Returns the findings, most important first; empty where nothing was measured.
 pub fn findings(document: &BenchDocument) -> Vec<String> {
     let mut findings = Vec::new();
     match &document.fit {

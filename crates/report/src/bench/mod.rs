@@ -1,4 +1,4 @@
-//! What `trimtab bench` measured: sentences, tables and charts of one drive, and of several
+//! The measurements of `trimtab bench`: sentences, tables and charts of one drive, and of several
 //! beside each other. All times are wall time.
 
 mod across;

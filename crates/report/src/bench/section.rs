@@ -63,7 +63,7 @@ pub fn section(document: &BenchDocument) -> Section {
     Section { title: title(document), body: body + &method(document) }
 }
 
-/// What was measured, in one line.
+/// Returns the title, in one line.
 pub fn title(document: &BenchDocument) -> String {
     let device = &document.device;
     format!("bench: {} ({}, {})", device.model, device.path, device.size)
@@ -74,7 +74,7 @@ pub fn about(document: &BenchDocument) -> String {
     format!("Started {}. All times and rates are in wall time.", document.started)
 }
 
-/// What stands beside the fitted figures.
+/// The notes beside the fitted figures.
 pub fn fit_notes(fit: &Fit) -> Vec<String> {
     let distance = format!(
         "Half of the measured sizes lie within {} of command + size × cost of a GiB.",

@@ -17,9 +17,9 @@ pub struct Summary {
     pub path: String,
     /// Its size.
     pub size: Bytes,
-    /// What the reader must know first: lost data, and a run that ended early.
+    /// The warnings to read first: lost data, and a run that ended early.
     pub alarms: Vec<String>,
-    /// What was found, in a few sentences.
+    /// The findings, in a few sentences.
     pub findings: Vec<String>,
     /// The cost of a discard and what else was fitted.
     pub fit: Option<Fit>,

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use trimtab_core::document::BenchDocument;
 use trimtab_core::document::bench::{Operation, Passage, Pattern, SweepCell};
 
-/// What the cells of one curve have in common.
+/// The settings that the cells of one curve have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {
     pub operation: Operation,
@@ -47,7 +47,7 @@ pub fn cells(document: &BenchDocument, kind: Kind) -> Vec<&SweepCell> {
     cells
 }
 
-/// What the kernel did to the commands of a cell, where it is not what was asked for.
+/// The kernel's handling of the commands of a cell, where it is not as asked for.
 pub fn mark(passage: Passage) -> &'static str {
     match passage {
         Passage::Whole | Passage::Unknown => "",

@@ -39,7 +39,7 @@ pub fn sweep(document: &BenchDocument, kind: Kind) -> Table {
     Table(columns)
 }
 
-/// What each reading found.
+/// The results of each reading.
 pub fn readings(verify: &Verify) -> Table {
     let figure = |head: &str, of: &dyn Fn(&Reading) -> u64, bad| {
         let cell = |n| match n {
@@ -150,7 +150,7 @@ pub fn rounds(rounds: &[DegradationRound]) -> Table {
     ])
 }
 
-/// What a step of the degradation run writes.
+/// The writes of a step of the degradation run.
 pub fn step(step: DegradationStep) -> &'static str {
     match step {
         DegradationStep::Fill => "sequential",

@@ -9,7 +9,7 @@ use super::{tables, words};
 use crate::table::Table;
 use crate::terminal::{BOLD, RED, hanging, paint, wrapped};
 
-/// What was found, then the tables, for a terminal of 80 columns or more; `colour` adds escape
+/// Returns the findings and the tables, for a terminal of 80 columns or more; `colour` adds escape
 /// codes.
 pub fn text(document: &BenchDocument, colour: bool) -> String {
     let summary = Summary::of(document);
@@ -60,7 +60,7 @@ pub fn text(document: &BenchDocument, colour: bool) -> String {
     blocks.join("\n\n") + "\n"
 }
 
-/// What the foreground of `document` was.
+/// Describes the foreground of `document`.
 pub fn interference_title(document: &BenchDocument) -> String {
     let mut rates: Vec<_> = document.interference.iter().map(|cell| cell.foreground_rate_s).collect();
     rates.sort_by(f64::total_cmp);

@@ -5,7 +5,7 @@ use trimtab_core::profile::DiscardedReads;
 
 use crate::number::{count, latency, significant};
 
-/// What discarded data reads as; none where that is not known.
+/// The data that a discarded range reads as; none where that is not known.
 pub fn reads(verify: &Verify) -> Option<&'static str> {
     Some(match verify.reads? {
         DiscardedReads::Zeros => "zeros",
@@ -21,7 +21,7 @@ pub fn unstable(verify: &Verify) -> u64 {
     verify.readings.iter().map(|reading| reading.unstable).max().unwrap_or(0)
 }
 
-/// Which discards were ignored.
+/// Names the discards that were ignored.
 pub fn ignored(verify: &Verify) -> String {
     if verify.areas == 0 && verify.reads.is_none() {
         return "whether discards are ignored is not known: no area fit into the range".to_owned();
@@ -60,7 +60,7 @@ pub fn granularity(granularity: &Granularity) -> String {
     }
 }
 
-/// What was tried, what else than the readings tells, in lines.
+/// Lists the probes that were tried besides the readings, in lines.
 pub fn verify(verify: &Verify) -> Vec<String> {
     let outside = match verify.lost_outside {
         0 => "All data outside the discards read back as written.".to_owned(),
@@ -81,7 +81,7 @@ pub fn verify(verify: &Verify) -> Vec<String> {
     lines
 }
 
-/// What a power cycle changed, in a sentence.
+/// Describes the changes by a power cycle, in a sentence.
 pub fn power_cycle(cycle: &PowerCycle) -> String {
     let [same, returned, different, lost] =
         [cycle.same, cycle.returned, cycle.different, cycle.lost_outside].map(|n| count(n as f64));
@@ -116,7 +116,7 @@ pub fn queueing(queueing: &Queueing) -> Vec<String> {
     ]
 }
 
-/// What the foreground ran beside: `1 MiB, 100/s`, or `alone`.
+/// Describes the discards beside the foreground: `1 MiB, 100/s`, or `alone`.
 pub fn condition(cell: &InterferenceCell) -> String {
     match cell.discard_size {
         None => "alone".to_owned(),

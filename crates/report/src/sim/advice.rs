@@ -125,7 +125,7 @@ fn either(names: &[String]) -> String {
     }
 }
 
-/// What the wanted policies do better: against `none`, or where that is one of them, than the worst.
+/// The gains of the wanted policies: against `none`, or where that is one of them, against the worst.
 fn reason(best: &Row, others: &[&Row]) -> String {
     let none = others.iter().copied().find(|row| row.is_none());
     if let Some(none) = none {

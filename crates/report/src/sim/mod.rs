@@ -1,4 +1,4 @@
-//! What a trace would do to drives under each policy: a table and one sentence of advice for each
+//! The effect of a trace on drives under each policy: a table and one sentence of advice for each
 //! drive, and a section with a picture for a page.
 
 mod advice;
