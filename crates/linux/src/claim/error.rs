@@ -229,6 +229,17 @@ pub enum ClaimError {
         /// Its contents.
         found: String,
     },
+    /// A process keeps an io_uring so busy that the files registered with it can't be read.
+    #[error(
+        "cannot tell which files process {process} ({name}) writes to: its io_uring is too busy to be read; end that \
+         process first"
+    )]
+    BusyRing {
+        /// The process.
+        process: u32,
+        /// Its name.
+        name: String,
+    },
     /// The contents of a device can't be read.
     #[error("cannot tell what {device} holds: it cannot be read")]
     Read {

@@ -1,5 +1,5 @@
-//! Files, devices and NVMe controllers that the kernel itself serves to others without claiming them: by a USB
-//! gadget, by nvmet and by LIO's fileio.
+//! Files, devices and NVMe controllers that the kernel itself uses for others without claiming them: for a USB
+//! gadget, nvmet, LIO's fileio and the heartbeat of an OCFS2 cluster.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -25,6 +25,8 @@ const GADGETS: [&str; 2] = [
 const NVMET: &str = "kernel/config/nvmet/subsystems/*/namespaces/*/device_path";
 /// The character device of a controller, whose commands are all passed through.
 const PASSTHRU: &str = "kernel/config/nvmet/subsystems/*/passthru/device_path";
+/// The name of a disk that carries the heartbeat of an OCFS2 cluster.
+const HEARTBEAT: &str = "kernel/config/cluster/*/heartbeat/*/dev";
 const FILEIO: &str = "kernel/config/target/core/fileio_*/*/info";
 
 /// All files and block devices that the kernel says to be served.
@@ -34,6 +36,8 @@ pub(super) fn exported(sysfs: &Path) -> Vec<Exported> {
         all.extend(matching(sysfs, pattern).into_iter().filter_map(|file| found(&file, line)));
     }
     all.extend(enabled(sysfs, NVMET));
+    let heartbeats = matching(sysfs, HEARTBEAT).into_iter().filter_map(|file| found(&file, line));
+    all.extend(heartbeats.map(|disk| Exported { path: Path::new("/dev").join(&disk.path), ..disk }));
     all.extend(matching(sysfs, FILEIO).into_iter().filter_map(|file| found(&file, fileio)));
     all
 }
@@ -111,11 +115,13 @@ mod tests {
             .file("sys/kernel/config/nvmet/subsystems/p/passthru/enable", "1\n")
             .file("sys/kernel/config/nvmet/subsystems/q/passthru/device_path", "/dev/nvme1\n")
             .file("sys/kernel/config/nvmet/subsystems/q/passthru/enable", "0\n")
+            .file("sys/kernel/config/cluster/c/heartbeat/0123456789/dev", "nvme1n1\n")
+            .file("sys/kernel/config/cluster/c/heartbeat/9876543210/dev", "\n")
             .file("sys/kernel/config/target/core/fileio_0/x/info", info)
             .file("sys/kernel/config/target/core/fileio_0/hba_info", "HBA Index: 1\n");
         let all = exported(&machine.sysfs());
         let paths: Vec<_> = all.iter().map(|found| found.path.to_str().unwrap()).collect();
-        assert_eq!(paths, ["/images/g", "/images/c", "/dev/sdb", "/images/a b"]);
+        assert_eq!(paths, ["/images/g", "/images/c", "/dev/sdb", "/dev/nvme1n1", "/images/a b"]);
         assert!(all[2].server.ends_with("subsystems/s/namespaces/1"));
         let through = passed_through(&machine.sysfs());
         assert_eq!(

@@ -7,6 +7,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
@@ -25,6 +27,10 @@ const MOST_ROUNDS: usize = 16;
 
 /// The target of links to an io_uring.
 const RING: &str = "anon_inode:[io_uring]";
+
+/// How often the `fdinfo` of an io_uring is read while it is locked, and the time between two reads.
+const MOST_READS: u32 = 2000;
+const BETWEEN_READS: Duration = Duration::from_micros(500);
 
 /// A file or device that a process has open for writing, or mapped so.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,13 +61,15 @@ pub(super) struct Processes {
     pub opened: Vec<Opened>,
     /// How many processes could not be looked at.
     pub unseen: usize,
+    /// A process with an io_uring that was too busy to be read.
+    busy_ring: Option<u32>,
 }
 
 impl Processes {
     /// Looks at all processes of `procfs` but for this one.
     ///
     /// # Errors
-    /// [`ClaimError::Mounts`], where they can't be listed.
+    /// [`ClaimError::Mounts`], where they can't be listed; [`ClaimError::BusyRing`].
     pub fn of(procfs: &Path) -> Result<Self, ClaimError> {
         let mut all = Self::default();
         // The number that this process has there, which may belong to another PID namespace.
@@ -77,7 +85,10 @@ impl Processes {
             }
             new.into_iter().for_each(|process| all.look_at(procfs, process));
         }
-        Ok(all)
+        match all.busy_ring {
+            Some(process) => Err(ClaimError::BusyRing { process, name: name(procfs, process) }),
+            None => Ok(all),
+        }
     }
 
     fn look_at(&mut self, procfs: &Path, process: u32) {
@@ -86,6 +97,7 @@ impl Processes {
                 let opened = found.into_iter().map(|(link, what)| Opened { process, link, what });
                 self.opened.extend(opened);
             }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.busy_ring = Some(process),
             Err(error) => self.unseen += usize::from(!is_gone(&error)),
         }
     }
@@ -161,8 +173,11 @@ fn descriptors(directory: &Path) -> io::Result<Vec<(PathBuf, What)>> {
         let link = entry?.path();
         let number = link.file_name().unwrap_or_default();
         if fs::read_link(&link).is_ok_and(|place| place == Path::new(RING)) {
-            let info = fs::read(directory.join("fdinfo").join(number)).unwrap_or_default();
-            all.extend(registered(&info, &directory.join("root")));
+            match ring_info(|| fs::read(directory.join("fdinfo").join(number))) {
+                Ok(info) => all.extend(registered(&info, &directory.join("root"))),
+                Err(error) if is_gone(&error) => {}
+                Err(error) => return Err(error),
+            }
             continue;
         }
         // What can't be looked at any more was closed, or its server is gone.
@@ -180,6 +195,39 @@ fn descriptors(directory: &Path) -> io::Result<Vec<(PathBuf, What)>> {
         }
     }
     Ok(all)
+}
+
+/// Reads the `fdinfo` of an io_uring until it lists all registered files: the kernel leaves them out while the ring is
+/// locked, which a busy one is most of the time.
+///
+/// # Errors
+/// `WouldBlock` where it listed none in [`MOST_READS`], though there may be some; else the error of `read`.
+fn ring_info(read: impl Fn() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
+    for _ in 1..MOST_READS {
+        let info = read()?;
+        if lists_all(&info) {
+            return Ok(info);
+        }
+        thread::sleep(BETWEEN_READS);
+    }
+    // A table with empty places lists fewer files than it has places.
+    let info = read()?;
+    let mut lines = info.split(|byte| *byte == b'\n').skip_while(|line| !line.starts_with(b"UserFiles:"));
+    match lines.nth(1) {
+        Some(line) if line.starts_with(b" ") => Ok(info),
+        _ if lists_all(&info) => Ok(info),
+        _ => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}
+
+/// Whether `fdinfo` of an io_uring lists as many registered files as it says there are.
+fn lists_all(info: &[u8]) -> bool {
+    let mut lines = info.split(|byte| *byte == b'\n').skip_while(|line| !line.starts_with(b"UserFiles:"));
+    let count = lines.next().and_then(|line| {
+        let number = line.rsplit(|byte| byte.is_ascii_whitespace()).next()?;
+        std::str::from_utf8(number).ok()?.parse::<usize>().ok()
+    });
+    count.is_some_and(|count| lines.take_while(|line| line.starts_with(b" ")).count() >= count)
 }
 
 /// The files that are registered with an io_uring of this `fdinfo`, for writing or not. They are known by their
@@ -334,6 +382,27 @@ mod tests {
             found.iter().map(|(path, _)| path.strip_prefix(machine.root()).unwrap()).collect();
         assert_eq!(paths, [Path::new("a b"), Path::new("c")]);
         assert!(registered(b"pos:\t0\n", machine.root()).is_empty());
+    }
+
+    #[test]
+    fn busy_ring_is_read_until_it_lists_its_files() {
+        let full = "UserFiles:\t1\n    0: /c\nUserBufs:\t0\n";
+        for busy in ["SqThread:\t-1\n", "UserFiles:\t1\nUserBufs:\t0\n", "UserFiles:\t2\n    0: /c\n"] {
+            let reads = std::cell::Cell::new(0);
+            let info = ring_info(|| {
+                reads.set(reads.get() + 1);
+                Ok(if reads.get() < 50 { busy } else { full }.as_bytes().to_vec())
+            });
+            assert_eq!((info.unwrap().as_slice(), reads.get()), (full.as_bytes(), 50));
+        }
+        let always = |text: &'static str| ring_info(move || Ok(text.as_bytes().to_vec()));
+        assert_eq!(always("UserFiles:\t0\n").unwrap(), b"UserFiles:\t0\n");
+        let sparse = "UserFiles:\t5\n    3: /c\nUserBufs:\t0\n";
+        assert_eq!(always(sparse).unwrap(), sparse.as_bytes());
+        for locked in ["SqThread:\t-1\n", "UserFiles:\t1\nUserBufs:\t0\n"] {
+            assert_eq!(always(locked).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        }
+        assert!(is_gone(&ring_info(|| Err(Errno::NOENT.into())).unwrap_err()));
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl Usage {
         let around = Around::of(machine)?;
         let below = around.below(block)?;
         let stack: Vec<_> = [block].into_iter().chain(&below).map(BlockDevice::whole).collect();
-        let Processes { opened, unseen } = Processes::of(&machine.procfs())?;
+        let Processes { opened, unseen, .. } = Processes::of(&machine.procfs())?;
         let files = around.files(&stack)?;
         let siblings = around.siblings(&stack, &files, &served(&files, &opened));
         let uses = around.uses(&stack)?;
