@@ -104,6 +104,13 @@ What cannot be detected:
   accounting, core dumps, disk quotas, zloop; and memory of a file that stays pinned after it was unmapped (udmabuf,
   vfio, RDMA, buffers of io_uring).
 - A FUSE server that has the file open for reading only, only for the moment of each write, or by passthrough.
+- Files and drives that were registered with an io_uring and closed: where the kernel lists them without their
+  directory (as 6.12 does), where they were deleted, where the process has another root directory, and where the
+  ring's own descriptor was closed.
+- A use below DEV's layers that only a partition shows which overlaps the one below DEV, such as a file system
+  there that was unmounted lazily.
+- What processes have open or mapped, where this program lacks CAP_SYS_PTRACE, CAP_SYS_ADMIN or
+  CAP_CHECKPOINT_RESTORE; and uses that something mounted over parts of /proc or /sys hides.
 - A process that forks and ends so fast that its children, which inherit its files, are never seen.
 - A file seen through an overlay, where its length changes during the search.
 - Files and drives that nvmet, LIO's fileio or USB gadgets serve, where configfs is not mounted or their path now

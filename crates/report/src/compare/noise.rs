@@ -20,7 +20,7 @@ pub struct Noise {
 
 impl Noise {
     /// In virtual time a run repeats, but another build of trimtab takes other places in the guest's memory,
-    /// which moved waits by up to 4 %.
+    /// which moved waits by up to 4.5 %.
     const VIRTUAL: f64 = 0.05;
     /// On a real clock with several runs: as far as medians are promised to repeat.
     const REPEATED: f64 = 0.05;
