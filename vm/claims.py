@@ -1,8 +1,10 @@
-"""What the test vm/claims needs and no program that it asks for makes: an NBD device, bcache, and an erofs on a file."""
+"""What the test vm/claims needs and no program that it asks for makes: an NBD device, bcache, an erofs on a file, and
+io_urings with files that no descriptor shows."""
 
 import ctypes
 import fcntl
 import os
+import signal
 import socket
 import struct
 import sys
@@ -96,6 +98,64 @@ def bcache(backing, cache):
             file.write(struct.pack("<Q", crc64(text)) + text)
 
 
+def overlap(disk):
+    """Writes a partition table in which the second partition begins within the first."""
+    table = bytearray(512)
+    linux = 0x83
+    for number, start, sectors in (0, 2048, 150000), (1, 100000, 150000):
+        struct.pack_into("<B3sB3sII", table, 446 + 16 * number, 0, b"", linux, b"", start, sectors)
+    table[510:] = b"\x55\xaa"
+    with open(disk, "r+b") as file:
+        file.write(table)
+
+
+# linux/io_uring.h, and the numbers of the system calls on all architectures that Linux got after 2019
+SETUP, REGISTER = 425, 427
+REGISTER_FILES, REGISTER_RING_FDS = 2, 20
+SETUP_SQPOLL = 1 << 1
+RING_SIZE = 4096
+
+
+def ring(kind, path, ready):
+    """Registers the file with an io_uring, closes it, makes `ready`, and waits. Of the kinds, the descriptor of a
+    "mapped" and of a "polled" ring is closed, and only the latter has a thread in the kernel."""
+    call = ctypes.CDLL(None, use_errno=True).syscall
+
+    def checked(*arguments):
+        result = call(*arguments)
+        if result < 0:
+            raise OSError(ctypes.get_errno(), "io_uring")
+        return result
+
+    parameters = bytearray(120)
+    struct.pack_into("<I", parameters, 8, SETUP_SQPOLL if kind == "polled" else 0)
+    descriptor = checked(SETUP, 4, ctypes.create_string_buffer(bytes(parameters), 120))
+    file = os.open(path, os.O_RDWR)
+    checked(REGISTER, descriptor, REGISTER_FILES, (ctypes.c_int * 1)(file), 1)
+    os.close(file)
+    if kind == "deleted":
+        os.unlink(path)
+    if kind in ("mapped", "polled"):
+        anywhere = (1 << 32) - 1
+        update = struct.pack("<IIQ", anywhere, 0, descriptor)
+        checked(REGISTER, descriptor, REGISTER_RING_FDS, ctypes.create_string_buffer(update, 16), 1)
+        if kind == "mapped":
+            read_write, shared = 3, 1
+            place = ctypes.CDLL(None).mmap
+            place.restype = ctypes.c_void_p
+            assert place(None, RING_SIZE, read_write, shared, descriptor, ctypes.c_long(0)) != ctypes.c_void_p(-1).value
+        os.close(descriptor)
+    open(ready, "w").close()
+    signal.pause()
+
+
 if __name__ == "__main__":
     verb, *arguments = sys.argv[1:]
-    {"nbd": nbd, "bcache": bcache, "erofs-image": erofs_image, "erofs-mount": erofs_mount}[verb](*arguments)
+    {
+        "nbd": nbd,
+        "bcache": bcache,
+        "erofs-image": erofs_image,
+        "erofs-mount": erofs_mount,
+        "overlap": overlap,
+        "ring": ring,
+    }[verb](*arguments)

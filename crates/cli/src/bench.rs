@@ -104,13 +104,11 @@ What cannot be detected:
   accounting, core dumps, disk quotas, zloop; and memory of a file that stays pinned after it was unmapped (udmabuf,
   vfio, RDMA, buffers of io_uring).
 - A FUSE server that has the file open for reading only, only for the moment of each write, or by passthrough.
-- Files and drives that were registered with an io_uring and closed: where the kernel lists them without their
-  directory (as 6.12 does), where they were deleted, where the process has another root directory, and where the
-  ring's own descriptor was closed.
-- A use below DEV's layers that only a partition shows which overlaps the one below DEV, such as a file system
-  there that was unmounted lazily.
+- Files and drives that were registered with an io_uring of which nothing but its registration is left (set up with
+  IORING_SETUP_REGISTERED_FD_ONLY), or whose path leads to another file by now; and requests that are under way when
+  their file is closed.
 - What processes have open or mapped, where this program lacks CAP_SYS_PTRACE, CAP_SYS_ADMIN or
-  CAP_CHECKPOINT_RESTORE; and uses that something mounted over parts of /proc or /sys hides.
+  CAP_CHECKPOINT_RESTORE; a line says how many these are.
 - A process that forks and ends so fast that its children, which inherit its files, are never seen.
 - A file seen through an overlay, where its length changes during the search.
 - Files and drives that nvmet, LIO's fileio or USB gadgets serve, where configfs is not mounted or their path now
@@ -120,14 +118,14 @@ What cannot be detected:
   doesn't have its superblock at the usual place.
 - Programs that only read.
 - Processes of other PID namespaces that are not below this one's, such as those outside a container.
-- Processes that even root may not look at; a line says how many there are.
 - Files that were sent by a socket and not received yet, so that no process has them open.
 - Where a FUSE or network file system keeps the file behind a loop device.
 - What is attached to the same file, or opens DEV, once the run has begun.
 - Data without a signature, such as that of some databases.
 Two drives whose firmware reports one WWID are taken for one drive; detach one of them. NBD and ublk devices, and
 others that this machine serves to itself, are refused: where their data is kept cannot be told. For the same
-reason a loop device over a file of an overlay is refused while a process has a file of the same length open for
+reason all devices are refused while a process has files registered with an io_uring that can't be told (before Linux
+6.18 any such file), a loop device over a file of an overlay while a process has a file of the same length open for
 writing, and one over any file while an erofs is mounted from a file.";
 
 /// The length of a run unless told otherwise.

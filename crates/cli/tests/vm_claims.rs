@@ -5,8 +5,10 @@ mod guest;
 
 use guest::run;
 
+const UNKNOWN_RING: &[&str] = &["cannot tell which files process ", "(python3) writes to by its io_uring"];
+
 /// The expected messages for each claim, in order.
-const EXPECTED: [(&str, &[&str]); 50] = [
+const EXPECTED: [(&str, &[&str]); 60] = [
     ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
     (
         "lvm-mounted",
@@ -41,6 +43,19 @@ const EXPECTED: [(&str, &[&str]); 50] = [
     ("dm-alone", &["accepted"]),
     ("dm-written", &["is in use: process ", "(sleep) has /dev/nvme", " open for writing"]),
     ("partition-below", &["shares its bytes with /dev/nvme", "p1, which is mounted on /run/mnt"]),
+    (
+        "overlap-below-loop",
+        &["shares its bytes with /dev/nvme", "p2, which the kernel keeps for another user"],
+    ),
+    ("overlap-below-dm", &["shares its bytes with /dev/nvme", "p2, which the kernel keeps for another user"]),
+    ("ring-registered", UNKNOWN_RING),
+    ("ring-deleted", UNKNOWN_RING),
+    ("ring-mapped", UNKNOWN_RING),
+    ("ring-polled", UNKNOWN_RING),
+    ("covered-class", &["tmpfs, mounted on /sys/class, hides what the kernel lists there"]),
+    ("covered-swaps", &["mounted on /proc/swaps, hides what the kernel lists there"]),
+    ("covered-1", &["tmpfs, mounted on /proc/1, hides what the kernel lists there"]),
+    ("uncovered", &["accepted"]),
     ("path-alone", &["accepted"]),
     (
         "path-mounted",

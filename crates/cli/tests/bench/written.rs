@@ -117,6 +117,24 @@ fn a_bench_in_a_pid_namespace_is_no_writer_of_its_own() {
 }
 
 #[test]
+fn processes_that_may_not_be_looked_at_are_counted() {
+    if !possible() {
+        return;
+    }
+    let (mut scene, _, device) = Scene::with_loop();
+    scene.shell(&["env"], "exec 3</dev/null");
+    for capabilities in ["-sys_ptrace", "-sys_ptrace,-checkpoint_restore,-sys_admin"] {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", capabilities, TRIMTAB, "bench", &device, "--dry-run"]);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let line = said.lines().find_map(|line| line.strip_prefix("trimtab: not known: what "));
+        let count = line.and_then(|line| line.split(' ').next()?.parse::<u32>().ok());
+        assert!(count.is_some_and(|count| count > 0), "{capabilities}: {said}");
+    }
+}
+
+#[test]
 fn a_thread_with_descriptors_of_its_own() {
     if !possible() {
         return;
@@ -151,7 +169,7 @@ fn a_file_that_is_registered_with_io_uring() {
                   os.close(file)\n";
     for path in [&device, &image] {
         let process = scene.python(script, &[path]);
-        // A file is known by its path in the root of that process.
+        // A file is known by its path in the root of that process first.
         let root = if path == &image { format!("/proc/{process}/root") } else { String::new() };
         is_refused(
             &device,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::bitmaps::{Bitmap, bitmaps};
 use super::exported::{Exported, exported, passed_through};
-use super::{ClaimError, Sharing};
+use super::{ClaimError, Sharing, lists};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::btrfs;
 use crate::identity::{self, FileId, Identity, Length, Sameness};
@@ -110,6 +110,9 @@ impl Around {
     /// Looks it up.
     pub fn of(machine: &Machine) -> Result<Self, ClaimError> {
         let (sysfs, procfs) = (machine.sysfs(), machine.procfs());
+        if machine.is_live() {
+            lists::are_the_kernels(&sysfs, &procfs)?;
+        }
         let mut loops = Vec::new();
         for attached in loop_device::attached(&sysfs)? {
             let name = attached.device.file_name().unwrap_or_default();
@@ -120,6 +123,9 @@ impl Around {
             }
         }
         let namespaces = mount::namespaces(&machine.file("/"), &procfs)?;
+        if let Some(mount) = namespaces.first().and_then(|own| lists::covering(&own.mounts)) {
+            return Err(ClaimError::Covered { path: mount.target.clone(), fstype: mount.fstype.clone() });
+        }
         let (exported, passed_through) = (exported(&sysfs), passed_through(&sysfs));
         let bitmaps = bitmaps(&procfs)?;
         Ok(Self { sysfs, procfs, exported, passed_through, bitmaps, namespaces, loops })

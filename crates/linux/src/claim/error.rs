@@ -192,6 +192,28 @@ pub enum ClaimError {
         /// The path.
         path: PathBuf,
     },
+    /// The lists of devices, processes or swap are not the kernel's own.
+    #[error(
+        "cannot tell what uses devices: {} is not the kernel's {expected}; run this where it is mounted \
+         (mount -t {expected} {expected} {})", path.display(), path.display()
+    )]
+    NoLists {
+        /// The directory.
+        path: PathBuf,
+        /// The file system that should be there.
+        expected: &'static str,
+    },
+    /// Something is mounted over the kernel's lists.
+    #[error(
+        "cannot tell what uses devices: {fstype}, mounted on {}, hides what the kernel lists there; unmount it \
+         (umount {}), or run this outside of the container", path.display(), path.display()
+    )]
+    Covered {
+        /// Its mount point.
+        path: PathBuf,
+        /// Its file system's name.
+        fstype: String,
+    },
     /// It is a partition, and that was not allowed.
     #[error(
         "{device} is a partition of {disk}; name a whole drive, or add --allow-partition, which loses \
@@ -229,12 +251,11 @@ pub enum ClaimError {
         /// Its contents.
         found: String,
     },
-    /// A process keeps an io_uring so busy that the files registered with it can't be read.
+    /// A process has an io_uring that may write to files or devices which can't be told.
     #[error(
-        "cannot tell which files process {process} ({name}) writes to: its io_uring is too busy to be read; end that \
-         process first"
+        "cannot tell which files process {process} ({name}) writes to by its io_uring; end that process first"
     )]
-    BusyRing {
+    UnknownRing {
         /// The process.
         process: u32,
         /// Its name.
@@ -299,4 +320,17 @@ pub enum ClaimError {
         /// The path.
         path: PathBuf,
     },
+}
+
+impl ClaimError {
+    /// Whether this is about a device of which too little was seen, as it came or went meanwhile.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::Appeared { how, .. }
+            | Self::Shared { how, .. }
+            | Self::Kept { how, .. }
+            | Self::Guard { how, .. } => *how == Sharing::Possible,
+            _ => false,
+        }
+    }
 }

@@ -14,8 +14,10 @@ mod erofs;
 mod error;
 mod exported;
 mod files;
+mod lists;
 mod processes;
 mod remains;
+mod ring;
 mod served;
 mod usage;
 
@@ -23,6 +25,8 @@ use std::fs::{self, File, OpenOptions};
 use std::iter;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -34,6 +38,10 @@ use crate::stack::Machine;
 pub use around::Use;
 pub use contents::Signature;
 pub use error::{ClaimError, Sharing};
+
+/// How often a device is tried while others that may share its bytes come and go, and the time between two tries.
+const ATTEMPTS: u32 = 4;
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(250);
 
 /// The contents that may be destroyed, each on its own; by default nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -86,7 +94,18 @@ pub fn check(path: &Path, overrides: &Overrides) -> Result<Check, ClaimError> {
     open(path, overrides, false).map(|(_, check)| check)
 }
 
+/// Opens it, once more where what it shares bytes with changed meanwhile.
 fn open(path: &Path, overrides: &Overrides, write: bool) -> Result<(Vec<File>, Check), ClaimError> {
+    for _ in 1..ATTEMPTS {
+        match open_once(path, overrides, write) {
+            Err(error) if error.may_pass() => thread::sleep(BETWEEN_ATTEMPTS),
+            result => return result,
+        }
+    }
+    open_once(path, overrides, write)
+}
+
+fn open_once(path: &Path, overrides: &Overrides, write: bool) -> Result<(Vec<File>, Check), ClaimError> {
     let number = number(path)?;
     if !geteuid().is_root() {
         return Err(ClaimError::NotRoot { path: path.to_owned() });

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
-use super::ClaimError;
+use super::{ClaimError, ring};
 use crate::block::DeviceNumber;
 use crate::descriptors::share_descriptors;
 use crate::identity::{self, FileId};
@@ -25,12 +25,9 @@ const FUSE: DeviceNumber = DeviceNumber { major: 10, minor: 229 };
 /// How often processes are listed until no new ones appear.
 const MOST_ROUNDS: usize = 16;
 
-/// The target of links to an io_uring.
-const RING: &str = "anon_inode:[io_uring]";
-
-/// How often the `fdinfo` of an io_uring is read while it is locked, and the time between two reads.
-const MOST_READS: u32 = 2000;
-const BETWEEN_READS: Duration = Duration::from_micros(500);
+/// How often a process is looked at until its io_urings add up, and the time between two looks.
+const MOST_LOOKS: u32 = 4;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// A file or device that a process has open for writing, or mapped so.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,21 +58,22 @@ pub(super) struct Processes {
     pub opened: Vec<Opened>,
     /// How many processes could not be looked at.
     pub unseen: usize,
-    /// A process with an io_uring that was too busy to be read.
-    busy_ring: Option<u32>,
+    /// A process with an io_uring whose files can't be told.
+    unknown_ring: Option<u32>,
 }
 
 impl Processes {
     /// Looks at all processes of `procfs` but for this one.
     ///
     /// # Errors
-    /// [`ClaimError::Mounts`], where they can't be listed; [`ClaimError::BusyRing`].
+    /// [`ClaimError::Mounts`], where they can't be listed; [`ClaimError::UnknownRing`].
     pub fn of(procfs: &Path) -> Result<Self, ClaimError> {
         let mut all = Self::default();
         // The number that this process has there, which may belong to another PID namespace.
         let this = fs::read_link(procfs.join("self")).ok();
-        let this = this.and_then(|link| link.to_str()?.parse().ok()).unwrap_or(std::process::id());
-        let mut looked_at = BTreeSet::from([this]);
+        let this = this.and_then(|link| link.to_str()?.parse().ok());
+        let numbers_are_own = this == Some(std::process::id());
+        let mut looked_at: BTreeSet<u32> = this.into_iter().collect();
         // A process that ends may leave its files to one that it has forked meanwhile.
         for _ in 0..MOST_ROUNDS {
             let mut new = mount::processes(procfs)?;
@@ -83,23 +81,19 @@ impl Processes {
             if new.is_empty() {
                 break;
             }
-            new.into_iter().for_each(|process| all.look_at(procfs, process));
+            new.into_iter().for_each(|process| all.add(process, Found::of(procfs, process, numbers_are_own)));
         }
-        match all.busy_ring {
-            Some(process) => Err(ClaimError::BusyRing { process, name: name(procfs, process) }),
+        match all.unknown_ring {
+            Some(process) => Err(ClaimError::UnknownRing { process, name: name(procfs, process) }),
             None => Ok(all),
         }
     }
 
-    fn look_at(&mut self, procfs: &Path, process: u32) {
-        match process_opened(procfs, process) {
-            Ok(found) => {
-                let opened = found.into_iter().map(|(link, what)| Opened { process, link, what });
-                self.opened.extend(opened);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.busy_ring = Some(process),
-            Err(error) => self.unseen += usize::from(!is_gone(&error)),
-        }
+    fn add(&mut self, process: u32, found: Found) {
+        self.unseen += usize::from(found.is_partial);
+        self.unknown_ring = self.unknown_ring.or(found.has_unknown_ring.then_some(process));
+        let opened = found.opened.into_iter().map(|(link, what)| Opened { process, link, what });
+        self.opened.extend(opened);
     }
 }
 
@@ -116,27 +110,140 @@ impl Opened {
     }
 }
 
-/// The files that a process can write to.
-fn process_opened(procfs: &Path, process: u32) -> io::Result<Vec<(PathBuf, What)>> {
-    let directory = procfs.join(process.to_string());
-    let mut all = task_opened(&directory)?;
-    // Procfs shows nothing of a main thread that has ended, while other threads keep all files open.
-    let has_ended = is_zombie(&directory)?;
-    for thread in threads(&directory)? {
-        // A thread has a directory of its own, though none that is listed.
-        let directory = procfs.join(thread.to_string());
-        let found = match has_ended {
-            true => task_opened(&directory),
-            false if thread == process || share_descriptors(process, thread) => continue,
-            false => descriptors(&directory),
+/// All that could be found out about one process.
+#[derive(Debug, Default)]
+struct Found {
+    opened: Vec<(PathBuf, What)>,
+    /// The io_urings that it has descriptors of, and those that it has mapped.
+    rings: Vec<u64>,
+    mapped_rings: Vec<u64>,
+    /// Whether a thread of the kernel serves an io_uring of it.
+    polls: bool,
+    /// Whether it has an io_uring whose files can't be told.
+    has_unknown_ring: bool,
+    /// Whether there is more that could not be looked at.
+    is_partial: bool,
+}
+
+impl Found {
+    /// Looks at the process. Its threads can be compared only where the numbers in `procfs` are those of this
+    /// process' own PID namespace, as `numbers_are_own` says.
+    fn of(procfs: &Path, process: u32, numbers_are_own: bool) -> Self {
+        let once = || {
+            let mut found = Self::default();
+            let looked = found.look(procfs, process, numbers_are_own);
+            found.note(looked);
+            found
         };
-        match found {
-            Ok(found) => all.extend(found),
-            Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(error),
+        // A ring that is made or ended meanwhile is seen in parts.
+        let mut found = once();
+        for _ in 1..MOST_LOOKS {
+            if !found.has_hidden_ring() {
+                break;
+            }
+            thread::sleep(BETWEEN_LOOKS);
+            found = once();
+        }
+        found.has_unknown_ring |= found.has_hidden_ring();
+        found
+    }
+
+    /// Whether it has an io_uring that none of its descriptors leads to, of which all could be looked at.
+    fn has_hidden_ring(&self) -> bool {
+        self.mapped_rings.iter().any(|ring| !self.rings.contains(ring))
+            || (self.polls && self.rings.is_empty())
+    }
+
+    fn look(&mut self, procfs: &Path, process: u32, numbers_are_own: bool) -> io::Result<()> {
+        let directory = procfs.join(process.to_string());
+        self.task(&directory);
+        // Procfs shows nothing of a main thread that has ended, while other threads keep all files open.
+        let has_ended = is_zombie(&directory)?;
+        for thread in threads(&directory)? {
+            // A thread has a directory of its own, though none that is listed.
+            let directory = procfs.join(thread.to_string());
+            self.polls |= ring::is_poller(&directory);
+            if has_ended {
+                self.task(&directory);
+            } else if thread != process && !(numbers_are_own && share_descriptors(process, thread)) {
+                let looked = self.descriptors(&directory);
+                self.note(looked);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that something could not be looked at, unless it ended meanwhile.
+    fn note(&mut self, looked: io::Result<()>) {
+        self.is_partial |= looked.is_err_and(|error| !is_gone(&error));
+    }
+
+    /// Looks at a task with this directory in procfs.
+    fn task(&mut self, directory: &Path) {
+        for looked in [self.descriptors(directory), self.mapped(directory)] {
+            self.note(looked);
         }
     }
-    Ok(all)
+
+    /// Looks at the file descriptors.
+    fn descriptors(&mut self, directory: &Path) -> io::Result<()> {
+        for entry in fs::read_dir(directory.join("fd"))? {
+            let link = entry?.path();
+            let looked = self.descriptor(directory, link);
+            self.note(looked);
+        }
+        Ok(())
+    }
+
+    fn descriptor(&mut self, directory: &Path, link: PathBuf) -> io::Result<()> {
+        let info = directory.join("fdinfo").join(link.file_name().unwrap_or_default());
+        if ring::is_ring(fs::read_link(&link)?.as_os_str()) {
+            self.rings.push(identity::look(&link)?.stx_ino);
+            match ring::registered(|| fs::read(&info), &directory.join("root"))? {
+                Some(files) => self.opened.extend(files),
+                None => self.has_unknown_ring = true,
+            }
+            return Ok(());
+        }
+        if let Some(kind) = kind(&link)? {
+            // Names in it need not be text.
+            let info = fs::read(&info)?;
+            let info = String::from_utf8_lossy(&info);
+            if writes(&info) {
+                self.opened.push((link, with_connection(kind, &info)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at shared mappings, which outlive their descriptors; also at those that are read-only at the moment.
+    fn mapped(&mut self, directory: &Path) -> io::Result<()> {
+        let maps = fs::read(directory.join("maps"))?;
+        for line in maps.split(|byte| *byte == b'\n') {
+            // `7f00-7f01 rw-s 00000000 08:01 42     /path`.
+            let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+            let (Some(range), Some([_, now, _, b's'])) = (words.next(), words.next()) else { continue };
+            let mut words = words.skip(2);
+            let inode = words.next().and_then(|inode| std::str::from_utf8(inode).ok()?.parse::<u64>().ok());
+            if words.next().is_some_and(|path| ring::is_ring(OsStr::from_bytes(path))) {
+                self.mapped_rings.extend(inode);
+                continue;
+            }
+            let link = directory.join("map_files").join(OsStr::from_bytes(range));
+            let looked = self.mapping(link, *now == b'w');
+            self.note(looked);
+        }
+        Ok(())
+    }
+
+    fn mapping(&mut self, link: PathBuf, is_writable: bool) -> io::Result<()> {
+        // The link's own mode is how the file was opened: a mapping may become writable where that allows it.
+        if is_writable || fs::symlink_metadata(&link)?.mode() & 0o200 != 0 {
+            // The right to follow these takes more than that to see descriptors.
+            self.opened.extend(kind(&link)?.map(|kind| (link, kind)));
+        }
+        Ok(())
+    }
 }
 
 /// The threads of a process with this directory in procfs.
@@ -146,11 +253,6 @@ fn threads(directory: &Path) -> io::Result<Vec<u32>> {
         entries => entries?.collect::<io::Result<Vec<_>>>()?,
     };
     Ok(entries.iter().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
-}
-
-/// The files that a task with this directory in procfs can write to.
-fn task_opened(directory: &Path) -> io::Result<Vec<(PathBuf, What)>> {
-    Ok([descriptors(directory)?, mapped(directory)?].concat())
 }
 
 /// Whether the main thread of a process has ended.
@@ -166,109 +268,8 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::SRCH))
 }
 
-/// Through its file descriptors.
-fn descriptors(directory: &Path) -> io::Result<Vec<(PathBuf, What)>> {
-    let mut all = Vec::new();
-    for entry in fs::read_dir(directory.join("fd"))? {
-        let link = entry?.path();
-        let number = link.file_name().unwrap_or_default();
-        if fs::read_link(&link).is_ok_and(|place| place == Path::new(RING)) {
-            match ring_info(|| fs::read(directory.join("fdinfo").join(number))) {
-                Ok(info) => all.extend(registered(&info, &directory.join("root"))),
-                Err(error) if is_gone(&error) => {}
-                Err(error) => return Err(error),
-            }
-            continue;
-        }
-        // What can't be looked at any more was closed, or its server is gone.
-        let Ok(Some(kind)) = kind(&link) else { continue };
-        // Names in it need not be text.
-        match fs::read(directory.join("fdinfo").join(number)) {
-            Ok(info) => {
-                let info = String::from_utf8_lossy(&info);
-                if writes(&info) {
-                    all.push((link, with_connection(kind, &info)));
-                }
-            }
-            Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(all)
-}
-
-/// Reads the `fdinfo` of an io_uring until it lists all registered files: the kernel leaves them out while the ring is
-/// locked, which a busy one is most of the time.
-///
-/// # Errors
-/// `WouldBlock` where it listed none in [`MOST_READS`], though there may be some; else the error of `read`.
-fn ring_info(read: impl Fn() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
-    for _ in 1..MOST_READS {
-        let info = read()?;
-        if lists_all(&info) {
-            return Ok(info);
-        }
-        thread::sleep(BETWEEN_READS);
-    }
-    // A table with empty places lists fewer files than it has places.
-    let info = read()?;
-    let mut lines = info.split(|byte| *byte == b'\n').skip_while(|line| !line.starts_with(b"UserFiles:"));
-    match lines.nth(1) {
-        Some(line) if line.starts_with(b" ") => Ok(info),
-        _ if lists_all(&info) => Ok(info),
-        _ => Err(io::ErrorKind::WouldBlock.into()),
-    }
-}
-
-/// Whether `fdinfo` of an io_uring lists as many registered files as it says there are.
-fn lists_all(info: &[u8]) -> bool {
-    let mut lines = info.split(|byte| *byte == b'\n').skip_while(|line| !line.starts_with(b"UserFiles:"));
-    let count = lines.next().and_then(|line| {
-        let number = line.rsplit(|byte| byte.is_ascii_whitespace()).next()?;
-        std::str::from_utf8(number).ok()?.parse::<usize>().ok()
-    });
-    count.is_some_and(|count| lines.take_while(|line| line.starts_with(b" ")).count() >= count)
-}
-
-/// The files that are registered with an io_uring of this `fdinfo`, for writing or not. They are known by their
-/// paths, which the process that has the root `root` may see.
-fn registered(info: &[u8], root: &Path) -> Vec<(PathBuf, What)> {
-    // `UserFiles:\t2`, `    0: /path`, `    1: /path`, `UserBufs:\t0`.
-    let mut lines = info.split(|byte| *byte == b'\n').skip_while(|line| !line.starts_with(b"UserFiles:"));
-    lines.next();
-    let listed = lines.take_while(|line| line.starts_with(b" ")).filter_map(|line| {
-        let start = line.windows(2).position(|window| window == b": ")? + 2;
-        let path = mount::unescape(&line[start..]);
-        let place = root.join(path.strip_prefix("/").ok()?);
-        Some((place.clone(), kind(&place).ok()??))
-    });
-    listed.collect()
-}
-
-/// Through shared mappings, which outlive their descriptors; also those that are read-only at the moment.
-fn mapped(directory: &Path) -> io::Result<Vec<(PathBuf, What)>> {
-    let maps = fs::read(directory.join("maps"))?;
-    let mut all = Vec::new();
-    for line in maps.split(|byte| *byte == b'\n') {
-        // `7f00-7f01 rw-s 00000000 08:01 42 /path`.
-        let mut words = line.split(|byte| *byte == b' ');
-        let (Some(range), Some([_, now, _, b's'])) = (words.next(), words.next()) else { continue };
-        let link = directory.join("map_files").join(OsStr::from_bytes(range));
-        // The link's own mode is how the file was opened: a mapping may become writable where that allows it.
-        let may_write = || fs::symlink_metadata(&link).is_ok_and(|link| link.mode() & 0o200 != 0);
-        if *now != b'w' && !may_write() {
-            continue;
-        }
-        // The right to follow these takes more than that to see descriptors.
-        if let Ok(Some(kind)) = kind(&link) {
-            all.push((link, kind));
-        }
-    }
-    Ok(all)
-}
-
 /// Returns the target of `link`, if that is a device, a regular file or FUSE.
-fn kind(link: &Path) -> io::Result<Option<What>> {
+pub(super) fn kind(link: &Path) -> io::Result<Option<What>> {
     let found = identity::look(link)?;
     let number = DeviceNumber { major: found.stx_rdev_major, minor: found.stx_rdev_minor };
     Ok(match FileType::from_raw_mode(found.stx_mode.into()) {
@@ -371,38 +372,6 @@ mod tests {
         let opened = Processes::of(&machine.procfs()).unwrap().opened;
         let found: Vec<_> = opened.iter().map(|opened| opened.process as usize).collect();
         assert_eq!(found, [last]);
-    }
-
-    #[test]
-    fn files_registered_with_io_uring_are_found() {
-        let machine = Captured::new().file("a b", "").file("c", "");
-        let info = "SqThread:\t-1\nUserFiles:\t3\n    0: /a\\040b\n    1: /gone\n    2: /c\nUserBufs:\t1\n    0: /c\n";
-        let found = registered(info.as_bytes(), machine.root());
-        let paths: Vec<_> =
-            found.iter().map(|(path, _)| path.strip_prefix(machine.root()).unwrap()).collect();
-        assert_eq!(paths, [Path::new("a b"), Path::new("c")]);
-        assert!(registered(b"pos:\t0\n", machine.root()).is_empty());
-    }
-
-    #[test]
-    fn busy_ring_is_read_until_it_lists_its_files() {
-        let full = "UserFiles:\t1\n    0: /c\nUserBufs:\t0\n";
-        for busy in ["SqThread:\t-1\n", "UserFiles:\t1\nUserBufs:\t0\n", "UserFiles:\t2\n    0: /c\n"] {
-            let reads = std::cell::Cell::new(0);
-            let info = ring_info(|| {
-                reads.set(reads.get() + 1);
-                Ok(if reads.get() < 50 { busy } else { full }.as_bytes().to_vec())
-            });
-            assert_eq!((info.unwrap().as_slice(), reads.get()), (full.as_bytes(), 50));
-        }
-        let always = |text: &'static str| ring_info(move || Ok(text.as_bytes().to_vec()));
-        assert_eq!(always("UserFiles:\t0\n").unwrap(), b"UserFiles:\t0\n");
-        let sparse = "UserFiles:\t5\n    3: /c\nUserBufs:\t0\n";
-        assert_eq!(always(sparse).unwrap(), sparse.as_bytes());
-        for locked in ["SqThread:\t-1\n", "UserFiles:\t1\nUserBufs:\t0\n"] {
-            assert_eq!(always(locked).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        }
-        assert!(is_gone(&ring_info(|| Err(Errno::NOENT.into())).unwrap_err()));
     }
 
     #[test]

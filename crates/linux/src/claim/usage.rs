@@ -126,7 +126,12 @@ impl Usage {
         for disk in &stack {
             held.extend(disk.slaves()?);
         }
-        usage.sharing = others.into_iter().filter(|(block, _)| !held.contains(block)).collect();
+        for (block, how) in others {
+            let partitions = overlapping(&block)?.into_iter().map(|partition| (partition, how));
+            usage.sharing.extend(partitions);
+            usage.sharing.push((block, how));
+        }
+        usage.sharing.retain(|(block, _)| !held.contains(block));
         Ok(usage)
     }
 
@@ -221,6 +226,22 @@ impl Usage {
             false => Err(ClaimError::Partition { device, disk: disk.path.clone(), others }),
         }
     }
+}
+
+/// The other partitions of its disk that share bytes with the partition `block`; none where it is a whole disk, whose
+/// partitions the kernel keeps with it.
+fn overlapping(block: &BlockDevice) -> Result<Vec<BlockDevice>, BlockError> {
+    let mut all = Vec::new();
+    if block.disk().is_some() {
+        let ours = block.extent()?;
+        for partition in block.partitions()?.into_iter().filter(|partition| partition != block) {
+            let theirs = partition.extent()?;
+            if ours.start < theirs.end && theirs.start < ours.end {
+                all.push(partition);
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// The files that the servers of a FUSE file system with one of `files` can write to, where they may keep it.

@@ -182,6 +182,27 @@ fn partitions_that_overlap_lose_nothing() {
 }
 
 #[test]
+fn partitions_that_overlap_a_layer_below_are_kept() {
+    let machine = Captured::new()
+        .device("sda", "8:0", &[("size", "16384")])
+        .device("sda/sda1", "8:1", &[])
+        .device("sda/sda2", "8:2", &[("start", "4096")])
+        .device("sda/sda3", "8:3", &[("start", "5000")])
+        .device("sdb", "8:16", &[])
+        .device("sdb/sdb1", "8:17", &[])
+        .device("dm-0", "253:0", &[])
+        .stacked("dm-0", "sda/sda2")
+        .device("dm-1", "253:1", &[])
+        .stacked("dm-1", "sdb");
+    let kept = |name: &str| {
+        let usage = Usage::of(&machine.machine(), &machine.open(name)).unwrap();
+        usage.sharing.iter().map(|(block, _)| block.name().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(kept("dm-0"), ["sda3"], "the device mapper keeps sda2");
+    assert_eq!(kept("dm-1"), [""; 0], "the device mapper keeps sdb with its partitions");
+}
+
+#[test]
 fn nothing_to_write_to_is_refused() {
     let machine =
         Captured::new().device("sr0", "11:0", &[("size", "0")]).device("sdd", "8:48", &[("ro", "1")]);

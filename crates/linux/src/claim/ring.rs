@@ -1,0 +1,156 @@
+//! The files and devices that are registered with io_urings, which may write to them without a descriptor.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use super::processes::{What, kind};
+use crate::mount;
+
+/// The target of links to an io_uring.
+const RING: &str = "anon_inode:[io_uring]";
+
+/// How often the `fdinfo` of an io_uring is read while it is locked, and the time between two reads.
+const MOST_READS: u32 = 2000;
+const BETWEEN_READS: Duration = Duration::from_micros(500);
+
+/// Beginnings of the names of what is neither a file nor a device; older kernels list empty places too.
+const OTHERS: [&[u8]; 4] = [b"socket:[", b"pipe:[", b"anon_inode:", b"<none>"];
+
+/// The end of the path of a file that was removed, whose name may belong to another file by now.
+const REMOVED: &[u8] = b" (deleted)";
+
+/// Whether a link in procfs or a mapping with this name leads to an io_uring.
+pub(super) fn is_ring(name: &OsStr) -> bool {
+    name == RING
+}
+
+/// Whether the task with this directory in procfs is the thread of the kernel that serves an io_uring.
+pub(super) fn is_poller(directory: &Path) -> bool {
+    fs::read(directory.join("comm")).is_ok_and(|name| name.starts_with(b"iou-sqp-"))
+}
+
+/// Returns the files that are registered with an io_uring whose `fdinfo` is what `read` returns, for writing or not;
+/// none where that can't be told. They are known by their paths: as this process sees them, or as a process with the
+/// root `root` does.
+///
+/// # Errors
+/// The error of `read`.
+pub(super) fn registered(
+    read: impl Fn() -> io::Result<Vec<u8>>,
+    root: &Path,
+) -> io::Result<Option<Vec<(PathBuf, What)>>> {
+    let Some(info) = complete(read)? else { return Ok(None) };
+    // `UserFiles:\t2`, `    0: /path`, `    1: /path`, `UserBufs:\t0`.
+    let mut lines = info.split(|byte| *byte == b'\n').skip_while(|line| !line.starts_with(b"UserFiles:"));
+    lines.next();
+    let mut all = Vec::new();
+    for line in lines.take_while(|line| line.starts_with(b" ")) {
+        let Some(colon) = line.windows(2).position(|window| window == b": ") else { return Ok(None) };
+        let path = mount::unescape(&line[colon + 2..]);
+        if OTHERS.iter().any(|other| path.as_os_str().as_bytes().starts_with(other)) {
+            continue;
+        }
+        // Before Linux 6.18 these are names without their directories.
+        let inner = path.strip_prefix("/").ok().filter(|_| !path.as_os_str().as_bytes().ends_with(REMOVED));
+        let Some(inner) = inner else { return Ok(None) };
+        let places = [root.join(inner), path.clone()];
+        let found: Vec<_> =
+            places.into_iter().filter_map(|place| Some((kind(&place).ok()?, place))).collect();
+        if found.is_empty() {
+            return Ok(None);
+        }
+        all.extend(found.into_iter().filter_map(|(kind, place)| Some((place, kind?))));
+    }
+    Ok(Some(all))
+}
+
+/// Reads the `fdinfo` of an io_uring until it lists all registered files: the kernel leaves them out while the ring is
+/// locked, which a busy one is most of the time. None where it listed none in [`MOST_READS`], though there may be some.
+fn complete(read: impl Fn() -> io::Result<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
+    for _ in 1..MOST_READS {
+        let info = read()?;
+        if lists_all(&info) {
+            return Ok(Some(info));
+        }
+        thread::sleep(BETWEEN_READS);
+    }
+    // A table with empty places lists fewer files than it has places.
+    let info = read()?;
+    let mut lines = info.split(|byte| *byte == b'\n').skip_while(|line| !line.starts_with(b"UserFiles:"));
+    let lists_some = lines.nth(1).is_some_and(|line| line.starts_with(b" "));
+    Ok((lists_some || lists_all(&info)).then_some(info))
+}
+
+/// Whether `fdinfo` of an io_uring lists as many registered files as it says there are.
+fn lists_all(info: &[u8]) -> bool {
+    let mut lines = info.split(|byte| *byte == b'\n').skip_while(|line| !line.starts_with(b"UserFiles:"));
+    let count = lines.next().and_then(|line| {
+        let number = line.rsplit(|byte| byte.is_ascii_whitespace()).next()?;
+        std::str::from_utf8(number).ok()?.parse::<usize>().ok()
+    });
+    count.is_some_and(|count| lines.take_while(|line| line.starts_with(b" ")).count() >= count)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+    use crate::captured::Captured;
+
+    #[test]
+    fn files_registered_with_io_uring_are_found() {
+        let machine = Captured::new().file("a b", "").file("c", "");
+        let found = |lines: &[&str]| {
+            let lines: String = lines.iter().map(|line| format!("    0: {line}\n")).collect();
+            let info = format!("SqThread:\t-1\nUserFiles:\t0\n{lines}UserBufs:\t1\n    0: /c\n");
+            let found = registered(|| Ok(info.clone().into_bytes()), machine.root()).unwrap()?;
+            let names = found.iter().map(|(path, _)| path.strip_prefix(machine.root()).unwrap().to_owned());
+            Some(names.collect::<Vec<_>>())
+        };
+        assert_eq!(found(&["/a\\040b", "/c"]), Some(vec!["a b".into(), "c".into()]));
+        assert_eq!(found(&["socket:[12]", "/c", "pipe:[7]", "<none>"]), Some(vec!["c".into()]));
+        assert_eq!(found(&[]), Some(Vec::new()));
+        // The kernel may show names alone, and a path may lead nowhere or elsewhere.
+        for unknown in ["c", "/gone", "/c\\040(deleted)", ""] {
+            assert_eq!(found(&["/c", unknown]), None, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn files_are_looked_for_in_both_roots() {
+        let machine = Captured::new().file("c", "").file("jail/other", "");
+        let path = machine.root().join("c");
+        let info = format!("UserFiles:\t1\n    0: {}\nUserBufs:\t0\n", path.display());
+        let found =
+            registered(|| Ok(info.clone().into_bytes()), &machine.root().join("jail")).unwrap().unwrap();
+        assert_eq!(found.iter().map(|(place, _)| place).collect::<Vec<_>>(), [&path]);
+    }
+
+    #[test]
+    fn busy_ring_is_read_until_it_lists_its_files() {
+        let full = "UserFiles:\t1\n    0: /c\nUserBufs:\t0\n";
+        for busy in ["SqThread:\t-1\n", "UserFiles:\t1\nUserBufs:\t0\n", "UserFiles:\t2\n    0: /c\n"] {
+            let reads = std::cell::Cell::new(0);
+            let info = complete(|| {
+                reads.set(reads.get() + 1);
+                Ok(if reads.get() < 50 { busy } else { full }.as_bytes().to_vec())
+            });
+            assert_eq!((info.unwrap().unwrap().as_slice(), reads.get()), (full.as_bytes(), 50));
+        }
+        let always = |text: &'static str| complete(move || Ok(text.as_bytes().to_vec())).unwrap();
+        assert_eq!(always("UserFiles:\t0\n").unwrap(), b"UserFiles:\t0\n");
+        let sparse = "UserFiles:\t5\n    3: /c\nUserBufs:\t0\n";
+        assert_eq!(always(sparse).unwrap(), sparse.as_bytes());
+        for locked in ["SqThread:\t-1\n", "UserFiles:\t1\nUserBufs:\t0\n"] {
+            assert_eq!(always(locked), None);
+        }
+        let gone = complete(|| Err(Errno::NOENT.into())).unwrap_err();
+        assert_eq!(Errno::from_io_error(&gone), Some(Errno::NOENT));
+    }
+}
