@@ -127,9 +127,10 @@ fn processes_that_may_not_be_looked_at_are_counted() {
         let mut command = Command::new("setpriv");
         command.args(["--bounding-set", capabilities, TRIMTAB, "bench", &device, "--dry-run"]);
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        let line = said.lines().find_map(|line| line.strip_prefix("trimtab: not known: what "));
-        let count = line.and_then(|line| line.split(' ').next()?.parse::<u32>().ok());
+        let said = String::from_utf8_lossy(&output.stdout);
+        let count = said
+            .split_once("not known: what ")
+            .and_then(|(_, line)| line.split(' ').next()?.parse::<u32>().ok());
         assert!(count.is_some_and(|count| count > 0), "{capabilities}: {said}");
     }
 }
@@ -189,14 +190,14 @@ fn a_file_of_an_overlay_that_is_open_for_writing() {
     let place = scene.dir("place");
     scene.mount_at("tmpfs", &place);
     let [lower, upper, work] = ["lower", "upper", "work"].map(|name| scene.dir(&format!("place/{name}")));
-    let image = scene.image("place/upper/image", 40);
+    let image = scene.image("place/upper/image", 47);
     let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
     let merged = scene.mount(&["-t", "overlay", "-o", &options, "overlay"], "merged");
     // The path of its upper directory leads to no file any more.
     let moved = format!("{place}/moved");
     fs::rename(&upper, &moved).unwrap();
     let device = scene.losetup(&[], format!("{moved}/image"));
-    scene.image("merged/other", 41);
+    scene.image("merged/other", 48);
     let mut writer = Scene::new();
     writer.shell(&["env"], &format!("exec 3<>{merged}/other"));
     is_accepted(&device);

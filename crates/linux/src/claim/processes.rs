@@ -150,8 +150,8 @@ impl Found {
 
     /// Whether it has an io_uring that none of its descriptors leads to, of which all could be looked at.
     fn has_hidden_ring(&self) -> bool {
-        self.mapped_rings.iter().any(|ring| !self.rings.contains(ring))
-            || (self.polls && self.rings.is_empty())
+        let is_without_descriptor = self.mapped_rings.iter().any(|ring| !self.rings.contains(ring));
+        !self.is_partial && (is_without_descriptor || (self.polls && self.rings.is_empty()))
     }
 
     fn look(&mut self, procfs: &Path, process: u32, numbers_are_own: bool) -> io::Result<()> {
