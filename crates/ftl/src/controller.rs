@@ -8,9 +8,8 @@ use trimtab_core::{Nanos, Pages};
 
 use crate::array::{Array, Unit};
 use crate::buffer::WriteBuffer;
-use crate::device::Op;
+use crate::command::Op;
 use crate::flash::{Cause, Flash};
-use crate::host::ClosedLoop;
 
 /// Controller, link, write buffer and flash array, each with the instant until which it is busy.
 pub(crate) struct Controller {
@@ -152,17 +151,26 @@ impl Flash for Controller {
     }
 }
 
+/// A host that sends commands, of which the drive says when each is done.
+pub(crate) trait CommandSender {
+    /// Returns when the next command is sent.
+    fn send(&mut self) -> Nanos;
+
+    /// The command that was sent last will be done at `done`.
+    fn finish(&mut self, done: Nanos);
+}
+
 /// A host's writes of one page each, in a row: the mapping takes them as one batch, and each goes
 /// its own way in time.
-pub(crate) struct PageWrites<'a> {
-    host: &'a mut ClosedLoop,
+pub(crate) struct PageWrites<'a, Host> {
+    host: &'a mut Host,
     controller: &'a mut Controller,
     /// When the next of them arrived, once it has begun.
     begun: Option<Nanos>,
 }
 
-impl<'a> PageWrites<'a> {
-    pub(crate) fn new(host: &'a mut ClosedLoop, controller: &'a mut Controller) -> Self {
+impl<'a, Host: CommandSender> PageWrites<'a, Host> {
+    pub(crate) fn new(host: &'a mut Host, controller: &'a mut Controller) -> Self {
         Self { host, controller, begun: None }
     }
 
@@ -176,7 +184,7 @@ impl<'a> PageWrites<'a> {
     }
 }
 
-impl Flash for PageWrites<'_> {
+impl<Host: CommandSender> Flash for PageWrites<'_, Host> {
     fn program(&mut self, cause: Cause, mut pages: Range<u32>) {
         if cause == Cause::Copy {
             return self.controller.program(cause, pages);

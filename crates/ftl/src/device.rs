@@ -18,41 +18,11 @@ use trimtab_core::profile::{Discard, Profile};
 use trimtab_core::stats::{DriveCounters, EraseSpread, LatencySummary};
 use trimtab_core::{Bytes, Extent, Nanos, Pages};
 
-use crate::controller::{Controller, PageWrites};
+use crate::command::{Command, Op};
+use crate::controller::{CommandSender, Controller, PageWrites};
 use crate::flash::Untimed;
 use crate::geometry::{FtlConfig, GeometryError};
-use crate::host::ClosedLoop;
 use crate::mapping::{Ftl, Totals};
-
-/// The operation of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Op {
-    /// Reads its extent.
-    Read,
-    /// Writes its extent.
-    Write,
-    /// Tells the drive that its extent holds nothing of use.
-    Discard,
-    /// Brings all that was written to flash; its extent doesn't matter.
-    Flush,
-}
-
-/// A command to a drive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Command {
-    /// Its operation.
-    pub op: Op,
-    /// The bytes it names, inside the drive.
-    pub extent: Extent,
-}
-
-impl Command {
-    /// Whether it writes one page of `2^page_shift` bytes, or a part of one.
-    pub(crate) fn is_page_write(&self, page_shift: u32) -> bool {
-        let Extent { start, end } = self.extent;
-        self.op == Op::Write && start < end && start.0 >> page_shift == (end.0 - 1) >> page_shift
-    }
-}
 
 /// The pages of `2^page_shift` bytes that an extent touches.
 fn pages(extent: Extent, page_shift: u32) -> Range<u32> {
@@ -145,7 +115,7 @@ impl Device {
 
     /// Takes commands from `host` that write one page each, as [`submit`](Self::submit) would take
     /// them one by one.
-    pub(crate) fn write_pages(&mut self, host: &mut ClosedLoop, commands: &[Command]) {
+    pub(crate) fn write_pages(&mut self, host: &mut impl CommandSender, commands: &[Command]) {
         let pages: Vec<_> = commands.iter().map(|command| self.pages(command.extent).start).collect();
         self.counters.writes += commands.len() as u64;
         self.counters.write_bytes += commands.iter().map(|command| command.extent.len()).sum::<Bytes>();

@@ -2,7 +2,9 @@
 
 use trimtab_core::Nanos;
 
-use crate::device::{Command, Device, Op};
+use crate::command::{Command, Op};
+use crate::controller::CommandSender;
+use crate::device::Device;
 
 /// When a command went to the drive and when it was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,14 +69,24 @@ impl ClosedLoop {
         self.send()
     }
 
-    /// Waits for room in flight; returns when the next command is sent.
-    pub(crate) fn send(&mut self) -> Nanos {
+    fn before(&self, place: usize) -> usize {
+        if place == 0 { self.done.len() - 1 } else { place - 1 }
+    }
+
+    /// When the host sent its last command; after a flush, when that was done and all before it.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+}
+
+impl CommandSender for ClosedLoop {
+    /// Waits for room in flight.
+    fn send(&mut self) -> Nanos {
         self.now = self.now.max(self.done[self.next]);
         self.now
     }
 
-    /// The command that was sent last will be done at `done`.
-    pub(crate) fn finish(&mut self, done: Nanos) {
+    fn finish(&mut self, done: Nanos) {
         let first = if self.next + 1 == self.done.len() { 0 } else { self.next + 1 };
         let mut place = self.next;
         while place != first && self.done[self.before(place)] > done {
@@ -83,14 +95,5 @@ impl ClosedLoop {
         }
         self.done[place] = done;
         self.next = first;
-    }
-
-    fn before(&self, place: usize) -> usize {
-        if place == 0 { self.done.len() - 1 } else { place - 1 }
-    }
-
-    /// When the host sent its last command; after a flush, when that was done and all before it.
-    pub fn now(&self) -> Nanos {
-        self.now
     }
 }

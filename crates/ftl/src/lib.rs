@@ -13,6 +13,7 @@
 mod array;
 mod blocks;
 mod buffer;
+mod command;
 mod controller;
 mod device;
 mod flash;
@@ -26,7 +27,8 @@ pub mod theory;
 mod validity;
 mod workload;
 
-pub use device::{Command, Device, Op};
+pub use command::{Command, Op};
+pub use device::Device;
 pub use flash::{Cause, Flash, Untimed};
 pub use geometry::{FtlConfig, GeometryError};
 pub use host::{ClosedLoop, Completion};

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 
 use trimtab_core::Nanos;
 
+use crate::controller::CommandSender;
 use crate::host::ClosedLoop;
 
 /// One moment on both clocks.

@@ -37,7 +37,8 @@ use trimtab_core::stats::{DriveCounters, EraseSpread};
 use trimtab_core::trace::{DeviceIndex, Kind, TraceEvent, TraceSource};
 use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
 
-use crate::device::{Command, Device, Op};
+use crate::command::{Command, Op};
+use crate::device::Device;
 use crate::geometry::GeometryError;
 pub use addresses::Scale;
 pub use source::Discards;
