@@ -6,6 +6,7 @@ pub mod error;
 pub mod fs;
 pub mod guest;
 mod ledger;
+mod mkfs;
 mod program;
 pub mod progress;
 pub mod simulate;

@@ -19,6 +19,7 @@ use trimtab_core::Bytes;
 
 use crate::block::{BlockDevice, BlockError};
 use crate::device::Device;
+use crate::file_system_kind::FileSystemKind;
 use crate::mount::{self, Mount};
 use crate::tracefs::FreeCoverage;
 use crate::trim::{self, TrimError};
@@ -118,7 +119,7 @@ pub enum Reason {
 /// # Errors
 /// [`SealError`].
 pub fn seal_mounted(sysfs: &Path, mount: &Mount) -> Result<Seal, SealError> {
-    let is_known = matches!(mount.fstype.as_str(), "ext2" | "ext3" | "ext4" | "xfs");
+    let is_known = FileSystemKind::named(&mount.fstype).is_some_and(|kind| kind.has_seal);
     let unknown = || SealError::Unknown { device: mount.target.clone() };
     let block = BlockDevice::numbered(sysfs, mount.number).filter(|_| is_known).ok_or_else(unknown)?;
     trim::sync(&mount.target)?;

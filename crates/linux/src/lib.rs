@@ -16,6 +16,7 @@ pub mod device;
 pub mod environment;
 pub mod ext4;
 pub mod file;
+pub mod file_system_kind;
 pub mod first_process;
 pub mod generation;
 pub mod identity;

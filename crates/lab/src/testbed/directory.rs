@@ -7,14 +7,12 @@ use trimtab_core::Bytes;
 use trimtab_core::policy::PolicyKind;
 use trimtab_drive::DriveFigures;
 use trimtab_linux::block::BlockDevice;
+use trimtab_linux::file_system_kind::FileSystemKind;
 use trimtab_linux::mount::{Mount, covering, discard_option, mounts};
 use trimtab_linux::{PROCFS, SYSFS};
 
 use super::Testbed;
 use crate::error::{LabError, io_at};
-
-/// File systems whose events tell what they give up.
-const TELLING: [&str; 5] = ["ext2", "ext3", "ext4", "xfs", "btrfs"];
 
 /// A fresh directory inside one of the user's; it goes when this is dropped.
 pub struct DirectoryTestbed {
@@ -56,7 +54,7 @@ pub fn mount_of(dir: &Path) -> Result<Mount, LabError> {
 /// told not to, and only of some file systems is it told what they give up.
 pub fn possible_policies(mount: &Mount) -> &'static [PolicyKind] {
     match discard_option(&mount.super_options) {
-        None if TELLING.contains(&mount.fstype.as_str()) => {
+        None if FileSystemKind::reports_frees(&mount.fstype) => {
             &[PolicyKind::None, PolicyKind::Batched, PolicyKind::Smart]
         }
         None => &[PolicyKind::None, PolicyKind::Batched],

@@ -11,11 +11,9 @@ use super::devices::{Devices, DiskOffset, KernelNumber};
 use super::error::TracefsError;
 use super::event::{FsEvent, FsId};
 use super::layout::Layout;
+use crate::file_system_kind::FileSystemKind;
 use crate::ioctl;
 use crate::mount::{self, Mount};
-
-/// The file systems that report allocations or frees.
-const KINDS: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];
 
 /// The file systems that are mounted or were.
 #[derive(Debug)]
@@ -230,7 +228,7 @@ fn say_left_out(mount: &Mount, devices: &Devices, header: &mut TraceHeader) {
 pub(super) fn identity(mount: &Mount) -> Option<FsId> {
     match mount.fstype.as_str() {
         "btrfs" => ioctl::btrfs_id(mount::open_apart(&mount.target).ok()?).ok().map(FsId::Btrfs),
-        kind => KINDS.contains(&kind).then_some(FsId::Device(mount.number.into())),
+        kind => FileSystemKind::named(kind).map(|_| FsId::Device(mount.number.into())),
     }
 }
 

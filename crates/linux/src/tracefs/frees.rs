@@ -20,6 +20,7 @@ use super::layout::Layout;
 use super::source::Sources;
 use super::{SHORTEST_WAIT, SLACK, clock};
 use crate::block::{BlockDevice, DeviceNumber};
+use crate::file_system_kind::FileSystemKind;
 use crate::mount::{self, Mount};
 
 /// Adjacent events at most this far apart are joined into one.
@@ -175,10 +176,7 @@ impl Frees {
     /// [`TracefsError::NoEvents`] if the kernel doesn't report its frees, or its superblock isn't found;
     /// [`TracefsError::Set`].
     pub fn follow(&mut self, mount: &Mount) -> Result<FreeCoverage, TracefsError> {
-        let kind = match mount.fstype.as_str() {
-            "ext2" | "ext3" => "ext4",
-            other => other,
-        };
+        let kind = FileSystemKind::named(&mount.fstype).map_or(mount.fstype.as_str(), |kind| kind.driver);
         let was_enabled = self.sources.reports_frees(kind);
         if !was_enabled {
             // Its module may have been loaded to mount it.

@@ -8,6 +8,7 @@ use super::event::{CommitStep, FsNames, MissingField, Reader};
 use super::format::Format;
 use super::instance::Instance;
 use super::operation;
+use crate::file_system_kind::FileSystemKind;
 
 const REQUESTS: [&str; 3] = ["block_rq_issue", "block_rq_complete", "block_rq_requeue"];
 const BIOS: [&str; 3] = ["block_bio_queue", "block_bio_complete", "block_split"];
@@ -135,10 +136,7 @@ impl Sources {
         fstype: &str,
         kinds: &[Kind],
     ) -> Result<(), TracefsError> {
-        let name = match fstype {
-            "ext2" | "ext3" => "ext4",
-            other => other,
-        };
+        let name = FileSystemKind::named(fstype).map_or(fstype, |kind| kind.driver);
         for (kind, what) in [(Kind::Free, "frees"), (Kind::Allocate, "allocates")] {
             let mut is_enabled = !kinds.contains(&kind);
             for source in FILE_SYSTEMS.iter().filter(|source| source.kind == kind && source.fs == name) {
@@ -156,7 +154,9 @@ impl Sources {
     pub fn enable_trimmable(&mut self, instance: &Instance, allocations: bool) -> Result<(), TracefsError> {
         let wanted = FILE_SYSTEMS.iter().filter(|source| match source.kind {
             // btrfs' extents are reported when they are unpinned, and F2FS discards by itself.
-            Kind::Free => source.event != "btrfs/btrfs_set_extent_bit" && source.fs != "f2fs",
+            Kind::Free => {
+                source.event != "btrfs/btrfs_set_extent_bit" && FileSystemKind::reports_frees(source.fs)
+            }
             _ => allocations,
         });
         for source in wanted.chain([&UNPINNED]) {

@@ -15,6 +15,7 @@ use trimtab_core::profile::ProfileError;
 use trimtab_core::{Bytes, Extent};
 use trimtab_doctor::{DoctorError, Judged};
 use trimtab_linux::block::BlockDevice;
+use trimtab_linux::file_system_kind::FileSystemKind;
 use trimtab_linux::trim;
 use trimtab_linux::trim::TrimError;
 
@@ -105,7 +106,7 @@ impl ManagedFileSystem {
         now: Duration,
     ) -> Self {
         let settings = config.settings(&found.targets, storage.disk().as_deref());
-        let reports_frees = matches!(found.mount.fstype.as_str(), "ext2" | "ext3" | "ext4" | "xfs" | "btrfs");
+        let reports_frees = FileSystemKind::reports_frees(&found.mount.fstype);
         let mut managed = Self {
             last_trim: found.id().and_then(|id| context.store.stamped(&id)),
             context: context.clone(),
