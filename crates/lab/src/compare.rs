@@ -1,18 +1,10 @@
 //! Compares discard policies on a workload, a file system and a drive.
 //!
-//! [`compare`] plans the runs and keeps their results; `run` does one of them. A run has a testbed
-//! (the mounted file system), a stage (the workload's activities and pauses, one after the other), a
-//! policy host beside it (a trimmer, the service, or nothing), a probe, and a sampler.
+//! [`compare`] plans the runs and keeps their results; `run` does one of them, on a
+//! [`Stage`](crate::stage::Stage).
 
-mod clock;
 mod plan;
-mod policy_host;
-mod probe;
 mod run;
-mod service;
-mod stage;
-mod timeline;
-mod trimmer;
 mod virtual_time;
 
 use std::io;
@@ -29,7 +21,6 @@ use trimtab_linux::PROCFS;
 use trimtab_linux::environment::environment;
 
 pub use plan::distinct;
-pub use stage::Stage;
 pub use virtual_time::VirtualOptions;
 
 use self::plan::{Planned, Site, plan, require_rights, require_trims, require_unmanaged};

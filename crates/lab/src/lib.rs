@@ -10,6 +10,7 @@ mod mkfs;
 mod program;
 pub mod progress;
 pub mod simulate;
+pub mod stage;
 pub mod testbed;
 mod work;
 pub mod workload;

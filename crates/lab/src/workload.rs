@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use trimtab_core::document::WorkloadDescription;
 
-use crate::compare::Stage;
 use crate::error::LabError;
+use crate::stage::Stage;
 use trimtab_core::interrupt::Interrupt;
 
 pub use postmark::{PostmarkOptions, PostmarkOptionsError};

@@ -19,8 +19,8 @@ use trimtab_core::document::WorkloadDescription;
 use super::Workload;
 use super::shape::{count, fill_once, percent, scale, sizes};
 use super::tree::{self, Entry};
-use crate::compare::Stage;
 use crate::error::LabError;
+use crate::stage::Stage;
 use crate::work::Work;
 
 /// How often a tree is checked out and compiled.

@@ -20,8 +20,8 @@ use trimtab_core::document::WorkloadDescription;
 
 use super::Workload;
 use super::shape::{fill_once, percent, scale};
-use crate::compare::Stage;
 use crate::error::LabError;
+use crate::stage::Stage;
 use crate::work::Work;
 
 /// How often tables are ingested and compacted.

@@ -12,9 +12,9 @@ use trimtab_linux::PROCFS;
 use trimtab_linux::process_tree::{ProcessTree, Tasks};
 
 use super::{Workload, tree};
-use crate::compare::Stage;
 use crate::error::LabError;
 use crate::program::{Reason, run_watched};
+use crate::stage::Stage;
 
 /// The command's own directory: it may delete everything in it.
 const DIRECTORY: &str = "work";

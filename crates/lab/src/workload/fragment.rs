@@ -11,8 +11,8 @@ use trimtab_core::document::WorkloadDescription;
 
 use super::Workload;
 use super::shape::percent;
-use crate::compare::Stage;
 use crate::error::LabError;
+use crate::stage::Stage;
 
 /// Files whose extents interleave, and which are deleted.
 const FILES: u64 = 256;

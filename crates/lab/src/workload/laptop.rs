@@ -26,8 +26,8 @@ use self::day::Day;
 use self::schedule::{Event, schedule};
 use super::Workload;
 use super::shape::{fill_once, percent, scale};
-use crate::compare::Stage;
 use crate::error::LabError;
+use crate::stage::Stage;
 
 /// Time from one read of the probe to the next that gives a day enough reads: 17 280.
 pub const PROBE_INTERVAL: Duration = Duration::from_secs(5);

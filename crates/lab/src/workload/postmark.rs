@@ -25,8 +25,8 @@ pub use options::{PostmarkOptions, PostmarkOptionsError};
 use self::plan::{Operation, Plan};
 use super::Workload;
 use super::shape::{fill_once, percent, scale};
-use crate::compare::Stage;
 use crate::error::LabError;
+use crate::stage::Stage;
 use crate::work::Work;
 
 /// Parts of equal length that the transactions are in.

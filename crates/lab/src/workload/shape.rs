@@ -8,8 +8,8 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use trimtab_core::Bytes;
 
-use crate::compare::Stage;
 use crate::error::LabError;
+use crate::stage::Stage;
 
 /// The block of all file systems here.
 const BLOCK: u64 = 4096;

@@ -15,9 +15,9 @@ use walkdir::WalkDir;
 
 use super::Workload;
 use super::shape::{footprint, sizes};
-use crate::compare::Stage;
 use crate::error::{LabError, io_at};
 use crate::program::{Reason, run};
+use crate::stage::Stage;
 use crate::work::Work;
 use trimtab_core::interrupt::Interrupt;
 

@@ -1,4 +1,13 @@
 //! The stage that a workload runs on: its activities and pauses, and what each of them cost.
+//! A run has a testbed (the mounted file system), a stage, a policy host beside it (a trimmer, the service, or
+//! nothing), a probe, and a sampler.
+
+pub(crate) mod clock;
+pub(crate) mod policy_host;
+pub(crate) mod probe;
+pub(crate) mod service;
+pub(crate) mod timeline;
+pub(crate) mod trimmer;
 
 use std::time::Duration;
 
@@ -6,9 +15,9 @@ use trimtab_core::document::{KernelCounters, Reads, START, Step, StepKind};
 use trimtab_core::stats::DriveCounters;
 use trimtab_linux::block::BlockCounters;
 
-use super::clock::DriveClock;
-use super::policy_host::PolicyHost;
-use super::probe::{Sample, summary};
+use self::clock::DriveClock;
+use self::policy_host::PolicyHost;
+use self::probe::{Sample, summary};
 use crate::error::LabError;
 use crate::progress::Progress;
 use crate::testbed::Testbed;
@@ -58,7 +67,7 @@ impl Snapshot {
 }
 
 /// The parts of a stage after its workload has ended.
-pub(super) struct Ended {
+pub(crate) struct Ended {
     pub work: Work,
     pub policy: PolicyHost,
     steps: Vec<Measured>,
@@ -69,7 +78,7 @@ impl<'a> Stage<'a> {
     ///
     /// # Errors
     /// An error of a device that is gone.
-    pub(super) fn new(
+    pub(crate) fn new(
         testbed: &'a mut dyn Testbed,
         work: Work,
         policy: PolicyHost,
@@ -137,7 +146,7 @@ impl<'a> Stage<'a> {
 
     /// A pause at the end of every run, of the same length for all policies and announced to none:
     /// it counts what an activity left to the background.
-    pub(super) fn tail(&mut self, length: Duration) -> Result<(), LabError> {
+    pub(crate) fn tail(&mut self, length: Duration) -> Result<(), LabError> {
         self.step("end", StepKind::Pause, |stage| {
             let end = stage.clock.now() + length;
             stage.clock.sleep_until(end, stage.work.interrupt())?;
@@ -171,7 +180,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    pub(super) fn end(self) -> Ended {
+    pub(crate) fn end(self) -> Ended {
         Ended { work: self.work, policy: self.policy, steps: self.measured }
     }
 }
