@@ -39,11 +39,16 @@ impl ManagedFileSystem {
                 .and_then(|pending| pending.oldest())
                 .map(|since| now.saturating_sub(since).as_secs_f64()),
             max_age_s: (driver.is_some() && self.policy == ServicePolicy::Smart).then_some(max_age),
-            last_trim: self.last_trim.map(rfc3339),
+            last_trim: self.statistics.last_trim.map(rfc3339),
             trimmed: totals.bytes,
             discards: totals.discards,
             trim_s: totals.took.as_secs_f64(),
-            refusals: self.refusals.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect(),
+            refusals: self
+                .statistics
+                .refusals
+                .iter()
+                .map(|(reason, count)| ((*reason).to_owned(), *count))
+                .collect(),
             latency_added_s: driver
                 .map_or(0.0, |driver| driver.policy().pacer().latency_added().as_secs_f64()),
         }

@@ -55,7 +55,7 @@ impl ManagedFileSystem {
     pub fn end_lease(&mut self, client: ClientId, left: Option<&ExtentSet>) {
         let Some(lease) = self.lease.take_if(|lease| lease.client == client) else { return };
         if left.is_some() {
-            self.last_trim = Some(SystemTime::now());
+            self.statistics.last_trim = Some(SystemTime::now());
         }
         let Work::On { driver, .. } = &mut self.work else { return };
         for (extent, since) in lease.extents {

@@ -3,9 +3,9 @@
 mod figures;
 mod lease;
 mod schedule;
+mod statistics;
 mod steered;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
@@ -31,6 +31,7 @@ use lease::Lease;
 pub(super) use lease::LeaseError;
 use schedule::Failure;
 pub(super) use schedule::{FreeSpaceQueryError, RunOutcome};
+use statistics::Statistics;
 pub(super) use steered::restore_knobs;
 use steered::{Steered, SteeringError};
 
@@ -68,12 +69,7 @@ pub(super) struct ManagedFileSystem {
     /// The last failure, until a run succeeds.
     failure: Option<Failure>,
     lease: Option<Lease>,
-    refusals: BTreeMap<&'static str, u64>,
-    /// Bytes trimmed before the service started to manage it, as far as known.
-    restored_bytes: Bytes,
-    /// Totals of its former policy drivers.
-    former_totals: Totals,
-    last_trim: Option<SystemTime>,
+    statistics: Statistics,
 }
 
 enum Work {
@@ -89,8 +85,8 @@ enum Work {
     },
 }
 
-#[derive(Debug, Clone, Copy)]
 /// A periodic trim of all free space.
+#[derive(Debug, Clone, Copy)]
 struct FullTrim {
     every: Duration,
     next: Duration,
@@ -108,7 +104,10 @@ impl ManagedFileSystem {
         let settings = config.settings(&found.targets, storage.disk().as_deref());
         let reports_frees = FileSystemKind::reports_frees(&found.mount.fstype);
         let mut managed = Self {
-            last_trim: found.id().and_then(|id| context.store.stamped(&id)),
+            statistics: Statistics {
+                last_trim: found.id().and_then(|id| context.store.stamped(&id)),
+                ..Statistics::default()
+            },
             context: context.clone(),
             found,
             verdict: SingleCall::default(),
@@ -120,9 +119,6 @@ impl ManagedFileSystem {
             free_space: SingleCall::default(),
             failure: None,
             lease: None,
-            refusals: BTreeMap::new(),
-            restored_bytes: Bytes::ZERO,
-            former_totals: Totals::default(),
         };
         managed.start(now);
         managed
@@ -178,7 +174,7 @@ impl ManagedFileSystem {
         self.failure = None;
         let old = std::mem::replace(&mut self.work, work);
         if let Work::On { driver: old, .. } = old {
-            self.former_totals = sum(&self.former_totals, old.totals());
+            self.statistics.add(old.totals());
             if let Work::On { driver, .. } = &mut self.work {
                 old.pending().iter().for_each(|(extent, since)| driver.freed(since, extent));
             }
@@ -229,8 +225,8 @@ impl ManagedFileSystem {
 
     /// Restores the bytes trimmed before the service started to manage it, and the time of the last trim.
     pub fn restore_totals(&mut self, trimmed: Bytes, last_trim: Option<SystemTime>) {
-        self.restored_bytes = trimmed;
-        self.last_trim = self.last_trim.max(last_trim);
+        self.statistics.restored_bytes = trimmed;
+        self.statistics.last_trim = self.statistics.last_trim.max(last_trim);
     }
 
     /// Returns the devices directly below it.
@@ -254,15 +250,14 @@ impl ManagedFileSystem {
 
     /// Returns the time of the last trim.
     pub fn last_trim(&self) -> Option<SystemTime> {
-        self.last_trim
+        self.statistics.last_trim
     }
 
     fn totals(&self) -> Totals {
-        let totals = match &self.work {
-            Work::On { driver, .. } => sum(&self.former_totals, driver.totals()),
-            Work::Off(_) | Work::Steered(_) => self.former_totals,
-        };
-        Totals { bytes: self.restored_bytes + totals.bytes, ..totals }
+        self.statistics.with(match &self.work {
+            Work::On { driver, .. } => Some(driver.totals()),
+            Work::Off(_) | Work::Steered(_) => None,
+        })
     }
 
     /// Returns whether its storage is not known yet.
@@ -293,15 +288,5 @@ impl ManagedFileSystem {
         if let Work::On { driver, full_trim: None } = &mut self.work {
             driver.freed(at, extent);
         }
-    }
-}
-
-fn sum(one: &Totals, other: &Totals) -> Totals {
-    Totals {
-        discards: one.discards + other.discards,
-        bytes: one.bytes + other.bytes,
-        took: one.took + other.took,
-        refused: one.refused + other.refused,
-        last: other.last.or(one.last),
     }
 }

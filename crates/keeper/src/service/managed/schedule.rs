@@ -93,7 +93,7 @@ impl ManagedFileSystem {
         match self.due(now) {
             Ok(false) => RunOutcome::Quiet,
             Ok(true) => {
-                self.last_trim = Some(SystemTime::now());
+                self.statistics.last_trim = Some(SystemTime::now());
                 if let Work::On { driver, full_trim: Some(_) } = &self.work
                     && driver.pending().is_empty()
                     && let Some(id) = self.found.id()
@@ -105,7 +105,7 @@ impl ManagedFileSystem {
             Err(error @ RunError::Trim(TrimError::Unsupported { .. })) => {
                 self.refused(&error);
                 if let Work::On { driver, .. } = &self.work {
-                    self.former_totals = sum(&self.former_totals, driver.totals());
+                    self.statistics.add(driver.totals());
                 }
                 self.work = Work::Off(Exclusion::Unsupported.into());
                 RunOutcome::Unsupported(error)
@@ -122,7 +122,7 @@ impl ManagedFileSystem {
     }
 
     fn refused(&mut self, error: &RunError) {
-        *self.refusals.entry(failure_label(error)).or_default() += 1;
+        *self.statistics.refusals.entry(failure_label(error)).or_default() += 1;
     }
 
     fn due(&mut self, now: Duration) -> Result<bool, RunError> {
