@@ -104,10 +104,7 @@ impl ManagedFileSystem {
         let settings = config.settings(&found.targets, storage.disk().as_deref());
         let reports_frees = FileSystemKind::reports_frees(&found.mount.fstype);
         let mut managed = Self {
-            statistics: Statistics {
-                last_trim: found.id().and_then(|id| context.store.stamped(&id)),
-                ..Statistics::default()
-            },
+            statistics: Statistics::new(found.id().and_then(|id| context.store.stamped(&id))),
             context: context.clone(),
             found,
             verdict: SingleCall::default(),

@@ -10,7 +10,7 @@ use trimtab_linux::block::BlockDevice;
 use trimtab_linux::mount::{Mount, open_of};
 use trimtab_linux::trim::{self, TrimError};
 
-use super::{ManagedFileSystem, Work, sum};
+use super::{ManagedFileSystem, Work};
 use crate::free_space::{Division, FreeSpace, FreeSpaceError};
 use crate::policy_driver::RunError;
 use crate::service::backoff::Backoff;
