@@ -144,8 +144,18 @@ pub fn legend(document: &CompareDocument) -> String {
 /// Returns the drive profile that the service used, if it ran.
 pub fn service(document: &CompareDocument) -> Option<String> {
     use trimtab_core::policy::PolicyKind::Smart;
-    document.runs.iter().any(|run| run.policy.kind() == Smart).then(|| match &document.smart_profile {
-        Some(profile) => format!("smart is the service itself, which was given the drive profile {profile}."),
+    if !document.runs.iter().any(|run| run.policy.kind() == Smart) {
+        return None;
+    }
+    let is_own = |profile: &String| document.drive.as_ref().is_some_and(|drive| drive.profile == *profile);
+    Some(match &document.smart_profile {
+        Some(profile) if is_own(profile) => {
+            "smart is the service itself, which was given the drive's own profile.".to_owned()
+        }
+        Some(profile) => format!(
+            "smart is the service itself. It takes the drive for a {profile}: on a real machine it can only guess by \
+             the interface."
+        ),
         None => "smart is the service itself, which chose its drive profile.".to_owned(),
     })
 }
