@@ -54,7 +54,7 @@ pub struct Args {
     /// How many discards of the sweep are in flight [default: 1,8,32; with --quick 1]
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=32))]
     depth: Vec<u32>,
-    /// What the sweep sends: discard, zeroout (BLKZEROOUT), secure (BLKSECDISCARD)
+    /// Commands of the sweep: discard, zeroout (BLKZEROOUT), secure (BLKSECDISCARD)
     #[arg(long, value_name = "OP,...", value_delimiter = ',', default_value = "discard", value_parser = one_of(Operation::ALL, Operation::name))]
     operation: Vec<Operation>,
     /// A run of less than a minute: fewer sizes, one pattern, no degradation

@@ -16,7 +16,7 @@ pub struct FileSystemKind {
     pub name: &'static str,
     /// The driver that serves it and reports its events.
     pub driver: &'static str,
-    /// What its events report.
+    /// The extents that its events report.
     pub reports: FreeReports,
     /// Whether its superblock shows later that it was written meanwhile; see [`generation`](crate::generation).
     pub has_seal: bool,

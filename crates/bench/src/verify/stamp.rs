@@ -72,8 +72,8 @@ impl<'a> Stamper<'a> {
         self.target.erase(Operation::Discard, extent).map_err(BenchError::io(kind, extent))
     }
 
-    /// Reads what was written as `stamped`, and tells of each block its address, what it is and
-    /// what it holds.
+    /// Reads the blocks that were written as `stamped`, and passes the address, the class and the contents of each to
+    /// `tell`.
     pub(super) fn read(
         &self,
         stamped: Stamped,

@@ -19,7 +19,7 @@ use crate::{USAGE, complain};
 #[group(id = "synthetic", conflicts_with = "trace")]
 #[command(next_help_heading = "Without a trace")]
 pub struct SyntheticArgs {
-    /// What the host does: uniform, sequential, hotcold:R/F (a fraction R of the writes to a
+    /// The host's pattern: uniform, sequential, hotcold:R/F (a fraction R of the writes to a
     /// fraction F of the space) or trim:Q (a fraction Q of the requests are trims)
     #[arg(long, value_name = "WORKLOAD", default_value = "uniform")]
     workload: Workload,

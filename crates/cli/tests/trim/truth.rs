@@ -31,7 +31,7 @@ fn device_gets_the_same_discards_as_from_fstrim() {
         let mut said = None;
         let ours = bed.during(|| said = Some(bed.trim(&["--unpaced", "-m", "0"])));
         if fstype == "xfs" {
-            // Of a whole allocation group XFS trims 100 extents and then goes on with shorter ones: of the
+            // Of a whole allocation group XFS trims 100 extents and continues with shorter ones: of the
             // many here that are as long as each other, fstrim leaves the rest (Linux 6.18).
             assert!(ours.discard_bytes >= theirs.discard_bytes && ours.discards >= theirs.discards);
         } else {

@@ -17,7 +17,7 @@
 //! dA/du = (dA/dv) / (du/dv),    dA/dv = 1 / (1 - v)^2,    du/dv = (ln v - 1 + 1/v) / (ln v)^2
 //! ```
 //!
-//! That lasts until the file system writes to these pages again. An allocator that goes round its free
+//! The gain lasts until the file system writes to these pages again. An allocator that goes round its free
 //! space writes F pages until then, where F are free. So a discard of p pages saves
 //!
 //! ```text

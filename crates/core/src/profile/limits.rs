@@ -1,5 +1,5 @@
 //! The values that a drive can have. Others would hang the flash model, take more memory than
-//! a machine has, or not fit what the kernel tells of a block device.
+//! a machine has, or not fit the attributes that the kernel has for a block device.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -7,8 +7,7 @@ use std::ops::RangeInclusive;
 use super::Profile;
 use crate::units::{Bytes, Nanos};
 
-/// The largest granularity of discards, advertised or honoured: what the kernel tells of one has 32
-/// bits.
+/// The largest granularity of discards, advertised or honoured: the kernel stores it in 32 bits.
 pub const LARGEST_GRANULARITY: Bytes = Bytes::GIB;
 
 /// The longest that one step of a command can take.

@@ -191,9 +191,8 @@ impl<'a> Proof<'a> {
         }
     }
 
-    /// What a layer was told that the layers below, on which the canary lies somewhere, should be told as
-    /// well: of one that lays all of its bytes out everything, of one that allocates them as they are
-    /// written what is known to be written.
+    /// The bytes that a layer was told to discard and has to pass on to the layers that hold the canary: all of them
+    /// if it maps every byte in advance; if it allocates bytes when they are written, those known to be written.
     fn told(&self, layer: usize) -> Bytes {
         let host = self.layout.hosts.iter().find(|host| host.layer == layer);
         let sight = &self.sights[layer];

@@ -156,8 +156,8 @@ fn guard(block: &BlockDevice, other: &BlockDevice, how: Sharing) -> Result<File,
     })
 }
 
-/// Looks at all that is known of the device, and says what claiming it costs, and which devices share its
-/// bytes and may be kept for as long as it is.
+/// Checks the device against everything that is known of it. Returns the losses by claiming it, and the devices that
+/// share its bytes and have to be held with it.
 fn judge(
     number: DeviceNumber,
     path: &Path,

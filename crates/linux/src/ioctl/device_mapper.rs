@@ -87,8 +87,8 @@ pub fn device_map(control: impl AsFd, device: DeviceNumber) -> Result<Vec<MapLin
     table_status(control, device, DM_STATUS_TABLE_FLAG | DM_NOFLUSH_FLAG)
 }
 
-/// Asks `/dev/mapper/control` how the device-mapper device `device` is: the lines of its table, with what
-/// each target tells of itself for parameters.
+/// Asks `/dev/mapper/control` how the device-mapper device `device` is: the lines of its table, with the
+/// status of each target for parameters.
 ///
 /// # Errors
 /// As [`device_map`].

@@ -110,8 +110,8 @@ impl<'a> Judge<'a> {
         a.erases.zip(b.erases).is_some_and(|(a, b)| noise.has_more_erases(b, a))
     }
 
-    /// What reads of others take under `slow` and under `fast`, where that is much more: what of the reads, and
-    /// both times.
+    /// The latencies of the probe's reads under `slow` and `fast` and the statistic that they are, if those under `slow`
+    /// are much longer.
     fn slower_reads(&self, slow: &Row, fast: &Row) -> Option<(&'static str, String, String)> {
         let noise = &self.situation.noise;
         let p99 = slow.read_p99_s.zip(fast.read_p99_s).filter(|(a, b)| noise.p99_is_much_longer(*a, *b));

@@ -13,7 +13,7 @@ use trimtab_core::units::Bytes;
 use super::summary::Row;
 use crate::number::{bytes, count, percent, seconds, times};
 
-/// What differs by less, as a part of the larger, is taken for equal: a replay's erases lie within 3 % of
+/// Figures that differ by less, as a part of the larger, count as equal: a replay's erases lie within 3 % of
 /// those of the drive that was recorded.
 const SAME: f64 = 0.05;
 /// So many erases more or less are no difference either: a drive has half a dozen blocks open or in

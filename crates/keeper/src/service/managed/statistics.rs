@@ -1,4 +1,4 @@
-//! What the service has trimmed of a managed file system, and what failed.
+//! The trims of a managed file system: how many bytes, when, and how many were refused.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
