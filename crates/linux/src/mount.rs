@@ -1,6 +1,6 @@
 //! Mounting, unmounting and the list of mounts.
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -73,6 +73,20 @@ pub struct Mount {
 }
 
 impl Mount {
+    /// Whether nothing can be written at this mount point, by its own options or the file system's.
+    pub fn is_read_only(&self) -> bool {
+        [&self.options, &self.super_options]
+            .iter()
+            .any(|options| options.split(',').any(|option| option == "ro"))
+    }
+
+    /// Whether this and `other` are of one file system; all data sets of a ZFS pool are one.
+    pub fn is_of_same_file_system(&self, other: &Self) -> bool {
+        let pool = |mount: &Self| mount.source.iter().next().map(OsStr::to_owned);
+        let are_in_pools = [self, other].iter().all(|mount| mount.fstype == "zfs");
+        self.number == other.number || (are_in_pools && pool(self) == pool(other))
+    }
+
     /// The mount's own options and the file system's, each once.
     pub fn all_options(&self) -> String {
         let mut all: Vec<&str> = Vec::new();

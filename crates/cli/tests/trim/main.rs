@@ -6,5 +6,6 @@ mod common;
 mod interrupted;
 mod options;
 mod refused;
+mod several_mounts;
 mod support;
 mod truth;

@@ -34,13 +34,6 @@ pub(super) fn is_on_devices(machine: &Machine, in_use: &InUse, mount: &Mount) ->
     Ok(mount.fstype == "zfs" || !devices(machine, in_use, mount)?.is_empty())
 }
 
-/// Whether both mounts are of one file system; all data sets of a ZFS pool are one.
-pub(super) fn is_same(one: &Mount, other: &Mount) -> bool {
-    let pool = |mount: &Mount| mount.source.iter().next().map(OsStr::to_owned);
-    let in_pool = |mount: &Mount| mount.fstype == "zfs";
-    one.number == other.number || (in_pool(one) && in_pool(other) && pool(one) == pool(other))
-}
-
 /// The layers directly below the file system; one on a single device starts where that does.
 pub(super) fn below(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<Vec<Place>, StackError> {
     let devices = devices(machine, in_use, mount)?;

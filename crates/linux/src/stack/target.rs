@@ -183,7 +183,7 @@ impl InUse {
 }
 
 /// Returns the targets of `--all`: each file system that is mounted from block devices once, at its shortest
-/// mount point, but for those that never free a block; then active swap. Of a captured machine, what it
+/// mount point that can be written to, if there is one, but for those that never free a block; then active swap. Of a captured machine, what it
 /// was captured for, where it says so.
 ///
 /// # Errors
@@ -202,9 +202,10 @@ pub fn targets(machine: &Machine) -> Result<Vec<PathBuf>, StackError> {
         {
             continue;
         }
-        let length = |mount: &Mount| mount.target.components().count();
-        match seen.iter_mut().find(|known| file_system::is_same(known, mount)) {
-            Some(known) if length(known) > length(mount) => *known = mount,
+        // FITRIM is refused at a mount point that is read-only, also where the file system can be written elsewhere.
+        let rank = |mount: &Mount| (mount.is_read_only(), mount.target.components().count());
+        match seen.iter_mut().find(|known| known.is_of_same_file_system(mount)) {
+            Some(known) if rank(known) > rank(mount) => *known = mount,
             Some(_) => {}
             None => seen.push(mount),
         }
