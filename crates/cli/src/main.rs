@@ -25,14 +25,17 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use trimtab_core::interrupt::Interrupt;
 use trimtab_lab::guest;
+use trimtab_observe::foreground::CommandError;
+use trimtab_observe::record::RecordError;
 
 /// Measures, explains and steers discards (TRIM, UNMAP, deallocate)
 #[derive(Parser)]
-#[command(name = "trimtab", version)]
+#[command(name = "trimtab", version, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -60,6 +63,8 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 /// The exit code of what the device can't do.
 const UNSUPPORTED: u8 = 3;
+/// The exit code of a command to record or watch that is not there, as a shell has it.
+const NOT_FOUND: u8 = 127;
 /// The exit code of a doctor that found what should be mended.
 const FOUND: u8 = 4;
 
@@ -86,9 +91,34 @@ fn main() -> ExitCode {
         Verb::Watch(args) => watch::run(args),
     };
     outcome.unwrap_or_else(|error| {
+        if has_kind(&error, io::ErrorKind::BrokenPipe) && reader_is_gone() {
+            return ExitCode::SUCCESS;
+        }
         complain(&format_args!("{error:#}"));
-        ExitCode::from(FAILED)
+        let is_missing = is_of_command(&error) && has_kind(&error, io::ErrorKind::NotFound);
+        ExitCode::from(if is_missing { NOT_FOUND } else { FAILED })
     })
+}
+
+/// Whether an error of the system with this kind is the cause of `error`.
+fn has_kind(error: &anyhow::Error, kind: io::ErrorKind) -> bool {
+    error.chain().any(|cause| cause.downcast_ref().is_some_and(|cause: &io::Error| cause.kind() == kind))
+}
+
+/// Whether a command to record or watch could not be started.
+fn is_of_command(error: &anyhow::Error) -> bool {
+    let recorded = error.downcast_ref().and_then(|error| match error {
+        RecordError::Command(error) => Some(error),
+        _ => None,
+    });
+    matches!(recorded.or(error.downcast_ref()), Some(CommandError::Spawn { .. }))
+}
+
+/// Whether stdout is a pipe that nobody reads from any more, such as one into `head`.
+fn reader_is_gone() -> bool {
+    let stdout = io::stdout();
+    let mut polled = [PollFd::new(&stdout, PollFlags::OUT)];
+    poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().contains(PollFlags::ERR)
 }
 
 /// Prints the help or the version that was asked for, or what is wrong with the arguments in one

@@ -172,3 +172,16 @@ fn a_profile_without_end_is_refused() {
     let said = refused(&trimtab(&["compare", "--drive"], &[&endless]));
     assert!(said.contains("it is not a regular file"), "{said}");
 }
+
+#[test]
+fn reader_that_has_seen_enough_is_no_failure() {
+    for arguments in
+        [&["drive", "profiles"][..], &["drive", "profiles", "--json"], &["trim", "--help"], &SHORT]
+    {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_trimtab")).args(arguments).stdout(writer).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{arguments:?}: {output:?}");
+    }
+}

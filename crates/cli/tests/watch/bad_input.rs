@@ -47,7 +47,7 @@ fn missing_command_or_file_is_named() {
     }
     let on = small();
     let output = watch(&[], &[&on.device]).args(["--", "/nonexistent/program"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(127));
     assert!(said(&output).contains("cannot run /nonexistent/program"));
     let output = watch(&["--output", "/nonexistent/file"], &[&on.device]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
