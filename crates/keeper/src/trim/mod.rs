@@ -70,6 +70,14 @@ pub enum SurveyError {
         /// The size of the devices.
         size: Bytes,
     },
+    /// The range is shorter than a block.
+    #[error("the range has {length}, which is less than a block of the file system ({block})")]
+    BelowBlock {
+        /// The length of the range.
+        length: Bytes,
+        /// The block size.
+        block: Bytes,
+    },
 }
 
 /// A prepared trim: what it covers.
@@ -94,6 +102,10 @@ impl Survey {
         let is_linear = !matches!(target.division(), Division::Chunks(_));
         if is_linear && request.range.start >= size {
             return Err(SurveyError::PastEnd { start: request.range.start, size });
+        }
+        let (length, block) = (request.range.len(), target.block_size());
+        if length < block {
+            return Err(SurveyError::BelowBlock { length, block });
         }
         let wanted: ExtentSet = match &request.scope {
             Scope::Everything => [request.range].into_iter().collect(),

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, StatxFlags, major, minor, statx};
+use rustix::fs::{AtFlags, StatxFlags, fstatfs, major, minor, statx};
 use trimtab_core::Bytes;
 use trimtab_linux::block::{BlockDevice, BlockError, DeviceNumber};
 use trimtab_linux::mount::{Mount, MountError, covering, mounts};
@@ -170,6 +170,11 @@ impl Target {
     /// Returns the block devices directly below it.
     pub fn devices(&self) -> &[BlockDevice] {
         &self.devices
+    }
+
+    /// Returns its block size; 0 where that can't be told.
+    pub fn block_size(&self) -> Bytes {
+        Bytes(fstatfs(&self.directory).map_or(0, |found| found.f_bsize as u64))
     }
 
     /// Returns how its trim addresses are divided.
