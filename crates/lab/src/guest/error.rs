@@ -125,7 +125,7 @@ pub enum GuestError {
         memory: Bytes,
     },
     /// The guest came to no end in time.
-    #[error("the guest did not finish within {} and was stopped; its console ends with: {}", humantime::format_duration(*limit), super::console::last(console))]
+    #[error("the guest did not finish within {} and was stopped; allow it more (--guest-limit) if the workload computes or sleeps for long; its console ends with: {}", humantime::format_duration(*limit), super::console::last(console))]
     Hung {
         /// The limit.
         limit: std::time::Duration,
