@@ -112,11 +112,12 @@ What cannot be detected:
 - A process that forks and ends so fast that its children, which inherit its files, are never seen.
 - A file seen through an overlay, where its length changes during the search.
 - Files and drives that nvmet, LIO's fileio or USB gadgets serve, where configfs is not mounted or their path now
-  leads to another file; a bitmap file of md, where its path now leads to another such file.
+  leads to another file; a bitmap file of md, where its path now leads to another such file; and those that pscsi of
+  LIO, xen-blkback, RNBD or RBD serve or map a second time.
 - Programs that have the drive's sg, bsg or NVMe character device open for reading only.
 - An erofs that no list of mounts shows, where the file is a further device of it or
   doesn't have its superblock at the usual place.
-- Programs that only read.
+- Programs that only read, such as a backup of DEV that is under way, or a virtual machine on an image below.
 - Processes of other PID namespaces that are not below this one's, such as those outside a container.
 - Files that were sent by a socket and not received yet, so that no process has them open.
 - Where a FUSE or network file system keeps the file behind a loop device.
@@ -156,8 +157,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
         (Some(claim.device), block, claim.lost, claim.unseen)
     };
     if unseen > 0 {
+        let plural = if unseen == 1 { "" } else { "es" };
         lost.push(format!(
-            "not known: what {unseen} processes have open that may not be looked at from here"
+            "not known: all that {unseen} process{plural} may have open, which the kernel does not show here"
         ));
     }
     let device = block.describe()?;

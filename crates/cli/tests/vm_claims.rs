@@ -8,7 +8,7 @@ use guest::run;
 const UNKNOWN_RING: &[&str] = &["cannot tell which files process ", "(python3) writes to by its io_uring"];
 
 /// The expected messages for each claim, in order.
-const EXPECTED: [(&str, &[&str]); 60] = [
+const EXPECTED: [(&str, &[&str]); 63] = [
     ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
     (
         "lvm-mounted",
@@ -70,6 +70,11 @@ const EXPECTED: [(&str, &[&str]); 60] = [
     ("nvmet", &["is served to others by /sys/kernel/config/nvmet/subsystems/served/namespaces/1"]),
     ("nvmet-off", &["accepted"]),
     (
+        "nvmet-renamed",
+        &["may be the device that /sys/kernel/config/nvmet/subsystems/served/namespaces/1 serves to others"],
+    ),
+    ("nvmet-renamed-other", &["may be the device that /sys/kernel/config/nvmet/"]),
+    (
         "nvmet-passthru",
         &[
             "is in use: /dev/nvme",
@@ -79,7 +84,14 @@ const EXPECTED: [(&str, &[&str]); 60] = [
     ("nvmet-passthru-other", &["accepted"]),
     ("nvmet-passthru-off", &["accepted"]),
     ("lio-fileio", &["shares its bytes with /run/image, which is served to others by "]),
-    ("lio-iblock", &["shares its bytes with /dev/loop", "the kernel keeps for another user"]),
+    (
+        "lio-iblock",
+        &[
+            "shares its bytes with /dev/loop",
+            "is served to others by /sys/kernel/config/target/core/iblock_0/disk",
+        ],
+    ),
+    ("lio-iblock-shared", &["is served to others by /sys/kernel/config/target/core/iblock_0/disk"]),
     ("overlay-alone", &["accepted"]),
     (
         "overlay-written-below",

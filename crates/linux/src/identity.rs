@@ -37,6 +37,9 @@ const PLAIN: [&str; 22] = [
     "zfs",
 ];
 
+/// Those of them whose files are on another machine.
+const REMOTE: [&str; 8] = ["9p", "afs", "ceph", "cifs", "nfs", "nfs4", "smb3", "virtiofs"];
+
 /// `f_type` of tmpfs, which descriptors of `memfd_create` are on without a mount.
 const TMPFS: i64 = 0x0102_1994;
 
@@ -74,6 +77,8 @@ pub(crate) struct Identity {
     ids: Vec<FileId>,
     /// Whether these are all.
     is_known: bool,
+    /// Whether it is on a file system of another machine, which may be mounted several times with numbers of its own.
+    is_remote: bool,
     /// The number of its FUSE connection, where it is on a FUSE file system.
     pub fuse: Option<u32>,
 }
@@ -88,12 +93,19 @@ impl Identity {
     pub fn compare(&self, other: &Self) -> Sameness {
         if self.ids.iter().any(|id| other.has(*id)) {
             Sameness::Same
-        } else if (self.is_known && other.is_known) || self.ids[0].device == other.ids[0].device {
+        } else if self.ids[0].device == other.ids[0].device {
             // On one file system, other inodes are other files.
+            Sameness::Different
+        } else if self.is_known && other.is_known && !self.may_be_mounted_twice(other) {
             Sameness::Different
         } else {
             Sameness::Unknown
         }
+    }
+
+    /// Whether both may be the same file of another machine, seen through two mounts.
+    fn may_be_mounted_twice(&self, other: &Self) -> bool {
+        self.is_remote && other.is_remote && self.ids[0].inode == other.ids[0].inode
     }
 
     /// Whether this file, which is as long as `length` says, and `other`, which the link `opened` of procfs
@@ -101,7 +113,8 @@ impl Identity {
     pub fn may_share(&self, other: &Self, opened: &Path, length: Length) -> bool {
         let kind = statfs(opened).ok().map(|found| found.f_type);
         // One of them has to be a file whose bytes may be elsewhere.
-        if self.is_known && (other.is_known || matches!(kind, Some(TMPFS | BTRFS))) {
+        let is_known = self.is_known && (other.is_known || matches!(kind, Some(TMPFS | BTRFS)));
+        if is_known && !self.may_be_mounted_twice(other) {
             return false;
         }
         kind == Some(ECRYPTFS)
@@ -118,14 +131,16 @@ pub(crate) fn identify(namespaces: &[Namespace], id: FileId, path: &Path) -> Ide
 }
 
 fn identify_below(namespaces: &[Namespace], id: FileId, path: &Path, depth: u32) -> Identity {
-    let is_plain = |is_known| Identity { ids: vec![id], is_known, fuse: None };
+    let is_plain = |is_known| Identity { ids: vec![id], is_known, is_remote: false, fuse: None };
     if id.device.major != 0 {
         return is_plain(true);
     }
     let mut mounts = namespaces.iter().flat_map(|namespace| &namespace.mounts);
     match mounts.find(|mount| mount.number == id.device).map(|mount| mount.fstype.as_str()) {
         Some(kind) if kind.starts_with("fuse") => Identity { fuse: Some(id.device.minor), ..is_plain(true) },
-        Some(kind) if PLAIN.contains(&kind) => is_plain(true),
+        Some(kind) if PLAIN.contains(&kind) => {
+            Identity { is_remote: REMOTE.contains(&kind), ..is_plain(true) }
+        }
         Some("overlay") | None if depth < MOST_OVERLAYS => match locate(namespaces, id, path) {
             Some((_, _, kind)) if kind == BTRFS => is_plain(true),
             Some((namespace, mount, _)) if mount.fstype == "overlay" => {
@@ -166,7 +181,7 @@ fn overlay(
     path: &Path,
     depth: u32,
 ) -> Identity {
-    let mut identity = Identity { ids: vec![id], is_known: false, fuse: None };
+    let mut identity = Identity { ids: vec![id], is_known: false, is_remote: false, fuse: None };
     let Ok(inner) = path.strip_prefix(&mount.target) else { return identity };
     let inner = mount.root.strip_prefix("/").unwrap_or(&mount.root).join(inner);
     let (upper, lower) = overlaid(&mount.super_options);
@@ -237,7 +252,7 @@ mod tests {
     fn unidentified_file_may_be_any_of_its_length() {
         let machine = crate::captured::Captured::new().file("real", [7; 40]);
         let real = machine.root().join("real");
-        let identity = |id, is_known| Identity { ids: vec![id], is_known, fuse: None };
+        let identity = |id, is_known| Identity { ids: vec![id], is_known, is_remote: false, fuse: None };
         let known = identity(file_at(&real).unwrap(), true);
         let device = DeviceNumber { major: 0, minor: 77 };
         let unknown = identity(FileId { device, inode: 5 }, false);
@@ -255,7 +270,12 @@ mod tests {
     }
 
     fn known(minor: u32, inode: u64) -> Identity {
-        Identity { ids: vec![FileId { device: number(minor), inode }], is_known: true, fuse: None }
+        Identity {
+            ids: vec![FileId { device: number(minor), inode }],
+            is_known: true,
+            is_remote: false,
+            fuse: None,
+        }
     }
 
     #[test]
@@ -267,6 +287,11 @@ mod tests {
         assert_eq!(one.compare(&opaque), Sameness::Unknown);
         assert_eq!(opaque.compare(&one), Sameness::Unknown);
         assert_eq!(opaque.compare(&Identity { is_known: false, ..known(3, 8) }), Sameness::Different);
+        // Two mounts of one network file system show a file under one inode number.
+        let remote = |minor, inode| Identity { is_remote: true, ..known(minor, inode) };
+        assert_eq!(remote(1, 7).compare(&remote(2, 7)), Sameness::Unknown);
+        assert_eq!(remote(1, 7).compare(&remote(2, 8)), Sameness::Different);
+        assert_eq!(remote(1, 7).compare(&other), Sameness::Different);
         let through = Identity { ids: vec![opaque.ids[0], one.ids[0]], ..opaque };
         assert_eq!(one.compare(&through), Sameness::Same);
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::bitmaps::{Bitmap, bitmaps};
-use super::exported::{Exported, exported, passed_through};
+use super::exported::{self, Exported, exported, passed_through};
 use super::{ClaimError, Sharing, lists};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::btrfs;
@@ -30,6 +30,8 @@ pub enum Use {
     Held(String),
     /// The kernel serves it to others, without a claim, by what is set up in this directory.
     Served(PathBuf),
+    /// The kernel serves a device to others, without a claim, and the path in this directory leads to none any more.
+    MayBeServed(PathBuf),
     /// It is the bitmap of this md array, kept in a file.
     Bitmap(String),
     /// It begins as an image of erofs, and one is mounted from a file out of sight.
@@ -55,6 +57,11 @@ impl fmt::Display for Use {
             Self::Swap(path) => write!(f, "is active swap; turn it off first (swapoff {})", path.display()),
             Self::Below(upper, found) => write!(f, "is below {upper}, which {found}"),
             Self::Held(holder) => write!(f, "is held by {holder}; take that down first"),
+            Self::MayBeServed(server) => write!(
+                f,
+                "may be the device that {} serves to others, whose path leads to nothing any more; take that down first",
+                server.display()
+            ),
             Self::Served(server) => write!(f, "is served to others by {}; take that down first", server.display()),
             Self::Bitmap(array) => write!(
                 f,
@@ -215,9 +222,23 @@ impl Around {
             tops.extend(BlockDevice::open(&self.sysfs, &path).ok().map(|device| (device, Use::Swap(path))));
         }
         for export in &self.exported {
-            let found = Use::Served(export.server.clone());
             let at = self.namespaces.iter().filter_map(|namespace| self.device_at(namespace, &export.path));
-            tops.extend(at.map(|device| (device, found.clone())));
+            let at: Vec<_> = at.collect();
+            let is_anything = self
+                .namespaces
+                .iter()
+                .any(|namespace| namespace.file(&export.path).symlink_metadata().is_ok());
+            if at.is_empty() && !is_anything && export.path.starts_with("/dev") {
+                // It was renamed or its link was removed, and may be any.
+                let found = Use::MayBeServed(export.server.clone());
+                tops.extend(BlockDevice::disks(&self.sysfs)?.into_iter().map(|disk| (disk, found.clone())));
+            }
+            let found = Use::Served(export.server.clone());
+            tops.extend(at.into_iter().map(|device| (device, found.clone())));
+        }
+        for (number, server) in exported::iblocks(&self.sysfs) {
+            let device = BlockDevice::numbered(&self.sysfs, number);
+            tops.extend(device.map(|device| (device, Use::Served(server))));
         }
         for controller in &self.passed_through {
             let found = Use::Served(controller.server.clone());

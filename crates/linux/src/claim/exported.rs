@@ -1,12 +1,12 @@
 //! Files, devices and NVMe controllers that the kernel itself uses for others without claiming them: for a USB
-//! gadget, nvmet, LIO's fileio and the heartbeat of an OCFS2 cluster.
+//! gadget, nvmet, LIO and the heartbeat of an OCFS2 cluster.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::block::children;
+use crate::block::{DeviceNumber, children};
 
 /// A device or file that is served, and its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +27,7 @@ const NVMET: &str = "kernel/config/nvmet/subsystems/*/namespaces/*/device_path";
 const PASSTHRU: &str = "kernel/config/nvmet/subsystems/*/passthru/device_path";
 /// The name of a disk that carries the heartbeat of an OCFS2 cluster.
 const HEARTBEAT: &str = "kernel/config/cluster/*/heartbeat/*/dev";
+const IBLOCK: &str = "kernel/config/target/core/iblock_*/*/info";
 const FILEIO: &str = "kernel/config/target/core/fileio_*/*/info";
 
 /// All files and block devices that the kernel says to be served.
@@ -40,6 +41,23 @@ pub(super) fn exported(sysfs: &Path) -> Vec<Exported> {
     all.extend(heartbeats.map(|disk| Exported { path: Path::new("/dev").join(&disk.path), ..disk }));
     all.extend(matching(sysfs, FILEIO).into_iter().filter_map(|file| found(&file, fileio)));
     all
+}
+
+/// The block devices that LIO serves, by their numbers, each with the directory where that is set up. LIO claims them
+/// unless it is told not to (`exclusive=0`).
+pub(super) fn iblocks(sysfs: &Path) -> Vec<(DeviceNumber, PathBuf)> {
+    let found = matching(sysfs, IBLOCK).into_iter().filter_map(|file| {
+        let number = iblock(&fs::read(&file).ok()?)?;
+        Some((number, file.parent()?.to_owned()))
+    });
+    found.collect()
+}
+
+/// The number in `iBlock device: sdb  UDEV PATH: /dev/sdb ... Major: 8 Minor: 16  CLAIMED: IBLOCK`.
+fn iblock(text: &[u8]) -> Option<DeviceNumber> {
+    let text = String::from_utf8_lossy(text);
+    let field = |name: &str| text.rsplit_once(name)?.1.split_ascii_whitespace().next()?.parse().ok();
+    Some(DeviceNumber { major: field("Major: ")?, minor: field("Minor: ")? })
 }
 
 /// The NVMe controllers that nvmet serves with all their namespaces, by the paths of their character devices.

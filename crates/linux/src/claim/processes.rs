@@ -1,10 +1,8 @@
 //! Lists the files and devices that processes have open for writing.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -197,7 +195,8 @@ impl Found {
 
     fn descriptor(&mut self, directory: &Path, link: PathBuf) -> io::Result<()> {
         let info = directory.join("fdinfo").join(link.file_name().unwrap_or_default());
-        if ring::is_ring(fs::read_link(&link)?.as_os_str()) {
+        // The kernel names nothing whose path is too long; it is looked at all the same.
+        if fs::read_link(&link).is_ok_and(|place| ring::is_ring(place.as_os_str())) {
             self.rings.push(identity::look(&link)?.stx_ino);
             match ring::registered(|| fs::read(&info), &directory.join("root"))? {
                 Some(files) => self.opened.extend(files),
@@ -221,28 +220,67 @@ impl Found {
         let maps = fs::read(directory.join("maps"))?;
         for line in maps.split(|byte| *byte == b'\n') {
             // `7f00-7f01 rw-s 00000000 08:01 42     /path`.
-            let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
-            let (Some(range), Some([_, now, _, b's'])) = (words.next(), words.next()) else { continue };
-            let mut words = words.skip(2);
-            let inode = words.next().and_then(|inode| std::str::from_utf8(inode).ok()?.parse::<u64>().ok());
-            if words.next().is_some_and(|path| ring::is_ring(OsStr::from_bytes(path))) {
-                self.mapped_rings.extend(inode);
+            let Some(mapping) = Mapping::parse(line).filter(|mapping| mapping.is_shared) else { continue };
+            if ring::is_ring(mapping.path.as_os_str()) {
+                self.mapped_rings.push(mapping.file.inode);
                 continue;
             }
-            let link = directory.join("map_files").join(OsStr::from_bytes(range));
-            let looked = self.mapping(link, *now == b'w');
+            let looked = self.mapping(directory, &mapping);
             self.note(looked);
         }
         Ok(())
     }
 
-    fn mapping(&mut self, link: PathBuf, is_writable: bool) -> io::Result<()> {
+    fn mapping(&mut self, directory: &Path, mapping: &Mapping) -> io::Result<()> {
+        let link = directory.join("map_files").join(&mapping.link);
         // The link's own mode is how the file was opened: a mapping may become writable where that allows it.
-        if is_writable || fs::symlink_metadata(&link)?.mode() & 0o200 != 0 {
-            // The right to follow these takes more than that to see descriptors.
-            self.opened.extend(kind(&link)?.map(|kind| (link, kind)));
+        let may_write = || Ok(mapping.is_writable || fs::symlink_metadata(&link)?.mode() & 0o200 != 0);
+        // The right to follow these takes more than that to see descriptors.
+        match may_write().and_then(|may| if may { kind(&link) } else { Ok(None) }) {
+            Ok(kind) => self.opened.extend(kind.map(|kind| (link, kind))),
+            // It was changed, if the process has not ended.
+            Err(error) if is_gone(&error) && directory.join("stat").exists() => {
+                let place =
+                    directory.join("root").join(mapping.path.strip_prefix("/").unwrap_or(&mapping.path));
+                let found = kind(&place).ok().flatten().unwrap_or(What::File(mapping.file));
+                self.opened.push((place, found));
+            }
+            Err(error) => return Err(error),
         }
         Ok(())
+    }
+}
+
+/// A line of `maps`.
+struct Mapping {
+    /// The name of its link in `map_files`.
+    link: String,
+    is_shared: bool,
+    is_writable: bool,
+    file: FileId,
+    path: PathBuf,
+}
+
+impl Mapping {
+    /// Reads `7f00-7f01 rw-s 00000000 08:01 42     /path`.
+    fn parse(line: &[u8]) -> Option<Self> {
+        // The sixth word is the rest of the line: a path, which may have blanks in it.
+        let mut words = line.splitn(6, |byte| *byte == b' ');
+        let mut word = || std::str::from_utf8(words.next()?).ok();
+        let (range, mode, _offset, device, inode) = (word()?, word()?.as_bytes(), word()?, word()?, word()?);
+        let (from, to) = range.split_once('-')?;
+        let (major, minor) = device.split_once(':')?;
+        let hexadecimal = |number: &str| u64::from_str_radix(number, 16).ok();
+        let part = |number: &str| u32::from_str_radix(number, 16).ok();
+        let device = DeviceNumber { major: part(major)?, minor: part(minor)? };
+        Some(Self {
+            // Without the zeros with which `maps` fills up short addresses.
+            link: format!("{:x}-{:x}", hexadecimal(from)?, hexadecimal(to)?),
+            is_shared: mode.get(3) == Some(&b's'),
+            is_writable: mode.get(1) == Some(&b'w'),
+            file: FileId { device, inode: inode.parse().ok()? },
+            path: mount::unescape(words.next().unwrap_or_default().trim_ascii_start()),
+        })
     }
 }
 
@@ -376,7 +414,8 @@ mod tests {
 
     #[test]
     fn shared_mappings_that_can_be_written_to_are_found() {
-        let maps = "1000-2000 rw-s 0 08:01 5 /x\n2000-3000 r--p 0 08:01 5 /x\n3000-4000 rw-p 0 08:01 5 /x\n";
+        let maps = "00001000-00002000 rw-s 0 08:01 5   /x\n2000-3000 r--p 0 08:01 5 /x\n3000-4000 rw-p 0 08:01 5 /x\n\
+                    5000-6000 rw-s 0 08:02 7   /a b\n6000-7000 rw-s 0 00:10 9   anon_inode:[io_uring]\n";
         let machine = Captured::new().file("x", "").file("proc/42/maps", maps).file("proc/42/fd/none", "");
         let machine =
             machine.file("proc/42/fdinfo/none", "flags:\t0100000\n").file("proc/42/stat", "42 (x) S 1\n");
@@ -385,8 +424,12 @@ mod tests {
         for range in ["1000-2000", "2000-3000", "3000-4000"] {
             symlink(machine.root().join("x"), links.join(range)).unwrap();
         }
-        let opened = Processes::of(&machine.procfs()).unwrap().opened;
-        assert_eq!(opened.len(), 1, "{opened:?}");
-        assert!(opened[0].link.ends_with("map_files/1000-2000"));
+        let found = Found::of(&machine.procfs(), 42, false);
+        assert!(found.has_unknown_ring, "none of its descriptors is that of the ring");
+        let [(link, _), (changed, what)] = &found.opened[..] else { panic!("{found:?}") };
+        assert!(link.ends_with("map_files/1000-2000"));
+        // Its link is gone, so it is known by its numbers.
+        assert!(changed.ends_with("42/root/a b"), "{changed:?}");
+        assert_eq!(*what, What::File(FileId { device: DeviceNumber { major: 8, minor: 2 }, inode: 7 }));
     }
 }

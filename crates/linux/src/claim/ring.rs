@@ -45,11 +45,8 @@ pub(super) fn registered(
     root: &Path,
 ) -> io::Result<Option<Vec<(PathBuf, What)>>> {
     let Some(info) = complete(read)? else { return Ok(None) };
-    // `UserFiles:\t2`, `    0: /path`, `    1: /path`, `UserBufs:\t0`.
-    let mut lines = info.split(|byte| *byte == b'\n').skip_while(|line| !line.starts_with(b"UserFiles:"));
-    lines.next();
     let mut all = Vec::new();
-    for line in lines.take_while(|line| line.starts_with(b" ")) {
+    for line in entries(&info).1 {
         let Some(colon) = line.windows(2).position(|window| window == b": ") else { return Ok(None) };
         let path = mount::unescape(&line[colon + 2..]);
         if OTHERS.iter().any(|other| path.as_os_str().as_bytes().starts_with(other)) {
@@ -59,8 +56,9 @@ pub(super) fn registered(
         let inner = path.strip_prefix("/").ok().filter(|_| !path.as_os_str().as_bytes().ends_with(REMOVED));
         let Some(inner) = inner else { return Ok(None) };
         let places = [root.join(inner), path.clone()];
-        let found: Vec<_> =
-            places.into_iter().filter_map(|place| Some((kind(&place).ok()?, place))).collect();
+        // The path of a mount point that is gone may lead to a directory.
+        let places = places.into_iter().filter(|place| !place.is_dir());
+        let found: Vec<_> = places.filter_map(|place| Some((kind(&place).ok()?, place))).collect();
         if found.is_empty() {
             return Ok(None);
         }
@@ -69,31 +67,30 @@ pub(super) fn registered(
     Ok(Some(all))
 }
 
-/// Reads the `fdinfo` of an io_uring until it lists all registered files: the kernel leaves them out while the ring is
-/// locked, which a busy one is most of the time. None where it listed none in [`MOST_READS`], though there may be some.
+/// Returns how many places the table of registered files has, where `fdinfo` says it, and its lines on them, from
+/// `UserFiles:\t2`, `    0: /path`, `    1: /path`, `UserBufs:\t0`.
+fn entries(info: &[u8]) -> (Option<usize>, Vec<&[u8]>) {
+    let mut lines = info.split(|byte| *byte == b'\n').skip_while(|line| !line.starts_with(b"UserFiles:"));
+    let count = lines.next().and_then(|line| {
+        let number = line.rsplit(|byte| byte.is_ascii_whitespace()).next()?;
+        std::str::from_utf8(number).ok()?.parse().ok()
+    });
+    (count, lines.take_while(|line| !line.starts_with(b"UserBufs:") && !line.is_empty()).collect())
+}
+
+/// Reads the `fdinfo` of an io_uring until it lists the registered files: the kernel leaves them all out while the
+/// ring is locked, which a busy one is most of the time. None where [`MOST_READS`] listed none, though there may be
+/// some: tables with empty places look the same.
 fn complete(read: impl Fn() -> io::Result<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
-    for _ in 1..MOST_READS {
+    for _ in 0..MOST_READS {
         let info = read()?;
-        if lists_all(&info) {
+        let (count, entries) = entries(&info);
+        if count == Some(0) || !entries.is_empty() {
             return Ok(Some(info));
         }
         thread::sleep(BETWEEN_READS);
     }
-    // A table with empty places lists fewer files than it has places.
-    let info = read()?;
-    let mut lines = info.split(|byte| *byte == b'\n').skip_while(|line| !line.starts_with(b"UserFiles:"));
-    let lists_some = lines.nth(1).is_some_and(|line| line.starts_with(b" "));
-    Ok((lists_some || lists_all(&info)).then_some(info))
-}
-
-/// Whether `fdinfo` of an io_uring lists as many registered files as it says there are.
-fn lists_all(info: &[u8]) -> bool {
-    let mut lines = info.split(|byte| *byte == b'\n').skip_while(|line| !line.starts_with(b"UserFiles:"));
-    let count = lines.next().and_then(|line| {
-        let number = line.rsplit(|byte| byte.is_ascii_whitespace()).next()?;
-        std::str::from_utf8(number).ok()?.parse::<usize>().ok()
-    });
-    count.is_some_and(|count| lines.take_while(|line| line.starts_with(b" ")).count() >= count)
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -116,8 +113,10 @@ mod tests {
         assert_eq!(found(&["/a\\040b", "/c"]), Some(vec!["a b".into(), "c".into()]));
         assert_eq!(found(&["socket:[12]", "/c", "pipe:[7]", "<none>"]), Some(vec!["c".into()]));
         assert_eq!(found(&[]), Some(Vec::new()));
+        let far = b"UserFiles:\t10002\n10001: /c\nUserBufs:\t0\n".to_vec();
+        assert_eq!(registered(|| Ok(far.clone()), machine.root()).unwrap().map(|found| found.len()), Some(1));
         // The kernel may show names alone, and a path may lead nowhere or elsewhere.
-        for unknown in ["c", "/gone", "/c\\040(deleted)", ""] {
+        for unknown in ["c", "/gone", "/c\\040(deleted)", "", "/"] {
             assert_eq!(found(&["/c", unknown]), None, "{unknown}");
         }
     }
@@ -135,7 +134,7 @@ mod tests {
     #[test]
     fn busy_ring_is_read_until_it_lists_its_files() {
         let full = "UserFiles:\t1\n    0: /c\nUserBufs:\t0\n";
-        for busy in ["SqThread:\t-1\n", "UserFiles:\t1\nUserBufs:\t0\n", "UserFiles:\t2\n    0: /c\n"] {
+        for busy in ["SqThread:\t-1\n", "UserFiles:\t1\nUserBufs:\t0\n"] {
             let reads = std::cell::Cell::new(0);
             let info = complete(|| {
                 reads.set(reads.get() + 1);

@@ -81,6 +81,8 @@ pub(super) struct Usage {
     /// The devices that it is built on, nearest first, with the uses that don't come from it or its
     /// disk; the loop devices over the same files, or what may be the same; and further paths to its drives.
     others: Vec<(Layer, Sharing)>,
+    /// How many of `others` it is built on.
+    below: usize,
     /// The first file below that is used without a device.
     file: Option<(UsedFile, Sharing)>,
     /// The first disk below, or itself, whose data something on this machine keeps elsewhere, and what does.
@@ -104,6 +106,7 @@ impl Usage {
         let siblings = around.siblings(&stack, &files, &served(&files, &opened));
         let uses = around.uses(&stack)?;
         let layer = |block: &BlockDevice| Layer::of(block, &uses, &stack);
+        let count = below.len();
         let certain = below.into_iter().map(|below| (below, Sharing::Certain));
         let paths = around.paths(&stack)?.into_iter().map(|path| (path, Sharing::SameWwid));
         let others: Vec<_> = certain.chain(siblings).chain(paths).collect();
@@ -113,6 +116,7 @@ impl Usage {
             target: layer(block)?,
             read_only: block.is_read_only()?,
             others: layers.collect::<Result<_, BlockError>>()?,
+            below: count,
             file: None,
             served: stack.iter().find_map(server),
             writer: None,
@@ -182,6 +186,25 @@ impl Usage {
         })
     }
 
+    /// The first use of a layer of `others`, and whether it shares the bytes of the device.
+    fn shared_use<'a>(
+        &self,
+        index: usize,
+        (layer, how): &'a (Layer, Sharing),
+    ) -> Option<(Sharing, (&'a Node, &'a Use))> {
+        let (node, found) = layer.in_use()?;
+        // Another volume of the same group may have other parts of the same device: they are not compared.
+        let is_volume = |path: &str| path.starts_with("/dev/dm-");
+        let is_beside = match found {
+            Use::Below(upper, _) | Use::Held(upper) => {
+                is_volume(upper) && is_volume(&self.target.device.path)
+            }
+            _ => false,
+        };
+        let is_beside = is_beside && index < self.below;
+        Some((if is_beside { Sharing::Possible } else { *how }, (node, found)))
+    }
+
     /// Says what work on the device costs what is around it, or why it may not be used.
     pub(super) fn judge(&self, overrides: &Overrides) -> Result<Vec<String>, ClaimError> {
         let Layer { device: Node { path, extent, .. }, disk, partitions } = &self.target;
@@ -189,7 +212,8 @@ impl Usage {
         if let Some((node, found)) = self.target.in_use() {
             return Err(ClaimError::InUse { device, node: node.path.clone(), found: found.clone() });
         }
-        let mut shared = self.others.iter().filter_map(|(layer, how)| Some((*how, layer.in_use()?)));
+        let mut shared =
+            self.others.iter().enumerate().filter_map(|(index, other)| self.shared_use(index, other));
         // A use that is certain says more than one that is possible.
         let shared = shared.clone().find(|(how, _)| *how == Sharing::Certain).or_else(|| shared.next());
         if let Some((how, (node, found))) = shared {
