@@ -174,6 +174,18 @@ macro_rules! serde_unit {
 
 unit! {
     /// A number of bytes, or a byte address.
+    ///
+    /// ```
+    /// use trimtab_core::Bytes;
+    ///
+    /// assert_eq!("1.5 GiB".parse(), Ok(Bytes(1_610_612_736)));
+    /// assert_eq!("4k".parse(), Ok(Bytes::KIB * 4));
+    /// assert_eq!("1 MB".parse(), Ok(Bytes(1_000_000)));
+    /// assert_eq!(Bytes(128 << 20).to_string(), "128 MiB");
+    ///
+    /// let error = "4 parsecs".parse::<Bytes>().unwrap_err();
+    /// assert!(error.to_string().starts_with("\"4 parsecs\" has no known unit; write one of B, KiB"));
+    /// ```
     Bytes
 }
 unit! {
