@@ -15,6 +15,6 @@ mod rows;
 mod text;
 
 pub use counts::{ReadCounts, TraceReader};
-pub use error::{RowError, TraceError};
+pub use error::{HeaderError, RowError, TraceError};
 pub use file::{Columns, TraceFile, TraceWriter};
 pub use open::{Format, UnknownFormat, open};

@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use trimtab_core::{Bytes, Extent};
 
-use super::granularity::Grain;
+use super::granularity::{Grain, UnknownGrain};
 use super::stamp::Stamper;
 use crate::device_under_test::{DeviceUnderTest, Flight};
 use crate::error::BenchError;
@@ -61,10 +61,7 @@ pub(super) fn find(stamper: &mut Stamper, range: Extent, seed: u64) -> Result<Op
     let parts = [Extent::new(Bytes::ZERO, grain - block), Extent::new(block, grain)];
     for part in parts.into_iter().filter(|part| !part.is_empty()) {
         if watch.compare(part, true)? != Faster::None {
-            return Ok(Some(Err(format!(
-                "discarded blocks read as before, and the time they take tells only that grains are \
-                 shorter than {grain}"
-            ))));
+            return Ok(Some(Err(UnknownGrain::ShorterThan { longest: grain })));
         }
     }
     Ok(Some(Ok((grain, Bytes::ZERO))))
