@@ -351,7 +351,7 @@ fn bad_input_gets_one_clear_line() {
         ("--policy ideal:1h", "ideal has no interval"),
         ("--size 1M", "a drive of 1 MiB ends at"),
         ("--size 300001", "300001"),
-        ("--scale-to 1M", "there can be no samsung-870-evo of 1 MiB"),
+        ("--scale-to 1M", "profile samsung-870-evo cannot be scaled to 1 MiB"),
         ("--size 1G --scale-to 1G", "cannot be used with"),
         ("--repeat 2 --until-steady", "cannot be used with"),
         ("--workload uniform", "cannot be used with"),

@@ -111,14 +111,14 @@ fn directory_that_the_service_manages_is_refused() {
     }
     let run = home.path().to_str().unwrap();
     let on = ["--on", mounted.dir(), "--policy", "none", "--runs", "1", "--run", run, "--", "true"];
-    let tended = compare(&on).output().unwrap();
+    let managed = compare(&on).output().unwrap();
     kill_process(Pid::from_child(&daemon), Signal::TERM).unwrap();
     assert!(daemon.wait().unwrap().success());
-    let said = String::from_utf8(tended.stderr).unwrap();
-    let expected = format!("trimtab: the service tends {}, and its trims would count", mounted.dir());
+    let said = String::from_utf8(managed.stderr).unwrap();
+    let expected = format!("trimtab: the service manages {}, and its trims would count", mounted.dir());
     assert!(said.starts_with(&expected) && said.lines().count() == 1, "{said}");
-    assert_eq!(tended.status.code(), Some(1));
-    assert!(compare(&on).output().unwrap().status.success(), "now nobody tends it");
+    assert_eq!(managed.status.code(), Some(1));
+    assert!(compare(&on).output().unwrap().status.success(), "now nobody manages it");
 }
 
 #[test]

@@ -124,10 +124,7 @@ fn columns(situation: &Situation, page: bool) -> Vec<Column> {
         }
     }
     if rows.iter().any(|row| !row.verified) || page {
-        let data = |row: &Row| match row.verified {
-            true => Cell::plain("ok"),
-            false => Cell::toned("BAD", Tone::Worse),
-        };
+        let data = |row: &Row| if row.verified { Cell::plain("ok") } else { Cell::toned("BAD", Tone::Worse) };
         columns.push(Column::new("\ndata", rows.iter().map(data)));
     }
     columns
