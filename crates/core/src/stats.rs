@@ -1,4 +1,4 @@
-//! Counters, histograms and summaries that several rooms share.
+//! Counters, histograms and summaries that several crates share.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};

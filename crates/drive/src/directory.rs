@@ -228,9 +228,9 @@ impl DriveDirectory {
 
     /// Waits until the server has ended, which it does once its file system is gone.
     fn await_server(&self) -> Result<(), DriveError> {
-        let patience = Instant::now() + TIMEOUT;
+        let deadline = Instant::now() + TIMEOUT;
         while !self.is_dead()? {
-            if Instant::now() > patience {
+            if Instant::now() > deadline {
                 return Err(DriveError::Lingers { name: self.name.clone() });
             }
             thread::sleep(POLL);

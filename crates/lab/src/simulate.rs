@@ -29,7 +29,7 @@ use trimtab_core::interrupt::{Interrupt, Interrupted};
 /// Program and erase cycles that a block is taken to last where none are stated.
 pub const ASSUMED_ENDURANCE: u32 = 3000;
 /// How often progress is told.
-const GLANCE: Duration = Duration::from_millis(100);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The options of a simulation.
 #[derive(Debug, Clone)]
@@ -184,7 +184,7 @@ fn run_all(
         }
         drop(sender);
         loop {
-            let kept = match receiver.recv_timeout(GLANCE) {
+            let kept = match receiver.recv_timeout(PROGRESS_INTERVAL) {
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => Ok(()),
                 Ok((place, Ok(run))) => {

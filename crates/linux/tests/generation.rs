@@ -267,8 +267,8 @@ fn one_that_is_still_in_use_has_no_seal() {
         mount::unmount_lazily(scratch.directory.path()).unwrap();
         assert!(matches!(scratch.try_unmounted(), Err(SealError::Unclean { .. })), "{fstype}");
         drop(held);
-        let patience = Instant::now() + Duration::from_secs(5);
-        while scratch.try_unmounted().is_err() && Instant::now() < patience {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while scratch.try_unmounted().is_err() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
         assert_ne!(scratch.unmounted(), sealed, "{fstype}");

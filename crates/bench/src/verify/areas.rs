@@ -20,7 +20,7 @@ const GRAINS: u64 = 4;
 /// The sizes of an area and of the data after it, unless grains make it more or the range less.
 const USUAL: (Bytes, Bytes) = (Bytes::MIB, Bytes(64 << 10));
 /// How long a wait lasts before the user's Ctrl-C is looked at.
-const PATIENCE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Where areas lie: one after the other from `start`, each followed by a guard, which is written
 /// and not discarded; another guard comes before the first.
@@ -188,7 +188,7 @@ fn wait_until(deadline: Instant, interrupt: &Interrupt) -> Result<(), Interrupte
         if left.is_zero() {
             return Ok(());
         }
-        thread::sleep(left.min(PATIENCE));
+        thread::sleep(left.min(POLL_INTERVAL));
     }
 }
 

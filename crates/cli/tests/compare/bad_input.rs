@@ -105,8 +105,8 @@ fn directory_that_the_service_manages_is_refused() {
     daemon.arg("daemon").arg("--config").arg(&config);
     daemon.arg("--run").arg(home.path()).arg("--state").arg(home.path()).stderr(Stdio::null());
     let mut daemon = daemon.spawn().unwrap();
-    let patience = Instant::now() + Duration::from_secs(30);
-    while control::status(home.path()).is_err() && Instant::now() < patience {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while control::status(home.path()).is_err() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }
     let run = home.path().to_str().unwrap();

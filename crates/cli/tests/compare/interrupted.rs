@@ -38,8 +38,8 @@ fn signal(child: &Child, signal: &str) {
 }
 
 fn settled(id: u32) -> Vec<String> {
-    let patience = Instant::now() + Duration::from_secs(20);
-    while !leftovers(id).is_empty() && Instant::now() < patience {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !leftovers(id).is_empty() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(50));
     }
     leftovers(id)
