@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_discard_pays_from_where_it_gives_back_what_it_takes() {
+    fn discard_pays_from_the_size_that_repays_its_cost() {
         // 10 ms of command, 50 ms a GiB; 1024 / 10 - 1024 / 100 = 92.16 s a GiB are won.
         let fit = fit(&degraded(10.0, 100.0)).unwrap();
         let from = fit.pays_from_bytes.unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_size_pays_the_note_says_why() {
+    fn note_says_why_no_size_pays() {
         let note = |document: &BenchDocument| {
             let fit = fit(document).unwrap();
             assert_eq!(fit.pays_from_bytes, None);
@@ -195,14 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn no_size_below_the_granularity_pays() {
+    fn sizes_below_the_granularity_never_pay() {
         let mut document = degraded(10.0, 100.0);
         document.verify.as_mut().unwrap().granularity.honoured = Some(Bytes::MIB);
         assert_eq!(fit(&document).unwrap().pays_from_bytes.unwrap().value, Bytes::MIB.0 as f64);
     }
 
     #[test]
-    fn the_curve_is_of_data_and_of_what_reached_the_drive() {
+    fn curve_uses_written_data_and_discards_that_reached_the_drive() {
         let mut document = degraded(10.0, 100.0);
         let all = document.sweeps.len();
         assert_eq!(curve(&document).len(), all);

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extent_reads_what_people_write() {
+    fn extent_is_parsed_in_common_notations() {
         assert_eq!("1G..3 GiB".parse(), Ok(Extent::new(Bytes::GIB, Bytes(3 << 30))));
         for (text, message) in [
             ("1G", "\"1G\" is not a range; write it like \"1G..3G\""),
@@ -282,7 +282,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_is_its_bitmap(steps in prop::collection::vec((prop::bool::ANY, extents()), 0..40)) {
+        fn set_matches_a_bitmap(steps in prop::collection::vec((prop::bool::ANY, extents()), 0..40)) {
             let (set, bitmap) = apply(&steps);
             prop_assert_eq!(bits(&set), bitmap.clone());
             prop_assert_eq!(set.len().0 as usize, bitmap.iter().filter(|bit| **bit).count());
@@ -293,7 +293,7 @@ mod tests {
         }
 
         #[test]
-        fn gaps_are_what_is_missing(
+        fn gaps_and_held_parts_match_a_bitmap(
             steps in prop::collection::vec((prop::bool::ANY, extents()), 0..40),
             window in extents(),
         ) {

@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_lists_the_known() {
+    fn unknown_name_lists_the_known_ones() {
         let message = Profile::named("floppy").unwrap_err().to_string();
         assert!(message.contains("ocz-agility-3"), "{message}");
     }

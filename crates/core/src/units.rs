@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_read_what_people_write() {
+    fn bytes_are_parsed_in_common_notations() {
         for (text, bytes) in [
             ("4096", 4096),
             ("4KiB", 4096),
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_times_a_transfer() {
+    fn rate_gives_the_time_of_a_transfer() {
         assert_eq!(Rate(1_000_000_000).time_for(Bytes(4096)), Nanos(4096));
         assert_eq!(Rate(0).time_for(Bytes(4096)), Nanos(0));
         assert_eq!(Rate(1).time_for(Bytes(u64::MAX)), Nanos(u64::MAX));

@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_of_discards_are_those_the_kernel_takes() {
+    fn discard_limits_are_accepted_by_the_kernel() {
         for (longest, granularity, limit) in [
             (1 << 20, 512, 1 << 20),
             (1 << 20, 0, 1 << 20),

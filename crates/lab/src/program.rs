@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_in_the_line_that_says_why() {
+    fn failure_is_reported_with_the_line_of_the_reason() {
         let fails = |reason| {
             let mut command = shell("echo; echo one; echo two >&2; echo three >&2; exit 3");
             run(&mut command, reason, &Interrupt::never()).unwrap_err().to_string()

@@ -241,7 +241,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_lies_outside_the_range_or_beyond_the_budget(
+        fn areas_stay_inside_the_range_and_the_budget(
             block in (9..=16_u32).prop_map(|bits| Bytes(1 << bits)),
             start in wild(),
             length in wild(),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_needs_three_that_fit() {
+    fn period_needs_three_matching_places() {
         assert_eq!(period(&[3, 13, 23, 33], 40), Some(10));
         assert_eq!(period(&[0, 10, 20, 30], 40), Some(10));
         assert_eq!(period(&[1, 3, 5], 6), Some(2));

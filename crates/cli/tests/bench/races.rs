@@ -37,7 +37,7 @@ int open64(const char *path, int flags, ...)
 "#;
 
 #[test]
-fn devices_that_come_between_the_last_look_and_the_guards_are_found() {
+fn devices_that_appear_before_the_guards_are_found() {
     if !possible() {
         return;
     }

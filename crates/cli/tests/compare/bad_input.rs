@@ -23,7 +23,7 @@ fn refused(command: &mut Command) -> (Option<i32>, String) {
 }
 
 #[test]
-fn names_that_are_not_known_list_those_that_are() {
+fn unknown_names_list_the_known_ones() {
     for (arguments, code, known) in [
         (["--fs", "zfs"], 2, "ext4, xfs, btrfs"),
         (["--policy", "sometimes"], 2, "none, online, async, batched, smart"),
@@ -51,14 +51,14 @@ fn names_that_are_not_known_list_those_that_are() {
 }
 
 #[test]
-fn an_argument_that_is_not_unicode_is_no_reason_to_panic() {
+fn non_unicode_argument_causes_no_panic() {
     let odd = OsStr::from_bytes(b"/no/such/\xff.json");
     let (status, said) = refused(compare(&["--json"]).arg(odd));
     assert_eq!(status, Some(1), "{said}");
 }
 
 #[test]
-fn a_closed_stderr_is_no_reason_to_panic() {
+fn closed_stderr_causes_no_panic() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let status = compare(&["--workload", "mine"]).stderr(writer).status().unwrap();
@@ -66,7 +66,7 @@ fn a_closed_stderr_is_no_reason_to_panic() {
 }
 
 #[test]
-fn places_that_cannot_be_used() {
+fn unusable_directories_are_refused() {
     if !possible() {
         return;
     }
@@ -144,7 +144,7 @@ fn a_missing_program_names_its_package() {
 }
 
 #[test]
-fn without_root_it_says_so() {
+fn missing_root_is_reported() {
     if !possible() {
         return;
     }

@@ -46,7 +46,7 @@ fn settled(id: u32) -> Vec<String> {
 }
 
 #[test]
-fn at_any_moment_nothing_is_left_and_results_are_kept() {
+fn interrupt_at_any_moment_leaves_nothing_and_keeps_results() {
     if !possible() {
         return;
     }
