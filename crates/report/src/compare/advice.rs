@@ -8,7 +8,7 @@
 
 use trimtab_core::policy::PolicyKind;
 
-use super::summary::{Row, Situation};
+use super::situation::{Row, Situation};
 use super::words::{listed, multiple, time};
 use crate::number::percent;
 use crate::spread::Spread;

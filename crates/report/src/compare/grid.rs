@@ -3,7 +3,7 @@
 use trimtab_core::document::Clock;
 
 use super::noise::Noise;
-use super::summary::{Row, Situation};
+use super::situation::{Row, Situation};
 use super::words::{listed, multiple};
 use crate::chart::policy_class;
 use crate::number::{compact, count, percent};

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 
 use trimtab_core::units::Bytes;
 
-use super::summary::Row;
+use super::row::Row;
 use crate::number::{bytes, count, percent, seconds, times};
 
 /// What differs by less, as a part of the larger, is taken for equal: a replay's erases lie within 3 % of

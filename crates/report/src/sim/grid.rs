@@ -1,6 +1,7 @@
 //! The table of a drive.
 
-use super::summary::{Drive, Row, reference};
+use super::row::{Row, reference};
+use super::summary::Drive;
 use crate::number::{bytes, count, latency, significant, times};
 use crate::table::{Cell, Column, Table, Tone};
 
