@@ -36,7 +36,8 @@ pub(crate) fn run(command: &mut Command, reason: Reason, interrupt: &Interrupt) 
     run_watched(command, reason, interrupt, &mut |_| {})
 }
 
-/// Runs a program as [`run`] does, and calls `watch` with its process every [`POLL_INTERVAL`] until it has ended.
+/// Runs a program as [`run`] does, and calls `watch` with its process every [`POLL_INTERVAL`] until it has
+/// ended.
 ///
 /// # Errors
 /// As [`run`].
