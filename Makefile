@@ -33,9 +33,9 @@ demo:
 test: target/python/ready
 	./setup $(BUILD_TOOLS) $(TEST_TOOLS)
 	$(MAKE) check
-	$(CARGO) test --workspace --locked --no-run --lib --bins --tests
+	$(CARGO) test --workspace --locked --no-run --lib --bins --examples --tests
 	./tier docs --doc
-	./tier quick --lib --bins $(call programs,$(QUICK))
+	./tier quick --lib --bins --examples $(call programs,$(QUICK))
 	./tier root $(call programs,$(ROOT))
 	./tier vm $(call programs,$(VM))
 
@@ -43,7 +43,7 @@ test: target/python/ready
 quick:
 	./setup $(BUILD_TOOLS)
 	$(MAKE) check
-	./tier quick --lib --bins $(call programs,$(QUICK))
+	./tier quick --lib --bins --examples $(call programs,$(QUICK))
 
 # Real file systems and emulated drives on this machine's kernel.
 test-root: target/python/ready

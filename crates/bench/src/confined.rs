@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outside_the_range_gets_through() {
+    fn commands_outside_the_range_are_refused() {
         let confined = Confined::new(&Untouchable, Extent::new(Bytes(4096), Bytes(8192)));
         for start in [0, 3584, 7680, 8192] {
             let extent = Extent::at(Bytes(start), Bytes(1024));

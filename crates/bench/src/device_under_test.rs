@@ -23,7 +23,7 @@ const RATED: Bytes = Bytes(16 << 20);
 const SLOW: f64 = 20e6;
 
 /// The longest wait for a command before it checks whether the user pressed Ctrl-C.
-const PATIENCE: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A device, and which of its bytes may be written and discarded.
 pub(crate) struct DeviceUnderTest<'a> {
@@ -167,7 +167,7 @@ impl<'a> Flight<'a> {
     /// Waits for a command to end.
     pub(crate) fn next(&mut self) -> Result<Ended, BenchError> {
         loop {
-            if let Some(ended) = self.next_until(Instant::now() + PATIENCE)? {
+            if let Some(ended) = self.next_until(Instant::now() + POLL_INTERVAL)? {
                 return Ok(ended);
             }
             self.interrupt.check()?;

@@ -32,7 +32,7 @@ pub fn fit(document: &BenchDocument) -> Option<Fit> {
     let cost = cost(&cells)?;
     let (pays_from_bytes, pays_note) = match pays(document, &cost) {
         Ok((from, note)) => (Some(from), note),
-        Err(why) => (None, why),
+        Err(reason) => (None, reason.to_string()),
     };
     let verify = document.verify.as_ref();
     Some(Fit {
@@ -78,15 +78,28 @@ fn as_sent(cell: &SweepCell) -> Cell<'_> {
     Cell { size: cell.size, commands, latencies: &cell.latency.histogram }
 }
 
-/// The size in bytes from which a discard pays, and how that comes about; or why there is none.
-fn pays(document: &BenchDocument, cost: &Cost) -> Result<(Estimate, String), String> {
+/// Why there is no size from which a discard pays.
+#[derive(Debug, thiserror::Error)]
+enum NoSize {
+    #[error(
+        "from what size on a discard pays is not known: how random writes slow on a full drive was not measured"
+    )]
+    NotMeasured,
+    #[error("no size pays: {costs}")]
+    None { costs: String },
+    #[error("no size that the drive holds pays: {costs}")]
+    LargerThanDrive { costs: String },
+}
+
+/// Returns the size in bytes from which a discard pays, with the costs that it follows from in words.
+fn pays(document: &BenchDocument, cost: &Cost) -> Result<(Estimate, String), NoSize> {
     let (last, fresh) = (document.last_overwrites(), document.rates(DegradationStep::Fresh));
     let (Some(steady_s), Some(fresh_s)) = (seconds_per_gib(&last), seconds_per_gib(&fresh)) else {
-        return Err("from what size on a discard pays is not known: how random writes slow on a full drive was not measured".to_owned());
+        return Err(NoSize::NotMeasured);
     };
     let command_s = scaled(cost.command_us, 1e-6);
     let per_gib_s = scaled(cost.per_gib_ms, 1e-3);
-    let words = format!(
+    let costs = format!(
         "a GiB of random writes takes {} on the full drive ({}) and {} on one with room, its discard {} and \
          {} for each command",
         wall(steady_s.value),
@@ -97,12 +110,12 @@ fn pays(document: &BenchDocument, cost: &Cost) -> Result<(Estimate, String), Str
     );
     let gain = steady_s.value - fresh_s.value - per_gib_s.value;
     if gain <= 0.0 {
-        return Err(format!("no size pays: {words}"));
+        return Err(NoSize::None { costs });
     }
     let gib = command_s.value / gain;
     let most = document.device.size.gib();
     if gib > most {
-        return Err(format!("no size that the drive holds pays: {words}"));
+        return Err(NoSize::LargerThanDrive { costs });
     }
     let dearer = [
         command_s.high / gain,
@@ -122,7 +135,7 @@ fn pays(document: &BenchDocument, cost: &Cost) -> Result<(Estimate, String), Str
     let least = document.verify.as_ref().and_then(|verify| verify.granularity.honoured).unwrap_or_default();
     let bytes = |gib: f64| (gib.clamp(0.0, most) * Bytes::GIB.0 as f64).max(least.0 as f64);
     let from = Estimate { value: bytes(gib), low: bytes(gib - together(cheaper)), high: bytes(high) };
-    Ok((from, format!("from {} on a discard pays: {words}", Bytes(from.value.round() as u64))))
+    Ok((from, format!("from {} on a discard pays: {costs}", Bytes(from.value.round() as u64))))
 }
 
 /// The seconds that a GiB takes, from the MiB/s of some rounds: their median, with the interval
@@ -155,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_discard_pays_from_where_it_gives_back_what_it_takes() {
+    fn discard_pays_from_the_size_that_repays_its_cost() {
         // 10 ms of command, 50 ms a GiB; 1024 / 10 - 1024 / 100 = 92.16 s a GiB are won.
         let fit = fit(&degraded(10.0, 100.0)).unwrap();
         let from = fit.pays_from_bytes.unwrap();
@@ -167,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_size_pays_the_note_says_why() {
+    fn note_says_why_no_size_pays() {
         let note = |document: &BenchDocument| {
             let fit = fit(document).unwrap();
             assert_eq!(fit.pays_from_bytes, None);
@@ -182,14 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn no_size_below_the_granularity_pays() {
+    fn sizes_below_the_granularity_never_pay() {
         let mut document = degraded(10.0, 100.0);
         document.verify.as_mut().unwrap().granularity.honoured = Some(Bytes::MIB);
         assert_eq!(fit(&document).unwrap().pays_from_bytes.unwrap().value, Bytes::MIB.0 as f64);
     }
 
     #[test]
-    fn the_curve_is_of_data_and_of_what_reached_the_drive() {
+    fn curve_uses_written_data_and_discards_that_reached_the_drive() {
         let mut document = degraded(10.0, 100.0);
         let all = document.sweeps.len();
         assert_eq!(curve(&document).len(), all);

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_read_what_people_write() {
+    fn sizes_are_parsed_in_common_notations() {
         assert_eq!(sizes("4K.."), [4096, 2048, 1024, 512]);
         assert_eq!(sizes("4K..1K"), [4096, 2048, 1024]);
         assert_eq!(sizes("3K..1K"), [3072, 1536]);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn unwritten_cells_run_first_and_what_does_not_fit_is_left_out() {
+    fn unwritten_cells_run_first_and_oversized_ones_are_left_out() {
         let plan = plan_of(32 << 20, &[32 << 20, 8 << 20]);
         let cells = cells(&plan, Bytes(512));
         let names: Vec<_> = cells.iter().map(Cell::name).collect();

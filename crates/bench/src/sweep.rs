@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_counts_tell_what_it_made_of_the_commands() {
+    fn kernel_counters_show_how_commands_were_passed_on() {
         let kernel = |discards, bytes| KernelCounters {
             discards,
             discard_bytes: Bytes(bytes),

@@ -3,7 +3,7 @@
 //! comes after 1 % of the files was deleted and as much written again, and the same happened: nothing, a
 //! mount anew, or a start of the service anew. Needs root and FUSE. `-- ROUNDS PROFILE` chooses.
 
-mod bed;
+mod testbed;
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ use trimtab_keeper::service::control;
 use trimtab_linux::block::{BlockCounters, BlockDevice};
 use trimtab_linux::{SYSFS, trim};
 
-use bed::{Bed, TRIMTAB, run};
+use testbed::{TRIMTAB, Testbed, run};
 
 const SIZE: Bytes = Bytes(6 << 30);
 const FILES: usize = 8000;
@@ -109,7 +109,7 @@ fn compare(fstype: &str, profile: &Profile, rounds: usize) {
 
 /// A file system with files that come and go, and its service.
 struct Churned {
-    bed: Bed,
+    testbed: Testbed,
     block: BlockDevice,
     service: Service,
     files: Vec<usize>,
@@ -118,10 +118,10 @@ struct Churned {
 
 impl Churned {
     fn new(fstype: &str, profile: &Profile) -> Self {
-        let bed = Bed::new("churn", fstype, profile, SIZE);
-        let block = BlockDevice::open(Path::new(SYSFS), bed.drive.device()).expect("sysfs has the drive");
-        let service = Service::start(&bed.place);
-        let mut churned = Self { bed, block, service, files: Vec::new(), next: 0 };
+        let testbed = Testbed::new("churn", fstype, profile, SIZE);
+        let block = BlockDevice::open(Path::new(SYSFS), testbed.drive.device()).expect("sysfs has the drive");
+        let service = Service::start(&testbed.place);
+        let mut churned = Self { testbed, block, service, files: Vec::new(), next: 0 };
         churned.write(FILES);
         let (kept, gone) = (0..FILES).partition(|file| file % KEPT == 0);
         churned.files = kept;
@@ -131,19 +131,19 @@ impl Churned {
 
     fn write(&mut self, files: usize) {
         for file in self.next..self.next + files {
-            fs::write(self.bed.place.join(file.to_string()), vec![7; LENGTH.0 as usize])
+            fs::write(self.testbed.place.join(file.to_string()), vec![7; LENGTH.0 as usize])
                 .expect("there is room");
             self.files.push(file);
         }
         self.next += files;
-        trim::sync(&self.bed.place).expect("it can be synced");
+        trim::sync(&self.testbed.place).expect("it can be synced");
     }
 
     fn remove_files(&self, files: Vec<usize>) {
         for file in files {
-            fs::remove_file(self.bed.place.join(file.to_string())).expect("it is there");
+            fs::remove_file(self.testbed.place.join(file.to_string())).expect("it is there");
         }
-        trim::sync(&self.bed.place).expect("it can be synced");
+        trim::sync(&self.testbed.place).expect("it can be synced");
     }
 
     /// Deletes files here and there, and writes as many.
@@ -159,9 +159,9 @@ impl Churned {
         match between {
             Between::Nothing => {}
             Between::Mount => {
-                self.bed.unmount();
+                self.testbed.unmount();
                 self.service.wait(|fs| fs.is_none());
-                self.bed.mount();
+                self.testbed.mount();
                 self.service.wait(|fs| fs.is_some());
             }
             Between::Service => self.service.restart(),
@@ -180,7 +180,7 @@ impl Churned {
     fn cost(&self, command: &mut Command) -> Cost {
         let before = self.counters();
         let started = Instant::now();
-        run(command.arg(&self.bed.place));
+        run(command.arg(&self.testbed.place));
         while self.counters().in_flight > 0 {
             sleep(Duration::from_millis(1));
         }
@@ -194,7 +194,7 @@ impl Churned {
 
     fn remove(mut self) {
         self.service.stop();
-        self.bed.remove();
+        self.testbed.remove();
     }
 }
 
@@ -239,12 +239,12 @@ impl Service {
 
     /// Waits until it tends the file system so; it is none where it doesn't.
     fn wait(&self, is_so: impl Fn(Option<&FileSystemStatus>) -> bool) {
-        let patience = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(60);
         let is_it = |fs: &&FileSystemStatus| fs.mount == self.mount && fs.state != State::Off;
         while !control::status(self.directory.path())
             .is_ok_and(|status| is_so(status.file_systems.iter().find(is_it)))
         {
-            assert!(Instant::now() < patience, "the service doesn't get there");
+            assert!(Instant::now() < deadline, "the service doesn't get there");
             sleep(Duration::from_millis(10));
         }
     }

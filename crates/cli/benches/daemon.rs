@@ -108,9 +108,9 @@ impl Daemon {
     }
 
     fn wait(&self, mut is_so: impl FnMut(&[FileSystemStatus]) -> bool) {
-        let patience = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while !control::status(&self.dir.path().join("run")).is_ok_and(|status| is_so(&status.file_systems)) {
-            assert!(Instant::now() < patience, "the service doesn't get there");
+            assert!(Instant::now() < deadline, "the service doesn't get there");
             sleep(Duration::from_millis(50));
         }
     }

@@ -3,7 +3,7 @@
 //! emulated drive in real time. Needs root, FUSE and fio. `-- ROUNDS PROFILE` chooses. Whatever else keeps the
 //! processors busy is felt more than any trim.
 
-mod bed;
+mod testbed;
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ use trimtab_core::Bytes;
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::median;
 
-use bed::{Bed, TRIMTAB, run};
+use testbed::{TRIMTAB, Testbed, run};
 
 const SIZE: Bytes = Bytes(21 << 30);
 /// The size of the file that is read, and the reads in a second.
@@ -58,11 +58,11 @@ struct Latencies {
 }
 
 fn compare(fstype: &str, profile: &Profile, rounds: usize) {
-    let bed = Bed::new("trim", fstype, profile, SIZE);
-    run(fio(&bed).args(["--rw=write", "--bs=1M", "--end_fsync=1"]));
+    let testbed = Testbed::new("trim", fstype, profile, SIZE);
+    run(fio(&testbed).args(["--rw=write", "--bs=1M", "--end_fsync=1"]));
     let trims = [("trimtab trim", vec![TRIMTAB, "trim", "-q", "--full"]), ("fstrim", vec!["fstrim"])];
     let rounds: Vec<Vec<Felt>> =
-        (0..rounds).map(|_| trims.iter().map(|(_, trim)| feel(&bed, trim)).collect()).collect();
+        (0..rounds).map(|_| trims.iter().map(|(_, trim)| feel(&testbed, trim)).collect()).collect();
     for (at, (name, _)) in trims.iter().enumerate() {
         let of = |figure: fn(&Felt) -> f64| {
             let figures: Vec<f64> = rounds.iter().map(|round| figure(&round[at])).collect();
@@ -81,26 +81,26 @@ fn compare(fstype: &str, profile: &Profile, rounds: usize) {
         );
     }
     for kind in ["lat", "slat", "clat"] {
-        let _ = fs::remove_file(bed.place.with_extension(format!("log_{kind}.1.log")));
+        let _ = fs::remove_file(testbed.place.with_extension(format!("log_{kind}.1.log")));
     }
-    bed.remove();
+    testbed.remove();
 }
 
 /// Returns the fio command that writes the file or reads it.
-fn fio(bed: &Bed) -> Command {
+fn fio(testbed: &Testbed) -> Command {
     let mut fio = Command::new("fio");
     fio.args(["--name=read", "--ioengine=psync", "--direct=1", "--minimal", &format!("--size={FILE}")]);
-    fio.arg(format!("--filename={}", bed.place.join("read").display())).stdout(Stdio::null());
+    fio.arg(format!("--filename={}", testbed.place.join("read").display())).stdout(Stdio::null());
     fio
 }
 
 /// Reads before, while and after `trim` is at work.
-fn feel(bed: &Bed, trim: &[&str]) -> Felt {
+fn feel(testbed: &Testbed, trim: &[&str]) -> Felt {
     // ext4 remembers what was trimmed while it is mounted.
-    bed.unmount();
-    bed.mount();
-    let log = bed.place.with_extension("log");
-    let mut reader = fio(bed);
+    testbed.unmount();
+    testbed.mount();
+    let log = testbed.place.with_extension("log");
+    let mut reader = fio(testbed);
     reader.args(["--rw=randread", "--bs=4k", "--time_based", "--runtime=1d", "--log_unix_epoch=1"]);
     reader.arg(format!("--rate_iops={RATE}")).arg(format!("--write_lat_log={}", log.display()));
     let mut reader = reader.spawn().expect("fio is there");
@@ -108,7 +108,7 @@ fn feel(bed: &Bed, trim: &[&str]) -> Felt {
     let begun = now_ms();
     thread::sleep(ALONE);
     let start = now_ms();
-    run(Command::new(trim[0]).args(&trim[1..]).arg(&bed.place));
+    run(Command::new(trim[0]).args(&trim[1..]).arg(&testbed.place));
     let end = now_ms();
     thread::sleep(ALONE);
     let over = now_ms();

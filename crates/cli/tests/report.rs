@@ -58,7 +58,7 @@ fn tables_pages_and_figures_come_from_the_file() {
 }
 
 #[test]
-fn bad_files_are_one_clear_line() {
+fn bad_files_give_one_clear_line() {
     let dir = TempDir::new().unwrap();
     let whole = std::fs::read(saved(&dir, "whole.json", &fragment(&["ext4"], &PolicyKind::ALL, 1))).unwrap();
     std::fs::write(dir.path().join("cut.json"), &whole[..whole.len() / 2]).unwrap();

@@ -44,7 +44,7 @@ fn every_workload_and_policy_runs() {
 }
 
 #[test]
-fn a_bare_run_tells_model_from_wall() {
+fn bare_run_separates_model_time_from_wall_time() {
     let output = sim("");
     let text = String::from_utf8(output.stdout).unwrap();
     let position = |word: &str| text.find(word).unwrap_or_else(|| panic!("{word} in {text}"));

@@ -105,7 +105,7 @@ fn number(value: &Value) -> f64 {
 }
 
 #[test]
-fn each_policy_derives_what_its_name_says() {
+fn each_policy_sends_the_discards_it_is_defined_by() {
     let dir = TempDir::new().unwrap();
     let trace = saved(&dir, header(&["sda"]), &day());
     let document = json(&trace, "--drive nvme-tlc,ocz-agility-3 --policy none,online,batched,batched:1h");
@@ -137,7 +137,7 @@ fn each_policy_derives_what_its_name_says() {
 }
 
 #[test]
-fn the_terminal_and_the_report_say_which_policy_is_wanted_and_why() {
+fn terminal_and_report_name_the_best_policy_and_the_reason() {
     let dir = TempDir::new().unwrap();
     let trace = saved(&dir, header(&["sda"]), &day());
     let output = sim(&trace, "--drive nvme-tlc --policy none,online,batched:1h,ideal --report out");
@@ -160,7 +160,7 @@ fn the_terminal_and_the_report_say_which_policy_is_wanted_and_why() {
 }
 
 #[test]
-fn a_recorded_online_run_is_replayed_as_it_was() {
+fn recorded_online_run_is_replayed_unchanged() {
     let dir = TempDir::new().unwrap();
     let mut events = day();
     let discards = [(1, 0, 9), (5, 9, 90)].map(|(at, from, count)| {
@@ -202,7 +202,7 @@ fn a_recorded_policy_is_charged_only_for_discards_that_requests_wait_for() {
 }
 
 #[test]
-fn the_bound_is_among_the_defaults_and_beats_all_policies() {
+fn bound_is_among_the_defaults_and_beats_all_policies() {
     let dir = TempDir::new().unwrap();
     let trace = saved(&dir, header(&["sda"]), &minutes());
     let document = json(&trace, "--drive ocz-agility-3");
@@ -230,7 +230,7 @@ fn the_bound_is_among_the_defaults_and_beats_all_policies() {
 }
 
 #[test]
-fn a_short_trace_tells_relative_erases_and_no_lifetime() {
+fn short_trace_gives_relative_erases_and_no_lifetime() {
     let dir = TempDir::new().unwrap();
     let trace = saved(&dir, header(&["sda"]), &minutes());
     let document = json(&trace, "--policy none --endurance 6000");
@@ -278,7 +278,7 @@ fn passes_are_repeated_and_end_when_they_are_steady() {
 }
 
 #[test]
-fn an_interval_longer_than_the_replay_is_said_never_to_trim() {
+fn interval_longer_than_the_replay_is_reported_as_never_trimming() {
     let dir = TempDir::new().unwrap();
     let trace = saved(&dir, header(&["sda"]), &day());
     let notes = |args: &str| json(&trace, args)["notes"].to_string();
@@ -304,7 +304,7 @@ fn addresses_past_the_end_are_refused_or_scaled() {
 }
 
 #[test]
-fn without_frees_only_what_is_known_is_told() {
+fn trace_without_frees_gives_only_known_figures() {
     let dir = TempDir::new().unwrap();
     let requests: Vec<_> = day().into_iter().filter(|event| event.kind.is_request()).collect();
     let blind = TraceHeader { has_frees: false, ..header(&["sda"]) };
@@ -323,7 +323,7 @@ fn without_frees_only_what_is_known_is_told() {
 }
 
 #[test]
-fn one_device_is_chosen_or_asked_for() {
+fn device_has_to_be_chosen_among_several() {
     let dir = TempDir::new().unwrap();
     let mut events = day();
     let write = events.iter_mut().find(|event| event.kind == Kind::Write);
@@ -351,7 +351,7 @@ fn bad_input_gets_one_clear_line() {
         ("--policy ideal:1h", "ideal has no interval"),
         ("--size 1M", "a drive of 1 MiB ends at"),
         ("--size 300001", "300001"),
-        ("--scale-to 1M", "there can be no samsung-870-evo of 1 MiB"),
+        ("--scale-to 1M", "profile samsung-870-evo cannot be scaled to 1 MiB"),
         ("--size 1G --scale-to 1G", "cannot be used with"),
         ("--repeat 2 --until-steady", "cannot be used with"),
         ("--workload uniform", "cannot be used with"),

@@ -35,7 +35,7 @@ fn a_guest_discards_on_every_kind_of_disk() {
 }
 
 #[test]
-fn the_parsers_are_tested_with_what_the_kernel_says() {
+fn parsers_read_the_formats_of_the_kernel() {
     let dir = TempDir::new().unwrap();
     let Some(output) = run(&["-o", dir.path().to_str().unwrap(), "vm/formats"]) else { return };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -131,7 +131,7 @@ fn recording(dir: &Path, name: &str) -> Trace {
 }
 
 #[test]
-fn recordings_are_what_the_disks_and_blktrace_saw() {
+fn recordings_match_the_disks_and_blktrace() {
     let dir = TempDir::new().unwrap();
     let out = dir.path().to_str().unwrap();
     let trimtab = env!("CARGO_BIN_EXE_trimtab");

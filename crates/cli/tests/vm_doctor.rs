@@ -158,7 +158,7 @@ impl Truth {
 }
 
 #[test]
-fn disks_and_file_systems() {
+fn disks_and_file_systems_are_diagnosed() {
     hold(&[
         reaches("ext4-nvme"),
         reaches("ext4-sata"),
@@ -181,7 +181,7 @@ fn disks_and_file_systems() {
 }
 
 #[test]
-fn encryption_and_volumes() {
+fn encryption_and_volumes_are_diagnosed() {
     hold(&[
         mended(blocked("luks", "dm-crypt", "luks-no-discards")),
         reaches("luks-discards"),
@@ -207,7 +207,7 @@ fn encryption_and_volumes() {
 }
 
 #[test]
-fn arrays_loops_and_emulated_disks() {
+fn arrays_loops_and_emulated_disks_are_diagnosed() {
     hold(&[
         reaches("md-raid0"),
         reaches("md-raid1"),
@@ -231,7 +231,7 @@ fn arrays_loops_and_emulated_disks() {
 }
 
 #[test]
-fn file_systems_of_newer_formatters() {
+fn file_systems_of_newer_formatters_are_diagnosed() {
     // The guest has no network.
     let Some(fetched) = ran("vm/formatters", &[]) else { return };
     assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));

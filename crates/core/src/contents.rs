@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_written_in_parts_are_those_written_at_once() {
+    fn contents_written_in_parts_equal_those_written_at_once() {
         let ends = [0, 3, 9, 4099, CHUNK as u64 - 1, CHUNK as u64 + 5, 2 * CHUNK as u64 + 77];
         let (mut contents, mut sink) = (Contents::new(1), Vec::new());
         for span in ends.windows(2) {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_known_from_every_other() {
+    fn page_is_distinguished_from_every_other() {
         let whole = written(1, 7, 2 * CHUNK as u64);
         let mut contents = Contents::new(1);
         for page in [0, 5, CHUNK / PAGE + 1] {

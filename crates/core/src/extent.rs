@@ -9,6 +9,18 @@ use serde::{Deserialize, Serialize};
 use crate::units::{Bytes, UnitError};
 
 /// A byte range `start..end` on a device or in a file system's trim address space.
+///
+/// ```
+/// use trimtab_core::{Bytes, Extent};
+///
+/// let extent: Extent = "1M..3M".parse().unwrap();
+/// assert_eq!(extent, Extent::at(Bytes::MIB, Bytes::MIB * 2));
+/// assert_eq!(extent.len(), Bytes::MIB * 2);
+/// assert_eq!(extent.to_string(), "1048576..3145728");
+///
+/// // A drive that unmaps whole units of 2 MiB finds none in this extent.
+/// assert!(extent.aligned_inside(Bytes::MIB * 2).is_empty());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Ends")]
 pub struct Extent {
@@ -118,6 +130,21 @@ impl fmt::Display for Extent {
 /// A set of bytes, kept as sorted extents.
 ///
 /// Invariant: no extent in it is empty, no two overlap and no two touch.
+///
+/// ```
+/// use trimtab_core::{Bytes, Extent, ExtentSet};
+///
+/// let extent = |start, end| Extent::new(Bytes(start), Bytes(end));
+/// let mut pending = ExtentSet::new();
+/// pending.insert(extent(0, 4096));
+/// pending.insert(extent(4096, 8192)); // touches the first, so that both become one
+/// assert_eq!(pending.count(), 1);
+///
+/// pending.remove(extent(2048, 4096));
+/// assert_eq!(pending.iter().collect::<Vec<_>>(), [extent(0, 2048), extent(4096, 8192)]);
+/// assert_eq!(pending.gaps(extent(0, 8192)).collect::<Vec<_>>(), [extent(2048, 4096)]);
+/// assert_eq!(pending.len(), Bytes(6144));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExtentSet(RangeSet<u64>);
 
@@ -227,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extent_reads_what_people_write() {
+    fn extent_is_parsed_in_common_notations() {
         assert_eq!("1G..3 GiB".parse(), Ok(Extent::new(Bytes::GIB, Bytes(3 << 30))));
         for (text, message) in [
             ("1G", "\"1G\" is not a range; write it like \"1G..3G\""),
@@ -255,7 +282,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_is_its_bitmap(steps in prop::collection::vec((prop::bool::ANY, extents()), 0..40)) {
+        fn set_matches_a_bitmap(steps in prop::collection::vec((prop::bool::ANY, extents()), 0..40)) {
             let (set, bitmap) = apply(&steps);
             prop_assert_eq!(bits(&set), bitmap.clone());
             prop_assert_eq!(set.len().0 as usize, bitmap.iter().filter(|bit| **bit).count());
@@ -266,7 +293,7 @@ mod tests {
         }
 
         #[test]
-        fn gaps_are_what_is_missing(
+        fn gaps_and_held_parts_match_a_bitmap(
             steps in prop::collection::vec((prop::bool::ANY, extents()), 0..40),
             window in extents(),
         ) {

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_trims_when_its_name_says() {
+    fn each_policy_trims_on_its_own_events() {
         let freed = Extent::at(Bytes(4096), Bytes(8192));
         let only_freed = TrimRequest::within(ExtentSet::from_iter([freed]));
         for (kind, on_free, on_pause) in [
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_lists_the_known() {
+    fn unknown_name_lists_the_known_ones() {
         let message = "fast".parse::<PolicyKind>().unwrap_err().to_string();
         assert_eq!(message, "there is no policy \"fast\"; there are none, online, async, batched, smart");
     }

@@ -34,6 +34,21 @@ fn named_source<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D:
 }
 
 /// How a drive behaves.
+///
+/// ```
+/// use trimtab_core::Bytes;
+/// use trimtab_core::profile::{self, Profile};
+///
+/// let profile = Profile::named("samsung-870-evo")?;
+/// assert_eq!(profile.geometry.mapping_page.value, Bytes::KIB * 4);
+/// assert!(!profile.geometry.mapping_page.source.is_empty(), "every number says where it comes from");
+///
+/// // A profile of one's own is the text of a TOML file; errors name the file and the field.
+/// let text = profile::builtin_text("samsung-870-evo")?.replace("samsung-870-evo", "mine");
+/// assert_eq!(Profile::parse(&text, "mine.toml")?.name, "mine");
+/// assert!(Profile::parse("name = 7", "mine.toml").unwrap_err().to_string().starts_with("mine.toml"));
+/// # Ok::<(), profile::ProfileError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
@@ -442,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_lists_the_known() {
+    fn unknown_name_lists_the_known_ones() {
         let message = Profile::named("floppy").unwrap_err().to_string();
         assert!(message.contains("ocz-agility-3"), "{message}");
     }

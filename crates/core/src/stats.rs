@@ -1,4 +1,4 @@
-//! Counters, histograms and summaries that several rooms share.
+//! Counters, histograms and summaries that several crates share.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn medians() {
+    fn median_is_the_middle_sample_or_the_mean_of_two() {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn spread_of_wear() {
+    fn erase_spread_is_computed_from_counts() {
         let spread = EraseSpread::of(&[1, 3]);
         assert_eq!((spread.min, spread.mean, spread.max, spread.deviation), (1, 2.0, 3, 1.0));
         assert_eq!(EraseSpread::of(&[]), EraseSpread::default());

@@ -174,6 +174,18 @@ macro_rules! serde_unit {
 
 unit! {
     /// A number of bytes, or a byte address.
+    ///
+    /// ```
+    /// use trimtab_core::Bytes;
+    ///
+    /// assert_eq!("1.5 GiB".parse(), Ok(Bytes(1_610_612_736)));
+    /// assert_eq!("4k".parse(), Ok(Bytes::KIB * 4));
+    /// assert_eq!("1 MB".parse(), Ok(Bytes(1_000_000)));
+    /// assert_eq!(Bytes(128 << 20).to_string(), "128 MiB");
+    ///
+    /// let error = "4 parsecs".parse::<Bytes>().unwrap_err();
+    /// assert!(error.to_string().starts_with("\"4 parsecs\" has no known unit; write one of B, KiB"));
+    /// ```
     Bytes
 }
 unit! {
@@ -326,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_read_what_people_write() {
+    fn bytes_are_parsed_in_common_notations() {
         for (text, bytes) in [
             ("4096", 4096),
             ("4KiB", 4096),
@@ -379,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_times_a_transfer() {
+    fn rate_gives_the_time_of_a_transfer() {
         assert_eq!(Rate(1_000_000_000).time_for(Bytes(4096)), Nanos(4096));
         assert_eq!(Rate(0).time_for(Bytes(4096)), Nanos(0));
         assert_eq!(Rate(1).time_for(Bytes(u64::MAX)), Nanos(u64::MAX));

@@ -27,15 +27,13 @@ pub(super) fn opinion(place: &Place, raid: &Raid) -> Opinion {
         return Opinion::stops("md takes none for this array")
             .found(findings::takes_none(place.layer, message));
     }
-    match has_parity {
-        true => {
-            let unit = place.granularity();
-            let reason = format!("it hands whole stripes of {unit} on, and drops the rest");
-            Opinion::in_units(unit, reason, || findings::large_granularity(place.layer, unit))
-        }
-        false if raid.level == "raid1" || raid.level == "linear" => {
-            Opinion::passes("it hands them to its drives")
-        }
-        false => Opinion::reshapes(Verdict::Reaches, format!("it splits them into chunks of {}", raid.chunk)),
+    if has_parity {
+        let unit = place.granularity();
+        let reason = format!("it hands whole stripes of {unit} on, and drops the rest");
+        Opinion::in_units(unit, reason, || findings::large_granularity(place.layer, unit))
+    } else if raid.level == "raid1" || raid.level == "linear" {
+        Opinion::passes("it hands them to its drives")
+    } else {
+        Opinion::reshapes(Verdict::Reaches, format!("it splits them into chunks of {}", raid.chunk))
     }
 }

@@ -228,9 +228,9 @@ impl DriveDirectory {
 
     /// Waits until the server has ended, which it does once its file system is gone.
     fn await_server(&self) -> Result<(), DriveError> {
-        let patience = Instant::now() + TIMEOUT;
+        let deadline = Instant::now() + TIMEOUT;
         while !self.is_dead()? {
-            if Instant::now() > patience {
+            if Instant::now() > deadline {
                 return Err(DriveError::Lingers { name: self.name.clone() });
             }
             thread::sleep(POLL);
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_of_discards_are_those_the_kernel_takes() {
+    fn discard_limits_are_accepted_by_the_kernel() {
         for (longest, granularity, limit) in [
             (1 << 20, 512, 1 << 20),
             (1 << 20, 0, 1 << 20),

@@ -16,7 +16,7 @@ use crate::error::{DriveError, Silence};
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often it checks whether the server is stopped (SIGSTOP).
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 /// Waits until the server of the drive `name` has sent something, or is gone.
 ///
@@ -29,7 +29,7 @@ pub(crate) fn await_answer(name: &str, server: &UnixStream) -> Result<(), DriveE
     let silent = |why| DriveError::Silent { name: name.to_owned(), server: process, why };
     let begun = Instant::now();
     while begun.elapsed() < TIMEOUT {
-        match poll(&mut [PollFd::new(server, PollFlags::IN)], Some(&LOOK)) {
+        match poll(&mut [PollFd::new(server, PollFlags::IN)], Some(&POLL_INTERVAL)) {
             Ok(0) if is_stopped(Path::new(PROCFS), process) => return Err(silent(Silence::Stopped)),
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) => return Ok(()),

@@ -32,6 +32,23 @@ fn pages(extent: Extent, page_shift: u32) -> Range<u32> {
 }
 
 /// An emulated drive: flash model and timing, from one profile.
+///
+/// ```
+/// use trimtab_core::profile::Profile;
+/// use trimtab_core::{Bytes, Extent, Nanos};
+/// use trimtab_ftl::{Command, Device, Op};
+///
+/// let mut drive = Device::new(&Profile::named("samsung-870-evo")?, Bytes(256 << 20))?;
+/// let extent = Extent::at(Bytes::ZERO, Bytes::MIB * 8);
+/// let written = drive.submit(Nanos::ZERO, Command { op: Op::Write, extent });
+/// assert_eq!(drive.mapped(), Bytes::MIB * 8);
+///
+/// let discarded = drive.submit(written, Command { op: Op::Discard, extent });
+/// assert!(discarded > written, "a discard takes model time");
+/// assert_eq!(drive.mapped(), Bytes::ZERO);
+/// assert_eq!(drive.counters().discards, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Device {
     size: Bytes,
     page: Bytes,

@@ -9,6 +9,8 @@
 //!
 //! [`replay`] puts a trace before a drive under a policy, [`synthetic`] runs generated workloads to their
 //! steady state, and [`theory`] has the closed forms that the model is held to.
+//!
+//! To see it at work, run the example `write_amplification`, in `examples/`.
 
 mod array;
 mod blocks;

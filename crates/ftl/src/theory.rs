@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn known_values() {
+    fn closed_forms_give_known_values() {
         assert_near(greedy(0.127, 256), 4.059, 2e-4);
         assert_near(greedy(0.10, 64), 4.816, 2e-4);
         assert_near(in_use(0.1), 0.8 / 0.9, 1e-12);

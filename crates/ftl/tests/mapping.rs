@@ -42,7 +42,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn it_is_its_naive_map(
+    fn ftl_matches_a_naive_map(
         policy in policy(),
         pages_per_block in 1..80u32,
         reserve_blocks in 1..4u32,

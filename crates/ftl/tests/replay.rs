@@ -137,7 +137,7 @@ proptest! {
     /// The commands of a naive replay, sent one by one to another drive, do what the replay does. With
     /// free discards that take no time none is overtaken by a write.
     #[test]
-    fn a_replay_is_its_commands(events in events(), passes in 1..4u32) {
+    fn replay_equals_its_commands(events in events(), passes in 1..4u32) {
         for discards in ["trace", "none", "online", "batched"] {
             let engine = if discards == "trace" { Discards::Trace } else { policy(discards) };
             let mut profile = profile();
@@ -229,7 +229,7 @@ fn roomy() -> Profile {
 proptest! {
     /// The bound keeps the pages that are needed and no other, to the sector, and no policy keeps fewer.
     #[test]
-    fn the_bound_knows_of_all_that_is_free(
+    fn bound_maps_only_the_needed_sectors(
         events in events(), odd in prop::collection::vec((0..8u64, 0..8u64), 300),
     ) {
         let parts = events.iter().zip(odd).map(|(event, (from, to))| {
@@ -255,7 +255,7 @@ proptest! {
     /// has no part in it then: with collections that is which blocks are picked, with overlapping requests
     /// whether a pause of one falls into the wait of another.
     #[test]
-    fn nobody_waits_less_than_with_the_bound(events in events(), queued in prop::bool::ANY) {
+    fn no_policy_waits_less_than_the_bound(events in events(), queued in prop::bool::ANY) {
         let events = one_by_one(&events);
         let mut profile = roomy();
         profile.discard.queued.value = queued;
@@ -287,7 +287,7 @@ fn beside_a_long_discard(at: u64) -> Vec<TraceEvent> {
 }
 
 #[test]
-fn discards_of_the_trace_are_waited_for_only_where_a_request_is_in_their_way() {
+fn recorded_discards_are_waited_for_only_by_requests_in_their_way() {
     let mut profile = profile();
     profile.discard.command.value = Nanos(100_000_000);
     let waited = |events: &[TraceEvent], queued: bool| {
@@ -309,7 +309,7 @@ fn discards_of_the_trace_are_waited_for_only_where_a_request_is_in_their_way() {
 }
 
 #[test]
-fn a_recorded_discard_costs_what_the_same_discard_of_a_policy_costs() {
+fn recorded_discard_costs_as_much_as_that_of_a_policy() {
     let mut profile = profile();
     profile.discard.queued.value = false;
     profile.discard.command.value = Nanos(20_000_000);
@@ -329,7 +329,7 @@ fn a_recorded_discard_costs_what_the_same_discard_of_a_policy_costs() {
 }
 
 #[test]
-fn discards_that_a_slow_drive_comes_to_late_leave_what_was_written_since() {
+fn late_discards_of_a_slow_drive_keep_data_written_since() {
     let mut profile = profile();
     profile.discard.queued.value = false;
     profile.discard.command.value = Nanos(500_000_000);
@@ -347,7 +347,7 @@ fn discards_that_a_slow_drive_comes_to_late_leave_what_was_written_since() {
 }
 
 #[test]
-fn the_bound_takes_no_time_and_gets_all_that_discards_bring() {
+fn bound_takes_no_time_and_saves_the_most_copies() {
     // Most is written at random, again and again; a tenth was never used, and one is deleted at once.
     let tenth = PAGES / 10;
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
@@ -397,7 +397,7 @@ fn rewritten_extents_are_not_trimmed() {
 }
 
 #[test]
-fn a_timer_goes_by_the_time_of_the_trace() {
+fn timer_follows_the_time_of_the_trace() {
     let hour = 3_600_000_000_000;
     let events = [
         event(hour / 2, Kind::Free, pages(0, 1)),
@@ -432,7 +432,7 @@ fn a_write_waits_for_one_discard_of_a_trim_at_most() {
 }
 
 #[test]
-fn a_long_trim_goes_in_commands_that_the_drive_takes() {
+fn long_trim_is_split_into_commands_that_the_drive_takes() {
     let mut profile = profile();
     profile.discard.command_limit.value = Bytes(30 * PAGE);
     profile.discard.advertised_granularity.value = Bytes(4 * PAGE);
@@ -465,7 +465,7 @@ fn an_extent_past_the_end_is_refused_with_its_row() {
 }
 
 #[test]
-fn other_devices_are_none_of_its_business_and_watchers_end_it() {
+fn other_devices_are_ignored_and_watchers_end_the_replay() {
     let mut events = vec![event(0, Kind::Write, pages(0, 1)), event(0, Kind::Write, pages(PAGES + 9, 1))];
     events[1].device = DeviceIndex(1);
     assert_eq!(replayed(&events, Discards::Trace, 1).events, 1);

@@ -260,7 +260,7 @@ fn least_reserve(outcome: &ReplayOutcome) -> f64 {
 }
 
 #[test]
-fn days_of_mixed_work_leave_nothing_behind() {
+fn mixed_work_of_two_days_leaves_no_overdue_extents() {
     let mut files = Files::new(1);
     (0..2).for_each(|_| files.day());
     for name in ["micron-m500it", "ocz-agility-3"] {
@@ -292,7 +292,7 @@ fn days_of_mixed_work_leave_nothing_behind() {
 }
 
 #[test]
-fn smart_trims_what_was_unused_before() {
+fn smart_trims_initially_unused_space() {
     let profile = Profile::named("micron-m500it").unwrap();
     let unused = Extent::at(Bytes::ZERO, Bytes(SIZE.0 / 2));
     let events = [

@@ -36,7 +36,7 @@ fn assert_as_predicted(options: &SyntheticOptions) {
 }
 
 #[test]
-fn uniform_writes() {
+fn uniform_writes_match_the_closed_forms() {
     for gc in [GcPolicy::Greedy, GcPolicy::Fifo, GcPolicy::DChoices(3), GcPolicy::DChoices(10)] {
         for (spare, pages) in [(0.05, 128), (0.127, 256), (0.10, 64), (0.28, 32), (0.5, 256)] {
             assert_as_predicted(&options(Workload::Uniform, gc, spare, pages));
@@ -47,7 +47,7 @@ fn uniform_writes() {
 /// A victim drawn blindly makes each cleaning a sample of the whole drive, so that the mean needs
 /// more of them than the other policies do.
 #[test]
-fn uniform_writes_cleaned_blindly() {
+fn uniform_writes_cleaned_blindly_match_the_closed_form() {
     for (spare, pages) in [(0.127, 256), (0.10, 64), (0.3, 64)] {
         let long = options(Workload::Uniform, GcPolicy::DChoices(1), spare, pages);
         assert_as_predicted(&SyntheticOptions { drive_writes: 30.0, ..long });
@@ -55,7 +55,7 @@ fn uniform_writes_cleaned_blindly() {
 }
 
 #[test]
-fn trims() {
+fn trims_match_the_closed_form() {
     for gc in [GcPolicy::Greedy, GcPolicy::Fifo, GcPolicy::DChoices(4)] {
         for (spare, probability) in [(0.1, 0.05), (0.07, 0.1), (0.127, 0.25)] {
             assert_as_predicted(&options(Workload::Trim { probability }, gc, spare, 64));
@@ -71,7 +71,7 @@ fn sequential_writes_copy_nothing() {
 }
 
 #[test]
-fn a_stream_of_their_own_for_hot_writes_saves_copies() {
+fn separate_stream_for_hot_writes_saves_copies() {
     let hot_cold = Workload::HotCold { writes: 0.9, space: 0.1 };
     let together = options(hot_cold, GcPolicy::Greedy, 0.127, 128);
     let apart = SyntheticOptions { streams: 2, ..together.clone() };

@@ -113,12 +113,12 @@ pub enum LabError {
         /// The possible policies.
         possible: &'static [PolicyKind],
     },
-    /// The service trims the user's file system.
+    /// The service manages the user's file system.
     #[error(
-        "the service tends {mount}, and its trims would count: stop it (systemctl stop trimtab), or give \
+        "the service manages {mount}, and its trims would count: stop it (systemctl stop trimtab), or give \
          {mount} the policy none in its configuration"
     )]
-    Tended {
+    Managed {
         /// The mount point.
         mount: String,
     },
@@ -131,7 +131,7 @@ pub enum LabError {
         policy: PolicyKind,
     },
     /// The profile has no drive of this size.
-    #[error("there can be no {profile} of {size}")]
+    #[error("profile {profile} cannot be scaled to {size}")]
     Geometry {
         /// The profile's name.
         profile: String,

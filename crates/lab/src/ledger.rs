@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_file_takes_the_place_of_the_one_before() {
+    fn renamed_file_replaces_the_one_before() {
         let mut ledger = Ledger::default();
         ledger.record("old".into(), Expected::Made(1, Bytes(1)));
         ledger.record("new".into(), Expected::Made(2, Bytes(2)));

@@ -14,7 +14,7 @@ use crate::error::{LabError, io_at};
 use trimtab_core::interrupt::{Interrupt, Interrupted};
 
 /// How often a running program is looked at.
-const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// How long an interrupted program has to end by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -36,7 +36,8 @@ pub(crate) fn run(command: &mut Command, reason: Reason, interrupt: &Interrupt) 
     run_watched(command, reason, interrupt, &mut |_| {})
 }
 
-/// Runs a program as [`run`] does, and calls `watch` with its process every [`GLANCE`] until it has ended.
+/// Runs a program as [`run`] does, and calls `watch` with its process every [`POLL_INTERVAL`] until it has
+/// ended.
 ///
 /// # Errors
 /// As [`run`].
@@ -77,7 +78,7 @@ fn wait(child: &mut Child, interrupt: &Interrupt, watch: &mut dyn FnMut(Pid)) ->
     let pidfd = pidfd_open(group, PidfdFlags::empty())?;
     let mut asked: Option<Instant> = None;
     loop {
-        match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&GLANCE)) {
+        match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&POLL_INTERVAL)) {
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) => break,
             Err(errno) => return Err(errno.into()),
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_in_the_line_that_says_why() {
+    fn failure_is_reported_with_the_line_of_the_reason() {
         let fails = |reason| {
             let mut command = shell("echo; echo one; echo two >&2; echo three >&2; exit 3");
             run(&mut command, reason, &Interrupt::never()).unwrap_err().to_string()

@@ -16,7 +16,8 @@ use trimtab_core::error::chain;
 use trimtab_core::policy::{SimPolicy, SmartPolicy};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::is_steady;
-use trimtab_ftl::replay::{Discards, Replay, ReplayOptions, Survey};
+use trimtab_ftl::GeometryError;
+use trimtab_ftl::replay::{Discards, Replay, ReplayError, ReplayOptions, Survey};
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, environment};
 use trimtab_trace::{Columns, Format, TraceError, TraceReader};
@@ -28,7 +29,7 @@ use trimtab_core::interrupt::{Interrupt, Interrupted};
 /// Program and erase cycles that a block is taken to last where none are stated.
 pub const ASSUMED_ENDURANCE: u32 = 3000;
 /// How often progress is told.
-const GLANCE: Duration = Duration::from_millis(100);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The options of a simulation.
 #[derive(Debug, Clone)]
@@ -183,7 +184,7 @@ fn run_all(
         }
         drop(sender);
         loop {
-            let kept = match receiver.recv_timeout(GLANCE) {
+            let kept = match receiver.recv_timeout(PROGRESS_INTERVAL) {
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => Ok(()),
                 Ok((place, Ok(run))) => {
@@ -192,7 +193,7 @@ fn run_all(
                 }
                 Ok((_, Err(error))) => {
                     failed.store(true, Ordering::Relaxed);
-                    failure.get_or_insert(error);
+                    failure.get_or_insert_with(|| chain(&error));
                     Ok(())
                 }
             };
@@ -208,6 +209,17 @@ fn run_all(
     Ok(if interrupted { Some(Interrupted.to_string()) } else { failure })
 }
 
+/// Why a replay ended early.
+#[derive(Debug, thiserror::Error)]
+enum ReplayFailure {
+    #[error(transparent)]
+    Drive(#[from] GeometryError),
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error(transparent)]
+    Replay(#[from] ReplayError<TraceError>),
+}
+
 /// Replays the trace on one drive under one policy; `watch` is told how many events each batch had, and
 /// ends it by returning false.
 fn replay(
@@ -215,7 +227,7 @@ fn replay(
     plan: &Plan,
     job: &Job,
     watch: &mut dyn FnMut(u64) -> bool,
-) -> Result<SimRun, String> {
+) -> Result<SimRun, ReplayFailure> {
     let started = Instant::now();
     let discards_from = plan.discards_from(job.policy);
     let discards = match (discards_from, job.policy) {
@@ -234,10 +246,10 @@ fn replay(
         scale: plan.scale,
         span: plan.trace.span_ns,
     };
-    let mut replay = Replay::new(&replay_options, discards).map_err(|error| chain(&error))?;
+    let mut replay = Replay::new(&replay_options, discards)?;
     let steady = loop {
-        let mut source = open(options).map_err(|error| chain(&error))?;
-        replay.pass(source.as_mut(), watch).map_err(|error| chain(&error))?;
+        let mut source = open(options)?;
+        replay.pass(source.as_mut(), watch)?;
         let wafs = replay.waf_passes();
         let passes = wafs.len() as u32;
         match options.passes {

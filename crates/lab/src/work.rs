@@ -21,7 +21,7 @@ use trimtab_core::interrupt::Interrupt;
 /// How often a large allocation is tried again while there is no space for it.
 const TRIES: u32 = 100;
 /// The time between two tries.
-const PATIENCE: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A directory that a workload works in, the contents it writes, and the ledger of its live files.
 ///
@@ -114,7 +114,7 @@ impl Work {
             self.interrupt.check()?;
             match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length.0) {
                 Ok(()) => return Ok(()),
-                Err(Errno::NOSPC) if tries < TRIES => thread::sleep(PATIENCE),
+                Err(Errno::NOSPC) if tries < TRIES => thread::sleep(RETRY_INTERVAL),
                 Err(errno) => return Err(io_at(full, "allocate space for")(errno.into())),
             }
             tries += 1;

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_and_scheduler() {
+    fn limits_and_scheduler_are_read() {
         let (_root, device) = captured(&[
             ("queue/discard_granularity", "4096\n"),
             ("discard_alignment", "512\n"),
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_odd_is_named() {
+    fn missing_or_odd_attribute_is_named() {
         let (root, device) = captured(&[("stat", "1 2 3\n")]);
         assert!(device.counters().unwrap_err().to_string().contains("loop0/stat holds \"1 2 3\\n\""));
         assert!(device.size().unwrap_err().to_string().contains("cannot read"));
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_no_device_of_its_name() {
+    fn file_named_like_a_device_is_refused() {
         let (root, device) = captured(&[]);
         let path = root.path().join("loop0");
         assert_eq!(BlockDevice::open(root.path(), &path).unwrap(), device);

@@ -83,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_a_chunk_holds_its_copies_are_as_long_as_it(
+        fn copies_of_a_chunk_are_as_long_as_the_chunk(
             logical: u64, mut bytes in proptest::collection::vec(any::<u8>(), 0..200), stripes in 0..4_u8,
         ) {
             if let Some(count) = bytes.get_mut(44..46) {

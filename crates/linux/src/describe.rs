@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_nvme_drive() {
+    fn nvme_drive_is_described() {
         let identified = [
             ("device/model", "Samsung SSD 980 PRO 1TB                 "),
             ("device/firmware_rev", "5B2QGXA7"),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_behind_scsi() {
+    fn disks_behind_scsi_are_described() {
         let sata = [
             ("device/vendor", "ATA     "),
             ("device/model", "M4-CT512M4SSD2  "),
@@ -162,13 +162,13 @@ mod tests {
     }
 
     #[test]
-    fn an_mmc_card() {
+    fn mmc_card_is_described() {
         let card = [("device/name", "MMC04G"), ("device/fwrev", "0x1"), ("device/serial", "0x0f3c")];
         assert_eq!(identity(&with("mmcblk0", &card), "mmcblk0"), ["MMC04G", "0x1", "0x0f3c"]);
     }
 
     #[test]
-    fn what_is_no_hardware() {
+    fn virtual_devices_are_described() {
         let looped = with("loop0", &[("loop/backing_file", "/run/a b/drive")]);
         assert_eq!(identity(&looped, "loop0"), ["loop over /run/a b/drive", "", ""]);
         let mapped = with("dm-0", &[("dm/name", "vg-spare")]);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_without_a_scheduler() {
+    fn queue_without_a_scheduler_is_described() {
         let found = with("zram0", &[]).open("zram0").describe().unwrap();
         assert_eq!(
             (found.model.as_str(), found.scheduler.as_str(), found.queue_requests),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_is_of_its_disk() {
+    fn partition_is_described_as_its_disk() {
         let machine = with("mmcblk0", &[("device/name", "MMC04G")]).device(
             "mmcblk0/mmcblk0p1",
             "8:1",

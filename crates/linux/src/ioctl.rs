@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn opcodes_and_structures_are_the_kernels() {
+    fn opcodes_and_structures_match_the_kernel() {
         assert_eq!(FITRIM, 0xc018_5879);
         assert_eq!(BLKDISCARD, 0x1277);
         assert_eq!(BLKSECDISCARD, 0x127d);

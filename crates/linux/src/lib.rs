@@ -3,6 +3,8 @@
 //! Every ioctl is one safe function in [`ioctl`]; that module, the `io_uring` in [`queue`], [`child`] and
 //! [`memory`] are the only ones with `unsafe`. Readers of sysfs and procfs take a root path, so that a
 //! captured tree can be read as well as the live one.
+//!
+//! To see the [`stack`] below a path, run the example `discard_limits`, in `examples/`.
 
 pub mod block;
 pub mod btrfs;

@@ -25,7 +25,7 @@ const CONTROL: &str = "/dev/loop-control";
 const ATTEMPTS: u32 = 64;
 
 /// How long the file system that holds a loop device's file is waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a loop device can't be attached, detached or listed.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +109,7 @@ pub fn backing(device: &BlockDevice) -> Result<Option<Backing>, LoopError> {
         // Nobody waits any more for an answer that comes late.
         let _ = answer.send(status);
     });
-    let status = match answered.recv_timeout(PATIENCE) {
+    let status = match answered.recv_timeout(TIMEOUT) {
         Ok(Err(error)) if Errno::from_io_error(&error) == Some(Errno::NXIO) => return Ok(None),
         Ok(status) => status.map_err(failed)?,
         Err(_) => return Err(failed(io::ErrorKind::TimedOut.into())),

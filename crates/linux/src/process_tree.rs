@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sleeping_tasks_are_told_from_those_that_wait_for_a_device() {
+    fn sleeping_tasks_are_distinguished_from_those_waiting_for_a_device() {
         assert_eq!(is_asleep("7 (sh) S 1 7", "do_wait"), Some(true));
         assert_eq!(is_asleep("7 (a) D (b) S 1 7", "hrtimer_nanosleep"), Some(true));
         assert_eq!(is_asleep("7 (sh) D 1 7", "jbd2_log_wait_commit"), Some(false));

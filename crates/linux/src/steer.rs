@@ -239,7 +239,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_share_is_held_where_the_knobs_allow_it(
+        fn share_is_held_if_the_knobs_allow_it(
             latency in 1_u64..100_000, share in 0.001_f64..1.0, age in 0_u64..100_000,
             longest in 1_u64..1 << 40, takes in 1_u64..1_000_000, shortest in 0_u64..1 << 40,
         ) {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn knobs_are_put_back_unless_others_set_them() {
+    fn knobs_are_restored_unless_others_set_them() {
         let machine =
             Captured::new().device("sda", "8:0", &[]).device("sda/sda1", "8:1", &[("partition", "1")]);
         let sysfs = machine.sysfs();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_knob_cannot_be_read_none_is_changed() {
+    fn unreadable_knob_leaves_all_unchanged() {
         let machine =
             Captured::new().device("sda", "8:0", &[]).device("sda/sda1", "8:1", &[("partition", "1")]);
         let sysfs = machine.sysfs();

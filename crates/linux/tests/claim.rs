@@ -22,7 +22,7 @@ fn refusal(path: &Path, overrides: &Overrides) -> String {
 }
 
 #[test]
-fn what_is_no_block_device_is_refused() {
+fn path_that_is_no_block_device_is_refused() {
     for (path, refused) in [
         ("/dev", "/dev is a directory, not a block device; name a spare drive, such as /dev/nvme1n1"),
         ("/dev/null", "/dev/null is a character device, not a block device"),
@@ -100,7 +100,7 @@ fn a_partition_table_is_kept() {
 }
 
 #[test]
-fn what_wipefs_passes_over_is_kept() {
+fn signatures_that_wipefs_passes_over_are_kept() {
     if !possible() {
         return;
     }
@@ -165,7 +165,7 @@ fn a_loop_device_over_a_mounted_one_is_refused() {
 }
 
 #[test]
-fn what_is_read_only_is_refused() {
+fn read_only_device_is_refused() {
     if !possible() {
         return;
     }

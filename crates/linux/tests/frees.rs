@@ -58,7 +58,7 @@ fn told(frees: &mut Frees, mount: &Mount, awaited: &ExtentSet) -> (ExtentSet, Ve
 }
 
 /// A reported free can be trimmed at once, by the addresses that it has.
-fn a_trim_finds_what_was_told(kind: &str, arguments: &[&str], options: &str) {
+fn trim_covers_the_frees(kind: &str, arguments: &[&str], options: &str) {
     let Some(_alone) = alone() else { return };
     let mut frees = Frees::start(&FreesOptions { allocations: true, ..FreesOptions::default() }).unwrap();
     let Some(mounted) = Mounted::made(kind, SIZE, arguments, options) else { return };
@@ -92,32 +92,32 @@ fn a_trim_finds_what_was_told(kind: &str, arguments: &[&str], options: &str) {
 }
 
 #[test]
-fn a_trim_finds_what_ext4_told() {
-    a_trim_finds_what_was_told("ext4", &[], "commit=1");
+fn trim_covers_the_frees_of_ext4() {
+    trim_covers_the_frees("ext4", &[], "commit=1");
 }
 
 #[test]
-fn a_trim_finds_what_ext4_told_of_small_blocks() {
-    a_trim_finds_what_was_told("ext4", &["-b", "1024"], "commit=1");
+fn trim_covers_the_frees_of_ext4_with_small_blocks() {
+    trim_covers_the_frees("ext4", &["-b", "1024"], "commit=1");
 }
 
 #[test]
-fn a_trim_finds_what_ext4_told_without_a_journal() {
-    a_trim_finds_what_was_told("ext4", &["-O", "^has_journal"], "");
+fn trim_covers_the_frees_of_ext4_without_a_journal() {
+    trim_covers_the_frees("ext4", &["-O", "^has_journal"], "");
 }
 
 #[test]
-fn a_trim_finds_what_xfs_told() {
-    a_trim_finds_what_was_told("xfs", &[], "");
+fn trim_covers_the_frees_of_xfs() {
+    trim_covers_the_frees("xfs", &[], "");
 }
 
 #[test]
-fn a_trim_finds_what_btrfs_told() {
-    a_trim_finds_what_was_told("btrfs", &["-m", "dup"], "nodiscard");
+fn trim_covers_the_frees_of_btrfs() {
+    trim_covers_the_frees("btrfs", &["-m", "dup"], "nodiscard");
 }
 
 #[test]
-fn ext4_tells_nothing_before_it_is_committed() {
+fn ext4_frees_come_after_their_commit() {
     let Some(_alone) = alone() else { return };
     let mut frees = Frees::start(&FreesOptions::default()).unwrap();
     let Some(mounted) = Mounted::new("ext4", SIZE, "commit=300") else { return };
@@ -134,7 +134,7 @@ fn ext4_tells_nothing_before_it_is_committed() {
 }
 
 #[test]
-fn what_was_given_up_before_it_is_followed_is_told() {
+fn frees_before_following_are_reported() {
     let Some(_alone) = alone() else { return };
     let Some(early) = Mounted::new("xfs", SIZE, "") else { return };
     let mut frees = Frees::start(&FreesOptions::default()).unwrap();
@@ -150,7 +150,7 @@ fn what_was_given_up_before_it_is_followed_is_told() {
 }
 
 #[test]
-fn what_was_lost_is_known_when_the_rest_is_read() {
+fn lost_events_are_known_when_the_rest_is_read() {
     let Some(_alone) = alone() else { return };
     let options = FreesOptions { buffer: Bytes(64 << 10), allocations: true, ..FreesOptions::default() };
     let mut frees = Frees::start(&options).unwrap();
@@ -171,7 +171,7 @@ fn what_was_lost_is_known_when_the_rest_is_read() {
 }
 
 #[test]
-fn nothing_wakes_a_service_that_has_nothing_to_do() {
+fn idle_service_is_not_woken() {
     let Some(_alone) = alone() else { return };
     let mut frees = Frees::start(&FreesOptions::default()).unwrap();
     let (Some(mounted), Some(other)) = (Mounted::new("xfs", SIZE, ""), Mounted::new("xfs", SIZE, "")) else {

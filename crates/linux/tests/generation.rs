@@ -98,7 +98,7 @@ impl Drop for Scratch {
     }
 }
 
-fn what_was_not_written_follows(kind: &'static str) {
+fn state_follows_if_nothing_was_written(kind: &'static str) {
     let Some(scratch) = Scratch::new(kind) else { return };
     scratch.mount();
     scratch.write();
@@ -116,16 +116,16 @@ fn what_was_not_written_follows(kind: &'static str) {
 }
 
 #[test]
-fn an_ext4_that_was_not_written_follows() {
-    what_was_not_written_follows("ext4");
+fn ext4_state_follows_if_nothing_was_written() {
+    state_follows_if_nothing_was_written("ext4");
 }
 
 #[test]
-fn an_xfs_that_was_not_written_follows() {
-    what_was_not_written_follows("xfs");
+fn xfs_state_follows_if_nothing_was_written() {
+    state_follows_if_nothing_was_written("xfs");
 }
 
-fn what_was_written_does_not_follow(kind: &'static str) {
+fn state_does_not_follow_after_a_write(kind: &'static str) {
     let Some(scratch) = Scratch::new(kind) else { return };
     // The log of an XFS begins with its first mount.
     scratch.mount();
@@ -164,13 +164,13 @@ fn what_was_written_does_not_follow(kind: &'static str) {
 }
 
 #[test]
-fn an_ext4_that_was_written_does_not_follow() {
-    what_was_written_does_not_follow("ext4");
+fn ext4_state_does_not_follow_after_a_write() {
+    state_does_not_follow_after_a_write("ext4");
 }
 
 #[test]
-fn an_xfs_that_was_written_does_not_follow() {
-    what_was_written_does_not_follow("xfs");
+fn xfs_state_does_not_follow_after_a_write() {
+    state_does_not_follow_after_a_write("xfs");
 }
 
 fn a_crash_does_not_follow(kind: &'static str) {
@@ -204,17 +204,17 @@ fn a_crash_does_not_follow(kind: &'static str) {
 }
 
 #[test]
-fn an_ext4_that_crashed_does_not_follow() {
+fn ext4_state_does_not_follow_after_a_crash() {
     a_crash_does_not_follow("ext4");
 }
 
 #[test]
-fn an_xfs_that_crashed_does_not_follow() {
+fn xfs_state_does_not_follow_after_a_crash() {
     a_crash_does_not_follow("xfs");
 }
 
 #[test]
-fn an_ext4_that_a_program_changed_does_not_follow() {
+fn ext4_state_does_not_follow_after_a_program_changed_it() {
     let Some(scratch) = Scratch::new("ext4") else { return };
     scratch.mount();
     scratch.write();
@@ -233,7 +233,7 @@ fn an_ext4_that_a_program_changed_does_not_follow() {
 }
 
 #[test]
-fn an_ext4_that_was_checked_follows() {
+fn ext4_state_follows_after_a_check() {
     let Some(scratch) = Scratch::new("ext4") else { return };
     scratch.mount();
     scratch.write();
@@ -245,7 +245,7 @@ fn an_ext4_that_was_checked_follows() {
 }
 
 #[test]
-fn what_holds_neither_is_refused() {
+fn device_without_ext4_and_xfs_is_refused() {
     if !possible() {
         return;
     }
@@ -255,7 +255,7 @@ fn what_holds_neither_is_refused() {
 }
 
 #[test]
-fn one_that_is_still_in_use_has_no_seal() {
+fn file_system_in_use_has_no_seal() {
     for fstype in ["ext4", "xfs"] {
         let Some(scratch) = Scratch::new(fstype) else { return };
         scratch.mount();
@@ -267,8 +267,8 @@ fn one_that_is_still_in_use_has_no_seal() {
         mount::unmount_lazily(scratch.directory.path()).unwrap();
         assert!(matches!(scratch.try_unmounted(), Err(SealError::Unclean { .. })), "{fstype}");
         drop(held);
-        let patience = Instant::now() + Duration::from_secs(5);
-        while scratch.try_unmounted().is_err() && Instant::now() < patience {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while scratch.try_unmounted().is_err() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
         assert_ne!(scratch.unmounted(), sealed, "{fstype}");

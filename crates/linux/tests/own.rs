@@ -12,7 +12,7 @@ use trimtab_linux::block::BlockDevice;
 use trimtab_linux::mount::{mount, open_of};
 
 #[test]
-fn another_that_covers_it_is_not_taken_for_it() {
+fn covering_file_system_is_not_mistaken_for_the_own() {
     if !possible() {
         return;
     }

@@ -31,7 +31,7 @@ fn next(state: &mut u64) -> u64 {
 }
 
 #[test]
-fn commands_do_what_they_say() {
+fn commands_read_write_and_discard() {
     if !possible() {
         return;
     }

@@ -85,7 +85,7 @@ fn idle(disk: &BlockDevice) -> BlockCounters {
 }
 
 #[test]
-fn rows_are_what_the_kernel_counts() {
+fn rows_match_the_counters_of_the_kernel() {
     if !possible() {
         return;
     }
@@ -171,7 +171,7 @@ fn xfs_frees_what_the_file_held() {
 }
 
 #[test]
-fn btrfs_discards_what_it_told_was_freed() {
+fn btrfs_discards_the_extents_it_reported_free() {
     if !possible() {
         return;
     }
@@ -193,7 +193,7 @@ fn btrfs_discards_what_it_told_was_freed() {
 }
 
 #[test]
-fn addresses_of_btrfs_may_come_to_mean_another_place() {
+fn btrfs_addresses_may_move_to_another_place() {
     if !possible() {
         return;
     }
@@ -286,7 +286,7 @@ fn a_recording_keeps_nothing_mounted() {
 }
 
 #[test]
-fn a_device_that_is_another_is_noticed_at_once() {
+fn replaced_device_is_noticed_at_once() {
     if !possible() {
         return;
     }
@@ -308,7 +308,7 @@ fn a_device_that_is_another_is_noticed_at_once() {
 }
 
 #[test]
-fn a_small_buffer_loses_events_and_counts_them() {
+fn small_buffer_loses_events_and_counts_them() {
     if !possible() {
         return;
     }
@@ -328,7 +328,7 @@ fn a_small_buffer_loses_events_and_counts_them() {
 }
 
 #[test]
-fn nothing_is_left_behind_even_by_the_dead() {
+fn instances_of_ended_processes_are_removed_too() {
     if !possible() {
         return;
     }
@@ -376,7 +376,7 @@ impl Drop for Zram {
 }
 
 #[test]
-fn rows_of_a_disk_that_takes_bios_are_what_the_kernel_counts() {
+fn rows_of_a_bio_based_disk_match_the_counters_of_the_kernel() {
     if !possible() {
         return;
     }

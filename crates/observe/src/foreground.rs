@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use trimtab_core::interrupt::Interrupt;
 
 /// How often a running command is checked.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The time a command gets to end by itself: a terminal sends it Ctrl-C as well.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -101,7 +101,7 @@ impl Foreground {
             if let Some(status) = self.poll(interrupt)? {
                 return Ok(status);
             }
-            thread::sleep(GLANCE);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 }
@@ -153,7 +153,7 @@ mod tests {
         let line = format!("trap '' TERM; : > {}; exec sleep 60", deaf.display());
         let mut command = Foreground::start(&shell(&line)).unwrap();
         while !deaf.exists() {
-            thread::sleep(GLANCE);
+            thread::sleep(POLL_INTERVAL);
         }
         interrupt.ask();
         interrupt.ask();

@@ -17,7 +17,7 @@ use trimtab_core::interrupt::Interrupt;
 use trimtab_linux::tracefs::{Listener, Settled, disks_behind};
 
 /// The longest wait for events, so that the command's end and an interrupt are noticed soon.
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The longest time before few events are written to the file: a crash loses at most that.
 const SAFE_AFTER: Duration = Duration::from_secs(5);
 /// The discards of the command are complete after this time without any.
@@ -173,7 +173,7 @@ impl Keeper<'_> {
         interrupt: &Interrupt,
     ) -> Result<Option<Settled>, RecordError> {
         while plan.duration.is_none_or(|most| self.started.elapsed() < most) {
-            listener.follow(GLANCE)?;
+            listener.follow(POLL_INTERVAL)?;
             self.keep(listener)?;
             let ended = match &mut command {
                 Some(command) => command.poll(interrupt)?.is_some(),

@@ -53,9 +53,10 @@ impl Axis {
 
     /// Where `value` stands: 0 at the foot, 1 at the top.
     pub fn part(&self, value: f64) -> f64 {
-        match self.log {
-            true => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
-            false => value / self.high,
+        if self.log {
+            (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            value / self.high
         }
     }
 

@@ -148,9 +148,12 @@ fn height_of(axis: &Axis, value: f64) -> f64 {
 
 /// `name` in at most two lines of `fits` characters, broken where it has a space or a hyphen.
 fn two_lines(name: &str, fits: usize) -> Vec<String> {
-    let shortened = |text: &str| match text.chars().count() <= fits {
-        true => text.to_owned(),
-        false => text.chars().take(fits - 1).chain(['…']).collect(),
+    let shortened = |text: &str| {
+        if text.chars().count() <= fits {
+            text.to_owned()
+        } else {
+            text.chars().take(fits - 1).chain(['…']).collect()
+        }
     };
     if name.chars().count() <= fits {
         return vec![name.to_owned()];

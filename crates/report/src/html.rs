@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_stays_text() {
+    fn markup_in_text_is_escaped() {
         let section = Section { title: "<script>alert('a')</script>".to_owned(), body: String::new() };
         let page = page(&[section]);
         assert!(!page.contains("<script"));

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_font_the_remedy_is_named() {
+    fn missing_font_names_the_remedy() {
         let error = png("<svg xmlns=\"http://www.w3.org/2000/svg\"/>", fontdb::Database::new()).unwrap_err();
         assert!(error.to_string().contains("fonts-dejavu-core"), "{error}");
     }

@@ -1,8 +1,8 @@
 //! Results to tables, JSON and HTML. Knows no kernel and reads no files: it is handed documents
 //! and gives back text.
 //!
-//! Every kind of document has a module here, such as [`compare`], with a door for the terminal and
-//! one for its section of a page. [`Document`] picks the module by the schema a file names.
+//! Every kind of document has a module here, such as [`compare`], with a function for the
+//! terminal and one for its section of a page. [`Document`] picks the module by the schema a file names.
 
 mod axis;
 pub mod bench;

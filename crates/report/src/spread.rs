@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_and_the_ends() {
+    fn spread_has_the_median_and_the_ends() {
         let spread = Spread::of([4.0, 1.0, 2.0]).unwrap();
         assert_eq!(spread, Spread { median: 2.0, min: 1.0, max: 4.0 });
         assert_eq!(spread.half_range(), 0.75);

@@ -87,7 +87,7 @@ fn differences_within_noise_are_not_claimed() {
 }
 
 #[test]
-fn a_lying_drive_is_shouted_at() {
+fn drive_that_lies_is_reported_first() {
     let document = lying();
     let shouts = [
         "DATA LOSS: 17 logical blocks outside every discard did not read back as written.",
@@ -132,7 +132,7 @@ fn a_drive_that_ignores_all_discards_is_found_out() {
 }
 
 #[test]
-fn stable_data_is_told_from_unstable() {
+fn stable_data_is_distinguished_from_unstable() {
     let mut document = bench("Ones", 50.0, 0.1);
     let verify = document.verify.as_mut().unwrap();
     verify.reads = Some(DiscardedReads::Garbage);
@@ -168,7 +168,7 @@ fn only_a_steady_state_is_called_steady() {
 }
 
 #[test]
-fn percentiles_need_as_many_commands() {
+fn percentiles_need_enough_commands() {
     let mut document = bench("Few", 50.0, 0.1);
     document.interference.truncate(1);
     let cell = &mut document.interference[0];
@@ -181,7 +181,7 @@ fn percentiles_need_as_many_commands() {
 }
 
 #[test]
-fn an_interrupted_bench_says_what_is_missing() {
+fn interrupted_bench_names_what_is_missing() {
     let document = stopped();
     let text = text(&document, false);
     for rendered in [&text, &html(&document)] {
@@ -285,7 +285,7 @@ fn all_text_fits_eighty_columns() {
 }
 
 #[test]
-fn text_from_outside_stays_text() {
+fn markup_from_outside_is_escaped() {
     let evil = "\"'><script src=//example.org></script>\u{1b}]0;x\u{7}".to_owned();
     let mut document = lying();
     document.command.push(evil.clone());

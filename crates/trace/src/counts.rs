@@ -8,6 +8,29 @@ use trimtab_core::trace::TraceSource;
 use crate::error::TraceError;
 
 /// A trace that is being read from a file.
+///
+/// ```
+/// use trimtab_core::trace::Kind;
+/// use trimtab_trace::{Columns, open};
+///
+/// let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("fio.log");
+/// let log = "fio version 3 iolog\n0 sda add\n0 sda open\n5 sda write 0 4096\n9 sda trim 0 4096\n";
+/// std::fs::write(&path, log)?;
+///
+/// let mut reader = open(&path, None, Columns::All)?; // the content shows the format
+/// let (mut batch, mut kinds) = (Vec::new(), Vec::new());
+/// loop {
+///     reader.next_batch(&mut batch)?;
+///     if batch.is_empty() {
+///         break; // the end of the trace
+///     }
+///     kinds.extend(batch.iter().map(|event| event.kind));
+/// }
+/// assert_eq!(kinds, [Kind::Write, Kind::Discard]);
+/// assert_eq!(reader.counts().events, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait TraceReader: TraceSource<Error = TraceError> {
     /// Returns the counts so far.
     fn counts(&self) -> &ReadCounts;

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use parquet::errors::ParquetError;
+use trimtab_core::trace::TRACE_SCHEMA;
 use trimtab_core::units::{Bytes, Nanos};
 
 /// Why a trace can't be read or written.
@@ -25,13 +26,13 @@ pub enum TraceError {
         /// The damage.
         source: ParquetError,
     },
-    /// A trace file without the head of one, or with one that is not understood.
+    /// A file that is no trace, or a trace whose header is not understood.
     #[error("{}: {reason}", path.display())]
     Header {
         /// The file.
         path: PathBuf,
         /// The reason.
-        reason: String,
+        reason: HeaderError,
     },
     /// A row that makes no sense.
     #[error("{}: row {row}: {reason}", path.display())]
@@ -50,6 +51,55 @@ impl TraceError {
     pub const fn spoils_all(&self) -> bool {
         matches!(self, Self::Row { reason: RowError::TooFast { .. }, .. })
     }
+}
+
+/// Why a file is not read as a trace.
+#[derive(Debug, thiserror::Error)]
+pub enum HeaderError {
+    /// A pipe, whose begin can't be read twice.
+    #[error("a pipe can't be read twice to find the trace's format; copy it to a file")]
+    Pipe,
+    /// A file that has to be unpacked first, or is empty.
+    #[error("{0}")]
+    Unpack(&'static str),
+    /// No known format.
+    #[error("no trace format that trimtab knows ({known})")]
+    UnknownFormat {
+        /// The known formats.
+        known: String,
+    },
+    /// Not a Parquet file.
+    #[error("no Parquet file")]
+    NotParquet,
+    /// A Parquet file that was cut off before its first footer.
+    #[error("no whole footer is left in it, so nothing of it can be read")]
+    NoFooter,
+    /// A Parquet file with other columns than a trace.
+    #[error("Parquet, but no trace of trimtab: column {number} isn't {name}")]
+    Column {
+        /// The number of the first column that differs, from 1.
+        number: usize,
+        /// The name of that column in a trace.
+        name: String,
+    },
+    /// A Parquet file without a trace's header.
+    #[error("Parquet, but no trace of trimtab: it has no header")]
+    Missing,
+    /// A header that isn't the expected JSON.
+    #[error("its header is broken: {0}")]
+    Broken(#[from] serde_json::Error),
+    /// A trace of another version.
+    #[error(
+        "it is in the format {schema:?}; this trimtab reads {:?}: use the one that wrote it",
+        TRACE_SCHEMA
+    )]
+    Schema {
+        /// The schema in the header.
+        schema: String,
+    },
+    /// More devices or file systems than events can name.
+    #[error("its header names more than 65536 devices or file systems")]
+    TooManyNames,
 }
 
 /// Why a row makes no sense.

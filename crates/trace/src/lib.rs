@@ -1,4 +1,8 @@
 //! Trace files: our own, and readers for blktrace, fio and the published block traces.
+//!
+//! [`open`] reads a trace of any known format as a [`TraceReader`]; [`TraceWriter`] writes one in the
+//! project's own format and [`TraceFile`] reads that. To see them at work, run the example `summary`, in
+//! `examples/`.
 
 mod counts;
 mod error;
@@ -11,6 +15,6 @@ mod rows;
 mod text;
 
 pub use counts::{ReadCounts, TraceReader};
-pub use error::{RowError, TraceError};
+pub use error::{HeaderError, RowError, TraceError};
 pub use file::{Columns, TraceFile, TraceWriter};
 pub use open::{Format, UnknownFormat, open};

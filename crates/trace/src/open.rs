@@ -8,7 +8,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use crate::counts::TraceReader;
-use crate::error::TraceError;
+use crate::error::{HeaderError, TraceError};
 use crate::file::{Columns, TraceFile};
 use crate::formats::alibaba::Alibaba;
 use crate::formats::blkparse::Blkparse;
@@ -168,7 +168,7 @@ fn begin_of(path: &Path) -> io::Result<Vec<u8>> {
     Ok(begin)
 }
 
-/// Returns how a file that begins so is converted to a trace; none where it isn't known.
+/// Returns how to convert a file with this begin to a trace; none where that isn't known.
 fn foreign(begin: &[u8]) -> Option<&'static str> {
     match begin {
         [] => Some("it is empty"),
@@ -193,17 +193,17 @@ pub fn open(
     columns: Columns,
 ) -> Result<Box<dyn TraceReader + Send>, TraceError> {
     let io = |source| TraceError::Io { path: path.to_owned(), source };
-    let refuse = |reason: &str| TraceError::Header { path: path.to_owned(), reason: reason.to_owned() };
+    let refuse = |reason| TraceError::Header { path: path.to_owned(), reason };
     let format = match format {
         Some(format) => format,
         None if fs::metadata(path).map_err(io)?.file_type().is_fifo() => {
-            return Err(refuse("a pipe can't be read twice to find the trace's format; copy it to a file"));
+            return Err(refuse(HeaderError::Pipe));
         }
         None => {
             let begin = begin_of(path).map_err(io)?;
-            let known = Format::ALL.map(Format::name).join(", ");
-            let unknown = format!("no trace format that trimtab knows ({known})");
-            Format::of(&begin).ok_or_else(|| refuse(foreign(&begin).unwrap_or(&unknown)))?
+            let unknown = || HeaderError::UnknownFormat { known: Format::ALL.map(Format::name).join(", ") };
+            let reason = || foreign(&begin).map_or_else(unknown, HeaderError::Unpack);
+            Format::of(&begin).ok_or_else(|| refuse(reason()))?
         }
     };
     let mut rows = Rows::new(format.name(), !matches!(format, Format::Fio1 | Format::Fio2));

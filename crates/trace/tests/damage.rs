@@ -73,7 +73,7 @@ fn a_blktrace_of_the_next_version_is_refused() {
 }
 
 #[test]
-fn a_processors_file_that_is_not_there_is_missed() {
+fn missing_file_of_a_processor_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let (_, error) = read(&dir.path().join("sda.blktrace.3"), Some(Format::Blktrace));
     assert!(matches!(error, Some(TraceError::Io { .. })), "{error:?}");
@@ -96,7 +96,7 @@ fn a_pipe_is_refused() {
 
 /// A driver that is busy gives a request back, and it is issued again: it is one request.
 #[test]
-fn a_request_that_was_requeued_is_one() {
+fn requeued_request_is_one_event() {
     let step = |time: u64, step: &str| format!("  8,0  0  {time}  0.{time:09}  9  {step}\n");
     let lines = step(100, "Q  W 8 + 8 [dd]")
         + &step(200, "D  W 8 + 8 [dd]")
@@ -109,7 +109,7 @@ fn a_request_that_was_requeued_is_one() {
 }
 
 #[test]
-fn times_that_can_not_be_are_refused() {
+fn impossible_times_are_refused() {
     let far = u64::MAX / 1000;
     for lines in
         [format!("0,8,w,512\n{far},8,w,512\n"), format!("128166372003061629,usr,0,Read,0,512,{far}0\n")]
@@ -121,14 +121,14 @@ fn times_that_can_not_be_are_refused() {
 
 /// A rack of drives moves more than one drive can.
 #[test]
-fn the_rate_of_many_devices_is_not_that_of_one() {
+fn rate_limit_applies_to_each_device() {
     let row = |row: u64| format!("{},W,0,1073741824,{}\n", row % 20, 1_577_808_000_000_000 + row * 5000);
     let (events, error) = read_bytes((0..1000).map(row).collect::<String>().as_bytes());
     assert_eq!((events.len(), error.as_str()), (1000, ""), "200 GB a second by 20 drives");
 }
 
 #[test]
-fn devices_have_their_limits() {
+fn number_and_names_of_devices_are_limited() {
     let row = |row: u32| format!("{row},W,0,4096,1577808000000000\n");
     let (events, error) = read_bytes((0..70_000).map(row).collect::<String>().as_bytes());
     assert_eq!(events.len(), 65_536);

@@ -71,7 +71,7 @@ fn brief(trace: &Trace) -> Vec<Brief> {
 }
 
 #[test]
-fn the_published_layouts_in_their_units() {
+fn published_layouts_are_read_in_their_units() {
     use Kind::{Read, Write};
     let msr = "128166372003061629,usr,0,Read,7014609920,24576,41286\n\
                128166372016382155,usr,1,Write,1317441536,8192,1963\n";
@@ -192,7 +192,7 @@ fn an_absurd_rate_is_a_wrong_unit() {
 }
 
 #[test]
-fn fio_logs_of_every_version() {
+fn fio_logs_of_every_version_are_read() {
     let one = text("0, 4096, 512\n1, 0, 8192\n").unwrap();
     assert_eq!(brief(&one), [(0, Kind::Read, 4096, 512, None), (0, Kind::Write, 0, 8192, None)]);
     let two = text(
@@ -216,7 +216,7 @@ fn fio_logs_of_every_version() {
 /// fio 3.33 wrote these: 60 writes with a sync after each 20, and 40 pairs of a trim and a write at
 /// 200 a second.
 #[test]
-fn logs_that_fio_wrote() {
+fn logs_written_by_fio_are_read() {
     let writes = read(&data("write.iolog"), None).unwrap();
     assert_eq!((writes.of(Kind::Write).len(), writes.of(Kind::Flush).len()), (60, 2));
     let trims = read(&data("trim.iolog"), None).unwrap();
@@ -228,7 +228,7 @@ fn logs_that_fio_wrote() {
 
 /// A recording of blktrace on an NVMe drive under kernel 6.12, and blkparse's output for it.
 #[test]
-fn blktrace_and_blkparse_tell_the_same() {
+fn blktrace_and_blkparse_give_the_same_events() {
     let binary = read(&data("bt.blktrace.0"), None).unwrap();
     let text = read(&data("bt.txt"), None).unwrap();
     let start = |trace: &Trace| brief(trace).into_iter().map(|event| (event.1, event.2, event.3, event.4));
@@ -262,7 +262,7 @@ fn packed_files_of_blktrace_are_read_with_their_siblings() {
 }
 
 #[test]
-fn one_stream_of_blktrace() {
+fn single_stream_of_blktrace_is_read() {
     let trace = read(&data("single.blktrace"), None).unwrap();
     let reads = trace.of(Kind::Read);
     assert_eq!((reads.len(), trace.events.len()), (20, 20));
@@ -270,7 +270,7 @@ fn one_stream_of_blktrace() {
 }
 
 #[test]
-fn the_other_byte_order_tells_the_same() {
+fn other_byte_order_gives_the_same_events() {
     let little = std::fs::read(data("single.blktrace")).unwrap();
     let (mut big, mut rest) = (Vec::new(), &little[..]);
     while !rest.is_empty() {
@@ -297,7 +297,7 @@ fn the_other_byte_order_tells_the_same() {
 }
 
 #[test]
-fn a_driver_that_takes_bios_has_its_bios() {
+fn bios_of_a_bio_based_driver_are_read() {
     let lines = "  7,0  0  1  0.000000100  9  Q  W 8 + 8 [dd]\n  7,0  0  2  0.000000200  9  Q  D 0 + 2048 [dd]\n  \
                  7,0  0  3  0.000000900  0  C  W 8 + 8 [0]\n  7,0  0  4  0.000001200  0  C  D 0 + 2048 [-5]\n";
     let trace = text(lines).unwrap();

@@ -37,7 +37,7 @@ fn every_built_in_drive_is_recovered() {
 }
 
 #[test]
-fn the_model_fills_and_slows_as_the_drive_did() {
+fn model_fills_and_slows_like_the_measured_drive() {
     let measured = Measured { steady_mib_s: 100.0 / greedy(0.1, 512), ..Measured::default() };
     let profile = profile_of(&measured).0;
     assert_near(profile.geometry.over_provisioning.value, 0.1 / 0.9);
@@ -50,7 +50,7 @@ fn the_model_fills_and_slows_as_the_drive_did() {
 }
 
 #[test]
-fn a_part_of_a_drive_does_not_tell_its_spare_area() {
+fn spare_area_is_not_derived_from_a_part_of_a_drive() {
     let mut document = document(&Measured::default());
     document.fit = fit(&document);
     let source = |document: &BenchDocument| profile(document).unwrap().0.geometry.over_provisioning.source;
@@ -60,7 +60,7 @@ fn a_part_of_a_drive_does_not_tell_its_spare_area() {
 }
 
 #[test]
-fn it_reads_like_the_ones_that_come_with_trimtab() {
+fn measured_profile_is_written_like_the_built_in_ones() {
     let measured = Measured { model: "ACME \"Turbo\" 9\\1".to_owned(), ..Measured::default() };
     let (profile, text) = profile_of(&measured);
     assert_eq!(profile.name, "acme-turbo-9-1");
@@ -74,7 +74,7 @@ fn it_reads_like_the_ones_that_come_with_trimtab() {
 }
 
 #[test]
-fn without_a_fit_there_is_no_profile() {
+fn profile_needs_a_fit() {
     let unfitted = document(&Measured::default());
     let message = profile(&unfitted).unwrap_err().to_string();
     assert!(message.starts_with("what discards cost was not measured"), "{message}");
@@ -96,7 +96,7 @@ fn sizes() -> impl Strategy<Value = Bytes> {
 
 proptest! {
     #[test]
-    fn every_document_gives_a_drive_that_works(
+    fn every_document_gives_a_working_drive(
         (command_us, per_gib_ms, read_us) in (0.01..1e9_f64, 0.0..1e7_f64, 0.001..1e9_f64),
         (fill_mib_s, steady_mib_s, fresh_mib_s) in (1e-3..1e6_f64, 1e-3..1e6_f64, 1e-3..1e6_f64),
         (granularity, advertised, command_limit) in (option::of(sizes()), sizes(), sizes()),

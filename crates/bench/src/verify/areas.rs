@@ -20,7 +20,7 @@ const GRAINS: u64 = 4;
 /// The sizes of an area and of the data after it, unless grains make it more or the range less.
 const USUAL: (Bytes, Bytes) = (Bytes::MIB, Bytes(64 << 10));
 /// How long a wait lasts before the user's Ctrl-C is looked at.
-const PATIENCE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Where areas lie: one after the other from `start`, each followed by a guard, which is written
 /// and not discarded; another guard comes before the first.
@@ -188,7 +188,7 @@ fn wait_until(deadline: Instant, interrupt: &Interrupt) -> Result<(), Interrupte
         if left.is_zero() {
             return Ok(());
         }
-        thread::sleep(left.min(PATIENCE));
+        thread::sleep(left.min(POLL_INTERVAL));
     }
 }
 
@@ -241,7 +241,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_lies_outside_the_range_or_beyond_the_budget(
+        fn areas_stay_inside_the_range_and_the_budget(
             block in (9..=16_u32).prop_map(|bits| Bytes(1 << bits)),
             start in wild(),
             length in wild(),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_needs_three_that_fit() {
+    fn period_needs_three_matching_places() {
         assert_eq!(period(&[3, 13, 23, 33], 40), Some(10));
         assert_eq!(period(&[0, 10, 20, 30], 40), Some(10));
         assert_eq!(period(&[1, 3, 5], 6), Some(2));

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn one_flipped_bit_anywhere_is_noticed() {
+    fn flipped_bit_anywhere_is_noticed() {
         for at in 0..BLOCK {
             let mut block = block_of(7, 4096, NOW);
             block[at] ^= 1;

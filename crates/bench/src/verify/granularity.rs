@@ -25,7 +25,30 @@ const MARGIN_BLOCKS: u64 = 16;
 const TRIES: u32 = 3;
 
 /// The grain and the address modulo it at which grains start, or why they aren't known.
-pub(super) type Grain = Result<(Bytes, Bytes), String>;
+pub(super) type Grain = Result<(Bytes, Bytes), UnknownGrain>;
+
+/// Why the grain isn't known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum UnknownGrain {
+    #[error("no discard of up to {largest} changed what its blocks read as")]
+    NothingFreed { largest: Bytes },
+    #[error("{blocks} blocks outside of discards went with them")]
+    LostOutside { blocks: u64 },
+    #[error(
+        "it has no fixed grain: others suggest {grain}, by which a discard of {discarded} frees {}, but it freed {}",
+        extent_or_nothing(*expected),
+        extent_or_nothing(*freed)
+    )]
+    NotFixed { grain: Bytes, discarded: Extent, expected: Option<Extent>, freed: Option<Extent> },
+    #[error(
+        "discarded blocks read as before, and the time they take tells only that grains are shorter than {longest}"
+    )]
+    ShorterThan { longest: Bytes },
+}
+
+fn extent_or_nothing(extent: Option<Extent>) -> String {
+    extent.map_or("nothing".to_owned(), |extent| extent.to_string())
+}
 
 /// The known facts about a drive's grains.
 #[derive(Debug, Clone)]
@@ -43,7 +66,7 @@ impl Found {
     pub(super) fn granularity(self, advertised: Bytes) -> Granularity {
         let (honoured, alignment, reason) = match self.grain {
             Ok((grain, alignment)) => (Some(grain), alignment, None),
-            Err(reason) => (None, Bytes::ZERO, Some(reason)),
+            Err(reason) => (None, Bytes::ZERO, Some(reason.to_string())),
         };
         Granularity { advertised, honoured, alignment, reason, probes: self.probes }
     }
@@ -63,7 +86,7 @@ pub(super) fn find(
     let Search { probes, lost_outside, .. } = search;
     let grain = match lost_outside {
         0 => grain,
-        lost => Err(format!("{lost} blocks outside of discards went with them")),
+        blocks => Err(UnknownGrain::LostOutside { blocks }),
     };
     Ok(Found { grain, probes, lost_outside })
 }
@@ -103,7 +126,7 @@ impl Search<'_, '_> {
     fn run(&mut self, random_probes: u32) -> Result<Grain, BenchError> {
         let Some(first) = self.first_gone()? else {
             let largest = self.largest_discard();
-            return Ok(Err(format!("no discard of up to {largest} changed what its blocks read as")));
+            return Ok(Err(UnknownGrain::NothingFreed { largest }));
         };
         let mut guess = Guess { grain: first.len().0, border: first.start.0 };
         loop {
@@ -112,7 +135,7 @@ impl Search<'_, '_> {
                     return Ok(Ok((Bytes(guess.grain), Bytes(guess.border % guess.grain))));
                 }
                 Verdict::Refined(finer) => guess = finer,
-                Verdict::NoGrain(reason) => return Ok(Err(reason)),
+                Verdict::Unknown(reason) => return Ok(Err(reason)),
             }
         }
     }
@@ -193,7 +216,9 @@ impl Search<'_, '_> {
                 return Ok(Verdict::Stands);
             }
             if gone != expected {
-                verdict = Verdict::NoGrain(contradiction(guess, discarded, expected, gone));
+                let grain = Bytes(guess.grain);
+                verdict =
+                    Verdict::Unknown(UnknownGrain::NotFixed { grain, discarded, expected, freed: gone });
             }
         }
         Ok(verdict)
@@ -239,17 +264,7 @@ impl Search<'_, '_> {
 enum Verdict {
     Stands,
     Refined(Guess),
-    NoGrain(String),
-}
-
-fn contradiction(guess: Guess, discarded: Extent, expected: Option<Extent>, gone: Option<Extent>) -> String {
-    let name = |extent: Option<Extent>| extent.map_or("nothing".to_owned(), |extent| extent.to_string());
-    format!(
-        "it has no fixed grain: others suggest {}, by which a discard of {discarded} frees {}, but it freed {}",
-        Bytes(guess.grain),
-        name(expected),
-        name(gone),
-    )
+    Unknown(UnknownGrain),
 }
 
 /// The greatest common divisor (Euclid, "Elements", VII.2).
@@ -301,7 +316,8 @@ mod tests {
     fn a_drive_that_reads_old_data_shows_no_grain() {
         let behaviour = Behaviour { reads: DiscardedReads::Old, ..Behaviour::honest(SIZE) };
         let found = find_on(&Memory::new(behaviour));
-        assert_eq!(found.grain.unwrap_err(), "no discard of up to 1 MiB changed what its blocks read as");
+        let reason = found.grain.unwrap_err().to_string();
+        assert_eq!(reason, "no discard of up to 1 MiB changed what its blocks read as");
     }
 
     #[test]
@@ -309,13 +325,14 @@ mod tests {
         let behaviour = Behaviour { rounds_outward: true, grain: Bytes(4096), ..Behaviour::honest(SIZE) };
         let found = find_on(&Memory::new(behaviour));
         assert!(found.lost_outside > 0);
-        assert!(found.grain.unwrap_err().ends_with("blocks outside of discards went with them"));
+        let reason = found.grain.unwrap_err().to_string();
+        assert!(reason.ends_with("blocks outside of discards went with them"));
     }
 
     #[test]
     fn a_drive_that_ignores_short_discards_has_no_fixed_grain() {
         let behaviour = Behaviour { least: Bytes(64 << 10), grain: Bytes(4096), ..Behaviour::honest(SIZE) };
-        let reason = find_on(&Memory::new(behaviour)).grain.unwrap_err();
+        let reason = find_on(&Memory::new(behaviour)).grain.unwrap_err().to_string();
         assert!(reason.starts_with("it has no fixed grain: others suggest 4 KiB"), "{reason}");
     }
 

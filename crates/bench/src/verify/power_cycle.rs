@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn lasting_discards_are_told_from_data_that_comes_back() {
+    fn lasting_discards_are_distinguished_from_returning_data() {
         let stays = cycled(honest(), |_| ());
         assert!(stays.same > 10_000);
         assert_eq!((stays.returned, stays.different, stays.lost_outside), (0, 0, 0));

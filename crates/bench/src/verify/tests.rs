@@ -48,7 +48,7 @@ fn every_tenth_discard_ignored_is_found() {
 }
 
 #[test]
-fn garbage_is_told_from_other_addresses_data() {
+fn garbage_is_distinguished_from_data_of_other_addresses() {
     let garbage = verified(Behaviour { reads: DiscardedReads::Garbage, ..honest() });
     assert_eq!(garbage.reads, Some(DiscardedReads::Garbage));
     assert_eq!((garbage.readings[0].changed, garbage.readings[1].unstable), (BLOCKS, BLOCKS));
@@ -58,7 +58,7 @@ fn garbage_is_told_from_other_addresses_data() {
 }
 
 #[test]
-fn old_data_is_told_from_ignored_discards() {
+fn old_data_is_distinguished_from_ignored_discards() {
     let old = Behaviour { reads: DiscardedReads::Old, grain: Bytes(4096), ..honest() };
     let verify = verified(old.clone());
     assert_eq!(verify.reads, Some(DiscardedReads::Old));
@@ -84,7 +84,7 @@ fn old_data_that_comes_back_is_found() {
 }
 
 #[test]
-fn nothing_outside_the_range_is_written() {
+fn writes_stay_inside_the_range() {
     const MIB: u64 = 1 << 20;
     for (advertised, range) in [(32 * MIB, 40..56), (1024 * MIB, 40..56), (64 * MIB, 40..41)] {
         let behaviour = Behaviour { grain: Bytes(32 * MIB), ..honest() };
@@ -122,7 +122,7 @@ fn an_error_names_the_command_and_its_bytes() {
 }
 
 #[test]
-fn an_interrupt_ends_it() {
+fn interrupt_ends_the_verification() {
     let interrupt = Interrupt::default();
     interrupt.ask();
     let options = VerifyOptions::new(1, Duration::ZERO);

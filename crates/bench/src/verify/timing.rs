@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use trimtab_core::{Bytes, Extent};
 
-use super::granularity::Grain;
+use super::granularity::{Grain, UnknownGrain};
 use super::stamp::Stamper;
 use crate::device_under_test::{DeviceUnderTest, Flight};
 use crate::error::BenchError;
@@ -61,10 +61,7 @@ pub(super) fn find(stamper: &mut Stamper, range: Extent, seed: u64) -> Result<Op
     let parts = [Extent::new(Bytes::ZERO, grain - block), Extent::new(block, grain)];
     for part in parts.into_iter().filter(|part| !part.is_empty()) {
         if watch.compare(part, true)? != Faster::None {
-            return Ok(Some(Err(format!(
-                "discarded blocks read as before, and the time they take tells only that grains are \
-                 shorter than {grain}"
-            ))));
+            return Ok(Some(Err(UnknownGrain::ShorterThan { longest: grain })));
         }
     }
     Ok(Some(Ok((grain, Bytes::ZERO))))
@@ -156,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn other_grains_are_not_named() {
+    fn grains_that_are_no_powers_of_two_are_not_reported() {
         for blocks in [3, 5, 6, 7, 9, 10, 12, 20, 24, 28, 33, 48, 96, 160] {
             let grain = Bytes(512 * blocks);
             let found = found(Behaviour { grain, ..old() });
@@ -165,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn a_drive_that_ignores_discards_shows_nothing() {
+    fn drive_that_ignores_discards_shows_no_grain() {
         assert_eq!(found(Behaviour { least: SIZE, ..old() }), None);
     }
 
     #[test]
-    fn chance_is_no_difference() {
+    fn random_variation_is_no_difference() {
         let mut random = SmallRng::seed_from_u64(1);
         let mut sample =
             |least| -> Vec<u64> { (0..READS).map(|_| least + random.random_range(0..40_u64)).collect() };

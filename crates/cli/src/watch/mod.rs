@@ -54,7 +54,7 @@ pub struct Args {
 }
 
 /// How long to wait for events before checking the user, the command and the time again.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The default time between two reports.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -78,7 +78,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     } else {
         let mut next = interval;
         while !over(&session) && !out.closed {
-            session.follow(GLANCE.min(next.saturating_sub(session.elapsed())))?;
+            session.follow(POLL_INTERVAL.min(next.saturating_sub(session.elapsed())))?;
             out.interval(&mut session, interval, &mut next)?;
         }
     }
@@ -102,7 +102,7 @@ fn with_command(args: &Args, mut session: Session, interrupt: &Interrupt, out: &
             if let Some(status) = command.poll(interrupt)? {
                 return anyhow::Ok(status);
             }
-            session.follow(GLANCE)?;
+            session.follow(POLL_INTERVAL)?;
             out.interval(&mut session, args.interval.unwrap_or(INTERVAL), &mut next)?;
         }
     };

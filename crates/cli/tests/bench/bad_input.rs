@@ -25,7 +25,7 @@ fn is_refused(device: &Path, file: &Path, arguments: &[&str], words: &[&str]) {
 }
 
 #[test]
-fn path_that_is_no_block_device() {
+fn path_that_is_no_block_device_is_refused() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "precious").unwrap();
@@ -36,7 +36,7 @@ fn path_that_is_no_block_device() {
 }
 
 #[test]
-fn the_name_has_to_be_given_twice() {
+fn device_has_to_be_named_twice() {
     let usage = Command::new(TRIMTAB).args(["bench", "/dev/null"]).output().unwrap();
     let (status, reason) = refusal(&usage);
     assert_eq!(status, Some(2));
@@ -47,7 +47,7 @@ fn the_name_has_to_be_given_twice() {
 }
 
 #[test]
-fn device_in_use_or_with_contents() {
+fn device_in_use_or_with_contents_is_refused() {
     if !possible() {
         return;
     }
@@ -94,7 +94,7 @@ fn device_in_use_or_with_contents() {
 }
 
 #[test]
-fn options_that_do_not_fit_the_device() {
+fn options_that_do_not_fit_the_device_are_refused() {
     if !possible() {
         return;
     }
@@ -107,7 +107,7 @@ fn options_that_do_not_fit_the_device() {
 }
 
 #[test]
-fn links_of_other_users_in_a_shared_directory() {
+fn links_of_other_users_in_a_shared_directory_are_not_followed() {
     if !possible() {
         return;
     }
@@ -163,7 +163,7 @@ fn a_device_without_discards_is_unsupported() {
 }
 
 #[test]
-fn a_dry_run_writes_nothing_and_says_what_would_be() {
+fn dry_run_writes_nothing_and_prints_the_plan() {
     if !possible() {
         return;
     }
@@ -181,7 +181,7 @@ fn a_dry_run_writes_nothing_and_says_what_would_be() {
 }
 
 #[test]
-fn the_results_of_another_device_are_not_gone_on_with() {
+fn results_of_another_device_are_not_resumed() {
     if !possible() {
         return;
     }

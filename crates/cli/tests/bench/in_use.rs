@@ -18,7 +18,7 @@ use crate::scene::{EVERYTHING, Scene, is_refused, is_refused_beside_the_kernel, 
 use crate::support::{TRIMTAB, attaching, bench, possible, results, run, turn};
 
 #[test]
-fn hard_links_to_the_image_of_a_mounted_file_system() {
+fn hard_links_to_the_image_of_a_mounted_file_system_are_refused() {
     if !possible() {
         return;
     }
@@ -38,7 +38,7 @@ fn hard_links_to_the_image_of_a_mounted_file_system() {
 }
 
 #[test]
-fn an_image_whose_name_is_not_text() {
+fn image_whose_name_is_not_text_is_refused() {
     if !possible() {
         return;
     }
@@ -53,7 +53,7 @@ fn an_image_whose_name_is_not_text() {
 }
 
 #[test]
-fn an_image_whose_path_is_too_long_for_the_kernel() {
+fn image_whose_path_is_too_long_for_the_kernel_is_refused() {
     if !possible() {
         return;
     }
@@ -82,7 +82,7 @@ fn an_image_whose_path_is_too_long_for_the_kernel() {
 }
 
 #[test]
-fn mounts_outside_a_chroot() {
+fn mounts_outside_a_chroot_are_found() {
     if !possible() {
         return;
     }
@@ -106,7 +106,7 @@ fn mounts_outside_a_chroot() {
 }
 
 #[test]
-fn a_bind_mount_that_leads_to_the_image() {
+fn bind_mount_that_leads_to_the_image_is_found() {
     if !possible() {
         return;
     }
@@ -121,7 +121,7 @@ fn a_bind_mount_that_leads_to_the_image() {
 }
 
 #[test]
-fn images_seen_through_an_overlay() {
+fn images_seen_through_an_overlay_are_refused() {
     if !possible() {
         return;
     }
@@ -173,7 +173,7 @@ fn images_seen_through_an_overlay() {
 }
 
 #[test]
-fn nodes_outside_dev() {
+fn nodes_outside_dev_are_found() {
     if !possible() {
         return;
     }
@@ -194,7 +194,7 @@ fn nodes_outside_dev() {
 }
 
 #[test]
-fn active_swap() {
+fn active_swap_is_refused() {
     if !possible() {
         return;
     }
@@ -223,7 +223,7 @@ fn active_swap() {
 }
 
 #[test]
-fn mounts_in_other_namespaces() {
+fn mounts_in_other_namespaces_are_found() {
     if !possible() {
         return;
     }
@@ -242,7 +242,7 @@ fn mounts_in_other_namespaces() {
 }
 
 #[test]
-fn a_namespace_without_processes() {
+fn namespace_without_processes_is_found() {
     if !possible() {
         return;
     }
@@ -268,7 +268,7 @@ fn a_namespace_without_processes() {
 }
 
 #[test]
-fn journals_logs_and_second_devices() {
+fn journals_logs_and_second_devices_are_refused() {
     if !possible() {
         return;
     }
@@ -297,7 +297,7 @@ fn journals_logs_and_second_devices() {
 }
 
 #[test]
-fn the_data_of_an_emulated_drive() {
+fn data_of_an_emulated_drive_is_refused() {
     if !possible() {
         return;
     }
@@ -331,7 +331,7 @@ fn the_data_of_an_emulated_drive() {
 }
 
 #[test]
-fn siblings_that_nothing_uses_are_kept_unused() {
+fn unused_siblings_are_kept_unused() {
     if !possible() {
         return;
     }

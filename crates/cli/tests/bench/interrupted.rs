@@ -30,7 +30,7 @@ fn signal(id: u32, signal: &str) {
 }
 
 #[test]
-fn at_any_step_what_was_measured_is_kept_and_gone_on_with() {
+fn measurements_survive_an_interrupt_at_any_step_and_are_resumed() {
     if !possible() {
         return;
     }

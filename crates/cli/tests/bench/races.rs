@@ -37,7 +37,7 @@ int open64(const char *path, int flags, ...)
 "#;
 
 #[test]
-fn devices_that_come_between_the_last_look_and_the_guards_are_found() {
+fn devices_that_appear_before_the_guards_are_found() {
     if !possible() {
         return;
     }
@@ -72,9 +72,10 @@ fn devices_that_come_between_the_last_look_and_the_guards_are_found() {
         fs::write(&go, "").unwrap();
         let (status, reason) = refusal(&child.wait_with_output().unwrap());
         assert_eq!(status, Some(1), "{reason}");
-        let words = match is_mounted {
-            true => format!("{device} shares its bytes with {new}, which is mounted on {target}; "),
-            false => format!("{device} shares its bytes with {new}, which appeared while it was looked at; "),
+        let words = if is_mounted {
+            format!("{device} shares its bytes with {new}, which is mounted on {target}; ")
+        } else {
+            format!("{device} shares its bytes with {new}, which appeared while it was looked at; ")
         };
         assert!(reason.contains(&words), "{reason}");
     }

@@ -23,7 +23,7 @@ fn refused(command: &mut Command) -> (Option<i32>, String) {
 }
 
 #[test]
-fn names_that_are_not_known_list_those_that_are() {
+fn unknown_names_list_the_known_ones() {
     for (arguments, code, known) in [
         (["--fs", "zfs"], 2, "ext4, xfs, btrfs"),
         (["--policy", "sometimes"], 2, "none, online, async, batched, smart"),
@@ -51,14 +51,14 @@ fn names_that_are_not_known_list_those_that_are() {
 }
 
 #[test]
-fn an_argument_that_is_not_unicode_is_no_reason_to_panic() {
+fn non_unicode_argument_causes_no_panic() {
     let odd = OsStr::from_bytes(b"/no/such/\xff.json");
     let (status, said) = refused(compare(&["--json"]).arg(odd));
     assert_eq!(status, Some(1), "{said}");
 }
 
 #[test]
-fn a_closed_stderr_is_no_reason_to_panic() {
+fn closed_stderr_causes_no_panic() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let status = compare(&["--workload", "mine"]).stderr(writer).status().unwrap();
@@ -66,7 +66,7 @@ fn a_closed_stderr_is_no_reason_to_panic() {
 }
 
 #[test]
-fn places_that_cannot_be_used() {
+fn unusable_directories_are_refused() {
     if !possible() {
         return;
     }
@@ -105,20 +105,20 @@ fn directory_that_the_service_manages_is_refused() {
     daemon.arg("daemon").arg("--config").arg(&config);
     daemon.arg("--run").arg(home.path()).arg("--state").arg(home.path()).stderr(Stdio::null());
     let mut daemon = daemon.spawn().unwrap();
-    let patience = Instant::now() + Duration::from_secs(30);
-    while control::status(home.path()).is_err() && Instant::now() < patience {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while control::status(home.path()).is_err() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }
     let run = home.path().to_str().unwrap();
     let on = ["--on", mounted.dir(), "--policy", "none", "--runs", "1", "--run", run, "--", "true"];
-    let tended = compare(&on).output().unwrap();
+    let managed = compare(&on).output().unwrap();
     kill_process(Pid::from_child(&daemon), Signal::TERM).unwrap();
     assert!(daemon.wait().unwrap().success());
-    let said = String::from_utf8(tended.stderr).unwrap();
-    let expected = format!("trimtab: the service tends {}, and its trims would count", mounted.dir());
+    let said = String::from_utf8(managed.stderr).unwrap();
+    let expected = format!("trimtab: the service manages {}, and its trims would count", mounted.dir());
     assert!(said.starts_with(&expected) && said.lines().count() == 1, "{said}");
-    assert_eq!(tended.status.code(), Some(1));
-    assert!(compare(&on).output().unwrap().status.success(), "now nobody tends it");
+    assert_eq!(managed.status.code(), Some(1));
+    assert!(compare(&on).output().unwrap().status.success(), "now nobody manages it");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_missing_program_names_its_package() {
 }
 
 #[test]
-fn without_root_it_says_so() {
+fn missing_root_is_reported() {
     if !possible() {
         return;
     }

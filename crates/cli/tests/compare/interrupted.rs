@@ -38,15 +38,15 @@ fn signal(child: &Child, signal: &str) {
 }
 
 fn settled(id: u32) -> Vec<String> {
-    let patience = Instant::now() + Duration::from_secs(20);
-    while !leftovers(id).is_empty() && Instant::now() < patience {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !leftovers(id).is_empty() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(50));
     }
     leftovers(id)
 }
 
 #[test]
-fn at_any_moment_nothing_is_left_and_results_are_kept() {
+fn interrupt_at_any_moment_leaves_nothing_and_keeps_results() {
     if !possible() {
         return;
     }

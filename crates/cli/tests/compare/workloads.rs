@@ -9,7 +9,7 @@ use trimtab_core::policy::PolicyKind::{Batched, None, Online, Smart};
 use crate::support::{FAST, Finished, Mounted, SMALL, compare, discards, finish, possible, sh, step};
 
 #[test]
-fn a_tree_of_the_users_as_directory_and_tarball() {
+fn user_tree_is_read_from_a_directory_and_a_tarball() {
     if !possible() {
         return;
     }
@@ -132,7 +132,7 @@ fn laptop_has_a_day_of_pauses_and_a_probe_of_its_own() {
 }
 
 #[test]
-fn command_in_virtual_time_has_its_sleeps_for_idle_periods() {
+fn sleeps_of_a_command_are_idle_periods_in_virtual_time() {
     let dir = TempDir::new().unwrap();
     // A file by itself, and a directory with a program that has more behind what is loaded, as data.
     let (single, tree) = (dir.path().join("single"), dir.path().join("tree"));
@@ -185,7 +185,7 @@ fn a_command_that_fails_ends_the_comparison_with_its_reason() {
 }
 
 #[test]
-fn a_mount_that_somebody_looks_at_is_waited_for() {
+fn busy_mount_is_waited_for() {
     if !possible() {
         return;
     }
@@ -200,7 +200,7 @@ fn is_empty(dir: &Path) -> bool {
 }
 
 #[test]
-fn a_directory_of_the_users_is_left_as_it_was() {
+fn directory_of_the_user_is_left_unchanged() {
     if !possible() {
         return;
     }

@@ -42,7 +42,7 @@ fn follows_a_naive_map(drive: &Drive) {
 }
 
 #[test]
-fn data_is_that_of_a_naive_map_in_memory_and_in_a_file() {
+fn data_matches_a_naive_map_in_memory_and_in_a_file() {
     if !possible() {
         return;
     }
@@ -147,7 +147,7 @@ fn commands_are_counted_as_the_kernel_counts_them() {
 }
 
 #[test]
-fn zeros_the_kernel_writes_are_writes_and_read_back_as_zeros() {
+fn zeros_written_by_the_kernel_count_as_writes_and_read_as_zeros() {
     if !possible() {
         return;
     }

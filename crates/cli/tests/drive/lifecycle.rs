@@ -140,7 +140,7 @@ fn requests_in_flight_fail_when_the_server_is_killed() {
 }
 
 #[test]
-fn a_model_that_panics_leaves_the_data_to_be_read() {
+fn data_stays_readable_after_the_model_panics() {
     if !possible() {
         return;
     }
@@ -286,7 +286,7 @@ fn a_drive_whose_block_device_was_detached_can_be_removed() {
 }
 
 #[test]
-fn an_owned_drive_goes_with_its_creator() {
+fn owned_drive_is_removed_with_its_creator() {
     if !possible() {
         return;
     }
@@ -352,7 +352,7 @@ fn impossible_drives_are_refused_and_leave_nothing() {
 }
 
 #[test]
-fn who_is_not_root_is_told() {
+fn users_other_than_root_get_a_clear_error() {
     if !possible() {
         return;
     }
@@ -367,7 +367,7 @@ fn who_is_not_root_is_told() {
 }
 
 #[test]
-fn a_server_that_is_none_is_reported() {
+fn process_that_is_no_server_is_reported() {
     if !possible() {
         return;
     }

@@ -133,9 +133,9 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         // A child that another test just forked has this test's files open until it executes.
-        let patience = Instant::now() + Duration::from_secs(2);
+        let deadline = Instant::now() + Duration::from_secs(2);
         let busy = |error: &MountError| matches!(error, MountError::Unmount { source, .. } if source.kind() == io::ErrorKind::ResourceBusy);
-        while mount::unmount(&self.target).is_err_and(|error| busy(&error)) && Instant::now() < patience {
+        while mount::unmount(&self.target).is_err_and(|error| busy(&error)) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
         let _ = fs::remove_dir(&self.target);
@@ -173,9 +173,9 @@ pub fn run(program: &str, arguments: &[&str]) {
 
 /// Waits until `done`, for at most ten seconds.
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(10);
     while !done() {
-        assert!(Instant::now() < patience, "waited in vain until {what}");
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

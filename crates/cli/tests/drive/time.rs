@@ -58,7 +58,7 @@ fn time_discards(speed: f64, discards: u64) -> Duration {
 }
 
 #[test]
-fn real_time_is_the_models() {
+fn real_time_equals_the_models_time() {
     if !possible() {
         return;
     }
@@ -71,7 +71,7 @@ fn real_time_is_the_models() {
 }
 
 #[test]
-fn a_reply_that_is_held_holds_no_other_back() {
+fn delayed_reply_does_not_delay_others() {
     if !possible() {
         return;
     }

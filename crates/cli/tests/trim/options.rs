@@ -10,7 +10,7 @@ use trimtab_core::document::trim::Outcome;
 use trimtab_drive::Clock;
 use trimtab_linux::{loop_device, mount};
 
-use crate::support::{Bed, TRIMTAB, document, possible, run, sent};
+use crate::support::{TRIMTAB, Testbed, document, possible, run, sent};
 
 #[test]
 fn range_and_minimum_match_fstrim() {
@@ -18,17 +18,17 @@ fn range_and_minimum_match_fstrim() {
         return;
     }
     for fstype in ["ext4", "xfs"] {
-        let mut bed = Bed::new(fstype, Clock::Model);
-        bed.fragment(200, 200 << 10);
+        let mut testbed = Testbed::new(fstype, Clock::Model);
+        testbed.fragment(200, 200 << 10);
         for arguments in [["-o", "200M", "-l", "300M", "-m", "0"], ["-o", "0", "-l", "1G", "-m", "512K"]] {
-            let theirs = bed.during(|| bed.fstrim(&arguments));
-            bed.unmount();
-            bed.mount("");
-            let ours = bed.during(|| drop(bed.trim(&arguments)));
+            let theirs = testbed.during(|| testbed.fstrim(&arguments));
+            testbed.unmount();
+            testbed.mount("");
+            let ours = testbed.during(|| drop(testbed.trim(&arguments)));
             assert_eq!(ours.discard_bytes, theirs.discard_bytes, "{fstype} {arguments:?}");
             assert!(ours.discard_bytes > Bytes(100 << 20));
-            bed.unmount();
-            bed.mount("");
+            testbed.unmount();
+            testbed.mount("");
         }
     }
 }
@@ -38,9 +38,9 @@ fn quiet_and_verbose_change_the_output() {
     if !possible() {
         return;
     }
-    let bed = Bed::new("ext4", Clock::Model);
+    let testbed = Testbed::new("ext4", Clock::Model);
     let printed = |arguments: &[&str]| {
-        let output = bed.command(arguments).output().unwrap();
+        let output = testbed.command(arguments).output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty());
         String::from_utf8(output.stdout).unwrap()
     };
@@ -76,14 +76,19 @@ fn lists_select_file_systems() {
     if !possible() {
         return;
     }
-    let (one, other) = (Bed::new("ext4", Clock::Model), Bed::new("xfs", Clock::Model));
-    let line = |bed: &Bed, options: &str| {
-        format!("{} {} {} {options} 0 0\n", bed.drive.device().display(), bed.place().display(), bed.fstype)
+    let (one, other) = (Testbed::new("ext4", Clock::Model), Testbed::new("xfs", Clock::Model));
+    let line = |testbed: &Testbed, options: &str| {
+        format!(
+            "{} {} {} {options} 0 0\n",
+            testbed.drive.device().display(),
+            testbed.place().display(),
+            testbed.fstype
+        )
     };
-    let name = |bed: &Bed| bed.place().display().to_string();
+    let name = |testbed: &Testbed| testbed.place().display().to_string();
     let both =
         line(&one, "defaults") + "# nothing\nUUID=1 /not/mounted ext4\nproc /proc proc\n" + &line(&other, "");
-    let done = |bed: &Bed| (name(bed), Outcome::Done);
+    let done = |testbed: &Testbed| (name(testbed), Outcome::Done);
     assert_eq!(listed(&both, &[]), (Some(0), vec![done(&one), done(&other)]));
     let without = line(&one, "rw,X-fstrim.notrim") + &line(&other, "defaults");
     assert_eq!(listed(&without, &[]), (Some(0), vec![done(&other)]));
@@ -143,13 +148,13 @@ fn exit_codes_match_fstrim() {
     if !possible() {
         return;
     }
-    let bed = Bed::new("ext4", Clock::Model);
+    let testbed = Testbed::new("ext4", Clock::Model);
     let trim = |paths: &[&str]| {
         let mut command = Command::new(TRIMTAB);
-        command.arg("trim").args(paths).env("RUNTIME_DIRECTORY", bed.dir.path());
+        command.arg("trim").args(paths).env("RUNTIME_DIRECTORY", testbed.dir.path());
         command.output().unwrap().status.code()
     };
-    let place = bed.place();
+    let place = testbed.place();
     let place = place.to_str().unwrap();
     assert_eq!(trim(&[place]), Some(0));
     assert_eq!(trim(&["/nonexistent"]), Some(1));
@@ -163,14 +168,14 @@ fn discards_of_others_are_reported() {
     if !possible() {
         return;
     }
-    let bed = Bed::new("ext4", Clock::Real { speed: 1.0 });
-    bed.fragment(300, 200 << 10);
+    let testbed = Testbed::new("ext4", Clock::Real { speed: 1.0 });
+    testbed.fragment(300, 200 << 10);
     // The file system itself discards files that are deleted while a paced trim pauses.
-    run(Command::new("mount").args(["-o", "remount,discard"]).arg(bed.place()));
-    let reader = bed.drive.device().to_owned();
-    let place = bed.place();
+    run(Command::new("mount").args(["-o", "remount,discard"]).arg(testbed.place()));
+    let reader = testbed.drive.device().to_owned();
+    let place = testbed.place();
     let trim = std::thread::scope(|scope| {
-        let trim = scope.spawn(|| bed.trim(&["-m", "0", "--max-busy", "20", "-l", "256M"]));
+        let trim = scope.spawn(|| testbed.trim(&["-m", "0", "--max-busy", "20", "-l", "256M"]));
         for file in (1..300).step_by(2) {
             // Reads that keep the drive from being idle.
             let read = Command::new("dd")

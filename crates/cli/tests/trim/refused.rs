@@ -7,7 +7,7 @@ use std::process::Command;
 use tempfile::TempDir;
 use trimtab_drive::Clock;
 
-use crate::support::{Bed, TRIMTAB, possible, refused, run};
+use crate::support::{TRIMTAB, Testbed, possible, refused, run};
 
 #[test]
 fn paths_that_are_not_mount_points_are_refused() {
@@ -29,13 +29,13 @@ fn devices_are_refused_with_their_mount_point() {
         return;
     }
     for fstype in ["ext4", "btrfs"] {
-        let mut bed = Bed::new(fstype, Clock::Model);
-        let device = bed.drive.device().to_owned();
+        let mut testbed = Testbed::new(fstype, Clock::Model);
+        let device = testbed.drive.device().to_owned();
         let (code, reason) = refused(&[], &device);
         assert_eq!(code, Some(1));
-        let on = format!("name the mount point: {}\n", bed.place().display());
+        let on = format!("name the mount point: {}\n", testbed.place().display());
         assert!(reason.contains("is a device; to trim") && reason.ends_with(&on), "{reason}");
-        bed.unmount();
+        testbed.unmount();
         let reason = refused(&[], &device).1;
         assert!(reason.contains("is a device, and nothing is mounted from it"), "{reason}");
     }
@@ -46,13 +46,13 @@ fn read_only_mount_is_refused() {
     if !possible() {
         return;
     }
-    let bed = Bed::new("ext4", Clock::Model);
-    run(Command::new("mount").args(["-o", "remount,ro"]).arg(bed.place()));
-    let touched = bed.during(|| {
-        let (code, reason) = refused(&[], &bed.place());
+    let testbed = Testbed::new("ext4", Clock::Model);
+    run(Command::new("mount").args(["-o", "remount,ro"]).arg(testbed.place()));
+    let touched = testbed.during(|| {
+        let (code, reason) = refused(&[], &testbed.place());
         assert_eq!(code, Some(1));
         assert!(reason.contains("is mounted read-only and cannot be trimmed"), "{reason}");
-        assert_eq!(refused(&["--quiet-unsupported"], &bed.place()), (Some(0), String::new()));
+        assert_eq!(refused(&["--quiet-unsupported"], &testbed.place()), (Some(0), String::new()));
     });
     assert_eq!(touched.discards, 0);
 }
@@ -62,15 +62,15 @@ fn users_other_than_root_are_refused() {
     if !possible() {
         return;
     }
-    let bed = Bed::new("ext4", Clock::Model);
+    let testbed = Testbed::new("ext4", Clock::Model);
     // Others have to get to the binary and the mount point.
     let dir = TempDir::new().unwrap();
     let binary = dir.path().join("trimtab");
     fs::copy(TRIMTAB, &binary).unwrap();
-    for path in [dir.path(), bed.dir.path()] {
+    for path in [dir.path(), testbed.dir.path()] {
         run(Command::new("chmod").arg("755").arg(path));
     }
-    let line = format!("{} trim {}", binary.display(), bed.place().display());
+    let line = format!("{} trim {}", binary.display(), testbed.place().display());
     let output = Command::new("su").args(["nobody", "-s", "/bin/sh", "-c", &line]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let reason = String::from_utf8(output.stderr).unwrap();
@@ -82,8 +82,8 @@ fn invalid_ranges_and_goals_are_refused() {
     if !possible() {
         return;
     }
-    let bed = Bed::new("ext4", Clock::Model);
-    let (code, reason) = refused(&["-o", "1T"], &bed.place());
+    let testbed = Testbed::new("ext4", Clock::Model);
+    let (code, reason) = refused(&["-o", "1T"], &testbed.place());
     assert_eq!(code, Some(1));
     assert!(
         reason.contains("the range begins at 1 TiB, and the file system ends at 1 GiB or before"),
@@ -94,11 +94,11 @@ fn invalid_ranges_and_goals_are_refused() {
     let short = "the range has 100 B, which is less than a block of the file system (4 KiB)";
     assert!(reason.contains(short), "{reason}");
     for wrong in [&["-l", "0"] as &[&str], &["--max-busy", "0"], &["--max-busy", "101"], &["-o", "x"]] {
-        let (code, reason) = refused(wrong, &bed.place());
+        let (code, reason) = refused(wrong, &testbed.place());
         assert!(matches!(code, Some(1 | 2)) && reason.lines().count() == 1, "{wrong:?}: {reason}");
     }
-    assert_eq!(refused(&["--unpaced", "--idle-only"], &bed.place()).0, Some(2));
-    assert_eq!(refused(&["-n", "--profile", "floppy"], &bed.place()).0, Some(1));
+    assert_eq!(refused(&["--unpaced", "--idle-only"], &testbed.place()).0, Some(2));
+    assert_eq!(refused(&["-n", "--profile", "floppy"], &testbed.place()).0, Some(1));
 }
 
 #[test]
@@ -106,14 +106,14 @@ fn second_trim_of_a_file_system_is_refused() {
     if !possible() {
         return;
     }
-    let bed = Bed::new("ext4", Clock::Real { speed: 1.0 });
-    bed.fragment(400, 100 << 10);
-    let mut first = bed.command(&["-m", "0", "-q"]).spawn().unwrap();
-    let state = || fs::read_dir(bed.dir.path()).unwrap().flatten().count();
+    let testbed = Testbed::new("ext4", Clock::Real { speed: 1.0 });
+    testbed.fragment(400, 100 << 10);
+    let mut first = testbed.command(&["-m", "0", "-q"]).spawn().unwrap();
+    let state = || fs::read_dir(testbed.dir.path()).unwrap().flatten().count();
     while state() < 2 {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let second = bed.command(&["-m", "0"]).output().unwrap();
+    let second = testbed.command(&["-m", "0"]).output().unwrap();
     let reason = String::from_utf8(second.stderr).unwrap();
     assert!(reason.contains("another trimtab trim of"), "{reason}");
     assert!(first.wait().unwrap().success());

@@ -29,14 +29,14 @@ pub fn profile() -> Profile {
 }
 
 /// A file system on an emulated drive, with a directory for what trims remember. The fields go in this order.
-pub struct Bed {
+pub struct Testbed {
     mounted: bool,
     pub drive: Drive,
     pub fstype: &'static str,
     pub dir: TempDir,
 }
 
-impl Bed {
+impl Testbed {
     /// A new and empty one. Nothing of the drive has been discarded.
     pub fn new(fstype: &'static str, clock: Clock) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -58,9 +58,9 @@ impl Bed {
         run(Command::new(format!("mkfs.{fstype}")).args(options).arg(drive.device()));
         let dir = TempDir::new().unwrap();
         fs::create_dir(dir.path().join("mnt")).unwrap();
-        let mut bed = Self { mounted: false, drive, fstype, dir };
-        bed.mount("");
-        bed
+        let mut testbed = Self { mounted: false, drive, fstype, dir };
+        testbed.mount("");
+        testbed
     }
 
     /// Where it is mounted.
@@ -157,7 +157,7 @@ impl Bed {
     }
 }
 
-impl Drop for Bed {
+impl Drop for Testbed {
     fn drop(&mut self) {
         if self.mounted && !thread::panicking() {
             self.unmount();

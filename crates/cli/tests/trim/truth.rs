@@ -3,13 +3,13 @@
 use trimtab_core::document::trim::Outcome;
 use trimtab_drive::Clock;
 
-use crate::support::{Bed, possible, sent};
+use crate::support::{Testbed, possible, sent};
 
 /// Few files are left of many: free space of all sizes.
-fn fragmented(fstype: &'static str) -> Bed {
-    let bed = Bed::new(fstype, Clock::Model);
-    bed.fragment(600, 200 << 10);
-    bed
+fn fragmented(fstype: &'static str) -> Testbed {
+    let testbed = Testbed::new(fstype, Clock::Model);
+    testbed.fragment(600, 200 << 10);
+    testbed
 }
 
 #[test]
@@ -18,18 +18,18 @@ fn device_gets_the_same_discards_as_from_fstrim() {
         return;
     }
     for fstype in ["ext4", "xfs", "btrfs"] {
-        let bed = fragmented(fstype);
+        let testbed = fragmented(fstype);
         // ext4 and btrfs remember what was trimmed while they are mounted.
-        let remounted = |mut bed: Bed| {
-            bed.unmount();
-            bed.mount("");
-            bed
+        let remounted = |mut testbed: Testbed| {
+            testbed.unmount();
+            testbed.mount("");
+            testbed
         };
-        let bed = remounted(bed);
-        let theirs = bed.during(|| bed.fstrim(&[]));
-        let bed = remounted(bed);
+        let testbed = remounted(testbed);
+        let theirs = testbed.during(|| testbed.fstrim(&[]));
+        let testbed = remounted(testbed);
         let mut said = None;
-        let ours = bed.during(|| said = Some(bed.trim(&["--unpaced", "-m", "0"])));
+        let ours = testbed.during(|| said = Some(testbed.trim(&["--unpaced", "-m", "0"])));
         if fstype == "xfs" {
             // Of a whole allocation group XFS trims 100 extents and continues with shorter ones: of the
             // many here that are as long as each other, fstrim leaves the rest (Linux 6.18).
@@ -46,12 +46,12 @@ fn device_gets_the_same_discards_as_from_fstrim() {
             "{fstype}"
         );
         assert_eq!(sent(&said).others_discards, 0, "{fstype}");
-        let bed = remounted(bed);
-        let paced = bed.during(|| drop(bed.trim(&["-m", "0"])));
+        let testbed = remounted(testbed);
+        let paced = testbed.during(|| drop(testbed.trim(&["-m", "0"])));
         assert_eq!(paced.discard_bytes, ours.discard_bytes, "{fstype}");
         if fstype != "btrfs" {
-            let bed = remounted(bed);
-            let sparing = bed.during(|| drop(bed.trim(&[])));
+            let testbed = remounted(testbed);
+            let sparing = testbed.during(|| drop(testbed.trim(&[])));
             let share = sparing.discard_bytes.0 as f64 / ours.discard_bytes.0 as f64;
             assert!((0.99..=1.0).contains(&share), "{fstype}: {share}");
             assert!(sparing.discards <= ours.discards, "{fstype}: {}", sparing.discards);
@@ -65,17 +65,17 @@ fn dry_run_predicts_the_trim_and_changes_nothing() {
         return;
     }
     for fstype in ["ext4", "xfs"] {
-        let bed = fragmented(fstype);
+        let testbed = fragmented(fstype);
         for minimum in [&[] as &[&str], &["-m", "0"]] {
             let arguments = [&["-n", "--profile", "micron-m500it"], minimum].concat();
             let mut planned = None;
-            let touched = bed.during(|| planned = Some(bed.trim(&arguments)));
+            let touched = testbed.during(|| planned = Some(testbed.trim(&arguments)));
             assert_eq!((touched.discards, touched.writes), (0, 0), "{fstype}");
             let planned = planned.unwrap();
             assert_eq!((planned.outcome, planned.sent), (Outcome::Planned, None));
             let plan = planned.plan.unwrap();
             let (chosen, predicted) = (plan.chosen.unwrap(), plan.predicted.unwrap());
-            let came = bed.during(|| drop(bed.trim(&[&["--full", "--unpaced"], minimum].concat())));
+            let came = testbed.during(|| drop(testbed.trim(&[&["--full", "--unpaced"], minimum].concat())));
             let off = |said: f64, came: f64| (said - came).abs() / came;
             assert!(off(chosen.bytes.0 as f64, came.discard_bytes.0 as f64) <= 0.01, "{fstype}: {chosen:?}");
             assert!(off(predicted.discards as f64, came.discards as f64) <= 0.01, "{fstype}: {predicted:?}");
@@ -91,12 +91,12 @@ fn ext4_is_trimmed_again_if_needed() {
     if !possible() {
         return;
     }
-    let bed = fragmented("ext4");
-    let whole = bed.during(|| drop(bed.trim(&["-m", "1M"])));
-    assert_eq!(bed.during(|| drop(bed.trim(&["-m", "1M"]))).discards, 0, "ext4 knows that it was");
-    let again = bed.during(|| drop(bed.trim(&["--full", "-m", "1M"])));
+    let testbed = fragmented("ext4");
+    let whole = testbed.during(|| drop(testbed.trim(&["-m", "1M"])));
+    assert_eq!(testbed.during(|| drop(testbed.trim(&["-m", "1M"]))).discards, 0, "ext4 knows that it was");
+    let again = testbed.during(|| drop(testbed.trim(&["--full", "-m", "1M"])));
     assert_eq!(again.discard_bytes, whole.discard_bytes);
-    let all = bed.during(|| drop(bed.trim(&["-m", "0"])));
+    let all = testbed.during(|| drop(testbed.trim(&["-m", "0"])));
     assert!(all.discard_bytes > whole.discard_bytes, "the short ones were left alone before");
-    assert_eq!(bed.during(|| drop(bed.trim(&["-m", "0"]))).discards, 0);
+    assert_eq!(testbed.during(|| drop(testbed.trim(&["-m", "0"]))).discards, 0);
 }

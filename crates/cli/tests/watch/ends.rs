@@ -78,9 +78,9 @@ fn signal_ends_the_watch_with_a_summary() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let patience = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !started.exists() {
-        assert!(Instant::now() < patience && child.try_wait().unwrap().is_none(), "the command starts");
+        assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "the command starts");
         thread::sleep(Duration::from_millis(10));
     }
     let id = child.id();
@@ -105,9 +105,9 @@ fn command_that_ignores_signals_is_left_running_after_the_summary() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let patience = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !runs.exists() {
-        assert!(Instant::now() < patience && child.try_wait().unwrap().is_none(), "the command starts");
+        assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "the command starts");
         thread::sleep(Duration::from_millis(10));
     }
     let id = child.id();
@@ -145,9 +145,9 @@ fn two_signals_restore_the_terminal() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let patience = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !fs::read_to_string(&screen).is_ok_and(|screen| screen.contains("interval")) {
-        assert!(Instant::now() < patience && script.try_wait().unwrap().is_none(), "the screen comes");
+        assert!(Instant::now() < deadline && script.try_wait().unwrap().is_none(), "the screen comes");
         thread::sleep(Duration::from_millis(10));
     }
     let id: u32 = fs::read_to_string(dir.path().join("id")).unwrap().trim().parse().unwrap();

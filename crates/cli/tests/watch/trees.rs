@@ -87,21 +87,21 @@ fn deleting_a_tree(fstype: &str, make: &[&str], options: &str) {
 }
 
 #[test]
-fn on_ext4() {
+fn ext4_discards_of_a_deleted_tree_are_shown() {
     if possible() {
         deleting_a_tree("ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"], "discard");
     }
 }
 
 #[test]
-fn on_xfs() {
+fn xfs_discards_of_a_deleted_tree_are_shown() {
     if possible() {
         deleting_a_tree("xfs", &["-q"], "discard");
     }
 }
 
 #[test]
-fn on_btrfs() {
+fn btrfs_discards_of_a_deleted_tree_are_shown() {
     if possible() {
         deleting_a_tree("btrfs", &["-q"], "discard=sync");
     }

@@ -100,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_counted_is_all_zero() {
+    fn empty_latency_is_all_zero() {
         assert_eq!(Latency::of(LatencyHistogram::default()), Latency::default());
         assert_eq!(LatencyHistogram::default().quantile(0.5), None);
     }
 
     #[test]
-    fn figures_in_microseconds() {
+    fn figures_are_in_microseconds() {
         let samples: Vec<_> = (1..=1000).map(|us| us * 1_000).collect();
         let latency = Latency::of(counted(&samples));
         let figures = [latency.min_us, latency.p50_us, latency.p90_us, latency.p99_us, latency.p999_us];

@@ -97,7 +97,7 @@ fn found(machine: Machine, seeds: u64, cost_us: impl Fn(Bytes) -> f64) -> Vec<Ve
 }
 
 #[test]
-fn both_costs_come_out_within_a_tenth() {
+fn both_costs_are_found_within_a_tenth() {
     for drive in DRIVES {
         let (command, range, per_gib) = drive;
         let truth = (command + range, per_gib + range * 32.0 / 1e3);
@@ -121,7 +121,7 @@ fn intervals_hold_the_truth() {
 }
 
 #[test]
-fn sizes_that_end_too_early_say_nothing_of_a_gib() {
+fn sizes_that_end_too_early_leave_the_cost_per_gib_open() {
     let runs = fits(SHARED, Bytes::MIB, (10_000.0, 0.0, 50.0), 100);
     assert!(share(&runs, |fit| fit.per_gib_ms.low == 0.0) > 0.9);
     assert!(share(&runs, |fit| holds(fit.per_gib_ms, 50.0)) > 0.9);
@@ -129,7 +129,7 @@ fn sizes_that_end_too_early_say_nothing_of_a_gib() {
 }
 
 #[test]
-fn cells_that_something_disturbed_move_little() {
+fn disturbed_cells_move_the_fit_little() {
     let mut curve = measured(QUIET, LARGEST, 1, ata(10_000.0, 100.0, 50.0));
     for disturbed in [3, 12, 20] {
         curve[disturbed].1.0.iter_mut().for_each(|bucket| bucket.ns *= 5);
@@ -140,7 +140,7 @@ fn cells_that_something_disturbed_move_little() {
 }
 
 #[test]
-fn commands_that_the_kernel_split_count_one_by_one() {
+fn commands_split_by_the_kernel_count_one_by_one() {
     let commands = |size: Bytes| size.0.div_ceil(2 << 20) as f64;
     let curve = measured(QUIET, LARGEST, 1, |size| 10_000.0 * commands(size) + 50_000.0 * size.gib());
     let split: Vec<_> =

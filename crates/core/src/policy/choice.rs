@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn choices_round_trip_and_refuse_what_is_none() {
+    fn choices_round_trip_and_invalid_ones_are_refused() {
         for text in ["none", "online", "async", "batched", "batched:1h", "batched:1h30m", "batched:100ms"] {
             let choice: PolicyChoice = text.parse().unwrap();
             assert_eq!(choice.to_string(), text);

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreground_that_does_not_suffer_leaves_trims_their_share() {
+    fn unaffected_foreground_leaves_trims_their_share() {
         let goals = Goals { max_busy_share: 0.1, ..Goals::default() };
         let total = run(Pacer::new(goals), 1000, |_| micros(100));
         let share = total.as_secs_f64() / (SPAN * 1000).as_secs_f64();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreground_that_suffers_makes_them_rare() {
+    fn slowed_foreground_makes_trims_rare() {
         let goals = Goals { max_busy_share: 0.5, ..Goals::default() };
         let total = run(Pacer::new(goals), 1000, |share| micros(100) + Duration::from_secs_f64(share * 0.1));
         let share = total.as_secs_f64() / (SPAN * 1000).as_secs_f64();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_drive_is_trimmed_at_once_and_a_busy_one_not_where_that_is_asked_for() {
+    fn idle_only_goal_trims_an_idle_drive_at_once_and_a_busy_one_never() {
         let mut pacer = Pacer::new(Goals { idle_only: true, ..Goals::default() });
         assert_eq!(pacer.next_start(), None, "nothing is known yet");
         pacer.observe(&load(100, micros(100)));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_pause_for_a_foreground_ends_with_it() {
+    fn long_pause_for_a_foreground_ends_with_the_foreground() {
         let mut pacer = Pacer::new(Goals::default());
         let second = Duration::from_secs(1);
         let beside = |completed, latency| Load { span: second, ..load(completed, latency) };
@@ -336,14 +336,14 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_next_to_nothing_is_never() {
+    fn tiny_share_never_starts_a_trim() {
         let mut pacer = Pacer::new(Goals { max_busy_share: 1e-300, ..Goals::default() });
         pacer.trimmed(SPAN, SPAN, SPAN);
         assert_eq!(pacer.next_start(), Some(Duration::MAX));
     }
 
     #[test]
-    fn goals_read_what_people_write() {
+    fn goals_are_parsed_in_common_notations() {
         let goals: Goals = toml::from_str("max_latency_added = \"2ms\"\nmax_busy_share = 0.1").unwrap();
         assert_eq!((goals.max_latency_added, goals.max_busy_share), (micros(2000), 0.1));
         assert_eq!(goals.max_age, Goals::default().max_age);

@@ -194,7 +194,7 @@ mod tests {
     proptest! {
         /// Held to a list of bytes, each with the time since which it is free.
         #[test]
-        fn pending_is_its_list_of_bytes(
+        fn pending_matches_a_list_of_bytes(
             steps in prop::collection::vec((prop::bool::ANY, extents()), 0..40),
             least in 0..20u64,
         ) {
@@ -234,7 +234,7 @@ mod tests {
         }
 
         #[test]
-        fn coarse_extents_still_hold_all_that_is_free(
+        fn coarse_extents_cover_all_free_bytes(
             frees in prop::collection::vec(extents(), 1..60),
             limit in 2..8usize,
         ) {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_gaps_go_first() {
+    fn shortest_gaps_are_joined_first() {
         let mut pending = Pending::new(4);
         for (start, end) in [(0, 10), (12, 20), (50, 60), (61, 70), (200, 210)] {
             pending.insert(Extent::new(Bytes(start), Bytes(end)), seconds(start as usize));

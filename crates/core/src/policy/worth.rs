@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_what_the_other_closed_form_says() {
+    fn copies_match_the_other_closed_form() {
         let worth = worth("nvme-tlc");
         for pending in [1, 4, 16, 48].map(|gib| Bytes(gib << 30)) {
             let (free, page) = (Bytes(50 << 30), 1e-4);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_less_spare_is_left_the_shorter_an_extent_pays() {
+    fn shorter_extents_pay_when_less_spare_is_left() {
         let worth = worth("micron-m500it");
         let free = Bytes(40 << 30);
         let lengths: Vec<_> = (0..40)

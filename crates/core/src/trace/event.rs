@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_processes_are_cut_and_may_be_odd() {
+    fn process_names_are_cut_and_may_hold_any_bytes() {
         assert_eq!(Comm::new(b"fstrim\0\0rest").to_string(), "fstrim");
         assert_eq!(Comm::new(b"a-name-of-too-many-bytes").to_string(), "a-name-of-too-m");
         assert_eq!(Comm::new(b"").as_bytes(), b"");

@@ -109,12 +109,12 @@ fn trim_until_seen(
         // A file system that discards by itself has done so by now.
         proof.sights = witness.look(proof.layout, pause)?;
         let missing: Vec<_> = host.pieces.iter().filter(|piece| proof.lacks(host, piece)).collect();
-        let patience = match (proof.discards_by_itself(host), &refusal) {
+        let timeout = match (proof.discards_by_itself(host), &refusal) {
             (true, _) => IDLE_TIMEOUT,
             (false, Some(_)) => QUIET,
             (false, None) => TIMEOUT,
         };
-        if missing.is_empty() || started.elapsed() > patience {
+        if missing.is_empty() || started.elapsed() > timeout {
             proof.refusals.push(refusal);
             return Ok(());
         }

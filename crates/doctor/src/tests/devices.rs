@@ -11,7 +11,7 @@ use trimtab_linux::stack::{Kind, Layer, Scsi, Transport};
 use super::{YES, examined, file_system, layer, mapped, nvme, row, summary, taking};
 
 #[test]
-fn scsi_devices_are_told_apart() {
+fn scsi_devices_are_distinguished() {
     let on = |transport: Transport, mode: &str, thin, rotational| {
         let scsi = Scsi { transport, provisioning_mode: Some(mode.to_owned()), thin_provisioning: thin };
         let disk = Layer { rotational, ..taking(0, 0, layer("sda", Kind::Scsi(scsi))) };
@@ -92,7 +92,7 @@ fn scsi(transport: Transport) -> Kind {
 }
 
 #[test]
-fn what_trimmed_blocks_read_as_is_said() {
+fn reads_of_trimmed_blocks_are_described() {
     let ata = |word: &str, trim| {
         let kind = scsi(Transport::Ata { trim: Some(word.to_owned()) });
         said_of(kind, Announced { trim, ..Announced::default() })
@@ -114,7 +114,7 @@ fn what_trimmed_blocks_read_as_is_said() {
 }
 
 #[test]
-fn the_commands_that_a_device_announces_are_said() {
+fn announced_commands_are_named() {
     let limits = UnmapLimits {
         max_unmap: Some(Bytes(4 << 30)),
         max_ranges: Some(256),
@@ -135,7 +135,7 @@ fn the_commands_that_a_device_announces_are_said() {
 }
 
 #[test]
-fn the_drive_behind_a_bridge_is_told_of() {
+fn drive_behind_a_bridge_is_described() {
     let usb = |trim: Option<bool>| {
         let trim = trim.map(|supported| AtaTrim {
             supported,
@@ -154,7 +154,7 @@ fn the_drive_behind_a_bridge_is_told_of() {
 }
 
 #[test]
-fn a_card_says_what_it_erases() {
+fn card_announces_its_erase_unit() {
     let erase =
         CardErase { card: Some("SD".to_owned()), unit: Some(Bytes(512)), preferred: Some(Bytes(4 << 20)) };
     let said = said_of(Kind::Mmc, Announced { erase: Some(erase), ..Announced::default() });

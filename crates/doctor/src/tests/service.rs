@@ -8,7 +8,7 @@ use super::{YES, file_system, layer, mapped, nvme, row, taking, timed};
 use crate::{ASSUMED_ERASE_BLOCK, diagnose};
 
 #[test]
-fn who_trims_is_said() {
+fn services_that_trim_are_named() {
     let fstab = |options: &str| FstabLine {
         source: "UUID=1".to_owned(),
         target: PathBuf::from("/mnt"),
@@ -44,7 +44,7 @@ fn who_trims_is_said() {
 }
 
 #[test]
-fn discards_allowed_until_the_next_start_are_said_to_be() {
+fn discards_allowed_until_the_next_start_are_reported() {
     let crypt = taking(YES, 512, mapped("dm-0", "crypt", "aes-xts-plain64 - 0 8:1 0 1 allow_discards"));
     let stack = row([
         file_system("/mnt", "ext4", "rw"),
@@ -121,7 +121,7 @@ fn cron_and_trimtab_s_own_units_trim_too() {
 }
 
 #[test]
-fn what_fstab_asks_of_a_swap_is_said() {
+fn fstab_options_of_a_swap_are_reported() {
     let told = |fstab: Vec<FstabLine>| {
         let stack = row([layer("/dev/nvme0n1", Kind::Swap), nvme(YES)]);
         let found = diagnose(&stack, &Setup { fstab, ..Setup::default() }, ASSUMED_ERASE_BLOCK);

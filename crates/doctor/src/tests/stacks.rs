@@ -90,7 +90,7 @@ fn the_layer_that_stops_discards_is_named_and_no_other() {
 }
 
 #[test]
-fn of_two_drives_one_is_not_enough() {
+fn one_of_two_drives_is_not_enough() {
     let mut stack = row([file_system("/mnt", "btrfs", "rw,discard=async"), nvme(YES)]);
     stack.layers.push(Layer { name: "nvme1n1".to_owned(), ..nvme(0) });
     stack.layers[0].below.push(Below { layer: 2, start: None });
@@ -101,7 +101,7 @@ fn of_two_drives_one_is_not_enough() {
 }
 
 #[test]
-fn the_pool_s_own_records_are_no_way_down() {
+fn pool_metadata_device_does_not_decide_the_verdict() {
     let number = |minor| Some(DeviceNumber { major: 254, minor });
     let mut stack = row([
         file_system("/mnt", "xfs", "rw"),
@@ -139,7 +139,7 @@ fn a_loop_s_discards_become_free_space_of_the_file_system_below() {
 }
 
 #[test]
-fn what_an_overlay_only_reads_is_aside() {
+fn read_only_layers_of_an_overlay_are_ignored() {
     let overlay = |options| {
         let mut stack = row([
             file_system("/merged", "overlay", options),
@@ -166,14 +166,14 @@ fn what_an_overlay_only_reads_is_aside() {
 }
 
 #[test]
-fn what_seems_to_lie_on_nothing_is_unknown() {
+fn target_without_a_layer_below_is_unknown() {
     for top in [layer("/swapfile", Kind::Swap), file_system("/", "btrfs", "rw")] {
         assert_eq!(summary(&examined(&row([top]))), (Verdict::Unknown, vec![], vec![]));
     }
 }
 
 #[test]
-fn what_holds_no_data_has_nothing_to_discard() {
+fn file_system_without_data_has_nothing_to_discard() {
     for (mount, fstype) in [("/proc", "proc"), ("/sys", "sysfs"), ("/dev/pts", "devpts")] {
         let target = examined(&row([file_system(mount, fstype, "rw,relatime")]));
         assert_eq!(summary(&target), (Verdict::Blocked, vec![mount], vec![]));
@@ -182,7 +182,7 @@ fn what_holds_no_data_has_nothing_to_discard() {
 }
 
 #[test]
-fn an_overlay_that_nobody_can_find_is_unknown() {
+fn overlay_with_a_relative_upper_directory_is_unknown() {
     let options = "rw,lowerdir=/usr,upperdir=up,workdir=work";
     let target = examined(&row([file_system("/merged", "overlay", options)]));
     assert_eq!(summary(&target), (Verdict::Unknown, vec![], vec![]));
@@ -190,7 +190,7 @@ fn an_overlay_that_nobody_can_find_is_unknown() {
 }
 
 #[test]
-fn ntfs3_has_to_be_asked() {
+fn ntfs3_needs_the_discard_option() {
     let mounted = |options| examined(&row([file_system("/mnt", "ntfs3", options), nvme(YES)]));
     assert_eq!(summary(&mounted("rw")), (Verdict::Blocked, vec!["/mnt"], vec!["ntfs3-needs-discard"]));
     assert_eq!(summary(&mounted("rw,discard")), (Verdict::Reaches, vec![], vec![]));

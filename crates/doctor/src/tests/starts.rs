@@ -8,7 +8,7 @@ use trimtab_linux::stack::{Below, Kind, Layer, MapLine, Stack};
 use super::{YES, examined, file_system, layer, nvme, raid, row, taking};
 
 #[test]
-fn where_the_data_starts_is_set_against_the_units() {
+fn data_start_is_compared_with_the_discard_units() {
     let starting = |start: u64, granularity| {
         let mut stack = row([
             file_system("/mnt", "ext4", "rw"),
@@ -27,7 +27,7 @@ fn where_the_data_starts_is_set_against_the_units() {
 }
 
 #[test]
-fn what_lies_in_turns_is_followed_from_its_first_byte_only() {
+fn striped_data_is_followed_from_its_first_byte_only() {
     let found = |level: &str, start: u64| {
         let mut stack = row([
             file_system("/mnt", "ext4", "rw"),
@@ -72,7 +72,7 @@ fn volume(segments: &[(u64, u64)]) -> Stack {
 }
 
 #[test]
-fn every_segment_of_a_volume_is_set_against_the_erase_blocks() {
+fn every_segment_of_a_volume_is_compared_with_the_erase_blocks() {
     let said = |segments: &[(u64, u64)]| {
         let findings = examined(&volume(segments)).findings;
         findings.into_iter().find(|finding| finding.id == "erase-block-edges").map(|finding| finding.message)
@@ -89,7 +89,7 @@ fn every_segment_of_a_volume_is_set_against_the_erase_blocks() {
 }
 
 #[test]
-fn a_card_tells_its_erase_block() {
+fn card_announces_its_erase_block() {
     let erase = |preferred: u64| {
         let erase = CardErase { card: None, unit: Some(Bytes(512)), preferred: Some(Bytes(preferred)) };
         let announced = Announced { erase: Some(erase), ..Announced::default() };

@@ -22,7 +22,7 @@ use support::{made, made_with, memory, possible, proved, seen, sent};
 const SIZE: Bytes = Bytes(16 << 20);
 
 #[test]
-fn a_loops_file_gives_back_what_each_file_system_frees() {
+fn loop_file_releases_what_each_file_system_frees() {
     if !possible() {
         return;
     }
@@ -43,7 +43,7 @@ fn a_loops_file_gives_back_what_each_file_system_frees() {
 }
 
 #[test]
-fn below_a_loops_file_its_file_system_is_trimmed_in_turn() {
+fn file_system_below_a_loop_file_is_trimmed_too() {
     if !possible() {
         return;
     }
@@ -77,7 +77,7 @@ fn each_copy_of_a_btrfs_is_looked_for() {
 }
 
 #[test]
-fn discards_of_others_are_not_the_canarys() {
+fn discards_of_others_do_not_count_for_the_canary() {
     if !possible() {
         return;
     }
@@ -140,7 +140,7 @@ fn an_overlay_is_followed_to_its_file_system() {
 }
 
 #[test]
-fn what_cannot_be_proved_is_refused_before_anything_is_written() {
+fn impossible_proof_is_refused_before_anything_is_written() {
     if !possible() {
         return;
     }
@@ -174,7 +174,7 @@ fn what_cannot_be_proved_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn one_that_is_interrupted_leaves_nothing() {
+fn interrupted_canary_leaves_nothing() {
     if !possible() {
         return;
     }

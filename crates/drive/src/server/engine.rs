@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_due_earlier_by_the_way_there_and_back() {
+    fn replies_are_due_earlier_by_the_round_trip() {
         const COST: Duration = Duration::from_secs(5);
         const OVERHEAD: Duration = Duration::from_secs(2);
         let mut profile = profile();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn other_data_is_that_of_a_page_that_has_some() {
+    fn other_data_comes_from_a_mapped_page() {
         let mut liar = profile();
         liar.discard.reads.value = DiscardedReads::Other;
         let engine = in_model_time(liar);

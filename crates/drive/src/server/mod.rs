@@ -26,7 +26,7 @@ use crate::directory::{DriveDirectory, Registry};
 use crate::protocol::{
     Clock, DriveFigures, DriveStats, PathTimes, QueueLimits, Reply, Request, Spec, receive, send,
 };
-use engine::{Engine, ModelFailed};
+use engine::{Engine, EngineError, ModelFailed};
 use file::DriveFile;
 
 /// The highest priority of a process that isn't a real-time one.
@@ -52,7 +52,8 @@ pub fn serve(name: &str) -> Result<(), DriveError> {
     }
     let server = match Server::new(directory, spec) {
         Ok(server) => server,
-        Err(reason) => {
+        Err(error) => {
+            let reason = error.to_string();
             let _ = send(&creator, &Reply::Refused { reason: reason.clone() });
             return Err(DriveError::Refused { reason });
         }
@@ -91,6 +92,21 @@ struct Attachment {
     path: PathTimes,
 }
 
+/// Why a server can't start.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("cannot lock the drive's directory: {0}")]
+    Lock(io::Error),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("cannot remember the data file: {0}")]
+    DataFile(io::Error),
+    #[error("cannot make the control socket: {0}")]
+    Socket(io::Error),
+    #[error("cannot mount the drive's FUSE file system: {0}")]
+    Mount(io::Error),
+}
+
 /// A drive ready to be served.
 struct Server {
     directory: DriveDirectory,
@@ -104,21 +120,16 @@ struct Server {
 }
 
 impl Server {
-    fn new(directory: DriveDirectory, spec: Spec) -> Result<Self, String> {
-        let told = |what: &str| {
-            let what = what.to_owned();
-            move |error: io::Error| format!("{what}: {error}")
-        };
-        let alive = directory.hold().map_err(told("cannot lock the drive's directory"))?;
-        let engine = Arc::new(Engine::new(&spec).map_err(|error| format!("{error:#}"))?);
+    fn new(directory: DriveDirectory, spec: Spec) -> Result<Self, StartError> {
+        let alive = directory.hold().map_err(StartError::Lock)?;
+        let engine = Arc::new(Engine::new(&spec)?);
         if let Some(data) = &spec.data {
             let remembered = engine.data_identity().and_then(|identity| directory.link_data(data, identity));
-            remembered.map_err(told("cannot remember the data file"))?;
+            remembered.map_err(StartError::DataFile)?;
         }
-        let control =
-            UnixListener::bind(directory.socket()).map_err(told("cannot make the control socket"))?;
-        let session = file::mount(&directory.mount(), Arc::clone(&engine), &spec)
-            .map_err(told("cannot mount the drive's FUSE file system"))?;
+        let control = UnixListener::bind(directory.socket()).map_err(StartError::Socket)?;
+        let session =
+            file::mount(&directory.mount(), Arc::clone(&engine), &spec).map_err(StartError::Mount)?;
         Ok(Self { directory, spec, engine, session, control, _alive: ManuallyDrop::new(alive) })
     }
 

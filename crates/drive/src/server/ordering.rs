@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_mean_something_else_make_nobody_wait_for_long() {
+    fn unordered_request_numbers_delay_nobody_for_long() {
         let mut ordering = RequestOrder::default();
         let mut waits = 0;
         for number in (1..1000).map(|n| n * 10 * STEP) {

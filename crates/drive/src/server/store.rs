@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_cannot_be_leaves_no_file() {
+    fn impossible_store_leaves_no_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("data");
         assert!(Store::new(Some(&path), Bytes(u64::MAX)).is_err());
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_files_free_what_is_punched() {
+    fn memory_and_files_release_punched_extents() {
         frees_what_is_punched(&Store::new(None, Bytes(3 * STRIPE)).unwrap());
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("data");

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_comes_as_long_after_the_one_it_followed() {
+    fn request_keeps_its_delay_after_the_one_it_followed() {
         let one_by_one = [(100, Some(10)), (115, Some(10)), (125, Some(1)), (200, Some(1))];
         assert_eq!(arrivals(1, &one_by_one, 10), [100, 115, 125, 209], "a faster end in the trace");
         assert_eq!(arrivals(1, &one_by_one, 1000), [100, 1105, 2105, 3179]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn only_time_with_a_request_under_way_is_waited() {
+    fn waited_time_counts_only_while_a_request_is_under_way() {
         let mut arrivals = Arrivals::new(1);
         for (arrival, done) in [(0, 10), (5, 8), (9, 20), (30, 31)] {
             arrivals.send(Nanos(arrival), Nanos(arrival), Some(Nanos(1)), |_| Nanos(done));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn without_latencies_the_trace_sets_the_time_until_the_queue_is_full() {
+    fn trace_without_latencies_sets_the_time_until_the_queue_is_full() {
         let open = [(0, None), (10, None), (20, None), (500, None)];
         assert_eq!(arrivals(2, &open, 5), [0, 10, 20, 500]);
         assert_eq!(arrivals(2, &open, 100), [0, 10, 100, 500]);

@@ -131,7 +131,7 @@ impl Replay {
     /// A drive before the first event.
     ///
     /// # Errors
-    /// If there can be no such drive.
+    /// If a drive of this size can't work with the profile's geometry.
     pub fn new(options: &ReplayOptions, discards: Discards) -> Result<Self, GeometryError> {
         let profile = options.profile;
         let mut device = Device::new(profile, options.size)?;

@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pending_is_a_bitmap_of_sectors(
+        fn pending_matches_a_bitmap_of_sectors(
             steps in prop::collection::vec((prop::bool::ANY, extents()), 0..40),
             window in extents(),
         ) {

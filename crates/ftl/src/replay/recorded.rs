@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn discards_go_one_by_one_where_they_did_in_the_trace() {
+    fn discards_go_one_by_one_if_they_did_in_the_trace() {
         let one_by_one = [(0, Some(10)), (10, Some(10)), (25, Some(10))];
         assert_eq!(arrivals(&one_by_one, 100), [0, 100, 200]);
         assert_eq!(arrivals(&one_by_one, 1), [0, 10, 25], "and never before their time");

@@ -144,7 +144,7 @@ pub(super) fn require_unmanaged(place: &Place) -> Result<(), LabError> {
     let device = mount_of(dir)?.source.display().to_string();
     let mut managed = status.file_systems.into_iter().filter(|fs| fs.state != State::Off);
     match managed.find(|fs| fs.device == device) {
-        Some(fs) => Err(LabError::Tended { mount: fs.mount }),
+        Some(fs) => Err(LabError::Managed { mount: fs.mount }),
         None => Ok(()),
     }
 }

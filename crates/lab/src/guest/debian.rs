@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn package_of_a_version_is_the_image_that_it_stands_for() {
+    fn package_of_a_version_names_its_image() {
         let meta = "linux-image-6.12-amd64\n  Depends: linux-image-6.12.117+deb12-amd64\n";
         let chosen_image = Some("linux-image-6.12.117+deb12-amd64".to_owned());
         assert_eq!(chosen("linux-image-6.12-amd64", meta, "6.12"), chosen_image);

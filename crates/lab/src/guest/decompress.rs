@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contents_come_back_from_each_format_with_anything_behind_them() {
+    fn contents_are_unpacked_from_each_format_despite_trailing_bytes() {
         let text = b"a kernel, a kernel, a kernel".as_slice();
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
         gzip.write_all(text).unwrap();

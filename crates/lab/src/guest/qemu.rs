@@ -22,7 +22,7 @@ use trimtab_core::interrupt::Interrupt;
 /// The program that emulates the machine.
 pub(super) const QEMU: &str = "qemu-system-x86_64";
 /// How often messages, an interrupt and the limit are looked for.
-const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// How long a guest has to turn itself off after its results arrived.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -153,7 +153,7 @@ impl Machine<'_> {
         let started = Instant::now();
         let mut finished: Option<Instant> = None;
         loop {
-            let off = match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&GLANCE)) {
+            let off = match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&POLL_INTERVAL)) {
                 Ok(0) | Err(Errno::INTR) => false,
                 Ok(_) => true,
                 Err(errno) => return Err(at(Path::new(QEMU), "wait for")(errno.into())),

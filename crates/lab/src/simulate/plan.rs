@@ -70,7 +70,7 @@ pub enum PlanError {
     #[error("async is btrfs's own and can't be simulated; ask for --policy none,online,batched,smart,ideal")]
     Async,
     /// The profile has no drive of this size.
-    #[error("there can be no {profile} of {size}")]
+    #[error("profile {profile} cannot be scaled to {size}")]
     Geometry {
         /// The profile's name.
         profile: String,

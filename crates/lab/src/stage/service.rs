@@ -19,7 +19,7 @@ use trimtab_core::interrupt::Interrupt;
 /// The longest wait for the service to start, and to end.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// How often it is looked at meanwhile.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The options of the service for the run's file system.
 pub struct ServiceOptions<'a> {
@@ -98,7 +98,7 @@ impl Service {
             if started.elapsed() > TIMEOUT {
                 return Err(self.failed(format!("it does not answer within {} s", TIMEOUT.as_secs())));
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -149,7 +149,7 @@ impl Drop for Service {
                 let _ = self.child.wait();
                 return;
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 }

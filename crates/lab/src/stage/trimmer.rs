@@ -28,7 +28,7 @@ pub enum Schedule {
 /// How long a device must have written nothing to count as idle, in drive time.
 const QUIET: Duration = Duration::from_secs(1);
 /// How often it is looked at, in drive time.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A thread that trims beside the workload, as `fstrim` does. It ends before this is dropped.
 pub struct Trimmer {
@@ -142,7 +142,7 @@ impl Trims {
     fn when_quiet(mut self, device: &BlockDevice, begun: &Receiver<()>) -> Result<Vec<Trim>, LabError> {
         let written = || device.counters().map(|counters| counters.write_bytes);
         let mut quiet = Quiet { written: written()?, since: self.clock.now(), is_trimmed: false };
-        while self.wait_until(self.clock.now() + LOOK, begun) {
+        while self.wait_until(self.clock.now() + POLL_INTERVAL, begun) {
             if quiet.is_due(written()?, self.clock.now()) {
                 quiet.trim_begins();
                 self.trim()?;

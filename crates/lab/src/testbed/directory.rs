@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_rules_policies_out() {
+    fn mount_options_limit_the_policies() {
         use PolicyKind::{Async, Batched, None, Online, Smart};
         for (options, possible) in [
             ("rw", vec![None, Batched, Smart]),

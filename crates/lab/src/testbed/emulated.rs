@@ -19,9 +19,9 @@ use crate::error::{LabError, io_at};
 use crate::fs::FileSystem;
 
 /// The longest wait for others to let go of a mount.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// How often it is tried meanwhile.
-const GLANCE: Duration = Duration::from_millis(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The drive and the file system of a run.
 #[derive(Debug, Clone, Copy)]
@@ -81,9 +81,9 @@ impl Mounted {
         loop {
             match mount::unmount(target) {
                 Err(MountError::Unmount { source, .. })
-                    if source.kind() == io::ErrorKind::ResourceBusy && started.elapsed() < PATIENCE =>
+                    if source.kind() == io::ErrorKind::ResourceBusy && started.elapsed() < TIMEOUT =>
                 {
-                    thread::sleep(GLANCE);
+                    thread::sleep(RETRY_INTERVAL);
                 }
                 outcome => {
                     outcome?;

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_is_filled() {
+    fn every_placeholder_is_filled() {
         let dir = Path::new("/mnt/x");
         assert_eq!(placed(OsStr::new("--a={dir}/1:{dir}"), dir), "--a=/mnt/x/1:/mnt/x");
         assert_eq!(placed(OsStr::new("{di}"), dir), "{di}");

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_synthetic_tree_is_the_seeds() {
+    fn synthetic_tree_has_its_size_and_depends_on_its_seed() {
         let tree = TreeWorkload::synthetic(1);
         assert_eq!(tree.files().count(), FILES);
         assert_eq!(tree.files().sum::<Bytes>(), TOTAL);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tarball_is_the_directory_it_was_made_from() {
+    fn tarball_equals_the_directory_it_was_made_from() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("in/sub")).unwrap();
         std::fs::write(dir.path().join("in/sub/file"), "abc").unwrap();

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_a_path_is_found() {
+    fn disks_behind_a_path_are_found() {
         let target = tempfile::tempdir().unwrap();
         let (_root, sysfs, procfs) = machine(target.path());
         let names = |path: &Path| {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_device_is_refused() {
+    fn path_without_a_device_is_refused() {
         let target = tempfile::tempdir().unwrap();
         let (_root, sysfs, procfs) = machine(target.path());
         let refused = |path: &str| disks(&sysfs, &procfs, Path::new(path)).unwrap_err().to_string();

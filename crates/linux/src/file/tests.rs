@@ -49,7 +49,7 @@ fn a_file_is_replaced_and_nothing_else_stays_behind() {
 }
 
 #[test]
-fn a_draft_creates_only_what_is_not_there() {
+fn draft_creates_only_missing_files() {
     let dir = TempDir::new().unwrap();
     let output = Output::open(&dir.path().join("out")).unwrap();
     let (first, second) = (output.draft().unwrap(), output.draft().unwrap());
@@ -159,7 +159,7 @@ fn a_directory_that_is_moved_later_still_takes_the_file() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_with_the_reason() {
+fn path_that_is_no_file_is_refused_with_the_reason() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("file"), "").unwrap();
     for (path, reason) in [

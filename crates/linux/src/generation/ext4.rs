@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn each_figure_counts() {
+    fn every_counter_decides_whether_a_state_follows() {
         let follows = |now: Written, heard| now.follows(&unmounted(), heard);
         assert_eq!(follows(mounted(), FreeCoverage::FromNow), Ok(()));
         let busy = Written { ever: 516, free: 80, ..mounted() };

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_begins_anew_at_its_end() {
+    fn log_wraps_around_at_its_end() {
         let superblock = Superblock { log: Bytes(0), sectors: 10, changed: Position { cycle: 3, sector: 8 } };
         let after = |sectors| superblock.after(superblock.changed, sectors);
         assert_eq!(after(1), Some(Position { cycle: 3, sector: 9 }));

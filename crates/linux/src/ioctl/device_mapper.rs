@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_opcode_is_the_kernels() {
+    fn opcode_matches_the_kernel() {
         assert_eq!(DM_TABLE_STATUS, 0xc138_fd0c);
     }
 
@@ -185,7 +185,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_makes_it_panic(damage in prop::collection::vec((0usize..500, any::<u8>()), 0..9), cut in 0usize..500) {
+        fn arbitrary_answer_causes_no_panic(damage in prop::collection::vec((0usize..500, any::<u8>()), 0..9), cut in 0usize..500) {
             let mut answer = answer(&[(0, 2048, "linear", "8:1 4096"), (2048, 8, "striped", "2 8 8:1 0 8:2 0")]);
             let length = answer.len();
             damage.into_iter().for_each(|(at, byte)| answer[at % length] = byte);

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn opcodes_and_structures_are_the_kernels() {
+    fn opcodes_and_structures_match_the_kernel() {
         assert_eq!(FS_IOC_FIEMAP, 0xc020_660b);
         assert_eq!((FIBMAP, FIGETBSZ), (1, 2));
         assert_eq!(size_of::<FiemapExtent>(), 56);

@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn opcodes_and_structures_are_the_kernels() {
+    fn opcodes_and_structures_match_the_kernel() {
         assert_eq!(FS_IOC_GETFSUUID, 0x8011_1500);
         assert_eq!(FS_IOC_GETFSMAP, 0xc0c0_583b);
         assert_eq!(BTRFS_IOC_TREE_SEARCH, 0xd000_9411);

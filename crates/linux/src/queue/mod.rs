@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_queue_has_done_its_work() {
+    fn dropped_queue_finishes_its_commands() {
         let (_directory, path, device) = file(Bytes(4 << 20));
         let piece = Bytes(64 << 10);
         for mut queue in engines(&device, 64) {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_says_so() {
+    fn failed_command_returns_its_error() {
         let (_directory, _path, device) = file(Bytes::MIB);
         for mut queue in engines(&device, 2) {
             assert_eq!(queue.engine(Kind::Erase(Operation::Discard)), Engine::Threads, "a file has none");

@@ -186,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_page_makes_it_panic(
+        fn arbitrary_page_causes_no_panic(
             mut page in proptest::collection::vec(any::<u8>(), 0..600),
             number in proptest::sample::select([0xb0, 0xb2, 0x89].as_slice()),
             length in any::<u16>(),

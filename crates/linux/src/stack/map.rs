@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_blotted_out() {
+    fn keys_are_redacted() {
         let blotted = |line: &str| without_keys(parse_line(line).unwrap()).parameters;
         let crypt = blotted("0 8 crypt aes-xts-plain64 00ff00ff 0 8:1 32768 1 allow_discards");
         assert_eq!(crypt, "aes-xts-plain64 - 0 8:1 32768 1 allow_discards");

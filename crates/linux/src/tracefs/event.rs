@@ -297,7 +297,7 @@ format:
     }
 
     #[test]
-    fn requests_are_read_where_their_kernel_has_them() {
+    fn requests_are_read_at_the_offsets_of_their_kernel() {
         let reader = Reader::block("block_rq_issue", &captured!("block_rq_issue")).unwrap();
         let (device, sector, sectors) =
             (0x0070_0003_u32.to_ne_bytes(), 2048_u64.to_ne_bytes(), 8_u32.to_ne_bytes());
@@ -323,7 +323,7 @@ format:
     }
 
     #[test]
-    fn the_end_of_a_flush_is_where_its_issue_was() {
+    fn flush_ends_at_the_address_of_its_issue() {
         let reader = Reader::block("block_rq_complete", &captured!("block_rq_complete")).unwrap();
         let nowhere = event(&[(16, &u64::MAX.to_ne_bytes()), (34, b"FF")]);
         assert_eq!(block(&reader, &nowhere).sector, 0);

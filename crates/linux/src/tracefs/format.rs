@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_of_64_kib() {
+    fn page_of_64_kib_is_read() {
         let text = "\
 \tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;
 \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;

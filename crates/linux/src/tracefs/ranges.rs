@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn bios_of_concurrent_tasks_are_told_apart() {
+    fn bios_of_concurrent_tasks_are_distinguished() {
         let mut ranges = Ranges::default();
         for (pid, start) in [(1, 10), (2, 50), (1, 30), (2, 20), (1, 70)] {
             ranges.queue(DISK, pid, extent(start, 4));

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn twins_complete_in_their_order() {
+    fn requests_of_one_address_complete_in_their_order() {
         let mut requests = Requests::default();
         (1..=3).for_each(|at| issue(&mut requests, request(at, 0, 8)));
         (11..=13).for_each(|at| requests.complete(key(8), Nanos(at), 0));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_end_is_not_made_up_from_the_next_request() {
+    fn lost_end_is_not_taken_from_the_next_request() {
         let mut requests = Requests::default();
         (1..=2).for_each(|at| issue(&mut requests, request(at, 0, 8)));
         requests.give_up();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_never_completes_is_given_up() {
+    fn request_that_never_completes_is_given_up() {
         let mut requests = Requests::default();
         issue(&mut requests, request(1, 0, 8));
         issue(&mut requests, request(1, 0, 8));

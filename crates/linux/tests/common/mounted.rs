@@ -20,9 +20,9 @@ pub fn run(program: &str, arguments: &[&str]) -> String {
 /// Unmounts what nothing holds. Whoever walks over a mount point keeps it busy for that moment, and the
 /// recorders of other tests walk over all of them.
 pub fn unmount(target: &Path) {
-    let patience = Instant::now() + Duration::from_secs(2);
+    let deadline = Instant::now() + Duration::from_secs(2);
     while let Err(error) = mount::unmount(target) {
-        assert!(Instant::now() < patience, "{error}");
+        assert!(Instant::now() < deadline, "{error}");
         thread::sleep(Duration::from_millis(1));
     }
 }

@@ -54,8 +54,8 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         // A child that another test just forked has this test's files open until it executes.
-        let patience = Instant::now() + Duration::from_secs(2);
-        while mount::unmount(&self.target).is_err() && Instant::now() < patience {
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while mount::unmount(&self.target).is_err() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));
         }
     }

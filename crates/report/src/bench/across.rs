@@ -8,10 +8,11 @@ use trimtab_core::profile::DiscardedReads;
 use trimtab_core::units::Bytes;
 
 use super::charts;
-use super::summary::{Degradation, Summary, alone, ratio};
+use super::figures::{Degradation, alone, ratio};
+use super::summary::Summary;
 use super::sweep::{Kind, cells, main_kind};
 use super::tables::slower;
-use super::words::{condition, reads, unstable};
+use super::words::{condition, letter, reads, unstable};
 use crate::html::{Section, escape};
 use crate::number::{bytes, latency, percent, significant, times};
 use crate::table::{Cell, Column, Table, Tone};
@@ -25,8 +26,6 @@ pub struct Comparison<'a> {
 
 /// Medians within this part of each other are taken for equal.
 const ALIKE: f64 = 0.05;
-/// Characters of a model's name that stand in a legend.
-const LEGEND: usize = 32;
 
 /// Takes the reads or the writes of a cell.
 type Foreground = fn(&InterferenceCell) -> &Latency;
@@ -348,18 +347,4 @@ fn granularity(verify: &Verify) -> Cell {
         }
         Some(honoured) => Cell::plain(honoured.to_string()),
     }
-}
-
-/// The letter of the drive at `place`: A to Z, then A1 and so on.
-fn letter(place: usize) -> String {
-    let letter = char::from(b'A' + (place % 26) as u8);
-    if place < 26 { letter.to_string() } else { format!("{letter}{}", place / 26) }
-}
-
-/// The name of the drive at `place` in a legend.
-pub fn label(place: usize, document: &BenchDocument) -> String {
-    let model = &document.device.model;
-    let short: String = model.chars().take(LEGEND).collect();
-    let more = if short.len() < model.len() { "…" } else { "" };
-    format!("{} {short}{more}", letter(place))
 }

@@ -6,10 +6,9 @@ use trimtab_core::document::BenchDocument;
 use trimtab_core::document::bench::{DegradationStep, Fit, InterferenceCell, Latency, SweepCell};
 use trimtab_core::units::Bytes;
 
-use super::across::label;
 use super::sweep::{Kind, cells, kinds, main_kind};
 use super::tables::step;
-use super::words::{condition, short as per_second};
+use super::words::{condition, label, short as per_second};
 use crate::axis::{Axis, tick_label};
 use crate::number::{bytes, latency as time, significant};
 use crate::plot::{Line, Plot, Sample, Scale};

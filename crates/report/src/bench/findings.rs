@@ -4,7 +4,7 @@ use trimtab_core::document::BenchDocument;
 use trimtab_core::document::bench::{Cliff, Estimate, Fit, InterferenceCell, SweepCell, Verify};
 use trimtab_core::profile::DiscardedReads;
 
-use super::summary::{Degradation, alone, ratio};
+use super::figures::{Degradation, alone, ratio};
 use super::sweep::{cells, main_kind};
 use super::words::{condition, granularity, ignored, reads, sentence, unstable};
 use crate::number::{bytes, count, latency, percent, times};

@@ -3,6 +3,7 @@
 
 mod across;
 mod charts;
+mod figures;
 mod findings;
 mod section;
 mod summary;
@@ -12,8 +13,9 @@ mod text;
 mod words;
 
 pub use across::Comparison;
+pub use figures::Degradation;
 pub use section::section;
-pub use summary::{Degradation, Summary};
+pub use summary::Summary;
 pub use text::text;
 pub use words::power_cycle;
 

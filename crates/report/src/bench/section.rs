@@ -4,9 +4,9 @@ use trimtab_core::document::BenchDocument;
 use trimtab_core::document::bench::Fit;
 
 use super::charts;
-use super::summary::{Degradation, Summary};
+use super::figures::Degradation;
+use super::summary::Summary;
 use super::sweep::{cells, kinds};
-use super::text::interference_title;
 use super::words::sentence;
 use super::{tables, words};
 use crate::html::{Section, escape};
@@ -41,7 +41,7 @@ pub fn section(document: &BenchDocument) -> Section {
         body += &format!("<h2>Queueing</h2>\n{}", list("", &words::queueing(queueing)));
     }
     if !document.interference.is_empty() {
-        body += &format!("<h2>{}</h2>\n", interference_title(document));
+        body += &format!("<h2>{}</h2>\n", words::interference_title(document));
         body += &folded("Every condition", &tables::interference(document).html());
     }
     if let Some(figures) = Degradation::of(document) {

@@ -5,7 +5,7 @@ use trimtab_core::document::bench::{
     Cliff, DegradationRound, DegradationStep, Estimate, Fit, InterferenceCell, Latency, Reading, Verify,
 };
 
-use super::summary::{Degradation, alone, ratio};
+use super::figures::{Degradation, alone, ratio};
 use super::sweep::{Kind, cells, mark};
 use super::words::condition;
 use crate::number::{bytes, count, latency, significant, times};

@@ -2,8 +2,9 @@
 
 use trimtab_core::document::BenchDocument;
 
+use super::figures::Degradation;
 use super::section::{about, fit_notes, title};
-use super::summary::{Degradation, Summary};
+use super::summary::Summary;
 use super::sweep::{cells, kinds};
 use super::{tables, words};
 use crate::table::Table;
@@ -37,7 +38,7 @@ pub fn text(document: &BenchDocument, colour: bool) -> String {
         blocks.push(format!("{}\n{lines}", bold("Queueing")));
     }
     if !document.interference.is_empty() {
-        let name = format!("{}, latency in wall time", interference_title(document));
+        let name = format!("{}, latency in wall time", words::interference_title(document));
         blocks.push(format!("{}\n{}", bold(&name), table(tables::interference(document))));
     }
     if let Some(figures) = Degradation::of(document) {
@@ -58,15 +59,6 @@ pub fn text(document: &BenchDocument, colour: bool) -> String {
         blocks.push(format!("{}\n{}", paint(colour, RED, "Missing".to_owned()), listed(&lines).join("\n")));
     }
     blocks.join("\n\n") + "\n"
-}
-
-/// Describes the foreground of `document`.
-pub fn interference_title(document: &BenchDocument) -> String {
-    let mut rates: Vec<_> = document.interference.iter().map(|cell| cell.foreground_rate_s).collect();
-    rates.sort_by(f64::total_cmp);
-    rates.dedup();
-    let rates: Vec<_> = rates.into_iter().map(words::short).collect();
-    format!("Interference: {} random reads and writes of 4 KiB a second", rates.join(" or "))
 }
 
 fn listed(lines: &[String]) -> Vec<String> {

@@ -1,9 +1,13 @@
 //! Results of a bench in plain words.
 
+use trimtab_core::document::BenchDocument;
 use trimtab_core::document::bench::{Granularity, InterferenceCell, PowerCycle, Queueing, Verify};
 use trimtab_core::profile::DiscardedReads;
 
 use crate::number::{count, latency, significant};
+
+/// Characters of a model's name that stand in a legend.
+const LEGEND: usize = 32;
 
 /// The data that a discarded range reads as; none where that is not known.
 pub fn reads(verify: &Verify) -> Option<&'static str> {
@@ -133,4 +137,27 @@ pub fn short(rate: f64) -> String {
 pub fn sentence(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map(|first| format!("{}{}.", first.to_uppercase(), chars.as_str())).unwrap_or_default()
+}
+
+/// Describes the foreground of `document`.
+pub fn interference_title(document: &BenchDocument) -> String {
+    let mut rates: Vec<_> = document.interference.iter().map(|cell| cell.foreground_rate_s).collect();
+    rates.sort_by(f64::total_cmp);
+    rates.dedup();
+    let rates: Vec<_> = rates.into_iter().map(short).collect();
+    format!("Interference: {} random reads and writes of 4 KiB a second", rates.join(" or "))
+}
+
+/// The letter of the drive at `place`: A to Z, then A1 and so on.
+pub fn letter(place: usize) -> String {
+    let letter = char::from(b'A' + (place % 26) as u8);
+    if place < 26 { letter.to_string() } else { format!("{letter}{}", place / 26) }
+}
+
+/// The name of the drive at `place` in a legend.
+pub fn label(place: usize, document: &BenchDocument) -> String {
+    let model = &document.device.model;
+    let short: String = model.chars().take(LEGEND).collect();
+    let more = if short.len() < model.len() { "…" } else { "" };
+    format!("{} {short}{more}", letter(place))
 }

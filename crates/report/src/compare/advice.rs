@@ -8,7 +8,7 @@
 
 use trimtab_core::policy::PolicyKind;
 
-use super::summary::{Row, Situation};
+use super::situation::{Row, Situation};
 use super::words::{listed, multiple, time};
 use crate::number::percent;
 use crate::spread::Spread;
@@ -27,9 +27,12 @@ pub fn advice(fs: &str, situations: &[Situation]) -> Vec<String> {
             _ => sentences.push((lead.into_iter().collect(), rest)),
         }
     }
-    let sentence = |(leads, rest): (Vec<String>, String)| match leads.is_empty() {
-        true => format!("On {fs}, {rest}"),
-        false => format!("On {fs} {}, {rest}", listed(leads)),
+    let sentence = |(leads, rest): (Vec<String>, String)| {
+        if leads.is_empty() {
+            format!("On {fs}, {rest}")
+        } else {
+            format!("On {fs} {}, {rest}", listed(leads))
+        }
     };
     sentences.into_iter().map(sentence).collect()
 }

@@ -4,7 +4,8 @@ use trimtab_core::document::{CompareDocument, Run, Step};
 use trimtab_core::stats::SizeHistogram;
 use trimtab_core::units::Bytes;
 
-use super::summary::{FileSystem, Row, Situation};
+use super::situation::{Row, Situation};
+use super::summary::FileSystem;
 use super::words;
 use crate::chart::{BarChart, Series, policy_class};
 use crate::spread::Spread;

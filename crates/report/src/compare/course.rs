@@ -3,7 +3,9 @@
 
 use trimtab_core::document::{CompareDocument, Interval, Run, Step, StepKind};
 
-use super::summary::{FileSystem, Row, Situation, sane};
+use super::sane::sane;
+use super::situation::{Row, Situation};
+use super::summary::FileSystem;
 use super::words;
 use crate::axis::{Axis, tick_label};
 use crate::chart::policy_class;

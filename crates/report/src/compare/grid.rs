@@ -3,7 +3,7 @@
 use trimtab_core::document::Clock;
 
 use super::noise::Noise;
-use super::summary::{Row, Situation};
+use super::situation::{Row, Situation};
 use super::words::{listed, multiple};
 use crate::chart::policy_class;
 use crate::number::{compact, count, percent};
@@ -124,10 +124,7 @@ fn columns(situation: &Situation, page: bool) -> Vec<Column> {
         }
     }
     if rows.iter().any(|row| !row.verified) || page {
-        let data = |row: &Row| match row.verified {
-            true => Cell::plain("ok"),
-            false => Cell::toned("BAD", Tone::Worse),
-        };
+        let data = |row: &Row| if row.verified { Cell::plain("ok") } else { Cell::toned("BAD", Tone::Worse) };
         columns.push(Column::new("\ndata", rows.iter().map(data)));
     }
     columns

@@ -10,7 +10,9 @@ mod course;
 mod grid;
 mod noise;
 mod reads;
+mod sane;
 mod section;
+mod situation;
 mod steps;
 mod summary;
 mod text;
@@ -19,7 +21,8 @@ mod words;
 use trimtab_core::document::CompareDocument;
 
 pub use section::section;
-pub use summary::{FileSystem, Row, Situation, Summary};
+pub use situation::{Row, Situation};
+pub use summary::{FileSystem, Summary};
 pub use text::text;
 
 /// A whole HTML page about `document`, which needs no other file.

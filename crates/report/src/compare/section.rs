@@ -4,7 +4,8 @@ use trimtab_core::document::{Clock, CompareDocument};
 
 use super::alarms::{alarms, verified};
 use super::charts::{details, waited};
-use super::summary::{FileSystem, Situation, Summary};
+use super::situation::Situation;
+use super::summary::{FileSystem, Summary};
 use super::{course, grid, steps, words};
 use crate::html::{Section, escape};
 

@@ -3,7 +3,9 @@
 use trimtab_core::document::{CompareDocument, Run, Step, StepKind};
 
 use super::charts::step_names;
-use super::summary::{FileSystem, Situation, sane};
+use super::sane::sane;
+use super::situation::Situation;
+use super::summary::FileSystem;
 use crate::html::escape;
 use crate::number::{bytes, compact, count, latency, seconds, significant};
 use crate::spread::Spread;

@@ -3,7 +3,8 @@
 use trimtab_core::document::CompareDocument;
 
 use super::alarms::{alarms, verified};
-use super::summary::{FileSystem, Situation, Summary};
+use super::situation::Situation;
+use super::summary::{FileSystem, Summary};
 use super::{grid, words};
 use crate::terminal::{BOLD, RED, hanging, paint, wrapped};
 

@@ -4,7 +4,7 @@ use trimtab_core::document::{Clock, CompareDocument, Run, START, StepKind};
 use trimtab_core::policy::PolicyChoice;
 
 use super::reads;
-use super::summary::sane;
+use super::sane::sane;
 use crate::number::{compact, count, significant, times};
 
 /// Returns the title, in one line.

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 
 use trimtab_core::units::Bytes;
 
-use super::summary::Row;
+use super::row::Row;
 use crate::number::{bytes, count, percent, seconds, times};
 
 /// Figures that differ by less, as a part of the larger, count as equal: a replay's erases lie within 3 % of
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_beyond_noise_is_wanted() {
+    fn only_differences_beyond_noise_decide() {
         for (rows, expected) in [
             (
                 &[("none", 100.0, 1.0), ("online", 50.0, 1.0)][..],
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn next_to_no_discards_tell_nothing() {
+    fn few_discards_give_no_advice() {
         let advice = |discards, discard_bytes| {
             let none = row(PolicyKind::None.into(), 100.0, 9.0, 0.0);
             let batched = Row { discard_bytes, ..row(PolicyKind::Batched.into(), 50.0, 1.0, discards) };

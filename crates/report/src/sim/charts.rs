@@ -4,7 +4,8 @@ use trimtab_core::document::SimDocument;
 use trimtab_core::document::sim::SimRun;
 use trimtab_core::units::Bytes;
 
-use super::summary::{Drive, Row, per_pass, runs_on};
+use super::row::{Row, per_pass};
+use super::summary::{Drive, runs_on};
 use crate::chart::{BarChart, Series};
 use crate::spread::Spread;
 

@@ -1,6 +1,7 @@
 //! The table of a drive.
 
-use super::summary::{Drive, Row, reference};
+use super::row::{Row, reference};
+use super::summary::Drive;
 use crate::number::{bytes, count, latency, significant, times};
 use crate::table::{Cell, Column, Table, Tone};
 
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_life_is_told_in_the_unit_that_suits_it() {
+    fn lifetime_is_shown_in_a_suitable_unit() {
         let day = 1.0 / 365.25;
         for (years, text) in [
             (2000.0, "> 1000 y"),

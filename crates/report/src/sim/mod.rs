@@ -5,14 +5,16 @@ mod advice;
 mod charts;
 mod grid;
 mod panel;
+mod row;
 mod section;
 mod summary;
 mod text;
 
 use trimtab_core::document::SimDocument;
 
+pub use row::Row;
 pub use section::section;
-pub use summary::{Drive, Row, Summary};
+pub use summary::{Drive, Summary};
 pub use text::text;
 
 /// A whole HTML page about `document`, which needs no other file.

@@ -3,7 +3,8 @@
 use trimtab_core::document::SimDocument;
 use trimtab_core::document::sim::SimRun;
 
-use super::summary::{Drive, Row, runs_on};
+use super::row::Row;
+use super::summary::{Drive, runs_on};
 use crate::axis::{Axis, tick_label};
 use crate::html::escape;
 use crate::number::{count, latency, percent, seconds};

@@ -56,7 +56,7 @@ fn policies_that_discard_nothing_are_the_same_as_none() {
 }
 
 #[test]
-fn without_none_every_policy_has_its_figures() {
+fn comparison_without_none_shows_the_figures_of_every_policy() {
     let document = without_pause(fragment(&["ext4"], &[PolicyKind::Batched, PolicyKind::Smart], 3));
     assert_eq!(
         advice(&document),
@@ -182,7 +182,7 @@ fn a_stall_is_named_as_the_cost_of_waiting_less() {
 }
 
 #[test]
-fn lost_data_is_shouted_and_never_advised() {
+fn policy_that_loses_data_is_reported_and_never_advised() {
     let mut document = with_pause(fragment(&["ext4"], &PLAIN, 3));
     assert!(one_line(&document).contains("Data: the live files of every run read back"));
     let lost = |run: &&mut Run| run.policy.kind() == PolicyKind::Batched && run.run == 2;

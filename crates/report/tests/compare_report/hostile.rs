@@ -12,7 +12,7 @@ use crate::PLAIN;
 use crate::fixture::{empty, fragment, step};
 
 #[test]
-fn text_from_outside_stays_text() {
+fn markup_from_outside_is_escaped() {
     let mut document = fragment(&["<script>alert(1)</script>\u{1b}[31m"], &PLAIN, 1);
     let evil = "\"'><script src=//example.org></script>\u{1b}]0;x\u{7}".to_owned();
     document.command.push(evil.clone());

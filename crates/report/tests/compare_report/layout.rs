@@ -72,7 +72,7 @@ fn counters_that_disagree_are_named() {
 }
 
 #[test]
-fn an_interrupted_comparison_says_what_is_missing() {
+fn interrupted_comparison_names_what_is_missing() {
     let mut document = without_pause(fragment(&["ext4", "xfs"], &PLAIN, 3));
     document.runs.truncate(8);
     document.stopped = Some("interrupted".to_owned());

@@ -117,10 +117,8 @@ impl ColumnReader {
             let packed = split_by_length(&mut data).ok_or_else(|| self.broken())?;
             decode_runs(packed, 1, rows, &mut levels).ok_or_else(|| self.broken())?;
         }
-        let present = match self.column.is_optional() {
-            true => levels.iter().filter(|level| **level == 1).count(),
-            false => rows,
-        };
+        let present =
+            if self.column.is_optional() { levels.iter().filter(|level| **level == 1).count() } else { rows };
         match encoding {
             Encoding::DELTA_BINARY_PACKED if !self.column.is_text() => {
                 decode_deltas(data, present, &mut self.values).ok_or_else(|| self.broken())?;

@@ -9,6 +9,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use super::schema::SCHEMA;
+use crate::error::HeaderError;
 
 /// The first and last bytes of Parquet files.
 const MAGIC: &[u8; 4] = b"PAR1";
@@ -31,8 +32,8 @@ pub(super) enum FooterError {
     Io(#[from] io::Error),
     #[error(transparent)]
     Parquet(#[from] ParquetError),
-    #[error("{0}")]
-    Foreign(String),
+    #[error(transparent)]
+    Header(#[from] HeaderError),
 }
 
 impl Footer {
@@ -41,7 +42,7 @@ impl Footer {
         let length = file.metadata()?.len();
         let mut magic = [0; 4];
         if length < 4 || file.read_exact_at(&mut magic, 0).is_err() || magic != *MAGIC {
-            return Err(FooterError::Foreign("no Parquet file".to_owned()));
+            return Err(HeaderError::NotParquet.into());
         }
         let mut end = length;
         while let Some(found) = magic_before(file, end)? {
@@ -50,7 +51,7 @@ impl Footer {
                 None => end = found - 1,
             }
         }
-        Err(FooterError::Foreign("no whole footer is left in it, so nothing of it can be read".to_owned()))
+        Err(HeaderError::NoFooter.into())
     }
 
     /// Refuses what is no trace, and what names bytes that aren't there.
@@ -63,9 +64,8 @@ impl Footer {
                     == (column.name(), column.physical_type(), column.max_def_level(), 0)
             });
             if !same {
-                let reason =
-                    format!("Parquet, but no trace of trimtab: column {} isn't {}", place + 1, column.name());
-                return Err(FooterError::Foreign(reason));
+                let name = column.name().to_owned();
+                return Err(HeaderError::Column { number: place + 1, name }.into());
             }
         }
         for group in metadata.row_groups() {

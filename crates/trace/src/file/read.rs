@@ -16,7 +16,7 @@ use super::footer::{Footer, FooterError};
 use super::names::Names;
 use super::schema::{Column, HEADER_KEY};
 use crate::counts::{ReadCounts, TraceReader};
-use crate::error::{RowError, TraceError};
+use crate::error::{HeaderError, RowError, TraceError};
 
 /// Events in a batch: few enough to stay in a processor's cache.
 const BATCH: usize = 4096;
@@ -63,15 +63,15 @@ impl TraceFile {
     /// If it can't be read, is none, or holds not even one whole footer.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         let io = |source| TraceError::Io { path: path.to_owned(), source };
-        let foreign = |reason: String| TraceError::Header { path: path.to_owned(), reason };
+        let no_trace = |reason| TraceError::Header { path: path.to_owned(), reason };
         let file = File::open(path).map_err(io)?;
         let broken = |error| match error {
             FooterError::Io(source) => io(source),
             FooterError::Parquet(source) => TraceError::Parquet { path: path.to_owned(), source },
-            FooterError::Foreign(reason) => foreign(reason),
+            FooterError::Header(reason) => no_trace(reason),
         };
         let footer = Footer::find(&file).map_err(broken)?;
-        let mut header = read_header(&footer.metadata).map_err(foreign)?;
+        let mut header = read_header(&footer.metadata).map_err(no_trace)?;
         footer.check().map_err(broken)?;
         let unfinished = "the recording did not come to its end; what came last is missing";
         let is_said = header.gaps.iter().any(|gap| gap == unfinished);
@@ -223,22 +223,18 @@ impl TraceReader for TraceFile {
     }
 }
 
-fn read_header(metadata: &ParquetMetaData) -> Result<TraceHeader, String> {
+fn read_header(metadata: &ParquetMetaData) -> Result<TraceHeader, HeaderError> {
     let entries = metadata.file_metadata().key_value_metadata().map_or(&[][..], Vec::as_slice);
     let text = entries.iter().find(|entry| entry.key == HEADER_KEY).and_then(|entry| entry.value.as_deref());
-    let text = text.ok_or("Parquet, but no trace of trimtab: it has no header")?;
-    let header: serde_json::Value =
-        serde_json::from_str(text).map_err(|error| format!("its header is broken: {error}"))?;
+    let text = text.ok_or(HeaderError::Missing)?;
+    let header: serde_json::Value = serde_json::from_str(text)?;
     let schema = header.get("schema").and_then(|schema| schema.as_str()).unwrap_or_default();
     if schema != TRACE_SCHEMA {
-        return Err(format!(
-            "it is in the format {schema:?}; this trimtab reads {TRACE_SCHEMA:?}: use the one that wrote it"
-        ));
+        return Err(HeaderError::Schema { schema: schema.to_owned() });
     }
-    let header: TraceHeader =
-        serde_json::from_value(header).map_err(|error| format!("its header is broken: {error}"))?;
+    let header: TraceHeader = serde_json::from_value(header)?;
     if header.devices.len().max(header.file_systems.len()) > 1 << 16 {
-        return Err("its header names more than 65536 devices or file systems".to_owned());
+        return Err(HeaderError::TooManyNames);
     }
     Ok(header)
 }

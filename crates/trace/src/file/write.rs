@@ -30,6 +30,32 @@ const GROUP_ROWS: usize = 1 << 20;
 /// footer before, and stays readable.
 ///
 /// Holds one row group in memory: about 110 MiB at most.
+///
+/// ```
+/// use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceDevice, TraceEvent, TraceHeader};
+/// use trimtab_core::{Bytes, Extent, Nanos};
+/// use trimtab_trace::{TraceFile, TraceWriter};
+///
+/// let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("trace.parquet");
+/// let mut header = TraceHeader::new("doctest");
+/// header.devices.push(TraceDevice { name: "sda".to_owned(), ..TraceDevice::default() });
+///
+/// let mut writer = TraceWriter::create(&path, header)?;
+/// writer.write(&[TraceEvent {
+///     at: Nanos::ZERO,
+///     device: DeviceIndex(0), // the first of the header's devices
+///     kind: Kind::Discard,
+///     extent: Extent::at(Bytes::MIB, Bytes::KIB * 64),
+///     latency: None,
+///     process: Comm::new(b"fstrim"),
+///     error: 0,
+///     fs: None,
+/// }])?;
+/// writer.finish()?;
+/// assert_eq!(TraceFile::open(&path)?.rows(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct TraceWriter {
     path: PathBuf,
     file: File,

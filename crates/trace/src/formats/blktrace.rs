@@ -212,13 +212,13 @@ impl Stream {
             let bytes = *bytes[at..].first_chunk().expect("a record is longer");
             if self.big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
         };
-        let long = |at: usize| match self.big {
-            true => u64::from(word(at)) << 32 | u64::from(word(at + 4)),
-            false => u64::from(word(at + 4)) << 32 | u64::from(word(at)),
+        let long = |at: usize| {
+            let (first, second) = (u64::from(word(at)), u64::from(word(at + 4)));
+            if self.big { first << 32 | second } else { second << 32 | first }
         };
-        let halves = |at: usize| match self.big {
-            true => ((word(at) >> 16) as u16, word(at) as u16),
-            false => (word(at) as u16, (word(at) >> 16) as u16),
+        let halves = |at: usize| {
+            let (high, low) = ((word(at) >> 16) as u16, word(at) as u16);
+            if self.big { (high, low) } else { (low, high) }
         };
         if word(0) & !0xff != MAGIC {
             return Err(unknown("magic", format!("{:#010x}", word(0)).as_bytes(), "is not blktrace's"));

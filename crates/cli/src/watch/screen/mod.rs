@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use trimtab_observe::watch::Session;
 
-use super::GLANCE;
+use super::POLL_INTERVAL;
 use draw::{Palette, draw};
 use state::{Next, State};
 
@@ -38,7 +38,7 @@ fn show(
             terminal.draw(|frame| draw(frame, &state, &palette)).context("cannot draw on the terminal")?;
             redraw = false;
         }
-        session.follow(GLANCE)?;
+        session.follow(POLL_INTERVAL)?;
         if session.elapsed() >= next {
             while next <= session.elapsed() {
                 next += interval;

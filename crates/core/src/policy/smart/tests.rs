@@ -37,7 +37,7 @@ fn within(extents: &[Extent]) -> Vec<TrimRequest> {
 }
 
 #[test]
-fn nobody_is_woken_for_nothing() {
+fn policy_wakes_only_while_extents_are_pending() {
     let mut policy = policy("micron-m500it", Goals::default());
     assert_eq!(policy.next_wake(), None);
     let freed = extent(0, Bytes::GIB);
@@ -49,7 +49,7 @@ fn nobody_is_woken_for_nothing() {
 }
 
 #[test]
-fn space_that_was_free_before_is_pending_too() {
+fn initially_free_space_is_pending() {
     let mut policy = policy("micron-m500it", Goals::default());
     let unused = extent(0, Bytes::GIB);
     policy.on_event(SECOND, &Event::Unused(unused));
@@ -115,7 +115,7 @@ fn few_reads_a_second_do_not_keep_a_drive_from_its_trims() {
 }
 
 #[test]
-fn a_drive_that_ran_out_of_spare_is_trimmed_until_that_makes_up_for_it() {
+fn drive_without_spare_is_trimmed_until_the_loss_is_made_up() {
     let mut policy = policy("ocz-agility-3", Goals::default());
     let freed: Vec<_> = (0..5).map(|place| extent(place << 10, Bytes(32 << 20))).collect();
     for extent in &freed {
@@ -137,7 +137,7 @@ fn a_drive_that_ran_out_of_spare_is_trimmed_until_that_makes_up_for_it() {
 }
 
 #[test]
-fn overdue_extents_go_whatever_they_are_worth() {
+fn overdue_extents_are_trimmed_whatever_their_worth() {
     let goals = Goals { max_age: Duration::from_secs(60), ..Goals::default() };
     let mut policy = policy("ocz-agility-3", goals);
     let freed = extent(0, Bytes(4096));
@@ -169,7 +169,7 @@ fn refused_extents_keep_their_age() {
 }
 
 #[test]
-fn a_pool_gets_back_what_holds_a_chunk() {
+fn pool_gets_back_extents_that_hold_a_chunk() {
     let profile = Profile::named("ocz-agility-3").unwrap();
     let gain = Gain::Space { chunk: Bytes::MIB };
     let mut policy = SmartPolicy::new(Goals::default(), Worth::new(&profile, SIZE), gain);
@@ -203,7 +203,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     /// Whatever happens, what was freed is pending, under way or written.
     #[test]
-    fn nothing_is_forgotten(steps in steps()) {
+    fn freed_extents_stay_pending_until_trimmed_or_written(steps in steps()) {
         let mut policy = policy("nvme-tlc", Goals::default());
         let (mut pending, mut under_way) = (ExtentSet::new(), None::<ExtentSet>);
         for (step, at) in steps.into_iter().zip(1..) {

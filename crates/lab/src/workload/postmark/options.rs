@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_parameters_say_what_would_be_right() {
+    fn wrong_parameters_name_the_right_ones() {
         for (text, expected) in [
             ("files", "files=500"),
             ("file=3", "there are files, transactions, sizes"),

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_where_they_name_nobody() {
+    fn numbers_that_identify_nobody_are_kept() {
         let mut scrub = Scrub::new(["dm-12".to_owned()].iter());
         assert_eq!(scrub.text("/dev/dm-12"), "/dev/dm-12");
         assert_eq!(

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_cron_s_files_are_looked_at() {
+    fn all_files_of_cron_are_read() {
         let machine = Captured::new()
             .file("etc/crontab", "# fstrim -a\n17 * * * * root run-parts /etc/cron.hourly\n")
             .file("etc/cron.d/trim", "0 4 * * 1 root fstrim \\\n /home\n")

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_systemctl_says_is_read() {
+    fn output_of_systemctl_is_read() {
         let timer = Timer {
             enabled: true,
             active: false,

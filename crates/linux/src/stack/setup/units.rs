@@ -26,7 +26,7 @@ mod tests {
     use crate::stack::Setup;
 
     #[test]
-    fn a_unit_is_on_where_it_is_wanted() {
+    fn unit_is_on_if_it_is_wanted() {
         let machine = Captured::new()
             .file("etc/systemd/system/trimtab-trim.timer", "[Timer]\n")
             .file("etc/systemd/system/multi-user.target.wants/trimtab.service", "");

@@ -51,7 +51,7 @@ fn layers(machine: &Machine, target: &Path) -> Vec<Layer> {
 }
 
 #[test]
-fn a_captured_machine_is_captured_alike() {
+fn capture_of_a_captured_machine_is_equal() {
     let usb = "devices/pci0/usb2/2-1";
     let place = format!("{usb}/2-1:1.0/host3/target3:0:0/3:0:0:0");
     let machine = Captured::new()
@@ -142,7 +142,7 @@ fn a_captured_machine_is_captured_alike() {
 }
 
 #[test]
-fn what_was_asked_for_is_asked_for_again() {
+fn captured_targets_are_examined_again() {
     let machine = Captured::new()
         .device("sda", "8:0", &[])
         .device("sda/sda1", "8:1", &[])
@@ -173,7 +173,7 @@ fn a_file_system_that_was_mounted_through_a_link_is_found_again() {
 }
 
 #[test]
-fn nothing_private_is_in_a_capture() {
+fn capture_contains_nothing_private() {
     let port = "devices/pci0/host3/rport-3:0-1/naa.5000c500a1b2c3d4/3:0:0:0";
     let machine = Captured::new()
         .device("sda", "8:0", &[])
@@ -223,7 +223,7 @@ fn nothing_private_is_in_a_capture() {
 }
 
 #[test]
-fn this_machine_is_captured_alike() {
+fn capture_of_this_machine_gives_equal_stacks() {
     if !rustix::process::geteuid().is_root() {
         assert!(std::env::var_os("CI").is_none(), "CI runs this as root");
         eprintln!("skipped: it takes root to mount a loop device");

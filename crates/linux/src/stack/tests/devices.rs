@@ -103,7 +103,7 @@ fn scsi_devices_say_how_they_are_attached() {
 }
 
 #[test]
-fn other_devices_are_told_by_what_they_have() {
+fn other_devices_are_recognized_by_their_attributes() {
     let machine = Captured::new()
         .device("md127", "9:127", &[("md/level", "raid5"), ("md/chunk_size", "524288")])
         .file("sys/module/raid456/parameters/devices_handle_discard_safely", "N\n")
@@ -142,7 +142,7 @@ fn other_devices_are_told_by_what_they_have() {
 }
 
 #[test]
-fn who_made_a_mapped_device_is_told_by_its_uuid() {
+fn maker_of_a_mapped_device_is_known_by_its_uuid() {
     let made = |uuid: &str| {
         let machine = Captured::new().device("dm-0", "253:0", &[("dm/name", "a-b"), ("dm/uuid", uuid)]);
         stack(&machine, "/dev/dm-0").layers[0].subsystem.clone()
@@ -160,7 +160,7 @@ fn who_made_a_mapped_device_is_told_by_its_uuid() {
 }
 
 #[test]
-fn hardware_says_what_it_takes() {
+fn announced_limits_of_the_hardware_are_read() {
     let machine = Captured::new()
         .device("sda", "8:0", &[("queue/logical_block_size", "512")])
         .link("devices/sda/device", "../../devices/host0/0:0:0:0")

@@ -143,7 +143,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn no_tree_makes_it_panic_or_hang(damages in prop::collection::vec(damage(), 1..20)) {
+    fn arbitrary_tree_causes_no_panic_or_hang(damages in prop::collection::vec(damage(), 1..20)) {
         let (tree, places) = (machine(), places());
         for (at, damage) in &damages {
             apply(tree.root(), &places[at % places.len()], damage, &places);

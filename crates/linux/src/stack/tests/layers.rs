@@ -48,7 +48,7 @@ fn a_device_has_several_names() {
 }
 
 #[test]
-fn what_two_layers_share_appears_once_and_below_both() {
+fn shared_layer_appears_once_and_below_both() {
     let machine = Captured::new()
         .device("sda", "8:0", &[])
         .device("sda/sda1", "8:1", &[("start", "64")])
@@ -72,7 +72,7 @@ fn what_two_layers_share_appears_once_and_below_both() {
 }
 
 #[test]
-fn what_is_cached_comes_before_its_cache() {
+fn cached_device_comes_before_its_cache() {
     let machine = Captured::new()
         .device("sda", "8:0", &[])
         .device("sdb", "8:16", &[("bcache/state", "clean")])
@@ -132,7 +132,7 @@ fn overlays_lie_on_the_file_systems_of_their_directories() {
 }
 
 #[test]
-fn all_file_systems_are_looked_at_once() {
+fn every_file_system_is_examined_once() {
     let machine = encrypted().mounts(
         "20 1 0:5 / /proc rw - proc proc rw\n27 1 253:1 / / rw - ext4 /dev/mapper/my--vg-the--root rw\n\
          28 27 253:1 /home /a/home rw - ext4 x rw\n29 27 0:50 / /t rw - zfs tank/a rw\n\
@@ -145,7 +145,7 @@ fn all_file_systems_are_looked_at_once() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_stack_is_refused() {
     let looped = Captured::new()
         .device("dm-0", "253:0", &[])
         .device("dm-1", "253:1", &[])
@@ -194,7 +194,7 @@ fn a_read_only_mount_is_not_a_read_only_file_system() {
 }
 
 #[test]
-fn what_is_behind_a_loop_device_is_known_by_its_numbers() {
+fn file_behind_a_loop_device_is_known_by_its_numbers() {
     let machine = Captured::new()
         .device("sda", "8:0", &[])
         .device("sdb", "8:16", &[])

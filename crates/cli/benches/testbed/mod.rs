@@ -14,14 +14,14 @@ use trimtab_linux::mount;
 pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 
 /// A file system on a drive in real time, whose data is in memory.
-pub struct Bed {
+pub struct Testbed {
     pub drive: Drive,
     pub place: PathBuf,
     fstype: String,
     memory: PathBuf,
 }
 
-impl Bed {
+impl Testbed {
     /// A new and empty one of `size` bytes, called `name` for this process.
     pub fn new(name: &str, fstype: &str, profile: &Profile, size: Bytes) -> Self {
         let name = format!("bench-{name}-{}", std::process::id());
@@ -48,9 +48,9 @@ impl Bed {
             _ => &["-q", "-K"],
         };
         run(Command::new(format!("mkfs.{fstype}")).args(keep).arg(drive.device()));
-        let bed = Self { drive, place, fstype: fstype.to_owned(), memory };
-        bed.mount();
-        bed
+        let testbed = Self { drive, place, fstype: fstype.to_owned(), memory };
+        testbed.mount();
+        testbed
     }
 
     pub fn mount(&self) {
@@ -74,9 +74,9 @@ impl Bed {
 
 /// Unmounts what others may have open for a moment.
 fn unmount(place: &Path) {
-    let patience = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(10);
     while let Err(error) = mount::unmount(place) {
-        assert!(Instant::now() < patience, "{error}");
+        assert!(Instant::now() < deadline, "{error}");
         thread::sleep(Duration::from_millis(50));
     }
 }
