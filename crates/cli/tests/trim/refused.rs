@@ -89,7 +89,7 @@ fn invalid_ranges_and_goals_are_refused() {
         reason.contains("the range begins at 1 TiB, and the file system ends at 1 GiB or before"),
         "{reason}"
     );
-    let (code, reason) = refused(&["-o", "0", "-l", "100"], &bed.place());
+    let (code, reason) = refused(&["-o", "0", "-l", "100"], &testbed.place());
     assert_eq!(code, Some(1));
     let short = "the range has 100 B, which is less than a block of the file system (4 KiB)";
     assert!(reason.contains(short), "{reason}");

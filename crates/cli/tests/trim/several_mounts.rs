@@ -8,7 +8,7 @@ use std::process::Command;
 use trimtab_core::document::trim::Outcome;
 use trimtab_drive::Clock;
 
-use crate::support::{Bed, TRIMTAB, document, possible, run};
+use crate::support::{TRIMTAB, Testbed, document, possible, run};
 
 /// A bind mount that ends with the test.
 struct Bound(PathBuf);
@@ -32,7 +32,7 @@ fn file_system_is_trimmed_once_where_it_can_be_written_to() {
     if !possible() {
         return;
     }
-    let bed = Bed::new("xfs", Clock::Model);
+    let bed = Testbed::new("xfs", Clock::Model);
     let (first, device) = (bed.place(), bed.drive.device().to_owned());
     let one = Bound::new(&first, bed.dir.path().join("one"));
     let other = Bound::new(&first, bed.dir.path().join("other"));
