@@ -37,7 +37,7 @@ const PLAIN: [&str; 22] = [
     "zfs",
 ];
 
-/// Those of them whose files are on another machine.
+/// The file systems among [`PLAIN`] whose files are on another machine.
 const REMOTE: [&str; 8] = ["9p", "afs", "ceph", "cifs", "nfs", "nfs4", "smb3", "virtiofs"];
 
 /// `f_type` of tmpfs, which descriptors of `memfd_create` are on without a mount.

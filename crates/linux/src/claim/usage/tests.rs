@@ -34,7 +34,7 @@ fn refusal(machine: &Captured, name: &str) -> String {
 }
 
 #[test]
-fn what_carries_a_mount_is_refused_in_every_layer() {
+fn mounted_device_is_refused_in_every_layer() {
     let machine = machine();
     let root = "is mounted on /; unmount it first (umount /)";
     assert_eq!(refusal(&machine, "dm-0"), format!("/dev/dm-0 is in use: /dev/dm-0 {root}"));
@@ -98,7 +98,7 @@ fn a_loop_device_over_a_disk_uses_it() {
 }
 
 #[test]
-fn what_is_used_below_is_refused() {
+fn used_device_below_is_refused() {
     let machine = machine()
         .device("loop1", "7:1", &[("loop/backing_file", "/images/a")])
         .behind("7:1", "8:2 12")
@@ -130,7 +130,7 @@ fn what_is_used_below_is_refused() {
 }
 
 #[test]
-fn what_is_below_a_volume_is_for_that_volume_alone() {
+fn device_below_a_volume_is_for_that_volume_alone() {
     let volume = || {
         machine()
             .device("dm-1", "253:1", &[("dm/name", "vg-spare")])
