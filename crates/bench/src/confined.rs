@@ -7,7 +7,7 @@ use trimtab_core::document::KernelCounters;
 use trimtab_core::document::bench::{Engine, Operation};
 use trimtab_core::{Bytes, Extent};
 
-use super::target::{Command, Completion, Kind, Queue, Target};
+use super::target::{Command, Completion, CommandKind, Queue, Target};
 
 /// A device that refuses every command with bytes outside a range.
 pub(crate) struct Confined<'a> {
@@ -77,7 +77,7 @@ struct ConfinedQueue<'a> {
 }
 
 impl Queue for ConfinedQueue<'_> {
-    fn engine(&self, kind: Kind) -> Engine {
+    fn engine(&self, kind: CommandKind) -> Engine {
         self.queue.engine(kind)
     }
 
@@ -128,7 +128,7 @@ mod tests {
     struct Unreachable;
 
     impl Queue for Unreachable {
-        fn engine(&self, _: Kind) -> Engine {
+        fn engine(&self, _: CommandKind) -> Engine {
             Engine::Threads
         }
         fn submit(&mut self, _: u64, _: Command) -> io::Result<()> {
@@ -148,7 +148,7 @@ mod tests {
             assert!(confined.write(extent.start, &[0; 1024]).is_err());
             assert!(confined.erase(Operation::Discard, extent).is_err());
             let mut queue = confined.queue(1).unwrap();
-            assert!(queue.submit(0, Command { kind: Kind::Write, extent }).is_err());
+            assert!(queue.submit(0, Command { kind: CommandKind::Write, extent }).is_err());
         }
     }
 }

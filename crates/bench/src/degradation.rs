@@ -14,7 +14,7 @@ use trimtab_core::{Bytes, Extent};
 use super::budget::Budget;
 use super::device_under_test::{DeviceUnderTest, pieces};
 use super::error::BenchError;
-use super::target::{Command, Kind};
+use super::target::{Command, CommandKind};
 
 /// The random writes, and how many are in flight.
 const RANDOM: (Bytes, u32) = (Bytes(4 << 10), 32);
@@ -90,7 +90,7 @@ impl Run<'_, '_> {
             if budget.is_over() {
                 return Ok(false);
             }
-            let writes = pieces(extent, size).map(|extent| Command { kind: Kind::Write, extent });
+            let writes = pieces(extent, size).map(|extent| Command { kind: CommandKind::Write, extent });
             self.round(step, depth, writes, None)?;
         }
         Ok(true)
@@ -112,7 +112,7 @@ impl Run<'_, '_> {
             let writes = (0..range.len().0 / size.0 / u64::from(ROUNDS)).map(|_| {
                 let place = random.random_range(0..range.len().0 / size.0);
                 let extent = Extent::at(range.start + Bytes(place * size.0), size);
-                Command { kind: Kind::Write, extent }
+                Command { kind: CommandKind::Write, extent }
             });
             rates.push(self.round(step, depth, writes, Some(Instant::now() + span))?);
             self.random = SmallRng::seed_from_u64(self.random.random());

@@ -9,7 +9,7 @@ use trimtab_core::document::bench::{Engine, Latency, LatencyBucket, LatencyHisto
 use trimtab_core::{Bytes, Extent};
 
 use super::error::BenchError;
-use super::target::{Command, Completion, Kind, Queue, Target};
+use super::target::{Command, Completion, CommandKind, Queue, Target};
 use trimtab_core::interrupt::Interrupt;
 
 /// The writes that lay data down: this large, and this many in flight.
@@ -55,7 +55,7 @@ impl<'a> DeviceUnderTest<'a> {
         self.blank = false;
         let begun = Instant::now();
         let writes = extents.iter().flat_map(|extent| pieces(*extent, size));
-        let commands = writes.map(|extent| Command { kind: Kind::Write, extent });
+        let commands = writes.map(|extent| Command { kind: CommandKind::Write, extent });
         let bytes = self.run(depth, commands, None)?.bytes;
         self.flush()?;
         if bytes >= RATED && extents.len() == 1 {
@@ -78,7 +78,7 @@ impl<'a> DeviceUnderTest<'a> {
     pub(crate) fn discard(&mut self, extent: Extent) -> Result<(), BenchError> {
         for piece in pieces(extent, Bytes::GIB) {
             self.interrupt.check()?;
-            let failed = BenchError::io(Kind::Erase(Operation::Discard), piece);
+            let failed = BenchError::io(CommandKind::Erase(Operation::Discard), piece);
             self.target.erase(Operation::Discard, piece).map_err(failed)?;
         }
         self.blank |= extent == self.range;
@@ -94,7 +94,7 @@ impl<'a> DeviceUnderTest<'a> {
         deadline: Option<Instant>,
     ) -> Result<Measured, BenchError> {
         let mut flight = Flight::new(self, depth)?;
-        let mut kind = Kind::Read;
+        let mut kind = CommandKind::Read;
         let mut latencies = Latencies::new();
         let mut bytes = Bytes::ZERO;
         let begun = Instant::now();
@@ -142,7 +142,7 @@ impl<'a> Flight<'a> {
     }
 
     /// How commands of kind `kind` are kept in flight.
-    pub(crate) fn engine(&self, kind: Kind) -> Engine {
+    pub(crate) fn engine(&self, kind: CommandKind) -> Engine {
         self.queue.engine(kind)
     }
 

@@ -4,7 +4,7 @@ use std::io;
 
 use trimtab_core::Extent;
 use trimtab_core::document::bench::Operation;
-use trimtab_linux::queue::Kind;
+use trimtab_linux::queue::CommandKind;
 
 use trimtab_core::interrupt::Interrupted;
 
@@ -18,7 +18,7 @@ pub enum BenchError {
     #[error("cannot {} {extent}", verb(*kind))]
     Io {
         /// The command.
-        kind: Kind,
+        kind: CommandKind,
         /// The bytes it named.
         extent: Extent,
         /// The kernel's error.
@@ -39,7 +39,7 @@ pub enum BenchError {
 
 impl BenchError {
     /// Wraps what the kernel said to a command on `extent`.
-    pub fn io(kind: Kind, extent: Extent) -> impl FnOnce(io::Error) -> Self {
+    pub fn io(kind: CommandKind, extent: Extent) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { kind, extent, source }
     }
 
@@ -59,13 +59,13 @@ impl BenchError {
 }
 
 /// Returns the action of a command, as a verb.
-const fn verb(kind: Kind) -> &'static str {
+const fn verb(kind: CommandKind) -> &'static str {
     match kind {
-        Kind::Read => "read",
-        Kind::Write => "write",
-        Kind::Erase(Operation::Discard) => "discard",
-        Kind::Erase(Operation::Zeroout) => "zero out",
-        Kind::Erase(Operation::Secure) => "securely discard",
+        CommandKind::Read => "read",
+        CommandKind::Write => "write",
+        CommandKind::Erase(Operation::Discard) => "discard",
+        CommandKind::Erase(Operation::Zeroout) => "zero out",
+        CommandKind::Erase(Operation::Secure) => "securely discard",
     }
 }
 
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn an_error_names_the_command_and_its_bytes() {
         let extent = Extent::new(Bytes(4096), Bytes(8192));
-        let error = BenchError::io(Kind::Erase(Operation::Discard), extent)(io::ErrorKind::Other.into());
+        let error = BenchError::io(CommandKind::Erase(Operation::Discard), extent)(io::ErrorKind::Other.into());
         assert_eq!(error.to_string(), "cannot discard 4096..8192");
         assert!(std::error::Error::source(&error).is_some());
     }

@@ -15,7 +15,7 @@ use trimtab_core::{Bytes, Extent};
 use super::budget::Budget;
 use super::device_under_test::{DeviceUnderTest, Ended, Flight, Latencies, pieces};
 use super::error::BenchError;
-use super::target::{Command, Kind};
+use super::target::{Command, CommandKind};
 
 /// The foreground's commands.
 const FOREGROUND: Bytes = Bytes(4 << 10);
@@ -72,7 +72,7 @@ pub(crate) fn plan(tested: &DeviceUnderTest, few: bool) -> Result<Vec<Option<Bes
     let area = halves(tested.range).1;
     let mut cells = vec![None];
     for size in DISCARD_SIZES.into_iter().filter(|size| size.0 * 2 <= area.len().0) {
-        let command = Command { kind: Kind::Erase(Operation::Discard), extent: Extent::at(area.start, size) };
+        let command = Command { kind: CommandKind::Erase(Operation::Discard), extent: Extent::at(area.start, size) };
         let cost_s = tested.run(1, std::iter::repeat_n(command, 3), None)?.latencies.median_us() / 1e6;
         let possible = DISCARD_RATES.into_iter().filter(|rate| rate * cost_s <= MOST_BUSY);
         cells.extend(possible.map(|rate| Some(Beside { size, rate })));
@@ -192,7 +192,7 @@ fn added_us(beside: &Latency, alone: &Latency) -> (f64, f64) {
 /// The ends of the foreground's commands.
 struct Ends {
     /// When each command in flight was due, and what it does.
-    due: HashMap<u64, (Instant, Kind)>,
+    due: HashMap<u64, (Instant, CommandKind)>,
     reads: Latencies,
     writes: Latencies,
 }
@@ -207,7 +207,7 @@ impl Ends {
     /// Records the end of a command, unless it was a discard.
     fn record(&mut self, ended: &Ended) {
         let Some((due, kind)) = self.due.remove(&ended.tag) else { return };
-        let latencies = if kind == Kind::Read { &mut self.reads } else { &mut self.writes };
+        let latencies = if kind == CommandKind::Read { &mut self.reads } else { &mut self.writes };
         latencies.record(ended.at.saturating_duration_since(due));
     }
 }
@@ -228,7 +228,7 @@ impl Foreground {
         self.read = !self.read;
         let place = self.random.random_range(0..self.area.len().0 / FOREGROUND.0);
         let extent = Extent::at(self.area.start + Bytes(place * FOREGROUND.0), FOREGROUND);
-        Command { kind: if self.read { Kind::Read } else { Kind::Write }, extent }
+        Command { kind: if self.read { CommandKind::Read } else { CommandKind::Write }, extent }
     }
 }
 
@@ -277,6 +277,6 @@ impl Discards {
     fn next(&mut self) -> Command {
         let extent = self.places[self.sent as usize];
         self.sent += 1;
-        Command { kind: Kind::Erase(Operation::Discard), extent }
+        Command { kind: CommandKind::Erase(Operation::Discard), extent }
     }
 }

@@ -11,7 +11,7 @@ use trimtab_core::document::bench::{BenchDevice, Engine, Operation};
 use trimtab_core::profile::DiscardedReads;
 use trimtab_core::{Bytes, Extent};
 
-use super::target::{Command, Completion, Kind, Queue, Target};
+use super::target::{Command, Completion, CommandKind, Queue, Target};
 
 /// The behaviour of a [`Memory`] with discards.
 #[derive(Debug, Clone)]
@@ -242,7 +242,7 @@ struct MemoryQueue<'a> {
 }
 
 impl Queue for MemoryQueue<'_> {
-    fn engine(&self, _kind: Kind) -> Engine {
+    fn engine(&self, _kind: CommandKind) -> Engine {
         Engine::Threads
     }
 
@@ -251,12 +251,12 @@ impl Queue for MemoryQueue<'_> {
         let Command { kind, extent } = command;
         let length = extent.len().0 as usize;
         let (result, flash_us) = match kind {
-            Kind::Read => {
+            CommandKind::Read => {
                 let gone = self.memory.state().gone[self.memory.blocks(extent)].iter().all(|gone| *gone);
                 (self.memory.read(extent.start, &mut vec![0; length]), if gone { 0 } else { 60 })
             }
-            Kind::Write => (self.memory.write(extent.start, &vec![1; length]), 0),
-            Kind::Erase(operation) => (self.memory.erase(operation, extent), 0),
+            CommandKind::Write => (self.memory.write(extent.start, &vec![1; length]), 0),
+            CommandKind::Erase(operation) => (self.memory.erase(operation, extent), 0),
         };
         let latency = Duration::from_micros(40 + flash_us + self.memory.state().noise() % 20);
         self.done.push_back(Completion { tag, latency, at: Instant::now(), result });

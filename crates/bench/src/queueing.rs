@@ -15,7 +15,7 @@ use trimtab_core::{Bytes, Extent};
 use super::budget::Budget;
 use super::device_under_test::{DeviceUnderTest, Flight};
 use super::error::BenchError;
-use super::target::{Command, Kind};
+use super::target::{Command, CommandKind};
 
 /// The bytes of each discard: far above the granularity of most drives, and quickly written.
 const DISCARD: Bytes = Bytes(64 << 10);
@@ -178,7 +178,7 @@ impl Probe<'_, '_> {
         let places = self.area.len().0 / 2 / DISCARD.0;
         let place = self.random.random_range(0..places);
         let extent = Extent::at(self.area.start + Bytes(place * DISCARD.0), DISCARD);
-        Command { kind: Kind::Erase(Operation::Discard), extent }
+        Command { kind: CommandKind::Erase(Operation::Discard), extent }
     }
 
     /// Reads in its second half: small ones of the same place, large ones of different ones.
@@ -190,7 +190,7 @@ impl Probe<'_, '_> {
         let read = |n: u32| {
             let place = (first + step * u64::from(n)) % places;
             let start = self.area.start + half + Bytes(place * size.0);
-            Command { kind: Kind::Read, extent: Extent::at(start, size) }
+            Command { kind: CommandKind::Read, extent: Extent::at(start, size) }
         };
         (0..count).map(read).collect()
     }

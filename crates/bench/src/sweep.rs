@@ -11,7 +11,7 @@ use super::budget::Budget;
 use super::device_under_test::{DeviceUnderTest, Measured};
 use super::error::BenchError;
 use super::plan::Cell;
-use super::target::{Command, Kind};
+use super::target::{Command, CommandKind};
 
 /// How many commands of a cell are enough once they took [`LONG_ENOUGH`], and how many always are.
 const ENOUGH: u64 = 1000;
@@ -72,7 +72,7 @@ pub(crate) fn measure(
         places.prepare(tested, &extents)?;
         let before = tested.target.counters();
         let end = share.deadline().max(Instant::now() + Duration::from_millis(100));
-        let kind = Kind::Erase(cell.operation);
+        let kind = CommandKind::Erase(cell.operation);
         let commands = extents.iter().map(|&extent| Command { kind, extent });
         let measured = tested.run(cell.depth, commands, Some(end))?;
         tested.blank &= cell.operation == Operation::Discard;

@@ -10,7 +10,7 @@ use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::BlockCounters;
 use trimtab_linux::device::Device;
 use trimtab_linux::queue;
-pub use trimtab_linux::queue::{Command, Completion, Kind};
+pub use trimtab_linux::queue::{Command, Completion, CommandKind};
 
 /// A device to measure. Every address and length is a whole multiple of the logical block.
 pub trait Target: Send + Sync {
@@ -60,7 +60,7 @@ pub trait Target: Send + Sync {
 /// Commands in flight.
 pub trait Queue {
     /// How its commands of kind `kind` are kept in flight.
-    fn engine(&self, kind: Kind) -> Engine;
+    fn engine(&self, kind: CommandKind) -> Engine;
 
     /// Sends `command`; `tag` comes back with its completion.
     ///
@@ -123,7 +123,7 @@ impl Target for Device {
 }
 
 impl Queue for queue::Queue {
-    fn engine(&self, kind: Kind) -> Engine {
+    fn engine(&self, kind: CommandKind) -> Engine {
         self.engine(kind)
     }
 

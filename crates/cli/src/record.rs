@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use trimtab_core::Bytes;
-use trimtab_core::trace::{Kind, Summary, TraceHeader};
+use trimtab_core::trace::{EventKind, Summary, TraceHeader};
 use trimtab_linux::file::Output;
 use trimtab_linux::tracefs::RecordOptions;
 use trimtab_observe::foreground::exit_code;
@@ -45,7 +45,7 @@ pub struct Args {
     /// Record only these kinds of events: read, write, discard, flush, write-zeroes, secure-erase, free,
     /// allocate and unused (the free space at the start); the kernel doesn't report other kinds
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
-    kinds: Vec<Kind>,
+    kinds: Vec<EventKind>,
     /// The size of the kernel's buffer for each processor
     #[arg(long, value_name = "SIZE", default_value_t = RecordOptions::default().buffer)]
     buffer: Bytes,
@@ -80,7 +80,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     bar.set_style(ProgressStyle::with_template("{elapsed} {msg}")?);
     let mut progress = |header: &TraceHeader, summary: &Summary, _: Duration| {
         let lost = if header.lost > 0 { format!(", {} LOST", header.lost) } else { String::new() };
-        let (all, discards) = (counted(summary.total(), "event"), summary.of(Kind::Discard));
+        let (all, discards) = (counted(summary.total(), "event"), summary.of(EventKind::Discard));
         bar.set_message(format!("{all}, {} of {}{lost}", counted(discards.count, "discard"), discards.bytes));
     };
     let recorded = record(&plan, &interrupt, &mut progress)?;

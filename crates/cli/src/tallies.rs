@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use trimtab_core::stats::{LatencySummary, SizeBucket};
-use trimtab_core::trace::{DeviceIndex, FsIndex, Kind, Summary, Tally, TraceHeader};
+use trimtab_core::trace::{DeviceIndex, FsIndex, EventKind, Summary, Tally, TraceHeader};
 use trimtab_core::{Bytes, Nanos};
 use trimtab_report::printable;
 
@@ -13,7 +13,7 @@ use trimtab_report::printable;
 pub struct Row {
     device: String,
     file_system: Option<String>,
-    kind: Kind,
+    kind: EventKind,
     count: u64,
     bytes: Bytes,
     errors: u64,
@@ -26,7 +26,7 @@ pub struct Row {
 impl Row {
     /// The rows of a trace.
     pub fn all(header: &TraceHeader, summary: &Summary) -> Vec<Self> {
-        let row = |(device, fs, kind, tally): (DeviceIndex, Option<FsIndex>, Kind, &Tally)| {
+        let row = |(device, fs, kind, tally): (DeviceIndex, Option<FsIndex>, EventKind, &Tally)| {
             let fs = fs.and_then(|fs| header.file_systems.get(usize::from(fs.0)));
             let device = &header.devices[usize::from(device.0)].name;
             Self::new(device.clone(), fs.map(|fs| fs.mount_point.clone()), kind, tally)
@@ -34,7 +34,7 @@ impl Row {
         summary.tallies().map(row).collect()
     }
 
-    fn new(device: String, file_system: Option<String>, kind: Kind, tally: &Tally) -> Self {
+    fn new(device: String, file_system: Option<String>, kind: EventKind, tally: &Tally) -> Self {
         let latency = tally.latencies.summary();
         Self {
             device,

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use trimtab_core::trace::{Comm, DeviceIndex, FsIndex, Kind, TraceDevice, TraceEvent, TraceHeader};
+use trimtab_core::trace::{Comm, DeviceIndex, FsIndex, EventKind, TraceDevice, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_trace::TraceWriter;
 
@@ -28,18 +28,18 @@ fn day() -> Vec<TraceEvent> {
     for round in 0..24 {
         for n in 0..FILES {
             let at = round * HOUR + n * 2_000_000_000;
-            events.push(event(at, Kind::Write, file(round, n)));
-            events.push(event(at + 600_000_000, Kind::Read, Extent::at(file(round, n).start, Bytes(4096))));
+            events.push(event(at, EventKind::Write, file(round, n)));
+            events.push(event(at + 600_000_000, EventKind::Read, Extent::at(file(round, n).start, Bytes(4096))));
             if round > 0 {
-                events.push(event(at + 900_000_000, Kind::Free, file(round - 1, n)));
+                events.push(event(at + 900_000_000, EventKind::Free, file(round - 1, n)));
             }
         }
     }
-    events.push(event(24 * HOUR, Kind::Flush, Extent::at(Bytes::ZERO, Bytes::ZERO)));
+    events.push(event(24 * HOUR, EventKind::Flush, Extent::at(Bytes::ZERO, Bytes::ZERO)));
     events
 }
 
-fn event(at: u64, kind: Kind, extent: Extent) -> TraceEvent {
+fn event(at: u64, kind: EventKind, extent: Extent) -> TraceEvent {
     TraceEvent {
         at: Nanos(at),
         device: DeviceIndex(0),
@@ -164,7 +164,7 @@ fn recorded_online_run_is_replayed_unchanged() {
     let dir = TempDir::new().unwrap();
     let mut events = day();
     let discards = [(1, 0, 9), (5, 9, 90)].map(|(at, from, count)| {
-        event(25 * HOUR + at, Kind::Discard, Extent::at(Bytes(from * 4096), Bytes(count * 4096)))
+        event(25 * HOUR + at, EventKind::Discard, Extent::at(Bytes(from * 4096), Bytes(count * 4096)))
     });
     events.extend(discards);
     let document = json(&saved(&dir, header(&["sda"]), &events), "--policy none,online");
@@ -177,13 +177,13 @@ fn recorded_online_run_is_replayed_unchanged() {
 /// Some minutes of work on a device that is half unused, with the discards of its file system.
 fn minutes() -> Vec<TraceEvent> {
     let unused = Extent::new(Bytes(SIZE.0 / 2), SIZE);
-    let mut events = vec![event(0, Kind::Unused, unused)];
+    let mut events = vec![event(0, EventKind::Unused, unused)];
     for n in 0..4000 {
         let (at, file) = (n * 50_000_000, Extent::at(Bytes(n * 37 % 2000 * CHUNK.0), CHUNK));
-        events.push(event(at, Kind::Write, file));
+        events.push(event(at, EventKind::Write, file));
         if n % 4 == 0 {
-            events.push(event(at + 20_000_000, Kind::Free, file));
-            events.push(event(at + 21_000_000, Kind::Discard, file));
+            events.push(event(at + 20_000_000, EventKind::Free, file));
+            events.push(event(at + 21_000_000, EventKind::Discard, file));
         }
     }
     events
@@ -316,7 +316,7 @@ fn trace_without_frees_gives_only_known_figures() {
     assert!(document["notes"][0].as_str().unwrap().contains("only none can be told"), "{document}");
 
     let mut discards = requests;
-    discards.push(event(25 * HOUR, Kind::Discard, Extent::at(Bytes::ZERO, CHUNK)));
+    discards.push(event(25 * HOUR, EventKind::Discard, Extent::at(Bytes::ZERO, CHUNK)));
     let document = json(&saved(&dir, blind, &discards), "");
     assert_eq!(document["policies"], serde_json::json!(["none", "online", "ideal"]));
     assert_eq!(document["runs"].as_array().map(Vec::len), Some(3));
@@ -326,7 +326,7 @@ fn trace_without_frees_gives_only_known_figures() {
 fn device_has_to_be_chosen_among_several() {
     let dir = TempDir::new().unwrap();
     let mut events = day();
-    let write = events.iter_mut().find(|event| event.kind == Kind::Write);
+    let write = events.iter_mut().find(|event| event.kind == EventKind::Write);
     write.unwrap().device = DeviceIndex(1);
     let trace = saved(&dir, header(&["sda", "sdb", "idle"]), &events);
     let message = refused(&trace, "");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use trimtab_core::document::StatusDocument;
 use trimtab_core::document::status::State;
-use trimtab_core::trace::{Kind, TraceEvent, TraceHeader};
+use trimtab_core::trace::{EventKind, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_trace::{Columns, open};
 
@@ -72,26 +72,26 @@ impl Trace {
         }
     }
 
-    fn total(&self, kind: Kind) -> (u64, Bytes) {
+    fn total(&self, kind: EventKind) -> (u64, Bytes) {
         let ours = self.events.iter().filter(|event| event.kind == kind);
         ours.fold((0, Bytes::ZERO), |(count, bytes), event| (count + 1, bytes + event.extent.len()))
     }
 
     /// How many commands the requests of a kind came in, each of which may have several ranges.
-    fn commands(&self, kind: Kind) -> u64 {
+    fn commands(&self, kind: EventKind) -> u64 {
         let ours = self.events.iter().filter(|event| event.kind == kind);
         ours.map(|event| (event.at, event.latency)).collect::<BTreeSet<_>>().len() as u64
     }
 
     /// The bytes that events of a kind name.
-    fn named(&self, kind: Kind) -> ExtentSet {
+    fn named(&self, kind: EventKind) -> ExtentSet {
         let mut set = ExtentSet::new();
         self.events.iter().filter(|event| event.kind == kind).for_each(|event| set.insert(event.extent));
         set
     }
 
-    /// Kind, start and length of every request, sorted.
-    fn requests(&self) -> Vec<(Kind, Bytes, Bytes)> {
+    /// The kind, start and length of every request, sorted.
+    fn requests(&self) -> Vec<(EventKind, Bytes, Bytes)> {
         let ours = self.events.iter().filter(|event| event.kind.is_request());
         let mut all: Vec<_> =
             ours.map(|event| (event.kind, event.extent.start, event.extent.len())).collect();
@@ -113,12 +113,12 @@ fn recording(dir: &Path, name: &str) -> Trace {
     let [before, after] = [(); 2].map(|()| lines.next().unwrap().collect::<Vec<u64>>());
     let counted = |field: usize| after[field] - before[field];
     let requests = |field| (counted(field), Bytes(counted(field + 2) * 512));
-    assert_eq!(trace.total(Kind::Read), requests(0), "{name}");
+    assert_eq!(trace.total(EventKind::Read), requests(0), "{name}");
     // Discards that the kernel put into one with others count as merged.
     let discards = (counted(11) + counted(12), Bytes(counted(13) * 512));
-    assert_eq!(trace.total(Kind::Discard), discards, "{name}");
+    assert_eq!(trace.total(EventKind::Discard), discards, "{name}");
     let [(writes, written), (zeroes, zeroed), (flushes, _)] =
-        [Kind::Write, Kind::WriteZeroes, Kind::Flush].map(|kind| trace.total(kind));
+        [EventKind::Write, EventKind::WriteZeroes, EventKind::Flush].map(|kind| trace.total(kind));
     let (all_writes, all_written) = requests(4);
     assert_eq!(written + zeroed, all_written, "{name}");
     // The device mapper doesn't count flushes, and counts a write behind one twice.
@@ -152,13 +152,13 @@ fn recordings_match_the_disks_and_blktrace() {
     ] {
         let trace = recording(dir.path(), name);
         assert_eq!(trace.header.gaps, gaps, "{name}");
-        let (freed, discarded) = (trace.named(Kind::Free), trace.named(Kind::Discard));
+        let (freed, discarded) = (trace.named(EventKind::Free), trace.named(EventKind::Discard));
         assert!(discarded.len() >= Bytes(20 * (256 << 10)), "{name}: {discarded:?}");
         assert!(discarded.iter().all(|extent| extent.intersect(home) == extent), "{name}: {discarded:?}");
         assert_eq!(freed.intersect(&discarded), discarded, "{name}: freed {freed:?}");
         // The kernel puts several of theirs into one command.
         if ["xfs", "f2fs"].contains(&name) {
-            assert!(trace.commands(Kind::Discard) < trace.total(Kind::Discard).0, "{name}");
+            assert!(trace.commands(EventKind::Discard) < trace.total(EventKind::Discard).0, "{name}");
         }
         // Blocks of btrfs' trees that never reached the disk are free again without a discard.
         assert!(discarded.len() <= freed.len() && freed.len() <= discarded.len() + Bytes::MIB, "{name}");
@@ -166,13 +166,13 @@ fn recordings_match_the_disks_and_blktrace() {
 
     let split = recording(dir.path(), "split");
     assert_eq!(split.header.gaps, [""; 0]);
-    assert_eq!(split.named(Kind::Discard).len(), Bytes(32 << 20));
-    let discards = split.events.iter().filter(|event| event.kind == Kind::Discard);
+    assert_eq!(split.named(EventKind::Discard).len(), Bytes(32 << 20));
+    let discards = split.events.iter().filter(|event| event.kind == EventKind::Discard);
     assert_eq!(discards.map(|event| event.extent.len()).max(), Some(Bytes(48 << 10)));
 
     let ours = recording(dir.path(), "fio");
     assert_eq!(ours.header.gaps, [""; 0]);
-    assert_eq!(ours.total(Kind::Discard), (256, Bytes(16 << 20)));
+    assert_eq!(ours.total(EventKind::Discard), (256, Bytes(16 << 20)));
     let theirs = Trace::read(&dir.path().join("fio.blktrace.0"));
     assert_eq!(ours.requests(), theirs.requests());
 }

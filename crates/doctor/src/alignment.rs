@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trimtab_core::document::doctor::{Finding, Severity};
 use trimtab_core::{Bytes, Extent, ExtentSet};
-use trimtab_linux::stack::{Kind, Layer, MapLine, Stack, Transport};
+use trimtab_linux::stack::{LayerKind, Layer, MapLine, Stack, Transport};
 
 /// The most parts that are followed down: many more than any real stack has.
 const MOST_PARTS: usize = 4096;
@@ -30,7 +30,7 @@ fn places(stack: &Stack) -> BTreeMap<usize, ExtentSet> {
         let rest = layer.size.map(|size| size.saturating_sub(part.start));
         let part = Part { length: part.length.or(rest), ..part };
         // A loop device has its own discard unit: that of the file system that holds its file.
-        if part.layer > 0 && (layer.below.is_empty() || matches!(layer.kind, Kind::Loop { .. })) {
+        if part.layer > 0 && (layer.below.is_empty() || matches!(layer.kind, LayerKind::Loop { .. })) {
             places.entry(part.layer).or_default().insert(part.extent());
         }
         let below = parts_below(stack, layer, part).into_iter().filter(|lower| lower.layer > part.layer);
@@ -48,7 +48,7 @@ impl Part {
 /// Returns where `part` of a layer lies on the layers below it.
 fn parts_below(stack: &Stack, layer: &Layer, part: Part) -> Vec<Part> {
     match &layer.kind {
-        Kind::DeviceMapper(lines) if lines.len() > 1 => {
+        LayerKind::DeviceMapper(lines) if lines.len() > 1 => {
             lines.iter().filter_map(|line| part_on(stack, layer, line, part)).collect()
         }
         kind if is_striped(kind) && part.start > Bytes::ZERO => Vec::new(),
@@ -64,10 +64,10 @@ fn parts_below(stack: &Stack, layer: &Layer, part: Part) -> Vec<Part> {
 
 /// Returns true if a layer stripes its data over several others, so that only the start of its data is at a
 /// known position.
-fn is_striped(kind: &Kind) -> bool {
+fn is_striped(kind: &LayerKind) -> bool {
     match kind {
-        Kind::Raid(raid) => raid.level != "raid1",
-        Kind::DeviceMapper(lines) => lines.iter().any(|line| line.target == "striped"),
+        LayerKind::Raid(raid) => raid.level != "raid1",
+        LayerKind::DeviceMapper(lines) => lines.iter().any(|line| line.target == "striped"),
         _ => false,
     }
 }
@@ -83,10 +83,10 @@ fn part_on(stack: &Stack, layer: &Layer, line: &MapLine, part: Part) -> Option<P
 }
 
 /// Returns true if it may be a drive, and is neither memory nor on another machine.
-fn is_flash(kind: &Kind) -> bool {
+fn is_flash(kind: &LayerKind) -> bool {
     match kind {
-        Kind::Nvme | Kind::Mmc => true,
-        Kind::Scsi(scsi) => scsi.transport != Transport::Virtio,
+        LayerKind::Nvme | LayerKind::Mmc => true,
+        LayerKind::Scsi(scsi) => scsi.transport != Transport::Virtio,
         _ => false,
     }
 }

@@ -2,7 +2,7 @@
 
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::{AtaTrim, CardErase, Provisioning, UnmapLimits};
-use trimtab_linux::stack::{Kind, Layer, Transport};
+use trimtab_linux::stack::{LayerKind, Layer, Transport};
 
 /// The number of ranges in one block of a TRIM's list.
 const RANGES_OF_BLOCK: u32 = 64;
@@ -11,14 +11,14 @@ const RANGES_OF_BLOCK: u32 = 64;
 pub(super) fn clause(layer: &Layer) -> Option<String> {
     let announced = &layer.announced;
     match &layer.kind {
-        Kind::Scsi(scsi) => match &scsi.transport {
+        LayerKind::Scsi(scsi) => match &scsi.transport {
             Transport::Ata { trim } => Some(ata(trim.as_deref(), announced.trim)),
             _ => Some(match announced.provisioning {
                 Some(found) => of_scsi(announced.limits, found),
                 None => "what freed blocks read as is unknown".to_owned(),
             }),
         },
-        Kind::Mmc => announced.erase.as_ref().map(card),
+        LayerKind::Mmc => announced.erase.as_ref().map(card),
         _ => None,
     }
 }

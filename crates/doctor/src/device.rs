@@ -2,7 +2,7 @@
 
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::Verdict;
-use trimtab_linux::stack::{Kind, Scsi, Transport};
+use trimtab_linux::stack::{LayerKind, Scsi, Transport};
 
 use super::judge::{BELOW, Opinion, Place};
 use super::{announced, findings};
@@ -42,7 +42,7 @@ pub(super) fn opinion(place: &Place) -> Opinion {
     let Some(limits) = place.layer.limits else {
         return Opinion::unknown("sysfs doesn't tell its limits");
     };
-    if limits.max == Bytes::ZERO && limits.max_hardware > Bytes::ZERO && place.layer.kind != Kind::Partition {
+    if limits.max == Bytes::ZERO && limits.max_hardware > Bytes::ZERO && place.layer.kind != LayerKind::Partition {
         return Opinion::stops("the device takes discards, but somebody set the kernel's limit to 0")
             .found(findings::limited(place.layer, limits));
     }
@@ -50,25 +50,25 @@ pub(super) fn opinion(place: &Place) -> Opinion {
         return takes_none(place);
     }
     match &place.layer.kind {
-        Kind::Scsi(scsi) if scsi.writes_zeros() => {
+        LayerKind::Scsi(scsi) if scsi.writes_zeros() => {
             Opinion::stops("provisioning_mode is writesame_zero: discards become writes of zeros")
                 .found(findings::zeroes(place.layer, scsi))
         }
-        Kind::Partition => Opinion::passes("it is a part of the disk"),
-        Kind::Bcache => Opinion::passes("it hands them to the backing device"),
-        Kind::Loop { .. } if !is_on_a_file(place) => Opinion::unknown(
+        LayerKind::Partition => Opinion::passes("it is a part of the disk"),
+        LayerKind::Bcache => Opinion::passes("it hands them to the backing device"),
+        LayerKind::Loop { .. } if !is_on_a_file(place) => Opinion::unknown(
             "over a device, it sends writes of zeros instead: whether they free anything is up to that",
         ),
-        Kind::Loop { file } if place.below.is_empty() => Opinion::unknown(format!(
+        LayerKind::Loop { file } if place.below.is_empty() => Opinion::unknown(format!(
             "its file {} can't be looked at: that takes root, where it was attached",
             file.display()
         )),
-        Kind::Loop { file } => Opinion::passes(format!("it punches holes into {}", file.display())),
-        Kind::Zram => Opinion::passes("it is memory, and what is discarded is free at once"),
-        Kind::VirtioBlk | Kind::Scsi(Scsi { transport: Transport::Virtio, .. }) => {
+        LayerKind::Loop { file } => Opinion::passes(format!("it punches holes into {}", file.display())),
+        LayerKind::Zram => Opinion::passes("it is memory, and what is discarded is free at once"),
+        LayerKind::VirtioBlk | LayerKind::Scsi(Scsi { transport: Transport::Virtio, .. }) => {
             takes(place, "the host takes them; what it does with them can't be seen from here")
         }
-        Kind::Nbd => takes(place, "the server takes them; what it does with them can't be seen from here"),
+        LayerKind::Nbd => takes(place, "the server takes them; what it does with them can't be seen from here"),
         _ => {
             let opinion = takes(place, "the device takes them");
             match announced::clause(place.layer) {
@@ -91,31 +91,31 @@ fn takes(place: &Place, what: &str) -> Opinion {
 
 /// Returns true if a loop device is on a file, or possibly on one, and not on a device.
 fn is_on_a_file(place: &Place) -> bool {
-    place.below.iter().all(|(below, _)| matches!(below.kind, Kind::FileSystem(_)))
+    place.below.iter().all(|(below, _)| matches!(below.kind, LayerKind::FileSystem(_)))
 }
 
 /// Judges a device whose limit is zero.
 fn takes_none(place: &Place) -> Opinion {
     let layer = place.layer;
     match &layer.kind {
-        Kind::Partition | Kind::Bcache if place.is_stopped_below() => Opinion::starved(BELOW),
-        Kind::Loop { .. } if !is_on_a_file(place) => Opinion::stops(
+        LayerKind::Partition | LayerKind::Bcache if place.is_stopped_below() => Opinion::starved(BELOW),
+        LayerKind::Loop { .. } if !is_on_a_file(place) => Opinion::stops(
             "the device below takes no writes of zeros, which it sends for discards",
         )
         .found(findings::takes_none(layer, format!("The loop device {} takes no discards.", layer.name))),
-        Kind::Loop { file } => {
+        LayerKind::Loop { file } => {
             let file = file.display();
             Opinion::stops(format!("no holes can be punched into {file}"))
                 .found(findings::loop_file(place, file))
         }
-        Kind::Scsi(scsi) => scsi_takes_none(place, scsi),
-        Kind::Nvme => Opinion::stops("the controller has no Dataset Management command (ONCS)").found(
+        LayerKind::Scsi(scsi) => scsi_takes_none(place, scsi),
+        LayerKind::Nvme => Opinion::stops("the controller has no Dataset Management command (ONCS)").found(
             findings::takes_none(
                 layer,
                 format!("The NVMe drive {} takes no discards.", findings::title(layer)),
             ),
         ),
-        Kind::VirtioBlk => Opinion::stops("the host offers no discards").found(findings::host(layer)),
+        LayerKind::VirtioBlk => Opinion::stops("the host offers no discards").found(findings::host(layer)),
         _ => Opinion::stops("the device takes no discards").found(findings::takes_none(
             layer,
             format!("The device {} takes no discards.", findings::title(layer)),

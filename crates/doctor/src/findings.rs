@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::{Canary, Finding, Limits, Severity, Target, Verdict};
-use trimtab_linux::stack::{Kind, Layer, Raid, Scsi, Transport};
+use trimtab_linux::stack::{LayerKind, Layer, Raid, Scsi, Transport};
 
 use super::judge::Place;
 
@@ -243,7 +243,7 @@ pub(super) fn nested(layer: &Layer) -> Finding {
         why: "What is discarded above becomes free space of this file system, and waits there for its next trim.".to_owned(),
         fix: Some(match &layer.kind {
             // It takes the option only when it is mounted.
-            Kind::FileSystem(found) if found.fstype == "xfs" => {
+            LayerKind::FileSystem(found) if found.fstype == "xfs" => {
                 format!("fstrim {mount}   # once; discard in its line of /etc/fstab holds from the next mount on")
             }
             _ => format!("mount -o remount,discard {mount}   # or, once: fstrim {mount}"),
@@ -257,7 +257,7 @@ pub(super) fn nested(layer: &Layer) -> Finding {
 pub(super) fn loop_file(place: &Place, file: impl Display) -> Finding {
     let file = quoted(file);
     let below = place.below.first().map(|(below, _)| match &below.kind {
-        Kind::FileSystem(file_system) => format!("{}, a {} file system", below.name, file_system.fstype),
+        LayerKind::FileSystem(file_system) => format!("{}, a {} file system", below.name, file_system.fstype),
         _ => below.name.clone(),
     });
     let below = below.unwrap_or_else(|| "its file system".to_owned());
@@ -280,7 +280,7 @@ pub(super) fn limited(layer: &Layer, limits: Limits) -> Finding {
     // The kernel takes whole multiples of the granularity only. Where the limit is 0, Linux 6.18 says that the
     // granularity is 0 too, and takes no other limit any more.
     let fix = match (limits.granularity, &layer.kind) {
-        (Bytes::ZERO, Kind::Loop { file }) => format!(
+        (Bytes::ZERO, LayerKind::Loop { file }) => format!(
             "losetup --detach /dev/{name} && losetup /dev/loopN {}   # N: another number, while nothing on it is mounted",
             quoted(file.display())
         ),

@@ -2,7 +2,7 @@
 
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::{Finding, Layer, Passes, Verdict};
-use trimtab_linux::stack::{self, Kind, Stack};
+use trimtab_linux::stack::{self, LayerKind, Stack};
 
 use super::{device, file_system, mapper, raid};
 
@@ -73,7 +73,7 @@ impl Place<'_> {
     /// Returns true if it is the target, or carries it as an overlay or swap file, and doesn't hold the file of
     /// a loop device.
     pub(super) fn is_target(&self) -> bool {
-        self.above.iter().all(|upper| matches!(upper.kind, Kind::FileSystem(_) | Kind::Swap))
+        self.above.iter().all(|upper| matches!(upper.kind, LayerKind::FileSystem(_) | LayerKind::Swap))
     }
 
     /// Returns whether its own queue takes discards; none if sysfs doesn't show it.
@@ -146,11 +146,11 @@ fn on_way(data: &[Vec<usize>]) -> Vec<bool> {
 
 fn opinion(place: &Place) -> Opinion {
     match &place.layer.kind {
-        Kind::FileSystem(file_system) => file_system::opinion(place, file_system),
-        Kind::Swap => file_system::swap(place),
+        LayerKind::FileSystem(file_system) => file_system::opinion(place, file_system),
+        LayerKind::Swap => file_system::swap(place),
         _ if place.layer.zoned => device::zoned(place),
-        Kind::DeviceMapper(lines) => mapper::opinion(place, lines),
-        Kind::Raid(raid) => raid::opinion(place, raid),
+        LayerKind::DeviceMapper(lines) => mapper::opinion(place, lines),
+        LayerKind::Raid(raid) => raid::opinion(place, raid),
         _ => device::opinion(place),
     }
 }
@@ -213,21 +213,21 @@ fn described(stack: &Stack, layer: &stack::Layer, opinion: &Opinion, on_way: boo
 }
 
 /// Returns a layer's kind in a word.
-fn kind(kind: &Kind) -> String {
+fn kind(kind: &LayerKind) -> String {
     match kind {
-        Kind::FileSystem(file_system) => file_system.fstype.clone(),
-        Kind::Swap => "swap".to_owned(),
-        Kind::Partition => "partition".to_owned(),
-        Kind::DeviceMapper(lines) => mapper::kind(lines),
-        Kind::Raid(raid) => format!("md-{}", raid.level),
-        Kind::Bcache => "bcache".to_owned(),
-        Kind::Loop { .. } => "loop".to_owned(),
-        Kind::Nbd => "nbd".to_owned(),
-        Kind::Zram => "zram".to_owned(),
-        Kind::Nvme => "nvme".to_owned(),
-        Kind::Scsi(scsi) => device::scsi_kind(scsi).to_owned(),
-        Kind::Mmc => "mmc".to_owned(),
-        Kind::VirtioBlk => "virtio-blk".to_owned(),
-        Kind::Other(driver) => driver.clone().unwrap_or_else(|| "device".to_owned()),
+        LayerKind::FileSystem(file_system) => file_system.fstype.clone(),
+        LayerKind::Swap => "swap".to_owned(),
+        LayerKind::Partition => "partition".to_owned(),
+        LayerKind::DeviceMapper(lines) => mapper::kind(lines),
+        LayerKind::Raid(raid) => format!("md-{}", raid.level),
+        LayerKind::Bcache => "bcache".to_owned(),
+        LayerKind::Loop { .. } => "loop".to_owned(),
+        LayerKind::Nbd => "nbd".to_owned(),
+        LayerKind::Zram => "zram".to_owned(),
+        LayerKind::Nvme => "nvme".to_owned(),
+        LayerKind::Scsi(scsi) => device::scsi_kind(scsi).to_owned(),
+        LayerKind::Mmc => "mmc".to_owned(),
+        LayerKind::VirtioBlk => "virtio-blk".to_owned(),
+        LayerKind::Other(driver) => driver.clone().unwrap_or_else(|| "device".to_owned()),
     }
 }

@@ -27,7 +27,7 @@ use trimtab_core::document::doctor::{Canary, DOCTOR_SCHEMA, Target, Verdict};
 use trimtab_core::error::chain;
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, environment};
-use trimtab_linux::stack::{self, Kind, Machine, Setup, Stack, StackError};
+use trimtab_linux::stack::{self, LayerKind, Machine, Setup, Stack, StackError};
 
 use self::canary::CanaryError;
 use trimtab_core::interrupt::{Interrupt, Interrupted};
@@ -177,7 +177,7 @@ pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<Examined, DoctorErr
 /// Returns a sentence on a loop device whose file this process may not examine.
 fn hidden(layer: &stack::Layer) -> Option<String> {
     match &layer.kind {
-        Kind::Loop { file } if layer.below.is_empty() => Some(format!(
+        LayerKind::Loop { file } if layer.below.is_empty() => Some(format!(
             "cannot look at what is below {}: its file {} is out of reach; run as root, where it was attached",
             layer.name,
             file.display()
@@ -202,8 +202,8 @@ fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
         asked: target.clone(),
         target,
         fs: top.and_then(|top| match &top.kind {
-            Kind::FileSystem(file_system) => Some(file_system.fstype.clone()),
-            Kind::Swap => Some("swap".to_owned()),
+            LayerKind::FileSystem(file_system) => Some(file_system.fstype.clone()),
+            LayerKind::Swap => Some("swap".to_owned()),
             _ => None,
         }),
         verdict: judged.verdict,

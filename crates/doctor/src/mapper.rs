@@ -4,7 +4,7 @@
 
 use trimtab_core::document::doctor::Verdict;
 use trimtab_core::{Bytes, SECTOR};
-use trimtab_linux::stack::{self, Kind, MapLine, Stack};
+use trimtab_linux::stack::{self, LayerKind, MapLine, Stack};
 
 use super::judge::{BELOW, Opinion, Place};
 use super::{file_system, findings};
@@ -13,12 +13,12 @@ use super::{file_system, findings};
 pub(super) fn data_below(stack: &Stack, layer: &stack::Layer) -> Vec<usize> {
     let all: Vec<_> = layer.below.iter().map(|below| below.layer).collect();
     let lines = match &layer.kind {
-        Kind::DeviceMapper(lines) => lines,
+        LayerKind::DeviceMapper(lines) => lines,
         // An overlay frees in the upper directory; a cache's data is on the backing device.
-        Kind::FileSystem(found) if found.fstype == "overlay" => {
+        LayerKind::FileSystem(found) if found.fstype == "overlay" => {
             return all.into_iter().take(file_system::upper(found).iter().count()).collect();
         }
-        Kind::Bcache => return all.into_iter().take(1).collect(),
+        LayerKind::Bcache => return all.into_iter().take(1).collect(),
         _ => return all,
     };
     let data: Vec<_> = lines.iter().filter_map(MapLine::data_device).collect();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use trimtab_core::document::doctor::{Finding, Severity, Verdict};
-use trimtab_linux::stack::{CronTrim, FileSystem, FstabLine, Kind, Layer, Setup, Stack};
+use trimtab_linux::stack::{CronTrim, FileSystem, FstabLine, LayerKind, Layer, Setup, Stack};
 
 use super::file_system::{is_online, takes_fstrim};
 use super::findings::quoted;
@@ -30,15 +30,15 @@ fn finding(id: &str, severity: Severity, layer: &Layer, message: String, why: &s
 pub(super) fn findings(stack: &Stack, setup: &Setup, verdict: Verdict) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_overlay =
-        |layer: &&Layer| matches!(&layer.kind, Kind::FileSystem(found) if found.fstype == "overlay");
+        |layer: &&Layer| matches!(&layer.kind, LayerKind::FileSystem(found) if found.fstype == "overlay");
     let Some(target) = stack.layers.iter().find(|layer| !is_overlay(layer)) else { return findings };
     match &target.kind {
         // If discards are blocked, it doesn't matter who sends them.
         _ if matches!(verdict, Verdict::Blocked) => {}
-        Kind::FileSystem(file_system) if is_to_be_trimmed(stack, target, file_system) => {
+        LayerKind::FileSystem(file_system) if is_to_be_trimmed(stack, target, file_system) => {
             findings.extend(who_trims(target, file_system, setup));
         }
-        Kind::Swap if !is_in_memory(stack) => {
+        LayerKind::Swap if !is_in_memory(stack) => {
             findings.extend(swap(target, setup));
         }
         _ => {}
@@ -58,7 +58,7 @@ fn is_to_be_trimmed(stack: &Stack, target: &Layer, file_system: &FileSystem) -> 
 
 /// Returns true if swapped data stays in memory, compressed.
 fn is_in_memory(stack: &Stack) -> bool {
-    stack.layers.iter().any(|layer| layer.kind == Kind::Zram)
+    stack.layers.iter().any(|layer| layer.kind == LayerKind::Zram)
 }
 
 fn is_timed(setup: &Setup) -> bool {
@@ -70,8 +70,8 @@ fn is_timed(setup: &Setup) -> bool {
 pub(super) fn timetable(stack: &Stack, setup: &Setup) -> Option<String> {
     let target = stack.layers.first()?;
     let file_system = match &target.kind {
-        Kind::FileSystem(file_system) if is_to_be_trimmed(stack, target, file_system) => file_system,
-        Kind::Swap if !is_in_memory(stack) => return Some(swap_option(setup)),
+        LayerKind::FileSystem(file_system) if is_to_be_trimmed(stack, target, file_system) => file_system,
+        LayerKind::Swap if !is_in_memory(stack) => return Some(swap_option(setup)),
         _ => return None,
     };
     let mut clauses = Vec::new();
@@ -312,7 +312,7 @@ fn swap(target: &Layer, setup: &Setup) -> Option<Finding> {
 
 /// A dm-crypt device that passes discards on now, but won't after the next start.
 fn until_restart(layer: &Layer, setup: &Setup) -> Option<Finding> {
-    let Kind::DeviceMapper(lines) = &layer.kind else { return None };
+    let LayerKind::DeviceMapper(lines) = &layer.kind else { return None };
     let crypt = lines.iter().find(|line| line.target == "crypt")?;
     let name = layer.label.as_deref().unwrap_or(&layer.name);
     let set_up = setup.crypttab.iter().find(|line| line.name == name)?;
@@ -341,7 +341,7 @@ fn until_restart(layer: &Layer, setup: &Setup) -> Option<Finding> {
 }
 
 fn is_lvm(layer: &Layer) -> bool {
-    matches!(&layer.kind, Kind::DeviceMapper(_))
+    matches!(&layer.kind, LayerKind::DeviceMapper(_))
         && layer.label.as_deref().is_some_and(|label| label.contains('/'))
 }
 

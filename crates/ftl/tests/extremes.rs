@@ -3,7 +3,7 @@
 use proptest::prelude::{Just, ProptestConfig, Strategy, prop, proptest};
 use trimtab_core::policy::{PolicyChoice, SmartPolicy};
 use trimtab_core::profile::Profile;
-use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceEvent};
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceEvent};
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_ftl::replay::{Discards, Replay, ReplayOptions};
 use trimtab_ftl::{ClosedLoop, Command, Device, GeometryError, Op};
@@ -107,7 +107,7 @@ fn replay(profile: &Profile, size: Bytes, policy: &str) -> Result<(), GeometryEr
     let times = [0, 1, 1_000_000_000, end / 2, end];
     let mut events = Vec::new();
     for at in times {
-        for (kind, latency) in [(Kind::Write, Some(Nanos(end))), (Kind::Read, None), (Kind::Free, None)] {
+        for (kind, latency) in [(EventKind::Write, Some(Nanos(end))), (EventKind::Read, None), (EventKind::Free, None)] {
             events.extend(extents(size).into_iter().map(|extent| TraceEvent {
                 at: Nanos(at),
                 device: DeviceIndex(0),

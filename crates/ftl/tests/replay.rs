@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng};
 use trimtab_core::document::sim::ReplayOutcome;
 use trimtab_core::policy::{PolicyChoice, SmartPolicy};
 use trimtab_core::profile::Profile;
-use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceEvent};
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceEvent};
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_ftl::replay::{Discards, Replay, ReplayError, ReplayOptions, Scale, Survey};
 use trimtab_ftl::{Command, Device, Op};
@@ -22,7 +22,7 @@ fn pages(from: u64, count: u64) -> Extent {
     Extent::at(Bytes(from * PAGE), Bytes(count * PAGE))
 }
 
-fn event(at: u64, kind: Kind, extent: Extent) -> TraceEvent {
+fn event(at: u64, kind: EventKind, extent: Extent) -> TraceEvent {
     TraceEvent {
         at: Nanos(at),
         device: DeviceIndex(0),
@@ -81,16 +81,16 @@ fn passed(profile: &Profile, events: &[TraceEvent], span: u64, discards: Discard
 
 fn events() -> impl Strategy<Value = Vec<TraceEvent>> {
     let kind = prop_oneof![
-        8 => prop::sample::select(vec![Kind::Write, Kind::Free]),
-        2 => prop::sample::select(Kind::ALL.to_vec()),
+        8 => prop::sample::select(vec![EventKind::Write, EventKind::Free]),
+        2 => prop::sample::select(EventKind::ALL.to_vec()),
     ];
     let step =
         (0..400_000u64, kind, 0..PAGES, 1..64u64, prop::option::weighted(0.9, 0..900_000u64), 0..40u16);
     prop::collection::vec(step, 1..300).prop_map(|steps| {
         let mut at = 0;
-        let made = |(think, kind, from, count, latency, error): (u64, Kind, u64, u64, Option<u64>, u16)| {
+        let made = |(think, kind, from, count, latency, error): (u64, EventKind, u64, u64, Option<u64>, u16)| {
             at += think;
-            let extent = if kind == Kind::Flush { pages(0, 0) } else { pages(from, count.min(PAGES - from)) };
+            let extent = if kind == EventKind::Flush { pages(0, 0) } else { pages(from, count.min(PAGES - from)) };
             TraceEvent { latency: latency.map(Nanos), error: error / 39, ..event(at, kind, extent) }
         };
         steps.into_iter().map(made).collect()
@@ -107,19 +107,19 @@ fn naive(events: &[TraceEvent], discards: &str, passes: u32) -> Vec<Command> {
             let extent = event.extent;
             let mut send = |op| commands.push(Command { op, extent });
             match event.kind {
-                Kind::Read => send(Op::Read),
-                Kind::Flush => send(Op::Flush),
-                Kind::Write | Kind::WriteZeroes => {
+                EventKind::Read => send(Op::Read),
+                EventKind::Flush => send(Op::Flush),
+                EventKind::Write | EventKind::WriteZeroes => {
                     send(Op::Write);
                     pending[range(extent)].fill(false);
                 }
-                Kind::Discard | Kind::SecureErase if discards == "trace" => send(Op::Discard),
-                Kind::Discard | Kind::SecureErase => {}
-                Kind::Allocate => pending[range(extent)].fill(false),
-                Kind::Free if discards == "online" => send(Op::Discard),
-                Kind::Free => pending[range(extent)].fill(true),
-                Kind::Unused if pass == 0 => pending[range(extent)].fill(true),
-                Kind::Unused => {}
+                EventKind::Discard | EventKind::SecureErase if discards == "trace" => send(Op::Discard),
+                EventKind::Discard | EventKind::SecureErase => {}
+                EventKind::Allocate => pending[range(extent)].fill(false),
+                EventKind::Free if discards == "online" => send(Op::Discard),
+                EventKind::Free => pending[range(extent)].fill(true),
+                EventKind::Unused if pass == 0 => pending[range(extent)].fill(true),
+                EventKind::Unused => {}
             }
         }
         if discards == "batched" {
@@ -179,13 +179,13 @@ fn naive_needed(events: &[TraceEvent]) -> u64 {
         let sectors = start / 512..end.div_ceil(512);
         let touched = start / PAGE..end.div_ceil(PAGE);
         match event.kind {
-            Kind::Read | Kind::Flush => {}
-            Kind::Write | Kind::WriteZeroes => {
+            EventKind::Read | EventKind::Flush => {}
+            EventKind::Write | EventKind::WriteZeroes => {
                 sectors.for_each(|sector| used[sector as usize] = true);
                 touched.for_each(|page| mapped[page as usize] = true);
             }
-            Kind::Allocate => sectors.for_each(|sector| used[sector as usize] = true),
-            Kind::Free | Kind::Unused | Kind::Discard | Kind::SecureErase => {
+            EventKind::Allocate => sectors.for_each(|sector| used[sector as usize] = true),
+            EventKind::Free | EventKind::Unused | EventKind::Discard | EventKind::SecureErase => {
                 sectors.for_each(|sector| used[sector as usize] = false);
                 let is_free = |page: &u64| {
                     (page * PAGE / 512..(page + 1) * PAGE / 512).all(|sector| !used[sector as usize])
@@ -277,10 +277,10 @@ proptest! {
 /// A discard that takes long, beside which the host writes, thinks and writes.
 fn beside_a_long_discard(at: u64) -> Vec<TraceEvent> {
     let mut events = vec![
-        event(0, Kind::Write, pages(0, 1)),
-        event(at, Kind::Discard, pages(100, 1)),
-        event(1_000_000, Kind::Write, pages(1, 1)),
-        event(900_000_000, Kind::Write, pages(2, 1)),
+        event(0, EventKind::Write, pages(0, 1)),
+        event(at, EventKind::Discard, pages(100, 1)),
+        event(1_000_000, EventKind::Write, pages(1, 1)),
+        event(900_000_000, EventKind::Write, pages(2, 1)),
     ];
     events.sort_by_key(|event| event.at);
     events
@@ -297,7 +297,7 @@ fn recorded_discards_are_waited_for_only_by_requests_in_their_way() {
         assert_eq!(outcome.counters.discards, u64::from(events.len() == 4));
         outcome.waited_ns
     };
-    let writes: Vec<_> = beside_a_long_discard(0).into_iter().filter(|it| it.kind == Kind::Write).collect();
+    let writes: Vec<_> = beside_a_long_discard(0).into_iter().filter(|it| it.kind == EventKind::Write).collect();
     let alone = waited(&writes, false);
     assert!(alone < Nanos(1_000_000), "{alone:?}");
     // Queued discards hold nobody up, and one in a pause holds nobody up either.
@@ -317,9 +317,9 @@ fn recorded_discard_costs_as_much_as_that_of_a_policy() {
     let (mut frees, mut recorded) = (Vec::new(), Vec::new());
     for n in 0..50 {
         let at = n * 30_000_000;
-        let write = event(at + 3_000_000, Kind::Write, pages(1000 + n, 1));
-        frees.extend([event(at, Kind::Free, pages(4 * n, 2)), write]);
-        recorded.extend([event(at, Kind::Discard, pages(4 * n, 2)), write]);
+        let write = event(at + 3_000_000, EventKind::Write, pages(1000 + n, 1));
+        frees.extend([event(at, EventKind::Free, pages(4 * n, 2)), write]);
+        recorded.extend([event(at, EventKind::Discard, pages(4 * n, 2)), write]);
     }
     let outcome = |events: &[TraceEvent], discards| passed(&profile, events, 2_000_000_000, discards);
     let (own, online) = (outcome(&recorded, Discards::Trace), outcome(&frees, policy("online")));
@@ -334,11 +334,11 @@ fn late_discards_of_a_slow_drive_keep_data_written_since() {
     profile.discard.queued.value = false;
     profile.discard.command.value = Nanos(500_000_000);
     let events = [
-        event(0, Kind::Discard, pages(0, 10)),
-        event(100_000, Kind::Discard, pages(10, 10)),
-        event(200_000, Kind::Discard, pages(20, 10)),
-        event(300_000, Kind::Write, pages(10, 4)),
-        event(400_000, Kind::Write, pages(20, 10)),
+        event(0, EventKind::Discard, pages(0, 10)),
+        event(100_000, EventKind::Discard, pages(10, 10)),
+        event(200_000, EventKind::Discard, pages(20, 10)),
+        event(300_000, EventKind::Write, pages(10, 4)),
+        event(400_000, EventKind::Write, pages(20, 10)),
     ];
     let outcome = passed(&profile, &events, 1_000_000, Discards::Trace);
     assert_eq!((outcome.counters.discards, outcome.counters.discard_bytes), (3, Bytes(30 * PAGE)));
@@ -351,9 +351,9 @@ fn bound_takes_no_time_and_saves_the_most_copies() {
     // Most is written at random, again and again; a tenth was never used, and one is deleted at once.
     let tenth = PAGES / 10;
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-    let mut write = |n: u64| event(n * 100_000, Kind::Write, pages(rng.random_range(0..8 * tenth), 1));
+    let mut write = |n: u64| event(n * 100_000, EventKind::Write, pages(rng.random_range(0..8 * tenth), 1));
     let mut events =
-        vec![event(0, Kind::Unused, pages(8 * tenth, tenth)), event(1, Kind::Free, pages(9 * tenth, tenth))];
+        vec![event(0, EventKind::Unused, pages(8 * tenth, tenth)), event(1, EventKind::Free, pages(9 * tenth, tenth))];
     events.extend((0..20_000).map(&mut write));
     let bound = replayed(&events, Discards::Ideal, 1);
     let waf = |outcome: &ReplayOutcome| outcome.counters.waf().unwrap();
@@ -366,7 +366,7 @@ fn bound_takes_no_time_and_saves_the_most_copies() {
 #[test]
 fn think_times_are_kept_and_a_slow_drive_slows_the_trace_down() {
     let second = 1_000_000_000;
-    let reads: Vec<_> = (0..5).map(|n| event(n * second, Kind::Read, pages(n, 1))).collect();
+    let reads: Vec<_> = (0..5).map(|n| event(n * second, EventKind::Read, pages(n, 1))).collect();
     let mut slow = profile();
     slow.timing.read.value = Nanos(2 * second);
     let outcome = passed(&slow, &reads, 5 * second, Discards::Trace);
@@ -379,11 +379,11 @@ fn think_times_are_kept_and_a_slow_drive_slows_the_trace_down() {
 #[test]
 fn rewritten_extents_are_not_trimmed() {
     let events = [
-        event(0, Kind::Unused, pages(1000, 10)),
-        event(10, Kind::Free, pages(0, 100)),
-        event(20, Kind::Write, pages(40, 20)),
-        event(30, Kind::Allocate, pages(90, 10)),
-        event(200_000, Kind::Discard, pages(500, 1)),
+        event(0, EventKind::Unused, pages(1000, 10)),
+        event(10, EventKind::Free, pages(0, 100)),
+        event(20, EventKind::Write, pages(40, 20)),
+        event(30, EventKind::Allocate, pages(90, 10)),
+        event(200_000, EventKind::Discard, pages(500, 1)),
     ];
     let batched = replayed(&events, policy("batched"), 1);
     assert_eq!((batched.counters.discards, batched.counters.discard_bytes), (3, Bytes(80 * PAGE)));
@@ -400,10 +400,10 @@ fn rewritten_extents_are_not_trimmed() {
 fn timer_follows_the_time_of_the_trace() {
     let hour = 3_600_000_000_000;
     let events = [
-        event(hour / 2, Kind::Free, pages(0, 1)),
-        event(hour * 3 / 2, Kind::Free, pages(10, 1)),
-        event(hour * 5 / 2, Kind::Free, pages(20, 1)),
-        event(hour * 11 / 4, Kind::Write, pages(20, 1)),
+        event(hour / 2, EventKind::Free, pages(0, 1)),
+        event(hour * 3 / 2, EventKind::Free, pages(10, 1)),
+        event(hour * 5 / 2, EventKind::Free, pages(20, 1)),
+        event(hour * 11 / 4, EventKind::Write, pages(20, 1)),
     ];
     assert_eq!(replayed(&events, policy("batched:1h"), 1).counters.discards, 2);
     assert_eq!(replayed(&events[..1], policy("batched:1h"), 1).counters.discards, 0);
@@ -420,8 +420,8 @@ fn a_write_waits_for_one_discard_of_a_trim_at_most() {
     let mut profile = profile();
     profile.discard.queued.value = false;
     profile.discard.command.value = Nanos(10_000_000);
-    let mut events: Vec<_> = (0..50).map(|n| event(0, Kind::Free, pages(2 * n, 1))).collect();
-    events.extend((0..100).map(|n| event(1_000_000 * (n + 1) + 500_000, Kind::Write, pages(1000 + n, 1))));
+    let mut events: Vec<_> = (0..50).map(|n| event(0, EventKind::Free, pages(2 * n, 1))).collect();
+    events.extend((0..100).map(|n| event(1_000_000 * (n + 1) + 500_000, EventKind::Write, pages(1000 + n, 1))));
     let span = Nanos(200_000_000);
     let mut replay = Replay::new(&options(&profile, span), policy("batched:1ms")).unwrap();
     replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap();
@@ -436,7 +436,7 @@ fn long_trim_is_split_into_commands_that_the_drive_takes() {
     let mut profile = profile();
     profile.discard.command_limit.value = Bytes(30 * PAGE);
     profile.discard.advertised_granularity.value = Bytes(4 * PAGE);
-    let events = [event(0, Kind::Free, pages(0, 100)), event(0, Kind::Free, pages(200, 3))];
+    let events = [event(0, EventKind::Free, pages(0, 100)), event(0, EventKind::Free, pages(200, 3))];
     let mut replay = Replay::new(&options(&profile, Nanos(1)), policy("batched")).unwrap();
     replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap();
     let outcome = replay.outcome();
@@ -446,7 +446,7 @@ fn long_trim_is_split_into_commands_that_the_drive_takes() {
 
 #[test]
 fn an_extent_past_the_end_is_refused_with_its_row() {
-    let events = [event(0, Kind::Write, pages(0, 1)), event(1, Kind::Write, pages(PAGES - 1, 2))];
+    let events = [event(0, EventKind::Write, pages(0, 1)), event(1, EventKind::Write, pages(PAGES - 1, 2))];
     let profile = profile();
     let mut replay = Replay::new(&options(&profile, Nanos(9)), Discards::Trace).unwrap();
     let error = replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap_err();
@@ -466,7 +466,7 @@ fn an_extent_past_the_end_is_refused_with_its_row() {
 
 #[test]
 fn other_devices_are_ignored_and_watchers_end_the_replay() {
-    let mut events = vec![event(0, Kind::Write, pages(0, 1)), event(0, Kind::Write, pages(PAGES + 9, 1))];
+    let mut events = vec![event(0, EventKind::Write, pages(0, 1)), event(0, EventKind::Write, pages(PAGES + 9, 1))];
     events[1].device = DeviceIndex(1);
     assert_eq!(replayed(&events, Discards::Trace, 1).events, 1);
     let profile = profile();
@@ -477,7 +477,7 @@ fn other_devices_are_ignored_and_watchers_end_the_replay() {
 
 #[test]
 fn a_long_replay_has_no_more_points_than_a_short_one() {
-    let events: Vec<_> = (0..2000).map(|n| event(n * 1000, Kind::Write, pages(n % PAGES, 1))).collect();
+    let events: Vec<_> = (0..2000).map(|n| event(n * 1000, EventKind::Write, pages(n % PAGES, 1))).collect();
     for passes in [1, 2, 9] {
         let reserve = replayed(&events, policy("none"), passes).reserve;
         assert!((150..=400).contains(&reserve.len()), "{passes}: {}", reserve.len());

@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use trimtab_core::document::sim::ReplayOutcome;
 use trimtab_core::policy::{Event, Goals, Policy, PolicyChoice, SmartPolicy, TrimRequest};
 use trimtab_core::profile::Profile;
-use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceEvent};
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceEvent};
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_ftl::replay::{Discards, Replay, ReplayOptions};
 
@@ -34,7 +34,7 @@ fn churn(seed: u64) -> Vec<TraceEvent> {
             let from = rng.random_range(0..used.len() - 16);
             for slot in used.drain(from..from + 16) {
                 at += 1_000_000;
-                events.push(event(at, Kind::Free, of_slot(slot)));
+                events.push(event(at, EventKind::Free, of_slot(slot)));
                 free.push(slot);
             }
         }
@@ -42,8 +42,8 @@ fn churn(seed: u64) -> Vec<TraceEvent> {
         for _ in 0..free.len() {
             at += 2_000_000;
             let slot = free.swap_remove(rng.random_range(0..free.len()));
-            events.push(event(at, Kind::Allocate, of_slot(slot)));
-            events.push(event(at, Kind::Write, of_slot(slot)));
+            events.push(event(at, EventKind::Allocate, of_slot(slot)));
+            events.push(event(at, EventKind::Write, of_slot(slot)));
             used.push(slot);
         }
         used.sort_unstable();
@@ -56,7 +56,7 @@ fn of_slot(slot: u64) -> Extent {
     Extent::at(Bytes(slot * SLOT), Bytes(SLOT))
 }
 
-fn event(at: u64, kind: Kind, extent: Extent) -> TraceEvent {
+fn event(at: u64, kind: EventKind, extent: Extent) -> TraceEvent {
     TraceEvent {
         at: Nanos(at),
         device: DeviceIndex(0),
@@ -158,7 +158,7 @@ impl Files {
             self.next = (self.next + 1) % self.free.len();
         }
         self.used += grains.len();
-        for kind in [Kind::Allocate, Kind::Write] {
+        for kind in [EventKind::Allocate, EventKind::Write] {
             self.tell(kind, &grains);
         }
         self.files.push(grains);
@@ -169,10 +169,10 @@ impl Files {
         let grains = self.files.swap_remove(file);
         grains.iter().for_each(|grain| self.free[*grain] = true);
         self.used -= grains.len();
-        self.tell(Kind::Free, &grains);
+        self.tell(EventKind::Free, &grains);
     }
 
-    fn tell(&mut self, kind: Kind, grains: &[usize]) {
+    fn tell(&mut self, kind: EventKind, grains: &[usize]) {
         for run in grains.chunk_by(|one, next| one + 1 == *next) {
             let extent = Extent::at(Bytes(run[0] as u64 * GRAIN), Bytes(run.len() as u64 * GRAIN));
             self.events.push(event(self.at, kind, extent));
@@ -195,7 +195,7 @@ impl Files {
                 let grain = self.rng.random_range(0..self.free.len() as u64);
                 let extent = Extent::at(Bytes(grain * GRAIN), Bytes(4096));
                 let at = self.at - pause + pause / reads * (read + 1);
-                self.events.push(event(at, Kind::Read, extent));
+                self.events.push(event(at, EventKind::Read, extent));
             }
         }
     }
@@ -296,9 +296,9 @@ fn smart_trims_initially_unused_space() {
     let profile = Profile::named("micron-m500it").unwrap();
     let unused = Extent::at(Bytes::ZERO, Bytes(SIZE.0 / 2));
     let events = [
-        event(0, Kind::Unused, unused),
-        event(MINUTE, Kind::Write, of_slot(4000)),
-        event(2 * MINUTE, Kind::Flush, Extent::at(Bytes::ZERO, Bytes::ZERO)),
+        event(0, EventKind::Unused, unused),
+        event(MINUTE, EventKind::Write, of_slot(4000)),
+        event(2 * MINUTE, EventKind::Flush, Extent::at(Bytes::ZERO, Bytes::ZERO)),
     ];
     let [smart, online] = ["smart", "online"].map(|name| replayed(&events, &profile, engine(&profile, name)));
     assert_eq!((smart.counters.discard_bytes, smart.pending), (unused.len(), Bytes::ZERO));

@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use rustix::time::{ClockId, clock_gettime};
 use trimtab_core::policy::{PolicyChoice, PolicyKind, SmartPolicy};
 use trimtab_core::profile::Profile;
-use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceDevice, TraceEvent, TraceHeader, TraceSource};
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceDevice, TraceEvent, TraceHeader, TraceSource};
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_ftl::replay::{Discards, Replay, ReplayOptions};
 use trimtab_trace::{Columns, TraceFile, TraceWriter};
@@ -74,21 +74,21 @@ type Shape = fn(&mut Xoshiro256PlusPlus, u64, Bytes) -> TraceEvent;
 
 /// Pages anywhere: three in five events are writes, one is a read and one a free.
 fn random(rng: &mut Xoshiro256PlusPlus, number: u64, size: Bytes) -> TraceEvent {
-    let kind = [Kind::Write, Kind::Write, Kind::Write, Kind::Read, Kind::Free][number as usize % 5];
+    let kind = [EventKind::Write, EventKind::Write, EventKind::Write, EventKind::Read, EventKind::Free][number as usize % 5];
     event(number, kind, Bytes(rng.random_range(0..size.0 >> 12) << 12), Bytes(4 * 1024))
 }
 
 /// A file system that writes, reads and deletes files of 128 KiB anywhere, and writes 4 KiB of its
 /// journal, in a ring of 64 MiB, for each of these.
 fn files(rng: &mut Xoshiro256PlusPlus, number: u64, size: Bytes) -> TraceEvent {
-    let kind = [Kind::Write, Kind::Write, Kind::Read, Kind::Free][(number / 2) as usize % 4];
+    let kind = [EventKind::Write, EventKind::Write, EventKind::Read, EventKind::Free][(number / 2) as usize % 4];
     if number.is_multiple_of(2) {
-        return event(number, Kind::Write, Bytes((number / 2 % (1 << 14)) << 12), Bytes(4 * 1024));
+        return event(number, EventKind::Write, Bytes((number / 2 % (1 << 14)) << 12), Bytes(4 * 1024));
     }
     event(number, kind, Bytes(rng.random_range(1 << 9..size.0 >> 17) << 17), Bytes(128 * 1024))
 }
 
-fn event(number: u64, kind: Kind, start: Bytes, length: Bytes) -> TraceEvent {
+fn event(number: u64, kind: EventKind, start: Bytes, length: Bytes) -> TraceEvent {
     TraceEvent {
         at: Nanos(number * STEP),
         device: DeviceIndex(0),

@@ -10,7 +10,7 @@ use common::mounted::{Mounted, extents_of};
 use common::possible;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FallocateFlags, fallocate};
-use trimtab_core::trace::Kind;
+use trimtab_core::trace::EventKind;
 use trimtab_core::{Bytes, ExtentSet};
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::mount::{self, Mount};
@@ -50,7 +50,7 @@ fn told(frees: &mut Frees, mount: &Mount, awaited: &ExtentSet) -> (ExtentSet, Ve
         timeout = frees.read(&mut events).unwrap().unwrap_or(Duration::from_millis(100));
         assert!(events.is_sorted_by_key(|event| event.at));
         events.retain(|event| event.file_system == mount.number);
-        events.iter().filter(|event| event.kind == Kind::Free).for_each(|event| set.insert(event.extent));
+        events.iter().filter(|event| event.kind == EventKind::Free).for_each(|event| set.insert(event.extent));
         all.extend(events);
     }
     assert_eq!(set.intersect(awaited), *awaited, "all that is awaited");
@@ -76,7 +76,7 @@ fn trim_covers_the_frees(kind: &str, arguments: &[&str], options: &str) {
     }
     let (freed, events) = told(&mut frees, &mount, &file);
     let allocated: ExtentSet =
-        events.iter().filter(|event| event.kind == Kind::Allocate).map(|event| event.extent).collect();
+        events.iter().filter(|event| event.kind == EventKind::Allocate).map(|event| event.extent).collect();
     assert_eq!(allocated.intersect(&file), file);
     let disk = BlockDevice::open(Path::new(SYSFS), &mounted.scratch.device).unwrap();
     let before = disk.counters().unwrap();
@@ -130,7 +130,7 @@ fn ext4_frees_come_after_their_commit() {
     mounted.sync();
     let (freed, events) = told(&mut frees, &mount, &file);
     assert_eq!(freed, file);
-    assert!(events.iter().all(|event| event.kind == Kind::Free));
+    assert!(events.iter().all(|event| event.kind == EventKind::Free));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use trimtab_core::document::bench::Operation;
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::claim::{self, Overrides};
 use trimtab_linux::device::Device;
-use trimtab_linux::queue::{Command, Kind, Queue};
+use trimtab_linux::queue::{Command, CommandKind, Queue};
 
 const SIZE: Bytes = Bytes(8 << 20);
 /// The size of the area that commands of the stress name.
@@ -52,10 +52,10 @@ fn commands_read_write_and_discard() {
                 }
             };
             let kind = match next(&mut state) % 6 {
-                0 | 1 => Kind::Write,
-                2 | 3 => Kind::Read,
-                4 => Kind::Erase(Operation::Discard),
-                _ => Kind::Erase(Operation::Zeroout),
+                0 | 1 => CommandKind::Write,
+                2 | 3 => CommandKind::Read,
+                4 => CommandKind::Erase(Operation::Discard),
+                _ => CommandKind::Erase(Operation::Zeroout),
             };
             let command = Command { kind, extent: Extent::at(Bytes(area * AREA), Bytes(AREA)) };
             queue.submit(tag, command).unwrap();
@@ -66,9 +66,9 @@ fn commands_read_write_and_discard() {
                 assert!(completion.latency > Duration::ZERO);
                 let Command { kind, extent } = in_flight.remove(&completion.tag).expect("each ends once");
                 match kind {
-                    Kind::Read => {}
-                    Kind::Write => drop(filled.insert(extent.start.0, true)),
-                    Kind::Erase(_) => drop(filled.insert(extent.start.0, false)),
+                    CommandKind::Read => {}
+                    CommandKind::Write => drop(filled.insert(extent.start.0, true)),
+                    CommandKind::Erase(_) => drop(filled.insert(extent.start.0, false)),
                 }
             }
         }

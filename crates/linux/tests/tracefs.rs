@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::mounted::{Mounted, extents_of, run};
 use common::{Loop, possible};
 use rustix::fs::{CWD, FileType, Mode};
-use trimtab_core::trace::{DeviceIndex, Kind, Summary, TraceEvent, TraceHeader};
+use trimtab_core::trace::{DeviceIndex, EventKind, Summary, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::SYSFS;
 use trimtab_linux::block::{BlockCounters, BlockDevice};
@@ -58,12 +58,12 @@ fn a_device_is_known_by_any_node() {
     assert_eq!(BlockDevice::open(Path::new(SYSFS), &node).unwrap(), disk(&scratch));
 }
 
-fn only(disk: &BlockDevice, kinds: &[Kind]) -> RecordOptions {
+fn only(disk: &BlockDevice, kinds: &[EventKind]) -> RecordOptions {
     RecordOptions { devices: vec![disk.clone()], kinds: kinds.to_vec(), ..RecordOptions::default() }
 }
 
-fn requests() -> Vec<Kind> {
-    Kind::ALL.into_iter().filter(|kind| kind.is_request()).collect()
+fn requests() -> Vec<EventKind> {
+    EventKind::ALL.into_iter().filter(|kind| kind.is_request()).collect()
 }
 
 fn fio(arguments: &[&str]) {
@@ -106,7 +106,7 @@ fn rows_match_the_counters_of_the_kernel() {
     let mut rows = Summary::default();
     events.iter().for_each(|event| rows.record(event));
     let [reads, writes, zeroes, discards, flushes] =
-        [Kind::Read, Kind::Write, Kind::WriteZeroes, Kind::Discard, Kind::Flush].map(|kind| rows.of(kind));
+        [EventKind::Read, EventKind::Write, EventKind::WriteZeroes, EventKind::Discard, EventKind::Flush].map(|kind| rows.of(kind));
     assert_eq!(header.lost, 0);
     assert_eq!(header.gaps, [""; 0]);
     assert_eq!(reads.count, after.reads - before.reads);
@@ -123,7 +123,7 @@ fn rows_match_the_counters_of_the_kernel() {
 }
 
 /// The bytes that rows of a kind name.
-fn named(events: &[TraceEvent], kind: Kind) -> ExtentSet {
+fn named(events: &[TraceEvent], kind: EventKind) -> ExtentSet {
     let mut set = ExtentSet::new();
     events.iter().filter(|event| event.kind == kind).for_each(|event| set.insert(event.extent));
     set
@@ -142,7 +142,7 @@ fn frees_are_the_file(kind: &str, metadata: Bytes) {
     let Some(mounted) = Mounted::new(kind, Bytes(512 << 20), "") else { return };
     let disk = disk(&mounted.scratch);
     let mut file = ExtentSet::new();
-    let (header, events) = recorded(&only(&disk, &[Kind::Free, Kind::Allocate]), || {
+    let (header, events) = recorded(&only(&disk, &[EventKind::Free, EventKind::Allocate]), || {
         let path = mounted.write("file", Bytes(5 << 20));
         mounted.write("other", Bytes(3 << 20));
         file = extents_of(&path);
@@ -152,7 +152,7 @@ fn frees_are_the_file(kind: &str, metadata: Bytes) {
     assert_eq!(header.gaps, [""; 0]);
     assert_eq!(header.file_systems.len(), 1);
     assert_eq!(header.file_systems[0].kind, kind);
-    let (freed, taken) = (named(&events, Kind::Free), named(&events, Kind::Allocate));
+    let (freed, taken) = (named(&events, EventKind::Free), named(&events, EventKind::Allocate));
     assert_eq!(bytes(&file), Bytes(5 << 20));
     assert_eq!(freed.intersect(&file), file, "freed {freed:?}, file {file:?}");
     assert_eq!(taken.intersect(&file), file, "taken {taken:?}, file {file:?}");
@@ -177,7 +177,7 @@ fn btrfs_discards_the_extents_it_reported_free() {
     }
     let Some(mounted) = Mounted::new("btrfs", Bytes(512 << 20), "discard=sync") else { return };
     let disk = disk(&mounted.scratch);
-    let (header, events) = recorded(&only(&disk, &[Kind::Free, Kind::Allocate, Kind::Discard]), || {
+    let (header, events) = recorded(&only(&disk, &[EventKind::Free, EventKind::Allocate, EventKind::Discard]), || {
         let path = mounted.write("file", Bytes(5 << 20));
         mounted.write("other", Bytes(3 << 20));
         std::fs::remove_file(path).unwrap();
@@ -185,7 +185,7 @@ fn btrfs_discards_the_extents_it_reported_free() {
         mounted.sync();
     });
     assert_eq!(header.gaps, [""; 0]);
-    let (freed, discarded) = (named(&events, Kind::Free), named(&events, Kind::Discard));
+    let (freed, discarded) = (named(&events, EventKind::Free), named(&events, EventKind::Discard));
     assert!(bytes(&discarded) >= Bytes(5 << 20));
     assert_eq!(freed.intersect(&discarded), discarded, "freed {freed:?}, discarded {discarded:?}");
     // Blocks of trees that never reached the disk are free again without a discard.
@@ -217,7 +217,7 @@ fn btrfs_addresses_may_move_to_another_place() {
     };
     let disk = disk(&mounted.scratch);
     let mut moved = None;
-    let (header, events) = recorded(&only(&disk, &[Kind::Free, Kind::Discard]), || {
+    let (header, events) = recorded(&only(&disk, &[EventKind::Free, EventKind::Discard]), || {
         mounted.write("first", Bytes(4 << 20));
         ["a", "b", "c", "d", "e", "f", "g"].into_iter().for_each(|name| _ = fill(name));
         mounted.sync();
@@ -235,7 +235,7 @@ fn btrfs_addresses_may_move_to_another_place() {
     });
     assert_eq!(header.gaps, [""; 0]);
     let place = moved.unwrap().copies.unwrap()[0].1;
-    let of_data = |event: &&TraceEvent| event.kind == Kind::Free && event.extent.len() > Bytes::MIB;
+    let of_data = |event: &&TraceEvent| event.kind == EventKind::Free && event.extent.len() > Bytes::MIB;
     assert_eq!(events.iter().rfind(of_data).unwrap().extent.start, place);
 }
 
@@ -248,13 +248,13 @@ fn free_space_is_listed_when_a_file_system_is_mounted() {
         let Some(mounted) = Mounted::new(kind, Bytes(512 << 20), "") else { return };
         let disk = disk(&mounted.scratch);
         mounted.unmount();
-        let (header, events) = recorded(&only(&disk, &[Kind::Unused, Kind::Discard]), || {
+        let (header, events) = recorded(&only(&disk, &[EventKind::Unused, EventKind::Discard]), || {
             mount::mount(&mounted.scratch.device, mounted.directory.path(), kind, "").unwrap();
             std::thread::sleep(Duration::from_millis(200));
             run("fstrim", &[mounted.directory.path().to_str().unwrap()]);
         });
         assert_eq!(header.gaps, [""; 0]);
-        let (unused, discarded) = (named(&events, Kind::Unused), named(&events, Kind::Discard));
+        let (unused, discarded) = (named(&events, EventKind::Unused), named(&events, EventKind::Discard));
         assert!(bytes(&unused) > Bytes(300 << 20));
         // Some free blocks are kept back from trimming.
         assert_eq!(unused.intersect(&discarded), discarded, "{kind}: unused {unused:?}, {discarded:?}");
@@ -275,7 +275,7 @@ fn a_recording_keeps_nothing_mounted() {
         mounted.unmount();
         drop(opened);
         mount();
-        recorded(&only(&disk(&mounted.scratch), &[Kind::Free, Kind::Unused]), || {
+        recorded(&only(&disk(&mounted.scratch), &[EventKind::Free, EventKind::Unused]), || {
             for round in 0..40 {
                 mounted.unmount();
                 mount();
@@ -294,7 +294,7 @@ fn replaced_device_is_noticed_at_once() {
     other.as_file().set_len(2 << 20).unwrap();
     let path = scratch.device.to_str().unwrap();
     let write = || fio(&[&format!("--filename={path}"), "--rw=write", "--bs=64k", "--size=1m"]);
-    let (header, events) = recorded(&only(&disk(&scratch), &[Kind::Write]), || {
+    let (header, events) = recorded(&only(&disk(&scratch), &[EventKind::Write]), || {
         write();
         run("losetup", &["-d", path]);
         run("losetup", &[path, other.path().to_str().unwrap()]);
@@ -314,7 +314,7 @@ fn small_buffer_loses_events_and_counts_them() {
     }
     let scratch = Loop::new(Bytes(64 << 20));
     let disk = disk(&scratch);
-    let options = RecordOptions { buffer: Bytes(128 << 10), ..only(&disk, &[Kind::Read]) };
+    let options = RecordOptions { buffer: Bytes(128 << 10), ..only(&disk, &[EventKind::Read]) };
     let mut recording = Recording::start(&options).unwrap();
     let before = idle(&disk);
     fio(&[&format!("--filename={}", scratch.device.display()), "--rw=read", "--bs=4k", "--size=64m"]);
@@ -394,7 +394,7 @@ fn rows_of_a_bio_based_disk_match_the_counters_of_the_kernel() {
     assert_eq!((header.lost, header.gaps.as_slice()), (0, &[][..]));
     let mut rows = Summary::default();
     events.iter().for_each(|event| rows.record(event));
-    let [reads, writes, discards] = [Kind::Read, Kind::Write, Kind::Discard].map(|kind| rows.of(kind));
+    let [reads, writes, discards] = [EventKind::Read, EventKind::Write, EventKind::Discard].map(|kind| rows.of(kind));
     let counted = after.since(&before);
     assert_eq!(
         (reads.count, reads.bytes),

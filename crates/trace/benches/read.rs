@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use trimtab_core::extent::Extent;
 use trimtab_core::trace::TraceSource;
-use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceDevice, TraceEvent, TraceHeader};
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceDevice, TraceEvent, TraceHeader};
 use trimtab_core::units::{Bytes, Nanos};
 use trimtab_trace::{Columns, Format, TraceError, TraceFile, TraceWriter, open};
 
@@ -66,7 +66,7 @@ fn write(path: &Path) -> f64 {
     let event = |row: u64| TraceEvent {
         at: Nanos(row * 5000 + place(row) % 4000),
         device: DeviceIndex(0),
-        kind: [Kind::Read, Kind::Write, Kind::Write, Kind::Discard][row as usize % 4],
+        kind: [EventKind::Read, EventKind::Write, EventKind::Write, EventKind::Discard][row as usize % 4],
         extent: Extent::at(Bytes(place(row)), Bytes(4096 << (row % 3))),
         latency: Some(Nanos(50_000 + place(row) % 100_000)),
         process: Comm::new(b"fio"),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use trimtab_core::error::chain;
-use trimtab_core::trace::{Comm, DeviceIndex, FsIndex, Kind, Summary, TraceDevice, TraceFileSystem};
+use trimtab_core::trace::{Comm, DeviceIndex, FsIndex, EventKind, Summary, TraceDevice, TraceFileSystem};
 use trimtab_core::trace::{TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_trace::{Columns, TraceError, TraceWriter};
@@ -27,7 +27,7 @@ fn write_sample(path: &Path) -> Result<(), TraceError> {
         options: "rw".to_owned(),
         source: "/dev/sda".to_owned(),
     });
-    let event = |second: u64, kind: Kind, mib: u64| TraceEvent {
+    let event = |second: u64, kind: EventKind, mib: u64| TraceEvent {
         at: Nanos(second * 1_000_000_000),
         device: DeviceIndex(0),
         kind,
@@ -35,10 +35,10 @@ fn write_sample(path: &Path) -> Result<(), TraceError> {
         latency: None,
         process: Comm::new(b"example"),
         error: 0,
-        fs: (kind == Kind::Free).then_some(FsIndex(0)),
+        fs: (kind == EventKind::Free).then_some(FsIndex(0)),
     };
     let mut trace = TraceWriter::create(path, header)?;
-    trace.write(&[event(0, Kind::Write, 8), event(1, Kind::Free, 8), event(2, Kind::Discard, 4)])?;
+    trace.write(&[event(0, EventKind::Write, 8), event(1, EventKind::Free, 8), event(2, EventKind::Discard, 4)])?;
     trace.finish()
 }
 
@@ -67,7 +67,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     }
     println!("{}: {}", path.display(), trace.counts());
     for (device, _, kind, tally) in summary.tallies() {
-        if matches!(kind, Kind::Free | Kind::Discard) {
+        if matches!(kind, EventKind::Free | EventKind::Discard) {
             let known = trace.header().devices.get(usize::from(device.0));
             let name = known.map_or("device", |device| &device.name);
             println!("  {name}: {kind} events {}, bytes {}", tally.count, tally.bytes);

@@ -10,7 +10,7 @@ use crate::error::TraceError;
 /// A trace that is being read from a file.
 ///
 /// ```
-/// use trimtab_core::trace::Kind;
+/// use trimtab_core::trace::EventKind;
 /// use trimtab_trace::{Columns, open};
 ///
 /// let directory = tempfile::tempdir()?;
@@ -27,7 +27,7 @@ use crate::error::TraceError;
 ///     }
 ///     kinds.extend(batch.iter().map(|event| event.kind));
 /// }
-/// assert_eq!(kinds, [Kind::Write, Kind::Discard]);
+/// assert_eq!(kinds, [EventKind::Write, EventKind::Discard]);
 /// assert_eq!(reader.counts().events, 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

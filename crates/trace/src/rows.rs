@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use trimtab_core::extent::Extent;
-use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceDevice, TraceEvent, TraceHeader};
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceDevice, TraceEvent, TraceHeader};
 use trimtab_core::units::{Bytes, Nanos};
 
 use crate::counts::ReadCounts;
@@ -28,7 +28,7 @@ pub(crate) struct Row {
     /// Nanoseconds on the trace's own clock.
     pub(crate) time: u64,
     pub(crate) device: DeviceIndex,
-    pub(crate) kind: Kind,
+    pub(crate) kind: EventKind,
     pub(crate) start: u64,
     pub(crate) length: u64,
     pub(crate) latency: Option<Nanos>,
@@ -140,7 +140,7 @@ impl Rows {
     }
 
     fn check_rate(&mut self, event: &TraceEvent) -> Result<(), RowError> {
-        if !self.timed || !matches!(event.kind, Kind::Read | Kind::Write) {
+        if !self.timed || !matches!(event.kind, EventKind::Read | EventKind::Write) {
             return Ok(());
         }
         let moved = &mut self.moved[usize::from(event.device.0)];

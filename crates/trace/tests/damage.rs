@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use trimtab_core::trace::{Kind, TraceEvent};
+use trimtab_core::trace::{EventKind, TraceEvent};
 use trimtab_core::units::Nanos;
 use trimtab_trace::{Columns, Format, TraceError, open};
 
@@ -135,5 +135,5 @@ fn number_and_names_of_devices_are_limited() {
     assert!(error.contains("row 65537: it names more than 65536 devices"), "{error}");
     let long = format!("fio version 3 iolog\n0 {} write 0 4096\n", "x".repeat(5000));
     assert!(read_bytes(long.as_bytes()).1.contains("is too long a name"));
-    assert!(events.iter().all(|event| event.kind == Kind::Write));
+    assert!(events.iter().all(|event| event.kind == EventKind::Write));
 }

@@ -16,7 +16,7 @@ use proptest::prelude::{Just, Strategy, any, prop, prop_assert_eq, prop_oneof, p
 use proptest::sample::Index;
 use trimtab_core::extent::Extent;
 use trimtab_core::trace::{
-    Comm, DeviceIndex, FsIndex, Kind, TraceDevice, TraceEvent, TraceFileSystem, TraceHeader, TraceSource,
+    Comm, DeviceIndex, FsIndex, EventKind, TraceDevice, TraceEvent, TraceFileSystem, TraceHeader, TraceSource,
 };
 use trimtab_core::units::{Bytes, Nanos};
 use trimtab_trace::{Columns, TraceError, TraceFile, TraceWriter};
@@ -64,7 +64,7 @@ fn events() -> impl Strategy<Value = Vec<TraceEvent>> {
             TraceEvent {
                 at: Nanos(now),
                 device: DeviceIndex(device),
-                kind: Kind::ALL[kind],
+                kind: EventKind::ALL[kind],
                 extent: Extent::at(Bytes(start), Bytes(length)),
                 latency: Option::map(latency, Nanos),
                 process: Comm::new(str::as_bytes(process)),
@@ -96,7 +96,7 @@ fn three_groups(path: &Path) -> (Vec<TraceEvent>, Vec<u64>) {
     let of = |place: u64| TraceEvent {
         at: Nanos(place * 1000),
         device: DeviceIndex((place % 3) as u16),
-        kind: Kind::ALL[place as usize % 9],
+        kind: EventKind::ALL[place as usize % 9],
         extent: Extent::at(Bytes(place * 4096), Bytes(4096)),
         latency: place.is_multiple_of(2).then_some(Nanos(place + 100)),
         process: Comm::new(if place.is_multiple_of(5) { b"" } else { b"fio" }),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
 use proptest::sample::Index;
-use trimtab_core::trace::{Kind, TraceEvent, TraceHeader};
+use trimtab_core::trace::{EventKind, TraceEvent, TraceHeader};
 use trimtab_core::units::{Bytes, Nanos};
 use trimtab_trace::{Columns, Format, ReadCounts, TraceError, open};
 
@@ -16,7 +16,7 @@ struct Trace {
 }
 
 impl Trace {
-    fn of(&self, kind: Kind) -> Vec<&TraceEvent> {
+    fn of(&self, kind: EventKind) -> Vec<&TraceEvent> {
         self.events.iter().filter(|event| event.kind == kind).collect()
     }
 }
@@ -60,7 +60,7 @@ fn message(lines: &str) -> String {
 }
 
 /// Time, kind, start, length and latency.
-type Brief = (u64, Kind, u64, u64, Option<u64>);
+type Brief = (u64, EventKind, u64, u64, Option<u64>);
 
 fn brief(trace: &Trace) -> Vec<Brief> {
     let of = |event: &TraceEvent| {
@@ -72,7 +72,7 @@ fn brief(trace: &Trace) -> Vec<Brief> {
 
 #[test]
 fn published_layouts_are_read_in_their_units() {
-    use Kind::{Read, Write};
+    use EventKind::{Read, Write};
     let msr = "128166372003061629,usr,0,Read,7014609920,24576,41286\n\
                128166372016382155,usr,1,Write,1317441536,8192,1963\n";
     let alibaba = "0,R,126703644672,4096,1577808000000626\n419,W,8192,12288,1577808000001626\n";
@@ -194,16 +194,16 @@ fn an_absurd_rate_is_a_wrong_unit() {
 #[test]
 fn fio_logs_of_every_version_are_read() {
     let one = text("0, 4096, 512\n1, 0, 8192\n").unwrap();
-    assert_eq!(brief(&one), [(0, Kind::Read, 4096, 512, None), (0, Kind::Write, 0, 8192, None)]);
+    assert_eq!(brief(&one), [(0, EventKind::Read, 4096, 512, None), (0, EventKind::Write, 0, 8192, None)]);
     let two = text(
         "fio version 2 iolog\n/dev/a add\n/dev/a open\n/dev/a write 0 4096\n/dev/a wait 250 0\n\
          /dev/a trim 4096 8192\n/dev/a wait 50 0\n/dev/a datasync 0 0\n/dev/a close\n",
     )
     .unwrap();
     let expected = [
-        (0, Kind::Write, 0, 4096, None),
-        (250_000, Kind::Discard, 4096, 8192, None),
-        (300_000, Kind::Flush, 0, 0, None),
+        (0, EventKind::Write, 0, 4096, None),
+        (250_000, EventKind::Discard, 4096, 8192, None),
+        (300_000, EventKind::Flush, 0, 0, None),
     ];
     assert_eq!(brief(&two), expected);
     assert_eq!(
@@ -218,9 +218,9 @@ fn fio_logs_of_every_version_are_read() {
 #[test]
 fn logs_written_by_fio_are_read() {
     let writes = read(&data("write.iolog"), None).unwrap();
-    assert_eq!((writes.of(Kind::Write).len(), writes.of(Kind::Flush).len()), (60, 2));
+    assert_eq!((writes.of(EventKind::Write).len(), writes.of(EventKind::Flush).len()), (60, 2));
     let trims = read(&data("trim.iolog"), None).unwrap();
-    assert_eq!((trims.of(Kind::Discard).len(), trims.of(Kind::Write).len()), (40, 40));
+    assert_eq!((trims.of(EventKind::Discard).len(), trims.of(EventKind::Write).len()), (40, 40));
     assert!(trims.events.iter().all(|event| event.extent.len() == Bytes(8192)));
     let span = trims.events.last().unwrap().at;
     assert!((Nanos(150_000_000)..Nanos(3_000_000_000)).contains(&span), "{span}");
@@ -238,7 +238,7 @@ fn blktrace_and_blkparse_give_the_same_events() {
     assert!(binary.events.iter().zip(&text.events).all(|(one, other)| one.process == other.process));
 
     let logged = read(&data("write.iolog"), None).unwrap();
-    let extents = |trace: &Trace| trace.of(Kind::Write).iter().map(|event| event.extent).collect::<Vec<_>>();
+    let extents = |trace: &Trace| trace.of(EventKind::Write).iter().map(|event| event.extent).collect::<Vec<_>>();
     assert_eq!(extents(&binary)[..60], extents(&logged)[..]);
     assert!(binary.events.iter().all(|event| event.latency.is_some() && event.error == 0));
     assert!(binary.header.gaps[0].contains("write-zeroes as writes"));
@@ -264,7 +264,7 @@ fn packed_files_of_blktrace_are_read_with_their_siblings() {
 #[test]
 fn single_stream_of_blktrace_is_read() {
     let trace = read(&data("single.blktrace"), None).unwrap();
-    let reads = trace.of(Kind::Read);
+    let reads = trace.of(EventKind::Read);
     assert_eq!((reads.len(), trace.events.len()), (20, 20));
     assert!(reads.iter().all(|event| event.process.to_string() == "dd" && event.extent.len() == Bytes(4096)));
 }
@@ -301,7 +301,7 @@ fn bios_of_a_bio_based_driver_are_read() {
     let lines = "  7,0  0  1  0.000000100  9  Q  W 8 + 8 [dd]\n  7,0  0  2  0.000000200  9  Q  D 0 + 2048 [dd]\n  \
                  7,0  0  3  0.000000900  0  C  W 8 + 8 [0]\n  7,0  0  4  0.000001200  0  C  D 0 + 2048 [-5]\n";
     let trace = text(lines).unwrap();
-    let expected = [(0, Kind::Write, 4096, 4096, Some(800)), (100, Kind::Discard, 0, 1 << 20, Some(1000))];
+    let expected = [(0, EventKind::Write, 4096, 4096, Some(800)), (100, EventKind::Discard, 0, 1 << 20, Some(1000))];
     assert_eq!(brief(&trace), expected);
     assert_eq!(trace.events[1].error, 5);
 }
@@ -340,7 +340,7 @@ proptest! {
         prop_assert_eq!(trace.events.len(), rows.len());
         for (event, (offset, length, write)) in trace.events.iter().zip(&rows) {
             prop_assert_eq!((event.extent.start.0, event.extent.len().0), (*offset, *length));
-            prop_assert!((event.kind == Kind::Write) == *write);
+            prop_assert!((event.kind == EventKind::Write) == *write);
         }
     }
 }

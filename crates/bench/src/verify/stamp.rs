@@ -6,7 +6,7 @@ use trimtab_core::{Bytes, Extent};
 use super::content::{Class, Contents, Generation};
 use crate::device_under_test::pieces;
 use crate::error::BenchError;
-use crate::target::{Kind, Target};
+use crate::target::{CommandKind, Target};
 use trimtab_core::interrupt::Interrupt;
 
 /// How much is written or read at a time.
@@ -60,7 +60,7 @@ impl<'a> Stamper<'a> {
             self.interrupt.check()?;
             let data = &mut memory[..piece.len().0 as usize];
             self.contents.fill(piece.start, stamped.generation, data);
-            self.target.write(piece.start, data).map_err(BenchError::io(Kind::Write, piece))?;
+            self.target.write(piece.start, data).map_err(BenchError::io(CommandKind::Write, piece))?;
         }
         self.target.flush().map_err(BenchError::device("flush"))
     }
@@ -68,7 +68,7 @@ impl<'a> Stamper<'a> {
     /// Discards `extent` with one command.
     pub(super) fn discard(&self, extent: Extent) -> Result<(), BenchError> {
         self.interrupt.check()?;
-        let kind = Kind::Erase(Operation::Discard);
+        let kind = CommandKind::Erase(Operation::Discard);
         self.target.erase(Operation::Discard, extent).map_err(BenchError::io(kind, extent))
     }
 
@@ -84,7 +84,7 @@ impl<'a> Stamper<'a> {
         for piece in pieces(stamped.extent, CHUNK) {
             self.interrupt.check()?;
             let data = &mut memory[..piece.len().0 as usize];
-            self.target.read(piece.start, data).map_err(BenchError::io(Kind::Read, piece))?;
+            self.target.read(piece.start, data).map_err(BenchError::io(CommandKind::Read, piece))?;
             for (at, bytes) in
                 (piece.start.0..).step_by(block as usize).zip(data.chunks_exact(block as usize))
             {

@@ -12,7 +12,7 @@ use super::granularity::{Grain, UnknownGrain};
 use super::stamp::Stamper;
 use crate::device_under_test::{DeviceUnderTest, Flight};
 use crate::error::BenchError;
-use crate::target::{Command, Kind};
+use crate::target::{Command, CommandKind};
 
 /// Reads of discarded blocks for each question, about, and as many of their neighbours.
 const READS: usize = 500;
@@ -98,7 +98,7 @@ impl Watch<'_, '_> {
             let at = stretches[self.random.random_range(0..stretches.len())];
             let skipped = Bytes(side as u64 * stretch.0);
             let extent = Extent::at(at + skipped + part.start + Bytes(within), block);
-            flight.send(Command { kind: Kind::Read, extent })?;
+            flight.send(Command { kind: CommandKind::Read, extent })?;
             samples[side].push(flight.next()?.latency.as_nanos() as u64);
         }
         Ok(faster(&mut samples))

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use trimtab_core::trace::Kind;
+use trimtab_core::trace::EventKind;
 use trimtab_core::{Bytes, Nanos};
 use trimtab_linux::mount;
 
@@ -67,7 +67,7 @@ fn interrupt_keeps_the_trace() {
     signal("-INT", &child);
     signal("-TERM", &child);
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    let (_, bytes) = Trace::read(&trace).total(&block(&drive).name(), Kind::Write);
+    let (_, bytes) = Trace::read(&trace).total(&block(&drive).name(), EventKind::Write);
     assert!(bytes >= Bytes::MIB, "{bytes}");
     assert_eq!(instance_of(child.id()), None);
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 use trimtab_core::Bytes;
 use trimtab_core::profile::Profile;
-use trimtab_core::trace::{Kind, TraceEvent, TraceHeader, TraceSource};
+use trimtab_core::trace::{EventKind, TraceEvent, TraceHeader, TraceSource};
 use trimtab_drive::{Clock, CreateOptions, Drive};
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::{SYSFS, mount};
@@ -95,7 +95,7 @@ impl Trace {
     }
 
     /// How many events of a kind the device had, and the bytes they name.
-    pub fn total(&self, device: &str, kind: Kind) -> (u64, Bytes) {
+    pub fn total(&self, device: &str, kind: EventKind) -> (u64, Bytes) {
         let place = self.header.devices.iter().position(|known| known.name == device);
         let ours = self
             .events

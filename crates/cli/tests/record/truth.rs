@@ -5,7 +5,7 @@ use std::process::Command;
 use tempfile::TempDir;
 use trimtab_core::Bytes;
 use trimtab_core::document::sim::SimDocument;
-use trimtab_core::trace::Kind;
+use trimtab_core::trace::EventKind;
 use trimtab_drive::Drive;
 
 use crate::support::{TRIMTAB, Trace, block, drive, possible, recorded};
@@ -52,19 +52,19 @@ fn recording_counts_what_the_kernel_counts() {
         let trace = Trace::read(&dir.path().join("t.parquet"));
         assert_eq!(trace.header.lost, 0);
         let total = |kind| trace.total(&block.name(), kind);
-        assert_eq!(total(Kind::Discard), (counted.discards, counted.discard_bytes), "{fs}");
+        assert_eq!(total(EventKind::Discard), (counted.discards, counted.discard_bytes), "{fs}");
         assert!(counted.discards > 0, "{fs}");
         let reads = (after.reads - before.reads, after.read_bytes - before.read_bytes);
-        assert_eq!(total(Kind::Read), reads, "{fs}");
+        assert_eq!(total(EventKind::Read), reads, "{fs}");
         let flushes = after.flushes.unwrap() - before.flushes.unwrap();
-        assert_eq!(total(Kind::Flush), (flushes, Bytes::ZERO), "{fs}");
+        assert_eq!(total(EventKind::Flush), (flushes, Bytes::ZERO), "{fs}");
         // The kernel also counts a flush without data as an empty write.
-        let (writes, written) = total(Kind::Write);
+        let (writes, written) = total(EventKind::Write);
         assert_eq!(written, counted.write_bytes, "{fs}");
         assert!((writes..=writes + flushes).contains(&counted.writes), "{fs}: {writes} {counted:?}");
-        let (_, freed) = total(Kind::Free);
+        let (_, freed) = total(EventKind::Free);
         assert!(freed > Bytes(8 << 20), "{fs}: {freed}");
-        let listed = total(Kind::Unused).1 > Bytes(256 << 20);
+        let listed = total(EventKind::Unused).1 > Bytes(256 << 20);
         let gap = trace.header.gaps.iter().any(|gap| gap.contains("free space"));
         assert!(listed != gap && gap == (fs == "btrfs"), "{fs}: {:?}", trace.header.gaps);
     }

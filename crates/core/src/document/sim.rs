@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{DriveDescription, Environment};
 use crate::policy::SimPolicy;
 use crate::stats::{DriveCounters, EraseSpread, LatencySummary};
-use crate::trace::{Kind, TraceHeader};
+use crate::trace::{EventKind, TraceHeader};
 use crate::units::{Bytes, Nanos};
 
 /// The schema name of [`SimDocument`].
@@ -56,14 +56,14 @@ pub struct ReplayedTrace {
     pub size: Bytes,
     /// How long one pass of the trace takes, in its own time.
     pub span_ns: Nanos,
-    /// The totals of its events on this device, in the order of [`Kind::ALL`]; kinds without events are left
+    /// The totals of its events on this device, in the order of [`EventKind::ALL`]; kinds without events are left
     /// out.
     pub kinds: Vec<KindTotal>,
 }
 
 impl ReplayedTrace {
     /// How many events of a kind the device has.
-    pub fn count(&self, kind: Kind) -> u64 {
+    pub fn count(&self, kind: EventKind) -> u64 {
         self.kinds.iter().find(|total| total.kind == kind).map_or(0, |total| total.count)
     }
 
@@ -77,7 +77,7 @@ impl ReplayedTrace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KindTotal {
     /// The kind.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// How many.
     pub count: u64,
     /// Bytes they name.

@@ -12,7 +12,7 @@ use crate::units::Nanos;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
-pub enum Kind {
+pub enum EventKind {
     /// A read request.
     Read,
     /// A write request.
@@ -35,10 +35,10 @@ pub enum Kind {
 
 /// A kind's name that isn't one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no kind of event {0:?}; there are {names}", names = Kind::ALL.map(Kind::name).join(", "))]
+#[error("there is no kind of event {0:?}; there are {names}", names = EventKind::ALL.map(EventKind::name).join(", "))]
 pub struct UnknownKind(pub String);
 
-impl Kind {
+impl EventKind {
     /// All of them, each at the place of its number.
     pub const ALL: [Self; 9] = [
         Self::Read,
@@ -73,13 +73,13 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for EventKind {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for EventKind {
     type Err = UnknownKind;
     fn from_str(name: &str) -> Result<Self, UnknownKind> {
         Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| UnknownKind(name.to_owned()))
@@ -139,7 +139,7 @@ pub struct TraceEvent {
     /// The whole device that it happened on.
     pub device: DeviceIndex,
     /// The kind of the event.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// The bytes of the device that it names; empty for a flush. A free or allocation is mapped from
     /// the file system's own addresses to the device's.
     pub extent: Extent,
@@ -159,12 +159,12 @@ mod tests {
 
     #[test]
     fn kinds_keep_their_number_and_name() {
-        for (number, kind) in Kind::ALL.into_iter().enumerate() {
+        for (number, kind) in EventKind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, number);
             assert_eq!(kind.name().parse(), Ok(kind));
             assert_eq!(serde_json::to_string(&kind).unwrap(), format!("{:?}", kind.name()));
         }
-        let error = "trim".parse::<Kind>().unwrap_err().to_string();
+        let error = "trim".parse::<EventKind>().unwrap_err().to_string();
         assert!(error.starts_with("there is no kind of event \"trim\"; there are read, write,"), "{error}");
     }
 

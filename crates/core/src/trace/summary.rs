@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::event::{DeviceIndex, FsIndex, Kind, TraceEvent};
+use super::event::{DeviceIndex, FsIndex, EventKind, TraceEvent};
 use crate::stats::{Latencies, SizeHistogram};
 use crate::units::Bytes;
 
 /// Totals of events, by device, file system and kind. Summaries of stretches merge.
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
-    tallies: BTreeMap<(DeviceIndex, Option<FsIndex>, Kind), Tally>,
+    tallies: BTreeMap<(DeviceIndex, Option<FsIndex>, EventKind), Tally>,
 }
 
 /// Totals of one kind of event.
@@ -41,12 +41,12 @@ impl Summary {
     }
 
     /// Every tally, by device, file system and kind.
-    pub fn tallies(&self) -> impl Iterator<Item = (DeviceIndex, Option<FsIndex>, Kind, &Tally)> {
+    pub fn tallies(&self) -> impl Iterator<Item = (DeviceIndex, Option<FsIndex>, EventKind, &Tally)> {
         self.tallies.iter().map(|((device, fs, kind), tally)| (*device, *fs, *kind, tally))
     }
 
     /// All events of a kind, whatever the device and file system.
-    pub fn of(&self, kind: Kind) -> Tally {
+    pub fn of(&self, kind: EventKind) -> Tally {
         let mut all = Tally::default();
         self.tallies().filter(|(_, _, of, _)| *of == kind).for_each(|(_, _, _, tally)| all.merge(tally));
         all
@@ -91,7 +91,7 @@ mod tests {
     use crate::trace::Comm;
     use crate::units::Nanos;
 
-    fn event(device: u16, kind: Kind, length: u64, latency: Option<u64>) -> TraceEvent {
+    fn event(device: u16, kind: EventKind, length: u64, latency: Option<u64>) -> TraceEvent {
         TraceEvent {
             at: Nanos(7),
             device: DeviceIndex(device),
@@ -107,10 +107,10 @@ mod tests {
     #[test]
     fn stretches_merge_to_the_whole() {
         let events = [
-            event(0, Kind::Discard, 4096, Some(10_000)),
-            event(1, Kind::Discard, 8192, Some(30_000)),
-            event(0, Kind::Read, 4096, None),
-            TraceEvent { error: 5, ..event(0, Kind::Discard, 4096, Some(20_000)) },
+            event(0, EventKind::Discard, 4096, Some(10_000)),
+            event(1, EventKind::Discard, 8192, Some(30_000)),
+            event(0, EventKind::Read, 4096, None),
+            TraceEvent { error: 5, ..event(0, EventKind::Discard, 4096, Some(20_000)) },
         ];
         let mut parts = [Summary::default(), Summary::default()];
         for (place, event) in events.iter().enumerate() {
@@ -118,15 +118,15 @@ mod tests {
         }
         let [mut whole, rest] = parts;
         whole.merge(&rest);
-        let discards = whole.of(Kind::Discard);
+        let discards = whole.of(EventKind::Discard);
         assert_eq!((discards.count, discards.bytes, discards.errors), (3, Bytes(16_384), 1));
         assert_eq!(discards.mean_size(), Some(Bytes(5461)));
         let latency = discards.latencies.summary();
         assert_eq!((latency.count, latency.p50_ns.0 / 100), (3, 200));
         assert_eq!(whole.total(), 4);
         assert_eq!(whole.tallies().count(), 3);
-        assert_eq!(Summary::default().of(Kind::Free).mean_size(), None);
-        (0..5).for_each(|_| whole.record(&event(0, Kind::Free, 1 << 62, None)));
-        assert_eq!(whole.of(Kind::Free).bytes, Bytes(u64::MAX), "a hostile trace is no overflow");
+        assert_eq!(Summary::default().of(EventKind::Free).mean_size(), None);
+        (0..5).for_each(|_| whole.record(&event(0, EventKind::Free, 1 << 62, None)));
+        assert_eq!(whole.of(EventKind::Free).bytes, Bytes(u64::MAX), "a hostile trace is no overflow");
     }
 }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use trimtab_core::Bytes;
 use trimtab_linux::PROCFS;
 use trimtab_linux::mount::{self, Mount};
-use trimtab_linux::stack::{Kind, Layer, Stack};
+use trimtab_linux::stack::{LayerKind, Layer, Stack};
 use trimtab_linux::trim::{self, TrimError};
 
 use super::error::CanaryError;
@@ -36,9 +36,9 @@ pub(super) fn home(stack: &Stack) -> Result<(usize, &Path), CanaryError> {
         None => CanaryError::NoFileSystem { target: String::new() },
     };
     let is_overlay =
-        |layer: &Layer| matches!(&layer.kind, Kind::FileSystem(found) if found.fstype == "overlay");
+        |layer: &Layer| matches!(&layer.kind, LayerKind::FileSystem(found) if found.fstype == "overlay");
     let layer = stack.layers.iter().position(|layer| !is_overlay(layer)).ok_or_else(none)?;
-    let Layer { kind: Kind::FileSystem(file_system), below, .. } = &stack.layers[layer] else {
+    let Layer { kind: LayerKind::FileSystem(file_system), below, .. } = &stack.layers[layer] else {
         return Err(none());
     };
     if !below.iter().any(|below| stack.layers[below.layer].number.is_some()) {
@@ -94,8 +94,8 @@ pub(super) fn size(stack: &Stack, directory: &Path) -> Result<Bytes, CanaryError
 fn unit(layer: &Layer) -> Bytes {
     let granularity = layer.limits.map_or(Bytes::ZERO, |limits| limits.granularity);
     let stripe = match &layer.kind {
-        Kind::Raid(raid) => Bytes(raid.chunk.0.saturating_mul(layer.below.len() as u64)),
-        Kind::DeviceMapper(lines) => lines
+        LayerKind::Raid(raid) => Bytes(raid.chunk.0.saturating_mul(layer.below.len() as u64)),
+        LayerKind::DeviceMapper(lines) => lines
             .iter()
             .filter_map(|line| {
                 // METADATA DATA BLOCK_SIZE, the last in sectors.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use trimtab_core::{Bytes, Extent, ExtentSet};
-use trimtab_linux::stack::{Kind, Layer, Stack};
+use trimtab_linux::stack::{LayerKind, Layer, Stack};
 use trimtab_linux::{btrfs, ioctl};
 
 use super::fat;
@@ -58,7 +58,7 @@ impl Host {
 }
 
 fn pieces(stack: &Stack, layer: &Layer, directory: &Path, extents: &ExtentSet) -> io::Result<Vec<Piece>> {
-    let Kind::FileSystem(file_system) = &layer.kind else { return Ok(Vec::new()) };
+    let LayerKind::FileSystem(file_system) = &layer.kind else { return Ok(Vec::new()) };
     let devices: Vec<_> = layer.below.iter().map(|below| below.layer).collect();
     let placed = |skipped: Bytes, copies: &[usize]| {
         let piece = |extent: Extent| Piece {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::BlockDevice;
-use trimtab_linux::stack::{Below, Kind, Layer, MapLine, Stack};
+use trimtab_linux::stack::{Below, LayerKind, Layer, MapLine, Stack};
 use trimtab_linux::{SYSFS, loop_device, trim};
 
 use super::host::Host;
@@ -77,8 +77,8 @@ impl Layout {
 
 /// Returns the file behind a loop device, and the layer of its file system.
 fn file_behind<'a>(stack: &Stack, layer: &'a Layer) -> Option<(usize, &'a Path)> {
-    let (Kind::Loop { file }, [below]) = (&layer.kind, layer.below.as_slice()) else { return None };
-    matches!(stack.layers[below.layer].kind, Kind::FileSystem(_)).then_some((below.layer, file))
+    let (LayerKind::Loop { file }, [below]) = (&layer.kind, layer.below.as_slice()) else { return None };
+    matches!(stack.layers[below.layer].kind, LayerKind::FileSystem(_)).then_some((below.layer, file))
 }
 
 /// Returns the file system that holds the file of a loop device with the canary at `place`; none if the
@@ -90,7 +90,7 @@ fn host_of_file(
     path: &Path,
     place: &Place,
 ) -> io::Result<Option<Host>> {
-    let Kind::FileSystem(file_system) = &stack.layers[holder].kind else { return Ok(None) };
+    let LayerKind::FileSystem(file_system) = &stack.layers[holder].kind else { return Ok(None) };
     if device.limits.is_some_and(|limits| limits.max == Bytes::ZERO) {
         return Ok(None);
     }
@@ -119,7 +119,7 @@ fn host_of_file(
 
 /// Translates `place` of a device to the layers below it.
 fn places_below(stack: &Stack, layer: &Layer, place: &Place) -> Vec<(usize, Place)> {
-    if let Kind::DeviceMapper(lines) = &layer.kind
+    if let LayerKind::DeviceMapper(lines) = &layer.kind
         && lines.len() > 1
         && lines.iter().all(|line| line.target == "linear")
     {
@@ -132,10 +132,10 @@ fn places_below(stack: &Stack, layer: &Layer, place: &Place) -> Vec<(usize, Plac
 }
 
 /// Returns true if each device below with a contiguous layout has all of the data.
-fn each_has_all(kind: &Kind) -> bool {
+fn each_has_all(kind: &LayerKind) -> bool {
     match kind {
-        Kind::Raid(raid) => raid.level == "raid1",
-        Kind::DeviceMapper(lines) => {
+        LayerKind::Raid(raid) => raid.level == "raid1",
+        LayerKind::DeviceMapper(lines) => {
             lines.iter().all(|line| !matches!(line.target.as_str(), "striped" | "multipath"))
         }
         _ => true,
@@ -166,7 +166,7 @@ fn somewhere_below(stack: &Stack, layer: &Layer) -> Vec<(usize, Place)> {
     };
     let is_spare = |below: &&Below| {
         let is_known = |below: &Below| below.start.is_some();
-        matches!(layer.kind, Kind::Raid(_)) && !is_known(below) && layer.below.iter().any(is_known)
+        matches!(layer.kind, LayerKind::Raid(_)) && !is_known(below) && layer.below.iter().any(is_known)
     };
     let members = layer.below.iter().filter(|below| !is_spare(below));
     members.map(|below| anywhere(below.layer)).collect()

@@ -7,7 +7,7 @@ use std::path::Path;
 use trimtab_core::Bytes;
 use trimtab_linux::SYSFS;
 use trimtab_linux::ioctl::device_status;
-use trimtab_linux::stack::{Kind, Layer, MapLine, Stack};
+use trimtab_linux::stack::{LayerKind, Layer, MapLine, Stack};
 
 use super::super::mapper;
 use super::layout::Layout;
@@ -20,13 +20,13 @@ pub(super) fn used(stack: &Stack, layout: &Layout) -> Vec<Option<Bytes>> {
 
 fn used_by(layer: &Layer) -> Option<Bytes> {
     let used = match &layer.kind {
-        Kind::Loop { file } => fs::metadata(file).ok()?.blocks() * 512,
-        Kind::Zram => {
+        LayerKind::Loop { file } => fs::metadata(file).ok()?.blocks() * 512,
+        LayerKind::Zram => {
             // ORIGINAL COMPRESSED ..., see the kernel's Documentation/admin-guide/blockdev/zram.rst.
             let statistics = Path::new(SYSFS).join("class/block").join(&layer.name).join("mm_stat");
             fs::read_to_string(statistics).ok()?.split_whitespace().nth(1)?.parse().ok()?
         }
-        Kind::DeviceMapper(lines) => used_by_pool(layer, lines)?,
+        LayerKind::DeviceMapper(lines) => used_by_pool(layer, lines)?,
         _ => return None,
     };
     // A file system that doesn't count the blocks of files reports zero.

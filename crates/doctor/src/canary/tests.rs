@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use trimtab_core::document::doctor::{Announced, Limits, Verdict};
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::DeviceNumber;
-use trimtab_linux::stack::{Below, FileSystem, Kind, Layer, MapLine, Raid, Stack};
+use trimtab_linux::stack::{Below, FileSystem, LayerKind, Layer, MapLine, Raid, Stack};
 
 use super::host::{Host, Piece};
 use super::layout::Layout;
@@ -19,7 +19,7 @@ fn extent(start: u64, length: u64) -> Extent {
 }
 
 /// A layer that lies on those of these indices, from these bytes on.
-fn layer(name: &str, kind: Kind, below: &[(usize, Option<u64>)]) -> Layer {
+fn layer(name: &str, kind: LayerKind, below: &[(usize, Option<u64>)]) -> Layer {
     let limits = Limits {
         max: Bytes::GIB,
         max_hardware: Bytes::GIB,
@@ -53,7 +53,7 @@ fn stack(devices: Vec<Layer>) -> Stack {
         source: PathBuf::from("/dev/x"),
         options: String::new(),
     };
-    let top = layer("/m", Kind::FileSystem(file_system), &[(1, Some(0))]);
+    let top = layer("/m", LayerKind::FileSystem(file_system), &[(1, Some(0))]);
     Stack { layers: std::iter::once(top).chain(devices).collect() }
 }
 
@@ -64,16 +64,16 @@ fn layout(stack: &Stack, start: u64) -> Layout {
     Layout::below(stack, Host { layer: 0, directory: PathBuf::from("/m"), pieces: vec![piece] })
 }
 
-fn mapper(target: &str, parameters: &str) -> Kind {
-    Kind::DeviceMapper(vec![line(0, 1 << 30, target, parameters)])
+fn mapper(target: &str, parameters: &str) -> LayerKind {
+    LayerKind::DeviceMapper(vec![line(0, 1 << 30, target, parameters)])
 }
 
 fn line(start: u64, length: u64, target: &str, parameters: &str) -> MapLine {
     MapLine { extent: extent(start, length), target: target.to_owned(), parameters: parameters.to_owned() }
 }
 
-fn raid(level: &str) -> Kind {
-    Kind::Raid(Raid { level: level.to_owned(), chunk: Bytes(512 << 10), discards_are_safe: None })
+fn raid(level: &str) -> LayerKind {
+    LayerKind::Raid(Raid { level: level.to_owned(), chunk: Bytes(512 << 10), discards_are_safe: None })
 }
 
 /// A layer that saw discards of so many bytes from the start of where the canary is, and others.
@@ -100,15 +100,15 @@ fn proved(stack: &Stack, sights: &[(u64, u64)]) -> (Verdict, String, Vec<u64>) {
 
 #[test]
 fn canary_is_followed_through_partitions_and_tables() {
-    let segments = Kind::DeviceMapper(vec![
+    let segments = LayerKind::DeviceMapper(vec![
         line(0, 10 * MIB, "linear", "8:98 2048"),
         line(10 * MIB, 90 * MIB, "linear", "8:97 8192"),
     ]);
     let stack = stack(vec![
         layer("dm-0", segments, &[(2, None), (3, None)]),
-        layer("a", Kind::Partition, &[(4, Some(MIB))]),
-        layer("b", Kind::Partition, &[(4, Some(500 * MIB))]),
-        layer("disk", Kind::Nvme, &[]),
+        layer("a", LayerKind::Partition, &[(4, Some(MIB))]),
+        layer("b", LayerKind::Partition, &[(4, Some(500 * MIB))]),
+        layer("disk", LayerKind::Nvme, &[]),
     ]);
     let places = layout(&stack, 4 * MIB).places;
     let found = |layer: usize| places[layer].as_ref().unwrap().extents.iter().collect::<Vec<_>>();
@@ -120,11 +120,11 @@ fn canary_is_followed_through_partitions_and_tables() {
 
 #[test]
 fn copies_have_exact_positions_and_stripes_and_pools_have_none() {
-    let two = |kind: Kind| {
+    let two = |kind: LayerKind| {
         stack(vec![
             layer("md0", kind, &[(2, Some(MIB)), (3, Some(MIB))]),
-            layer("sda", Kind::Nvme, &[]),
-            layer("sdb", Kind::Nvme, &[]),
+            layer("sda", LayerKind::Nvme, &[]),
+            layer("sdb", LayerKind::Nvme, &[]),
         ])
     };
     let exact = |stack: &Stack| -> Vec<_> {
@@ -147,7 +147,7 @@ fn copies_have_exact_positions_and_stripes_and_pools_have_none() {
 fn layer_that_drops_discards_is_named() {
     let mut crypt = stack(vec![
         layer("dm-0", mapper("crypt", "aes - 0 8:97 32768"), &[(2, Some(16 * MIB))]),
-        layer("sda", Kind::Nvme, &[]),
+        layer("sda", LayerKind::Nvme, &[]),
     ]);
     let all = 16 * MIB;
     let proof = proved(&crypt, &[(all, 0), (all, 0)]);
@@ -169,7 +169,7 @@ fn layer_that_drops_discards_is_named() {
 
 #[test]
 fn failed_discards_did_not_arrive() {
-    let stack = stack(vec![layer("sda", Kind::Nvme, &[])]);
+    let stack = stack(vec![layer("sda", LayerKind::Nvme, &[])]);
     let layout = layout(&stack, 0);
     let mut proof = Proof::new(&stack, &layout, vec![false; 2]);
     proof.sights[1] = saw(&layout, 1, 16 * MIB, 0);
@@ -184,8 +184,8 @@ fn failed_discards_did_not_arrive() {
 fn counted_bytes_are_compared_with_all_bytes_of_the_layer_above() {
     let striped = stack(vec![
         layer("md0", raid("raid0"), &[(2, Some(MIB)), (3, Some(MIB))]),
-        layer("sda", Kind::Nvme, &[]),
-        layer("sdb", Kind::Nvme, &[]),
+        layer("sda", LayerKind::Nvme, &[]),
+        layer("sdb", LayerKind::Nvme, &[]),
     ]);
     // Another file was deleted beside the canary.
     let (verdict, reason, bytes) = proved(&striped, &[(16 * MIB, 96 * MIB), (56 * MIB, 0), (56 * MIB, 0)]);
@@ -199,9 +199,9 @@ fn counted_bytes_are_compared_with_all_bytes_of_the_layer_above() {
 fn missing_copy_is_not_made_up_for_by_another() {
     let mut copies = stack(vec![
         layer("md0", raid("raid10"), &[(2, Some(MIB)), (3, Some(MIB)), (4, None)]),
-        layer("sda", Kind::Nvme, &[]),
-        layer("sdb", Kind::Nvme, &[]),
-        layer("sdc", Kind::Nvme, &[]),
+        layer("sda", LayerKind::Nvme, &[]),
+        layer("sdb", LayerKind::Nvme, &[]),
+        layer("sdc", LayerKind::Nvme, &[]),
     ]);
     let all = 16 * MIB;
     assert_eq!(layout(&copies, 0).places[4], None, "a spare holds nothing");
@@ -215,7 +215,7 @@ fn missing_copy_is_not_made_up_for_by_another() {
 
 #[test]
 fn whole_units_lose_nothing_at_the_edges() {
-    let mut coarse = stack(vec![layer("sda", Kind::Nvme, &[])]);
+    let mut coarse = stack(vec![layer("sda", LayerKind::Nvme, &[])]);
     coarse.layers[1].limits.as_mut().unwrap().granularity = Bytes(MIB);
     let verdict = |start: u64, lost: u64| {
         let ranges = (0..4).map(|at| extent(start + at * 8 * MIB, 4 * MIB));
@@ -237,7 +237,7 @@ fn pool_passes_on_only_written_extents() {
     let pool = stack(vec![
         layer("dm-3", mapper("thin", "8:50 0"), &[(2, None)]),
         layer("dm-2", mapper("thin-pool", "8:48 8:49 128"), &[(3, Some(0))]),
-        layer("sda", Kind::Nvme, &[]),
+        layer("sda", LayerKind::Nvme, &[]),
     ]);
     // The file system discards the free space around the canary too, which the pool never gave a place.
     let (verdict, reason, bytes) = proved(&pool, &[(16 * MIB, 31 * MIB), (17 * MIB, 0), (17 * MIB, 0)]);
@@ -247,9 +247,9 @@ fn pool_passes_on_only_written_extents() {
 
 #[test]
 fn file_system_that_delays_discards_proves_nothing() {
-    let mut lazy = stack(vec![layer("sda", Kind::Nvme, &[])]);
+    let mut lazy = stack(vec![layer("sda", LayerKind::Nvme, &[])]);
     assert_eq!(proved(&lazy, &[(0, 0)]).0, Verdict::Blocked);
-    let Kind::FileSystem(file_system) = &mut lazy.layers[0].kind else { panic!() };
+    let LayerKind::FileSystem(file_system) = &mut lazy.layers[0].kind else { panic!() };
     file_system.options = "rw,discard,relatime".to_owned();
     assert_eq!(proved(&lazy, &[(0, 0)]).0, Verdict::Unknown);
     lazy.layers[1].limits.as_mut().unwrap().max = Bytes::ZERO;
@@ -258,7 +258,7 @@ fn file_system_that_delays_discards_proves_nothing() {
 
 #[test]
 fn zoned_device_proves_nothing() {
-    let disk = Layer { zoned: true, ..layer("sda", Kind::Nvme, &[]) };
+    let disk = Layer { zoned: true, ..layer("sda", LayerKind::Nvme, &[]) };
     let mut zoned = stack(vec![layer("dm-0", mapper("zoned", "8:97"), &[(2, None)]), disk]);
     zoned.layers[2].limits.as_mut().unwrap().max = Bytes::ZERO;
     let (verdict, reason, _) = proved(&zoned, &[(16 * MIB, 0), (0, 0)]);

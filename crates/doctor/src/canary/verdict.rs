@@ -5,7 +5,7 @@ use std::io;
 use trimtab_core::document::doctor::Verdict;
 use trimtab_core::error::chain;
 use trimtab_core::{Bytes, Extent, Nanos};
-use trimtab_linux::stack::{Kind, Layer, Stack};
+use trimtab_linux::stack::{LayerKind, Layer, Stack};
 use trimtab_linux::trim::TrimError;
 
 use super::host::{Host, Piece};
@@ -58,20 +58,20 @@ impl Fate {
 }
 
 /// Returns true if a layer allocates space below only when data is written.
-fn allocates(kind: &Kind) -> bool {
+fn allocates(kind: &LayerKind) -> bool {
     let lays_out = |target: &str| matches!(target, "striped" | "raid" | "mirror" | "multipath");
-    matches!(kind, Kind::DeviceMapper(lines) if !lines.iter().all(|line| lays_out(&line.target)))
+    matches!(kind, LayerKind::DeviceMapper(lines) if !lines.iter().all(|line| lays_out(&line.target)))
 }
 
 /// Returns true if each layer below holds copies or parity of a part of any large range.
-fn keeps_copies(kind: &Kind) -> bool {
-    matches!(kind, Kind::Raid(raid) if !matches!(raid.level.as_str(), "linear" | "raid0"))
+fn keeps_copies(kind: &LayerKind) -> bool {
+    matches!(kind, LayerKind::Raid(raid) if !matches!(raid.level.as_str(), "linear" | "raid0"))
 }
 
 /// Returns why discards free nothing on a device; none if they may.
 fn frees_nothing(layer: &Layer) -> Option<&'static str> {
     match &layer.kind {
-        Kind::Scsi(scsi) if scsi.writes_zeros() => Some("writes zeros in place of discards"),
+        LayerKind::Scsi(scsi) if scsi.writes_zeros() => Some("writes zeros in place of discards"),
         _ => layer.limits.filter(|limits| limits.max == Bytes::ZERO).map(|_| "takes no discards"),
     }
 }
@@ -109,7 +109,7 @@ impl<'a> Proof<'a> {
     /// Returns true if the file system of `host` discards by itself, on a device that takes discards.
     pub fn discards_by_itself(&self, host: &Host) -> bool {
         let Layer { kind, below, .. } = &self.stack.layers[host.layer];
-        let Kind::FileSystem(file_system) = kind else { return false };
+        let LayerKind::FileSystem(file_system) = kind else { return false };
         let takes =
             |layer: usize| self.stack.layers[layer].limits.is_none_or(|limits| limits.max > Bytes::ZERO);
         is_online(file_system) && below.iter().any(|below| takes(below.layer))
@@ -292,7 +292,7 @@ impl<'a> Proof<'a> {
         let late = |host: &Host| {
             let name = self.name(host.layer);
             match &self.stack.layers[host.layer].kind {
-                Kind::FileSystem(found) if found.fstype == "nilfs2" => {
+                LayerKind::FileSystem(found) if found.fstype == "nilfs2" => {
                     Some(format!("{name} keeps what was deleted until its cleaner has run (nilfs-clean)"))
                 }
                 _ if self.discards_by_itself(host) => Some(format!(
@@ -395,7 +395,7 @@ impl<'a> Proof<'a> {
     fn name(&self, layer: usize) -> String {
         let layer = &self.stack.layers[layer];
         match &layer.kind {
-            Kind::FileSystem(file_system) => format!("{} at {}", file_system.fstype, layer.name),
+            LayerKind::FileSystem(file_system) => format!("{} at {}", file_system.fstype, layer.name),
             _ => layer.name.clone(),
         }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use trimtab_core::error::chain;
-use trimtab_core::trace::{Kind, TraceEvent};
+use trimtab_core::trace::{EventKind, TraceEvent};
 use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
 use trimtab_linux::SYSFS;
 use trimtab_linux::block::{BlockCounters, BlockDevice, DeviceNumber};
@@ -73,7 +73,7 @@ impl Witness {
             }
         }
         let options =
-            RecordOptions { devices: disks, kinds: vec![Kind::Discard], ..RecordOptions::default() };
+            RecordOptions { devices: disks, kinds: vec![EventKind::Discard], ..RecordOptions::default() };
         let source = match Listener::start(&options) {
             Ok(listener) => EventSource::Trace(Box::new(listener), Vec::new()),
             Err(error) => EventSource::Counters(error),

@@ -6,7 +6,7 @@ use trimtab_core::Bytes;
 use trimtab_core::document::doctor::{
     Announced, AtaTrim, CardErase, Provisioning, Severity, UnmapLimits, Verdict,
 };
-use trimtab_linux::stack::{Kind, Layer, Scsi, Transport};
+use trimtab_linux::stack::{LayerKind, Layer, Scsi, Transport};
 
 use super::{YES, examined, file_system, layer, mapped, nvme, row, summary, taking};
 
@@ -14,7 +14,7 @@ use super::{YES, examined, file_system, layer, mapped, nvme, row, summary, takin
 fn scsi_devices_are_distinguished() {
     let on = |transport: Transport, mode: &str, thin, rotational| {
         let scsi = Scsi { transport, provisioning_mode: Some(mode.to_owned()), thin_provisioning: thin };
-        let disk = Layer { rotational, ..taking(0, 0, layer("sda", Kind::Scsi(scsi))) };
+        let disk = Layer { rotational, ..taking(0, 0, layer("sda", LayerKind::Scsi(scsi))) };
         let target = examined(&row([file_system("/mnt", "ext4", "rw"), disk]));
         (target.verdict, target.findings[0].id.clone(), target.findings[0].severity)
     };
@@ -46,7 +46,7 @@ fn scsi_devices_are_distinguished() {
 fn zeros_written_are_no_discards() {
     let transport = Transport::Usb { driver: "usb-storage".to_owned(), ids: None };
     let mode = Some("writesame_zero".to_owned());
-    let disk = layer("sda", Kind::Scsi(Scsi { transport, provisioning_mode: mode, thin_provisioning: None }));
+    let disk = layer("sda", LayerKind::Scsi(Scsi { transport, provisioning_mode: mode, thin_provisioning: None }));
     let target = examined(&row([file_system("/mnt", "ext4", "rw"), taking(YES, 512, disk)]));
     assert_eq!(summary(&target), (Verdict::Blocked, vec!["sda"], vec!["provisioning-mode"]));
 }
@@ -73,7 +73,7 @@ fn a_limit_set_to_zero_is_no_property_of_the_drive() {
     let fixed = fix(
         4_294_966_784,
         0,
-        taking(YES, 4096, layer("loop3", Kind::Loop { file: PathBuf::from("/images/a disk") })),
+        taking(YES, 4096, layer("loop3", LayerKind::Loop { file: PathBuf::from("/images/a disk") })),
     );
     assert!(
         fixed.starts_with("losetup --detach /dev/loop3 && losetup /dev/loopN '/images/a disk' "),
@@ -82,13 +82,13 @@ fn a_limit_set_to_zero_is_no_property_of_the_drive() {
 }
 
 /// Returns the findings about a disk that announces this.
-fn said_of(kind: Kind, announced: Announced) -> String {
+fn said_of(kind: LayerKind, announced: Announced) -> String {
     let disk = Layer { announced, ..taking(YES, 4096, layer("sda", kind)) };
     examined(&row([disk])).layers.remove(0).reason
 }
 
-fn scsi(transport: Transport) -> Kind {
-    Kind::Scsi(Scsi { transport, provisioning_mode: Some("unmap".to_owned()), thin_provisioning: None })
+fn scsi(transport: Transport) -> LayerKind {
+    LayerKind::Scsi(Scsi { transport, provisioning_mode: Some("unmap".to_owned()), thin_provisioning: None })
 }
 
 #[test]
@@ -157,9 +157,9 @@ fn drive_behind_a_bridge_is_described() {
 fn card_announces_its_erase_unit() {
     let erase =
         CardErase { card: Some("SD".to_owned()), unit: Some(Bytes(512)), preferred: Some(Bytes(4 << 20)) };
-    let said = said_of(Kind::Mmc, Announced { erase: Some(erase), ..Announced::default() });
+    let said = said_of(LayerKind::Mmc, Announced { erase: Some(erase), ..Announced::default() });
     assert!(said.contains("the SD card erases units of 512 B, best of 4 MiB"), "{said}");
-    assert_eq!(said_of(Kind::Mmc, Announced::default()), "the device takes them");
+    assert_eq!(said_of(LayerKind::Mmc, Announced::default()), "the device takes them");
 }
 
 #[test]

@@ -9,12 +9,12 @@ use std::path::PathBuf;
 
 use trimtab_core::document::doctor::{Announced, Limits, Passes, Severity, Target, Verdict};
 use trimtab_core::{Bytes, Extent};
-use trimtab_linux::stack::{Below, FileSystem, Kind, Layer, MapLine, Raid, Setup, Stack, Timer};
+use trimtab_linux::stack::{Below, FileSystem, LayerKind, Layer, MapLine, Raid, Setup, Stack, Timer};
 
 use super::{ASSUMED_ERASE_BLOCK, diagnose};
 
 /// A layer without discards, without anything below it.
-fn layer(name: &str, kind: Kind) -> Layer {
+fn layer(name: &str, kind: LayerKind) -> Layer {
     Layer {
         name: name.to_owned(),
         label: None,
@@ -51,7 +51,7 @@ fn file_system(mount: &str, fstype: &str, options: &str) -> Layer {
         source: PathBuf::from("/dev/x"),
         options: options.to_owned(),
     };
-    layer(mount, Kind::FileSystem(kind))
+    layer(mount, LayerKind::FileSystem(kind))
 }
 
 fn mapped(name: &str, target: &str, parameters: &str) -> Layer {
@@ -60,15 +60,15 @@ fn mapped(name: &str, target: &str, parameters: &str) -> Layer {
         target: target.to_owned(),
         parameters: parameters.to_owned(),
     };
-    layer(name, Kind::DeviceMapper(vec![line]))
+    layer(name, LayerKind::DeviceMapper(vec![line]))
 }
 
 fn raid(level: &str, discards_are_safe: Option<bool>) -> Layer {
-    layer("md0", Kind::Raid(Raid { level: level.to_owned(), chunk: Bytes(512 << 10), discards_are_safe }))
+    layer("md0", LayerKind::Raid(Raid { level: level.to_owned(), chunk: Bytes(512 << 10), discards_are_safe }))
 }
 
 fn nvme(max: u64) -> Layer {
-    taking(max, 512, layer("nvme0n1", Kind::Nvme))
+    taking(max, 512, layer("nvme0n1", LayerKind::Nvme))
 }
 
 /// Each layer on the next, from its first byte on.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use trimtab_linux::stack::{CronTrim, CrypttabLine, FstabLine, Kind, Layer, Setup, Timer};
+use trimtab_linux::stack::{CronTrim, CrypttabLine, FstabLine, LayerKind, Layer, Setup, Timer};
 
 use super::{YES, file_system, layer, mapped, nvme, row, taking, timed};
 use crate::{ASSUMED_ERASE_BLOCK, diagnose};
@@ -123,7 +123,7 @@ fn cron_and_trimtab_s_own_units_trim_too() {
 #[test]
 fn fstab_options_of_a_swap_are_reported() {
     let told = |fstab: Vec<FstabLine>| {
-        let stack = row([layer("/dev/nvme0n1", Kind::Swap), nvme(YES)]);
+        let stack = row([layer("/dev/nvme0n1", LayerKind::Swap), nvme(YES)]);
         let found = diagnose(&stack, &Setup { fstab, ..Setup::default() }, ASSUMED_ERASE_BLOCK);
         (found.layers[0].reason.clone(), found.findings.len())
     };

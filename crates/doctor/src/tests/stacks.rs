@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use trimtab_core::document::doctor::{Passes, Target, Verdict};
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::DeviceNumber;
-use trimtab_linux::stack::{Below, FileSystem, Kind, Layer, MapLine, Raid, Stack};
+use trimtab_linux::stack::{Below, FileSystem, LayerKind, Layer, MapLine, Raid, Stack};
 
 use super::{YES, examined, file_system, layer, mapped, nvme, raid, row, summary, taking};
 
@@ -33,7 +33,7 @@ fn the_layer_that_stops_discards_is_named_and_no_other() {
             &["device-no-discards"],
         ),
         (
-            on(vec![taking(0, 0, layer("sda1", Kind::Partition)), nvme(0)]),
+            on(vec![taking(0, 0, layer("sda1", LayerKind::Partition)), nvme(0)]),
             Verdict::Blocked,
             &["nvme0n1"],
             &["device-no-discards"],
@@ -118,7 +118,7 @@ fn pool_metadata_device_does_not_decide_the_verdict() {
 #[test]
 fn a_loop_s_discards_become_free_space_of_the_file_system_below() {
     let on_loop = |max, below: Vec<Layer>| {
-        let device = taking(max, 4096, layer("loop0", Kind::Loop { file: PathBuf::from("/images/disk") }));
+        let device = taking(max, 4096, layer("loop0", LayerKind::Loop { file: PathBuf::from("/images/disk") }));
         examined(&row([file_system("/mnt", "ext4", "rw"), device].into_iter().chain(below)))
     };
     let holds = |fstype: &str, options: &str| file_system("/images", fstype, options);
@@ -167,7 +167,7 @@ fn read_only_layers_of_an_overlay_are_ignored() {
 
 #[test]
 fn target_without_a_layer_below_is_unknown() {
-    for top in [layer("/swapfile", Kind::Swap), file_system("/", "btrfs", "rw")] {
+    for top in [layer("/swapfile", LayerKind::Swap), file_system("/", "btrfs", "rw")] {
         assert_eq!(summary(&examined(&row([top]))), (Verdict::Unknown, vec![], vec![]));
     }
 }
@@ -196,28 +196,28 @@ fn ntfs3_needs_the_discard_option() {
     assert_eq!(summary(&mounted("rw,discard")), (Verdict::Reaches, vec![], vec![]));
 }
 
-fn any_kind() -> impl Strategy<Value = Kind> {
+fn any_kind() -> impl Strategy<Value = LayerKind> {
     let words = "[a-z0-9:_ -]{0,40}";
     prop_oneof![
         ("(ext4|xfs|btrfs|overlay|zfs|squashfs|tmpfs|nfs|odd)", "[a-z=,]{0,20}").prop_map(
             |(fstype, options)| {
-                Kind::FileSystem(FileSystem { fstype, targets: Vec::new(), source: PathBuf::new(), options })
+                LayerKind::FileSystem(FileSystem { fstype, targets: Vec::new(), source: PathBuf::new(), options })
             }
         ),
         ("(linear|crypt|thin|thin-pool|cache|vdo|snapshot|odd)", words).prop_map(|(target, parameters)| {
             let extent = Extent::at(Bytes::ZERO, Bytes::MIB);
-            Kind::DeviceMapper(vec![MapLine { extent, target, parameters }])
+            LayerKind::DeviceMapper(vec![MapLine { extent, target, parameters }])
         }),
         ("(raid0|raid1|raid5|odd)", any::<u64>(), any::<Option<bool>>()).prop_map(|(level, chunk, safe)| {
-            Kind::Raid(Raid { level, chunk: Bytes(chunk), discards_are_safe: safe })
+            LayerKind::Raid(Raid { level, chunk: Bytes(chunk), discards_are_safe: safe })
         }),
-        Just(Kind::DeviceMapper(Vec::new())),
-        Just(Kind::Swap),
-        Just(Kind::Partition),
-        Just(Kind::Zram),
-        Just(Kind::Nvme),
-        Just(Kind::Loop { file: PathBuf::from("/f") }),
-        Just(Kind::Other(None)),
+        Just(LayerKind::DeviceMapper(Vec::new())),
+        Just(LayerKind::Swap),
+        Just(LayerKind::Partition),
+        Just(LayerKind::Zram),
+        Just(LayerKind::Nvme),
+        Just(LayerKind::Loop { file: PathBuf::from("/f") }),
+        Just(LayerKind::Other(None)),
     ]
 }
 
@@ -229,7 +229,7 @@ proptest! {
     ) {
         let layers = kinds.into_iter().enumerate().map(|(index, (kind, max, granularity, start))| {
             let mut made = layer(&format!("l{index}"), kind);
-            if let (Some(max), false) = (max, matches!(made.kind, Kind::FileSystem(_) | Kind::Swap)) {
+            if let (Some(max), false) = (max, matches!(made.kind, LayerKind::FileSystem(_) | LayerKind::Swap)) {
                 made = taking(max % 3, granularity, made);
             }
             made.below = vec![Below { layer: index + 1, start: Some(Bytes(start >> 8)) }];

@@ -3,7 +3,7 @@
 use trimtab_core::document::doctor::{Announced, CardErase};
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::DeviceNumber;
-use trimtab_linux::stack::{Below, Kind, Layer, MapLine, Stack};
+use trimtab_linux::stack::{Below, LayerKind, Layer, MapLine, Stack};
 
 use super::{YES, examined, file_system, layer, nvme, raid, row, taking};
 
@@ -12,8 +12,8 @@ fn data_start_is_compared_with_the_discard_units() {
     let starting = |start: u64, granularity| {
         let mut stack = row([
             file_system("/mnt", "ext4", "rw"),
-            taking(YES, granularity, layer("sda1", Kind::Partition)),
-            taking(YES, granularity, layer("sda", Kind::Nvme)),
+            taking(YES, granularity, layer("sda1", LayerKind::Partition)),
+            taking(YES, granularity, layer("sda", LayerKind::Nvme)),
         ]);
         stack.layers[1].below[0].start = Some(Bytes(start));
         let target = examined(&stack);
@@ -31,7 +31,7 @@ fn striped_data_is_followed_from_its_first_byte_only() {
     let found = |level: &str, start: u64| {
         let mut stack = row([
             file_system("/mnt", "ext4", "rw"),
-            taking(YES, 4096, layer("md0p1", Kind::Partition)),
+            taking(YES, 4096, layer("md0p1", LayerKind::Partition)),
             taking(YES, 4096, raid(level, None)),
             nvme(YES),
         ]);
@@ -58,8 +58,8 @@ fn volume(segments: &[(u64, u64)]) -> Stack {
         });
         end += length * MIB;
     }
-    let mapped = Layer { size: Some(Bytes(end)), ..layer("dm-0", Kind::DeviceMapper(lines)) };
-    let partition = Layer { number: Some(number), ..layer("nvme0n1p1", Kind::Partition) };
+    let mapped = Layer { size: Some(Bytes(end)), ..layer("dm-0", LayerKind::DeviceMapper(lines)) };
+    let partition = Layer { number: Some(number), ..layer("nvme0n1p1", LayerKind::Partition) };
     let mut stack = row([
         file_system("/mnt", "ext4", "rw"),
         taking(YES, 4096, mapped),
@@ -93,8 +93,8 @@ fn card_announces_its_erase_block() {
     let erase = |preferred: u64| {
         let erase = CardErase { card: None, unit: Some(Bytes(512)), preferred: Some(Bytes(preferred)) };
         let announced = Announced { erase: Some(erase), ..Announced::default() };
-        let disk = Layer { announced, ..taking(YES, 512, layer("mmcblk0", Kind::Mmc)) };
-        let partition = taking(YES, 512, layer("mmcblk0p1", Kind::Partition));
+        let disk = Layer { announced, ..taking(YES, 512, layer("mmcblk0", LayerKind::Mmc)) };
+        let partition = taking(YES, 512, layer("mmcblk0p1", LayerKind::Partition));
         let mut stack = row([file_system("/mnt", "ext4", "rw"), partition, disk]);
         stack.layers[1].below[0].start = Some(Bytes(4 << 20));
         examined(&stack).findings

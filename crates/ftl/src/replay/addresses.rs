@@ -1,6 +1,6 @@
 //! Where extents of a trace lie on the drive it is replayed on.
 
-use trimtab_core::trace::Kind;
+use trimtab_core::trace::EventKind;
 use trimtab_core::{Bytes, Extent};
 
 /// Scales addresses of a traced device to those of a drive.
@@ -27,14 +27,14 @@ impl Addresses {
 
     /// The extent on the drive. Scaled ends are rounded down to pages, both in the same way, so that
     /// what touched still touches; a read or a write keeps a page at least.
-    pub(super) fn place(&self, kind: Kind, extent: Extent) -> Extent {
+    pub(super) fn place(&self, kind: EventKind, extent: Extent) -> Extent {
         let Some(scale) = self.scale else { return extent };
         let scaled = |address: Bytes| {
             let exact = u128::from(address.0) * u128::from(scale.to.0) / u128::from(scale.from.0);
             Bytes(exact as u64 / self.page.0 * self.page.0)
         };
         let placed = Extent { start: scaled(extent.start), end: scaled(extent.end) };
-        let transfers = matches!(kind, Kind::Read | Kind::Write | Kind::WriteZeroes);
+        let transfers = matches!(kind, EventKind::Read | EventKind::Write | EventKind::WriteZeroes);
         if transfers && placed.is_empty() && !extent.is_empty() {
             return Extent::at(placed.start, self.page);
         }
@@ -57,10 +57,10 @@ mod tests {
             let to = Bytes(pages * 4096);
             let addresses = Addresses::new(Some(Scale { from: Bytes(from), to }), Bytes(4096));
             let [a, b, c] = cuts.map(|cut| Bytes((cut * from as f64) as u64));
-            let left = addresses.place(Kind::Free, Extent::new(a, b));
-            let right = addresses.place(Kind::Free, Extent::new(b, c));
+            let left = addresses.place(EventKind::Free, Extent::new(a, b));
+            let right = addresses.place(EventKind::Free, Extent::new(b, c));
             prop_assert_eq!(left.end, right.start);
-            let write = addresses.place(Kind::Write, Extent::new(a, b));
+            let write = addresses.place(EventKind::Write, Extent::new(a, b));
             prop_assert!(left.start <= left.end && right.end <= to);
             prop_assert_eq!(write.is_empty(), a == b);
             prop_assert!(write.end <= to || b.0 == from || from == to.0);
@@ -71,9 +71,9 @@ mod tests {
     fn the_same_size_keeps_every_byte() {
         let same = Addresses::new(Some(Scale { from: Bytes(8192), to: Bytes(8192) }), Bytes(4096));
         let odd = Extent::new(Bytes(512), Bytes(1024));
-        assert_eq!(same.place(Kind::Discard, odd), odd);
+        assert_eq!(same.place(EventKind::Discard, odd), odd);
         let half = Addresses::new(Some(Scale { from: Bytes(16_384), to: Bytes(8192) }), Bytes(4096));
-        assert!(half.place(Kind::Discard, odd).is_empty());
-        assert_eq!(half.place(Kind::Write, odd), Extent::at(Bytes::ZERO, Bytes(4096)));
+        assert!(half.place(EventKind::Discard, odd).is_empty());
+        assert_eq!(half.place(EventKind::Write, odd), Extent::at(Bytes::ZERO, Bytes(4096)));
     }
 }

@@ -34,7 +34,7 @@ use trimtab_core::document::sim::{ReplayOutcome, ReservePoint};
 use trimtab_core::policy::{Event, Trimmed};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::{DriveCounters, EraseSpread};
-use trimtab_core::trace::{DeviceIndex, Kind, TraceEvent, TraceSource};
+use trimtab_core::trace::{DeviceIndex, EventKind, TraceEvent, TraceSource};
 use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
 
 use crate::command::{Command, Op};
@@ -256,14 +256,14 @@ impl Replay {
         self.discard_until(traced, now);
         self.look(event.at, traced);
         match event.kind {
-            Kind::Read => self.request(Op::Read, event, traced, now, extent),
-            Kind::Flush => self.request(Op::Flush, event, traced, now, extent),
-            Kind::Write | Kind::WriteZeroes => {
+            EventKind::Read => self.request(Op::Read, event, traced, now, extent),
+            EventKind::Flush => self.request(Op::Flush, event, traced, now, extent),
+            EventKind::Write | EventKind::WriteZeroes => {
                 self.take(traced, now, extent);
                 self.request(Op::Write, event, traced, now, extent);
             }
-            Kind::Discard | Kind::SecureErase if extent.is_empty() => {}
-            Kind::Discard | Kind::SecureErase => match &mut self.source {
+            EventKind::Discard | EventKind::SecureErase if extent.is_empty() => {}
+            EventKind::Discard | EventKind::SecureErase => match &mut self.source {
                 Source::Recorded(recorded) => {
                     recorded.add(traced, event.latency, now, extent);
                     self.trims.taken(extent);
@@ -273,10 +273,10 @@ impl Replay {
                 Source::Policy(_) => {}
                 Source::Ideal { .. } => self.free(traced, now, extent, Event::Freed),
             },
-            Kind::Allocate => self.take(traced, now, extent),
-            Kind::Unused if self.passes == 0 => self.free(traced, now, extent, Event::Unused),
-            Kind::Unused => {}
-            Kind::Free => self.free(traced, now, extent, Event::Freed),
+            EventKind::Allocate => self.take(traced, now, extent),
+            EventKind::Unused if self.passes == 0 => self.free(traced, now, extent, Event::Unused),
+            EventKind::Unused => {}
+            EventKind::Free => self.free(traced, now, extent, Event::Freed),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Surveys a trace before it is replayed.
 
-use trimtab_core::trace::{DeviceIndex, Kind, TraceEvent, TraceSource};
+use trimtab_core::trace::{DeviceIndex, EventKind, TraceEvent, TraceSource};
 use trimtab_core::{Bytes, Extent, Nanos};
 
 /// The totals of a whole trace.
@@ -16,9 +16,9 @@ pub struct Survey {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeviceSurvey {
     /// Events by kind, each at the place of its number.
-    pub counts: [u64; Kind::ALL.len()],
+    pub counts: [u64; EventKind::ALL.len()],
     /// The bytes they name.
-    pub bytes: [Bytes; Kind::ALL.len()],
+    pub bytes: [Bytes; EventKind::ALL.len()],
     /// Requests whose latency isn't known.
     pub untimed: u64,
     /// The extent that reaches furthest, and its row in the trace, from 1; none where no event names
@@ -28,7 +28,7 @@ pub struct DeviceSurvey {
 
 impl DeviceSurvey {
     /// Events of one kind.
-    pub fn count(&self, kind: Kind) -> u64 {
+    pub fn count(&self, kind: EventKind) -> u64 {
         self.counts[kind as usize]
     }
 
@@ -39,12 +39,12 @@ impl DeviceSurvey {
 
     /// Requests in all.
     pub fn requests(&self) -> u64 {
-        Kind::ALL.into_iter().filter(|kind| kind.is_request()).map(|kind| self.count(kind)).sum()
+        EventKind::ALL.into_iter().filter(|kind| kind.is_request()).map(|kind| self.count(kind)).sum()
     }
 
     /// Bytes that are written.
     pub fn written(&self) -> Bytes {
-        self.bytes[Kind::Write as usize] + self.bytes[Kind::WriteZeroes as usize]
+        self.bytes[EventKind::Write as usize] + self.bytes[EventKind::WriteZeroes as usize]
     }
 
     /// The end of the furthest extent.

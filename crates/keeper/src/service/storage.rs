@@ -8,7 +8,7 @@ use trimtab_core::policy::Gain;
 use trimtab_core::profile::{Interface, Profile, ProfileError};
 use trimtab_doctor::Judged;
 use trimtab_linux::block::BlockDevice;
-use trimtab_linux::stack::{Kind, Layer, Scsi, Stack, Transport};
+use trimtab_linux::stack::{LayerKind, Layer, Scsi, Stack, Transport};
 
 use super::config::{ServicePolicy, Settings};
 use super::mounts::MountedFileSystem;
@@ -97,10 +97,10 @@ impl Storage {
     /// # Errors
     /// [`ProfileError`] if that is not valid; a test rules this out.
     pub fn usual_profile(&self) -> Result<Profile, ProfileError> {
-        let is = |wanted: fn(&Kind) -> bool| self.bottom().any(|layer| wanted(&layer.kind));
-        let interface = if is(|kind| matches!(kind, Kind::Mmc)) {
+        let is = |wanted: fn(&LayerKind) -> bool| self.bottom().any(|layer| wanted(&layer.kind));
+        let interface = if is(|kind| matches!(kind, LayerKind::Mmc)) {
             Interface::Emmc
-        } else if is(|kind| matches!(kind, Kind::Scsi(_))) {
+        } else if is(|kind| matches!(kind, LayerKind::Scsi(_))) {
             Interface::Sata
         } else {
             Interface::Nvme
@@ -115,11 +115,11 @@ const MIN_CHUNK: Bytes = Bytes(64 << 10);
 /// Returns whether a layer allocates space on write and frees it on discard.
 fn is_thin(layer: &Layer) -> bool {
     match &layer.kind {
-        Kind::VirtioBlk | Kind::Nbd | Kind::Scsi(Scsi { transport: Transport::Virtio, .. }) => true,
-        Kind::Scsi(Scsi { transport: Transport::Other(_), thin_provisioning, .. }) => {
+        LayerKind::VirtioBlk | LayerKind::Nbd | LayerKind::Scsi(Scsi { transport: Transport::Virtio, .. }) => true,
+        LayerKind::Scsi(Scsi { transport: Transport::Other(_), thin_provisioning, .. }) => {
             *thin_provisioning == Some(true)
         }
-        Kind::DeviceMapper(table) => table.iter().any(|line| matches!(line.target.as_str(), "thin" | "vdo")),
+        LayerKind::DeviceMapper(table) => table.iter().any(|line| matches!(line.target.as_str(), "thin" | "vdo")),
         _ => false,
     }
 }
@@ -127,11 +127,11 @@ fn is_thin(layer: &Layer) -> bool {
 /// Returns whether a layer is a physical rotating disk; virtual disks often claim to rotate.
 fn is_rotating_disk(layer: &Layer) -> bool {
     let is_disk = match &layer.kind {
-        Kind::Scsi(Scsi { transport: Transport::Virtio, .. }) => false,
-        Kind::Scsi(Scsi { transport: Transport::Other(_), thin_provisioning, .. }) => {
+        LayerKind::Scsi(Scsi { transport: Transport::Virtio, .. }) => false,
+        LayerKind::Scsi(Scsi { transport: Transport::Other(_), thin_provisioning, .. }) => {
             *thin_provisioning != Some(true)
         }
-        kind => matches!(kind, Kind::Scsi(_)),
+        kind => matches!(kind, LayerKind::Scsi(_)),
     };
     is_disk && layer.rotational
 }
@@ -146,7 +146,7 @@ pub(super) fn decide(
     let policy = settings.policy.unwrap_or(ServicePolicy::Smart);
     let layer = |is_it: fn(&Layer) -> bool| storage.bottom().find(|layer| is_it(layer));
     let is_usb =
-        |layer: &Layer| matches!(&layer.kind, Kind::Scsi(Scsi { transport: Transport::Usb { .. }, .. }));
+        |layer: &Layer| matches!(&layer.kind, LayerKind::Scsi(Scsi { transport: Transport::Usb { .. }, .. }));
     let off = if policy == ServicePolicy::None {
         Some(Exclusion::Configured)
     } else if found.is_read_only() {
@@ -179,11 +179,11 @@ mod tests {
     use super::super::mounts::tests::found;
     use super::*;
 
-    fn scsi(transport: Transport) -> Kind {
-        Kind::Scsi(Scsi { transport, provisioning_mode: None, thin_provisioning: None })
+    fn scsi(transport: Transport) -> LayerKind {
+        LayerKind::Scsi(Scsi { transport, provisioning_mode: None, thin_provisioning: None })
     }
 
-    fn storage(kind: Kind, rotational: bool, verdict: Verdict) -> Storage {
+    fn storage(kind: LayerKind, rotational: bool, verdict: Verdict) -> Storage {
         let layer = |name: &str, kind, below| Layer {
             name: name.to_owned(),
             label: None,
@@ -199,7 +199,7 @@ mod tests {
             below,
         };
         let below = vec![Below { layer: 1, start: None }];
-        let file_system = Kind::FileSystem(FileSystem {
+        let file_system = LayerKind::FileSystem(FileSystem {
             fstype: "ext4".to_owned(),
             targets: Vec::new(),
             source: PathBuf::new(),
@@ -231,7 +231,7 @@ mod tests {
         );
         // Virtual disks call themselves rotating.
         assert_eq!(decided("rw", &reaches(scsi(Transport::Virtio), true)), [None, None]);
-        assert_eq!(decided("rw", &reaches(Kind::VirtioBlk, true)), [None, None]);
+        assert_eq!(decided("rw", &reaches(LayerKind::VirtioBlk, true)), [None, None]);
         let bridge = Exclusion::Bridge("/dev/sda".to_owned(), "/a".to_owned());
         assert_eq!(decided("rw", &reaches(usb(), false)), [Some(bridge), None]);
         let by_itself = Exclusion::ByItself("discard=async".to_owned());
@@ -240,10 +240,10 @@ mod tests {
 
     #[test]
     fn configuration_cannot_override_blocked_or_read_only() {
-        let blocked = storage(Kind::Nvme, false, Verdict::Blocked);
+        let blocked = storage(LayerKind::Nvme, false, Verdict::Blocked);
         let why = Some(Exclusion::Blocked("why".to_owned()));
         assert_eq!(decided("rw", &blocked), [why.clone(), why]);
-        let unknown = storage(Kind::Nvme, false, Verdict::Unknown);
+        let unknown = storage(LayerKind::Nvme, false, Verdict::Unknown);
         assert_eq!(decided("ro", &unknown), [Some(Exclusion::ReadOnly), Some(Exclusion::ReadOnly)]);
         let none = Config::parse("[defaults]\npolicy = \"none\"", "t").unwrap();
         let found = found("/a", "8:1", &[1], "rw");
@@ -254,9 +254,9 @@ mod tests {
     #[test]
     fn thin_storage_gains_space() {
         let gain = |kind| storage(kind, false, Verdict::Reaches).gain();
-        assert_eq!(gain(Kind::VirtioBlk), Gain::Space { chunk: MIN_CHUNK });
-        assert_eq!(gain(Kind::Nvme), Gain::Copies);
-        for kind in [Kind::Mmc, Kind::Nvme, Kind::VirtioBlk, scsi(Transport::Virtio)] {
+        assert_eq!(gain(LayerKind::VirtioBlk), Gain::Space { chunk: MIN_CHUNK });
+        assert_eq!(gain(LayerKind::Nvme), Gain::Copies);
+        for kind in [LayerKind::Mmc, LayerKind::Nvme, LayerKind::VirtioBlk, scsi(Transport::Virtio)] {
             storage(kind, false, Verdict::Reaches).usual_profile().unwrap();
         }
     }

@@ -10,7 +10,7 @@ use trimtab_core::document::sim::{DiscardsFrom, KindTotal, Passes, ReplayDescrip
 use trimtab_core::policy::{PolicyKind, SimPolicy};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::STEADY_WINDOW;
-use trimtab_core::trace::{DeviceIndex, Kind, TraceHeader};
+use trimtab_core::trace::{DeviceIndex, EventKind, TraceHeader};
 use trimtab_core::{Bytes, Extent};
 use trimtab_ftl::replay::{DeviceSurvey, Scale, Survey};
 use trimtab_ftl::{FtlConfig, GeometryError};
@@ -124,7 +124,7 @@ impl Plan {
 
     /// Where the discards of a policy come from.
     pub(super) fn discards_from(&self, policy: SimPolicy) -> DiscardsFrom {
-        let own = self.trace.count(Kind::Discard) + self.trace.count(Kind::SecureErase) > 0;
+        let own = self.trace.count(EventKind::Discard) + self.trace.count(EventKind::SecureErase) > 0;
         match policy {
             SimPolicy::Ideal => DiscardsFrom::Ideal,
             policy if own && policy.is(PolicyKind::Online) => DiscardsFrom::Trace,
@@ -152,7 +152,7 @@ pub(super) fn plan(
     let policies = policies(&options.policies, surveyed)?;
     let drives = options.drives.iter().map(|(profile, toml)| describe(profile, toml, size));
     let drives = drives.collect::<Result<_, _>>()?;
-    let kinds = Kind::ALL.into_iter().map(|kind| KindTotal {
+    let kinds = EventKind::ALL.into_iter().map(|kind| KindTotal {
         kind,
         count: surveyed.count(kind),
         bytes: surveyed.bytes[kind as usize],
@@ -263,11 +263,11 @@ fn policies(asked: &[SimPolicy], surveyed: &DeviceSurvey) -> Result<Vec<SimPolic
 /// Whether anything was freed on the device, or known to be free: a trace with frees may not know those
 /// of every device.
 fn has_frees(surveyed: &DeviceSurvey) -> bool {
-    surveyed.count(Kind::Free) + surveyed.count(Kind::Unused) > 0
+    surveyed.count(EventKind::Free) + surveyed.count(EventKind::Unused) > 0
 }
 
 fn has_discards(surveyed: &DeviceSurvey) -> bool {
-    surveyed.count(Kind::Discard) + surveyed.count(Kind::SecureErase) > 0
+    surveyed.count(EventKind::Discard) + surveyed.count(EventKind::SecureErase) > 0
 }
 
 fn geometry(profile: &Profile, size: Bytes) -> Result<FtlConfig, PlanError> {

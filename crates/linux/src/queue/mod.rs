@@ -23,14 +23,14 @@ use workers::Workers;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Command {
     /// Its operation.
-    pub kind: Kind,
+    pub kind: CommandKind,
     /// The bytes it names; whole logical blocks.
     pub extent: Extent,
 }
 
 /// The operation of a command in a [`Queue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum CommandKind {
     /// Reads, and throws away what it read.
     Read,
     /// Writes data that can't be compressed, the same in every write.
@@ -75,7 +75,7 @@ struct Slot {
 
 /// The command of a slot that had none yet.
 const NOTHING: Command =
-    Command { kind: Kind::Read, extent: Extent { start: Bytes::ZERO, end: Bytes::ZERO } };
+    Command { kind: CommandKind::Read, extent: Extent { start: Bytes::ZERO, end: Bytes::ZERO } };
 
 impl Queue {
     /// A queue of up to `depth` commands in flight on `device`.
@@ -98,7 +98,7 @@ impl Queue {
     }
 
     /// How commands of kind `kind` are kept in flight.
-    pub fn engine(&self, kind: Kind) -> Engine {
+    pub fn engine(&self, kind: CommandKind) -> Engine {
         match &self.ring {
             Some(ring) if ring.takes(kind) => Engine::IoUring,
             _ => Engine::Threads,
@@ -118,7 +118,7 @@ impl Queue {
     /// # Panics
     /// If the queue is full.
     pub fn submit(&mut self, tag: u64, command: Command) -> io::Result<()> {
-        if command.kind == Kind::Write && (self.data.len() as u64) < command.extent.len().0 {
+        if command.kind == CommandKind::Write && (self.data.len() as u64) < command.extent.len().0 {
             self.data = Arc::new(random(command.extent.len().0 as usize)?);
         }
         let slot = self.free.pop().expect("a command is submitted to a queue that is full");
@@ -151,7 +151,7 @@ impl Queue {
         while let Some((slot, result)) = self.ring.as_mut().and_then(Ring::reap) {
             let Slot { tag, command, submitted } = self.slots[slot];
             let refused = result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Unsupported);
-            if refused && matches!(command.kind, Kind::Erase(_)) {
+            if refused && matches!(command.kind, CommandKind::Erase(_)) {
                 // A driver without requests, such as zram, takes discards only from those who can
                 // wait for it.
                 self.ring.iter_mut().for_each(Ring::leave_discards);
@@ -227,12 +227,12 @@ mod tests {
 
     fn engines(device: &Device, depth: u32) -> Vec<Queue> {
         let threads = Queue::with(None, Workers::new(device).unwrap(), depth);
-        assert_eq!(threads.engine(Kind::Write), Engine::Threads);
+        assert_eq!(threads.engine(CommandKind::Write), Engine::Threads);
         vec![threads, Queue::new(device, depth).unwrap()]
     }
 
     fn write(at: Bytes, length: Bytes) -> Command {
-        Command { kind: Kind::Write, extent: Extent::at(at, length) }
+        Command { kind: CommandKind::Write, extent: Extent::at(at, length) }
     }
 
     #[test]
@@ -273,9 +273,9 @@ mod tests {
     fn failed_command_returns_its_error() {
         let (_directory, _path, device) = file(Bytes::MIB);
         for mut queue in engines(&device, 2) {
-            assert_eq!(queue.engine(Kind::Erase(Operation::Discard)), Engine::Threads, "a file has none");
+            assert_eq!(queue.engine(CommandKind::Erase(Operation::Discard)), Engine::Threads, "a file has none");
             let beyond = Extent::at(Bytes::MIB, Bytes(4096));
-            for (tag, kind) in [(1, Kind::Read), (2, Kind::Erase(Operation::Discard))] {
+            for (tag, kind) in [(1, CommandKind::Read), (2, CommandKind::Erase(Operation::Discard))] {
                 queue.submit(tag, Command { kind, extent: beyond }).unwrap();
                 let completion = queue.wait(None).unwrap().unwrap();
                 assert_eq!((completion.tag, completion.result.is_err()), (tag, true));

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use trimtab_core::document::bench::Operation;
 use trimtab_core::{Bytes, Extent};
 
-use super::{Command, Kind};
+use super::{Command, CommandKind};
 use crate::device::Device;
 use trimtab_core::aligned::Aligned;
 
@@ -63,10 +63,10 @@ impl Ring {
     }
 
     /// Whether it takes commands of kind `kind`.
-    pub(super) fn takes(&self, kind: Kind) -> bool {
+    pub(super) fn takes(&self, kind: CommandKind) -> bool {
         match kind {
-            Kind::Read | Kind::Write => true,
-            Kind::Erase(operation) => operation == Operation::Discard && self.discards,
+            CommandKind::Read | CommandKind::Write => true,
+            CommandKind::Erase(operation) => operation == Operation::Discard && self.discards,
         }
     }
 
@@ -79,7 +79,7 @@ impl Ring {
     /// bytes as invalid where it does, and as not supported where it doesn't.
     fn probe_discards(&mut self) -> io::Result<bool> {
         let nothing = Extent::at(Bytes::ZERO, Bytes::ZERO);
-        let command = Command { kind: Kind::Erase(Operation::Discard), extent: nothing };
+        let command = Command { kind: CommandKind::Erase(Operation::Discard), extent: nothing };
         self.submit(0, command, &Arc::default())?;
         loop {
             if let Some((_, result)) = self.reap() {
@@ -104,7 +104,7 @@ impl Ring {
         let fd = Fd(self.device.as_fd().as_raw_fd());
         let length = || u32::try_from(extent.len().0).map_err(|_| Errno::INVAL);
         let (entry, expected) = match kind {
-            Kind::Read => {
+            CommandKind::Read => {
                 let length = length()?;
                 if uses.read.len() < length as usize {
                     uses.read = Aligned::zeroed(length as usize);
@@ -112,13 +112,13 @@ impl Ring {
                 let read = opcode::Read::new(fd, uses.read.as_mut_ptr(), length);
                 (read.offset(extent.start.0).build(), length)
             }
-            Kind::Write => {
+            CommandKind::Write => {
                 let length = length()?;
                 uses.written = Arc::clone(data);
                 let written = uses.written[..length as usize].as_ptr();
                 (opcode::Write::new(fd, written, length).offset(extent.start.0).build(), length)
             }
-            Kind::Erase(_) => {
+            CommandKind::Erase(_) => {
                 // `addr3`, where the length goes, is the first half of the command's own bytes.
                 let mut length = [0; 16];
                 length[..8].copy_from_slice(&extent.len().0.to_ne_bytes());

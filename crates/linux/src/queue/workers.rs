@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{Command, Kind};
+use super::{Command, CommandKind};
 use crate::device::Device;
 use trimtab_core::aligned::Aligned;
 
@@ -126,14 +126,14 @@ fn work(device: &Device, waiting: &Mutex<Receiver<Job>>, ends: &Sender<Done>, be
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
     while let Ok(Job { slot, command: Command { kind, extent }, data }) = next() {
         let length = extent.len().0 as usize;
-        if kind == Kind::Read && buffer.len() < length {
+        if kind == CommandKind::Read && buffer.len() < length {
             buffer = Aligned::zeroed(length);
         }
         let begin = Instant::now();
         let result = match kind {
-            Kind::Read => device.read(extent.start, &mut buffer[..length]),
-            Kind::Write => device.write(extent.start, &data[..length]),
-            Kind::Erase(operation) => device.erase(operation, extent),
+            CommandKind::Read => device.read(extent.start, &mut buffer[..length]),
+            CommandKind::Write => device.write(extent.start, &data[..length]),
+            CommandKind::Erase(operation) => device.erase(operation, extent),
         };
         let at = Instant::now();
         // Where the queue is gone, nobody waits for the end of the command.

@@ -7,7 +7,7 @@ use std::ops::Range;
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::{Announced, AtaTrim, CardErase, Provisioning, UnmapLimits};
 
-use super::Kind;
+use super::LayerKind;
 use crate::block::BlockDevice;
 
 /// Where IDENTIFY DEVICE's data begins in the page "ATA information", of T10's SAT-4.
@@ -31,17 +31,17 @@ fn identified(word: usize) -> Range<usize> {
 }
 
 /// Returns the announcements of `device`, which is of this kind.
-pub(super) fn announced(device: &BlockDevice, kind: &Kind) -> Announced {
+pub(super) fn announced(device: &BlockDevice, kind: &LayerKind) -> Announced {
     let page = |name: &str| fs::read(device.attribute("device").join(name)).unwrap_or_default();
     let block = || device.logical_block().ok();
     match kind {
-        Kind::Scsi(_) => Announced {
+        LayerKind::Scsi(_) => Announced {
             limits: block().and_then(|block| limits(&page("vpd_pgb0"), block)),
             provisioning: provisioning(&page("vpd_pgb2")),
             trim: trim(&page("vpd_pg89")),
             erase: None,
         },
-        Kind::Mmc => Announced { erase: erase(device), ..Announced::default() },
+        LayerKind::Mmc => Announced { erase: erase(device), ..Announced::default() },
         _ => Announced::default(),
     }
 }

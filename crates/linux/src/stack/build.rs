@@ -7,7 +7,7 @@ use trimtab_core::document::doctor::Announced;
 
 use super::device::Place;
 use super::target::{InUse, Node};
-use super::{Below, Kind, Layer, Machine, Stack, StackError, device, file_system};
+use super::{Below, LayerKind, Layer, Machine, Stack, StackError, device, file_system};
 
 /// The most layers on top of each other, and the most in all.
 const MOST_DEEP: usize = 64;
@@ -79,7 +79,7 @@ impl Walk<'_> {
                 // A bind mount may be read-only by itself.
                 let read_only = mount.super_options.split(',').any(|option| option == "ro");
                 let places = file_system::below(machine, in_use, mount)?;
-                (named(&mount.target, Kind::FileSystem(description), None, read_only), places)
+                (named(&mount.target, LayerKind::FileSystem(description), None, read_only), places)
             }
             Node::Swap(swap) => {
                 let below = if swap.is_file {
@@ -88,7 +88,7 @@ impl Walk<'_> {
                     device::named(machine, in_use, &swap.path)?
                         .map(|device| (Node::Device(device), Some(Bytes::ZERO)))
                 };
-                (named(&swap.path, Kind::Swap, swap.size, false), below.into_iter().collect())
+                (named(&swap.path, LayerKind::Swap, swap.size, false), below.into_iter().collect())
             }
             Node::Device(device) => {
                 let layer = device::describe(machine, device)?;
@@ -100,7 +100,7 @@ impl Walk<'_> {
 }
 
 /// A layer without a queue, named by its path.
-fn named(path: &Path, kind: Kind, size: Option<Bytes>, read_only: bool) -> Layer {
+fn named(path: &Path, kind: LayerKind, size: Option<Bytes>, read_only: bool) -> Layer {
     Layer {
         name: path.display().to_string(),
         label: None,

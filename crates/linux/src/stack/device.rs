@@ -13,7 +13,7 @@ use trimtab_core::document::doctor::Limits;
 use super::announced::announced;
 use super::scsi::scsi;
 use super::target::{InUse, Node};
-use super::{Kind, Layer, Machine, MapLine, Raid, StackError, map};
+use super::{LayerKind, Layer, Machine, MapLine, Raid, StackError, map};
 use crate::block::{BlockDevice, BlockError};
 use crate::loop_device::Backing;
 
@@ -93,34 +93,34 @@ fn label(device: &BlockDevice) -> Option<String> {
     }
 }
 
-fn kind(machine: &Machine, device: &BlockDevice) -> Result<Kind, StackError> {
+fn kind(machine: &Machine, device: &BlockDevice) -> Result<LayerKind, StackError> {
     let has = |attribute: &str| device.attribute(attribute).exists();
     let name = device.name();
     // Drivers name their devices so, with letters or digits after it.
     let driver = name.split(|c: char| c.is_ascii_digit()).next().unwrap_or_default();
     Ok(match driver {
-        _ if device.disk().is_some() => Kind::Partition,
+        _ if device.disk().is_some() => LayerKind::Partition,
         _ if has("dm") => {
             let table = present(device.number())?.and_then(|number| machine.map(number));
-            Kind::DeviceMapper(table.unwrap_or_default())
+            LayerKind::DeviceMapper(table.unwrap_or_default())
         }
         _ if has("md") => raid(machine, device)?,
-        _ if has("loop/backing_file") => Kind::Loop { file: backing_file(device) },
-        _ if device.attribute("device/scsi_disk").is_dir() => Kind::Scsi(scsi(&machine.sysfs(), device)),
-        "bcache" => Kind::Bcache,
-        "nbd" => Kind::Nbd,
-        "zram" => Kind::Zram,
-        "nvme" => Kind::Nvme,
-        "mmcblk" => Kind::Mmc,
-        _ if device.driver() == "virtio_blk" => Kind::VirtioBlk,
-        _ => Kind::Other(Some(device.driver()).filter(|driver| !driver.is_empty())),
+        _ if has("loop/backing_file") => LayerKind::Loop { file: backing_file(device) },
+        _ if device.attribute("device/scsi_disk").is_dir() => LayerKind::Scsi(scsi(&machine.sysfs(), device)),
+        "bcache" => LayerKind::Bcache,
+        "nbd" => LayerKind::Nbd,
+        "zram" => LayerKind::Zram,
+        "nvme" => LayerKind::Nvme,
+        "mmcblk" => LayerKind::Mmc,
+        _ if device.driver() == "virtio_blk" => LayerKind::VirtioBlk,
+        _ => LayerKind::Other(Some(device.driver()).filter(|driver| !driver.is_empty())),
     })
 }
 
-fn raid(machine: &Machine, device: &BlockDevice) -> Result<Kind, StackError> {
+fn raid(machine: &Machine, device: &BlockDevice) -> Result<LayerKind, StackError> {
     let parameter = "/sys/module/raid456/parameters/devices_handle_discard_safely";
     let safe = fs::read_to_string(machine.file(parameter)).ok();
-    Ok(Kind::Raid(Raid {
+    Ok(LayerKind::Raid(Raid {
         level: device.identity("md/level").unwrap_or_default(),
         chunk: Bytes(present(device.number_in("md/chunk_size"))?.unwrap_or_default()),
         discards_are_safe: safe.map(|text| matches!(text.trim(), "Y" | "1")),
@@ -138,15 +138,15 @@ pub(super) fn below(
     machine: &Machine,
     in_use: &InUse,
     device: &BlockDevice,
-    kind: &Kind,
+    kind: &LayerKind,
 ) -> Result<Vec<Place>, StackError> {
     let slaves = present(device.slaves())?.unwrap_or_default();
     Ok(match kind {
-        Kind::Partition => {
+        LayerKind::Partition => {
             let start = device.extent()?.start;
             device.disk().map(|disk| (Node::Device(disk), Some(start))).into_iter().collect()
         }
-        Kind::Loop { file } => {
+        LayerKind::Loop { file } => {
             let on_file = |node: Option<Node>| node.map(|node| (node, None)).into_iter().collect();
             // Who may not ask has the path alone.
             let behind = match machine.backing(device).ok().flatten() {
@@ -162,8 +162,8 @@ pub(super) fn below(
                 None => on_file(in_use.holding(machine, file)),
             }
         }
-        Kind::DeviceMapper(table) => in_table(slaves, table),
-        Kind::Raid(_) => {
+        LayerKind::DeviceMapper(table) => in_table(slaves, table),
+        LayerKind::Raid(_) => {
             let offset = |slave: &BlockDevice| {
                 let member = format!("md/dev-{}", slave.name().replace('/', "!"));
                 // A spare has no data, wherever it would begin.

@@ -48,7 +48,7 @@ pub struct Layer {
     /// Its usual name: `vg/root`, a drive's model.
     pub label: Option<String>,
     /// Its kind.
-    pub kind: Kind,
+    pub kind: LayerKind,
     /// The maker of a device-mapper device, in the words that its UUID starts with: `LVM`, `CRYPT-LUKS2`,
     /// `mpath` and their like. Everybody may read it, where a table takes root; none where the UUID
     /// starts with no such words.
@@ -76,7 +76,7 @@ impl Layer {
     /// Where it is found: a file system's mount point, swap's path, a device's node.
     pub fn path(&self) -> String {
         match self.kind {
-            Kind::FileSystem(_) | Kind::Swap => self.name.clone(),
+            LayerKind::FileSystem(_) | LayerKind::Swap => self.name.clone(),
             _ => format!("/dev/{}", self.name),
         }
     }
@@ -94,7 +94,7 @@ pub struct Below {
 
 /// The kind of a layer, with the facts that decide on its discards.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
+pub enum LayerKind {
     /// A mounted file system.
     FileSystem(FileSystem),
     /// Active swap, a device's or a file's.

@@ -11,7 +11,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::{Kind, Layer, Machine, Stack};
+use super::{LayerKind, Layer, Machine, Stack};
 
 /// The settings in `/etc`, on the kernel's command line and of the service manager.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -125,7 +125,7 @@ fn luks_allows(reader: &mut Reader, stacks: &[Stack]) -> Vec<(String, bool)> {
     let mut allows: Vec<(String, bool)> = Vec::new();
     for (stack, layer) in stacks.iter().flat_map(|stack| stack.layers.iter().map(move |layer| (stack, layer)))
     {
-        let Kind::DeviceMapper(table) = &layer.kind else { continue };
+        let LayerKind::DeviceMapper(table) = &layer.kind else { continue };
         if table.is_empty() {
             let unread = format!("cannot read the table of {}; run as root", layer.name);
             if !reader.left_out.contains(&unread) {

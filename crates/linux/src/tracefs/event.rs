@@ -1,6 +1,6 @@
 //! Decodes the kernel's events.
 
-use trimtab_core::trace::{Comm, Kind};
+use trimtab_core::trace::{Comm, EventKind};
 
 use super::devices::KernelNumber;
 use super::format::{Field, Format};
@@ -40,7 +40,7 @@ pub(super) enum CommitStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockEvent {
     pub number: KernelNumber,
-    pub kind: Kind,
+    pub kind: EventKind,
     pub sector: u64,
     pub sectors: u64,
     pub step: Step,
@@ -67,7 +67,7 @@ pub(super) enum Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FsEvent {
     pub id: FsId,
-    pub kind: Kind,
+    pub kind: EventKind,
     pub group: u64,
     pub start: u64,
     pub length: u64,
@@ -126,7 +126,7 @@ pub(super) struct FsNames {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FsReader {
-    kind: Kind,
+    kind: EventKind,
     id: Field,
     group: Option<Field>,
     start: Field,
@@ -168,13 +168,13 @@ impl Reader {
     }
 
     /// Returns a reader of an event that reports allocations or frees of a file system.
-    pub fn fs(kind: Kind, names: &FsNames, format: &Format) -> Result<Self, MissingField> {
+    pub fn fs(kind: EventKind, names: &FsNames, format: &Format) -> Result<Self, MissingField> {
         FsReader::new(kind, names, format).map(Self::Fs)
     }
 
     /// Returns a reader of the event that reports a new chunk of a btrfs.
     pub fn chunk(names: &FsNames, format: &Format) -> Result<Self, MissingField> {
-        FsReader::new(Kind::Allocate, names, format).map(Self::Chunk)
+        FsReader::new(EventKind::Allocate, names, format).map(Self::Chunk)
     }
 
     /// Returns a reader of the event that reports this step of a journal's commit.
@@ -204,7 +204,7 @@ impl BlockReader {
         };
         let kind = operation::kind(self.rwbs.bytes(event), sectors)?;
         // A flush has no address; kernels write 0 or the last sector.
-        let sector = if kind == Kind::Flush { 0 } else { self.sector.number(event) };
+        let sector = if kind == EventKind::Flush { 0 } else { self.sector.number(event) };
         let step = match &self.step {
             StepReader::Issue { comm } => {
                 Step::Issue(comm.map_or(Comm::default(), |comm| Comm::new(comm.bytes(event))))
@@ -223,7 +223,7 @@ impl BlockReader {
 }
 
 impl FsReader {
-    fn new(kind: Kind, names: &FsNames, format: &Format) -> Result<Self, MissingField> {
+    fn new(kind: EventKind, names: &FsNames, format: &Format) -> Result<Self, MissingField> {
         Ok(Self {
             kind,
             id: required(format, names.id)?,
@@ -306,7 +306,7 @@ format:
             event(&[(4, &pid), (8, &device), (16, &sector), (24, &sectors), (34, b"DS"), (44, b"fstrim")]);
         let expected = BlockEvent {
             number: KernelNumber(7 << 20 | 3),
-            kind: Kind::Discard,
+            kind: EventKind::Discard,
             sector: 2048,
             sectors: 8,
             step: Step::Issue(Comm::new(b"fstrim")),
@@ -332,7 +332,7 @@ format:
     #[test]
     fn file_systems_are_read_by_name() {
         let names = FsNames { id: "dev", group: "agno", start: "agbno", length: "len" };
-        let reader = Reader::fs(Kind::Free, &names, &captured!("xfs_extent_busy")).unwrap();
+        let reader = Reader::fs(EventKind::Free, &names, &captured!("xfs_extent_busy")).unwrap();
         let number = |number: u32| number.to_ne_bytes();
         let freed = event(&[(8, &number(7 << 20)), (16, &number(2)), (20, &number(100)), (24, &number(5))]);
         let Some(Event::Fs(read)) = reader.read(&freed) else { panic!() };
@@ -342,7 +342,7 @@ format:
         let realtime = event(&[(8, &number(7 << 20)), (12, &[1]), (24, &number(5))]);
         assert_eq!(reader.read(&realtime), None);
         let missing = FsNames { length: "count", ..names };
-        let error = Reader::fs(Kind::Free, &missing, &captured!("xfs_extent_busy")).unwrap_err();
+        let error = Reader::fs(EventKind::Free, &missing, &captured!("xfs_extent_busy")).unwrap_err();
         assert_eq!(error, MissingField("count"));
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use trimtab_core::trace::Kind;
+use trimtab_core::trace::EventKind;
 use trimtab_core::{Bytes, Extent, Nanos};
 
 use super::commits::Commits;
@@ -128,7 +128,7 @@ impl FreeTracker {
         let change = match event {
             Event::Commit(commit) => Some(Change::Commit(commit.step)),
             Event::Fs(event) => place(layout.as_ref(), &event).map(|extent| match event.kind {
-                Kind::Allocate => Change::Allocate(extent),
+                EventKind::Allocate => Change::Allocate(extent),
                 _ => Change::Free(extent),
             }),
             Event::Block(_) | Event::Chunk(_) => None,
@@ -152,11 +152,11 @@ impl FreeTracker {
             };
             match change {
                 Change::Free(extent) if commits.free(number, extent) => {}
-                Change::Free(extent) => report(Kind::Free, extent),
-                Change::Allocate(extent) => report(Kind::Allocate, extent),
+                Change::Free(extent) => report(EventKind::Free, extent),
+                Change::Allocate(extent) => report(EventKind::Allocate, extent),
                 Change::Commit(CommitStep::Flush) => commits.flush(number),
                 Change::Commit(CommitStep::End) => {
-                    commits.end(number).into_iter().for_each(|extent| report(Kind::Free, extent));
+                    commits.end(number).into_iter().for_each(|extent| report(EventKind::Free, extent));
                 }
             }
         }
@@ -221,20 +221,20 @@ mod tests {
         Followed { number: KernelNumber(44), layout: None, has_journal: false }
     }
 
-    fn fs_event(id: FsId, kind: Kind, start: u64, length: u64) -> Event {
+    fn fs_event(id: FsId, kind: EventKind, start: u64, length: u64) -> Event {
         Event::Fs(FsEvent { id, kind, group: 0, start, length, flags: 0, pid: 1 })
     }
 
     fn free(id: FsId, start: u64) -> Event {
-        fs_event(id, Kind::Free, start, 1)
+        fs_event(id, EventKind::Free, start, 1)
     }
 
     fn commit(step: CommitStep) -> Event {
         Event::Commit(CommitEvent { number: DISK, step })
     }
 
-    /// Kind and first address of what is settled before `until`.
-    fn settled(tracker: &mut FreeTracker, until: u64) -> Vec<(u64, Kind, u64)> {
+    /// The kind and first address of what is settled before `until`.
+    fn settled(tracker: &mut FreeTracker, until: u64) -> Vec<(u64, EventKind, u64)> {
         let mut events = Vec::new();
         tracker.settle(Nanos(until), &mut events);
         events.iter().map(|event| (event.at.as_nanos() as u64, event.kind, event.extent.start.0)).collect()
@@ -249,14 +249,14 @@ mod tests {
         tracker.take(Nanos(2004), free(EXT4, 5));
         tracker.take(Nanos(2002), commit(CommitStep::Flush));
         tracker.take(Nanos(2006), commit(CommitStep::End));
-        tracker.take(Nanos(2003), fs_event(EXT4, Kind::Allocate, 9, 1));
-        assert_eq!(settled(&mut tracker, 2005), [(1003, Kind::Allocate, 9 * 4096)]);
-        assert_eq!(settled(&mut tracker, 2100), [(1006, Kind::Free, 3 * 4096)]);
+        tracker.take(Nanos(2003), fs_event(EXT4, EventKind::Allocate, 9, 1));
+        assert_eq!(settled(&mut tracker, 2005), [(1003, EventKind::Allocate, 9 * 4096)]);
+        assert_eq!(settled(&mut tracker, 2100), [(1006, EventKind::Free, 3 * 4096)]);
         assert!(!tracker.is_waiting(), "only a commit brings the other");
         tracker.take(Nanos(3000), commit(CommitStep::Flush));
         assert!(tracker.is_waiting());
         tracker.take(Nanos(3001), commit(CommitStep::End));
-        assert_eq!(settled(&mut tracker, 3100), [(2001, Kind::Free, 5 * 4096)]);
+        assert_eq!(settled(&mut tracker, 3100), [(2001, EventKind::Free, 5 * 4096)]);
         tracker.take(Nanos(4000), commit(CommitStep::Flush));
         assert!(!tracker.is_waiting(), "nothing waits for this one");
     }
@@ -267,12 +267,12 @@ mod tests {
         tracker.follow(BTRFS, btrfs());
         let second = 1_000_000_000;
         for (at, start, kind) in [
-            (2000, 5, Kind::Free),
-            (2001, 6, Kind::Free),
-            (2002, 4, Kind::Free),
-            (2003, 8, Kind::Free),
-            (2004, 9, Kind::Allocate),
-            (2005 + 2 * second, 10, Kind::Allocate),
+            (2000, 5, EventKind::Free),
+            (2001, 6, EventKind::Free),
+            (2002, 4, EventKind::Free),
+            (2003, 8, EventKind::Free),
+            (2004, 9, EventKind::Allocate),
+            (2005 + 2 * second, 10, EventKind::Allocate),
         ] {
             tracker.take(Nanos(at), fs_event(BTRFS, kind, start, 1));
         }
@@ -290,8 +290,8 @@ mod tests {
         tracker.follow(BTRFS, btrfs());
         tracker.take(Nanos(2000), free(EXT4, 1));
         tracker.take(Nanos(2001), free(BTRFS, 5));
-        tracker.take(Nanos(2002), fs_event(BTRFS, Kind::Free, u64::MAX, 2));
-        assert_eq!(settled(&mut tracker, 2100), [(1000, Kind::Free, 4096), (1001, Kind::Free, 5)]);
+        tracker.take(Nanos(2002), fs_event(BTRFS, EventKind::Free, u64::MAX, 2));
+        assert_eq!(settled(&mut tracker, 2100), [(1000, EventKind::Free, 4096), (1001, EventKind::Free, 5)]);
     }
 
     #[test]
@@ -303,7 +303,7 @@ mod tests {
         tracker.take(Nanos(2003), free(BTRFS, 1));
         assert_eq!(settled(&mut tracker, 2100), []);
         assert!(tracker.follow(EXT4, ext4()));
-        assert_eq!(settled(&mut tracker, 2100), [(1002, Kind::Free, 4096)]);
+        assert_eq!(settled(&mut tracker, 2100), [(1002, EventKind::Free, 4096)]);
         assert!(!tracker.follow(BTRFS, btrfs()), "it was mounted before");
         assert_eq!(settled(&mut tracker, 2200), []);
     }

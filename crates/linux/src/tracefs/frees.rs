@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use trimtab_core::trace::Kind;
+use trimtab_core::trace::EventKind;
 use trimtab_core::{Bytes, Extent};
 
 use super::buffers::Buffers;
@@ -71,8 +71,8 @@ pub struct Freed {
     pub at: Duration,
     /// The file system's number, as in [`Mount::number`].
     pub file_system: DeviceNumber,
-    /// [`Kind::Free`] or [`Kind::Allocate`].
-    pub kind: Kind,
+    /// [`EventKind::Free`] or [`EventKind::Allocate`].
+    pub kind: EventKind,
     /// The bytes, in the file system's trim address space: device addresses for ext4 and XFS, logical ones
     /// for btrfs. Adjacent extents in succession are joined. If very many wait for one commit, some are
     /// joined across the gaps between them.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceEvent, TraceHeader};
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Extent, Nanos, SECTOR};
 
 use super::devices::{Devices, Disk, KernelNumber};
@@ -24,7 +24,7 @@ const NAMES: usize = 256;
 /// Makes trace events of kernel events, and puts those of several processors in order.
 #[derive(Debug)]
 pub(super) struct Interpreter {
-    kinds: Vec<Kind>,
+    kinds: Vec<EventKind>,
     procfs: PathBuf,
     sources: Sources,
     devices: Devices,
@@ -149,14 +149,14 @@ impl Interpreter {
         instance: &Instance,
         header: &mut TraceHeader,
     ) -> Result<(), TracefsError> {
-        let by_file_system = |kind: &Kind| !kind.is_request();
+        let by_file_system = |kind: &EventKind| !kind.is_request();
         if !self.kinds.iter().any(by_file_system) {
             return Ok(());
         }
         self.devices.forget_replaced();
         for found in self.file_systems.refresh(&mut self.devices, header)? {
             self.sources.enable_fs(instance, &found.kind, &self.kinds)?;
-            if self.kinds.contains(&Kind::Unused) {
+            if self.kinds.contains(&EventKind::Unused) {
                 self.list_unused(&found, header);
             }
         }
@@ -178,7 +178,7 @@ impl Interpreter {
             let row = TraceEvent {
                 at,
                 device,
-                kind: Kind::Unused,
+                kind: EventKind::Unused,
                 extent,
                 latency: None,
                 process: Comm::default(),
@@ -248,7 +248,7 @@ impl Action {
         let extent =
             Extent::new(Bytes(event.sector.saturating_mul(SECTOR.0)), Bytes(end.saturating_mul(SECTOR.0)));
         let key = Key { device: disk.index, kind: event.kind, end: extent.end };
-        let may_have_ranges = disk.takes_ranges && event.kind == Kind::Discard;
+        let may_have_ranges = disk.takes_ranges && event.kind == EventKind::Discard;
         if event.bio != disk.takes_bios {
             return match event.step {
                 Step::Issue(_) if may_have_ranges => Some(Self::QueueRange(disk.index, event.pid, extent)),

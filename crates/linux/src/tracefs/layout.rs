@@ -120,7 +120,7 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
-    use trimtab_core::trace::Kind;
+    use trimtab_core::trace::EventKind;
 
     use super::super::devices::KernelNumber;
     use super::super::event::FsId;
@@ -128,7 +128,7 @@ mod tests {
 
     fn event(group: u64, start: u64, length: u64, flags: u64) -> FsEvent {
         let id = FsId::Device(KernelNumber(0));
-        FsEvent { id, kind: Kind::Free, group, start, length, flags, pid: 1 }
+        FsEvent { id, kind: EventKind::Free, group, start, length, flags, pid: 1 }
     }
 
     fn blocks(layout: &Layout, event: FsEvent) -> Option<(u64, u64)> {

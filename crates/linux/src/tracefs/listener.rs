@@ -7,7 +7,7 @@ use super::{RecordOptions, Recording, TracefsError};
 use crate::block::{BlockDevice, DeviceNumber, NamedError, disks};
 use crate::mount::{Mount, mounts};
 use crate::{PROCFS, SYSFS, trim};
-use trimtab_core::trace::{Kind, TraceEvent, TraceHeader};
+use trimtab_core::trace::{EventKind, TraceEvent, TraceHeader};
 
 use trimtab_core::interrupt::Interrupt;
 
@@ -78,7 +78,7 @@ impl Listener {
         self.recording.wait(timeout)?;
         let before = self.events.len();
         self.recording.read(&mut self.events)?;
-        let counts = |event: &&TraceEvent| matches!(event.kind, Kind::Free | Kind::Discard);
+        let counts = |event: &&TraceEvent| matches!(event.kind, EventKind::Free | EventKind::Discard);
         self.changes += self.events[before..].iter().filter(counts).count() as u64;
         Ok(())
     }

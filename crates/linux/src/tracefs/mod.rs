@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
-use trimtab_core::trace::{Kind, TraceEvent, TraceHeader};
+use trimtab_core::trace::{EventKind, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Nanos};
 
 pub use error::TracefsError;
@@ -73,7 +73,7 @@ pub struct RecordOptions {
     /// Whole disks; if empty, all present and future ones in sysfs except ram disks and optical drives.
     pub devices: Vec<BlockDevice>,
     /// The kinds of events to record; others cost nothing.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<EventKind>,
     /// The size of each processor's buffer in the kernel. Events that don't fit are lost, and counted.
     pub buffer: Bytes,
     /// Where tracefs is mounted; it is mounted there if necessary.
@@ -89,7 +89,7 @@ impl Default for RecordOptions {
     fn default() -> Self {
         Self {
             devices: Vec::new(),
-            kinds: Kind::ALL.to_vec(),
+            kinds: EventKind::ALL.to_vec(),
             buffer: Bytes(8 << 20),
             tracefs: PathBuf::from("/sys/kernel/tracing"),
             sysfs: PathBuf::from(crate::SYSFS),
@@ -126,8 +126,8 @@ impl Recording {
         let mut header = TraceHeader {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             environment: environment(procfs).ok(),
-            has_discards: options.kinds.contains(&Kind::Discard),
-            has_frees: options.kinds.contains(&Kind::Free),
+            has_discards: options.kinds.contains(&EventKind::Discard),
+            has_frees: options.kinds.contains(&EventKind::Free),
             ..TraceHeader::new("record")
         };
         let mounts = procfs.join("self/mountinfo");
@@ -254,7 +254,7 @@ mod tests {
             return;
         }
         let options = RecordOptions {
-            kinds: vec![Kind::SecureErase],
+            kinds: vec![EventKind::SecureErase],
             buffer: Bytes(127 << 10),
             ..RecordOptions::default()
         };

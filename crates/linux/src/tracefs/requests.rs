@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
 
-use trimtab_core::trace::{DeviceIndex, Kind, TraceEvent};
+use trimtab_core::trace::{DeviceIndex, EventKind, TraceEvent};
 use trimtab_core::units::Bytes;
 use trimtab_core::{Extent, Nanos};
 
@@ -21,7 +21,7 @@ const MOST_ROWS: usize = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub device: DeviceIndex,
-    pub kind: Kind,
+    pub kind: EventKind,
     pub end: Bytes,
 }
 
@@ -194,7 +194,7 @@ mod tests {
         TraceEvent {
             at: Nanos(at),
             device: DeviceIndex(0),
-            kind: Kind::Write,
+            kind: EventKind::Write,
             extent: Extent::at(Bytes(start), Bytes(length)),
             latency: None,
             process: Comm::default(),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     fn key(end: u64) -> Key {
-        Key { device: DeviceIndex(0), kind: Kind::Write, end: Bytes(end) }
+        Key { device: DeviceIndex(0), kind: EventKind::Write, end: Bytes(end) }
     }
 
     fn rows(requests: &mut Requests, now: u64) -> Vec<(u64, Option<u64>, u16)> {

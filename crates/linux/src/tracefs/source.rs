@@ -1,6 +1,6 @@
 //! The kernel events that a recording needs, and how each is enabled.
 
-use trimtab_core::trace::Kind;
+use trimtab_core::trace::EventKind;
 
 use super::devices::{Devices, KernelNumber};
 use super::error::TracefsError;
@@ -18,7 +18,7 @@ struct FsSource {
     /// The file system's name.
     fs: &'static str,
     event: &'static str,
-    kind: Kind,
+    kind: EventKind,
     names: FsNames,
 }
 
@@ -26,7 +26,7 @@ struct FsSource {
 const CHUNKS: FsSource = FsSource {
     fs: "btrfs",
     event: "btrfs/btrfs_chunk_alloc",
-    kind: Kind::Allocate,
+    kind: EventKind::Allocate,
     names: FsNames { id: "fsid", group: "", start: "offset", length: "size" },
 };
 
@@ -38,49 +38,49 @@ const FILE_SYSTEMS: [FsSource; 8] = [
     FsSource {
         fs: "ext4",
         event: "ext4/ext4_free_blocks",
-        kind: Kind::Free,
+        kind: EventKind::Free,
         names: FsNames { id: "dev", group: "", start: "block", length: "count" },
     },
     FsSource {
         fs: "ext4",
         event: "ext4/ext4_allocate_blocks",
-        kind: Kind::Allocate,
+        kind: EventKind::Allocate,
         names: FsNames { id: "dev", group: "", start: "block", length: "len" },
     },
     FsSource {
         fs: "xfs",
         event: "xfs/xfs_free_extent",
-        kind: Kind::Free,
+        kind: EventKind::Free,
         names: FsNames { id: "dev", group: "agno", start: "agbno", length: "len" },
     },
     FsSource {
         fs: "xfs",
         event: "xfs/xfs_alloc_vextent_finish",
-        kind: Kind::Allocate,
+        kind: EventKind::Allocate,
         names: FsNames { id: "dev", group: "agno", start: "agbno", length: "len" },
     },
     FsSource {
         fs: "btrfs",
         event: "btrfs/btrfs_set_extent_bit",
-        kind: Kind::Free,
+        kind: EventKind::Free,
         names: FsNames { id: "fsid", group: "", start: "start", length: "len" },
     },
     FsSource {
         fs: "btrfs",
         event: "btrfs/btrfs_reserved_extent_free",
-        kind: Kind::Free,
+        kind: EventKind::Free,
         names: FsNames { id: "fsid", group: "", start: "start", length: "len" },
     },
     FsSource {
         fs: "btrfs",
         event: "btrfs/btrfs_reserve_extent",
-        kind: Kind::Allocate,
+        kind: EventKind::Allocate,
         names: FsNames { id: "fsid", group: "", start: "start", length: "len" },
     },
     FsSource {
         fs: "f2fs",
         event: "f2fs/f2fs_queue_discard",
-        kind: Kind::Free,
+        kind: EventKind::Free,
         names: FsNames { id: "dev", group: "", start: "blkstart", length: "blklen" },
     },
 ];
@@ -89,7 +89,7 @@ const FILE_SYSTEMS: [FsSource; 8] = [
 const UNPINNED: FsSource = FsSource {
     fs: "btrfs",
     event: "btrfs/btrfs_clear_extent_bit",
-    kind: Kind::Free,
+    kind: EventKind::Free,
     names: FsNames { id: "fsid", group: "", start: "start", length: "len" },
 };
 
@@ -113,7 +113,7 @@ pub(super) struct Sources {
 
 impl Sources {
     /// Enables the events that report `kinds`.
-    pub fn enable(instance: &Instance, devices: &Devices, kinds: &[Kind]) -> Result<Self, TracefsError> {
+    pub fn enable(instance: &Instance, devices: &Devices, kinds: &[EventKind]) -> Result<Self, TracefsError> {
         let mut sources = Self::default();
         if let Some(condition) = operation::filter(kinds)
             && let Some(filter) = join(devices.requests_filter()?, &condition)
@@ -134,10 +134,10 @@ impl Sources {
         &mut self,
         instance: &Instance,
         fstype: &str,
-        kinds: &[Kind],
+        kinds: &[EventKind],
     ) -> Result<(), TracefsError> {
         let name = FileSystemKind::named(fstype).map_or(fstype, |kind| kind.driver);
-        for (kind, what) in [(Kind::Free, "frees"), (Kind::Allocate, "allocates")] {
+        for (kind, what) in [(EventKind::Free, "frees"), (EventKind::Allocate, "allocates")] {
             let mut is_enabled = !kinds.contains(&kind);
             for source in FILE_SYSTEMS.iter().filter(|source| source.kind == kind && source.fs == name) {
                 is_enabled |= !kinds.contains(&kind) || self.fs(instance, source)?;
@@ -154,7 +154,7 @@ impl Sources {
     pub fn enable_trimmable(&mut self, instance: &Instance, allocations: bool) -> Result<(), TracefsError> {
         let wanted = FILE_SYSTEMS.iter().filter(|source| match source.kind {
             // btrfs' extents are reported when they are unpinned, and F2FS discards by itself.
-            Kind::Free => {
+            EventKind::Free => {
                 source.event != "btrfs/btrfs_set_extent_bit" && FileSystemKind::reports_frees(source.fs)
             }
             _ => allocations,
@@ -170,7 +170,7 @@ impl Sources {
 
     /// Returns true if the frees of this kind of file system are enabled.
     pub fn reports_frees(&self, fs: &str) -> bool {
-        let mut frees = FILE_SYSTEMS.iter().filter(|source| source.fs == fs && source.kind == Kind::Free);
+        let mut frees = FILE_SYSTEMS.iter().filter(|source| source.fs == fs && source.kind == EventKind::Free);
         frees.any(|source| self.file_systems.contains(&source.event))
     }
 
@@ -186,11 +186,11 @@ impl Sources {
         &mut self,
         instance: &Instance,
         devices: &Devices,
-        kinds: &[Kind],
+        kinds: &[EventKind],
     ) -> Result<(), TracefsError> {
         let Some(condition) = operation::filter(kinds) else { return Ok(()) };
-        let ranges = match operation::filter(&[Kind::Discard]) {
-            Some(discards) if kinds.contains(&Kind::Discard) => join(devices.ranges_filter()?, &discards),
+        let ranges = match operation::filter(&[EventKind::Discard]) {
+            Some(discards) if kinds.contains(&EventKind::Discard) => join(devices.ranges_filter()?, &discards),
             _ => None,
         };
         // Once enabled, they stay: a disk that is gone may come back.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use trimtab_core::Bytes;
-use trimtab_core::trace::{Comm, Kind};
+use trimtab_core::trace::{Comm, EventKind};
 
 /// The most process names that are counted separately.
 const LIMIT: usize = 1 << 10;
@@ -22,7 +22,7 @@ pub struct Cause {
 /// discards, then frees, then other events are merged into one.
 #[derive(Debug)]
 pub struct Causes {
-    by_name: BTreeMap<Comm, BTreeMap<Kind, Cause>>,
+    by_name: BTreeMap<Comm, BTreeMap<EventKind, Cause>>,
     limit: usize,
 }
 
@@ -33,7 +33,7 @@ impl Default for Causes {
 }
 
 impl Causes {
-    pub fn add(&mut self, name: Comm, kind: Kind, more: Cause) {
+    pub fn add(&mut self, name: Comm, kind: EventKind, more: Cause) {
         let sum = self.by_name.entry(name).or_default().entry(kind).or_default();
         sum.count += more.count;
         sum.bytes += more.bytes;
@@ -48,7 +48,7 @@ impl Causes {
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&Comm, &BTreeMap<Kind, Cause>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Comm, &BTreeMap<EventKind, Cause>)> {
         self.by_name.iter()
     }
 
@@ -58,7 +58,7 @@ impl Causes {
         all.sort_by_cached_key(|(_, kinds)| {
             let count = |kind| kinds.get(&kind).map_or(0, |cause: &Cause| cause.count);
             let all = kinds.values().map(|cause| cause.count).sum::<u64>();
-            Reverse((count(Kind::Discard), count(Kind::Free), all))
+            Reverse((count(EventKind::Discard), count(EventKind::Free), all))
         });
         let others = all.split_off(self.limit / 2);
         self.by_name = all.into_iter().collect();
@@ -81,12 +81,12 @@ mod tests {
             events in prop::collection::vec((0u32..40, prop::bool::ANY, 1u64..9), 0..200),
         ) {
             let mut causes = Causes { limit, ..Causes::default() };
-            let mut totals = BTreeMap::<Kind, (u64, Bytes)>::new();
+            let mut totals = BTreeMap::<EventKind, (u64, Bytes)>::new();
             let discarder = Comm::new(b"fstrim");
             for (name, is_free, kib) in &events {
-                let kind = if *is_free { Kind::Free } else { Kind::Write };
+                let kind = if *is_free { EventKind::Free } else { EventKind::Write };
                 causes.add(Comm::new(format!("kworker/{name}").as_bytes()), kind, Cause { count: 1, bytes: Bytes(*kib) });
-                causes.add(discarder, Kind::Discard, Cause { count: 1, bytes: Bytes(1) });
+                causes.add(discarder, EventKind::Discard, Cause { count: 1, bytes: Bytes(1) });
                 let (count, bytes) = totals.entry(kind).or_default();
                 *count += 1;
                 *bytes += Bytes(*kib);
@@ -97,7 +97,7 @@ mod tests {
                 let count = counted.iter().map(|cause| cause.count).sum::<u64>();
                 prop_assert_eq!((count, counted.iter().map(|cause| cause.bytes).sum()), total);
             }
-            let discards = causes.by_name.get(&discarder).map_or(0, |kinds| kinds[&Kind::Discard].count);
+            let discards = causes.by_name.get(&discarder).map_or(0, |kinds| kinds[&EventKind::Discard].count);
             prop_assert_eq!(discards, events.len() as u64);
         }
     }

@@ -13,7 +13,7 @@ mod span;
 use std::collections::BTreeMap;
 
 use trimtab_core::Nanos;
-use trimtab_core::trace::{DeviceIndex, FsIndex, Kind, TraceEvent, TraceHeader};
+use trimtab_core::trace::{DeviceIndex, FsIndex, EventKind, TraceEvent, TraceHeader};
 
 use pending::Pending;
 pub use report::{
@@ -47,13 +47,13 @@ impl Watch {
     pub fn record(&mut self, event: &TraceEvent) {
         self.interval.record(event);
         match (event.kind, event.fs) {
-            (Kind::Free, Some(fs)) => {
+            (EventKind::Free, Some(fs)) => {
                 self.pending.entry((event.device, fs)).or_default().free(event.extent);
             }
-            (Kind::Allocate, Some(fs)) => {
+            (EventKind::Allocate, Some(fs)) => {
                 self.pending.entry((event.device, fs)).or_default().take(event.extent);
             }
-            (Kind::Discard | Kind::SecureErase | Kind::Write | Kind::WriteZeroes, _) if event.error == 0 => {
+            (EventKind::Discard | EventKind::SecureErase | EventKind::Write | EventKind::WriteZeroes, _) if event.error == 0 => {
                 let of_device = (event.device, FsIndex(0))..=(event.device, FsIndex(u16::MAX));
                 self.pending.range_mut(of_device).for_each(|(_, pending)| pending.take(event.extent));
             }
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    fn event(kind: Kind, device: u16, start: u64, blocks: u64) -> TraceEvent {
+    fn event(kind: EventKind, device: u16, start: u64, blocks: u64) -> TraceEvent {
         TraceEvent {
             at: Nanos(0),
             device: DeviceIndex(device),
@@ -118,7 +118,7 @@ mod tests {
 
     fn events() -> impl Strategy<Value = TraceEvent> {
         let kinds =
-            prop::sample::select(vec![Kind::Discard, Kind::Write, Kind::Read, Kind::Free, Kind::Allocate]);
+            prop::sample::select(vec![EventKind::Discard, EventKind::Write, EventKind::Read, EventKind::Free, EventKind::Allocate]);
         let parts = (kinds, 0..2u16, 0..50u64, 1..9u64, any::<bool>(), any::<bool>());
         parts.prop_map(|(kind, device, start, blocks, failed, other)| TraceEvent {
             error: if failed && kind.is_request() { 5 } else { 0 },
@@ -144,16 +144,16 @@ mod tests {
     fn check(report: &Report, events: &[TraceEvent]) {
         for (index, device) in (0..).zip(&report.devices) {
             let of = |kind| naive(events, |event| event.device.0 == index && event.kind == kind);
-            assert_eq!(figures(&device.discards), of(Kind::Discard));
-            assert_eq!(figures(&device.writes), of(Kind::Write));
-            assert_eq!(figures(&device.reads), of(Kind::Read));
+            assert_eq!(figures(&device.discards), of(EventKind::Discard));
+            assert_eq!(figures(&device.writes), of(EventKind::Write));
+            assert_eq!(figures(&device.reads), of(EventKind::Read));
             assert_eq!(device.discards.sizes.total(), device.discards.count);
         }
         for file_system in &report.file_systems {
             let index = u16::from(file_system.device == "loop1");
             let of = |kind| naive(events, |event| event.device.0 == index && event.kind == kind);
-            assert_eq!(figures(&file_system.frees), of(Kind::Free));
-            assert_eq!(figures(&file_system.allocations), of(Kind::Allocate));
+            assert_eq!(figures(&file_system.frees), of(EventKind::Free));
+            assert_eq!(figures(&file_system.allocations), of(EventKind::Allocate));
         }
         for process in &report.processes {
             let of = |kind| {
@@ -161,10 +161,10 @@ mod tests {
                 let (count, bytes, ..) = naive(events, |event| named(event) && event.kind == kind);
                 (count, Bytes(bytes))
             };
-            assert_eq!((process.discards, process.discard_bytes), of(Kind::Discard));
-            assert_eq!((process.frees, process.free_bytes), of(Kind::Free));
-            assert_eq!((process.writes, process.write_bytes), of(Kind::Write));
-            assert_eq!((process.reads, process.read_bytes), of(Kind::Read));
+            assert_eq!((process.discards, process.discard_bytes), of(EventKind::Discard));
+            assert_eq!((process.frees, process.free_bytes), of(EventKind::Free));
+            assert_eq!((process.writes, process.write_bytes), of(EventKind::Write));
+            assert_eq!((process.reads, process.read_bytes), of(EventKind::Read));
         }
     }
 
@@ -194,9 +194,9 @@ mod tests {
                 let blocks = (event.extent.start.0 / BLOCK) as usize..(event.extent.end.0 / BLOCK) as usize;
                 let blocks = &mut naive[usize::from(event.device.0)][blocks];
                 match event.kind {
-                    Kind::Free => blocks.fill(true),
-                    Kind::Allocate => blocks.fill(false),
-                    Kind::Discard | Kind::Write if event.error == 0 => blocks.fill(false),
+                    EventKind::Free => blocks.fill(true),
+                    EventKind::Allocate => blocks.fill(false),
+                    EventKind::Discard | EventKind::Write if event.error == 0 => blocks.fill(false),
                     _ => {}
                 }
             }
@@ -213,10 +213,10 @@ mod tests {
     fn rates_are_those_of_the_interval() {
         let (mut watch, mut header) = (Watch::after(3), header());
         header.lost = 3;
-        watch.record(&event(Kind::Discard, 0, 0, 1));
+        watch.record(&event(EventKind::Discard, 0, 0, 1));
         watch.interval(&header, Nanos(5_000_000_000));
         header.lost = 10;
-        (0..4).for_each(|start| watch.record(&event(Kind::Discard, 0, start, 2)));
+        (0..4).for_each(|start| watch.record(&event(EventKind::Discard, 0, start, 2)));
         let report = watch.interval(&header, Nanos(7_000_000_000));
         let discards = &report.devices[0].discards;
         assert_eq!((report.start_wall_s, report.wall_s, report.lost), (5.0, 2.0, 7));

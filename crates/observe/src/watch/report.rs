@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use trimtab_core::stats::{LatencySummary, SizeHistogram};
-use trimtab_core::trace::{DeviceIndex, FsIndex, Kind, TraceHeader};
+use trimtab_core::trace::{DeviceIndex, FsIndex, EventKind, TraceHeader};
 use trimtab_core::{Bytes, Nanos};
 
 use super::Watch;
@@ -185,11 +185,11 @@ impl Watch {
         let flow = |key| Flow::of(events, key, seconds);
         let devices = (0..).map(DeviceIndex).zip(&header.devices).map(|(index, device)| DeviceReport {
             name: device.name.clone(),
-            discards: flow((index, None, Kind::Discard)),
-            secure_erases: flow((index, None, Kind::SecureErase)),
-            writes: flow((index, None, Kind::Write)),
-            write_zeroes: flow((index, None, Kind::WriteZeroes)),
-            reads: flow((index, None, Kind::Read)),
+            discards: flow((index, None, EventKind::Discard)),
+            secure_erases: flow((index, None, EventKind::SecureErase)),
+            writes: flow((index, None, EventKind::Write)),
+            write_zeroes: flow((index, None, EventKind::WriteZeroes)),
+            reads: flow((index, None, EventKind::Read)),
         });
         let file_systems = self.pending.iter().filter_map(|((device, fs), pending)| {
             let FsIndex(place) = *fs;
@@ -198,8 +198,8 @@ impl Watch {
                 device: header.devices.get(usize::from(device.0))?.name.clone(),
                 kind: file_system.kind.clone(),
                 mount_point: file_system.mount_point.clone(),
-                frees: flow((*device, Some(*fs), Kind::Free)),
-                allocations: flow((*device, Some(*fs), Kind::Allocate)),
+                frees: flow((*device, Some(*fs), EventKind::Free)),
+                allocations: flow((*device, Some(*fs), EventKind::Allocate)),
                 pending: PendingReport {
                     ranges: pending.ranges() as u64,
                     bytes: pending.bytes(),
@@ -241,9 +241,9 @@ impl Flow {
     }
 }
 
-fn process(name: String, kinds: &BTreeMap<Kind, Cause>) -> ProcessReport {
+fn process(name: String, kinds: &BTreeMap<EventKind, Cause>) -> ProcessReport {
     let of = |kind| kinds.get(&kind).copied().unwrap_or_default();
-    let [discards, frees, writes, reads] = [Kind::Discard, Kind::Free, Kind::Write, Kind::Read].map(of);
+    let [discards, frees, writes, reads] = [EventKind::Discard, EventKind::Free, EventKind::Write, EventKind::Read].map(of);
     ProcessReport {
         name,
         discards: discards.count,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use trimtab_core::Nanos;
-use trimtab_core::trace::{Kind, TraceHeader};
+use trimtab_core::trace::{EventKind, TraceHeader};
 use trimtab_linux::block::NamedError;
 use trimtab_linux::tracefs::{RecordOptions, TracefsError};
 
@@ -13,14 +13,14 @@ use trimtab_core::interrupt::Interrupt;
 use trimtab_linux::tracefs::{Listener, Settled, disks_behind};
 
 /// The counted kinds of events: all except the free space at the start.
-const KINDS: [Kind; 7] = [
-    Kind::Discard,
-    Kind::SecureErase,
-    Kind::Write,
-    Kind::WriteZeroes,
-    Kind::Read,
-    Kind::Free,
-    Kind::Allocate,
+const KINDS: [EventKind; 7] = [
+    EventKind::Discard,
+    EventKind::SecureErase,
+    EventKind::Write,
+    EventKind::WriteZeroes,
+    EventKind::Read,
+    EventKind::Free,
+    EventKind::Allocate,
 ];
 
 /// Why a watch cannot start or continue.

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use trimtab_core::Bytes;
-use trimtab_core::trace::{DeviceIndex, FsIndex, Kind, Summary, Tally, TraceEvent};
+use trimtab_core::trace::{DeviceIndex, FsIndex, EventKind, Summary, Tally, TraceEvent};
 
 use super::causes::{Cause, Causes};
 
 /// The source of events: a device's requests, or a file system's frees and allocations.
-pub type Key = (DeviceIndex, Option<FsIndex>, Kind);
+pub type Key = (DeviceIndex, Option<FsIndex>, EventKind);
 
 /// The totals of a period.
 #[derive(Debug, Default)]

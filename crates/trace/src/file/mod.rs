@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `time_ns` | INT64 | when it began: nanoseconds since the trace began |
 //! | `device` | STRING | the whole device's name, one of the header's `devices` |
-//! | `kind` | STRING | the name of a [`Kind`](trimtab_core::trace::Kind), such as `discard` |
+//! | `kind` | STRING | the name of a [`EventKind`](trimtab_core::trace::EventKind), such as `discard` |
 //! | `start` | INT64 | the first byte it names, on the device |
 //! | `length` | INT64 | how many bytes it names |
 //! | `latency_ns` | INT64, optional | nanoseconds from issue to completion |

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use trimtab_core::trace::{Comm, Kind, TraceHeader};
+use trimtab_core::trace::{Comm, EventKind, TraceHeader};
 
 use super::schema::{Column, device_names, file_system_names};
 use crate::error::RowError;
@@ -26,13 +26,13 @@ impl Names {
         }
     }
 
-    /// The number of `name`: its place in the header, in [`Kind::ALL`], or among the processes.
+    /// The number of `name`: its place in the header, in [`EventKind::ALL`], or among the processes.
     pub(super) fn resolve(&mut self, column: Column, name: &[u8]) -> Result<i64, RowError> {
         let text = String::from_utf8_lossy(name);
         let (number, problem) = match column {
             Column::Device => (self.devices.get(&*text).copied(), "the file's header doesn't name"),
             Column::FileSystem => (self.file_systems.get(&*text).copied(), "the file's header doesn't name"),
-            Column::Kind => (text.parse().ok().map(|kind: Kind| kind as i64), "is no kind of event"),
+            Column::Kind => (text.parse().ok().map(|kind: EventKind| kind as i64), "is no kind of event"),
             _ => (Some(self.process_number(Comm::new(name))), "is no process"),
         };
         number.ok_or_else(|| RowError::Name { column: column.name(), name: text.into_owned(), problem })

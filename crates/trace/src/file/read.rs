@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parquet::file::metadata::ParquetMetaData;
 use trimtab_core::extent::Extent;
 use trimtab_core::trace::{
-    Comm, DeviceIndex, FsIndex, Kind, TRACE_SCHEMA, TraceEvent, TraceHeader, TraceSource,
+    Comm, DeviceIndex, FsIndex, EventKind, TRACE_SCHEMA, TraceEvent, TraceHeader, TraceSource,
 };
 use trimtab_core::units::{Bytes, Nanos};
 
@@ -168,7 +168,7 @@ impl TraceFile {
             batch.push(TraceEvent {
                 at: Nanos(at as u64),
                 device: DeviceIndex(devices[row] as u16),
-                kind: Kind::ALL[kinds[row] as usize],
+                kind: EventKind::ALL[kinds[row] as usize],
                 extent: Extent { start: Bytes(start as u64), end: Bytes(end as u64) },
                 latency: (latencies[row] != NONE).then_some(Nanos(latencies[row] as u64)),
                 process: Comm::default(),

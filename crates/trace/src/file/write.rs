@@ -13,7 +13,7 @@ use parquet::file::metadata::{
     FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
 };
 use parquet::file::writer::{SerializedRowGroupWriter, TrackedWrite};
-use trimtab_core::trace::{Comm, Kind, TraceEvent, TraceHeader};
+use trimtab_core::trace::{Comm, EventKind, TraceEvent, TraceHeader};
 
 use super::dictionary::write_names;
 use super::schema::{CREATED_BY, Column, HEADER_KEY, PROPERTIES, SCHEMA, device_names, file_system_names};
@@ -32,7 +32,7 @@ const GROUP_ROWS: usize = 1 << 20;
 /// Holds one row group in memory: about 110 MiB at most.
 ///
 /// ```
-/// use trimtab_core::trace::{Comm, DeviceIndex, Kind, TraceDevice, TraceEvent, TraceHeader};
+/// use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceDevice, TraceEvent, TraceHeader};
 /// use trimtab_core::{Bytes, Extent, Nanos};
 /// use trimtab_trace::{TraceFile, TraceWriter};
 ///
@@ -45,7 +45,7 @@ const GROUP_ROWS: usize = 1 << 20;
 /// writer.write(&[TraceEvent {
 ///     at: Nanos::ZERO,
 ///     device: DeviceIndex(0), // the first of the header's devices
-///     kind: Kind::Discard,
+///     kind: EventKind::Discard,
 ///     extent: Extent::at(Bytes::MIB, Bytes::KIB * 64),
 ///     latency: None,
 ///     process: Comm::new(b"fstrim"),
@@ -237,7 +237,7 @@ fn encode_columns(
             }
             Column::Device => names(group, &device_names(header), |event| Some(event.device.0.into())),
             Column::Kind => {
-                let kinds = Kind::ALL.map(|kind| kind.name().to_owned());
+                let kinds = EventKind::ALL.map(|kind| kind.name().to_owned());
                 names(group, &kinds, |event| Some(event.kind as u32))
             }
             Column::Process => {
@@ -303,7 +303,7 @@ mod tests {
         let of = |process: &[u8]| TraceEvent {
             at: Nanos(0),
             device: DeviceIndex(0),
-            kind: Kind::Read,
+            kind: EventKind::Read,
             extent: Extent::at(Bytes(0), Bytes(1)),
             latency: None,
             process: Comm::new(process),

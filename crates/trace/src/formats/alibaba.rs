@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use trimtab_core::trace::{Comm, Kind};
+use trimtab_core::trace::{Comm, EventKind};
 
 use crate::error::RowError;
 use crate::rows::{Row, Rows};
@@ -24,8 +24,8 @@ impl Parse for Alibaba {
             return Ok(());
         }
         let kind = match opcode {
-            b"R" => Kind::Read,
-            b"W" => Kind::Write,
+            b"R" => EventKind::Read,
+            b"W" => EventKind::Write,
             _ => return Err(unknown("opcode", opcode, "is neither R nor W")),
         };
         let microseconds = number("timestamp", timestamp)?;

@@ -3,7 +3,7 @@
 //! Lines of `major,minor cpu sequence seconds.nanoseconds pid action rwbs sector + sectors [process]`;
 //! a completion has the error in the brackets. The totals at the end are skipped.
 
-use trimtab_core::trace::{Comm, Kind};
+use trimtab_core::trace::{Comm, EventKind};
 
 use super::requests::{Action, Requests, Step};
 use crate::error::RowError;
@@ -60,7 +60,7 @@ impl Parse for Blkparse {
             time: nanoseconds(time)?,
             device: rows.device(device)?,
             kind,
-            start: if kind == Kind::Flush { 0 } else { scaled("sector", start, 512)? },
+            start: if kind == EventKind::Flush { 0 } else { scaled("sector", start, 512)? },
             length: scaled("sectors", length, 512)?,
             process: if complete { Comm::default() } else { Comm::new(bracket) },
             error: if complete { errno(bracket)? } else { 0 },
@@ -74,16 +74,16 @@ impl Parse for Blkparse {
 }
 
 /// Returns the kind of a request by `rwbs`, its letters; flags such as S (sync) are ignored.
-fn kind_of(rwbs: &[u8], length: u64) -> Option<Kind> {
+fn kind_of(rwbs: &[u8], length: u64) -> Option<EventKind> {
     let has = |letter| memchr::memchr(letter, rwbs).is_some();
     if has(b'D') {
-        Some(if has(b'E') { Kind::SecureErase } else { Kind::Discard })
+        Some(if has(b'E') { EventKind::SecureErase } else { EventKind::Discard })
     } else if length == 0 {
-        has(b'F').then_some(Kind::Flush)
+        has(b'F').then_some(EventKind::Flush)
     } else if has(b'R') {
-        Some(Kind::Read)
+        Some(EventKind::Read)
     } else if has(b'W') {
-        Some(Kind::Write)
+        Some(EventKind::Write)
     } else {
         None
     }

@@ -10,7 +10,7 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use trimtab_core::trace::{Comm, Kind};
+use trimtab_core::trace::{Comm, EventKind};
 
 use super::requests::{Action, Requests, Step};
 use crate::error::{RowError, TraceError};
@@ -150,13 +150,13 @@ impl Blktrace {
         let kind = if category & PASSTHROUGH != 0 {
             None
         } else if category & DISCARD != 0 {
-            Some(Kind::Discard)
+            Some(EventKind::Discard)
         } else if record.bytes == 0 {
-            (category & FLUSH != 0).then_some(Kind::Flush)
+            (category & FLUSH != 0).then_some(EventKind::Flush)
         } else if category & WRITE != 0 {
-            Some(Kind::Write)
+            Some(EventKind::Write)
         } else {
-            Some(Kind::Read)
+            Some(EventKind::Read)
         };
         let Some(kind) = kind else {
             rows.skip("commands that are no reads, writes, discards or flushes");
@@ -170,7 +170,7 @@ impl Blktrace {
             time: record.time,
             device,
             kind,
-            start: if kind == Kind::Flush { 0 } else { scaled("sector", record.sector, 512)? },
+            start: if kind == EventKind::Flush { 0 } else { scaled("sector", record.sector, 512)? },
             length: u64::from(record.bytes),
             process: self.processes.get(&record.pid).copied().unwrap_or_default(),
             error: (record.error as i16).unsigned_abs(),

@@ -5,7 +5,7 @@
 //! tracer; this layout is the one that the block-trace profiler Cydonia reads (pbhandar2/cydonia,
 //! `CPReader`).
 
-use trimtab_core::trace::{Comm, Kind};
+use trimtab_core::trace::{Comm, EventKind};
 
 use crate::error::RowError;
 use crate::rows::{Row, Rows};
@@ -21,8 +21,8 @@ impl Parse for CloudPhysics {
             return Ok(());
         }
         let kind = match op {
-            b"r" | b"R" => Kind::Read,
-            b"w" | b"W" => Kind::Write,
+            b"r" | b"R" => EventKind::Read,
+            b"w" | b"W" => EventKind::Write,
             _ => return Err(unknown("op", op, "is neither r nor w")),
         };
         let device = rows.device(b"disk")?;

@@ -5,7 +5,7 @@
 //! Version 3: the same without `wait`, each behind the microseconds since the begin. Offsets and
 //! lengths are in bytes.
 
-use trimtab_core::trace::{Comm, Kind};
+use trimtab_core::trace::{Comm, EventKind};
 
 use crate::error::RowError;
 use crate::rows::{Row, Rows};
@@ -36,8 +36,8 @@ impl Parse for Fio {
         if self.version == Version::One {
             let [rw, offset, length] = fields(line, b',')?;
             let kind = match rw {
-                b"0" => Kind::Read,
-                b"1" => Kind::Write,
+                b"0" => EventKind::Read,
+                b"1" => EventKind::Write,
                 _ => return Err(unknown("rw", rw, "is neither 0 nor 1")),
             };
             return push(rows, 0, b"file", kind, number("offset", offset)?, number("length", length)?);
@@ -54,10 +54,10 @@ impl Parse for Fio {
         };
         let (file, action) = (next()?, next()?);
         let kind = match action {
-            b"read" => Kind::Read,
-            b"write" => Kind::Write,
-            b"trim" => Kind::Discard,
-            b"sync" | b"datasync" => Kind::Flush,
+            b"read" => EventKind::Read,
+            b"write" => EventKind::Write,
+            b"trim" => EventKind::Discard,
+            b"sync" | b"datasync" => EventKind::Flush,
             b"wait" if self.version == Version::Two => {
                 let more = number("offset", next()?)?;
                 self.waited = self.waited.checked_add(more).ok_or_else(|| too_long(more))?;
@@ -74,7 +74,7 @@ impl Parse for Fio {
             }
             _ => return Err(unknown("action", action, "fio has no action of")),
         };
-        if kind == Kind::Flush {
+        if kind == EventKind::Flush {
             return push(rows, time, file, kind, 0, 0);
         }
         let (offset, length) = (number("offset", next()?)?, number("length", next()?)?);
@@ -90,7 +90,7 @@ fn push(
     rows: &mut Rows,
     microseconds: u64,
     file: &[u8],
-    kind: Kind,
+    kind: EventKind,
     start: u64,
     length: u64,
 ) -> Result<(), RowError> {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use trimtab_core::trace::{Comm, Kind};
+use trimtab_core::trace::{Comm, EventKind};
 use trimtab_core::units::Nanos;
 
 use crate::error::RowError;
@@ -30,8 +30,8 @@ impl Parse for Msr {
             return Ok(());
         }
         let kind = match kind {
-            b"Read" => Kind::Read,
-            b"Write" => Kind::Write,
+            b"Read" => EventKind::Read,
+            b"Write" => EventKind::Write,
             _ => return Err(unknown("Type", kind, "is neither Read nor Write")),
         };
         let ticks = number("Timestamp", timestamp)?;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use trimtab_core::trace::{Comm, DeviceIndex, Kind};
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind};
 use trimtab_core::units::Nanos;
 
 use crate::error::RowError;
@@ -35,7 +35,7 @@ pub(super) struct Step {
     /// Nanoseconds on the trace's clock.
     pub(super) time: u64,
     pub(super) device: DeviceIndex,
-    pub(super) kind: Kind,
+    pub(super) kind: EventKind,
     pub(super) start: u64,
     pub(super) length: u64,
     pub(super) process: Comm,
@@ -52,7 +52,7 @@ pub(super) struct Requests {
     /// The number of the first of them; numbers go up by one.
     first: u64,
     /// The latest request at a place: the device, the first byte, the kind.
-    places: HashMap<(DeviceIndex, u64, Kind), u64>,
+    places: HashMap<(DeviceIndex, u64, EventKind), u64>,
     /// Devices with issues: what is only queued there was merged, split, or didn't get further.
     issuing: HashSet<DeviceIndex>,
 }
@@ -128,7 +128,7 @@ impl Requests {
     }
 
     /// Takes out the bio that was queued at a place and not issued yet.
-    fn take_queued(&mut self, place: (DeviceIndex, u64, Kind), rows: &mut Rows) -> Option<Row> {
+    fn take_queued(&mut self, place: (DeviceIndex, u64, EventKind), rows: &mut Rows) -> Option<Row> {
         let number = *self.places.get(&place)?;
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let slot = self.under_way.get_mut(index)?;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use trimtab_core::trace::{Comm, Kind};
+use trimtab_core::trace::{Comm, EventKind};
 
 use crate::error::RowError;
 use crate::rows::{Row, Rows};
@@ -25,8 +25,8 @@ impl Parse for Tencent {
             return Ok(());
         }
         let kind = match io_type {
-            b"0" => Kind::Read,
-            b"1" => Kind::Write,
+            b"0" => EventKind::Read,
+            b"1" => EventKind::Write,
             _ => return Err(unknown("IOType", io_type, "is neither 0 nor 1")),
         };
         let seconds = number("Timestamp", timestamp)?;

@@ -6,7 +6,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use trimtab_core::trace::{
-    Comm, DeviceIndex, FsIndex, Kind, TraceDevice, TraceEvent, TraceFileSystem, TraceHeader,
+    Comm, DeviceIndex, FsIndex, EventKind, TraceDevice, TraceEvent, TraceFileSystem, TraceHeader,
 };
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_observe::watch::Watch;
@@ -14,7 +14,7 @@ use trimtab_observe::watch::Watch;
 use super::draw::{Palette, draw};
 use super::state::{Next, State};
 
-fn event(kind: Kind, block: u64, blocks: u64, process: &[u8]) -> TraceEvent {
+fn event(kind: EventKind, block: u64, blocks: u64, process: &[u8]) -> TraceEvent {
     TraceEvent {
         at: Nanos(0),
         device: DeviceIndex(0),
@@ -43,10 +43,10 @@ fn state(lost: u64) -> State {
     let (mut watch, mut state) = (Watch::default(), State::new(Duration::from_secs(1)));
     for second in 1..=3 {
         for file in 0..second * 10 {
-            watch.record(&event(Kind::Free, file * 10, 2 + file % 4, b"rm"));
-            watch.record(&event(Kind::Write, 5000 + file, 1, b"jbd2/nvme0n1p2"));
+            watch.record(&event(EventKind::Free, file * 10, 2 + file % 4, b"rm"));
+            watch.record(&event(EventKind::Write, 5000 + file, 1, b"jbd2/nvme0n1p2"));
             if file % 2 == 0 {
-                watch.record(&event(Kind::Discard, file * 10, 2 + file % 4, b"jbd2/nvme0n1p2"));
+                watch.record(&event(EventKind::Discard, file * 10, 2 + file % 4, b"jbd2/nvme0n1p2"));
             }
         }
         let now = Nanos(second * 1_000_000_000);

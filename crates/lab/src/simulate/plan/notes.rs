@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use trimtab_core::document::sim::{LEAST_SPAN_OF_LIFE, Passes};
 use trimtab_core::policy::{PolicyKind, SimPolicy};
-use trimtab_core::trace::{Kind, TraceHeader};
+use trimtab_core::trace::{EventKind, TraceHeader};
 use trimtab_core::{Bytes, Nanos};
 use trimtab_ftl::replay::DeviceSurvey;
 
@@ -54,7 +54,7 @@ fn of_policies(facts: &Facts) -> Vec<String> {
         notes.push(format!("The trace doesn't say what was freed on this device: only {told} can be told."));
     }
     if facts.has(PolicyKind::Online) {
-        let discards = surveyed.count(Kind::Discard) + surveyed.count(Kind::SecureErase);
+        let discards = surveyed.count(EventKind::Discard) + surveyed.count(EventKind::SecureErase);
         notes.push(if discards > 0 {
             format!(
                 "online is the trace as it was recorded, with its own {discards} discard{}; other policies leave \
@@ -80,7 +80,7 @@ fn of_policies(facts: &Facts) -> Vec<String> {
 /// The note about space that was free when recording began.
 fn of_unused(facts: &Facts) -> String {
     let begins = if facts.options.preconditioned { "full of old data" } else { "empty" };
-    if facts.surveyed.count(Kind::Unused) == 0 {
+    if facts.surveyed.count(EventKind::Unused) == 0 {
         return format!(
             "The trace doesn't say what was unused when recording began: policies know only what was freed \
              since. The drive begins {begins}."

@@ -12,7 +12,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::target::{InUse, Swap};
-use super::{CronTrim, Kind, Layer, Machine, Setup, Stack, StackError, map};
+use super::{CronTrim, LayerKind, Layer, Machine, Setup, Stack, StackError, map};
 use crate::mount::Mount;
 use scrub::Scrub;
 use tree::Tree;
@@ -51,7 +51,7 @@ fn tree(machine: &Machine, stacks: &[Stack]) -> Result<Tree, StackError> {
     in_use_of(&in_use, stacks, &mut scrub, &mut tree);
     setup(&Setup::of(machine, stacks), &mut scrub, &mut tree);
     for layer in layers {
-        if let (Kind::DeviceMapper(table), Some(number)) = (&layer.kind, layer.number) {
+        if let (LayerKind::DeviceMapper(table), Some(number)) = (&layer.kind, layer.number) {
             let lines = table.iter().map(|line| scrub.table_line(&map::line_of(line)) + "\n");
             tree.file(format!("trimtab/dm/{number}"), lines.collect::<String>());
         }
@@ -75,7 +75,7 @@ fn in_use_of(in_use: &InUse, stacks: &[Stack], scrub: &mut Scrub, tree: &mut Tre
     tree.file("proc/self/mountinfo", mounts);
     let mut swaps = "Filename Type Size Used Priority\n".to_owned();
     for Swap { path, is_file, size } in &in_use.swaps {
-        let is_it = |layer: &Layer| layer.kind == Kind::Swap && Path::new(&layer.name) == path;
+        let is_it = |layer: &Layer| layer.kind == LayerKind::Swap && Path::new(&layer.name) == path;
         if stacks.iter().flat_map(|stack| &stack.layers).any(is_it) {
             let kind = if *is_file { "file" } else { "partition" };
             let size = size.map_or(0, |size| size.get() / 1024);
@@ -89,7 +89,7 @@ fn in_use_of(in_use: &InUse, stacks: &[Stack], scrub: &mut Scrub, tree: &mut Tre
 /// them are captured. None of any other mount.
 fn source(stack: &Stack, mount: &Mount) -> Option<PathBuf> {
     let is_it = |layer: &&Layer| match &layer.kind {
-        Kind::FileSystem(system) => system.source == mount.source && system.targets.contains(&mount.target),
+        LayerKind::FileSystem(system) => system.source == mount.source && system.targets.contains(&mount.target),
         _ => false,
     };
     let below = stack.layers.iter().find(is_it)?.below.iter().map(|below| &stack.layers[below.layer]);

@@ -10,7 +10,7 @@ use trimtab_core::Bytes;
 use crate::captured::Captured;
 use crate::loop_device;
 use crate::mount::{mount, unmount};
-use crate::stack::{Kind, Layer, Machine, Setup, Stack, capture, targets};
+use crate::stack::{LayerKind, Layer, Machine, Setup, Stack, capture, targets};
 
 /// The stacks below `targets` of `machine`.
 fn stacks(machine: &Machine, targets: &[PathBuf]) -> Vec<Stack> {
@@ -31,15 +31,15 @@ fn recaptured(machine: &Machine, stacks: &[Stack]) -> (tempfile::TempDir, Machin
 /// All that is said of a layer but names.
 fn nameless(layer: &Layer) -> Layer {
     let kind = match &layer.kind {
-        Kind::FileSystem(system) => {
+        LayerKind::FileSystem(system) => {
             let mut system = system.clone();
             system.source = PathBuf::new();
             system.targets.fill(PathBuf::new());
             let known = |option: &&str| ["rw", "ro", "noatime", "discard"].contains(option);
             system.options = system.options.split(',').filter(known).collect::<Vec<_>>().join(",");
-            Kind::FileSystem(system)
+            LayerKind::FileSystem(system)
         }
-        Kind::Loop { .. } => Kind::Loop { file: PathBuf::new() },
+        LayerKind::Loop { .. } => LayerKind::Loop { file: PathBuf::new() },
         kind => kind.clone(),
     };
     Layer { name: String::new(), kind, ..layer.clone() }
@@ -164,7 +164,7 @@ fn a_file_system_that_was_mounted_through_a_link_is_found_again() {
     let mut stack = Stack::of(&machine.machine(), Path::new("/srv")).unwrap();
     // Only the machine itself can follow the link.
     let machine = machine.mounts("27 1 0:40 / /srv rw - btrfs /dev/disk/by-label/alice rw\n");
-    let Kind::FileSystem(system) = &mut stack.layers[0].kind else { panic!("{stack:?}") };
+    let LayerKind::FileSystem(system) = &mut stack.layers[0].kind else { panic!("{stack:?}") };
     system.source = PathBuf::from("/dev/disk/by-label/alice");
     let (_directory, captured) = recaptured(&machine.machine(), std::slice::from_ref(&stack));
     let again = layers(&captured, &targets(&captured).unwrap()[0]);

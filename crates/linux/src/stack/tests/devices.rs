@@ -5,7 +5,7 @@ use trimtab_core::document::doctor::{Announced, CardErase, Limits};
 
 use super::{refusal, stack};
 use crate::captured::Captured;
-use crate::stack::{Kind, Raid, Scsi, StackError, Transport};
+use crate::stack::{LayerKind, Raid, Scsi, StackError, Transport};
 
 const QUEUE: [(&str, &str); 7] = [
     ("discard_alignment", "512"),
@@ -17,7 +17,7 @@ const QUEUE: [(&str, &str); 7] = [
     ("queue/write_zeroes_max_bytes", "0"),
 ];
 
-fn kind(machine: &Captured, name: &str) -> Kind {
+fn kind(machine: &Captured, name: &str) -> LayerKind {
     stack(machine, &format!("/dev/{name}")).layers[0].kind.clone()
 }
 
@@ -32,7 +32,7 @@ fn attached(path: &str, files: &[(&str, &str)], links: &[(&str, &str)]) -> Scsi 
     let machine = files.iter().fold(machine, add);
     let machine = links.iter().fold(machine, |machine, (from, to)| machine.link(from, to));
     match kind(&machine, "sda") {
-        Kind::Scsi(scsi) => scsi,
+        LayerKind::Scsi(scsi) => scsi,
         other => panic!("{other:?}"),
     }
 }
@@ -120,19 +120,19 @@ fn other_devices_are_recognized_by_their_attributes() {
         .link("devices/vdb/device/driver", "../../virtio_blk")
         .device("cciss!c0d0", "104:0", &[]);
     let raid = Raid { level: "raid5".to_owned(), chunk: Bytes(512 << 10), discards_are_safe: Some(false) };
-    let other = |driver: &str| Kind::Other(Some(driver.to_owned()));
+    let other = |driver: &str| LayerKind::Other(Some(driver.to_owned()));
     for (name, expected) in [
-        ("md127", Kind::Raid(raid)),
-        ("nvme0n1", Kind::Nvme),
-        ("nvme0n1p1", Kind::Partition),
-        ("mmcblk0", Kind::Mmc),
-        ("zram0", Kind::Zram),
-        ("nbd3", Kind::Nbd),
-        ("bcache0", Kind::Bcache),
+        ("md127", LayerKind::Raid(raid)),
+        ("nvme0n1", LayerKind::Nvme),
+        ("nvme0n1p1", LayerKind::Partition),
+        ("mmcblk0", LayerKind::Mmc),
+        ("zram0", LayerKind::Zram),
+        ("nbd3", LayerKind::Nbd),
+        ("bcache0", LayerKind::Bcache),
         ("loop3", other("loop")),
         ("nullb0", other("nullb")),
-        ("dm-0", Kind::DeviceMapper(Vec::new())),
-        ("vdb", Kind::VirtioBlk),
+        ("dm-0", LayerKind::DeviceMapper(Vec::new())),
+        ("vdb", LayerKind::VirtioBlk),
         ("cciss/c0d0", other("cciss/c0d")),
     ] {
         assert_eq!(kind(&machine, name), expected, "{name}");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{picture, refusal, stack};
 use crate::captured::Captured;
-use crate::stack::{Kind, Machine, StackError, targets};
+use crate::stack::{LayerKind, Machine, StackError, targets};
 
 /// An ext4 on a volume on an encrypted partition.
 fn encrypted() -> Captured {
@@ -32,9 +32,9 @@ fn each_layer_lies_on_the_next() {
     assert_eq!(picture(&root), BELOW_ROOT);
     let labels: Vec<_> = root.layers.iter().map(|layer| layer.label.as_deref()).collect();
     assert_eq!(labels, [None, Some("my-vg/the-root"), Some("luks-1"), None, None]);
-    let Kind::DeviceMapper(table) = &root.layers[2].kind else { panic!("{:?}", root.layers[2].kind) };
+    let LayerKind::DeviceMapper(table) = &root.layers[2].kind else { panic!("{:?}", root.layers[2].kind) };
     assert_eq!(table[0].parameters, "aes-xts-plain64 - 0 8:2 32768 1 allow_discards");
-    assert_eq!(root.layers[3].kind, Kind::Partition);
+    assert_eq!(root.layers[3].kind, LayerKind::Partition);
     assert_eq!(picture(&stack(&machine, "/")), BELOW_ROOT);
 }
 
@@ -44,7 +44,7 @@ fn a_device_has_several_names() {
     let all = ["/dev/dm-1", "/dev/mapper/my--vg-the--root", "/dev/my-vg/the-root"];
     all.iter().for_each(|name| assert_eq!(picture(&stack(&machine, name)), BELOW_ROOT[1..], "{name}"));
     let machine = machine.swaps("/dev/dm-1 partition 1 0 0\n");
-    all.iter().for_each(|name| assert_eq!(stack(&machine, name).layers[0].kind, Kind::Swap, "{name}"));
+    all.iter().for_each(|name| assert_eq!(stack(&machine, name).layers[0].kind, LayerKind::Swap, "{name}"));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn files_lead_to_the_file_system_they_are_on() {
     assert_eq!(picture(&stack(&machine, "/mnt/swapfile")), swap);
     let swap = ["/dev/loop1 on [loop1+0]", "loop1 on [sda+2048]", "sda on []"];
     assert_eq!(picture(&stack(&machine, "/dev/loop1")), swap);
-    let Kind::FileSystem(root) = &stack(&machine, "/var").layers[0].kind else { panic!() };
+    let LayerKind::FileSystem(root) = &stack(&machine, "/var").layers[0].kind else { panic!() };
     assert_eq!(root.targets, [Path::new("/var"), Path::new("/")]);
     assert_eq!(
         targets(&machine.machine()).unwrap(),
