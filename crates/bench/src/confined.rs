@@ -7,7 +7,7 @@ use trimtab_core::document::KernelCounters;
 use trimtab_core::document::bench::{Engine, Operation};
 use trimtab_core::{Bytes, Extent};
 
-use super::target::{Command, Completion, CommandKind, Queue, Target};
+use super::target::{Command, CommandKind, Completion, Queue, Target};
 
 /// A device that refuses every command with bytes outside a range.
 pub(crate) struct Confined<'a> {

@@ -9,7 +9,7 @@ use trimtab_core::document::bench::{Engine, Latency, LatencyBucket, LatencyHisto
 use trimtab_core::{Bytes, Extent};
 
 use super::error::BenchError;
-use super::target::{Command, Completion, CommandKind, Queue, Target};
+use super::target::{Command, CommandKind, Completion, Queue, Target};
 use trimtab_core::interrupt::Interrupt;
 
 /// The writes that lay data down: this large, and this many in flight.

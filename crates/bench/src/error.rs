@@ -78,7 +78,8 @@ mod tests {
     #[test]
     fn an_error_names_the_command_and_its_bytes() {
         let extent = Extent::new(Bytes(4096), Bytes(8192));
-        let error = BenchError::io(CommandKind::Erase(Operation::Discard), extent)(io::ErrorKind::Other.into());
+        let error =
+            BenchError::io(CommandKind::Erase(Operation::Discard), extent)(io::ErrorKind::Other.into());
         assert_eq!(error.to_string(), "cannot discard 4096..8192");
         assert!(std::error::Error::source(&error).is_some());
     }

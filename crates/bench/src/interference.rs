@@ -72,7 +72,8 @@ pub(crate) fn plan(tested: &DeviceUnderTest, few: bool) -> Result<Vec<Option<Bes
     let area = halves(tested.range).1;
     let mut cells = vec![None];
     for size in DISCARD_SIZES.into_iter().filter(|size| size.0 * 2 <= area.len().0) {
-        let command = Command { kind: CommandKind::Erase(Operation::Discard), extent: Extent::at(area.start, size) };
+        let command =
+            Command { kind: CommandKind::Erase(Operation::Discard), extent: Extent::at(area.start, size) };
         let cost_s = tested.run(1, std::iter::repeat_n(command, 3), None)?.latencies.median_us() / 1e6;
         let possible = DISCARD_RATES.into_iter().filter(|rate| rate * cost_s <= MOST_BUSY);
         cells.extend(possible.map(|rate| Some(Beside { size, rate })));

@@ -11,7 +11,7 @@ use trimtab_core::document::bench::{BenchDevice, Engine, Operation};
 use trimtab_core::profile::DiscardedReads;
 use trimtab_core::{Bytes, Extent};
 
-use super::target::{Command, Completion, CommandKind, Queue, Target};
+use super::target::{Command, CommandKind, Completion, Queue, Target};
 
 /// The behaviour of a [`Memory`] with discards.
 #[derive(Debug, Clone)]

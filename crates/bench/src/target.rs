@@ -10,7 +10,7 @@ use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::BlockCounters;
 use trimtab_linux::device::Device;
 use trimtab_linux::queue;
-pub use trimtab_linux::queue::{Command, Completion, CommandKind};
+pub use trimtab_linux::queue::{Command, CommandKind, Completion};
 
 /// A device to measure. Every address and length is a whole multiple of the logical block.
 pub trait Target: Send + Sync {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use trimtab_core::document::doctor::{Severity, Verdict};
-use trimtab_doctor::{ASSUMED_ERASE_BLOCK, Examined, Plan, examine};
+use trimtab_doctor::{ASSUMED_ERASE_BLOCK, ExamineOptions, Examined, examine};
 use trimtab_linux::file::{Draft, Output};
 use trimtab_linux::stack::{Machine, Stack, capture};
 
@@ -56,7 +56,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         None => ASSUMED_ERASE_BLOCK,
     };
     let archive = args.capture.as_deref().map(Archive::create).transpose()?;
-    let plan = Plan {
+    let plan = ExamineOptions {
         machine: args.sysfs.as_deref().map_or_else(|| Ok(Machine::live()), captured)?,
         paths: args.paths,
         canary: args.canary,

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use trimtab_core::stats::{LatencySummary, SizeBucket};
-use trimtab_core::trace::{DeviceIndex, FsIndex, EventKind, Summary, Tally, TraceHeader};
+use trimtab_core::trace::{DeviceIndex, EventKind, FsIndex, Summary, Tally, TraceHeader};
 use trimtab_core::{Bytes, Nanos};
 use trimtab_report::printable;
 

@@ -17,7 +17,7 @@ use trimtab_core::policy::Goals;
 use trimtab_core::{Bytes, Extent};
 use trimtab_keeper::service::control::RUN;
 use trimtab_keeper::trim::{
-    End, Journal, Ran, RefusedError, Request, Scope, Survey, Target, listed, mounted,
+    End, Journal, PreparedTrim, Ran, RefusedError, Request, Scope, Target, listed, mounted,
 };
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::environment;
@@ -243,12 +243,12 @@ fn attempt(
     let request = &Request { scope: scope.unwrap_or(Scope::Everything), ..request.clone() };
     if args.dry_run {
         let last = Journal::peek(&target.id());
-        report.plan = Some(Survey::new(&target, request, last.as_ref())?.document(&target, request));
+        report.plan = Some(PreparedTrim::new(&target, request, last.as_ref())?.document(&target, request));
         report.outcome = Outcome::Planned;
         return Ok(());
     }
     let mut journal = Journal::open(&target.id(), target.mount())?;
-    let survey = Survey::new(&target, request, journal.last())?;
+    let survey = PreparedTrim::new(&target, request, journal.last())?;
     let plan = survey.document(&target, request);
     report.plan = Some(plan);
     watch.plans(survey.left());

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use trimtab_core::trace::{Comm, DeviceIndex, FsIndex, EventKind, TraceDevice, TraceEvent, TraceHeader};
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind, FsIndex, TraceDevice, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_trace::TraceWriter;
 
@@ -29,7 +29,11 @@ fn day() -> Vec<TraceEvent> {
         for n in 0..FILES {
             let at = round * HOUR + n * 2_000_000_000;
             events.push(event(at, EventKind::Write, file(round, n)));
-            events.push(event(at + 600_000_000, EventKind::Read, Extent::at(file(round, n).start, Bytes(4096))));
+            events.push(event(
+                at + 600_000_000,
+                EventKind::Read,
+                Extent::at(file(round, n).start, Bytes(4096)),
+            ));
             if round > 0 {
                 events.push(event(at + 900_000_000, EventKind::Free, file(round - 1, n)));
             }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use bound::{SimPolicy, SimPolicyError};
 pub use choice::{PolicyChoice, PolicyChoiceError};
 pub use pace::{Goals, Pacer};
-pub use pending::Pending;
+pub use pending::PendingExtents;
 pub use smart::{Gain, SmartPolicy};
 pub use worth::{Thresholds, Worth};
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trimtab_core::document::doctor::{Finding, Severity};
 use trimtab_core::{Bytes, Extent, ExtentSet};
-use trimtab_linux::stack::{LayerKind, Layer, MapLine, Stack, Transport};
+use trimtab_linux::stack::{Layer, LayerKind, MapLine, Stack, Transport};
 
 /// The most parts that are followed down: many more than any real stack has.
 const MOST_PARTS: usize = 4096;

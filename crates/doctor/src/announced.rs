@@ -2,7 +2,7 @@
 
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::{AtaTrim, CardErase, Provisioning, UnmapLimits};
-use trimtab_linux::stack::{LayerKind, Layer, Transport};
+use trimtab_linux::stack::{Layer, LayerKind, Transport};
 
 /// The number of ranges in one block of a TRIM's list.
 const RANGES_OF_BLOCK: u32 = 64;

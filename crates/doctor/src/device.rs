@@ -42,7 +42,10 @@ pub(super) fn opinion(place: &Place) -> Opinion {
     let Some(limits) = place.layer.limits else {
         return Opinion::unknown("sysfs doesn't tell its limits");
     };
-    if limits.max == Bytes::ZERO && limits.max_hardware > Bytes::ZERO && place.layer.kind != LayerKind::Partition {
+    if limits.max == Bytes::ZERO
+        && limits.max_hardware > Bytes::ZERO
+        && place.layer.kind != LayerKind::Partition
+    {
         return Opinion::stops("the device takes discards, but somebody set the kernel's limit to 0")
             .found(findings::limited(place.layer, limits));
     }
@@ -68,7 +71,9 @@ pub(super) fn opinion(place: &Place) -> Opinion {
         LayerKind::VirtioBlk | LayerKind::Scsi(Scsi { transport: Transport::Virtio, .. }) => {
             takes(place, "the host takes them; what it does with them can't be seen from here")
         }
-        LayerKind::Nbd => takes(place, "the server takes them; what it does with them can't be seen from here"),
+        LayerKind::Nbd => {
+            takes(place, "the server takes them; what it does with them can't be seen from here")
+        }
         _ => {
             let opinion = takes(place, "the device takes them");
             match announced::clause(place.layer) {

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::{Canary, Finding, Limits, Severity, Target, Verdict};
-use trimtab_linux::stack::{LayerKind, Layer, Raid, Scsi, Transport};
+use trimtab_linux::stack::{Layer, LayerKind, Raid, Scsi, Transport};
 
 use super::judge::Place;
 

@@ -37,7 +37,7 @@ pub const ASSUMED_ERASE_BLOCK: Bytes = Bytes(4 << 20);
 
 /// The options of an examination.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct ExamineOptions {
     /// This machine, or a captured one.
     pub machine: Machine,
     /// Mount points, files, devices and swap; empty for all mounted file systems and active swap.
@@ -86,7 +86,7 @@ pub struct Judged {
 /// # Errors
 /// [`DoctorError`] where the mount has no stack that can be found.
 pub fn verdict_on(mount: &Path) -> Result<Judged, DoctorError> {
-    let plan = Plan {
+    let plan = ExamineOptions {
         machine: Machine::live(),
         paths: vec![mount.to_owned()],
         canary: false,
@@ -116,7 +116,7 @@ pub struct Examined {
 /// # Errors
 /// [`DoctorError`]. Unless a single path was requested, a target without a stack is skipped with a sentence. So
 /// is an impossible canary.
-pub fn examine(plan: &Plan, interrupt: &Interrupt) -> Result<Examined, DoctorError> {
+pub fn examine(plan: &ExamineOptions, interrupt: &Interrupt) -> Result<Examined, DoctorError> {
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let machine = &plan.machine;
     let environment = if machine.is_live() { Some(environment(Path::new(PROCFS))?) } else { None };

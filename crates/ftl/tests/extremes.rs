@@ -107,7 +107,9 @@ fn replay(profile: &Profile, size: Bytes, policy: &str) -> Result<(), GeometryEr
     let times = [0, 1, 1_000_000_000, end / 2, end];
     let mut events = Vec::new();
     for at in times {
-        for (kind, latency) in [(EventKind::Write, Some(Nanos(end))), (EventKind::Read, None), (EventKind::Free, None)] {
+        for (kind, latency) in
+            [(EventKind::Write, Some(Nanos(end))), (EventKind::Read, None), (EventKind::Free, None)]
+        {
             events.extend(extents(size).into_iter().map(|extent| TraceEvent {
                 at: Nanos(at),
                 device: DeviceIndex(0),

@@ -8,7 +8,7 @@ use trimtab_core::policy::{PolicyChoice, SmartPolicy};
 use trimtab_core::profile::Profile;
 use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceEvent};
 use trimtab_core::{Bytes, Extent, Nanos};
-use trimtab_ftl::replay::{Discards, Replay, ReplayError, ReplayOptions, Scale, Survey};
+use trimtab_ftl::replay::{Discards, Replay, ReplayError, ReplayOptions, Scale, TraceSurvey};
 use trimtab_ftl::{Command, Device, Op};
 
 mod common;
@@ -65,7 +65,7 @@ fn policy(name: &str) -> Discards {
 }
 
 fn replayed(events: &[TraceEvent], discards: Discards, passes: u32) -> ReplayOutcome {
-    let span = Survey::of(&mut Memory::new(events), &mut |_| true).unwrap().span;
+    let span = TraceSurvey::of(&mut Memory::new(events), &mut |_| true).unwrap().span;
     let profile = profile();
     let mut replay = Replay::new(&options(&profile, span), discards).unwrap();
     (0..passes).for_each(|_| replay.pass(&mut Memory::new(events), &mut |_| true).unwrap());
@@ -88,11 +88,13 @@ fn events() -> impl Strategy<Value = Vec<TraceEvent>> {
         (0..400_000u64, kind, 0..PAGES, 1..64u64, prop::option::weighted(0.9, 0..900_000u64), 0..40u16);
     prop::collection::vec(step, 1..300).prop_map(|steps| {
         let mut at = 0;
-        let made = |(think, kind, from, count, latency, error): (u64, EventKind, u64, u64, Option<u64>, u16)| {
-            at += think;
-            let extent = if kind == EventKind::Flush { pages(0, 0) } else { pages(from, count.min(PAGES - from)) };
-            TraceEvent { latency: latency.map(Nanos), error: error / 39, ..event(at, kind, extent) }
-        };
+        let made =
+            |(think, kind, from, count, latency, error): (u64, EventKind, u64, u64, Option<u64>, u16)| {
+                at += think;
+                let extent =
+                    if kind == EventKind::Flush { pages(0, 0) } else { pages(from, count.min(PAGES - from)) };
+                TraceEvent { latency: latency.map(Nanos), error: error / 39, ..event(at, kind, extent) }
+            };
         steps.into_iter().map(made).collect()
     })
 }
@@ -145,7 +147,7 @@ proptest! {
             profile.discard.range.value = Nanos::ZERO;
             profile.discard.per_gib.value = Nanos::ZERO;
             profile.timing.command_overhead.value = Nanos::ZERO;
-            let span = Survey::of(&mut Memory::new(&events), &mut |_| true).unwrap().span;
+            let span = TraceSurvey::of(&mut Memory::new(&events), &mut |_| true).unwrap().span;
             let mut replay = Replay::new(&options(&profile, span), engine).unwrap();
             (0..passes).for_each(|_| replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap());
             let outcome = replay.outcome();
@@ -259,7 +261,7 @@ proptest! {
         let events = one_by_one(&events);
         let mut profile = roomy();
         profile.discard.queued.value = queued;
-        let span = Survey::of(&mut Memory::new(&events), &mut |_| true).unwrap().span;
+        let span = TraceSurvey::of(&mut Memory::new(&events), &mut |_| true).unwrap().span;
         let waited = |discards| {
             let outcome = passed(&profile, &events, span.0, discards);
             assert_eq!(outcome.counters.copied_pages, 0, "no block is collected");
@@ -297,7 +299,8 @@ fn recorded_discards_are_waited_for_only_by_requests_in_their_way() {
         assert_eq!(outcome.counters.discards, u64::from(events.len() == 4));
         outcome.waited_ns
     };
-    let writes: Vec<_> = beside_a_long_discard(0).into_iter().filter(|it| it.kind == EventKind::Write).collect();
+    let writes: Vec<_> =
+        beside_a_long_discard(0).into_iter().filter(|it| it.kind == EventKind::Write).collect();
     let alone = waited(&writes, false);
     assert!(alone < Nanos(1_000_000), "{alone:?}");
     // Queued discards hold nobody up, and one in a pause holds nobody up either.
@@ -352,8 +355,10 @@ fn bound_takes_no_time_and_saves_the_most_copies() {
     let tenth = PAGES / 10;
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut write = |n: u64| event(n * 100_000, EventKind::Write, pages(rng.random_range(0..8 * tenth), 1));
-    let mut events =
-        vec![event(0, EventKind::Unused, pages(8 * tenth, tenth)), event(1, EventKind::Free, pages(9 * tenth, tenth))];
+    let mut events = vec![
+        event(0, EventKind::Unused, pages(8 * tenth, tenth)),
+        event(1, EventKind::Free, pages(9 * tenth, tenth)),
+    ];
     events.extend((0..20_000).map(&mut write));
     let bound = replayed(&events, Discards::Ideal, 1);
     let waf = |outcome: &ReplayOutcome| outcome.counters.waf().unwrap();
@@ -421,7 +426,8 @@ fn a_write_waits_for_one_discard_of_a_trim_at_most() {
     profile.discard.queued.value = false;
     profile.discard.command.value = Nanos(10_000_000);
     let mut events: Vec<_> = (0..50).map(|n| event(0, EventKind::Free, pages(2 * n, 1))).collect();
-    events.extend((0..100).map(|n| event(1_000_000 * (n + 1) + 500_000, EventKind::Write, pages(1000 + n, 1))));
+    events
+        .extend((0..100).map(|n| event(1_000_000 * (n + 1) + 500_000, EventKind::Write, pages(1000 + n, 1))));
     let span = Nanos(200_000_000);
     let mut replay = Replay::new(&options(&profile, span), policy("batched:1ms")).unwrap();
     replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap();
@@ -466,7 +472,8 @@ fn an_extent_past_the_end_is_refused_with_its_row() {
 
 #[test]
 fn other_devices_are_ignored_and_watchers_end_the_replay() {
-    let mut events = vec![event(0, EventKind::Write, pages(0, 1)), event(0, EventKind::Write, pages(PAGES + 9, 1))];
+    let mut events =
+        vec![event(0, EventKind::Write, pages(0, 1)), event(0, EventKind::Write, pages(PAGES + 9, 1))];
     events[1].device = DeviceIndex(1);
     assert_eq!(replayed(&events, Discards::Trace, 1).events, 1);
     let profile = profile();

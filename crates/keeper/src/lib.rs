@@ -1,7 +1,7 @@
 //! The service and `trimtab trim`: tracks the pending extents of mounted file systems, trims them when the
 //! policy asks for it, and saves them over restarts.
 //!
-//! Start reading at [`service::Service`] for the service and at [`trim::Survey`] for a single trim.
+//! Start reading at [`service::Service`] for the service and at [`trim::PreparedTrim`] for a single trim.
 
 pub mod free_space;
 pub mod service;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use trimtab_core::policy::{Event, Load, Pending, Policy, SmartPolicy, TrimRequest, TrimScope, Trimmed};
+use trimtab_core::policy::{
+    Event, Load, PendingExtents, Policy, SmartPolicy, TrimRequest, TrimScope, Trimmed,
+};
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::{BlockCounters, BlockError};
 use trimtab_linux::trim::TrimError;
@@ -57,7 +59,7 @@ impl<T: Trimmer> PolicyDriver<T> {
     }
 
     /// Returns the pending extents.
-    pub fn pending(&self) -> &Pending {
+    pub fn pending(&self) -> &PendingExtents {
         self.policy.pending()
     }
 

@@ -74,14 +74,16 @@ type Shape = fn(&mut Xoshiro256PlusPlus, u64, Bytes) -> TraceEvent;
 
 /// Pages anywhere: three in five events are writes, one is a read and one a free.
 fn random(rng: &mut Xoshiro256PlusPlus, number: u64, size: Bytes) -> TraceEvent {
-    let kind = [EventKind::Write, EventKind::Write, EventKind::Write, EventKind::Read, EventKind::Free][number as usize % 5];
+    let kind = [EventKind::Write, EventKind::Write, EventKind::Write, EventKind::Read, EventKind::Free]
+        [number as usize % 5];
     event(number, kind, Bytes(rng.random_range(0..size.0 >> 12) << 12), Bytes(4 * 1024))
 }
 
 /// A file system that writes, reads and deletes files of 128 KiB anywhere, and writes 4 KiB of its
 /// journal, in a ring of 64 MiB, for each of these.
 fn files(rng: &mut Xoshiro256PlusPlus, number: u64, size: Bytes) -> TraceEvent {
-    let kind = [EventKind::Write, EventKind::Write, EventKind::Read, EventKind::Free][(number / 2) as usize % 4];
+    let kind =
+        [EventKind::Write, EventKind::Write, EventKind::Read, EventKind::Free][(number / 2) as usize % 4];
     if number.is_multiple_of(2) {
         return event(number, EventKind::Write, Bytes((number / 2 % (1 << 14)) << 12), Bytes(4 * 1024));
     }

@@ -40,7 +40,7 @@ use trimtab_core::interrupt::Interrupt;
 pub use error::GuestError;
 pub use init::{is_init, run_as_init};
 pub use kernel::{KernelChoice, UnknownKernel};
-use {error::at, image::Contents, protocol::Kind, qemu::Machine};
+use {error::at, image::Contents, protocol::MessageKind, qemu::Machine};
 
 /// Where the guest finds the program that was packed.
 pub const PROGRAM: &str = "/bin/trimtab";
@@ -187,7 +187,7 @@ impl GuestImage {
         };
         let mut result = Collected::default();
         machine.run(interrupt, &mut |kind, payload| match kind {
-            Kind::Line => line(&String::from_utf8_lossy(&payload)),
+            MessageKind::Line => line(&String::from_utf8_lossy(&payload)),
             kind => result.add(kind, payload),
         })?;
         result.finish(command)
@@ -215,16 +215,16 @@ struct Collected {
 }
 
 impl Collected {
-    fn add(&mut self, kind: Kind, payload: Vec<u8>) {
+    fn add(&mut self, kind: MessageKind, payload: Vec<u8>) {
         let text = || String::from_utf8_lossy(&payload).into_owned();
         match kind {
-            Kind::Line => {}
-            Kind::Missing => self.failure = Some(GuestError::NotInGuest { file: text() }),
-            Kind::Failed => self.failure = Some(GuestError::Init { reason: text() }),
-            Kind::Stdout => self.stdout = payload,
-            Kind::Stderr => self.stderr = payload,
-            Kind::File { index } => self.files.push((index, payload)),
-            Kind::End(status) => self.status = Some(status),
+            MessageKind::Line => {}
+            MessageKind::Missing => self.failure = Some(GuestError::NotInGuest { file: text() }),
+            MessageKind::Failed => self.failure = Some(GuestError::Init { reason: text() }),
+            MessageKind::Stdout => self.stdout = payload,
+            MessageKind::Stderr => self.stderr = payload,
+            MessageKind::File { index } => self.files.push((index, payload)),
+            MessageKind::End(status) => self.status = Some(status),
         }
     }
 

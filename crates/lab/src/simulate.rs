@@ -17,7 +17,7 @@ use trimtab_core::policy::{SimPolicy, SmartPolicy};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::is_steady;
 use trimtab_ftl::GeometryError;
-use trimtab_ftl::replay::{Discards, Replay, ReplayError, ReplayOptions, Survey};
+use trimtab_ftl::replay::{Discards, Replay, ReplayError, ReplayOptions, TraceSurvey};
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, environment};
 use trimtab_trace::{Columns, Format, TraceError, TraceReader};
@@ -111,7 +111,7 @@ pub fn simulate(
 ) -> Result<SimDocument, SimulateError> {
     let mut source = open(&options)?;
     let mut events = 0;
-    let survey = Survey::of(source.as_mut(), &mut |read| {
+    let survey = TraceSurvey::of(source.as_mut(), &mut |read| {
         events += read;
         progress.surveying(events);
         !interrupt.is_set()

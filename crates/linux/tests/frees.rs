@@ -50,7 +50,10 @@ fn told(frees: &mut Frees, mount: &Mount, awaited: &ExtentSet) -> (ExtentSet, Ve
         timeout = frees.read(&mut events).unwrap().unwrap_or(Duration::from_millis(100));
         assert!(events.is_sorted_by_key(|event| event.at));
         events.retain(|event| event.file_system == mount.number);
-        events.iter().filter(|event| event.kind == EventKind::Free).for_each(|event| set.insert(event.extent));
+        events
+            .iter()
+            .filter(|event| event.kind == EventKind::Free)
+            .for_each(|event| set.insert(event.extent));
         all.extend(events);
     }
     assert_eq!(set.intersect(awaited), *awaited, "all that is awaited");

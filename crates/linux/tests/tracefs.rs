@@ -106,7 +106,8 @@ fn rows_match_the_counters_of_the_kernel() {
     let mut rows = Summary::default();
     events.iter().for_each(|event| rows.record(event));
     let [reads, writes, zeroes, discards, flushes] =
-        [EventKind::Read, EventKind::Write, EventKind::WriteZeroes, EventKind::Discard, EventKind::Flush].map(|kind| rows.of(kind));
+        [EventKind::Read, EventKind::Write, EventKind::WriteZeroes, EventKind::Discard, EventKind::Flush]
+            .map(|kind| rows.of(kind));
     assert_eq!(header.lost, 0);
     assert_eq!(header.gaps, [""; 0]);
     assert_eq!(reads.count, after.reads - before.reads);
@@ -177,13 +178,14 @@ fn btrfs_discards_the_extents_it_reported_free() {
     }
     let Some(mounted) = Mounted::new("btrfs", Bytes(512 << 20), "discard=sync") else { return };
     let disk = disk(&mounted.scratch);
-    let (header, events) = recorded(&only(&disk, &[EventKind::Free, EventKind::Allocate, EventKind::Discard]), || {
-        let path = mounted.write("file", Bytes(5 << 20));
-        mounted.write("other", Bytes(3 << 20));
-        std::fs::remove_file(path).unwrap();
-        mounted.sync();
-        mounted.sync();
-    });
+    let (header, events) =
+        recorded(&only(&disk, &[EventKind::Free, EventKind::Allocate, EventKind::Discard]), || {
+            let path = mounted.write("file", Bytes(5 << 20));
+            mounted.write("other", Bytes(3 << 20));
+            std::fs::remove_file(path).unwrap();
+            mounted.sync();
+            mounted.sync();
+        });
     assert_eq!(header.gaps, [""; 0]);
     let (freed, discarded) = (named(&events, EventKind::Free), named(&events, EventKind::Discard));
     assert!(bytes(&discarded) >= Bytes(5 << 20));
@@ -394,7 +396,8 @@ fn rows_of_a_bio_based_disk_match_the_counters_of_the_kernel() {
     assert_eq!((header.lost, header.gaps.as_slice()), (0, &[][..]));
     let mut rows = Summary::default();
     events.iter().for_each(|event| rows.record(event));
-    let [reads, writes, discards] = [EventKind::Read, EventKind::Write, EventKind::Discard].map(|kind| rows.of(kind));
+    let [reads, writes, discards] =
+        [EventKind::Read, EventKind::Write, EventKind::Discard].map(|kind| rows.of(kind));
     let counted = after.since(&before);
     assert_eq!(
         (reads.count, reads.bytes),

@@ -2,7 +2,7 @@
 
 use trimtab_core::Bytes;
 use trimtab_core::document::TrimDocument;
-use trimtab_core::document::trim::{Free, Outcome, Plan, Sent, Target};
+use trimtab_core::document::trim::{Free, Outcome, Sent, Target, TrimPlan};
 use trimtab_core::stats::SizeBucket;
 
 use crate::number::{count, printable, seconds};
@@ -45,7 +45,7 @@ fn many(number: u64, thing: &str) -> String {
 
 fn done(sent: &Sent, target: &Target) -> String {
     let extents = |free: &Option<Free>| free.as_ref().map_or(0, |free| free.extents);
-    let all_are_short = |plan: &&Plan| extents(&plan.free) > 0 && extents(&plan.chosen) == 0;
+    let all_are_short = |plan: &&TrimPlan| extents(&plan.free) > 0 && extents(&plan.chosen) == 0;
     if let (0, Some(plan)) = (sent.discards, target.plan.as_ref().filter(all_are_short)) {
         return format!("nothing discarded: no free extent is as long as {}", plan.minimum);
     }
@@ -61,7 +61,7 @@ fn done(sent: &Sent, target: &Target) -> String {
     }
 }
 
-fn planned(plan: &Plan) -> String {
+fn planned(plan: &TrimPlan) -> String {
     let Some(chosen) = &plan.chosen else {
         let fs = &plan.fs;
         return format!(
@@ -83,7 +83,7 @@ fn planned(plan: &Plan) -> String {
 }
 
 /// The covered range, and the distribution of its free extents.
-fn details(plan: &Plan) -> String {
+fn details(plan: &TrimPlan) -> String {
     let line = |what: String| hanging("  ", &what) + "\n";
     let mut text = line(format!("{} on {}", plan.fs, plan.devices.join(", ")));
     if plan.only_pending {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use trimtab_core::error::chain;
-use trimtab_core::trace::{Comm, DeviceIndex, FsIndex, EventKind, Summary, TraceDevice, TraceFileSystem};
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind, FsIndex, Summary, TraceDevice, TraceFileSystem};
 use trimtab_core::trace::{TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_trace::{Columns, TraceError, TraceWriter};
@@ -38,7 +38,11 @@ fn write_sample(path: &Path) -> Result<(), TraceError> {
         fs: (kind == EventKind::Free).then_some(FsIndex(0)),
     };
     let mut trace = TraceWriter::create(path, header)?;
-    trace.write(&[event(0, EventKind::Write, 8), event(1, EventKind::Free, 8), event(2, EventKind::Discard, 4)])?;
+    trace.write(&[
+        event(0, EventKind::Write, 8),
+        event(1, EventKind::Free, 8),
+        event(2, EventKind::Discard, 4),
+    ])?;
     trace.finish()
 }
 

@@ -16,7 +16,7 @@ use proptest::prelude::{Just, Strategy, any, prop, prop_assert_eq, prop_oneof, p
 use proptest::sample::Index;
 use trimtab_core::extent::Extent;
 use trimtab_core::trace::{
-    Comm, DeviceIndex, FsIndex, EventKind, TraceDevice, TraceEvent, TraceFileSystem, TraceHeader, TraceSource,
+    Comm, DeviceIndex, EventKind, FsIndex, TraceDevice, TraceEvent, TraceFileSystem, TraceHeader, TraceSource,
 };
 use trimtab_core::units::{Bytes, Nanos};
 use trimtab_trace::{Columns, TraceError, TraceFile, TraceWriter};

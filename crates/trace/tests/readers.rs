@@ -238,7 +238,8 @@ fn blktrace_and_blkparse_give_the_same_events() {
     assert!(binary.events.iter().zip(&text.events).all(|(one, other)| one.process == other.process));
 
     let logged = read(&data("write.iolog"), None).unwrap();
-    let extents = |trace: &Trace| trace.of(EventKind::Write).iter().map(|event| event.extent).collect::<Vec<_>>();
+    let extents =
+        |trace: &Trace| trace.of(EventKind::Write).iter().map(|event| event.extent).collect::<Vec<_>>();
     assert_eq!(extents(&binary)[..60], extents(&logged)[..]);
     assert!(binary.events.iter().all(|event| event.latency.is_some() && event.error == 0));
     assert!(binary.header.gaps[0].contains("write-zeroes as writes"));
@@ -301,7 +302,8 @@ fn bios_of_a_bio_based_driver_are_read() {
     let lines = "  7,0  0  1  0.000000100  9  Q  W 8 + 8 [dd]\n  7,0  0  2  0.000000200  9  Q  D 0 + 2048 [dd]\n  \
                  7,0  0  3  0.000000900  0  C  W 8 + 8 [0]\n  7,0  0  4  0.000001200  0  C  D 0 + 2048 [-5]\n";
     let trace = text(lines).unwrap();
-    let expected = [(0, EventKind::Write, 4096, 4096, Some(800)), (100, EventKind::Discard, 0, 1 << 20, Some(1000))];
+    let expected =
+        [(0, EventKind::Write, 4096, 4096, Some(800)), (100, EventKind::Discard, 0, 1 << 20, Some(1000))];
     assert_eq!(brief(&trace), expected);
     assert_eq!(trace.events[1].error, 5);
 }

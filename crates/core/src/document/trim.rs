@@ -38,7 +38,7 @@ pub struct Target {
     /// Why it was not trimmed, or not to its end; none where it was.
     pub reason: Option<String>,
     /// The plan; none where it was not reached.
-    pub plan: Option<Plan>,
+    pub plan: Option<TrimPlan>,
     /// The work that was done; none of a dry run, and where nothing was done.
     pub sent: Option<Sent>,
 }
@@ -62,7 +62,7 @@ pub enum Outcome {
 
 /// The plan of a trim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct TrimPlan {
     /// The file system's name.
     pub fs: String,
     /// Its devices' names.

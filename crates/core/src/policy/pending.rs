@@ -15,7 +15,7 @@ const CLASSES: usize = 64;
 /// its limit. Where there would be, those closest to each other become one: it then names bytes
 /// between them that nobody freed. A trim leaves those alone, as they are in use or discarded.
 #[derive(Debug, Clone)]
-pub struct Pending {
+pub struct PendingExtents {
     extents: BTreeMap<u64, Stretch>,
     /// The starts of the extents of each class: the longest are found without looking at all.
     classes: Vec<BTreeSet<u64>>,
@@ -35,7 +35,7 @@ fn class_of(length: u64) -> usize {
     length.ilog2() as usize
 }
 
-impl Pending {
+impl PendingExtents {
     /// Nothing is pending; there will be at most `limit` extents.
     ///
     /// # Panics
@@ -198,7 +198,7 @@ mod tests {
             steps in prop::collection::vec((prop::bool::ANY, extents()), 0..40),
             least in 0..20u64,
         ) {
-            let (mut pending, mut naive) = (Pending::new(1000), vec![None; SPACE as usize]);
+            let (mut pending, mut naive) = (PendingExtents::new(1000), vec![None; SPACE as usize]);
             for (time, &(free, extent)) in steps.iter().enumerate() {
                 for byte in &mut naive[extent.start.0 as usize..extent.end.0 as usize] {
                     *byte = free.then(|| byte.unwrap_or(seconds(time)));
@@ -238,7 +238,7 @@ mod tests {
             frees in prop::collection::vec(extents(), 1..60),
             limit in 2..8usize,
         ) {
-            let (mut coarse, mut exact) = (Pending::new(limit), Pending::new(1000));
+            let (mut coarse, mut exact) = (PendingExtents::new(limit), PendingExtents::new(1000));
             for (time, &extent) in frees.iter().enumerate() {
                 coarse.insert(extent, seconds(time));
                 exact.insert(extent, seconds(time));
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn shortest_gaps_are_joined_first() {
-        let mut pending = Pending::new(4);
+        let mut pending = PendingExtents::new(4);
         for (start, end) in [(0, 10), (12, 20), (50, 60), (61, 70), (200, 210)] {
             pending.insert(Extent::new(Bytes(start), Bytes(end)), seconds(start as usize));
         }

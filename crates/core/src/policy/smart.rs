@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::extent::{Extent, ExtentSet};
-use crate::policy::pending::Pending;
+use crate::policy::pending::PendingExtents;
 use crate::policy::worth::{Thresholds, Worth};
 use crate::policy::{Event, Goals, Load, Pacer, Policy, TrimRequest, Trimmed};
 use crate::profile::Profile;
@@ -44,7 +44,7 @@ pub enum Gain {
 ///   neighbours may be freed, and one command may do for what would now take many;
 /// - what has waited as long as the goals allow.
 pub struct SmartPolicy {
-    pending: Pending,
+    pending: PendingExtents,
     worth: Worth,
     gain: Gain,
     pacer: Pacer,
@@ -72,7 +72,7 @@ impl SmartPolicy {
     /// Nothing is pending on a drive where discards are worth `worth`.
     pub fn new(goals: Goals, worth: Worth, gain: Gain) -> Self {
         Self {
-            pending: Pending::new(MOST_EXTENTS),
+            pending: PendingExtents::new(MOST_EXTENTS),
             worth,
             gain,
             pacer: Pacer::new(goals),
@@ -91,7 +91,7 @@ impl SmartPolicy {
     }
 
     /// Returns the pending extents.
-    pub fn pending(&self) -> &Pending {
+    pub fn pending(&self) -> &PendingExtents {
         &self.pending
     }
 

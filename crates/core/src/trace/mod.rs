@@ -8,7 +8,7 @@ mod event;
 mod header;
 mod summary;
 
-pub use event::{Comm, DeviceIndex, FsIndex, EventKind, TraceEvent, UnknownKind};
+pub use event::{Comm, DeviceIndex, EventKind, FsIndex, TraceEvent, UnknownKind};
 pub use header::{TRACE_SCHEMA, TraceDevice, TraceFileSystem, TraceHeader};
 pub use summary::{Summary, Tally};
 

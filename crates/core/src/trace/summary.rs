@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::event::{DeviceIndex, FsIndex, EventKind, TraceEvent};
+use super::event::{DeviceIndex, EventKind, FsIndex, TraceEvent};
 use crate::stats::{Latencies, SizeHistogram};
 use crate::units::Bytes;
 

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use trimtab_core::Bytes;
 use trimtab_linux::PROCFS;
 use trimtab_linux::mount::{self, Mount};
-use trimtab_linux::stack::{LayerKind, Layer, Stack};
+use trimtab_linux::stack::{Layer, LayerKind, Stack};
 use trimtab_linux::trim::{self, TrimError};
 
 use super::error::CanaryError;

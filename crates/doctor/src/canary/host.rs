@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use trimtab_core::{Bytes, Extent, ExtentSet};
-use trimtab_linux::stack::{LayerKind, Layer, Stack};
+use trimtab_linux::stack::{Layer, LayerKind, Stack};
 use trimtab_linux::{btrfs, ioctl};
 
 use super::fat;

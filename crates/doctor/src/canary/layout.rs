@@ -6,7 +6,7 @@ use std::path::Path;
 
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::BlockDevice;
-use trimtab_linux::stack::{Below, LayerKind, Layer, MapLine, Stack};
+use trimtab_linux::stack::{Below, Layer, LayerKind, MapLine, Stack};
 use trimtab_linux::{SYSFS, loop_device, trim};
 
 use super::host::Host;

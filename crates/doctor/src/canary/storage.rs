@@ -7,7 +7,7 @@ use std::path::Path;
 use trimtab_core::Bytes;
 use trimtab_linux::SYSFS;
 use trimtab_linux::ioctl::device_status;
-use trimtab_linux::stack::{LayerKind, Layer, MapLine, Stack};
+use trimtab_linux::stack::{Layer, LayerKind, MapLine, Stack};
 
 use super::super::mapper;
 use super::layout::Layout;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use trimtab_core::document::doctor::{Announced, Limits, Verdict};
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::DeviceNumber;
-use trimtab_linux::stack::{Below, FileSystem, LayerKind, Layer, MapLine, Raid, Stack};
+use trimtab_linux::stack::{Below, FileSystem, Layer, LayerKind, MapLine, Raid, Stack};
 
 use super::host::{Host, Piece};
 use super::layout::Layout;

@@ -5,7 +5,7 @@ use std::io;
 use trimtab_core::document::doctor::Verdict;
 use trimtab_core::error::chain;
 use trimtab_core::{Bytes, Extent, Nanos};
-use trimtab_linux::stack::{LayerKind, Layer, Stack};
+use trimtab_linux::stack::{Layer, LayerKind, Stack};
 use trimtab_linux::trim::TrimError;
 
 use super::host::{Host, Piece};

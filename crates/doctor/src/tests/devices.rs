@@ -6,7 +6,7 @@ use trimtab_core::Bytes;
 use trimtab_core::document::doctor::{
     Announced, AtaTrim, CardErase, Provisioning, Severity, UnmapLimits, Verdict,
 };
-use trimtab_linux::stack::{LayerKind, Layer, Scsi, Transport};
+use trimtab_linux::stack::{Layer, LayerKind, Scsi, Transport};
 
 use super::{YES, examined, file_system, layer, mapped, nvme, row, summary, taking};
 
@@ -46,7 +46,8 @@ fn scsi_devices_are_distinguished() {
 fn zeros_written_are_no_discards() {
     let transport = Transport::Usb { driver: "usb-storage".to_owned(), ids: None };
     let mode = Some("writesame_zero".to_owned());
-    let disk = layer("sda", LayerKind::Scsi(Scsi { transport, provisioning_mode: mode, thin_provisioning: None }));
+    let disk =
+        layer("sda", LayerKind::Scsi(Scsi { transport, provisioning_mode: mode, thin_provisioning: None }));
     let target = examined(&row([file_system("/mnt", "ext4", "rw"), taking(YES, 512, disk)]));
     assert_eq!(summary(&target), (Verdict::Blocked, vec!["sda"], vec!["provisioning-mode"]));
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use trimtab_core::document::doctor::{Announced, Limits, Passes, Severity, Target, Verdict};
 use trimtab_core::{Bytes, Extent};
-use trimtab_linux::stack::{Below, FileSystem, LayerKind, Layer, MapLine, Raid, Setup, Stack, Timer};
+use trimtab_linux::stack::{Below, FileSystem, Layer, LayerKind, MapLine, Raid, Setup, Stack, Timer};
 
 use super::{ASSUMED_ERASE_BLOCK, diagnose};
 
@@ -64,7 +64,10 @@ fn mapped(name: &str, target: &str, parameters: &str) -> Layer {
 }
 
 fn raid(level: &str, discards_are_safe: Option<bool>) -> Layer {
-    layer("md0", LayerKind::Raid(Raid { level: level.to_owned(), chunk: Bytes(512 << 10), discards_are_safe }))
+    layer(
+        "md0",
+        LayerKind::Raid(Raid { level: level.to_owned(), chunk: Bytes(512 << 10), discards_are_safe }),
+    )
 }
 
 fn nvme(max: u64) -> Layer {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use trimtab_linux::stack::{CronTrim, CrypttabLine, FstabLine, LayerKind, Layer, Setup, Timer};
+use trimtab_linux::stack::{CronTrim, CrypttabLine, FstabLine, Layer, LayerKind, Setup, Timer};
 
 use super::{YES, file_system, layer, mapped, nvme, row, taking, timed};
 use crate::{ASSUMED_ERASE_BLOCK, diagnose};

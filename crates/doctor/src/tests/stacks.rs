@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use trimtab_core::document::doctor::{Passes, Target, Verdict};
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::DeviceNumber;
-use trimtab_linux::stack::{Below, FileSystem, LayerKind, Layer, MapLine, Raid, Stack};
+use trimtab_linux::stack::{Below, FileSystem, Layer, LayerKind, MapLine, Raid, Stack};
 
 use super::{YES, examined, file_system, layer, mapped, nvme, raid, row, summary, taking};
 
@@ -118,7 +118,8 @@ fn pool_metadata_device_does_not_decide_the_verdict() {
 #[test]
 fn a_loop_s_discards_become_free_space_of_the_file_system_below() {
     let on_loop = |max, below: Vec<Layer>| {
-        let device = taking(max, 4096, layer("loop0", LayerKind::Loop { file: PathBuf::from("/images/disk") }));
+        let device =
+            taking(max, 4096, layer("loop0", LayerKind::Loop { file: PathBuf::from("/images/disk") }));
         examined(&row([file_system("/mnt", "ext4", "rw"), device].into_iter().chain(below)))
     };
     let holds = |fstype: &str, options: &str| file_system("/images", fstype, options);
@@ -201,7 +202,12 @@ fn any_kind() -> impl Strategy<Value = LayerKind> {
     prop_oneof![
         ("(ext4|xfs|btrfs|overlay|zfs|squashfs|tmpfs|nfs|odd)", "[a-z=,]{0,20}").prop_map(
             |(fstype, options)| {
-                LayerKind::FileSystem(FileSystem { fstype, targets: Vec::new(), source: PathBuf::new(), options })
+                LayerKind::FileSystem(FileSystem {
+                    fstype,
+                    targets: Vec::new(),
+                    source: PathBuf::new(),
+                    options,
+                })
             }
         ),
         ("(linear|crypt|thin|thin-pool|cache|vdo|snapshot|odd)", words).prop_map(|(target, parameters)| {

@@ -3,7 +3,7 @@
 use trimtab_core::document::doctor::{Announced, CardErase};
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::DeviceNumber;
-use trimtab_linux::stack::{Below, LayerKind, Layer, MapLine, Stack};
+use trimtab_linux::stack::{Below, Layer, LayerKind, MapLine, Stack};
 
 use super::{YES, examined, file_system, layer, nvme, raid, row, taking};
 

@@ -42,7 +42,7 @@ use crate::device::Device;
 use crate::geometry::GeometryError;
 pub use addresses::Scale;
 pub use source::Discards;
-pub use survey::{DeviceSurvey, Survey};
+pub use survey::{DeviceSurvey, TraceSurvey};
 
 use addresses::Addresses;
 use arrivals::Arrivals;
@@ -67,7 +67,7 @@ pub struct ReplayOptions<'a> {
     pub device: DeviceIndex,
     /// How its addresses are scaled; none to keep them.
     pub scale: Option<Scale>,
-    /// How long a pass takes in the trace's time: [`Survey::span`].
+    /// How long a pass takes in the trace's time: [`TraceSurvey::span`].
     pub span: Nanos,
 }
 

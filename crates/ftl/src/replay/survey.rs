@@ -5,7 +5,7 @@ use trimtab_core::{Bytes, Extent, Nanos};
 
 /// The totals of a whole trace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Survey {
+pub struct TraceSurvey {
     /// How long it takes in its own time: to the last completion, or as long as was recorded.
     pub span: Nanos,
     /// Its devices, by [`DeviceIndex`].
@@ -63,7 +63,7 @@ impl DeviceSurvey {
     }
 }
 
-impl Survey {
+impl TraceSurvey {
     /// Reads the whole of `source`. `watch` is told how many events each batch had, and ends it by
     /// returning false.
     ///

@@ -8,7 +8,7 @@ use trimtab_core::policy::Gain;
 use trimtab_core::profile::{Interface, Profile, ProfileError};
 use trimtab_doctor::Judged;
 use trimtab_linux::block::BlockDevice;
-use trimtab_linux::stack::{LayerKind, Layer, Scsi, Stack, Transport};
+use trimtab_linux::stack::{Layer, LayerKind, Scsi, Stack, Transport};
 
 use super::config::{ServicePolicy, Settings};
 use super::mounts::MountedFileSystem;
@@ -115,11 +115,15 @@ const MIN_CHUNK: Bytes = Bytes(64 << 10);
 /// Returns whether a layer allocates space on write and frees it on discard.
 fn is_thin(layer: &Layer) -> bool {
     match &layer.kind {
-        LayerKind::VirtioBlk | LayerKind::Nbd | LayerKind::Scsi(Scsi { transport: Transport::Virtio, .. }) => true,
+        LayerKind::VirtioBlk
+        | LayerKind::Nbd
+        | LayerKind::Scsi(Scsi { transport: Transport::Virtio, .. }) => true,
         LayerKind::Scsi(Scsi { transport: Transport::Other(_), thin_provisioning, .. }) => {
             *thin_provisioning == Some(true)
         }
-        LayerKind::DeviceMapper(table) => table.iter().any(|line| matches!(line.target.as_str(), "thin" | "vdo")),
+        LayerKind::DeviceMapper(table) => {
+            table.iter().any(|line| matches!(line.target.as_str(), "thin" | "vdo"))
+        }
         _ => false,
     }
 }

@@ -19,7 +19,7 @@ use trimtab_linux::tracefs::FreesOptions;
 use trimtab_linux::trim::{EVERYTHING, TrimError};
 
 pub use listed::{ListedError, listed, mounted};
-pub use plan::{Limits, Plan, Scope, Slice};
+pub use plan::{Limits, RemainingTrim, Scope, Slice};
 pub use resume::{Journal, JournalError, Progress};
 pub use run::{Doing, End, Manner, Ran, Watcher, run};
 pub use target::{RefusedError, Target};
@@ -52,7 +52,7 @@ pub struct Request {
 
 /// Why a trim can't be prepared.
 #[derive(Debug, thiserror::Error)]
-pub enum SurveyError {
+pub enum PrepareError {
     /// The free space can't be read.
     #[error(transparent)]
     FreeSpace(#[from] FreeSpaceError),
@@ -81,31 +81,31 @@ pub enum SurveyError {
 }
 
 /// A prepared trim: what it covers.
-pub struct Survey {
+pub struct PreparedTrim {
     minimum: Bytes,
     resumed_at: Option<Bytes>,
     free: Option<FreeSpace>,
-    plan: Plan,
+    plan: RemainingTrim,
     longest_command: Bytes,
     cost: Worth,
     /// Whether to trim again what was trimmed before.
     again: bool,
 }
 
-impl Survey {
+impl PreparedTrim {
     /// Prepares `request` for `target`, where `last` is the progress of the last trim. Changes nothing.
     ///
     /// # Errors
-    /// [`SurveyError`].
-    pub fn new(target: &Target, request: &Request, last: Option<&Progress>) -> Result<Self, SurveyError> {
+    /// [`PrepareError`].
+    pub fn new(target: &Target, request: &Request, last: Option<&Progress>) -> Result<Self, PrepareError> {
         let size = target.size()?;
         let is_linear = !matches!(target.division(), Division::Chunks(_));
         if is_linear && request.range.start >= size {
-            return Err(SurveyError::PastEnd { start: request.range.start, size });
+            return Err(PrepareError::PastEnd { start: request.range.start, size });
         }
         let (length, block) = (request.range.len(), target.block_size());
         if length < block {
-            return Err(SurveyError::BelowBlock { length, block });
+            return Err(PrepareError::BelowBlock { length, block });
         }
         let wanted: ExtentSet = match &request.scope {
             Scope::Everything => [request.range].into_iter().collect(),
@@ -133,7 +133,8 @@ impl Survey {
             None => request.minimum.unwrap_or(default).max(target.granularity()?),
         };
         let chosen = free.as_ref().map(|free| free.at_least(minimum));
-        let mut plan = Plan::new(target.division(), chosen.as_ref(), &request.scope, request.range, size);
+        let mut plan =
+            RemainingTrim::new(target.division(), chosen.as_ref(), &request.scope, request.range, size);
         let resumed_at = resumed.map(|(reached, _)| reached);
         resumed_at.into_iter().for_each(|reached| plan.skip_to(reached));
         let profile = request.profile.clone().map_or_else(|| Profile::named(ASSUMED), Ok)?;
@@ -171,12 +172,12 @@ impl Survey {
     }
 
     /// Returns the plan for the JSON document.
-    pub fn document(&self, target: &Target, request: &Request) -> document::Plan {
+    pub fn document(&self, target: &Target, request: &Request) -> document::TrimPlan {
         let from = Extent::new(self.resumed_at.unwrap_or_default(), EVERYTHING.end);
         let free = self.free.as_ref().map(|free| free.within(from));
         let chosen = free.as_ref().map(|free| free.at_least(self.minimum));
         let predicted = chosen.as_ref().zip(request.profile.as_ref());
-        document::Plan {
+        document::TrimPlan {
             fs: target.fstype().to_owned(),
             devices: target.devices().iter().map(|device| device.name()).collect(),
             only_pending: request.scope != Scope::Everything,

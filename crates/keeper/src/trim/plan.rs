@@ -23,7 +23,7 @@ pub enum Scope {
 
 /// The rest of a trim, in order of address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct RemainingTrim {
     /// In reverse order: the next piece is the last element.
     pieces: Vec<Piece>,
     /// Whether a slice may include the gap between two pieces.
@@ -56,7 +56,7 @@ pub struct Limits<'a> {
     pub whole_groups: bool,
 }
 
-impl Plan {
+impl RemainingTrim {
     /// Plans a trim of `scope` within `range`. `free` are the free extents of at least the minimum, or none
     /// if unknown; `size` is the end of the trim addresses.
     pub fn new(
@@ -201,13 +201,13 @@ mod tests {
         Limits { time: &time, longest, command: Bytes::GIB, whole_groups: false }
     }
 
-    fn ranges(mut plan: Plan, limits: &Limits) -> Vec<Extent> {
+    fn ranges(mut plan: RemainingTrim, limits: &Limits) -> Vec<Extent> {
         std::iter::from_fn(|| plan.next(limits)).map(|slice| slice.range).collect()
     }
 
-    fn plan(division: &Division, free: &[Extent], scope: &Scope) -> Plan {
+    fn plan(division: &Division, free: &[Extent], scope: &Scope) -> RemainingTrim {
         let free = FreeSpace::new(free.to_vec(), division);
-        Plan::new(division, Some(&free), scope, ALL, Bytes::GIB)
+        RemainingTrim::new(division, Some(&free), scope, ALL, Bytes::GIB)
     }
 
     #[test]
@@ -255,8 +255,9 @@ mod tests {
     #[test]
     fn chunks_are_trimmed_from_their_start() {
         let division = Division::Chunks(vec![at(3000, 1000), at(1000, 1000), at(2000, 1000)]);
-        let of =
-            |scope: &Scope, range| ranges(Plan::new(&division, None, scope, range, Bytes(0)), &limits(1));
+        let of = |scope: &Scope, range| {
+            ranges(RemainingTrim::new(&division, None, scope, range, Bytes(0)), &limits(1))
+        };
         let whole = [at(1000, 1000), at(2000, 1000), at(3000, 1000)];
         assert_eq!(of(&Scope::Everything, ALL), whole);
         assert_eq!(
@@ -270,7 +271,7 @@ mod tests {
 
     #[test]
     fn unknown_file_system_is_trimmed_in_fixed_steps() {
-        let whole = Plan::new(&Division::Unknown, None, &Scope::Everything, ALL, Bytes(5 << 29));
+        let whole = RemainingTrim::new(&Division::Unknown, None, &Scope::Everything, ALL, Bytes(5 << 29));
         assert_eq!(whole.left(), Bytes(5 << 29));
         let end = Extent::new(Bytes(2 << 30), Bytes(u64::MAX));
         assert_eq!(ranges(whole, &limits(1)), [at(0, 1024), at(1024, 1024), end]);

@@ -9,7 +9,7 @@ use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::{BlockCounters, BlockError};
 use trimtab_linux::trim::TrimError;
 
-use super::plan::{Limits, Plan};
+use super::plan::{Limits, RemainingTrim};
 use crate::policy_driver::load;
 use crate::trimmer::Trimmer;
 
@@ -93,7 +93,12 @@ pub enum End {
 }
 
 /// Trims what is left of `plan`.
-pub fn run(plan: &mut Plan, trimmer: &mut dyn Trimmer, manner: Manner, watcher: &mut dyn Watcher) -> Ran {
+pub fn run(
+    plan: &mut RemainingTrim,
+    trimmer: &mut dyn Trimmer,
+    manner: Manner,
+    watcher: &mut dyn Watcher,
+) -> Ran {
     let ran = Ran {
         slices: 0,
         discards: 0,
@@ -125,7 +130,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    fn all(&mut self, plan: &mut Plan) -> End {
+    fn all(&mut self, plan: &mut RemainingTrim) -> End {
         let mut before = match self.trimmer.counters() {
             Ok(counters) => counters,
             Err(error) => return End::Lost(error),
@@ -180,7 +185,7 @@ impl Runner<'_> {
     }
 
     /// Trims the next slice. `before` are the counters after the last one.
-    fn slice(&mut self, plan: &mut Plan, before: &mut BlockCounters) -> Result<(), End> {
+    fn slice(&mut self, plan: &mut RemainingTrim, before: &mut BlockCounters) -> Result<(), End> {
         let pacer = self.manner.pacer.as_ref();
         let longest = pacer.filter(|pacer| !pacer.is_idle()).map(|pacer| pacer.goals().max_latency_added);
         let cost = &self.manner.cost;
@@ -330,7 +335,7 @@ mod tests {
         let free = FreeSpace::new(extents(), &Division::Anywhere { inside_extents: false });
         let everything = Extent::new(Bytes(0), Bytes(u64::MAX));
         let division = Division::Anywhere { inside_extents: false };
-        let mut plan = Plan::new(&division, Some(&free), &Scope::Everything, everything, Bytes(0));
+        let mut plan = RemainingTrim::new(&division, Some(&free), &Scope::Everything, everything, Bytes(0));
         let profile = Profile::named("micron-m500it").unwrap();
         let manner = Manner {
             minimum: Bytes::ZERO,

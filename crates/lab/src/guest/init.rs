@@ -17,7 +17,7 @@ use rustix::termios::{OptionalActions, tcdrain, tcgetattr, tcsetattr};
 use trimtab_linux::first_process::{credit_entropy, load_module, mount_kernel_files, power_off};
 
 use super::image::{PLAN, Plan};
-use super::protocol::{Kind, send};
+use super::protocol::{MessageKind, send};
 use super::{COMMAND, GuestStatus, Order};
 
 const PORT: &str = "/dev/ttyS1";
@@ -69,7 +69,7 @@ fn serve() -> io::Result<()> {
     let outcome = prepare().and_then(|order| execute(&order, &port));
     let mut port = port.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Err(error) = outcome {
-        send(&mut port, Kind::Failed, error.to_string().as_bytes())?;
+        send(&mut port, MessageKind::Failed, error.to_string().as_bytes())?;
     }
     Ok(tcdrain(&port)?)
 }
@@ -113,7 +113,7 @@ fn execute(order: &Order, port: &Mutex<File>) -> io::Result<()> {
     drop(command);
     let child = match spawned {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            return send(&mut *lock(port), Kind::Missing, program.as_bytes());
+            return send(&mut *lock(port), MessageKind::Missing, program.as_bytes());
         }
         spawned => spawned.map_err(about(program))?,
     };
@@ -127,16 +127,16 @@ fn execute(order: &Order, port: &Mutex<File>) -> io::Result<()> {
     })?;
     say("sending the results");
     let port = &mut *lock(port);
-    send(port, Kind::Stdout, &fs::read(STDOUT)?)?;
-    send(port, Kind::Stderr, &stderr)?;
+    send(port, MessageKind::Stdout, &fs::read(STDOUT)?)?;
+    send(port, MessageKind::Stderr, &stderr)?;
     for (index, path) in order.files_back.iter().enumerate() {
         match fs::read(Path::new("/tmp").join(path)) {
-            Ok(data) => send(port, Kind::File { index }, &data)?,
+            Ok(data) => send(port, MessageKind::File { index }, &data)?,
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(about(path.display())(error)),
         }
     }
-    send(port, Kind::End(status), &[])
+    send(port, MessageKind::End(status), &[])
 }
 
 fn lock(port: &Mutex<File>) -> std::sync::MutexGuard<'_, File> {
@@ -176,12 +176,12 @@ fn listen(pipe: OwnedFd, stop: &OwnedFd, port: &Mutex<File>) -> io::Result<Vec<u
         let stopped = !ready[1].revents().is_empty();
         let ended = take(&mut pipe, &mut all)?;
         while let Some(length) = all[passed..].iter().position(|byte| *byte == b'\n') {
-            send(&mut *lock(port), Kind::Line, &all[passed..passed + length])?;
+            send(&mut *lock(port), MessageKind::Line, &all[passed..passed + length])?;
             passed += length + 1;
         }
         if ended || stopped {
             if passed < all.len() {
-                send(&mut *lock(port), Kind::Line, &all[passed..])?;
+                send(&mut *lock(port), MessageKind::Line, &all[passed..])?;
             }
             return Ok(all);
         }

@@ -16,7 +16,7 @@ const LEVEL: i32 = 3;
 /// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Kind {
+pub(super) enum MessageKind {
     /// A line of the command's standard error.
     Line,
     /// The command's program doesn't exist: its name.
@@ -38,7 +38,7 @@ pub(super) enum Kind {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
-    kind: Kind,
+    kind: MessageKind,
     length: usize,
     /// Of the payload as it is sent.
     hash: u64,
@@ -49,7 +49,7 @@ struct Header {
 ///
 /// # Errors
 /// Errors of the port.
-pub(super) fn send(port: &mut impl Write, kind: Kind, payload: &[u8]) -> io::Result<()> {
+pub(super) fn send(port: &mut impl Write, kind: MessageKind, payload: &[u8]) -> io::Result<()> {
     let compressed = payload.len() >= COMPRESSED_FROM;
     let packed = if compressed { zstd::encode_all(payload, LEVEL)? } else { payload.to_vec() };
     let header = Header { kind, length: packed.len(), hash: xxh3_64(&packed), compressed };
@@ -75,7 +75,7 @@ impl Receiver {
     ///
     /// # Errors
     /// [`GuestError::Garbled`].
-    pub(super) fn next(&mut self) -> Result<Option<(Kind, Vec<u8>)>, GuestError> {
+    pub(super) fn next(&mut self) -> Result<Option<(MessageKind, Vec<u8>)>, GuestError> {
         let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
         let header: Header = serde_json::from_slice(&self.pending[..end]).map_err(|_| GuestError::Garbled)?;
         let Some(payload) = self.pending.get(end + 1..).and_then(|rest| rest.get(..header.length)) else {
@@ -102,9 +102,9 @@ mod tests {
     fn messages_arrive_whole_however_they_are_cut() {
         let large: Vec<u8> = (0..5000).map(|n: u32| (n % 251) as u8).collect();
         let sent = [
-            (Kind::Line, b"half\nwritten".to_vec()),
-            (Kind::File { index: 3 }, large),
-            (Kind::End(GuestStatus::Killed(9)), Vec::new()),
+            (MessageKind::Line, b"half\nwritten".to_vec()),
+            (MessageKind::File { index: 3 }, large),
+            (MessageKind::End(GuestStatus::Killed(9)), Vec::new()),
         ];
         let mut wire = Vec::new();
         for (kind, payload) in &sent {
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn damage_is_noticed() {
         let mut wire = Vec::new();
-        send(&mut wire, Kind::Stdout, b"some output").unwrap();
+        send(&mut wire, MessageKind::Stdout, b"some output").unwrap();
         for at in [0, wire.len() - 1] {
             let mut receiver = Receiver::default();
             let mut damaged = wire.clone();

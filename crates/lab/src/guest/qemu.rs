@@ -16,7 +16,7 @@ use trimtab_linux::child::die_with_parent;
 use super::console;
 use super::error::{GuestError, at};
 use super::programs;
-use super::protocol::{Kind, Receiver};
+use super::protocol::{MessageKind, Receiver};
 use trimtab_core::interrupt::Interrupt;
 
 /// The program that emulates the machine.
@@ -103,7 +103,7 @@ impl Machine<'_> {
     pub(super) fn run(
         &self,
         interrupt: &Interrupt,
-        receive: &mut dyn FnMut(Kind, Vec<u8>),
+        receive: &mut dyn FnMut(MessageKind, Vec<u8>),
     ) -> Result<(), GuestError> {
         self.check_memory()?;
         let said = self.room.join("qemu");
@@ -145,7 +145,7 @@ impl Machine<'_> {
         &self,
         child: &Child,
         interrupt: &Interrupt,
-        receive: &mut dyn FnMut(Kind, Vec<u8>),
+        receive: &mut dyn FnMut(MessageKind, Vec<u8>),
     ) -> Result<bool, GuestError> {
         let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty())
             .map_err(|errno| at(Path::new(QEMU), "wait for")(errno.into()))?;
@@ -161,7 +161,7 @@ impl Machine<'_> {
             interrupt.check()?;
             port.read()?;
             while let Some((kind, payload)) = port.receiver.next()? {
-                if matches!(kind, Kind::End(_) | Kind::Missing | Kind::Failed) {
+                if matches!(kind, MessageKind::End(_) | MessageKind::Missing | MessageKind::Failed) {
                     finished = Some(Instant::now());
                 }
                 receive(kind, payload);

@@ -12,7 +12,7 @@ use trimtab_core::profile::Profile;
 use trimtab_core::stats::STEADY_WINDOW;
 use trimtab_core::trace::{DeviceIndex, EventKind, TraceHeader};
 use trimtab_core::{Bytes, Extent};
-use trimtab_ftl::replay::{DeviceSurvey, Scale, Survey};
+use trimtab_ftl::replay::{DeviceSurvey, Scale, TraceSurvey};
 use trimtab_ftl::{FtlConfig, GeometryError};
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, available_memory};
@@ -137,7 +137,7 @@ impl Plan {
 pub(super) fn plan(
     options: &SimulateOptions,
     header: &TraceHeader,
-    survey: &Survey,
+    survey: &TraceSurvey,
 ) -> Result<Plan, PlanError> {
     let device = device(options.device.as_deref(), header, survey)?;
     let surveyed = &survey.devices[usize::from(device.0)];
@@ -193,7 +193,11 @@ pub(super) fn plan(
 
 /// The device to replay: the one of this name, or the only one that is written or, where none is, the
 /// only one there is.
-fn device(wanted: Option<&str>, header: &TraceHeader, survey: &Survey) -> Result<DeviceIndex, PlanError> {
+fn device(
+    wanted: Option<&str>,
+    header: &TraceHeader,
+    survey: &TraceSurvey,
+) -> Result<DeviceIndex, PlanError> {
     let all = || (0..survey.devices.len() as u16).map(DeviceIndex);
     let surveyed = |device: DeviceIndex| &survey.devices[usize::from(device.0)];
     if let Some(wanted) = wanted {

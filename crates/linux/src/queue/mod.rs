@@ -273,7 +273,11 @@ mod tests {
     fn failed_command_returns_its_error() {
         let (_directory, _path, device) = file(Bytes::MIB);
         for mut queue in engines(&device, 2) {
-            assert_eq!(queue.engine(CommandKind::Erase(Operation::Discard)), Engine::Threads, "a file has none");
+            assert_eq!(
+                queue.engine(CommandKind::Erase(Operation::Discard)),
+                Engine::Threads,
+                "a file has none"
+            );
             let beyond = Extent::at(Bytes::MIB, Bytes(4096));
             for (tag, kind) in [(1, CommandKind::Read), (2, CommandKind::Erase(Operation::Discard))] {
                 queue.submit(tag, Command { kind, extent: beyond }).unwrap();

@@ -7,7 +7,7 @@ use trimtab_core::document::doctor::Announced;
 
 use super::device::Place;
 use super::target::{InUse, Node};
-use super::{Below, LayerKind, Layer, Machine, Stack, StackError, device, file_system};
+use super::{Below, Layer, LayerKind, Machine, Stack, StackError, device, file_system};
 
 /// The most layers on top of each other, and the most in all.
 const MOST_DEEP: usize = 64;

@@ -13,7 +13,7 @@ use trimtab_core::document::doctor::Limits;
 use super::announced::announced;
 use super::scsi::scsi;
 use super::target::{InUse, Node};
-use super::{LayerKind, Layer, Machine, MapLine, Raid, StackError, map};
+use super::{Layer, LayerKind, Machine, MapLine, Raid, StackError, map};
 use crate::block::{BlockDevice, BlockError};
 use crate::loop_device::Backing;
 

@@ -11,7 +11,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::{LayerKind, Layer, Machine, Stack};
+use super::{Layer, LayerKind, Machine, Stack};
 
 /// The settings in `/etc`, on the kernel's command line and of the service manager.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -170,7 +170,8 @@ impl Sources {
 
     /// Returns true if the frees of this kind of file system are enabled.
     pub fn reports_frees(&self, fs: &str) -> bool {
-        let mut frees = FILE_SYSTEMS.iter().filter(|source| source.fs == fs && source.kind == EventKind::Free);
+        let mut frees =
+            FILE_SYSTEMS.iter().filter(|source| source.fs == fs && source.kind == EventKind::Free);
         frees.any(|source| self.file_systems.contains(&source.event))
     }
 
@@ -190,7 +191,9 @@ impl Sources {
     ) -> Result<(), TracefsError> {
         let Some(condition) = operation::filter(kinds) else { return Ok(()) };
         let ranges = match operation::filter(&[EventKind::Discard]) {
-            Some(discards) if kinds.contains(&EventKind::Discard) => join(devices.ranges_filter()?, &discards),
+            Some(discards) if kinds.contains(&EventKind::Discard) => {
+                join(devices.ranges_filter()?, &discards)
+            }
             _ => None,
         };
         // Once enabled, they stay: a disk that is gone may come back.

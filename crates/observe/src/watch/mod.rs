@@ -13,7 +13,7 @@ mod span;
 use std::collections::BTreeMap;
 
 use trimtab_core::Nanos;
-use trimtab_core::trace::{DeviceIndex, FsIndex, EventKind, TraceEvent, TraceHeader};
+use trimtab_core::trace::{DeviceIndex, EventKind, FsIndex, TraceEvent, TraceHeader};
 
 use pending::Pending;
 pub use report::{
@@ -53,7 +53,9 @@ impl Watch {
             (EventKind::Allocate, Some(fs)) => {
                 self.pending.entry((event.device, fs)).or_default().take(event.extent);
             }
-            (EventKind::Discard | EventKind::SecureErase | EventKind::Write | EventKind::WriteZeroes, _) if event.error == 0 => {
+            (EventKind::Discard | EventKind::SecureErase | EventKind::Write | EventKind::WriteZeroes, _)
+                if event.error == 0 =>
+            {
                 let of_device = (event.device, FsIndex(0))..=(event.device, FsIndex(u16::MAX));
                 self.pending.range_mut(of_device).for_each(|(_, pending)| pending.take(event.extent));
             }
@@ -117,8 +119,13 @@ mod tests {
     }
 
     fn events() -> impl Strategy<Value = TraceEvent> {
-        let kinds =
-            prop::sample::select(vec![EventKind::Discard, EventKind::Write, EventKind::Read, EventKind::Free, EventKind::Allocate]);
+        let kinds = prop::sample::select(vec![
+            EventKind::Discard,
+            EventKind::Write,
+            EventKind::Read,
+            EventKind::Free,
+            EventKind::Allocate,
+        ]);
         let parts = (kinds, 0..2u16, 0..50u64, 1..9u64, any::<bool>(), any::<bool>());
         parts.prop_map(|(kind, device, start, blocks, failed, other)| TraceEvent {
             error: if failed && kind.is_request() { 5 } else { 0 },

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use trimtab_core::stats::{LatencySummary, SizeHistogram};
-use trimtab_core::trace::{DeviceIndex, FsIndex, EventKind, TraceHeader};
+use trimtab_core::trace::{DeviceIndex, EventKind, FsIndex, TraceHeader};
 use trimtab_core::{Bytes, Nanos};
 
 use super::Watch;
@@ -243,7 +243,8 @@ impl Flow {
 
 fn process(name: String, kinds: &BTreeMap<EventKind, Cause>) -> ProcessReport {
     let of = |kind| kinds.get(&kind).copied().unwrap_or_default();
-    let [discards, frees, writes, reads] = [EventKind::Discard, EventKind::Free, EventKind::Write, EventKind::Read].map(of);
+    let [discards, frees, writes, reads] =
+        [EventKind::Discard, EventKind::Free, EventKind::Write, EventKind::Read].map(of);
     ProcessReport {
         name,
         discards: discards.count,

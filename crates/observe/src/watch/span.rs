@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use trimtab_core::Bytes;
-use trimtab_core::trace::{DeviceIndex, FsIndex, EventKind, Summary, Tally, TraceEvent};
+use trimtab_core::trace::{DeviceIndex, EventKind, FsIndex, Summary, Tally, TraceEvent};
 
 use super::causes::{Cause, Causes};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parquet::file::metadata::ParquetMetaData;
 use trimtab_core::extent::Extent;
 use trimtab_core::trace::{
-    Comm, DeviceIndex, FsIndex, EventKind, TRACE_SCHEMA, TraceEvent, TraceHeader, TraceSource,
+    Comm, DeviceIndex, EventKind, FsIndex, TRACE_SCHEMA, TraceEvent, TraceHeader, TraceSource,
 };
 use trimtab_core::units::{Bytes, Nanos};
 

@@ -6,7 +6,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use trimtab_core::trace::{
-    Comm, DeviceIndex, FsIndex, EventKind, TraceDevice, TraceEvent, TraceFileSystem, TraceHeader,
+    Comm, DeviceIndex, EventKind, FsIndex, TraceDevice, TraceEvent, TraceFileSystem, TraceHeader,
 };
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_observe::watch::Watch;

@@ -12,7 +12,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::target::{InUse, Swap};
-use super::{CronTrim, LayerKind, Layer, Machine, Setup, Stack, StackError, map};
+use super::{CronTrim, Layer, LayerKind, Machine, Setup, Stack, StackError, map};
 use crate::mount::Mount;
 use scrub::Scrub;
 use tree::Tree;
@@ -89,7 +89,9 @@ fn in_use_of(in_use: &InUse, stacks: &[Stack], scrub: &mut Scrub, tree: &mut Tre
 /// them are captured. None of any other mount.
 fn source(stack: &Stack, mount: &Mount) -> Option<PathBuf> {
     let is_it = |layer: &&Layer| match &layer.kind {
-        LayerKind::FileSystem(system) => system.source == mount.source && system.targets.contains(&mount.target),
+        LayerKind::FileSystem(system) => {
+            system.source == mount.source && system.targets.contains(&mount.target)
+        }
         _ => false,
     };
     let below = stack.layers.iter().find(is_it)?.below.iter().map(|below| &stack.layers[below.layer]);

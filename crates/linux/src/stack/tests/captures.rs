@@ -10,7 +10,7 @@ use trimtab_core::Bytes;
 use crate::captured::Captured;
 use crate::loop_device;
 use crate::mount::{mount, unmount};
-use crate::stack::{LayerKind, Layer, Machine, Setup, Stack, capture, targets};
+use crate::stack::{Layer, LayerKind, Machine, Setup, Stack, capture, targets};
 
 /// The stacks below `targets` of `machine`.
 fn stacks(machine: &Machine, targets: &[PathBuf]) -> Vec<Stack> {
