@@ -1,6 +1,6 @@
 //! Trace files: our own, and readers for blktrace, fio and the published block traces.
 //!
-//! [`open`] reads a trace of any known format as a [`TraceReader`]; [`TraceWriter`] writes one in the
+//! [`open()`] reads a trace of any known format as a [`TraceReader`]; [`TraceWriter`] writes one in the
 //! project's own format and [`TraceFile`] reads that. To see them at work, run the example `summary`, in
 //! `examples/`.
 
