@@ -4,7 +4,7 @@ use trimtab_core::Bytes;
 use trimtab_core::document::doctor::Verdict;
 use trimtab_linux::stack::{LayerKind, Scsi, Transport};
 
-use super::judge::{BELOW, Opinion, Place};
+use super::opinion::{BELOW, LayerInStack, Opinion};
 use super::{announced, findings};
 
 /// The smallest unit that file systems usually free: a granularity up to it loses nothing.
@@ -21,7 +21,7 @@ pub(super) fn scsi_kind(scsi: &Scsi) -> &'static str {
 
 /// Judges a zoned device, or a mapping of one: its zones are freed by resets, which its discard limits don't
 /// affect.
-pub(super) fn zoned(place: &Place) -> Opinion {
+pub(super) fn zoned(place: &LayerInStack) -> Opinion {
     if place.above.is_empty() {
         Opinion::stops("it is zoned: a zone is freed by resetting it (blkzone reset), not by discards")
     } else {
@@ -32,7 +32,7 @@ pub(super) fn zoned(place: &Place) -> Opinion {
     }
 }
 
-pub(super) fn opinion(place: &Place) -> Opinion {
+pub(super) fn opinion(place: &LayerInStack) -> Opinion {
     if place.layer.size == Some(Bytes::ZERO) {
         return Opinion::unknown("there is nothing in it: its size is 0");
     }
@@ -84,7 +84,7 @@ pub(super) fn opinion(place: &Place) -> Opinion {
     }
 }
 
-fn takes(place: &Place, what: &str) -> Opinion {
+fn takes(place: &LayerInStack, what: &str) -> Opinion {
     match place.granularity() {
         unit if unit > BLOCK => {
             let reason = format!("{what}, in whole units of {unit}; the rest is dropped");
@@ -95,12 +95,12 @@ fn takes(place: &Place, what: &str) -> Opinion {
 }
 
 /// Returns true if a loop device is on a file, or possibly on one, and not on a device.
-fn is_on_a_file(place: &Place) -> bool {
+fn is_on_a_file(place: &LayerInStack) -> bool {
     place.below.iter().all(|(below, _)| matches!(below.kind, LayerKind::FileSystem(_)))
 }
 
 /// Judges a device whose limit is zero.
-fn takes_none(place: &Place) -> Opinion {
+fn takes_none(place: &LayerInStack) -> Opinion {
     let layer = place.layer;
     match &layer.kind {
         LayerKind::Partition | LayerKind::Bcache if place.is_stopped_below() => Opinion::starved(BELOW),
@@ -128,7 +128,7 @@ fn takes_none(place: &Place) -> Opinion {
     }
 }
 
-fn scsi_takes_none(place: &Place, scsi: &Scsi) -> Opinion {
+fn scsi_takes_none(place: &LayerInStack, scsi: &Scsi) -> Opinion {
     let layer = place.layer;
     let title = findings::title(layer);
     let mode = scsi.provisioning_mode.as_deref().unwrap_or("unknown");

@@ -7,7 +7,7 @@ use trimtab_linux::mount::discard_option;
 use trimtab_linux::stack::{FileSystem, never_frees};
 
 use super::findings;
-use super::judge::{Opinion, Place};
+use super::opinion::{LayerInStack, Opinion};
 
 /// The source of the mount that an emulated drive is served through.
 const EMULATED: &str = "trimtab";
@@ -86,7 +86,7 @@ pub(super) fn upper(file_system: &FileSystem) -> Option<&str> {
     file_system.options.split(',').find_map(|option| option.strip_prefix("upperdir="))
 }
 
-pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
+pub(super) fn opinion(place: &LayerInStack, file_system: &FileSystem) -> Opinion {
     let fstype = &file_system.fstype;
     let mount = place.layer.name.as_str();
     match discard_method(fstype) {
@@ -155,7 +155,7 @@ pub(super) fn opinion(place: &Place, file_system: &FileSystem) -> Opinion {
     }
 }
 
-pub(super) fn swap(place: &Place) -> Opinion {
+pub(super) fn swap(place: &LayerInStack) -> Opinion {
     if place.below.is_empty() {
         Opinion::unknown("what it lies on can't be looked at from here: that takes root")
     } else {

@@ -6,7 +6,7 @@ use trimtab_core::Bytes;
 use trimtab_core::document::doctor::{Canary, Finding, Limits, Severity, Target, Verdict};
 use trimtab_linux::stack::{Layer, LayerKind, Raid, Scsi, Transport};
 
-use super::judge::Place;
+use super::opinion::LayerInStack;
 
 /// Returns a layer's name with its label.
 pub(super) fn title(layer: &Layer) -> String {
@@ -91,7 +91,7 @@ pub(super) fn integrity_no_discards(layer: &Layer) -> Finding {
 
 /// A thin pool that doesn't pass discards down, or with `ignores` takes none, which can't be changed while one
 /// of its volumes is in use.
-pub(super) fn thin_discards(place: &Place, ignores: bool) -> Finding {
+pub(super) fn thin_discards(place: &LayerInStack, ignores: bool) -> Finding {
     let layer = place.layer;
     // LVM's pool is the volume without this suffix; the layer is the device behind it.
     let pool = quoted(mapped(layer).trim_end_matches("-tpool"));
@@ -182,7 +182,7 @@ pub(super) fn cache(layer: &Layer) -> Finding {
     }
 }
 
-pub(super) fn raid_parity(place: &Place, raid: &Raid) -> Finding {
+pub(super) fn raid_parity(place: &LayerInStack, raid: &Raid) -> Finding {
     let layer = place.layer;
     let members: Vec<_> = place.below.iter().map(|(drive, _)| format!("/dev/{}", drive.name)).collect();
     let array = format!("/dev/{}", layer.name);
@@ -254,7 +254,7 @@ pub(super) fn nested(layer: &Layer) -> Finding {
     }
 }
 
-pub(super) fn loop_file(place: &Place, file: impl Display) -> Finding {
+pub(super) fn loop_file(place: &LayerInStack, file: impl Display) -> Finding {
     let file = quoted(file);
     let below = place.below.first().map(|(below, _)| match &below.kind {
         LayerKind::FileSystem(file_system) => format!("{}, a {} file system", below.name, file_system.fstype),

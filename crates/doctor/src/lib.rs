@@ -13,6 +13,7 @@ mod file_system;
 mod findings;
 mod judge;
 mod mapper;
+mod opinion;
 mod raid;
 mod service;
 #[cfg(test)]

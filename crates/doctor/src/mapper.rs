@@ -6,7 +6,7 @@ use trimtab_core::document::doctor::Verdict;
 use trimtab_core::{Bytes, SECTOR};
 use trimtab_linux::stack::{self, LayerKind, MapLine, Stack};
 
-use super::judge::{BELOW, Opinion, Place};
+use super::opinion::{BELOW, LayerInStack, Opinion};
 use super::{file_system, findings};
 
 /// Returns the indices of the layers below that hold `layer`'s data, without those that hold only metadata.
@@ -37,7 +37,7 @@ pub(super) fn kind(lines: &[MapLine]) -> String {
     }
 }
 
-pub(super) fn opinion(place: &Place, lines: &[MapLine]) -> Opinion {
+pub(super) fn opinion(place: &LayerInStack, lines: &[MapLine]) -> Opinion {
     let Some(line) = lines.iter().find(|line| decides(line)).or(lines.first()) else {
         let is_crypt = place.layer.subsystem.as_ref().is_some_and(|maker| maker.starts_with("CRYPT"));
         return if place.is_stopped_below() {
@@ -95,7 +95,7 @@ fn decides(line: &MapLine) -> bool {
     !matches!(line.target.as_str(), "linear" | "striped")
 }
 
-fn no_discards_through_crypt(place: &Place) -> Opinion {
+fn no_discards_through_crypt(place: &LayerInStack) -> Opinion {
     Opinion::stops("it was opened without allow_discards").found(findings::luks_no_discards(place.layer))
 }
 
@@ -105,7 +105,7 @@ fn has_parity(line: &MapLine) -> bool {
 }
 
 /// Judges a target by its queue's limit.
-fn by_limit(place: &Place, target: &str, split: Option<&str>) -> Opinion {
+fn by_limit(place: &LayerInStack, target: &str, split: Option<&str>) -> Opinion {
     match (place.takes(), split) {
         (None, _) => Opinion::unknown("sysfs doesn't tell its limits"),
         (Some(false), _) => {
@@ -119,7 +119,7 @@ fn by_limit(place: &Place, target: &str, split: Option<&str>) -> Opinion {
     }
 }
 
-fn thin_pool(place: &Place, line: &MapLine) -> Opinion {
+fn thin_pool(place: &LayerInStack, line: &MapLine) -> Opinion {
     if place.is_stopped_below() {
         return Opinion::starved(BELOW);
     }

@@ -4,9 +4,9 @@ use trimtab_core::document::doctor::Verdict;
 use trimtab_linux::stack::Raid;
 
 use super::findings;
-use super::judge::{Opinion, Place};
+use super::opinion::{LayerInStack, Opinion};
 
-pub(super) fn opinion(place: &Place, raid: &Raid) -> Opinion {
+pub(super) fn opinion(place: &LayerInStack, raid: &Raid) -> Opinion {
     let has_parity = matches!(raid.level.as_str(), "raid4" | "raid5" | "raid6");
     let takes = match place.takes() {
         None => return Opinion::unknown("sysfs doesn't tell its limits"),

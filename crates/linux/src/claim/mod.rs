@@ -15,6 +15,7 @@ mod error;
 mod exported;
 mod files;
 mod lists;
+mod opened_kind;
 mod processes;
 mod remains;
 mod ring;

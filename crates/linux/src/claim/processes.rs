@@ -8,17 +8,15 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use super::opened_kind::{OpenedKind, kind};
 use super::{ClaimError, ring};
 use crate::block::DeviceNumber;
 use crate::descriptors::share_descriptors;
 use crate::identity::{self, FileId};
 use crate::mount;
-
-/// The device by which FUSE servers talk to the kernel.
-const FUSE: DeviceNumber = DeviceNumber { major: 10, minor: 229 };
 
 /// How often processes are listed until no new ones appear.
 const MOST_ROUNDS: usize = 16;
@@ -35,18 +33,7 @@ pub(super) struct Opened {
     /// The link in procfs that leads to it, or its path.
     pub link: PathBuf,
     /// Its kind.
-    pub what: What,
-}
-
-/// The kinds of open files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
-    Device(DeviceNumber),
-    /// A character device, which may take commands for a drive.
-    Character(DeviceNumber),
-    File(FileId),
-    /// The end of a FUSE connection: its number, where the kernel says it.
-    Fuse(Option<u32>),
+    pub what: OpenedKind,
 }
 
 /// The files and devices that are open for writing.
@@ -111,7 +98,7 @@ impl Opened {
 /// All that could be found out about one process.
 #[derive(Debug, Default)]
 struct Found {
-    opened: Vec<(PathBuf, What)>,
+    opened: Vec<(PathBuf, OpenedKind)>,
     /// The io_urings that it has descriptors of, and those that it has mapped.
     rings: Vec<u64>,
     mapped_rings: Vec<u64>,
@@ -242,7 +229,7 @@ impl Found {
             Err(error) if is_gone(&error) && directory.join("stat").exists() => {
                 let place =
                     directory.join("root").join(mapping.path.strip_prefix("/").unwrap_or(&mapping.path));
-                let found = kind(&place).ok().flatten().unwrap_or(What::File(mapping.file));
+                let found = kind(&place).ok().flatten().unwrap_or(OpenedKind::File(mapping.file));
                 self.opened.push((place, found));
             }
             Err(error) => return Err(error),
@@ -306,19 +293,6 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::SRCH))
 }
 
-/// Returns the target of `link`, if that is a device, a regular file or FUSE.
-pub(super) fn kind(link: &Path) -> io::Result<Option<What>> {
-    let found = identity::look(link)?;
-    let number = DeviceNumber { major: found.stx_rdev_major, minor: found.stx_rdev_minor };
-    Ok(match FileType::from_raw_mode(found.stx_mode.into()) {
-        FileType::BlockDevice => Some(What::Device(number)),
-        FileType::RegularFile => Some(What::File(identity::id_of(&found))),
-        FileType::CharacterDevice if number == FUSE => Some(What::Fuse(None)),
-        FileType::CharacterDevice => Some(What::Character(number)),
-        _ => None,
-    })
-}
-
 /// Whether a descriptor with this `fdinfo` can be written to.
 fn writes(info: &str) -> bool {
     let flags = field(info, "flags").and_then(|flags| u32::from_str_radix(flags, 8).ok());
@@ -329,9 +303,11 @@ fn writes(info: &str) -> bool {
 }
 
 /// Since Linux 6.18, `fdinfo` of FUSE has the connection.
-fn with_connection(kind: What, info: &str) -> What {
+fn with_connection(kind: OpenedKind, info: &str) -> OpenedKind {
     match kind {
-        What::Fuse(_) => What::Fuse(field(info, "fuse_connection").and_then(|number| number.parse().ok())),
+        OpenedKind::Fuse(_) => {
+            OpenedKind::Fuse(field(info, "fuse_connection").and_then(|number| number.parse().ok()))
+        }
         kind => kind,
     }
 }
@@ -345,6 +321,8 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 mod tests {
     use std::io::Write;
     use std::os::unix::fs::symlink;
+
+    use rustix::fs::FileType;
 
     use super::*;
     use crate::captured::Captured;
@@ -372,7 +350,7 @@ mod tests {
         let mut found: Vec<_> = opened.iter().map(|opened| opened.link.file_name().unwrap()).collect();
         found.sort();
         assert_eq!(found, ["4", "5"], "neither one for reading nor one for its path alone");
-        assert!(opened.iter().all(|opened| (opened.process, opened.what) == (42, What::File(id))));
+        assert!(opened.iter().all(|opened| (opened.process, opened.what) == (42, OpenedKind::File(id))));
         assert_eq!(name(&machine.procfs(), 42), "qemu-system-x86");
     }
 
@@ -430,6 +408,6 @@ mod tests {
         assert!(link.ends_with("map_files/1000-2000"));
         // Its link is gone, so it is known by its numbers.
         assert!(changed.ends_with("42/root/a b"), "{changed:?}");
-        assert_eq!(*what, What::File(FileId { device: DeviceNumber { major: 8, minor: 2 }, inode: 7 }));
+        assert_eq!(*what, OpenedKind::File(FileId { device: DeviceNumber { major: 8, minor: 2 }, inode: 7 }));
     }
 }

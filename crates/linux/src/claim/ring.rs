@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use super::processes::{What, kind};
+use super::opened_kind::{OpenedKind, kind};
 use crate::mount;
 
 /// The target of links to an io_uring.
@@ -43,7 +43,7 @@ pub(super) fn is_poller(directory: &Path) -> bool {
 pub(super) fn registered(
     read: impl Fn() -> io::Result<Vec<u8>>,
     root: &Path,
-) -> io::Result<Option<Vec<(PathBuf, What)>>> {
+) -> io::Result<Option<Vec<(PathBuf, OpenedKind)>>> {
     let Some(info) = complete(read)? else { return Ok(None) };
     let mut all = Vec::new();
     for line in entries(&info).1 {

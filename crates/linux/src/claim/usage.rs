@@ -4,7 +4,8 @@ use trimtab_core::Extent;
 
 use super::around::{Around, BackingFile, Use, sharing, titled};
 use super::files::UsedFile;
-use super::processes::{self, Opened, Processes, What};
+use super::opened_kind::OpenedKind;
+use super::processes::{self, Opened, Processes};
 use super::served;
 use super::{ClaimError, Overrides, Sharing};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
@@ -125,7 +126,7 @@ impl Usage {
         };
         usage.writer = usage.writer(machine, &around, &files, &opened);
         usage.file = around.used_files(&files)?.into_iter().min_by_key(|(_, how)| *how != Sharing::Certain);
-        // What the device mapper or md holds for the device itself can't be held once more.
+        // OpenedKind the device mapper or md holds for the device itself can't be held once more.
         let mut held = Vec::new();
         for disk in &stack {
             held.extend(disk.slaves()?);
@@ -152,19 +153,19 @@ impl Usage {
         let nodes = layers.iter().flat_map(|layer| layer.sharing());
         let characters: Vec<_> = nodes.flat_map(|node| &node.characters).collect();
         let written = |opened: &Opened| match opened.what {
-            What::Character(number) => {
+            OpenedKind::Character(number) => {
                 characters.contains(&&number).then(|| opened.path().display().to_string())
             }
-            What::Device(number) => {
+            OpenedKind::Device(number) => {
                 let mut nodes = layers.iter().flat_map(|layer| layer.sharing());
                 nodes.find(|node| node.number == number).map(|node| node.path.clone())
             }
-            What::File(_) if files.is_empty() => None,
-            What::File(id) => {
+            OpenedKind::File(_) if files.is_empty() => None,
+            OpenedKind::File(id) => {
                 let path = opened.path();
                 let theirs = identity::identify(&around.namespaces, id, &path);
                 let compare = |ours: &BackingFile| match ours.identity.compare(&theirs) {
-                    // What FUSE servers keep is theirs to write.
+                    // OpenedKind FUSE servers keep is theirs to write.
                     Sameness::Unknown
                         if ours.identity.fuse.is_some()
                             || !ours.identity.may_share(&theirs, &opened.link, ours.length) =>
@@ -178,7 +179,7 @@ impl Usage {
                     _ => path.display().to_string(),
                 })
             }
-            What::Fuse(_) => None,
+            OpenedKind::Fuse(_) => None,
         };
         opened.iter().find_map(|opened| {
             let node = written(opened)?;
@@ -273,7 +274,7 @@ fn served(files: &[BackingFile], opened: &[Opened]) -> Vec<FileId> {
     let connections: Vec<_> = files.iter().filter_map(|file| file.identity.fuse).collect();
     let serves = |process: u32| {
         opened.iter().any(|opened| match opened.what {
-            What::Fuse(connection) => {
+            OpenedKind::Fuse(connection) => {
                 opened.process == process
                     && connections.iter().any(|ours| connection.is_none_or(|theirs| theirs == *ours))
             }
@@ -281,7 +282,7 @@ fn served(files: &[BackingFile], opened: &[Opened]) -> Vec<FileId> {
         })
     };
     let files = opened.iter().filter_map(|opened| match opened.what {
-        What::File(id) if serves(opened.process) => Some(id),
+        OpenedKind::File(id) if serves(opened.process) => Some(id),
         _ => None,
     });
     files.collect()

@@ -9,7 +9,7 @@ use trimtab_core::{Bytes, Extent, Nanos};
 use super::commits::Commits;
 use super::devices::KernelNumber;
 use super::event::{CommitStep, Event, FsEvent, FsId};
-use super::frees::Freed;
+use super::freed::Freed;
 use super::hash::FastMap;
 use super::layout::Layout;
 

@@ -6,8 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use trimtab_core::trace::EventKind;
-use trimtab_core::{Bytes, Extent};
+use trimtab_core::Bytes;
 
 use super::buffers::Buffers;
 use super::devices::KernelNumber;
@@ -15,6 +14,7 @@ use super::error::TracefsError;
 use super::event::FsId;
 use super::file_systems::identity;
 use super::free_tracker::{Followed, FreeTracker};
+use super::freed::Freed;
 use super::instance::Instance;
 use super::layout::Layout;
 use super::source::Sources;
@@ -22,9 +22,6 @@ use super::{SHORTEST_WAIT, SLACK, clock};
 use crate::block::{BlockDevice, DeviceNumber};
 use crate::file_system_kind::FileSystemKind;
 use crate::mount::{self, Mount};
-
-/// Adjacent events at most this far apart are joined into one.
-const JOIN_WITHIN: Duration = Duration::from_secs(1);
 
 /// The delay after a first event before reading again: reading many events at once costs less than reading
 /// each as it comes.
@@ -61,35 +58,6 @@ impl Default for FreesOptions {
             sysfs: PathBuf::from(crate::SYSFS),
             procfs: PathBuf::from(crate::PROCFS),
         }
-    }
-}
-
-/// An extent that a file system freed or allocated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Freed {
-    /// The time of the event, or of its transaction's commit, since [`Frees::began`]; wall time.
-    pub at: Duration,
-    /// The file system's number, as in [`Mount::number`].
-    pub file_system: DeviceNumber,
-    /// [`EventKind::Free`] or [`EventKind::Allocate`].
-    pub kind: EventKind,
-    /// The bytes, in the file system's trim address space: device addresses for ext4 and XFS, logical ones
-    /// for btrfs. Adjacent extents in succession are joined. If very many wait for one commit, some are
-    /// joined across the gaps between them.
-    pub extent: Extent,
-}
-
-impl Freed {
-    /// Joins the following event `next` if its extent is adjacent; returns true if it was joined.
-    pub(super) fn absorb(&mut self, next: &Self) -> bool {
-        let is_like = self.file_system == next.file_system && self.kind == next.kind;
-        let is_near = next.at.saturating_sub(self.at) <= JOIN_WITHIN;
-        let (one, other) = (self.extent, next.extent);
-        let touches = one.end == other.start || other.end == one.start;
-        if is_like && is_near && touches {
-            self.extent = Extent::new(one.start.min(other.start), one.end.max(other.end));
-        }
-        is_like && is_near && touches
     }
 }
 

@@ -22,6 +22,7 @@ mod failed;
 mod file_systems;
 mod format;
 mod free_tracker;
+mod freed;
 mod frees;
 mod hash;
 mod instance;
@@ -47,7 +48,8 @@ use trimtab_core::{Bytes, Nanos};
 
 pub use error::TracefsError;
 pub use failed::FailedDiscards;
-pub use frees::{FreeCoverage, Freed, Frees, FreesOptions};
+pub use freed::Freed;
+pub use frees::{FreeCoverage, Frees, FreesOptions};
 pub use listener::{Listener, Settled, disks_behind};
 
 use crate::block::BlockDevice;
