@@ -20,6 +20,7 @@ mod error;
 mod image;
 mod init;
 mod kernel;
+mod kernel_choice;
 mod modules;
 mod programs;
 mod protocol;
@@ -39,7 +40,7 @@ use trimtab_core::interrupt::Interrupt;
 
 pub use error::GuestError;
 pub use init::{is_init, run_as_init};
-pub use kernel::{KernelChoice, UnknownKernel};
+pub use kernel_choice::{KernelChoice, UnknownKernel};
 use {error::at, image::Contents, protocol::MessageKind, qemu::Machine};
 
 /// Where the guest finds the program that was packed.

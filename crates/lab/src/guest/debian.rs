@@ -11,7 +11,7 @@ use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use super::error::{GuestError, at};
-use super::kernel::KernelChoice;
+use super::kernel_choice::KernelChoice;
 use crate::error::LabError;
 use crate::program::{self, Reason};
 use trimtab_core::interrupt::Interrupt;

@@ -8,7 +8,7 @@ use trimtab_core::Bytes;
 
 use trimtab_core::interrupt::Interrupted;
 
-use super::kernel::KernelChoice;
+use super::kernel_choice::KernelChoice;
 
 /// Why a guest can't be made, or came to no end.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use trimtab_core::Bytes;
 use trimtab_core::document::doctor::Announced;
 
 use super::device::Place;
-use super::target::{InUse, Node};
+use super::in_use::{InUse, Node, device_named};
 use super::{Below, Layer, LayerKind, Machine, Stack, StackError, device, file_system};
 
 /// The most layers on top of each other, and the most in all.
@@ -85,7 +85,7 @@ impl Walk<'_> {
                 let below = if swap.is_file {
                     in_use.holding(machine, &swap.path).map(|node| (node, None))
                 } else {
-                    device::named(machine, in_use, &swap.path)?
+                    device_named(machine, in_use, &swap.path)?
                         .map(|device| (Node::Device(device), Some(Bytes::ZERO)))
                 };
                 (named(&swap.path, LayerKind::Swap, swap.size, false), below.into_iter().collect())

@@ -1,68 +1,23 @@
 //! Describes a block device and the layers below it.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::Limits;
 
 use super::announced::announced;
+use super::in_use::{InUse, Node, device_named, subsystem, volume};
 use super::scsi::scsi;
-use super::target::{InUse, Node};
 use super::{Layer, LayerKind, Machine, MapLine, Raid, StackError, map};
 use crate::block::{BlockDevice, BlockError};
 use crate::loop_device::Backing;
 
-/// The first words of the UUIDs of device-mapper devices, by their makers.
-const SUBSYSTEMS: [&str; 10] = [
-    "CRYPT-LUKS1",
-    "CRYPT-LUKS2",
-    "CRYPT-PLAIN",
-    "CRYPT-BITLK",
-    "CRYPT-TCRYPT",
-    "CRYPT-INTEGRITY",
-    "CRYPT-VERITY",
-    "LVM",
-    "mpath",
-    "stratis",
-];
-
 /// A layer below, and where on it the upper's data starts.
 pub(super) type Place = (Node, Option<Bytes>);
-
-/// The device that `path` below `/dev` names: by the kernel's name, or the device mapper's.
-pub(super) fn named(
-    machine: &Machine,
-    in_use: &InUse,
-    path: &Path,
-) -> Result<Option<BlockDevice>, StackError> {
-    let sysfs = machine.sysfs();
-    let Some(name) = path.strip_prefix("/dev").ok().and_then(Path::to_str) else { return Ok(None) };
-    let directory = sysfs.join("class/block").join(name.replace('/', "!"));
-    let known = BlockDevice::at(&directory).filter(|device| device.attribute("dev").exists());
-    let found = match known {
-        Some(device) => Some(device),
-        None => in_use.mapped(machine)?.get(name).cloned(),
-    };
-    // Any other link can be followed on this machine alone.
-    Ok(found.or_else(|| BlockDevice::open(&sysfs, path).ok().filter(|_| machine.is_live())))
-}
-
-/// The device mapper's devices by what they are called below `/dev`: `mapper/NAME`, and `GROUP/VOLUME` of LVM.
-pub(super) fn mapped(machine: &Machine) -> Result<HashMap<String, BlockDevice>, StackError> {
-    let mut mapped = HashMap::new();
-    for disk in BlockDevice::disks(&machine.sysfs())? {
-        let name = disk.identity("dm/name").map(|name| format!("mapper/{name}"));
-        for name in name.into_iter().chain(volume(&disk)) {
-            mapped.insert(name, disk.clone());
-        }
-    }
-    Ok(mapped)
-}
 
 /// The layer that `device` is, with nothing below it yet.
 pub(super) fn describe(machine: &Machine, device: &BlockDevice) -> Result<Layer, StackError> {
@@ -152,7 +107,7 @@ pub(super) fn below(
             let behind = match machine.backing(device).ok().flatten() {
                 Some(Backing::Device(number)) => BlockDevice::numbered(&machine.sysfs(), number),
                 Some(Backing::File(id)) => return Ok(on_file(in_use.holding_file(machine, file, id))),
-                None => named(machine, in_use, file)?,
+                None => device_named(machine, in_use, file)?,
             };
             match behind {
                 Some(behind) => {
@@ -195,21 +150,6 @@ fn in_table(mut slaves: Vec<BlockDevice>, table: &[MapLine]) -> Vec<Place> {
     }
     places.extend(slaves.into_iter().map(|slave| (Node::Device(slave), None)));
     places
-}
-
-/// Returns the maker of a device-mapper device; none where its UUID doesn't tell.
-pub(super) fn subsystem(device: &BlockDevice) -> Option<String> {
-    let uuid = device.identity("dm/uuid").filter(|_| device.disk().is_none())?;
-    let made = |name: &&str| uuid.strip_prefix(*name).is_some_and(|rest| rest.starts_with('-'));
-    SUBSYSTEMS.into_iter().find(made).map(str::to_owned)
-}
-
-/// `GROUP/VOLUME` of an LVM volume: its name has a hyphen between the two, and theirs doubled.
-fn volume(device: &BlockDevice) -> Option<String> {
-    subsystem(device).filter(|made| made == "LVM")?;
-    let name = device.identity("dm/name")?.replace("--", "\0");
-    let (group, volume) = name.split_once('-')?;
-    Some(format!("{group}/{volume}").replace('\0', "-"))
 }
 
 /// The limits of its discards; none where sysfs doesn't say.

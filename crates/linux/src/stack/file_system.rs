@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use trimtab_core::Bytes;
 
-use super::device::{self, Place};
-use super::target::{InUse, Node};
+use super::device::Place;
+use super::in_use::{InUse, Node, device_named};
 use super::{FileSystem, Machine, StackError};
 use crate::block::BlockDevice;
 use crate::btrfs;
@@ -73,14 +73,13 @@ fn devices(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<Vec<Block
     for source in mount.source.as_os_str().as_bytes().split(|byte| *byte == b':') {
         let source = Path::new(OsStr::from_bytes(source));
         if source.starts_with("/dev") {
-            devices.extend(device::named(machine, in_use, source)?);
+            devices.extend(device_named(machine, in_use, source)?);
         }
     }
     if let ("btrfs", Some(device)) = (mount.fstype.as_str(), devices.first()) {
         let mut members = btrfs::member_names(&sysfs, &device.name());
         members.sort();
-        let members =
-            members.iter().map(|name| device::named(machine, in_use, &Path::new("/dev").join(name)));
+        let members = members.iter().map(|name| device_named(machine, in_use, &Path::new("/dev").join(name)));
         let members: Vec<_> = members.collect::<Result<_, _>>()?;
         if members.iter().any(Option::is_some) {
             devices = members.into_iter().flatten().collect();

@@ -9,6 +9,7 @@ mod capture;
 mod device;
 mod error;
 mod file_system;
+mod in_use;
 mod machine;
 mod map;
 mod scsi;

@@ -1,88 +1,19 @@
 //! Resolves a path to a mounted file system, active swap or a block device.
 
-use std::cell::OnceCell;
-use std::collections::HashMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-use trimtab_core::Bytes;
 
-use super::{Machine, StackError, device, file_system};
+use super::in_use::{InUse, MOST_MOUNTS, Node, device_named};
+use super::{Machine, StackError, file_system};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::identity::{self, FileId};
-use crate::mount::{Mount, covering, mounts, unescape};
-
-/// The most mounts of a captured machine that are looked at.
-const MOST_MOUNTS: usize = 1024;
-
-/// A layer to be looked at.
-#[derive(Debug, Clone)]
-pub(super) enum Node {
-    /// A mounted file system, by one of its mounts.
-    FileSystem(Mount),
-    /// Active swap.
-    Swap(Swap),
-    /// A block device.
-    Device(BlockDevice),
-}
-
-impl PartialEq for Node {
-    /// Whether both are the same layer: all mounts of a file system are.
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::FileSystem(one), Self::FileSystem(other)) => one.number == other.number,
-            (Self::Swap(one), Self::Swap(other)) => one == other,
-            (Self::Device(one), Self::Device(other)) => one == other,
-            _ => false,
-        }
-    }
-}
-
-/// Active swap.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Swap {
-    /// The device or file.
-    pub(super) path: PathBuf,
-    /// Whether it is a file.
-    pub(super) is_file: bool,
-    /// Its size.
-    pub(super) size: Option<Bytes>,
-}
-
-/// The mounted file systems and the active swap.
-pub(super) struct InUse {
-    /// The mounts, in the order they were made.
-    pub(super) mounts: Vec<Mount>,
-    /// The active swap.
-    pub(super) swaps: Vec<Swap>,
-    /// The device mapper's devices by name, once they were asked for.
-    mapped: OnceCell<HashMap<String, BlockDevice>>,
-}
+use crate::mount::{Mount, covering};
 
 impl InUse {
-    /// Reads both lists.
-    pub(super) fn of(machine: &Machine) -> Result<Self, StackError> {
-        let mut mounts = mounts(&machine.procfs())?;
-        if !machine.is_live() {
-            mounts.truncate(MOST_MOUNTS);
-        }
-        Ok(Self { mounts, swaps: swaps(machine)?, mapped: OnceCell::new() })
-    }
-
-    /// The device mapper's devices, by what they are called below `/dev`.
-    pub(super) fn mapped(&self, machine: &Machine) -> Result<&HashMap<String, BlockDevice>, StackError> {
-        match self.mapped.get() {
-            Some(mapped) => Ok(mapped),
-            None => {
-                let mapped = device::mapped(machine)?;
-                Ok(self.mapped.get_or_init(|| mapped))
-            }
-        }
-    }
-
     /// Returns the node that `target` names.
     pub(super) fn find(&self, machine: &Machine, target: &Path) -> Result<Node, StackError> {
         if machine.is_live() { self.find_live(machine, target) } else { self.find_captured(machine, target) }
@@ -123,7 +54,7 @@ impl InUse {
         let not_captured = || StackError::NotCaptured { path: target.to_owned(), known: self.known(machine) };
         let is_mounted = self.mounts.iter().any(|mount| mount.target == target);
         if target.starts_with("/dev") && !is_mounted {
-            let device = device::named(machine, self, target)?;
+            let device = device_named(machine, self, target)?;
             return self.device(machine, device.ok_or_else(not_captured)?);
         }
         let is_known = || {
@@ -149,7 +80,7 @@ impl InUse {
     /// Returns the node of `device`: active swap, or just a device.
     fn device(&self, machine: &Machine, device: BlockDevice) -> Result<Node, StackError> {
         for swap in self.swaps.iter().filter(|swap| !swap.is_file) {
-            if device::named(machine, self, &swap.path)?.as_ref() == Some(&device) {
+            if device_named(machine, self, &swap.path)?.as_ref() == Some(&device) {
                 return Ok(Node::Swap(swap.clone()));
             }
         }
@@ -223,23 +154,4 @@ pub fn never_frees(fstype: &str) -> bool {
 fn captured_for(machine: &Machine) -> Option<Vec<PathBuf>> {
     let list = fs::read_to_string(machine.file("/trimtab/targets")).ok().filter(|_| !machine.is_live())?;
     Some(list.lines().take(MOST_MOUNTS).map(PathBuf::from).collect())
-}
-
-/// Active swap; none on a kernel without.
-fn swaps(machine: &Machine) -> Result<Vec<Swap>, StackError> {
-    let path = machine.procfs().join("swaps");
-    let text = match fs::read(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-        read => read.map_err(|source| StackError::Swaps { path, source })?,
-    };
-    Ok(text.split(|byte| *byte == b'\n').skip(1).filter_map(swap_in).collect())
-}
-
-/// Reads a line of `/proc/swaps`: `PATH TYPE KIBIBYTES USED PRIORITY`.
-fn swap_in(line: &[u8]) -> Option<Swap> {
-    let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
-    let path = unescape(fields.next()?);
-    let is_file = fields.next()? == b"file";
-    let size: Option<u64> = fields.next().and_then(|size| std::str::from_utf8(size).ok()?.parse().ok());
-    Some(Swap { path, is_file, size: size.and_then(|size| size.checked_mul(1024)).map(Bytes) })
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::target::{InUse, Swap};
+use super::in_use::{InUse, Swap};
 use super::{CronTrim, Layer, LayerKind, Machine, Setup, Stack, StackError, map};
 use crate::mount::Mount;
 use scrub::Scrub;

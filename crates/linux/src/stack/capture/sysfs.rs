@@ -7,7 +7,7 @@ use super::scrub::Scrub;
 use super::tree::Tree;
 use crate::block::BlockDevice;
 use crate::stack::announced::{PAGES, is_impersonal};
-use crate::stack::device::subsystem;
+use crate::stack::in_use::subsystem;
 use crate::stack::{Layer, Machine};
 
 /// The files that are copied of a device's directory.
