@@ -117,7 +117,8 @@ What cannot be detected:
 - Programs that have the drive's sg, bsg or NVMe character device open for reading only.
 - An erofs that no list of mounts shows, where the file is a further device of it or
   doesn't have its superblock at the usual place.
-- Programs that only read, such as a backup of DEV that is under way, or a virtual machine on an image below.
+- Programs that only read, such as a backup of DEV that is under way, or a virtual machine on an image below: one of
+  them is named, but not refused. What they have mapped for reading alone is not seen.
 - Processes of other PID namespaces that are not below this one's, such as those outside a container.
 - Files that were sent by a socket and not received yet, so that no process has them open.
 - Where a FUSE or network file system keeps the file behind a loop device.

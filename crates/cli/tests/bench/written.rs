@@ -25,8 +25,11 @@ fn device_that_another_process_can_write_to() {
         is_refused(&above, &image, &[&format!("{above} is in use: {written}")]);
     }
     let mut reader = Scene::new();
-    reader.shell(&["env"], &format!("exec 3<{device} 4<{link}"));
-    is_accepted(&device);
+    let process = reader.shell(&["env"], &format!("exec 3<{device} 4<{link}"));
+    let output = Command::new(TRIMTAB).args(["bench", &device, "--dry-run"]).output().unwrap();
+    let planned = String::from_utf8_lossy(&output.stdout);
+    let reads = format!("will be disturbed: process {process} (sleep), which has {device} open for reading");
+    assert!(output.status.success() && planned.contains(&reads), "{planned}");
 }
 
 #[test]
@@ -129,7 +132,7 @@ fn processes_that_may_not_be_looked_at_are_counted() {
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         let count = said
-            .split_once("not known: what ")
+            .split_once("not known: all that ")
             .and_then(|(_, line)| line.split(' ').next()?.parse::<u32>().ok());
         assert!(count.is_some_and(|count| count > 0), "{capabilities}: {said}");
     }

@@ -41,6 +41,8 @@ pub(super) struct Opened {
 pub(super) struct Processes {
     /// All that was found.
     pub opened: Vec<Opened>,
+    /// Those that are open for reading alone.
+    pub read: Vec<Opened>,
     /// How many processes could not be looked at.
     pub unseen: usize,
     /// A process with an io_uring whose files can't be told.
@@ -77,8 +79,9 @@ impl Processes {
     fn add(&mut self, process: u32, found: Found) {
         self.unseen += usize::from(found.is_partial);
         self.unknown_ring = self.unknown_ring.or(found.has_unknown_ring.then_some(process));
-        let opened = found.opened.into_iter().map(|(link, what)| Opened { process, link, what });
-        self.opened.extend(opened);
+        let opened = |(link, what)| Opened { process, link, what };
+        self.opened.extend(found.opened.into_iter().map(opened));
+        self.read.extend(found.read.into_iter().map(opened));
     }
 }
 
@@ -99,6 +102,8 @@ impl Opened {
 #[derive(Debug, Default)]
 struct Found {
     opened: Vec<(PathBuf, OpenedKind)>,
+    /// Those that are open for reading alone.
+    read: Vec<(PathBuf, OpenedKind)>,
     /// The io_urings that it has descriptors of, and those that it has mapped.
     rings: Vec<u64>,
     mapped_rings: Vec<u64>,
@@ -195,8 +200,10 @@ impl Found {
             // Names in it need not be text.
             let info = fs::read(&info)?;
             let info = String::from_utf8_lossy(&info);
-            if writes(&info) {
-                self.opened.push((link, with_connection(kind, &info)));
+            match access(&info) {
+                Access::Write => self.opened.push((link, with_connection(kind, &info))),
+                Access::Read => self.read.push((link, kind)),
+                Access::None => {}
             }
         }
         Ok(())
@@ -293,13 +300,25 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::SRCH))
 }
 
-/// Whether a descriptor with this `fdinfo` can be written to.
-fn writes(info: &str) -> bool {
+/// The access that a descriptor gives.
+enum Access {
+    Write,
+    Read,
+    /// It is for its path alone.
+    None,
+}
+
+/// Returns the access of a descriptor with this `fdinfo`; for writing where that can't be told.
+fn access(info: &str) -> Access {
     let flags = field(info, "flags").and_then(|flags| u32::from_str_radix(flags, 8).ok());
-    flags.is_none_or(|flags| {
-        let flags = OFlags::from_bits_retain(flags);
-        !flags.contains(OFlags::PATH) && flags.intersects(OFlags::WRONLY | OFlags::RDWR)
-    })
+    let flags = OFlags::from_bits_retain(flags.unwrap_or(OFlags::RDWR.bits()));
+    if flags.contains(OFlags::PATH) {
+        Access::None
+    } else if flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
+        Access::Write
+    } else {
+        Access::Read
+    }
 }
 
 /// Since Linux 6.18, `fdinfo` of FUSE has the connection.
@@ -346,7 +365,8 @@ mod tests {
             symlink(&image, fds.join(fd)).unwrap();
         }
         let id = identity::file_at(&image).unwrap();
-        let opened = Processes::of(&machine.procfs()).unwrap().opened;
+        let Processes { opened, read, .. } = Processes::of(&machine.procfs()).unwrap();
+        assert_eq!(read.iter().map(|read| read.link.file_name().unwrap()).collect::<Vec<_>>(), ["3"]);
         let mut found: Vec<_> = opened.iter().map(|opened| opened.link.file_name().unwrap()).collect();
         found.sort();
         assert_eq!(found, ["4", "5"], "neither one for reading nor one for its path alone");

@@ -90,6 +90,8 @@ pub(super) struct Usage {
     served: Option<(String, &'static str)>,
     /// A process that can write to any of these: its number, its name and to what.
     writer: Option<(u32, String, String)>,
+    /// A process that reads any of these: its number, its name and what it reads.
+    reader: Option<(u32, String, String)>,
     /// The devices that share its bytes and are not held by itself.
     pub sharing: Vec<(BlockDevice, Sharing)>,
     /// How many processes could not be looked at.
@@ -102,7 +104,7 @@ impl Usage {
         let around = Around::of(machine)?;
         let below = around.below(block)?;
         let stack: Vec<_> = [block].into_iter().chain(&below).map(BlockDevice::whole).collect();
-        let Processes { opened, unseen, .. } = Processes::of(&machine.procfs())?;
+        let Processes { opened, read, unseen, .. } = Processes::of(&machine.procfs())?;
         let files = around.files(&stack)?;
         let siblings = around.siblings(&stack, &files, &served(&files, &opened));
         let uses = around.uses(&stack)?;
@@ -121,10 +123,12 @@ impl Usage {
             file: None,
             served: stack.iter().find_map(server),
             writer: None,
+            reader: None,
             sharing: Vec::new(),
             unseen,
         };
-        usage.writer = usage.writer(machine, &around, &files, &opened);
+        usage.writer = usage.user(machine, &around, &files, &opened);
+        usage.reader = usage.user(machine, &around, &files, &read);
         usage.file = around.used_files(&files)?.into_iter().min_by_key(|(_, how)| *how != Sharing::Certain);
         // OpenedKind the device mapper or md holds for the device itself can't be held once more.
         let mut held = Vec::new();
@@ -140,8 +144,8 @@ impl Usage {
         Ok(usage)
     }
 
-    /// The first process that can write to any of the bytes.
-    fn writer(
+    /// The first process in `opened` that has any of the bytes open.
+    fn user(
         &self,
         machine: &Machine,
         around: &Around,
@@ -152,7 +156,7 @@ impl Usage {
             [&self.target].into_iter().chain(self.others.iter().map(|(layer, _)| layer)).collect();
         let nodes = layers.iter().flat_map(|layer| layer.sharing());
         let characters: Vec<_> = nodes.flat_map(|node| &node.characters).collect();
-        let written = |opened: &Opened| match opened.what {
+        let used = |opened: &Opened| match opened.what {
             OpenedKind::Character(number) => {
                 characters.contains(&&number).then(|| opened.path().display().to_string())
             }
@@ -182,7 +186,7 @@ impl Usage {
             OpenedKind::Fuse(_) => None,
         };
         opened.iter().find_map(|opened| {
-            let node = written(opened)?;
+            let node = used(opened)?;
             Some((opened.process, processes::name(&machine.procfs(), opened.process), node))
         })
     }
@@ -236,7 +240,11 @@ impl Usage {
         if self.read_only {
             return Err(ClaimError::ReadOnly { device });
         }
-        let Some(disk) = disk else { return Ok(Vec::new()) };
+        let reads = |(process, name, node): &(u32, String, String)| {
+            format!("will be disturbed: process {process} ({name}), which has {node} open for reading")
+        };
+        let mut lost: Vec<_> = self.reader.iter().map(reads).collect();
+        let Some(disk) = disk else { return Ok(lost) };
         if let Some(other) = partitions.iter().find(|partition| self.target.overlaps(partition)) {
             return Err(ClaimError::Overlap { device, other: other.path.clone() });
         }
@@ -246,10 +254,11 @@ impl Usage {
             true => String::new(),
             false => format!(" ({} in use)", used.join(", ")),
         };
-        match overrides.partition {
-            true => Ok(vec![format!("will be slowed: what uses {}{others}", disk.path)]),
-            false => Err(ClaimError::Partition { device, disk: disk.path.clone(), others }),
+        if !overrides.partition {
+            return Err(ClaimError::Partition { device, disk: disk.path.clone(), others });
         }
+        lost.push(format!("will be slowed: what uses {}{others}", disk.path));
+        Ok(lost)
     }
 }
 
