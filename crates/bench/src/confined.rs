@@ -4,7 +4,7 @@ use std::io;
 use std::time::Instant;
 
 use trimtab_core::document::KernelCounters;
-use trimtab_core::document::bench::{Engine, Operation};
+use trimtab_core::erase::{Engine, Operation};
 use trimtab_core::{Bytes, Extent};
 
 use super::target::{Command, CommandKind, Completion, Queue, Target};

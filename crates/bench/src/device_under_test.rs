@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use trimtab_core::document::bench::{Engine, Latency, LatencyBucket, LatencyHistogram, Operation};
+use trimtab_core::document::bench::{Latency, LatencyBucket, LatencyHistogram};
+use trimtab_core::erase::{Engine, Operation};
 use trimtab_core::{Bytes, Extent};
 
 use super::error::BenchError;

@@ -3,7 +3,7 @@
 use std::io;
 
 use trimtab_core::Extent;
-use trimtab_core::document::bench::Operation;
+use trimtab_core::erase::Operation;
 use trimtab_linux::queue::CommandKind;
 
 use trimtab_core::interrupt::Interrupted;

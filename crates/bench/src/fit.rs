@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use trimtab_core::Bytes;
 use trimtab_core::document::bench::{
-    BenchDocument, DegradationStep, Estimate, Fit, Operation, Passage, Pattern, SweepCell,
+    BenchDocument, DegradationStep, Estimate, Fit, Passage, Pattern, SweepCell,
 };
+use trimtab_core::erase::Operation;
 use trimtab_core::fit::{Cell, Cost, cliffs, cost};
 use trimtab_core::stats::median;
 

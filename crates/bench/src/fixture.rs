@@ -3,10 +3,11 @@
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use trimtab_core::document::Environment;
 use trimtab_core::document::bench::{
-    BENCH_SCHEMA, BenchDevice, BenchDocument, BenchPlan, DegradationRound, DegradationStep, Engine,
-    Granularity, InterferenceCell, Latency, LatencyBucket, LatencyHistogram, Operation, Passage, Pattern,
-    Queueing, SweepCell, Verify,
+    BENCH_SCHEMA, BenchDevice, BenchDocument, BenchPlan, DegradationRound, DegradationStep, Granularity,
+    InterferenceCell, Latency, LatencyBucket, LatencyHistogram, Passage, Pattern, Queueing, SweepCell,
+    Verify,
 };
+use trimtab_core::erase::{Engine, Operation};
 use trimtab_core::profile::{DiscardedReads, Profile};
 use trimtab_core::{Bytes, Extent};
 

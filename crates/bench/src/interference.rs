@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
-use trimtab_core::document::bench::{InterferenceCell, Latency, Operation};
+use trimtab_core::document::bench::{InterferenceCell, Latency};
+use trimtab_core::erase::Operation;
 use trimtab_core::{Bytes, Extent};
 
 use super::budget::Budget;

@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use trimtab_core::document::KernelCounters;
-use trimtab_core::document::bench::{BenchDevice, Engine, Operation};
+use trimtab_core::document::bench::BenchDevice;
+use trimtab_core::erase::{Engine, Operation};
 use trimtab_core::profile::DiscardedReads;
 use trimtab_core::{Bytes, Extent};
 

@@ -2,7 +2,8 @@
 
 use std::str::FromStr;
 
-use trimtab_core::document::bench::{BenchDevice, BenchPlan, Operation, Part, Pattern};
+use trimtab_core::document::bench::{BenchDevice, BenchPlan, Part, Pattern};
+use trimtab_core::erase::Operation;
 use trimtab_core::units::UnitError;
 use trimtab_core::{Bytes, Extent};
 

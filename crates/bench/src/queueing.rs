@@ -8,7 +8,8 @@
 use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
-use trimtab_core::document::bench::{Engine, Operation, Queueing};
+use trimtab_core::document::bench::Queueing;
+use trimtab_core::erase::{Engine, Operation};
 use trimtab_core::stats::median;
 use trimtab_core::{Bytes, Extent};
 

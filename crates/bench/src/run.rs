@@ -4,7 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use trimtab_core::Bytes;
-use trimtab_core::document::bench::{BenchDocument, DegradationStep, Missing, Operation, Part, SweepCell};
+use trimtab_core::document::bench::{BenchDocument, DegradationStep, Missing, Part, SweepCell};
+use trimtab_core::erase::Operation;
 
 use super::budget::Budget;
 use super::device_under_test::DeviceUnderTest;

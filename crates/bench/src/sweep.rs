@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use rand::{SeedableRng, rngs::SmallRng, seq::index};
 use trimtab_core::document::KernelCounters;
-use trimtab_core::document::bench::{Operation, Passage, Pattern, SweepCell};
+use trimtab_core::document::bench::{Passage, Pattern, SweepCell};
+use trimtab_core::erase::Operation;
 use trimtab_core::{Bytes, Extent};
 
 use super::budget::Budget;

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use trimtab_core::document::KernelCounters;
-use trimtab_core::document::bench::{Engine, Operation};
+use trimtab_core::erase::{Engine, Operation};
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::BlockCounters;
 use trimtab_linux::device::Device;

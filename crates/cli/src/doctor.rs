@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use trimtab_core::document::doctor::{Severity, Verdict};
+use trimtab_core::verdict::{Severity, Verdict};
 use trimtab_doctor::{ASSUMED_ERASE_BLOCK, ExamineOptions, Examined, examine};
 use trimtab_linux::file::{Draft, Output};
 use trimtab_linux::stack::{Machine, Stack, capture};

@@ -5,7 +5,8 @@ mod guest;
 
 use serde::Deserialize;
 use trimtab_core::document::DoctorDocument;
-use trimtab_core::document::doctor::{Passes, Target, Verdict};
+use trimtab_core::document::doctor::Target;
+use trimtab_core::verdict::{Passes, Verdict};
 
 use guest::{ran, run};
 

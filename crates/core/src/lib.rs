@@ -4,7 +4,9 @@
 
 pub mod aligned;
 pub mod contents;
+pub mod device;
 pub mod document;
+pub mod erase;
 pub mod error;
 pub mod extent;
 pub mod fit;
@@ -14,6 +16,7 @@ pub mod profile;
 pub mod stats;
 pub mod trace;
 pub mod units;
+pub mod verdict;
 
 pub use extent::{Extent, ExtentSet};
 pub use units::{Bytes, Nanos, Pages, Rate, SECTOR};

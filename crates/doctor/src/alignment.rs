@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trimtab_core::document::doctor::{Finding, Severity};
+use trimtab_core::verdict::{Finding, Severity};
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::stack::{Layer, LayerKind, MapLine, Stack, Transport};
 

@@ -1,7 +1,7 @@
 //! Describes the discard capabilities that hardware announces.
 
 use trimtab_core::Bytes;
-use trimtab_core::document::doctor::{AtaTrim, CardErase, Provisioning, UnmapLimits};
+use trimtab_core::device::{AtaTrim, CardErase, Provisioning, UnmapLimits};
 use trimtab_linux::stack::{Layer, LayerKind, Transport};
 
 /// The number of ranges in one block of a TRIM's list.

@@ -1,7 +1,7 @@
 //! Judges disks and virtual disks.
 
 use trimtab_core::Bytes;
-use trimtab_core::document::doctor::Verdict;
+use trimtab_core::verdict::Verdict;
 use trimtab_linux::stack::{LayerKind, Scsi, Transport};
 
 use super::opinion::{BELOW, LayerInStack, Opinion};

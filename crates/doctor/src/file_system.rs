@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use trimtab_core::document::doctor::Verdict;
+use trimtab_core::verdict::Verdict;
 use trimtab_linux::mount::discard_option;
 use trimtab_linux::stack::{FileSystem, never_frees};
 

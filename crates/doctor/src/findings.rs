@@ -3,7 +3,9 @@
 use std::fmt::Display;
 
 use trimtab_core::Bytes;
-use trimtab_core::document::doctor::{Canary, Finding, Limits, Severity, Target, Verdict};
+use trimtab_core::device::Limits;
+use trimtab_core::document::doctor::{Canary, Target};
+use trimtab_core::verdict::{Finding, Severity, Verdict};
 use trimtab_linux::stack::{Layer, LayerKind, Raid, Scsi, Transport};
 
 use super::opinion::LayerInStack;

@@ -1,6 +1,7 @@
 //! Judges the effect of each layer of a stack on discards, and of all layers together.
 
-use trimtab_core::document::doctor::{Finding, Layer, Passes, Verdict};
+use trimtab_core::document::doctor::Layer;
+use trimtab_core::verdict::{Finding, Passes, Verdict};
 use trimtab_linux::stack::{self, LayerKind, Stack};
 
 use super::opinion::{LayerInStack, Opinion};

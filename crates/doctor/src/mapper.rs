@@ -2,7 +2,7 @@
 //!
 //! See the kernel's Documentation/admin-guide/device-mapper for the parameters.
 
-use trimtab_core::document::doctor::Verdict;
+use trimtab_core::verdict::Verdict;
 use trimtab_core::{Bytes, SECTOR};
 use trimtab_linux::stack::{self, LayerKind, MapLine, Stack};
 

@@ -1,7 +1,7 @@
 //! The judgement of one layer of a stack, and what it is judged by.
 
 use trimtab_core::Bytes;
-use trimtab_core::document::doctor::{Finding, Passes, Verdict};
+use trimtab_core::verdict::{Finding, Passes, Verdict};
 use trimtab_linux::stack::{self, LayerKind};
 
 /// A layer with larger discard units than this drops most discards, because few freed extents contain a whole

@@ -1,6 +1,6 @@
 //! Judges software RAID.
 
-use trimtab_core::document::doctor::Verdict;
+use trimtab_core::verdict::Verdict;
 use trimtab_linux::stack::Raid;
 
 use super::findings;

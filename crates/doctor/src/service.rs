@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use trimtab_core::document::doctor::{Finding, Severity, Verdict};
+use trimtab_core::verdict::{Finding, Severity, Verdict};
 use trimtab_linux::stack::{CronTrim, FileSystem, FstabLine, Layer, LayerKind, Setup, Stack};
 
 use super::file_system::{is_online, takes_fstrim};

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use rustix::fs::{Advice, fadvise, fdatasync};
-use trimtab_core::document::bench::Operation;
+use trimtab_core::erase::Operation;
 use trimtab_core::{Bytes, Extent};
 
 use crate::block::{BlockDevice, BlockError};

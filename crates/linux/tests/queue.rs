@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use common::{Loop, possible};
-use trimtab_core::document::bench::Operation;
+use trimtab_core::erase::Operation;
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::claim::{self, Overrides};
 use trimtab_linux::device::Device;

@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use trimtab_core::Bytes;
+use trimtab_core::device::Limits;
 use trimtab_core::document::DoctorDocument;
-use trimtab_core::document::doctor::{Canary, Finding, Layer, Limits, Passes, Severity, Target, Verdict};
+use trimtab_core::document::doctor::{Canary, Layer, Target};
+use trimtab_core::verdict::{Finding, Passes, Severity, Verdict};
 
 use crate::number::printable;
 use crate::terminal::{BOLD, GREEN, RED, YELLOW, hanging, paint, wrapped};

@@ -5,9 +5,8 @@ mod fixture;
 
 use proptest::prelude::{prop, prop_assert, proptest};
 use trimtab_core::document::BenchDocument;
-use trimtab_core::document::bench::{
-    DegradationRound, DegradationStep, Estimate, Missing, Operation, Pattern,
-};
+use trimtab_core::document::bench::{DegradationRound, DegradationStep, Estimate, Missing, Pattern};
+use trimtab_core::erase::Operation;
 use trimtab_core::extent::Extent;
 use trimtab_core::profile::DiscardedReads;
 use trimtab_core::units::Bytes;

@@ -1,6 +1,6 @@
 //! Writing, discarding and classifying whole extents of a device.
 
-use trimtab_core::document::bench::Operation;
+use trimtab_core::erase::Operation;
 use trimtab_core::{Bytes, Extent};
 
 use super::content::{Class, Contents, Generation};

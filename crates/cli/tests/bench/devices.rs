@@ -6,7 +6,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 use trimtab_core::Bytes;
-use trimtab_core::document::bench::{Operation, Part, Passage, Pattern};
+use trimtab_core::document::bench::{Part, Passage, Pattern};
+use trimtab_core::erase::Operation;
 use trimtab_core::profile::{DiscardedReads, Profile};
 
 use trimtab_drive::Clock;

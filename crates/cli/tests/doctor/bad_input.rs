@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 use trimtab_core::document::DoctorDocument;
-use trimtab_core::document::doctor::Verdict;
+use trimtab_core::verdict::Verdict;
 
 use crate::common::possible;
 use crate::mounts::{Loop, Mounted};

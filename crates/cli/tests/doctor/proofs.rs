@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use trimtab_core::Bytes;
 use trimtab_core::document::DoctorDocument;
-use trimtab_core::document::doctor::Verdict;
+use trimtab_core::verdict::Verdict;
 use trimtab_linux::{SYSFS, block::BlockDevice};
 
 use crate::common::possible;

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 use trimtab_core::document::DoctorDocument;
-use trimtab_core::document::doctor::Verdict;
+use trimtab_core::verdict::Verdict;
 use trimtab_linux::mount;
 
 use crate::common::possible;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 pub use super::degradation::{DegradationRound, DegradationStep};
 pub use super::latency::{Latency, LatencyBucket, LatencyHistogram};
 use super::{Environment, KernelCounters};
+use crate::erase::{Engine, Operation};
 use crate::extent::Extent;
 use crate::profile::DiscardedReads;
 use crate::units::Bytes;
@@ -153,32 +154,6 @@ impl Part {
     }
 }
 
-/// A command that frees a range of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Operation {
-    /// `BLKDISCARD`, or its `io_uring` form.
-    Discard,
-    /// `BLKZEROOUT`.
-    Zeroout,
-    /// `BLKSECDISCARD`.
-    Secure,
-}
-
-impl Operation {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Discard, Self::Zeroout, Self::Secure];
-
-    /// The name that users give it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Discard => "discard",
-            Self::Zeroout => "zeroout",
-            Self::Secure => "secure",
-        }
-    }
-}
-
 /// Where the commands of a sweep go, and what was there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -208,27 +183,6 @@ impl Pattern {
             Self::Discarded => "discarded",
             Self::Unwritten => "unwritten",
             Self::Unaligned => "unaligned",
-        }
-    }
-}
-
-/// How commands are kept in flight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Engine {
-    /// `io_uring`; discards in it need Linux 6.12.
-    #[serde(rename = "io_uring")]
-    IoUring,
-    /// A thread for each command in flight.
-    #[serde(rename = "threads")]
-    Threads,
-}
-
-impl Engine {
-    /// The name in the document.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::IoUring => "io_uring",
-            Self::Threads => "threads",
         }
     }
 }

@@ -20,7 +20,8 @@ mod witness;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use trimtab_core::document::doctor::{Canary, Seen, Verdict};
+use trimtab_core::document::doctor::{Canary, Seen};
+use trimtab_core::verdict::Verdict;
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::stack::Stack;
 use trimtab_linux::trim;

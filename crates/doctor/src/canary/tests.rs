@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use trimtab_core::document::doctor::{Announced, Limits, Verdict};
+use trimtab_core::device::{Announced, Limits};
+use trimtab_core::verdict::Verdict;
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::DeviceNumber;
 use trimtab_linux::stack::{Below, FileSystem, Layer, LayerKind, MapLine, Raid, Stack};

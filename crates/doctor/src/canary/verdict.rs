@@ -2,8 +2,8 @@
 
 use std::io;
 
-use trimtab_core::document::doctor::Verdict;
 use trimtab_core::error::chain;
+use trimtab_core::verdict::Verdict;
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_linux::stack::{Layer, LayerKind, Stack};
 use trimtab_linux::trim::TrimError;

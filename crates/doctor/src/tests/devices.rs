@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use trimtab_core::Bytes;
-use trimtab_core::document::doctor::{
-    Announced, AtaTrim, CardErase, Provisioning, Severity, UnmapLimits, Verdict,
-};
+use trimtab_core::device::{Announced, AtaTrim, CardErase, Provisioning, UnmapLimits};
+use trimtab_core::verdict::{Severity, Verdict};
 use trimtab_linux::stack::{Layer, LayerKind, Scsi, Transport};
 
 use super::{YES, examined, file_system, layer, mapped, nvme, row, summary, taking};

@@ -7,7 +7,9 @@ mod starts;
 
 use std::path::PathBuf;
 
-use trimtab_core::document::doctor::{Announced, Limits, Passes, Severity, Target, Verdict};
+use trimtab_core::device::{Announced, Limits};
+use trimtab_core::document::doctor::Target;
+use trimtab_core::verdict::{Passes, Severity, Verdict};
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::stack::{Below, FileSystem, Layer, LayerKind, MapLine, Raid, Setup, Stack, Timer};
 

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use proptest::prelude::*;
-use trimtab_core::document::doctor::{Passes, Target, Verdict};
+use trimtab_core::document::doctor::Target;
+use trimtab_core::verdict::{Passes, Verdict};
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::DeviceNumber;
 use trimtab_linux::stack::{Below, FileSystem, Layer, LayerKind, MapLine, Raid, Stack};

@@ -1,6 +1,6 @@
 //! Where data starts on disks.
 
-use trimtab_core::document::doctor::{Announced, CardErase};
+use trimtab_core::device::{Announced, CardErase};
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::DeviceNumber;
 use trimtab_linux::stack::{Below, Layer, LayerKind, MapLine, Stack};

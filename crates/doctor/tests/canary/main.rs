@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use trimtab_core::Bytes;
-use trimtab_core::document::doctor::Verdict;
 use trimtab_core::interrupt::Interrupt;
+use trimtab_core::verdict::Verdict;
 use trimtab_doctor::canary::CanaryError;
 use trimtab_linux::mount;
 

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use trimtab_core::Bytes;
-use trimtab_core::document::doctor::Verdict;
 use trimtab_core::policy::Gain;
 use trimtab_core::profile::{Interface, Profile, ProfileError};
+use trimtab_core::verdict::Verdict;
 use trimtab_doctor::Judged;
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::stack::{Layer, LayerKind, Scsi, Stack, Transport};
@@ -176,7 +176,7 @@ pub(super) fn decide(
 
 #[cfg(test)]
 mod tests {
-    use trimtab_core::document::doctor::Announced;
+    use trimtab_core::device::Announced;
     use trimtab_linux::stack::{Below, FileSystem};
 
     use super::super::config::Config;

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use trimtab_core::aligned::Aligned;
-use trimtab_core::document::bench::{Engine, Operation};
+use trimtab_core::erase::{Engine, Operation};
 use trimtab_core::{Bytes, Extent};
 
 use crate::device::Device;

@@ -13,7 +13,7 @@ use std::{fmt, io, mem};
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode};
 use rustix::io::Errno;
-use trimtab_core::document::bench::Operation;
+use trimtab_core::erase::Operation;
 use trimtab_core::{Bytes, Extent};
 
 use super::{Command, CommandKind};

@@ -5,7 +5,7 @@ use std::fs;
 use std::ops::Range;
 
 use trimtab_core::Bytes;
-use trimtab_core::document::doctor::{Announced, AtaTrim, CardErase, Provisioning, UnmapLimits};
+use trimtab_core::device::{Announced, AtaTrim, CardErase, Provisioning, UnmapLimits};
 
 use super::LayerKind;
 use crate::block::BlockDevice;

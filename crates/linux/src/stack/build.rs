@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use trimtab_core::Bytes;
-use trimtab_core::document::doctor::Announced;
+use trimtab_core::device::Announced;
 
 use super::device::Place;
 use super::in_use::{InUse, Node, device_named};

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use trimtab_core::Bytes;
-use trimtab_core::document::doctor::Limits;
+use trimtab_core::device::Limits;
 
 use super::announced::announced;
 use super::in_use::{InUse, Node, device_named, subsystem, volume};

@@ -21,7 +21,7 @@ mod tests;
 use std::path::PathBuf;
 
 use trimtab_core::Bytes;
-use trimtab_core::document::doctor::{Announced, Limits};
+use trimtab_core::device::{Announced, Limits};
 
 pub use capture::{CaptureError, capture};
 pub use error::StackError;

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 
 use trimtab_core::document::BenchDocument;
-use trimtab_core::document::bench::{Operation, Passage, Pattern, SweepCell};
+use trimtab_core::document::bench::{Passage, Pattern, SweepCell};
+use trimtab_core::erase::Operation;
 
 /// The settings that the cells of one curve have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,7 +1,7 @@
 //! The kinds of a stack's devices.
 
 use trimtab_core::Bytes;
-use trimtab_core::document::doctor::{Announced, CardErase, Limits};
+use trimtab_core::device::{Announced, CardErase, Limits};
 
 use super::{refusal, stack};
 use crate::captured::Captured;
