@@ -181,3 +181,50 @@ fn every_test_program_is_in_one_tier() {
     }
     assert_eq!(named, programs.into_iter().collect::<Vec<_>>());
 }
+
+/// Licences under which a dependency may be, alone or as one of several choices.
+const LICENCES: [&str; 11] = [
+    "MIT",
+    "Apache-2.0",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "0BSD",
+    "BSL-1.0",
+    "CC0-1.0",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+    "ISC",
+];
+
+/// Whether a licence expression can be met by `LICENCES`: every part that AND joins has to have a choice among them.
+fn is_permissive(expression: &str) -> bool {
+    let is_known = |choice: &str| LICENCES.contains(&choice.trim_matches(['(', ')', ' ']));
+    expression
+        .split(" AND ")
+        .all(|part| part.split(" OR ").flat_map(|choice| choice.split('/')).any(is_known))
+}
+
+#[test]
+fn licences_of_dependencies_are_permissive() {
+    assert!(is_permissive("(MIT OR Apache-2.0) AND Unicode-3.0") && is_permissive("GPL-2.0/MIT"));
+    assert!(!is_permissive("MIT AND GPL-3.0") && !is_permissive("MPL-2.0"));
+    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let output = std::process::Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked", "--offline", "--filter-platform", &platform])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("metadata is JSON");
+    let packages = metadata["packages"].as_array().expect("a list of packages");
+    assert!(packages.len() > 100, "only {} packages found", packages.len());
+    let mut broken = Vec::new();
+    for package in packages {
+        let licence = package["license"].as_str().unwrap_or("no licence");
+        if !is_permissive(licence) {
+            broken.push(format!("{}: {licence}", package["name"]));
+        }
+    }
+    none(&broken);
+}
