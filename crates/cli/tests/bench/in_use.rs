@@ -121,58 +121,6 @@ fn bind_mount_that_leads_to_the_image_is_found() {
 }
 
 #[test]
-fn images_seen_through_an_overlay_are_refused() {
-    if !possible() {
-        return;
-    }
-    let mut scene = Scene::new();
-    let disk = scene.image("disk", 300);
-    let disk = scene.losetup(&[], &disk);
-    let disk = scene.ext4(&disk, "disk-mnt");
-    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| scene.dir(&format!("disk-mnt/{name}")));
-    scene.image("disk-mnt/lower/image", 40);
-    let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
-    let merged = scene.mount(&["-t", "overlay", "-o", &options, "overlay"], "merged");
-    // Being opened for writing takes it to the upper directory.
-    let mounted = scene.losetup(&[], format!("{merged}/image"));
-    let real = format!("{disk}/upper/image");
-    scene.ext4(&mounted, "mnt");
-    let sibling = scene.losetup(&[], &real);
-    is_refused(&sibling, &real, &[&shares(&mounted)]);
-
-    // The paths of its directories may lead to other files by now.
-    let moved = format!("{disk}/moved");
-    fs::rename(&upper, &moved).unwrap();
-    fs::create_dir(&upper).unwrap();
-    scene.image("disk-mnt/upper/image", 40);
-    is_refused(&sibling, &format!("{moved}/image"), &[&format!("may share its bytes with {mounted}")]);
-    fs::remove_dir_all(&upper).unwrap();
-    fs::rename(&moved, &upper).unwrap();
-
-    // The other way round, and from elsewhere.
-    let mut other = Scene::new();
-    let image = scene.image("disk-mnt/upper/second", 40);
-    let mounted = other.losetup(&[], &image);
-    other.ext4(&mounted, "mnt");
-    let sibling = other.losetup(&[], format!("{merged}/second"));
-    is_refused(&sibling, &image, &[&shares(&mounted)]);
-    let bound = other.mount(&["--bind", &merged], "bound");
-    let sibling = other.losetup(&[], format!("{bound}/second"));
-    is_refused(&sibling, &image, &[&shares(&mounted)]);
-
-    // Where its directories aren't found, it may be any file.
-    let relative = scene.dir("relative");
-    run("mount", &["-t", "tmpfs", "tmpfs", &relative]);
-    scene.ends.push(("umount", relative.clone()));
-    let made = "cd \"$1\" && mkdir l u w m && mount -t overlay -o lowerdir=l,upperdir=u,workdir=w o m";
-    run("sh", &["-c", made, "sh", &relative]);
-    scene.ends.push(("umount", format!("{relative}/m")));
-    fs::File::create(format!("{relative}/m/third")).unwrap().set_len(40 << 20).unwrap();
-    let sibling = other.losetup(&[], format!("{relative}/m/third"));
-    is_refused(&sibling, &image, &["may share its bytes with "]);
-}
-
-#[test]
 fn nodes_outside_dev_are_found() {
     if !possible() {
         return;

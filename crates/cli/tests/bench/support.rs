@@ -1,10 +1,11 @@
 //! Helpers of the tests of the bench: devices that go when a test ends, and runs on them.
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tempfile::TempDir;
 use trimtab_core::Bytes;
@@ -13,7 +14,34 @@ use trimtab_core::profile::Profile;
 use trimtab_drive::{Clock, CreateOptions, Drive};
 use trimtab_linux::loop_device;
 
-pub use crate::common::possible;
+use crate::common;
+
+/// Kept for reading by each test, and for writing by those that run alone.
+static RUNNING: RwLock<()> = RwLock::new(());
+
+/// The part of [`RUNNING`] that a test keeps until its thread ends.
+enum Presence {
+    Beside(#[expect(dead_code, reason = "its end is what matters")] RwLockReadGuard<'static, ()>),
+    Alone(#[expect(dead_code, reason = "its end is what matters")] RwLockWriteGuard<'static, ()>),
+}
+
+thread_local! {
+    static PRESENCE: RefCell<Option<Presence>> = const { RefCell::new(None) };
+}
+
+/// Whether a test can run here; waits for those that run alone.
+pub fn possible() -> bool {
+    PRESENCE.take();
+    PRESENCE.set(Some(Presence::Beside(RUNNING.read().unwrap_or_else(PoisonError::into_inner))));
+    common::possible()
+}
+
+/// Whether a test can run here; waits until no other does, and keeps others waiting until it ends.
+pub fn possible_alone() -> bool {
+    PRESENCE.take();
+    PRESENCE.set(Some(Presence::Alone(RUNNING.write().unwrap_or_else(PoisonError::into_inner))));
+    common::possible()
+}
 
 pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 

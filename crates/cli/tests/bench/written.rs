@@ -183,29 +183,3 @@ fn a_file_that_is_registered_with_io_uring() {
         scene.end();
     }
 }
-
-#[test]
-fn a_file_of_an_overlay_that_is_open_for_writing() {
-    if !possible() {
-        return;
-    }
-    let mut scene = Scene::new();
-    let place = scene.dir("place");
-    scene.mount_at("tmpfs", &place);
-    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| scene.dir(&format!("place/{name}")));
-    let image = scene.image("place/upper/image", 47);
-    let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
-    let merged = scene.mount(&["-t", "overlay", "-o", &options, "overlay"], "merged");
-    // The path of its upper directory leads to no file any more.
-    let moved = format!("{place}/moved");
-    fs::rename(&upper, &moved).unwrap();
-    let device = scene.losetup(&[], format!("{moved}/image"));
-    scene.image("merged/other", 48);
-    let mut writer = Scene::new();
-    writer.shell(&["env"], &format!("exec 3<>{merged}/other"));
-    is_accepted(&device);
-    let process = writer.shell(&["env"], &format!("exec 3<>{merged}/image"));
-    let written =
-        format!("process {process} (sleep) has {merged}/image, which may be the same file, open for writing");
-    is_refused(&device, &image.replace("upper", "moved"), &[&written]);
-}
