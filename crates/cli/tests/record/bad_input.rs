@@ -95,7 +95,7 @@ fn file_that_resembles_a_leftover_is_kept() {
     let out = at("t.parquet");
     let arguments = ["-o", out.to_str().unwrap(), "--overwrite", "--no-sync", "--"];
     let fails = record(&[&arguments[..], &["/nonexistent/program"]].concat());
-    assert_eq!(fails.status.code(), Some(1));
+    assert_eq!(fails.status.code(), Some(127));
     assert_eq!(std::fs::read(at("t.parquet")).unwrap(), b"old");
     let works = record(&[&arguments[..], &["true"]].concat());
     assert!(works.status.success(), "{}", String::from_utf8_lossy(&works.stderr));
