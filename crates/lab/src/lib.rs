@@ -10,6 +10,7 @@ mod mkfs;
 mod program;
 pub mod progress;
 pub mod simulate;
+mod space;
 pub mod stage;
 pub mod testbed;
 mod work;

@@ -48,6 +48,7 @@ struct Measured {
     end: Duration,
     /// How much of it nobody waited for.
     idle: Duration,
+    no_space: u64,
     drive: Option<DriveCounters>,
     kernel: Option<KernelCounters>,
 }
@@ -163,7 +164,7 @@ impl<'a> Stage<'a> {
     ) -> Result<(), LabError> {
         self.progress.step(name);
         self.work.interrupt().check()?;
-        let start = self.clock.now();
+        let (start, retried) = (self.clock.now(), self.work.retried());
         let idle = action(self)?;
         let end = self.clock.now();
         let after = Snapshot::of(self.testbed)?;
@@ -174,6 +175,7 @@ impl<'a> Stage<'a> {
             start,
             end,
             idle,
+            no_space: self.work.retried() - retried,
             drive: after.drive.zip(before.drive).map(|(after, before)| after.since(&before)),
             kernel: after.kernel.zip(before.kernel).map(|(after, before)| after.since(&before)),
         });
@@ -212,6 +214,7 @@ impl Measured {
             start_s: self.start.as_secs_f64(),
             length_s: (self.end - self.start).as_secs_f64(),
             idle_s: self.idle.min(self.end - self.start).as_secs_f64(),
+            no_space: self.no_space,
             host_bytes: drive.map_or(kernel.write_bytes, |drive| drive.write_bytes),
             discards: drive.map_or(kernel.discards, |drive| drive.discards),
             discard_bytes: drive.map_or(kernel.discard_bytes, |drive| drive.discard_bytes),

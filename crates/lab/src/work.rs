@@ -5,23 +5,16 @@ use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, StatVfs};
-use rustix::io::Errno;
 use trimtab_core::Bytes;
 use trimtab_core::aligned::Aligned;
 use trimtab_core::contents::{Contents, PAGE, WriteError};
 
 use crate::error::{LabError, io_at};
 use crate::ledger::{self, Expected, Ledger, open_direct};
+use crate::space::SpaceRetry;
 use trimtab_core::interrupt::Interrupt;
-
-/// How often a large allocation is tried again while there is no space for it.
-const TRIES: u32 = 100;
-/// The time between two tries.
-const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A directory that a workload works in, the contents it writes, and the ledger of its live files.
 ///
@@ -33,6 +26,7 @@ pub struct Work {
     ledger: Ledger,
     room: Bytes,
     interrupt: Interrupt,
+    retry: SpaceRetry,
     files_named: u64,
 }
 
@@ -40,7 +34,8 @@ impl Work {
     /// Works in `dir`, with contents from `seed`, on at most `room` bytes.
     pub fn new(dir: PathBuf, room: Bytes, seed: u64, interrupt: Interrupt) -> Self {
         let (contents, ledger) = (Contents::new(seed), Ledger::default());
-        Self { dir, contents, ledger, room, interrupt, files_named: 0 }
+        let retry = SpaceRetry::new(interrupt.clone());
+        Self { dir, contents, ledger, room, interrupt, retry, files_named: 0 }
     }
 
     /// The directory.
@@ -51,6 +46,11 @@ impl Work {
     /// Set once the user asks to stop.
     pub fn interrupt(&self) -> &Interrupt {
         &self.interrupt
+    }
+
+    /// Operations so far that found no space at first, and were tried again: a trim may hold free space.
+    pub fn retried(&self) -> u64 {
+        self.retry.retried()
     }
 
     /// Bytes that the workload can use: what is free on the file system, and no more than its
@@ -67,13 +67,13 @@ impl Work {
     /// Makes a directory, and those above it.
     pub fn make_dir(&mut self, path: &Path) -> Result<(), LabError> {
         let full = self.dir.join(path);
-        fs::create_dir_all(&full).map_err(io_at(&full, "create"))
+        self.tried(&full, "create", || fs::create_dir_all(&full))
     }
 
     /// Writes a new file of `length` bytes, through the page cache.
     pub fn write(&mut self, path: &Path, length: Bytes) -> Result<(), LabError> {
         let full = self.dir.join(path);
-        let mut file = File::create(&full).map_err(io_at(&full, "create"))?;
+        let mut file = self.tried(&full, "create", || File::create(&full))?;
         self.write_open(&mut file, path, length)
     }
 
@@ -82,9 +82,9 @@ impl Work {
     pub fn write_direct(&mut self, path: &Path, length: Bytes) -> Result<(), LabError> {
         let full = self.dir.join(path);
         let mut file =
-            open_direct(OpenOptions::new().write(true).create(true), &full).map_err(io_at(&full, "open"))?;
+            self.tried(&full, "open", || open_direct(OpenOptions::new().write(true).create(true), &full))?;
         self.write_open(&mut file, path, length)?;
-        file.sync_all().map_err(io_at(&full, "sync"))
+        self.tried(&full, "sync", || file.sync_all())
     }
 
     /// Writes a new file in pieces of `piece` bytes, a multiple of 4 KiB, past the page cache: the pieces
@@ -94,8 +94,8 @@ impl Work {
         let full = self.dir.join(path);
         let length = Bytes(piece.0 * order.len() as u64);
         let mut file =
-            open_direct(OpenOptions::new().write(true).create(true), &full).map_err(io_at(&full, "open"))?;
-        self.allocate(&file, &full, length)?;
+            self.tried(&full, "open", || open_direct(OpenOptions::new().write(true).create(true), &full))?;
+        self.allocate(&file, &full, 0..length.0)?;
         self.files_named += 1;
         for number in order {
             let start = number * piece.0;
@@ -103,22 +103,31 @@ impl Work {
             self.write_span(&mut file, path, self.files_named, start..start + piece.0)?;
         }
         self.ledger.record(path.to_owned(), Expected::Made(self.files_named, length));
-        file.sync_all().map_err(io_at(&full, "sync"))
+        self.tried(&full, "sync", || file.sync_all())
     }
 
-    /// Allocates `length` bytes for `file`. Meanwhile a trim may hold free space, which ext4 takes as used
-    /// until it is discarded (`ext4_trim_extent`): this waits for that.
-    fn allocate(&self, file: &File, full: &Path, length: Bytes) -> Result<(), LabError> {
-        let mut tries = 0;
-        loop {
-            self.interrupt.check()?;
-            match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length.0) {
-                Ok(()) => return Ok(()),
-                Err(Errno::NOSPC) if tries < TRIES => thread::sleep(RETRY_INTERVAL),
-                Err(errno) => return Err(io_at(full, "allocate space for")(errno.into())),
-            }
-            tries += 1;
-        }
+    /// Allocates the bytes `span` of `file`.
+    fn allocate(&self, file: &File, full: &Path, span: Range<u64>) -> Result<(), LabError> {
+        self.tried(full, "allocate space for", || {
+            rustix::fs::fallocate(file, FallocateFlags::empty(), span.start, span.end - span.start)
+                .map_err(io::Error::from)
+        })
+    }
+
+    /// Does `operation`, and tries again while it finds no space.
+    fn tried<T>(
+        &self,
+        full: &Path,
+        action: &'static str,
+        operation: impl FnMut() -> io::Result<T>,
+    ) -> Result<T, LabError> {
+        self.interrupt.check()?;
+        self.retry.run(operation).map_err(|source| self.failed(full, action, source))
+    }
+
+    /// Returns the error of an operation: [`LabError::Interrupted`] if the user asked to stop.
+    fn failed(&self, full: &Path, action: &'static str, source: io::Error) -> LabError {
+        self.interrupt.check().map_or_else(LabError::from, |()| io_at(full, action)(source))
     }
 
     /// Copies the file at `source` to `path`.
@@ -126,8 +135,9 @@ impl Work {
         self.interrupt.check()?;
         let full = self.dir.join(path);
         let mut from = File::open(source).map_err(io_at(source, "open"))?;
-        let mut file = File::create(&full).map_err(io_at(&full, "create"))?;
-        let digest = ledger::copy(&mut from, &mut file, &self.interrupt).map_err(io_at(&full, "write"))?;
+        let file = self.tried(&full, "create", || File::create(&full))?;
+        let digest = ledger::copy(&mut from, &mut self.retry.writer(file), &self.interrupt)
+            .map_err(|source| self.failed(&full, "write", source))?;
         self.ledger.record(path.to_owned(), Expected::Hash(digest.digest128()));
         Ok(())
     }
@@ -142,21 +152,14 @@ impl Work {
     ) -> Result<(), LabError> {
         let create = |path: &PathBuf| {
             let full = self.dir.join(path);
-            OpenOptions::new()
-                .create(true)
-                .write(true)
-                .truncate(false)
-                .open(&full)
-                .map(|file| (file, full.clone()))
-                .map_err(io_at(&full, "create"))
+            let open = || OpenOptions::new().create(true).write(true).truncate(false).open(&full);
+            self.tried(&full, "create", open).map(|file| (file, full.clone()))
         };
         let files = paths.iter().map(create).collect::<Result<Vec<_>, _>>()?;
         for index in chunks {
             self.interrupt.check()?;
-            for (file, full) in &files {
-                rustix::fs::fallocate(file, FallocateFlags::empty(), index * chunk.0, chunk.0)
-                    .map_err(|errno| io_at(full, "allocate space for")(errno.into()))?;
-            }
+            let start = index * chunk.0;
+            files.iter().try_for_each(|(file, full)| self.allocate(file, full, start..start + chunk.0))?;
         }
         Ok(())
     }
@@ -183,9 +186,11 @@ impl Work {
         span: Range<u64>,
     ) -> Result<(), LabError> {
         let length = Bytes(span.end);
-        self.contents.write_span(file, number, span, &self.interrupt).map_err(|error| match error {
+        let mut file = self.retry.writer(file);
+        let written = self.contents.write_span(&mut file, number, span, &self.interrupt);
+        written.map_err(|error| match error {
             WriteError::Interrupted(stop) => stop.into(),
-            WriteError::Io(source) => io_at(&self.dir.join(path), "write")(source),
+            WriteError::Io(source) => self.failed(&self.dir.join(path), "write", source),
         })?;
         self.ledger.record(path.to_owned(), Expected::Made(number, length));
         Ok(())
@@ -206,14 +211,14 @@ impl Work {
         self.interrupt.check()?;
         let full = self.dir.join(path);
         let file = File::open(&full).map_err(io_at(&full, "open"))?;
-        file.sync_all().map_err(io_at(&full, "sync"))
+        self.tried(&full, "sync", || file.sync_all())
     }
 
     /// Renames a live file; one that has the new name is deleted.
     pub fn rename(&mut self, from: &Path, to: &Path) -> Result<(), LabError> {
         self.interrupt.check()?;
         let full = self.dir.join(from);
-        fs::rename(&full, self.dir.join(to)).map_err(io_at(&full, "rename"))?;
+        self.tried(&full, "rename", || fs::rename(&full, self.dir.join(to)))?;
         self.ledger.rename(from, to.to_owned());
         Ok(())
     }
@@ -281,14 +286,14 @@ impl Work {
     /// Makes a symbolic link at `path` that says `target`.
     pub fn link(&mut self, target: &Path, path: &Path) -> Result<(), LabError> {
         let full = self.dir.join(path);
-        std::os::unix::fs::symlink(target, &full).map_err(io_at(&full, "create"))
+        self.tried(&full, "create", || std::os::unix::fs::symlink(target, &full))
     }
 
     /// Deletes a file.
     pub fn delete(&mut self, path: &Path) -> Result<(), LabError> {
         self.interrupt.check()?;
         let full = self.dir.join(path);
-        fs::remove_file(&full).map_err(io_at(&full, "delete"))?;
+        self.tried(&full, "delete", || fs::remove_file(&full))?;
         self.ledger.forget(path);
         Ok(())
     }
@@ -296,13 +301,13 @@ impl Work {
     /// Deletes a directory that is empty.
     pub fn delete_dir(&mut self, path: &Path) -> Result<(), LabError> {
         let full = self.dir.join(path);
-        fs::remove_dir(&full).map_err(io_at(&full, "delete"))
+        self.tried(&full, "delete", || fs::remove_dir(&full))
     }
 
     /// Waits until everything on the file system is on the device.
     pub fn sync(&self) -> Result<(), LabError> {
-        self.interrupt.check()?;
-        Ok(trimtab_linux::trim::sync(&self.dir)?)
+        let dir = File::open(&self.dir).map_err(io_at(&self.dir, "open"))?;
+        self.tried(&self.dir, "sync", || rustix::fs::syncfs(&dir).map_err(io::Error::from))
     }
 
     /// Reads every live file back and compares it with what was written.

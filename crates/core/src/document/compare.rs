@@ -155,6 +155,10 @@ pub struct Step {
     /// slept.
     #[serde(default)]
     pub idle_s: f64,
+    /// Operations of the workload that found no space at first and succeeded later: ext4 and btrfs count
+    /// free space as used while FITRIM discards it.
+    #[serde(default)]
+    pub no_space: u64,
     /// Bytes the host wrote to the device in it.
     pub host_bytes: Bytes,
     /// Latencies of the probe's reads that were due in it, from when they were due; none without a probe.

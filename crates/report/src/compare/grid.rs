@@ -187,6 +187,15 @@ pub fn notes(situation: &Situation, clock: &Clock) -> Vec<String> {
     if !idle.is_empty() {
         notes.push(format!("{} discarded nothing.", listed(idle)));
     }
+    let refused = situation.rows.iter().filter(|row| row.no_space > 0);
+    notes.extend(refused.map(|row| {
+        let times = if row.no_space == 1 { "once".to_owned() } else { format!("{} times", row.no_space) };
+        format!(
+            "{}: \"no space left\" {times} while a trim held free space. The workload tried again; a program \
+             that does not would have failed.",
+            row.policy
+        )
+    }));
     let short =
         |row: &Row| row.waited_s.is_some_and(|waited| situation.noise.ratio(waited, waited).is_none());
     if situation.rows.iter().any(short) {

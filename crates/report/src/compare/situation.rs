@@ -36,6 +36,8 @@ pub struct Row {
     /// Whether it neither trimmed nor discarded anything, so that any difference from `none` is
     /// chance.
     pub idle: bool,
+    /// Operations of all runs that found no space at first, and were tried again.
+    pub no_space: u64,
     /// Seconds that somebody waited: all activities together.
     pub waited_s: Option<Spread>,
     /// Seconds of the activities that delete.
@@ -135,6 +137,10 @@ impl Row {
             policy,
             runs: runs.len(),
             verified: runs.iter().all(|run| run.verified),
+            no_space: runs
+                .iter()
+                .flat_map(|run| &run.steps)
+                .fold(0, |sum, step| sum.saturating_add(step.no_space)),
             idle: policy.kind() != PolicyKind::None && runs.iter().all(|run| is_idle(run)),
             waited_s: over(&|run| time(run, &|step| step.kind == StepKind::Activity)),
             delete_s: over(&|run| time(run, &deletes)),

@@ -187,6 +187,17 @@ fn text_fits_eighty_columns() {
 }
 
 #[test]
+fn operations_without_space_are_named() {
+    let mut document = fragment(&["btrfs"], &PLAIN, 2);
+    assert!(!text(&document, false).contains("no space left"));
+    let batched = document.runs.iter_mut().filter(|run| run.policy.kind() == PolicyKind::Batched);
+    batched.for_each(|run| run.steps[0].no_space = 2);
+    let found = text(&document, false).replace('\n', " ");
+    assert!(found.contains("batched: \"no space left\" 4 times while a trim held free space."), "{found}");
+    assert!(html(&document).contains("4 times while a trim held free space"));
+}
+
+#[test]
 fn colour_marks_what_is_better_and_worse() {
     let document = fragment(&["ext4"], &PLAIN, 3);
     let coloured = text(&document, true);
