@@ -5,6 +5,7 @@ mod compare;
 mod daemon;
 mod doctor;
 mod drive;
+mod fstrim;
 mod outputs;
 mod power_cycle;
 mod profile;
@@ -71,6 +72,9 @@ const FOUND: u8 = 4;
 fn main() -> ExitCode {
     if guest::is_init() {
         guest::run_as_init();
+    }
+    if fstrim::is_called() {
+        return fstrim::run();
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

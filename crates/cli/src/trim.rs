@@ -34,6 +34,8 @@ const ALL_FAILED: u8 = 32;
 const SOME_FAILED: u8 = 64;
 /// The file that `--fstab` reads.
 const FSTAB: &str = "/etc/fstab";
+/// The reason of a trim that did not reach the end.
+const STOPPED: &str = "interrupted; the same command without --full resumes here";
 
 /// Trims mounted file systems: tells their drives which blocks are free
 ///
@@ -117,6 +119,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
         dry_run: args.dry_run,
         targets: Vec::new(),
     };
+    let job = Job {
+        machine: &machine,
+        request: &request,
+        run: &args.run,
+        dry_run: args.dry_run,
+        shows_progress: !args.quiet,
+        interrupt: &interrupt,
+    };
     for (index, path) in paths.iter().enumerate() {
         if interrupt.is_set() {
             let left = &paths[index..];
@@ -126,7 +136,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 .extend(left.iter().map(|path| Report { outcome: Outcome::Stopped, ..report(path) }));
             break;
         }
-        document.targets.extend(in_thread(|| trim(&args, &machine, path, &request, &interrupt)));
+        document.targets.extend(in_thread(|| trim(&args, &job, path)));
     }
     let text = if args.json {
         serde_json::to_string_pretty(&document)? + "\n"
@@ -141,7 +151,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 /// Runs `work` in a thread of its own, and waits for it. The kernel delivers a signal to the main thread even
 /// if that is blocked in an uninterruptible call; the signal would only be handled once the drive answers.
-fn in_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+pub fn in_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
@@ -198,78 +208,81 @@ fn report(path: &Path) -> Report {
 
 /// Trims the file system mounted at `path`, and prints errors at once. Returns none if it is one of many and
 /// does not support trims.
-fn trim(
-    args: &Args,
-    machine: &Machine,
-    path: &Path,
-    request: &Request,
-    interrupt: &Interrupt,
-) -> Option<Report> {
+fn trim(args: &Args, job: &Job, path: &Path) -> Option<Report> {
     let mut report = report(path);
     let is_one_of_many = args.mounts.is_empty();
-    let outcome = attempt(args, machine, path, request, interrupt, &mut report);
-    if let Err(error) = outcome {
-        let is_refused = error.downcast_ref().is_some_and(RefusedError::is_unsupported);
-        if is_one_of_many && is_refused {
+    if let Err(error) = job.attempt(path, &mut report) {
+        if is_one_of_many && error.downcast_ref().is_some_and(RefusedError::is_unsupported) {
             return None;
         }
-        let is_unsupported =
-            is_refused || matches!(error.downcast_ref(), Some(TrimError::Unsupported { .. }));
+        let is_unsupported = is_unsupported(&error);
         report.outcome = if is_unsupported { Outcome::Unsupported } else { Outcome::Failed };
         if !(is_unsupported && args.quiet_unsupported) {
             complain(&format_args!("{error:#}"));
         }
         report.reason = Some(format!("{error:#}"));
+    } else if report.outcome == Outcome::Stopped {
+        complain(&format_args!("{}: {STOPPED}", report.target));
+        report.reason = Some(STOPPED.to_owned());
     }
     Some(report)
 }
 
-fn attempt(
-    args: &Args,
-    machine: &Machine,
-    path: &Path,
-    request: &Request,
-    interrupt: &Interrupt,
-    report: &mut Report,
-) -> Result<()> {
-    let mut watch = Watch::new(path, !args.quiet, interrupt.clone());
-    let target = Target::open(machine, path)?;
-    report.target = target.mount().display().to_string();
-    let is_whole = args.offset == Bytes::ZERO && args.length.is_none();
-    // A trim of all free space includes the pending extents.
-    let pending = if is_whole { Pending::take(&args.run, target.mount()) } else { None };
-    let only = pending.as_ref().filter(|_| !args.full);
-    let scope = only.map(|pending| Scope::Pending(pending.extents().clone()));
-    let request = &Request { scope: scope.unwrap_or(Scope::Everything), ..request.clone() };
-    if args.dry_run {
-        let last = Journal::peek(&target.id());
-        report.plan = Some(PreparedTrim::new(&target, request, last.as_ref())?.document(&target, request));
-        report.outcome = Outcome::Planned;
-        return Ok(());
-    }
-    let mut journal = Journal::open(&target.id(), target.mount())?;
-    let survey = PreparedTrim::new(&target, request, journal.last())?;
-    let plan = survey.document(&target, request);
-    report.plan = Some(plan);
-    watch.plans(survey.left());
-    let spared = pending.as_ref().map(|pending| survey.skipped(pending.extents())).unwrap_or_default();
-    let ran = survey.run(&target, request, Some(&mut journal), &mut watch)?;
-    let reached = if matches!(ran.end, End::Done) { EVERYTHING.end } else { watch.has_reached() };
-    pending.into_iter().for_each(|pending| pending.trimmed(reached, &spared));
-    drop(watch);
-    report.sent = Some(sent(&ran));
-    match ran.end {
-        End::Done => report.outcome = Outcome::Done,
-        End::Stopped => {
-            report.outcome = Outcome::Stopped;
-            let reason = "interrupted; the same command without --full resumes here";
-            complain(&format_args!("{}: {reason}", report.target));
-            report.reason = Some(reason.to_owned());
+/// Returns whether the file system or its device does not support trims.
+pub fn is_unsupported(error: &anyhow::Error) -> bool {
+    error.downcast_ref().is_some_and(RefusedError::is_unsupported)
+        || matches!(error.downcast_ref(), Some(TrimError::Unsupported { .. }))
+}
+
+/// The parameters of a trim that all its file systems share.
+pub struct Job<'a> {
+    pub machine: &'a Machine,
+    pub request: &'a Request,
+    /// The directory of the service's sockets.
+    pub run: &'a Path,
+    /// Only plan.
+    pub dry_run: bool,
+    pub shows_progress: bool,
+    pub interrupt: &'a Interrupt,
+}
+
+impl Job<'_> {
+    /// Trims the file system mounted at `path`; `report` says how far it got, also after an error.
+    pub fn attempt(&self, path: &Path, report: &mut Report) -> Result<()> {
+        let mut watch = Watch::new(path, self.shows_progress, self.interrupt.clone());
+        let target = Target::open(self.machine, path)?;
+        report.target = target.mount().display().to_string();
+        // A trim of all free space includes the pending extents.
+        let is_whole = self.request.range == EVERYTHING;
+        let pending = if is_whole { Pending::take(self.run, target.mount()) } else { None };
+        let only = pending.as_ref().filter(|_| !self.request.full);
+        let scope = only.map(|pending| Scope::Pending(pending.extents().clone()));
+        let request = &Request { scope: scope.unwrap_or(Scope::Everything), ..self.request.clone() };
+        if self.dry_run {
+            let last = Journal::peek(&target.id());
+            let prepared = PreparedTrim::new(&target, request, last.as_ref())?;
+            report.plan = Some(prepared.document(&target, request));
+            report.outcome = Outcome::Planned;
+            return Ok(());
         }
-        End::Refused(error) => return Err(error.into()),
-        End::Lost(error) => return Err(error.into()),
+        let mut journal = Journal::open(&target.id(), target.mount())?;
+        let prepared = PreparedTrim::new(&target, request, journal.last())?;
+        report.plan = Some(prepared.document(&target, request));
+        watch.plans(prepared.left());
+        let spared = pending.as_ref().map(|pending| prepared.skipped(pending.extents())).unwrap_or_default();
+        let ran = prepared.run(&target, request, Some(&mut journal), &mut watch)?;
+        let reached = if matches!(ran.end, End::Done) { EVERYTHING.end } else { watch.has_reached() };
+        pending.into_iter().for_each(|pending| pending.trimmed(reached, &spared));
+        drop(watch);
+        report.sent = Some(sent(&ran));
+        report.outcome = match ran.end {
+            End::Done => Outcome::Done,
+            End::Stopped => Outcome::Stopped,
+            End::Refused(error) => return Err(error.into()),
+            End::Lost(error) => return Err(error.into()),
+        };
+        Ok(())
     }
-    Ok(())
 }
 
 fn sent(ran: &Ran) -> Sent {

@@ -253,6 +253,8 @@ pub(crate) fn processes(procfs: &Path) -> Result<Vec<u32>, MountError> {
 /// A mount point in a list of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
+    /// The source as it is listed: a device's path, or a name such as `UUID=...`.
+    pub source: PathBuf,
     /// The mount point; no path of swap.
     pub target: PathBuf,
     /// Its options, one by one.
@@ -266,15 +268,16 @@ pub fn listed_in(text: &[u8]) -> Vec<Listed> {
 }
 
 fn listed_line(line: &[u8]) -> Option<Listed> {
-    let (target, options) = match parse_line(line) {
-        Some(mount) => (mount.target.clone(), mount.all_options()),
+    let (source, target, options) = match parse_line(line) {
+        Some(mount) => (mount.source.clone(), mount.target.clone(), mount.all_options()),
         None => {
-            let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty()).skip(1);
-            (unescape(fields.next()?), fields.nth(1).map(text).unwrap_or_default())
+            let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+            let (source, target) = (unescape(fields.next()?), unescape(fields.next()?));
+            (source, target, fields.nth(1).map(text).unwrap_or_default())
         }
     };
     let options = options.split(',').filter(|option| !option.is_empty()).map(str::to_owned).collect();
-    Some(Listed { target, options })
+    Some(Listed { source, target, options })
 }
 
 /// Opens the directory `target` in a mount of its own, so that it doesn't keep the one that is there
@@ -406,10 +409,12 @@ mod tests {
         let lines = listed_in(fstab);
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[0].options, ["defaults", "X-fstrim.notrim"]);
-        assert_eq!(lines[1], Listed { target: PathBuf::from("/my disk"), options: Vec::new() });
+        let [disk, target] = ["/dev/sdb", "/my disk"].map(PathBuf::from);
+        assert_eq!(lines[1], Listed { source: disk, target, options: Vec::new() });
         let mountinfo = b"31 27 7:0 / /mnt rw,noatime shared:1 - ext4 /dev/loop0 rw,discard\n";
         let options = ["rw", "noatime", "discard"].map(str::to_owned).to_vec();
-        assert_eq!(listed_in(mountinfo), [Listed { target: PathBuf::from("/mnt"), options }]);
+        let [source, target] = ["/dev/loop0", "/mnt"].map(PathBuf::from);
+        assert_eq!(listed_in(mountinfo), [Listed { source, target, options }]);
     }
 
     #[test]

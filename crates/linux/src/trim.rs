@@ -94,6 +94,14 @@ impl<'a> Trimming<'a> {
     }
 }
 
+/// Calls FITRIM on the file system that `directory` is on, as [`Trimming::trim`] does.
+///
+/// # Errors
+/// The kernel's error.
+pub fn fitrim(directory: &File, range: Extent, minimum: Bytes) -> io::Result<Bytes> {
+    Ok(ioctl::fitrim(directory, range, minimum)?)
+}
+
 /// Trims a range of whatever is mounted at `mount`, as [`Trimming::trim`] does.
 ///
 /// # Errors

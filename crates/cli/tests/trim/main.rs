@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod as_fstrim;
 mod interrupted;
 mod options;
 mod refused;

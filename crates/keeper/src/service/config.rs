@@ -171,9 +171,23 @@ struct Metrics {
     address: Option<SocketAddr>,
 }
 
+/// The defaults of the program `fstrim` for its options that util-linux's lacks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FstrimRules {
+    /// Slow down while others use the drive.
+    #[serde(default)]
+    pub paced: bool,
+    /// Skip what earlier trims covered.
+    #[serde(default)]
+    pub incremental: bool,
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
+    #[serde(default)]
+    fstrim: FstrimRules,
     #[serde(default)]
     metrics: Metrics,
     #[serde(default)]
@@ -273,6 +287,11 @@ impl Config {
             }
         }
         Ok(Self { document, profiles })
+    }
+
+    /// Returns the defaults of the program `fstrim`.
+    pub fn fstrim(&self) -> FstrimRules {
+        self.document.fstrim
     }
 
     /// Returns the address that serves metrics, if any.

@@ -18,7 +18,7 @@ use trimtab_linux::stack::Machine;
 use trimtab_linux::tracefs::FreesOptions;
 use trimtab_linux::trim::{EVERYTHING, TrimError};
 
-pub use listed::{ListedError, listed, mounted};
+pub use listed::{ListedError, Selected, listed, mounted, selected};
 pub use plan::{Limits, RemainingTrim, Scope, Slice};
 pub use resume::{Journal, JournalError, Progress};
 pub use run::{Doing, End, Manner, Ran, Watcher, run};

@@ -1,0 +1,60 @@
+//! trimtab called as `fstrim`, beside the fstrim of util-linux 2.41.
+
+mod common;
+mod guest;
+
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+use common::possible;
+use guest::{ran, repository};
+
+/// A directory with `fstrim`, a link to this build.
+fn program() -> (TempDir, PathBuf) {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("fstrim");
+    symlink(env!("CARGO_BIN_EXE_trimtab"), &path).unwrap();
+    // Other users run it, too.
+    Command::new("chmod").arg("755").arg(dir.path()).status().unwrap();
+    (dir, path)
+}
+
+/// The fstrim of util-linux 2.41; none where it can't be fetched.
+fn reference() -> Option<String> {
+    let output = ran("vm/util-linux", &[])?;
+    Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+}
+
+/// Checks that no case of `vm/fstrim` differed, and that there were at least `cases`.
+fn assert_same(output: &Output, cases: u32) {
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(output.status.success() && stderr.is_empty(), "{stdout}{stderr}");
+    let count = stdout.trim().strip_suffix(" cases").and_then(|count| count.parse::<u32>().ok());
+    assert!(count.is_some_and(|count| count >= cases), "{stdout}");
+}
+
+#[test]
+fn messages_and_exit_codes_are_those_of_util_linux() {
+    if !possible() {
+        return;
+    }
+    let Some(reference) = reference() else { return };
+    let (_dir, ours) = program();
+    let parts = ["arguments", "ext4:lists", "xfs:lists", "btrfs:lists"];
+    let command =
+        Command::new("vm/fstrim").arg(ours).arg(reference).args(parts).current_dir(repository()).output();
+    assert_same(&command.unwrap(), 220);
+}
+
+#[test]
+fn other_file_systems_are_trimmed_as_by_util_linux() {
+    let Some(reference) = reference() else { return };
+    let (_dir, ours) = program();
+    let script = repository().join("vm/fstrim");
+    let arguments = [script.to_str().unwrap(), ours.to_str().unwrap(), &reference, "f2fs", "vfat", "exfat"];
+    let Some(output) = guest::run(&arguments) else { return };
+    assert_same(&output, 18);
+}
