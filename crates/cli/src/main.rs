@@ -6,6 +6,7 @@ mod daemon;
 mod doctor;
 mod drive;
 mod fstrim;
+mod generate;
 mod outputs;
 mod power_cycle;
 mod profile;
@@ -49,6 +50,7 @@ enum Verb {
     Daemon(daemon::Args),
     Doctor(doctor::Args),
     Drive(drive::Args),
+    Generate(generate::Args),
     Record(record::Args),
     Report(report::Args),
     Sim(sim::Args),
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
         Verb::Daemon(args) => daemon::run(args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Drive(args) => drive::run(args),
+        Verb::Generate(args) => generate::run(args),
         Verb::Record(args) => record::run(args),
         Verb::Report(args) => report::run(args),
         Verb::Sim(args) => sim::run(args),
