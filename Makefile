@@ -18,7 +18,7 @@ ROOT = bench canary claim compare daemon doctor drive file frees fstrim generati
 VM = virtual_time vm vm_claims vm_doctor
 programs = $(foreach name,$(1),--test $(name))
 
-.PHONY: all demo test quick check test-root test-vm bench clean
+.PHONY: all demo test quick check test-root test-vm package test-package bench clean
 
 all:
 	./setup $(BUILD_TOOLS)
@@ -66,6 +66,17 @@ target/python/ready:
 	python3 -m venv target/python
 	target/python/bin/pip install --quiet pyarrow
 	touch $@
+
+# The Debian and the RPM package, in target/package.
+package:
+	./setup $(BUILD_TOOLS)
+	$(CARGO) build --release --locked
+	packaging/build
+
+# Installs, upgrades, uses and removes the Debian package in a clean guest under systemd.
+test-package: package
+	./setup lintian mmdebstrap mkfs.ext4 qemu-system-x86_64
+	packaging/test
 
 bench:
 	./setup $(BUILD_TOOLS) fio

@@ -28,7 +28,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         generate_to(shell, &mut command, "trimtab", &completions)
             .with_context(|| format!("cannot write to {}", completions.display()))?;
     }
-    clap_mangen::generate_to(command, &manual)
+    clap_mangen::generate_to(Cli::command(), &manual)
         .with_context(|| format!("cannot write to {}", manual.display()))?;
     Ok(ExitCode::SUCCESS)
 }
