@@ -206,7 +206,8 @@ fn smart_profile(args: &Args) -> Result<SmartProfile> {
         }
         "exact" => SmartProfile::Exact,
         name => {
-            let (profile, toml) = profile::load(name)?;
+            let (profile, toml) = profile::load(name)
+                .context("--smart-profile is guessed, exact, a built-in profile or a .toml file")?;
             SmartProfile::Given(profile.name, toml)
         }
     })

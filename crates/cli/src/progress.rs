@@ -13,13 +13,15 @@ use trimtab_lab::simulate::SimulateProgress;
 /// A bar with the time left on a terminal; a line for each run elsewhere.
 pub struct Bar {
     bar: ProgressBar,
+    /// Runs that have started; some run side by side.
+    started: u64,
     run: String,
 }
 
 impl Bar {
     /// A bar that doesn't know its length yet.
     pub fn new() -> Self {
-        Self { bar: ProgressBar::new(0), run: String::new() }
+        Self { bar: ProgressBar::new(0), started: 0, run: String::new() }
     }
 }
 
@@ -34,8 +36,8 @@ impl Progress for Bar {
 
     fn run_started(&mut self, fs: &str, policy: PolicyChoice, idle: Duration, run: u32) {
         self.run = format!("{fs} {policy}, pauses of {}, run {run}", humantime::format_duration(idle));
-        let (turn, of) = (self.bar.position() + 1, self.bar.length().unwrap_or_default());
-        say(&format!("{turn}/{of} {}", self.run));
+        self.started += 1;
+        say(&format!("{}/{} {}", self.started, self.bar.length().unwrap_or_default(), self.run));
     }
 
     fn step(&mut self, name: &str) {

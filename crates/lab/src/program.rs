@@ -33,11 +33,11 @@ pub(crate) enum Reason {
 /// [`LabError::Interrupted`], [`LabError::Spawn`], or [`LabError::Program`] with the line of its
 /// standard error that `reason` picks.
 pub(crate) fn run(command: &mut Command, reason: Reason, interrupt: &Interrupt) -> Result<(), LabError> {
-    run_watched(command, reason, interrupt, &mut |_| {})
+    run_watched(command, reason, interrupt, &mut |_| {}).map(drop)
 }
 
 /// Runs a program as [`run`] does, and calls `watch` with its process every [`POLL_INTERVAL`] until it has
-/// ended.
+/// ended. Returns the line of its standard error that `reason` picks, if it wrote any.
 ///
 /// # Errors
 /// As [`run`].
@@ -46,7 +46,7 @@ pub(crate) fn run_watched(
     reason: Reason,
     interrupt: &Interrupt,
     watch: &mut dyn FnMut(Pid),
-) -> Result<(), LabError> {
+) -> Result<Option<String>, LabError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let spawn = |source| LabError::Spawn { program: program.clone(), source };
     // A file, since what the program leaves running would keep a pipe open.
@@ -58,9 +58,6 @@ pub(crate) fn run_watched(
     if interrupt.is_set() {
         return Err(Interrupted.into());
     }
-    if status.success() {
-        return Ok(());
-    }
     let mut said = Vec::new();
     let _ = stderr.rewind().and_then(|()| stderr.read_to_end(&mut said));
     let said = String::from_utf8_lossy(&said);
@@ -69,6 +66,9 @@ pub(crate) fn run_watched(
         Reason::First => lines.next(),
         Reason::Last => lines.next_back(),
     };
+    if status.success() {
+        return Ok(line.map(str::to_owned));
+    }
     Err(LabError::Program { program, status, stderr: line.unwrap_or("no message").to_owned() })
 }
 
@@ -119,6 +119,14 @@ mod tests {
         };
         assert_eq!(fails(Reason::First), "sh failed (exit status: 3): two");
         assert_eq!(fails(Reason::Last), "sh failed (exit status: 3): three");
+    }
+
+    #[test]
+    fn messages_of_a_program_that_succeeds_are_returned() {
+        let said =
+            |line| run_watched(&mut shell(line), Reason::Last, &Interrupt::never(), &mut |_| {}).unwrap();
+        assert_eq!(said("echo one >&2; echo two >&2"), Some("two".to_owned()));
+        assert_eq!(said("echo three"), None);
     }
 
     #[test]

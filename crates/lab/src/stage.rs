@@ -37,6 +37,7 @@ pub struct Stage<'a> {
     /// The counters at the end of the last step, where the next one's begin: work in the background
     /// between two steps counts for the later one.
     counted: Snapshot,
+    stderr: Option<String>,
     progress: &'a mut dyn Progress,
 }
 
@@ -71,6 +72,8 @@ impl Snapshot {
 pub(crate) struct Ended {
     pub work: Work,
     pub policy: PolicyHost,
+    /// The last line that the user's command wrote to standard error.
+    pub stderr: Option<String>,
     steps: Vec<Measured>,
 }
 
@@ -88,12 +91,17 @@ impl<'a> Stage<'a> {
         progress: &'a mut dyn Progress,
     ) -> Result<Self, LabError> {
         let counted = Snapshot::of(testbed)?;
-        Ok(Self { testbed, work, policy, clock, idle, measured: Vec::new(), counted, progress })
+        Ok(Self { testbed, work, policy, clock, idle, measured: Vec::new(), counted, stderr: None, progress })
     }
 
     /// The file operations, for use between two steps.
     pub fn work(&mut self) -> &mut Work {
         &mut self.work
+    }
+
+    /// Keeps `line`, the last one that the user's command wrote to standard error.
+    pub fn keep_stderr(&mut self, line: Option<String>) {
+        self.stderr = line;
     }
 
     /// Does `action`, which somebody waits for, as the activity `name`.
@@ -183,7 +191,7 @@ impl<'a> Stage<'a> {
     }
 
     pub(crate) fn end(self) -> Ended {
-        Ended { work: self.work, policy: self.policy, steps: self.measured }
+        Ended { work: self.work, policy: self.policy, stderr: self.stderr, steps: self.measured }
     }
 }
 

@@ -161,6 +161,11 @@ fn sleeps_of_a_command_are_idle_periods_in_virtual_time() {
         assert!(discarded(policy) >= 64 << 20, "{policy}: {}", discarded(policy));
     }
     for run in &finished.document.runs {
+        assert!(
+            run.stderr.as_ref().is_some_and(|line| line.contains("copied")),
+            "dd's last line: {:?}",
+            run.stderr
+        );
         let exec = step(run, "exec");
         assert!(exec.length_s > 60.0, "the sleep is a part of it");
         assert!((59.0..=60.2).contains(&exec.idle_s), "and nobody waits for it: {}", exec.idle_s);

@@ -125,6 +125,9 @@ pub struct Run {
     pub stale: Option<Bytes>,
     /// Bytes that were freed and waiting for a discard in the service at the end; none for other policies.
     pub pending: Option<Bytes>,
+    /// The last line that the user's command wrote to standard error, although it succeeded.
+    #[serde(default)]
+    pub stderr: Option<String>,
     /// Whether the live files read back as they were written, past the page cache and, on an
     /// emulated drive, after a remount.
     pub verified: bool,

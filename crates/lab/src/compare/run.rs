@@ -91,7 +91,7 @@ pub fn run(
     let steps = ended.steps(&samples);
     let pending = ended.policy.pending()?;
     let stale = stale(testbed)?;
-    let Ended { mut work, policy, .. } = ended;
+    let Ended { mut work, policy, stderr, .. } = ended;
     let trims = policy.finish()?;
     progress.step("verify");
     verify(&mut work, testbed)?;
@@ -107,6 +107,7 @@ pub fn run(
         timeline: timeline?,
         stale,
         pending,
+        stderr,
         verified: true,
     })
 }

@@ -66,15 +66,17 @@ impl Workload for ExecWorkload {
 
     fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
         let dir = stage.work().make_dir(Path::new(DIRECTORY)).map(|()| stage.work().dir().join(DIRECTORY))?;
+        let mut stderr = None;
         stage.activity_with_sleeps("exec", |work| {
             let words: Vec<_> = self.command.iter().map(|word| placed(word, &dir)).collect();
             let mut command = Command::new(&words[0]);
             command.args(&words[1..]).stdin(Stdio::null()).current_dir(&dir);
             let mut sleeps = Sleeps::default();
-            run_watched(&mut command, Reason::Last, work.interrupt(), &mut |pid| sleeps.look(pid))?;
+            stderr = run_watched(&mut command, Reason::Last, work.interrupt(), &mut |pid| sleeps.look(pid))?;
             work.sync()?;
             Ok(sleeps.total)
         })?;
+        stage.keep_stderr(stderr);
         if !dir.exists() {
             return Ok(());
         }

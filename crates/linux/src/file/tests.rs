@@ -173,6 +173,9 @@ fn path_that_is_no_file_is_refused_with_the_reason() {
         let refused = Output::open(&path).unwrap_err().to_string();
         assert!(refused.contains(reason), "{path:?}: {refused}");
     }
+    let nested = create_directory(&dir.path().join("one/two")).unwrap_err().to_string();
+    assert!(nested.contains("there is no directory"), "{nested}");
+    create_directory(&dir.path().join("one")).unwrap();
     create_directory(&dir.path().join("one/two")).unwrap();
     Output::open(&dir.path().join("one/./two/../file")).unwrap().replace(b"new").unwrap();
     assert!(dir.path().join("one/file").exists());

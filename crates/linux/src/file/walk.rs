@@ -43,7 +43,7 @@ pub(super) fn find(path: &Path) -> Result<(OwnedFd, OsString), OutputError> {
     Err(OutputError::NotAFile { path: path.to_owned() })
 }
 
-/// Creates the directory at `path` and those above it, unless they exist. Symbolic links are followed as
+/// Creates the directory at `path`, unless it exists. Symbolic links are followed as
 /// [`Output::open`](super::Output::open) follows them.
 ///
 /// # Errors
@@ -78,7 +78,7 @@ struct Walk<'a> {
     /// The components that are left, the next one last.
     left: Vec<OsString>,
     links: u32,
-    /// Whether directories are created that are missing.
+    /// Whether the last component is created if it is missing.
     creates: bool,
 }
 
@@ -108,7 +108,7 @@ impl<'a> Walk<'a> {
     /// Goes into the directory `name`, or puts what the symbolic link of that name says in its place.
     fn enter(&mut self, name: &OsStr) -> Result<(), OutputError> {
         let mut opened = open(&self.directory, name, OFlags::DIRECTORY);
-        if self.creates && opened.as_ref().err() == Some(&Errno::NOENT) {
+        if self.creates && self.left.is_empty() && opened.as_ref().err() == Some(&Errno::NOENT) {
             match mkdirat(&self.directory, name, Mode::from_raw_mode(0o777)) {
                 Ok(()) | Err(Errno::EXIST) => opened = open(&self.directory, name, OFlags::DIRECTORY),
                 Err(errno) => return Err(failed(self.path)(errno)),

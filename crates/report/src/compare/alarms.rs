@@ -4,7 +4,7 @@ use trimtab_core::document::CompareDocument;
 
 use super::summary::Summary;
 
-/// Lost data, counters that disagree, and runs that are missing.
+/// Lost data, counters that disagree, commands that complained, and runs that are missing.
 pub fn alarms(document: &CompareDocument, summary: &Summary) -> Vec<String> {
     let mut alarms = Vec::new();
     if !summary.unverified.is_empty() {
@@ -15,6 +15,14 @@ pub fn alarms(document: &CompareDocument, summary: &Summary) -> Vec<String> {
         let runs = summary.miscounted.join("; ");
         alarms.push(format!(
             "COUNTERS DISAGREE: the drive and the kernel counted different discards in {runs}."
+        ));
+    }
+    let complaints = || document.runs.iter().filter_map(|run| run.stderr.as_deref());
+    if let Some(complaint) = complaints().next() {
+        let (count, runs) = (complaints().count(), document.runs.len());
+        alarms.push(format!(
+            "The command wrote to standard error in {count} of {runs} runs, last: {}. Check that it did all its work.",
+            crate::printable(complaint).trim_end_matches('.')
         ));
     }
     if let Some(reason) = &document.stopped {

@@ -28,6 +28,8 @@ impl Noise {
     const SINGLE: f64 = 0.1;
     /// A guest's timers fire this late at most.
     const VIRTUAL_RESOLUTION_S: f64 = 1e-3;
+    /// How often a command is looked at, to see whether it sleeps: so much is uncertain at both ends of a sleep.
+    const SLEEP_RESOLUTION_S: f64 = 0.1;
     /// How late a thread of a busy machine wakes, in wall time.
     const REAL_RESOLUTION_S: f64 = 1e-2;
 
@@ -40,17 +42,19 @@ impl Noise {
     const MUCH_LONGEST: (f64, f64) = (3.0, 1e-2);
 
     /// The noise by `clock` where a policy has as few as `runs` runs, and where policies that did
-    /// nothing, as `none`, still waited times that lie `repeated` apart as parts of the larger.
-    pub fn of(clock: &Clock, runs: usize, repeated: f64) -> Self {
+    /// nothing, as `none`, still waited times that lie `repeated` apart as parts of the larger. A command that
+    /// `sleeps` waits for times that are known less exactly.
+    pub fn of(clock: &Clock, runs: usize, repeated: f64, sleeps: bool) -> Self {
         let tells_reads = runs > 1 || matches!(clock, Clock::Virtual { .. });
         let (part, resolution_s) = match clock {
             Clock::Virtual { .. } => (Self::VIRTUAL, Self::VIRTUAL_RESOLUTION_S),
-            Clock::Real { speed } => {
+            Clock::Real { .. } => {
                 let part = if runs > 1 { Self::REPEATED } else { Self::SINGLE };
-                (part, Self::REAL_RESOLUTION_S * if speed.is_normal() { speed.clamp(1.0, 1e3) } else { 1.0 })
+                (part, Self::REAL_RESOLUTION_S * speed_of(clock))
             }
         };
-        Self { part: part.max(repeated), resolution_s, tells_reads }
+        let of_sleeps = if sleeps { Self::SLEEP_RESOLUTION_S * speed_of(clock) } else { 0.0 };
+        Self { part: part.max(repeated), resolution_s: resolution_s.max(of_sleeps), tells_reads }
     }
 
     /// Whether two figures differ by more than their runs do among themselves, by more than
@@ -98,6 +102,14 @@ impl Noise {
     }
 }
 
+/// Drive seconds per second of the clock.
+fn speed_of(clock: &Clock) -> f64 {
+    match clock {
+        Clock::Real { speed } if speed.is_normal() => speed.clamp(1.0, 1e3),
+        Clock::Real { .. } | Clock::Virtual { .. } => 1.0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,19 +125,23 @@ mod tests {
         for (clock, runs, differ) in
             [(&guest, 1, [false, false, true]), (&wall, 3, [false, false, true]), (&wall, 1, [false; 3])]
         {
-            let noise = Noise::of(clock, runs, 0.0);
+            let noise = Noise::of(clock, runs, 0.0, false);
             let found = [10.1, 10.4, 10.9].map(|b| noise.takes_longer(spread(&[b]), spread(&[10.0])));
             assert_eq!(found, differ, "{clock:?}, {runs} runs");
         }
-        assert!(!Noise::of(&guest, 1, 0.1).takes_longer(spread(&[10.9]), spread(&[10.0])), "repeats differ");
         assert!(
-            !Noise::of(&guest, 3, 0.0).takes_longer(spread(&[10.0, 11.0, 11.0]), spread(&[9.0, 9.0, 10.0]))
+            !Noise::of(&guest, 1, 0.1, false).takes_longer(spread(&[10.9]), spread(&[10.0])),
+            "repeats differ"
+        );
+        assert!(
+            !Noise::of(&guest, 3, 0.0, false)
+                .takes_longer(spread(&[10.0, 11.0, 11.0]), spread(&[9.0, 9.0, 10.0]))
         );
     }
 
     #[test]
     fn short_times_have_no_ratio() {
-        let noise = Noise::of(&Clock::Real { speed: 4.0 }, 3, 0.0);
+        let noise = Noise::of(&Clock::Real { speed: 4.0 }, 3, 0.0, false);
         assert_eq!(noise.ratio(spread(&[0.004]), spread(&[10.0])), None);
         assert_eq!(noise.ratio(spread(&[10.0]), spread(&[0.0])), None);
         assert_eq!(noise.ratio(spread(&[5.0]), spread(&[10.0])), Some(0.5));
@@ -133,13 +149,22 @@ mod tests {
     }
 
     #[test]
+    fn sleeps_of_a_command_are_known_to_a_tenth_of_a_second() {
+        let noise = Noise::of(&Clock::Virtual { kernel: "6.12".to_owned() }, 1, 0.0, true);
+        assert!(!noise.takes_longer(spread(&[0.10]), spread(&[0.05])));
+        assert_eq!(noise.ratio(spread(&[0.10]), spread(&[0.05])), None);
+        assert!(noise.takes_longer(spread(&[2.2]), spread(&[2.0])));
+        assert_eq!(noise.ratio(spread(&[2.0]), spread(&[1.0])), Some(2.0));
+    }
+
+    #[test]
     fn reads_are_only_judged_where_they_repeat() {
         let slow = |noise: Noise, a: &[f64]| noise.p99_is_much_longer(spread(a), spread(&[0.01]));
-        let guest = Noise::of(&Clock::Virtual { kernel: "6.12".to_owned() }, 1, 0.0);
+        let guest = Noise::of(&Clock::Virtual { kernel: "6.12".to_owned() }, 1, 0.0, false);
         assert_eq!([0.019, 0.021].map(|p99| slow(guest, &[p99])), [false, true]);
         assert!(!guest.longest_is_much_longer(spread(&[0.021]), spread(&[0.01])), "a single sample");
         assert!(guest.longest_is_much_longer(spread(&[0.031]), spread(&[0.01])));
-        let wall = |runs| Noise::of(&Clock::Real { speed: 1.0 }, runs, 0.0);
+        let wall = |runs| Noise::of(&Clock::Real { speed: 1.0 }, runs, 0.0, false);
         assert!(!slow(wall(1), &[0.5]) && slow(wall(2), &[0.5, 0.6]) && !slow(wall(2), &[0.01, 0.6]));
     }
 }

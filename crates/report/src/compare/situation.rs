@@ -86,11 +86,15 @@ impl Situation {
             Row::of(document, policy, &runs)
         };
         let rows: Vec<Row> = policies.into_iter().map(row).collect();
+        let sleeps = ran
+            .iter()
+            .flat_map(|run| &run.steps)
+            .any(|step| step.kind == StepKind::Activity && step.idle_s > 0.0);
         let fewest = rows.iter().map(|row| row.runs).min().unwrap_or(0);
         Self {
             idle_s,
             words: words::pauses(document, &ran, idle_s),
-            noise: Noise::of(&document.clock, fewest, repeated(&rows)),
+            noise: Noise::of(&document.clock, fewest, repeated(&rows), sleeps),
             rows,
         }
     }

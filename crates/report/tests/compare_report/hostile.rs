@@ -138,6 +138,7 @@ fn a_step_of_no_length_has_no_rate() {
         timeline: Timeline::default(),
         stale: None,
         pending: None,
+        stderr: None,
         verified: true,
     };
     let empty_run = Run { steps: Vec::new(), policy: PolicyKind::Online.into(), ..run.clone() };

@@ -198,6 +198,16 @@ fn operations_without_space_are_named() {
 }
 
 #[test]
+fn messages_of_a_command_that_succeeded_are_shown() {
+    let mut document = fragment(&["ext4"], &PLAIN, 1);
+    document.runs[1].stderr = Some("cp: cannot stat '/usr/include'\u{1b}[2J.".to_owned());
+    let found = text(&document, false).replace('\n', " ");
+    let wanted = format!("standard error in 1 of {} runs, last: cp: cannot stat", document.runs.len());
+    assert!(found.contains(&wanted) && !found.contains('\u{1b}'), "{found}");
+    assert!(html(&document).contains("cannot stat"));
+}
+
+#[test]
 fn colour_marks_what_is_better_and_worse() {
     let document = fragment(&["ext4"], &PLAIN, 3);
     let coloured = text(&document, true);
