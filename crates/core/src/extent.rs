@@ -261,7 +261,7 @@ mod tests {
             ("2G..1G", "\"2G..1G\" holds nothing: it must end after it starts"),
             (
                 "1G..2 bits",
-                "\"2 bits\" has no known unit; write one of B, KiB, MiB, GiB, TiB, kB, MB, GB, TB",
+                "\"2 bits\" has no known unit; write one of B, K, M, G, T (or KiB and so on), kB, MB, GB, TB",
             ),
         ] {
             assert_eq!(text.parse::<Extent>().unwrap_err().to_string(), message);

@@ -64,9 +64,9 @@ fn byte_unit(name: &str) -> Option<f64> {
     Some(match name {
         "" | "B" => 1.0,
         "K" | "k" | "KiB" => 1024.0,
-        "M" | "MiB" => 1024.0 * 1024.0,
-        "G" | "GiB" => 1024.0 * 1024.0 * 1024.0,
-        "T" | "TiB" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        "M" | "m" | "MiB" => 1024.0 * 1024.0,
+        "G" | "g" | "GiB" => 1024.0 * 1024.0 * 1024.0,
+        "T" | "t" | "TiB" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
         "kB" | "KB" => 1e3,
         "MB" => 1e6,
         "GB" => 1e9,
@@ -184,7 +184,7 @@ unit! {
     /// assert_eq!(Bytes(128 << 20).to_string(), "128 MiB");
     ///
     /// let error = "4 parsecs".parse::<Bytes>().unwrap_err();
-    /// assert!(error.to_string().starts_with("\"4 parsecs\" has no known unit; write one of B, KiB"));
+    /// assert!(error.to_string().starts_with("\"4 parsecs\" has no known unit; write one of B, K,"));
     /// ```
     Bytes
 }
@@ -229,7 +229,13 @@ impl Bytes {
 impl FromStr for Bytes {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        parse_scaled(text, Self::EXAMPLE, "B, KiB, MiB, GiB, TiB, kB, MB, GB, TB", byte_unit).map(Self)
+        if let Some(digits) = text.trim().strip_prefix("0x")
+            && let Ok(bytes) = u64::from_str_radix(digits, 16)
+        {
+            return Ok(Self(bytes));
+        }
+        parse_scaled(text, Self::EXAMPLE, "B, K, M, G, T (or KiB and so on), kB, MB, GB, TB", byte_unit)
+            .map(Self)
     }
 }
 
@@ -340,6 +346,8 @@ mod tests {
     #[test]
     fn bytes_are_parsed_in_common_notations() {
         for (text, bytes) in [
+            ("0x100000", 1 << 20),
+            ("5m", 5 << 20),
             ("4096", 4096),
             ("4KiB", 4096),
             ("4 K", 4096),

@@ -50,15 +50,28 @@ fn done(sent: &Sent, target: &Target) -> String {
         return format!("nothing discarded: no free extent is as long as {}", plan.minimum);
     }
     match (sent.discards, target.outcome) {
-        (0, Outcome::Done) => {
-            "nothing discarded: all that is free was trimmed before (--full does it again)".to_owned()
-        }
+        (0, Outcome::Done) => match &target.plan {
+            Some(plan) if is_partial(plan) => {
+                let end = plan.end.map_or_else(|| "the end".to_owned(), |end| end.to_string());
+                format!(
+                    "nothing discarded from {} to {end}: no free extent there is {} or longer, or they were \
+                     trimmed before (--full does it again)",
+                    plan.start, plan.minimum
+                )
+            }
+            _ => "nothing discarded: all that is free was trimmed before (--full does it again)".to_owned(),
+        },
         (0, _) => "nothing discarded".to_owned(),
         _ => {
             let discards = many(sent.discards, "discard");
             format!("{} discarded with {discards} in {}", sent.bytes, seconds(sent.wall_s))
         }
     }
+}
+
+/// Whether a file system that doesn't report its free space may have had none in the range, or only short extents.
+fn is_partial(plan: &TrimPlan) -> bool {
+    plan.free.is_none() && (plan.start > Bytes::ZERO || plan.end.is_some() || plan.minimum >= Bytes::MIB)
 }
 
 fn planned(plan: &TrimPlan) -> String {

@@ -34,6 +34,18 @@ fn range_and_minimum_match_fstrim() {
 }
 
 #[test]
+fn range_without_free_space_is_no_trimmed_one() {
+    if !possible() {
+        return;
+    }
+    let testbed = Testbed::new("btrfs", Clock::Model);
+    let output = testbed.command(&["-o", "20G"]).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains(": nothing discarded from 20 GiB to the end: no free extent there is"), "{printed}");
+}
+
+#[test]
 fn quiet_and_verbose_change_the_output() {
     if !possible() {
         return;
