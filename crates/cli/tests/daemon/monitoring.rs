@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use trimtab_core::Bytes;
 use trimtab_linux::mount;
 
+use crate::broken::Failing;
 use crate::support::{Daemon, TRIMTAB, Volume, eager, possible, refused, run, wait_until};
 
 /// Metrics of a machine on which no service runs, with a thin pool. A test of the keeper crate compares the
@@ -184,13 +185,19 @@ fn dashboard_shows_what_prometheus_scrapes() {
     if !possible() || !is_there("prometheus") || !is_there("promtool") {
         return;
     }
-    let (volume, own) = (Volume::mounted("ext4"), discarding());
+    let (volume, own, failing) = (Volume::mounted("ext4"), discarding(), Failing::mounted("ext4"));
+    failing.volume.write("file", Bytes(32 << 20));
     let port = free_port();
-    let config = eager(&volume) + &own.table() + "policy = \"smart\"\n" + &metrics_at(port);
+    let steered = own.table() + "policy = \"smart\"\n";
+    let config = eager(&volume) + &eager(&failing.volume) + &steered + &metrics_at(port);
     let daemon = Daemon::start(&config);
     let prometheus = Prometheus::start(&[port, serve_example()]);
     wait_until("both targets are scraped", || prometheus.value("sum(up)") == Some(2.0));
     assert_promtool_accepts(&get(port, "/metrics").unwrap());
+
+    daemon.wait_for(&failing.volume, "nothing is pending", |fs| fs.pending == Bytes::ZERO);
+    failing.set(true);
+    failing.volume.delete("file");
 
     let mount = format!("{{mountpoint=\"{}\"}}", volume.target.display());
     let trimmed = || prometheus.value(&format!("trimtab_discarded_bytes_total{mount}")).unwrap_or(0.0);
@@ -216,9 +223,18 @@ fn dashboard_shows_what_prometheus_scrapes() {
     assert_eq!(prometheus.value(&format!("trimtab_state{own}")), Some(1.0));
 
     // The example's pool is at 88 %, and has a blocked file system.
-    let pending = |alert| !prometheus.query(&format!("ALERTS{{alertname=\"{alert}\"}}")).is_empty();
-    wait_until("rules are evaluated", || pending("TrimtabPoolFilling") && pending("TrimtabDiscardsBlocked"));
-    assert!(!pending("TrimtabDiscardsFailing") && !pending("TrimtabPoolAlmostFull"));
+    let alerts = |name: &str| prometheus.query(&format!("ALERTS{{alertname=\"{name}\"}}"));
+    for name in ["TrimtabPoolFilling", "TrimtabDiscardsBlocked"] {
+        wait_until("the example raises an alert", || !alerts(name).is_empty());
+    }
+    assert_eq!(alerts("TrimtabPoolAlmostFull"), Vec::<Value>::new());
+    // Its goal is one second, and six are allowed.
+    let target = failing.volume.target.display().to_string();
+    for name in ["TrimtabDiscardsFailing", "TrimtabPendingTooOld"] {
+        wait_until("failing discards raise an alert", || !alerts(name).is_empty());
+        let of: Vec<_> = alerts(name).iter().map(|alert| alert["metric"]["mountpoint"].clone()).collect();
+        assert_eq!(of, [target.as_str()], "{name}");
+    }
 }
 
 /// Runs `trimtab status --textfile` for the service whose sockets are in `run`.

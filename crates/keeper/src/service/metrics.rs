@@ -64,7 +64,7 @@ impl Text {
             let labels: Vec<_> =
                 labels.iter().map(|(key, text)| format!("{key}=\"{}\"", escaped(text))).collect();
             let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-            self.line(&format!("trimtab_{name}{labels} {value}"));
+            self.line(&format!("trimtab_{name}{labels} {}", number(value)));
         }
     }
 
@@ -72,6 +72,11 @@ impl Text {
         // Writing to a string does not fail.
         _ = writeln!(self.0, "{line}");
     }
+}
+
+/// Returns a number with all digits of an integer, which `to_string` rounds.
+fn number(value: f64) -> String {
+    if value.fract() == 0.0 { format!("{value:.0}") } else { value.to_string() }
 }
 
 /// Returns the value of a label as the format has it.
