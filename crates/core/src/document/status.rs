@@ -39,7 +39,7 @@ pub struct StatusDocument {
 pub struct ThinPoolStatus {
     /// Its device node, such as `/dev/dm-2`.
     pub device: String,
-    /// Its name in the device mapper, such as `vg-pool-tpool`; empty if unknown.
+    /// Its name: `vg/pool` of LVM's, otherwise that in the device mapper; empty if unknown.
     pub name: String,
     /// Bytes of its data device that thin volumes use.
     pub used: Bytes,

@@ -63,7 +63,9 @@ impl ThinPool {
     fn of(layer: &Layer) -> Option<Self> {
         let LayerKind::DeviceMapper(table) = &layer.kind else { return None };
         table.iter().any(|line| line.target == "thin-pool").then_some(())?;
-        let name = layer.label.clone().unwrap_or_default();
+        let label = layer.label.as_deref().unwrap_or_default();
+        // LVM's volume of the pool lies on one of that name.
+        let name = label.strip_suffix("-tpool").unwrap_or(label).to_owned();
         Some(Self { number: layer.number?, device: layer.path(), name, table: table.clone() })
     }
 

@@ -81,7 +81,7 @@ fn example() -> StatusDocument {
     };
     let pool = ThinPoolStatus {
         device: "/dev/dm-2".to_owned(),
-        name: "vg-pool-tpool".to_owned(),
+        name: "vg/pool".to_owned(),
         used: Bytes(900 << 20),
         size: Bytes(1 << 30),
         metadata_used: Bytes(48 << 10),
