@@ -1,5 +1,6 @@
 //! The status in Prometheus' text format, which Prometheus, promtool and node_exporter all read.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::UNIX_EPOCH;
 
@@ -113,11 +114,12 @@ fn trims(text: &mut Text, all: &[FileSystemStatus]) {
     let help = "Discards that the device completed in trims of the service.";
     text.family("discards_total", COUNTER, help, of_each(|fs| fs.discards as f64));
     text.family("trim_seconds_total", COUNTER, "Time spent in trims.", of_each(|fs| fs.trim_s));
-    // Reasons that did not occur yet are zero, so that the first failure is an increase.
-    let count = |fs: &FileSystemStatus, reason: &str| fs.refusals.get(reason).copied().unwrap_or(0) as f64;
-    let refusals = all
-        .iter()
-        .flat_map(|fs| REFUSALS.map(|reason| (labels_with(fs, "reason", reason), count(fs, reason))));
+    let refusals = all.iter().flat_map(|fs| {
+        // Reasons that did not occur yet are zero, so that the first failure is an increase.
+        let mut counts = BTreeMap::from(REFUSALS.map(|reason| (reason, 0)));
+        counts.extend(fs.refusals.iter().map(|(reason, count)| (reason.as_str(), *count)));
+        counts.into_iter().map(|(reason, count)| (labels_with(fs, "reason", reason), count as f64))
+    });
     text.family("refusals_total", COUNTER, "Trims that failed or were delayed.", refusals);
     text.family(
         "last_trim_timestamp_seconds",

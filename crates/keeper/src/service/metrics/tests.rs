@@ -23,7 +23,7 @@ fn fs(mount: &str, state: State) -> FileSystemStatus {
         trimmed: Bytes(1 << 60),
         discards: 5,
         trim_s: 1.5,
-        refusals: BTreeMap::from([("busy".to_owned(), 2)]),
+        refusals: BTreeMap::from([("busy".to_owned(), 2), ("new".to_owned(), 3)]),
         latency_added_s: 0.0,
         btrfs: None,
     }
@@ -62,6 +62,7 @@ fn file_systems_keep_their_order() {
     assert_eq!(body.matches(",state=\"waiting\"} 1\n").count(), names.len(), "{body}");
     assert_eq!(body.matches(",reason=\"busy\"} 2\n").count(), names.len(), "{body}");
     assert_eq!(body.matches(",reason=\"io_error\"} 0\n").count(), names.len(), "{body}");
+    assert_eq!(body.matches(",reason=\"new\"} 3\n").count(), names.len(), "{body}");
 }
 
 #[test]
