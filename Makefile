@@ -6,7 +6,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 
 BUILD_TOOLS = cc
 DEMO_TOOLS = mkfs.ext4 mkfs.xfs mkfs.btrfs qemu-system-x86_64
-TEST_TOOLS = $(DEMO_TOOLS) mkfs.f2fs fio blktrace dmsetup xz chromium cpio modprobe $(STACK_TOOLS)
+TEST_TOOLS = $(DEMO_TOOLS) mkfs.f2fs fio blktrace dmsetup xz chromium cpio modprobe promtool $(STACK_TOOLS)
 # What vm/doctor sets its stacks up with.
 STACK_TOOLS = mkfs.exfat mkfs.vfat mkfs.ntfs mkfs.nilfs2 cryptsetup lvm thin_check mdadm sfdisk udevadm jq
 

@@ -20,6 +20,42 @@ struct Examined {
     inferred: DoctorDocument,
     canary: DoctorDocument,
     fixed: Option<Fixed>,
+    pool: Option<Pool>,
+}
+
+/// How full a thin pool is.
+#[derive(Debug, Deserialize)]
+struct Pool {
+    /// What dmsetup says before a service runs.
+    status: String,
+    /// The metrics where no service runs, and where one does.
+    without: String,
+    with: String,
+}
+
+impl Pool {
+    /// Whether the metrics say what dmsetup does. The pool has chunks of 64 KiB; 16 MiB are written.
+    fn is_measured(&self) -> bool {
+        let blocks = |place: usize| -> Option<(u64, u64)> {
+            let (used, all) = self.status.split_whitespace().nth(place)?.split_once('/')?;
+            Some((used.parse().ok()?, all.parse().ok()?))
+        };
+        let Some(((metadata_used, metadata), (used, size))) = blocks(5).zip(blocks(6)) else { return false };
+        let says = |text: &str, name: &str, bytes: u64| {
+            let start = format!("trimtab_pool_{name}_bytes{{pool=\"vg/pool\",device=\"/dev/dm-");
+            let value =
+                text.lines().find(|line| line.starts_with(&start)).and_then(|line| line.rsplit(' ').next());
+            value == Some(&bytes.to_string())
+        };
+        let sizes =
+            |text: &str| says(text, "size", size << 16) && says(text, "metadata_size", metadata << 12);
+        // The service trims, which changes how much is in use.
+        used > 256
+            && sizes(&self.without)
+            && says(&self.without, "used", used << 16)
+            && says(&self.without, "metadata_used", metadata_used << 12)
+            && sizes(&self.with)
+    }
 }
 
 /// The fate of a file that was deleted and trimmed.
@@ -142,6 +178,7 @@ fn wrong(found: &Examined, expected: &Expected) -> Vec<String> {
         fixed.truth.is(Verdict::Reaches) && target(&fixed.canary).verdict == Verdict::Reaches
     });
     check(mended == expected.mends, "what comes of the fix");
+    check(found.name != "thin" || found.pool.as_ref().is_some_and(Pool::is_measured), "how full the pool is");
     wrong
 }
 

@@ -7,6 +7,7 @@ use std::{fs, io};
 use trimtab_core::{Bytes, Extent};
 
 use crate::ioctl::{self, ChunkItem};
+use crate::mount;
 
 /// Profiles of which each device holds whole copies, so that a chunk's bytes lie as they do in the
 /// chunk; the others are striped.
@@ -65,6 +66,48 @@ pub fn directory(sysfs: &Path, id: &[u8; 16]) -> PathBuf {
     sysfs.join("fs/btrfs").join(hyphenated)
 }
 
+/// Returns the directory of `sysfs` for the btrfs mounted at `target`.
+///
+/// # Errors
+/// The kernel's error, such as `ENOTTY` if another file system is mounted there.
+pub fn directory_of(sysfs: &Path, target: &Path) -> io::Result<PathBuf> {
+    Ok(directory(sysfs, &ioctl::btrfs_id(mount::open_apart(target)?)?))
+}
+
+/// The delayed discards of a mounted btrfs, as the directory `discard` of its directory in sysfs shows them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnDiscards {
+    /// Bytes that wait for their discard.
+    pub discardable: Bytes,
+    /// Extents that wait for their discard.
+    pub discardable_extents: u64,
+    /// Bytes discarded since the mount that were free as whole extents.
+    pub discarded_extents: Bytes,
+    /// Bytes discarded since the mount that were free in bitmaps.
+    pub discarded_bitmaps: Bytes,
+    /// Bytes that were used again before their discard, since the mount.
+    pub saved: Bytes,
+}
+
+impl OwnDiscards {
+    /// Reads those of the btrfs whose directory in sysfs is `directory`; none if a file is missing, as in
+    /// kernels before 6.1. See the kernel's `fs/btrfs/sysfs.c`.
+    pub fn read(directory: &Path) -> Option<Self> {
+        // The kernel's counters of what waits are signed.
+        let number = |name: &str| -> Option<u64> {
+            let text = fs::read_to_string(directory.join("discard").join(name)).ok()?;
+            Some(u64::try_from(text.trim().parse::<i64>().ok()?).unwrap_or(0))
+        };
+        Some(Self {
+            discardable: Bytes(number("discardable_bytes")?),
+            discardable_extents: number("discardable_extents")?,
+            discarded_extents: Bytes(number("discard_extent_bytes")?),
+            discarded_bitmaps: Bytes(number("discard_bitmap_bytes")?),
+            saved: Bytes(number("discard_bytes_saved")?),
+        })
+    }
+}
+
 /// The names of all devices of the mounted btrfs that the device named `name` belongs to; none where
 /// it belongs to none. `sysfs` is where sysfs is mounted.
 pub fn member_names(sysfs: &Path, name: &str) -> Vec<String> {
@@ -102,5 +145,30 @@ mod tests {
         let id = std::array::from_fn(|byte| byte as u8 * 17);
         let expected = Path::new("/sys/fs/btrfs/00112233-4455-6677-8899-aabbccddeeff");
         assert_eq!(directory(Path::new("/sys"), &id), expected);
+    }
+
+    #[test]
+    fn own_discards_are_read_and_negative_counters_are_zero() {
+        let directory = tempfile::tempdir().unwrap();
+        let discard = directory.path().join("discard");
+        fs::create_dir(&discard).unwrap();
+        for (name, value) in [
+            ("discardable_bytes", "8192"),
+            ("discardable_extents", "-1"),
+            ("discard_extent_bytes", "5"),
+            ("discard_bitmap_bytes", "6"),
+        ] {
+            fs::write(discard.join(name), format!("{value}\n")).unwrap();
+        }
+        assert_eq!(OwnDiscards::read(directory.path()), None);
+        fs::write(discard.join("discard_bytes_saved"), "7\n").unwrap();
+        let expected = OwnDiscards {
+            discardable: Bytes(8192),
+            discardable_extents: 0,
+            discarded_extents: Bytes(5),
+            discarded_bitmaps: Bytes(6),
+            saved: Bytes(7),
+        };
+        assert_eq!(OwnDiscards::read(directory.path()), Some(expected));
     }
 }

@@ -30,6 +30,7 @@ pub mod process_tree;
 pub mod queue;
 pub mod stack;
 pub mod steer;
+pub mod thin_pool;
 pub mod tracefs;
 pub mod trim;
 

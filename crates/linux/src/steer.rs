@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use trimtab_core::Bytes;
 
 use crate::block::BlockDevice;
-use crate::mount::{self, Mount, discard_option};
-use crate::{btrfs, ioctl};
+use crate::btrfs;
+use crate::mount::{Mount, discard_option};
 
 /// The unit of F2FS's granularity, and its limits: one block and a segment.
 const F2FS_BLOCK: Bytes = Bytes(4096);
@@ -186,8 +186,7 @@ fn steerable(sysfs: &Path, mount: &Mount, pace: &Pace) -> Option<(PathBuf, Vec<K
     let options = mount.all_options();
     match (mount.fstype.as_str(), discard_option(&options)) {
         ("btrfs", Some("discard=async")) => {
-            let id = ioctl::btrfs_id(mount::open_apart(&mount.target).ok()?).ok()?;
-            Some((btrfs::directory(sysfs, &id), btrfs_knobs(pace)))
+            Some((btrfs::directory_of(sysfs, &mount.target).ok()?, btrfs_knobs(pace)))
         }
         ("f2fs", Some("discard")) => {
             let name = BlockDevice::numbered(sysfs, mount.number)?.name();

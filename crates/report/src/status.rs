@@ -143,6 +143,7 @@ mod tests {
             policy: "smart".to_owned(),
             state,
             reason: None,
+            unmanaged: None,
             pending: Bytes(3 << 29),
             pending_extents: 7,
             oldest_s: Some(720.0),
@@ -153,6 +154,7 @@ mod tests {
             trim_s: 1.5,
             refusals: std::collections::BTreeMap::new(),
             latency_added_s: 0.0,
+            btrfs: None,
         }
     }
 
@@ -166,6 +168,7 @@ mod tests {
             frees_unavailable: None,
             lost_events: 0,
             file_systems,
+            pools: Vec::new(),
         }
     }
 

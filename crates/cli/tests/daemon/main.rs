@@ -12,6 +12,7 @@ mod contents;
 mod ends;
 mod faults;
 mod lost;
+mod monitoring;
 mod mounts;
 mod steered;
 mod support;

@@ -163,7 +163,8 @@ fn status_is_shown_and_metrics_served() {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
-    assert!(body.ends_with("# EOF\n"));
+    assert!(head.contains("\r\nContent-Type: text/plain; version=0.0.4;"), "{head}");
+    assert!(body.ends_with('\n'));
     let labels = format!("mountpoint=\"{mount}\",device=\"{}\",fstype=\"ext4\"", volume.device.display());
     for name in [
         "pending_bytes",

@@ -29,6 +29,41 @@ pub struct StatusDocument {
     pub lost_events: u64,
     /// The mounted file systems on block devices, in order of their mount points.
     pub file_systems: Vec<FileSystemStatus>,
+    /// The thin pools below them.
+    #[serde(default)]
+    pub pools: Vec<ThinPoolStatus>,
+}
+
+/// How much of a thin pool of the device mapper is in use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThinPoolStatus {
+    /// Its device node, such as `/dev/dm-2`.
+    pub device: String,
+    /// Its name: `vg/pool` of LVM's, otherwise that in the device mapper; empty if unknown.
+    pub name: String,
+    /// Bytes of its data device that thin volumes use.
+    pub used: Bytes,
+    /// Bytes of its data device.
+    pub size: Bytes,
+    /// Bytes of its metadata device in use.
+    pub metadata_used: Bytes,
+    /// Bytes of its metadata device.
+    pub metadata_size: Bytes,
+}
+
+/// The discards that a mounted btrfs delays and sends by itself (`discard=async`), as sysfs shows them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BtrfsDiscards {
+    /// Bytes that wait for their discard.
+    pub discardable: Bytes,
+    /// Extents that wait for their discard.
+    pub discardable_extents: u64,
+    /// Bytes discarded since it was mounted that were free as whole extents.
+    pub discarded_extents: Bytes,
+    /// Bytes discarded since it was mounted that were free in bitmaps.
+    pub discarded_bitmaps: Bytes,
+    /// Bytes that were used again before their discard, since it was mounted.
+    pub saved: Bytes,
 }
 
 /// How the service manages a file system.
@@ -46,6 +81,9 @@ pub struct FileSystemStatus {
     pub state: State,
     /// Why it is off, failing or waiting, or how it is steered; none otherwise.
     pub reason: Option<String>,
+    /// The kind of the reason why it is off, such as `blocked` or `configured`; none if it is not off.
+    #[serde(default)]
+    pub unmanaged: Option<String>,
     /// Pending bytes: free and maybe not discarded yet.
     pub pending: Bytes,
     /// The number of pending extents.
@@ -66,6 +104,9 @@ pub struct FileSystemStatus {
     pub refusals: BTreeMap<String, u64>,
     /// The mean increase in latency of other commands in seconds, when they last ran beside trims.
     pub latency_added_s: f64,
+    /// The discards that a btrfs sends by itself; none for other file systems and kernels before 6.1.
+    #[serde(default)]
+    pub btrfs: Option<BtrfsDiscards>,
 }
 
 /// The state of a file system.

@@ -41,7 +41,7 @@ pub(super) fn parse(received: &[u8]) -> HttpRequest {
 
 /// The response with the metrics `body`.
 pub(super) fn metrics(body: &str) -> Vec<u8> {
-    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let content_type = "text/plain; version=0.0.4; charset=utf-8";
     response("200 OK", content_type, body)
 }
 

@@ -58,6 +58,22 @@ pub(super) enum Exclusion {
     Unsupported,
 }
 
+impl Exclusion {
+    /// Its kind, as status and metrics name it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Unknown(_) => "unknown_storage",
+            Self::Configured => "configured",
+            Self::ReadOnly => "read_only",
+            Self::ByItself(_) | Self::F2fs => "discards_by_itself",
+            Self::Blocked(_) => "blocked",
+            Self::Rotating(_) => "rotating",
+            Self::Bridge(..) => "usb_bridge",
+            Self::Unsupported => "unsupported",
+        }
+    }
+}
+
 impl Storage {
     /// Storage that could not be examined, for this reason.
     pub fn unknown(reason: String) -> Self {

@@ -96,6 +96,14 @@ pub fn device_status(control: impl AsFd, device: DeviceNumber) -> Result<Vec<Map
     table_status(control, device, 0)
 }
 
+/// Does the same without a commit of what a thin pool has not written yet: nothing waits for its drives.
+///
+/// # Errors
+/// As [`device_map`].
+pub fn device_status_unflushed(control: impl AsFd, device: DeviceNumber) -> Result<Vec<MapLine>> {
+    table_status(control, device, DM_NOFLUSH_FLAG)
+}
+
 fn table_status(control: impl AsFd, device: DeviceNumber, flags: u32) -> Result<Vec<MapLine>> {
     let mut room = *ROOM.start();
     while ROOM.contains(&room) {

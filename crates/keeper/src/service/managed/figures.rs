@@ -9,6 +9,7 @@ use trimtab_core::error::chain;
 use super::{ManagedFileSystem, Work};
 use crate::service::config::ServicePolicy;
 use crate::service::mounts::MountedFileSystem;
+use crate::service::survey::own_discards;
 
 /// How long after a trim a file system counts as being trimmed.
 const RECENT: Duration = Duration::from_secs(2);
@@ -24,6 +25,10 @@ impl ManagedFileSystem {
         let pending = driver.map(|driver| driver.pending());
         let totals = self.totals();
         let (state, reason) = self.state(now);
+        let unmanaged = match &self.work {
+            Work::Off(reason) => Some(reason.kind().to_owned()),
+            Work::On { .. } | Work::Steered(_) => None,
+        };
         let rfc3339 = |at| humantime::format_rfc3339_seconds(at).to_string();
         let max_age = self.settings.goals.max_age.as_secs_f64();
         FileSystemStatus {
@@ -33,6 +38,7 @@ impl ManagedFileSystem {
             policy: self.policy.to_string(),
             state,
             reason,
+            unmanaged,
             pending: pending.map_or(Bytes::ZERO, |pending| pending.len()),
             pending_extents: pending.map_or(0, |pending| pending.iter().count() as u64),
             oldest_s: pending
@@ -51,6 +57,7 @@ impl ManagedFileSystem {
                 .collect(),
             latency_added_s: driver
                 .map_or(0.0, |driver| driver.policy().pacer().latency_added().as_secs_f64()),
+            btrfs: self.btrfs.as_deref().and_then(own_discards),
         }
     }
 

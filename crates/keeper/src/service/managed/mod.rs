@@ -7,6 +7,7 @@ mod statistics;
 mod steered;
 
 use std::io;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
@@ -24,13 +25,14 @@ use super::context::Context;
 use super::guarded_trimmer::GuardedTrimmer;
 use super::mounts::MountedFileSystem;
 use super::storage::{Exclusion, Storage, decide};
+use super::survey::btrfs_directory;
 use super::timeout::{NoAnswer, SingleCall, with_timeout};
 use crate::policy_driver::{PolicyDriver, Totals};
 use crate::trimmer::MountedTrimmer;
 use lease::Lease;
 pub(super) use lease::LeaseError;
 use schedule::Failure;
-pub(super) use schedule::{FreeSpaceQueryError, RunOutcome};
+pub(super) use schedule::{FreeSpaceQueryError, REFUSALS, RunOutcome};
 use statistics::Statistics;
 pub(super) use steered::restore_knobs;
 use steered::{Steered, SteeringError};
@@ -52,12 +54,26 @@ pub(super) enum OffReason {
     Steering(#[from] SteeringError),
 }
 
+impl OffReason {
+    /// Its kind, as status and metrics name it.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Excluded(exclusion) => exclusion.kind(),
+            Self::Check(_) => "check_failed",
+            Self::Profile(_) => "profile",
+            Self::Steering(_) => "not_steerable",
+        }
+    }
+}
+
 /// A file system that the service manages.
 pub(super) struct ManagedFileSystem {
     pub found: MountedFileSystem,
     /// The examination of its storage, which may still run.
     pub verdict: SingleCall<Result<Judged, DoctorError>>,
     context: Rc<Context>,
+    /// The directory of a btrfs in sysfs.
+    btrfs: Option<PathBuf>,
     storage: Storage,
     settings: Settings,
     policy: ServicePolicy,
@@ -106,6 +122,7 @@ impl ManagedFileSystem {
         let mut managed = Self {
             statistics: Statistics::new(found.id().and_then(|id| context.store.stamped(&id))),
             context: context.clone(),
+            btrfs: btrfs_directory(&context.machine.sysfs(), &found),
             found,
             verdict: SingleCall::default(),
             storage,
@@ -119,6 +136,11 @@ impl ManagedFileSystem {
         };
         managed.start(now);
         managed
+    }
+
+    /// Returns the storage that it lies on.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
     }
 
     /// Applies a changed mount or configuration and keeps pending extents. Returns true if anything changed.

@@ -173,6 +173,10 @@ fn all_free(mount: &Mount, devices: &[BlockDevice]) -> io::Result<Vec<Extent>> {
     }
 }
 
+/// All reasons that [`failure_label`] returns.
+pub(in crate::service) const REFUSALS: [&str; 8] =
+    ["unsupported", "io_error", "no_answer", "read_only", "busy", "denied", "other", "no_device"];
+
 /// Returns the metric label for why a run failed.
 fn failure_label(error: &RunError) -> &'static str {
     match error {

@@ -11,6 +11,7 @@ use super::Service;
 use crate::service::control::{Piece, Request, Response};
 use crate::service::managed::{LeaseError, ManagedFileSystem};
 use crate::service::server::{ClientEvent, ClientId};
+use crate::service::survey::ThinPool;
 use crate::service::{http, metrics};
 
 impl Service {
@@ -35,7 +36,7 @@ impl Service {
                         self.server.send_last(client, status);
                     }
                     ClientEvent::Metrics => {
-                        let body = metrics::render(self.status()).unwrap_or_default();
+                        let body = metrics::render(&self.status(), true);
                         self.server.send_last(client, http::metrics(&body));
                     }
                     ClientEvent::Closed => self.end_lease(client, None),
@@ -82,8 +83,16 @@ impl Service {
         }
     }
 
-    fn status(&self) -> StatusDocument {
+    fn status(&mut self) -> StatusDocument {
         let now = self.now();
+        let pools = ThinPool::below(self.file_systems.iter().map(ManagedFileSystem::storage));
+        // A pool whose drives hang does not answer.
+        let pools = if pools.is_empty() {
+            Vec::new()
+        } else {
+            let ask = move || pools.iter().filter_map(ThinPool::status).collect();
+            self.pools.run(ask).unwrap_or_default()
+        };
         let rfc3339 = |at| humantime::format_rfc3339_seconds(at).to_string();
         StatusDocument {
             schema: STATUS_SCHEMA.to_owned(),
@@ -94,6 +103,7 @@ impl Service {
             frees_unavailable: self.frees.as_ref().err().map(|error| chain(error.as_ref())),
             lost_events: self.lost,
             file_systems: self.file_systems.iter().map(|managed| managed.status(now)).collect(),
+            pools,
         }
     }
 }

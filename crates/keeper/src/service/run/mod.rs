@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use trimtab_core::document::status::ThinPoolStatus;
 use trimtab_core::error::chain;
 use trimtab_linux::stack::{Machine, StackError};
 use trimtab_linux::tracefs::{Freed, Frees, FreesOptions, TracefsError};
@@ -23,6 +24,7 @@ use super::mounts::MountWatch;
 use super::notify::Manager;
 use super::server::{Server, ServerError};
 use super::signals::Signals;
+use super::timeout::SingleCall;
 use crate::failures::Failures;
 use crate::state::Store;
 
@@ -81,6 +83,8 @@ pub struct Service {
     read_at: Option<Duration>,
     lost: u64,
     file_systems: Vec<ManagedFileSystem>,
+    /// The query of how full thin pools are, which may still run.
+    pools: SingleCall<Vec<ThinPoolStatus>>,
     /// When the mounts are read again because some could not be examined.
     mount_retry: Option<Backoff>,
     started: (Instant, SystemTime),
@@ -123,6 +127,7 @@ impl Service {
             read_at: None,
             lost: 0,
             file_systems: Vec::new(),
+            pools: SingleCall::default(),
             mount_retry: None,
             started: (Instant::now(), SystemTime::now()),
         };
