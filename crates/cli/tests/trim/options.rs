@@ -42,7 +42,10 @@ fn range_without_free_space_is_no_trimmed_one() {
     let output = testbed.command(&["-o", "20G"]).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{printed}");
-    assert!(printed.contains(": nothing discarded from 20 GiB to the end: no free extent there is"), "{printed}");
+    assert!(
+        printed.contains(": nothing discarded from 20 GiB to the end: no free extent there is"),
+        "{printed}"
+    );
 }
 
 #[test]

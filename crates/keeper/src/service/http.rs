@@ -31,7 +31,7 @@ pub(super) fn parse(received: &[u8]) -> HttpRequest {
         [b"GET", path, version] if version.starts_with(b"HTTP/1.") => {
             match path.split(|byte| *byte == b'?').next() {
                 Some(b"/metrics") => HttpRequest::Metrics,
-                _ => HttpRequest::Refused("404 Not MountedFileSystem"),
+                _ => HttpRequest::Refused("404 Not Found"),
             }
         }
         [_, _, version] if version.starts_with(b"HTTP/") => HttpRequest::Refused("405 Method Not Allowed"),
@@ -70,8 +70,8 @@ mod tests {
             ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", HttpRequest::Metrics),
             ("GET /metrics?a=b HTTP/1.0\r\n\r\n", HttpRequest::Metrics),
             ("GET /metrics HTTP/1.1\r\nHost: x\r\n", HttpRequest::Incomplete),
-            ("GET / HTTP/1.1\r\n\r\n", HttpRequest::Refused("404 Not MountedFileSystem")),
-            ("GET /metrics/x HTTP/1.1\r\n\r\n", HttpRequest::Refused("404 Not MountedFileSystem")),
+            ("GET / HTTP/1.1\r\n\r\n", HttpRequest::Refused("404 Not Found")),
+            ("GET /metrics/x HTTP/1.1\r\n\r\n", HttpRequest::Refused("404 Not Found")),
             ("POST /metrics HTTP/1.1\r\n\r\n", HttpRequest::Refused("405 Method Not Allowed")),
             ("GET /metrics\r\n\r\n", HttpRequest::Refused("400 Bad Request")),
             ("\r\n\r\n", HttpRequest::Refused("400 Bad Request")),
