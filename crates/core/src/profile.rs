@@ -3,6 +3,7 @@
 //! `bench` writes a profile, the flash model behaves by it, the pacer and the dry run predict from
 //! it. The profiles that come with trimtab are listed by [`builtin`].
 
+mod idle;
 mod limits;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::units::{Bytes, Nanos, Rate};
+pub use idle::Idle;
 pub use limits::LARGEST_GRANULARITY;
 
 /// A value and where it comes from: an article, a datasheet, a measurement, or "calibrated"
@@ -67,6 +69,9 @@ pub struct Profile {
     pub timing: Timing,
     /// How it reclaims space.
     pub gc: Gc,
+    /// What it does while no command is under way; without it, nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Idle>,
     /// Its behaviour with discards.
     pub discard: Discard,
 }
@@ -410,8 +415,8 @@ mod tests {
         for profile in builtin().unwrap() {
             assert_eq!(Profile::named(&profile.name), Ok(profile.clone()));
             let tree = toml::Value::try_from(&profile).unwrap();
-            let tables = ["geometry", "timing", "gc", "discard"].map(|table| tree[table].as_table().unwrap());
-            for (field, entry) in tables.into_iter().flatten() {
+            let tables = tree.as_table().unwrap().values().filter_map(toml::Value::as_table);
+            for (field, entry) in tables.flatten() {
                 let source = entry["source"].as_str().unwrap();
                 assert!(source.len() > 10, "{}: {field} has the source {source:?}", profile.name);
             }

@@ -119,7 +119,7 @@ impl Array {
     }
 
     #[inline]
-    fn read_unit(&mut self, unit: &Unit, pages: u32, start: Nanos) -> Nanos {
+    pub(crate) fn read_unit(&mut self, unit: &Unit, pages: u32, start: Nanos) -> Nanos {
         if pages == 0 {
             return start;
         }
@@ -137,6 +137,25 @@ impl Array {
         for die in from.iter_mut().chain(before).take(units) {
             die.occupy(self.erase, start);
         }
+    }
+
+    /// When an operation on this unit's die can begin, from `start` on, if that is before `until`: with the
+    /// die and its channel free.
+    pub(crate) fn free_at(&self, unit: &Unit, start: Nanos, until: Nanos) -> Option<Nanos> {
+        let Die { busy, channel } = self.dies[unit.die];
+        let free = start.max(busy).max(self.channels[channel]);
+        (free < until).then_some(free)
+    }
+
+    /// As [`free_at`](Self::free_at), with all dies of a block free.
+    pub(crate) fn block_free_at(&self, pages: &Range<u32>, start: Nanos, until: Nanos) -> Option<Nanos> {
+        let units = pages.len().div_ceil(self.pages_per_unit as usize);
+        let mut first = Unit::default();
+        self.seek(&mut first, pages);
+        let (before, from) = self.dies.split_at(first.die);
+        let busy = from.iter().chain(before).take(units).map(|die| die.busy);
+        let free = busy.fold(start, Nanos::max);
+        (free < until).then_some(free)
     }
 
     #[inline]

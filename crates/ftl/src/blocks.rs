@@ -99,6 +99,11 @@ impl Blocks {
         block
     }
 
+    /// The free block that [`open`](Self::open) will take.
+    pub(crate) fn next_open(&self) -> u32 {
+        self.first_free
+    }
+
     /// `count` valid pages were programmed into an open block.
     pub(crate) fn fill(&mut self, block: u32, count: u32) {
         self.valid[block as usize] += count;

@@ -109,6 +109,11 @@ impl Controller {
         self.buffer.empty_at()
     }
 
+    /// The channels and dies.
+    pub(crate) fn array(&mut self) -> &mut Array {
+        &mut self.array
+    }
+
     /// A command is done.
     pub(crate) fn finish(&mut self, op: Op, arrival: Nanos, done: Nanos) {
         self.all_done = self.all_done.max(done);

@@ -11,6 +11,9 @@
 //! the command overhead. Only whole aligned grains are unmapped, and none by a discard that the
 //! drive ignores. Each honoured range leaves an entry of mapping journal, and full pages of journal
 //! are programmed after it. Partial pages are read and written as whole ones.
+//!
+//! A drive whose profile says so cleans blocks **while it idles**: from some time after the last command
+//! was done until the next one arrives, which waits for the operations that its dies have begun.
 
 use std::ops::Range;
 
@@ -18,6 +21,7 @@ use trimtab_core::profile::{Discard, Profile};
 use trimtab_core::stats::{DriveCounters, EraseSpread, LatencySummary};
 use trimtab_core::{Bytes, Extent, Nanos, Pages};
 
+use crate::background::Background;
 use crate::command::{Command, Op};
 use crate::controller::{CommandSender, Controller, PageWrites};
 use crate::flash::Untimed;
@@ -56,6 +60,8 @@ pub struct Device {
     page_shift: u32,
     ftl: Ftl,
     controller: Controller,
+    /// The work that it does while no command is under way.
+    background: Option<Background>,
     discard: Discard,
     flush: Nanos,
     /// When the last discard ends.
@@ -80,6 +86,7 @@ impl Device {
             page_shift: page.0.trailing_zeros(),
             ftl: Ftl::new(&FtlConfig::of_drive(profile, size)?)?,
             controller: Controller::new(profile),
+            background: Background::new(profile, size),
             discard: profile.discard.clone(),
             flush: profile.timing.flush.value,
             discarded: Nanos::ZERO,
@@ -108,6 +115,7 @@ impl Device {
     pub fn submit(&mut self, arrival: Nanos, command: Command) -> Nanos {
         let Command { op, extent } = command;
         assert!(op == Op::Flush || extent.end <= self.size, "{extent} is past the drive's {}", self.size);
+        self.idle_until(arrival);
         let done = match op {
             Op::Read => self.read(arrival, extent),
             Op::Write => self.write(arrival, extent),
@@ -116,6 +124,14 @@ impl Device {
         };
         self.controller.finish(op, arrival, done);
         done
+    }
+
+    /// Does what the drive does while it idles, from when the last command was done until `arrival`.
+    fn idle_until(&mut self, arrival: Nanos) {
+        if let Some(background) = &mut self.background {
+            let done = self.controller.all_done();
+            background.run(&mut self.ftl, self.controller.array(), done, arrival);
+        }
     }
 
     /// Forgets whole mapping pages that hold nothing of use, at no cost in time, commands or journal: no drive
@@ -134,6 +150,15 @@ impl Device {
     /// them one by one.
     pub(crate) fn write_pages(&mut self, host: &mut impl CommandSender, commands: &[Command]) {
         let pages: Vec<_> = commands.iter().map(|command| self.pages(command.extent).start).collect();
+        if self.background.is_some() {
+            // The drive may idle between any two of them.
+            self.ftl.touch(pages.into_iter());
+            for command in commands {
+                let done = self.submit(host.send(), *command);
+                host.finish(done);
+            }
+            return;
+        }
         self.counters.writes += commands.len() as u64;
         self.counters.write_bytes += commands.iter().map(|command| command.extent.len()).sum::<Bytes>();
         self.ftl.write_each(0, &pages, &mut PageWrites::new(host, &mut self.controller));
@@ -234,7 +259,7 @@ impl Device {
 
     fn discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
         let done = self.hold_for_discard(arrival, extent);
-        self.let_discard_take_effect(done, extent);
+        self.count_and_unmap(done, extent);
         done
     }
 
@@ -254,8 +279,13 @@ impl Device {
         done
     }
 
-    /// Counts a discard and unmaps what it names, at `at`.
+    /// Counts a discard and unmaps what it names, at `at`; its time is spent apart from that.
     pub(crate) fn let_discard_take_effect(&mut self, at: Nanos, extent: Extent) {
+        self.idle_until(at);
+        self.count_and_unmap(at, extent);
+    }
+
+    fn count_and_unmap(&mut self, at: Nanos, extent: Extent) {
         let honoured = self.honoured(extent);
         self.counters.discards += 1;
         self.counters.discard_bytes += extent.len();
@@ -266,6 +296,7 @@ impl Device {
     /// Spends the time of a discard that comes at `arrival` and has taken effect before; returns when it is
     /// done.
     pub(crate) fn spend_discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
+        self.idle_until(arrival);
         let done = self.hold_for_discard(arrival, extent);
         self.controller.finish(Op::Discard, arrival, done);
         done

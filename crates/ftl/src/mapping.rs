@@ -9,6 +9,8 @@
 //! exactly the reserve free and the frontiers open, among the T pages that
 //! [`FtlConfig::data_pages`] counts, which is the pool that the closed forms speak of.
 
+mod cleaning;
+
 use std::hint::black_box;
 use std::ops::Range;
 
@@ -20,6 +22,7 @@ use crate::flash::{Cause, Flash};
 use crate::geometry::{FtlConfig, GeometryError};
 use crate::table::Table;
 use crate::validity::Validity;
+pub(crate) use cleaning::next_valid;
 
 /// Stands for the address of a logical page without data.
 const NONE: u32 = u32::MAX;
@@ -140,6 +143,9 @@ pub struct Ftl {
     /// One a host stream, then the one of garbage collection.
     frontiers: Vec<Frontier>,
     moving: Vec<u32>,
+    /// The block that is being cleaned while the drive idles: out of its list, and some of its pages may
+    /// have been moved.
+    cleaning: Option<u32>,
     mapped: u64,
     totals: Totals,
 }
@@ -161,6 +167,7 @@ impl Ftl {
             blocks: Blocks::new(config),
             frontiers: vec![Frontier::default(); config.streams as usize + 1],
             moving: Vec::with_capacity(config.pages_per_block as usize),
+            cleaning: None,
             mapped: 0,
             totals: Totals::default(),
             config: config.clone(),
@@ -337,9 +344,10 @@ impl Ftl {
         }
     }
 
-    /// Moves what is valid out of one block and erases it.
+    /// Moves what is valid out of one block, the one that is being cleaned already if there is one, and
+    /// erases it.
     fn clean(&mut self, flash: &mut impl Flash) {
-        let block = self.blocks.victim();
+        let block = self.cleaning.take().unwrap_or_else(|| self.blocks.victim());
         let (first, dense) = (self.layout.first(block), self.layout.dense(self.layout.first(block)));
         let end = dense + self.config.pages_per_block;
         let valid = self.valid.words(first, self.config.pages_per_block);
@@ -359,10 +367,17 @@ impl Ftl {
         self.totals.copied += moving.len() as u64;
         self.append(self.config.streams as usize, Cause::Copy, moving.iter().copied(), flash);
         self.moving = moving;
+        self.erase(block, flash);
+    }
+
+    /// Erases a block without a page that is still needed.
+    fn erase(&mut self, block: u32, flash: &mut impl Flash) {
+        let (first, pages) = (self.layout.first(block), self.config.pages_per_block);
+        let dense = self.layout.dense(first);
         self.totals.erases += 1;
-        self.valid.clear_block(first, self.config.pages_per_block);
+        self.valid.clear_block(first, pages);
         self.blocks.erase(block);
-        flash.erase(dense..end);
+        flash.erase(dense..dense + pages);
     }
 
     /// Panics unless every rule of conservation holds: programmed pages are all in erased or in

@@ -21,7 +21,7 @@ const SIZE: Bytes = Bytes(129 << 20);
 const ROOM: [(&str, &str); 2] = [("erase_block", "'1 MiB'"), ("over_provisioning", "0.5")];
 
 /// Fields of a profile, each with values that are its limits, just inside them or uncommon.
-const FIELDS: [(&str, &[&str]); 25] = [
+const FIELDS: [(&str, &[&str]); 27] = [
     ("mapping_page", &["'512 B'", "'64 KiB'", "'1 MiB'"]),
     ("program_unit", &["'1 MiB'", "'3 MiB'", "'16 GiB'"]),
     ("erase_block", &["'3 MiB'", "'6 MiB'", "'16 GiB'"]),
@@ -47,7 +47,16 @@ const FIELDS: [(&str, &[&str]); 25] = [
     ("command_limit", &["'1 MiB'", "'3 MiB'", "'1024 TiB'"]),
     ("honoured_granularity", &["'1 MiB'", "'3 MiB'", "'1 GiB'"]),
     ("journal_per_range", &["'0 B'", "'1 B'", "'512 B'", "'1 MiB'"]),
+    ("after", &["'0 ns'", "'1 ns'", "'3600 s'"]),
+    ("reserve", &["1e-9", "0.25", "0.5"]),
 ];
+
+/// Work that the base profile doesn't have.
+const OPTIONAL: &str = "
+[idle]
+after = { value = '1 ms', source = 'a test' }
+reserve = { value = 0.0, source = 'a test' }
+";
 
 /// The base profile with other values for some fields.
 fn text(values: &[(&str, &str)]) -> String {
@@ -58,7 +67,7 @@ fn text(values: &[(&str, &str)]) -> String {
             format!("{field} = {{ value = {value}, source = 'a test' }}")
         })
     };
-    BASE.lines().map(line).collect::<Vec<_>>().join("\n")
+    BASE.lines().chain(OPTIONAL.lines()).map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Extents at the start, in the middle and at the end of a drive, whole grains of nothing and all of it.

@@ -71,6 +71,7 @@ pub fn profile(document: &BenchDocument) -> Result<(Profile, String), MeasuredPr
         geometry: run.geometry(page),
         timing: run.timing(),
         gc: Gc { policy: unmeasured(GcPolicy::Greedy, "firmware is closed") },
+        idle: None,
         discard: run.discard(granularity, page),
     };
     let text = text::text(&profile);

@@ -1,7 +1,7 @@
 use proptest::option;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use trimtab_core::Extent;
-use trimtab_core::profile::builtin;
+use trimtab_core::profile::{Idle, builtin};
 use trimtab_ftl::theory::greedy;
 use trimtab_ftl::{Command, Device, Op};
 
@@ -71,6 +71,18 @@ fn measured_profile_is_written_like_the_built_in_ones() {
     let built_in = trimtab_core::profile::builtin_text("ocz-agility-3").unwrap();
     assert_eq!(fields(&text), fields(built_in));
     assert!(text.contains("measured: trimtab bench of ACME"), "{text}");
+}
+
+#[test]
+fn optional_tables_survive_being_written() {
+    let (mut profile, _) = profile_of(&Measured::default());
+    let source = "a test".to_owned();
+    profile.idle = Some(Idle {
+        after: Sourced { value: Nanos(1), source: source.clone() },
+        reserve: Sourced { value: 0.001, source },
+    });
+    let text = text::text(&profile);
+    assert_eq!(Profile::parse(&text, "copy.toml"), Ok(profile), "{text}");
 }
 
 #[test]

@@ -4,14 +4,14 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use super::Profile;
+use super::{Profile, idle};
 use crate::units::{Bytes, Nanos};
 
 /// The largest granularity of discards, advertised or honoured: the kernel stores it in 32 bits.
 pub const LARGEST_GRANULARITY: Bytes = Bytes::GIB;
 
 /// The longest that one step of a command can take.
-const LONGEST: Nanos = Nanos(3_600_000_000_000);
+pub(super) const LONGEST: Nanos = Nanos(3_600_000_000_000);
 /// The largest erase block: an eighth of its mapping is kept in memory for each drive.
 const LARGEST_ERASE_BLOCK: Bytes = Bytes(16 << 30);
 /// The largest write buffer: each of its pages takes 8 bytes of memory.
@@ -25,7 +25,7 @@ const RESERVE: RangeInclusive<u32> = 1..=65_536;
 const MOST_DIES: u32 = 65_536;
 
 /// A field, and what is wrong with its value.
-type Broken = (&'static str, String);
+pub(super) type Broken = (&'static str, String);
 
 /// The first field whose value no drive can have, with the reason.
 pub(super) fn broken(profile: &Profile) -> Option<Broken> {
@@ -35,6 +35,7 @@ pub(super) fn broken(profile: &Profile) -> Option<Broken> {
         .or_else(|| multiples(profile))
         .or_else(|| sizes(profile))
         .or_else(|| spare(profile))
+        .or_else(|| idle::broken(profile))
 }
 
 fn page(profile: &Profile) -> Option<Broken> {
@@ -116,7 +117,9 @@ fn sizes(profile: &Profile) -> Option<Broken> {
     })
 }
 
-fn first_above<T: PartialOrd + Display, const N: usize>(fields: [(&'static str, T, T); N]) -> Option<Broken> {
+pub(super) fn first_above<T: PartialOrd + Display, const N: usize>(
+    fields: [(&'static str, T, T); N],
+) -> Option<Broken> {
     let above = fields.into_iter().find(|(_, value, most)| value > most);
     above.map(|(field, value, most)| (field, format!("{value} must be at most {most}")))
 }
