@@ -5,6 +5,7 @@
 
 mod idle;
 mod limits;
+mod slc;
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use crate::units::{Bytes, Nanos, Rate};
 pub use idle::Idle;
 pub use limits::LARGEST_GRANULARITY;
+pub use slc::Slc;
 
 /// A value and where it comes from: an article, a datasheet, a measurement, or "calibrated"
 /// with what it was fitted to.
@@ -72,6 +74,9 @@ pub struct Profile {
     /// What it does while no command is under way; without it, nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Idle>,
+    /// The cache of flash that holds one bit in each cell; without it, the drive has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slc: Option<Slc>,
     /// Its behaviour with discards.
     pub discard: Discard,
 }

@@ -11,11 +11,22 @@ use trimtab_core::profile::Profile;
 
 use crate::validity::count_valid;
 
+/// The bits that a programmed cell holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cell {
+    /// As many as it can.
+    Full,
+    /// One, in the cache.
+    Single,
+}
+
 /// Channels and dies.
 pub(crate) struct Array {
     pages_per_unit: u32,
     read: Nanos,
     program_page: Nanos,
+    /// The same in the cache.
+    cache_page: Nanos,
     erase: Nanos,
     transfer_page: Nanos,
     dies: Vec<Die>,
@@ -49,11 +60,13 @@ impl Array {
         let page = geometry.mapping_page.value;
         let pages_per_unit = (geometry.program_unit.value.0 / page.0) as u32;
         let channels = geometry.channels.value as usize;
+        let page_of = |unit: Nanos| Nanos(unit.0.div_ceil(pages_per_unit.into()));
         let die = |number| Die { busy: Nanos::ZERO, channel: number % channels };
         Self {
             pages_per_unit,
             read: timing.read.value,
-            program_page: Nanos(timing.program.value.0.div_ceil(pages_per_unit.into())),
+            program_page: page_of(timing.program.value),
+            cache_page: page_of(profile.slc.as_ref().map_or(timing.program.value, |slc| slc.program.value)),
             erase: timing.erase.value,
             transfer_page: timing.channel_rate.value.time_for(page),
             dies: (0..profile.dies() as usize).map(die).collect(),
@@ -83,9 +96,10 @@ impl Array {
     /// Programs some pages of a unit whose data are there at `ready`; returns when they are on
     /// flash.
     #[inline]
-    pub(crate) fn program(&mut self, unit: &Unit, pages: u32, ready: Nanos) -> Nanos {
+    pub(crate) fn program(&mut self, unit: &Unit, pages: u32, ready: Nanos, cell: Cell) -> Nanos {
         let there = self.transfer(unit, pages, ready);
-        self.dies[unit.die].occupy(self.program_page * u64::from(pages), there)
+        let page = if cell == Cell::Full { self.program_page } else { self.cache_page };
+        self.dies[unit.die].occupy(page * u64::from(pages), there)
     }
 
     /// Reads these pages from `start`, each unit of pages in a row at once; returns when all are

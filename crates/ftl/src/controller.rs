@@ -6,7 +6,7 @@ use trimtab_core::profile::Profile;
 use trimtab_core::stats::{Latencies, LatencySummary};
 use trimtab_core::{Nanos, Pages};
 
-use crate::array::{Array, Unit};
+use crate::array::{Array, Cell, Unit};
 use crate::buffer::WriteBuffer;
 use crate::command::Op;
 use crate::flash::{Cause, Flash};
@@ -82,13 +82,14 @@ impl Controller {
         self.now
     }
 
-    /// Takes `count` pages of the host's unit, each of which occupies the link for `link`, into the
-    /// buffer.
+    /// Takes `count` pages of the host's unit into the buffer; those of a command occupy the link.
     #[inline]
-    fn take(&mut self, link: Nanos, count: u32) {
+    fn take(&mut self, cause: Cause, count: u32) {
+        let link = if cause == Cause::Journal { Nanos::ZERO } else { self.link_write_page };
+        let cell = if cause == Cause::Cache { Cell::Single } else { Cell::Full };
         let crossed = self.now + link * u64::from(count);
         self.now = crossed.max(self.buffer.room_at(count));
-        let drained = self.array.program(&self.host_unit, count, self.now);
+        let drained = self.array.program(&self.host_unit, count, self.now, cell);
         self.buffer.fill(count, drained);
     }
 
@@ -134,13 +135,13 @@ impl Controller {
 impl Flash for Controller {
     fn program(&mut self, cause: Cause, mut pages: Range<u32>) {
         while !pages.is_empty() {
-            let count = if cause == Cause::Copy {
+            let count = if cause.is_move() {
                 let count = self.array.seek(&mut self.copy_unit, &pages);
-                self.array.program(&self.copy_unit, count, self.collected);
+                self.array.program(&self.copy_unit, count, self.collected, Cell::Full);
                 count
             } else {
                 let count = self.array.seek(&mut self.host_unit, &pages);
-                self.take(if cause == Cause::Host { self.link_write_page } else { Nanos::ZERO }, count);
+                self.take(cause, count);
                 count
             };
             pages.start += count;
@@ -191,14 +192,14 @@ impl<'a, Host: CommandSender> PageWrites<'a, Host> {
 
 impl<Host: CommandSender> Flash for PageWrites<'_, Host> {
     fn program(&mut self, cause: Cause, mut pages: Range<u32>) {
-        if cause == Cause::Copy {
+        if cause.is_move() {
             return self.controller.program(cause, pages);
         }
         while !pages.is_empty() {
             let count = self.controller.array.seek(&mut self.controller.host_unit, &pages);
             for _ in 0..count {
                 let arrival = self.begin();
-                self.controller.take(self.controller.link_write_page, 1);
+                self.controller.take(cause, 1);
                 let done = self.controller.end_write();
                 self.controller.finish(Op::Write, arrival, done);
                 self.host.finish(done);

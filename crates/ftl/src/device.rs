@@ -12,8 +12,9 @@
 //! drive ignores. Each honoured range leaves an entry of mapping journal, and full pages of journal
 //! are programmed after it. Partial pages are read and written as whole ones.
 //!
-//! A drive whose profile says so cleans blocks **while it idles**: from some time after the last command
-//! was done until the next one arrives, which waits for the operations that its dies have begun.
+//! A drive whose profile says so cleans blocks and folds its cache **while it idles**: from some time after
+//! the last command was done until the next one arrives, which waits for the operations that its dies have
+//! begun. Writes go to the **cache** as long as it has room.
 
 use std::ops::Range;
 
@@ -26,7 +27,7 @@ use crate::command::{Command, Op};
 use crate::controller::{CommandSender, Controller, PageWrites};
 use crate::flash::Untimed;
 use crate::geometry::{FtlConfig, GeometryError};
-use crate::mapping::{Ftl, Totals};
+use crate::mapping::{CacheConfig, Ftl, Totals};
 
 /// The pages of `2^page_shift` bytes that an extent touches.
 fn pages(extent: Extent, page_shift: u32) -> Range<u32> {
@@ -84,7 +85,7 @@ impl Device {
             size,
             page,
             page_shift: page.0.trailing_zeros(),
-            ftl: Ftl::new(&FtlConfig::of_drive(profile, size)?)?,
+            ftl: Ftl::with_cache(&FtlConfig::of_drive(profile, size)?, CacheConfig::of_drive(profile, size))?,
             controller: Controller::new(profile),
             background: Background::new(profile, size),
             discard: profile.discard.clone(),
@@ -97,13 +98,14 @@ impl Device {
     }
 
     /// Makes a new drive a used one: every page is written twice, in sequence, as the workload
-    /// independent preconditioning of the SNIA Performance Test Specification does. It takes no
-    /// model time, and only the erase spread counts it.
+    /// independent preconditioning of the SNIA Performance Test Specification does, and a cache is folded.
+    /// It takes no model time, and only the erase spread counts it.
     pub fn precondition(&mut self) {
         let pages = (self.size.0 / self.page.0) as u32;
         for _ in 0..2 {
             self.ftl.write(0, 0, pages, &mut Untimed);
         }
+        self.ftl.empty_cache(&mut Untimed);
         self.preconditioned = self.ftl.totals();
     }
 
@@ -217,7 +219,7 @@ impl Device {
         DriveCounters {
             model_ns: self.controller.all_done(),
             host_pages: totals.host,
-            copied_pages: totals.copied,
+            copied_pages: totals.copied + totals.folded,
             journal_pages: totals.journal,
             erases: totals.erases,
             ..self.counters.clone()

@@ -9,6 +9,7 @@
 //! exactly the reserve free and the frontiers open, among the T pages that
 //! [`FtlConfig::data_pages`] counts, which is the pool that the closed forms speak of.
 
+mod cache;
 mod cleaning;
 
 use std::hint::black_box;
@@ -22,6 +23,8 @@ use crate::flash::{Cause, Flash};
 use crate::geometry::{FtlConfig, GeometryError};
 use crate::table::Table;
 use crate::validity::Validity;
+use cache::Cache;
+pub(crate) use cache::{CacheConfig, Folding};
 pub(crate) use cleaning::next_valid;
 
 /// Stands for the address of a logical page without data.
@@ -41,6 +44,8 @@ pub struct Totals {
     pub host: u64,
     /// Pages that garbage collection moved.
     pub copied: u64,
+    /// Pages that were folded: moved out of the cache.
+    pub folded: u64,
     /// Pages of mapping journal.
     pub journal: u64,
     /// Erase blocks erased.
@@ -50,7 +55,7 @@ pub struct Totals {
 impl Totals {
     /// Pages programmed in all.
     pub fn programmed(&self) -> u64 {
-        self.host + self.copied + self.journal
+        self.host + self.copied + self.folded + self.journal
     }
 
     /// Write amplification: pages programmed / pages the host wrote; not a number without any.
@@ -63,6 +68,7 @@ impl Totals {
         Self {
             host: self.host - earlier.host,
             copied: self.copied - earlier.copied,
+            folded: self.folded - earlier.folded,
             journal: self.journal - earlier.journal,
             erases: self.erases - earlier.erases,
         }
@@ -140,8 +146,9 @@ pub struct Ftl {
     logical: Table,
     valid: Validity,
     blocks: Blocks,
-    /// One a host stream, then the one of garbage collection.
+    /// One a host stream, then the one of garbage collection and that of the cache.
     frontiers: Vec<Frontier>,
+    cache: Option<Cache>,
     moving: Vec<u32>,
     /// The block that is being cleaned while the drive idles: out of its list, and some of its pages may
     /// have been moved.
@@ -156,16 +163,25 @@ impl Ftl {
     /// # Errors
     /// If such a model can't work.
     pub fn new(config: &FtlConfig) -> Result<Self, GeometryError> {
+        Self::with_cache(config, None)
+    }
+
+    /// As [`new`](Self::new), with a cache before it.
+    pub(crate) fn with_cache(config: &FtlConfig, cache: Option<CacheConfig>) -> Result<Self, GeometryError> {
         config.check()?;
-        let pages = config.blocks as usize * config.pages_per_block as usize;
+        let cached = cache.map_or(0, CacheConfig::blocks);
+        config.check_blocks(u64::from(config.blocks) + u64::from(cached))?;
+        let blocks = config.blocks + cached;
+        let pages = blocks as usize * config.pages_per_block as usize;
         let layout = Layout { shift: config.block_shift(), pages_per_block: config.pages_per_block };
         Ok(Self {
             layout,
             address: Table::filled(config.logical.0 as usize, NONE)?,
             logical: Table::filled(pages, NONE)?,
-            valid: Validity::new(config.blocks << layout.shift),
-            blocks: Blocks::new(config),
-            frontiers: vec![Frontier::default(); config.streams as usize + 1],
+            valid: Validity::new(blocks << layout.shift),
+            blocks: Blocks::new(config, cached),
+            frontiers: vec![Frontier::default(); config.streams as usize + 2],
+            cache: cache.map(|cache| Cache::new(cache, config.blocks)),
             moving: Vec::with_capacity(config.pages_per_block as usize),
             cleaning: None,
             mapped: 0,
@@ -298,6 +314,7 @@ impl Ftl {
         flash: &mut impl Flash,
     ) {
         while pages.len() > 0 {
+            let (frontier, cause) = self.place(frontier, cause, flash);
             let Frontier { next, end } = self.room(frontier, flash);
             let count = (end - next).min(pages.len() as u32);
             let run = self.layout.dense(next)..self.layout.dense(next) + count;
@@ -309,7 +326,7 @@ impl Ftl {
             for ((address, logical), page) in (next..).zip(logical).zip(&mut pages) {
                 *logical = page;
                 let before = std::mem::replace(&mut addresses[page as usize], address);
-                if cause == Cause::Host {
+                if !cause.is_move() {
                     match before {
                         NONE => self.mapped += 1,
                         before => stale.add(before),
@@ -329,17 +346,29 @@ impl Ftl {
             self.frontiers[frontier] = Frontier { next, end: next + self.config.pages_per_block };
             while frontier < self.config.streams as usize && self.blocks.free() <= self.config.reserve_blocks
             {
-                self.clean(flash);
+                self.reclaim(flash);
             }
         }
         self.frontiers[frontier]
+    }
+
+    /// Gains erased blocks: from the cache those that it has borrowed, unless one without valid pages is to be
+    /// had.
+    fn reclaim(&mut self, flash: &mut impl Flash) {
+        if self.cache.is_none()
+            || self.cleaning.is_some()
+            || self.blocks.has_empty()
+            || !self.fold_dynamic(flash)
+        {
+            self.clean(flash);
+        }
     }
 
     /// `count` pages of a frontier are programmed; closes its block when that was all of it.
     fn advance(&mut self, frontier: usize, count: u32) {
         let Frontier { next, end } = &mut self.frontiers[frontier];
         *next += count;
-        if next == end {
+        if next == end && frontier <= self.config.streams as usize {
             self.blocks.close(self.layout.block(*end - 1));
         }
     }
@@ -348,6 +377,12 @@ impl Ftl {
     /// erases it.
     fn clean(&mut self, flash: &mut impl Flash) {
         let block = self.cleaning.take().unwrap_or_else(|| self.blocks.victim());
+        self.move_all(block, Cause::Copy, flash);
+        self.erase(block, flash);
+    }
+
+    /// Moves what is valid in a block to the frontier of garbage collection; its valid bits stay.
+    fn move_all(&mut self, block: u32, cause: Cause, flash: &mut impl Flash) {
         let (first, dense) = (self.layout.first(block), self.layout.dense(self.layout.first(block)));
         let end = dense + self.config.pages_per_block;
         let valid = self.valid.words(first, self.config.pages_per_block);
@@ -364,10 +399,15 @@ impl Ftl {
                 bits &= u64::MAX.checked_shl(end).unwrap_or(0);
             }
         }
-        self.totals.copied += moving.len() as u64;
-        self.append(self.config.streams as usize, Cause::Copy, moving.iter().copied(), flash);
+        self.append_moved(moving, cause, flash);
+    }
+
+    /// Programs pages that are moved, and counts them.
+    fn append_moved(&mut self, moving: Vec<u32>, cause: Cause, flash: &mut impl Flash) {
+        let moved = if cause == Cause::Fold { &mut self.totals.folded } else { &mut self.totals.copied };
+        *moved += moving.len() as u64;
+        self.append(self.config.streams as usize, cause, moving.iter().copied(), flash);
         self.moving = moving;
-        self.erase(block, flash);
     }
 
     /// Erases a block without a page that is still needed.
@@ -388,8 +428,12 @@ impl Ftl {
     pub fn assert_sound(&self) {
         let pages = u64::from(self.config.pages_per_block);
         let open: u64 = self.frontiers.iter().map(|frontier| u64::from(frontier.end - frontier.next)).sum();
-        let taken = u64::from(self.config.blocks - self.blocks.free()) * pages - open;
-        assert_eq!(self.totals.programmed(), self.totals.erases * pages + taken, "pages are conserved");
+        let (unused, cached) =
+            self.cache.as_ref().map_or((0, 0), |cache| (cache.unused, cache.free_blocks()));
+        let free = u64::from(self.blocks.free() + cached);
+        let taken = (self.blocks.erases().len() as u64 - free) * pages - open;
+        let programmed = self.totals.programmed() + unused;
+        assert_eq!(programmed, self.totals.erases * pages + taken, "pages are conserved");
         let mapped = self.address.iter().filter(|address| **address != NONE).count() as u64;
         let valid: u64 = self.blocks.valid().iter().map(|count| u64::from(*count)).sum();
         assert_eq!([valid, self.valid.count(), self.mapped], [mapped; 3], "valid pages are the mapped ones");

@@ -72,6 +72,7 @@ pub fn profile(document: &BenchDocument) -> Result<(Profile, String), MeasuredPr
         timing: run.timing(),
         gc: Gc { policy: unmeasured(GcPolicy::Greedy, "firmware is closed") },
         idle: None,
+        slc: None,
         discard: run.discard(granularity, page),
     };
     let text = text::text(&profile);

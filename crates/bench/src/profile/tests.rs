@@ -1,7 +1,7 @@
 use proptest::option;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use trimtab_core::Extent;
-use trimtab_core::profile::{Idle, builtin};
+use trimtab_core::profile::{Idle, Slc, builtin};
 use trimtab_ftl::theory::greedy;
 use trimtab_ftl::{Command, Device, Op};
 
@@ -76,10 +76,15 @@ fn measured_profile_is_written_like_the_built_in_ones() {
 #[test]
 fn optional_tables_survive_being_written() {
     let (mut profile, _) = profile_of(&Measured::default());
-    let source = "a test".to_owned();
-    profile.idle = Some(Idle {
-        after: Sourced { value: Nanos(1), source: source.clone() },
-        reserve: Sourced { value: 0.001, source },
+    let (time, source) = (Nanos(1), "a test".to_owned());
+    let fraction = Sourced { value: 0.001, source: source.clone() };
+    let time = Sourced { value: time, source: source.clone() };
+    profile.idle = Some(Idle { after: time.clone(), reserve: fraction.clone() });
+    profile.slc = Some(Slc {
+        bits_per_cell: Sourced { value: 3, source },
+        program: time,
+        static_size: fraction.clone(),
+        dynamic_size: fraction,
     });
     let text = text::text(&profile);
     assert_eq!(Profile::parse(&text, "copy.toml"), Ok(profile), "{text}");

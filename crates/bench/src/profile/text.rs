@@ -11,7 +11,7 @@ use trimtab_core::{Bytes, Nanos, Rate};
 /// The text of `profile`: a line a field, in the order of the types. [`Profile::parse`] reads it
 /// back as it was.
 pub(super) fn text(profile: &Profile) -> String {
-    let Profile { name, model, notes, interface, geometry, timing, gc, idle, discard } = profile;
+    let Profile { name, model, notes, interface, geometry, timing, gc, idle, slc, discard } = profile;
     let quoted = |text: &str| Value::from(text).to_string();
     let mut head = format!("name = {}\nmodel = {}\nnotes = {}\n", quoted(name), quoted(model), quoted(notes));
     if let Some(interface) = interface {
@@ -41,6 +41,15 @@ pub(super) fn text(profile: &Profile) -> String {
     let gc = [plain("policy", &gc.policy)];
     let idle =
         idle.as_ref().map(|idle| [unit("after", &idle.after), plain("reserve", &idle.reserve)].concat());
+    let slc = slc.as_ref().map(|slc| {
+        [
+            plain("bits_per_cell", &slc.bits_per_cell),
+            unit("program", &slc.program),
+            plain("static_size", &slc.static_size),
+            plain("dynamic_size", &slc.dynamic_size),
+        ]
+        .concat()
+    });
     let discard: Vec<_> = [
         unit("command", &discard.command),
         unit("range", &discard.range),
@@ -61,6 +70,7 @@ pub(super) fn text(profile: &Profile) -> String {
         ("timing", Some(timing.concat())),
         ("gc", Some(gc.concat())),
         ("idle", idle),
+        ("slc", slc),
         ("discard", Some(discard.concat())),
     ];
     let tables = tables.iter().filter_map(|(name, lines)| Some((name, lines.as_ref()?)));

@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use super::{Profile, idle};
+use super::{Profile, idle, slc};
 use crate::units::{Bytes, Nanos};
 
 /// The largest granularity of discards, advertised or honoured: the kernel stores it in 32 bits.
@@ -36,6 +36,7 @@ pub(super) fn broken(profile: &Profile) -> Option<Broken> {
         .or_else(|| sizes(profile))
         .or_else(|| spare(profile))
         .or_else(|| idle::broken(profile))
+        .or_else(|| slc::broken(profile))
 }
 
 fn page(profile: &Profile) -> Option<Broken> {

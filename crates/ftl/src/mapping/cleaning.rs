@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use super::{Frontier, Ftl};
-use crate::flash::{Cause, Flash};
+use super::{Cache, Frontier, Ftl};
+use crate::flash::{Cause, Flash, Untimed};
 
 impl Ftl {
     /// The block that is being cleaned.
@@ -48,9 +48,9 @@ impl Ftl {
         dense..dense + self.config.pages_per_block
     }
 
-    /// Moves the first `count` valid pages of `block`, which is being cleaned, from page `from` of it on.
-    /// Returns the page behind the last one moved.
-    pub(crate) fn move_pages(&mut self, block: u32, from: u32, count: u32, flash: &mut impl Flash) -> u32 {
+    /// Moves the first valid pages of `block`, which is being cleaned or folded, from page `from` of it on: as
+    /// many as `count`. Returns the page behind the last one moved, and how many were.
+    pub(crate) fn move_pages(&mut self, block: u32, from: u32, count: u32, cause: Cause) -> (u32, u32) {
         let (first, pages) = (self.layout.first(block), self.config.pages_per_block);
         let dense = self.layout.dense(first);
         let mut moving = std::mem::take(&mut self.moving);
@@ -63,11 +63,10 @@ impl Ftl {
             self.valid.clear(first + page..first + page + 1);
             next = page + 1;
         }
-        self.blocks.invalidate(block, moving.len() as u32);
-        self.totals.copied += moving.len() as u64;
-        self.append(self.config.streams as usize, Cause::Copy, moving.iter().copied(), flash);
-        self.moving = moving;
-        next
+        let moved = moving.len() as u32;
+        self.blocks.invalidate(block, moved);
+        self.append_moved(moving, cause, &mut Untimed);
+        (next, moved)
     }
 
     /// Erases the block that is being cleaned.
@@ -81,15 +80,16 @@ impl Ftl {
     }
 
     /// The number of invalid pages in closed blocks.
-    fn invalid_in_closed(&self) -> u64 {
+    pub(super) fn invalid_in_closed(&self) -> u64 {
         let pages = u64::from(self.config.pages_per_block);
-        let open = || self.frontiers.iter().filter(|frontier| frontier.next < frontier.end);
-        let valid_in_open: u64 = open()
-            .map(|frontier| self.layout.block(frontier.next))
-            .map(|block| u64::from(self.blocks.valid()[block as usize]))
-            .sum();
-        let closed = u64::from(self.config.blocks - self.blocks.free()) - open().count() as u64;
-        closed * pages - (self.mapped - valid_in_open)
+        let frontiers = &self.frontiers[..=self.config.streams as usize];
+        let open = frontiers.iter().filter(|frontier| frontier.next < frontier.end);
+        let open = open.map(|frontier| self.layout.block(frontier.next));
+        let valid = |block: u32| u64::from(self.blocks.valid()[block as usize]);
+        let cached: u64 = self.cache.iter().flat_map(Cache::filled).map(valid).sum();
+        let borrowed = self.cache.as_ref().map_or(0, Cache::dynamic_blocks);
+        let closed = self.config.blocks - self.blocks.free() - open.clone().count() as u32 - borrowed;
+        u64::from(closed) * pages - (self.mapped - cached - open.map(valid).sum::<u64>())
     }
 }
 

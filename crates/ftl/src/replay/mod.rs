@@ -230,7 +230,7 @@ impl Replay {
             failed: self.failed,
             counters: self.device.counters(),
             waf_passes: self.waf_passes.clone(),
-            erase_blocks: ftl.config().blocks,
+            erase_blocks: ftl.erases().len() as u32,
             erase_spread: EraseSpread::of(&erases),
             erases_by_phase: self.phases.counts().to_vec(),
             reads: self.device.latency(Op::Read),
