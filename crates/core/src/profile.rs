@@ -169,7 +169,7 @@ pub struct Gc {
 }
 
 /// The behaviour of a drive with discards.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Discard {
     /// The time of every discard command as the host sees it, also of one that does nothing; it includes
@@ -200,6 +200,15 @@ pub struct Discard {
     /// leaves it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignored_every: Option<Sourced<u32>>,
+    /// The time that every GiB adds that had data and was unmapped. A drive to which data make no difference
+    /// leaves it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_mapped_gib: Option<Sourced<Nanos>>,
+    /// The share of every die that the drive takes to do what `per_gib` and `per_mapped_gib` say after the
+    /// command has returned: 0.25 is a quarter, which stretches the work to four times as long. A drive that
+    /// does all before the command returns leaves it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lazy_share: Option<Sourced<f64>>,
 }
 
 /// The data that a discarded range reads as.

@@ -31,6 +31,7 @@ pub(crate) struct Array {
     transfer_page: Nanos,
     dies: Vec<Die>,
     channels: Vec<Nanos>,
+    other: OtherWork,
 }
 
 struct Die {
@@ -40,9 +41,28 @@ struct Die {
 
 impl Die {
     #[inline]
-    fn occupy(&mut self, span: Nanos, start: Nanos) -> Nanos {
-        self.busy = self.busy.max(start) + span;
+    fn occupy(&mut self, other: &OtherWork, span: Nanos, start: Nanos) -> Nanos {
+        let begun = self.busy.max(start);
+        self.busy = begun + span + if begun < other.end { other.delay(begun, span) } else { Nanos::ZERO };
         self.busy
+    }
+}
+
+/// Work that takes a share of every die for a time, beside all other operations.
+#[derive(Debug, Clone, Copy, Default)]
+struct OtherWork {
+    share: f64,
+    start: Nanos,
+    end: Nanos,
+}
+
+impl OtherWork {
+    /// How much longer an operation takes that begins at `begun` and alone takes `span`.
+    fn delay(&self, begun: Nanos, span: Nanos) -> Nanos {
+        let before = self.start.saturating_sub(begun);
+        let shared = span.saturating_sub(before).seconds() * self.share / (1.0 - self.share);
+        let most = (self.end - begun.max(self.start)).seconds() * self.share;
+        Nanos::from_seconds(shared.min(most))
     }
 }
 
@@ -71,7 +91,17 @@ impl Array {
             transfer_page: timing.channel_rate.value.time_for(page),
             dies: (0..profile.dies() as usize).map(die).collect(),
             channels: vec![Nanos::ZERO; channels],
+            other: OtherWork::default(),
         }
+    }
+
+    /// Adds work of so much time that takes this share of every die from `start`, or from the end of such work
+    /// that is not done yet.
+    pub(crate) fn add_work(&mut self, work: Nanos, share: f64, start: Nanos) {
+        if self.other.end <= start {
+            self.other = OtherWork { share, start, end: start };
+        }
+        self.other.end = self.other.end + Nanos::from_seconds(work.seconds() / share);
     }
 
     /// Moves `unit` to the one that `pages` begin in; returns how many of them are in it.
@@ -99,7 +129,7 @@ impl Array {
     pub(crate) fn program(&mut self, unit: &Unit, pages: u32, ready: Nanos, cell: Cell) -> Nanos {
         let there = self.transfer(unit, pages, ready);
         let page = if cell == Cell::Full { self.program_page } else { self.cache_page };
-        self.dies[unit.die].occupy(page * u64::from(pages), there)
+        self.dies[unit.die].occupy(&self.other, page * u64::from(pages), there)
     }
 
     /// Reads these pages from `start`, each unit of pages in a row at once; returns when all are
@@ -137,7 +167,7 @@ impl Array {
         if pages == 0 {
             return start;
         }
-        let sensed = self.dies[unit.die].occupy(self.read, start);
+        let sensed = self.dies[unit.die].occupy(&self.other, self.read, start);
         let transferred = self.transfer(unit, pages, start);
         transferred.max(sensed + self.transfer_page * u64::from(pages))
     }
@@ -149,7 +179,7 @@ impl Array {
         self.seek(&mut first, &pages);
         let (before, from) = self.dies.split_at_mut(first.die);
         for die in from.iter_mut().chain(before).take(units) {
-            die.occupy(self.erase, start);
+            die.occupy(&self.other, self.erase, start);
         }
     }
 

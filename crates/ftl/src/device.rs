@@ -10,7 +10,8 @@
 //! before its end; queued discards only wait for each other. Its cost, as the host sees it, includes
 //! the command overhead. Only whole aligned grains are unmapped, and none by a discard that the
 //! drive ignores. Each honoured range leaves an entry of mapping journal, and full pages of journal
-//! are programmed after it. Partial pages are read and written as whole ones.
+//! are programmed after it. A drive that is lazy spends the time of a discard's bytes after its end, and takes
+//! a share of every die for it. Partial pages are read and written as whole ones.
 //!
 //! A drive whose profile says so cleans blocks and folds its cache **while it idles**: from some time after
 //! the last command was done until the next one arrives, which waits for the operations that its dies have
@@ -260,14 +261,17 @@ impl Device {
     }
 
     fn discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
-        let done = self.hold_for_discard(arrival, extent);
-        self.count_and_unmap(done, extent);
+        let honoured = self.honoured(extent);
+        let unmapped = self.count_and_unmap(extent, honoured);
+        let done = self.hold_for_discard(arrival, extent, unmapped);
+        self.write_journal(honoured, done);
         done
     }
 
-    /// Spends the time of a discard, which changes nothing that the drive holds; returns when it is done.
-    fn hold_for_discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
-        let cost = self.discard.time(extent.len());
+    /// Spends the time of a discard that unmaps `unmapped` bytes, and changes nothing that the drive holds;
+    /// returns when it is done. The work that a lazy drive does afterwards begins then.
+    fn hold_for_discard(&mut self, arrival: Nanos, extent: Extent, unmapped: Bytes) -> Nanos {
+        let cost = self.discard.time_of(extent.len(), unmapped);
         let queued = self.discard.queued.value;
         let dealt_with =
             self.controller.begin(if queued { arrival } else { arrival.max(self.controller.all_done()) });
@@ -277,38 +281,44 @@ impl Device {
         if !queued {
             self.controller.hold(done);
         }
+        if let Some(share) = &self.discard.lazy_share {
+            let work = self.discard.work(extent.len(), unmapped);
+            self.controller.array().add_work(work, share.value, done);
+        }
         self.counters.discard_busy_ns += cost;
         done
     }
 
-    /// Counts a discard and unmaps what it names, at `at`; its time is spent apart from that.
-    pub(crate) fn let_discard_take_effect(&mut self, at: Nanos, extent: Extent) {
+    /// Lets a discard take effect at `at`, apart from its time; returns the bytes that it unmaps.
+    pub(crate) fn let_discard_take_effect(&mut self, at: Nanos, extent: Extent) -> Bytes {
         self.idle_until(at);
-        self.count_and_unmap(at, extent);
-    }
-
-    fn count_and_unmap(&mut self, at: Nanos, extent: Extent) {
         let honoured = self.honoured(extent);
-        self.counters.discards += 1;
-        self.counters.discard_bytes += extent.len();
-        self.counters.discard_sizes.record(extent.len());
-        self.unmap(honoured, at);
+        let unmapped = self.count_and_unmap(extent, honoured);
+        self.write_journal(honoured, at);
+        unmapped
     }
 
-    /// Spends the time of a discard that comes at `arrival` and has taken effect before; returns when it is
-    /// done.
-    pub(crate) fn spend_discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
+    /// Spends the time of a discard that comes at `arrival` and has unmapped `unmapped` bytes before; returns
+    /// when it is done.
+    pub(crate) fn spend_discard(&mut self, arrival: Nanos, extent: Extent, unmapped: Bytes) -> Nanos {
         self.idle_until(arrival);
-        let done = self.hold_for_discard(arrival, extent);
+        let done = self.hold_for_discard(arrival, extent, unmapped);
         self.controller.finish(Op::Discard, arrival, done);
         done
     }
 
-    /// Unmaps whole grains, and programs the journal that this fills at `done`: no more pages than it
-    /// unmaps, or those of one entry, as a range's entry is no larger than the range.
-    fn unmap(&mut self, honoured: Extent, done: Nanos) {
+    /// Counts a discard and unmaps the whole grains of it; returns the bytes of them that had data.
+    fn count_and_unmap(&mut self, extent: Extent, honoured: Extent) -> Bytes {
+        self.counters.discards += 1;
+        self.counters.discard_bytes += extent.len();
+        self.counters.discard_sizes.record(extent.len());
         let pages = self.pages(honoured);
-        self.ftl.discard(pages.start, pages.len() as u32);
+        self.page * self.ftl.discard(pages.start, pages.len() as u32).0
+    }
+
+    /// Programs the journal that unmapped grains fill at `done`: no more pages than they have, or those of one
+    /// entry, as a range's entry is no larger than the range.
+    fn write_journal(&mut self, honoured: Extent, done: Nanos) {
         let ranges = honoured.len().0.div_ceil(self.discard.range_limit.value.0);
         self.journal += self.discard.journal_per_range.value * ranges;
         while self.journal >= self.page {

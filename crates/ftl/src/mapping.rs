@@ -281,11 +281,12 @@ impl Ftl {
         black_box(addresses.fold(0, |touched, address| touched ^ self.valid.word(address)));
     }
 
-    /// Forgets the data of `count` pages from `first`.
+    /// Forgets the data of `count` pages from `first`; returns how many of them had data.
     ///
     /// # Panics
     /// If the model has no such pages.
-    pub fn discard(&mut self, first: u32, count: u32) {
+    pub fn discard(&mut self, first: u32, count: u32) -> Pages {
+        let before = self.mapped;
         let mut stale = Stale::new(self.layout, &mut self.valid, &mut self.blocks);
         for address in &mut self.address[first as usize..][..count as usize] {
             if *address != NONE {
@@ -295,6 +296,7 @@ impl Ftl {
             }
         }
         stale.settle();
+        Pages(before - self.mapped)
     }
 
     /// Programs a page of mapping journal; it holds no data, so that it is invalid at once.

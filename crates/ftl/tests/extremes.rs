@@ -21,7 +21,7 @@ const SIZE: Bytes = Bytes(129 << 20);
 const ROOM: [(&str, &str); 2] = [("erase_block", "'1 MiB'"), ("over_provisioning", "0.5")];
 
 /// Fields of a profile, each with values that are its limits, just inside them or uncommon.
-const FIELDS: [(&str, &[&str]); 31] = [
+const FIELDS: [(&str, &[&str]); 33] = [
     ("mapping_page", &["'512 B'", "'64 KiB'", "'1 MiB'"]),
     ("program_unit", &["'1 MiB'", "'3 MiB'", "'16 GiB'"]),
     ("erase_block", &["'3 MiB'", "'6 MiB'", "'16 GiB'"]),
@@ -47,6 +47,8 @@ const FIELDS: [(&str, &[&str]); 31] = [
     ("command_limit", &["'1 MiB'", "'3 MiB'", "'1024 TiB'"]),
     ("honoured_granularity", &["'1 MiB'", "'3 MiB'", "'1 GiB'"]),
     ("journal_per_range", &["'0 B'", "'1 B'", "'512 B'", "'1 MiB'"]),
+    ("per_mapped_gib", &["'1 ns'", "'3600 s'"]),
+    ("lazy_share", &["0.001", "0.99"]),
     ("after", &["'0 ns'", "'1 ns'", "'3600 s'"]),
     ("bits_per_cell", &["3", "4"]),
     ("cache_program", &["'0 ns'", "'3600 s'"]),
@@ -55,8 +57,10 @@ const FIELDS: [(&str, &[&str]); 31] = [
     ("reserve", &["1e-9", "0.25", "0.5"]),
 ];
 
-/// Work that the base profile doesn't have.
+/// Fields and tables that the base profile doesn't have, behind its last table, `[discard]`.
 const OPTIONAL: &str = "
+per_mapped_gib = { value = '0 ns', source = 'a test' }
+
 [idle]
 after = { value = '1 ms', source = 'a test' }
 reserve = { value = 0.0, source = 'a test' }
@@ -82,7 +86,8 @@ fn text(values: &[(&str, &str)]) -> String {
     };
     let is_cached = CACHE.lines().any(|line| values.iter().any(|(name, _)| line.starts_with(*name)));
     let cache = if is_cached { CACHE } else { "" };
-    let lines = BASE.lines().chain(OPTIONAL.lines()).chain(cache.lines()).map(line);
+    let lazy = if values.iter().any(|(name, _)| *name == "lazy_share") { "lazy_share = " } else { "" };
+    let lines = BASE.lines().chain(lazy.lines()).chain(OPTIONAL.lines()).chain(cache.lines()).map(line);
     lines.collect::<Vec<_>>().join("\n").replace("cache_program", "program")
 }
 

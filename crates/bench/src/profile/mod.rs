@@ -167,6 +167,8 @@ impl Run<'_> {
                 None => unmeasured(DiscardedReads::Zeros, "present-day drives"),
             },
             ignored_every: ignored.map(|every| self.measured(every, "discarded areas that kept their data")),
+            per_mapped_gib: None,
+            lazy_share: None,
         }
     }
 

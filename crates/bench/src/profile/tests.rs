@@ -74,12 +74,14 @@ fn measured_profile_is_written_like_the_built_in_ones() {
 }
 
 #[test]
-fn optional_tables_survive_being_written() {
+fn optional_fields_survive_being_written() {
     let (mut profile, _) = profile_of(&Measured::default());
     let (time, source) = (Nanos(1), "a test".to_owned());
     let fraction = Sourced { value: 0.001, source: source.clone() };
     let time = Sourced { value: time, source: source.clone() };
     profile.idle = Some(Idle { after: time.clone(), reserve: fraction.clone() });
+    profile.discard.per_mapped_gib = Some(time.clone());
+    profile.discard.lazy_share = Some(Sourced { value: 0.25, source: source.clone() });
     profile.slc = Some(Slc {
         bits_per_cell: Sourced { value: 3, source },
         program: time,

@@ -64,6 +64,8 @@ pub(super) fn text(profile: &Profile) -> String {
     ]
     .into_iter()
     .chain(discard.ignored_every.as_ref().map(|every| plain("ignored_every", every)))
+    .chain(discard.per_mapped_gib.as_ref().map(|time| unit("per_mapped_gib", time)))
+    .chain(discard.lazy_share.as_ref().map(|share| plain("lazy_share", share)))
     .collect();
     let tables = [
         ("geometry", Some(geometry.concat())),

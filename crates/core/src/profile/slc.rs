@@ -48,7 +48,8 @@ pub(super) fn broken(profile: &Profile) -> Option<Broken> {
         return Some(("slc.static_size", "0 must be above 0 where dynamic_size is 0".to_owned()));
     }
     if profile.idle.is_none() {
-        let message = "needs the table idle: a drive that does nothing while it idles never empties its cache";
+        let message =
+            "needs the table idle: a drive that does nothing while it idles never empties its cache";
         return Some(("slc", message.to_owned()));
     }
     first_above([("slc.program", slc.program.value, LONGEST)])
@@ -63,8 +64,12 @@ mod tests {
                         reserve = { value = 0.0, source = \"a test\" }\n";
 
     fn parsed(idle: &str, [bits, program, fixed, dynamic]: [&str; 4]) -> Result<Profile, String> {
-        let fields =
-            [("bits_per_cell", bits), ("program", program), ("static_size", fixed), ("dynamic_size", dynamic)];
+        let fields = [
+            ("bits_per_cell", bits),
+            ("program", program),
+            ("static_size", fixed),
+            ("dynamic_size", dynamic),
+        ];
         let line = |(field, value)| format!("{field} = {{ value = {value}, source = \"a test\" }}\n");
         let table = fields.map(line).concat();
         Profile::parse(&format!("{GOOD}\n{idle}[slc]\n{table}"), "my.toml").map_err(|error| error.to_string())
