@@ -25,7 +25,6 @@ pub(crate) struct Array {
     pages_per_unit: u32,
     read: Nanos,
     program_page: Nanos,
-    /// The same in the cache.
     cache_page: Nanos,
     erase: Nanos,
     transfer_page: Nanos,
@@ -40,10 +39,14 @@ struct Die {
 }
 
 impl Die {
+    /// Occupies a die for `span`, and longer where it is `SHARED` with other work.
     #[inline]
-    fn occupy(&mut self, other: &OtherWork, span: Nanos, start: Nanos) -> Nanos {
+    fn occupy<const SHARED: bool>(&mut self, other: &OtherWork, span: Nanos, start: Nanos) -> Nanos {
         let begun = self.busy.max(start);
-        self.busy = begun + span + if begun < other.end { other.delay(begun, span) } else { Nanos::ZERO };
+        self.busy = begun + span;
+        if SHARED && begun < other.end {
+            self.busy += other.delay(begun, span);
+        }
         self.busy
     }
 }
@@ -123,13 +126,38 @@ impl Array {
         unit.pages.end.min(pages.end) - page
     }
 
-    /// Programs some pages of a unit whose data are there at `ready`; returns when they are on
-    /// flash.
+    /// The time to program a page.
+    pub(crate) fn page_time(&self, cell: Cell) -> Nanos {
+        if cell == Cell::Full { self.program_page } else { self.cache_page }
+    }
+
+    /// Programs some pages of a unit, each in `page`, whose data are there at `ready`; returns when they are
+    /// on flash.
     #[inline]
-    pub(crate) fn program(&mut self, unit: &Unit, pages: u32, ready: Nanos, cell: Cell) -> Nanos {
-        let there = self.transfer(unit, pages, ready);
-        let page = if cell == Cell::Full { self.program_page } else { self.cache_page };
-        self.dies[unit.die].occupy(&self.other, page * u64::from(pages), there)
+    pub(crate) fn program(&mut self, unit: &Unit, pages: u32, ready: Nanos, page: Nanos) -> Nanos {
+        if ready < self.other.end {
+            return self.program_beside(unit, pages, ready, page);
+        }
+        self.program_on::<false>(unit, pages, ready, page)
+    }
+
+    #[cold]
+    fn program_beside(&mut self, unit: &Unit, pages: u32, ready: Nanos, page: Nanos) -> Nanos {
+        self.program_on::<true>(unit, pages, ready, page)
+    }
+
+    #[inline]
+    fn program_on<const SHARED: bool>(
+        &mut self,
+        unit: &Unit,
+        pages: u32,
+        ready: Nanos,
+        page: Nanos,
+    ) -> Nanos {
+        let die = &mut self.dies[unit.die];
+        let channel = &mut self.channels[die.channel];
+        *channel = (*channel).max(ready) + self.transfer_page * u64::from(pages);
+        die.occupy::<SHARED>(&self.other, page * u64::from(pages), *channel)
     }
 
     /// Reads these pages from `start`, each unit of pages in a row at once; returns when all are
@@ -151,25 +179,40 @@ impl Array {
     /// Reads the valid pages of a block from `start`, as [`Flash::collect`](crate::Flash::collect)
     /// gives them; returns when all are out.
     pub(crate) fn collect(&mut self, block: Range<u32>, valid: &[u64], start: Nanos) -> Nanos {
+        if start < self.other.end {
+            return self.collect_on::<true>(block, valid, start);
+        }
+        self.collect_on::<false>(block, valid, start)
+    }
+
+    fn collect_on<const SHARED: bool>(&mut self, block: Range<u32>, valid: &[u64], start: Nanos) -> Nanos {
         let mut unit = Unit::default();
         let (mut pages, mut out) = (block.clone(), start);
         while !pages.is_empty() {
             let count = self.seek(&mut unit, &pages);
             let first = pages.start - block.start;
-            out = out.max(self.read_unit(&unit, count_valid(valid, first..first + count), start));
+            let count_valid = count_valid(valid, first..first + count);
+            out = out.max(self.read_on::<SHARED>(&unit, count_valid, start));
             pages.start += count;
         }
         out
     }
 
-    #[inline]
+    /// Reads so many pages of a unit from `start`; returns when they are out.
     pub(crate) fn read_unit(&mut self, unit: &Unit, pages: u32, start: Nanos) -> Nanos {
+        self.read_on::<true>(unit, pages, start)
+    }
+
+    #[inline]
+    fn read_on<const SHARED: bool>(&mut self, unit: &Unit, pages: u32, start: Nanos) -> Nanos {
         if pages == 0 {
             return start;
         }
-        let sensed = self.dies[unit.die].occupy(&self.other, self.read, start);
-        let transferred = self.transfer(unit, pages, start);
-        transferred.max(sensed + self.transfer_page * u64::from(pages))
+        let die = &mut self.dies[unit.die];
+        let channel = &mut self.channels[die.channel];
+        let transfer = self.transfer_page * u64::from(pages);
+        *channel = (*channel).max(start) + transfer;
+        (*channel).max(die.occupy::<SHARED>(&self.other, self.read, start) + transfer)
     }
 
     /// Erases the block of these pages: each of its dies does its part after what it has to do.
@@ -178,8 +221,11 @@ impl Array {
         let mut first = Unit::default();
         self.seek(&mut first, &pages);
         let (before, from) = self.dies.split_at_mut(first.die);
-        for die in from.iter_mut().chain(before).take(units) {
-            die.occupy(&self.other, self.erase, start);
+        let dies = from.iter_mut().chain(before).take(units);
+        if start < self.other.end {
+            dies.for_each(|die| _ = die.occupy::<true>(&self.other, self.erase, start));
+        } else {
+            dies.for_each(|die| _ = die.occupy::<false>(&self.other, self.erase, start));
         }
     }
 
@@ -200,12 +246,5 @@ impl Array {
         let busy = from.iter().chain(before).take(units).map(|die| die.busy);
         let free = busy.fold(start, Nanos::max);
         (free < until).then_some(free)
-    }
-
-    #[inline]
-    fn transfer(&mut self, unit: &Unit, pages: u32, start: Nanos) -> Nanos {
-        let channel = &mut self.channels[self.dies[unit.die].channel];
-        *channel = (*channel).max(start) + self.transfer_page * u64::from(pages);
-        *channel
     }
 }

@@ -129,7 +129,8 @@ impl Work {
             let Some(start) = array.free_at(&unit, ready, window.end) else { return false };
             let (next, moved) = ftl.move_pages(block, self.moved, room, cause);
             self.moved = next;
-            self.programmed = self.programmed.max(array.program(&unit, moved, start, Cell::Full));
+            let page = array.page_time(Cell::Full);
+            self.programmed = self.programmed.max(array.program(&unit, moved, start, page));
         } else {
             let ready = window.start.max(self.programmed);
             let Some(start) = array.block_free_at(&pages, ready, window.end) else { return false };

@@ -34,6 +34,13 @@ pub(crate) struct Controller {
     latencies: [Latencies; 4],
 }
 
+/// What one page takes on the link and on its die.
+#[derive(Clone, Copy)]
+struct PageTimes {
+    link: Nanos,
+    program: Nanos,
+}
+
 impl Controller {
     pub(crate) fn new(profile: &Profile) -> Self {
         let (page, timing) = (profile.geometry.mapping_page.value, &profile.timing);
@@ -82,14 +89,19 @@ impl Controller {
         self.now
     }
 
-    /// Takes `count` pages of the host's unit into the buffer; those of a command occupy the link.
-    #[inline]
-    fn take(&mut self, cause: Cause, count: u32) {
+    /// What pages of this cause take that come into the buffer; those of a command occupy the link.
+    fn page_times(&self, cause: Cause) -> PageTimes {
         let link = if cause == Cause::Journal { Nanos::ZERO } else { self.link_write_page };
         let cell = if cause == Cause::Cache { Cell::Single } else { Cell::Full };
-        let crossed = self.now + link * u64::from(count);
+        PageTimes { link, program: self.array.page_time(cell) }
+    }
+
+    /// Takes `count` pages of the host's unit into the buffer.
+    #[inline]
+    fn take(&mut self, times: PageTimes, count: u32) {
+        let crossed = self.now + times.link * u64::from(count);
         self.now = crossed.max(self.buffer.room_at(count));
-        let drained = self.array.program(&self.host_unit, count, self.now, cell);
+        let drained = self.array.program(&self.host_unit, count, self.now, times.program);
         self.buffer.fill(count, drained);
     }
 
@@ -134,14 +146,15 @@ impl Controller {
 
 impl Flash for Controller {
     fn program(&mut self, cause: Cause, mut pages: Range<u32>) {
+        let times = self.page_times(cause);
         while !pages.is_empty() {
             let count = if cause.is_move() {
                 let count = self.array.seek(&mut self.copy_unit, &pages);
-                self.array.program(&self.copy_unit, count, self.collected, Cell::Full);
+                self.array.program(&self.copy_unit, count, self.collected, times.program);
                 count
             } else {
                 let count = self.array.seek(&mut self.host_unit, &pages);
-                self.take(cause, count);
+                self.take(times, count);
                 count
             };
             pages.start += count;
@@ -195,11 +208,12 @@ impl<Host: CommandSender> Flash for PageWrites<'_, Host> {
         if cause.is_move() {
             return self.controller.program(cause, pages);
         }
+        let times = self.controller.page_times(cause);
         while !pages.is_empty() {
             let count = self.controller.array.seek(&mut self.controller.host_unit, &pages);
             for _ in 0..count {
                 let arrival = self.begin();
-                self.controller.take(cause, 1);
+                self.controller.take(times, 1);
                 let done = self.controller.end_write();
                 self.controller.finish(Op::Write, arrival, done);
                 self.host.finish(done);

@@ -258,7 +258,7 @@ impl Ftl {
     /// If the model has no such pages or no such stream.
     pub fn write(&mut self, stream: u32, first: u32, count: u32, flash: &mut impl Flash) {
         self.totals.host += u64::from(count);
-        self.append(stream as usize, Cause::Host, first..first + count, flash);
+        self.append::<false>(stream as usize, Cause::Host, first..first + count, flash);
     }
 
     /// Writes each of these pages, in order. Their mapping entries are touched first, so that
@@ -270,7 +270,7 @@ impl Ftl {
         let addresses = &self.address[..];
         black_box(pages.iter().fold(0, |touched, page| touched ^ addresses[*page as usize]));
         self.totals.host += pages.len() as u64;
-        self.append(stream as usize, Cause::Host, pages.iter().copied(), flash);
+        self.append::<false>(stream as usize, Cause::Host, pages.iter().copied(), flash);
     }
 
     /// Touches what commands that begin with these pages will need, so that cache misses overlap: up
@@ -307,8 +307,9 @@ impl Ftl {
         self.advance(0, 1);
     }
 
-    /// Writes logical pages to a frontier.
-    fn append(
+    /// Writes logical pages to a frontier: those of the host, to the cache where it has room, or those that are
+    /// moved, whose data are where they were until their block is erased.
+    fn append<const IS_MOVE: bool>(
         &mut self,
         frontier: usize,
         cause: Cause,
@@ -316,7 +317,7 @@ impl Ftl {
         flash: &mut impl Flash,
     ) {
         while pages.len() > 0 {
-            let (frontier, cause) = self.place(frontier, cause, flash);
+            let (frontier, cause) = if IS_MOVE { (frontier, cause) } else { self.place(frontier, flash) };
             let Frontier { next, end } = self.room(frontier, flash);
             let count = (end - next).min(pages.len() as u32);
             let run = self.layout.dense(next)..self.layout.dense(next) + count;
@@ -328,7 +329,7 @@ impl Ftl {
             for ((address, logical), page) in (next..).zip(logical).zip(&mut pages) {
                 *logical = page;
                 let before = std::mem::replace(&mut addresses[page as usize], address);
-                if !cause.is_move() {
+                if !IS_MOVE {
                     match before {
                         NONE => self.mapped += 1,
                         before => stale.add(before),
@@ -408,7 +409,7 @@ impl Ftl {
     fn append_moved(&mut self, moving: Vec<u32>, cause: Cause, flash: &mut impl Flash) {
         let moved = if cause == Cause::Fold { &mut self.totals.folded } else { &mut self.totals.copied };
         *moved += moving.len() as u64;
-        self.append(self.config.streams as usize, cause, moving.iter().copied(), flash);
+        self.append::<true>(self.config.streams as usize, cause, moving.iter().copied(), flash);
         self.moving = moving;
     }
 

@@ -115,15 +115,15 @@ impl Cache {
 impl Ftl {
     /// The frontier of host pages that would go to `stream`: the cache's as long as it has room.
     #[inline]
-    pub(super) fn place(&mut self, stream: usize, cause: Cause, flash: &mut impl Flash) -> (usize, Cause) {
-        if self.cache.is_none() || cause != Cause::Host {
-            return (stream, cause);
+    pub(super) fn place(&mut self, stream: usize, flash: &mut impl Flash) -> (usize, Cause) {
+        if self.cache.is_none() {
+            return (stream, Cause::Host);
         }
         let Frontier { next, end } = self.frontiers[self.cache_frontier()];
         if next < end || self.open_group(flash) {
             return (self.cache_frontier(), Cause::Cache);
         }
-        (stream, cause)
+        (stream, Cause::Host)
     }
 
     fn cache_frontier(&self) -> usize {
