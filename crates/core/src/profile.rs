@@ -332,8 +332,9 @@ pub enum ProfileError {
     },
 }
 
-const BUILTIN: [(&str, &str); 7] = [
+const BUILTIN: [(&str, &str); 8] = [
     ("corsair-performance-pro", include_str!("../../../profiles/corsair-performance-pro.toml")),
+    ("crucial-p1", include_str!("../../../profiles/crucial-p1.toml")),
     ("micron-emmc", include_str!("../../../profiles/micron-emmc.toml")),
     ("micron-m500it", include_str!("../../../profiles/micron-m500it.toml")),
     ("nvme-tlc", include_str!("../../../profiles/nvme-tlc.toml")),
@@ -433,6 +434,11 @@ mod tests {
             for (field, entry) in tables.flatten() {
                 let source = entry["source"].as_str().unwrap();
                 assert!(source.len() > 10, "{}: {field} has the source {source:?}", profile.name);
+                for word in ["calibrated", "assumed"] {
+                    let target =
+                        source.strip_prefix(word).unwrap_or(source).trim_start_matches([':', ',', ' ']);
+                    assert!(target.len() > 10, "{}: {field} is only {word}", profile.name);
+                }
             }
         }
     }

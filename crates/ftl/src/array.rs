@@ -104,7 +104,7 @@ impl Array {
         if self.other.end <= start {
             self.other = OtherWork { share, start, end: start };
         }
-        self.other.end = self.other.end + Nanos::from_seconds(work.seconds() / share);
+        self.other.end += Nanos::from_seconds(work.seconds() / share);
     }
 
     /// Moves `unit` to the one that `pages` begin in; returns how many of them are in it.

@@ -69,8 +69,10 @@ impl Background {
     /// Works from when the last command was done, at `done`, until the next one comes, at `arrival`.
     pub(crate) fn run(&mut self, ftl: &mut Ftl, array: &mut Array, done: Nanos, arrival: Nanos) {
         let window = Window { start: done + self.after, end: arrival };
-        while window.start < window.end {
-            let Some(work) = self.work(ftl) else { return };
+        if window.start >= window.end {
+            return;
+        }
+        while let Some(work) = self.work(ftl) {
             if !work.advance(ftl, array, window) {
                 return;
             }
