@@ -88,7 +88,7 @@ impl Drive {
     }
 
     fn pause(&mut self, span: Nanos) {
-        self.now = self.now + span;
+        self.now += span;
         self.submit(Op::Flush, 0, 0);
     }
 
