@@ -257,3 +257,25 @@ fn a_reserve_that_invalid_pages_cannot_give_ends_the_cleaning() {
         drive.device.ftl().assert_sound();
     }
 }
+
+#[test]
+fn a_burst_amid_cleaning_finishes_the_block_that_is_half_cleaned() {
+    for policy in [GcPolicy::Greedy, GcPolicy::Fifo, GcPolicy::DChoices(3), GcPolicy::CostBenefit] {
+        let mut profile = profile(policy, Some(0.08));
+        // 70 blocks, of which 64 are full of data and 3 set aside.
+        profile.geometry.over_provisioning.value = 0.09;
+        profile.geometry.reserve_blocks.value = 1;
+        let mut drive = Drive::new(policy, None);
+        drive.device = Device::new(&profile, SIZE).unwrap();
+        drive.wear();
+        for _ in 0..400 {
+            let work = Nanos(drive.rng.random_range(0..40_000_000));
+            drive.pause(AFTER + work);
+            let count = drive.rng.random_range(1..600);
+            drive.write_at_random(count);
+            assert!(drive.free() >= 1, "{policy}: what is half cleaned takes a block at most");
+        }
+        assert_eq!(drive.device.mapped(), SIZE, "{policy}");
+        drive.device.ftl().assert_sound();
+    }
+}
