@@ -3,7 +3,9 @@
 //! `bench` writes a profile, the flash model behaves by it, the pacer and the dry run predict from
 //! it. The profiles that come with trimtab are listed by [`builtin`].
 
+mod idle;
 mod limits;
+mod slc;
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +13,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::units::{Bytes, Nanos, Rate};
+pub use idle::Idle;
 pub use limits::LARGEST_GRANULARITY;
+pub use slc::Slc;
 
 /// A value and where it comes from: an article, a datasheet, a measurement, or "calibrated"
 /// with what it was fitted to.
@@ -67,6 +71,12 @@ pub struct Profile {
     pub timing: Timing,
     /// How it reclaims space.
     pub gc: Gc,
+    /// What it does while no command is under way; without it, nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Idle>,
+    /// The cache of flash that holds one bit in each cell; without it, the drive has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slc: Option<Slc>,
     /// Its behaviour with discards.
     pub discard: Discard,
 }
@@ -159,7 +169,7 @@ pub struct Gc {
 }
 
 /// The behaviour of a drive with discards.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Discard {
     /// The time of every discard command as the host sees it, also of one that does nothing; it includes
@@ -190,6 +200,15 @@ pub struct Discard {
     /// leaves it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignored_every: Option<Sourced<u32>>,
+    /// The time that every GiB adds that had data and was unmapped. A drive to which data make no difference
+    /// leaves it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_mapped_gib: Option<Sourced<Nanos>>,
+    /// The share of every die that the drive takes to do what `per_gib` and `per_mapped_gib` say after the
+    /// command has returned: 0.25 is a quarter, which stretches the work to four times as long. A drive that
+    /// does all before the command returns leaves it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lazy_share: Option<Sourced<f64>>,
 }
 
 /// The data that a discarded range reads as.
@@ -313,8 +332,9 @@ pub enum ProfileError {
     },
 }
 
-const BUILTIN: [(&str, &str); 7] = [
+const BUILTIN: [(&str, &str); 8] = [
     ("corsair-performance-pro", include_str!("../../../profiles/corsair-performance-pro.toml")),
+    ("crucial-p1", include_str!("../../../profiles/crucial-p1.toml")),
     ("micron-emmc", include_str!("../../../profiles/micron-emmc.toml")),
     ("micron-m500it", include_str!("../../../profiles/micron-m500it.toml")),
     ("nvme-tlc", include_str!("../../../profiles/nvme-tlc.toml")),
@@ -410,10 +430,15 @@ mod tests {
         for profile in builtin().unwrap() {
             assert_eq!(Profile::named(&profile.name), Ok(profile.clone()));
             let tree = toml::Value::try_from(&profile).unwrap();
-            let tables = ["geometry", "timing", "gc", "discard"].map(|table| tree[table].as_table().unwrap());
-            for (field, entry) in tables.into_iter().flatten() {
+            let tables = tree.as_table().unwrap().values().filter_map(toml::Value::as_table);
+            for (field, entry) in tables.flatten() {
                 let source = entry["source"].as_str().unwrap();
                 assert!(source.len() > 10, "{}: {field} has the source {source:?}", profile.name);
+                for word in ["calibrated", "assumed"] {
+                    let target =
+                        source.strip_prefix(word).unwrap_or(source).trim_start_matches([':', ',', ' ']);
+                    assert!(target.len() > 10, "{}: {field} is only {word}", profile.name);
+                }
             }
         }
     }

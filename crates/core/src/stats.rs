@@ -103,7 +103,7 @@ pub struct DriveCounters {
     pub discard_busy_ns: Nanos,
     /// Mapping pages the host's writes programmed.
     pub host_pages: u64,
-    /// Mapping pages that garbage collection copied.
+    /// Mapping pages that garbage collection copied, or that were folded from the drive's cache.
     pub copied_pages: u64,
     /// Mapping pages of journal that discards caused.
     pub journal_pages: u64,

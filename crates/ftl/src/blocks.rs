@@ -26,7 +26,9 @@ struct Link {
 pub(crate) struct Blocks {
     policy: GcPolicy,
     rng: Xoshiro256PlusPlus,
+    /// All blocks, of which the first `data` can be cleaned; the others are the cache's own.
     count: u32,
+    data: u32,
     pages_per_block: u32,
     /// One a block, then one head for each number of valid pages from none to all.
     links: Vec<Link>,
@@ -43,8 +45,9 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    pub(crate) fn new(config: &FtlConfig) -> Self {
-        let (count, lists) = (config.blocks, config.pages_per_block + 1);
+    /// The blocks of a model, and `cached` more that are only ever the cache's.
+    pub(crate) fn new(config: &FtlConfig, cached: u32) -> Self {
+        let (data, count, lists) = (config.blocks, config.blocks + cached, config.pages_per_block + 1);
         let free = (1..=count).map(|next| Link { previous: UNLISTED, next });
         let closed = (count..count + lists).map(|head| Link { previous: head, next: head });
         let stamps = if config.policy == GcPolicy::CostBenefit { count as usize } else { 0 };
@@ -52,6 +55,7 @@ impl Blocks {
             policy: config.policy,
             rng: Xoshiro256PlusPlus::seed_from_u64(config.seed),
             count,
+            data,
             pages_per_block: config.pages_per_block,
             links: free.chain(closed).collect(),
             lowest: config.pages_per_block,
@@ -59,9 +63,9 @@ impl Blocks {
             erases: vec![0; count as usize],
             changed: vec![0; stamps],
             closed: 0,
-            free: count,
+            free: data,
             first_free: 0,
-            last_free: count - 1,
+            last_free: data - 1,
         }
     }
 
@@ -99,6 +103,11 @@ impl Blocks {
         block
     }
 
+    /// The free block that [`open`](Self::open) will take.
+    pub(crate) fn next_open(&self) -> u32 {
+        self.first_free
+    }
+
     /// `count` valid pages were programmed into an open block.
     pub(crate) fn fill(&mut self, block: u32, count: u32) {
         self.valid[block as usize] += count;
@@ -134,6 +143,16 @@ impl Blocks {
         }
     }
 
+    /// Whether the block to clean next is known to have no valid page.
+    pub(crate) fn has_empty(&self) -> bool {
+        let first = self.first(0);
+        match self.policy {
+            GcPolicy::Greedy => first.is_some(),
+            GcPolicy::Fifo => first.is_some_and(|block| self.valid[block as usize] == 0),
+            GcPolicy::DChoices(_) | GcPolicy::CostBenefit => false,
+        }
+    }
+
     /// Takes the block to clean next out of its list.
     ///
     /// # Panics
@@ -149,10 +168,13 @@ impl Blocks {
         victim
     }
 
-    /// A victim whose pages have been moved is erased and free.
+    /// A block whose pages have been moved is erased, and free unless it is the cache's own.
     pub(crate) fn erase(&mut self, block: u32) {
         self.valid[block as usize] = 0;
         self.erases[block as usize] += 1;
+        if block >= self.data {
+            return;
+        }
         if self.free == 0 {
             self.first_free = block;
         } else {
@@ -183,7 +205,7 @@ impl Blocks {
 
     fn any_closed(&mut self) -> u32 {
         loop {
-            let block = self.rng.random_range(0..self.count);
+            let block = self.rng.random_range(0..self.data);
             if self.links[block as usize].previous != UNLISTED {
                 return block;
             }

@@ -6,7 +6,7 @@ use trimtab_core::profile::Profile;
 use trimtab_core::stats::{Latencies, LatencySummary};
 use trimtab_core::{Nanos, Pages};
 
-use crate::array::{Array, Unit};
+use crate::array::{Array, Cell, Unit};
 use crate::buffer::WriteBuffer;
 use crate::command::Op;
 use crate::flash::{Cause, Flash};
@@ -32,6 +32,13 @@ pub(crate) struct Controller {
     host_unit: Unit,
     copy_unit: Unit,
     latencies: [Latencies; 4],
+}
+
+/// What one page takes on the link and on its die.
+#[derive(Clone, Copy)]
+struct PageTimes {
+    link: Nanos,
+    program: Nanos,
 }
 
 impl Controller {
@@ -82,13 +89,19 @@ impl Controller {
         self.now
     }
 
-    /// Takes `count` pages of the host's unit, each of which occupies the link for `link`, into the
-    /// buffer.
+    /// What pages of this cause take that come into the buffer; those of a command occupy the link.
+    fn page_times(&self, cause: Cause) -> PageTimes {
+        let link = if cause == Cause::Journal { Nanos::ZERO } else { self.link_write_page };
+        let cell = if cause == Cause::Cache { Cell::Single } else { Cell::Full };
+        PageTimes { link, program: self.array.page_time(cell) }
+    }
+
+    /// Takes `count` pages of the host's unit into the buffer.
     #[inline]
-    fn take(&mut self, link: Nanos, count: u32) {
-        let crossed = self.now + link * u64::from(count);
+    fn take(&mut self, times: PageTimes, count: u32) {
+        let crossed = self.now + times.link * u64::from(count);
         self.now = crossed.max(self.buffer.room_at(count));
-        let drained = self.array.program(&self.host_unit, count, self.now);
+        let drained = self.array.program(&self.host_unit, count, self.now, times.program);
         self.buffer.fill(count, drained);
     }
 
@@ -107,6 +120,11 @@ impl Controller {
     /// When all that was written is on flash.
     pub(crate) fn flushed(&self) -> Nanos {
         self.buffer.empty_at()
+    }
+
+    /// The channels and dies.
+    pub(crate) fn array(&mut self) -> &mut Array {
+        &mut self.array
     }
 
     /// A command is done.
@@ -128,14 +146,15 @@ impl Controller {
 
 impl Flash for Controller {
     fn program(&mut self, cause: Cause, mut pages: Range<u32>) {
+        let times = self.page_times(cause);
         while !pages.is_empty() {
-            let count = if cause == Cause::Copy {
+            let count = if cause.is_move() {
                 let count = self.array.seek(&mut self.copy_unit, &pages);
-                self.array.program(&self.copy_unit, count, self.collected);
+                self.array.program(&self.copy_unit, count, self.collected, times.program);
                 count
             } else {
                 let count = self.array.seek(&mut self.host_unit, &pages);
-                self.take(if cause == Cause::Host { self.link_write_page } else { Nanos::ZERO }, count);
+                self.take(times, count);
                 count
             };
             pages.start += count;
@@ -186,14 +205,15 @@ impl<'a, Host: CommandSender> PageWrites<'a, Host> {
 
 impl<Host: CommandSender> Flash for PageWrites<'_, Host> {
     fn program(&mut self, cause: Cause, mut pages: Range<u32>) {
-        if cause == Cause::Copy {
+        if cause.is_move() {
             return self.controller.program(cause, pages);
         }
+        let times = self.controller.page_times(cause);
         while !pages.is_empty() {
             let count = self.controller.array.seek(&mut self.controller.host_unit, &pages);
             for _ in 0..count {
                 let arrival = self.begin();
-                self.controller.take(self.controller.link_write_page, 1);
+                self.controller.take(times, 1);
                 let done = self.controller.end_write();
                 self.controller.finish(Op::Write, arrival, done);
                 self.host.finish(done);

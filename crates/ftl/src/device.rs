@@ -10,7 +10,12 @@
 //! before its end; queued discards only wait for each other. Its cost, as the host sees it, includes
 //! the command overhead. Only whole aligned grains are unmapped, and none by a discard that the
 //! drive ignores. Each honoured range leaves an entry of mapping journal, and full pages of journal
-//! are programmed after it. Partial pages are read and written as whole ones.
+//! are programmed after it. A drive that is lazy spends the time of a discard's bytes after its end, and takes
+//! a share of every die for it. Partial pages are read and written as whole ones.
+//!
+//! A drive whose profile says so cleans blocks and folds its cache **while it idles**: from some time after
+//! the last command was done until the next one arrives, which waits for the operations that its dies have
+//! begun. Writes go to the **cache** as long as it has room.
 
 use std::ops::Range;
 
@@ -18,11 +23,12 @@ use trimtab_core::profile::{Discard, Profile};
 use trimtab_core::stats::{DriveCounters, EraseSpread, LatencySummary};
 use trimtab_core::{Bytes, Extent, Nanos, Pages};
 
+use crate::background::Background;
 use crate::command::{Command, Op};
 use crate::controller::{CommandSender, Controller, PageWrites};
 use crate::flash::Untimed;
 use crate::geometry::{FtlConfig, GeometryError};
-use crate::mapping::{Ftl, Totals};
+use crate::mapping::{CacheConfig, Ftl, Totals};
 
 /// The pages of `2^page_shift` bytes that an extent touches.
 fn pages(extent: Extent, page_shift: u32) -> Range<u32> {
@@ -56,6 +62,8 @@ pub struct Device {
     page_shift: u32,
     ftl: Ftl,
     controller: Controller,
+    /// The work that it does while no command is under way.
+    background: Option<Background>,
     discard: Discard,
     flush: Nanos,
     /// When the last discard ends.
@@ -78,8 +86,9 @@ impl Device {
             size,
             page,
             page_shift: page.0.trailing_zeros(),
-            ftl: Ftl::new(&FtlConfig::of_drive(profile, size)?)?,
+            ftl: Ftl::with_cache(&FtlConfig::of_drive(profile, size)?, CacheConfig::of_drive(profile, size))?,
             controller: Controller::new(profile),
+            background: Background::new(profile, size),
             discard: profile.discard.clone(),
             flush: profile.timing.flush.value,
             discarded: Nanos::ZERO,
@@ -90,13 +99,14 @@ impl Device {
     }
 
     /// Makes a new drive a used one: every page is written twice, in sequence, as the workload
-    /// independent preconditioning of the SNIA Performance Test Specification does. It takes no
-    /// model time, and only the erase spread counts it.
+    /// independent preconditioning of the SNIA Performance Test Specification does, and a cache is folded.
+    /// It takes no model time, and only the erase spread counts it.
     pub fn precondition(&mut self) {
         let pages = (self.size.0 / self.page.0) as u32;
         for _ in 0..2 {
             self.ftl.write(0, 0, pages, &mut Untimed);
         }
+        self.ftl.empty_cache(&mut Untimed);
         self.preconditioned = self.ftl.totals();
     }
 
@@ -108,6 +118,7 @@ impl Device {
     pub fn submit(&mut self, arrival: Nanos, command: Command) -> Nanos {
         let Command { op, extent } = command;
         assert!(op == Op::Flush || extent.end <= self.size, "{extent} is past the drive's {}", self.size);
+        self.idle_until(arrival);
         let done = match op {
             Op::Read => self.read(arrival, extent),
             Op::Write => self.write(arrival, extent),
@@ -116,6 +127,14 @@ impl Device {
         };
         self.controller.finish(op, arrival, done);
         done
+    }
+
+    /// Does what the drive does while it idles, from when the last command was done until `arrival`.
+    fn idle_until(&mut self, arrival: Nanos) {
+        if let Some(background) = &mut self.background {
+            let done = self.controller.all_done();
+            background.run(&mut self.ftl, self.controller.array(), done, arrival);
+        }
     }
 
     /// Forgets whole mapping pages that hold nothing of use, at no cost in time, commands or journal: no drive
@@ -134,6 +153,15 @@ impl Device {
     /// them one by one.
     pub(crate) fn write_pages(&mut self, host: &mut impl CommandSender, commands: &[Command]) {
         let pages: Vec<_> = commands.iter().map(|command| self.pages(command.extent).start).collect();
+        if self.background.is_some() {
+            // The drive may idle between any two of them.
+            self.ftl.touch(pages.into_iter());
+            for command in commands {
+                let done = self.submit(host.send(), *command);
+                host.finish(done);
+            }
+            return;
+        }
         self.counters.writes += commands.len() as u64;
         self.counters.write_bytes += commands.iter().map(|command| command.extent.len()).sum::<Bytes>();
         self.ftl.write_each(0, &pages, &mut PageWrites::new(host, &mut self.controller));
@@ -192,7 +220,7 @@ impl Device {
         DriveCounters {
             model_ns: self.controller.all_done(),
             host_pages: totals.host,
-            copied_pages: totals.copied,
+            copied_pages: totals.copied + totals.folded,
             journal_pages: totals.journal,
             erases: totals.erases,
             ..self.counters.clone()
@@ -233,14 +261,17 @@ impl Device {
     }
 
     fn discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
-        let done = self.hold_for_discard(arrival, extent);
-        self.let_discard_take_effect(done, extent);
+        let honoured = self.honoured(extent);
+        let unmapped = self.count_and_unmap(extent, honoured);
+        let done = self.hold_for_discard(arrival, extent, unmapped);
+        self.write_journal(honoured, done);
         done
     }
 
-    /// Spends the time of a discard, which changes nothing that the drive holds; returns when it is done.
-    fn hold_for_discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
-        let cost = self.discard.time(extent.len());
+    /// Spends the time of a discard that unmaps `unmapped` bytes, and changes nothing that the drive holds;
+    /// returns when it is done. The work that a lazy drive does afterwards begins then.
+    fn hold_for_discard(&mut self, arrival: Nanos, extent: Extent, unmapped: Bytes) -> Nanos {
+        let cost = self.discard.time_of(extent.len(), unmapped);
         let queued = self.discard.queued.value;
         let dealt_with =
             self.controller.begin(if queued { arrival } else { arrival.max(self.controller.all_done()) });
@@ -250,32 +281,44 @@ impl Device {
         if !queued {
             self.controller.hold(done);
         }
+        if let Some(share) = &self.discard.lazy_share {
+            let work = self.discard.work(extent.len(), unmapped);
+            self.controller.array().add_work(work, share.value, done);
+        }
         self.counters.discard_busy_ns += cost;
         done
     }
 
-    /// Counts a discard and unmaps what it names, at `at`.
-    pub(crate) fn let_discard_take_effect(&mut self, at: Nanos, extent: Extent) {
+    /// Lets a discard take effect at `at`, apart from its time; returns the bytes that it unmaps.
+    pub(crate) fn let_discard_take_effect(&mut self, at: Nanos, extent: Extent) -> Bytes {
+        self.idle_until(at);
         let honoured = self.honoured(extent);
-        self.counters.discards += 1;
-        self.counters.discard_bytes += extent.len();
-        self.counters.discard_sizes.record(extent.len());
-        self.unmap(honoured, at);
+        let unmapped = self.count_and_unmap(extent, honoured);
+        self.write_journal(honoured, at);
+        unmapped
     }
 
-    /// Spends the time of a discard that comes at `arrival` and has taken effect before; returns when it is
-    /// done.
-    pub(crate) fn spend_discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
-        let done = self.hold_for_discard(arrival, extent);
+    /// Spends the time of a discard that comes at `arrival` and has unmapped `unmapped` bytes before; returns
+    /// when it is done.
+    pub(crate) fn spend_discard(&mut self, arrival: Nanos, extent: Extent, unmapped: Bytes) -> Nanos {
+        self.idle_until(arrival);
+        let done = self.hold_for_discard(arrival, extent, unmapped);
         self.controller.finish(Op::Discard, arrival, done);
         done
     }
 
-    /// Unmaps whole grains, and programs the journal that this fills at `done`: no more pages than it
-    /// unmaps, or those of one entry, as a range's entry is no larger than the range.
-    fn unmap(&mut self, honoured: Extent, done: Nanos) {
+    /// Counts a discard and unmaps the whole grains of it; returns the bytes of them that had data.
+    fn count_and_unmap(&mut self, extent: Extent, honoured: Extent) -> Bytes {
+        self.counters.discards += 1;
+        self.counters.discard_bytes += extent.len();
+        self.counters.discard_sizes.record(extent.len());
         let pages = self.pages(honoured);
-        self.ftl.discard(pages.start, pages.len() as u32);
+        self.page * self.ftl.discard(pages.start, pages.len() as u32).0
+    }
+
+    /// Programs the journal that unmapped grains fill at `done`: no more pages than they have, or those of one
+    /// entry, as a range's entry is no larger than the range.
+    fn write_journal(&mut self, honoured: Extent, done: Nanos) {
         let ranges = honoured.len().0.div_ceil(self.discard.range_limit.value.0);
         self.journal += self.discard.journal_per_range.value * ranges;
         while self.journal >= self.page {

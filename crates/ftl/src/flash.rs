@@ -7,10 +7,21 @@ use std::ops::Range;
 pub enum Cause {
     /// The host wrote them.
     Host,
+    /// The host wrote them, and they went to the cache, where a cell holds one bit.
+    Cache,
     /// Garbage collection moved them.
     Copy,
+    /// They were folded: moved out of the cache.
+    Fold,
     /// Discards filled mapping journal.
     Journal,
+}
+
+impl Cause {
+    /// Whether they were moved from other pages.
+    pub(crate) fn is_move(self) -> bool {
+        matches!(self, Self::Copy | Self::Fold)
+    }
 }
 
 /// The flash under an [`Ftl`](crate::Ftl): hears of every operation, in order. Pages are physical
@@ -18,7 +29,7 @@ pub enum Cause {
 pub trait Flash {
     /// These pages of one block are programmed, in order.
     fn program(&mut self, cause: Cause, pages: Range<u32>);
-    /// Garbage collection reads those of this block's pages that are valid: page `n` of the block
+    /// Garbage collection or folding reads those of this block's pages that are valid: page `n` of the block
     /// has bit `n % 64` of word `n / 64`.
     fn collect(&mut self, block: Range<u32>, valid: &[u64]);
     /// The block of these pages is erased.

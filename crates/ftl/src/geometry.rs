@@ -133,13 +133,20 @@ impl FtlConfig {
             return Err(GeometryError::Zero(name));
         }
         let (blocks, pages_per_block) = (self.blocks, self.pages_per_block);
-        let addresses = u64::from(pages_per_block).next_power_of_two().max(64) * u64::from(blocks);
-        if addresses > u64::from(u32::MAX) {
-            return Err(GeometryError::TooLarge { blocks: blocks.into(), pages_per_block });
-        }
+        self.check_blocks(blocks.into())?;
         if self.logical >= self.data_pages() {
             let (logical, set_aside) = (self.logical, self.set_aside());
             return Err(GeometryError::NoSpare { logical, blocks, pages_per_block, set_aside });
+        }
+        Ok(())
+    }
+
+    /// Whether the pages of so many blocks can be numbered.
+    pub(crate) fn check_blocks(&self, blocks: u64) -> Result<(), GeometryError> {
+        let pages_per_block = self.pages_per_block;
+        let addresses = u128::from(pages_per_block.next_power_of_two().max(64)) * u128::from(blocks);
+        if addresses > u128::from(u32::MAX) {
+            return Err(GeometryError::TooLarge { blocks, pages_per_block });
         }
         Ok(())
     }

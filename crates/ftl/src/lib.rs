@@ -13,6 +13,7 @@
 //! To see it at work, run the example `write_amplification`, in `examples/`.
 
 mod array;
+mod background;
 mod blocks;
 mod buffer;
 mod command;

@@ -9,6 +9,9 @@
 //! exactly the reserve free and the frontiers open, among the T pages that
 //! [`FtlConfig::data_pages`] counts, which is the pool that the closed forms speak of.
 
+mod cache;
+mod cleaning;
+
 use std::hint::black_box;
 use std::ops::Range;
 
@@ -20,6 +23,9 @@ use crate::flash::{Cause, Flash};
 use crate::geometry::{FtlConfig, GeometryError};
 use crate::table::Table;
 use crate::validity::Validity;
+use cache::Cache;
+pub(crate) use cache::{CacheConfig, Folding};
+pub(crate) use cleaning::next_valid;
 
 /// Stands for the address of a logical page without data.
 const NONE: u32 = u32::MAX;
@@ -38,6 +44,8 @@ pub struct Totals {
     pub host: u64,
     /// Pages that garbage collection moved.
     pub copied: u64,
+    /// Pages that were folded: moved out of the cache.
+    pub folded: u64,
     /// Pages of mapping journal.
     pub journal: u64,
     /// Erase blocks erased.
@@ -47,7 +55,7 @@ pub struct Totals {
 impl Totals {
     /// Pages programmed in all.
     pub fn programmed(&self) -> u64 {
-        self.host + self.copied + self.journal
+        self.host + self.copied + self.folded + self.journal
     }
 
     /// Write amplification: pages programmed / pages the host wrote; not a number without any.
@@ -60,6 +68,7 @@ impl Totals {
         Self {
             host: self.host - earlier.host,
             copied: self.copied - earlier.copied,
+            folded: self.folded - earlier.folded,
             journal: self.journal - earlier.journal,
             erases: self.erases - earlier.erases,
         }
@@ -137,9 +146,13 @@ pub struct Ftl {
     logical: Table,
     valid: Validity,
     blocks: Blocks,
-    /// One a host stream, then the one of garbage collection.
+    /// One a host stream, then the one of garbage collection and that of the cache.
     frontiers: Vec<Frontier>,
+    cache: Option<Cache>,
     moving: Vec<u32>,
+    /// The block that is being cleaned while the drive idles: out of its list, and some of its pages may
+    /// have been moved.
+    cleaning: Option<u32>,
     mapped: u64,
     totals: Totals,
 }
@@ -150,17 +163,27 @@ impl Ftl {
     /// # Errors
     /// If such a model can't work.
     pub fn new(config: &FtlConfig) -> Result<Self, GeometryError> {
+        Self::with_cache(config, None)
+    }
+
+    /// As [`new`](Self::new), with a cache before it.
+    pub(crate) fn with_cache(config: &FtlConfig, cache: Option<CacheConfig>) -> Result<Self, GeometryError> {
         config.check()?;
-        let pages = config.blocks as usize * config.pages_per_block as usize;
+        let cached = cache.map_or(0, CacheConfig::blocks);
+        config.check_blocks(u64::from(config.blocks) + u64::from(cached))?;
+        let blocks = config.blocks + cached;
+        let pages = blocks as usize * config.pages_per_block as usize;
         let layout = Layout { shift: config.block_shift(), pages_per_block: config.pages_per_block };
         Ok(Self {
             layout,
             address: Table::filled(config.logical.0 as usize, NONE)?,
             logical: Table::filled(pages, NONE)?,
-            valid: Validity::new(config.blocks << layout.shift),
-            blocks: Blocks::new(config),
-            frontiers: vec![Frontier::default(); config.streams as usize + 1],
+            valid: Validity::new(blocks << layout.shift),
+            blocks: Blocks::new(config, cached),
+            frontiers: vec![Frontier::default(); config.streams as usize + 2],
+            cache: cache.map(|cache| Cache::new(cache, config.blocks)),
             moving: Vec::with_capacity(config.pages_per_block as usize),
+            cleaning: None,
             mapped: 0,
             totals: Totals::default(),
             config: config.clone(),
@@ -235,7 +258,7 @@ impl Ftl {
     /// If the model has no such pages or no such stream.
     pub fn write(&mut self, stream: u32, first: u32, count: u32, flash: &mut impl Flash) {
         self.totals.host += u64::from(count);
-        self.append(stream as usize, Cause::Host, first..first + count, flash);
+        self.append::<false>(stream as usize, Cause::Host, first..first + count, flash);
     }
 
     /// Writes each of these pages, in order. Their mapping entries are touched first, so that
@@ -247,7 +270,7 @@ impl Ftl {
         let addresses = &self.address[..];
         black_box(pages.iter().fold(0, |touched, page| touched ^ addresses[*page as usize]));
         self.totals.host += pages.len() as u64;
-        self.append(stream as usize, Cause::Host, pages.iter().copied(), flash);
+        self.append::<false>(stream as usize, Cause::Host, pages.iter().copied(), flash);
     }
 
     /// Touches what commands that begin with these pages will need, so that cache misses overlap: up
@@ -258,11 +281,12 @@ impl Ftl {
         black_box(addresses.fold(0, |touched, address| touched ^ self.valid.word(address)));
     }
 
-    /// Forgets the data of `count` pages from `first`.
+    /// Forgets the data of `count` pages from `first`; returns how many of them had data.
     ///
     /// # Panics
     /// If the model has no such pages.
-    pub fn discard(&mut self, first: u32, count: u32) {
+    pub fn discard(&mut self, first: u32, count: u32) -> Pages {
+        let before = self.mapped;
         let mut stale = Stale::new(self.layout, &mut self.valid, &mut self.blocks);
         for address in &mut self.address[first as usize..][..count as usize] {
             if *address != NONE {
@@ -272,6 +296,7 @@ impl Ftl {
             }
         }
         stale.settle();
+        Pages(before - self.mapped)
     }
 
     /// Programs a page of mapping journal; it holds no data, so that it is invalid at once.
@@ -282,8 +307,9 @@ impl Ftl {
         self.advance(0, 1);
     }
 
-    /// Writes logical pages to a frontier.
-    fn append(
+    /// Writes logical pages to a frontier: those of the host, to the cache where it has room, or those that are
+    /// moved, whose data are where they were until their block is erased.
+    fn append<const IS_MOVE: bool>(
         &mut self,
         frontier: usize,
         cause: Cause,
@@ -291,6 +317,7 @@ impl Ftl {
         flash: &mut impl Flash,
     ) {
         while pages.len() > 0 {
+            let (frontier, cause) = if IS_MOVE { (frontier, cause) } else { self.place(frontier, flash) };
             let Frontier { next, end } = self.room(frontier, flash);
             let count = (end - next).min(pages.len() as u32);
             let run = self.layout.dense(next)..self.layout.dense(next) + count;
@@ -302,7 +329,7 @@ impl Ftl {
             for ((address, logical), page) in (next..).zip(logical).zip(&mut pages) {
                 *logical = page;
                 let before = std::mem::replace(&mut addresses[page as usize], address);
-                if cause == Cause::Host {
+                if !IS_MOVE {
                     match before {
                         NONE => self.mapped += 1,
                         before => stale.add(before),
@@ -322,24 +349,43 @@ impl Ftl {
             self.frontiers[frontier] = Frontier { next, end: next + self.config.pages_per_block };
             while frontier < self.config.streams as usize && self.blocks.free() <= self.config.reserve_blocks
             {
-                self.clean(flash);
+                self.reclaim(flash);
             }
         }
         self.frontiers[frontier]
+    }
+
+    /// Gains erased blocks: from the cache those that it has borrowed, unless one without valid pages is to be
+    /// had.
+    fn reclaim(&mut self, flash: &mut impl Flash) {
+        if self.cache.is_none()
+            || self.cleaning.is_some()
+            || self.blocks.has_empty()
+            || !self.fold_dynamic(flash)
+        {
+            self.clean(flash);
+        }
     }
 
     /// `count` pages of a frontier are programmed; closes its block when that was all of it.
     fn advance(&mut self, frontier: usize, count: u32) {
         let Frontier { next, end } = &mut self.frontiers[frontier];
         *next += count;
-        if next == end {
+        if next == end && frontier <= self.config.streams as usize {
             self.blocks.close(self.layout.block(*end - 1));
         }
     }
 
-    /// Moves what is valid out of one block and erases it.
+    /// Moves what is valid out of one block, the one that is being cleaned already if there is one, and
+    /// erases it.
     fn clean(&mut self, flash: &mut impl Flash) {
-        let block = self.blocks.victim();
+        let block = self.cleaning.take().unwrap_or_else(|| self.blocks.victim());
+        self.move_all(block, Cause::Copy, flash);
+        self.erase(block, flash);
+    }
+
+    /// Moves what is valid in a block to the frontier of garbage collection; its valid bits stay.
+    fn move_all(&mut self, block: u32, cause: Cause, flash: &mut impl Flash) {
         let (first, dense) = (self.layout.first(block), self.layout.dense(self.layout.first(block)));
         let end = dense + self.config.pages_per_block;
         let valid = self.valid.words(first, self.config.pages_per_block);
@@ -356,13 +402,25 @@ impl Ftl {
                 bits &= u64::MAX.checked_shl(end).unwrap_or(0);
             }
         }
-        self.totals.copied += moving.len() as u64;
-        self.append(self.config.streams as usize, Cause::Copy, moving.iter().copied(), flash);
+        self.append_moved(moving, cause, flash);
+    }
+
+    /// Programs pages that are moved, and counts them.
+    fn append_moved(&mut self, moving: Vec<u32>, cause: Cause, flash: &mut impl Flash) {
+        let moved = if cause == Cause::Fold { &mut self.totals.folded } else { &mut self.totals.copied };
+        *moved += moving.len() as u64;
+        self.append::<true>(self.config.streams as usize, cause, moving.iter().copied(), flash);
         self.moving = moving;
+    }
+
+    /// Erases a block without a page that is still needed.
+    fn erase(&mut self, block: u32, flash: &mut impl Flash) {
+        let (first, pages) = (self.layout.first(block), self.config.pages_per_block);
+        let dense = self.layout.dense(first);
         self.totals.erases += 1;
-        self.valid.clear_block(first, self.config.pages_per_block);
+        self.valid.clear_block(first, pages);
         self.blocks.erase(block);
-        flash.erase(dense..end);
+        flash.erase(dense..dense + pages);
     }
 
     /// Panics unless every rule of conservation holds: programmed pages are all in erased or in
@@ -373,8 +431,12 @@ impl Ftl {
     pub fn assert_sound(&self) {
         let pages = u64::from(self.config.pages_per_block);
         let open: u64 = self.frontiers.iter().map(|frontier| u64::from(frontier.end - frontier.next)).sum();
-        let taken = u64::from(self.config.blocks - self.blocks.free()) * pages - open;
-        assert_eq!(self.totals.programmed(), self.totals.erases * pages + taken, "pages are conserved");
+        let (unused, cached) =
+            self.cache.as_ref().map_or((0, 0), |cache| (cache.unused, cache.free_blocks()));
+        let free = u64::from(self.blocks.free() + cached);
+        let taken = (self.blocks.erases().len() as u64 - free) * pages - open;
+        let programmed = self.totals.programmed() + unused;
+        assert_eq!(programmed, self.totals.erases * pages + taken, "pages are conserved");
         let mapped = self.address.iter().filter(|address| **address != NONE).count() as u64;
         let valid: u64 = self.blocks.valid().iter().map(|count| u64::from(*count)).sum();
         assert_eq!([valid, self.valid.count(), self.mapped], [mapped; 3], "valid pages are the mapped ones");

@@ -1,9 +1,9 @@
-//! The drive that `trimtab compare` emulates by default, beside its data sheet.
+//! Drives beside their data sheets: the one that `trimtab compare` emulates by default, and one with a cache.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use trimtab_core::profile::Profile;
-use trimtab_core::{Bytes, Extent};
+use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_ftl::{ClosedLoop, Command, Device, Op};
 
 /// As large as `trimtab compare` makes it.
@@ -40,4 +40,65 @@ fn samsung_870_evo_meets_its_data_sheet() {
     for (what, stated, modelled) in figures {
         assert!((modelled / stated - 1.0).abs() <= 0.03, "{modelled} {what}; the data sheet says {stated}");
     }
+}
+
+/// The bytes that a drive writes in order faster than `slow` MB/s from now on, a large command at a time,
+/// and the MB/s before and after; until it has written `length`.
+fn knee(device: &mut Device, from: Nanos, slow: f64, length: Bytes) -> (Bytes, f64, f64) {
+    let mut host = ClosedLoop::new(32);
+    let step = Bytes::MIB.0;
+    let mut ends = vec![from];
+    for start in (0..length.0).step_by(step as usize) {
+        let extent = Extent::at(Bytes(start), Bytes(step));
+        let arrival = *ends.last().unwrap();
+        let written = device.submit(arrival, Command { op: Op::Write, extent });
+        ends.push(written);
+    }
+    host.submit(device, Command { op: Op::Flush, extent: Extent::new(Bytes::ZERO, Bytes::ZERO) });
+    // The write buffer hides single commands: 16 of them at a time.
+    let rate = |ends: &[Nanos]| {
+        let (first, last) = (ends[0], ends[ends.len() - 1]);
+        (ends.len() - 1) as f64 * step as f64 / 1e6 / (last - first).seconds()
+    };
+    let fast = (0..ends.len() - 16).take_while(|at| rate(&ends[*at..=at + 16]) > slow).count();
+    (Bytes(fast as u64 * step), rate(&ends[..=fast]), rate(&ends[fast + 16..]))
+}
+
+#[test]
+fn crucial_p1_meets_its_data_sheet_and_its_published_cache() {
+    const SIZE: Bytes = Bytes(2 << 30);
+    let profile = Profile::named("crucial-p1").unwrap();
+    let near = |what: &str, stated: f64, modelled: f64, off: f64| {
+        assert!((modelled / stated - 1.0).abs() <= off, "{modelled} {what}; published: {stated}");
+    };
+    let mut device = Device::new(&profile, SIZE).unwrap();
+    let (cache, fast, slow) = knee(&mut device, Nanos::ZERO, 800.0, Bytes(SIZE.0 / 4));
+    near("of the drive cached", 0.14, cache.0 as f64 / SIZE.0 as f64, 0.06);
+    near("MB/s into the cache", 1700.0, fast, 0.03);
+    near("MB/s behind the cache", 150.0, slow, 0.03);
+
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut device = Device::new(&profile, SIZE).unwrap();
+    let in_order: Vec<_> = (0..SIZE.0 / 10).step_by(LARGE as usize).collect();
+    let at_random: Vec<_> = (0..20_000).map(|_| rng.random_range(0..SIZE.0 / 10 / PAGE) * PAGE).collect();
+    a_second(&mut device, 32, Op::Write, LARGE, &in_order);
+    let reads = a_second(&mut device, 32, Op::Read, LARGE, &in_order) * LARGE as f64 / 1e6;
+    near("MB/s read in order", 2000.0, reads, 0.03);
+    near("random reads/s", 170_000.0, a_second(&mut device, 64, Op::Read, PAGE, &at_random), 0.03);
+    let few = &at_random[..16_000];
+    near("random writes/s", 240_000.0, a_second(&mut device, 64, Op::Write, PAGE, few), 0.05);
+}
+
+#[test]
+fn crucial_p1_has_its_cache_again_after_idle_time_and_none_without() {
+    const SIZE: Bytes = Bytes(2 << 30);
+    const PAUSE: Nanos = Nanos(60_000_000_000);
+    let mut device = Device::new(&Profile::named("crucial-p1").unwrap(), SIZE).unwrap();
+    let (first, ..) = knee(&mut device, Nanos::ZERO, 800.0, Bytes(SIZE.0 / 4));
+    let done = device.counters().model_ns;
+    let (none, ..) = knee(&mut device, done, 800.0, Bytes(SIZE.0 / 4));
+    assert!(none.0 * 20 < first.0, "{none} of {first} without a pause");
+    let done = device.counters().model_ns;
+    let (again, ..) = knee(&mut device, done + PAUSE, 800.0, Bytes(SIZE.0 / 4));
+    assert!(again.0 * 20 >= first.0 * 19, "{again} of {first} after a pause");
 }

@@ -21,7 +21,7 @@ const SIZE: Bytes = Bytes(129 << 20);
 const ROOM: [(&str, &str); 2] = [("erase_block", "'1 MiB'"), ("over_provisioning", "0.5")];
 
 /// Fields of a profile, each with values that are its limits, just inside them or uncommon.
-const FIELDS: [(&str, &[&str]); 25] = [
+const FIELDS: [(&str, &[&str]); 33] = [
     ("mapping_page", &["'512 B'", "'64 KiB'", "'1 MiB'"]),
     ("program_unit", &["'1 MiB'", "'3 MiB'", "'16 GiB'"]),
     ("erase_block", &["'3 MiB'", "'6 MiB'", "'16 GiB'"]),
@@ -47,7 +47,33 @@ const FIELDS: [(&str, &[&str]); 25] = [
     ("command_limit", &["'1 MiB'", "'3 MiB'", "'1024 TiB'"]),
     ("honoured_granularity", &["'1 MiB'", "'3 MiB'", "'1 GiB'"]),
     ("journal_per_range", &["'0 B'", "'1 B'", "'512 B'", "'1 MiB'"]),
+    ("per_mapped_gib", &["'1 ns'", "'3600 s'"]),
+    ("lazy_share", &["0.001", "0.99"]),
+    ("after", &["'0 ns'", "'1 ns'", "'3600 s'"]),
+    ("bits_per_cell", &["3", "4"]),
+    ("cache_program", &["'0 ns'", "'3600 s'"]),
+    ("static_size", &["1e-9", "0.01", "1.0"]),
+    ("dynamic_size", &["1e-9", "0.1", "0.25"]),
+    ("reserve", &["1e-9", "0.25", "0.5"]),
 ];
+
+/// Fields and tables that the base profile doesn't have, behind its last table, `[discard]`.
+const OPTIONAL: &str = "
+per_mapped_gib = { value = '0 ns', source = 'a test' }
+
+[idle]
+after = { value = '1 ms', source = 'a test' }
+reserve = { value = 0.0, source = 'a test' }
+";
+
+/// Only of drives that have one.
+const CACHE: &str = "
+[slc]
+bits_per_cell = { value = 2, source = 'a test' }
+cache_program = { value = '1 us', source = 'a test' }
+static_size = { value = 0.02, source = 'a test' }
+dynamic_size = { value = 0.0, source = 'a test' }
+";
 
 /// The base profile with other values for some fields.
 fn text(values: &[(&str, &str)]) -> String {
@@ -58,7 +84,11 @@ fn text(values: &[(&str, &str)]) -> String {
             format!("{field} = {{ value = {value}, source = 'a test' }}")
         })
     };
-    BASE.lines().map(line).collect::<Vec<_>>().join("\n")
+    let is_cached = CACHE.lines().any(|line| values.iter().any(|(name, _)| line.starts_with(*name)));
+    let cache = if is_cached { CACHE } else { "" };
+    let lazy = if values.iter().any(|(name, _)| *name == "lazy_share") { "lazy_share = " } else { "" };
+    let lines = BASE.lines().chain(lazy.lines()).chain(OPTIONAL.lines()).chain(cache.lines()).map(line);
+    lines.collect::<Vec<_>>().join("\n").replace("cache_program", "program")
 }
 
 /// Extents at the start, in the middle and at the end of a drive, whole grains of nothing and all of it.

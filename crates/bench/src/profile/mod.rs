@@ -71,6 +71,8 @@ pub fn profile(document: &BenchDocument) -> Result<(Profile, String), MeasuredPr
         geometry: run.geometry(page),
         timing: run.timing(),
         gc: Gc { policy: unmeasured(GcPolicy::Greedy, "firmware is closed") },
+        idle: None,
+        slc: None,
         discard: run.discard(granularity, page),
     };
     let text = text::text(&profile);
@@ -165,6 +167,8 @@ impl Run<'_> {
                 None => unmeasured(DiscardedReads::Zeros, "present-day drives"),
             },
             ignored_every: ignored.map(|every| self.measured(every, "discarded areas that kept their data")),
+            per_mapped_gib: None,
+            lazy_share: None,
         }
     }
 

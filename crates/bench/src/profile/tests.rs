@@ -1,7 +1,7 @@
 use proptest::option;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use trimtab_core::Extent;
-use trimtab_core::profile::builtin;
+use trimtab_core::profile::{Idle, Slc, builtin};
 use trimtab_ftl::theory::greedy;
 use trimtab_ftl::{Command, Device, Op};
 
@@ -71,6 +71,25 @@ fn measured_profile_is_written_like_the_built_in_ones() {
     let built_in = trimtab_core::profile::builtin_text("ocz-agility-3").unwrap();
     assert_eq!(fields(&text), fields(built_in));
     assert!(text.contains("measured: trimtab bench of ACME"), "{text}");
+}
+
+#[test]
+fn optional_fields_survive_being_written() {
+    let (mut profile, _) = profile_of(&Measured::default());
+    let (time, source) = (Nanos(1), "a test".to_owned());
+    let fraction = Sourced { value: 0.001, source: source.clone() };
+    let time = Sourced { value: time, source: source.clone() };
+    profile.idle = Some(Idle { after: time.clone(), reserve: fraction.clone() });
+    profile.discard.per_mapped_gib = Some(time.clone());
+    profile.discard.lazy_share = Some(Sourced { value: 0.25, source: source.clone() });
+    profile.slc = Some(Slc {
+        bits_per_cell: Sourced { value: 3, source },
+        program: time,
+        static_size: fraction.clone(),
+        dynamic_size: fraction,
+    });
+    let text = text::text(&profile);
+    assert_eq!(Profile::parse(&text, "copy.toml"), Ok(profile), "{text}");
 }
 
 #[test]

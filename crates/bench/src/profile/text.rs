@@ -11,7 +11,7 @@ use trimtab_core::{Bytes, Nanos, Rate};
 /// The text of `profile`: a line a field, in the order of the types. [`Profile::parse`] reads it
 /// back as it was.
 pub(super) fn text(profile: &Profile) -> String {
-    let Profile { name, model, notes, interface, geometry, timing, gc, discard } = profile;
+    let Profile { name, model, notes, interface, geometry, timing, gc, idle, slc, discard } = profile;
     let quoted = |text: &str| Value::from(text).to_string();
     let mut head = format!("name = {}\nmodel = {}\nnotes = {}\n", quoted(name), quoted(model), quoted(notes));
     if let Some(interface) = interface {
@@ -39,6 +39,17 @@ pub(super) fn text(profile: &Profile) -> String {
         plain("queue_depth", &timing.queue_depth),
     ];
     let gc = [plain("policy", &gc.policy)];
+    let idle =
+        idle.as_ref().map(|idle| [unit("after", &idle.after), plain("reserve", &idle.reserve)].concat());
+    let slc = slc.as_ref().map(|slc| {
+        [
+            plain("bits_per_cell", &slc.bits_per_cell),
+            unit("program", &slc.program),
+            plain("static_size", &slc.static_size),
+            plain("dynamic_size", &slc.dynamic_size),
+        ]
+        .concat()
+    });
     let discard: Vec<_> = [
         unit("command", &discard.command),
         unit("range", &discard.range),
@@ -53,14 +64,19 @@ pub(super) fn text(profile: &Profile) -> String {
     ]
     .into_iter()
     .chain(discard.ignored_every.as_ref().map(|every| plain("ignored_every", every)))
+    .chain(discard.per_mapped_gib.as_ref().map(|time| unit("per_mapped_gib", time)))
+    .chain(discard.lazy_share.as_ref().map(|share| plain("lazy_share", share)))
     .collect();
     let tables = [
-        ("geometry", geometry.concat()),
-        ("timing", timing.concat()),
-        ("gc", gc.concat()),
-        ("discard", discard.concat()),
+        ("geometry", Some(geometry.concat())),
+        ("timing", Some(timing.concat())),
+        ("gc", Some(gc.concat())),
+        ("idle", idle),
+        ("slc", slc),
+        ("discard", Some(discard.concat())),
     ];
-    tables.iter().fold(head, |text, (name, lines)| format!("{text}\n[{name}]\n{lines}"))
+    let tables = tables.iter().filter_map(|(name, lines)| Some((name, lines.as_ref()?)));
+    tables.fold(head, |text, (name, lines)| format!("{text}\n[{name}]\n{lines}"))
 }
 
 /// The line of a field that is a number, a truth value or a name.

@@ -124,7 +124,7 @@ impl Worth {
         let page = self.page.0 as f64;
         let saved_s = copies * self.copy_s / page;
         let range_s = (self.discard.range.value.seconds() / self.discard.range_limit.value.0 as f64
-            + self.discard.per_gib.value.seconds() / Bytes::GIB.0 as f64)
+            + self.discard.work(Bytes::GIB, Bytes::GIB).seconds() / Bytes::GIB.0 as f64)
             * self.slowness;
         let command_s = (self.discard.command.value + self.discard.range.value).seconds() * self.slowness;
         let granule = self.discard.honoured_granularity.value.max(self.discard.advertised_granularity.value);
@@ -166,14 +166,24 @@ fn victim(used: f64) -> f64 {
 }
 
 impl Discard {
-    /// How long a discard of `length` bytes takes as the host sees it, with all the commands that the
-    /// kernel splits it into.
+    /// How long a discard of `length` bytes that all have data takes as the host sees it, with all the commands
+    /// that the kernel splits it into.
     pub fn time(&self, length: Bytes) -> Nanos {
+        self.time_of(length, length)
+    }
+
+    /// As [`time`](Self::time), where `mapped` of the bytes have data and are unmapped.
+    pub fn time_of(&self, length: Bytes, mapped: Bytes) -> Nanos {
         let commands = length.0.div_ceil(self.command_limit.value.0);
         let ranges = length.0.div_ceil(self.range_limit.value.0);
-        self.command.value * commands
-            + self.range.value * ranges
-            + Nanos::from_seconds(self.per_gib.value.seconds() * length.gib())
+        let at_once = self.command.value * commands + self.range.value * ranges;
+        if self.lazy_share.is_some() { at_once } else { at_once + self.work(length, mapped) }
+    }
+
+    /// The time that the bytes themselves take the drive, before or after the command returns.
+    pub fn work(&self, length: Bytes, mapped: Bytes) -> Nanos {
+        let of_mapped = self.per_mapped_gib.as_ref().map_or(0.0, |time| time.value.seconds() * mapped.gib());
+        Nanos::from_seconds(self.per_gib.value.seconds() * length.gib()) + Nanos::from_seconds(of_mapped)
     }
 }
 
@@ -182,6 +192,7 @@ mod tests {
     use proptest::prelude::{prop_assert, proptest};
 
     use super::*;
+    use crate::profile::Sourced;
 
     const SIZE: Bytes = Bytes(64 << 30);
 
@@ -210,6 +221,22 @@ mod tests {
             let copies = worth.copies(free, pending);
             assert!((copies / expected - 1.0).abs() < 1e-3, "{copies} for {expected} at {used}");
         }
+    }
+
+    #[test]
+    fn data_in_a_range_cost_time_before_or_after_the_command_returns() {
+        let mut discard = Profile::named("nvme-tlc").unwrap().discard;
+        let (length, mapped) = (Bytes::GIB, Bytes(Bytes::GIB.0 / 4));
+        let plain = discard.time(length);
+        assert_eq!(discard.time_of(length, Bytes::ZERO), plain, "data make no difference");
+        let sourced = |value| Sourced { value, source: "a test".to_owned() };
+        discard.per_mapped_gib = Some(sourced(Nanos(400_000_000)));
+        assert_eq!(discard.time_of(length, mapped), plain + Nanos(100_000_000));
+        assert_eq!(discard.time(length), plain + Nanos(400_000_000), "what is freed has data");
+        let work = discard.work(length, mapped);
+        discard.lazy_share = Some(Sourced { value: 0.5, source: "a test".to_owned() });
+        assert_eq!(discard.time_of(length, mapped) + work, plain + Nanos(100_000_000));
+        assert_eq!(discard.work(length, mapped), work, "it is done all the same");
     }
 
     #[test]

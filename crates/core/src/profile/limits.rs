@@ -4,14 +4,14 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use super::Profile;
+use super::{Profile, idle, slc};
 use crate::units::{Bytes, Nanos};
 
 /// The largest granularity of discards, advertised or honoured: the kernel stores it in 32 bits.
 pub const LARGEST_GRANULARITY: Bytes = Bytes::GIB;
 
 /// The longest that one step of a command can take.
-const LONGEST: Nanos = Nanos(3_600_000_000_000);
+pub(super) const LONGEST: Nanos = Nanos(3_600_000_000_000);
 /// The largest erase block: an eighth of its mapping is kept in memory for each drive.
 const LARGEST_ERASE_BLOCK: Bytes = Bytes(16 << 30);
 /// The largest write buffer: each of its pages takes 8 bytes of memory.
@@ -22,10 +22,12 @@ const LARGEST_COMMAND: Bytes = Bytes(1 << 50);
 const LARGEST_JOURNAL: Bytes = Bytes::MIB;
 const COUNTS: RangeInclusive<u32> = 1..=4096;
 const RESERVE: RangeInclusive<u32> = 1..=65_536;
+/// The share of a die that work after a discard can take: the rest has to serve the host.
+const LAZY: RangeInclusive<f64> = 0.001..=0.99;
 const MOST_DIES: u32 = 65_536;
 
 /// A field, and what is wrong with its value.
-type Broken = (&'static str, String);
+pub(super) type Broken = (&'static str, String);
 
 /// The first field whose value no drive can have, with the reason.
 pub(super) fn broken(profile: &Profile) -> Option<Broken> {
@@ -35,6 +37,9 @@ pub(super) fn broken(profile: &Profile) -> Option<Broken> {
         .or_else(|| multiples(profile))
         .or_else(|| sizes(profile))
         .or_else(|| spare(profile))
+        .or_else(|| lazy_share(profile))
+        .or_else(|| idle::broken(profile))
+        .or_else(|| slc::broken(profile))
 }
 
 fn page(profile: &Profile) -> Option<Broken> {
@@ -65,6 +70,12 @@ fn counts(profile: &Profile) -> Option<Broken> {
     (every == Some(0)).then(|| ("discard.ignored_every", "0 must be 1 or more".to_owned()))
 }
 
+fn lazy_share(profile: &Profile) -> Option<Broken> {
+    let share = profile.discard.lazy_share.as_ref()?.value;
+    let message = format!("{share} must be from {} to {}", LAZY.start(), LAZY.end());
+    (!LAZY.contains(&share)).then_some(("discard.lazy_share", message))
+}
+
 fn times(profile: &Profile) -> Option<Broken> {
     let (t, d) = (&profile.timing, &profile.discard);
     first_above([
@@ -76,6 +87,7 @@ fn times(profile: &Profile) -> Option<Broken> {
         ("discard.command", d.command.value, LONGEST),
         ("discard.range", d.range.value, LONGEST),
         ("discard.per_gib", d.per_gib.value, LONGEST),
+        ("discard.per_mapped_gib", d.per_mapped_gib.as_ref().map_or(Nanos::ZERO, |time| time.value), LONGEST),
     ])
 }
 
@@ -116,7 +128,9 @@ fn sizes(profile: &Profile) -> Option<Broken> {
     })
 }
 
-fn first_above<T: PartialOrd + Display, const N: usize>(fields: [(&'static str, T, T); N]) -> Option<Broken> {
+pub(super) fn first_above<T: PartialOrd + Display, const N: usize>(
+    fields: [(&'static str, T, T); N],
+) -> Option<Broken> {
     let above = fields.into_iter().find(|(_, value, most)| value > most);
     above.map(|(field, value, most)| (field, format!("{value} must be at most {most}")))
 }
@@ -215,6 +229,24 @@ mod tests {
             choices.starts_with("my.toml: gc.policy.value: ") && choices.contains("D from 1 to 1024"),
             "{choices}"
         );
+    }
+
+    #[test]
+    fn optional_costs_of_discards_have_limits() {
+        let discard = |field, value| {
+            let line = format!("[discard]\n{field} = {{ value = {value}, source = \"a test\" }}");
+            let parsed = Profile::parse(&GOOD.replacen("[discard]", &line, 1), "my.toml");
+            parsed.err().map(|error| error.to_string())
+        };
+        for share in ["0.0", "1.0", "nan", "-1.0"] {
+            let number = if share == "nan" { "NaN" } else { share.trim_end_matches(".0") };
+            let message = format!("my.toml: discard.lazy_share: {number} must be from 0.001 to 0.99");
+            assert_eq!(discard("lazy_share", share), Some(message));
+        }
+        let message = "my.toml: discard.per_mapped_gib: 3601 s must be at most 3600 s".to_owned();
+        assert_eq!(discard("per_mapped_gib", "\"3601 s\""), Some(message));
+        assert_eq!(discard("lazy_share", "0.99"), None);
+        assert_eq!(discard("per_mapped_gib", "\"3600 s\""), None);
     }
 
     #[test]

@@ -47,6 +47,7 @@ pub use survey::{DeviceSurvey, TraceSurvey};
 use addresses::Addresses;
 use arrivals::Arrivals;
 use meter::Meter;
+use recorded::Discarded;
 use series::{Phases, Series};
 use source::Source;
 use trims::Trims;
@@ -230,7 +231,7 @@ impl Replay {
             failed: self.failed,
             counters: self.device.counters(),
             waf_passes: self.waf_passes.clone(),
-            erase_blocks: ftl.config().blocks,
+            erase_blocks: ftl.erases().len() as u32,
             erase_spread: EraseSpread::of(&erases),
             erases_by_phase: self.phases.counts().to_vec(),
             reads: self.device.latency(Op::Read),
@@ -265,9 +266,9 @@ impl Replay {
             EventKind::Discard | EventKind::SecureErase if extent.is_empty() => {}
             EventKind::Discard | EventKind::SecureErase => match &mut self.source {
                 Source::Recorded(recorded) => {
-                    recorded.add(traced, event.latency, now, extent);
+                    let unmapped = self.device.let_discard_take_effect(now, extent);
+                    recorded.add(traced, event.latency, now, Discarded { extent, unmapped });
                     self.trims.taken(extent);
-                    self.device.let_discard_take_effect(now, extent);
                     self.discard_until(traced, now);
                 }
                 Source::Policy(_) => {}
@@ -355,7 +356,7 @@ impl Replay {
         }
         let Self { source: Source::Recorded(recorded), device, arrivals, .. } = self else { return };
         while let Some(next) = recorded.next(until) {
-            let done = device.spend_discard(next.arrival, next.extent);
+            let done = device.spend_discard(next.arrival, next.discarded.extent, next.discarded.unmapped);
             arrivals.not_before(next.arrival);
             recorded.sent(&next, done);
         }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use trimtab_core::{Extent, Nanos};
+use trimtab_core::{Bytes, Extent, Nanos};
 
 /// Discards of a trace on their way to the drive, in the trace's order.
 ///
@@ -29,15 +29,23 @@ struct Waiting {
     traced: Nanos,
     /// When it comes to the drive, unless earlier discards hold it up.
     placed: Nanos,
-    extent: Extent,
+    discarded: Discarded,
+}
+
+/// What a discard named, and how much of that had data.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Discarded {
+    /// The bytes that it names.
+    pub(super) extent: Extent,
+    /// The number of bytes that it unmapped.
+    pub(super) unmapped: Bytes,
 }
 
 /// The discard whose turn it is.
 pub(super) struct Next {
     /// When it is sent.
     pub(super) arrival: Nanos,
-    /// The bytes that it names.
-    pub(super) extent: Extent,
+    pub(super) discarded: Discarded,
     /// When it is over in the trace.
     over: Nanos,
 }
@@ -45,9 +53,9 @@ pub(super) struct Next {
 impl Recorded {
     /// Adds a discard that began at `traced` and took `latency` there, and that comes at `placed` in the
     /// model's time. One whose latency isn't known is taken for over when the next begins.
-    pub(super) fn add(&mut self, traced: Nanos, latency: Option<Nanos>, placed: Nanos, extent: Extent) {
+    pub(super) fn add(&mut self, traced: Nanos, latency: Option<Nanos>, placed: Nanos, discarded: Discarded) {
         let over = traced + latency.unwrap_or_default();
-        self.waiting.push_back(Waiting { over, traced, placed, extent });
+        self.waiting.push_back(Waiting { over, traced, placed, discarded });
     }
 
     /// The next discard that is sent by `until`, if any is.
@@ -63,8 +71,8 @@ impl Recorded {
         if arrival > until {
             return None;
         }
-        let Waiting { over, extent, .. } = self.waiting.pop_front()?;
-        Some(Next { arrival, extent, over })
+        let Waiting { over, discarded, .. } = self.waiting.pop_front()?;
+        Some(Next { arrival, discarded, over })
     }
 
     /// The drive is done with `next` at `done`.
@@ -75,8 +83,6 @@ impl Recorded {
 
 #[cfg(test)]
 mod tests {
-    use trimtab_core::Bytes;
-
     use super::*;
 
     /// When discards with these times in the trace come to a drive that takes `takes` for each.
@@ -84,7 +90,8 @@ mod tests {
         let mut recorded = Recorded::default();
         for (at, latency) in discards {
             let extent = Extent::at(Bytes(*at * 512), Bytes(512));
-            recorded.add(Nanos(*at), latency.map(Nanos), Nanos(*at), extent);
+            let discarded = Discarded { extent, unmapped: Bytes::ZERO };
+            recorded.add(Nanos(*at), latency.map(Nanos), Nanos(*at), discarded);
         }
         let mut arrivals = Vec::new();
         while let Some(next) = recorded.next(Nanos(u64::MAX)) {

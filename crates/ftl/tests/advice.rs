@@ -1,0 +1,134 @@
+//! For each mechanism a trace whose best policy depends on it.
+
+use trimtab_core::document::sim::ReplayOutcome;
+use trimtab_core::policy::PolicyChoice;
+use trimtab_core::profile::{Idle, Profile, Slc, Sourced};
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceEvent};
+use trimtab_core::{Bytes, Extent, Nanos};
+use trimtab_ftl::replay::{Discards, Replay, ReplayOptions};
+
+mod common;
+
+use common::Memory;
+
+const SIZE: Bytes = Bytes(256 << 20);
+const MIB: u64 = 1 << 20;
+const SECOND: u64 = 1_000_000_000;
+const PAGES_PER_MIB: u64 = 256;
+
+fn sourced<T>(value: T) -> Sourced<T> {
+    Sourced { value, source: "a test".to_owned() }
+}
+
+fn profile() -> Profile {
+    let mut profile = Profile::named("nvme-tlc").unwrap();
+    let geometry = &mut profile.geometry;
+    geometry.program_unit.value = Bytes(16 << 10);
+    geometry.erase_block.value = Bytes(MIB);
+    geometry.over_provisioning.value = 0.2;
+    geometry.channels.value = 2;
+    geometry.dies_per_channel.value = 2;
+    profile.timing.write_buffer.value = Bytes(MIB / 4);
+    profile.timing.erase.value = Nanos(2_000_000);
+    profile
+}
+
+fn event(at: u64, kind: EventKind, start: u64, length: u64) -> TraceEvent {
+    TraceEvent {
+        at: Nanos(at),
+        device: DeviceIndex(0),
+        kind,
+        extent: Extent::at(Bytes(start), Bytes(length)),
+        latency: kind.is_request().then_some(Nanos(50_000)),
+        process: Comm::default(),
+        error: 0,
+        fs: None,
+    }
+}
+
+fn replayed(profile: &Profile, events: &[TraceEvent], preconditioned: bool, policy: &str) -> ReplayOutcome {
+    let engine = policy.parse::<PolicyChoice>().unwrap().engine().expect("not smart");
+    let span = Nanos(events.last().unwrap().at.0 + 20 * SECOND);
+    let device = DeviceIndex(0);
+    let options = ReplayOptions { profile, size: SIZE, preconditioned, device, scale: None, span };
+    let mut replay = Replay::new(&options, Discards::Policy(engine)).unwrap();
+    replay.pass(&mut Memory::new(events), &mut |_| true).unwrap();
+    replay.outcome()
+}
+
+/// Files of 8 MiB that live for half a second, one every 20 seconds.
+fn short_lived() -> Vec<TraceEvent> {
+    let file = |number: u64| {
+        let (at, start) = (number * 20 * SECOND, number * 8 * MIB);
+        let write = move |part: u64| event(at + part * 1_000_000, EventKind::Write, start + part * MIB, MIB);
+        (0..8).map(write).chain([event(at + SECOND / 2, EventKind::Free, start, 8 * MIB)])
+    };
+    (0..12).flat_map(file).collect()
+}
+
+#[test]
+fn a_cache_makes_early_discards_of_short_lived_files_worth_more_than_late_ones() {
+    let events = short_lived();
+    let copied = |profile: &Profile| {
+        ["none", "batched:10s", "online"]
+            .map(|policy| replayed(profile, &events, false, policy).counters.copied_pages)
+    };
+    let mut profile = profile();
+    assert_eq!(copied(&profile), [0, 0, 0], "without a cache nobody copies: all are as good");
+    profile.idle = Some(Idle { after: sourced(Nanos(SECOND)), reserve: sourced(0.0) });
+    profile.slc = Some(Slc {
+        bits_per_cell: sourced(3),
+        program: sourced(Nanos(100_000)),
+        static_size: sourced(16.0 / 256.0),
+        dynamic_size: sourced(0.0),
+    });
+    // The last file is followed by no command, before which it would be folded.
+    let all = 11 * 8 * PAGES_PER_MIB;
+    let [none, batched, online] = copied(&profile);
+    assert_eq!(none, all, "each file is folded");
+    assert!(batched >= all, "as it is before the batch: {batched}");
+    assert_eq!(online, 0, "discarded in time");
+}
+
+/// Bursts of 16 MiB over the same part of a full drive, a minute apart.
+fn bursts() -> Vec<TraceEvent> {
+    let burst = |number: u64| {
+        let write = move |part: u64| {
+            // Pages in an order that leaves no block wholly invalid.
+            let page = (number * 7919 + part * 6151) % (SIZE.0 / 4096);
+            event(number * 60 * SECOND + part * 20_000, EventKind::Write, page * 4096, 4096)
+        };
+        (0..4096).map(write)
+    };
+    (0..24).flat_map(burst).collect()
+}
+
+#[test]
+fn idle_cleaning_takes_the_stalls_of_bursts_from_a_drive_without_discards() {
+    let events = bursts();
+    let mut profile = profile();
+    let busy = replayed(&profile, &events, true, "none");
+    profile.idle = Some(Idle { after: sourced(Nanos(SECOND / 10)), reserve: sourced(0.08) });
+    let idle = replayed(&profile, &events, true, "none");
+    assert!(busy.counters.copied_pages > 0, "the drive has to clean");
+    let worst = |outcome: &ReplayOutcome| outcome.waited_ns.seconds();
+    assert!(worst(&idle) < 0.8 * worst(&busy), "{} s for {} s", worst(&idle), worst(&busy));
+    assert!(idle.counters.erases >= busy.counters.erases, "which is paid for in erases");
+}
+
+#[test]
+fn lazy_discards_return_at_once_and_are_felt_by_reads() {
+    // All is freed, and read from elsewhere while the batch is processed.
+    let mut events = vec![event(0, EventKind::Free, 0, 128 * MIB)];
+    let read =
+        |number: u64| event(10 * SECOND + number * 200_000, EventKind::Read, 200 * MIB + number * 4096, 4096);
+    events.extend((0..2000).map(read));
+    let mut profile = profile();
+    profile.discard.per_mapped_gib = Some(sourced(Nanos(4 * SECOND)));
+    let eager = replayed(&profile, &events, true, "batched:10s");
+    profile.discard.lazy_share = Some(sourced(0.5));
+    let lazy = replayed(&profile, &events, true, "batched:10s");
+    assert!(lazy.counters.discard_busy_ns.0 * 10 < eager.counters.discard_busy_ns.0, "it seems free");
+    let slower = lazy.reads.p50_ns.seconds() / eager.reads.p50_ns.seconds();
+    assert!(slower > 1.5, "but reads take {slower} times as long");
+}
