@@ -11,7 +11,7 @@ TEST_TOOLS = $(DEMO_TOOLS) mkfs.f2fs fio blktrace dmsetup xz chromium cpio modpr
 STACK_TOOLS = mkfs.exfat mkfs.vfat mkfs.ntfs mkfs.nilfs2 cryptsetup lvm thin_check mdadm sfdisk udevadm jq
 
 # The test programs by what they need. A test holds these lists to the programs that there are.
-QUICK = data_sheet extremes mapping memory replay smart steady_state timing damage readers hostile \
+QUICK = advice cache data_sheet discard_cost extremes idle mapping memory replay smart steady_state timing damage readers hostile \
     bench_report compare_report sim_report house
 ROOT = bench canary claim compare daemon doctor drive file frees fstrim generation outputs own queue record report sim \
     sim_trace steer trace tracefs trim watch

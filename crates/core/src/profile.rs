@@ -333,14 +333,14 @@ pub enum ProfileError {
 }
 
 const BUILTIN: [(&str, &str); 8] = [
-    ("corsair-performance-pro", include_str!("../../../profiles/corsair-performance-pro.toml")),
-    ("crucial-p1", include_str!("../../../profiles/crucial-p1.toml")),
-    ("micron-emmc", include_str!("../../../profiles/micron-emmc.toml")),
-    ("micron-m500it", include_str!("../../../profiles/micron-m500it.toml")),
-    ("nvme-tlc", include_str!("../../../profiles/nvme-tlc.toml")),
-    ("ocz-agility-3", include_str!("../../../profiles/ocz-agility-3.toml")),
-    ("ocz-vertex-le", include_str!("../../../profiles/ocz-vertex-le.toml")),
-    ("samsung-870-evo", include_str!("../../../profiles/samsung-870-evo.toml")),
+    ("corsair-performance-pro", include_str!("../profiles/corsair-performance-pro.toml")),
+    ("crucial-p1", include_str!("../profiles/crucial-p1.toml")),
+    ("micron-emmc", include_str!("../profiles/micron-emmc.toml")),
+    ("micron-m500it", include_str!("../profiles/micron-m500it.toml")),
+    ("nvme-tlc", include_str!("../profiles/nvme-tlc.toml")),
+    ("ocz-agility-3", include_str!("../profiles/ocz-agility-3.toml")),
+    ("ocz-vertex-le", include_str!("../profiles/ocz-vertex-le.toml")),
+    ("samsung-870-evo", include_str!("../profiles/samsung-870-evo.toml")),
 ];
 
 fn builtin_names() -> String {
@@ -413,7 +413,7 @@ impl Profile {
 mod tests {
     use super::*;
 
-    const GOOD: &str = include_str!("../../../profiles/ocz-agility-3.toml");
+    const GOOD: &str = include_str!("../profiles/ocz-agility-3.toml");
 
     fn broken(from: &str, to: &str) -> String {
         assert!(GOOD.contains(from), "the profile has {from}");

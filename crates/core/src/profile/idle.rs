@@ -32,7 +32,7 @@ pub(super) fn broken(profile: &Profile) -> Option<Broken> {
 mod tests {
     use super::*;
 
-    const GOOD: &str = include_str!("../../../../profiles/ocz-agility-3.toml");
+    const GOOD: &str = include_str!("../../profiles/ocz-agility-3.toml");
 
     fn parsed(after: &str, reserve: &str) -> Result<Profile, String> {
         let sourced = |value| format!("{{ value = {value}, source = \"a test\" }}");

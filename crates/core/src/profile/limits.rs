@@ -146,7 +146,7 @@ fn spare(profile: &Profile) -> Option<Broken> {
 mod tests {
     use super::*;
 
-    const GOOD: &str = include_str!("../../../../profiles/ocz-agility-3.toml");
+    const GOOD: &str = include_str!("../../profiles/ocz-agility-3.toml");
 
     /// Returns the error of a profile whose fields have these values.
     fn wrong(values: &[(&str, &str)]) -> Option<String> {

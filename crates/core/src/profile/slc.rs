@@ -59,7 +59,7 @@ pub(super) fn broken(profile: &Profile) -> Option<Broken> {
 mod tests {
     use super::*;
 
-    const GOOD: &str = include_str!("../../../../profiles/ocz-agility-3.toml");
+    const GOOD: &str = include_str!("../../profiles/ocz-agility-3.toml");
     const IDLE: &str = "[idle]\nafter = { value = \"1 s\", source = \"a test\" }\n\
                         reserve = { value = 0.0, source = \"a test\" }\n";
 
