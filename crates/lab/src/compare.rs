@@ -38,7 +38,8 @@ use trimtab_core::interrupt::{Interrupt, Interrupted};
 pub struct CompareOptions {
     /// Where the runs happen.
     pub place: Place,
-    /// The policies; none means all that make sense at that place.
+    /// The policies. If empty: none, online, batched and smart on an emulated drive, and all that its mount
+    /// allows in a directory.
     pub policies: Vec<PolicyChoice>,
     /// The lengths of the workload's pauses, in drive time. A workload without pauses of its own
     /// is run once, whatever is asked for.

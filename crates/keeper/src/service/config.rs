@@ -76,7 +76,7 @@ pub enum ConfigError {
 /// The policy of the service for one file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServicePolicy {
-    /// Trim pending extents when the drive is idle.
+    /// Trim pending extents when their discard is worth it and the drive has time.
     Smart,
     /// Trim all free space at this interval, in slices that hold the goals.
     Batched(Duration),
