@@ -58,8 +58,8 @@ pub struct Args {
     /// Wall time after which a guest counts as hung
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = span)]
     guest_limit: Duration,
-    /// Drive seconds per wall second with --clock real: faster drives make shorter runs, and what
-    /// takes this machine's processors 1 s counts as N s [default: 1]
+    /// Drive seconds per wall second with --clock real: N makes runs N times shorter, but 1 s of processor
+    /// time then counts as N s [default: 1]
     #[arg(long, value_name = "N")]
     speed: Option<f64>,
     /// Time from one read of the probe to the next, in drive time; 0s for no probe. The probe reads

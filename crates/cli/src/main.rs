@@ -1,4 +1,4 @@
-//! The `trimtab` binary: parses arguments, calls one library door a verb, prints, and exits.
+//! The `trimtab` binary: parses arguments, calls one library function for each verb, prints, and exits.
 
 mod bench;
 mod compare;
@@ -168,8 +168,8 @@ fn colour() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Returns the interrupt that Ctrl-C and signals to end set from now on. The third of them ends the program at
-/// once, whatever it leaves behind.
+/// Returns the interrupt that SIGINT, SIGTERM and SIGHUP set from now on. The third signal ends the program at
+/// once, without cleaning up.
 fn interrupt() -> Result<Interrupt> {
     let interrupt = Interrupt::default();
     let asked = interrupt.clone();

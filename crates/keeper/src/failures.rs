@@ -24,9 +24,9 @@ impl Failures {
         Self { machine: machine.clone(), failed: RefCell::new(FailedDiscards::listen(options).ok()) }
     }
 
-    /// Turns `series`, trims of the file system mounted at `mount` on `stack`, into a failed one if a disk of
-    /// `stack` failed a discard since this or [`Self::below`] was last called for any stack. The kernel
-    /// doesn't report which trim the discard belonged to.
+    /// Returns `series`, or a failed series if a disk of `stack` failed a discard. Failures count since the
+    /// last call of this or [`Self::below`], for any stack: the kernel doesn't report which trim a discard
+    /// belonged to. `series` are trims of the file system mounted at `mount` on `stack`.
     pub fn check(&self, stack: &Stack, mount: &Path, series: TrimSeries) -> TrimSeries {
         match self.below(stack) {
             Some(disk) => TrimSeries::failed(TrimError::Failed { mount: mount.to_owned(), disk }),

@@ -95,7 +95,7 @@ pub enum Place {
         dir: PathBuf,
         /// The most space the workload may use.
         room: Bytes,
-        /// Where the sockets of a service would be that trims it, too.
+        /// The directory of the service's sockets, to check that the service does not trim this directory too.
         service: PathBuf,
     },
 }

@@ -100,8 +100,8 @@ pub enum LabError {
     },
     /// The user's directory is mounted in a way that rules the policy out.
     #[error(
-        "{policy} cannot be had on {} as it is mounted, and --on mounts nothing itself: remount it, or \
-         ask for --policy {}",
+        "{} is mounted with options that rule out {policy}, and --on does not mount anything: remount it, or use \
+         --policy {}",
         dir.display(),
         names(possible)
     )]

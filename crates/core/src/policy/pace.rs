@@ -56,7 +56,7 @@ mod duration {
 /// steps.
 const SHRINK: f64 = 0.5;
 const STEPS: f64 = 16.0;
-/// The least share of the goal that is left: without trims nothing can be learned of them.
+/// The smallest share of the goal that is left: without trims, their effect cannot be measured.
 const LEAST: f64 = 1.0 / 256.0;
 /// How much one span counts in the mean latency of the foreground by itself.
 const WEIGHT: f64 = 0.125;
@@ -72,10 +72,11 @@ const MOST_BESIDE_LIGHT: f64 = 0.5;
 /// shrinks when its latency grows beyond the goal and grows again when it doesn't: up to the goal for the
 /// share, and beyond that while trims are urgent.
 ///
-/// The drive is idle where nothing is in flight and commands of others took less than 5 % of the last second.
-/// Where none completed, a trim may follow the other. Where some did, a trim is one command, and the
-/// next waits for so long that a command which comes at any time waits for `max_latency_added` in the mean:
-/// it meets a trim with the probability of the trims' share, and then waits for half of it.
+/// The drive is idle if nothing is in flight and commands of others took less than 5 % of the last second.
+/// If no command of others completed, trims follow each other without a pause. If some did, each trim is one
+/// command, followed by a pause. The pause is so long that a command arriving at a random time waits
+/// `max_latency_added` on average: its chance of meeting a trim is the trims' share of the time, and it then
+/// waits for half of that trim.
 ///
 /// Times are spans since the host started, on its own clock.
 #[derive(Debug, Clone)]
@@ -107,7 +108,7 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// Nothing is known yet of the foreground: there may be one.
+    /// A pacer that knows nothing of the foreground yet: there may be one.
     pub fn new(goals: Goals) -> Self {
         Self {
             goals,
@@ -138,8 +139,8 @@ impl Pacer {
         &self.goals
     }
 
-    /// Whether trims are now worth more than the goal for their share of the time. The goal for the
-    /// latency holds all the same, as what is measured.
+    /// Sets whether trims are now worth more than the goal for their share of the time. The latency goal still
+    /// holds: it is measured.
     pub fn set_urgent(&mut self, urgent: bool) {
         self.urgent = urgent;
         self.share = self.share.min(self.most());
@@ -150,7 +151,7 @@ impl Pacer {
         if self.urgent { 1.0 } else { self.goals.max_busy_share }
     }
 
-    /// Takes in what the foreground got since this was called last.
+    /// Takes in the load of the foreground since the last call.
     pub fn observe(&mut self, load: &Load) {
         self.alone_on_drive = load.in_flight == 0 && load.completed == 0;
         let span = load.span.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -193,14 +194,14 @@ impl Pacer {
         self.next_beside_light = at.saturating_add(pause_after(last, self.share_beside_light(last)));
     }
 
-    /// The share of the time for trims of this length with which a command that comes at any time
-    /// waits for the latency goal in the mean.
+    /// The share of the time for trims of this length at which a command arriving at a random time waits for
+    /// the latency goal on average.
     fn share_beside_light(&self, took: Duration) -> f64 {
         let goal = self.goals.max_latency_added.as_secs_f64();
         (2.0 * goal / took.as_secs_f64().max(f64::MIN_POSITIVE)).min(MOST_BESIDE_LIGHT)
     }
 
-    /// When the next slice may begin as things are; none where it has to wait for an idle drive.
+    /// When the next slice may begin under the current load; none if it has to wait for an idle drive.
     pub fn next_start(&self) -> Option<Duration> {
         if self.alone_on_drive {
             Some(self.ended)
@@ -220,8 +221,8 @@ impl Pacer {
         self.alone_on_drive
     }
 
-    /// By how much the foreground's mean latency grew from the end of one span with trims to that of the
-    /// next.
+    /// The time that trims added to the foreground's mean latency, averaged over all commands since the
+    /// previous span with trims.
     pub fn latency_added(&self) -> Duration {
         Duration::from_secs_f64(self.added)
     }
@@ -229,7 +230,7 @@ impl Pacer {
 
 /// The pause after a slice of this length with which slices get `share` of the time.
 fn pause_after(took: Duration, share: f64) -> Duration {
-    // Where that is longer than can be told, never.
+    // Never, if that is longer than a Duration can be.
     Duration::try_from_secs_f64(took.as_secs_f64() * (1.0 - share) / share).unwrap_or(Duration::MAX)
 }
 
@@ -281,7 +282,7 @@ mod tests {
         let goals = Goals { max_busy_share: 0.5, ..Goals::default() };
         let total = run(Pacer::new(goals), 1000, |share| micros(100) + Duration::from_secs_f64(share * 0.1));
         let share = total.as_secs_f64() / (SPAN * 1000).as_secs_f64();
-        // Half the time a slice of 10 ms in 100 ms adds 10 ms, far above the goal.
+        // One slice of 10 ms in 100 ms adds 10 ms, far above the goal.
         assert!(share < 0.02, "{share}");
         assert!(share > 0.0, "it never gives up");
     }
@@ -290,7 +291,7 @@ mod tests {
     fn urgent_trims_get_the_share_that_the_latency_allows() {
         let mut pacer = Pacer::new(Goals::default());
         pacer.set_urgent(true);
-        // Who comes while a slice holds the drive waits for half of it: 1 ms in the mean is a share of 0.2.
+        // A command that meets a slice waits for half of it: 1 ms on average is a share of 0.2.
         let total = run(pacer, 5000, |share| micros(100) + Duration::from_millis(5).mul_f64(share));
         let share = total.as_secs_f64() / (SPAN * 5000).as_secs_f64();
         assert!((0.1..0.3).contains(&share), "{share}");
@@ -302,7 +303,7 @@ mod tests {
         (0..10).for_each(|_| pacer.observe(&load(100, micros(100))));
         pacer.trimmed(SPAN, SPAN, SPAN);
         pacer.observe(&load(100, micros(5100)));
-        // The first span was one that nothing could be compared with yet.
+        // There was no span to compare the first one with.
         assert_eq!(pacer.latency_added(), micros(500));
     }
 

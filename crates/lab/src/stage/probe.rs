@@ -2,9 +2,9 @@
 //!
 //! Threads read 4 KiB of a live file at a fixed rate, past the page cache, from the first step to the
 //! end of the last. They take turns, so that a slow read does not delay the next one, as independent
-//! users do not wait for each other. A read counts from the time it was due, also where all threads
-//! were kept waiting, so that a stall is not counted once only (G. Tene, "How NOT to Measure Latency",
-//! 2013: coordinated omission).
+//! users do not wait for each other. The latency of a read begins when the read was due, even if all
+//! threads were busy then. So a stall counts for every read that it delays (G. Tene, "How NOT to Measure
+//! Latency", 2013: coordinated omission).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -76,11 +76,11 @@ impl Probe {
         Ok(Self { threads: threads.map_err(io_at(&path, "open"))?, path, stop, until })
     }
 
-    /// Makes all reads that were due before the drive time `until`, without a time none that is still to be
-    /// made, and returns all samples in the order they were due.
+    /// Stops the probe and returns all samples in the order in which they were due. With `until`, first makes
+    /// the reads that were due before that drive time; without it, makes no more reads.
     ///
     /// # Errors
-    /// [`LabError::File`] where a read failed.
+    /// [`LabError::File`] if a read failed.
     pub fn finish(self, until: Option<Duration>) -> Result<Vec<Sample>, LabError> {
         if let Some(until) = until {
             self.until.get_or_init(|| until);
