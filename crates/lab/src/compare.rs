@@ -41,8 +41,8 @@ pub struct CompareOptions {
     /// The policies. If empty: none, online, batched and smart on an emulated drive, and all that its mount
     /// allows in a directory.
     pub policies: Vec<PolicyChoice>,
-    /// The lengths of the workload's pauses, in drive time. A workload without pauses of its own
-    /// is run once, whatever is asked for.
+    /// The lengths of the workload's pauses, in drive time. A workload without pauses is run once, whatever
+    /// the lengths.
     pub idle: Vec<Duration>,
     /// The workload.
     pub workload: WorkloadOptions,
@@ -252,8 +252,8 @@ pub enum CompareError {
     Save(#[from] io::Error),
 }
 
-/// The name and the text of the profile that the service is given; none where it chooses one itself,
-/// as it does in a directory of the user's.
+/// Returns the name and the text of the profile that the service is given; none if it chooses one itself, as
+/// it does in a directory of the user's.
 fn smart_profile(options: &CompareOptions) -> Result<Option<(String, String)>, LabError> {
     Ok(match (&options.smart_profile, &options.place) {
         (SmartProfile::Given(name, toml), _) => Some((name.clone(), toml.clone())),

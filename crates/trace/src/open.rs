@@ -82,7 +82,7 @@ impl Format {
         }
     }
 
-    /// Whether discards would be in a trace of this format; of our own, the header tells.
+    /// Returns true if traces of this format contain discards; false for our own, whose header says it.
     pub const fn has_discards(self) -> bool {
         matches!(self, Self::Blktrace | Self::Blkparse | Self::Fio2 | Self::Fio3)
     }
@@ -168,7 +168,7 @@ fn start_of(path: &Path) -> io::Result<Vec<u8>> {
     Ok(start)
 }
 
-/// Returns how to convert a file with this start to a trace; none where that isn't known.
+/// Returns how to convert a file with this start to a trace; none if that isn't known.
 fn foreign(start: &[u8]) -> Option<&'static str> {
     match start {
         [] => Some("it is empty"),

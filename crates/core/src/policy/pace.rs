@@ -20,7 +20,7 @@ pub struct Goals {
     pub max_busy_share: f64,
     /// Trim only while there is no foreground.
     pub idle_only: bool,
-    /// The age at which pending extents are trimmed even where that is not worth it.
+    /// The age at which pending extents are trimmed even if that is not worth it.
     #[serde(with = "duration")]
     pub max_age: Duration,
 }
@@ -52,8 +52,8 @@ mod duration {
     }
 }
 
-/// The part of its share that the control loop gives up at once when the foreground suffers, and wins back in
-/// steps.
+/// The part of its share that the control loop gives up at once when the added latency exceeds the goal, and
+/// regains in steps.
 const SHRINK: f64 = 0.5;
 const STEPS: f64 = 16.0;
 /// The smallest share of the goal that is left: without trims, their effect cannot be measured.
@@ -65,12 +65,12 @@ const WEIGHT: f64 = 0.125;
 const LIGHT: f64 = 0.05;
 /// The time over which that share is averaged: a span may be as short as one command.
 const AVERAGED: f64 = 1.0;
-/// The most that trims get of the time beside such commands.
+/// The largest share of the time that trims get beside such commands.
 const MOST_BESIDE_LIGHT: f64 = 0.5;
 
-/// Holds the goals by measuring: while there is a foreground, trims get a share of the time that
-/// shrinks when its latency grows beyond the goal and grows again when it doesn't: up to the goal for the
-/// share, and beyond that while trims are urgent.
+/// Holds the goals by measuring. While there is a foreground, trims get a share of the time. The share
+/// shrinks when they add more latency than the goal allows, and grows otherwise: up to the goal for the
+/// share, and beyond it while trims are urgent.
 ///
 /// The drive is idle if nothing is in flight and commands of others took less than 5 % of the last second.
 /// If no command of others completed, trims follow each other without a pause. If some did, each trim is one
@@ -128,8 +128,8 @@ impl Pacer {
         }
     }
 
-    /// The same, but every command of others counts as a foreground: for a trim that somebody started
-    /// while others read, and that has no reason to hurry.
+    /// A pacer for which every command of others counts as a foreground: for a trim that somebody started
+    /// while others read, and that need not hurry.
     pub fn for_one_trim(goals: Goals) -> Self {
         Self { light: 0.0, ..Self::new(goals) }
     }
@@ -184,7 +184,8 @@ impl Pacer {
         self.share = self.share.clamp(goal * LEAST, self.most());
     }
 
-    /// A slice ended at `at` that held the drive for `took`. One command takes at most about `command`.
+    /// Records that a slice ended at `at` and held the drive for `took`. One command takes at most about
+    /// `command`.
     pub fn trimmed(&mut self, at: Duration, took: Duration, command: Duration) {
         self.trimmed += took;
         self.ended = at;

@@ -168,7 +168,7 @@ fn stale(testbed: &mut dyn Testbed) -> Result<Option<Bytes>, LabError> {
     Ok(Some(drive.mapped.saturating_sub(used)))
 }
 
-/// Reads all live files back: after a remount where that can be had, else past the page cache.
+/// Reads all live files back: after a remount if that is possible, else past the page cache.
 fn verify(work: &mut Work, testbed: &mut dyn Testbed) -> Result<(), LabError> {
     work.sync()?;
     testbed.remount()?;

@@ -27,7 +27,7 @@ use trimtab_core::interrupt::Interrupt;
 
 /// The length of a read.
 const LENGTH: usize = 4096;
-/// Threads that read in turn: reads that take no longer than so many intervals are sent when they are due.
+/// Threads that read in turn: as long as no read takes longer than this many intervals, all are sent on time.
 const THREADS: u32 = 8;
 
 /// One read: when it was due and how long it took from then, both in drive time.
@@ -63,7 +63,7 @@ impl Probe {
     /// Starts to read from the file at `path`, of `pages` times 4 KiB, every `interval` of drive time.
     ///
     /// # Errors
-    /// [`LabError::File`] where the file can't be opened.
+    /// [`LabError::File`] if the file can't be opened.
     pub fn start(path: PathBuf, pages: u64, interval: Duration, clock: DriveClock) -> Result<Self, LabError> {
         let (stop, until) = (Interrupt::default(), Arc::<OnceLock<Duration>>::default());
         let start = |first| {
@@ -97,7 +97,7 @@ impl Probe {
 }
 
 impl Reads {
-    /// Reads until `stop` is asked, and then what was due before `until`, if that is set.
+    /// Reads until `stop` is asked, and then makes the reads that were due before `until`, if that is set.
     fn run(
         self,
         file: &File,
@@ -109,7 +109,7 @@ impl Reads {
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut buffer = Aligned::zeroed(LENGTH);
         let (mut samples, mut due) = (Vec::new(), self.interval / 2 + self.interval * self.first);
-        // A read that was due before the end is made also where earlier ones kept it from being sent in time.
+        // Reads that were due before the end are made even if earlier ones delayed them beyond it.
         while clock.sleep_until(due, stop).is_ok() || until.get().is_some_and(|end| due < *end) {
             let number = samples.len() as u64 * u64::from(THREADS) + u64::from(self.first);
             let page = number.wrapping_mul(STRIDE) % self.pages;
@@ -124,7 +124,7 @@ impl Reads {
 /// Pages from one read to the next: coprime to any power of two, so that all pages are read.
 const STRIDE: u64 = 37;
 
-/// The latencies of the samples that were due in one of `spans`; none where none was.
+/// Returns the latencies of the samples that were due in one of `spans`; none if there are none.
 pub fn summary(samples: &[Sample], spans: &[Range<Duration>]) -> Option<LatencySummary> {
     let mut latencies = Latencies::default();
     let within = samples.iter().filter(|sample| spans.iter().any(|span| span.contains(&sample.due)));
