@@ -93,13 +93,13 @@ pub struct Pacer {
     /// The share below which they are no foreground.
     light: f64,
     /// The foreground's mean latency in spans without trims, in seconds.
-    alone: Option<f64>,
+    latency_without_trims: Option<f64>,
     /// The mean time that the foreground waits longer because of trims, in seconds.
     added: f64,
     /// Its commands since the last span with trims.
     between: u64,
-    /// Time that trims took since the last look.
-    trimmed: Duration,
+    /// The time that trims took since the last load was observed.
+    trim_time: Duration,
     /// When the next may begin while there is a foreground.
     next: Duration,
     /// When the next may begin beside a few commands of others.
@@ -118,10 +118,10 @@ impl Pacer {
             alone_on_drive: false,
             busy: 1.0,
             light: LIGHT,
-            alone: None,
+            latency_without_trims: None,
             added: 0.0,
             between: 0,
-            trimmed: Duration::ZERO,
+            trim_time: Duration::ZERO,
             next: Duration::ZERO,
             next_beside_light: Duration::ZERO,
             ended: Duration::ZERO,
@@ -159,22 +159,22 @@ impl Pacer {
         self.busy += (busy - self.busy) * (span / AVERAGED).min(1.0);
         let is_light = load.in_flight == 0 && self.busy < self.light;
         self.idle = self.alone_on_drive || is_light;
-        let trimmed = std::mem::take(&mut self.trimmed);
+        let trim_time = std::mem::take(&mut self.trim_time);
         if load.completed == 0 {
             return;
         }
         let latency = load.latency.as_secs_f64();
-        let Some(alone) = &mut self.alone else {
-            self.alone = trimmed.is_zero().then_some(latency);
+        let Some(without) = &mut self.latency_without_trims else {
+            self.latency_without_trims = trim_time.is_zero().then_some(latency);
             return;
         };
-        if trimmed.is_zero() {
-            *alone += (latency - *alone) * WEIGHT;
+        if trim_time.is_zero() {
+            *without += (latency - *without) * WEIGHT;
             self.between += load.completed;
             return;
         }
         let commands = std::mem::take(&mut self.between) + load.completed;
-        self.added = (latency - *alone).max(0.0) * load.completed as f64 / commands as f64;
+        self.added = (latency - *without).max(0.0) * load.completed as f64 / commands as f64;
         let goal = self.goals.max_busy_share;
         self.share = if self.added > self.goals.max_latency_added.as_secs_f64() {
             self.share * SHRINK
@@ -186,8 +186,8 @@ impl Pacer {
 
     /// Records that a slice ended at `at` and held the drive for `took`. One command takes at most about
     /// `command`.
-    pub fn trimmed(&mut self, at: Duration, took: Duration, command: Duration) {
-        self.trimmed += took;
+    pub fn slice_ended(&mut self, at: Duration, took: Duration, command: Duration) {
+        self.trim_time += took;
         self.ended = at;
         self.next = at.saturating_add(pause_after(took, self.share));
         // A slice on an idle drive may have been many commands; beside light use the next is one.
@@ -261,7 +261,7 @@ mod tests {
             while pacer.next_start().is_some_and(|start| start.max(now) < end) {
                 now = pacer.next_start().unwrap().max(now) + slice;
                 within += slice;
-                pacer.trimmed(now, slice, slice);
+                pacer.slice_ended(now, slice, slice);
             }
             now = now.max(end);
             total += within;
@@ -302,7 +302,7 @@ mod tests {
     fn latency_added_by_rare_trims_is_spread_over_all_commands() {
         let mut pacer = Pacer::new(Goals::default());
         (0..10).for_each(|_| pacer.observe(&load(100, micros(100))));
-        pacer.trimmed(SPAN, SPAN, SPAN);
+        pacer.slice_ended(SPAN, SPAN, SPAN);
         pacer.observe(&load(100, micros(5100)));
         // There was no span to compare the first one with.
         assert_eq!(pacer.latency_added(), micros(500));
@@ -315,7 +315,7 @@ mod tests {
         pacer.observe(&load(100, micros(100)));
         assert_eq!(pacer.next_start(), None);
         pacer.observe(&load(0, Duration::ZERO));
-        pacer.trimmed(SPAN, SPAN, SPAN);
+        pacer.slice_ended(SPAN, SPAN, SPAN);
         assert_eq!(pacer.next_start(), Some(SPAN));
         pacer.observe(&Load { in_flight: 1, ..load(0, Duration::ZERO) });
         assert_eq!(pacer.next_start(), None);
@@ -327,7 +327,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let beside = |completed, latency| Load { span: second, ..load(completed, latency) };
         pacer.observe(&beside(1000, micros(1000)));
-        pacer.trimmed(second, micros(500_000), micros(20_000));
+        pacer.slice_ended(second, micros(500_000), micros(20_000));
         assert!(pacer.next_start().unwrap() > second * 90, "its share of a busy drive's time");
         for _ in 0..3 {
             pacer.observe(&beside(5, micros(300)));
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn tiny_share_never_starts_a_trim() {
         let mut pacer = Pacer::new(Goals { max_busy_share: 1e-300, ..Goals::default() });
-        pacer.trimmed(SPAN, SPAN, SPAN);
+        pacer.slice_ended(SPAN, SPAN, SPAN);
         assert_eq!(pacer.next_start(), Some(Duration::MAX));
     }
 

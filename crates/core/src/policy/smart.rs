@@ -194,7 +194,7 @@ impl SmartPolicy {
             let made_up = if is_all { most } else { bytes.saturating_sub(trimmed.refused.len()) };
             self.written = self.written.min(most).saturating_sub(made_up);
         }
-        self.pacer.trimmed(at, trimmed.took, self.worth.shortest() * 2);
+        self.pacer.slice_ended(at, trimmed.took, self.worth.shortest() * 2);
         // A failed trim does not change their age.
         let since = under_way.and_then(|under_way| under_way.since).unwrap_or(at);
         trimmed.refused.iter().for_each(|extent| self.pending.insert(extent, since));

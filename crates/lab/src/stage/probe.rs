@@ -48,9 +48,9 @@ pub struct Probe {
     threads: Vec<JoinHandle<io::Result<Vec<Sample>>>>,
 }
 
-/// The reads of one thread.
+/// Which reads one thread makes, and when.
 #[derive(Debug, Clone, Copy)]
-struct Reads {
+struct ReadSchedule {
     /// The number of the thread, and of its first read.
     first: u32,
     /// Drive time from one read of all threads to the next.
@@ -68,8 +68,9 @@ impl Probe {
         let (stop, until) = (Interrupt::default(), Arc::<OnceLock<Duration>>::default());
         let start = |first| {
             let file = open_direct(OpenOptions::new().read(true), &path)?;
-            let (reads, stop, until) = (Reads { first, interval, pages }, stop.clone(), Arc::clone(&until));
-            thread::Builder::new().spawn(move || reads.run(&file, clock, &stop, &until))
+            let schedule = ReadSchedule { first, interval, pages };
+            let (stop, until) = (stop.clone(), Arc::clone(&until));
+            thread::Builder::new().spawn(move || schedule.run(&file, clock, &stop, &until))
         };
         let threads: io::Result<Vec<_>> = (0..THREADS).map(start).collect();
         let threads = threads.inspect_err(|_| _ = stop.ask());
@@ -96,7 +97,7 @@ impl Probe {
     }
 }
 
-impl Reads {
+impl ReadSchedule {
     /// Reads until `stop` is asked, and then makes the reads that were due before `until`, if that is set.
     fn run(
         self,
@@ -159,8 +160,8 @@ mod tests {
             stop.ask();
             let file = File::open(&path).unwrap();
             let reads = (0..THREADS).flat_map(|first| {
-                let reads = Reads { first, interval: Duration::from_millis(2), pages: 16 };
-                reads.run(&file, DriveClock::start(1.0), &stop, &end).unwrap()
+                let schedule = ReadSchedule { first, interval: Duration::from_millis(2), pages: 16 };
+                schedule.run(&file, DriveClock::start(1.0), &stop, &end).unwrap()
             });
             assert_eq!(reads.count(), expected);
         }

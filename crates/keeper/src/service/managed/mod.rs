@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use trimtab_core::policy::{SmartPolicy, Worth};
 use trimtab_core::profile::ProfileError;
 use trimtab_core::{Bytes, Extent};
-use trimtab_doctor::{DoctorError, Judged};
+use trimtab_doctor::{DoctorError, JudgedMount};
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::file_system_kind::FileSystemKind;
 use trimtab_linux::trim;
@@ -56,7 +56,7 @@ pub(super) enum OffReason {
 pub(super) struct ManagedFileSystem {
     pub found: MountedFileSystem,
     /// The examination of its storage, which may still run.
-    pub verdict: SingleCall<Result<Judged, DoctorError>>,
+    pub examination: SingleCall<Result<JudgedMount, DoctorError>>,
     context: Rc<Context>,
     storage: Storage,
     settings: Settings,
@@ -107,7 +107,7 @@ impl ManagedFileSystem {
             statistics: Statistics::new(found.id().and_then(|id| context.store.stamped(&id))),
             context: context.clone(),
             found,
-            verdict: SingleCall::default(),
+            examination: SingleCall::default(),
             storage,
             settings,
             policy: ServicePolicy::None,
@@ -129,9 +129,9 @@ impl ManagedFileSystem {
         if !is_same {
             self.start(now);
         }
-        let mounted = self.mounted();
+        let trimmer = self.trimmer();
         if let Work::On { driver, .. } = &mut self.work {
-            driver.trimmer_mut().set_mounted(mounted);
+            driver.trimmer_mut().set_trimmer(trimmer);
         }
         !is_same
     }
@@ -212,11 +212,11 @@ impl ManagedFileSystem {
             goals.max_age = Duration::ZERO;
         }
         let policy = SmartPolicy::new(goals, self.worth()?, self.storage.gain());
-        let trimmer = GuardedTrimmer::new(self.mounted(), self.storage.stack.clone(), self.context.clone());
+        let trimmer = GuardedTrimmer::new(self.trimmer(), self.storage.stack.clone(), self.context.clone());
         Ok(PolicyDriver::new(policy, trimmer))
     }
 
-    fn mounted(&self) -> MountedTrimmer {
+    fn trimmer(&self) -> MountedTrimmer {
         MountedTrimmer::new(self.found.mount.target.clone(), self.devices())
     }
 
