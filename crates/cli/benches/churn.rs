@@ -1,7 +1,7 @@
-//! Measures the next trim where little was freed since the last: bytes and seconds of `trimtab trim`, which
-//! the service tells what is pending, and of fstrim, in turns, on the same emulated drive in real time. Each
-//! comes after 1 % of the files was deleted and as much written again, and the same happened: nothing, a
-//! mount anew, or a start of the service anew. Needs root and FUSE. `-- ROUNDS PROFILE` chooses.
+//! Measures a trim when little was freed since the last one: bytes and seconds of `trimtab trim`, which gets
+//! the pending extents from the service, and of fstrim, in turns, on the same emulated drive in real time.
+//! Before each trim, 1 % of the files is deleted and as much written again; then nothing else happens, or the
+//! file system is mounted again, or the service restarts. Needs root and FUSE. `-- ROUNDS PROFILE` chooses.
 
 mod testbed;
 
@@ -198,8 +198,7 @@ impl Churned {
     }
 }
 
-/// A service that lets what is freed wait for somebody to trim it: it takes the drive for one that takes
-/// nothing below 1 GiB.
+/// A service that leaves freed extents pending: by its profile, the drive ignores discards below 1 GiB.
 struct Service {
     child: Child,
     directory: TempDir,
@@ -237,7 +236,7 @@ impl Service {
         self.child.wait().expect("it ends");
     }
 
-    /// Waits until it tends the file system so; it is none where it doesn't.
+    /// Waits until `is_so` holds for its status of the file system; none if it does not manage it.
     fn wait(&self, is_so: impl Fn(Option<&FileSystemStatus>) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(60);
         let is_it = |fs: &&FileSystemStatus| fs.mount == self.mount && fs.state != State::Off;

@@ -202,7 +202,7 @@ fn main() {
     );
 }
 
-/// Prints what the service takes of a core while what is deleted is `done`.
+/// Prints the share of a core that the service uses while deleted files are `done`.
 fn share_of_core(daemon: &Daemon, volume: &Volume, done: &str) {
     let mut shares: Vec<f64> = (0..ROUNDS)
         .map(|_| {

@@ -61,7 +61,7 @@ pub struct Args {
     /// A run of less than a minute: fewer sizes, one pattern, no degradation
     #[arg(long)]
     quick: bool,
-    /// Time the whole run may take, about [default: 15m; with --quick 45s]
+    /// About how long the whole run may take [default: 15m; with --quick 45s]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     time: Option<Duration>,
     /// Seed of patterns and places
@@ -77,11 +77,11 @@ pub struct Args {
     /// Write the drive profile that was measured to this file, for `trimtab compare --drive`
     #[arg(long, value_name = "FILE.toml")]
     profile_out: Option<PathBuf>,
-    /// Write and discard areas now and remember them in FILE; where FILE is there, check what a
-    /// power cycle made of them, and with --resume add that to an earlier run's results
+    /// Write and discard areas now and remember them in FILE. If FILE exists, check the areas after a power
+    /// cycle instead, and with --resume add that to an earlier run's results
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "report", "profile_out"])]
     across_power_cycle: Option<PathBuf>,
-    /// Go on with the run whose results are in this file, and write to it
+    /// Continue the run whose results are in this file, and write to it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["range", "part", "sizes", "pattern", "depth", "quick", "seed", "json", "operation"])]
     resume: Option<PathBuf>,
     /// Lose the file systems, LVM, md, LUKS and the like whose signatures are on DEV
@@ -90,7 +90,7 @@ pub struct Args {
     /// Lose the partition table of DEV and all partitions in it
     #[arg(long)]
     overwrite_partitions: bool,
-    /// Take a DEV that is itself a partition; the other partitions of its disk will feel it
+    /// Allow a DEV that is itself a partition; the other partitions of its disk will be slowed
     #[arg(long)]
     allow_partition: bool,
 }
@@ -131,11 +131,11 @@ reason all devices are refused while a process has files registered with an io_u
 6.18 any such file), a loop device over a file of an overlay while a process has a file of the same length open for
 writing, and one over any file while an erofs is mounted from a file.";
 
-/// The length of a run unless told otherwise.
+/// The default length of a run.
 const FULL: Duration = Duration::from_secs(15 * 60);
 const QUICK: Duration = Duration::from_secs(45);
 
-/// How many sizes a profile takes.
+/// The fewest sizes that a profile needs.
 const LEAST_SIZES: usize = 3;
 
 /// The parts that a quick run has.
@@ -188,7 +188,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let profile_out = args.profile_out.as_deref().map(Output::open).transpose()?;
     let is_too_little = !plan.parts.contains(&Part::Latency) || plan.sizes.len() < LEAST_SIZES;
     if profile_out.is_some() && is_too_little {
-        bail!("a profile takes the latency of at least {LEAST_SIZES} sizes; see --part and --sizes");
+        bail!("a profile needs the latency of at least {LEAST_SIZES} sizes; see --part and --sizes");
     }
     let json = args.resume.or(args.json);
     let json = json.or_else(|| args.report.is_none().then(|| default_name(&args.device)));
@@ -204,7 +204,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     print(&text)?;
     if let Some(reason) = &document.stopped {
-        complain(&format_args!("{reason}; go on with --resume {}", outputs.document().display()));
+        complain(&format_args!("{reason}; continue with --resume {}", outputs.document().display()));
         return Ok(ExitCode::from(FAILED));
     }
     if let Some(output) = &profile_out {
@@ -218,7 +218,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
     }
     if document.measured_nothing() {
-        complain(&"nothing could be measured; see what is missing");
+        complain(&"nothing could be measured; the results name what is missing");
         return Ok(ExitCode::from(UNSUPPORTED));
     }
     Ok(ExitCode::SUCCESS)
@@ -233,7 +233,7 @@ fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
     PossibleValuesParser::new(all.map(name)).map(move |given| find(given).expect("clap knows the names"))
 }
 
-/// Why the device can't do what was asked for, where its limits say so.
+/// Returns why the device can't be measured, if its limits allow no discards.
 fn no_discards(device: &BenchDevice) -> Option<String> {
     let (path, maximum) = (&device.path, device.discard_max_hardware);
     if device.discard_max > Bytes::ZERO {
@@ -247,7 +247,7 @@ fn no_discards(device: &BenchDevice) -> Option<String> {
     } else {
         format!(
             "{path} is sent no discards: its discard_max_bytes was set to 0 while the hardware takes {maximum}; \
-             raise queue/discard_max_bytes in sysfs, or attach the device anew where the kernel refuses that"
+             raise queue/discard_max_bytes in sysfs, or attach the device anew if the kernel refuses that"
         )
     })
 }

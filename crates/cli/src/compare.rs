@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "PROFILE", default_value = "guessed", value_parser = NonEmptyStringValueParser::new())]
     smart_profile: String,
     /// Clock of the emulated drives: virtual (a guest in QEMU whose clock skips idle time: figures repeat
-    /// exactly, however busy this machine is, and no root is needed), or real (this machine's own
+    /// within 1 %, however busy this machine is, and no root is needed), or real (this machine's own
     /// kernel; needs root) [default: virtual; real with --on]
     #[arg(long, value_name = "CLOCK", conflicts_with = "on")]
     clock: Option<ClockName>,
@@ -58,8 +58,8 @@ pub struct Args {
     /// Wall time after which a guest counts as hung
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = span)]
     guest_limit: Duration,
-    /// Drive seconds per wall second with --clock real: faster drives make shorter runs, and what
-    /// takes this machine's processors 1 s counts as N s [default: 1]
+    /// Drive seconds per wall second with --clock real: N makes runs N times shorter, but 1 s of processor
+    /// time then counts as N s [default: 1]
     #[arg(long, value_name = "N")]
     speed: Option<f64>,
     /// Time from one read of the probe to the next, in drive time; 0s for no probe. The probe reads
@@ -87,7 +87,7 @@ pub struct Args {
     /// Size of the emulated drive; with --on, the most space that the workload may use
     #[arg(long, default_value = "512M")]
     size: Bytes,
-    /// How often each policy is run [default: 1 in virtual time, where runs repeat exactly; else 3]
+    /// How often each policy is run [default: 1 in virtual time, where runs differ by less than 1 %; else 3]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
     /// Seed of file contents and trees

@@ -10,7 +10,7 @@ use trimtab_keeper::state::Store;
 use trimtab_linux::stack::Machine;
 use trimtab_linux::tracefs::FreesOptions;
 
-/// Runs the service, which trims freed space on all mounted file systems when their drives are idle
+/// Runs the service, which trims freed space on all mounted file systems when their drives have time
 ///
 /// Runs until it gets SIGTERM or SIGINT; SIGHUP makes it read its configuration again. Logs to stderr. Needs
 /// root.

@@ -1,4 +1,4 @@
-//! The `trimtab` binary: parses arguments, calls one library door a verb, prints, and exits.
+//! The `trimtab` binary: parses arguments, calls one library function for each verb, prints, and exits.
 
 mod bench;
 mod compare;
@@ -150,26 +150,25 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Says on stderr what is wrong, in one line whatever names are in it; there is nobody left to tell where
-/// that is closed.
+/// Prints an error to stderr, in one line whatever names are in it. Does nothing if stderr is closed.
 fn complain(what: &impl Display) {
     let _ = writeln!(io::stderr(), "trimtab: {}", trimtab_report::printable(what.to_string().trim_end()));
 }
 
-/// The exit code of an experiment that went to its end, or was stopped for a reason, which it says.
+/// Returns the exit code of an experiment that ended, or was stopped for a reason, which is printed.
 fn ended(stopped: Option<&str>) -> ExitCode {
     let Some(reason) = stopped else { return ExitCode::SUCCESS };
     complain(&reason);
     ExitCode::from(FAILED)
 }
 
-/// Whether stdout takes colour: a terminal, and no `NO_COLOR` in the environment.
+/// Returns true if stdout gets colours: it is a terminal, and `NO_COLOR` is not set.
 fn colour() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Returns the interrupt that Ctrl-C and signals to end set from now on. The third of them ends the program at
-/// once, whatever it leaves behind.
+/// Returns the interrupt that SIGINT, SIGTERM and SIGHUP set from now on. The third signal ends the program at
+/// once, without cleaning up.
 fn interrupt() -> Result<Interrupt> {
     let interrupt = Interrupt::default();
     let asked = interrupt.clone();

@@ -17,7 +17,7 @@ use crate::{complain, interrupt};
 
 /// The first time, writes and discards areas of `range` and remembers in `file` what they read as;
 /// the second, compares, and adds the outcome to the results of an earlier run, which are in a file
-/// of their own. Returns what to tell the user.
+/// of their own. Returns the message for the user.
 pub fn run(
     target: &dyn Target,
     device: &BenchDevice,

@@ -9,8 +9,8 @@ use trimtab_linux::file::read_regular_text;
 /// The most bytes of a profile.
 const MOST: u64 = 1 << 20;
 
-/// The profile that `name` means, and its text: a file where the name ends in `.toml`, a built-in
-/// profile otherwise.
+/// Returns the profile named `name`, and its text: a file if the name ends in `.toml`, a built-in profile
+/// otherwise.
 pub fn load(name: &str) -> Result<(Profile, String)> {
     if name.ends_with(".toml") {
         let text = read_regular_text(Path::new(name), MOST)

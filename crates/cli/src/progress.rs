@@ -118,7 +118,7 @@ impl Drop for ReplayBar {
     }
 }
 
-/// A line where no bar is drawn.
+/// Prints a line if no bar is drawn.
 fn say(line: &str) {
     if !io::stderr().is_terminal() {
         // Nobody listening is no reason to stop.

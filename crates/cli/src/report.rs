@@ -83,7 +83,7 @@ fn titled(files: &[PathBuf], texts: &[String]) -> String {
     pairs.map(|(file, text)| format!("{}\n{text}", file.display())).collect::<Vec<_>>().join("\n")
 }
 
-/// Writes the page and says where it is.
+/// Writes the page and returns its path.
 fn write_page(path: &Path, documents: &[Document], comparison: Option<&Comparison>) -> Result<PathBuf> {
     let is_file = !path.is_dir() && path.extension().is_some_and(|ext| ext == "html" || ext == "htm");
     let (dir, file) = if is_file {

@@ -8,7 +8,7 @@ use trimtab_core::trace::{DeviceIndex, EventKind, FsIndex, Summary, Tally, Trace
 use trimtab_core::{Bytes, Nanos};
 use trimtab_report::printable;
 
-/// Totals of one kind of event on one device, told of by one file system or none.
+/// Totals of one kind of event on one device, reported by one file system or none.
 #[derive(Serialize)]
 pub struct Row {
     device: String,
@@ -19,7 +19,7 @@ pub struct Row {
     errors: u64,
     mean_bytes: Option<Bytes>,
     sizes: Vec<SizeBucket>,
-    /// Of those whose latency is known; none where it is of none.
+    /// That of the events whose latency is known; none if there are none.
     latency: Option<LatencySummary>,
 }
 

@@ -62,8 +62,8 @@ pub struct Args {
     /// Trim this many bytes from there on; the default is to the end
     #[arg(short, long, value_name = "SIZE")]
     length: Option<Bytes>,
-    /// Skip shorter free extents; by default the length for which the others hold 99 % of the free bytes, at
-    /// most 1 MiB
+    /// Skip free extents shorter than this. Default: the length that skips at most 1 % of the free bytes, but
+    /// no more than 1 MiB
     #[arg(short, long, value_name = "SIZE")]
     minimum: Option<Bytes>,
     /// Print what would be trimmed, and with --profile the predicted time, without trimming

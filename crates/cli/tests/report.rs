@@ -83,7 +83,7 @@ fn bad_files_give_one_clear_line() {
         assert_eq!(output.status.code(), Some(1), "{error}");
         assert!(error.contains(name) && error.contains(reason), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
-        assert!(output.stdout.is_empty() && !page.exists(), "nothing is done where a file is bad");
+        assert!(output.stdout.is_empty() && !page.exists(), "nothing is done if a file is bad");
     }
 }
 
@@ -180,7 +180,7 @@ fn inspect(browser: &Path, page: &Path, options: &[&str]) -> Value {
     serde_json::from_str(&found.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">")).unwrap()
 }
 
-/// The browser, or nothing where there is none: then the test is skipped, but never on CI.
+/// The browser, or none if there is none: then the test is skipped, but never on CI.
 fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|dir| dir.join("chromium")).find(|file| file.is_file());

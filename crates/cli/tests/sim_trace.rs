@@ -314,10 +314,10 @@ fn trace_without_frees_gives_only_known_figures() {
     let blind = TraceHeader { has_frees: false, ..header(&["sda"]) };
     let trace = saved(&dir, blind.clone(), &requests);
     let message = refused(&trace, "--policy none,batched:1h");
-    assert!(message.contains("what batched:1h would discard; ask for --policy none"), "{message}");
+    assert!(message.contains("what batched:1h would discard; use --policy none"), "{message}");
     let document = json(&trace, "");
     assert_eq!(document["runs"].as_array().map(Vec::len), Some(1));
-    assert!(document["notes"][0].as_str().unwrap().contains("only none can be told"), "{document}");
+    assert!(document["notes"][0].as_str().unwrap().contains("only none can be replayed"), "{document}");
 
     let mut discards = requests;
     discards.push(event(25 * HOUR, EventKind::Discard, Extent::at(Bytes::ZERO, CHUNK)));

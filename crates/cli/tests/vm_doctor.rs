@@ -81,7 +81,7 @@ struct Expected {
     verdict: Verdict,
     /// The canary's verdict.
     canary: Verdict,
-    /// The fate of the file that is deleted and trimmed; unknown where it is freed later.
+    /// The fate of the file that is deleted and trimmed; unknown if it is freed later.
     truth: Verdict,
     /// The kind of the layer that lets nothing through, and what is found there.
     culprit: Option<(&'static str, &'static str)>,
@@ -168,8 +168,8 @@ fn wrong(found: &Examined, expected: &Expected) -> Vec<String> {
     );
     check(expected.culprit.is_some() || culprit.is_none(), "a layer is to blame");
 
-    // Where others see that nothing gets through, so must the doctor; where they see nothing, it names
-    // the layer. But bcachefs, which has no fstrim, discards by itself.
+    // If lsblk or fstrim find that discards are blocked, so must the doctor. Except on bcachefs, which has no
+    // fstrim and discards by itself.
     let is_untrimmed = found.truth.fstrim.is_none() && inferred.fs.as_deref() != Some("bcachefs");
     let refused = found.truth.lsblk == 0 || is_untrimmed;
     check(!refused || inferred.verdict == Verdict::Blocked, "lsblk or fstrim know better");

@@ -65,7 +65,7 @@ pub struct Load {
     pub in_flight: u64,
     /// Reads and writes that completed in it.
     pub completed: u64,
-    /// Their mean latency; zero where there are none.
+    /// Their mean latency; zero if there are none.
     pub latency: Duration,
     /// The bytes written in it.
     pub written: Bytes,
@@ -112,10 +112,10 @@ impl TrimRequest {
 
 /// Decides when pending extents are trimmed.
 pub trait Policy: Send {
-    /// Takes in one event and answers with what to trim at once, in this order.
+    /// Handles one event and returns the trims to make at once, in this order.
     fn on_event(&mut self, at: Duration, event: &Event) -> Vec<TrimRequest>;
 
-    /// When it wants an [`Event::Wake`], if nothing else happens before.
+    /// Returns when the policy needs an [`Event::Wake`], if nothing else happens before.
     fn next_wake(&self) -> Option<Duration> {
         None
     }
@@ -129,15 +129,15 @@ pub enum PolicyKind {
     None,
     /// Discard what is freed as it is freed (`-o discard`).
     Online,
-    /// Leave it to the file system's own delayed discards (btrfs `discard=async`).
+    /// Leave discards to the file system, which delays and merges them (btrfs `discard=async`).
     Async,
     /// Trim all free space in the workload's pauses and at its end (`fstrim`).
     Batched,
-    /// Trim what was freed when that is worth it and the drive has time ([`SmartPolicy`]).
+    /// Trim freed extents when their discard is worth it and the drive has time ([`SmartPolicy`]).
     Smart,
 }
 
-/// A policy name that isn't one.
+/// An unknown policy name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no policy {name:?}; there are {}", PolicyKind::names())]
 pub struct UnknownPolicy {
@@ -211,7 +211,7 @@ impl Policy for BatchedPolicy {
     }
 }
 
-/// Trims all that is free whenever its interval is over, as a timer that runs `fstrim` does.
+/// Trims all free space at each interval, as a timer that runs `fstrim` does.
 struct TimedPolicy {
     interval: Duration,
     next: Duration,

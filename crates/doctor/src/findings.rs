@@ -41,7 +41,7 @@ pub(super) fn quoted(word: impl Display) -> String {
 }
 
 /// A finding that blocks all discards.
-fn critical(id: &str, layer: &Layer, message: String) -> Finding {
+fn layer_finding(id: &str, layer: &Layer, message: String) -> Finding {
     Finding {
         id: id.to_owned(),
         severity: Severity::Critical,
@@ -55,7 +55,7 @@ fn critical(id: &str, layer: &Layer, message: String) -> Finding {
 }
 
 pub(super) fn takes_none(layer: &Layer, message: String) -> Finding {
-    critical("device-no-discards", layer, message)
+    layer_finding("device-no-discards", layer, message)
 }
 
 pub(super) fn luks_no_discards(layer: &Layer) -> Finding {
@@ -71,7 +71,7 @@ pub(super) fn luks_no_discards(layer: &Layer) -> Finding {
                 .to_owned(),
         ),
         check: format!("dmsetup table {name}   # must end in allow_discards"),
-        ..critical("luks-no-discards", layer, format!("dm-crypt drops all discards of {}.", title(layer)))
+        ..layer_finding("luks-no-discards", layer, format!("dm-crypt drops all discards of {}.", title(layer)))
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) fn integrity_no_discards(layer: &Layer) -> Finding {
         )),
         cost: Some("Discarded blocks are no longer protected by their checksums.".to_owned()),
         check: format!("dmsetup table {name}   # must name allow_discards"),
-        ..critical(
+        ..layer_finding(
             "integrity-no-discards",
             layer,
             format!("dm-integrity drops all discards of {}.", title(layer)),
@@ -110,7 +110,7 @@ pub(super) fn thin_discards(place: &LayerInStack, ignores: bool) -> Finding {
         }),
         cost: Some("The volumes' discards then take the time that the drive takes for them.".to_owned()),
         check: format!("lvs -o name,discards {pool}"),
-        ..critical(
+        ..layer_finding(
             "thin-no-passdown",
             layer,
             format!(
@@ -152,7 +152,7 @@ pub(super) fn thick_snapshot(layer: &Layer, is_one: bool) -> Finding {
     Finding {
         fix: (!is_one).then_some(removal),
         cost: Some("The snapshot is gone. Thin snapshots take discards.".to_owned()),
-        ..critical("thick-snapshot", layer, message)
+        ..layer_finding("thick-snapshot", layer, message)
     }
 }
 
@@ -162,7 +162,7 @@ pub(super) fn vdo(layer: &Layer) -> Finding {
         why: "The drive below never learns of free space, however much of the volume is unused.".to_owned(),
         cost: None,
         check: "vdostats".to_owned(),
-        ..critical(
+        ..layer_finding(
             "vdo-keeps-discards",
             layer,
             format!("VDO {} frees its own blocks and tells the drive nothing.", title(layer)),
@@ -176,7 +176,7 @@ pub(super) fn cache(layer: &Layer) -> Finding {
         fix: Some(format!("lvconvert --splitcache {name} && lvconvert --type cache --cachepool POOL {name}")),
         cost: Some("The cache starts empty.".to_owned()),
         check: format!("dmsetup table {name}   # must not name no_discard_passdown"),
-        ..critical(
+        ..layer_finding(
             "cache-no-passdown",
             layer,
             format!("The cache {} doesn't hand discards to its origin.", title(layer)),
@@ -197,7 +197,7 @@ pub(super) fn raid_parity(place: &LayerInStack, raid: &Raid) -> Finding {
         )),
         cost: Some(PARITY_RISK.to_owned()),
         check: "cat /sys/module/raid456/parameters/devices_handle_discard_safely".to_owned(),
-        ..critical(
+        ..layer_finding(
             "raid-parity",
             layer,
             format!("The {} array {} drops all discards.", raid.level, layer.name),
@@ -216,7 +216,7 @@ pub(super) fn lvm_raid_parity(layer: &Layer) -> Finding {
         )),
         cost: Some(PARITY_RISK.to_owned()),
         check: "cat /sys/module/dm_raid/parameters/devices_handle_discard_safely".to_owned(),
-        ..critical("raid-parity", layer, format!("The RAID volume {} drops all discards.", title(layer)))
+        ..layer_finding("raid-parity", layer, format!("The RAID volume {} drops all discards.", title(layer)))
     }
 }
 
@@ -229,7 +229,7 @@ pub(super) fn needs_the_option(layer: &Layer) -> Finding {
         )),
         cost: Some("Deletions then wait for the drive's discards.".to_owned()),
         check: format!("fstrim -v {mount}"),
-        ..critical(
+        ..layer_finding(
             "ntfs3-needs-discard",
             layer,
             format!("{mount} discards nothing: NTFS3 needs the mount option discard, for fstrim too."),
@@ -252,7 +252,7 @@ pub(super) fn nested(layer: &Layer) -> Finding {
         }),
         cost: Some("With discard, every deletion on it waits for the drive; trimtab compare shows what that costs.".to_owned()),
         check: format!("findmnt -o TARGET,OPTIONS {mount}"),
-        ..critical("nested-file-system", layer, format!("{mount} tells its device of punched holes only when it is trimmed."))
+        ..layer_finding("nested-file-system", layer, format!("{mount} tells its device of punched holes only when it is trimmed."))
     }
 }
 
@@ -268,7 +268,7 @@ pub(super) fn loop_file(place: &LayerInStack, file: impl Display) -> Finding {
             "cp --sparse=always {file} /ON/ANOTHER/FILE/SYSTEM   # ext4, XFS, btrfs, F2FS or tmpfs"
         )),
         cost: Some("The file has to be copied while it isn't in use.".to_owned()),
-        ..critical(
+        ..layer_finding(
             "loop-no-holes",
             place.layer,
             format!("{below} can't punch holes, so the file of {} never shrinks.", place.layer.name),
@@ -294,7 +294,7 @@ pub(super) fn limited(layer: &Layer, limits: Limits) -> Finding {
     Finding {
         fix: Some(fix),
         cost: Some("Find out first who set it (a udev rule?), and whether the drive needed it.".to_owned()),
-        ..critical(
+        ..layer_finding(
             "limit-set-to-zero",
             layer,
             format!("Discards of {} are turned off by its limit.", title(layer)),
@@ -312,13 +312,13 @@ pub(super) fn usb(layer: &Layer, ids: Option<&(String, String)>) -> Finding {
             layer.name
         )),
         cost: Some(
-            "Some bridges drop what they don't announce, a few lose data: prove it with --canary, on a drive \
-             without data that matters."
+            "Some bridges drop discards that they do not announce, and a few lose data. Test with --canary on a \
+             drive whose data you can lose."
                 .to_owned(),
         ),
         // A rotating disk wouldn't gain from it; but many a stick says that it is one.
         severity: if layer.rotational { Severity::Warning } else { Severity::Critical },
-        ..critical("usb-bridge", layer, format!("The USB bridge of {} announces no discards.", title(layer)))
+        ..layer_finding("usb-bridge", layer, format!("The USB bridge of {} announces no discards.", title(layer)))
     }
 }
 
@@ -327,7 +327,7 @@ pub(super) fn forced_off(layer: &Layer) -> Finding {
         fix: Some("sed -i 's/libata.force=[^ \"]*notrim[^ \"]*//' /etc/default/grub && update-grub   # then restart".to_owned()),
         cost: Some("The kernel turns TRIM off by itself for drives that are known to lose data with it.".to_owned()),
         check: "cat /sys/class/ata_device/*/trim".to_owned(),
-        ..critical("trim-forced-off", layer, format!("The kernel doesn't use the TRIM of {}.", title(layer)))
+        ..layer_finding("trim-forced-off", layer, format!("The kernel doesn't use the TRIM of {}.", title(layer)))
     }
 }
 
@@ -346,7 +346,7 @@ pub(super) fn provisioning(layer: &Layer, wanted: &str) -> Finding {
         fix: Some(format!("echo {wanted} | tee {mode}")),
         cost: Some("Until the next start; a udev rule makes it last.".to_owned()),
         check: format!("cat {mode}"),
-        ..critical(
+        ..layer_finding(
             "provisioning-mode",
             layer,
             format!("Discards of {} are turned off, although it can unmap.", title(layer)),
@@ -358,7 +358,7 @@ pub(super) fn host(layer: &Layer) -> Finding {
     Finding {
         fix: Some("<driver name='qemu' type='...' discard='unmap'/>   # on the host, in the disk's libvirt description; QEMU: -drive ...,discard=unmap".to_owned()),
         cost: Some("The virtual machine has to be started anew.".to_owned()),
-        ..critical("host-no-discards", layer, format!("The host of this virtual machine offers no discards for {}.", title(layer)))
+        ..layer_finding("host-no-discards", layer, format!("The host of this virtual machine offers no discards for {}.", title(layer)))
     }
 }
 
@@ -367,7 +367,7 @@ pub(super) fn rotating(layer: &Layer) -> Finding {
         severity: Severity::Note,
         why: "A rotating disk overwrites in place: knowing what is free doesn't help it.".to_owned(),
         check: format!("cat /sys/block/{}/queue/rotational", layer.name),
-        ..critical(
+        ..layer_finding(
             "rotating-disk",
             layer,
             format!("{} is a rotating disk, and takes no discards.", title(layer)),
@@ -380,7 +380,7 @@ pub(super) fn large_granularity(layer: &Layer, unit: Bytes) -> Finding {
         severity: Severity::Warning,
         why: "Freed extents that hold no whole unit are never discarded.".to_owned(),
         check: format!("cat /sys/block/{}/queue/discard_granularity", layer.name),
-        ..critical(
+        ..layer_finding(
             "large-granularity",
             layer,
             format!("{} takes discards in whole units of {unit} only.", title(layer)),

@@ -8,7 +8,7 @@ use super::opinion::{LayerInStack, Opinion};
 use super::{device, file_system, mapper, raid};
 
 /// A judged stack.
-pub(super) struct Judged {
+pub(super) struct JudgedStack {
     pub(super) layers: Vec<Layer>,
     pub(super) verdict: Verdict,
     pub(super) reason: String,
@@ -18,7 +18,7 @@ pub(super) struct Judged {
 }
 
 /// Judges a stack from the bottom up.
-pub(super) fn judge(stack: &Stack) -> Judged {
+pub(super) fn judge(stack: &Stack) -> JudgedStack {
     let data: Vec<_> = stack.layers.iter().map(|layer| mapper::data_below(stack, layer)).collect();
     let on_way = on_way(&data);
     let mut opinions: Vec<Option<(Opinion, Verdict)>> = vec![None; stack.layers.len()];
@@ -42,7 +42,7 @@ pub(super) fn judge(stack: &Stack) -> Judged {
         layers.push(described(stack, layer, &opinion, on_way));
         if on_way { findings.extend(opinion.finding) } else { aside.push(layer.name.clone()) }
     }
-    Judged { layers, verdict, reason, findings, aside }
+    JudgedStack { layers, verdict, reason, findings, aside }
 }
 
 /// Returns for each layer whether the topmost layer's discards pass it. The lower directories of an overlay,

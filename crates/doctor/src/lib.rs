@@ -74,7 +74,7 @@ pub enum DoctorError {
 
 /// The storage below one mount, and whether discards reach its lowest layer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Judged {
+pub struct JudgedMount {
     /// The layers.
     pub stack: Stack,
     /// Whether discards reach the lowest of them.
@@ -87,7 +87,7 @@ pub struct Judged {
 ///
 /// # Errors
 /// [`DoctorError`] where the mount has no stack that can be found.
-pub fn verdict_on(mount: &Path) -> Result<Judged, DoctorError> {
+pub fn verdict_on(mount: &Path) -> Result<JudgedMount, DoctorError> {
     let plan = ExamineOptions {
         machine: Machine::live(),
         paths: vec![mount.to_owned()],
@@ -99,7 +99,7 @@ pub fn verdict_on(mount: &Path) -> Result<Judged, DoctorError> {
     let target = examined.document.targets.into_iter().next();
     let found = examined.stacks.into_iter().next().zip(target);
     let (stack, target) = found.ok_or_else(|| DoctorError::NoTarget { mount: mount.to_owned() })?;
-    Ok(Judged { stack, verdict: target.verdict, reason: target.reason })
+    Ok(JudgedMount { stack, verdict: target.verdict, reason: target.reason })
 }
 
 /// The result of an examination.

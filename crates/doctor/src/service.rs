@@ -177,7 +177,7 @@ fn double_work(target: &Layer, online: bool, first: &Trimmer, trimmers: &[Trimme
     let (fix, cost) = if online {
         (
             format!("mount -o remount,nodiscard {mount}   # and take discard out of /etc/fstab"),
-            Some("Freed blocks then wait for the next trim, of fstrim.timer up to a week.".to_owned()),
+            Some("Freed blocks then wait for the next trim: with fstrim.timer, up to a week.".to_owned()),
         )
     } else {
         (first.off.clone(), None)
@@ -280,15 +280,15 @@ fn swap_option(setup: &Setup) -> String {
     let has =
         |wanted: &str| discarding_swaps(setup).any(|line| line.options.iter().any(|option| option == wanted));
     let asked = if has("discard") {
-        "/etc/fstab asks for all of it when it is turned on, and for what is freed later"
+        "/etc/fstab enables discards of the whole swap at swapon, and of pages freed later"
     } else if has("discard=once") {
-        "/etc/fstab asks for all of it when it is turned on"
+        "/etc/fstab enables a discard of the whole swap at swapon"
     } else if has("discard=pages") {
-        "/etc/fstab asks for what is freed, in clusters of pages"
+        "/etc/fstab enables discards of freed pages, in clusters"
     } else {
-        "/etc/fstab doesn't ask for it"
+        "/etc/fstab enables no discards"
     };
-    format!("{asked}; whether it was, only the kernel's log says")
+    format!("{asked}; only the kernel's log shows whether they are on")
 }
 
 fn swap(target: &Layer, setup: &Setup) -> Option<Finding> {
@@ -304,7 +304,7 @@ fn swap(target: &Layer, setup: &Setup) -> Option<Finding> {
             Severity::Note,
             target,
             format!("No line of /etc/fstab says that the swap {} is to be discarded.", target.name),
-            "What was swapped out long ago stays live data for the drive. Whether swapon was told otherwise, only the kernel's log says.",
+            "What was swapped out long ago stays live data for the drive. Only the kernel's log shows whether swapon was called with another option.",
             "dmesg | grep 'Adding.*swap'   # after the size: D discards allowed, s all when turned on, c what is freed",
         )
     })

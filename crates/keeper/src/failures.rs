@@ -24,18 +24,18 @@ impl Failures {
         Self { machine: machine.clone(), failed: RefCell::new(FailedDiscards::listen(options).ok()) }
     }
 
-    /// Turns `series`, trims of the file system mounted at `mount` on `stack`, into a failed one if a disk of
-    /// `stack` failed a discard since this or [`Self::below`] was last called for any stack. The kernel
-    /// doesn't report which trim the discard belonged to.
+    /// Returns `series`, or a failed series if a disk of `stack` failed a discard. Failures count since the
+    /// last call of this or [`Self::take_below`], for any stack: the kernel doesn't report which trim a discard
+    /// belonged to. `series` are trims of the file system mounted at `mount` on `stack`.
     pub fn check(&self, stack: &Stack, mount: &Path, series: TrimSeries) -> TrimSeries {
-        match self.below(stack) {
+        match self.take_below(stack) {
             Some(disk) => TrimSeries::failed(TrimError::Failed { mount: mount.to_owned(), disk }),
             None => series,
         }
     }
 
     /// Returns the name of a disk of `stack` that failed a discard since this was last called for any stack.
-    pub fn below(&self, stack: &Stack) -> Option<String> {
+    pub fn take_below(&self, stack: &Stack) -> Option<String> {
         let disks = self.failed.borrow_mut().as_mut()?.take().ok()?;
         let is_below = |number| stack.layers.iter().any(|layer| layer.number == Some(number));
         let number = disks.into_iter().find(|number| is_below(*number))?;

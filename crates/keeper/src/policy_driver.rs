@@ -1,4 +1,4 @@
-//! Runs the smart policy for one mounted file system.
+//! Runs the policy `smart` or `batched` for one mounted file system.
 
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ use trimtab_linux::trim::TrimError;
 
 use crate::trimmer::Trimmer;
 
-/// Hosts the smart policy for one mounted file system: reports frees and the load of the device to it, and
-/// carries out the trims that it requests. The caller passes the time as a span since a fixed start, and
-/// calls [`Self::run`] when [`Self::next_run`] is due.
+/// Hosts a [`SmartPolicy`] for one mounted file system: reports frees and the load of the device to it, and
+/// carries out the trims that it requests. For the policy `batched`, the caller reports all free space as
+/// freed at each interval, and the highest age is zero. The caller passes the time as a span since a fixed
+/// start, and calls [`Self::run`] when [`Self::next_run`] is due.
 pub struct PolicyDriver<T> {
     policy: SmartPolicy,
     trimmer: T,
@@ -31,7 +32,7 @@ pub struct Totals {
     /// How long the device was busy with them.
     pub took: Duration,
     /// Runs that failed.
-    pub refused: u64,
+    pub failed: u64,
     /// When the last trim ended.
     pub last: Option<Duration>,
 }
@@ -106,7 +107,7 @@ impl<T: Trimmer> PolicyDriver<T> {
         self.totals.took += trimmed.took;
         self.totals.last = Some(end);
         self.policy.on_event(end, &Event::Trimmed(trimmed));
-        self.totals.refused += u64::from(outcome.is_err());
+        self.totals.failed += u64::from(outcome.is_err());
         outcome.map(|()| true)
     }
 
@@ -141,14 +142,14 @@ impl<T: Trimmer> PolicyDriver<T> {
         let free = self.trimmer.free();
         self.policy.on_event(now, &Event::Space { free });
         if let Some((since, before)) = self.last_load.replace((now, counters)) {
-            self.policy.on_event(now, &Event::Load(load(now - since, &before, &counters)));
+            self.policy.on_event(now, &Event::Load(load_between(now - since, &before, &counters)));
         }
         Ok(counters)
     }
 }
 
 /// Returns the foreground load between two readings of the counters, which are `span` apart.
-pub(crate) fn load(span: Duration, before: &BlockCounters, after: &BlockCounters) -> Load {
+pub(crate) fn load_between(span: Duration, before: &BlockCounters, after: &BlockCounters) -> Load {
     let completed = (after.reads + after.writes).saturating_sub(before.reads + before.writes);
     let waited = (after.read_time + after.write_time).saturating_sub(before.read_time + before.write_time);
     let latency = waited.checked_div(u32::try_from(completed).unwrap_or(u32::MAX)).unwrap_or_default();
@@ -235,7 +236,7 @@ mod tests {
         }
         let totals = driver.totals();
         assert_eq!((totals.discards, totals.bytes), (8, Bytes(8 << 20)));
-        assert_eq!((totals.took, totals.refused), (TRIM_TIME * 8, 0));
+        assert_eq!((totals.took, totals.failed), (TRIM_TIME * 8, 0));
         assert_eq!(driver.next_run(), None);
     }
 
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(pending(&driver), Bytes(before.0 - (64 << 20)), "the first was trimmed");
         let retry = driver.next_run().unwrap();
         assert!(driver.run(retry).unwrap());
-        assert_eq!(driver.totals().refused, 1);
+        assert_eq!(driver.totals().failed, 1);
     }
 
     #[test]

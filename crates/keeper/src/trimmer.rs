@@ -65,7 +65,8 @@ impl TrimSeries {
     }
 }
 
-/// Trims a file system and reads the counters of its devices. Tests inject faults as other implementations.
+/// Trims a file system and reads the counters of its devices. Tests implement it to
+/// inject faults.
 pub trait Trimmer {
     /// Asks the file system to discard its free extents of at least `minimum` within each of `ranges` (trim
     /// addresses), and waits each time until the devices have done so.

@@ -38,10 +38,11 @@ use trimtab_core::interrupt::{Interrupt, Interrupted};
 pub struct CompareOptions {
     /// Where the runs happen.
     pub place: Place,
-    /// The policies; none means all that make sense at that place.
+    /// The policies. If empty: none, online, batched and smart on an emulated drive, and all that its mount
+    /// allows in a directory.
     pub policies: Vec<PolicyChoice>,
-    /// The lengths of the workload's pauses, in drive time. A workload without pauses of its own
-    /// is run once, whatever is asked for.
+    /// The lengths of the workload's pauses, in drive time. A workload without pauses is run once, whatever
+    /// the lengths.
     pub idle: Vec<Duration>,
     /// The workload.
     pub workload: WorkloadOptions,
@@ -94,7 +95,7 @@ pub enum Place {
         dir: PathBuf,
         /// The most space the workload may use.
         room: Bytes,
-        /// Where the sockets of a service would be that trims it, too.
+        /// The directory of the service's sockets, to check that the service does not trim this directory too.
         service: PathBuf,
     },
 }
@@ -251,8 +252,8 @@ pub enum CompareError {
     Save(#[from] io::Error),
 }
 
-/// The name and the text of the profile that the service is given; none where it chooses one itself,
-/// as it does in a directory of the user's.
+/// Returns the name and the text of the profile that the service is given; none if it chooses one itself, as
+/// it does in a directory of the user's.
 fn smart_profile(options: &CompareOptions) -> Result<Option<(String, String)>, LabError> {
     Ok(match (&options.smart_profile, &options.place) {
         (SmartProfile::Given(name, toml), _) => Some((name.clone(), toml.clone())),

@@ -100,8 +100,8 @@ pub enum LabError {
     },
     /// The user's directory is mounted in a way that rules the policy out.
     #[error(
-        "{policy} cannot be had on {} as it is mounted, and --on mounts nothing itself: remount it, or \
-         ask for --policy {}",
+        "{} is mounted with options that rule out {policy}, and --on does not mount anything: remount it, or use \
+         --policy {}",
         dir.display(),
         names(possible)
     )]
@@ -122,7 +122,7 @@ pub enum LabError {
         /// The mount point.
         mount: String,
     },
-    /// FITRIM takes root.
+    /// FITRIM needs root.
     #[error(
         "the policy {policy} trims the file system, which needs root; run it with sudo or ask for --policy none"
     )]
@@ -163,7 +163,7 @@ pub enum LabError {
         /// The service's reason.
         reason: String,
     },
-    /// A guest could not be made, or came to no end.
+    /// A guest could not be made, or failed.
     #[error(transparent)]
     Guest(#[from] crate::guest::GuestError),
     /// A run in a guest failed.

@@ -2,7 +2,7 @@
 //!
 //! [`GuestImage::prepare`] packs a kernel and an initramfs with this very program, what makes the file
 //! systems, and their libraries. [`GuestImage::run`] boots it in QEMU, which emulates the processor (TCG)
-//! and advances the clock by a nanosecond for every instruction, or to the next timer where nothing runs.
+//! and advances the clock by a nanosecond for every instruction, or to the next timer if nothing runs.
 //! The program runs there as the first process ([`run_as_init`]), has the command run, and sends the
 //! results over a serial port. It needs neither root nor KVM, and results don't depend on how busy this
 //! machine is.

@@ -49,7 +49,7 @@ impl Ledger {
         };
     }
 
-    /// Returns what the live file at `path` must hold; none where no live file is there.
+    /// Returns what the live file at `path` must hold; none if no live file is there.
     pub fn expected(&self, path: &Path) -> Option<Expected> {
         self.files.get(path).copied()
     }
@@ -99,7 +99,7 @@ pub fn digest_of(path: &Path, interrupt: &Interrupt) -> io::Result<Xxh3> {
     copy(&mut file, &mut io::sink(), interrupt)
 }
 
-/// Opens a file past the page cache where its file system can do that, and through it elsewhere.
+/// Opens a file with direct I/O if its file system supports that, else through the page cache.
 pub fn open_direct(options: &OpenOptions, path: &Path) -> io::Result<File> {
     let direct = options.clone().custom_flags(OFlags::DIRECT.bits() as i32).open(path);
     match direct {

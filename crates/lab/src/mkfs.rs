@@ -10,14 +10,14 @@ use crate::fs::FileSystem;
 use crate::program::{Reason, run};
 
 impl FileSystem {
-    /// Makes one on `device`, the same at every call: no background initialisation, and no
-    /// choices drawn from its random identity. Nothing is discarded: a drive that was told at the
-    /// start that all of it is free shows nothing of what discards are for (Datalight,
-    /// "Optimizing Trim Commands to Improve Flash Storage Performance in Embedded Systems", undated
-    /// white paper, section "The Benefits of Discards").
+    /// Makes a file system on `device`, the same at every call: no background initialisation, and no
+    /// choices drawn from its random identity. Nothing is discarded: on a drive that was discarded as a
+    /// whole at the start, later discards gain nothing (Datalight, "Optimizing Trim Commands to Improve
+    /// Flash Storage Performance in Embedded Systems", undated white paper, section "The Benefits of
+    /// Discards").
     ///
     /// # Errors
-    /// [`LabError::MissingProgram`] names the package; [`LabError::Program`] what the maker said.
+    /// [`LabError::MissingProgram`] names the package; [`LabError::Program`] has the maker's message.
     pub fn make(self, device: &Path) -> Result<(), LabError> {
         let (program, _) = self.maker();
         let arguments: &[&str] = match self {
@@ -44,7 +44,7 @@ impl FileSystem {
         find_program(program).then_some(()).ok_or(LabError::MissingProgram { program, package })
     }
 
-    /// The first line that its maker prints of its version.
+    /// Returns the first line in which its maker prints its version.
     pub fn maker_version(self) -> Option<String> {
         let output = Command::new(self.maker().0).arg("-V").output().ok()?;
         let printed = [output.stdout, output.stderr].concat();

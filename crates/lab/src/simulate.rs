@@ -26,9 +26,9 @@ pub use plan::PlanError;
 use plan::{Plan, plan};
 use trimtab_core::interrupt::{Interrupt, Interrupted};
 
-/// Program and erase cycles that a block is taken to last where none are stated.
+/// The program and erase cycles that a block is assumed to last if none are stated.
 pub const ASSUMED_ENDURANCE: u32 = 3000;
-/// How often progress is told.
+/// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The options of a simulation.
@@ -36,11 +36,11 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 pub struct SimulateOptions {
     /// The trace.
     pub trace: PathBuf,
-    /// Its format; none to go by what is in the file.
+    /// Its format; none to detect it from the file.
     pub format: Option<Format>,
     /// The drives, each with its profile as text.
     pub drives: Vec<(Profile, String)>,
-    /// The policies; none means those that this trace can tell.
+    /// The policies; if empty, all that this trace has the events for.
     pub policies: Vec<SimPolicy>,
     /// The drives' size; none for the traced device's.
     pub size: Option<Bytes>,
@@ -67,7 +67,7 @@ pub enum SimulateError {
     /// The options do not suit this trace.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The machine can't be looked at.
+    /// The machine can't be examined.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
     /// The user asked to stop before anything was replayed.
@@ -78,12 +78,12 @@ pub enum SimulateError {
     Save(#[from] io::Error),
 }
 
-/// Is told how far a simulation is; every call is short and cheap.
+/// Receives the progress of a simulation; the calls must return at once.
 pub trait SimulateProgress {
-    /// The trace is looked through: so many events so far.
+    /// The trace is being read for the first time: `events` events so far.
     fn surveying(&mut self, events: u64);
-    /// Of `replays`, so many are done; of all `events`, so many are replayed. Where passes go on until
-    /// they are steady, `events` is the least that it can take.
+    /// `done` of `replays` replays have ended, and `replayed` of all `events` events are replayed. If passes
+    /// repeat until the drive is steady, `events` is the lowest possible number.
     fn replaying(&mut self, done: usize, replays: usize, replayed: u64, events: u64);
 }
 
@@ -220,8 +220,8 @@ enum ReplayFailure {
     Replay(#[from] ReplayError<TraceError>),
 }
 
-/// Replays the trace on one drive under one policy; `watch` is told how many events each batch had, and
-/// ends it by returning false.
+/// Replays the trace on one drive under one policy. `watch` is called with the number of events of each
+/// batch, and ends the replay by returning false.
 fn replay(
     options: &SimulateOptions,
     plan: &Plan,

@@ -77,7 +77,7 @@ impl<W: Write> Write for RetryWriter<'_, W> {
 mod tests {
     use super::*;
 
-    /// Has no space for its first writes, and takes two bytes at a time then.
+    /// Has no space for its first writes, and accepts two bytes at a time after them.
     struct Held {
         refusals: u32,
         written: Vec<u8>,

@@ -25,8 +25,8 @@ use crate::work::Work;
 
 /// Runs the activities and pauses of a workload one after the other, and measures them.
 ///
-/// An activity ends when its operations have returned: what the kernel or a policy does in the
-/// background goes on during the next one, as it does on any machine.
+/// An activity ends when its operations have returned. Work that the kernel or a policy does in the
+/// background continues during the next activity, as it does on any machine.
 pub struct Stage<'a> {
     testbed: &'a mut dyn Testbed,
     work: Work,
@@ -34,7 +34,7 @@ pub struct Stage<'a> {
     clock: DriveClock,
     idle: Duration,
     measured: Vec<Measured>,
-    /// The counters at the end of the last step, where the next one's begin: work in the background
+    /// The counters at the end of the last step, from which the next step counts: work in the background
     /// between two steps counts for the later one.
     counted: Snapshot,
     stderr: Option<String>,
@@ -47,7 +47,7 @@ struct Measured {
     kind: StepKind,
     start: Duration,
     end: Duration,
-    /// How much of it nobody waited for.
+    /// The part of it in which nobody waited.
     idle: Duration,
     no_space: u64,
     drive: Option<DriveCounters>,

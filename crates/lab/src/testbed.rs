@@ -28,7 +28,7 @@ pub trait Testbed {
     /// The path of the device below the file system, as the mount names it.
     fn source(&self) -> PathBuf;
 
-    /// The block device below the file system; none where the kernel counts no commands for it.
+    /// The block device below the file system; none if the kernel counts no commands for it.
     fn block(&self) -> Option<&BlockDevice>;
 
     /// The emulated drive's figures; none in a directory of the user's.
@@ -40,14 +40,14 @@ pub trait Testbed {
     /// The most bytes the workload may use, beside the limit of the free space.
     fn room(&self) -> Bytes;
 
-    /// Unmounts and mounts again, and returns true; does nothing and returns false where the
+    /// Unmounts and mounts again, and returns true; does nothing and returns false if the
     /// mount is the user's.
     ///
     /// # Errors
     /// [`LabError::Mount`].
     fn remount(&mut self) -> Result<bool, LabError>;
 
-    /// The kernel's counters of the block device; none where it has none to read.
+    /// The kernel's counters of the block device; none if it has none to read.
     ///
     /// # Errors
     /// A device that is gone.

@@ -55,7 +55,7 @@ pub enum WorkloadOptions {
     Builds,
     /// PostMark's transactions on small files.
     Postmark(PostmarkOptions),
-    /// The user's own command, with `{dir}` replaced by the mount.
+    /// The user's own command, with `{dir}` replaced by a directory of its own.
     Exec {
         /// The program and its arguments.
         command: Vec<OsString>,

@@ -11,7 +11,7 @@ const MAX_LINE: usize = 1 << 16;
 /// How much is read at once.
 const CHUNK: usize = 1 << 18;
 
-/// A file's bytes, unpacked where they begin like gzip or zstd.
+/// Returns a file's bytes, unpacked if they begin like gzip or zstd.
 pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read + Send>> {
     unpacked(BufReader::with_capacity(CHUNK, File::open(path)?))
 }

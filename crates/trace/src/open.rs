@@ -82,34 +82,34 @@ impl Format {
         }
     }
 
-    /// Whether discards would be in a trace of this format; of our own, the header tells.
+    /// Returns true if traces of this format contain discards; false for our own, whose header says it.
     pub const fn has_discards(self) -> bool {
         matches!(self, Self::Blktrace | Self::Blkparse | Self::Fio2 | Self::Fio3)
     }
 
-    /// The format that the file's begin shows, after unpacking; none if it is none of them.
+    /// The format that the start of the file shows, after unpacking; none if it is none of them.
     ///
     /// # Errors
     /// If the file can't be read.
     pub fn detect(path: &Path) -> io::Result<Option<Self>> {
-        Ok(Self::of(&begin_of(path)?))
+        Ok(Self::of(&start_of(path)?))
     }
 
-    fn of(begin: &[u8]) -> Option<Self> {
-        if foreign(begin).is_some() {
+    fn of(start: &[u8]) -> Option<Self> {
+        if foreign(start).is_some() {
             return None;
         }
-        if begin.starts_with(b"PAR1") {
+        if start.starts_with(b"PAR1") {
             return Some(Self::Trimtab);
         }
-        let magic = begin.first_chunk().copied().unwrap_or_default();
+        let magic = start.first_chunk().copied().unwrap_or_default();
         if [u32::from_le_bytes(magic), u32::from_be_bytes(magic)]
             .map(|word| word & !0xff)
             .contains(&blktrace::MAGIC)
         {
             return Some(Self::Blktrace);
         }
-        let mut lines = begin.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        let mut lines = start.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
         let line = lines.find(|line| !line.is_empty())?;
         match line {
             b"fio version 2 iolog" => return Some(Self::Fio2),
@@ -162,20 +162,20 @@ impl FromStr for Format {
 }
 
 /// The first bytes of the file, after unpacking.
-fn begin_of(path: &Path) -> io::Result<Vec<u8>> {
-    let mut begin = Vec::new();
-    input::open(path)?.take(1 << 12).read_to_end(&mut begin)?;
-    Ok(begin)
+fn start_of(path: &Path) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    input::open(path)?.take(1 << 12).read_to_end(&mut start)?;
+    Ok(start)
 }
 
-/// Returns how to convert a file with this begin to a trace; none where that isn't known.
-fn foreign(begin: &[u8]) -> Option<&'static str> {
-    match begin {
+/// Returns how to convert a file with this start to a trace; none if that isn't known.
+fn foreign(start: &[u8]) -> Option<&'static str> {
+    match start {
         [] => Some("it is empty"),
         [b'P', b'K', 3, 4, ..] => Some("a zip archive: unpack it (unzip), and name one of its files"),
         [b'B', b'Z', b'h', ..] => Some("packed with bzip2: unpack it (bunzip2) first"),
         [0xfd, b'7', b'z', b'X', b'Z', ..] => Some("packed with xz: unpack it (unxz) first"),
-        _ if begin.get(257..).is_some_and(|rest| rest.starts_with(b"ustar")) => {
+        _ if start.get(257..).is_some_and(|rest| rest.starts_with(b"ustar")) => {
             Some("a tar archive: unpack it (tar -xf), and name one of its files")
         }
         _ => None,
@@ -200,10 +200,10 @@ pub fn open(
             return Err(refuse(HeaderError::Pipe));
         }
         None => {
-            let begin = begin_of(path).map_err(io)?;
+            let start = start_of(path).map_err(io)?;
             let unknown = || HeaderError::UnknownFormat { known: Format::ALL.map(Format::name).join(", ") };
-            let reason = || foreign(&begin).map_or_else(unknown, HeaderError::Unpack);
-            Format::of(&begin).ok_or_else(|| refuse(reason()))?
+            let reason = || foreign(&start).map_or_else(unknown, HeaderError::Unpack);
+            Format::of(&start).ok_or_else(|| refuse(reason()))?
         }
     };
     let mut rows = Rows::new(format.name(), !matches!(format, Format::Fio1 | Format::Fio2));
@@ -214,9 +214,9 @@ pub fn open(
     }
     match format {
         Format::Fio1 => gaps.push("fio's logs of version 1 have no times".to_owned()),
-        Format::Fio2 => gaps.push("fio's logs of version 2 have no times but for waits".to_owned()),
+        Format::Fio2 => gaps.push("fio's logs of version 2 have no times except waits".to_owned()),
         Format::Blktrace | Format::Blkparse => {
-            gaps.push("blktrace tells secure erases as discards, and write-zeroes as writes".to_owned());
+            gaps.push("blktrace reports secure erases as discards, and write-zeroes as writes".to_owned());
         }
         Format::Tencent => gaps.push("its times are whole seconds".to_owned()),
         _ => {}

@@ -11,11 +11,11 @@ use crate::counts::ReadCounts;
 use crate::error::RowError;
 use crate::text::unknown;
 
-/// How many rows one may come too late: public traces are slightly out of order.
+/// The most rows by which a row may be late: public traces are slightly out of order.
 const WINDOW: usize = 1 << 16;
 /// No device is larger: an offset past this is in another unit.
 const MAX_OFFSET: u64 = 1 << 50;
-/// No device moves more bytes a second for long: a trace where one does is in another unit.
+/// No device moves more bytes a second for long: a trace in which one does is in another unit.
 const MAX_RATE: u64 = 100_000_000_000;
 /// Times past this, 146 years, are in another unit; those below can be added.
 const MAX_TIME: u64 = 1 << 62;
@@ -36,11 +36,11 @@ pub(crate) struct Row {
     pub(crate) error: u16,
 }
 
-/// Takes rows in, checks and sorts them, and hands events out.
+/// Checks and sorts rows, and returns them as events.
 pub(crate) struct Rows {
     pub(crate) header: TraceHeader,
     pub(crate) counts: ReadCounts,
-    /// Whether the format tells times, so that rates make sense.
+    /// Whether the format has times, so that rates make sense.
     timed: bool,
     devices: HashMap<Vec<u8>, DeviceIndex>,
     last_device: (Vec<u8>, DeviceIndex),

@@ -18,7 +18,7 @@ use anyhow::Result;
 pub struct Args {
     /// The trace to replay
     trace: Option<PathBuf>,
-    /// Write the results as JSON to this file, or print them instead of tables where it is - or none
+    /// Write the results as JSON to this file; without FILE or with -, print JSON instead of tables
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
     #[command(flatten)]

@@ -85,10 +85,10 @@ pub fn run(args: &SyntheticArgs, json: Option<&Path>) -> anyhow::Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-/// Why a model that takes `needed` of memory can't be had where this much is available.
+/// Returns the error for a model that needs more memory than is available; none if it fits.
 fn too_little(available: Bytes, needed: Bytes) -> Option<String> {
     let reason = format!(
-        "these erase blocks take {needed} of memory, but {available} are available; take fewer --blocks"
+        "these erase blocks need {needed} of memory, but {available} are available; use fewer --blocks"
     );
     (needed > available).then_some(reason)
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::scene::{EVERYTHING, Scene};
 use crate::support::{bench, possible, refusal, run};
 
-/// A library that has a program wait, where it opens the device `$PAUSE_AT` for itself alone, until there is
-/// a file `$GO`; it makes the file `$PAUSED` before.
+/// A library that makes a program pause when it opens the device `$PAUSE_AT` exclusively: it creates the file
+/// `$PAUSED`, and waits for the file `$GO`.
 const PAUSE: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -179,7 +179,7 @@ pub fn is_refused_beside_the_kernel(device: &str, words: &[&str]) {
 }
 
 fn gives_a_reason(bench: &mut Command, words: &[&str]) {
-    // One that were accepted would leave its results where it runs.
+    // If the device were accepted, the results would be in the current directory.
     let directory = TempDir::new().unwrap();
     let output = bench.arg("--quick").current_dir(&directory).output().unwrap();
     let (status, reason) = refusal(&output);

@@ -38,8 +38,8 @@ fn device_that_another_process_has_mapped() {
         return;
     }
     let (mut scene, image, device) = Scene::with_loop();
-    // PROT_READ is 1, and PROT_WRITE 2. A mapping that is read-only may be made writable where the file was opened
-    // for that. Python's own mmap keeps a descriptor.
+    // PROT_READ is 1, and PROT_WRITE 2. A read-only mapping may be made writable if the file was opened for
+    // that. Python's own mmap keeps a descriptor.
     for (path, mode, protection, is_written) in [
         (&device, "RDWR", 3, true),
         (&image, "RDWR", 3, true),
@@ -107,7 +107,7 @@ fn a_bench_in_a_pid_namespace_is_no_writer_of_its_own() {
         command.args(["--part", "latency", "--sizes", "4K", "--time", "1s"]);
         command
     };
-    // The procfs of the namespace outside, where this process has another number than its own, and one inside.
+    // The procfs of the outer namespace, in which this process has another number, and one of its own.
     let namespaces: [&[&str]; 2] = [&["--pid", "--fork"], &["--pid", "--fork", "--mount-proc"]];
     for options in namespaces {
         let output = run_in(options).output().unwrap();

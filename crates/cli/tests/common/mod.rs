@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Whether drives and file systems can be made and mounted here. Says why where not, and fails instead where
-/// CI is set.
+/// Returns whether drives and file systems can be made and mounted here. If not, prints the reason, or fails
+/// if CI is set.
 pub fn possible() -> bool {
     let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
     let missing = if !root {

@@ -41,7 +41,7 @@ fn status_is_public_and_requests_need_root() {
 
     let control = run.join("control");
     assert_eq!(fs::metadata(&control).unwrap().mode() & 0o777, 0o600);
-    // Even where the file lets everyone in, the service doesn't.
+    // Even if the file's mode allows everyone, the service refuses them.
     fs::set_permissions(&control, Permissions::from_mode(0o666)).unwrap();
     let script = "import socket, sys\n\
         s = socket.socket(socket.AF_UNIX)\n\

@@ -11,7 +11,7 @@ use trimtab_linux::mount;
 use crate::support::{SIZE, Volume, run};
 
 /// A disk whose discards fail on demand, while all other I/O succeeds: a loop device over a file in an
-/// overlay, where punching holes fails while the lower file is append-only.
+/// overlay, on which punching holes fails while the lower file is append-only.
 pub struct Failing {
     // Dropped in this order.
     pub volume: Volume,

@@ -148,7 +148,7 @@ fn pending_extents_survive_restart_and_remount() {
         assert_eq!(daemon.stop(), Some(0));
         let home = std::mem::replace(&mut daemon.dir, TempDir::new().unwrap());
         let daemon = Daemon::start_in(home, &config, |_| {});
-        daemon.wait_for(&volume, "it goes on where it ended", |fs| figures(fs) == figures(&before));
+        daemon.wait_for(&volume, "it continues where it ended", |fs| figures(fs) == figures(&before));
         let age = daemon.status_of(&volume).unwrap().oldest_s;
         assert!(age.is_some() && age >= before.oldest_s, "{age:?} {:?}", before.oldest_s);
         daemon.configure("");

@@ -91,7 +91,7 @@ fn settings_are_restored_after_a_killed_service() {
     }
     assert_eq!(daemon.stop(), Some(0));
     assert_eq!(held(), before);
-    // Also where the next one means to leave it alone.
+    // The next service restores the limits even if its policy is none.
     let daemon = Daemon::start_in(daemon.kill(), &config, |_| {});
     assert_eq!(held(), set);
     let mut daemon = Daemon::start_in(daemon.kill(), "", |_| {});

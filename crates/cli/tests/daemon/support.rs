@@ -217,7 +217,7 @@ impl Daemon {
         Self::start_in(dir, config, change)
     }
 
-    /// One where there was another.
+    /// Starts a service in the directory of an earlier one.
     pub fn start_in(dir: TempDir, config: &str, change: impl FnOnce(&mut Command)) -> Self {
         configure(&dir, config);
         let mut command = Command::new(TRIMTAB);
@@ -337,8 +337,8 @@ pub fn weekly(volume: &Volume) -> String {
     volume.table() + "policy = \"batched:1w\"\nmax_busy_share = 1.0\n"
 }
 
-/// A configuration that has a volume managed so that small pieces wait for an hour: its drive takes nothing
-/// below 1 GiB, and where it hands out space, that is in larger pieces too.
+/// Returns a configuration for `volume` in which small extents stay pending for an hour: by its profile, the
+/// drive ignores discards below 1 GiB, and its pool, if it is one, has larger chunks.
 pub fn patient(volume: &Volume, dir: &Path) -> String {
     let (small, large) = ("value = \"512 B\", source = \"Samsung", "value = \"1 GiB\", source = \"Samsung");
     let profile = builtin_text("nvme-tlc").unwrap().replace(small, large);

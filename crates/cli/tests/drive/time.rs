@@ -65,9 +65,9 @@ fn real_time_equals_the_models_time() {
     const DISCARDS: u64 = 20;
     let due = Duration::from_millis(10) * DISCARDS as u32;
     let took = time_discards(1.0, DISCARDS);
-    assert!(took >= nearly(due), "{took:?}, where {due:?} were due");
+    assert!(took >= nearly(due), "{took:?}, but {due:?} were due");
     let took = time_discards(20.0, DISCARDS);
-    assert!(took >= nearly(due / 20) && took < due, "{took:?}, where {:?} were due", due / 20);
+    assert!(took >= nearly(due / 20) && took < due, "{took:?}, but {:?} were due", due / 20);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The exit code of `vm/run` where the machine has not what it takes.
+/// The exit code of `vm/run` if the machine lacks something it needs.
 const CANNOT: i32 = 125;
 
 pub fn repository() -> PathBuf {
@@ -15,8 +15,8 @@ pub fn run(arguments: &[&str]) -> Option<Output> {
     ran("vm/run", arguments)
 }
 
-/// Runs a program of the room vm in the repository's root. Where this machine can't, says why and gives
-/// nothing, and fails instead where CI is set.
+/// Runs a program of `vm/` in the repository's root. If this machine can't, prints the reason and returns
+/// none, or fails if CI is set.
 pub fn ran(program: &str, arguments: &[&str]) -> Option<Output> {
     let output = Command::new(program).args(arguments).current_dir(repository()).output().unwrap();
     if output.status.code() != Some(CANNOT) {

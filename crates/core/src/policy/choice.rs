@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{BatchedPolicy, NonePolicy, OnlinePolicy, Policy, PolicyKind, TimedPolicy, UnknownPolicy};
 
-/// The shortest interval: timers far below what they wait for would keep their host from all else.
+/// The shortest interval: with a timer much faster than its trims, the host would do nothing else.
 const LEAST_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A policy as users ask for it: its name, and for `batched` how often, as in `batched:1h`.
@@ -33,7 +33,7 @@ pub enum PolicyChoiceError {
     Interval {
         /// The value that was given.
         text: String,
-        /// The reason; none where it is too short.
+        /// The reason; none if it is too short.
         source: Option<humantime::DurationError>,
     },
 }
@@ -44,14 +44,14 @@ impl PolicyChoice {
         self.kind
     }
 
-    /// The time from one trim to the next, where it trims by a timer.
+    /// Returns the time from one trim to the next; none if no timer starts its trims.
     pub fn interval(self) -> Option<Duration> {
         self.interval
     }
 
-    /// The engine that decides, where it needs to know nothing of the drive. Nothing for
-    /// [`PolicyKind::Smart`], which does, and for [`PolicyKind::Async`], where a file system does it by
-    /// itself and on its own schedule.
+    /// Returns the engine of a policy that needs no facts about the drive. Returns none for
+    /// [`PolicyKind::Smart`], which needs them, and for [`PolicyKind::Async`]: with it, a file system discards
+    /// by itself, on its own schedule.
     pub fn engine(self) -> Option<Box<dyn Policy>> {
         match (self.kind, self.interval) {
             (PolicyKind::None, _) => Some(Box::new(NonePolicy)),

@@ -20,7 +20,7 @@ pub struct Goals {
     pub max_busy_share: f64,
     /// Trim only while there is no foreground.
     pub idle_only: bool,
-    /// The age at which pending extents are trimmed even where that is not worth it.
+    /// The age at which pending extents are trimmed even if that is not worth it.
     #[serde(with = "duration")]
     pub max_age: Duration,
 }
@@ -52,11 +52,11 @@ mod duration {
     }
 }
 
-/// The part of its share that the control loop gives up at once when the foreground suffers, and wins back in
-/// steps.
+/// The part of its share that the control loop gives up at once when the added latency exceeds the goal, and
+/// regains in steps.
 const SHRINK: f64 = 0.5;
 const STEPS: f64 = 16.0;
-/// The least share of the goal that is left: without trims nothing can be learned of them.
+/// The smallest share of the goal that is left: without trims, their effect cannot be measured.
 const LEAST: f64 = 1.0 / 256.0;
 /// How much one span counts in the mean latency of the foreground by itself.
 const WEIGHT: f64 = 0.125;
@@ -65,17 +65,18 @@ const WEIGHT: f64 = 0.125;
 const LIGHT: f64 = 0.05;
 /// The time over which that share is averaged: a span may be as short as one command.
 const AVERAGED: f64 = 1.0;
-/// The most that trims get of the time beside such commands.
+/// The largest share of the time that trims get beside such commands.
 const MOST_BESIDE_LIGHT: f64 = 0.5;
 
-/// Holds the goals by measuring: while there is a foreground, trims get a share of the time that
-/// shrinks when its latency grows beyond the goal and grows again when it doesn't: up to the goal for the
-/// share, and beyond that while trims are urgent.
+/// Holds the goals by measuring. While there is a foreground, trims get a share of the time. The share
+/// shrinks when they add more latency than the goal allows, and grows otherwise: up to the goal for the
+/// share, and beyond it while trims are urgent.
 ///
-/// The drive is idle where nothing is in flight and commands of others took less than 5 % of the last second.
-/// Where none completed, a trim may follow the other. Where some did, a trim is one command, and the
-/// next waits for so long that a command which comes at any time waits for `max_latency_added` in the mean:
-/// it meets a trim with the probability of the trims' share, and then waits for half of it.
+/// The drive is idle if nothing is in flight and commands of others took less than 5 % of the last second.
+/// If no command of others completed, trims follow each other without a pause. If some did, each trim is one
+/// command, followed by a pause. The pause is so long that a command arriving at a random time waits
+/// `max_latency_added` on average: its chance of meeting a trim is the trims' share of the time, and it then
+/// waits for half of that trim.
 ///
 /// Times are spans since the host started, on its own clock.
 #[derive(Debug, Clone)]
@@ -92,13 +93,13 @@ pub struct Pacer {
     /// The share below which they are no foreground.
     light: f64,
     /// The foreground's mean latency in spans without trims, in seconds.
-    alone: Option<f64>,
+    latency_without_trims: Option<f64>,
     /// The mean time that the foreground waits longer because of trims, in seconds.
     added: f64,
     /// Its commands since the last span with trims.
     between: u64,
-    /// Time that trims took since the last look.
-    trimmed: Duration,
+    /// The time that trims took since the last load was observed.
+    trim_time: Duration,
     /// When the next may begin while there is a foreground.
     next: Duration,
     /// When the next may begin beside a few commands of others.
@@ -107,7 +108,7 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// Nothing is known yet of the foreground: there may be one.
+    /// A pacer that knows nothing of the foreground yet: there may be one.
     pub fn new(goals: Goals) -> Self {
         Self {
             goals,
@@ -117,18 +118,18 @@ impl Pacer {
             alone_on_drive: false,
             busy: 1.0,
             light: LIGHT,
-            alone: None,
+            latency_without_trims: None,
             added: 0.0,
             between: 0,
-            trimmed: Duration::ZERO,
+            trim_time: Duration::ZERO,
             next: Duration::ZERO,
             next_beside_light: Duration::ZERO,
             ended: Duration::ZERO,
         }
     }
 
-    /// The same, but every command of others counts as a foreground: for a trim that somebody started
-    /// while others read, and that has no reason to hurry.
+    /// A pacer for which every command of others counts as a foreground: for a trim that somebody started
+    /// while others read, and that need not hurry.
     pub fn for_one_trim(goals: Goals) -> Self {
         Self { light: 0.0, ..Self::new(goals) }
     }
@@ -138,8 +139,8 @@ impl Pacer {
         &self.goals
     }
 
-    /// Whether trims are now worth more than the goal for their share of the time. The goal for the
-    /// latency holds all the same, as what is measured.
+    /// Sets whether trims are now worth more than the goal for their share of the time. The latency goal still
+    /// holds: it is measured.
     pub fn set_urgent(&mut self, urgent: bool) {
         self.urgent = urgent;
         self.share = self.share.min(self.most());
@@ -150,7 +151,7 @@ impl Pacer {
         if self.urgent { 1.0 } else { self.goals.max_busy_share }
     }
 
-    /// Takes in what the foreground got since this was called last.
+    /// Takes in the load of the foreground since the last call.
     pub fn observe(&mut self, load: &Load) {
         self.alone_on_drive = load.in_flight == 0 && load.completed == 0;
         let span = load.span.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -158,22 +159,22 @@ impl Pacer {
         self.busy += (busy - self.busy) * (span / AVERAGED).min(1.0);
         let is_light = load.in_flight == 0 && self.busy < self.light;
         self.idle = self.alone_on_drive || is_light;
-        let trimmed = std::mem::take(&mut self.trimmed);
+        let trim_time = std::mem::take(&mut self.trim_time);
         if load.completed == 0 {
             return;
         }
         let latency = load.latency.as_secs_f64();
-        let Some(alone) = &mut self.alone else {
-            self.alone = trimmed.is_zero().then_some(latency);
+        let Some(without) = &mut self.latency_without_trims else {
+            self.latency_without_trims = trim_time.is_zero().then_some(latency);
             return;
         };
-        if trimmed.is_zero() {
-            *alone += (latency - *alone) * WEIGHT;
+        if trim_time.is_zero() {
+            *without += (latency - *without) * WEIGHT;
             self.between += load.completed;
             return;
         }
         let commands = std::mem::take(&mut self.between) + load.completed;
-        self.added = (latency - *alone).max(0.0) * load.completed as f64 / commands as f64;
+        self.added = (latency - *without).max(0.0) * load.completed as f64 / commands as f64;
         let goal = self.goals.max_busy_share;
         self.share = if self.added > self.goals.max_latency_added.as_secs_f64() {
             self.share * SHRINK
@@ -183,9 +184,10 @@ impl Pacer {
         self.share = self.share.clamp(goal * LEAST, self.most());
     }
 
-    /// A slice ended at `at` that held the drive for `took`. One command takes at most about `command`.
-    pub fn trimmed(&mut self, at: Duration, took: Duration, command: Duration) {
-        self.trimmed += took;
+    /// Records that a slice ended at `at` and held the drive for `took`. One command takes at most about
+    /// `command`.
+    pub fn slice_ended(&mut self, at: Duration, took: Duration, command: Duration) {
+        self.trim_time += took;
         self.ended = at;
         self.next = at.saturating_add(pause_after(took, self.share));
         // A slice on an idle drive may have been many commands; beside light use the next is one.
@@ -193,14 +195,14 @@ impl Pacer {
         self.next_beside_light = at.saturating_add(pause_after(last, self.share_beside_light(last)));
     }
 
-    /// The share of the time for trims of this length with which a command that comes at any time
-    /// waits for the latency goal in the mean.
+    /// The share of the time for trims of this length at which a command arriving at a random time waits for
+    /// the latency goal on average.
     fn share_beside_light(&self, took: Duration) -> f64 {
         let goal = self.goals.max_latency_added.as_secs_f64();
         (2.0 * goal / took.as_secs_f64().max(f64::MIN_POSITIVE)).min(MOST_BESIDE_LIGHT)
     }
 
-    /// When the next slice may begin as things are; none where it has to wait for an idle drive.
+    /// When the next slice may begin under the current load; none if it has to wait for an idle drive.
     pub fn next_start(&self) -> Option<Duration> {
         if self.alone_on_drive {
             Some(self.ended)
@@ -220,8 +222,8 @@ impl Pacer {
         self.alone_on_drive
     }
 
-    /// By how much the foreground's mean latency grew from the end of one span with trims to that of the
-    /// next.
+    /// The time that trims added to the foreground's mean latency, averaged over all commands since the
+    /// previous span with trims.
     pub fn latency_added(&self) -> Duration {
         Duration::from_secs_f64(self.added)
     }
@@ -229,7 +231,7 @@ impl Pacer {
 
 /// The pause after a slice of this length with which slices get `share` of the time.
 fn pause_after(took: Duration, share: f64) -> Duration {
-    // Where that is longer than can be told, never.
+    // Never, if that is longer than a Duration can be.
     Duration::try_from_secs_f64(took.as_secs_f64() * (1.0 - share) / share).unwrap_or(Duration::MAX)
 }
 
@@ -259,7 +261,7 @@ mod tests {
             while pacer.next_start().is_some_and(|start| start.max(now) < end) {
                 now = pacer.next_start().unwrap().max(now) + slice;
                 within += slice;
-                pacer.trimmed(now, slice, slice);
+                pacer.slice_ended(now, slice, slice);
             }
             now = now.max(end);
             total += within;
@@ -281,7 +283,7 @@ mod tests {
         let goals = Goals { max_busy_share: 0.5, ..Goals::default() };
         let total = run(Pacer::new(goals), 1000, |share| micros(100) + Duration::from_secs_f64(share * 0.1));
         let share = total.as_secs_f64() / (SPAN * 1000).as_secs_f64();
-        // Half the time a slice of 10 ms in 100 ms adds 10 ms, far above the goal.
+        // One slice of 10 ms in 100 ms adds 10 ms, far above the goal.
         assert!(share < 0.02, "{share}");
         assert!(share > 0.0, "it never gives up");
     }
@@ -290,7 +292,7 @@ mod tests {
     fn urgent_trims_get_the_share_that_the_latency_allows() {
         let mut pacer = Pacer::new(Goals::default());
         pacer.set_urgent(true);
-        // Who comes while a slice holds the drive waits for half of it: 1 ms in the mean is a share of 0.2.
+        // A command that meets a slice waits for half of it: 1 ms on average is a share of 0.2.
         let total = run(pacer, 5000, |share| micros(100) + Duration::from_millis(5).mul_f64(share));
         let share = total.as_secs_f64() / (SPAN * 5000).as_secs_f64();
         assert!((0.1..0.3).contains(&share), "{share}");
@@ -300,9 +302,9 @@ mod tests {
     fn latency_added_by_rare_trims_is_spread_over_all_commands() {
         let mut pacer = Pacer::new(Goals::default());
         (0..10).for_each(|_| pacer.observe(&load(100, micros(100))));
-        pacer.trimmed(SPAN, SPAN, SPAN);
+        pacer.slice_ended(SPAN, SPAN, SPAN);
         pacer.observe(&load(100, micros(5100)));
-        // The first span was one that nothing could be compared with yet.
+        // There was no span to compare the first one with.
         assert_eq!(pacer.latency_added(), micros(500));
     }
 
@@ -313,7 +315,7 @@ mod tests {
         pacer.observe(&load(100, micros(100)));
         assert_eq!(pacer.next_start(), None);
         pacer.observe(&load(0, Duration::ZERO));
-        pacer.trimmed(SPAN, SPAN, SPAN);
+        pacer.slice_ended(SPAN, SPAN, SPAN);
         assert_eq!(pacer.next_start(), Some(SPAN));
         pacer.observe(&Load { in_flight: 1, ..load(0, Duration::ZERO) });
         assert_eq!(pacer.next_start(), None);
@@ -325,7 +327,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let beside = |completed, latency| Load { span: second, ..load(completed, latency) };
         pacer.observe(&beside(1000, micros(1000)));
-        pacer.trimmed(second, micros(500_000), micros(20_000));
+        pacer.slice_ended(second, micros(500_000), micros(20_000));
         assert!(pacer.next_start().unwrap() > second * 90, "its share of a busy drive's time");
         for _ in 0..3 {
             pacer.observe(&beside(5, micros(300)));
@@ -338,7 +340,7 @@ mod tests {
     #[test]
     fn tiny_share_never_starts_a_trim() {
         let mut pacer = Pacer::new(Goals { max_busy_share: 1e-300, ..Goals::default() });
-        pacer.trimmed(SPAN, SPAN, SPAN);
+        pacer.slice_ended(SPAN, SPAN, SPAN);
         assert_eq!(pacer.next_start(), Some(Duration::MAX));
     }
 

@@ -12,8 +12,8 @@ const CLASSES: usize = 64;
 /// Extents freed since they were last discarded, each as old as its oldest byte.
 ///
 /// Invariant: no extent in it is empty, no two overlap and no two touch; there are never more than
-/// its limit. Where there would be, those closest to each other become one: it then names bytes
-/// between them that nobody freed. A trim leaves those alone, as they are in use or discarded.
+/// its limit. Beyond the limit, the extents closest to each other are joined. A joined extent also holds the
+/// bytes between them, which nobody freed. A trim leaves those alone, as they are in use or discarded.
 #[derive(Debug, Clone)]
 pub struct PendingExtents {
     extents: BTreeMap<u64, Stretch>,
@@ -36,12 +36,12 @@ fn class_of(length: u64) -> usize {
 }
 
 impl PendingExtents {
-    /// Nothing is pending; there will be at most `limit` extents.
+    /// A set without extents, which will hold at most `limit`.
     ///
     /// # Panics
     /// If `limit` is below 2.
     pub fn new(limit: usize) -> Self {
-        assert!(limit >= 2, "extents can only be joined where there are two");
+        assert!(limit >= 2, "extents can only be joined if there are two");
         Self {
             extents: BTreeMap::new(),
             classes: vec![BTreeSet::new(); CLASSES],
@@ -51,14 +51,14 @@ impl PendingExtents {
         }
     }
 
-    /// The bytes are free since `at`.
+    /// Records that the bytes are free since `at`.
     pub fn insert(&mut self, extent: Extent, at: Duration) {
         if extent.is_empty() {
             return;
         }
         let (mut start, mut end, mut since) = (extent.start.0, extent.end.0, at);
-        // From the right to the left: those that begin in or right after it, and the one before them if
-        // it reaches it.
+        // From right to left: the extents that begin in or right after this one, and the one before if it
+        // overlaps or touches it.
         while let Some((&left, &stretch)) = self.extents.range(..=end).next_back()
             && stretch.end >= start
         {
@@ -72,7 +72,7 @@ impl PendingExtents {
         }
     }
 
-    /// The bytes are in use, or discarded.
+    /// Records that the bytes are in use, or discarded.
     pub fn remove(&mut self, extent: Extent) {
         if extent.is_empty() {
             return;
@@ -110,8 +110,8 @@ impl PendingExtents {
         extents.filter(move |extent| extent.len().0 >= least)
     }
 
-    /// Returns the extents that are free since `before` or longer, in order of address. Looks at all only
-    /// where there may be some.
+    /// Returns the extents that are free since `before` or longer, in order of address. Searches only if
+    /// there may be any.
     pub fn older(&mut self, before: Duration) -> Vec<Extent> {
         if self.floor > before {
             return Vec::new();
@@ -120,13 +120,13 @@ impl PendingExtents {
         self.iter().filter(|(_, since)| *since <= before).map(|(extent, _)| extent).collect()
     }
 
-    /// Since when the extent is free that holds the byte at `address`; none where none does.
+    /// Returns since when the extent with the byte at `address` is free; none if no extent has it.
     pub fn since(&self, address: Bytes) -> Option<Duration> {
         let (_, stretch) = self.extents.range(..=address.0).next_back()?;
         (stretch.end > address.0).then_some(stretch.since)
     }
 
-    /// Since when the oldest is free.
+    /// Returns since when the oldest extent is free.
     pub fn oldest(&self) -> Option<Duration> {
         self.extents.values().map(|stretch| stretch.since).min()
     }

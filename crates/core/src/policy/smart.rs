@@ -9,13 +9,13 @@ use crate::policy::{Event, Goals, Load, Pacer, Policy, TrimRequest, Trimmed};
 use crate::profile::Profile;
 use crate::units::Bytes;
 
-/// How often it looks whether the drive has time, while it has something to trim: rarely where that
-/// came to nothing.
+/// The shortest and longest time between two checks whether the drive has time, while something is pending.
+/// The time doubles after each check without a trim.
 const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// The most extents that are kept apart: some 5 MiB of them.
 const MOST_EXTENTS: usize = 1 << 16;
-/// The longest that an idle drive is held before it is looked at again.
+/// The longest time for which an idle drive is held before its load is read again.
 const IDLE_SLICE: Duration = Duration::from_millis(100);
 
 /// The gain of discards.
@@ -24,32 +24,34 @@ pub enum Gain {
     /// Copies that a flash drive needn't make.
     Copies,
     /// Space in a pool that hands it out in chunks of this size (dm-thin, VDO, virtual and network
-    /// disks): a pool that runs full stops everyone, so what holds whole chunks is always worth it.
+    /// disks): a full pool stops everyone, so extents that hold whole chunks are always worth it.
     Space {
         /// The size of a chunk.
         chunk: Bytes,
     },
 }
 
-/// Keeps what is freed pending and trims
+/// The policy `smart`: keeps freed extents pending and trims
 ///
-/// - what saves the drive more than it takes ([`Worth`]), the longest first: at once on an idle drive;
-///   beside a foreground where one command fits the goals, and at their pace; and while the host has
-///   written as much more than was trimmed as the drive has spare, however long a command takes and
-///   whatever share of the time, as far as the goal for the latency allows;
-/// - the rest, as far as it saves the drive anything, once the drive has been idle for as long as that
-///   takes. Who knows nothing of how long idle times last does best to wait as long as what he waits
-///   with would cost: he never pays more than twice what he would if he knew (A. Karlin, M. Manasse,
-///   L. Rudolph and D. Sleator, "Competitive snoopy caching", Algorithmica 3, 1988). Until then more
-///   neighbours may be freed, and one command may do for what would now take many;
-/// - what has waited as long as the goals allow.
+/// - extents whose discard saves the drive more time than it costs ([`Worth`]), the longest first. On an idle
+///   drive, at once. Beside a foreground, if one command fits the goals, and at their pace. Once the host has
+///   written as much more than was trimmed as the drive has spare, trims are urgent: they may exceed their
+///   share of the time, and commands may be long, as far as the latency goal allows;
+/// - the other extents whose discard saves anything, once the drive has been idle for as long as their
+///   discards take. If the length of an idle time is unknown, such a wait costs at most twice as much as the
+///   best choice with that knowledge (A. Karlin, M. Manasse, L. Rudolph and D. Sleator, "Competitive snoopy
+///   caching", Algorithmica 3, 1988). Meanwhile neighbours may be freed, so that one command replaces many;
+/// - extents that have reached the highest age that the goals allow.
+///
+/// The service also runs its policy `batched` by this engine: it makes all free space pending at each
+/// interval, with a highest age of zero.
 pub struct SmartPolicy {
     pending: PendingExtents,
     worth: Worth,
     gain: Gain,
     pacer: Pacer,
     free: Bytes,
-    /// The bytes that the host wrote and no trim has made up for yet.
+    /// The bytes that the host wrote beyond those that trims discarded.
     written: Bytes,
     /// Since when the drive is idle.
     idle_since: Option<Duration>,
@@ -69,7 +71,7 @@ struct UnderWay {
 }
 
 impl SmartPolicy {
-    /// Nothing is pending on a drive where discards are worth `worth`.
+    /// A policy without pending extents, on a drive whose discards are worth `worth`.
     pub fn new(goals: Goals, worth: Worth, gain: Gain) -> Self {
         Self {
             pending: PendingExtents::new(MOST_EXTENTS),
@@ -121,14 +123,14 @@ impl SmartPolicy {
         vec![TrimRequest::within(chosen)]
     }
 
-    /// Returns the extents that are worth their time now, where a slice of this length may be used for it.
+    /// Returns the extents that are worth their time now, if a slice of this length may be used for them.
     fn worthwhile(&self, slice: Duration) -> impl Iterator<Item = Extent> {
         let fits = self.pacer.is_idle() || self.is_urgent() || self.worth.shortest() <= slice;
         let least = self.least(|thresholds| thresholds.busy).filter(|_| fits);
         least.into_iter().flat_map(|least| self.pending.longest(least))
     }
 
-    /// Whether the host has written as much more than was trimmed as the drive has spare.
+    /// Returns true if the host has written as much more than was trimmed as the drive has spare.
     fn is_urgent(&self) -> bool {
         self.written >= self.worth.spare(self.free, self.pending.len())
     }
@@ -154,9 +156,9 @@ impl SmartPolicy {
         }
     }
 
-    /// Returns the `candidates` that fit into `slice`, cut to the part of it that one command may take; one
-    /// command in any case, where it has to be of at most twice the shortest's time: neither that nor the
-    /// time of all commands together is more than twice what it could be.
+    /// Returns the `candidates` that fit into `slice`, cut to the longest that one command can discard within
+    /// it. Returns at least one; if none fits, it is cut to twice the time of the shortest command: then
+    /// neither that time nor that of all commands together is more than twice the lowest possible.
     fn fill(&self, slice: Duration, candidates: impl Iterator<Item = Extent>) -> ExtentSet {
         let longest = self.worth.longest_within(slice.max(self.worth.shortest() * 2));
         let (mut chosen, mut left) = (ExtentSet::new(), slice);
@@ -172,7 +174,7 @@ impl SmartPolicy {
         chosen
     }
 
-    /// Takes in the load of the foreground.
+    /// Records the load of the foreground.
     fn observe(&mut self, at: Duration, load: &Load) {
         self.pacer.observe(load);
         self.written += load.written;
@@ -181,24 +183,25 @@ impl SmartPolicy {
         self.idle_since = idle_since.filter(|_| self.pacer.is_idle());
     }
 
-    /// A trim is done.
+    /// Records that a trim has ended.
     fn trimmed(&mut self, at: Duration, trimmed: &Trimmed) {
         let under_way = self.under_way.take();
         if let Some(UnderWay { predicted, bytes, .. }) = under_way {
             self.worth.learn(predicted, trimmed.took);
-            // More than with nothing pending the drive can't have spare, and then it has that.
+            // The drive has the most spare if nothing is pending.
             let most = self.worth.spare(self.free, Bytes::ZERO);
             let is_all = self.pending.is_empty() && trimmed.refused.is_empty();
             let made_up = if is_all { most } else { bytes.saturating_sub(trimmed.refused.len()) };
             self.written = self.written.min(most).saturating_sub(made_up);
         }
-        self.pacer.trimmed(at, trimmed.took, self.worth.shortest() * 2);
-        // Being refused makes it no younger.
+        self.pacer.slice_ended(at, trimmed.took, self.worth.shortest() * 2);
+        // A failed trim does not change their age.
         let since = under_way.and_then(|under_way| under_way.since).unwrap_or(at);
         trimmed.refused.iter().for_each(|extent| self.pending.insert(extent, since));
     }
 
-    /// Looks again soon where something came of it, or was freed, and rarely where not.
+    /// Chooses the time of the next check: soon after a trim or a free, else after twice the time since the
+    /// last one.
     fn look_again(&mut self, at: Duration, soon: bool) {
         self.look = if soon { SHORTEST_LOOK } else { (self.look * 2).min(LONGEST_LOOK) };
         self.wake = (!self.pending.is_empty() && self.under_way.is_none()).then_some(at + self.look);

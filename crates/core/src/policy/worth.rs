@@ -1,8 +1,8 @@
 //! The cost of a discard, and its gain.
 //!
-//! Garbage collection copies the pages that it takes for valid. A page that the host has given up and
-//! not discarded is one of them. With u the share of the flash's data pages that the drive takes for
-//! valid, cleaning the block that was filled first finds the share v of a block valid, where
+//! Garbage collection copies the pages that count as valid. A page that the host has freed and not
+//! discarded is one of them. Let u be the share of the flash's data pages that count as valid. When the
+//! block that was filled first is cleaned, the share v of its pages is valid, with
 //!
 //! ```text
 //! u = (v - 1) / ln v,    A = 1 / (1 - v)
@@ -17,15 +17,15 @@
 //! dA/du = (dA/dv) / (du/dv),    dA/dv = 1 / (1 - v)^2,    du/dv = (ln v - 1 + 1/v) / (ln v)^2
 //! ```
 //!
-//! The gain lasts until the file system writes to these pages again. An allocator that goes round its free
-//! space writes F pages until then, where F are free. So a discard of p pages saves
+//! The gain lasts until the file system writes to these pages again. If F pages are free, an allocator that
+//! goes round its free space writes F pages until then. So a discard of p pages saves
 //!
 //! ```text
 //! copies = F * p / T * dA/du
 //! ```
 //!
-//! copies of a page, and time for as many reads and programs, and their share of erases. It is worth its
-//! cost where that is more than the command takes.
+//! copies of a page, and time for as many reads and programs, and their share of erases. A discard is worth
+//! its cost if it saves more time than the command takes.
 
 use std::time::Duration;
 
@@ -50,18 +50,17 @@ pub struct Worth {
     slowness: f64,
 }
 
-/// From which length on extents are worth a discard.
+/// The shortest extents that are worth a discard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thresholds {
-    /// While others wait for the drive: what it saves is more than the time it takes. None where no
-    /// length is.
+    /// While others wait for the drive: the discard saves more time than it takes. None if no length does.
     pub busy: Option<Bytes>,
-    /// While nobody does: it saves more pages than it makes the drive write into its journal.
+    /// While nobody does: the discard saves more pages than it makes the drive write into its journal.
     pub idle: Bytes,
 }
 
 impl Worth {
-    /// On a drive of `size` bytes that behaves like `profile`.
+    /// The worth of discards on a drive of `size` bytes that behaves like `profile`.
     pub fn new(profile: &Profile, size: Bytes) -> Self {
         let (geometry, timing) = (&profile.geometry, &profile.timing);
         let page = geometry.mapping_page.value;
@@ -82,18 +81,18 @@ impl Worth {
         }
     }
 
-    /// How long the drive takes for a free extent of `length` bytes, with all the commands that the
-    /// kernel makes of it.
+    /// Returns how long the drive needs to discard a free extent of `length` bytes, with all commands that
+    /// the kernel splits it into.
     pub fn time(&self, length: Bytes) -> Duration {
         Duration::from_secs_f64(self.discard.time(length).seconds() * self.slowness)
     }
 
-    /// How long the shortest command takes.
+    /// Returns how long the shortest command takes.
     pub fn shortest(&self) -> Duration {
         self.time(self.page)
     }
 
-    /// The most that one command can discard within `limit`; a page where even that takes longer.
+    /// Returns the most bytes that one command can discard within `limit`; a page if even that takes longer.
     pub fn longest_within(&self, limit: Duration) -> Bytes {
         let within = |length: Bytes| self.time(length) <= limit;
         let (least, most) = (self.page, self.discard.command_limit.value);
@@ -108,8 +107,8 @@ impl Worth {
         Bytes(bounds.0)
     }
 
-    /// Discards that the profile predicts to take `predicted`, as [`Self::time`] told it, took `took`:
-    /// what is predicted from now on follows, a quarter of the way.
+    /// Learns that discards for which [`Self::time`] returned `predicted` took `took`: corrects later
+    /// predictions by a quarter of the difference (of the logarithms).
     pub fn learn(&mut self, predicted: Duration, took: Duration) {
         if !predicted.is_zero() && !took.is_zero() {
             let ratio = took.as_secs_f64() / predicted.as_secs_f64();
@@ -117,7 +116,7 @@ impl Worth {
         }
     }
 
-    /// From which length on extents are worth it, where `free` bytes are free and `pending` of them not
+    /// Returns the shortest extents that are worth it, if `free` bytes are free and `pending` of them not
     /// discarded.
     pub fn thresholds(&self, free: Bytes, pending: Bytes) -> Thresholds {
         let copies = self.copies(free, pending);
@@ -133,13 +132,13 @@ impl Worth {
         Thresholds { busy: busy.map(|length| length.max(granule)), idle: idle.max(granule) }
     }
 
-    /// The bytes that the drive can write before it has to clean: the flash that holds no valid data, where
-    /// `free` bytes are free and `pending` of them not discarded.
+    /// Returns the bytes that the drive can write before it has to clean: the flash that holds no valid data,
+    /// if `free` bytes are free and `pending` of them not discarded.
     pub fn spare(&self, free: Bytes, pending: Bytes) -> Bytes {
         Bytes(self.data as u64) - self.used(free, pending)
     }
 
-    /// Returns the bytes that the drive takes for valid.
+    /// Returns the bytes that count as valid on the drive.
     fn used(&self, free: Bytes, pending: Bytes) -> Bytes {
         self.size.saturating_sub(free.saturating_sub(pending))
     }
@@ -154,19 +153,20 @@ impl Worth {
     }
 }
 
-/// The share v of valid pages in the blocks that are cleaned, where a share `used` of all is.
+/// Returns the share v of valid pages in the blocks that are cleaned, if the share `used` of all pages is
+/// valid.
 fn victim(used: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..HALVINGS {
         let middle = f64::midpoint(low, high);
         if (middle - 1.0) / f64::ln(middle) < used { low = middle } else { high = middle }
     }
-    // Neither of the ends, where the derivatives are not defined.
+    // The derivatives are not defined at the ends.
     f64::midpoint(low, high).clamp(1e-9, 1.0 - 1e-9)
 }
 
 impl Discard {
-    /// How long a discard of `length` bytes that all have data takes as the host sees it, with all the commands
+    /// Returns how long a discard of `length` bytes that all have data takes for the host, with all commands
     /// that the kernel splits it into.
     pub fn time(&self, length: Bytes) -> Nanos {
         self.time_of(length, length)

@@ -152,7 +152,7 @@ fn layer_that_drops_discards_is_named() {
     ]);
     let all = 16 * MIB;
     let proof = proved(&crypt, &[(all, 0), (all, 0)]);
-    assert_eq!(proof, (Verdict::Reaches, "16 MiB came to sda".to_owned(), vec![all, all]));
+    assert_eq!(proof, (Verdict::Reaches, "16 MiB reached sda".to_owned(), vec![all, all]));
     let (verdict, reason, _) = proved(&crypt, &[(all, 0), (0, 90 * MIB)]);
     assert_eq!((verdict, reason.as_str()), (Verdict::Blocked, "dm-0 handed nothing of 16 MiB on to sda"));
     let (verdict, reason, _) = proved(&crypt, &[(all, 0), (all / 4, 0)]);

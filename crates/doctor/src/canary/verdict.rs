@@ -318,7 +318,7 @@ impl<'a> Proof<'a> {
         let (_, layer) = lowest.find(|(_, layer)| {
             layer.below.iter().any(|below| !self.stack.layers[below.layer].below.is_empty())
         })?;
-        Some(format!("all of it came to {}; where on the layers below its file is can't be told", layer.name))
+        Some(format!("all of it reached {}; its position on the layers below is unknown", layer.name))
     }
 
     /// Describes how a canary reached the lowest layers.
@@ -326,7 +326,7 @@ impl<'a> Proof<'a> {
         let layers = &self.stack.layers;
         let lowest: Vec<_> = (0..layers.len()).filter(|layer| self.is_lowest(*layer)).collect();
         let names: Vec<_> = lowest.iter().map(|layer| layers[*layer].name.as_str()).collect();
-        let mut text = format!("{} came to {}", self.layout.hosts[0].size(), names.join(", "));
+        let mut text = format!("{} reached {}", self.layout.hosts[0].size(), names.join(", "));
         let first = self.sights.iter().map(|sight| sight.commands).find(|commands| *commands > 0);
         for layer in lowest {
             let (name, commands) = (&layers[layer].name, self.sights[layer].commands);
@@ -340,8 +340,9 @@ impl<'a> Proof<'a> {
         let counted =
             |layer: &usize| self.layout.places[*layer].as_ref().is_some_and(|place| !place.is_exact);
         if let Some(layer) = (0..fates.len()).find(counted) {
-            let others = if self.shared[layer] { ", where others discard too" } else { "" };
-            text = format!("{text}; from {} down by count{others}", layers[layer].name);
+            let others = if self.shared[layer] { ", and other processes discard there too" } else { "" };
+            text =
+                format!("{text}; from {} down only the number of bytes is known{others}", layers[layer].name);
         }
         text
     }

@@ -76,7 +76,7 @@ pub enum ConfigError {
 /// The policy of the service for one file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServicePolicy {
-    /// Trim pending extents when the drive is idle.
+    /// Trim pending extents when their discard is worth it and the drive has time.
     Smart,
     /// Trim all free space at this interval, in slices that hold the goals.
     Batched(Duration),
@@ -87,8 +87,8 @@ pub enum ServicePolicy {
 /// A text that is not a [`ServicePolicy`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not a policy of the service; write smart, none, or an interval from a minute to ten years, as in \
-     batched:1w"
+    "{text:?} is not a policy of the service; write smart, none, batched, or batched:INTERVAL with an interval from \
+     a minute to ten years (batched:1w)"
 )]
 pub struct UnknownServicePolicy {
     text: String,

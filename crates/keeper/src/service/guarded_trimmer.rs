@@ -15,7 +15,7 @@ use crate::trimmer::{MountedTrimmer, TrimSeries, Trimmer};
 
 /// Trims a managed file system.
 pub(super) struct GuardedTrimmer {
-    mounted: MountedTrimmer,
+    trimmer: MountedTrimmer,
     /// The layers below the file system.
     stack: Stack,
     context: Rc<Context>,
@@ -24,13 +24,13 @@ pub(super) struct GuardedTrimmer {
 }
 
 impl GuardedTrimmer {
-    pub fn new(mounted: MountedTrimmer, stack: Stack, context: Rc<Context>) -> Self {
-        Self { mounted, stack, context, late: None }
+    pub fn new(trimmer: MountedTrimmer, stack: Stack, context: Rc<Context>) -> Self {
+        Self { trimmer, stack, context, late: None }
     }
 
     /// Uses another mount of the same file system from now on.
-    pub fn set_mounted(&mut self, mounted: MountedTrimmer) {
-        self.mounted = mounted;
+    pub fn set_trimmer(&mut self, trimmer: MountedTrimmer) {
+        self.trimmer = trimmer;
     }
 }
 
@@ -39,17 +39,17 @@ impl Trimmer for GuardedTrimmer {
     /// trims that timed out still run, starts no others. Once they end, returns their result with nothing
     /// counted as trimmed, because more may have been freed in these ranges since.
     fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> TrimSeries {
-        let mount = self.mounted.mount().to_owned();
+        let mount = self.trimmer.mount().to_owned();
         let late = self.late.take();
         let is_late = late.is_some();
         let (answer, timeout) = match late {
             Some(late) => (late, Duration::ZERO),
             None => {
                 // Discards that failed earlier don't belong to these trims.
-                _ = self.context.failures.below(&self.stack);
-                let mut mounted = self.mounted.clone();
-                let reach_and_trim = move || match mounted.reaching(ranges) {
-                    Ok(ranges) => mounted.trim(ranges, minimum),
+                _ = self.context.failures.take_below(&self.stack);
+                let mut trimmer = self.trimmer.clone();
+                let reach_and_trim = move || match trimmer.reaching(ranges) {
+                    Ok(ranges) => trimmer.trim(ranges, minimum),
                     Err(error) => TrimSeries::failed(error),
                 };
                 match spawn(reach_and_trim) {
@@ -80,7 +80,7 @@ impl Trimmer for GuardedTrimmer {
     }
 
     fn counters(&mut self) -> Result<BlockCounters, BlockError> {
-        let counters = self.mounted.counters()?;
+        let counters = self.trimmer.counters()?;
         Ok(BlockCounters {
             read_time: counters.read_time.mul_f64(self.context.speed),
             write_time: counters.write_time.mul_f64(self.context.speed),
@@ -89,6 +89,6 @@ impl Trimmer for GuardedTrimmer {
     }
 
     fn free(&mut self) -> Bytes {
-        self.mounted.free()
+        self.trimmer.free()
     }
 }

@@ -6,7 +6,7 @@ use trimtab_core::Bytes;
 use trimtab_core::policy::Gain;
 use trimtab_core::profile::{Interface, Profile, ProfileError};
 use trimtab_core::verdict::Verdict;
-use trimtab_doctor::Judged;
+use trimtab_doctor::JudgedMount;
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::stack::{Layer, LayerKind, Scsi, Stack, Transport};
 
@@ -24,8 +24,8 @@ pub struct Storage {
     pub reason: String,
 }
 
-impl From<Judged> for Storage {
-    fn from(Judged { stack, verdict, reason }: Judged) -> Self {
+impl From<JudgedMount> for Storage {
+    fn from(JudgedMount { stack, verdict, reason }: JudgedMount) -> Self {
         Self { stack, verdict, reason }
     }
 }

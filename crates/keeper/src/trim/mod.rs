@@ -279,7 +279,7 @@ struct FailureAwareTrimmer<'a> {
 impl Trimmer for FailureAwareTrimmer<'_> {
     fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> TrimSeries {
         // Discards that failed earlier don't belong to this trim.
-        _ = self.failures.below(self.target.stack());
+        _ = self.failures.take_below(self.target.stack());
         let series = self.trimmer.trim(ranges, minimum);
         self.failures.check(self.target.stack(), self.target.mount(), series)
     }

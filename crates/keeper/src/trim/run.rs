@@ -10,7 +10,7 @@ use trimtab_linux::block::{BlockCounters, BlockError};
 use trimtab_linux::trim::TrimError;
 
 use super::plan::{Limits, RemainingTrim};
-use crate::policy_driver::load;
+use crate::policy_driver::load_between;
 use crate::trimmer::Trimmer;
 
 /// The longest slice on an idle drive; other I/O may start at any time.
@@ -168,7 +168,7 @@ impl Runner<'_> {
             };
             if span >= enough {
                 let counters = self.trimmer.counters()?;
-                pacer.observe(&load(span, &self.measured.1, &counters));
+                pacer.observe(&load_between(span, &self.measured.1, &counters));
                 self.measured = (now, counters);
                 continue;
             }
@@ -219,7 +219,7 @@ impl Runner<'_> {
             self.manner.cost.learn(time, took);
         }
         if let Some(pacer) = &mut self.manner.pacer {
-            pacer.trimmed(self.started.elapsed(), took, took);
+            pacer.slice_ended(self.started.elapsed(), took, took);
         }
         Ok(())
     }

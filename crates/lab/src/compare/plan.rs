@@ -79,7 +79,7 @@ pub(super) fn plan<'a>(
     Ok(plan)
 }
 
-/// The file systems on emulated drives, each with the policies that it has.
+/// Returns the file systems on emulated drives, each with the policies among `policies` that it supports.
 fn emulated_sites<'a>(
     profile: &'a Profile,
     size: Bytes,
@@ -119,7 +119,7 @@ pub fn distinct<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
     once
 }
 
-/// Checks for root where something is mounted or trimmed.
+/// Checks for root if anything is mounted or trimmed.
 pub(super) fn require_rights(plan: &[Planned]) -> Result<(), LabError> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
@@ -149,7 +149,7 @@ pub(super) fn require_unmanaged(place: &Place) -> Result<(), LabError> {
     }
 }
 
-/// Checks that the user's file system can be trimmed where a policy will.
+/// Checks that the user's file system can be trimmed, if a policy of the plan trims.
 pub(super) fn require_trims(plan: &[Planned]) -> Result<(), LabError> {
     for planned in plan {
         if let Site::Directory { dir, .. } = planned.site

@@ -24,10 +24,10 @@ use trimtab_core::interrupt::Interrupt;
 /// How many files are written before the first step, to be read by the probe and to be there,
 /// unchanged, at the end.
 const LIVE_FILES: u32 = 4;
-/// The size of each: small, as what they take is missing in the drive's spare.
+/// The size of each: small, because it lowers the drive's spare.
 const LIVE_SIZE: Bytes = Bytes(256 << 10);
-/// A pause before the first step, in drive time: nobody starts with work that others had no time for, such as
-/// the service, which trims what is free when it starts.
+/// A pause before the first step, in drive time. Gives every policy time for its initial work, so that none
+/// still has it to do in the first step. The service, for example, trims all free space when it starts.
 const LEAD: Duration = Duration::from_secs(10);
 /// How long every run is observed after its last step, in drive time.
 const TAIL: Duration = Duration::from_secs(1);
@@ -169,7 +169,7 @@ fn stale(testbed: &mut dyn Testbed) -> Result<Option<Bytes>, LabError> {
     Ok(Some(drive.mapped.saturating_sub(used)))
 }
 
-/// Reads all live files back: after a remount where that can be had, else past the page cache.
+/// Reads all live files back: after a remount if that is possible, else past the page cache.
 fn verify(work: &mut Work, testbed: &mut dyn Testbed) -> Result<(), LabError> {
     work.sync()?;
     testbed.remount()?;

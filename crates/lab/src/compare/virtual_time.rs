@@ -128,7 +128,7 @@ impl<'a> VirtualLab<'a> {
     ) -> Result<(), E> {
         let next = Mutex::new(plan.iter().enumerate());
         let (reports, received) = mpsc::channel();
-        // Ends the other guests where one fails; the user's own interrupt is looked at too.
+        // Ends the other guests if one fails, or if the user interrupts.
         let stop = interrupt.child();
         thread::scope(|scope| {
             for _ in 0..self.guests_at_once(plan)? {

@@ -27,7 +27,7 @@ pub(super) struct Needs {
     pub(super) search: Vec<PathBuf>,
 }
 
-/// Returns what the binary `data` needs, which is the file `path`; `None` where it is no binary of x86-64.
+/// Returns what the binary `data` needs, which is the file `path`; `None` if it is no binary of x86-64.
 pub(super) fn needs(path: &Path, data: &[u8]) -> Option<Needs> {
     let file = ElfBytes::<LittleEndian>::minimal_parse(data).ok()?;
     if file.ehdr.class != Class::ELF64 || file.ehdr.e_machine != EM_X86_64 {

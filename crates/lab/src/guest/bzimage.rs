@@ -13,7 +13,7 @@ const XEN_ELFNOTE_PHYS32_ENTRY: u64 = 18;
 /// The version of the boot protocol from which on the payload can be found.
 const WITH_PAYLOAD: u16 = 0x0208;
 
-/// Returns the release of the kernel in `image`, such as `6.12.90-amd64`, or `None` where it is no kernel.
+/// Returns the release of the kernel in `image`, such as `6.12.90-amd64`, or `None` if it is no kernel.
 pub(super) fn release(image: &[u8]) -> Option<String> {
     if image.get(0x202..0x206)? != b"HdrS" {
         return None;
@@ -25,7 +25,7 @@ pub(super) fn release(image: &[u8]) -> Option<String> {
     Some(text.split_whitespace().next()?.to_owned())
 }
 
-/// Returns the kernel proper where QEMU can enter it directly (PVH). That saves the guest the
+/// Returns the kernel proper if QEMU can enter it directly (PVH). That saves the guest the
 /// decompression, which takes seconds on an emulated processor.
 pub(super) fn direct(image: &[u8]) -> Option<Vec<u8>> {
     let number = |at: usize| Some(u32::from_le_bytes(image.get(at..at + 4)?.try_into().ok()?) as usize);

@@ -26,7 +26,7 @@ pub(super) struct Fetcher {
 }
 
 impl Fetcher {
-    /// One that uses this machine's programs and `$XDG_CACHE_HOME/trimtab`; where that isn't set,
+    /// A fetcher that uses this machine's programs and `$XDG_CACHE_HOME/trimtab`. If that isn't set, it uses
     /// `~/.cache/trimtab`, or `/var/cache/trimtab` for root.
     pub(super) fn new() -> Self {
         let named = |variable| env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -43,8 +43,8 @@ impl Fetcher {
     }
 
     /// Returns the path of the image of Debian's kernel `version`; its modules are where the package has
-    /// them. The package is fetched and unpacked into the cache if that was never done before; a newer one
-    /// is not looked for then, so that results stay comparable.
+    /// them. The package is fetched and unpacked into the cache once, and never replaced by a newer one, so
+    /// that results stay comparable.
     ///
     /// # Errors
     /// [`GuestError::NoFetcher`], [`GuestError::NoPackage`], [`GuestError::Fetch`], or [`GuestError::File`].
@@ -100,7 +100,7 @@ impl Fetcher {
         Err(GuestError::NoPackage { kernel: KernelChoice::Debian(version.to_owned()) })
     }
 
-    /// The relations of a package, as apt-cache lists them; empty where it knows no such package.
+    /// Returns the relations of a package, as apt-cache lists them; empty if it knows no such package.
     fn relations(&self, version: &str, package: &str) -> Result<String, GuestError> {
         let mut command = Command::new(&self.apt_cache);
         command.args(["depends", package]).env("LC_ALL", "C").stdin(Stdio::null());

@@ -1,4 +1,4 @@
-//! Why a guest can't be made or came to no end.
+//! Why a guest can't be made, or failed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use trimtab_core::interrupt::Interrupted;
 
 use super::kernel_choice::KernelChoice;
 
-/// Why a guest can't be made, or came to no end.
+/// Why a guest can't be made, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
     /// The user asked to stop.
@@ -75,7 +75,7 @@ pub enum GuestError {
     NoModules {
         /// The kernel's release.
         release: String,
-        /// Where they were looked for.
+        /// The directory in which they were expected.
         dir: PathBuf,
     },
     /// The kernel lacks a driver.
@@ -124,7 +124,7 @@ pub enum GuestError {
         /// Its memory.
         memory: Bytes,
     },
-    /// The guest came to no end in time.
+    /// The guest did not end in time.
     #[error("the guest did not finish within {} and was stopped; allow it more (--guest-limit) if the workload computes or sleeps for long; its console ends with: {}", humantime::format_duration(*limit), super::console::last(console))]
     Hung {
         /// The limit.

@@ -25,7 +25,7 @@ const BIN: &str = "/bin";
 /// The directories that all hold the same programs.
 const ALIASES: [(&str, &str); 4] =
     [("/sbin", "bin"), ("/usr/bin", "../bin"), ("/usr/sbin", "../bin"), ("/usr/local/bin", "../../bin")];
-/// Configurations that the packed programs read, where this machine has them.
+/// Configurations that the packed programs read, if this machine has them.
 const CONFIGURATIONS: [&str; 2] = ["/etc/mke2fs.conf", "/etc/protocols"];
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n";
 const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
@@ -125,7 +125,7 @@ struct Packer<'a> {
     directories: Vec<PathBuf>,
     /// The libraries that were found, by name.
     libraries: BTreeMap<String, PathBuf>,
-    /// The guest's directory of libraries: that of the C library, where its loader looks by itself.
+    /// The guest's directory of libraries: that of the C library, which its loader searches by default.
     home: Option<PathBuf>,
     /// The bytes of all files so far that are not part of the skeleton.
     bytes: Bytes,
@@ -268,7 +268,7 @@ fn find_library<'a>(name: &str, mut directories: impl Iterator<Item = &'a PathBu
     })
 }
 
-/// The directory of the C library, or of the library `found` where there is none.
+/// The directory of the C library, or of the library `found` if there is none.
 fn c_library_directory(found: &Path, directories: &[PathBuf]) -> PathBuf {
     let own = found.parent().unwrap_or(Path::new("/lib")).to_owned();
     let c_library = find_library("libc.so.6", std::iter::once(&own).chain(directories));

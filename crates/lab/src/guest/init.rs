@@ -56,7 +56,7 @@ pub fn run_as_init() -> ! {
     std::process::exit(1)
 }
 
-/// Says on the console what is done next, where it is found if nothing else arrives.
+/// Prints the next step on the console, so that it is known if nothing else arrives.
 fn say(step: &str) {
     println!("trimtab-guest: {step}");
 }

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::GuestStatus;
 use super::error::GuestError;
 
-/// A port takes a few hundred KB/s: payloads from this length on are compressed.
+/// A port carries a few hundred KB/s: payloads from this length on are compressed.
 const COMPRESSED_FROM: usize = 512;
 const LEVEL: i32 = 3;
 

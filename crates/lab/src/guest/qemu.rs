@@ -34,7 +34,7 @@ const GRACE: Duration = Duration::from_secs(10);
 ///   clock interrupts twice around it, and one boot in 30 ended in a panic;
 /// - the real-time clock starts at a fixed time and follows the guest's;
 /// - serial ports write to files, which take everything at once: a pipe that is full would delay the guest
-///   by as long as the host takes to read.
+///   until the host has read it.
 const MACHINE: [&str; 24] = [
     "-accel",
     "tcg",

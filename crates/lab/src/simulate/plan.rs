@@ -57,8 +57,7 @@ pub enum PlanError {
     },
     /// The policy needs frees.
     #[error(
-        "the trace doesn't say what was freed, so that nobody knows what {policy} would discard; ask for \
-         --policy {possible}"
+        "the trace has no free events, so it is unknown what {policy} would discard; use --policy {possible}"
     )]
     NoFrees {
         /// The policy.
@@ -84,7 +83,7 @@ pub enum PlanError {
     Machine(#[from] EnvironmentError),
     /// The machine has too little memory for the drive's tables.
     #[error(
-        "a {profile} of {size} takes {needed} of memory, but {available} are available; use --scale-to \
+        "a {profile} of {size} needs {needed} of memory, but {available} are available; use --scale-to \
          with a smaller size"
     )]
     Memory {
@@ -92,7 +91,7 @@ pub enum PlanError {
         profile: String,
         /// The size.
         size: Bytes,
-        /// The memory that its tables take.
+        /// The memory that its tables need.
         needed: Bytes,
         /// The memory that is available.
         available: Bytes,
@@ -191,8 +190,8 @@ pub(super) fn plan(
     })
 }
 
-/// The device to replay: the one of this name, or the only one that is written or, where none is, the
-/// only one there is.
+/// Returns the device to replay: the one named `wanted`, else the only one that is written, or the only one
+/// with events if none is written.
 fn device(
     wanted: Option<&str>,
     header: &TraceHeader,

@@ -25,10 +25,10 @@ impl PolicyHost {
         }
     }
 
-    /// Bytes that were freed and are waiting for a discard; none where nobody counts them.
+    /// Bytes that were freed and wait for a discard; none if nobody counts them.
     ///
     /// # Errors
-    /// [`LabError::Service`] of a service that has ended.
+    /// [`LabError::Service`] if the service has ended.
     pub fn pending(&self) -> Result<Option<Bytes>, LabError> {
         match self {
             Self::Service(service) => service.pending().map(Some),
@@ -39,7 +39,7 @@ impl PolicyHost {
     /// Ends it, and returns the trims that it made itself.
     ///
     /// # Errors
-    /// [`LabError::Trim`] where one of them failed.
+    /// [`LabError::Trim`] if one of them failed.
     pub fn finish(self) -> Result<Vec<Trim>, LabError> {
         match self {
             Self::FileSystem => Ok(Vec::new()),

@@ -2,9 +2,9 @@
 //!
 //! Threads read 4 KiB of a live file at a fixed rate, past the page cache, from the first step to the
 //! end of the last. They take turns, so that a slow read does not delay the next one, as independent
-//! users do not wait for each other. A read counts from the time it was due, also where all threads
-//! were kept waiting, so that a stall is not counted once only (G. Tene, "How NOT to Measure Latency",
-//! 2013: coordinated omission).
+//! users do not wait for each other. The latency of a read begins when the read was due, even if all
+//! threads were busy then. So a stall counts for every read that it delays (G. Tene, "How NOT to Measure
+//! Latency", 2013: coordinated omission).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -27,7 +27,7 @@ use trimtab_core::interrupt::Interrupt;
 
 /// The length of a read.
 const LENGTH: usize = 4096;
-/// Threads that read in turn: reads that take no longer than so many intervals are sent when they are due.
+/// Threads that read in turn: as long as no read takes longer than this many intervals, all are sent on time.
 const THREADS: u32 = 8;
 
 /// One read: when it was due and how long it took from then, both in drive time.
@@ -48,9 +48,9 @@ pub struct Probe {
     threads: Vec<JoinHandle<io::Result<Vec<Sample>>>>,
 }
 
-/// The reads of one thread.
+/// Which reads one thread makes, and when.
 #[derive(Debug, Clone, Copy)]
-struct Reads {
+struct ReadSchedule {
     /// The number of the thread, and of its first read.
     first: u32,
     /// Drive time from one read of all threads to the next.
@@ -63,24 +63,25 @@ impl Probe {
     /// Starts to read from the file at `path`, of `pages` times 4 KiB, every `interval` of drive time.
     ///
     /// # Errors
-    /// [`LabError::File`] where the file can't be opened.
+    /// [`LabError::File`] if the file can't be opened.
     pub fn start(path: PathBuf, pages: u64, interval: Duration, clock: DriveClock) -> Result<Self, LabError> {
         let (stop, until) = (Interrupt::default(), Arc::<OnceLock<Duration>>::default());
         let start = |first| {
             let file = open_direct(OpenOptions::new().read(true), &path)?;
-            let (reads, stop, until) = (Reads { first, interval, pages }, stop.clone(), Arc::clone(&until));
-            thread::Builder::new().spawn(move || reads.run(&file, clock, &stop, &until))
+            let schedule = ReadSchedule { first, interval, pages };
+            let (stop, until) = (stop.clone(), Arc::clone(&until));
+            thread::Builder::new().spawn(move || schedule.run(&file, clock, &stop, &until))
         };
         let threads: io::Result<Vec<_>> = (0..THREADS).map(start).collect();
         let threads = threads.inspect_err(|_| _ = stop.ask());
         Ok(Self { threads: threads.map_err(io_at(&path, "open"))?, path, stop, until })
     }
 
-    /// Makes all reads that were due before the drive time `until`, without a time none that is still to be
-    /// made, and returns all samples in the order they were due.
+    /// Stops the probe and returns all samples in the order in which they were due. With `until`, first makes
+    /// the reads that were due before that drive time; without it, makes no more reads.
     ///
     /// # Errors
-    /// [`LabError::File`] where a read failed.
+    /// [`LabError::File`] if a read failed.
     pub fn finish(self, until: Option<Duration>) -> Result<Vec<Sample>, LabError> {
         if let Some(until) = until {
             self.until.get_or_init(|| until);
@@ -96,8 +97,8 @@ impl Probe {
     }
 }
 
-impl Reads {
-    /// Reads until `stop` is asked, and then what was due before `until`, if that is set.
+impl ReadSchedule {
+    /// Reads until `stop` is asked, and then makes the reads that were due before `until`, if that is set.
     fn run(
         self,
         file: &File,
@@ -109,7 +110,7 @@ impl Reads {
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut buffer = Aligned::zeroed(LENGTH);
         let (mut samples, mut due) = (Vec::new(), self.interval / 2 + self.interval * self.first);
-        // A read that was due before the end is made also where earlier ones kept it from being sent in time.
+        // Reads that were due before the end are made even if earlier ones delayed them beyond it.
         while clock.sleep_until(due, stop).is_ok() || until.get().is_some_and(|end| due < *end) {
             let number = samples.len() as u64 * u64::from(THREADS) + u64::from(self.first);
             let page = number.wrapping_mul(STRIDE) % self.pages;
@@ -124,7 +125,7 @@ impl Reads {
 /// Pages from one read to the next: coprime to any power of two, so that all pages are read.
 const STRIDE: u64 = 37;
 
-/// The latencies of the samples that were due in one of `spans`; none where none was.
+/// Returns the latencies of the samples that were due in one of `spans`; none if there are none.
 pub fn summary(samples: &[Sample], spans: &[Range<Duration>]) -> Option<LatencySummary> {
     let mut latencies = Latencies::default();
     let within = samples.iter().filter(|sample| spans.iter().any(|span| span.contains(&sample.due)));
@@ -159,8 +160,8 @@ mod tests {
             stop.ask();
             let file = File::open(&path).unwrap();
             let reads = (0..THREADS).flat_map(|first| {
-                let reads = Reads { first, interval: Duration::from_millis(2), pages: 16 };
-                reads.run(&file, DriveClock::start(1.0), &stop, &end).unwrap()
+                let schedule = ReadSchedule { first, interval: Duration::from_millis(2), pages: 16 };
+                schedule.run(&file, DriveClock::start(1.0), &stop, &end).unwrap()
             });
             assert_eq!(reads.count(), expected);
         }

@@ -48,7 +48,7 @@ impl Service {
     /// Starts it, and waits until it manages the file system.
     ///
     /// # Errors
-    /// [`LabError::Service`] with the last line of its log where it doesn't.
+    /// [`LabError::Service`] with the last line of its log if it ends or does not answer.
     pub fn start(options: &ServiceOptions, interrupt: &Interrupt) -> Result<Self, LabError> {
         let dir = tempfile::Builder::new().prefix("trimtab-service-").tempdir();
         let dir = dir.map_err(io_at(&std::env::temp_dir(), "make a directory in"))?;
@@ -124,7 +124,7 @@ impl Service {
     /// Bytes that were freed and are not discarded yet.
     ///
     /// # Errors
-    /// [`LabError::Service`] where it has ended, or no longer manages the file system.
+    /// [`LabError::Service`] if it has ended, or no longer manages the file system.
     pub fn pending(&self) -> Result<Bytes, LabError> {
         match self.status() {
             Some(status) if status.state != State::Off => Ok(status.pending),

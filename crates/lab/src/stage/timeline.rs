@@ -11,7 +11,7 @@ use super::probe::Sample;
 use crate::error::LabError;
 use trimtab_core::interrupt::Interrupt;
 
-/// The most intervals that are kept. Where a run takes longer, each becomes twice as long.
+/// The most intervals that are kept. If a run takes longer, each becomes twice as long.
 const MOST: usize = 512;
 /// The length of an interval at first, in drive time.
 const FIRST: Duration = Duration::from_millis(50);

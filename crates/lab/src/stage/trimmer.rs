@@ -18,16 +18,16 @@ use crate::error::LabError;
 pub enum Schedule {
     /// At the start of every pause that the workload names.
     Pauses,
-    /// Once the device had nothing to write for [`QUIET`], for a command whose pauses nobody names; again only
-    /// after it had. At the start it counts as not trimmed.
+    /// For a command that does not name its pauses: when nothing was written to the device for [`QUIET`], once
+    /// per quiet time. The first quiet time counts even if nothing was written before.
     Quiet(BlockDevice),
     /// At the start, and from then on every so often, in drive time.
     Every(Duration),
 }
 
-/// How long a device must have written nothing to count as idle, in drive time.
+/// The drive time without a write after which a device counts as idle.
 const QUIET: Duration = Duration::from_secs(1);
-/// How often it is looked at, in drive time.
+/// The drive time from one reading of its counters to the next.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A thread that trims beside the workload, as `fstrim` does. It ends before this is dropped.
@@ -60,7 +60,7 @@ impl Trimmer {
     /// Waits for the trim that is under way, and returns all of them.
     ///
     /// # Errors
-    /// [`LabError::Trim`] where a trim failed.
+    /// [`LabError::Trim`] if a trim failed.
     pub fn finish(mut self) -> Result<Vec<Trim>, LabError> {
         self.end().expect("it ends once")
     }
@@ -80,11 +80,11 @@ impl Drop for Trimmer {
 
 /// Decides when a device counts as idle.
 struct Quiet {
-    /// Bytes that had been written when it was looked at last.
+    /// Bytes written until the last reading.
     written: Bytes,
-    /// The drive time since when that is so.
+    /// The drive time of the last reading that differed from the one before.
     since: Duration,
-    /// Whether it was trimmed since it wrote last.
+    /// Whether a trim began since then.
     is_trimmed: bool,
 }
 
@@ -131,7 +131,7 @@ impl Trims {
         let mut due = Duration::ZERO;
         while self.wait_until(due, begun) {
             self.trim()?;
-            // A timer that elapsed meanwhile elapses once.
+            // Intervals that passed during the trim start no further trims.
             while due <= self.clock.now() {
                 due += interval;
             }
@@ -151,12 +151,12 @@ impl Trims {
         Ok(self.done)
     }
 
-    /// Waits until the drive time `at`; returns false where the run is over before.
+    /// Waits until the drive time `at`; returns false if the run is over before.
     fn wait_until(&self, at: Duration, begun: &Receiver<()>) -> bool {
         loop {
             let left = self.clock.wall(at.saturating_sub(self.clock.now()));
             match begun.recv_timeout(left) {
-                // Pauses mean nothing to a timer.
+                // Only the schedule for pauses depends on them.
                 Ok(()) => {}
                 Err(RecvTimeoutError::Timeout) => return true,
                 Err(RecvTimeoutError::Disconnected) => return false,

@@ -26,7 +26,7 @@ impl DirectoryTestbed {
     /// Makes a directory to work in inside `parent`, for a workload that uses at most `room`.
     ///
     /// # Errors
-    /// [`LabError::File`] where `parent` isn't there, is no directory or can't be written to.
+    /// [`LabError::File`] if `parent` isn't there, is no directory or can't be written to.
     pub fn create(parent: &Path, room: Bytes) -> Result<Self, LabError> {
         let mount = mount_of(parent)?;
         let parent = &parent.canonicalize().map_err(io_at(parent, "open the directory"))?;
@@ -40,7 +40,7 @@ impl DirectoryTestbed {
 /// The mount that the directory `dir` is on.
 ///
 /// # Errors
-/// [`LabError::File`] where `dir` isn't a directory.
+/// [`LabError::File`] if `dir` isn't a directory.
 pub fn mount_of(dir: &Path) -> Result<Mount, LabError> {
     let place = dir.canonicalize().map_err(io_at(dir, "open the directory"))?;
     std::fs::read_dir(&place).map_err(io_at(dir, "open the directory"))?;
@@ -50,8 +50,8 @@ pub fn mount_of(dir: &Path) -> Result<Mount, LabError> {
         .ok_or_else(|| io_at(dir, "find the mount of")(std::io::ErrorKind::NotFound.into()))
 }
 
-/// The policies that can be compared on a mount as it is: a mount that discards online can't be
-/// told not to, and only of some file systems is it told what they give up.
+/// Returns the policies that can be compared on a mount without changing it. A mount that discards online
+/// keeps doing so, and smart needs a file system that reports its frees.
 pub fn possible_policies(mount: &Mount) -> &'static [PolicyKind] {
     match discard_option(&mount.super_options) {
         None if FileSystemKind::reports_frees(&mount.fstype) => {

@@ -64,7 +64,7 @@ impl Deref for OwnDrive {
 impl Drop for OwnDrive {
     fn drop(&mut self) {
         if let Some(drive) = self.0.take() {
-            // Where this fails, the drive's server takes it down: it is owned by this process.
+            // If this fails, the drive's server takes it down: it is owned by this process.
             let _ = drive.remove();
         }
     }

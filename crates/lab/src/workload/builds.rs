@@ -25,7 +25,7 @@ use crate::work::Work;
 
 /// How often a tree is checked out and compiled.
 const ROUNDS: u32 = 4;
-/// Of the space, what the first file takes that makes the drive a used one, in percent.
+/// The share of the space, in percent, for the first file, which makes the drive a used one.
 const FILL: u64 = 85;
 /// Of the space, what the sources take, in percent.
 const SOURCES: u64 = 12;
@@ -233,7 +233,7 @@ mod tests {
     use crate::workload::shape::footprint;
     use crate::workload::tests::{names, ran, refused};
 
-    /// The most space that all of it takes on a file system at a time.
+    /// The most space that its files need on a file system at a time.
     fn taken(project: &Project) -> Bytes {
         let units = project.units.iter();
         let made: Bytes = units.map(|unit| footprint(unit.object.1) + footprint(unit.dependencies.1)).sum();

@@ -26,7 +26,7 @@ use crate::work::Work;
 
 /// How often tables are ingested and compacted.
 const ROUNDS: u32 = 6;
-/// Of the space, what the first file takes that makes the drive a used one, in percent.
+/// The share of the space, in percent, for the first file, which makes the drive a used one.
 const FILL: u64 = 85;
 /// The largest tables.
 const MOST_TABLE: Bytes = Bytes(64 << 20);

@@ -31,12 +31,12 @@ use crate::stage::Stage;
 
 /// Time from one read of the probe to the next that gives a day enough reads: 17 280.
 pub const PROBE_INTERVAL: Duration = Duration::from_secs(5);
-/// Of the space, what the first file takes that makes the drive a used one, in percent: beside what is
+/// The share of the space, in percent, for the first file, which makes the drive a used one: beside what is
 /// installed, all that the file system can spare.
 const FILL: u64 = 32;
 /// The least space.
 const LEAST: Bytes = Bytes(128 << 20);
-/// The most space that the shares are of: more would be more files, and another day's work.
+/// The most space that the day is scaled to: more would be more files, and another day's work.
 const MOST: Bytes = Bytes(8 << 30);
 
 /// The workload `laptop`.

@@ -4,13 +4,13 @@
 //! version 1.5, whose draws this follows (not its generator): a pool of files of evenly drawn sizes in
 //! subdirectories; transactions, each of which reads a file or appends to one up to the largest
 //! size, and then creates a file or deletes one; at the end all files are deleted. At most twice the
-//! initial files are there at a time, and transactions end early where no file is left. L. Czerner's
+//! initial files are there at a time, and transactions end early if no file is left. L. Czerner's
 //! Discard-kit ran it to measure discards.
 //!
 //! The sizes (500 to 10 000 bytes) and the biases (5 of 10) are PostMark's own defaults. Its 500 files
-//! and 500 transactions of 1997 fit into any cache: here, without other wishes, the files take a
-//! quarter of the space and there are two transactions for each. New are the syncs, at the end of
-//! each activity, and the parts that the transactions are in, with pauses between.
+//! and 500 transactions of 1997 fit into any cache: by default, the files here fill a quarter of the
+//! space, with two transactions for each. Two things are new: the syncs at the end of each activity, and
+//! the division of the transactions into parts with pauses between them.
 
 mod options;
 mod plan;
@@ -29,11 +29,11 @@ use crate::error::LabError;
 use crate::stage::Stage;
 use crate::work::Work;
 
-/// Parts of equal length that the transactions are in.
+/// The number of equal parts into which the transactions are divided.
 const PARTS: usize = 4;
-/// Of the space, what the first file takes that makes the drive a used one, in percent.
+/// The share of the space, in percent, for the first file, which makes the drive a used one.
 const FILL: u64 = 85;
-/// Of the space, what the files may take, in percent: the rest is the file system's own.
+/// The share of the space, in percent, that the files may fill: the rest is the file system's own.
 const FILES: u64 = 85;
 /// The least space.
 const LEAST: Bytes = Bytes(32 << 20);

@@ -13,7 +13,7 @@ use crate::stage::Stage;
 
 /// The block of all file systems here.
 const BLOCK: u64 = 4096;
-/// Bytes that a file or directory takes beside its data: an inode, a name and its share of the maps.
+/// Bytes that a file or directory needs beside its data: an inode, a name and its share of the maps.
 const OVERHEAD: u64 = 1024;
 /// The pieces of the file that makes a drive a used one.
 const PIECE: u64 = 64 << 10;
@@ -21,7 +21,7 @@ const PIECE: u64 = 64 << 10;
 /// change nothing.
 const UNIT: u64 = 4 << 20;
 
-/// About the space that a file of `length` takes on a file system of 4 KiB blocks.
+/// Returns about how much space a file of `length` needs on a file system of 4 KiB blocks.
 pub fn footprint(length: Bytes) -> Bytes {
     Bytes(length.0.next_multiple_of(BLOCK) + OVERHEAD)
 }
@@ -29,7 +29,7 @@ pub fn footprint(length: Bytes) -> Bytes {
 /// Returns the space that a workload is scaled to: what it can use, rounded down, and at most `most`.
 ///
 /// # Errors
-/// [`LabError::NoRoom`] where there is less than `least`.
+/// [`LabError::NoRoom`] if there is less than `least`.
 pub fn scale(stage: &mut Stage, least: Bytes, most: Bytes) -> Result<Bytes, LabError> {
     let space = stage.work().space()?;
     if space < least {

@@ -59,7 +59,7 @@ impl Entry {
         matches!(self.kind, Kind::Directory)
     }
 
-    /// About the space that it takes on a file system of 4 KiB blocks.
+    /// Returns about how much space it needs on a file system of 4 KiB blocks.
     pub fn footprint(&self) -> Bytes {
         match self.kind {
             Kind::File { length, .. } => footprint(length),
@@ -67,7 +67,7 @@ impl Entry {
         }
     }
 
-    /// Makes it, where all directories above are there.
+    /// Makes it; all directories above must exist.
     pub fn create(&self, work: &mut Work) -> Result<(), LabError> {
         match &self.kind {
             Kind::Directory => work.make_dir(&self.path),

@@ -67,8 +67,8 @@ impl<'a> Judge<'a> {
     fn choose(&self, sound: &[&'a Row]) -> String {
         let none = sound.iter().copied().find(|row| row.policy.kind() == PolicyKind::None);
         let (idle, acting): (Vec<&Row>, Vec<&Row>) =
-            sound.iter().copied().partition(|row| row.idle && none.is_some());
-        if acting.iter().all(|row| row.idle || row.policy.kind() == PolicyKind::None) {
+            sound.iter().copied().partition(|row| row.did_nothing && none.is_some());
+        if acting.iter().all(|row| row.did_nothing || row.policy.kind() == PolicyKind::None) {
             return "no policy discarded anything: all are the same as none.".to_owned();
         }
         let least = unbeaten(&acting, |a, b| self.waits_less(a, b));

@@ -149,7 +149,7 @@ impl Figure {
 
     /// Whether the figure is better or worse than `none`'s, beyond noise.
     fn tone(&self, situation: &Situation, row: &Row, spread: Spread) -> Tone {
-        let base = situation.baseline().filter(|_| !row.idle).and_then(self.of);
+        let base = situation.baseline().filter(|_| !row.did_nothing).and_then(self.of);
         let (Some(base), Some(is_worse)) = (base, self.judge) else { return Tone::Plain };
         match (is_worse(&situation.noise, spread, base), is_worse(&situation.noise, base, spread)) {
             (true, _) => Tone::Worse,
@@ -183,7 +183,7 @@ pub fn notes(situation: &Situation, clock: &Clock) -> Vec<String> {
     if !as_none.is_empty() {
         notes.push(format!("{} trimmed nothing. It is the same as none.", listed(as_none)));
     }
-    let idle = names(&|row| row.idle && !situation.is_as_none(row));
+    let idle = names(&|row| row.did_nothing && !situation.is_as_none(row));
     if !idle.is_empty() {
         notes.push(format!("{} discarded nothing.", listed(idle)));
     }

@@ -35,7 +35,8 @@ pub struct Row {
     pub verified: bool,
     /// Whether it neither trimmed nor discarded anything, so that any difference from `none` is
     /// chance.
-    pub idle: bool,
+    #[serde(rename = "idle")]
+    pub did_nothing: bool,
     /// Operations of all runs that found no space at first, and were tried again.
     pub no_space: u64,
     /// Seconds that somebody waited: all activities together.
@@ -106,7 +107,7 @@ impl Situation {
 
     /// Whether `row` is only another run of the baseline: `batched` that never trimmed.
     pub fn is_as_none(&self, row: &Row) -> bool {
-        row.idle && row.policy.kind() == PolicyKind::Batched && self.baseline().is_some()
+        row.did_nothing && row.policy.kind() == PolicyKind::Batched && self.baseline().is_some()
     }
 
     /// The runs of a policy in it.
@@ -120,7 +121,7 @@ impl Situation {
 /// How far the waits of policies that did nothing at all lie apart, as a part of the longest.
 fn repeated(rows: &[Row]) -> f64 {
     let none = rows.iter().filter(|row| {
-        row.policy.kind() == PolicyKind::None || (row.idle && row.policy.kind() == PolicyKind::Batched)
+        row.policy.kind() == PolicyKind::None || (row.did_nothing && row.policy.kind() == PolicyKind::Batched)
     });
     let waits: Vec<f64> = none.filter_map(|row| Some(row.waited_s?.median)).collect();
     let longest = waits.iter().copied().fold(0.0, f64::max);
@@ -145,7 +146,7 @@ impl Row {
                 .iter()
                 .flat_map(|run| &run.steps)
                 .fold(0, |sum, step| sum.saturating_add(step.no_space)),
-            idle: policy.kind() != PolicyKind::None && runs.iter().all(|run| is_idle(run)),
+            did_nothing: policy.kind() != PolicyKind::None && runs.iter().all(|run| is_idle(run)),
             waited_s: over(&|run| time(run, &|step| step.kind == StepKind::Activity)),
             delete_s: over(&|run| time(run, &deletes)),
             write_mib_s: over(&|run| {

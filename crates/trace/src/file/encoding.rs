@@ -1,7 +1,7 @@
 //! The two encodings of Parquet that trace files use, a page at a time. The layouts are in the format's
 //! `Encodings.md`.
 //!
-//! Decoders return none where the bytes make no sense.
+//! Decoders return none if the bytes make no sense.
 
 /// Appends the `count` numbers of `width` bits in `data`, stored as runs and packed groups (RLE).
 pub(super) fn decode_runs(mut data: &[u8], width: u32, count: usize, out: &mut Vec<u32>) -> Option<()> {
@@ -128,7 +128,7 @@ fn unpack(packed: &[u8], width: u32, count: usize, mut take: impl FnMut(u64)) {
     }
     let width = width as usize;
     let mask = u64::MAX >> (64 - width);
-    // Loads reach past the last number's bytes, so each stride is taken to where zeros follow it.
+    // Loads reach past the last number's bytes, so each stride is copied in front of zeros.
     let mut padded = [0; STRIDE * 8 + 16];
     let mut left = count;
     for bytes in packed.chunks(STRIDE / 8 * width) {

@@ -10,7 +10,7 @@
 //! | `latency_ns` | INT64, optional | nanoseconds from issue to completion |
 //! | `process` | STRING, optional | who caused it |
 //! | `error` | INT32 | the errno it ended with; 0 for none |
-//! | `file_system` | STRING, optional | the mount point, one of the header's `file_systems`, that told of it |
+//! | `file_system` | STRING, optional | the mount point, one of the header's `file_systems`, that reported it |
 //!
 //! Of several devices with one name, or file systems with one mount point, all but the first carry a
 //! number: `sda (2)`.

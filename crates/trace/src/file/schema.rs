@@ -126,13 +126,13 @@ pub(super) fn compression() -> Compression {
 /// The program that the files name as their maker.
 pub(super) const CREATED_BY: &str = concat!("trimtab version ", env!("CARGO_PKG_VERSION"));
 
-/// Returns the names of a trace's devices in its rows: their own; one that has its name from
-/// another before it gets a number.
+/// Returns the names of a trace's devices in its rows: their own, with a number if a device before has the
+/// same name.
 pub(super) fn device_names(header: &TraceHeader) -> Vec<String> {
     told_apart(header.devices.iter().map(|device| device.name.as_str()))
 }
 
-/// Returns the names of a trace's file systems in its rows: their mount points, told apart likewise.
+/// Returns the names of a trace's file systems in its rows: their mount points, numbered likewise.
 pub(super) fn file_system_names(header: &TraceHeader) -> Vec<String> {
     told_apart(header.file_systems.iter().map(|fs| fs.mount_point.as_str()))
 }

@@ -72,7 +72,7 @@ struct Record {
     data: [u8; 16],
 }
 
-/// Opens the trace at `path`; where that is the file of one processor, those of all.
+/// Opens the trace at `path`. If that is the file of one processor, opens those of all.
 pub(crate) fn open(path: &Path, rows: Rows) -> Result<RecordReader<Blktrace>, TraceError> {
     let named = |path: &Path, source| TraceError::Io { path: path.to_owned(), source };
     let open = |path: PathBuf| {

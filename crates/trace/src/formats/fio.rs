@@ -1,9 +1,9 @@
 //! The logs that fio writes with `write_iolog`, versions 1 to 3 (fio's manual, "Trace file format").
 //!
 //! Version 1: lines of `rw, offset, length`, 0 for a read and 1 for a write. Version 2: lines of
-//! `file action [offset length]`, where `wait` tells how many microseconds passed since the last wait.
-//! Version 3: the same without `wait`, each behind the microseconds since the begin. Offsets and
-//! lengths are in bytes.
+//! `file action [offset length]`; the action `wait` has the microseconds since the last wait. Version 3:
+//! the same without `wait`, each line after the microseconds since the start. Offsets and lengths are in
+//! bytes.
 
 use trimtab_core::trace::{Comm, EventKind};
 

@@ -24,11 +24,11 @@ pub(super) enum Action {
     Issue,
     /// R: the driver gave it back, to be issued again.
     Requeue,
-    /// C: the request, or the bio where the driver takes bios, is done.
+    /// C: the request is done, or the bio if the driver handles bios.
     Complete,
 }
 
-/// A step, and what it is of.
+/// A step and its request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
     pub(super) action: Action,
@@ -42,10 +42,10 @@ pub(super) struct Step {
     pub(super) error: u16,
 }
 
-/// Pairs issues with completions. Where a driver takes bios, and nothing is issued, the queueing
-/// stands for the issue.
+/// Pairs issues with completions. If a driver handles bios, and nothing is issued, a bio's queueing counts as
+/// its issue.
 ///
-/// Events come out in the order of their issues, so those wait for the requests before them.
+/// Events come out in the order of their issues, so each waits for the requests before it.
 #[derive(Default)]
 pub(super) struct Requests {
     under_way: VecDeque<Option<Request>>,
@@ -53,7 +53,7 @@ pub(super) struct Requests {
     first: u64,
     /// The latest request at a place: the device, the first byte, the kind.
     places: HashMap<(DeviceIndex, u64, EventKind), u64>,
-    /// Devices with issues: what is only queued there was merged, split, or didn't get further.
+    /// Devices with issues: a bio that is only queued there was merged, split, or never issued.
     issuing: HashSet<DeviceIndex>,
 }
 

@@ -70,8 +70,8 @@ fn errors_are_one_line_with_the_field() {
         ("[mount.\"/a\"]\nage = 1", "t: mount./a.age: unknown field `age`"),
         (
             "[defaults]\npolicy = \"online\"",
-            "t: defaults.policy: \"online\" is not a policy of the service; write smart, none, or an interval \
-                 from a minute to ten years, as in batched:1w",
+            "t: defaults.policy: \"online\" is not a policy of the service; write smart, none, batched, \
+                 or batched:INTERVAL with an interval from a minute to ten years (batched:1w)",
         ),
         ("[defaults]\npolicy = \"batched:1s\"", "t: defaults.policy: \"batched:1s\" is not a policy"),
         (

@@ -51,7 +51,7 @@ impl ManagedFileSystem {
             trim_s: totals.took.as_secs_f64(),
             refusals: self
                 .statistics
-                .refusals
+                .failures
                 .iter()
                 .map(|(reason, count)| ((*reason).to_owned(), *count))
                 .collect(),

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use trimtab_core::policy::{SmartPolicy, Worth};
 use trimtab_core::profile::ProfileError;
 use trimtab_core::{Bytes, Extent};
-use trimtab_doctor::{DoctorError, Judged};
+use trimtab_doctor::{DoctorError, JudgedMount};
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::file_system_kind::FileSystemKind;
 use trimtab_linux::trim;
@@ -70,7 +70,7 @@ impl OffReason {
 pub(super) struct ManagedFileSystem {
     pub found: MountedFileSystem,
     /// The examination of its storage, which may still run.
-    pub verdict: SingleCall<Result<Judged, DoctorError>>,
+    pub examination: SingleCall<Result<JudgedMount, DoctorError>>,
     context: Rc<Context>,
     /// The directory of a btrfs in sysfs.
     btrfs: Option<PathBuf>,
@@ -124,7 +124,7 @@ impl ManagedFileSystem {
             context: context.clone(),
             btrfs: btrfs_directory(&context.machine.sysfs(), &found),
             found,
-            verdict: SingleCall::default(),
+            examination: SingleCall::default(),
             storage,
             settings,
             policy: ServicePolicy::None,
@@ -151,9 +151,9 @@ impl ManagedFileSystem {
         if !is_same {
             self.start(now);
         }
-        let mounted = self.mounted();
+        let trimmer = self.trimmer();
         if let Work::On { driver, .. } = &mut self.work {
-            driver.trimmer_mut().set_mounted(mounted);
+            driver.trimmer_mut().set_trimmer(trimmer);
         }
         !is_same
     }
@@ -234,11 +234,11 @@ impl ManagedFileSystem {
             goals.max_age = Duration::ZERO;
         }
         let policy = SmartPolicy::new(goals, self.worth()?, self.storage.gain());
-        let trimmer = GuardedTrimmer::new(self.mounted(), self.storage.stack.clone(), self.context.clone());
+        let trimmer = GuardedTrimmer::new(self.trimmer(), self.storage.stack.clone(), self.context.clone());
         Ok(PolicyDriver::new(policy, trimmer))
     }
 
-    fn mounted(&self) -> MountedTrimmer {
+    fn trimmer(&self) -> MountedTrimmer {
         MountedTrimmer::new(self.found.mount.target.clone(), self.devices())
     }
 

@@ -43,8 +43,8 @@ pub(in crate::service) enum RunOutcome {
     Unsupported(RunError),
     /// It succeeded after a failure.
     Recovered,
-    /// Nothing to report.
-    Quiet,
+    /// It succeeds or fails as before: there is nothing to log.
+    Unchanged,
 }
 
 /// A failed run, and how long to wait for the next one.
@@ -90,8 +90,8 @@ impl ManagedFileSystem {
 
     /// Runs what is due.
     pub fn run(&mut self, now: Duration) -> RunOutcome {
-        match self.due(now) {
-            Ok(false) => RunOutcome::Quiet,
+        match self.run_if_due(now) {
+            Ok(false) => RunOutcome::Unchanged,
             Ok(true) => {
                 self.statistics.last_trim = Some(SystemTime::now());
                 if let Work::On { driver, full_trim: Some(_) } = &self.work
@@ -100,10 +100,10 @@ impl ManagedFileSystem {
                 {
                     self.context.store.stamp(&id);
                 }
-                self.failure.take().map_or(RunOutcome::Quiet, |_| RunOutcome::Recovered)
+                self.failure.take().map_or(RunOutcome::Unchanged, |_| RunOutcome::Recovered)
             }
             Err(error @ RunError::Trim(TrimError::Unsupported { .. })) => {
-                self.refused(&error);
+                self.count_failure(&error);
                 if let Work::On { driver, .. } = &self.work {
                     self.statistics.add(driver.totals());
                 }
@@ -111,21 +111,21 @@ impl ManagedFileSystem {
                 RunOutcome::Unsupported(error)
             }
             Err(error) => {
-                self.refused(&error);
+                self.count_failure(&error);
                 let earlier = self.failure.take();
                 let failure = Failure::after(earlier.as_ref(), chain(&error), now);
                 let is_new = earlier.is_none_or(|earlier| earlier.reason != failure.reason);
                 self.failure = Some(failure);
-                if is_new { RunOutcome::Failed(error) } else { RunOutcome::Quiet }
+                if is_new { RunOutcome::Failed(error) } else { RunOutcome::Unchanged }
             }
         }
     }
 
-    fn refused(&mut self, error: &RunError) {
-        *self.statistics.refusals.entry(failure_label(error)).or_default() += 1;
+    fn count_failure(&mut self, error: &RunError) {
+        *self.statistics.failures.entry(failure_label(error)).or_default() += 1;
     }
 
-    fn due(&mut self, now: Duration) -> Result<bool, RunError> {
+    fn run_if_due(&mut self, now: Duration) -> Result<bool, RunError> {
         let Work::On { driver, full_trim } = &mut self.work else { return Ok(false) };
         if let Some(full_trim) = full_trim
             && full_trim.next <= now

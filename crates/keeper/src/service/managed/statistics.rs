@@ -1,4 +1,4 @@
-//! The trims of a managed file system: how many bytes, when, and how many were refused.
+//! The trims of a managed file system: how many bytes, when, and how many failed.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -10,8 +10,8 @@ use crate::policy_driver::Totals;
 /// The totals of a file system; those of the running policy driver are its own.
 #[derive(Debug, Default)]
 pub(super) struct Statistics {
-    /// How many trims were refused, by reason.
-    pub refusals: BTreeMap<&'static str, u64>,
+    /// How many trims failed or were delayed, by reason.
+    pub failures: BTreeMap<&'static str, u64>,
     /// Bytes trimmed before the service started to manage it, as far as known.
     pub restored_bytes: Bytes,
     /// The time of the last trim.
@@ -43,7 +43,7 @@ fn sum(one: &Totals, other: &Totals) -> Totals {
         discards: one.discards + other.discards,
         bytes: one.bytes + other.bytes,
         took: one.took + other.took,
-        refused: one.refused + other.refused,
+        failed: one.failed + other.failed,
         last: other.last.or(one.last),
     }
 }

@@ -75,17 +75,17 @@ impl Service {
                     (managed, was_followed)
                 }
                 unknown => {
-                    let mut verdict = unknown.map(|managed| managed.verdict).unwrap_or_default();
+                    let mut examination = unknown.map(|managed| managed.examination).unwrap_or_default();
                     let target = found.mount.target.clone();
                     // The examination fails if the storage changes meanwhile.
-                    let storage = match verdict.run(move || verdict_on(&target)) {
+                    let storage = match examination.run(move || verdict_on(&target)) {
                         Ok(Ok(judged)) => judged.into(),
                         Ok(Err(error)) => Storage::unknown(chain(&error)),
                         Err(NoAnswer) => Storage::unknown(NoAnswer.to_string()),
                     };
                     let mut managed =
                         ManagedFileSystem::new(&self.context, found, storage, &self.config, now);
-                    managed.verdict = verdict;
+                    managed.examination = examination;
                     (managed, false)
                 }
             };

@@ -277,7 +277,7 @@ impl Service {
             let outcome = managed.run(now);
             let mount = managed.found.mount.target.display();
             match outcome {
-                RunOutcome::Quiet => {}
+                RunOutcome::Unchanged => {}
                 RunOutcome::Recovered => {
                     self.log.info(LogEvent::DiscardRecovered, "discards succeed again", &[("mount", &mount)]);
                 }

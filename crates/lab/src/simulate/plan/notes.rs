@@ -15,9 +15,9 @@ pub(super) struct Facts<'a> {
     pub(super) options: &'a SimulateOptions,
     pub(super) header: &'a TraceHeader,
     pub(super) surveyed: &'a DeviceSurvey,
-    /// The device's size as the trace states it; zero where it doesn't.
+    /// The device's size as the trace states it; zero if it doesn't.
     pub(super) header_size: Bytes,
-    /// The device's size as it is taken to be.
+    /// The device's size as assumed for the replay.
     pub(super) traced: Bytes,
     /// How long one pass takes, in the trace's time.
     pub(super) span: Nanos,
@@ -37,7 +37,7 @@ impl Facts<'_> {
         self.policies.iter().any(|policy| policy.is(kind))
     }
 
-    /// Whether a policy is asked for that goes by what is free.
+    /// Whether any of the policies depends on free events.
     fn has_any_of_frees(&self) -> bool {
         self.has(PolicyKind::Batched)
             || self.has(PolicyKind::Smart)
@@ -50,8 +50,8 @@ fn of_policies(facts: &Facts) -> Vec<String> {
     let surveyed = facts.surveyed;
     let mut notes = Vec::new();
     if !has_frees(surveyed) {
-        let told = if has_discards(surveyed) { "none, online and ideal" } else { "none" };
-        notes.push(format!("The trace doesn't say what was freed on this device: only {told} can be told."));
+        let known = if has_discards(surveyed) { "none, online and ideal" } else { "none" };
+        notes.push(format!("The trace has no free events of this device: only {known} can be replayed."));
     }
     if facts.has(PolicyKind::Online) {
         let discards = surveyed.count(EventKind::Discard) + surveyed.count(EventKind::SecureErase);

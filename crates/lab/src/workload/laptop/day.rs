@@ -178,7 +178,7 @@ impl Day {
         replace(work, Path::new("session"), SESSION)
     }
 
-    /// Caches one response; returns false where the day has no more.
+    /// Caches one response; returns false if the day has no more.
     fn visit_one(&mut self, work: &mut Work) -> Result<bool, LabError> {
         let Some(length) = self.responses.pop_front() else { return Ok(false) };
         self.cached_files += 1;

@@ -7,11 +7,11 @@ use trimtab_core::Bytes;
 use super::PostmarkOptions;
 use crate::workload::shape::footprint;
 
-/// Files, where nobody asked for a number: as many as take this part of the space.
+/// The default number of files fills this part of the space: one quarter.
 const PART: u64 = 4;
-/// The most files where nobody asked for a number.
+/// The highest default number of files.
 const MOST_FILES: u64 = 20_000;
-/// Transactions for each file, where nobody asked for a number.
+/// The default number of transactions for each file.
 const TRANSACTIONS: u32 = 2;
 /// Biases are of this many transactions.
 const BIAS: u8 = 10;
