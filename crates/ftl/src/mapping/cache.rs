@@ -130,44 +130,54 @@ impl Ftl {
         self.config.streams as usize + 1
     }
 
-    /// Opens the next group of the cache, where it may have one more. Erases whatever has no valid page for
-    /// it, and moves nothing.
+    /// Opens the next group of the cache, where it may have one more. Erases what has no valid page where
+    /// nothing is erased, and moves nothing.
     fn open_group(&mut self, flash: &mut impl Flash) -> bool {
-        while let Some(cache) = &self.cache
-            && let Some(oldest) = cache.filled.front()
-            && cache.free.is_empty()
-            && self.blocks.valid()[oldest.blocks[0] as usize] == 0
-        {
+        loop {
+            if let Some((blocks, is_fixed)) = self.take_group(flash) {
+                self.start_group(blocks, is_fixed);
+                return true;
+            }
+            let oldest = self.cache.as_ref().and_then(|cache| cache.filled.front());
+            if oldest.is_none_or(|group| self.blocks.valid()[group.blocks[0] as usize] > 0) {
+                return false;
+            }
             self.erase_group(0, flash);
         }
-        let Some(cache) = &mut self.cache else { return false };
-        let bits = cache.config.bits as usize;
-        let (blocks, is_fixed) = if let Some(blocks) = cache.free.pop() {
-            (blocks, true)
-        } else {
-            let least = self.config.reserve_blocks + 1 + cache.config.bits;
-            if cache.dynamic == cache.config.dynamic {
-                return false;
-            }
-            while self.blocks.free() < least && self.cleaning.is_none() && self.blocks.has_empty() {
-                self.clean(flash);
-            }
-            if self.blocks.free() < least {
-                return false;
-            }
+    }
+
+    /// The blocks of an erased group: one of the cache's own, or of the drive's erased blocks if it may have
+    /// more of them; and whether they are its own.
+    fn take_group(&mut self, flash: &mut impl Flash) -> Option<([u32; MOST_BITS], bool)> {
+        let cache = self.cache.as_mut()?;
+        if let Some(blocks) = cache.free.pop() {
+            return Some((blocks, true));
+        }
+        let bits = cache.config.bits;
+        if cache.dynamic == cache.config.dynamic {
+            return None;
+        }
+        let least = self.config.reserve_blocks + 1 + bits;
+        while self.blocks.free() < least && self.cleaning.is_none() && self.blocks.has_empty() {
+            self.clean(flash);
+        }
+        (self.blocks.free() >= least).then(|| {
             let mut blocks = [0; MOST_BITS];
-            blocks[..bits].fill_with(|| self.blocks.open());
+            blocks[..bits as usize].fill_with(|| self.blocks.open());
             (blocks, false)
-        };
+        })
+    }
+
+    /// Fills these erased blocks, of which the first has the pages, from now on.
+    fn start_group(&mut self, blocks: [u32; MOST_BITS], is_fixed: bool) {
+        let (frontier, pages) = (self.cache_frontier(), self.config.pages_per_block);
         let cache = self.cache.as_mut().expect("the cache whose group it is");
         cache.dynamic += u32::from(!is_fixed);
-        cache.unused += (bits as u64 - 1) * u64::from(self.config.pages_per_block);
+        cache.unused += u64::from(cache.config.bits - 1) * u64::from(pages);
         cache.groups += 1;
         cache.filled.push_back(Group { number: cache.groups, blocks, is_fixed });
         let next = self.layout.first(blocks[0]);
-        let frontier = self.cache_frontier();
-        self.frontiers[frontier] = Frontier { next, end: next + self.config.pages_per_block };
-        true
+        self.frontiers[frontier] = Frontier { next, end: next + pages };
     }
 
     /// Folds the oldest group that is made of erased blocks, if there is one.
