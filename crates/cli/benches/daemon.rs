@@ -83,7 +83,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// One that trims as it usually does; or else that hears all, and finds none of it worth a trim.
+    /// Starts a service with the usual policy, or, unless `trims`, one that leaves all frees pending.
     fn start(volumes: &[Volume], trims: bool) -> Self {
         let dir = TempDir::new().unwrap();
         let config = dir.path().join("config.toml");
@@ -115,7 +115,7 @@ impl Daemon {
         }
     }
 
-    /// Gives it time to take in what it hears, and to trim what is worth it.
+    /// Gives it time to read its events, and to trim extents that are worth it.
     fn settle(&self) {
         sleep(Duration::from_secs(8));
     }
@@ -168,12 +168,12 @@ fn main() {
     }
     let cycles = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(CYCLES);
     let volumes = ["ext4", "xfs"].map(Volume::new);
-    let hearing = Daemon::start(&volumes, false);
+    let tracking = Daemon::start(&volumes, false);
     for volume in &volumes {
-        share_of_core(&hearing, volume, "heard");
+        share_of_core(&tracking, volume, "tracked");
     }
-    println!("with all of that pending: {}; pending: {:?}", hearing.memory(), hearing.pending());
-    drop(hearing);
+    println!("with all of that pending: {}; pending: {:?}", tracking.memory(), tracking.pending());
+    drop(tracking);
     let daemon = Daemon::start(&volumes, true);
     daemon.settle();
     println!("with {} file systems: {}", volumes.len(), daemon.memory());
@@ -182,7 +182,7 @@ fn main() {
     sleep(Duration::from_secs(10));
     println!("{} wake-ups in 10 s while nothing happens", switches() - before);
     for volume in &volumes {
-        share_of_core(&daemon, volume, "heard and trimmed");
+        share_of_core(&daemon, volume, "tracked and trimmed");
     }
     println!("after them: {}; pending: {:?}", daemon.memory(), daemon.pending());
     let before = daemon.has();

@@ -91,8 +91,8 @@ fn iops(block: &BlockDevice) -> f64 {
     (block.counters().unwrap().reads - before) as f64 / started.elapsed().as_secs_f64()
 }
 
-/// Has the kernel write the events that a recording of all block I/O needs, for nobody, while `measured`
-/// goes on. The oldest are written over.
+/// Makes the kernel write the events that a recording of all block I/O needs, without a reader, while
+/// `measured` runs. New events overwrite the oldest.
 fn with_events(measured: impl FnOnce() -> f64) -> f64 {
     let instance = Path::new(TRACEFS).join(format!("instances/trimtab-bench-{}", std::process::id()));
     let set = |file: &str, value: &str| fs::write(instance.join(file), value).unwrap();

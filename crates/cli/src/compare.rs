@@ -222,5 +222,5 @@ fn span(text: &str) -> Result<Duration> {
     Ok(length)
 }
 
-/// The longest length of time that can be asked for.
+/// The longest time that an option accepts.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);

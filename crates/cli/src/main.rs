@@ -60,13 +60,13 @@ enum Verb {
     Watch(watch::Args),
 }
 
-/// The exit code of what was tried and failed.
+/// The exit code of a command that failed.
 const FAILED: u8 = 1;
-/// The exit code of a command line that can't be understood.
+/// The exit code of an invalid command line.
 const USAGE: u8 = 2;
-/// The exit code of what the device can't do.
+/// The exit code if the device does not support the operation.
 const UNSUPPORTED: u8 = 3;
-/// The exit code of a command to record or watch that is not there, as a shell has it.
+/// The exit code if the command to record or watch does not exist, as in a shell.
 const NOT_FOUND: u8 = 127;
 /// The exit code of a doctor that found what should be mended.
 const FOUND: u8 = 4;
@@ -128,8 +128,7 @@ fn reader_is_gone() -> bool {
     poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().contains(PollFlags::ERR)
 }
 
-/// Prints the help or the version that was asked for, or what is wrong with the arguments in one
-/// line.
+/// Prints the requested help or version, or the error in the arguments, in one line.
 fn refuse(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         // A reader that has seen enough of the help is no failure.
@@ -167,8 +166,8 @@ fn colour() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Returns the interrupt that SIGINT, SIGTERM and SIGHUP set from now on. The third signal ends the program at
-/// once, without cleaning up.
+/// Returns the interrupt that SIGINT, SIGTERM and SIGHUP set from now on. The third signal ends the program
+/// at once, without cleaning up.
 fn interrupt() -> Result<Interrupt> {
     let interrupt = Interrupt::default();
     let asked = interrupt.clone();

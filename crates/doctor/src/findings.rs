@@ -312,8 +312,8 @@ pub(super) fn usb(layer: &Layer, ids: Option<&(String, String)>) -> Finding {
             layer.name
         )),
         cost: Some(
-            "Some bridges drop discards that they do not announce, and a few lose data. Test with --canary on a \
-             drive whose data you can lose."
+            "Some bridges drop discards that they do not announce, and a few lose data. Test with --canary on \
+             a drive whose data you can lose."
                 .to_owned(),
         ),
         // A rotating disk wouldn't gain from it; but many a stick says that it is one.

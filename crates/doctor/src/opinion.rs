@@ -68,8 +68,8 @@ pub(super) struct LayerInStack<'a> {
 }
 
 impl LayerInStack<'_> {
-    /// Returns true if only file systems or swap lie on it: it is the target, or an overlay or swap file on it
-    /// is.
+    /// Returns true if only file systems or swap lie on it: it is the target, or an overlay or swap file on
+    /// it is.
     pub(super) fn is_target(&self) -> bool {
         self.above.iter().all(|upper| matches!(upper.kind, LayerKind::FileSystem(_) | LayerKind::Swap))
     }

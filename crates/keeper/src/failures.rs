@@ -25,8 +25,8 @@ impl Failures {
     }
 
     /// Returns `series`, or a failed series if a disk of `stack` failed a discard. Failures count since the
-    /// last call of this or [`Self::take_below`], for any stack: the kernel doesn't report which trim a discard
-    /// belonged to. `series` are trims of the file system mounted at `mount` on `stack`.
+    /// last call of this or [`Self::take_below`], for any stack: the kernel doesn't report which trim a
+    /// discard belonged to. `series` are trims of the file system mounted at `mount` on `stack`.
     pub fn check(&self, stack: &Stack, mount: &Path, series: TrimSeries) -> TrimSeries {
         match self.take_below(stack) {
             Some(disk) => TrimSeries::failed(TrimError::Failed { mount: mount.to_owned(), disk }),

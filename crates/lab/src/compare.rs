@@ -95,7 +95,8 @@ pub enum Place {
         dir: PathBuf,
         /// The most space the workload may use.
         room: Bytes,
-        /// The directory of the service's sockets, to check that the service does not trim this directory too.
+        /// The directory of the service's sockets, to check that the service does not trim this directory
+        /// too.
         service: PathBuf,
     },
 }

@@ -100,8 +100,8 @@ pub enum LabError {
     },
     /// The user's directory is mounted in a way that rules the policy out.
     #[error(
-        "{} is mounted with options that rule out {policy}, and --on does not mount anything: remount it, or use \
-         --policy {}",
+        "{} is mounted with options that rule out {policy}, and --on does not mount anything: remount it, or \
+         use --policy {}",
         dir.display(),
         names(possible)
     )]
@@ -185,7 +185,7 @@ pub enum LabError {
     /// The built-in profile for the service is missing or wrong, which a test rules out.
     #[error(transparent)]
     Profile(#[from] trimtab_core::profile::ProfileError),
-    /// The machine can't be looked at.
+    /// The machine can't be examined.
     #[error(transparent)]
     Environment(#[from] trimtab_linux::environment::EnvironmentError),
 }

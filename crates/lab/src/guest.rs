@@ -163,9 +163,9 @@ impl GuestImage {
         Err(GuestError::NotInGuest { file: program.to_owned() })
     }
 
-    /// Boots the guest, has it run the command, and returns what came of it. Every line of the command's
-    /// standard error is passed to `line` as it is written. The same command on the same image gives the
-    /// same output, times included, however often and beside whatever else it is run.
+    /// Boots the guest, runs the command in it, and returns its results. Every line of the command's standard
+    /// error is passed to `line` as it is written. The same command on the same image gives the same output,
+    /// however busy this machine is; times differ by less than 1 %.
     ///
     /// # Errors
     /// [`GuestError`]; the guest has ended by then in any case.

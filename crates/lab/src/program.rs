@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use crate::error::{LabError, io_at};
 use trimtab_core::interrupt::{Interrupt, Interrupted};
 
-/// How often a running program is looked at.
+/// The time from one check of a running program to the next.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// How long an interrupted program has to end by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(2);

@@ -26,8 +26,8 @@ pub trait Workload {
     /// Describes it for the result document.
     fn description(&self) -> WorkloadDescription;
 
-    /// Whether every pause is announced with a name, of whatever length, so that nobody has to watch
-    /// the device for idle time.
+    /// Returns true if it announces every pause. If not, the policy `batched` watches the device for quiet
+    /// times.
     fn names_its_pauses(&self) -> bool;
 
     /// Does it once, in an empty directory.

@@ -1,4 +1,4 @@
-//! Opening a trace of whatever format.
+//! Opens traces of all formats.
 
 use std::fmt;
 use std::fs;

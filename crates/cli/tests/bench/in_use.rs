@@ -269,11 +269,11 @@ fn data_of_an_emulated_drive_is_refused() {
     is_refused(&over, data, &["(trimtab) has ", " open for writing"]);
     // Nothing uses the loop device, so that the drive itself may be measured.
     results(drive.device(), &["--part", "latency", "--sizes", "4K", "--time", "1s"]);
-    // By way of the drive: what bench discarded there leaves the data file later.
+    // By the drive: ranges that bench discarded are removed from the data file later.
     let device = drive.device().to_str().unwrap();
     run("mkfs.ext4", &["-q", "-F", device]);
     scene.mount(&["-o", "ro", &over], "mnt");
-    // The figure of what the data takes waits until all that was discarded has left it.
+    // Reading the drive's figures waits until all discarded ranges are removed.
     drive.stats().unwrap();
     is_refused(device, data, &[&format!("{device} may share its bytes with {over}, which is mounted on ")]);
 }

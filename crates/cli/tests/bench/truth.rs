@@ -103,7 +103,7 @@ fn a_drive_that_returns_old_data_is_found_out() {
     assert_eq!(verify.reads, None);
     assert!(text.contains("returns old data, or ignores discards"), "{text}");
 
-    // On the real clock, reads of what was discarded take no time from the flash.
+    // On the real clock, reads of discarded ranges need no time of the flash.
     let _turn = turn();
     let mut old = Profile::named("ocz-agility-3").unwrap();
     old.discard.reads.value = DiscardedReads::Old;

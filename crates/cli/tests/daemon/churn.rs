@@ -23,7 +23,7 @@ struct Churned {
 }
 
 impl Churned {
-    /// Half of what was written was deleted: free space in many pieces.
+    /// Makes a file system, writes files and deletes half of them: its free space is in many pieces.
     fn new(fstype: &str) -> Self {
         let volume = Volume::in_memory(fstype);
         volume.mount();

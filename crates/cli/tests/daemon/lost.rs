@@ -37,7 +37,8 @@ fn lose(daemon: &Daemon, volume: &Volume) -> u64 {
     holes
 }
 
-/// A service that has trimmed all that was free, and is stopped while it can't hear of so many holes.
+/// Returns a service that has trimmed all free space, and then lost events: it was stopped while more holes
+/// were punched than the kernel's buffers hold.
 fn lost(volume: &Volume, dir: &Path) -> (Daemon, u64) {
     let daemon = Daemon::start(&patient(volume, dir));
     let is_trimmed = |fs: &FileSystemStatus| fs.trimmed > Bytes::MIB && fs.pending < Bytes::MIB;

@@ -156,12 +156,12 @@ fn pending_extents_survive_restart_and_remount() {
         daemon.wait_for(&volume, "it is left alone", |fs| fs.state == State::Off);
         daemon.configure(&config);
         daemon.signal(Signal::HUP);
-        daemon.wait_for(&volume, "it goes on there again", |fs| figures(fs) == figures(&before));
+        daemon.wait_for(&volume, "it is managed again", |fs| figures(fs) == figures(&before));
         volume.unmount();
         wait_until("it is gone", || daemon.status_of(&volume).is_none());
         volume.mount();
-        // A mount writes, and what that frees is pending too.
-        daemon.wait_for(&volume, "it goes on after the mount", |fs| {
+        // A mount writes, and the blocks that it frees are pending too.
+        daemon.wait_for(&volume, "it is managed after the mount", |fs| {
             fs.trimmed == before.trimmed && fs.pending >= before.pending && fs.pending < Bytes::MIB
         });
     }

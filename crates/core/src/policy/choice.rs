@@ -50,8 +50,8 @@ impl PolicyChoice {
     }
 
     /// Returns the engine of a policy that needs no facts about the drive. Returns none for
-    /// [`PolicyKind::Smart`], which needs them, and for [`PolicyKind::Async`]: with it, a file system discards
-    /// by itself, on its own schedule.
+    /// [`PolicyKind::Smart`], which needs them, and for [`PolicyKind::Async`]: with it, a file system
+    /// discards by itself, on its own schedule.
     pub fn engine(self) -> Option<Box<dyn Policy>> {
         match (self.kind, self.interval) {
             (PolicyKind::None, _) => Some(Box::new(NonePolicy)),

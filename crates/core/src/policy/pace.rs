@@ -139,8 +139,8 @@ impl Pacer {
         &self.goals
     }
 
-    /// Sets whether trims are now worth more than the goal for their share of the time. The latency goal still
-    /// holds: it is measured.
+    /// Sets whether trims are now worth more than the goal for their share of the time. The latency goal
+    /// still holds: it is measured.
     pub fn set_urgent(&mut self, urgent: bool) {
         self.urgent = urgent;
         self.share = self.share.min(self.most());

@@ -87,8 +87,8 @@ pub enum ServicePolicy {
 /// A text that is not a [`ServicePolicy`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not a policy of the service; write smart, none, batched, or batched:INTERVAL with an interval from \
-     a minute to ten years (batched:1w)"
+    "{text:?} is not a policy of the service; write smart, none, batched, or batched:INTERVAL with an interval \
+     from a minute to ten years (batched:1w)"
 )]
 pub struct UnknownServicePolicy {
     text: String,

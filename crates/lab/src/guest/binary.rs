@@ -12,7 +12,7 @@ use elf::file::Class;
 /// The length of the header of a 64-bit binary.
 const HEADER: usize = 64;
 const CONFIGURATION: &str = "/etc/ld.so.conf";
-/// Where a loader looks at last, on the distributions there are.
+/// The directories that loaders search last, on common distributions.
 const USUAL: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
@@ -23,7 +23,7 @@ pub(super) struct Needs {
     pub(super) loader: Option<PathBuf>,
     /// The names of its libraries.
     pub(super) libraries: Vec<String>,
-    /// Where it has its libraries looked for first.
+    /// The directories in which its libraries are searched first.
     pub(super) search: Vec<PathBuf>,
 }
 

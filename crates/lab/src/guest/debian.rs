@@ -123,7 +123,7 @@ fn image(boot: &Path) -> Result<PathBuf, GuestError> {
 }
 
 /// Returns the package that holds a kernel of `version`, given a package and its relations: the package
-/// itself, or the image that it stands for.
+/// itself, or the image that it depends on.
 fn chosen(package: &str, relations: &str, version: &str) -> Option<String> {
     let mut lines = relations.lines();
     if lines.next()? != package {

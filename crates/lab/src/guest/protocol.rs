@@ -40,7 +40,7 @@ pub(super) enum MessageKind {
 struct Header {
     kind: MessageKind,
     length: usize,
-    /// Of the payload as it is sent.
+    /// The hash of the payload as it is sent.
     hash: u64,
     compressed: bool,
 }

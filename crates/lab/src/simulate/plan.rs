@@ -234,7 +234,7 @@ fn whole_gib(size: Bytes) -> Bytes {
     Bytes::GIB * size.0.max(1).div_ceil(Bytes::GIB.0)
 }
 
-/// The policies asked for, or all that this trace can tell.
+/// Returns the policies in `asked`, or, if there are none, all that this trace has the events for.
 fn policies(asked: &[SimPolicy], surveyed: &DeviceSurvey) -> Result<Vec<SimPolicy>, PlanError> {
     let (possible, named): (&[PolicyKind], _) = match (has_frees(surveyed), has_discards(surveyed)) {
         (true, _) => (

@@ -18,7 +18,7 @@ use trimtab_core::interrupt::Interrupt;
 
 /// The longest wait for the service to start, and to end.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How often it is looked at meanwhile.
+/// The time from one check to the next during such a wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The options of the service for the run's file system.

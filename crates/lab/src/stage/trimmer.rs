@@ -18,8 +18,8 @@ use crate::error::LabError;
 pub enum Schedule {
     /// At the start of every pause that the workload names.
     Pauses,
-    /// For a command that does not name its pauses: when nothing was written to the device for [`QUIET`], once
-    /// per quiet time. The first quiet time counts even if nothing was written before.
+    /// For a command that does not name its pauses: when nothing was written to the device for [`QUIET`],
+    /// once per quiet time. The first quiet time counts even if nothing was written before.
     Quiet(BlockDevice),
     /// At the start, and from then on every so often, in drive time.
     Every(Duration),

@@ -60,7 +60,7 @@ impl Workload for ExecWorkload {
     }
 
     fn names_its_pauses(&self) -> bool {
-        // What a command does is its own affair.
+        // A command cannot announce them.
         false
     }
 
@@ -90,12 +90,12 @@ impl Workload for ExecWorkload {
 #[derive(Default)]
 struct Sleeps {
     total: Duration,
-    /// When the command was looked at last, and its tasks then.
+    /// The time of the last check, and the command's tasks then.
     last: Option<(Instant, Tasks)>,
 }
 
 impl Sleeps {
-    /// Looks at the command `leader`: it slept since the last look if it did nothing in between.
+    /// Checks the tasks of the command `leader`: it slept since the last check if they did nothing since.
     fn look(&mut self, leader: Pid) {
         let now = Instant::now();
         let tasks = ProcessTree::new(Path::new(PROCFS), leader.as_raw_nonzero().get().unsigned_abs()).tasks();

@@ -1,7 +1,7 @@
 //! Writing a column of names: a dictionary of them, and each row's place in it.
 //!
-//! The parquet crate would look each row's name up by its bytes, which took half of what recording
-//! takes; here each row comes with its place.
+//! The parquet crate would look each row's name up by its bytes, which cost half of the processor time of
+//! a recording; here each row comes with its place.
 
 use bytes::Bytes;
 use parquet::basic::Encoding;

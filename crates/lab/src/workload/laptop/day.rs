@@ -26,25 +26,25 @@ const TO_A_PACKAGE: usize = 32;
 const UPDATED: usize = 3;
 /// How many times smaller the archive of a package is than its files.
 const COMPRESSION: u64 = 3;
-/// Of the space, what the browser's cache takes, in percent.
+/// The share of the space, in percent, that the browser's cache fills.
 const CACHE: u64 = 3;
-/// Of the space, what the browser writes into it in a day, in percent.
+/// The share of the space, in percent, that the browser writes into it in a day.
 const CACHED: u64 = 6;
-/// The mean size of what it caches, and the standard deviation of the sizes' logarithm.
+/// The mean size of cached responses, and the standard deviation of the sizes' logarithm.
 const RESPONSE: (Bytes, f64) = (Bytes(37_350), 1.7);
 /// The size of the browser's record of open pages, which is replaced at every visit.
 const SESSION: Bytes = Bytes(32 << 10);
 /// Documents that are worked on.
 const DOCUMENTS: usize = 12;
-/// Of the space, what saved documents amount to in a day, in percent.
+/// The share of the space, in percent, that documents saved in a day fill.
 const SAVED: u64 = 2;
 /// The standard deviation of the logarithm of their sizes.
 const SAVED_SPREAD: f64 = 1.0;
-/// Of the space, what each build makes, in percent.
+/// The share of the space, in percent, that the output of a build fills.
 const BUILT: u64 = 3;
-/// The mean size of what it makes, and the standard deviation of the sizes' logarithm.
+/// The mean size of a build's files, and the standard deviation of the sizes' logarithm.
 const OBJECT: (Bytes, f64) = (Bytes(64 << 10), 1.2);
-/// Of the space, what the download takes, in percent.
+/// The share of the space, in percent, that the download fills.
 const DOWNLOADED: u64 = 6;
 
 /// The files of a laptop, and the work of a day on them.
