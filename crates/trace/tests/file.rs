@@ -292,8 +292,8 @@ impl SmallDisk {
         if mount.is_ok_and(|mount| mount.status.success()) {
             return Some(Self(dir));
         }
-        assert!(std::env::var_os("CI").is_none(), "mounting a tmpfs takes root");
-        eprintln!("skipped: mounting a tmpfs takes root");
+        assert!(std::env::var_os("CI").is_none(), "mounting a tmpfs needs root");
+        eprintln!("skipped: mounting a tmpfs needs root");
         None
     }
 }

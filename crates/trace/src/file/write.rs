@@ -89,7 +89,7 @@ impl TraceWriter {
     /// If it can't be written.
     pub fn on(file: File, path: &Path, header: TraceHeader) -> Result<Self, TraceError> {
         let mut sink = TrackedWrite::new(Vec::new());
-        sink.write_all(b"PAR1").expect("memory takes all");
+        sink.write_all(b"PAR1").expect("writes to memory succeed");
         let mut writer = Self {
             path: path.to_owned(),
             file,
