@@ -102,7 +102,7 @@ What cannot be detected:
 - Two paths to one drive without multipath, where the drive does not report the same WWID on both.
 - A file or disk of this machine that comes back as a drive by the network: iSCSI, NVMe over TCP.
 - Parts of the kernel that write to files without claiming them or naming them: nfsd, ksmbd, cachefiles, process
-  accounting, core dumps, disk quotas, zloop; and memory of a file that stays pinned after it was unmapped (udmabuf,
+  accounting, core dumps, disk quotas, zloop, nandsim; and memory of a file that stays pinned after it was unmapped (udmabuf,
   vfio, RDMA, buffers of io_uring).
 - A FUSE server that has the file open for reading only, only for the moment of each write, or by passthrough.
 - Files and drives that were registered with an io_uring of which nothing but its registration is left (set up with
@@ -110,7 +110,9 @@ What cannot be detected:
   their file is closed.
 - What processes have open or mapped, where this program lacks CAP_SYS_PTRACE, CAP_SYS_ADMIN or
   CAP_CHECKPOINT_RESTORE; a line says how many these are.
-- A process that forks and ends so fast that its children, which inherit its files, are never seen.
+- A process that forks and ends so fast that its children, which inherit its files, are never seen; or that moves
+  its file from one descriptor to another without pause.
+- A partition that shrank while it was mounted, where its file system is not ext, XFS, btrfs or F2FS.
 - A file seen through an overlay, where its length changes during the search.
 - Files and drives that nvmet, LIO's fileio or USB gadgets serve, where configfs is not mounted or their path now
   leads to another file; a bitmap file of md, where its path now leads to another such file; and those that pscsi of

@@ -8,7 +8,7 @@ use guest::run;
 const UNKNOWN_RING: &[&str] = &["cannot tell which files process ", "(python3) writes to by its io_uring"];
 
 /// The expected messages for each claim, in order.
-const EXPECTED: [(&str, &[&str]); 63] = [
+const EXPECTED: [(&str, &[&str]); 69] = [
     ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
     (
         "lvm-mounted",
@@ -63,6 +63,10 @@ const EXPECTED: [(&str, &[&str]); 63] = [
     ),
     ("sg-written-by-path", &["(sleep) has /dev/sg", " open for writing"]),
     ("bsg-written-by-path", &["(sleep) has /dev/bsg/", " open for writing"]),
+    ("multipath-without-paths", &["may be a drive that /dev/dm-0 (mpatha) has lost and will use again"]),
+    ("thin-pool", &["/dev/dm-0 is a pool whose bytes are its thin volumes'"]),
+    ("partition-shrunk", &["p1 is mounted on /run/mnt; unmount it first"]),
+    ("partition-shrunk-unmounted", &["accepted"]),
     ("ng-written", &["(sleep) has /dev/ng", " open for writing"]),
     ("nbd-served", &["/dev/nbd0 is served by an NBD server"]),
     ("nbd-below", &["/dev/dm-0 cannot be proven unused: /dev/nbd0 is served by an NBD server"]),
@@ -74,6 +78,8 @@ const EXPECTED: [(&str, &[&str]); 63] = [
         &["may be the device that /sys/kernel/config/nvmet/subsystems/served/namespaces/1 serves to others"],
     ),
     ("nvmet-renamed-other", &["may be the device that /sys/kernel/config/nvmet/"]),
+    ("nvmet-unlinked", &["may be the device that /sys/kernel/config/nvmet/"]),
+    ("nvmet-unlinked", &["may be the device that /sys/kernel/config/nvmet/"]),
     (
         "nvmet-passthru",
         &[

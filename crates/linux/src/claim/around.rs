@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::bitmaps::{Bitmap, bitmaps};
 use super::exported::{self, Exported, exported, passed_through};
-use super::{ClaimError, Sharing, lists};
+use super::mapped::{Mapped, mapped};
+use super::{ClaimError, Sharing, lists, reach};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::btrfs;
 use crate::identity::{self, FileId, Identity, Length, Sameness};
@@ -32,6 +33,10 @@ pub enum Use {
     Served(PathBuf),
     /// The kernel serves a device to others, without a claim, and the path in this directory leads to none any more.
     MayBeServed(PathBuf),
+    /// The device mapper's device of this name has lost a drive, which may have come back as this device.
+    MayBeLost(String),
+    /// It is a pool of thin volumes: its bytes are theirs, active or not.
+    Pool,
     /// It is the bitmap of this md array, kept in a file.
     Bitmap(String),
     /// It begins as an image of erofs, and one is mounted from a file out of sight.
@@ -62,6 +67,10 @@ impl fmt::Display for Use {
                 "may be the device that {} serves to others, whose path leads to nothing any more; take that down first",
                 server.display()
             ),
+            Self::MayBeLost(holder) => {
+                write!(f, "may be a drive that {holder} has lost and will use again; take that down first")
+            }
+            Self::Pool => f.write_str("is a pool whose bytes are its thin volumes'; name a thin volume"),
             Self::Served(server) => write!(f, "is served to others by {}; take that down first", server.display()),
             Self::Bitmap(array) => write!(
                 f,
@@ -111,6 +120,8 @@ pub(super) struct Around {
     /// The mount namespaces, this process' own first.
     pub namespaces: Vec<Namespace>,
     loops: Vec<Looped>,
+    mapped: Vec<Mapped>,
+    is_live: bool,
 }
 
 impl Around {
@@ -135,7 +146,18 @@ impl Around {
         }
         let (exported, passed_through) = (exported(&sysfs), passed_through(&sysfs));
         let bitmaps = bitmaps(&procfs)?;
-        Ok(Self { sysfs, procfs, exported, passed_through, bitmaps, namespaces, loops })
+        let mapped = mapped(machine, &sysfs)?;
+        Ok(Self {
+            sysfs,
+            procfs,
+            exported,
+            passed_through,
+            bitmaps,
+            namespaces,
+            loops,
+            mapped,
+            is_live: machine.is_live(),
+        })
     }
 
     /// All devices below `device`, nearest first.
@@ -224,12 +246,12 @@ impl Around {
         for export in &self.exported {
             let at = self.namespaces.iter().filter_map(|namespace| self.device_at(namespace, &export.path));
             let at: Vec<_> = at.collect();
-            let is_anything = self
-                .namespaces
-                .iter()
-                .any(|namespace| namespace.file(&export.path).symlink_metadata().is_ok());
-            if at.is_empty() && !is_anything && export.path.starts_with("/dev") {
-                // It was renamed or its link was removed, and may be any.
+            let is_there = |namespace: &Namespace| {
+                fs::metadata(namespace.file(&export.path))
+                    .is_ok_and(|found| found.is_file() || found.file_type().is_block_device())
+            };
+            if at.is_empty() && !self.namespaces.iter().any(is_there) {
+                // It was renamed, or the link that led to it was removed or leads elsewhere: it may be any.
                 let found = Use::MayBeServed(export.server.clone());
                 tops.extend(BlockDevice::disks(&self.sysfs)?.into_iter().map(|disk| (disk, found.clone())));
             }
@@ -244,6 +266,15 @@ impl Around {
             let found = Use::Served(controller.server.clone());
             tops.extend(self.commanded(&controller.path)?.into_iter().map(|disk| (disk, found.clone())));
         }
+        let disks = BlockDevice::disks(&self.sysfs)?;
+        for mapped in &self.mapped {
+            let found = Use::MayBeLost(titled(&mapped.device));
+            let lost = disks.iter().filter(|disk| mapped.may_have_lost(disk));
+            tops.extend(lost.map(|disk| (disk.clone(), found.clone())));
+            if mapped.is_pool() {
+                tops.push((mapped.device.clone(), Use::Pool));
+            }
+        }
         let mut uses = Vec::new();
         for (device, found) in tops {
             uses.push((device.number()?, found.clone()));
@@ -255,6 +286,14 @@ impl Around {
             }
         }
         Ok(uses)
+    }
+
+    /// Returns how many bytes of `device`, which is in use, its user relies on: the file system or swap on it, or
+    /// the device mapper's device over it; none if that is not known.
+    pub fn reach(&self, device: &BlockDevice) -> Result<Option<u64>, BlockError> {
+        let number = device.number()?;
+        let mapped = self.mapped.iter().filter_map(|mapped| mapped.reach(number)).max();
+        Ok(mapped.max(if self.is_live { reach::contents(device) } else { None }))
     }
 
     /// The block device that has the path `path` in `namespace`.

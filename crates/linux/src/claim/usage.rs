@@ -1,6 +1,6 @@
 //! Finds the uses of a block device, its partitions and its disk.
 
-use trimtab_core::Extent;
+use trimtab_core::{Bytes, Extent};
 
 use super::around::{Around, BackingFile, Use, sharing, titled};
 use super::files::UsedFile;
@@ -36,6 +36,7 @@ struct Layer {
 impl Layer {
     /// Looks up which of `uses` are its own; what is in `stack` doesn't hold it.
     fn of(
+        around: &Around,
         block: &BlockDevice,
         uses: &[(DeviceNumber, Use)],
         stack: &[BlockDevice],
@@ -44,9 +45,15 @@ impl Layer {
             let number = block.number()?;
             let found = uses.iter().filter(|(used, _)| *used == number).map(|(_, found)| found.clone());
             let holders = block.holders()?.into_iter().filter(|holder| !stack.contains(&holder.whole()));
-            let uses = found.chain(holders.map(|holder| Use::Held(titled(&holder)))).collect();
+            let uses: Vec<_> = found.chain(holders.map(|holder| Use::Held(titled(&holder)))).collect();
             let (path, characters) = (block.path().display().to_string(), block.characters());
-            Ok(Node { path, number, characters, extent: block.extent()?, uses })
+            let mut extent = block.extent()?;
+            // A partition can shrink while it is in use, whose user then still relies on what it lost.
+            if block.disk().is_some() && !uses.is_empty() {
+                let reach = around.reach(block)?.unwrap_or(0);
+                extent.end = extent.end.max(Bytes(extent.start.0.saturating_add(reach)));
+            }
+            Ok(Node { path, number, characters, extent, uses })
         };
         let partitions = block.partitions()?.into_iter().filter(|partition| partition != block);
         Ok(Self {
@@ -108,7 +115,7 @@ impl Usage {
         let files = around.files(&stack)?;
         let siblings = around.siblings(&stack, &files, &served(&files, &opened));
         let uses = around.uses(&stack)?;
-        let layer = |block: &BlockDevice| Layer::of(block, &uses, &stack);
+        let layer = |block: &BlockDevice| Layer::of(&around, block, &uses, &stack);
         let count = below.len();
         let certain = below.into_iter().map(|below| (below, Sharing::Certain));
         let paths = around.paths(&stack)?.into_iter().map(|path| (path, Sharing::SameWwid));

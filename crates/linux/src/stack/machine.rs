@@ -87,7 +87,7 @@ impl Machine {
     }
 
     /// The table of a device-mapper device; none where it can't be read.
-    pub(super) fn map(&self, device: DeviceNumber) -> Option<Vec<MapLine>> {
+    pub(crate) fn map(&self, device: DeviceNumber) -> Option<Vec<MapLine>> {
         let lines = if self.live {
             device_map(File::open("/dev/mapper/control").ok()?, device).ok()?
         } else {

@@ -6,6 +6,7 @@ use super::*;
 use crate::captured::Captured;
 
 mod exports;
+mod mapped;
 
 /// A machine whose root is on a volume on the second partition of `sda`, and spare disks.
 fn machine() -> Captured {

@@ -26,6 +26,18 @@ fn exports_of_the_kernel_are_refused() {
         );
     }
 
+    // Links that lead nowhere, and paths outside /dev, may have led to any device, too.
+    for path in ["/dev/dangling", "/srv/disk", "/run/image (deleted)", "by-id/x"] {
+        let machine = looped("8:2 11", "8:2 12")
+            .mounts("")
+            .file(&format!("{namespace}/device_path"), format!("{path}\n"))
+            .file(&format!("{namespace}/enable"), "1\n");
+        fs::create_dir_all(machine.root().join("dev")).unwrap();
+        std::os::unix::fs::symlink("nothing", machine.root().join("dev/dangling")).unwrap();
+        let refused = refusal(&machine, "sdc");
+        assert!(refused.contains(" may be the device that "), "{path}: {refused}");
+    }
+
     let info = "Status: ACTIVATED  Max Queue Depth: 0\n        iBlock device: sdb  UDEV PATH: /dev/x  readonly: 0\n        \
                 Major: 8 Minor: 16  CLAIMED: IBLOCK\n";
     let machine =
