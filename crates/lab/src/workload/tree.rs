@@ -188,7 +188,12 @@ fn unpack(tarball: &Path, interrupt: &Interrupt) -> Result<TempDir, LabError> {
     let dir = dir.map_err(io_at(&std::env::temp_dir(), "make a directory in"))?;
     let mut tar = Command::new("tar");
     tar.arg("-xf").arg(tarball).arg("-C").arg(dir.path()).stdin(Stdio::null());
-    run(&mut tar, Reason::First, interrupt)?;
+    run(&mut tar, Reason::First, interrupt).map_err(|error| match error {
+        LabError::Program { status, stderr, .. } => {
+            LabError::Program { program: format!("tar -xf {}", tarball.display()), status, stderr }
+        }
+        error => error,
+    })?;
     Ok(dir)
 }
 

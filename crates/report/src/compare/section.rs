@@ -9,13 +9,20 @@ use super::summary::{FileSystem, Summary};
 use super::{course, grid, steps, words};
 use crate::html::{Section, escape};
 
+/// The columns, colours and steps that only a page shows.
+const LEGEND: &str = "Green: better than none by more than the noise; red: worse. Discards busy: how long discards \
+                      kept the drive busy. FITRIM: how long the calls of batched took. Pending: freed, and waiting in \
+                      the service for its discard when the run ended. The steps start and end are pauses that every \
+                      run has; the others are the workload's.";
+
 /// The section of `document`: advice, charts, tables, and how they were measured.
 pub fn section(document: &CompareDocument) -> Section {
     let summary = Summary::of(document);
     let mut body = format!(
-        "<p class=\"soft\">Started {}. {} All times and rates are by that clock, and medians over the runs.</p>\n",
+        "<p class=\"soft\">Started {}. {} All times and rates are by that clock{}.</p>\n",
         escape(&document.started),
-        escape(&words::clock(document))
+        escape(&words::clock(document)),
+        if document.runs_asked > 1 { ", and medians over the runs" } else { "" }
     );
     for alarm in alarms(document, &summary) {
         body += &format!("<p class=\"alarm\">{}</p>\n", escape(&alarm));
@@ -28,7 +35,8 @@ pub fn section(document: &CompareDocument) -> Section {
         body += &format!("<ul class=\"advice\">\n{}</ul>\n", advice.collect::<String>());
         let charts = summary.file_systems.iter().map(|fs| waited(document, fs));
         body += &format!("<div class=\"charts\">\n{}</div>\n", charts.collect::<String>());
-        body += &paragraphs([Some(words::legend(document)), verified(document)].into_iter().flatten());
+        let legend = [Some(words::legend(document)), Some(LEGEND.to_owned()), verified(document)];
+        body += &paragraphs(legend.into_iter().flatten());
     }
     for fs in &summary.file_systems {
         for situation in &fs.situations {
