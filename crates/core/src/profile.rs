@@ -73,7 +73,7 @@ pub struct Profile {
     pub timing: Timing,
     /// How it reclaims space.
     pub gc: Gc,
-    /// What it does while no command is under way; without it, nothing.
+    /// Its work while no command is under way; without it, nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Idle>,
     /// The cache of flash that holds one bit in each cell; without it, the drive has none.

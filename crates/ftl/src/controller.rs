@@ -34,7 +34,7 @@ pub(crate) struct Controller {
     latencies: [Latencies; 4],
 }
 
-/// What one page takes on the link and on its die.
+/// The time of one page on the link and on its die.
 #[derive(Clone, Copy)]
 struct PageTimes {
     link: Nanos,
@@ -89,7 +89,7 @@ impl Controller {
         self.now
     }
 
-    /// What pages of this cause take that come into the buffer; those of a command occupy the link.
+    /// The time of pages of this cause that come into the buffer; those of a command occupy the link.
     fn page_times(&self, cause: Cause) -> PageTimes {
         let link = if cause == Cause::Journal { Nanos::ZERO } else { self.link_write_page };
         let cell = if cause == Cause::Cache { Cell::Single } else { Cell::Full };

@@ -95,9 +95,9 @@ pub struct Options {
 /// The file systems to trim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// That of this directory.
+    /// The file system of this directory.
     Directory(OsString),
-    /// Those in the first of these files that has any lines; the paths have colons between them.
+    /// The file systems in the first of these files that has any lines; the paths have colons between them.
     Lists(OsString),
 }
 

@@ -237,5 +237,5 @@ fn a_directory_mounted_with_discard_has_one_policy() {
     let on = ["--on", mounted.dir(), "--policy", "none"];
     let refused = compare(&on).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(said.contains("ask for --policy online") && said.lines().count() == 1, "{said}");
+    assert!(said.contains("use --policy online") && said.lines().count() == 1, "{said}");
 }

@@ -20,7 +20,7 @@ pub struct Slc {
     pub bits_per_cell: Sourced<u32>,
     /// Programming one program unit in the cache.
     pub program: Sourced<Nanos>,
-    /// What the cache can always hold, as a fraction of the drive's size. Its flash is beside the
+    /// The bytes that the cache can always hold, as a fraction of the drive's size. Its flash is beside the
     /// over-provisioning.
     pub static_size: Sourced<f64>,
     /// The most that it can hold beside that in erased blocks of the drive, as a fraction of the drive's size.

@@ -72,7 +72,7 @@ pub(super) struct Cache {
     free: Vec<[u32; MOST_BITS]>,
     /// Groups with data, the oldest first; the last may be open.
     filled: VecDeque<Group>,
-    /// Those of them that are made of erased blocks.
+    /// The groups that are made of erased blocks.
     dynamic: u32,
     groups: u64,
     /// Pages that were or will be erased without having been programmed.

@@ -32,7 +32,7 @@ struct Waiting {
     discarded: Discarded,
 }
 
-/// What a discard named, and how much of that had data.
+/// The bytes that a discard named, and how many of them had data.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Discarded {
     /// The bytes that it names.

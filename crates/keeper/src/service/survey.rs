@@ -1,4 +1,4 @@
-//! What the kernel itself counts: discards that btrfs sends by itself, and how full thin pools are. All that is
+//! The kernel's own counters: discards that btrfs sends by itself, and how full thin pools are. All that is
 //! known of a machine where no service runs.
 
 use std::path::{Path, PathBuf};

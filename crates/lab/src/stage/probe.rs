@@ -48,7 +48,7 @@ pub struct Probe {
     threads: Vec<JoinHandle<io::Result<Vec<Sample>>>>,
 }
 
-/// Which reads one thread makes, and when.
+/// The reads that one thread makes, and when.
 #[derive(Debug, Clone, Copy)]
 struct ReadSchedule {
     /// The number of the thread, and of its first read.

@@ -41,7 +41,7 @@ pub(super) struct Opened {
 pub(super) struct Processes {
     /// All that was found.
     pub opened: Vec<Opened>,
-    /// Those that are open for reading alone.
+    /// The files and devices that are open for reading alone.
     pub read: Vec<Opened>,
     /// How many processes could not be looked at.
     pub unseen: usize,
@@ -102,7 +102,7 @@ impl Opened {
 #[derive(Debug, Default)]
 struct Found {
     opened: Vec<(PathBuf, OpenedKind)>,
-    /// Those that are open for reading alone.
+    /// The files and devices that are open for reading alone.
     read: Vec<(PathBuf, OpenedKind)>,
     /// The io_urings that it has descriptors of, and those that it has mapped.
     rings: Vec<u64>,
