@@ -86,12 +86,12 @@ fn titled(files: &[PathBuf], texts: &[String]) -> String {
 /// Writes the page and returns its path.
 fn write_page(path: &Path, documents: &[Document], comparison: Option<&Comparison>) -> Result<PathBuf> {
     let is_file = !path.is_dir() && path.extension().is_some_and(|ext| ext == "html" || ext == "htm");
-    let (dir, file) = if is_file {
-        (path.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new(".")), path.to_owned())
+    let file = if is_file {
+        path.to_owned()
     } else {
-        (path, path.join("index.html"))
+        create_directory(path)?;
+        path.join("index.html")
     };
-    create_directory(dir)?;
     let output = Output::open(&file)?;
     let beside = comparison.map(Comparison::section);
     let sections: Vec<_> = beside.into_iter().chain(documents.iter().map(Document::section)).collect();

@@ -43,10 +43,14 @@ fn tables_pages_and_figures_come_from_the_file() {
     assert!(table.contains("On ext4 without a pause, smart is best"), "{table}");
     assert!(!table.contains('\u{1b}'), "no colour outside a terminal");
 
-    let page = dir.path().join("new/dir");
+    let page = dir.path().join("new");
     let both = stdout(&[&files[0], &files[1], "--html", page.to_str().unwrap()]);
     assert!(both.contains("Virtual time") && both.contains("Real clock"), "{both}");
-    assert!(both.contains(&files[1]) && both.contains("new/dir/index.html"), "{both}");
+    assert!(both.contains(&files[1]) && both.contains("new/index.html"), "{both}");
+    for missing in ["none/dir", "none/page.html"] {
+        let output = trimtab(&[&files[0], "--html", dir.path().join(missing).to_str().unwrap()]);
+        assert!(String::from_utf8(output.stderr).unwrap().contains("there is no directory"), "{missing}");
+    }
     let page = std::fs::read_to_string(page.join("index.html")).unwrap();
     assert_eq!(page.matches("<section>").count(), 2);
 

@@ -3,6 +3,7 @@
 //! `bench` writes a profile, the flash model behaves by it, the pacer and the dry run predict from
 //! it. The profiles that come with trimtab are listed by [`builtin`].
 
+mod bound;
 mod idle;
 mod limits;
 mod slc;

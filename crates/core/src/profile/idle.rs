@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::{Broken, LONGEST, first_above};
+use super::bound::{Broken, LONGEST, first_above};
 use super::{Profile, Sourced};
 use crate::units::Nanos;
 

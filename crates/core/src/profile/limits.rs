@@ -1,17 +1,15 @@
 //! The values that a drive can have. Others would hang the flash model, take more memory than
 //! a machine has, or not fit the attributes that the kernel has for a block device.
 
-use std::fmt::Display;
 use std::ops::RangeInclusive;
 
+use super::bound::{Broken, LONGEST, first_above};
 use super::{Profile, idle, slc};
 use crate::units::{Bytes, Nanos};
 
 /// The largest granularity of discards, advertised or honoured: the kernel stores it in 32 bits.
 pub const LARGEST_GRANULARITY: Bytes = Bytes::GIB;
 
-/// The longest that one step of a command can take.
-pub(super) const LONGEST: Nanos = Nanos(3_600_000_000_000);
 /// The largest erase block: an eighth of its mapping is kept in memory for each drive.
 const LARGEST_ERASE_BLOCK: Bytes = Bytes(16 << 30);
 /// The largest write buffer: each of its pages takes 8 bytes of memory.
@@ -25,9 +23,6 @@ const RESERVE: RangeInclusive<u32> = 1..=65_536;
 /// The share of a die that work after a discard can take: the rest has to serve the host.
 const LAZY: RangeInclusive<f64> = 0.001..=0.99;
 const MOST_DIES: u32 = 65_536;
-
-/// A field, and what is wrong with its value.
-pub(super) type Broken = (&'static str, String);
 
 /// The first field whose value no drive can have, with the reason.
 pub(super) fn broken(profile: &Profile) -> Option<Broken> {
@@ -126,13 +121,6 @@ fn sizes(profile: &Profile) -> Option<Broken> {
         let message = format!("{journal} must be at most range_limit, {limit}");
         (journal > limit).then_some(("discard.journal_per_range", message))
     })
-}
-
-pub(super) fn first_above<T: PartialOrd + Display, const N: usize>(
-    fields: [(&'static str, T, T); N],
-) -> Option<Broken> {
-    let above = fields.into_iter().find(|(_, value, most)| value > most);
-    above.map(|(field, value, most)| (field, format!("{value} must be at most {most}")))
 }
 
 fn spare(profile: &Profile) -> Option<Broken> {

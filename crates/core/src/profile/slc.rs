@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::{Broken, LONGEST, first_above};
+use super::bound::{Broken, LONGEST, first_above};
 use super::{Profile, Sourced};
 use crate::units::Nanos;
 

@@ -21,12 +21,6 @@ pub(super) fn tail(console: &[u8]) -> String {
     lines[lines.len().saturating_sub(KEPT)..].join("\n")
 }
 
-/// Returns the line of a console's end that says most: the one about a panic, or the last.
-pub(super) fn last(console: &str) -> &str {
-    let panic = console.lines().find(|line| line.contains("Kernel panic"));
-    panic.or_else(|| console.lines().next_back()).unwrap_or("(nothing)")
-}
-
 /// Why a guest with this console ended without results.
 pub(super) fn diagnose(console: &[u8], memory: Bytes) -> GuestError {
     let text = String::from_utf8_lossy(console);
@@ -38,6 +32,7 @@ pub(super) fn diagnose(console: &[u8], memory: Bytes) -> GuestError {
 
 #[cfg(test)]
 mod tests {
+    use super::super::error::last;
     use super::*;
 
     #[test]

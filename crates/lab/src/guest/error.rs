@@ -10,6 +10,9 @@ use trimtab_core::interrupt::Interrupted;
 
 use super::kernel_choice::KernelChoice;
 
+/// The program that runs guests.
+pub(super) const QEMU: &str = "qemu-system-x86_64";
+
 /// Why a guest can't be made, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
@@ -17,10 +20,7 @@ pub enum GuestError {
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
     /// QEMU isn't installed.
-    #[error(
-        "{} is not in PATH; install it (apt-get install qemu-system-x86) or use --clock real",
-        super::qemu::QEMU
-    )]
+    #[error("{} is not in PATH; install it (apt-get install qemu-system-x86) or use --clock real", QEMU)]
     NoQemu,
     /// A program that fetches kernels isn't there.
     #[error(
@@ -125,7 +125,7 @@ pub enum GuestError {
         memory: Bytes,
     },
     /// The guest did not end in time.
-    #[error("the guest did not finish within {} and was stopped; allow it more (--guest-limit) if the workload computes or sleeps for long; its console ends with: {}", humantime::format_duration(*limit), super::console::last(console))]
+    #[error("the guest did not finish within {} and was stopped; allow it more (--guest-limit) if the workload computes or sleeps for long; its console ends with: {}", humantime::format_duration(*limit), last(console))]
     Hung {
         /// The limit.
         limit: std::time::Duration,
@@ -133,13 +133,13 @@ pub enum GuestError {
         console: String,
     },
     /// The guest ended without results.
-    #[error("the guest ended without results; its console ends with: {}", super::console::last(console))]
+    #[error("the guest ended without results; its console ends with: {}", last(console))]
     Died {
         /// The last lines of its console.
         console: String,
     },
     /// QEMU couldn't run the guest.
-    #[error("{} failed ({status}): {said}", super::qemu::QEMU)]
+    #[error("{} failed ({status}): {said}", QEMU)]
     Qemu {
         /// How it ended.
         status: ExitStatus,
@@ -160,4 +160,10 @@ pub enum GuestError {
 /// Wraps an I/O error with the file it happened on.
 pub(super) fn at<'a>(path: &'a Path, action: &'static str) -> impl FnOnce(io::Error) -> GuestError + 'a {
     move |source| GuestError::File { action, path: path.to_owned(), source }
+}
+
+/// Returns the line of a console's end that says most: the one about a panic, or the last.
+pub(super) fn last(console: &str) -> &str {
+    let panic = console.lines().find(|line| line.contains("Kernel panic"));
+    panic.or_else(|| console.lines().next_back()).unwrap_or("(nothing)")
 }

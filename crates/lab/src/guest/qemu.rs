@@ -14,13 +14,11 @@ use trimtab_core::Bytes;
 use trimtab_linux::child::die_with_parent;
 
 use super::console;
-use super::error::{GuestError, at};
+use super::error::{GuestError, QEMU, at};
 use super::programs;
 use super::protocol::{MessageKind, Receiver};
 use trimtab_core::interrupt::Interrupt;
 
-/// The program that emulates the machine.
-pub(super) const QEMU: &str = "qemu-system-x86_64";
 /// How often messages, an interrupt and the limit are looked for.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// How long a guest has to turn itself off after its results arrived.
