@@ -238,7 +238,9 @@ fn btrfs_addresses_may_move_to_another_place() {
     assert_eq!(header.gaps, [""; 0]);
     let place = moved.unwrap().copies.unwrap()[0].1;
     let of_data = |event: &&TraceEvent| event.kind == EventKind::Free && event.extent.len() > Bytes::MIB;
-    assert_eq!(events.iter().rfind(of_data).unwrap().extent.start, place);
+    // The file is a little longer than its chunk; either of its two extents may be freed first.
+    let last: Vec<_> = events.iter().rev().filter(of_data).take(2).map(|event| event.extent.start).collect();
+    assert!(last.contains(&place), "{place}: {last:?}");
 }
 
 #[test]
