@@ -5,20 +5,21 @@ CARGO ?= cargo
 export PATH := $(PATH):/usr/sbin:/sbin
 
 BUILD_TOOLS = cc
+STATIC = x86_64-unknown-linux-musl
 DEMO_TOOLS = mkfs.ext4 mkfs.xfs mkfs.btrfs qemu-system-x86_64
 TEST_TOOLS = $(DEMO_TOOLS) mkfs.f2fs fio blktrace dmsetup xz chromium cpio modprobe promtool $(STACK_TOOLS)
 # What vm/doctor sets its stacks up with.
-STACK_TOOLS = mkfs.exfat mkfs.vfat mkfs.ntfs mkfs.nilfs2 cryptsetup lvm thin_check mdadm sfdisk udevadm jq
+STACK_TOOLS = mkfs.exfat mkfs.vfat mkfs.ntfs mkfs.nilfs2 cryptsetup lvm thin_check mdadm sfdisk udevadm jq mksquashfs
 
 # The test programs by what they need. A test holds these lists to the programs that there are.
-QUICK = advice cache data_sheet discard_cost extremes idle mapping memory replay smart steady_state timing damage readers hostile \
-    bench_report compare_report sim_report house
+QUICK = advice aged all cache data_sheet discard_cost discard_queue extremes idle map_cache mapping memory replay smart \
+    steady_state streams suspend timing damage readers hostile bench_report compare_report sim_report house
 ROOT = bench canary claim compare daemon doctor drive file frees fstrim generation outputs own queue record report sim \
     sim_trace steer trace tracefs trim watch
-VM = virtual_time vm vm_claims vm_doctor
+VM = virtual_time vm vm_claims vm_doctor vm_layouts
 programs = $(foreach name,$(1),--test $(name))
 
-.PHONY: all demo test quick check test-root test-vm package test-package bench clean
+.PHONY: all demo test quick check test-root test-vm package test-package image test-image bench clean
 
 all:
 	./setup $(BUILD_TOOLS)
@@ -77,6 +78,18 @@ package:
 test-package: package
 	./setup lintian mmdebstrap mkfs.ext4 qemu-system-x86_64
 	packaging/test
+
+# A static binary, and an OCI image of it in target/image.
+image:
+	./setup $(BUILD_TOOLS) musl-gcc
+	[ -d "$$(rustc --print target-libdir --target $(STATIC))" ] || rustup target add $(STATIC)
+	$(CARGO) build --release --locked --package trimtab-cli --target $(STATIC)
+	packaging/image
+
+# Runs the image in a guest, where it tends the host's mounts.
+test-image: image
+	./setup runc jq mkfs.ext4 qemu-system-x86_64
+	vm/run -d nvme:512M -d nvme:512M vm/image $(CURDIR)/target/image/layout
 
 bench:
 	./setup $(BUILD_TOOLS) fio

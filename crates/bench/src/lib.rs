@@ -69,6 +69,12 @@ pub enum BenchStartError {
         /// This one.
         device: Box<BenchDevice>,
     },
+    /// Nothing of the earlier run is missing.
+    #[error("the earlier run of {device} is complete; leave --resume out to measure again")]
+    Complete {
+        /// The device's path.
+        device: String,
+    },
     /// The machine can't be looked at.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
@@ -147,6 +153,9 @@ fn begin(options: BenchOptions) -> Result<BenchDocument, BenchStartError> {
     let BenchOptions { device, command, resumed, .. } = options;
     let stopped = Some(Interrupted.to_string());
     Ok(match resumed {
+        Some(earlier) if earlier.stopped.is_none() && !earlier.missing.iter().any(run::is_resumable) => {
+            return Err(BenchStartError::Complete { device: device.path });
+        }
         Some(mut earlier) => {
             // A run to its end that was cut short, or never steady, is made anew.
             if earlier.missing.iter().any(|missing| missing.what.starts_with(Part::Degradation.name())) {

@@ -35,6 +35,11 @@ const SHORT: Duration = Duration::from_secs(120);
 const TOO_LONG: &str = "time was up before what they free was written; allow more (--time)";
 const UNSUPPORTED: &str = "the device doesn't have it";
 
+/// Returns whether a run that goes on may measure what an earlier one lacks.
+pub(super) fn is_resumable(missing: &Missing) -> bool {
+    missing.why != UNSUPPORTED
+}
+
 /// A bench under way.
 pub(super) struct Run<'a> {
     pub(super) tested: DeviceUnderTest<'a>,

@@ -13,14 +13,16 @@ use trimtab_bench::{BenchOptions, bench};
 use trimtab_core::document::bench::{BenchDevice, BenchDocument, BenchPlan, Part, Pattern};
 use trimtab_core::erase::Operation;
 use trimtab_core::{Bytes, Extent};
+use trimtab_drive::{Clock, Drive, Listed};
 use trimtab_lab::compare::distinct;
+use trimtab_linux::block::BlockDevice;
 use trimtab_linux::claim::{self, Overrides};
 use trimtab_linux::file::Output;
 use trimtab_report::Document;
 
 use crate::outputs::Outputs;
 use crate::progress::BenchBar;
-use crate::{FAILED, UNSUPPORTED, complain, interrupt, power_cycle};
+use crate::{UNSUPPORTED, complain, failed, interrupt, power_cycle};
 
 /// Measures a spare drive: how long discards take, whether they work, and what they cost and give
 ///
@@ -74,7 +76,10 @@ pub struct Args {
     /// Write the results and an HTML page to this directory
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
-    /// Write the drive profile that was measured to this file, for `trimtab compare --drive`
+    /// Replace the results of an earlier run that --json or --report would write to
+    #[arg(long)]
+    overwrite_results: bool,
+    /// Write the drive profile that was measured to this file, for `trimtab compare --profile`
     #[arg(long, value_name = "FILE.toml")]
     profile_out: Option<PathBuf>,
     /// Write and discard areas now and remember them in FILE. If FILE exists, check the areas after a power
@@ -100,7 +105,7 @@ const UNDETECTED: &str = "\
 What cannot be detected:
 - Other machines that use the same drive: virtual machines or their host, shared storage, clusters.
 - Two paths to one drive without multipath, where the drive does not report the same WWID on both.
-- A file or disk of this machine that comes back as a drive by the network: iSCSI, NVMe over TCP.
+- A file or disk of this machine that comes back as a drive by the network or fcloop: iSCSI, NVMe over TCP.
 - Parts of the kernel that write to files without claiming them or naming them: nfsd, ksmbd, cachefiles, process
   accounting, core dumps, disk quotas, zloop, nandsim; and memory of a file that stays pinned after it was unmapped (udmabuf,
   vfio, RDMA, buffers of io_uring).
@@ -112,7 +117,8 @@ What cannot be detected:
   CAP_CHECKPOINT_RESTORE; a line says how many these are.
 - A process that forks and ends so fast that its children, which inherit its files, are never seen; or that moves
   its file from one descriptor to another without pause.
-- A partition that shrank while it was mounted, where its file system is not ext, XFS, btrfs or F2FS.
+- What uses the device below the file system that holds a loop device's file, past that file system; and what uses an
+  MTD device below mtdblock.
 - A file seen through an overlay, where its length changes during the search.
 - Files and drives that nvmet, LIO's fileio or USB gadgets serve, where configfs is not mounted or their path now
   leads to another file; a bitmap file of md, where its path now leads to another such file; and those that pscsi of
@@ -129,9 +135,13 @@ What cannot be detected:
 - Data without a signature, such as that of some databases.
 Two drives whose firmware reports one WWID are taken for one drive; detach one of them. NBD and ublk devices, and
 others that this machine serves to itself, are refused: where their data is kept cannot be told. For the same
-reason all devices are refused while a process has files registered with an io_uring that can't be told (before Linux
+reason a partition is refused behind one that is in use and may have been longer when that began, and all devices are
+refused while a process has files registered with an io_uring that can't be told (before Linux
 6.18 any such file), a loop device over a file of an overlay while a process has a file of the same length open for
 writing, and one over any file while an erofs is mounted from a file.";
+
+/// The name of the results in the directory of a report.
+const DOCUMENT: &str = "bench.json";
 
 /// The default length of a run.
 const FULL: Duration = Duration::from_secs(15 * 60);
@@ -179,6 +189,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
         resumed,
     };
     let plan = options.check()?;
+    if plan.parts.iter().any(|part| *part != Part::Verify) && is_on_model_clock(&block) {
+        bail!(
+            "{} is an emulated drive on the model's clock, which answers at once whatever a command costs; create it \
+             with --clock real, or measure --part verify alone",
+            options.device.path
+        );
+    }
     let Some(target) = target else { return print(&dry_run(&plan, &options.device, &lost)) };
     for line in lost {
         complain(&line);
@@ -192,9 +209,16 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if profile_out.is_some() && is_too_little {
         bail!("a profile needs the latency of at least {LEAST_SIZES} sizes; see --part and --sizes");
     }
+    let earlier = earlier_results(&args);
     let json = args.resume.or(args.json);
     let json = json.or_else(|| args.report.is_none().then(|| default_name(&args.device)));
-    let outputs = Outputs::new(json.as_deref(), args.report.as_deref(), "bench.json")?;
+    let outputs = Outputs::new(json.as_deref(), args.report.as_deref(), DOCUMENT)?;
+    if let Some(earlier) = earlier {
+        bail!(
+            "{} exists; --resume goes on with it, --overwrite-results replaces it, --json or --report name another place",
+            earlier.display()
+        );
+    }
     let save = &mut |document: &BenchDocument| {
         outputs.save(document, |document| trimtab_report::page(&[trimtab_report::bench::section(document)]))
     };
@@ -207,7 +231,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     print(&text)?;
     if let Some(reason) = &document.stopped {
         complain(&format_args!("{reason}; continue with --resume {}", outputs.document().display()));
-        return Ok(ExitCode::from(FAILED));
+        return Ok(failed());
     }
     if let Some(output) = &profile_out {
         let (_, toml) = profile(&document)?;
@@ -233,6 +257,23 @@ fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
 ) -> impl TypedValueParser<Value = T> {
     let find = move |given: String| all.into_iter().find(|item| name(*item) == given);
     PossibleValuesParser::new(all.map(name)).map(move |given| find(given).expect("clap knows the names"))
+}
+
+/// Returns the results of an earlier run that would be replaced.
+fn earlier_results(args: &Args) -> Option<PathBuf> {
+    let in_report = args.report.as_ref().map(|directory| directory.join(DOCUMENT));
+    let mut places = args.json.iter().cloned().chain(in_report);
+    // Not a pipe or a device.
+    places.find(|path| path.is_file() && !args.overwrite_results)
+}
+
+/// Returns whether `block` is an emulated drive whose commands take no time.
+fn is_on_model_clock(block: &BlockDevice) -> bool {
+    let disk = block.whole().path();
+    let is_it = |drive: &Listed| drive.device.as_deref() == Some(disk.as_path());
+    let drive = trimtab_drive::list().unwrap_or_default().into_iter().find(is_it);
+    let clock = drive.and_then(|drive| Some(Drive::open(&drive.name).ok()?.stats().ok()?.clock));
+    clock == Some(Clock::Model)
 }
 
 /// Returns why the device can't be measured, if its limits allow no discards.

@@ -82,8 +82,18 @@ pub struct Args {
     #[arg(long, value_name = "NAME=VALUE,...")]
     postmark: Option<PostmarkOptions>,
     /// Drive profile: a built-in name (see `trimtab drive profiles`) or a file that ends in .toml
-    #[arg(long, value_name = "PROFILE", default_value = "samsung-870-evo", value_parser = NonEmptyStringValueParser::new())]
-    drive: String,
+    #[arg(
+        long,
+        alias = "drive",
+        value_name = "PROFILE",
+        default_value = "samsung-870-evo",
+        value_parser = NonEmptyStringValueParser::new()
+    )]
+    profile: String,
+    /// Begin each run on an aged drive: after all of it was written in sequence, it was overwritten at random three
+    /// times, or as often as its profile says
+    #[arg(long, conflicts_with = "on")]
+    aged: bool,
     /// Size of the emulated drive; with --on, the most space that the workload may use
     #[arg(long, default_value = "512M")]
     size: Bytes,
@@ -101,7 +111,7 @@ pub struct Args {
     report: Option<PathBuf>,
     /// Run in this directory, on whatever it is mounted on: nothing is mounted or formatted, and
     /// only wall time is known
-    #[arg(long, value_name = "DIR", conflicts_with = "drive")]
+    #[arg(long, value_name = "DIR", conflicts_with = "profile")]
     on: Option<PathBuf>,
     /// Where the service's sockets are
     #[arg(long, value_name = "DIRECTORY", default_value = RUN, hide = true)]
@@ -173,7 +183,7 @@ fn place(args: &Args) -> Result<Place> {
     if let Some(dir) = &args.on {
         return Ok(Place::Directory { dir: dir.clone(), room: args.size, service: args.run.clone() });
     }
-    let (profile, profile_toml) = profile::load(&args.drive)?;
+    let (profile, profile_toml) = profile::load_aged(&args.profile, args.aged)?;
     Ok(Place::Emulated {
         profile: Box::new(profile),
         profile_toml,

@@ -1,5 +1,6 @@
 //! `trimtab daemon`.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -20,6 +21,10 @@ pub struct Args {
     /// The configuration file [default: /etc/trimtab.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Serve metrics at this address instead of the configured one. It need not be loopback: all who reach it see
+    /// the names of mount points and devices
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
     /// Only check the configuration
     #[arg(long)]
     check_config: bool,
@@ -48,6 +53,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     let options = Options {
         config: args.config,
+        metrics: args.metrics,
         run: args.run,
         store: args.state.as_deref().map_or_else(Store::usual, Store::at),
         frees: FreesOptions::default(),

@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use trimtab_core::document::status::{FileSystemStatus, State};
+use trimtab_core::error::chain;
 use trimtab_core::verdict::{Severity, Verdict};
 use trimtab_doctor::{ASSUMED_ERASE_BLOCK, ExamineOptions, Examined, examine};
+use trimtab_keeper::service::control::{self, ControlError, RUN};
 use trimtab_linux::file::{Draft, Output};
-use trimtab_linux::stack::{Machine, Stack, capture};
+use trimtab_linux::stack::{Machine, ServedMount, capture};
 
 use crate::{FAILED, FOUND, complain, interrupt, profile};
 
@@ -38,8 +41,8 @@ pub struct Args {
     json: bool,
     /// The drive whose erase block size is used to check the alignment of the data: a profile's name or
     /// file; without one, 4 MiB are assumed
-    #[arg(long, value_name = "PROFILE")]
-    drive: Option<String>,
+    #[arg(long, alias = "drive", value_name = "PROFILE")]
+    profile: Option<String>,
     /// Examine a captured machine, unpacked into this directory, instead of this one; without a PATH, the
     /// targets of the capture
     #[arg(long, value_name = "ROOT")]
@@ -48,24 +51,31 @@ pub struct Args {
     /// replaced
     #[arg(long, value_name = "FILE.tar.gz")]
     capture: Option<PathBuf>,
+    /// The directory of the service's sockets
+    #[arg(long, value_name = "DIRECTORY", default_value = RUN, hide = true)]
+    run: PathBuf,
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
-    let erase_block = match &args.drive {
+    let erase_block = match &args.profile {
         Some(name) => profile::load(name)?.0.geometry.erase_block.value,
         None => ASSUMED_ERASE_BLOCK,
     };
     let archive = args.capture.as_deref().map(Archive::create).transpose()?;
+    let machine = args.sysfs.as_deref().map_or_else(|| Ok(Machine::live()), captured)?;
+    let (served, left_out) = if machine.is_live() { served(&args.run) } else { (None, Vec::new()) };
     let plan = ExamineOptions {
-        machine: args.sysfs.as_deref().map_or_else(|| Ok(Machine::live()), captured)?,
+        machine,
         paths: args.paths,
         canary: args.canary,
         erase_block,
+        served,
+        left_out,
         invocation: std::env::args().collect(),
     };
     let examined = examine(&plan, &interrupt()?)?;
     if let Some(archive) = archive {
-        archive.keep(&plan.machine, &examined.stacks)?;
+        archive.keep(&plan.machine, &examined)?;
     }
     let document = &examined.document;
     let mut text = if args.json {
@@ -82,6 +92,19 @@ pub fn run(args: Args) -> Result<ExitCode> {
         complain(&"nothing to look at: no file system is mounted from a block device, and no swap is active");
     }
     Ok(exit_code(&examined))
+}
+
+/// Asks the service whose sockets are in `run` which file systems it trims; with a sentence if it doesn't answer.
+fn served(run: &Path) -> (Option<Vec<ServedMount>>, Vec<String>) {
+    let mount = |found: FileSystemStatus| ServedMount {
+        mount: PathBuf::from(found.mount),
+        is_trimmed: !matches!(found.state, State::Off | State::Steered),
+    };
+    match control::status(run) {
+        Ok(status) => (Some(status.file_systems.into_iter().map(mount).collect()), Vec::new()),
+        Err(ControlError::NotRunning) => (None, Vec::new()),
+        Err(error) => (None, vec![chain(&error)]),
+    }
 }
 
 /// Opens the machine whose capture was unpacked into the directory `root`.
@@ -111,11 +134,11 @@ impl<'a> Archive<'a> {
         Ok(Self { path, draft: Output::open(path)?.draft()? })
     }
 
-    /// Captures `stacks` of `machine`, in a directory named like the file.
-    fn keep(self, machine: &Machine, stacks: &[Stack]) -> Result<()> {
+    /// Captures what was `examined` of `machine`, in a directory named like the file.
+    fn keep(self, machine: &Machine, examined: &Examined) -> Result<()> {
         let name = self.path.file_name().and_then(|name| name.to_str()?.split('.').next());
         let top = name.filter(|name| !name.is_empty()).unwrap_or(CAPTURE);
-        capture(machine, stacks, top.as_ref(), self.draft.file())
+        capture(machine, &examined.stacks, &examined.setup, top.as_ref(), self.draft.file())
             .with_context(|| format!("cannot write {}", self.path.display()))?;
         Ok(self.draft.create()?)
     }

@@ -70,6 +70,9 @@ struct CreateArgs {
     /// Make it a used drive: all of its flash has been written before (SNIA preconditioning)
     #[arg(long)]
     preconditioned: bool,
+    /// Make it a used drive that was then overwritten at random three times, or as often as its profile says
+    #[arg(long)]
+    aged: bool,
     /// Whose time counts: model time, at full speed, or real time, each reply held until it is due
     #[arg(long, value_enum, default_value_t = ClockName::Model)]
     clock: ClockName,
@@ -130,9 +133,9 @@ fn create(args: CreateArgs, out: &mut impl Write) -> anyhow::Result<()> {
     };
     let drive = Drive::create(&CreateOptions {
         name: args.name,
-        profile: crate::profile::load(&args.profile)?.0,
+        profile: crate::profile::load_aged(&args.profile, args.aged)?.0,
         size: args.size,
-        preconditioned: args.preconditioned,
+        preconditioned: args.preconditioned || args.aged,
         clock,
         data: args.data,
         server: std::env::current_exe().context("cannot find trimtab's own executable")?,
@@ -149,7 +152,11 @@ fn ls(json: bool, out: &mut impl Write) -> anyhow::Result<()> {
     for drive in drives {
         match (drive.state, drive.device) {
             (DriveState::Running, Some(device)) => {
-                writeln!(out, "{:<32} {}", drive.name, device.display())?;
+                let about = Drive::open(&drive.name).and_then(|drive| drive.stats()).map_or_else(
+                    |error| error.to_string(),
+                    |stats| format!("{}, {}, clock {}", stats.profile, stats.size, clock(stats.clock)),
+                );
+                writeln!(out, "{:<32} {:<12} {about}", drive.name, device.display().to_string())?;
             }
             (DriveState::Running, None) => {
                 writeln!(out, "{:<32} running, without a block device", drive.name)?;

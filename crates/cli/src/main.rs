@@ -1,5 +1,6 @@
 //! The `trimtab` binary: parses arguments, calls one library function for each verb, prints, and exits.
 
+mod apart;
 mod bench;
 mod compare;
 mod daemon;
@@ -22,7 +23,9 @@ mod watch;
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use anyhow::{Context, Result};
 use clap::error::ErrorKind;
@@ -32,6 +35,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use trimtab_core::interrupt::Interrupt;
 use trimtab_lab::guest;
+use trimtab_linux::PROCFS;
+use trimtab_linux::namespace::{check_is_other, enter_mounts_of};
 use trimtab_observe::foreground::CommandError;
 use trimtab_observe::record::RecordError;
 
@@ -39,6 +44,9 @@ use trimtab_observe::record::RecordError;
 #[derive(Parser)]
 #[command(name = "trimtab", version, propagate_version = true)]
 struct Cli {
+    /// See the mounts and files that this process sees: in a container with the host's processes, 1 is the host
+    #[arg(long, value_name = "PID", global = true)]
+    mounts_of: Option<u32>,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -68,6 +76,10 @@ const USAGE: u8 = 2;
 const UNSUPPORTED: u8 = 3;
 /// The exit code if the command to record or watch does not exist, as in a shell.
 const NOT_FOUND: u8 = 127;
+/// The exit code of what a signal stopped, less the signal's number, as in a shell: 130 after Ctrl-C.
+const STOPPED: i32 = 128;
+/// The last signal that asked to stop; zero before there was one.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
 /// The exit code of a doctor that found what should be mended.
 const FOUND: u8 = 4;
 
@@ -82,7 +94,26 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
-    let outcome = match cli.verb {
+    finished(enter(&cli).and_then(|done| match done {
+        Some(code) => Ok(code),
+        None => run(cli.verb),
+    }))
+}
+
+/// Enters the requested mount namespace, which the kernel allows only before there are threads. Returns the exit code if a
+/// child ran the verb there.
+fn enter(cli: &Cli) -> Result<Option<ExitCode>> {
+    let Some(process) = cli.mounts_of else { return Ok(None) };
+    check_is_other(process)?;
+    if matches!(cli.verb, Verb::Daemon(_)) && !apart::is_inside() {
+        return apart::run().map(Some);
+    }
+    enter_mounts_of(Path::new(PROCFS), process)?;
+    Ok(None)
+}
+
+fn run(verb: Verb) -> Result<ExitCode> {
+    match verb {
         Verb::Bench(args) => bench::run(*args),
         Verb::Compare(args) => compare::run(*args),
         Verb::Daemon(args) => daemon::run(args),
@@ -96,15 +127,28 @@ fn main() -> ExitCode {
         Verb::Trace(args) => trace::run(args),
         Verb::Trim(args) => trim::run(*args),
         Verb::Watch(args) => watch::run(args),
-    };
+    }
+}
+
+/// Returns the exit code of a verb, and prints its error.
+fn finished(outcome: Result<ExitCode>) -> ExitCode {
     outcome.unwrap_or_else(|error| {
         if has_kind(&error, io::ErrorKind::BrokenPipe) && reader_is_gone() {
             return ExitCode::SUCCESS;
         }
         complain(&format_args!("{error:#}"));
         let is_missing = is_of_command(&error) && has_kind(&error, io::ErrorKind::NotFound);
-        ExitCode::from(if is_missing { NOT_FOUND } else { FAILED })
+        if is_missing { ExitCode::from(NOT_FOUND) } else { failed() }
     })
+}
+
+/// Returns the exit code of a command that failed: 128 and the signal's number if one asked it to stop.
+fn failed() -> ExitCode {
+    let code = match SIGNAL.load(Ordering::SeqCst) {
+        0 => None,
+        signal => u8::try_from(STOPPED + signal).ok(),
+    };
+    ExitCode::from(code.unwrap_or(FAILED))
 }
 
 /// Whether an error of the system with this kind is the cause of `error`.
@@ -158,7 +202,7 @@ fn complain(what: &impl Display) {
 fn ended(stopped: Option<&str>) -> ExitCode {
     let Some(reason) = stopped else { return ExitCode::SUCCESS };
     complain(&reason);
-    ExitCode::from(FAILED)
+    failed()
 }
 
 /// Returns true if stdout gets colours: it is a terminal, and `NO_COLOR` is not set.
@@ -173,9 +217,10 @@ fn interrupt() -> Result<Interrupt> {
     let asked = interrupt.clone();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch signals")?;
     std::thread::spawn(move || {
-        for _ in signals.forever() {
+        for signal in signals.forever() {
+            SIGNAL.store(signal, Ordering::SeqCst);
             if asked.ask() == 3 {
-                signal_hook::low_level::exit(FAILED.into());
+                signal_hook::low_level::exit(STOPPED + signal);
             }
         }
     });

@@ -9,6 +9,22 @@ use trimtab_linux::file::read_regular_text;
 /// The most bytes of a profile.
 const MOST: u64 = 1 << 20;
 
+/// What makes a used drive an aged one: enough random overwrites for a steady state.
+const AGING: &str = "
+[aging]
+random_writes = { value = 3.0, source = \"assumed with --aged: after three random overwrites, write amplification is steady (SNIA PTS)\" }
+";
+
+/// As [`load`], of a drive that was overwritten at random if it is `aged`, unless the profile says how often.
+pub fn load_aged(name: &str, aged: bool) -> Result<(Profile, String)> {
+    let (profile, text) = load(name)?;
+    if !aged || profile.aging.is_some() {
+        return Ok((profile, text));
+    }
+    let text = text + AGING;
+    Ok((Profile::parse(&text, name)?, text))
+}
+
 /// Returns the profile named `name`, and its text: a file if the name ends in `.toml`, a built-in profile
 /// otherwise.
 pub fn load(name: &str) -> Result<(Profile, String)> {

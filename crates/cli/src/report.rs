@@ -34,7 +34,10 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<ExitCode> {
     let documents = args.files.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
-    let comparison = Comparison::of(documents.iter().filter_map(Document::bench));
+    let benches = documents.iter().zip(&args.files);
+    let (benches, files): (Vec<_>, Vec<_>) =
+        benches.filter_map(|(document, file)| Some((document.bench()?, file.display().to_string()))).unzip();
+    let comparison = Comparison::of(benches).map(|comparison| comparison.from_files(files));
     let image =
         args.png.as_ref().map(|_| latency_png(&documents)).transpose().context("cannot make --png")?;
     let page =

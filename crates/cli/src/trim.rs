@@ -24,7 +24,7 @@ use trimtab_linux::environment::environment;
 use trimtab_linux::stack::Machine;
 use trimtab_linux::trim::{EVERYTHING, TrimError};
 
-use crate::{FAILED, complain, interrupt, profile};
+use crate::{FAILED, complain, failed, interrupt, profile};
 use pending::Pending;
 use watch::Watch;
 
@@ -78,7 +78,8 @@ pub struct Args {
     /// Ignore file systems that do not support trims
     #[arg(long)]
     quiet_unsupported: bool,
-    /// Trim all free space, including what was trimmed before
+    /// Trim all free space, including what was trimmed before. btrfs repeats its chunks only: space outside of them
+    /// is trimmed once until it is mounted anew
     #[arg(long)]
     full: bool,
     /// The highest increase in the mean latency of others' reads and writes
@@ -146,6 +147,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
         trimtab_report::trim::text(&document, args.verbose)
     };
     std::io::stdout().write_all(text.as_bytes()).context("cannot write to stdout")?;
+    if interrupt.is_set() && document.targets.iter().any(|target| target.outcome == Outcome::Stopped) {
+        return Ok(failed());
+    }
     Ok(exit_code(&document.targets, args.mounts.len() == 1, args.quiet_unsupported))
 }
 
@@ -213,6 +217,9 @@ fn trim(args: &Args, job: &Job, path: &Path) -> Option<Report> {
     let is_one_of_many = args.mounts.is_empty();
     if let Err(error) = job.attempt(path, &mut report) {
         if is_one_of_many && error.downcast_ref().is_some_and(RefusedError::is_unsupported) {
+            if args.verbose {
+                complain(&format_args!("passed over: {error:#}"));
+            }
             return None;
         }
         let is_unsupported = is_unsupported(&error);

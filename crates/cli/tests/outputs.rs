@@ -155,7 +155,7 @@ fn an_error_is_one_line_whatever_the_name() {
         trimtab(&["trace", "info"], &[&odd]),
         trimtab(&[&SHORT[..], &["--json"]].concat(), &[none]),
         trimtab(&["report", "--html", "x.html"], &[&odd]),
-        trimtab(&["compare", "--drive"], &[Path::new("/nonexistent/a\nb.toml")]),
+        trimtab(&["compare", "--profile"], &[Path::new("/nonexistent/a\nb.toml")]),
     ] {
         let said = refused(&output);
         assert!(!said.contains('\u{1b}'), "{said:?}");
@@ -169,7 +169,7 @@ fn a_profile_without_end_is_refused() {
     let dir = TempDir::new().unwrap();
     let endless = dir.path().join("endless.toml");
     symlink("/dev/zero", &endless).unwrap();
-    let said = refused(&trimtab(&["compare", "--drive"], &[&endless]));
+    let said = refused(&trimtab(&["compare", "--profile"], &[&endless]));
     assert!(said.contains("it is not a regular file"), "{said}");
 }
 

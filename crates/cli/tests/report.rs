@@ -115,6 +115,27 @@ fn benches_stand_beside_each_other_first() {
 }
 
 #[test]
+fn results_of_one_drive_are_told_apart_by_their_files_and_dates() {
+    let dir = TempDir::new().unwrap();
+    let first = bench("Long Name of a Drive, 2.5 inch, 1 TB, A", 10_100.0, 302.0);
+    let mut second = first.clone();
+    second.started = "2026-11-22T08:30:00Z".to_owned();
+    let files = [saved(&dir, "old.json", &first), saved(&dir, "new.json", &second)];
+    let page = dir.path().join("page.html");
+    let text = stdout(&[&files[0], &files[1], "--html", page.to_str().unwrap()]);
+    let joined = text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    assert!(joined.starts_with("bench: 2 results of one drive beside each other"), "{text}");
+    assert!(joined.contains("measured 2026-11-22 08:30") && joined.contains("/new.json"), "{text}");
+    let page = std::fs::read_to_string(&page).unwrap();
+    for label in [
+        "A Long Name of a Drive, 2.5 inch, …, 2026-11-21 20:00",
+        "B Long Name of a Drive, 2.5 inch, …, 2026-11-22 08:30",
+    ] {
+        assert!(page.contains(label), "{label}");
+    }
+}
+
+#[test]
 fn the_chart_becomes_an_image_on_request() {
     let dir = TempDir::new().unwrap();
     let [slow, compare, nothing] = [

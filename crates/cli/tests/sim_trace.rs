@@ -112,7 +112,7 @@ fn number(value: &Value) -> f64 {
 fn each_policy_sends_the_discards_it_is_defined_by() {
     let dir = TempDir::new().unwrap();
     let trace = saved(&dir, header(&["sda"]), &day());
-    let document = json(&trace, "--drive nvme-tlc,ocz-agility-3 --policy none,online,batched,batched:1h");
+    let document = json(&trace, "--profile nvme-tlc,ocz-agility-3 --policy none,online,batched,batched:1h");
     assert_eq!(document["schema"], "trimtab/sim/2");
     assert_eq!(
         (&document["trace"]["device"], number(&document["trace"]["size"])),
@@ -144,7 +144,7 @@ fn each_policy_sends_the_discards_it_is_defined_by() {
 fn terminal_and_report_name_the_best_policy_and_the_reason() {
     let dir = TempDir::new().unwrap();
     let trace = saved(&dir, header(&["sda"]), &day());
-    let output = sim(&trace, "--drive nvme-tlc --policy none,online,batched:1h,ideal --report out");
+    let output = sim(&trace, "--profile nvme-tlc --policy none,online,batched:1h,ideal --report out");
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     let expected = include_str!("sim_trace.txt");
@@ -159,7 +159,8 @@ fn terminal_and_report_name_the_best_policy_and_the_reason() {
     assert_eq!(String::from_utf8(again.stdout).unwrap() + "\nReport: out/index.html\n", expected);
     let page = std::fs::read_to_string(dir.path().join("out/index.html")).unwrap();
     assert!(
-        page.contains("this workload wants") && page.contains("What each policy costs and brings, nvme-tlc")
+        page.contains("this workload is best with policy")
+            && page.contains("What each policy costs and brings, nvme-tlc")
     );
 }
 
@@ -197,7 +198,7 @@ fn minutes() -> Vec<TraceEvent> {
 fn a_recorded_policy_is_charged_only_for_discards_that_requests_wait_for() {
     let dir = TempDir::new().unwrap();
     let trace = saved(&dir, header(&["sda"]), &minutes());
-    let document = json(&trace, "--drive nvme-tlc --policy none,online");
+    let document = json(&trace, "--profile nvme-tlc --policy none,online");
     let outcome = |place: usize| &document["runs"][place]["outcome"];
     assert_eq!(number(&outcome(1)["counters"]["discards"]), 1000.0);
     // Queued discards in pauses: nobody waits for them, though they keep the drive busy.
@@ -209,7 +210,7 @@ fn a_recorded_policy_is_charged_only_for_discards_that_requests_wait_for() {
 fn bound_is_among_the_defaults_and_beats_all_policies() {
     let dir = TempDir::new().unwrap();
     let trace = saved(&dir, header(&["sda"]), &minutes());
-    let document = json(&trace, "--drive ocz-agility-3");
+    let document = json(&trace, "--profile ocz-agility-3");
     let policies = serde_json::json!(["none", "online", "batched", "smart", "ideal"]);
     assert_eq!(document["policies"], policies);
     let runs = document["runs"].as_array().unwrap();
@@ -282,6 +283,20 @@ fn passes_are_repeated_and_end_when_they_are_steady() {
 }
 
 #[test]
+fn aged_drives_are_named_and_copy_more_than_filled_ones() {
+    let dir = TempDir::new().unwrap();
+    let trace = saved(&dir, header(&["sda"]), &day());
+    let [filled, aged] = ["", "--aged"].map(|args| json(&trace, &format!("--policy none {args}")));
+    let copied = |document: &Value| number(&document["runs"][0]["outcome"]["counters"]["copied_pages"]);
+    assert!(copied(&aged) > copied(&filled), "{} and {}", copied(&aged), copied(&filled));
+    assert!(aged["drives"][0]["profile_toml"].as_str().unwrap().contains("[aging]"), "{aged}");
+    let note = "samsung-870-evo is an aged drive: it was overwritten at random 3 times.";
+    let text = |args: &str| String::from_utf8(sim(&trace, &format!("--policy none {args}")).stdout).unwrap();
+    let words = |args: &str| text(args).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words("--aged").contains(note) && !words("").contains("overwritten at random"));
+}
+
+#[test]
 fn interval_longer_than_the_replay_is_reported_as_never_trimming() {
     let dir = TempDir::new().unwrap();
     let trace = saved(&dir, header(&["sda"]), &day());
@@ -348,7 +363,7 @@ fn bad_input_gets_one_clear_line() {
     let dir = TempDir::new().unwrap();
     let trace = saved(&dir, header(&["sda"]), &day());
     for (args, reason) in [
-        ("--drive floppy", "there is no drive profile \"floppy\""),
+        ("--profile floppy", "there is no drive profile \"floppy\""),
         ("--policy async", "async is btrfs's own"),
         ("--policy fast", "there is no policy \"fast\""),
         ("--policy online:1h", "online has no interval"),
@@ -359,6 +374,7 @@ fn bad_input_gets_one_clear_line() {
         ("--size 1G --scale-to 1G", "cannot be used with"),
         ("--repeat 2 --until-steady", "cannot be used with"),
         ("--workload uniform", "cannot be used with"),
+        ("--new --aged", "cannot be used with"),
         ("--json trace.parquet", "would overwrite the trace"),
         ("--json no/such/dir.json", "no directory"),
     ] {

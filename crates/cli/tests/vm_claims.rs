@@ -8,7 +8,7 @@ use guest::run;
 const UNKNOWN_RING: &[&str] = &["cannot tell which files process ", "(python3) writes to by its io_uring"];
 
 /// The expected messages for each claim, in order.
-const EXPECTED: [(&str, &[&str]); 69] = [
+const EXPECTED: [(&str, &[&str]); 77] = [
     ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
     (
         "lvm-mounted",
@@ -43,11 +43,8 @@ const EXPECTED: [(&str, &[&str]); 69] = [
     ("dm-alone", &["accepted"]),
     ("dm-written", &["is in use: process ", "(sleep) has /dev/nvme", " open for writing"]),
     ("partition-below", &["shares its bytes with /dev/nvme", "p1, which is mounted on /run/mnt"]),
-    (
-        "overlap-below-loop",
-        &["shares its bytes with /dev/nvme", "p2, which the kernel keeps for another user"],
-    ),
-    ("overlap-below-dm", &["shares its bytes with /dev/nvme", "p2, which the kernel keeps for another user"]),
+    ("overlap-below-loop", &["shares its bytes with /dev/nvme", "p2, which is claimed by the kernel"]),
+    ("overlap-below-dm", &["shares its bytes with /dev/nvme", "p2, which is claimed by the kernel"]),
     ("ring-registered", UNKNOWN_RING),
     ("ring-deleted", UNKNOWN_RING),
     ("ring-mapped", UNKNOWN_RING),
@@ -67,6 +64,12 @@ const EXPECTED: [(&str, &[&str]); 69] = [
     ("thin-pool", &["/dev/dm-0 is a pool whose bytes are its thin volumes'"]),
     ("partition-shrunk", &["p1 is mounted on /run/mnt; unmount it first"]),
     ("partition-shrunk-unmounted", &["accepted"]),
+    ("partition-shrunk-array-1.2", &["p1 is held by /dev/md0"]),
+    ("partition-shrunk-array-1.0", &["p1, which lies before it", "it is held by /dev/md0"]),
+    ("partition-shrunk-journal", &["p1, which lies before it on the disk", "it is claimed by the kernel"]),
+    ("partition-shrunk-hidden", &["p1, which lies before it on the disk", "it is claimed by the kernel"]),
+    ("partition-shrunk-unused", &["accepted"]),
+    ("partition-beside", &["accepted"]),
     ("ng-written", &["(sleep) has /dev/ng", " open for writing"]),
     ("nbd-served", &["/dev/nbd0 is served by an NBD server"]),
     ("nbd-below", &["/dev/dm-0 cannot be proven unused: /dev/nbd0 is served by an NBD server"]),
@@ -78,6 +81,8 @@ const EXPECTED: [(&str, &[&str]); 69] = [
         &["may be the device that /sys/kernel/config/nvmet/subsystems/served/namespaces/1 serves to others"],
     ),
     ("nvmet-renamed-other", &["may be the device that /sys/kernel/config/nvmet/"]),
+    ("nvmet-unlinked", &["may be the device that /sys/kernel/config/nvmet/"]),
+    ("nvmet-unlinked", &["may be the device that /sys/kernel/config/nvmet/"]),
     ("nvmet-unlinked", &["may be the device that /sys/kernel/config/nvmet/"]),
     ("nvmet-unlinked", &["may be the device that /sys/kernel/config/nvmet/"]),
     (

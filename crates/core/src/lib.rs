@@ -13,6 +13,7 @@ pub mod fit;
 pub mod interrupt;
 pub mod policy;
 pub mod profile;
+pub mod shell;
 pub mod stats;
 pub mod trace;
 pub mod units;

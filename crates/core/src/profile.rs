@@ -3,10 +3,13 @@
 //! `bench` writes a profile, the flash model behaves by it, the pacer and the dry run predict from
 //! it. The profiles that come with trimtab are listed by [`builtin`].
 
+mod aging;
 mod bound;
 mod idle;
 mod limits;
+mod map_cache;
 mod slc;
+mod suspend;
 #[cfg(test)]
 mod tests;
 
@@ -16,9 +19,12 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::units::{Bytes, Nanos, Rate};
+pub use aging::Aging;
 pub use idle::Idle;
 pub use limits::LARGEST_GRANULARITY;
+pub use map_cache::MapCache;
 pub use slc::Slc;
+pub use suspend::Suspend;
 
 /// A value and where it comes from: an article, a datasheet, a measurement, or "calibrated"
 /// with what it was fitted to.
@@ -80,6 +86,15 @@ pub struct Profile {
     /// The cache of flash that holds one bit in each cell; without it, the drive has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slc: Option<Slc>,
+    /// The part of the map that is in memory; without it, all of the map is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map_cache: Option<MapCache>,
+    /// How reads go before programs and erases; without it, they wait for what their die has to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<Suspend>,
+    /// What makes a used drive an aged one; without it, a used drive was filled in sequence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aging: Option<Aging>,
     /// Its behaviour with discards.
     pub discard: Discard,
 }
@@ -212,6 +227,14 @@ pub struct Discard {
     /// does all before the command returns leaves it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lazy_share: Option<Sourced<f64>>,
+    /// The most discards that it works on at once; others wait. A drive that takes one after the other leaves
+    /// it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_depth: Option<Sourced<u32>>,
+    /// The most extents that one command can name (NVMe: 256): the host merges as many discards that wait at
+    /// the same time. A drive whose commands name one leaves it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranges_per_command: Option<Sourced<u32>>,
 }
 
 /// The data that a discarded range reads as.
@@ -335,7 +358,7 @@ pub enum ProfileError {
     },
 }
 
-const BUILTIN: [(&str, &str); 8] = [
+const BUILTIN: [(&str, &str); 9] = [
     ("corsair-performance-pro", include_str!("../profiles/corsair-performance-pro.toml")),
     ("crucial-p1", include_str!("../profiles/crucial-p1.toml")),
     ("micron-emmc", include_str!("../profiles/micron-emmc.toml")),
@@ -344,6 +367,7 @@ const BUILTIN: [(&str, &str); 8] = [
     ("ocz-agility-3", include_str!("../profiles/ocz-agility-3.toml")),
     ("ocz-vertex-le", include_str!("../profiles/ocz-vertex-le.toml")),
     ("samsung-870-evo", include_str!("../profiles/samsung-870-evo.toml")),
+    ("samsung-980", include_str!("../profiles/samsung-980.toml")),
 ];
 
 fn builtin_names() -> String {

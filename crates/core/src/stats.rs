@@ -107,14 +107,21 @@ pub struct DriveCounters {
     pub copied_pages: u64,
     /// Mapping pages of journal that discards caused.
     pub journal_pages: u64,
+    /// Pages of the map that were programmed because memory holds only a part of it.
+    #[serde(default)]
+    pub map_pages: u64,
+    /// Pages of the map that were read from flash.
+    #[serde(default)]
+    pub map_reads: u64,
     /// Erase-block erases.
     pub erases: u64,
 }
 
 impl DriveCounters {
-    /// Mapping pages programmed: host, copied and journal together.
+    /// Mapping pages programmed: host, copied, journal and map together.
     pub fn programmed_pages(&self) -> u64 {
-        self.host_pages.saturating_add(self.copied_pages).saturating_add(self.journal_pages)
+        let own = self.journal_pages.saturating_add(self.map_pages);
+        self.host_pages.saturating_add(self.copied_pages).saturating_add(own)
     }
 
     /// Write amplification: flash pages programmed / host pages written; none without host writes.
@@ -138,6 +145,8 @@ impl DriveCounters {
         add(&mut self.host_pages, other.host_pages);
         add(&mut self.copied_pages, other.copied_pages);
         add(&mut self.journal_pages, other.journal_pages);
+        add(&mut self.map_pages, other.map_pages);
+        add(&mut self.map_reads, other.map_reads);
         add(&mut self.erases, other.erases);
     }
 
@@ -157,6 +166,8 @@ impl DriveCounters {
             host_pages: self.host_pages - earlier.host_pages,
             copied_pages: self.copied_pages - earlier.copied_pages,
             journal_pages: self.journal_pages - earlier.journal_pages,
+            map_pages: self.map_pages - earlier.map_pages,
+            map_reads: self.map_reads - earlier.map_reads,
             erases: self.erases - earlier.erases,
         }
     }
@@ -330,13 +341,15 @@ mod tests {
                 host_pages: 10 * factor,
                 copied_pages: 11 * factor,
                 journal_pages: 12 * factor,
+                map_pages: 14 * factor,
+                map_reads: 15 * factor,
                 erases: 13 * factor,
             }
         };
         let mut sum = at(4).since(&at(3));
         sum.merge(&at(6).since(&at(4)));
         assert_eq!(sum, at(3));
-        assert_eq!(sum.waf(), Some(33.0 / 10.0));
+        assert_eq!(sum.waf(), Some(47.0 / 10.0));
     }
 
     #[test]
@@ -350,6 +363,8 @@ mod tests {
             host_pages: u64::MAX,
             copied_pages: u64::MAX,
             journal_pages: u64::MAX,
+            map_pages: u64::MAX,
+            map_reads: u64::MAX,
             erases: u64::MAX,
             discard_sizes,
             ..DriveCounters::default()

@@ -173,7 +173,7 @@ fn misaligned(disk: &Layer, place: &ExtentSet, erase_block: Bytes) -> Option<Fin
     let of_card = disk.announced.erase.as_ref().and_then(|erase| erase.preferred);
     let says = match of_card {
         Some(_) => "The card says that size.",
-        None => "That size is assumed unless --drive names a profile.",
+        None => "That size is assumed unless --profile names a profile.",
     };
     let size = of_card.unwrap_or(erase_block);
     let one = format!("an erase block of {size} on {}", disk.name);

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use trimtab_core::Bytes;
 use trimtab_core::device::Limits;
 use trimtab_core::document::doctor::{Canary, Target};
+use trimtab_core::shell::quoted;
 use trimtab_core::verdict::{Finding, Severity, Verdict};
 use trimtab_linux::stack::{Layer, LayerKind, Raid, Scsi, Transport};
 
@@ -28,17 +29,6 @@ const LIMIT_CHECK: &str = "lsblk -D   # DISC-MAX must not be 0B";
 
 const PARITY_RISK: &str = "Only where every drive reads zeros after a discard (trimtab bench tells; ATA calls it \
      RZAT): with any other, parity no longer fits the data, and a failed drive can't be rebuilt.";
-
-/// Quotes `word` for a shell.
-pub(super) fn quoted(word: impl Display) -> String {
-    let word = word.to_string();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_.:=@,+-".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
-}
 
 /// A finding that blocks all discards.
 fn layer_finding(id: &str, layer: &Layer, message: String) -> Finding {

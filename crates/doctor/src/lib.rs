@@ -12,6 +12,7 @@ mod device;
 mod file_system;
 mod findings;
 mod judge;
+mod listing;
 mod mapper;
 mod opinion;
 mod raid;
@@ -29,7 +30,7 @@ use trimtab_core::error::chain;
 use trimtab_core::verdict::Verdict;
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, environment};
-use trimtab_linux::stack::{self, LayerKind, Machine, Setup, Stack, StackError};
+use trimtab_linux::stack::{self, LayerKind, Machine, ServedMount, Setup, Stack, StackError};
 
 use self::canary::CanaryError;
 use trimtab_core::interrupt::{Interrupt, Interrupted};
@@ -48,6 +49,10 @@ pub struct ExamineOptions {
     pub canary: bool,
     /// The erase block size for checking the alignment of the data.
     pub erase_block: Bytes,
+    /// The file systems that the running service knows; none if none runs, or on a captured machine.
+    pub served: Option<Vec<ServedMount>>,
+    /// What the caller could not find out, a sentence each.
+    pub left_out: Vec<String>,
     /// The command line, for the document.
     pub invocation: Vec<String>,
 }
@@ -93,6 +98,9 @@ pub fn verdict_on(mount: &Path) -> Result<JudgedMount, DoctorError> {
         paths: vec![mount.to_owned()],
         canary: false,
         erase_block: ASSUMED_ERASE_BLOCK,
+        // The service itself asks.
+        served: None,
+        left_out: Vec::new(),
         invocation: Vec::new(),
     };
     let examined = examine(&plan, &Interrupt::never())?;
@@ -109,6 +117,8 @@ pub struct Examined {
     pub document: DoctorDocument,
     /// The examined stacks.
     pub stacks: Vec<Stack>,
+    /// The settings of the machine.
+    pub setup: Setup,
     /// Whether a target or its canary was skipped.
     pub is_incomplete: bool,
 }
@@ -137,7 +147,9 @@ pub fn examine(plan: &ExamineOptions, interrupt: &Interrupt) -> Result<Examined,
         }
     }
     let mut is_incomplete = !left_out.is_empty();
-    let setup = Setup::of(machine, &stacks);
+    let mut setup = Setup::of(machine, &stacks);
+    setup.served = plan.served.clone().or(setup.served);
+    left_out.extend(plan.left_out.iter().cloned());
     left_out.extend(setup.left_out.iter().cloned());
     for layer in stacks.iter().flat_map(|stack| &stack.layers) {
         let hidden = hidden(layer).filter(|hidden| !left_out.contains(hidden));
@@ -173,7 +185,7 @@ pub fn examine(plan: &ExamineOptions, interrupt: &Interrupt) -> Result<Examined,
         findings: service::of_the_machine(&setup),
         left_out,
     };
-    Ok(Examined { document, stacks, is_incomplete })
+    Ok(Examined { document, stacks, setup, is_incomplete })
 }
 
 /// Returns a sentence on a loop device whose file this process may not examine.

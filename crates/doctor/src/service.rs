@@ -1,16 +1,20 @@
 //! Finds out which services and settings issue the discards of a file system or swap, and what they miss.
 
-use std::path::Path;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 
+use trimtab_core::shell::quoted;
 use trimtab_core::verdict::{Finding, Severity, Verdict};
-use trimtab_linux::stack::{CronTrim, FileSystem, FstabLine, Layer, LayerKind, Setup, Stack};
+use trimtab_linux::stack::{CronTrim, FileSystem, FstabLine, Layer, LayerKind, ServedMount, Setup, Stack};
 
 use super::file_system::{is_online, takes_fstrim};
-use super::findings::quoted;
+use super::listing::{Listing, by_fstrim, by_own_timer};
 
 const FSTRIM_TIMER: &str = "fstrim.timer";
 /// Trimtab's timer, which trims the same file systems as fstrim's.
 const OWN_TIMER: &str = "trimtab-trim.timer";
+/// Trimtab's service.
+const OWN_SERVICE: &str = "trimtab.service";
 const ENABLE: &str = "systemctl enable --now fstrim.timer";
 
 fn finding(id: &str, severity: Severity, layer: &Layer, message: String, why: &str, check: &str) -> Finding {
@@ -53,7 +57,7 @@ pub(super) fn findings(stack: &Stack, setup: &Setup, verdict: Verdict) -> Vec<Fi
 /// Returns true if the layer `target`, a file system, needs fstrim or a mount option.
 fn is_to_be_trimmed(stack: &Stack, target: &Layer, file_system: &FileSystem) -> bool {
     let is_zoned = target.below.iter().any(|below| stack.layers[below.layer].zoned);
-    takes_fstrim(&file_system.fstype) && !target.read_only && !is_zoned
+    takes_fstrim(&file_system.fstype) && !file_system.writable.is_empty() && !target.read_only && !is_zoned
 }
 
 /// Returns true if swapped data stays in memory, compressed.
@@ -78,16 +82,15 @@ pub(super) fn timetable(stack: &Stack, setup: &Setup) -> Option<String> {
     if let Some(timer) = setup.timer.as_ref().filter(|_| is_timed(setup)) {
         let next = timer.next.as_ref().map(|next| format!(", next {next}")).unwrap_or_default();
         let last = timer.last.as_ref().map(|last| format!(", last {last}")).unwrap_or_default();
-        clauses.push(format!("{FSTRIM_TIMER} is on{next}{last}"));
+        let passes = match by_fstrim(file_system, setup) {
+            Listing::Trims => "",
+            _ => " and passes it by",
+        };
+        clauses.push(format!("{FSTRIM_TIMER} is on{passes}{next}{last}"));
     }
     let others = trimmers(file_system, setup).into_iter().filter(|trimmer| trimmer.name != FSTRIM_TIMER);
     clauses.extend(others.map(|trimmer| format!("{} trims it", trimmer.name)));
     (!clauses.is_empty()).then(|| clauses.join("; "))
-}
-
-/// Returns the line of fstab that mounts `file_system`.
-fn fstab_line<'a>(file_system: &FileSystem, setup: &'a Setup) -> Option<&'a FstabLine> {
-    setup.fstab.iter().find(|line| file_system.targets.contains(&line.target))
 }
 
 /// A service or cron job that trims a file system.
@@ -100,15 +103,25 @@ struct Trimmer {
 /// Returns all trimmers of `file_system`; the one that is best kept comes last.
 fn trimmers(file_system: &FileSystem, setup: &Setup) -> Vec<Trimmer> {
     let unit = |name: &str| Trimmer { name: name.to_owned(), off: format!("systemctl disable --now {name}") };
-    let is_listed = is_listed(file_system, setup);
-    let by_timer = is_timed(setup) && is_listed;
+    let by_timer = is_timed(setup) && by_fstrim(file_system, setup) == Listing::Trims;
+    let by_own_timer = by_own_timer(file_system, setup) == Listing::Trims;
     let by_cron =
         setup.cron.iter().filter(|command| cron_trims(command, file_system, setup)).map(|command| Trimmer {
             name: format!("cron ({})", command.file.display()),
             off: cron_off(&command.file),
         });
-    let own = own_units(setup).filter(|name| *name != OWN_TIMER || is_listed).map(unit);
-    by_timer.then(|| unit(FSTRIM_TIMER)).into_iter().chain(by_cron).chain(own).collect()
+    // The running service knows what it trims; a unit that is enabled only starts it.
+    let is_own = |name: &&str| match *name {
+        OWN_TIMER => by_own_timer,
+        _ => setup.served.is_none(),
+    };
+    let own = own_units(setup).filter(is_own).map(unit);
+    let served =
+        is_served(file_system, setup).then(|| match setup.own_units.contains(&OWN_SERVICE.to_owned()) {
+            true => unit(OWN_SERVICE),
+            false => Trimmer { name: "trimtab daemon".to_owned(), off: "# end trimtab daemon".to_owned() },
+        });
+    by_timer.then(|| unit(FSTRIM_TIMER)).into_iter().chain(by_cron).chain(own).chain(served).collect()
 }
 
 /// Returns the command that stops cron from trimming with `file`: it comments out a line of a table, or
@@ -122,22 +135,15 @@ fn cron_off(file: &Path) -> String {
     }
 }
 
-fn is_skipped(line: &FstabLine) -> bool {
-    line.options.iter().any(|option| option == "X-fstrim.notrim")
+/// Returns whether the running service trims `file_system`.
+fn is_served(file_system: &FileSystem, setup: &Setup) -> bool {
+    let is_it = |served: &ServedMount| served.is_trimmed && file_system.targets.contains(&served.mount);
+    setup.served.iter().flatten().any(is_it)
 }
 
 /// Returns the running units of trimtab, none in a container; the service comes last.
 fn own_units(setup: &Setup) -> impl Iterator<Item = &str> {
     setup.own_units.iter().filter(|_| !setup.container).rev().map(String::as_str)
-}
-
-/// Returns true if the timers, which use /etc/fstab, trim `file_system`. `/` needs no line there, and if that
-/// file is empty, all mounts count.
-fn is_listed(file_system: &FileSystem, setup: &Setup) -> bool {
-    match fstab_line(file_system, setup) {
-        Some(line) => !is_skipped(line),
-        None => setup.fstab.is_empty() || file_system.targets.iter().any(|target| target == Path::new("/")),
-    }
 }
 
 /// Returns true if a command of cron may trim `file_system`.
@@ -153,7 +159,7 @@ fn cron_trims(command: &CronTrim, file_system: &FileSystem, setup: &Setup) -> bo
         word.contains('$') || file_system.targets.iter().any(|target| target == path)
     };
     has(&['a'], &["--all"])
-        || has(&['A', 'I'], &["--fstab", "--listed-in"]) && is_listed(file_system, setup)
+        || has(&['A', 'I'], &["--fstab", "--listed-in"]) && by_fstrim(file_system, setup) == Listing::Trims
         || command.words.iter().any(names_it)
 }
 
@@ -198,39 +204,15 @@ fn double_work(target: &Layer, online: bool, first: &Trimmer, trimmers: &[Trimme
 
 /// A file system that is never trimmed.
 fn nobody(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Finding {
-    let mount = quoted(&target.name);
-    let check = "systemctl list-timers fstrim.timer";
-    let dry_run = "fstrim --listed-in /etc/fstab:/proc/self/mountinfo --dry-run --verbose";
-    let not_told = "The drive is never told what is free there.";
-    let fstrim_timer = is_timed(setup).then_some(FSTRIM_TIMER);
-    match (fstab_line(file_system, setup), fstrim_timer.or(own_units(setup).find(|name| *name == OWN_TIMER)))
-    {
-        (Some(line), Some(_)) if is_skipped(line) => Finding {
-            fix: Some(format!("fstrim {mount}   # or take X-fstrim.notrim out of /etc/fstab")),
-            ..finding(
-                "fstrim-skips",
-                Severity::Warning,
-                target,
-                format!("Nobody trims {mount}: its line in /etc/fstab says X-fstrim.notrim."),
-                not_told,
-                dry_run,
-            )
-        },
-        (_, Some(timer)) => Finding {
-            fix: Some(format!(
-                "systemctl edit --full {}   # in ExecStart --all in place of --listed-in and its files; or add {mount} to /etc/fstab",
-                timer.replace(".timer", ".service")
-            )),
-            ..finding(
-                "not-in-fstab",
-                Severity::Warning,
-                target,
-                format!("{timer} passes {mount} by: it goes by /etc/fstab, which doesn't name it."),
-                not_told,
-                dry_run,
-            )
-        },
-        (_, None) if setup.container => Finding {
+    if is_timed(setup) {
+        return passed_by(FSTRIM_TIMER, by_fstrim(file_system, setup), target, file_system);
+    }
+    if own_units(setup).any(|name| name == OWN_TIMER) {
+        return passed_by(OWN_TIMER, by_own_timer(file_system, setup), target, file_system);
+    }
+    let mount = quoted(best_mount(target, file_system));
+    if setup.container {
+        return Finding {
             fix: Some(format!("fstrim {mount}   # on the host: {ENABLE}")),
             ..finding(
                 "timer-not-in-container",
@@ -240,32 +222,81 @@ fn nobody(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Finding {
                 "The drive learns what is free only from its host.",
                 "systemctl list-timers fstrim.timer   # on the host",
             )
-        },
-        (_, None) => Finding {
-            fix: Some(match setup.timer {
-                Some(_) => ENABLE.to_owned(),
-                None => format!("fstrim {mount}   # once a week, by cron; with systemd: {ENABLE}"),
-            }),
-            cost: Some(
-                "A weekly trim sends all free space at once; trimtab compare shows what that costs."
-                    .to_owned(),
+        };
+    }
+    let (who, service) = match &setup.timer {
+        Some(_) => ("Nobody trims", "fstrim.timer is off"),
+        None => ("Nobody seems to trim", "there is no fstrim.timer"),
+    };
+    let left = if setup.served.is_some() {
+        ", and trimtab's service leaves it (trimtab status says why)"
+    } else {
+        ""
+    };
+    Finding {
+        fix: Some(match setup.timer {
+            Some(_) => ENABLE.to_owned(),
+            None => format!("fstrim {mount}   # once a week, by cron; with systemd: {ENABLE}"),
+        }),
+        cost: Some(
+            "A weekly trim sends all free space at once; trimtab compare shows what that costs.".to_owned(),
+        ),
+        ..finding(
+            "nobody-trims",
+            Severity::Warning,
+            target,
+            format!("{who} {mount}: it is mounted without discard, and {service}{left}."),
+            "The way down is open, but nothing is ever sent along it.",
+            "systemctl list-timers fstrim.timer",
+        )
+    }
+}
+
+/// A file system that `timer` passes by, although it trims others.
+fn passed_by(timer: &str, listing: Listing, target: &Layer, file_system: &FileSystem) -> Finding {
+    let mount = quoted(best_mount(target, file_system));
+    let unit = timer.replace(".timer", ".service");
+    let all =
+        format!("systemctl edit --full {unit}   # in ExecStart --all in place of --listed-in and its files");
+    let (id, message, fix) = match listing {
+        Listing::Excluded => (
+            "fstrim-skips",
+            format!("Nobody trims {mount}: its line in /etc/fstab says X-fstrim.notrim."),
+            format!("fstrim {mount}   # or take X-fstrim.notrim out of /etc/fstab"),
+        ),
+        Listing::ReadOnly(listed) => (
+            "fstrim-read-only",
+            format!(
+                "{timer} passes {mount} by: /etc/fstab names it only as {}, where it is mounted read-only.",
+                quoted(listed.display())
             ),
-            ..finding(
-                "nobody-trims",
-                Severity::Warning,
-                target,
-                match setup.timer {
-                    Some(_) => format!(
-                        "Nobody trims {mount}: it is mounted without discard, and fstrim.timer is off."
-                    ),
-                    None => format!(
-                        "Nobody seems to trim {mount}: it is mounted without discard, and there is no fstrim.timer."
-                    ),
-                },
-                "The way down is open, but nothing is ever sent along it.",
-                check,
-            )
-        },
+            all,
+        ),
+        Listing::Absent | Listing::Trims => (
+            "not-in-fstab",
+            format!("{timer} passes {mount} by: it goes by /etc/fstab, which doesn't name it."),
+            format!("{all}; or add {mount} to /etc/fstab"),
+        ),
+    };
+    Finding {
+        fix: Some(fix),
+        ..finding(
+            id,
+            Severity::Warning,
+            target,
+            message,
+            "The drive is never told what is free there.",
+            "fstrim --listed-in /etc/fstab:/proc/self/mountinfo --dry-run --verbose",
+        )
+    }
+}
+
+/// Returns the mount point at which `file_system` can be trimmed: that of `target` if it can be written to there.
+fn best_mount<'a>(target: &'a Layer, file_system: &'a FileSystem) -> Cow<'a, str> {
+    let is_writable = |writable: &PathBuf| writable == Path::new(&target.name);
+    match file_system.writable.first() {
+        Some(first) if !file_system.writable.iter().any(is_writable) => first.to_string_lossy(),
+        _ => target.name.as_str().into(),
     }
 }
 

@@ -18,6 +18,7 @@ const COUNT: u64 = 1 << 20;
 fn settled(blocks: u32) -> (Ftl, Xoshiro256PlusPlus) {
     let mut config = FtlConfig {
         logical: Pages(1),
+        map_entries: None,
         blocks,
         pages_per_block: PAGES_PER_BLOCK,
         reserve_blocks: 1,

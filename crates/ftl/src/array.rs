@@ -2,7 +2,10 @@
 //!
 //! Program units are dealt to the dies in order, so an erase block is striped over all of them;
 //! dies are dealt to the channels in the same way. Programming a unit is spread evenly over the
-//! mapping pages it holds. Dies and channels serve requests in the order they come in.
+//! mapping pages it holds. Dies and channels serve requests in the order they come in,
+//! unless the drive lets the host's reads go first.
+
+mod suspend;
 
 use std::ops::Range;
 
@@ -10,6 +13,7 @@ use trimtab_core::Nanos;
 use trimtab_core::profile::Profile;
 
 use crate::validity::count_valid;
+use suspend::Priority;
 
 /// The bits that a programmed cell holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub(crate) struct Array {
     dies: Vec<Die>,
     channels: Vec<Nanos>,
     other: OtherWork,
+    /// Whether reads of the host go first.
+    priority: Option<Priority>,
 }
 
 struct Die {
@@ -95,6 +101,7 @@ impl Array {
             dies: (0..profile.dies() as usize).map(die).collect(),
             channels: vec![Nanos::ZERO; channels],
             other: OtherWork::default(),
+            priority: Priority::new(profile),
         }
     }
 
@@ -160,20 +167,20 @@ impl Array {
         die.occupy::<SHARED>(&self.other, page * u64::from(pages), *channel)
     }
 
-    /// Reads these pages from `start`, each unit of pages in a row at once; returns when all are
+    /// Reads these pages for the host from `start`, each unit of pages in a row at once; returns when all are
     /// out.
     pub(crate) fn read(&mut self, pages: impl Iterator<Item = u32>, start: Nanos) -> Nanos {
         let mut unit = Unit::default();
         let (mut count, mut out) = (0, start);
         for page in pages {
             if !unit.pages.contains(&page) {
-                out = out.max(self.read_unit(&unit, count, start));
+                out = out.max(self.read_for_host(&unit, count, start));
                 self.seek(&mut unit, &(page..page + 1));
                 count = 0;
             }
             count += 1;
         }
-        out.max(self.read_unit(&unit, count, start))
+        out.max(self.read_for_host(&unit, count, start))
     }
 
     /// Reads the valid pages of a block from `start`, as [`Flash::collect`](crate::Flash::collect)

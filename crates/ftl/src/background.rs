@@ -126,7 +126,7 @@ impl Work {
             self.read = page + count;
         } else if next(self.moved).is_some() {
             let mut unit = Unit::default();
-            let room = array.seek(&mut unit, &ftl.next_copies());
+            let room = array.seek(&mut unit, &ftl.next_copies(block));
             let ready = window.start.max(self.ready);
             let Some(start) = array.free_at(&unit, ready, window.end) else { return false };
             let (next, moved) = ftl.move_pages(block, self.moved, room, cause);

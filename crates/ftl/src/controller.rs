@@ -26,6 +26,8 @@ pub(crate) struct Controller {
     now: Nanos,
     /// When the pages that garbage collection moves are read.
     collected: Nanos,
+    /// When the map is known of the pages that the host writes.
+    mapped: Nanos,
     /// When every command so far is done.
     all_done: Nanos,
     /// The units that were programmed last, by the host and by garbage collection.
@@ -39,6 +41,8 @@ pub(crate) struct Controller {
 struct PageTimes {
     link: Nanos,
     program: Nanos,
+    /// The earliest that it can be programmed.
+    mapped: Nanos,
 }
 
 impl Controller {
@@ -55,6 +59,7 @@ impl Controller {
             link_write: Nanos::ZERO,
             now: Nanos::ZERO,
             collected: Nanos::ZERO,
+            mapped: Nanos::ZERO,
             all_done: Nanos::ZERO,
             host_unit: Unit::default(),
             copy_unit: Unit::default(),
@@ -91,9 +96,11 @@ impl Controller {
 
     /// The time of pages of this cause that come into the buffer; those of a command occupy the link.
     fn page_times(&self, cause: Cause) -> PageTimes {
-        let link = if cause == Cause::Journal { Nanos::ZERO } else { self.link_write_page };
+        let is_own = matches!(cause, Cause::Journal | Cause::Map);
+        let (link, mapped) =
+            if is_own { (Nanos::ZERO, Nanos::ZERO) } else { (self.link_write_page, self.mapped) };
         let cell = if cause == Cause::Cache { Cell::Single } else { Cell::Full };
-        PageTimes { link, program: self.array.page_time(cell) }
+        PageTimes { link, program: self.array.page_time(cell), mapped }
     }
 
     /// Takes `count` pages of the host's unit into the buffer.
@@ -101,13 +108,24 @@ impl Controller {
     fn take(&mut self, times: PageTimes, count: u32) {
         let crossed = self.now + times.link * u64::from(count);
         self.now = crossed.max(self.buffer.room_at(count));
-        let drained = self.array.program(&self.host_unit, count, self.now, times.program);
+        let ready = self.now.max(times.mapped);
+        let drained = self.array.program(&self.host_unit, count, ready, times.program);
         self.buffer.fill(count, drained);
     }
 
-    /// Takes journal pages, which then come by [`Flash::program`], from `start`.
-    pub(crate) fn begin_journal(&mut self, start: Nanos) {
+    /// Takes pages of journal or of the map, which then come by [`Flash::program`], from `start`.
+    pub(crate) fn begin_own(&mut self, start: Nanos) {
         self.now = start;
+    }
+
+    /// When the last page was in the buffer, or the write that is under way began.
+    pub(crate) fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Programs the pages of the next writes no earlier than `at`, when their map is known.
+    pub(crate) fn map_is_known(&mut self, at: Nanos) {
+        self.mapped = at;
     }
 
     /// Reads `pages` pages, of which the `physical` ones have data; returns when they are read.

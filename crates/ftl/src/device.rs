@@ -7,11 +7,15 @@
 //! **read** waits for its dies like everything else, and is done when it has crossed the link;
 //! pages without data cost no flash. A **flush** waits until all that was written is on flash. A
 //! **discard** that isn't queued begins when every command before it is done, and no other begins
-//! before its end; queued discards only wait for each other. Its cost, as the host sees it, includes
+//! before its end; queued discards only wait for each other, as many at a time as the drive works on. Its cost, as the host sees it, includes
 //! the command overhead. Only whole aligned grains are unmapped, and none by a discard that the
 //! drive ignores. Each honoured range leaves an entry of mapping journal, and full pages of journal
 //! are programmed after it. A drive that is lazy spends the time of a discard's bytes after its end, and takes
 //! a share of every die for it. Partial pages are read and written as whole ones.
+//!
+//! A drive whose memory holds only a part of the **map** first brings the entries there that a command needs. A
+//! read waits for them; a write is in the buffer meanwhile and is programmed later; a discard is done no
+//! earlier, unless the drive is lazy. What leaves the memory goes through the write buffer.
 //!
 //! A drive whose profile says so cleans blocks and folds its cache **while it idles**: from some time after
 //! the last command was done until the next one arrives, which waits for the operations that its dies have
@@ -19,16 +23,30 @@
 
 use std::ops::Range;
 
-use trimtab_core::profile::{Discard, Profile};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use trimtab_core::profile::{Aging, Discard, Profile};
 use trimtab_core::stats::{DriveCounters, EraseSpread, LatencySummary};
 use trimtab_core::{Bytes, Extent, Nanos, Pages};
 
 use crate::background::Background;
 use crate::command::{Command, Op};
 use crate::controller::{CommandSender, Controller, PageWrites};
+use crate::discards::{Outstanding, Unmapped};
 use crate::flash::Untimed;
 use crate::geometry::{FtlConfig, GeometryError};
+use crate::map_cache::{MapCache, Use};
 use crate::mapping::{CacheConfig, Ftl, Totals};
+
+/// Seeds the random writes that age a drive.
+const AGING_SEED: u64 = 1;
+/// Pages written at a time, so that their cache misses overlap.
+const BATCH: usize = 256;
+
+/// The random writes of an aged drive of `size`, in pages.
+fn aging_pages(aging: &Aging, size: Bytes, page: Bytes) -> u64 {
+    (aging.random_writes.value * (size.0 / page.0) as f64).ceil() as u64
+}
 
 /// The pages of `2^page_shift` bytes that an extent touches.
 fn pages(extent: Extent, page_shift: u32) -> Range<u32> {
@@ -62,16 +80,19 @@ pub struct Device {
     page_shift: u32,
     ftl: Ftl,
     controller: Controller,
+    /// The part of the map in memory, where that is not all of it.
+    map: Option<MapCache>,
     /// The work that it does while no command is under way.
     background: Option<Background>,
     discard: Discard,
     flush: Nanos,
-    /// When the last discard ends.
-    discarded: Nanos,
+    outstanding: Outstanding,
     journal: Bytes,
     counters: DriveCounters,
     /// The flash's totals before the first command.
     preconditioned: Totals,
+    /// The random writes of an aged drive, in pages.
+    aging: u64,
 }
 
 impl Device {
@@ -88,26 +109,55 @@ impl Device {
             page_shift: page.0.trailing_zeros(),
             ftl: Ftl::with_cache(&FtlConfig::of_drive(profile, size)?, CacheConfig::of_drive(profile, size))?,
             controller: Controller::new(profile),
+            map: MapCache::new(profile, size),
             background: Background::new(profile, size),
             discard: profile.discard.clone(),
             flush: profile.timing.flush.value,
-            discarded: Nanos::ZERO,
+            outstanding: Outstanding::new(&profile.discard),
             journal: Bytes::ZERO,
             counters: DriveCounters::default(),
             preconditioned: Totals::default(),
+            aging: profile.aging.as_ref().map_or(0, |aging| aging_pages(aging, size, page)),
         })
     }
 
     /// Makes a new drive a used one: every page is written twice, in sequence, as the workload
-    /// independent preconditioning of the SNIA Performance Test Specification does, and a cache is folded.
-    /// It takes no model time, and only the erase spread counts it.
+    /// independent preconditioning of the SNIA Performance Test Specification does, and a cache is folded. A drive
+    /// whose profile says so ages: pages drawn from all are written then, as the workload dependent
+    /// preconditioning does. It takes no model time, and only the erase spread counts it.
     pub fn precondition(&mut self) {
         let pages = (self.size.0 / self.page.0) as u32;
+        let stretch = self.map.as_ref().map_or(pages, MapCache::entries);
         for _ in 0..2 {
-            self.ftl.write(0, 0, pages, &mut Untimed);
+            for first in (0..pages).step_by(stretch as usize) {
+                self.ftl.write(0, first, stretch.min(pages - first), &mut Untimed);
+                if self.map.is_some() {
+                    self.ftl.write_map_page(first / stretch, &mut Untimed);
+                }
+            }
         }
         self.ftl.empty_cache(&mut Untimed);
+        self.age(pages);
         self.preconditioned = self.ftl.totals();
+    }
+
+    /// Writes pages at random, as long as the profile says, and then each page of the map.
+    fn age(&mut self, pages: u32) {
+        if self.aging == 0 {
+            return;
+        }
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(AGING_SEED);
+        let (mut left, mut batch) = (self.aging, Vec::with_capacity(BATCH));
+        while left > 0 {
+            batch.clear();
+            batch.extend((0..left.min(BATCH as u64)).map(|_| rng.random_range(0..pages)));
+            self.ftl.write_each(0, &batch, &mut Untimed);
+            left -= batch.len() as u64;
+        }
+        if let Some(map) = &self.map {
+            (0..pages.div_ceil(map.entries())).for_each(|page| self.ftl.write_map_page(page, &mut Untimed));
+        }
+        self.ftl.empty_cache(&mut Untimed);
     }
 
     /// Hands a command to the drive at `arrival`; returns when it is done. Commands are handed
@@ -122,10 +172,24 @@ impl Device {
         let done = match op {
             Op::Read => self.read(arrival, extent),
             Op::Write => self.write(arrival, extent),
-            Op::Discard => self.discard(arrival, extent),
+            Op::Discard => self.discard(arrival, &[extent]),
             Op::Flush => self.flush(arrival),
         };
         self.controller.finish(op, arrival, done);
+        done
+    }
+
+    /// Hands a discard of several extents, one command, to the drive at `arrival`; returns when it is done. See
+    /// [`submit`](Self::submit).
+    ///
+    /// # Panics
+    /// If an extent reaches past the drive's end.
+    pub fn discard_extents(&mut self, arrival: Nanos, extents: &[Extent]) -> Nanos {
+        let past = extents.iter().find(|extent| extent.end > self.size);
+        assert_eq!(past, None, "an extent is past the drive's {}", self.size);
+        self.idle_until(arrival);
+        let done = self.discard(arrival, extents);
+        self.controller.finish(Op::Discard, arrival, done);
         done
     }
 
@@ -153,8 +217,8 @@ impl Device {
     /// them one by one.
     pub(crate) fn write_pages(&mut self, host: &mut impl CommandSender, commands: &[Command]) {
         let pages: Vec<_> = commands.iter().map(|command| self.pages(command.extent).start).collect();
-        if self.background.is_some() {
-            // The drive may idle between any two of them.
+        if self.background.is_some() || self.map.is_some() {
+            // The drive may idle between any two of them, and each needs its own page of the map.
             self.ftl.touch(pages.into_iter());
             for command in commands {
                 let done = self.submit(host.send(), *command);
@@ -222,6 +286,8 @@ impl Device {
             host_pages: totals.host,
             copied_pages: totals.copied + totals.folded,
             journal_pages: totals.journal,
+            map_pages: totals.map,
+            map_reads: self.map.as_ref().map_or(0, MapCache::reads),
             erases: totals.erases,
             ..self.counters.clone()
         }
@@ -237,6 +303,12 @@ impl Device {
         self.controller.latency(op)
     }
 
+    /// The memory that the maps of the model hold, in bytes a physical page.
+    pub fn bytes_per_page(&self) -> f64 {
+        let memory = self.ftl.memory() + self.map.as_ref().map_or(0, MapCache::memory);
+        memory as f64 / self.ftl.physical_pages() as f64
+    }
+
     /// The mapping behind it.
     pub fn ftl(&self) -> &Ftl {
         &self.ftl
@@ -245,8 +317,9 @@ impl Device {
     fn read(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
         self.counters.reads += 1;
         self.counters.read_bytes += extent.len();
-        let start = self.controller.begin(arrival);
         let pages = self.pages(extent);
+        let start = self.controller.begin(arrival);
+        let start = self.look_up(start, Use::Read, pages.clone());
         let count = pages.len() as u64;
         self.controller.read(start, count, pages.filter_map(|page| self.ftl.physical_page(page)))
     }
@@ -256,74 +329,95 @@ impl Device {
         self.counters.write_bytes += extent.len();
         let pages = self.pages(extent);
         self.controller.begin_write(arrival);
+        if self.map.is_some() {
+            let known = self.look_up(self.controller.now(), Use::Change, pages.clone());
+            self.controller.map_is_known(known);
+        }
         self.ftl.write(0, pages.start, pages.len() as u32, &mut self.controller);
         self.controller.end_write()
     }
 
-    fn discard(&mut self, arrival: Nanos, extent: Extent) -> Nanos {
-        let honoured = self.honoured(extent);
-        let unmapped = self.count_and_unmap(extent, honoured);
-        let done = self.hold_for_discard(arrival, extent, unmapped);
-        self.write_journal(honoured, done);
+    /// Brings the map of these pages into memory from `start`; returns when it is there.
+    #[inline]
+    fn look_up(&mut self, start: Nanos, how: Use, pages: Range<u32>) -> Nanos {
+        let Some(map) = &mut self.map else { return start };
+        map.bring(&mut self.ftl, &mut self.controller, start, (how, pages))
+    }
+
+    fn discard(&mut self, arrival: Nanos, extents: &[Extent]) -> Nanos {
+        let unmapped = self.count_and_unmap(arrival, extents);
+        let done = self.hold_for_discard(arrival, extents, unmapped);
+        self.write_journal(unmapped.ranges, done);
         done
     }
 
-    /// Spends the time of a discard that unmaps `unmapped` bytes, and changes nothing that the drive holds;
-    /// returns when it is done. The work that a lazy drive does afterwards begins then.
-    fn hold_for_discard(&mut self, arrival: Nanos, extent: Extent, unmapped: Bytes) -> Nanos {
-        let cost = self.discard.time_of(extent.len(), unmapped);
+    /// Spends the time of a discard with this effect, and changes nothing that the drive holds; returns when it
+    /// is done. The work that a lazy drive does afterwards begins then.
+    #[inline]
+    fn hold_for_discard(&mut self, arrival: Nanos, extents: &[Extent], unmapped: Unmapped) -> Nanos {
+        let cost = self.discard.time_of_extents(extents.iter().map(|extent| extent.len()), unmapped.bytes);
         let queued = self.discard.queued.value;
         let dealt_with =
             self.controller.begin(if queued { arrival } else { arrival.max(self.controller.all_done()) });
         let taken = dealt_with - self.controller.overhead();
-        let done = (taken.max(self.discarded) + cost).max(dealt_with);
-        self.discarded = done;
+        let known = if self.discard.lazy_share.is_some() { Nanos::ZERO } else { unmapped.known };
+        let done = self.outstanding.add(taken, cost).max(dealt_with).max(known);
         if !queued {
             self.controller.hold(done);
         }
         if let Some(share) = &self.discard.lazy_share {
-            let work = self.discard.work(extent.len(), unmapped);
+            let length = extents.iter().map(|extent| extent.len()).sum();
+            let work = self.discard.work(length, unmapped.bytes);
             self.controller.array().add_work(work, share.value, done);
         }
         self.counters.discard_busy_ns += cost;
         done
     }
 
-    /// Lets a discard take effect at `at`, apart from its time; returns the bytes that it unmaps.
-    pub(crate) fn let_discard_take_effect(&mut self, at: Nanos, extent: Extent) -> Bytes {
+    /// Lets a discard take effect at `at`, apart from its time; returns the effect.
+    pub(crate) fn let_discard_take_effect(&mut self, at: Nanos, extent: Extent) -> Unmapped {
         self.idle_until(at);
-        let honoured = self.honoured(extent);
-        let unmapped = self.count_and_unmap(extent, honoured);
-        self.write_journal(honoured, at);
+        let unmapped = self.count_and_unmap(at, &[extent]);
+        self.write_journal(unmapped.ranges, at);
         unmapped
     }
 
-    /// Spends the time of a discard that comes at `arrival` and has unmapped `unmapped` bytes before; returns
-    /// when it is done.
-    pub(crate) fn spend_discard(&mut self, arrival: Nanos, extent: Extent, unmapped: Bytes) -> Nanos {
+    /// Spends the time of a discard that comes at `arrival` and had this effect before; returns when it is done.
+    pub(crate) fn spend_discard(&mut self, arrival: Nanos, extent: Extent, unmapped: Unmapped) -> Nanos {
         self.idle_until(arrival);
-        let done = self.hold_for_discard(arrival, extent, unmapped);
+        let done = self.hold_for_discard(arrival, &[extent], unmapped);
         self.controller.finish(Op::Discard, arrival, done);
         done
     }
 
-    /// Counts a discard and unmaps the whole grains of it; returns the bytes of them that had data.
-    fn count_and_unmap(&mut self, extent: Extent, honoured: Extent) -> Bytes {
+    /// Counts a discard that comes at `arrival` and unmaps the whole grains of it; brings the map of them into
+    /// memory from then on.
+    #[inline]
+    fn count_and_unmap(&mut self, arrival: Nanos, extents: &[Extent]) -> Unmapped {
+        let length = extents.iter().map(|extent| extent.len()).sum();
+        let alone = if self.discard.queued.value { arrival } else { arrival.max(self.controller.all_done()) };
+        let begun = alone + self.controller.overhead();
+        let mut unmapped = Unmapped { known: begun, ..Unmapped::default() };
+        for extent in extents {
+            let honoured = self.honoured(*extent);
+            let pages = self.pages(honoured);
+            unmapped.bytes += self.page * self.ftl.discard(pages.start, pages.len() as u32).0;
+            unmapped.ranges += honoured.len().0.div_ceil(self.discard.range_limit.value.0);
+            unmapped.known = unmapped.known.max(self.look_up(begun, Use::Change, pages));
+        }
         self.counters.discards += 1;
-        self.counters.discard_bytes += extent.len();
-        self.counters.discard_sizes.record(extent.len());
-        let pages = self.pages(honoured);
-        self.page * self.ftl.discard(pages.start, pages.len() as u32).0
+        self.counters.discard_bytes += length;
+        self.counters.discard_sizes.record(length);
+        unmapped
     }
 
-    /// Programs the journal that unmapped grains fill at `done`: no more pages than they have, or those of one
+    /// Programs the journal that so many ranges fill at `done`: no more pages than they have, or those of one
     /// entry, as a range's entry is no larger than the range.
-    fn write_journal(&mut self, honoured: Extent, done: Nanos) {
-        let ranges = honoured.len().0.div_ceil(self.discard.range_limit.value.0);
+    fn write_journal(&mut self, ranges: u64, done: Nanos) {
         self.journal += self.discard.journal_per_range.value * ranges;
         while self.journal >= self.page {
             self.journal -= self.page;
-            self.controller.begin_journal(done);
+            self.controller.begin_own(done);
             self.ftl.write_journal(&mut self.controller);
         }
     }

@@ -15,6 +15,8 @@ pub enum Cause {
     Fold,
     /// Discards filled mapping journal.
     Journal,
+    /// Memory had to make room for another page of the map.
+    Map,
 }
 
 impl Cause {

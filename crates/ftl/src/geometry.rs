@@ -8,13 +8,17 @@ use trimtab_core::{Bytes, Pages};
 pub struct FtlConfig {
     /// Pages the host can address.
     pub logical: Pages,
+    /// The logical pages whose places a page of the map holds, where the map lies on the flash beside the
+    /// data: 1 or more. None where memory holds all of it.
+    pub map_entries: Option<u32>,
     /// Erase blocks, all of them: data, reserve and open ones.
     pub blocks: u32,
     /// Mapping pages in an erase block.
     pub pages_per_block: u32,
     /// Erase blocks kept free for garbage collection to write into; 1 or more.
     pub reserve_blocks: u32,
-    /// Host frontiers: writes of different streams go to different erase blocks; 1 or more.
+    /// Host frontiers: writes of different streams go to different erase blocks, and stay apart when garbage
+    /// collection moves them; 1 or more.
     pub streams: u32,
     /// How garbage collection picks its victim.
     pub policy: GcPolicy,
@@ -58,7 +62,7 @@ pub enum GeometryError {
         u64::from(blocks.saturating_sub(*set_aside)) * u64::from(*pages_per_block)
     )]
     NoSpare {
-        /// Logical pages asked for.
+        /// Logical pages asked for, and those of the map.
         logical: Pages,
         /// Erase blocks in all.
         blocks: u32,
@@ -84,8 +88,10 @@ impl FtlConfig {
         let pages_per_block = (erase_block.0 / page.0) as u32;
         let physical = size.0 as f64 * (1.0 + geometry.over_provisioning.value);
         let blocks = (physical / erase_block.0 as f64).ceil() as u64;
+        let logical = Pages(size.0 / page.0);
         let config = Self {
-            logical: Pages(size.0 / page.0),
+            logical,
+            map_entries: profile.map_cache.as_ref().map(|cache| cache.entries(page)),
             blocks: blocks.try_into().map_err(|_| GeometryError::TooLarge { blocks, pages_per_block })?,
             pages_per_block,
             reserve_blocks: geometry.reserve_blocks.value,
@@ -96,9 +102,26 @@ impl FtlConfig {
         config.check().map(|()| config)
     }
 
-    /// Reserve blocks and open frontiers: one a stream, and one for garbage collection.
+    /// The frontiers that garbage collection makes room for: one a stream, and one for the map if it lies on
+    /// the flash.
+    pub(crate) fn outer_frontiers(&self) -> u32 {
+        self.streams.saturating_add(u32::from(self.map_entries.is_some()))
+    }
+
+    /// Reserve blocks and open frontiers: two a stream, and two for the map if it lies on the flash; one of each
+    /// is for what garbage collection moves.
     pub fn set_aside(&self) -> u32 {
-        self.reserve_blocks.saturating_add(self.streams).saturating_add(1)
+        self.reserve_blocks.saturating_add(self.outer_frontiers().saturating_mul(2))
+    }
+
+    /// The pages of the map that lie on the flash.
+    pub(crate) fn map_pages(&self) -> Pages {
+        self.map_entries.map_or(Pages::ZERO, |entries| Pages(self.logical.0.div_ceil(entries.into())))
+    }
+
+    /// U: the pages that are valid once all is written, those of the map among them.
+    pub(crate) fn used(&self) -> Pages {
+        self.logical + self.map_pages()
     }
 
     /// T: the pages left for data beside reserve blocks and open frontiers.
@@ -107,10 +130,10 @@ impl FtlConfig {
         Pages(u64::from(blocks) * u64::from(self.pages_per_block))
     }
 
-    /// The effective spare factor S = 1 - U / T, with U logical pages and T of
+    /// The effective spare factor S = 1 - U / T, with U logical pages and pages of the map, and T of
     /// [`data_pages`](Self::data_pages).
     pub fn effective_spare(&self) -> f64 {
-        1.0 - self.logical.0 as f64 / self.data_pages().0 as f64
+        1.0 - self.used().0 as f64 / self.data_pages().0 as f64
     }
 
     /// The bits of a page's address that number it in its block: whole words of valid bits.
@@ -128,14 +151,15 @@ impl FtlConfig {
             ("the number of logical pages", self.logical.0),
             ("the number of reserve blocks", self.reserve_blocks.into()),
             ("the number of streams", self.streams.into()),
+            ("the number of entries in a page of the map", self.map_entries.unwrap_or(1).into()),
         ];
         if let Some((name, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
             return Err(GeometryError::Zero(name));
         }
         let (blocks, pages_per_block) = (self.blocks, self.pages_per_block);
         self.check_blocks(blocks.into())?;
-        if self.logical >= self.data_pages() {
-            let (logical, set_aside) = (self.logical, self.set_aside());
+        if self.used() >= self.data_pages() {
+            let (logical, set_aside) = (self.used(), self.set_aside());
             return Err(GeometryError::NoSpare { logical, blocks, pages_per_block, set_aside });
         }
         Ok(())

@@ -3,14 +3,17 @@
 //! The state is flat arrays: logical to physical, physical to logical, and a bit for each valid
 //! physical page. The hot path never divides: a physical page goes by its [address](Layout).
 //!
-//! Writes are appended to open blocks, the frontiers: one a host stream, and one for what garbage
-//! collection moves. When a host frontier opens a block and only the reserve is left free, garbage
+//! Writes are appended to open blocks, the frontiers: one a host stream, one for the map if it lies on the
+//! flash, and for each of these another for what garbage collection moves of its blocks. When a host frontier opens a block and only the reserve is left free, garbage
 //! collection runs until a block more than the reserve is free. So every victim is chosen with
 //! exactly the reserve free and the frontiers open, among the T pages that
 //! [`FtlConfig::data_pages`] counts, which is the pool that the closed forms speak of.
 
 mod cache;
 mod cleaning;
+mod map_pages;
+mod sound;
+mod totals;
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -26,6 +29,8 @@ use crate::validity::Validity;
 use cache::Cache;
 pub(crate) use cache::{CacheConfig, Folding};
 pub(crate) use cleaning::next_valid;
+use map_pages::MapPages;
+pub use totals::Totals;
 
 /// Stands for the address of a logical page without data.
 const NONE: u32 = u32::MAX;
@@ -35,44 +40,6 @@ const NONE: u32 = u32::MAX;
 struct Frontier {
     next: u32,
     end: u32,
-}
-
-/// Flash pages programmed and blocks erased, since the start.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Pages that host writes programmed.
-    pub host: u64,
-    /// Pages that garbage collection moved.
-    pub copied: u64,
-    /// Pages that were folded: moved out of the cache.
-    pub folded: u64,
-    /// Pages of mapping journal.
-    pub journal: u64,
-    /// Erase blocks erased.
-    pub erases: u64,
-}
-
-impl Totals {
-    /// Pages programmed in all.
-    pub fn programmed(&self) -> u64 {
-        self.host + self.copied + self.folded + self.journal
-    }
-
-    /// Write amplification: pages programmed / pages the host wrote; not a number without any.
-    pub fn waf(&self) -> f64 {
-        self.programmed() as f64 / self.host as f64
-    }
-
-    /// Returns the totals after `earlier` was taken from the same model.
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            host: self.host - earlier.host,
-            copied: self.copied - earlier.copied,
-            folded: self.folded - earlier.folded,
-            journal: self.journal - earlier.journal,
-            erases: self.erases - earlier.erases,
-        }
-    }
 }
 
 /// How physical pages are numbered. An address is the block's number, shifted, and the page in the
@@ -140,14 +107,19 @@ impl<'a> Stale<'a> {
 pub struct Ftl {
     config: FtlConfig,
     layout: Layout,
-    /// The address of each logical page.
+    /// The address of each logical page, then of each page of the map that lies on the flash.
     address: Table,
     /// The logical page that each physical page holds, by dense number.
     logical: Table,
     valid: Validity,
     blocks: Blocks,
-    /// One a host stream, then the one of garbage collection and that of the cache.
+    /// One a host stream and one for the map, then garbage collection's for each of them, and that of the cache.
     frontiers: Vec<Frontier>,
+    /// The place of garbage collection's first among them.
+    copies: usize,
+    /// The stream of each block, where there are several: that of its frontier, or of the cache's blocks the first.
+    streams: Vec<u32>,
+    map: Option<MapPages>,
     cache: Option<Cache>,
     moving: Vec<u32>,
     /// The block that is being cleaned while the drive idles: out of its list, and some of its pages may
@@ -176,11 +148,14 @@ impl Ftl {
         let layout = Layout { shift: config.block_shift(), pages_per_block: config.pages_per_block };
         Ok(Self {
             layout,
-            address: Table::filled(config.logical.0 as usize, NONE)?,
+            address: Table::filled(config.used().0 as usize, NONE)?,
             logical: Table::filled(pages, NONE)?,
             valid: Validity::new(blocks << layout.shift),
             blocks: Blocks::new(config, cached),
-            frontiers: vec![Frontier::default(); config.streams as usize + 2],
+            frontiers: vec![Frontier::default(); 2 * config.outer_frontiers() as usize + 1],
+            copies: config.outer_frontiers() as usize,
+            streams: vec![0; if config.outer_frontiers() > 1 { blocks as usize } else { 0 }],
+            map: MapPages::new(config),
             cache: cache.map(|cache| Cache::new(cache, config.blocks)),
             moving: Vec::with_capacity(config.pages_per_block as usize),
             cleaning: None,
@@ -217,9 +192,20 @@ impl Ftl {
 
     /// The memory it holds, in bytes a physical page.
     pub fn bytes_per_page(&self) -> f64 {
+        self.memory() as f64 / self.logical.len() as f64
+    }
+
+    /// The number of physical pages.
+    pub(crate) fn physical_pages(&self) -> usize {
+        self.logical.len()
+    }
+
+    /// The memory it holds, in bytes.
+    pub(crate) fn memory(&self) -> usize {
         let maps = size_of_val(&self.address[..]) + size_of_val(&self.logical[..]);
-        let moving = self.moving.capacity() * size_of::<u32>();
-        (maps + moving + self.valid.memory() + self.blocks.memory()) as f64 / self.logical.len() as f64
+        let moving =
+            self.moving.capacity() * size_of::<u32>() + self.map.as_ref().map_or(0, MapPages::memory);
+        maps + moving + self.valid.memory() + self.blocks.memory() + size_of_val(&self.streams[..])
     }
 
     /// Whether a logical page has data.
@@ -227,7 +213,7 @@ impl Ftl {
     /// # Panics
     /// If the model has no such page.
     pub fn is_mapped(&self, page: Pages) -> bool {
-        self.address[page.0 as usize] != NONE
+        self.address[..self.config.logical.0 as usize][page.0 as usize] != NONE
     }
 
     /// The first logical page with data from `page` on, past the end from the first page on.
@@ -235,7 +221,7 @@ impl Ftl {
     /// # Panics
     /// If the model has no page before `page`.
     pub fn mapped_from(&self, page: Pages) -> Option<Pages> {
-        let (before, from) = self.address.split_at(page.0 as usize);
+        let (before, from) = self.address[..self.config.logical.0 as usize].split_at(page.0 as usize);
         let mapped = |addresses: &[u32]| addresses.iter().position(|address| *address != NONE);
         let found = mapped(from).map(|at| before.len() + at).or_else(|| mapped(before));
         found.map(|at| Pages(at as u64))
@@ -243,7 +229,7 @@ impl Ftl {
 
     /// The number of logical pages with data.
     pub fn mapped(&self) -> Pages {
-        Pages(self.mapped)
+        Pages(self.mapped - self.map.as_ref().map_or(0, MapPages::written))
     }
 
     /// Where a logical page lies, by dense number, if it has data.
@@ -317,7 +303,8 @@ impl Ftl {
         flash: &mut impl Flash,
     ) {
         while pages.len() > 0 {
-            let (frontier, cause) = if IS_MOVE { (frontier, cause) } else { self.place(frontier, flash) };
+            let (frontier, cause) =
+                if cause == Cause::Host { self.place(frontier, flash) } else { (frontier, cause) };
             let Frontier { next, end } = self.room(frontier, flash);
             let count = (end - next).min(pages.len() as u32);
             let run = self.layout.dense(next)..self.layout.dense(next) + count;
@@ -337,6 +324,9 @@ impl Ftl {
                 }
             }
             stale.settle();
+            if IS_MOVE && let Some(map) = &mut self.map {
+                map.moved(&self.logical[run.start as usize..run.end as usize]);
+            }
             flash.program(cause, run);
             self.advance(frontier, count);
         }
@@ -345,10 +335,13 @@ impl Ftl {
     /// A frontier with room for a page.
     fn room(&mut self, frontier: usize, flash: &mut impl Flash) -> Frontier {
         if self.frontiers[frontier].next == self.frontiers[frontier].end {
-            let next = self.layout.first(self.blocks.open());
+            let block = self.blocks.open();
+            if let Some(stream) = self.streams.get_mut(block as usize) {
+                *stream = (frontier % self.copies) as u32;
+            }
+            let next = self.layout.first(block);
             self.frontiers[frontier] = Frontier { next, end: next + self.config.pages_per_block };
-            while frontier < self.config.streams as usize && self.blocks.free() <= self.config.reserve_blocks
-            {
+            while frontier < self.copies && self.blocks.free() <= self.config.reserve_blocks {
                 self.reclaim(flash);
             }
         }
@@ -371,7 +364,7 @@ impl Ftl {
     fn advance(&mut self, frontier: usize, count: u32) {
         let Frontier { next, end } = &mut self.frontiers[frontier];
         *next += count;
-        if next == end && frontier <= self.config.streams as usize {
+        if next == end && frontier < 2 * self.copies {
             self.blocks.close(self.layout.block(*end - 1));
         }
     }
@@ -384,7 +377,7 @@ impl Ftl {
         self.erase(block, flash);
     }
 
-    /// Moves what is valid in a block to the frontier of garbage collection; its valid bits stay.
+    /// Moves what is valid in a block to its frontier of garbage collection; its valid bits stay.
     fn move_all(&mut self, block: u32, cause: Cause, flash: &mut impl Flash) {
         let (first, dense) = (self.layout.first(block), self.layout.dense(self.layout.first(block)));
         let end = dense + self.config.pages_per_block;
@@ -402,14 +395,19 @@ impl Ftl {
                 bits &= u64::MAX.checked_shl(end).unwrap_or(0);
             }
         }
-        self.append_moved(moving, cause, flash);
+        self.append_moved(block, moving, cause, flash);
     }
 
-    /// Programs pages that are moved, and counts them.
-    fn append_moved(&mut self, moving: Vec<u32>, cause: Cause, flash: &mut impl Flash) {
+    /// The frontier that data of this block are moved to.
+    fn copies_of(&self, block: u32) -> usize {
+        self.copies + self.streams.get(block as usize).map_or(0, |stream| *stream as usize)
+    }
+
+    /// Programs pages that are moved out of a block, and counts them.
+    fn append_moved(&mut self, block: u32, moving: Vec<u32>, cause: Cause, flash: &mut impl Flash) {
         let moved = if cause == Cause::Fold { &mut self.totals.folded } else { &mut self.totals.copied };
         *moved += moving.len() as u64;
-        self.append::<true>(self.config.streams as usize, cause, moving.iter().copied(), flash);
+        self.append::<true>(self.copies_of(block), cause, moving.iter().copied(), flash);
         self.moving = moving;
     }
 
@@ -421,29 +419,5 @@ impl Ftl {
         self.valid.clear_block(first, pages);
         self.blocks.erase(block);
         flash.erase(dense..dense + pages);
-    }
-
-    /// Panics unless every rule of conservation holds: programmed pages are all in erased or in
-    /// programmed blocks, valid pages are the mapped ones, and both maps agree.
-    ///
-    /// # Panics
-    /// If the model is broken. Takes time in proportion to its pages.
-    pub fn assert_sound(&self) {
-        let pages = u64::from(self.config.pages_per_block);
-        let open: u64 = self.frontiers.iter().map(|frontier| u64::from(frontier.end - frontier.next)).sum();
-        let (unused, cached) =
-            self.cache.as_ref().map_or((0, 0), |cache| (cache.unused, cache.free_blocks()));
-        let free = u64::from(self.blocks.free() + cached);
-        let taken = (self.blocks.erases().len() as u64 - free) * pages - open;
-        let programmed = self.totals.programmed() + unused;
-        assert_eq!(programmed, self.totals.erases * pages + taken, "pages are conserved");
-        let mapped = self.address.iter().filter(|address| **address != NONE).count() as u64;
-        let valid: u64 = self.blocks.valid().iter().map(|count| u64::from(*count)).sum();
-        assert_eq!([valid, self.valid.count(), self.mapped], [mapped; 3], "valid pages are the mapped ones");
-        for page in 0..self.address.len() as u32 {
-            if let Some(physical) = self.physical_page(page) {
-                assert_eq!(self.logical[physical as usize], page, "both maps agree");
-            }
-        }
     }
 }

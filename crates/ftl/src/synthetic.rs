@@ -148,6 +148,7 @@ impl SyntheticOptions {
         }
         let mut config = FtlConfig {
             logical: Pages(1),
+            map_entries: None,
             blocks: self.blocks,
             pages_per_block: self.pages_per_block,
             reserve_blocks: RESERVE_BLOCKS,

@@ -2,7 +2,7 @@
 
 use trimtab_core::document::sim::ReplayOutcome;
 use trimtab_core::policy::PolicyChoice;
-use trimtab_core::profile::{Idle, Profile, Slc, Sourced};
+use trimtab_core::profile::{Aging, Idle, MapCache, Profile, Slc, Sourced, Suspend};
 use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceEvent};
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_ftl::replay::{Discards, Replay, ReplayOptions};
@@ -131,4 +131,91 @@ fn lazy_discards_return_at_once_and_are_felt_by_reads() {
     assert!(lazy.counters.discard_busy_ns.0 * 10 < eager.counters.discard_busy_ns.0, "it seems free");
     let slower = lazy.reads.p50_ns.seconds() / eager.reads.p50_ns.seconds();
     assert!(slower > 1.5, "but reads take {slower} times as long");
+}
+
+#[test]
+fn a_map_on_the_flash_makes_scattered_discards_cost_more_than_those_in_order() {
+    // Pieces of 64 KiB, freed in an order that has nothing to do with their places.
+    const PIECES: u64 = 4096;
+    let free = |number: u64| {
+        let piece = number * 1597 % PIECES;
+        event(number * 2_000_000, EventKind::Free, piece * MIB / 16, MIB / 16)
+    };
+    let events: Vec<_> = (0..PIECES).map(free).collect();
+    let own_pages = |profile: &Profile| {
+        ["online", "batched:10s"].map(|policy| {
+            let counters = replayed(profile, &events, true, policy).counters;
+            counters.map_pages + counters.journal_pages
+        })
+    };
+    let mut profile = profile();
+    let [online, batched] = own_pages(&profile);
+    assert!(online <= 16 && batched <= online, "{online} and {batched}: nobody cares");
+    // A page of the map is for 256 KiB.
+    profile.map_cache = Some(MapCache { share: sourced(16.0 / 1024.0), entry: sourced(Bytes(64)) });
+    let [online, batched] = own_pages(&profile);
+    assert!(online > PIECES * 9 / 10, "each piece has another page of the map: {online}");
+    assert!(batched <= 1024 + 16, "a batch has each page of the map once: {batched}");
+}
+
+#[test]
+fn commands_of_several_ranges_make_online_discards_nearly_as_cheap_as_a_batch() {
+    // 64 deletes of 128 pieces each, which are never neighbours.
+    let free = |number: u64| {
+        let place = number * 2 * (MIB / 64);
+        event(number / 128 * SECOND / 4, EventKind::Free, place, MIB / 64)
+    };
+    let events: Vec<_> = (0..64 * 128).map(free).collect();
+    let busy = |profile: &Profile| {
+        ["online", "batched:30s"]
+            .map(|policy| replayed(profile, &events, true, policy).counters.discard_busy_ns.seconds())
+    };
+    let mut profile = profile();
+    let [online, batched] = busy(&profile);
+    assert!((online / batched - 1.0).abs() < 0.01, "{online} s and {batched} s: one command each");
+    profile.discard.ranges_per_command = Some(sourced(256));
+    let [merged, batched] = busy(&profile);
+    assert!(merged * 8.0 < online, "{merged} s for {online} s");
+    assert!(merged < 1.3 * batched, "{merged} s for {batched} s");
+}
+
+#[test]
+fn an_aged_drive_shows_at_once_what_discards_are_worth() {
+    // Half of the drive is free, and some MiB of the rest are written over after the batch.
+    let place = |number: u64| (number * 7919) % (128 * MIB / 4096) * 4096;
+    let write =
+        |number: u64| event(20 * SECOND + number * 50_000, EventKind::Write, 128 * MIB + place(number), 4096);
+    let events: Vec<_> =
+        [event(0, EventKind::Free, 0, 128 * MIB)].into_iter().chain((0..6000).map(write)).collect();
+    let copied = |profile: &Profile| {
+        ["none", "batched:10s"].map(|policy| replayed(profile, &events, true, policy).counters.copied_pages)
+    };
+    let mut profile = profile();
+    assert_eq!(copied(&profile), [0, 0], "a drive that was filled in order lives on its spare");
+    profile.aging = Some(Aging { random_writes: sourced(3.0) });
+    let [none, batched] = copied(&profile);
+    assert!(none > 2 * batched && none > 6000, "none copies {none}, batched {batched}");
+}
+
+#[test]
+fn reads_that_go_first_hide_the_cleaning_that_discards_would_save() {
+    // Half of the drive is free; after the batch, small writes over the rest, and reads beside them.
+    let place = |number: u64| 128 * MIB + (number * 7919) % (128 * MIB / 4096) * 4096;
+    let pair = |number: u64| {
+        let at = 20 * SECOND + number * 250_000;
+        let write = event(at, EventKind::Write, place(number), 4096);
+        [write, event(at + 125_000, EventKind::Read, place(number + 5000), 4096)]
+    };
+    let events: Vec<_> =
+        [event(0, EventKind::Free, 0, 128 * MIB)].into_iter().chain((0..30_000).flat_map(pair)).collect();
+    let slow = |profile: &Profile| {
+        ["none", "batched:10s"].map(|policy| replayed(profile, &events, true, policy).reads.p999_ns.seconds())
+    };
+    let mut profile = profile();
+    profile.aging = Some(Aging { random_writes: sourced(3.0) });
+    let [none, batched] = slow(&profile);
+    assert!(none > 3.0 * batched, "reads wait for cleaning: {none} s, {batched} s with discards");
+    profile.suspend = Some(Suspend { latency: sourced(Nanos(20_000)), resume: sourced(Nanos(5_000)) });
+    let [none, batched] = slow(&profile);
+    assert!(none < 1.1 * batched, "reads do not: {none} s, {batched} s with discards");
 }

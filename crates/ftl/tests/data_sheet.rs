@@ -102,3 +102,40 @@ fn crucial_p1_has_its_cache_again_after_idle_time_and_none_without() {
     let (again, ..) = knee(&mut device, done + PAUSE, 800.0, Bytes(SIZE.0 / 4));
     assert!(again.0 * 20 >= first.0 * 19, "{again} of {first} after a pause");
 }
+
+#[test]
+fn samsung_980_meets_its_data_sheet_within_its_host_memory_buffer_and_reads_slower_beyond() {
+    const SIZE: Bytes = Bytes(2 << 30);
+    let profile = Profile::named("samsung-980").unwrap();
+    let near = |what: &str, stated: f64, modelled: f64, off: f64| {
+        assert!((modelled / stated - 1.0).abs() <= off, "{modelled} {what}; published: {stated}");
+    };
+    let mut device = Device::new(&profile, SIZE).unwrap();
+    let (cache, fast, slow) = knee(&mut device, Nanos::ZERO, 1500.0, Bytes(SIZE.0 / 4));
+    near("of the drive cached", 0.16, cache.0 as f64 / SIZE.0 as f64, 0.06);
+    near("MB/s into the cache", 3000.0, fast, 0.03);
+    near("MB/s behind the cache", 500.0, slow, 0.03);
+
+    let share = profile.map_cache.as_ref().unwrap().share.value;
+    let span = (SIZE.0 as f64 * share * 0.9) as u64;
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut at_random = |span: u64, count: usize| -> Vec<u64> {
+        (0..count).map(|_| rng.random_range(0..span / PAGE) * PAGE).collect()
+    };
+    let mut device = Device::new(&profile, SIZE).unwrap();
+    let in_order: Vec<_> = (0..SIZE.0).step_by(LARGE as usize).collect();
+    a_second(&mut device, 32, Op::Write, LARGE, &in_order);
+    let reads = a_second(&mut device, 32, Op::Read, LARGE, &in_order) * LARGE as f64 / 1e6;
+    near("MB/s read in order", 3500.0, reads, 0.03);
+    // Brings the map of the span into memory.
+    a_second(&mut device, 1, Op::Read, PAGE, &at_random(span, 10_000));
+    let within = a_second(&mut device, 1, Op::Read, PAGE, &at_random(span, 20_000));
+    near("random reads/s, depth 1", 17_000.0, within, 0.03);
+    let beyond = a_second(&mut device, 1, Op::Read, PAGE, &at_random(SIZE.0, 20_000));
+    // All but the share in memory wait for two reads.
+    near("random reads/s beyond the buffer", within / (2.0 - share), beyond, 0.06);
+
+    let mut device = Device::new(&profile, SIZE).unwrap();
+    let writes = a_second(&mut device, 64, Op::Write, PAGE, &at_random(span, 16_000));
+    near("random writes/s", 480_000.0, writes, 0.05);
+}

@@ -21,7 +21,7 @@ const SIZE: Bytes = Bytes(129 << 20);
 const ROOM: [(&str, &str); 2] = [("erase_block", "'1 MiB'"), ("over_provisioning", "0.5")];
 
 /// Fields of a profile, each with values that are its limits, just inside them or uncommon.
-const FIELDS: [(&str, &[&str]); 33] = [
+const FIELDS: [(&str, &[&str]); 40] = [
     ("mapping_page", &["'512 B'", "'64 KiB'", "'1 MiB'"]),
     ("program_unit", &["'1 MiB'", "'3 MiB'", "'16 GiB'"]),
     ("erase_block", &["'3 MiB'", "'6 MiB'", "'16 GiB'"]),
@@ -49,17 +49,26 @@ const FIELDS: [(&str, &[&str]); 33] = [
     ("journal_per_range", &["'0 B'", "'1 B'", "'512 B'", "'1 MiB'"]),
     ("per_mapped_gib", &["'1 ns'", "'3600 s'"]),
     ("lazy_share", &["0.001", "0.99"]),
+    ("discard_depth", &["1", "4096"]),
+    ("ranges_per_command", &["1", "2", "256"]),
     ("after", &["'0 ns'", "'1 ns'", "'3600 s'"]),
     ("bits_per_cell", &["3", "4"]),
     ("cache_program", &["'0 ns'", "'3600 s'"]),
     ("static_size", &["1e-9", "0.01", "1.0"]),
     ("dynamic_size", &["1e-9", "0.1", "0.25"]),
     ("reserve", &["1e-9", "0.25", "0.5"]),
+    ("share", &["1e-9", "0.1", "1.0"]),
+    ("entry", &["'1 B'", "'64 B'"]),
+    ("latency", &["'0 ns'", "'3600 s'"]),
+    ("resume", &["'0 ns'", "'3600 s'"]),
+    ("random_writes", &["1e-9", "1.5"]),
 ];
 
 /// Fields and tables that the base profile doesn't have, behind its last table, `[discard]`.
 const OPTIONAL: &str = "
 per_mapped_gib = { value = '0 ns', source = 'a test' }
+discard_depth = { value = 2, source = 'a test' }
+ranges_per_command = { value = 3, source = 'a test' }
 
 [idle]
 after = { value = '1 ms', source = 'a test' }
@@ -75,6 +84,26 @@ static_size = { value = 0.02, source = 'a test' }
 dynamic_size = { value = 0.0, source = 'a test' }
 ";
 
+/// Only of drives whose memory holds a part of the map.
+const MAP: &str = "
+[map_cache]
+share = { value = 0.5, source = 'a test' }
+entry = { value = '4 B', source = 'a test' }
+";
+
+/// Only of drives whose reads go first.
+const SUSPEND: &str = "
+[suspend]
+latency = { value = '1 us', source = 'a test' }
+resume = { value = '1 us', source = 'a test' }
+";
+
+/// Only of aged drives.
+const AGING: &str = "
+[aging]
+random_writes = { value = 1.0, source = 'a test' }
+";
+
 /// The base profile with other values for some fields.
 fn text(values: &[(&str, &str)]) -> String {
     let line = |line: &str| {
@@ -84,11 +113,19 @@ fn text(values: &[(&str, &str)]) -> String {
             format!("{field} = {{ value = {value}, source = 'a test' }}")
         })
     };
-    let is_cached = CACHE.lines().any(|line| values.iter().any(|(name, _)| line.starts_with(*name)));
-    let cache = if is_cached { CACHE } else { "" };
+    let table = |table: &'static str| {
+        let is_named = |line: &str| values.iter().any(|(name, _)| line.split(' ').next() == Some(*name));
+        if table.lines().any(is_named) { table } else { "" }
+    };
     let lazy = if values.iter().any(|(name, _)| *name == "lazy_share") { "lazy_share = " } else { "" };
-    let lines = BASE.lines().chain(lazy.lines()).chain(OPTIONAL.lines()).chain(cache.lines()).map(line);
-    lines.collect::<Vec<_>>().join("\n").replace("cache_program", "program")
+    let lines = BASE.lines().chain(lazy.lines()).chain(OPTIONAL.lines());
+    let lines =
+        lines.chain([CACHE, MAP, SUSPEND, AGING].into_iter().flat_map(|text| table(text).lines())).map(line);
+    lines
+        .collect::<Vec<_>>()
+        .join("\n")
+        .replace("cache_program", "program")
+        .replace("discard_depth", "queue_depth")
 }
 
 /// Extents at the start, in the middle and at the end of a drive, whole grains of nothing and all of it.

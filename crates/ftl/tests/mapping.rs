@@ -50,7 +50,8 @@ proptest! {
     ) {
         let config = FtlConfig {
             logical: Pages(LOGICAL.into()),
-            blocks: LOGICAL.div_ceil(pages_per_block) + 1 + reserve_blocks + 3,
+            map_entries: None,
+            blocks: LOGICAL.div_ceil(pages_per_block) + 1 + reserve_blocks + 4,
             pages_per_block,
             reserve_blocks,
             streams: 2,

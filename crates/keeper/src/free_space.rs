@@ -118,6 +118,15 @@ impl FreeSpace {
         Ok(around)
     }
 
+    /// Reads the free space of an ext4 or XFS that is on `device`, within `range`; what lies there only in part
+    /// may be returned as a whole.
+    ///
+    /// # Errors
+    /// [`FreeSpaceError`].
+    pub fn on_device(directory: &File, device: DeviceNumber, range: Extent) -> Result<Self, FreeSpaceError> {
+        Self::filtered(ioctl::free_space_within(directory, device, range), device, &Division::Unknown)
+    }
+
     fn filtered(
         found: rustix::io::Result<Vec<ioctl::FreeSpace>>,
         device: DeviceNumber,

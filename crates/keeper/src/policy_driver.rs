@@ -1,5 +1,6 @@
 //! Runs the policy `smart` or `batched` for one mounted file system.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use trimtab_core::policy::{
@@ -11,6 +12,17 @@ use trimtab_linux::trim::TrimError;
 
 use crate::trimmer::Trimmer;
 
+/// Once the host has written this part of what is pending, files may have taken some of it, and the map of free
+/// space is read.
+const REUSED: u64 = 8;
+/// The fewest written bytes after which that is done; 16 times as many unless more is pending than is free.
+const LEAST_WRITTEN: Bytes = Bytes::MIB;
+/// The time until the map of free space shows what was freed.
+const SHOWN_AFTER: Duration = Duration::from_secs(2);
+
+/// The most such extents that are kept; the oldest of more are judged early.
+const MOST_RECENT: usize = 1 << 16;
+
 /// Hosts a [`SmartPolicy`] for one mounted file system: reports frees and the load of the device to it, and
 /// carries out the trims that it requests. For the policy `batched`, the caller reports all free space as
 /// freed at each interval, and the highest age is zero. The caller passes the time as a span since a fixed
@@ -19,6 +31,10 @@ pub struct PolicyDriver<T> {
     policy: SmartPolicy,
     trimmer: T,
     last_load: Option<(Duration, BlockCounters)>,
+    /// The bytes written since the map of free space was read.
+    written: Bytes,
+    /// The extents freed a moment ago, which the map of free space may not show yet.
+    recent: VecDeque<(Duration, Extent)>,
     totals: Totals,
 }
 
@@ -51,12 +67,28 @@ pub enum RunError {
 impl<T: Trimmer> PolicyDriver<T> {
     /// A driver without pending extents.
     pub fn new(policy: SmartPolicy, trimmer: T) -> Self {
-        Self { policy, trimmer, last_load: None, totals: Totals::default() }
+        Self {
+            policy,
+            trimmer,
+            last_load: None,
+            written: Bytes::ZERO,
+            recent: VecDeque::new(),
+            totals: Totals::default(),
+        }
     }
 
     /// Records that the file system freed `extent` at `at`.
     pub fn freed(&mut self, at: Duration, extent: Extent) {
         self.policy.on_event(at, &Event::Freed(extent));
+        self.forget_old(at);
+        self.recent.push_back((at, extent));
+    }
+
+    fn forget_old(&mut self, now: Duration) {
+        let is_old = |freed: &(Duration, Extent)| freed.0 + SHOWN_AFTER < now;
+        while self.recent.len() >= MOST_RECENT || self.recent.front().is_some_and(is_old) {
+            self.recent.pop_front();
+        }
     }
 
     /// Returns the pending extents.
@@ -97,6 +129,7 @@ impl<T: Trimmer> PolicyDriver<T> {
     /// Any [`RunError`]; extents that were not trimmed stay pending.
     pub fn run(&mut self, now: Duration) -> Result<bool, RunError> {
         let before = self.report_load(now)?;
+        self.drop_reused(now);
         let mut requests = self.policy.on_event(now, &Event::Wake);
         let Some(TrimRequest { scope: TrimScope::Within(extents), min_length }) = requests.pop() else {
             return Ok(false);
@@ -142,9 +175,39 @@ impl<T: Trimmer> PolicyDriver<T> {
         let free = self.trimmer.free();
         self.policy.on_event(now, &Event::Space { free });
         if let Some((since, before)) = self.last_load.replace((now, counters)) {
-            self.policy.on_event(now, &Event::Load(load_between(now - since, &before, &counters)));
+            let load = load_between(now - since, &before, &counters);
+            self.written += load.written;
+            self.policy.on_event(now, &Event::Load(load));
         }
         Ok(counters)
+    }
+
+    /// Drops the pending extents that files use again. The kernel's events of allocations would tell at once, but
+    /// cost every allocation; so the map of free space is read after as much was written as may matter.
+    fn drop_reused(&mut self, now: Duration) {
+        let pending = self.pending().len();
+        let matters = Bytes(pending.0 / REUSED);
+        // More can't be pending than is free.
+        let is_stale = self.written >= LEAST_WRITTEN && pending > self.trimmer.free();
+        let is_due = is_stale || self.written >= matters.max(LEAST_WRITTEN * 16);
+        if pending == Bytes::ZERO || !is_due {
+            return;
+        }
+        let all: ExtentSet = self.pending().iter().map(|(extent, _)| extent).collect();
+        let Some(free) = self.trimmer.free_within(&all) else {
+            self.written = Bytes::ZERO;
+            return;
+        };
+        let mut reused = all;
+        free.iter().for_each(|extent| reused.remove(extent));
+        let found = reused.len();
+        self.forget_old(now);
+        self.recent.iter().for_each(|freed| reused.remove(freed.1));
+        // Extents that are too recent to be judged are looked at again, if they matter.
+        if found - reused.len() <= matters {
+            self.written = Bytes::ZERO;
+        }
+        reused.iter().for_each(|extent| _ = self.policy.on_event(now, &Event::Written(extent)));
     }
 }
 
@@ -159,7 +222,7 @@ pub(crate) fn load_between(span: Duration, before: &BlockCounters, after: &Block
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
     use std::io;
     use std::rc::Rc;
 
@@ -180,6 +243,9 @@ mod tests {
         fails_at: Option<u64>,
         gone_after: Option<u64>,
         is_slow: bool,
+        /// What is written, and what is free: all, if none.
+        written: Rc<Cell<Bytes>>,
+        free: Rc<RefCell<Option<ExtentSet>>>,
     }
 
     impl Trimmer for Faulty {
@@ -203,11 +269,16 @@ mod tests {
                 return Err(BlockError::Unknown { device: "/dev/gone".into() });
             }
             let discards = self.calls.get();
-            Ok(BlockCounters { discards, discard_bytes: Bytes(discards << 20), ..BlockCounters::default() })
+            let (discard_bytes, write_bytes) = (Bytes(discards << 20), self.written.get());
+            Ok(BlockCounters { discards, discard_bytes, write_bytes, ..BlockCounters::default() })
         }
 
         fn free(&mut self) -> Bytes {
             Bytes::GIB
+        }
+
+        fn free_within(&mut self, extents: &ExtentSet) -> Option<ExtentSet> {
+            self.free.borrow().as_ref().map(|free| free.intersect(extents))
         }
     }
 
@@ -260,6 +331,24 @@ mod tests {
         let retry = driver.next_run().unwrap();
         assert!(driver.run(retry).unwrap());
         assert_eq!(driver.totals().failed, 1);
+    }
+
+    #[test]
+    fn extents_that_files_took_are_dropped() {
+        let device = Faulty::default();
+        let mut driver = driver(device.clone());
+        let freed = Extent::at(Bytes(1 << 40), Bytes(64 << 20));
+        let (stays, before) = (Extent::at(Bytes(0), Bytes(64 << 20)), pending(&driver));
+        device.free.replace(Some(ExtentSet::from_iter([stays])));
+        driver.report_load(SECOND).unwrap();
+        driver.drop_reused(SECOND);
+        assert_eq!(pending(&driver), before, "nobody wrote, so that nothing was taken");
+        device.written.set(before);
+        driver.freed(SECOND * 3, freed);
+        driver.report_load(SECOND * 4).unwrap();
+        driver.drop_reused(SECOND * 4);
+        let left: Vec<_> = driver.pending().iter().map(|(extent, _)| extent).collect();
+        assert_eq!(left, [stays, freed], "what is free, and what was freed a moment ago");
     }
 
     #[test]

@@ -23,9 +23,13 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// predicted, and the caller may have other work.
 const MAX_SERIES_TIME: Duration = Duration::from_millis(500);
 
-/// The magic numbers of btrfs and ext4 (include/uapi/linux/magic.h).
+/// The longest gap between two extents whose free space is read by one query: a group of ext4.
+const QUERY_GAP: Bytes = Bytes(128 << 20);
+
+/// The magic numbers of btrfs, ext4 and XFS (include/uapi/linux/magic.h).
 const BTRFS: u64 = 0x9123_683e;
 const EXT4: u64 = 0xef53;
+const XFS: u64 = 0x5846_5342;
 
 /// The result of several trims in a row.
 #[derive(Debug)]
@@ -89,6 +93,11 @@ pub trait Trimmer {
 
     /// Returns the free bytes of the file system; zero if unknown.
     fn free(&mut self) -> Bytes;
+
+    /// Returns the parts of `extents` that are still free; none if the file system doesn't tell.
+    fn free_within(&mut self, _extents: &ExtentSet) -> Option<ExtentSet> {
+        None
+    }
 }
 
 /// Trims with FITRIM and reads `/sys/block/*/stat`.
@@ -138,6 +147,26 @@ impl MountedTrimmer {
             _ => {}
         }
         Ok(extents)
+    }
+
+    /// Reads which parts of `extents` are free, with one query for those that are close to each other.
+    fn read_free(&self, extents: &ExtentSet) -> Option<ExtentSet> {
+        let kind = rustix::fs::statfs(&self.mount).ok()?.f_type as u64;
+        let ([device], EXT4 | XFS) = (self.devices.as_slice(), kind) else { return None };
+        let (root, number) = (open_of(&self.mount, &self.devices).ok()?, device.number().ok()?);
+        let mut ranges: Vec<Extent> = Vec::new();
+        for extent in extents.iter() {
+            match ranges.last_mut() {
+                Some(last) if extent.start.saturating_sub(last.end) <= QUERY_GAP => last.end = extent.end,
+                _ => ranges.push(extent),
+            }
+        }
+        let mut free = ExtentSet::new();
+        for range in ranges {
+            let found = FreeSpace::on_device(&root, number, range).ok()?;
+            found.extents().iter().for_each(|extent| free.insert(extent.intersect(range)));
+        }
+        Some(free.intersect(extents))
     }
 
     /// Opens the counters of its devices and disks.
@@ -233,5 +262,9 @@ impl Trimmer for MountedTrimmer {
     fn free(&mut self) -> Bytes {
         let found = rustix::fs::statvfs(&self.mount);
         found.map_or(Bytes::ZERO, |found| Bytes(found.f_bfree * found.f_frsize))
+    }
+
+    fn free_within(&mut self, extents: &ExtentSet) -> Option<ExtentSet> {
+        self.read_free(extents)
     }
 }

@@ -123,7 +123,8 @@ pub struct DiscardLimits {
 
 impl BlockDevice {
     /// The device at the path `device`, such as `/dev/loop0`, a link to it, as LVM makes them, or another
-    /// node of its number; by its name where there is nothing at the path. `sysfs` is where sysfs is mounted.
+    /// node of its number; by its name where there is no such path in `/dev`, as in a container or a captured
+    /// machine. `sysfs` is where sysfs is mounted.
     ///
     /// # Errors
     /// [`BlockError::Unknown`].
@@ -132,12 +133,26 @@ impl BlockDevice {
             Ok(node) if node.file_type().is_block_device() => {
                 Self::numbered(sysfs, DeviceNumber::unpack(node.rdev()))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound && device.is_absolute() => {
-                device.file_name().and_then(|name| Self::at(&sysfs.join("class/block").join(name)))
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::called(sysfs, device),
             _ => None,
         };
         found.ok_or_else(|| BlockError::Unknown { device: device.to_owned() })
+    }
+
+    /// Returns the device whose node has the path `node`; none where there is no block device at it.
+    pub(crate) fn of_node(sysfs: &Path, node: &Path) -> Option<Self> {
+        let found = fs::metadata(node).ok()?;
+        found
+            .file_type()
+            .is_block_device()
+            .then(|| Self::numbered(sysfs, DeviceNumber::unpack(found.rdev())))?
+    }
+
+    /// Returns the device whose node the kernel would make at the path `node`, be it there or not.
+    fn called(sysfs: &Path, node: &Path) -> Option<Self> {
+        let captured = sysfs.with_file_name("dev");
+        let name = node.strip_prefix("/dev").or_else(|_| node.strip_prefix(captured)).ok()?.to_str()?;
+        Self::at(&sysfs.join("class/block").join(name.replace('/', "!")))
     }
 
     /// Whether nothing can be written to it.
@@ -393,10 +408,26 @@ mod tests {
 
     #[test]
     fn file_named_like_a_device_is_refused() {
-        let (root, device) = captured(&[]);
+        let (root, _) = captured(&[]);
         let path = root.path().join("loop0");
-        assert_eq!(BlockDevice::open(root.path(), &path).unwrap(), device);
         fs::write(&path, "").unwrap();
         assert!(BlockDevice::open(root.path(), &path).is_err());
+    }
+
+    #[test]
+    fn missing_node_is_known_by_its_name_in_dev_alone() {
+        let (root, _) = captured(&[]);
+        let disks = root.path().join("sys/class/block");
+        for name in ["sdzz", "cciss!c0d0"] {
+            fs::create_dir_all(disks.join(name)).unwrap();
+        }
+        let sysfs = root.path().join("sys");
+        let opened = |path: &str| BlockDevice::open(&sysfs, Path::new(path)).ok().map(|device| device.name());
+        assert_eq!(opened("/dev/sdzz").as_deref(), Some("sdzz"));
+        assert_eq!(opened("/dev/cciss/c0d0").as_deref(), Some("cciss/c0d0"));
+        assert_eq!(opened(root.path().join("dev/sdzz").to_str().unwrap()).as_deref(), Some("sdzz"));
+        for path in ["/srv/sdzz", "//server/sdzz", "/dev/disk/by-id/sdzz", "sdzz"] {
+            assert_eq!(opened(path), None, "{path}");
+        }
     }
 }

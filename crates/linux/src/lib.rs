@@ -26,6 +26,8 @@ pub mod ioctl;
 pub mod loop_device;
 pub mod memory;
 pub mod mount;
+pub mod mount_points;
+pub mod namespace;
 pub mod process_tree;
 pub mod queue;
 pub mod stack;

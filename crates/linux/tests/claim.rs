@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{Loop, possible};
 use trimtab_core::Bytes;
@@ -14,6 +15,12 @@ use trimtab_linux::{loop_device, mount};
 
 const SIZE: Bytes = Bytes(16 << 20);
 const EVERYTHING: Overrides = Overrides { signatures: true, partitions: true, partition: true };
+
+/// One test at a time: a program that another test starts holds this one's open files until it runs, and a claim sees it.
+fn alone() -> Option<MutexGuard<'static, ()>> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    possible().then(|| ALONE.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 fn refusal(path: &Path, overrides: &Overrides) -> String {
     let claimed = claim::claim(path, overrides).unwrap_err().to_string();
@@ -36,9 +43,7 @@ fn path_that_is_no_block_device_is_refused() {
 
 #[test]
 fn a_file_that_is_mounted_by_another_loop_device_is_kept() {
-    if !possible() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let scratch = Loop::new(SIZE);
     assert!(Command::new("mkfs.ext4").arg("-q").arg(&scratch.device).status().unwrap().success());
     let sibling = loop_device::attach(&scratch.file(), Bytes(512)).unwrap();
@@ -54,9 +59,7 @@ fn a_file_that_is_mounted_by_another_loop_device_is_kept() {
 
 #[test]
 fn a_file_system_is_kept() {
-    if !possible() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let scratch = Loop::new(SIZE);
     let name = scratch.device.display();
     let made = Command::new("mkfs.ext4").args(["-q", "-L", "kept"]).arg(&scratch.device).status().unwrap();
@@ -82,9 +85,7 @@ fn a_file_system_is_kept() {
 
 #[test]
 fn a_partition_table_is_kept() {
-    if !possible() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let scratch = Loop::new(SIZE);
     let file = fs::OpenOptions::new().write(true).open(scratch.file()).unwrap();
     // One Linux partition of 1 MiB from 1 MiB on, in a master boot record.
@@ -101,9 +102,7 @@ fn a_partition_table_is_kept() {
 
 #[test]
 fn signatures_that_wipefs_passes_over_are_kept() {
-    if !possible() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let scratch = Loop::new(SIZE);
     let name = scratch.device.display();
     let made = Command::new("mkfs.ext4").args(["-q", "-b", "1024"]).arg(&scratch.device).status().unwrap();
@@ -125,9 +124,7 @@ fn signatures_that_wipefs_passes_over_are_kept() {
 
 #[test]
 fn a_claim_is_exclusive() {
-    if !possible() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let scratch = Loop::new(SIZE);
     let claim = claim::claim(&scratch.device, &Overrides::default()).unwrap();
     assert_eq!(claim.lost, [""; 0]);
@@ -143,9 +140,7 @@ fn a_claim_is_exclusive() {
 
 #[test]
 fn a_loop_device_over_a_mounted_one_is_refused() {
-    if !possible() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let scratch = Loop::new(SIZE);
     let name = scratch.device.display();
     let made = Command::new("mkfs.ext4").arg("-q").arg(&scratch.device).status().unwrap();
@@ -166,9 +161,7 @@ fn a_loop_device_over_a_mounted_one_is_refused() {
 
 #[test]
 fn read_only_device_is_refused() {
-    if !possible() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let scratch = Loop::new(SIZE);
     let set = |flag: &str| {
         assert!(Command::new("blockdev").arg(flag).arg(&scratch.device).status().unwrap().success());
@@ -182,9 +175,7 @@ fn read_only_device_is_refused() {
 
 #[test]
 fn a_claimed_device_reads_what_it_wrote() {
-    if !possible() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let scratch = Loop::new(SIZE);
     let device = claim::claim(&scratch.device, &Overrides::default()).unwrap().device;
     assert_eq!((device.size(), device.logical_block()), (SIZE, Bytes(512)));

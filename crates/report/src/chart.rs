@@ -75,8 +75,25 @@ impl BarChart {
             "<figure>\n<figcaption>{}</figcaption>\n<div class=\"legend\">{}</div>\n{}</figure>\n",
             escape(&self.title),
             self.series.iter().map(name).collect::<String>(),
-            drawing.finish((WIDTH, HEIGHT), &self.title),
+            drawing.finish((WIDTH, HEIGHT), &self.words()),
         )
+    }
+
+    /// The chart in words: what it shows, and its lowest and highest bars.
+    fn words(&self) -> String {
+        let bars = self.series.iter().flat_map(|series| {
+            let named = series.values.iter().zip(&self.groups);
+            named.filter_map(|(value, group)| Some((value.as_ref()?.median, group, &series.name)))
+        });
+        let bars: Vec<_> = bars.collect();
+        let end = |bar: Option<&(f64, &String, &String)>, what: &str| {
+            bar.map_or(String::new(), |(value, group, series)| {
+                format!(", {what} {} ({series}, {group})", significant(*value))
+            })
+        };
+        let lowest = end(bars.iter().min_by(|a, b| a.0.total_cmp(&b.0)), "lowest");
+        let highest = end(bars.iter().max_by(|a, b| a.0.total_cmp(&b.0)), "highest");
+        format!("{}: {} by {}{lowest}{highest}", self.title, self.y, self.x)
     }
 
     fn draw_scale(&self, drawing: &mut Drawing, axis: &Axis) {
@@ -119,7 +136,8 @@ impl BarChart {
                 let [median, min, max] = [value.median, value.min, value.max].map(significant);
                 let [y, low, high] = [value.median, value.min, value.max].map(|value| height_of(axis, value));
                 let x = LEFT + step * group as f64 + margin + width * place as f64;
-                let note = format!("{}, {}: {median} ({min} to {max})", self.groups[group], series.name);
+                let range = if min == max { String::new() } else { format!(" ({min} to {max})") };
+                let note = format!("{}, {}: {median}{range}, {}", self.groups[group], series.name, self.y);
                 drawing.bar(&series.class, (x, y), (width * 0.92, BASE - y), &note);
                 let middle = x + width * 0.46;
                 if low - high > 1.0 {

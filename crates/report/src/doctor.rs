@@ -14,6 +14,9 @@ use crate::terminal::{BOLD, GREEN, RED, YELLOW, hanging, paint, wrapped};
 /// Renders the pictures and findings of a document; `colour` adds escape codes.
 pub fn text(document: &DoctorDocument, colour: bool) -> String {
     let mut parts: Vec<_> = document.targets.iter().map(|target| self::target(target, colour)).collect();
+    if parts.len() > 1 {
+        parts.insert(0, summary(&document.targets, colour));
+    }
     if !document.findings.is_empty() {
         parts.push(format!(
             "{}\n{}",
@@ -28,15 +31,41 @@ pub fn text(document: &DoctorDocument, colour: bool) -> String {
     parts.join("\n")
 }
 
-fn target(target: &Target, colour: bool) -> String {
+/// Returns one line a target: its verdict, and how much there is to mend.
+fn summary(targets: &[Target], colour: bool) -> String {
+    let width = |of: &dyn Fn(&Target) -> usize| targets.iter().map(of).max().unwrap_or(0);
+    let fs = |target: &Target| target.fs.clone().unwrap_or_else(|| "–".to_owned());
+    let place_width = width(&|target| printable(&place(target)).chars().count());
+    let fs_width = width(&|target| fs(target).chars().count());
+    let line = |target: &Target| {
+        let (word, code) = verdict(target);
+        let findings =
+            match target.findings.iter().filter(|finding| finding.severity != Severity::Note).count() {
+                0 => String::new(),
+                1 => "; 1 thing to mend".to_owned(),
+                several => format!("; {several} things to mend"),
+            };
+        let place = printable(&place(target));
+        let word = paint(colour, code, word.to_owned());
+        format!("{place:place_width$}  {:fs_width$}  {word}{findings}\n", fs(target))
+    };
+    targets.iter().map(line).collect()
+}
+
+/// Returns the verdict in words, and its colour.
+fn verdict(target: &Target) -> (&'static str, &'static str) {
     let is_harmless = target.findings.iter().all(|finding| finding.severity == Severity::Note);
-    let (word, code) = match target.verdict {
+    match target.verdict {
         Verdict::Blocked if is_harmless => ("no discards get through, and none are missed", BOLD),
         Verdict::Reaches => ("discards reach the bottom", GREEN),
         Verdict::Blocked => ("discards are BLOCKED", RED),
         Verdict::Partial => ("only some discards reach the bottom", YELLOW),
         Verdict::Unknown => ("could not tell", YELLOW),
-    };
+    }
+}
+
+fn target(target: &Target, colour: bool) -> String {
+    let (word, code) = verdict(target);
     let mut text = format!(
         "{}: {}\n{}\n\n",
         paint(colour, BOLD, printable(&place(target))),
@@ -44,7 +73,7 @@ fn target(target: &Target, colour: bool) -> String {
         wrapped(&format!("{}.", target.reason)),
     );
     let names: Vec<_> =
-        target.layers.iter().map(|layer| indent(&target.layers, layer) + &layer.name).collect();
+        target.layers.iter().map(|layer| indent(&target.layers, layer) + &printable(&layer.name)).collect();
     let width = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0);
     let name_width = width(&mut names.iter().map(|name| name.chars().count()));
     let kind_width = width(&mut target.layers.iter().map(|layer| layer.kind.chars().count()));

@@ -68,8 +68,19 @@ impl Plot {
         format!(
             "<figure>\n<figcaption>{}</figcaption>\n{}</figure>\n",
             escape(&self.title),
-            drawing.finish((WIDTH, height), &self.title)
+            drawing.finish((WIDTH, height), &self.words())
         )
+    }
+
+    /// The plot in words: what it shows, and where each line begins and ends.
+    fn words(&self) -> String {
+        let at = |point: &Sample| format!("{} at {}", (self.y.label)(point.y), (self.x.label)(point.x));
+        let line = |line: &Line| {
+            let (first, last) = (line.points.first()?, line.points.last()?);
+            Some(format!("; {} from {} to {}", line.name, at(first), at(last)))
+        };
+        let lines: String = self.lines.iter().filter_map(line).collect();
+        format!("{}: {} by {}{lines}", self.title, self.y.name, self.x.name)
     }
 
     /// The plot as an SVG image of its own, in the page's light colours.

@@ -95,12 +95,12 @@ impl Drawing {
         )
     }
 
-    /// The whole as an element that fills the width it is given, with `title` for those who don't
+    /// The whole as an element that fills the width it is given, with `words` for those who don't
     /// see it.
-    pub fn finish(self, (width, height): Point, title: &str) -> String {
-        let title = escape(title);
+    pub fn finish(self, (width, height): Point, words: &str) -> String {
+        let words = escape(words);
         format!(
-            "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{title}\">\n{}</svg>\n",
+            "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{words}\">\n{}</svg>\n",
             self.0
         )
     }

@@ -55,11 +55,16 @@ fn done(sent: &Sent, target: &Target) -> String {
                 let end = plan.end.map_or_else(|| "the end".to_owned(), |end| end.to_string());
                 format!(
                     "nothing discarded from {} to {end}: no free extent there is {} or longer, or they were \
-                     trimmed before (--full does it again)",
-                    plan.start, plan.minimum
+                     trimmed before ({})",
+                    plan.start,
+                    plan.minimum,
+                    again(plan)
                 )
             }
-            _ => "nothing discarded: all that is free was trimmed before (--full does it again)".to_owned(),
+            plan => format!(
+                "nothing discarded: all that is free was trimmed before ({})",
+                plan.as_ref().map_or(FULL, again)
+            ),
         },
         (0, _) => "nothing discarded".to_owned(),
         _ => {
@@ -67,6 +72,15 @@ fn done(sent: &Sent, target: &Target) -> String {
             format!("{} discarded with {discards} in {}", sent.bytes, seconds(sent.wall_s))
         }
     }
+}
+
+/// How what was trimmed before is trimmed again.
+const FULL: &str = "--full does it again";
+
+/// How what was trimmed before is trimmed again. The kernel keeps which space of a btrfs, outside its chunks, it
+/// has trimmed, until the file system is unmounted.
+fn again(plan: &TrimPlan) -> &'static str {
+    if plan.fs == "btrfs" { "btrfs does it again after it is mounted anew" } else { FULL }
 }
 
 /// Whether a file system that doesn't report its free space may have had none in the range, or only short extents.

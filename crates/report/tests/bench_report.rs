@@ -224,7 +224,7 @@ fn drives_stand_beside_each_other() {
     let text = comparison.text(false);
     let line =
         |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{text}"));
-    assert_eq!(line("A: Slow"), "A: Slow (/dev/sdx, 64 GiB)");
+    assert_eq!(line("A: Slow"), "A: Slow (/dev/sdx, 64 GiB), measured 2026-11-21 20:00");
     assert!(line("D: DATA LOSS").contains("17 logical blocks"));
     let joined = text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     let fastest = "A discard of 512 B (sequential, depth 1) is fastest on D with 60.0 µs and slowest on A with \

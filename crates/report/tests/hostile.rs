@@ -92,7 +92,7 @@ fn simulations_with_impossible_figures_do_not_panic() {
 #[test]
 fn totals_of_huge_figures_do_not_panic() {
     let mut simulation = serde_json::to_value(sims::simulation()).unwrap();
-    for pages in ["host_pages", "copied_pages", "journal_pages"] {
+    for pages in ["host_pages", "copied_pages", "journal_pages", "map_pages", "map_reads"] {
         simulation["runs"][0]["outcome"]["counters"][pages] = json!(u64::MAX);
     }
     let bucket = json!({ "from_bytes": 4096, "count": u64::MAX });

@@ -73,6 +73,9 @@ pub fn profile(document: &BenchDocument) -> Result<(Profile, String), MeasuredPr
         gc: Gc { policy: unmeasured(GcPolicy::Greedy, "firmware is closed") },
         idle: None,
         slc: None,
+        map_cache: None,
+        suspend: None,
+        aging: None,
         discard: run.discard(granularity, page),
     };
     let text = text::text(&profile);
@@ -169,6 +172,8 @@ impl Run<'_> {
             ignored_every: ignored.map(|every| self.measured(every, "discarded areas that kept their data")),
             per_mapped_gib: None,
             lazy_share: None,
+            queue_depth: None,
+            ranges_per_command: None,
         }
     }
 

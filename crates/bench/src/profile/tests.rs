@@ -1,7 +1,7 @@
 use proptest::option;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use trimtab_core::Extent;
-use trimtab_core::profile::{Idle, Slc, builtin};
+use trimtab_core::profile::{Aging, Idle, MapCache, Slc, Suspend, builtin};
 use trimtab_ftl::theory::greedy;
 use trimtab_ftl::{Command, Device, Op};
 
@@ -82,12 +82,18 @@ fn optional_fields_survive_being_written() {
     profile.idle = Some(Idle { after: time.clone(), reserve: fraction.clone() });
     profile.discard.per_mapped_gib = Some(time.clone());
     profile.discard.lazy_share = Some(Sourced { value: 0.25, source: source.clone() });
+    profile.discard.queue_depth = Some(Sourced { value: 7, source: source.clone() });
+    profile.discard.ranges_per_command = Some(Sourced { value: 256, source: source.clone() });
     profile.slc = Some(Slc {
         bits_per_cell: Sourced { value: 3, source },
-        program: time,
+        program: time.clone(),
         static_size: fraction.clone(),
-        dynamic_size: fraction,
+        dynamic_size: fraction.clone(),
     });
+    profile.suspend = Some(Suspend { latency: time.clone(), resume: time });
+    profile.aging = Some(Aging { random_writes: fraction.clone() });
+    let entry = Sourced { value: Bytes(5), source: "a test".to_owned() };
+    profile.map_cache = Some(MapCache { share: Sourced { value: 0.3, source: "a test".to_owned() }, entry });
     let text = text::text(&profile);
     assert_eq!(Profile::parse(&text, "copy.toml"), Ok(profile), "{text}");
 }

@@ -11,7 +11,21 @@ use trimtab_core::{Bytes, Nanos, Rate};
 /// The text of `profile`: a line a field, in the order of the types. [`Profile::parse`] reads it
 /// back as it was.
 pub(super) fn text(profile: &Profile) -> String {
-    let Profile { name, model, notes, interface, geometry, timing, gc, idle, slc, discard } = profile;
+    let Profile {
+        name,
+        model,
+        notes,
+        interface,
+        geometry,
+        timing,
+        gc,
+        idle,
+        slc,
+        map_cache,
+        suspend,
+        aging,
+        discard,
+    } = profile;
     let quoted = |text: &str| Value::from(text).to_string();
     let mut head = format!("name = {}\nmodel = {}\nnotes = {}\n", quoted(name), quoted(model), quoted(notes));
     if let Some(interface) = interface {
@@ -50,6 +64,12 @@ pub(super) fn text(profile: &Profile) -> String {
         ]
         .concat()
     });
+    let map_cache =
+        map_cache.as_ref().map(|cache| [plain("share", &cache.share), unit("entry", &cache.entry)].concat());
+    let suspend = suspend
+        .as_ref()
+        .map(|suspend| [unit("latency", &suspend.latency), unit("resume", &suspend.resume)].concat());
+    let aging = aging.as_ref().map(|aging| plain("random_writes", &aging.random_writes));
     let discard: Vec<_> = [
         unit("command", &discard.command),
         unit("range", &discard.range),
@@ -66,6 +86,8 @@ pub(super) fn text(profile: &Profile) -> String {
     .chain(discard.ignored_every.as_ref().map(|every| plain("ignored_every", every)))
     .chain(discard.per_mapped_gib.as_ref().map(|time| unit("per_mapped_gib", time)))
     .chain(discard.lazy_share.as_ref().map(|share| plain("lazy_share", share)))
+    .chain(discard.queue_depth.as_ref().map(|depth| plain("queue_depth", depth)))
+    .chain(discard.ranges_per_command.as_ref().map(|ranges| plain("ranges_per_command", ranges)))
     .collect();
     let tables = [
         ("geometry", Some(geometry.concat())),
@@ -73,6 +95,9 @@ pub(super) fn text(profile: &Profile) -> String {
         ("gc", Some(gc.concat())),
         ("idle", idle),
         ("slc", slc),
+        ("map_cache", map_cache),
+        ("suspend", suspend),
+        ("aging", aging),
         ("discard", Some(discard.concat())),
     ];
     let tables = tables.iter().filter_map(|(name, lines)| Some((name, lines.as_ref()?)));

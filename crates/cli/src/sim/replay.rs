@@ -25,8 +25,15 @@ const MOST_PASSES: u32 = 100;
 #[command(next_help_heading = "With a trace")]
 pub struct ReplayArgs {
     /// Drive profiles: built-in names (see `trimtab drive profiles`) or files that end in .toml
-    #[arg(long, value_name = "PROFILE,...", value_delimiter = ',', default_value = "samsung-870-evo", value_parser = NonEmptyStringValueParser::new())]
-    drive: Vec<String>,
+    #[arg(
+        long,
+        alias = "drive",
+        value_name = "PROFILE,...",
+        value_delimiter = ',',
+        default_value = "samsung-870-evo",
+        value_parser = NonEmptyStringValueParser::new()
+    )]
+    profile: Vec<String>,
     /// Policies: none, online (the trace's own discards, or what is freed at once), batched (at the end of a
     /// pass), batched:1h (whenever the trace is an hour on), smart (when it is worth it and the drive has
     /// time); and ideal, which is no policy but the bound: a drive that knows of every free at once, at no
@@ -55,6 +62,10 @@ pub struct ReplayArgs {
     /// Begin with empty drives, instead of used ones that were written all over
     #[arg(long)]
     new: bool,
+    /// Begin with aged drives: after all was written in sequence, it was overwritten at random three times, or as
+    /// often as the profile says
+    #[arg(long, conflicts_with = "new")]
+    aged: bool,
     /// Write the results and an HTML page to this directory
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
@@ -68,7 +79,8 @@ pub fn run(trace: &Path, args: ReplayArgs, json: Option<&Path>) -> Result<ExitCo
     {
         bail!("--json {} would overwrite the trace", file.display());
     }
-    let drives = args.drive.iter().map(|name| profile::load(name)).collect::<Result<Vec<_>>>()?;
+    let load = |name: &String| profile::load_aged(name, args.aged);
+    let drives = args.profile.iter().map(load).collect::<Result<Vec<_>>>()?;
     let mut names = HashSet::new();
     if let Some((twice, _)) = drives.iter().find(|(profile, _)| !names.insert(&profile.name)) {
         bail!("two of the drives are called {}; each needs a name of its own", twice.name);

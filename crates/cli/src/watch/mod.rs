@@ -162,6 +162,8 @@ impl Out {
                 draft.replace()?;
                 Box::new(file)
             }
+            // As with record, stdout belongs to the command.
+            None if !args.command.is_empty() && !args.json => Box::new(io::stderr()),
             None => Box::new(io::stdout()),
         };
         let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();

@@ -7,8 +7,10 @@ use std::process::Command;
 
 use tempfile::TempDir;
 use trimtab_core::Bytes;
+use trimtab_core::profile::Profile;
+use trimtab_drive::Clock;
 
-use crate::support::{Loop, TRIMTAB, bench, possible, refusal, results, run, turn};
+use crate::support::{Loop, TRIMTAB, bench, drive, possible, refusal, results, run, turn};
 
 const SIZE: Bytes = Bytes(64 << 20);
 
@@ -44,6 +46,40 @@ fn device_has_to_be_named_twice() {
     let other =
         Command::new(TRIMTAB).args(["bench", "/dev/null", "--destroy-data=/dev/zero"]).output().unwrap();
     assert!(refusal(&other).1.contains("--destroy-data names /dev/zero"));
+}
+
+#[test]
+fn results_of_an_earlier_run_are_kept() {
+    if !possible() {
+        return;
+    }
+    let _turn = turn();
+    let Loop { device, file, .. } = &Loop::new(SIZE);
+    let dir = TempDir::new().unwrap();
+    let json = dir.path().join("bench.json");
+    fs::write(&json, "precious").unwrap();
+    let (json, report) = (json.to_str().unwrap(), dir.path().to_str().unwrap());
+    for place in [["--json", json], ["--report", report]] {
+        is_refused(device, file, &place, &[json, "exists", "--resume", "--overwrite-results"]);
+        assert_eq!(fs::read(json).unwrap(), b"precious");
+    }
+    let replaced = ["--json", json, "--overwrite-results", "--quick", "--part", "verify", "--time", "1s"];
+    assert!(bench(device, &replaced).output().unwrap().status.success());
+    assert_ne!(fs::read(json).unwrap(), b"precious");
+}
+
+#[test]
+fn drive_on_the_models_clock_has_no_times_to_measure() {
+    if !possible() {
+        return;
+    }
+    let drive = drive(Profile::named("nvme-tlc").unwrap(), Bytes::GIB, Clock::Model);
+    for option in [["--quick", "--dry-run"], ["--part", "latency"]] {
+        let (status, reason) = refusal(&bench(drive.device(), &option).output().unwrap());
+        assert_eq!(status, Some(1));
+        assert!(reason.contains("create it with --clock real, or measure --part verify alone"), "{reason}");
+    }
+    assert_eq!(drive.stats().unwrap().counters.writes, 0);
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn a_loop_device_over_a_file_is_measured_in_every_part() {
     assert!(text.contains("trimtab bench"), "it cites the run: {text}");
 
     let compared = Command::new(TRIMTAB)
-        .args(["compare", "--runs", "1", "--size", "512M", "--policy", "none", "--drive"])
+        .args(["compare", "--runs", "1", "--size", "512M", "--policy", "none", "--profile"])
         .arg(&toml)
         .output()
         .unwrap();
@@ -121,7 +121,7 @@ fn split_commands_and_missing_operations_are_named() {
     }
     let mut split = Profile::named("nvme-tlc").unwrap();
     split.discard.command_limit.value = Bytes(64 << 10);
-    let drive = drive(split, Bytes::GIB, Clock::Model);
+    let drive = drive(split, Bytes::GIB, Clock::Real { speed: 10.0 });
     let arguments = ["--sizes", "1M,4K", "--pattern", "sequential", "--depth", "1,4", "--time", "6s"];
     let (document, text) = results(
         drive.device(),

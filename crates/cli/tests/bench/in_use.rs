@@ -257,7 +257,7 @@ fn data_of_an_emulated_drive_is_refused() {
         profile: Profile::named("nvme-tlc").unwrap(),
         size: Bytes::GIB,
         preconditioned: false,
-        clock: Clock::Model,
+        clock: Clock::Real { speed: 1.0 },
         data: Some(data.clone()),
         server: PathBuf::from(TRIMTAB),
         owned: true,

@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use trimtab_core::Bytes;
+use trimtab_core::document::BenchDocument;
 use trimtab_core::profile::Profile;
 use trimtab_drive::Clock;
 
-use crate::support::{Loop, bench, drive, possible, saved, turn};
+use crate::support::{Loop, bench, drive, possible, refusal, saved, turn};
 
 /// A full bench of `device` that has begun the step `step`.
 fn reached(device: &Path, json: &Path, step: &str) -> Child {
-    let arguments = ["--sizes", "1M,64K,4K", "--depth", "1", "--time", "30s", "--json"];
+    let arguments =
+        ["--sizes", "1M,64K,4K", "--depth", "1", "--time", "30s", "--overwrite-results", "--json"];
     let mut child =
         bench(device, &arguments).arg(json).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
@@ -42,7 +44,7 @@ fn measurements_survive_an_interrupt_at_any_step_and_are_resumed() {
         let mut child = reached(&device.device, &json, step);
         let started = Instant::now();
         signal(child.id(), "-INT");
-        assert_eq!(child.wait().unwrap().code(), Some(1));
+        assert_eq!(child.wait().unwrap().code(), Some(130));
         assert!(started.elapsed() < Duration::from_secs(5), "it stops soon");
         let document = saved(&json);
         assert_eq!(document.stopped.as_deref(), Some("interrupted"), "{step}");
@@ -56,6 +58,13 @@ fn measurements_survive_an_interrupt_at_any_step_and_are_resumed() {
     let document = saved(&json);
     assert_eq!(document.sweeps, measured, "what was measured is not measured again");
     assert!(document.stopped.is_none() && document.fit.is_some() && !document.degradation.is_empty());
+    // Of a complete run, nothing is measured again.
+    let complete = serde_json::to_vec(&BenchDocument { missing: Vec::new(), ..document }).unwrap();
+    fs::write(&json, &complete).unwrap();
+    let (status, reason) = refusal(&bench(&device.device, &["--resume"]).arg(&json).output().unwrap());
+    assert_eq!(status, Some(1));
+    assert!(reason.contains("the earlier run of ") && reason.contains(" is complete"), "{reason}");
+    assert!(fs::read(&json).unwrap() == complete);
 }
 
 #[test]
@@ -65,7 +74,7 @@ fn a_device_that_disappears_is_named_with_the_command_that_failed() {
     }
     let _turn = turn();
     for step in ["latency: discard sequential", "verify", "interference", "degradation"] {
-        let drive = drive(Profile::named("nvme-tlc").unwrap(), Bytes(1 << 30), Clock::Model);
+        let drive = drive(Profile::named("nvme-tlc").unwrap(), Bytes(1 << 30), Clock::Real { speed: 1.0 });
         let dir = TempDir::new().unwrap();
         let json: PathBuf = dir.path().join("bench.json");
         let child = reached(drive.device(), &json, step);

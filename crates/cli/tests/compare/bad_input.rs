@@ -31,8 +31,8 @@ fn unknown_names_list_the_known_ones() {
         (["--postmark", "files=3"], 1, "--workload postmark"),
         (["--postmark", "pairs=3"], 2, "files, transactions, sizes"),
         (["--postmark", "read_bias=11"], 2, "from 0 to 10"),
-        (["--drive", "floppy"], 1, "ocz-agility-3, ocz-vertex-le"),
-        (["--drive", "/no/such.toml"], 1, "/no/such.toml"),
+        (["--profile", "floppy"], 1, "ocz-agility-3, ocz-vertex-le"),
+        (["--profile", "/no/such.toml"], 1, "/no/such.toml"),
         (["--size", "lots"], 2, "not a number with a unit"),
         (["--runs", "0"], 2, "not in 1..=1000"),
         (["--tree", "/usr"], 1, "--workload tree"),
@@ -81,8 +81,8 @@ fn unusable_directories_are_refused() {
         (&["--on", "/proc", "--policy", "none"], "make a directory in /proc"),
         (&["--report", file, "--fs", "ext4"], file),
         (&["--json", "/no/such/dir/out.json", "--fs", "ext4"], "/no/such/dir/out.json"),
-        (&["--size", "100M", "--fs", "xfs", "--drive", "ocz-agility-3"], "too small for xfs"),
-        (&["--size", "64M", "--fs", "ext4", "--drive", "nvme-tlc"], "nvme-tlc"),
+        (&["--size", "100M", "--fs", "xfs", "--profile", "ocz-agility-3"], "too small for xfs"),
+        (&["--size", "64M", "--fs", "ext4", "--profile", "nvme-tlc"], "nvme-tlc"),
         (&["--workload", "tree", "--tree", "/no/tree"], "/no/tree"),
     ] {
         let (status, said) = refused(&mut compare(arguments));

@@ -81,7 +81,7 @@ fn nearly(one: f64, other: f64) -> bool {
 fn virtual_time_repeats_on_a_busy_machine() {
     let options = ["--policy", "none,smart", "--idle", "20s", "--runs", "2", "--size", "256M"];
     let with_load = [Busy::start(), Busy::start()];
-    let finished = finish(compare(&["--drive", "ocz-agility-3"]), &options);
+    let finished = finish(compare(&["--profile", "ocz-agility-3"]), &options);
     drop(with_load);
     assert!(finished.output.status.success(), "{}", finished.stderr());
     for policy in [None, Smart] {

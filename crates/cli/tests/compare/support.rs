@@ -11,10 +11,10 @@ use trimtab_core::policy::PolicyKind;
 pub use crate::common::possible;
 
 /// Small enough to be quick, large enough for XFS, and a drive that feels its garbage collection.
-pub const SMALL: [&str; 4] = ["--drive", "ocz-agility-3", "--size", "384M"];
+pub const SMALL: [&str; 4] = ["--profile", "ocz-agility-3", "--size", "384M"];
 /// The same on this machine's own kernel, faster than real time: for what doesn't depend on times.
 pub const FAST: [&str; 8] =
-    ["--clock", "real", "--speed", "50", "--drive", "ocz-agility-3", "--size", "512M"];
+    ["--clock", "real", "--speed", "50", "--profile", "ocz-agility-3", "--size", "512M"];
 
 /// `trimtab compare` with these arguments, in a temporary directory of its own.
 pub fn compare(arguments: &[&str]) -> Command {

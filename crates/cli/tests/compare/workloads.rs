@@ -118,7 +118,7 @@ fn laptop_has_a_day_of_pauses_and_a_probe_of_its_own() {
     if !possible() {
         return;
     }
-    let place = ["--clock", "real", "--speed", "20000", "--drive", "ocz-agility-3", "--size", "512M"];
+    let place = ["--clock", "real", "--speed", "20000", "--profile", "ocz-agility-3", "--size", "512M"];
     let options = ["--policy", "none,batched", "--runs", "1", "--workload", "laptop"];
     let finished = finish(compare(&place), &options);
     assert!(finished.output.status.success(), "{}", finished.stderr());
@@ -153,7 +153,7 @@ fn sleeps_of_a_command_are_idle_periods_in_virtual_time() {
     let [single, tree] = [single, tree].map(|path| path.display().to_string());
     let options = ["--fs", "ext4", "--policy", policies, "--runs", "1", "--size", "256M"];
     let command = ["--guest-file", &single, "--guest-file", &tree, "--", "sh", "-c", &line];
-    let finished = finish(compare(&["--drive", "ocz-agility-3"]), &[&options[..], &command].concat());
+    let finished = finish(compare(&["--profile", "ocz-agility-3"]), &[&options[..], &command].concat());
     assert!(finished.output.status.success(), "{}", finished.stderr());
     let discarded = |policy| step(finished.run("ext4", policy), "exec").discard_bytes.0;
     assert_eq!(discarded(None), 0);

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal};
+use trimtab_keeper::service::control::Control;
 
 use crate::support::{Daemon, TRIMTAB, Volume, possible, refused, smart};
 
@@ -240,4 +241,22 @@ fn pipes_among_saved_files_do_not_block_the_start() {
     let daemon = Daemon::start_in(dir, &smart(&volume), |_| {});
     daemon.wait_for(&volume, "it is managed", |_| true);
     assert_eq!(daemon.logged("event=state_not_restored"), 1, "{}", daemon.log());
+}
+
+#[test]
+fn metrics_address_of_the_command_line_need_not_be_loopback() {
+    if !possible() {
+        return;
+    }
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("0.0.0.0:{port}");
+    let volume = Volume::new("ext4");
+    let daemon = Daemon::start_with(&smart(&volume), |command| _ = command.args(["--metrics", &address]));
+    // Neither this configuration nor a new one takes its place.
+    Control::connect(&daemon.run()).unwrap().reload().unwrap();
+    let mut stream = TcpStream::connect(("127.0.0.2", port)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
 }

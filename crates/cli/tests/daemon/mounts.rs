@@ -7,11 +7,12 @@ use std::process::Command;
 use rustix::process::Signal;
 use tempfile::TempDir;
 use trimtab_core::Bytes;
+use trimtab_core::document::DoctorDocument;
 use trimtab_core::document::status::{FileSystemStatus, State};
 use trimtab_keeper::service::control::Control;
 use trimtab_linux::mount;
 
-use crate::support::{Daemon, Volume, eager, patient, possible, run, smart, wait_until};
+use crate::support::{Daemon, TRIMTAB, Volume, eager, patient, possible, run, smart, wait_until};
 
 #[test]
 fn file_system_is_managed_while_mounted() {
@@ -32,6 +33,34 @@ fn file_system_is_managed_while_mounted() {
     wait_until("it is managed again", || state().is_some_and(|state| state != State::Off));
     volume.unmount();
     wait_until("it is gone", || state().is_none());
+}
+
+#[test]
+fn doctor_sees_the_running_service() {
+    if !possible() {
+        return;
+    }
+    let volume = Volume::mounted("ext4");
+    let mut daemon = Daemon::start(&smart(&volume));
+    let managed = || daemon.status_of(&volume).is_some_and(|fs| fs.state != State::Off);
+    wait_until("it is managed", managed);
+    let run = daemon.run();
+    let doctor = || {
+        let mut command = Command::new(TRIMTAB);
+        let output = command.args(["doctor", "--json", "--run"]).arg(&run).arg(&volume.target).output();
+        let document: DoctorDocument = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+        let target = &document.targets[0];
+        let ids: Vec<_> = target.findings.iter().map(|finding| finding.id.clone()).collect();
+        (target.layers[0].reason.clone(), ids)
+    };
+    let (reason, ids) = doctor();
+    assert!(reason.contains("trimtab daemon trims it"), "{reason}");
+    let nobody = ["nobody-trims", "timer-not-in-container", "not-in-fstab"];
+    assert!(ids.iter().all(|id| !nobody.contains(&id.as_str())), "{ids:?}");
+    daemon.stop();
+    let (reason, ids) = doctor();
+    assert!(!reason.contains("trimtab daemon"), "{reason}");
+    assert!(ids.iter().any(|id| nobody.contains(&id.as_str())), "{ids:?}");
 }
 
 #[test]

@@ -3,14 +3,19 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
+use rustix::fs::OFlags;
+use trimtab_core::aligned::Aligned;
 use trimtab_core::document::StatusDocument;
 use trimtab_core::document::status::{FileSystemStatus, State};
 use trimtab_core::{Bytes, Extent};
 use trimtab_keeper::service::control::Control;
 
-use crate::support::{Daemon, TRIMTAB, Volume, eager, patient, possible, smart, weekly};
+use crate::support::{Daemon, TRIMTAB, Volume, eager, patient, possible, smart, wait_until, weekly};
 
 const FILE: Bytes = Bytes(64 << 20);
 
@@ -57,6 +62,59 @@ fn xfs_freed_extents_are_trimmed() {
 #[test]
 fn btrfs_freed_extents_are_trimmed() {
     freed_extents_are_trimmed("btrfs");
+}
+
+fn extents_that_files_took_are_no_longer_pending(fstype: &str) {
+    const LARGE: Bytes = Bytes(192 << 20);
+    if !possible() {
+        return;
+    }
+    let volume = Volume::mounted(fstype);
+    volume.write("goes", LARGE);
+    // Nothing is trimmed while others read.
+    let reading = AtomicBool::new(true);
+    thread::scope(|scope| {
+        scope.spawn(|| read_until(&volume.device, &reading));
+        let told = std::panic::catch_unwind(|| {
+            let daemon = Daemon::start(&(smart(&volume) + "idle_only = true\n"));
+            let free = || {
+                let stat = rustix::fs::statvfs(&volume.target).unwrap();
+                Bytes(stat.f_bfree * stat.f_frsize)
+            };
+            let before = free();
+            volume.delete("goes");
+            // XFS frees in the background.
+            wait_until("the file's space is free", || free() >= before + LARGE);
+            daemon.wait_for(&volume, "it is pending", |fs| fs.pending >= LARGE);
+            volume.write("takes", Bytes(free().0 - LARGE.0 / 2));
+            // XFS keeps some of it for itself.
+            let left = free() + Bytes(40 << 20);
+            assert!(left < LARGE, "{left}");
+            daemon.wait_for(&volume, "no more is pending than is free", |fs| fs.pending <= left);
+        });
+        reading.store(false, Ordering::Relaxed);
+        told.unwrap();
+    });
+}
+
+/// Reads the start of `device` again and again, past the page cache.
+fn read_until(device: &Path, reading: &AtomicBool) {
+    let flags = OFlags::RDONLY | OFlags::DIRECT;
+    let device = rustix::fs::open(device, flags, rustix::fs::Mode::empty()).unwrap();
+    let mut buffer = Aligned::zeroed(4096);
+    while reading.load(Ordering::Relaxed) {
+        rustix::io::pread(&device, &mut buffer[..], 0).unwrap();
+    }
+}
+
+#[test]
+fn ext4_extents_that_files_took_are_no_longer_pending() {
+    extents_that_files_took_are_no_longer_pending("ext4");
+}
+
+#[test]
+fn xfs_extents_that_files_took_are_no_longer_pending() {
+    extents_that_files_took_are_no_longer_pending("xfs");
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn invalid_targets_are_named_in_one_line() {
         (&["--sysfs", "/nonexistent"], "/", "/nonexistent"),
         (&["--sysfs", empty], "/", empty),
         (&["--sysfs", file], "/", "unpack it"),
-        (&["--drive", "/nonexistent.toml"], "/", "/nonexistent.toml"),
+        (&["--profile", "/nonexistent.toml"], "/", "/nonexistent.toml"),
         (&["--capture", "/nonexistent/x.tar.gz"], "/", "/nonexistent/x.tar.gz"),
     ];
     for (arguments, path, expected) in cases {

@@ -19,8 +19,7 @@ fn output_on_captured_machines_is_unchanged() {
     assert!(!archives.is_empty());
     for archive in archives {
         let root = TempDir::new().unwrap();
-        let unpacked = Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(root.path()).status();
-        assert!(unpacked.unwrap().success(), "{}", archive.display());
+        unpack(&archive, root.path());
         let output = doctor(&["--sysfs", root.path().to_str().unwrap()], &[]);
         let said = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.stderr, b"", "{}", archive.display());
@@ -30,4 +29,27 @@ fn output_on_captured_machines_is_unchanged() {
         }
         assert_eq!(said, fs::read_to_string(&expected).unwrap(), "{}", archive.display());
     }
+}
+
+#[test]
+fn several_targets_begin_with_a_line_each() {
+    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/machines/lvm-luks-md.tar.gz");
+    let root = TempDir::new().unwrap();
+    unpack(&archive, root.path());
+    let output = doctor(&["--sysfs", root.path().to_str().unwrap()], &["/mnt", "/dev/md0"].map(Path::new));
+    let said = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<_> = said.lines().take(4).collect();
+    let verdict = "discards reach the bottom";
+    let expected = [
+        format!("/mnt      ext4  {verdict}; 1 thing to mend"),
+        format!("/dev/md0  –     {verdict}"),
+        String::new(),
+        format!("/mnt: {verdict}"),
+    ];
+    assert_eq!(lines, expected, "{said}");
+}
+
+fn unpack(archive: &Path, root: &Path) {
+    let unpacked = Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(root).status();
+    assert!(unpacked.unwrap().success(), "{}", archive.display());
 }

@@ -8,6 +8,8 @@ mod bad_input;
 mod captured;
 #[path = "../../../linux/tests/common/mounts.rs"]
 mod mounts;
+mod names;
+mod namespaces;
 mod proofs;
 mod stacks;
 mod support;

@@ -48,7 +48,11 @@ fn the_verbs_make_list_show_and_remove_a_drive() {
     let again = trimtab_refuses(&create);
     assert!(again.contains(&format!("there is a drive {name:?} already")), "{again}");
 
-    assert!(trimtab_prints(&["drive", "ls"]).lines().any(|line| line == format!("{name:<32} {device}")));
+    assert!(
+        trimtab_prints(&["drive", "ls"])
+            .lines()
+            .any(|line| { line == format!("{name:<32} {device:<12} ocz-agility-3, {SIZE}, clock model") })
+    );
     assert!(trimtab_prints(&["drive", "ls", "--json"]).contains(&name));
 
     run("blkdiscard", &["--offset", "0", "--length", "1048576", &device]);

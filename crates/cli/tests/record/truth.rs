@@ -74,7 +74,7 @@ fn recording_counts_what_the_kernel_counts() {
 fn replayed(dir: &TempDir, policy: &str) -> SimDocument {
     let output = Command::new(TRIMTAB)
         .args(["sim", dir.path().join("t.parquet").to_str().unwrap()])
-        .args(["--drive", "ocz-agility-3", "--policy", policy, "--json", "-"])
+        .args(["--profile", "ocz-agility-3", "--policy", policy, "--json", "-"])
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

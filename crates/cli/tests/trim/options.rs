@@ -46,6 +46,8 @@ fn range_without_free_space_is_no_trimmed_one() {
         printed.contains(": nothing discarded from 20 GiB to the end: no free extent there is"),
         "{printed}"
     );
+    // The kernel remembers what it has trimmed outside of chunks, and --full does not change that.
+    assert!(printed.contains("(btrfs does it again after it is mounted anew)"), "{printed}");
 }
 
 #[test]
@@ -156,6 +158,12 @@ fn says_that_it_takes_none(place: &Path) {
     assert!(quiet.status.success() && quiet.stderr.is_empty());
     let line = format!("x {} ext4 defaults\n", place.display());
     assert_eq!(listed(&line, &[]), (Some(0), Vec::new()), "one of many is passed over");
+    let list = runtime.path().join("list");
+    fs::write(&list, line).unwrap();
+    let named = Command::new(TRIMTAB).args(["trim", "-v", "-I"]).arg(&list).output().unwrap();
+    let said = String::from_utf8(named.stderr).unwrap();
+    assert!(named.status.success());
+    assert!(said.starts_with(&format!("trimtab: passed over: {}", place.display())), "{said}");
 }
 
 #[test]

@@ -86,12 +86,12 @@ fn invalid_ranges_and_goals_are_refused() {
     let (code, reason) = refused(&["-o", "1T"], &testbed.place());
     assert_eq!(code, Some(1));
     assert!(
-        reason.contains("the range begins at 1 TiB, and the file system ends at 1 GiB or before"),
+        reason.contains("/mnt: the range begins at 1 TiB, and the file system ends at 1 GiB or before"),
         "{reason}"
     );
     let (code, reason) = refused(&["-o", "0", "-l", "100"], &testbed.place());
     assert_eq!(code, Some(1));
-    let short = "the range has 100 B, which is less than a block of the file system (4 KiB)";
+    let short = "/mnt: the range has 100 B, less than a block of the file system (4 KiB)";
     assert!(reason.contains(short), "{reason}");
     for wrong in [&["-l", "0"] as &[&str], &["--max-busy", "0"], &["--max-busy", "101"], &["-o", "x"]] {
         let (code, reason) = refused(wrong, &testbed.place());

@@ -8,7 +8,7 @@ use std::process::Command;
 use trimtab_core::document::trim::Outcome;
 use trimtab_drive::Clock;
 
-use crate::support::{TRIMTAB, Testbed, document, possible, run};
+use crate::support::{TRIMTAB, Testbed, document, possible, refused, run};
 
 /// A bind mount that ends with the test.
 struct Bound(PathBuf);
@@ -59,4 +59,8 @@ fn file_system_is_trimmed_once_where_it_can_be_written_to() {
     assert_eq!(listed(&[&first, &other.0]), at(&other.0), "the first is read-only");
     assert_eq!(listed(&[&first]), at(&one.0), "it can be written to elsewhere");
     assert_eq!(listed(&[&link]), at(&other.0));
+    let (code, reason) = refused(&[], &first);
+    assert_eq!(code, Some(1));
+    let hint = format!("is mounted read-only there; to trim its file system, name {}", one.0.display());
+    assert!(reason.contains(&hint), "{reason}");
 }

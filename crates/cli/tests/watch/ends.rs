@@ -39,6 +39,18 @@ fn command_keeps_its_streams_and_its_exit_code() {
 }
 
 #[test]
+fn summary_of_a_command_goes_to_standard_error() {
+    if !possible() {
+        return;
+    }
+    let on = small();
+    let output = watch(&[], &[&on.device]).args(["--", "echo", "out"]).output().unwrap();
+    assert_eq!(output.stdout, b"out\n");
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.starts_with("echo out: exit code 0 after "), "{text}");
+}
+
+#[test]
 fn watch_prints_a_line_per_interval_until_its_time_is_over() {
     if !possible() {
         return;
@@ -118,7 +130,7 @@ fn command_that_ignores_signals_is_left_running_after_the_summary() {
     let status = child.wait().unwrap();
     fs::remove_file(&runs).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(status.code(), Some(1));
+    assert_eq!(status.code(), Some(143));
     assert_eq!(reports(&output.stdout).len(), 1);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.ends_with("was left running\n"), "{said}");

@@ -174,8 +174,16 @@ impl Discard {
 
     /// As [`time`](Self::time), where `mapped` of the bytes have data and are unmapped.
     pub fn time_of(&self, length: Bytes, mapped: Bytes) -> Nanos {
+        self.time_of_extents([length], mapped)
+    }
+
+    /// As [`time_of`](Self::time_of), of one command that names extents of these lengths.
+    #[inline]
+    pub fn time_of_extents(&self, lengths: impl IntoIterator<Item = Bytes>, mapped: Bytes) -> Nanos {
+        let add =
+            |(length, ranges), one: Bytes| (length + one, ranges + one.0.div_ceil(self.range_limit.value.0));
+        let (length, ranges) = lengths.into_iter().fold((Bytes::ZERO, 0), add);
         let commands = length.0.div_ceil(self.command_limit.value.0);
-        let ranges = length.0.div_ceil(self.range_limit.value.0);
         let at_once = self.command.value * commands + self.range.value * ranges;
         if self.lazy_share.is_some() { at_once } else { at_once + self.work(length, mapped) }
     }
@@ -221,6 +229,19 @@ mod tests {
             let copies = worth.copies(free, pending);
             assert!((copies / expected - 1.0).abs() < 1e-3, "{copies} for {expected} at {used}");
         }
+    }
+
+    #[test]
+    fn extents_of_one_command_share_its_own_time() {
+        let mut discard = Profile::named("nvme-tlc").unwrap().discard;
+        let lengths = [Bytes(4096), Bytes(1 << 20), Bytes(3 << 20)];
+        let apart: Nanos = lengths.iter().map(|length| discard.time(*length)).sum();
+        let total = lengths.iter().copied().sum();
+        let together = discard.time_of_extents(lengths, total);
+        assert!((together + discard.command.value * 2).0.abs_diff(apart.0) <= 3, "{together} for {apart}");
+        discard.range_limit.value = Bytes(1 << 20);
+        let more = discard.time_of_extents(lengths, total);
+        assert_eq!(more, together + discard.range.value * 2, "five ranges");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 
 use super::bound::{Broken, LONGEST, first_above};
-use super::{Profile, idle, slc};
+use super::{Profile, Sourced, aging, idle, map_cache, slc, suspend};
 use crate::units::{Bytes, Nanos};
 
 /// The largest granularity of discards, advertised or honoured: the kernel stores it in 32 bits.
@@ -19,6 +19,8 @@ const LARGEST_COMMAND: Bytes = Bytes(1 << 50);
 /// The largest journal entry: the model programs it page by page.
 const LARGEST_JOURNAL: Bytes = Bytes::MIB;
 const COUNTS: RangeInclusive<u32> = 1..=4096;
+/// The ranges that a command can name: NVMe has room for so many.
+const RANGES: RangeInclusive<u32> = 1..=256;
 const RESERVE: RangeInclusive<u32> = 1..=65_536;
 /// The share of a die that work after a discard can take: the rest has to serve the host.
 const LAZY: RangeInclusive<f64> = 0.001..=0.99;
@@ -35,6 +37,9 @@ pub(super) fn broken(profile: &Profile) -> Option<Broken> {
         .or_else(|| lazy_share(profile))
         .or_else(|| idle::broken(profile))
         .or_else(|| slc::broken(profile))
+        .or_else(|| map_cache::broken(profile))
+        .or_else(|| suspend::broken(profile))
+        .or_else(|| aging::broken(profile))
 }
 
 fn page(profile: &Profile) -> Option<Broken> {
@@ -46,11 +51,14 @@ fn page(profile: &Profile) -> Option<Broken> {
 
 fn counts(profile: &Profile) -> Option<Broken> {
     let g = &profile.geometry;
+    let optional = |count: &Option<Sourced<u32>>| count.as_ref().map_or(1, |count| count.value);
     let counts = [
         ("geometry.channels", g.channels.value, COUNTS),
         ("geometry.dies_per_channel", g.dies_per_channel.value, COUNTS),
         ("geometry.reserve_blocks", g.reserve_blocks.value, RESERVE),
         ("timing.queue_depth", profile.timing.queue_depth.value, COUNTS),
+        ("discard.queue_depth", optional(&profile.discard.queue_depth), COUNTS),
+        ("discard.ranges_per_command", optional(&profile.discard.ranges_per_command), RANGES),
     ];
     let outside = counts.into_iter().find(|(_, count, possible)| !possible.contains(count));
     if let Some((field, count, possible)) = outside {
@@ -221,7 +229,7 @@ mod tests {
 
     #[test]
     fn optional_costs_of_discards_have_limits() {
-        let discard = |field, value| {
+        let discard = |field: &str, value: &str| {
             let line = format!("[discard]\n{field} = {{ value = {value}, source = \"a test\" }}");
             let parsed = Profile::parse(&GOOD.replacen("[discard]", &line, 1), "my.toml");
             parsed.err().map(|error| error.to_string())
@@ -233,6 +241,15 @@ mod tests {
         }
         let message = "my.toml: discard.per_mapped_gib: 3601 s must be at most 3600 s".to_owned();
         assert_eq!(discard("per_mapped_gib", "\"3601 s\""), Some(message));
+        for (field, counts, most) in
+            [("queue_depth", ["0", "4097"], 4096), ("ranges_per_command", ["0", "257"], 256)]
+        {
+            for count in counts {
+                let message = format!("my.toml: discard.{field}: {count} must be from 1 to {most}");
+                assert_eq!(discard(field, count), Some(message));
+            }
+            assert_eq!(discard(field, &most.to_string()), None);
+        }
         assert_eq!(discard("lazy_share", "0.99"), None);
         assert_eq!(discard("per_mapped_gib", "\"3600 s\""), None);
     }

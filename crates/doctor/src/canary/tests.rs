@@ -51,6 +51,7 @@ fn stack(devices: Vec<Layer>) -> Stack {
     let file_system = FileSystem {
         fstype: "ext4".to_owned(),
         targets: vec![PathBuf::from("/m")],
+        writable: vec![PathBuf::from("/m")],
         source: PathBuf::from("/dev/x"),
         options: String::new(),
     };

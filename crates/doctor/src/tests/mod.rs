@@ -1,6 +1,7 @@
 //! Stacks made by hand, and what the doctor says of them.
 
 mod devices;
+mod listing;
 mod service;
 mod stacks;
 mod starts;
@@ -50,6 +51,7 @@ fn file_system(mount: &str, fstype: &str, options: &str) -> Layer {
     let kind = FileSystem {
         fstype: fstype.to_owned(),
         targets: vec![PathBuf::from(mount)],
+        writable: vec![PathBuf::from(mount)],
         source: PathBuf::from("/dev/x"),
         options: options.to_owned(),
     };

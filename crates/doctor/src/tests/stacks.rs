@@ -206,6 +206,7 @@ fn any_kind() -> impl Strategy<Value = LayerKind> {
                 LayerKind::FileSystem(FileSystem {
                     fstype,
                     targets: Vec::new(),
+                    writable: Vec::new(),
                     source: PathBuf::new(),
                     options,
                 })

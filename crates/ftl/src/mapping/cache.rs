@@ -127,7 +127,7 @@ impl Ftl {
     }
 
     fn cache_frontier(&self) -> usize {
-        self.config.streams as usize + 1
+        2 * self.copies
     }
 
     /// Opens the next group of the cache, where it may have one more. Erases what has no valid page where
@@ -164,6 +164,9 @@ impl Ftl {
         (self.blocks.free() >= least).then(|| {
             let mut blocks = [0; MOST_BITS];
             blocks[..bits as usize].fill_with(|| self.blocks.open());
+            if let Some(stream) = self.streams.get_mut(blocks[0] as usize) {
+                *stream = 0;
+            }
             (blocks, false)
         })
     }
@@ -190,8 +193,8 @@ impl Ftl {
 
     /// Folds every group, and cleans for that where it is necessary. What does not fit stays in the cache.
     pub(crate) fn empty_cache(&mut self, flash: &mut impl Flash) {
-        while let Some(is_fixed) = self.oldest_is_fixed() {
-            while !self.can_fold(is_fixed) {
+        while let Some(oldest) = self.oldest_group() {
+            while !self.can_fold(oldest, self.blocks.valid()[oldest.blocks[0] as usize]) {
                 if self.invalid_in_closed() < u64::from(self.config.pages_per_block) {
                     return;
                 }
@@ -206,7 +209,7 @@ impl Ftl {
         let cache = self.cache.as_ref()?;
         let oldest = cache.filled.front().filter(|_| self.has_full_group())?;
         let (number, block, blocks) = (oldest.number, oldest.blocks[0], cache.config.bits);
-        self.can_fold(oldest.is_fixed).then_some(Folding { number, block, blocks })
+        self.can_fold(*oldest, 1).then_some(Folding { number, block, blocks })
     }
 
     /// Whether a group is full.
@@ -230,15 +233,16 @@ impl Ftl {
         self.erase_group(0, flash);
     }
 
-    fn oldest_is_fixed(&self) -> Option<bool> {
-        self.cache.as_ref()?.filled.front().map(|group| group.is_fixed)
+    fn oldest_group(&self) -> Option<Group> {
+        self.cache.as_ref()?.filled.front().copied()
     }
 
-    /// Whether a group can be folded without taking a block that the host's next one needs: garbage
-    /// collection's open block has room, or there is one to spare. A group of erased blocks gives them back.
-    fn can_fold(&self, is_fixed: bool) -> bool {
-        let Frontier { next, end } = self.frontiers[self.config.streams as usize];
-        next < end || self.blocks.free() > self.config.reserve_blocks + u32::from(is_fixed)
+    /// Whether the next `pages` pages of a group can be folded without taking a block that the host's next one
+    /// needs: garbage collection's open block has room for them, or there is one to spare. A group of erased
+    /// blocks gives them back.
+    fn can_fold(&self, group: Group, pages: u32) -> bool {
+        let Frontier { next, end } = self.frontiers[self.copies_of(group.blocks[0])];
+        pages <= end - next || self.blocks.free() > self.config.reserve_blocks + u32::from(group.is_fixed)
     }
 
     fn fold(&mut self, place: usize, flash: &mut impl Flash) {

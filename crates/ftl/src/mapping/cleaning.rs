@@ -36,10 +36,10 @@ impl Ftl {
         (dense..dense + pages, self.valid.words(first, pages))
     }
 
-    /// The pages, by dense number, that garbage collection programs next: of its open block, or of the one
-    /// that it will open.
-    pub(crate) fn next_copies(&self) -> Range<u32> {
-        let Frontier { next, end } = self.frontiers[self.config.streams as usize];
+    /// The pages, by dense number, that garbage collection programs next when it moves data of `block`: of its
+    /// open block, or of the one that it will open.
+    pub(crate) fn next_copies(&self, block: u32) -> Range<u32> {
+        let Frontier { next, end } = self.frontiers[self.copies_of(block)];
         if next < end {
             let dense = self.layout.dense(next);
             return dense..dense + (end - next);
@@ -65,7 +65,7 @@ impl Ftl {
         }
         let moved = moving.len() as u32;
         self.blocks.invalidate(block, moved);
-        self.append_moved(moving, cause, &mut Untimed);
+        self.append_moved(block, moving, cause, &mut Untimed);
         (next, moved)
     }
 
@@ -82,7 +82,7 @@ impl Ftl {
     /// The number of invalid pages in closed blocks.
     pub(super) fn invalid_in_closed(&self) -> u64 {
         let pages = u64::from(self.config.pages_per_block);
-        let frontiers = &self.frontiers[..=self.config.streams as usize];
+        let frontiers = &self.frontiers[..2 * self.copies];
         let open = frontiers.iter().filter(|frontier| frontier.next < frontier.end);
         let open = open.map(|frontier| self.layout.block(frontier.next));
         let valid = |block: u32| u64::from(self.blocks.valid()[block as usize]);

@@ -10,7 +10,7 @@
 //! **Discards.** Either the trace's own are sent, or a policy makes them of what was freed, allocated and
 //! written, and the trace's own are left out. Both go beside the host's requests, which don't follow from
 //! them: a request waits for a discard only where the drive makes it wait. Trims of a policy go one discard
-//! after the other, the trace's own as in the trace; these take effect where they stand in it, however late
+//! after the other (several extents in each where the drive takes them), the trace's own as in the trace; these take effect where they stand in it, however late
 //! a slow drive spends their time. What was free before the recording is pending from
 //! the start. For the bound of all policies the drive forgets what is free at once, and no discard is sent.
 //!
@@ -365,14 +365,16 @@ impl Replay {
     /// Sends the discards of trims under way that are due by `until`, and none after. Where that was the
     /// last of them, tells the policy when it ended, and says so.
     fn trim_until(&mut self, traced: Nanos, until: Nanos) -> bool {
-        while let Some((arrival, extent)) = self.trims.next(until) {
-            let done = self.device.submit(arrival, Command { op: Op::Discard, extent });
+        while let Some(arrival) = self.trims.next(until) {
+            let done = self.device.discard_extents(arrival, self.trims.sent());
             self.trims.done(done);
             self.arrivals.not_before(arrival);
             if let Some(trimming) = &mut self.trimming {
                 trimming.took += done - arrival;
             }
-            self.tell(traced, arrival, &Event::Discarded(extent));
+            for place in 0..self.trims.sent().len() {
+                self.tell(traced, arrival, &Event::Discarded(self.trims.sent()[place]));
+            }
         }
         let (Some(trimming), Some(ended)) = (self.trimming, self.trims.ended(until)) else { return false };
         self.trimming = None;

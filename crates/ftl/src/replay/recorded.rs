@@ -3,7 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use trimtab_core::{Bytes, Extent, Nanos};
+use trimtab_core::{Extent, Nanos};
+
+use crate::discards::Unmapped;
 
 /// Discards of a trace on their way to the drive, in the trace's order.
 ///
@@ -32,13 +34,13 @@ struct Waiting {
     discarded: Discarded,
 }
 
-/// The bytes that a discard named, and how many of them had data.
+/// The bytes that a discard named, and its effect.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Discarded {
     /// The bytes that it names.
     pub(super) extent: Extent,
-    /// The number of bytes that it unmapped.
-    pub(super) unmapped: Bytes,
+    /// Its effect.
+    pub(super) unmapped: Unmapped,
 }
 
 /// The discard whose turn it is.
@@ -83,6 +85,8 @@ impl Recorded {
 
 #[cfg(test)]
 mod tests {
+    use trimtab_core::Bytes;
+
     use super::*;
 
     /// When discards with these times in the trace come to a drive that takes `takes` for each.
@@ -90,7 +94,7 @@ mod tests {
         let mut recorded = Recorded::default();
         for (at, latency) in discards {
             let extent = Extent::at(Bytes(*at * 512), Bytes(512));
-            let discarded = Discarded { extent, unmapped: Bytes::ZERO };
+            let discarded = Discarded { extent, unmapped: Unmapped::default() };
             recorded.add(Nanos(*at), latency.map(Nanos), Nanos(*at), discarded);
         }
         let mut arrivals = Vec::new();

@@ -9,7 +9,9 @@ use trimtab_core::{Bytes, Extent, Nanos};
 use super::pending::Pending;
 
 /// Pending extents, and the trims that work on them: one discard after the other, each when the one
-/// before is done, as the kernel's own trims go. Each discards what it finds free when it gets there.
+/// before is done, as the kernel's own trims go. Each discards what it finds free when it gets there. Where a
+/// command can name several extents, it takes what waits at that time, as Linux merges discards that are
+/// queued (`blk_rq_nr_discard_segments` up to `max_discard_segments`).
 pub(super) struct Trims {
     pending: Pending,
     queue: VecDeque<Stretch>,
@@ -18,6 +20,10 @@ pub(super) struct Trims {
     drive: Extent,
     /// The longest discard.
     limit: Bytes,
+    /// The most extents of one discard.
+    ranges: usize,
+    /// The extents of the discard that was sent last.
+    sent: Vec<Extent>,
     /// The length below which a full trim leaves free extents alone, because the drive could do nothing with
     /// them.
     least: Bytes,
@@ -38,6 +44,8 @@ impl Trims {
             ready: Nanos::ZERO,
             drive: Extent::new(Bytes::ZERO, size),
             limit: profile.discard.command_limit.value,
+            ranges: profile.discard.ranges_per_command.as_ref().map_or(1, |ranges| ranges.value as usize),
+            sent: Vec::new(),
             least: profile.discard.advertised_granularity.value,
         }
     }
@@ -81,9 +89,27 @@ impl Trims {
         }
     }
 
-    /// The next discard, and when it is sent, if that is not after `until`.
-    pub(super) fn next(&mut self, until: Nanos) -> Option<(Nanos, Extent)> {
-        while self.ready <= until {
+    /// When the next discard is sent, if there is one and that is not after `until`: its extents are
+    /// [`sent`](Self::sent). It names as many of those that wait as one command can.
+    pub(super) fn next(&mut self, until: Nanos) -> Option<Nanos> {
+        self.sent.clear();
+        let mut room = self.limit;
+        while self.ready <= until && self.sent.len() < self.ranges && room > Bytes::ZERO {
+            let Some(extent) = self.next_extent(room) else { break };
+            room -= extent.len();
+            self.sent.push(extent);
+        }
+        (!self.sent.is_empty()).then_some(self.ready)
+    }
+
+    /// The extents of the discard that was sent last.
+    pub(super) fn sent(&self) -> &[Extent] {
+        &self.sent
+    }
+
+    /// The next extent to discard, no longer than `room`.
+    fn next_extent(&mut self, room: Bytes) -> Option<Extent> {
+        loop {
             let Stretch { extent, least } = self.queue.front_mut()?;
             let Some(free) = self.pending.first_inside(*extent) else {
                 self.queue.pop_front();
@@ -93,15 +119,14 @@ impl Trims {
             if free.len() < *least {
                 continue;
             }
-            let discard = Extent::new(free.start, free.end.min(free.start + self.limit));
+            let discard = Extent::new(free.start, free.end.min(free.start + room));
             if discard.end < free.end {
                 let rest = Extent::new(discard.end, free.end);
                 self.queue.push_front(Stretch { extent: rest, least: Bytes::ZERO });
             }
             self.pending.remove(discard);
-            return Some((self.ready, discard));
+            return Some(discard);
         }
-        None
     }
 
     /// When they ended, if nothing is under way at `now`.

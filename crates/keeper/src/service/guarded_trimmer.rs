@@ -91,4 +91,15 @@ impl Trimmer for GuardedTrimmer {
     fn free(&mut self) -> Bytes {
         self.trimmer.free()
     }
+
+    /// Reads the map in a thread of its own; none if it takes too long, and while earlier trims that timed out
+    /// still run.
+    fn free_within(&mut self, extents: &ExtentSet) -> Option<ExtentSet> {
+        if self.late.is_some() {
+            return None;
+        }
+        let (mut trimmer, extents) = (self.trimmer.clone(), extents.clone());
+        let answer = spawn(move || trimmer.free_within(&extents)).ok()?;
+        answer.recv_timeout(TIMEOUT).ok()?
+    }
 }

@@ -222,6 +222,7 @@ mod tests {
         let file_system = LayerKind::FileSystem(FileSystem {
             fstype: "ext4".to_owned(),
             targets: Vec::new(),
+            writable: Vec::new(),
             source: PathBuf::new(),
             options: String::new(),
         });

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 use trimtab_core::Bytes;
 use trimtab_linux::block::{BlockDevice, BlockError};
-use trimtab_linux::mount::{Listed, Mount, MountError, covering, listed_in, mounts};
+use trimtab_linux::mount::{Listed, Mount, MountError, listed_in, mounts};
+use trimtab_linux::mount_points::{resolved, writable};
 use trimtab_linux::stack::{Machine, StackError, targets};
 
 /// The mount option that excludes a file system.
@@ -140,14 +141,18 @@ fn chosen<'a>(lines: &'a [Listed], in_use: &'a [Mount]) -> Vec<(&'a Listed, &'a 
             None => found.push((line, mount)),
         }
     }
-    found.into_iter().map(|(line, mount)| (line, writable(in_use, mount))).collect()
+    let at_best = |(line, mount): (&'a Listed, &'a Mount)| {
+        let elsewhere = writable(in_use, mount).first().copied().filter(|_| mount.is_read_only());
+        (line, elsewhere.unwrap_or(mount))
+    };
+    found.into_iter().map(at_best).collect()
 }
 
 /// Returns the mount at `target`, which may be a symbolic link to it. Does not look below an automount point,
 /// which would mount it.
 fn mounted_at<'a>(in_use: &'a [Mount], target: &Path) -> Option<&'a Mount> {
     let at = |target: &Path| in_use.iter().rfind(|mount| mount.target == target);
-    let found = at(target).or_else(|| at(&target.canonicalize().ok()?))?;
+    let found = at(target).or_else(|| at(&resolved(in_use, target)?))?;
     (found.fstype != "autofs").then_some(found)
 }
 
@@ -173,15 +178,6 @@ fn takes_discards(machine: &Machine, mount: &Mount) -> Result<bool, BlockError> 
         BlockDevice::numbered(&sysfs, mount.number).or_else(|| BlockDevice::open(&sysfs, &mount.source).ok());
     let Some(device) = device else { return Ok(true) };
     Ok(device.discard_limits()?.granularity > Bytes::ZERO && !device.is_read_only()?)
-}
-
-/// Returns `mount`, or another mount of its file system that can be written to where `mount` is read-only.
-fn writable<'a>(in_use: &'a [Mount], mount: &'a Mount) -> &'a Mount {
-    let is_better = |other: &&Mount| {
-        let is_visible = covering(in_use, &other.target).is_some_and(|top| top.id == other.id);
-        is_visible && !other.is_read_only() && other.is_of_same_file_system(mount)
-    };
-    if mount.is_read_only() { in_use.iter().find(is_better).unwrap_or(mount) } else { mount }
 }
 
 #[cfg(test)]

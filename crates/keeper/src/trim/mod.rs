@@ -7,6 +7,7 @@ mod resume;
 mod run;
 mod target;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use trimtab_core::document::trim as document;
@@ -63,16 +64,20 @@ pub enum PrepareError {
     #[error(transparent)]
     Profile(#[from] ProfileError),
     /// The range begins past the end.
-    #[error("the range begins at {start}, and the file system ends at {size} or before")]
+    #[error("{}: the range begins at {start}, and the file system ends at {size} or before; lower --offset", mount.display())]
     PastEnd {
+        /// The mount point.
+        mount: PathBuf,
         /// The start of the range.
         start: Bytes,
         /// The size of the devices.
         size: Bytes,
     },
     /// The range is shorter than a block.
-    #[error("the range has {length}, which is less than a block of the file system ({block})")]
+    #[error("{}: the range has {length}, less than a block of the file system ({block}); raise --length", mount.display())]
     BelowBlock {
+        /// The mount point.
+        mount: PathBuf,
         /// The length of the range.
         length: Bytes,
         /// The block size.
@@ -101,11 +106,15 @@ impl PreparedTrim {
         let size = target.size()?;
         let is_linear = !matches!(target.division(), Division::Chunks(_));
         if is_linear && request.range.start >= size {
-            return Err(PrepareError::PastEnd { start: request.range.start, size });
+            return Err(PrepareError::PastEnd {
+                mount: target.mount().to_owned(),
+                start: request.range.start,
+                size,
+            });
         }
         let (length, block) = (request.range.len(), target.block_size());
         if length < block {
-            return Err(PrepareError::BelowBlock { length, block });
+            return Err(PrepareError::BelowBlock { mount: target.mount().to_owned(), length, block });
         }
         let wanted: ExtentSet = match &request.scope {
             Scope::Everything => [request.range].into_iter().collect(),

@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, StatxFlags, fstatfs, major, minor, statx};
 use trimtab_core::Bytes;
 use trimtab_linux::block::{BlockDevice, BlockError, DeviceNumber};
 use trimtab_linux::mount::{Mount, MountError, covering, mounts};
+use trimtab_linux::mount_points::writable;
 use trimtab_linux::stack::{Machine, Stack, StackError};
 use trimtab_linux::trim::{TrimError, Trimming, check};
 
@@ -50,11 +51,19 @@ pub enum RefusedError {
         /// The path.
         path: PathBuf,
     },
-    /// The mount is read-only.
+    /// The file system is mounted read-only everywhere.
     #[error("{} is mounted read-only and cannot be trimmed", mount.display())]
     ReadOnly {
         /// The mount point.
         mount: PathBuf,
+    },
+    /// The mount is read-only, and another of the file system is not.
+    #[error("{} is mounted read-only there; to trim its file system, name {}", mount.display(), writable.display())]
+    ReadOnlyThere {
+        /// The mount point.
+        mount: PathBuf,
+        /// Where the file system can be written to.
+        writable: PathBuf,
     },
     /// The file system is not on a block device.
     #[error("{} is a {fstype}, which is not on a block device", mount.display())]
@@ -89,7 +98,10 @@ impl RefusedError {
     pub fn is_unsupported(&self) -> bool {
         matches!(
             self,
-            Self::ReadOnly { .. } | Self::NoDevice { .. } | Self::Trim(TrimError::Unsupported { .. })
+            Self::ReadOnly { .. }
+                | Self::ReadOnlyThere { .. }
+                | Self::NoDevice { .. }
+                | Self::Trim(TrimError::Unsupported { .. })
         )
     }
 }
@@ -129,7 +141,10 @@ impl Target {
         let directory = File::open(&place).map_err(unseen)?;
         let mount = mount_of(&all, &place, &directory).ok_or_else(not_mounted)?;
         if mount.all_options().split(',').any(|option| option == "ro") {
-            return Err(RefusedError::ReadOnly { mount: place });
+            return Err(match writable(&all, mount).first() {
+                Some(other) => RefusedError::ReadOnlyThere { mount: place, writable: other.target.clone() },
+                None => RefusedError::ReadOnly { mount: place },
+            });
         }
         let stack = Stack::of(machine, &place)?;
         let devices = devices(machine, &stack);

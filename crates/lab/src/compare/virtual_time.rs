@@ -223,7 +223,7 @@ impl<'a> VirtualLab<'a> {
         add("--fs", file_system.name().to_owned());
         add("--policy", planned.policy.to_string());
         add("--idle", span(planned.idle));
-        add("--drive", self.files.path().join("drive.toml").display().to_string());
+        add("--profile", self.files.path().join("drive.toml").display().to_string());
         add("--size", size.0.to_string());
         add("--seed", options.seed.to_string());
         add("--probe", span(options.probe_interval.unwrap_or_default()));

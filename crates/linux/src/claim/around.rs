@@ -29,6 +29,8 @@ pub enum Use {
     Below(String, Box<Self>),
     /// A device is built on it.
     Held(String),
+    /// The kernel has claimed it, and nothing shows for what.
+    Claimed,
     /// The kernel serves it to others, without a claim, by what is set up in this directory.
     Served(PathBuf),
     /// The kernel serves a device to others, without a claim, and the path in this directory leads to none any more.
@@ -61,6 +63,7 @@ impl fmt::Display for Use {
             }
             Self::Swap(path) => write!(f, "is active swap; turn it off first (swapoff {})", path.display()),
             Self::Below(upper, found) => write!(f, "is below {upper}, which {found}"),
+            Self::Claimed => f.write_str("is claimed by the kernel; find out for what (dmesg, lsblk), and end that"),
             Self::Held(holder) => write!(f, "is held by {holder}; take that down first"),
             Self::MayBeServed(server) => write!(
                 f,
@@ -244,7 +247,7 @@ impl Around {
             tops.extend(BlockDevice::open(&self.sysfs, &path).ok().map(|device| (device, Use::Swap(path))));
         }
         for export in &self.exported {
-            let at = self.namespaces.iter().filter_map(|namespace| self.device_at(namespace, &export.path));
+            let at = self.namespaces.iter().filter_map(|namespace| self.served_at(namespace, &export.path));
             let at: Vec<_> = at.collect();
             let is_there = |namespace: &Namespace| {
                 fs::metadata(namespace.file(&export.path))
@@ -288,12 +291,38 @@ impl Around {
         Ok(uses)
     }
 
-    /// Returns how many bytes of `device`, which is in use, its user relies on: the file system or swap on it, or
-    /// the device mapper's device over it; none if that is not known.
-    pub fn reach(&self, device: &BlockDevice) -> Result<Option<u64>, BlockError> {
+    /// Returns how many bytes of the partition `device` those rely on who use it as `uses` say, with `holders` built on
+    /// it; none if that is not known.
+    pub fn reach(
+        &self,
+        device: &BlockDevice,
+        uses: &[Use],
+        holders: &[BlockDevice],
+    ) -> Result<Option<u64>, BlockError> {
         let number = device.number()?;
-        let mapped = self.mapped.iter().filter_map(|mapped| mapped.reach(number)).max();
-        Ok(mapped.max(if self.is_live { reach::contents(device) } else { None }))
+        if !self.is_live {
+            return Ok(Some(self.mapped.iter().filter_map(|mapped| mapped.reach(number)).max().unwrap_or(0)));
+        }
+        let of_use = |found: &Use| match found {
+            Use::Mounted(_) | Use::MountedElsewhere(..) | Use::Swap(_) => reach::contents(device),
+            // By one of the holders or loop devices below.
+            Use::Below(..) | Use::Held(_) => Some(0),
+            _ => None,
+        };
+        let of_holder =
+            |holder: &BlockDevice| match self.mapped.iter().find(|mapped| mapped.device == *holder) {
+                Some(mapped) => mapped.reach(number),
+                None => reach::of_array(holder, device),
+            };
+        let over = self.loops.iter().filter(|looped| looped.backing == Backing::Device(number));
+        let all = uses.iter().map(of_use).chain(holders.iter().map(of_holder));
+        let all = all.chain(over.map(|looped| reach::of_loop(&looped.device)));
+        Ok(all.collect::<Option<Vec<_>>>().map(|all| all.into_iter().max().unwrap_or(0)))
+    }
+
+    /// Returns whether the kernel has claimed `device` for a user that nothing here shows.
+    pub fn is_claimed(&self, device: &BlockDevice) -> bool {
+        self.is_live && reach::is_claimed(device)
     }
 
     /// The block device that has the path `path` in `namespace`.
@@ -301,6 +330,15 @@ impl Around {
         match namespace.process {
             None => BlockDevice::open(&self.sysfs, path).ok(),
             Some(_) => BlockDevice::open(&self.sysfs, &namespace.file(path)).ok(),
+        }
+    }
+
+    /// The block device that has the path `path` of an export in `namespace`. Its name alone doesn't count on this
+    /// machine: the export may have led to another device by it.
+    fn served_at(&self, namespace: &Namespace, path: &Path) -> Option<BlockDevice> {
+        match self.is_live {
+            true => BlockDevice::of_node(&self.sysfs, &namespace.file(path)),
+            false => self.device_at(namespace, path),
         }
     }
 

@@ -227,6 +227,19 @@ pub enum ClaimError {
         /// The uses of the other partitions, in brackets; empty where there is none.
         others: String,
     },
+    /// A partition before it is in use, and may have been longer when that began.
+    #[error(
+        "{device} may share bytes with {node}, which lies before it on the disk and may have been longer when its use \
+         began: it {found}"
+    )]
+    Unbounded {
+        /// The device.
+        device: String,
+        /// The other partition.
+        node: String,
+        /// The use.
+        found: Use,
+    },
     /// It is a partition that shares bytes with another one.
     #[error("{device} overlaps {other}, which would lose data; name a whole drive")]
     Overlap {

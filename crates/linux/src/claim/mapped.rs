@@ -67,14 +67,24 @@ impl Mapped {
         self.lines.iter().any(|line| line.target == "thin-pool")
     }
 
-    /// Returns how many bytes of `device` it uses from the start on; none where it uses none.
+    /// Returns how many bytes of `device` it uses from the start on; none if its table doesn't tell, as one that is
+    /// loaded and not in use yet, or of another target than these.
     pub fn reach(&self, device: DeviceNumber) -> Option<u64> {
-        let reach = |line: &MapLine| {
-            let mut words = line.parameters.split_whitespace().skip_while(|word| word.parse() != Ok(device));
-            words.next()?;
-            let offset: u64 = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
-            offset.checked_mul(512)?.checked_add(line.extent.len().0)
-        };
-        self.lines.iter().filter_map(reach).max()
+        let is_on_it = |line: &&MapLine| numbers(line).any(|number| number == device);
+        let lines = self.lines.iter().filter(is_on_it).map(|line| {
+            let words: Vec<_> = line.parameters.split_whitespace().collect();
+            let share = match line.target.as_str() {
+                "linear" | "crypt" => 1,
+                "striped" => words.first()?.parse().ok().filter(|stripes| *stripes > 0)?,
+                _ => return None,
+            };
+            let pairs = words.windows(2).filter(|pair| pair[0].parse() == Ok(device));
+            let ends = pairs.map(|pair| {
+                let offset: u64 = pair[1].parse().ok()?;
+                offset.checked_mul(512)?.checked_add(line.extent.len().0.div_ceil(share))
+            });
+            ends.collect::<Option<Vec<_>>>()?.into_iter().max()
+        });
+        lines.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 }

@@ -1,12 +1,38 @@
-//! The length that the user of a partition relies on: the kernel lets a partition shrink while it is mounted.
+//! The length that the user of a partition relies on: the kernel lets a partition shrink while it is in use.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::block::BlockDevice;
 
 /// The bytes at the beginning that hold every superblock read here.
 const HEAD: usize = (64 << 10) + 4096;
+
+/// Returns whether the kernel may have claimed `device` for something: a mount that no list shows, an array, the journal or
+/// a further device of a file system.
+pub(super) fn is_claimed(device: &BlockDevice) -> bool {
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    // A device that cannot be asked counts as claimed.
+    rustix::fs::open(device.path(), flags, Mode::empty()).is_err()
+}
+
+/// Returns how many bytes of `member` the md array `array` uses; none where its superblock is at the end.
+pub(super) fn of_array(array: &BlockDevice, member: &BlockDevice) -> Option<u64> {
+    let read = |name: &str| fs::read_to_string(array.attribute(&format!("md/{name}"))).ok();
+    if !["1.1", "1.2"].contains(&read("metadata_version")?.trim()) {
+        return None;
+    }
+    let number = |name: &str| read(&format!("dev-{}/{name}", member.name()))?.trim().parse::<u64>().ok();
+    number("offset")?.checked_mul(512)?.checked_add(number("size")?.checked_mul(1024)?)
+}
+
+/// Returns how many bytes of the file or device below it the loop device `upper` uses.
+pub(super) fn of_loop(upper: &BlockDevice) -> Option<u64> {
+    let offset: u64 = fs::read_to_string(upper.attribute("loop/offset")).ok()?.trim().parse().ok()?;
+    offset.checked_add(upper.size().ok()?.0)
+}
 
 /// Returns the length of the file system or swap that `device` holds; none if its kind is not known here.
 pub(super) fn contents(device: &BlockDevice) -> Option<u64> {
@@ -16,7 +42,8 @@ pub(super) fn contents(device: &BlockDevice) -> Option<u64> {
 }
 
 /// Returns the length that the superblock in `head` gives. Layouts: `fs/ext4/ext4.h`, `fs/xfs/libxfs/xfs_format.h`,
-/// `include/uapi/linux/btrfs_tree.h`, `include/linux/f2fs_fs.h` and `include/linux/swap.h` of the kernel.
+/// `include/uapi/linux/btrfs_tree.h`, `include/linux/f2fs_fs.h`, `include/linux/swap.h` and
+/// `include/uapi/linux/msdos_fs.h` of the kernel, and Microsoft's specification of exFAT.
 fn length(head: &[u8]) -> Option<u64> {
     let bytes = |at: usize, length: usize| head.get(at..at + length);
     let little = |at, length| {
@@ -45,6 +72,13 @@ fn length(head: &[u8]) -> Option<u64> {
     }
     if bytes(4096 - 10, 10)? == b"SWAPSPACE2" {
         return (little(1024 + 4, 4)? + 1).checked_mul(4096);
+    }
+    if bytes(3, 8)? == b"EXFAT   " {
+        return little(72, 8)?.checked_mul(1_u64.checked_shl(little(108, 1)? as u32)?);
+    }
+    if bytes(54, 3)? == b"FAT" || bytes(82, 3)? == b"FAT" {
+        let few = little(19, 2)?;
+        return little(11, 2)?.checked_mul(if few == 0 { little(32, 4)? } else { few });
     }
     None
 }
@@ -82,6 +116,12 @@ mod tests {
         assert_eq!(length(&f2fs), Some(256 * 4096));
         let swap = head(&[(1024 + 4, &[0xff]), (4096 - 10, b"SWAPSPACE2")]);
         assert_eq!(length(&swap), Some(256 * 4096));
+        let exfat = head(&[(3, b"EXFAT   "), (72, &[0, 0, 1]), (108, &[9])]);
+        assert_eq!(length(&exfat), Some(65536 * 512));
+        let fat16 = head(&[(11, &[0, 2]), (19, &[0, 0x40]), (54, b"FAT16   ")]);
+        assert_eq!(length(&fat16), Some(0x4000 * 512));
+        let fat32 = head(&[(11, &[0, 2]), (32, &[0, 0, 2]), (82, b"FAT32   ")]);
+        assert_eq!(length(&fat32), Some(0x20000 * 512));
         assert_eq!(length(&head(&[])), None);
         assert_eq!(length(&[]), None);
     }

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use crate::block::{BlockDevice, children};
 
 /// Parts of the paths in sysfs of disks that this machine serves to itself, and their servers.
-const SERVERS: [(&str, &str); 3] = [
+const SERVERS: [(&str, &str); 4] = [
     ("/tcm_loop_", "a target of this machine (LIO)"),
     ("/dummy_hcd.", "a USB gadget of this machine"),
+    ("/vhci_hcd.", "another machine, or this one (USB/IP)"),
     ("/vduse/", "a program of this machine (VDUSE)"),
 ];
 
@@ -61,6 +62,7 @@ mod tests {
         for (path, is_served) in [
             ("tcm_loop_0/tcm_loop_adapter_0/host2/target2:0:1/2:0:1:1/block/sdb", true),
             ("platform/dummy_hcd.0/usb1/1-1/1-1:1.0/host3/target3:0:0/3:0:0:0/block/sdc", true),
+            ("platform/vhci_hcd.0/usb3/3-1/3-1:1.0/host4/target4:0:0/4:0:0:0/block/sdd", true),
             ("pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/0:0:0:0/block/sda", false),
         ] {
             let directory = machine.sysfs().join("devices").join(path);

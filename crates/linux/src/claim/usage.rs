@@ -20,6 +20,8 @@ struct Node {
     /// The character devices that take commands for it.
     characters: Vec<DeviceNumber>,
     extent: Extent,
+    /// Whether its users may rely on more than its extent, by an unknown length.
+    is_unbounded: bool,
     uses: Vec<Use>,
 }
 
@@ -41,25 +43,34 @@ impl Layer {
         uses: &[(DeviceNumber, Use)],
         stack: &[BlockDevice],
     ) -> Result<Self, BlockError> {
-        let node = |block: &BlockDevice| -> Result<Node, BlockError> {
+        let node = |block: &BlockDevice, is_beside: bool| -> Result<Node, BlockError> {
             let number = block.number()?;
             let found = uses.iter().filter(|(used, _)| *used == number).map(|(_, found)| found.clone());
-            let holders = block.holders()?.into_iter().filter(|holder| !stack.contains(&holder.whole()));
-            let uses: Vec<_> = found.chain(holders.map(|holder| Use::Held(titled(&holder)))).collect();
+            let (own, holders): (Vec<_>, Vec<_>) =
+                block.holders()?.into_iter().partition(|holder| stack.contains(&holder.whole()));
+            let held = holders.iter().map(|holder| Use::Held(titled(holder)));
+            let mut uses: Vec<_> = found.chain(held).collect();
+            // The partitions in the stack are claimed by what is built on them.
+            if is_beside && uses.is_empty() && own.is_empty() && around.is_claimed(block) {
+                uses.push(Use::Claimed);
+            }
             let (path, characters) = (block.path().display().to_string(), block.characters());
             let mut extent = block.extent()?;
             // A partition can shrink while it is in use, whose user then still relies on what it lost.
+            let mut is_unbounded = false;
             if block.disk().is_some() && !uses.is_empty() {
-                let reach = around.reach(block)?.unwrap_or(0);
-                extent.end = extent.end.max(Bytes(extent.start.0.saturating_add(reach)));
+                match around.reach(block, &uses, &holders)? {
+                    Some(reach) => extent.end = extent.end.max(Bytes(extent.start.0.saturating_add(reach))),
+                    None => is_unbounded = true,
+                }
             }
-            Ok(Node { path, number, characters, extent, uses })
+            Ok(Node { path, number, characters, extent, is_unbounded, uses })
         };
         let partitions = block.partitions()?.into_iter().filter(|partition| partition != block);
         Ok(Self {
-            device: node(block)?,
-            disk: block.disk().as_ref().map(node).transpose()?,
-            partitions: partitions.map(|partition| node(&partition)).collect::<Result<_, _>>()?,
+            device: node(block, false)?,
+            disk: block.disk().as_ref().map(|disk| node(disk, false)).transpose()?,
+            partitions: partitions.map(|partition| node(&partition, true)).collect::<Result<_, _>>()?,
         })
     }
 
@@ -67,6 +78,14 @@ impl Layer {
     fn overlaps(&self, partition: &Node) -> bool {
         let (ours, theirs) = (self.device.extent, partition.extent);
         self.disk.is_none() || (ours.start < theirs.end && theirs.start < ours.end)
+    }
+
+    /// The partition before it whose user may rely on its bytes, if there is one.
+    fn unbounded(&self) -> Option<(&Node, &Use)> {
+        self.disk.as_ref()?;
+        let may_reach = |node: &&Node| node.is_unbounded && node.extent.start < self.device.extent.end;
+        let node = self.partitions.iter().find(may_reach)?;
+        Some((node, node.uses.first()?))
     }
 
     /// Itself with what shares its bytes.
@@ -230,6 +249,10 @@ impl Usage {
         let shared = shared.clone().find(|(how, _)| *how == Sharing::Certain).or_else(|| shared.next());
         if let Some((how, (node, found))) = shared {
             return Err(ClaimError::Shared { device, how, node: node.path.clone(), found: found.clone() });
+        }
+        let mut layers = [&self.target].into_iter().chain(self.others.iter().map(|(layer, _)| layer));
+        if let Some((node, found)) = layers.find_map(Layer::unbounded) {
+            return Err(ClaimError::Unbounded { device, node: node.path.clone(), found: found.clone() });
         }
         if let Some((used, how)) = &self.file {
             let (how, node, found) = (*how, used.path.display().to_string(), used.found.clone());

@@ -12,6 +12,7 @@ use super::{FileSystem, Machine, StackError};
 use crate::block::BlockDevice;
 use crate::btrfs;
 use crate::mount::{Mount, unescape};
+use crate::mount_points::writable;
 
 /// Describes the file system of the mount `mount`, with all its mount points.
 pub(super) fn describe(mount: &Mount, mounts: &[Mount]) -> FileSystem {
@@ -24,6 +25,7 @@ pub(super) fn describe(mount: &Mount, mounts: &[Mount]) -> FileSystem {
     FileSystem {
         fstype: mount.fstype.clone(),
         targets,
+        writable: writable(mounts, mount).into_iter().map(|mount| mount.target.clone()).collect(),
         source: mount.source.clone(),
         options: format!("{},{}", mount.options, mount.super_options),
     }

@@ -27,7 +27,7 @@ pub use capture::{CaptureError, capture};
 pub use error::StackError;
 pub(crate) use file_system::overlaid;
 pub use machine::Machine;
-pub use setup::{CronTrim, CrypttabLine, FstabLine, Setup, Timer, UdevLine};
+pub use setup::{CronTrim, CrypttabLine, FstabLine, ServedMount, Setup, Timer, UdevLine};
 
 pub use target::{never_frees, targets};
 
@@ -136,6 +136,8 @@ pub struct FileSystem {
     pub fstype: String,
     /// Its mount points, the one asked for first.
     pub targets: Vec<PathBuf>,
+    /// Those of its mount points at which it can be written to, the shortest path first.
+    pub writable: Vec<PathBuf>,
     /// The mount's source, as mountinfo has it.
     pub source: PathBuf,
     /// The mount's options and then the file system's, with commas between them.

@@ -29,6 +29,9 @@ pub struct Setup {
     pub timer: Option<Timer>,
     /// The units of trimtab itself that start by themselves: `trimtab.service`, `trimtab-trim.timer`.
     pub own_units: Vec<String>,
+    /// The file systems that the running service knows, by its own status; none where that is not known, or none
+    /// runs.
+    pub served: Option<Vec<ServedMount>>,
     /// The commands that cron runs to trim.
     pub cron: Vec<CronTrim>,
     /// Whether this runs in a container, where fstrim.timer doesn't start.
@@ -43,7 +46,8 @@ pub struct Setup {
 
 impl Setup {
     /// Returns the settings of `machine` that concern `stacks`. Files that can't be read are named in
-    /// [`left_out`](Self::left_out).
+    /// [`left_out`](Self::left_out). Of a live machine, the caller has to ask the service for
+    /// [`served`](Self::served).
     pub fn of(machine: &Machine, stacks: &[Stack]) -> Self {
         let mut reader = Reader { machine, left_out: Vec::new() };
         let fstab = files::fstab(&reader.text("/etc/fstab"));
@@ -63,6 +67,7 @@ impl Setup {
             lvm_issues_discards: lvm.iter().find_map(|text| files::issue_discards(text)),
             timer,
             own_units,
+            served: units::served(machine),
             cron,
             container: is_container(machine),
             command_line,
@@ -188,6 +193,15 @@ pub struct Timer {
     pub last: Option<String>,
     /// When it runs next.
     pub next: Option<String>,
+}
+
+/// A file system as trimtab's running service knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServedMount {
+    /// Its mount point.
+    pub mount: PathBuf,
+    /// Whether the service trims it.
+    pub is_trimmed: bool,
 }
 
 /// A command in a file of cron that trims.

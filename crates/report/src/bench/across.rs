@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use trimtab_core::document::BenchDocument;
-use trimtab_core::document::bench::{Estimate, InterferenceCell, Latency, SweepCell, Verify};
+use trimtab_core::document::bench::{BenchDevice, Estimate, InterferenceCell, Latency, SweepCell, Verify};
 use trimtab_core::profile::DiscardedReads;
 use trimtab_core::units::Bytes;
 
@@ -12,7 +12,7 @@ use super::figures::{Degradation, alone, ratio};
 use super::summary::Summary;
 use super::sweep::{Kind, cells, main_kind};
 use super::tables::slower;
-use super::words::{condition, letter, reads, unstable};
+use super::words::{condition, letter, reads, unstable, when};
 use crate::html::{Section, escape};
 use crate::number::{bytes, latency, percent, significant, times};
 use crate::table::{Cell, Column, Table, Tone};
@@ -22,6 +22,8 @@ use crate::terminal::{BOLD, RED, WIDTH, hanging, paint, wrapped};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison<'a> {
     documents: Vec<&'a BenchDocument>,
+    /// The names of the files that they are from; empty if they are from none.
+    files: Vec<String>,
 }
 
 /// Medians within this part of each other are taken for equal.
@@ -37,7 +39,12 @@ impl<'a> Comparison<'a> {
     /// The comparison of these documents; none of fewer than two.
     pub fn of(documents: impl IntoIterator<Item = &'a BenchDocument>) -> Option<Self> {
         let documents: Vec<_> = documents.into_iter().collect();
-        (documents.len() > 1).then_some(Self { documents })
+        (documents.len() > 1).then_some(Self { documents, files: Vec::new() })
+    }
+
+    /// The comparison with the names of the files that the documents are from, in their order.
+    pub fn from_files(self, files: Vec<String>) -> Self {
+        Self { files, ..self }
     }
 
     /// The comparison for a terminal of 80 columns or more; `colour` adds escape codes.
@@ -78,14 +85,29 @@ impl<'a> Comparison<'a> {
     }
 
     fn title(&self) -> String {
-        format!("bench: {} drives beside each other, in wall time", self.documents.len())
+        let results = self.documents.len();
+        let is_first = |place: &usize| {
+            let (before, from) = self.documents.split_at(*place);
+            let device = &from[0].device;
+            // Without a serial number, two drives of a model can't be told apart.
+            let is_known = |other: &BenchDevice| !device.serial.is_empty() || other.path == device.path;
+            !before.iter().any(|other| other.device.is_same(device) && is_known(&other.device))
+        };
+        let what = match (0..results).filter(is_first).count() {
+            1 => format!("{results} results of one drive"),
+            drives if drives < results => format!("{results} results of {drives} drives"),
+            _ => format!("{results} drives"),
+        };
+        format!("bench: {what} beside each other, in wall time")
     }
 
     /// The letters that stand for the drives.
     fn named(&self) -> Vec<String> {
         let name = |(place, document): (usize, &&BenchDocument)| {
             let device = &document.device;
-            format!("{}: {} ({}, {})", letter(place), device.model, device.path, device.size)
+            let file = self.files.get(place).map(|file| format!(", {file}")).unwrap_or_default();
+            let (letter, when) = (letter(place), when(document));
+            format!("{letter}: {} ({}, {}), measured {when}{file}", device.model, device.path, device.size)
         };
         self.documents.iter().enumerate().map(name).collect()
     }

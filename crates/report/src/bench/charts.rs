@@ -8,7 +8,7 @@ use trimtab_core::units::Bytes;
 
 use super::sweep::{Kind, cells, kinds, main_kind};
 use super::tables::step;
-use super::words::{condition, label, short as per_second};
+use super::words::{condition, labels, short as per_second};
 use crate::axis::{Axis, tick_label};
 use crate::number::{bytes, latency as time, significant};
 use crate::plot::{Line, Plot, Sample, Scale};
@@ -27,10 +27,10 @@ pub fn latency(documents: &[&BenchDocument]) -> Option<Plot> {
     let plot = match documents {
         [document] => by_pattern(document, kind),
         several => {
-            let lines = several.iter().enumerate().map(|(place, document)| Line {
-                name: label(place, document),
-                points: samples(&cells(document, kind)),
-            });
+            let lines = several
+                .iter()
+                .zip(labels(several))
+                .map(|(document, name)| Line { name, points: samples(&cells(document, kind)) });
             let title = format!("Latency by size: {}", kind.name());
             plot(title, lines.filter(|line| !line.points.is_empty()).collect(), None)
         }

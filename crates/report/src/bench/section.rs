@@ -2,6 +2,7 @@
 
 use trimtab_core::document::BenchDocument;
 use trimtab_core::document::bench::Fit;
+use trimtab_core::shell::command_line;
 
 use super::charts;
 use super::figures::Degradation;
@@ -143,6 +144,6 @@ fn method(document: &BenchDocument) -> String {
          is sent at a fixed rate, and each command counts from when it was due. The kernel marks commands that it \
          sent as several (split), as fewer or shorter ones (shrunk), or did not count.</p>\n\
          <details open><summary>Command</summary><pre>{}</pre></details>\n",
-        escape(&document.command.join(" ")),
+        escape(&command_line(&document.command)),
     )
 }

@@ -154,10 +154,26 @@ pub fn letter(place: usize) -> String {
     if place < 26 { letter.to_string() } else { format!("{letter}{}", place / 26) }
 }
 
-/// The name of the drive at `place` in a legend.
-pub fn label(place: usize, document: &BenchDocument) -> String {
-    let model = &document.device.model;
-    let short: String = model.chars().take(LEGEND).collect();
-    let more = if short.len() < model.len() { "…" } else { "" };
-    format!("{} {short}{more}", letter(place))
+/// The names of these results in a legend: the drive's letter and model, and when it was measured where a model is
+/// there twice.
+pub fn labels(documents: &[&BenchDocument]) -> Vec<String> {
+    let short = |document: &&BenchDocument| {
+        let model = &document.device.model;
+        let short: String = model.chars().take(LEGEND).collect();
+        let more = if short.len() < model.len() { "…" } else { "" };
+        short + more
+    };
+    let models: Vec<_> = documents.iter().map(short).collect();
+    let label = |(place, model): (usize, &String)| {
+        let is_twice = models.iter().filter(|other| *other == model).count() > 1;
+        let when = if is_twice { format!(", {}", when(documents[place])) } else { String::new() };
+        format!("{} {model}{when}", letter(place))
+    };
+    models.iter().enumerate().map(label).collect()
+}
+
+/// When the run was started, such as `2026-11-22 10:00`, in UTC.
+pub fn when(document: &BenchDocument) -> String {
+    let to_the_minute: String = document.started.chars().take("2026-11-22T10:00".len()).collect();
+    to_the_minute.replace('T', " ")
 }

@@ -88,7 +88,7 @@ impl<'a> Judge<'a> {
         let same = |row: &&Row| self.losses(row, best, best).is_empty() && self.gains(row, best).is_empty();
         if best.policy == reference.policy && others.iter().all(same) {
             let idle = sentence_end(self.idle_clause(&idle));
-            return format!("no policy stands out: all differences are within noise{idle}");
+            return format!("no policy stands out: all count as equal{idle}");
         }
         let mut clauses = Vec::new();
         if best.policy != reference.policy {

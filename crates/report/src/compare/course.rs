@@ -89,6 +89,22 @@ impl Course {
     }
 }
 
+impl Course {
+    /// The picture with the heading `title` in words.
+    fn words(&self, title: &str) -> String {
+        let reads = self.points.iter().filter_map(|point| point.read_us);
+        let read = reads.max_by(f64::total_cmp).map(|us| format!(", longest read {}", latency(us)));
+        let most = |of: fn(&Sampled) -> f64| self.points.iter().map(of).fold(0.0, f64::max);
+        format!(
+            "{title}: reads of others, writes and discards over {} s{}, at most {} MiB/s written and {} discards/s",
+            significant(self.points.len() as f64 * self.width_s),
+            read.unwrap_or_default(),
+            significant(most(|point| point.written_mib_s)),
+            significant(most(|point| point.discards_s)),
+        )
+    }
+}
+
 impl Frame {
     fn of(courses: &[Course], span_s: f64) -> Self {
         let points = || courses.iter().flat_map(|course| &course.points);
@@ -162,8 +178,7 @@ pub fn figures(document: &CompareDocument, fs: &FileSystem, situation: &Situatio
         format!(
             "<figure>\n<figcaption><i class=\"swatch {class}\"></i>{}</figcaption>\n{}</figure>\n",
             escape(&title),
-            drawing
-                .finish((WIDTH, HEIGHT), &format!("Reads of others, writes and discards over time, {title}"))
+            drawing.finish((WIDTH, HEIGHT), &course.words(&title))
         )
     };
     shown.iter().zip(&courses).map(picture).collect()

@@ -1,6 +1,7 @@
 //! A comparison as a section of a page.
 
 use trimtab_core::document::{Clock, CompareDocument};
+use trimtab_core::shell::command_line;
 
 use super::alarms::{alarms, verified};
 use super::charts::{details, waited};
@@ -106,7 +107,7 @@ fn method(document: &CompareDocument) -> String {
          flash pages programmed per page that the host wrote.</p>\n{}\
          <details open><summary>Command</summary><pre>{}</pre></details>\n",
         profile.unwrap_or_default(),
-        escape(&document.command.join(" ")),
+        escape(&command_line(&document.command)),
     )
 }
 

@@ -1,7 +1,8 @@
 //! The title, clock and pauses of a comparison in words.
 
-use trimtab_core::document::{Clock, CompareDocument, Run, START, StepKind};
+use trimtab_core::document::{Clock, CompareDocument, DriveDescription, Run, START, StepKind};
 use trimtab_core::policy::PolicyChoice;
+use trimtab_core::profile::Profile;
 
 use super::reads;
 use super::sane::sane;
@@ -130,8 +131,14 @@ pub fn legend(document: &CompareDocument) -> String {
     }
     let starts = document.runs.iter().flat_map(|run| &run.steps).find(|step| step.name == START);
     if let Some(start) = starts {
-        let drive =
-            if document.drive.is_some() { " on a used drive that holds data everywhere," } else { "" };
+        let drive = document.drive.as_ref().map_or(String::new(), |drive| {
+            let state = if is_aged(drive) {
+                "a drive that was overwritten at random and"
+            } else {
+                "a used drive that"
+            };
+            format!(" on {state} holds data everywhere,")
+        });
         legend += &format!(
             " Every run starts{drive} with a pause of {} in which batched and smart trim what the file system does \
              not use.",
@@ -139,6 +146,11 @@ pub fn legend(document: &CompareDocument) -> String {
         );
     }
     legend
+}
+
+/// Whether a drive was overwritten at random before its first command.
+fn is_aged(drive: &DriveDescription) -> bool {
+    Profile::parse(&drive.profile_toml, &drive.profile).is_ok_and(|profile| profile.aging.is_some())
 }
 
 /// Returns the drive profile that the service used, if it ran.
@@ -189,6 +201,9 @@ fn short(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use trimtab_core::Bytes;
+    use trimtab_core::profile::builtin_text;
+
     use super::*;
 
     #[test]
@@ -210,6 +225,20 @@ mod tests {
                 "an impossible length",
             ]
         );
+    }
+
+    #[test]
+    fn aged_drives_are_told_from_filled_ones() {
+        let drive = |aging: &str| DriveDescription {
+            profile: "nvme-tlc".to_owned(),
+            model: String::new(),
+            size: Bytes::GIB,
+            effective_spare: 0.05,
+            erase_block: Bytes::MIB,
+            profile_toml: format!("{}{aging}", builtin_text("nvme-tlc").unwrap()),
+        };
+        assert!(!is_aged(&drive("")));
+        assert!(is_aged(&drive("[aging]\nrandom_writes = { value = 3.0, source = \"a test\" }\n")));
     }
 
     #[test]

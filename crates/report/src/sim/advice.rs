@@ -1,6 +1,6 @@
 //! One or two sentences of advice from the figures of a drive.
 //!
-//! The policies that the workload wants are those under which the drive holds the host up least: for
+//! The best policies for a workload are those under which the drive holds the host up least: for
 //! the shortest time one or more reads, writes and flushes are under way. Among those that are no slower,
 //! beyond [`SAME`], the ones with the fewest erases win, all of them: what differs by no more is not called
 //! better. A second sentence says what a slower policy saves in erases, or how far the bound is. Where
@@ -99,7 +99,11 @@ pub fn sentences(profile: &str, size: Bytes, rows: &[Row]) -> String {
     } else {
         let names: Vec<_> = wanted.iter().map(|row| row.policy.label()).collect();
         let equal = if names.len() > 1 { ", equal within 5 %" } else { "" };
-        format!("On {profile}, this workload wants {}{equal}: {}.", either(&names), reason(best, &others))
+        format!(
+            "On {profile}, this workload is best with policy {}{equal}: {}.",
+            either(&names),
+            reason(best, &others)
+        )
     };
     let second = saves_erases(best, &others).or_else(|| ideal.map(|ideal| to_bound(ideal, &wanted)));
     second.map_or(first.clone(), |second| format!("{first} {second}"))
@@ -219,7 +223,7 @@ mod tests {
         for (rows, expected) in [
             (
                 &[("none", 100.0, 1.0), ("online", 50.0, 1.0)][..],
-                "On disk, this workload wants online: against none, 50 % fewer erases.",
+                "On disk, this workload is best with policy online: against none, 50 % fewer erases.",
             ),
             (
                 &[("none", 11.0, 1.0), ("online", 1.0, 1.0)],
@@ -228,7 +232,7 @@ mod tests {
             ),
             (
                 &[("none", 1.0, 1.0), ("online", 12.0, 1.0)],
-                "On disk, this workload wants none: with online, 12× the erases.",
+                "On disk, this workload is best with policy none: with online, 12× the erases.",
             ),
             (
                 &[("none", 1000.0, 1.0), ("online", 960.0, 1.0)],
@@ -237,11 +241,11 @@ mod tests {
             ),
             (
                 &[("none", 11.0, 2.0), ("online", 1.0, 1.0)],
-                "On disk, this workload wants online: against none, 50 % shorter waits.",
+                "On disk, this workload is best with policy online: against none, 50 % shorter waits.",
             ),
             (
                 &[("none", 100.0, 1.0), ("online", 100.0, 32.0), ("batched", 103.0, 1.04)],
-                "On disk, this workload wants none or batched, equal within 5 %: with online, waits 32× as long.",
+                "On disk, this workload is best with policy none or batched, equal within 5 %: with online, waits 32× as long.",
             ),
             (
                 &[
@@ -250,12 +254,12 @@ mod tests {
                     ("batched", 510.0, 1.0),
                     ("smart", 500.0, 1.0),
                 ],
-                "On disk, this workload wants online, batched or smart, equal within 5 %: against none, 50 % shorter \
+                "On disk, this workload is best with policy online, batched or smart, equal within 5 %: against none, 50 % shorter \
                  waits and 44 % fewer erases.",
             ),
             (
                 &[("online", 100.0, 0.0), ("batched", 0.0, 1.0)],
-                "On disk, this workload wants online: with batched, waits of 1.00 s instead of none and 100 % fewer \
+                "On disk, this workload is best with policy online: with batched, waits of 1.00 s instead of none and 100 % fewer \
                  erases. batched is the other choice: against online, waits of 1.00 s instead of none and 100 % fewer \
                  erases.",
             ),
@@ -286,7 +290,7 @@ mod tests {
         ] {
             let advice = advice(rows);
             assert!(advice.ends_with(end), "{advice}");
-            assert!(!advice.contains("wants ideal"), "the bound is no policy: {advice}");
+            assert!(!advice.contains("best with policy ideal"), "the bound is no policy: {advice}");
         }
         let alone = advice(&[("none", 900.0, 1.0), ("ideal", 1.0, 0.1)]);
         assert_eq!(alone, "On disk, only none was replayed: there is no other policy to compare it with.");
@@ -302,7 +306,10 @@ mod tests {
         let untold = "On disk, policies can't be told apart: no policy discards more than";
         assert_eq!(advice(1.0, 4096.0), format!("{untold} once (4.00 KiB)."));
         assert_eq!(advice(9.0, 4096.0), format!("{untold} 9 times (4.00 KiB)."));
-        assert!(advice(1.0, Bytes::GIB.0 as f64).contains("wants batched"), "one discard of the whole drive");
-        assert!(advice(10.0, 4096.0).contains("wants batched"));
+        assert!(
+            advice(1.0, Bytes::GIB.0 as f64).contains("best with policy batched"),
+            "one discard of the whole drive"
+        );
+        assert!(advice(10.0, 4096.0).contains("best with policy batched"));
     }
 }

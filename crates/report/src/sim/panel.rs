@@ -54,12 +54,18 @@ pub fn panel(document: &SimDocument, drive: &Drive) -> String {
     let name = |row: &Row| {
         format!("<span><i class=\"swatch {}\"></i>{}</span>", row.class, escape(&row.policy.label()))
     };
-    let title = format!("What each policy costs and brings, {}", drive.profile);
+    let policy = |row: &Row| {
+        let figure = |(name, of, print): &Measure| Some(format!("{name} {}", print(of(row)?)));
+        let figures: Vec<_> = MEASURES.iter().filter_map(figure).collect();
+        format!("; {}: {}", row.policy.label(), figures.join(", "))
+    };
+    let policies: String = drive.rows.iter().map(policy).collect();
+    let words = format!("What each policy costs and brings, {}{policies}", drive.profile);
     format!(
         "<figure>\n<figcaption>{}</figcaption>\n<div class=\"legend\">{}</div>\n{}</figure>\n",
         escape(&drive.profile),
         drive.rows.iter().map(name).collect::<String>(),
-        drawing.finish((WIDTH, HEIGHT), &title),
+        drawing.finish((WIDTH, HEIGHT), &words),
     )
 }
 
@@ -85,7 +91,7 @@ fn draw_bars(drawing: &mut Drawing, drive: &Drive, (name, of, print): &Measure, 
             &row.class,
             (x, top),
             (width, BARS_BASE - top),
-            &format!("{}: {label}", row.policy.label()),
+            &format!("{}: {name} {label}", row.policy.label()),
         );
         // Labels take turns in two rows above the highest bar, so that each has the room of two bars.
         if label.chars().count() as f64 * CHARACTER <= 2.0 * step {

@@ -2,6 +2,7 @@
 
 use trimtab_core::document::SimDocument;
 use trimtab_core::document::sim::{DiscardsFrom, Passes};
+use trimtab_core::shell::command_line;
 
 use super::charts::details;
 use super::grid;
@@ -138,6 +139,8 @@ fn every_figure(document: &SimDocument, drive: &Drive) -> String {
             count(outcome.counters.host_pages as f64),
             count(outcome.counters.copied_pages as f64),
             count(outcome.counters.journal_pages as f64),
+            count(outcome.counters.map_pages as f64),
+            count(outcome.counters.map_reads as f64),
             seconds(outcome.counters.model_ns.seconds()),
             latency(&outcome.reads),
             latency(&outcome.writes),
@@ -157,6 +160,8 @@ fn every_figure(document: &SimDocument, drive: &Drive) -> String {
         "host pages",
         "copied pages",
         "journal pages",
+        "map pages written",
+        "map pages read",
         "model time",
         "reads",
         "writes",
@@ -221,12 +226,12 @@ fn method(document: &SimDocument) -> String {
          discards somebody waited for, and which a worker of the kernel sent in the background; so those of every \
          policy, and the trace's own, go beside the requests and count only as far as a request waits for them at \
          the drive. What waits inside the kernel, such as a journal for its discards, is not in a trace.</p>\n\
-         <p>The workload wants the policy under which the host waits least; among those within 5 %, the one with \
+         <p>The best policy is the one under which the host waits least; among those within 5 %, the one with \
          the fewest erases. What differs by no more than 5 %, or by ten erases, counts as equal. The ideal bound \
          is no policy: there the drive knows of every free at once, at no cost. A policy can seem better than it \
          only by chance in which blocks the drive collects.</p>\n{}\
          <details open><summary>Command</summary><pre>{}</pre></details>\n",
         profiles.collect::<String>(),
-        escape(&document.command.join(" ")),
+        escape(&command_line(&document.command)),
     )
 }

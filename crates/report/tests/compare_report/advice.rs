@@ -79,7 +79,7 @@ fn noise_decides_nothing() {
             step.length_s *= [1.0, 0.97, 1.04][(place + place / 3) % 3];
         }
     }
-    let noise = "On ext4 with a pause of 1 min, no policy stands out: all differences are within noise.";
+    let noise = "On ext4 with a pause of 1 min, no policy stands out: all count as equal.";
     assert_eq!(advice(&document), [noise]);
 }
 

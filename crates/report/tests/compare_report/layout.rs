@@ -232,7 +232,7 @@ fn a_page_shows_every_part() {
         "<h2>ext4 without a pause</h2>",
         "<h2>ext4 with a pause of 1 min</h2>",
         "</i>ext4 with a pause of 1 min: batched, run 1 of 2</figcaption>",
-        "aria-label=\"Reads of others, writes and discards over time, ext4 with a pause of 1 min: online, run",
+        "aria-label=\"ext4 with a pause of 1 min: online, run",
         "longest read of the probe (log scale)",
         "written, MiB/s",
         "discards per second",

@@ -4,6 +4,7 @@ mod answers;
 mod lifecycle;
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
@@ -35,6 +36,8 @@ const START: Duration = Duration::from_secs(1 << 32);
 pub struct Options {
     /// The configuration file; none for [`CONFIG`](super::config::CONFIG), which may be missing.
     pub config: Option<PathBuf>,
+    /// The address that serves metrics instead of the configured one, which need not be loopback.
+    pub metrics: Option<SocketAddr>,
     /// The directory of its sockets.
     pub run: PathBuf,
     /// The saved states of file systems.
@@ -99,7 +102,7 @@ impl Service {
         let waiting = |what| move |source| ServiceError::Wait { what, source };
         let config = Config::find(options.config.as_deref())?.unwrap_or_default();
         let signals = Signals::listen().map_err(waiting("signals"))?;
-        let server = Server::open(&options.run, config.metrics())?;
+        let server = Server::open(&options.run, options.metrics.or(config.metrics()))?;
         restore_knobs(&options.run, log);
         let machine = Machine::live();
         let mounts = MountWatch::start(&machine).map_err(waiting("changes of the mounts"))?;
@@ -316,7 +319,7 @@ impl Service {
 
     fn load_configuration(&mut self) -> Result<(), ServiceError> {
         let config = Config::find(self.options.config.as_deref())?.unwrap_or_default();
-        self.server.set_metrics_address(config.metrics())?;
+        self.server.set_metrics_address(self.options.metrics.or(config.metrics()))?;
         self.config = config;
         Ok(self.apply_configuration()?)
     }

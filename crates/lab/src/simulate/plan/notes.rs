@@ -27,6 +27,7 @@ pub(super) struct Facts<'a> {
 /// The notes, those on policies first.
 pub(super) fn notes(facts: &Facts) -> Vec<String> {
     let mut notes = of_policies(facts);
+    notes.extend(of_aged(facts.options));
     notes.extend(of_times(facts));
     notes.extend(of_trace(facts));
     notes
@@ -75,6 +76,15 @@ fn of_policies(facts: &Facts) -> Vec<String> {
         notes.push(of_unused(facts));
     }
     notes
+}
+
+/// A note for each drive that was overwritten at random before the trace begins.
+fn of_aged(options: &SimulateOptions) -> impl Iterator<Item = String> {
+    let drives = options.drives.iter().filter(|_| options.preconditioned);
+    drives.filter_map(|(profile, _)| {
+        let writes = profile.aging.as_ref()?.random_writes.value;
+        Some(format!("{} is an aged drive: it was overwritten at random {writes} times.", profile.name))
+    })
 }
 
 /// The note about space that was free when recording began.

@@ -28,28 +28,34 @@ pub enum CaptureError {
     Stack(#[from] StackError),
 }
 
-/// Writes a `.tar.gz` to `out` of what was read on `machine` for `stacks`, all of it in the directory
-/// `top`. [`Machine::captured`] finds the same stacks and the same setup in it, but for names: of users,
+/// Writes a `.tar.gz` to `out` of what was read on `machine` for `stacks`, `setup` among it, all of it in the
+/// directory `top`. [`Machine::captured`] finds the same stacks and the same setup in it, but for names: of users,
 /// hosts, volumes, directories, file systems and drives all but well-known words are replaced, each by
 /// the same everywhere.
 ///
 /// # Errors
 /// [`CaptureError`].
-pub fn capture(machine: &Machine, stacks: &[Stack], top: &Path, out: impl Write) -> Result<(), CaptureError> {
+pub fn capture(
+    machine: &Machine,
+    stacks: &[Stack],
+    setup: &Setup,
+    top: &Path,
+    out: impl Write,
+) -> Result<(), CaptureError> {
     let mut zipped = GzEncoder::new(out, Compression::default());
-    tree(machine, stacks)?.archive(top, &mut zipped)?;
+    tree(machine, stacks, setup)?.archive(top, &mut zipped)?;
     Ok(zipped.finish()?.flush()?)
 }
 
 /// The tree of what was read on `machine` for `stacks`.
-fn tree(machine: &Machine, stacks: &[Stack]) -> Result<Tree, StackError> {
+fn tree(machine: &Machine, stacks: &[Stack], settings: &Setup) -> Result<Tree, StackError> {
     let in_use = InUse::of(machine)?;
     let layers: Vec<_> = stacks.iter().flat_map(|stack| &stack.layers).collect();
     let mut scrub = Scrub::new(layers.iter().filter(|layer| layer.number.is_some()).map(|layer| &layer.name));
     let mut tree = Tree::default();
     sysfs::copy(machine, &layers, &mut scrub, &mut tree);
     in_use_of(&in_use, stacks, &mut scrub, &mut tree);
-    setup(&Setup::of(machine, stacks), &mut scrub, &mut tree);
+    setup(settings, &mut scrub, &mut tree);
     for layer in layers {
         if let (LayerKind::DeviceMapper(table), Some(number)) = (&layer.kind, layer.number) {
             let lines = table.iter().map(|line| scrub.table_line(&map::line_of(line)) + "\n");
@@ -127,6 +133,10 @@ fn setup(setup: &Setup, scrub: &mut Scrub, tree: &mut Tree) {
     }
     if let Some(timer) = &setup.timer {
         tree.file("trimtab/timer", timer.lines());
+    }
+    if let Some(served) = &setup.served {
+        let lines = served.iter().map(|served| served.line(&scrub.path(&served.mount)));
+        tree.file("trimtab/served", lines.collect::<String>());
     }
     for unit in &setup.own_units {
         tree.file(format!("etc/systemd/system/multi-user.target.wants/{unit}"), String::new());

@@ -1,13 +1,38 @@
 //! The service manager's units that trim besides `fstrim.timer`.
 
 use std::fs;
+use std::path::PathBuf;
 
-use super::Reader;
+use super::{Reader, ServedMount};
+use crate::stack::Machine;
 
 /// Trimtab's own: its service, and the timer of its trims.
 const OWN: [&str; 2] = ["trimtab.service", "trimtab-trim.timer"];
 /// Where a unit that is enabled is linked to, in a directory of what wants it.
 const ENABLED: &str = "/etc/systemd/system";
+
+/// The file of a captured machine that lists what the service knew.
+const SERVED: &str = "/trimtab/served";
+/// The words before the mount points in that file.
+const TRIMMED: &str = "trimmed";
+const LEFT: &str = "left";
+
+/// Returns what the service of a captured machine knew; none if none ran.
+pub(super) fn served(machine: &Machine) -> Option<Vec<ServedMount>> {
+    let text = fs::read_to_string(machine.file(SERVED)).ok().filter(|_| !machine.is_live())?;
+    let line = |line: &str| {
+        let (word, mount) = line.split_once(' ')?;
+        Some(ServedMount { mount: PathBuf::from(mount), is_trimmed: word == TRIMMED })
+    };
+    Some(text.lines().filter_map(line).collect())
+}
+
+impl ServedMount {
+    /// The line that is read back as this, with `mount` as its mount point.
+    pub(in crate::stack) fn line(&self, mount: &str) -> String {
+        format!("{} {mount}\n", if self.is_trimmed { TRIMMED } else { LEFT })
+    }
+}
 
 /// Returns trimtab's own units that start by themselves.
 pub(super) fn own(reader: &mut Reader) -> Vec<String> {

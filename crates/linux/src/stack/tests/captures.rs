@@ -10,7 +10,7 @@ use trimtab_core::Bytes;
 use crate::captured::Captured;
 use crate::loop_device;
 use crate::mount::{mount, unmount};
-use crate::stack::{Layer, LayerKind, Machine, Setup, Stack, capture, targets};
+use crate::stack::{Layer, LayerKind, Machine, ServedMount, Setup, Stack, capture, targets};
 
 /// The stacks below `targets` of `machine`.
 fn stacks(machine: &Machine, targets: &[PathBuf]) -> Vec<Stack> {
@@ -21,7 +21,8 @@ fn stacks(machine: &Machine, targets: &[PathBuf]) -> Vec<Stack> {
 fn recaptured(machine: &Machine, stacks: &[Stack]) -> (tempfile::TempDir, Machine) {
     let directory = tempfile::tempdir().unwrap();
     let archive = directory.path().join("a.tar.gz");
-    capture(machine, stacks, Path::new("a"), fs::File::create_new(&archive).unwrap()).unwrap();
+    let setup = Setup::of(machine, stacks);
+    capture(machine, stacks, &setup, Path::new("a"), fs::File::create_new(&archive).unwrap()).unwrap();
     let root = directory.path().join("root");
     tar::Archive::new(flate2::read::GzDecoder::new(File::open(archive).unwrap())).unpack(&root).unwrap();
     let captured = Machine::captured(&root).unwrap();
@@ -35,6 +36,7 @@ fn nameless(layer: &Layer) -> Layer {
             let mut system = system.clone();
             system.source = PathBuf::new();
             system.targets.fill(PathBuf::new());
+            system.writable.fill(PathBuf::new());
             let known = |option: &&str| ["rw", "ro", "noatime", "discard"].contains(option);
             system.options = system.options.split(',').filter(known).collect::<Vec<_>>().join(",");
             LayerKind::FileSystem(system)
@@ -81,6 +83,7 @@ fn capture_of_a_captured_machine_is_equal() {
         .stacked("dm-0", "md0")
         .file("trimtab/dm/253:0", "0 204800000 crypt aes-xts-plain64 - 0 9:0 32768 1 allow_discards\n")
         .file("trimtab/luks/dm-0", "allow-discards\n")
+        .file("trimtab/served", "left /\ntrimmed /home/alice b\n")
         .file("trimtab/timer", "LoadState=loaded\nUnitFileState=enabled\nActiveState=active\n")
         .file(
             "etc/fstab",
@@ -128,6 +131,9 @@ fn capture_of_a_captured_machine_is_equal() {
     assert_eq!((after.timer, after.lvm_issues_discards), (before.timer, Some(true)));
     assert_eq!((after.udev_rules.len(), after.command_line.len()), (1, 1));
     assert_eq!(after.own_units, ["trimtab.service"]);
+    let served = [("/", false), (found_again[1].to_str().unwrap(), true)]
+        .map(|(mount, is_trimmed)| ServedMount { mount: mount.into(), is_trimmed });
+    assert_eq!(after.served, Some(served.to_vec()));
     assert_eq!((after.cron.len(), &after.cron[0].words), (2, &before.cron[0].words));
     let crypt = Stack::of(&captured, &found_again[1]).unwrap().layers[1].label.clone();
     assert_eq!(crypt.as_deref(), Some(after.crypttab[0].name.as_str()));

@@ -27,7 +27,7 @@ fn exports_of_the_kernel_are_refused() {
     }
 
     // Links that lead nowhere, and paths outside /dev, may have led to any device, too.
-    for path in ["/dev/dangling", "/srv/disk", "/run/image (deleted)", "by-id/x"] {
+    for path in ["/dev/dangling", "/srv/disk", "/srv/sdb", "/run/image (deleted)", "by-id/x", "sdb"] {
         let machine = looped("8:2 11", "8:2 12")
             .mounts("")
             .file(&format!("{namespace}/device_path"), format!("{path}\n"))

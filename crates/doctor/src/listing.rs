@@ -1,0 +1,59 @@
+//! Finds out which file systems the timers trim, which go by `/etc/fstab`.
+
+use std::path::{Path, PathBuf};
+
+use trimtab_linux::stack::{FileSystem, FstabLine, Setup};
+
+/// How a list that a timer goes by treats a file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Listing {
+    /// It is trimmed.
+    Trims,
+    /// The list doesn't name it.
+    Absent,
+    /// Its line has the option X-fstrim.notrim.
+    Excluded,
+    /// It is named only where it is read-only, such as here.
+    ReadOnly(PathBuf),
+}
+
+/// Returns how `fstrim --listed-in /etc/fstab:/proc/self/mountinfo` treats `file_system`, as fstrim.service of
+/// util-linux 2.41 runs it: it passes over what is read-only by its line or at that mount point, and adds `/`. If fstab
+/// has no lines, all mounts count.
+pub(super) fn by_fstrim(file_system: &FileSystem, setup: &Setup) -> Listing {
+    let is_writable = |target: &Path| file_system.writable.iter().any(|writable| writable == target);
+    let is_trimmed = |line: &FstabLine| is_writable(&line.target) && !has(line, "ro");
+    listing(file_system, setup, is_trimmed, is_writable(Path::new("/")))
+}
+
+/// Returns how `trimtab trim` with the same lists treats `file_system`: it trims what is read-only at one mount point
+/// at another.
+pub(super) fn by_own_timer(file_system: &FileSystem, setup: &Setup) -> Listing {
+    let is_root = file_system.targets.iter().any(|target| target == Path::new("/"));
+    listing(file_system, setup, |_| true, is_root)
+}
+
+fn listing(
+    file_system: &FileSystem,
+    setup: &Setup,
+    is_trimmed: impl Fn(&FstabLine) -> bool,
+    is_root: bool,
+) -> Listing {
+    let lines = || setup.fstab.iter().filter(|line| file_system.targets.contains(&line.target));
+    let is_excluded = |line: &&FstabLine| has(line, "X-fstrim.notrim");
+    let mut open = lines().filter(|line| !is_excluded(line));
+    // Only where no line names it is the root added.
+    let has_root = setup.fstab.iter().any(|line| line.target == Path::new("/"));
+    if setup.fstab.is_empty() || is_root && !has_root || open.clone().any(is_trimmed) {
+        return Listing::Trims;
+    }
+    match (open.next(), lines().next()) {
+        (Some(line), _) => Listing::ReadOnly(line.target.clone()),
+        (None, Some(_)) => Listing::Excluded,
+        (None, None) => Listing::Absent,
+    }
+}
+
+fn has(line: &FstabLine, option: &str) -> bool {
+    line.options.iter().any(|own| own == option)
+}
