@@ -15,7 +15,7 @@ use crate::FAILED;
 
 /// Set in the environment of the process that enters the namespace.
 const INSIDE: &str = "TRIMTAB_INSIDE";
-/// What a shell adds to the number of a signal that ended a program.
+/// A shell adds this to the number of the signal that ended a program.
 const BY_SIGNAL: i32 = 128;
 
 /// Whether this process is the one that enters the namespace.

@@ -9,7 +9,7 @@ use trimtab_linux::file::read_regular_text;
 /// The most bytes of a profile.
 const MOST: u64 = 1 << 20;
 
-/// What makes a used drive an aged one: enough random overwrites for a steady state.
+/// The table of a profile that ages a used drive: enough random overwrites for a steady state.
 const AGING: &str = "
 [aging]
 random_writes = { value = 3.0, source = \"assumed with --aged: after three random overwrites, write amplification is steady (SNIA PTS)\" }

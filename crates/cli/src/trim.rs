@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use trimtab_core::document::trim::{Outcome, Sent, Target as Report};
 use trimtab_core::document::{TRIM_SCHEMA, TrimDocument};
 use trimtab_core::interrupt::Interrupt;
@@ -159,14 +159,11 @@ pub fn in_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn percent(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).trim_end().parse::<f64>();
-    let percent = number.map_err(|_| "write it like 0.5".to_owned())?;
-    if percent > 0.0 && percent <= 100.0 {
-        Ok(percent)
-    } else {
-        Err("more than 0, and at most 100".to_owned())
-    }
+fn percent(text: &str) -> Result<f64> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim_end();
+    let Ok(percent) = number.parse::<f64>() else { bail!("write it like 0.5") };
+    ensure!(percent > 0.0 && percent <= 100.0, "more than 0, and at most 100");
+    Ok(percent)
 }
 
 fn request(args: &Args) -> Result<Request> {

@@ -26,7 +26,7 @@ struct Examined {
 /// How full a thin pool is.
 #[derive(Debug, Deserialize)]
 struct Pool {
-    /// What dmsetup says before a service runs.
+    /// The output of `dmsetup status` before a service runs.
     status: String,
     /// The metrics where no service runs, and where one does.
     without: String,

@@ -16,7 +16,7 @@ use trimtab_core::verdict::Verdict;
 
 use guest::{ran, run};
 
-/// What a command printed.
+/// The outcome of a command that prints JSON.
 #[derive(Debug, Deserialize)]
 struct Printed {
     status: u8,
@@ -93,7 +93,7 @@ fn every_file_system_is_selected_once() {
     assert!(woken.is_empty(), "the automount point is woken: {woken:?}");
 }
 
-/// What trims select.
+/// Checks the file systems that trims select.
 fn selections(layouts: &Layouts) {
     let all = ["etc", "b", "vault", "esp"];
     assert_eq!(layouts.trimmed("all"), at(&all, Outcome::Planned));
@@ -108,7 +108,7 @@ fn selections(layouts: &Layouts) {
     }
 }
 
-/// What the doctor says, without a timer, with one, and with the service.
+/// Checks the findings of the doctor without a timer, with one, and with the service.
 fn doctors(layouts: &Layouts) {
     let nobody: &[&str] = &["nobody-trims"];
     let others = [("fixed", &[] as &[&str]), ("zoned", &[])];
@@ -145,7 +145,7 @@ fn doctors(layouts: &Layouts) {
     }
 }
 
-/// What the service manages, and what the doctor says beside it.
+/// Checks the file systems that the service manages, and the findings of the doctor beside it.
 fn service(layouts: &Layouts) {
     let status: StatusDocument = layouts.of("status", 0);
     let states: BTreeMap<_, _> = status.file_systems.iter().map(|fs| (fs.mount.as_str(), fs.state)).collect();

@@ -92,7 +92,7 @@ pub struct Profile {
     /// How reads go before programs and erases; without it, they wait for what their die has to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<Suspend>,
-    /// What makes a used drive an aged one; without it, a used drive was filled in sequence.
+    /// How a used drive was aged; without it, a used drive was filled in sequence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aging: Option<Aging>,
     /// Its behaviour with discards.

@@ -51,7 +51,7 @@ pub struct ExamineOptions {
     pub erase_block: Bytes,
     /// The file systems that the running service knows; none if none runs, or on a captured machine.
     pub served: Option<Vec<ServedMount>>,
-    /// What the caller could not find out, a sentence each.
+    /// Facts that the caller could not find out, a sentence each.
     pub left_out: Vec<String>,
     /// The command line, for the document.
     pub invocation: Vec<String>,

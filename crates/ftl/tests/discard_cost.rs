@@ -1,4 +1,4 @@
-//! What discards cost by the data they unmap, and what lazy ones cost afterwards: closed forms.
+//! Closed forms for the cost of discards by the data they unmap, and for the later cost of lazy ones.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};

@@ -126,7 +126,7 @@ fn extents_of_one_command_cost_a_range_each_and_unmap_as_apart() {
     }
 }
 
-/// What a host sends for pages that are freed at the same time, all of them apart.
+/// Replays the discards that a host sends for pages freed at the same time, no two of them adjacent.
 fn online(frees: u64, ranges: Option<u32>, limit: u64) -> (u64, Nanos) {
     let free = |number: u64| TraceEvent {
         at: Nanos(1_000_000_000),

@@ -243,7 +243,7 @@ mod tests {
         fails_at: Option<u64>,
         gone_after: Option<u64>,
         is_slow: bool,
-        /// What is written, and what is free: all, if none.
+        /// Bytes written so far, and the free extents; without them, everything is free.
         written: Rc<Cell<Bytes>>,
         free: Rc<RefCell<Option<ExtentSet>>>,
     }

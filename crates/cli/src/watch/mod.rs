@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use trimtab_core::interrupt::Interrupt;
 use trimtab_linux::file::Output;
 use trimtab_observe::foreground::{CommandError, Foreground, exit_code};
@@ -137,9 +137,10 @@ fn with_command(args: &Args, mut session: Session, interrupt: &Interrupt, out: &
     Ok(ExitCode::from(exit_code(status)))
 }
 
-fn positive(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if time < Duration::from_millis(10) { Err("at least 10ms".to_owned()) } else { Ok(time) }
+fn positive(text: &str) -> Result<Duration> {
+    let time = humantime::parse_duration(text)?;
+    ensure!(time >= Duration::from_millis(10), "at least 10ms");
+    Ok(time)
 }
 
 /// The destination and format of reports.

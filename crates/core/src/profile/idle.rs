@@ -31,13 +31,14 @@ pub(super) fn broken(profile: &Profile) -> Option<Broken> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::ProfileError;
 
     const GOOD: &str = include_str!("../../profiles/ocz-agility-3.toml");
 
-    fn parsed(after: &str, reserve: &str) -> Result<Profile, String> {
+    fn parsed(after: &str, reserve: &str) -> Result<Profile, ProfileError> {
         let sourced = |value| format!("{{ value = {value}, source = \"a test\" }}");
         let table = format!("[idle]\nafter = {}\nreserve = {}\n", sourced(after), sourced(reserve));
-        Profile::parse(&format!("{GOOD}\n{table}"), "my.toml").map_err(|error| error.to_string())
+        Profile::parse(&format!("{GOOD}\n{table}"), "my.toml")
     }
 
     #[test]
@@ -57,7 +58,7 @@ mod tests {
             ("\"1 s\"", "-0.01", "idle.reserve: -0.01 must be from 0 to over_provisioning, 0.0737"),
             ("\"1 s\"", "nan", "idle.reserve: NaN must be from 0 to over_provisioning, 0.0737"),
         ] {
-            assert_eq!(parsed(after, reserve), Err(format!("my.toml: {message}")));
+            assert_eq!(parsed(after, reserve).unwrap_err().to_string(), format!("my.toml: {message}"));
         }
         assert!(parsed("\"3600 s\"", "0.0737").is_ok() && parsed("\"0 s\"", "0.0").is_ok());
     }

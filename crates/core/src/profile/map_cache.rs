@@ -51,13 +51,14 @@ pub(super) fn broken(profile: &Profile) -> Option<Broken> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::ProfileError;
 
     const GOOD: &str = include_str!("../../profiles/nvme-tlc.toml");
 
-    fn parsed(share: &str, entry: &str) -> Result<Profile, String> {
+    fn parsed(share: &str, entry: &str) -> Result<Profile, ProfileError> {
         let line = |field, value| format!("{field} = {{ value = {value}, source = \"a test\" }}\n");
         let table = line("share", share) + &line("entry", &format!("\"{entry}\""));
-        Profile::parse(&format!("{GOOD}\n[map_cache]\n{table}"), "my.toml").map_err(|error| error.to_string())
+        Profile::parse(&format!("{GOOD}\n[map_cache]\n{table}"), "my.toml")
     }
 
     #[test]
@@ -80,7 +81,7 @@ mod tests {
             ("0.1", "0 B", "map_cache.entry: 0 B must be from 1 B to 64 B"),
             ("0.1", "65 B", "map_cache.entry: 65 B must be from 1 B to 64 B"),
         ] {
-            assert_eq!(parsed(share, entry).unwrap_err(), format!("my.toml: {message}"));
+            assert_eq!(parsed(share, entry).unwrap_err().to_string(), format!("my.toml: {message}"));
         }
         for (share, entry) in [("1e-300", "1 B"), ("1.0", "64 B")] {
             parsed(share, entry).unwrap();

@@ -58,12 +58,13 @@ pub(super) fn broken(profile: &Profile) -> Option<Broken> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::ProfileError;
 
     const GOOD: &str = include_str!("../../profiles/ocz-agility-3.toml");
     const IDLE: &str = "[idle]\nafter = { value = \"1 s\", source = \"a test\" }\n\
                         reserve = { value = 0.0, source = \"a test\" }\n";
 
-    fn parsed(idle: &str, [bits, program, fixed, dynamic]: [&str; 4]) -> Result<Profile, String> {
+    fn parsed(idle: &str, [bits, program, fixed, dynamic]: [&str; 4]) -> Result<Profile, ProfileError> {
         let fields = [
             ("bits_per_cell", bits),
             ("program", program),
@@ -72,7 +73,7 @@ mod tests {
         ];
         let line = |(field, value)| format!("{field} = {{ value = {value}, source = \"a test\" }}\n");
         let table = fields.map(line).concat();
-        Profile::parse(&format!("{GOOD}\n{idle}[slc]\n{table}"), "my.toml").map_err(|error| error.to_string())
+        Profile::parse(&format!("{GOOD}\n{idle}[slc]\n{table}"), "my.toml")
     }
 
     #[test]
@@ -96,10 +97,10 @@ mod tests {
             (["3", time, "0.1", "nan"], "slc.dynamic_size: NaN must be from 0 to 0.333"),
             (["3", time, "0.0", "0.0"], "slc.static_size: 0 must be above 0 where dynamic_size is 0"),
         ] {
-            assert_eq!(parsed(IDLE, values), Err(format!("my.toml: {message}")));
+            assert_eq!(parsed(IDLE, values).unwrap_err().to_string(), format!("my.toml: {message}"));
         }
         let lone = parsed("", ["3", time, "0.1", "0.1"]).unwrap_err();
-        assert!(lone.starts_with("my.toml: slc: needs the table idle"), "{lone}");
+        assert!(lone.to_string().starts_with("my.toml: slc: needs the table idle"), "{lone}");
         assert!(parsed(IDLE, ["2", "\"3600 s\"", "1.0", "0.5"]).is_ok());
         assert!(parsed(IDLE, ["4", "\"0 s\"", "0.0", "0.25"]).is_ok());
     }

@@ -9,7 +9,7 @@ use trimtab_core::profile::Profile;
 
 use super::{Array, Unit};
 
-/// What reads go before, and until when each die and channel serves reads.
+/// The operations that reads may suspend, and until when each die and channel serves reads.
 pub(super) struct Priority {
     latency: Nanos,
     resume: Nanos,
@@ -18,7 +18,7 @@ pub(super) struct Priority {
 }
 
 impl Priority {
-    /// That of a drive, if its profile has it.
+    /// Returns the priority of reads on a drive, if its profile has one.
     pub(super) fn new(profile: &Profile) -> Option<Self> {
         let suspend = profile.suspend.as_ref()?;
         Some(Self {

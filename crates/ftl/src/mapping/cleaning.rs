@@ -1,8 +1,8 @@
 //! Cleaning step by step, for a drive that idles: a command can come between any two steps.
 //!
-//! A block that is begun has left its list, and its pages lose their data as they are moved. Whoever needs
-//! an erased block meanwhile finishes it first: what is left of it fits into the open block of garbage
-//! collection, or opens one of the blocks that the reserve holds.
+//! A block whose cleaning has started has left its list, and its pages lose their data as they are moved.
+//! Whoever needs an erased block meanwhile finishes it first: what is left of it fits into the open block of
+//! garbage collection, or opens one of the blocks that the reserve holds.
 
 use std::ops::Range;
 

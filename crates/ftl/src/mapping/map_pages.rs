@@ -9,7 +9,7 @@ use super::{Ftl, NONE};
 use crate::flash::{Cause, Flash};
 use crate::geometry::FtlConfig;
 
-/// What is kept of the map's pages.
+/// The pages of flash that hold the map.
 pub(super) struct MapPages {
     /// The first one's number among all logical pages.
     first: u32,

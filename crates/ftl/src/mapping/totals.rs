@@ -1,4 +1,4 @@
-//! What a mapping has programmed and erased.
+//! Counts of pages programmed and blocks erased by a mapping.
 
 /// Flash pages programmed and blocks erased, since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

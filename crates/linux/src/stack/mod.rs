@@ -136,7 +136,7 @@ pub struct FileSystem {
     pub fstype: String,
     /// Its mount points, the one asked for first.
     pub targets: Vec<PathBuf>,
-    /// Those of its mount points at which it can be written to, the shortest path first.
+    /// Its mount points at which it can be written to, the shortest path first.
     pub writable: Vec<PathBuf>,
     /// The mount's source, as mountinfo has it.
     pub source: PathBuf,
