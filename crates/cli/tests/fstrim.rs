@@ -49,6 +49,63 @@ fn messages_and_exit_codes_are_those_of_util_linux() {
     assert_same(&command.unwrap(), 220);
 }
 
+/// Checks that no case of `vm/fitrim` failed, and that all of `cases` were tried.
+fn assert_kept(output: &Output, cases: &[&str]) {
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(output.status.success() && stderr.is_empty(), "{stdout}{stderr}");
+    assert_eq!(
+        stdout.lines().last(),
+        Some(format!("{} cases, 0 failures", cases.len()).as_str()),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn nothing_in_use_is_discarded_and_everything_free_is() {
+    if !possible() {
+        return;
+    }
+    let cases = [
+        "ranges:ext4",
+        "ranges:xfs",
+        "ranges:btrfs",
+        "short:ext4",
+        "short:xfs",
+        "short:btrfs",
+        "free:ext4",
+        "free:xfs",
+        "free:btrfs",
+        "writers:ext4",
+        "writers:xfs",
+        "writers:btrfs",
+        "unrecovered:ext4",
+        "unrecovered:xfs",
+        "unrecovered:btrfs",
+    ];
+    let arguments = [&[env!("CARGO_BIN_EXE_trimtab")][..], &cases].concat();
+    let Some(output) = ran("vm/fitrim", &arguments) else { return };
+    assert_kept(&output, &cases);
+}
+
+#[test]
+fn chunks_of_btrfs_are_kept_and_their_free_space_is_discarded() {
+    if !possible() {
+        return;
+    }
+    let cases = [
+        "btrfs-moved",
+        "btrfs-shrunk",
+        "btrfs-replaced",
+        "btrfs-seed",
+        "btrfs-degraded",
+        "btrfs-striped",
+        "btrfs-boot",
+    ];
+    let arguments = [&[env!("CARGO_BIN_EXE_trimtab")][..], &cases].concat();
+    let Some(output) = ran("vm/fitrim", &arguments) else { return };
+    assert_kept(&output, &cases);
+}
+
 #[test]
 fn other_file_systems_are_trimmed_as_by_util_linux() {
     let Some(reference) = reference() else { return };

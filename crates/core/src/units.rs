@@ -49,6 +49,10 @@ fn parse_scaled(
     let (number, unit) = (text[..digits].replace('_', ""), text[digits..].trim());
     let value: f64 = number.parse().map_err(|_| UnitError::NotANumber(text.to_owned(), example))?;
     let factor = scale(unit).ok_or_else(|| UnitError::UnknownUnit(text.to_owned(), names))?;
+    // Floating point would round whole numbers above 2^53.
+    if let (Ok(count), 0.0) = (number.parse::<u64>(), factor.fract()) {
+        return count.checked_mul(factor as u64).ok_or_else(|| UnitError::TooLarge(text.to_owned()));
+    }
     let scaled = (value * factor).round();
     if scaled < 0.0 || (value < 0.0) {
         Err(UnitError::Negative(text.to_owned()))
