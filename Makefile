@@ -74,9 +74,9 @@ package:
 	$(CARGO) build --release --locked
 	packaging/build
 
-# Installs, upgrades, uses and removes the Debian package in a clean guest under systemd.
+# Installs, upgrades, uses and removes the Debian package in a clean guest under systemd, and the RPM package with rpm.
 test-package: package
-	./setup lintian mmdebstrap mkfs.ext4 qemu-system-x86_64
+	./setup lintian mmdebstrap rpm mkfs.ext4 qemu-system-x86_64
 	packaging/test
 
 # A static binary, and an OCI image of it in target/image.
