@@ -39,11 +39,16 @@ pub struct Testbed {
 impl Testbed {
     /// A new and empty one. Nothing of the drive has been discarded.
     pub fn new(fstype: &'static str, clock: Clock) -> Self {
+        Self::on(profile(), Bytes::GIB, fstype, clock)
+    }
+
+    /// One on a drive of this profile and size.
+    pub fn on(profile: Profile, size: Bytes, fstype: &'static str, clock: Clock) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let drive = Drive::create(&CreateOptions {
             name: format!("trim-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)),
-            profile: profile(),
-            size: Bytes::GIB,
+            profile,
+            size,
             preconditioned: false,
             clock,
             data: None,

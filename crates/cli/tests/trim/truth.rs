@@ -1,6 +1,8 @@
 //! The device gets the discards that fstrim would send, and that a dry run predicted.
 
+use trimtab_core::Bytes;
 use trimtab_core::document::trim::Outcome;
+use trimtab_core::profile::Profile;
 use trimtab_drive::Clock;
 
 use crate::support::{Testbed, possible, sent};
@@ -99,4 +101,18 @@ fn ext4_is_trimmed_again_if_needed() {
     let all = testbed.during(|| drop(testbed.trim(&["-m", "0"])));
     assert!(all.discard_bytes > whole.discard_bytes, "the short ones were left alone before");
     assert_eq!(testbed.during(|| drop(testbed.trim(&["-m", "0"]))).discards, 0);
+}
+
+#[test]
+fn ext4_on_a_slow_drive_is_trimmed_once() {
+    if !possible() {
+        return;
+    }
+    // Its discards take so long that a trim has many slices. ext4 remembers a group only if one call trimmed it.
+    let profile = Profile::named("ocz-vertex-le").unwrap();
+    let testbed = Testbed::on(profile, Bytes(2 << 30), "ext4", Clock::Real { speed: 1.0 });
+    let sent = [(); 2].map(|()| testbed.during(|| drop(testbed.trim(&[]))));
+    assert!(sent[0].discard_bytes > Bytes(3 << 29), "{sent:?}");
+    // A slice that took longer than expected may have split a group or two.
+    assert!(sent[1].discard_bytes.0 <= 256 << 20, "{sent:?}");
 }
