@@ -115,3 +115,13 @@ fn other_file_systems_are_trimmed_as_by_util_linux() {
     let Some(output) = guest::run(&arguments) else { return };
     assert_same(&output, 18);
 }
+
+#[test]
+fn thin_pool_and_f2fs_get_back_what_is_deleted() {
+    let script = repository().join("vm/fitrim");
+    let cases = ["thin:ext4", "f2fs"];
+    let arguments =
+        [&["-t", "600", script.to_str().unwrap(), env!("CARGO_BIN_EXE_trimtab")][..], &cases].concat();
+    let Some(output) = guest::run(&arguments) else { return };
+    assert_kept(&output, &cases);
+}
