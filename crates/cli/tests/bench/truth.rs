@@ -33,7 +33,7 @@ fn every_built_in_profile_is_recovered() {
         let drive = drive(profile.clone(), Bytes(1 << 30), Clock::Real { speed });
         let measure = || {
             let (document, text) =
-                results(drive.device(), &["--quick", "--part", "latency,verify", "--time", "21s"]);
+                results(drive.device(), &["--quick", "--part", "latency,verify", "--time", "17s"]);
             eprintln!("{}: {text}", profile.name);
             document
         };
