@@ -12,6 +12,7 @@ mod slc;
 mod suspend;
 #[cfg(test)]
 mod tests;
+mod wear;
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,6 +26,7 @@ pub use limits::LARGEST_GRANULARITY;
 pub use map_cache::MapCache;
 pub use slc::Slc;
 pub use suspend::Suspend;
+pub use wear::Wear;
 
 /// A value and where it comes from: an article, a datasheet, a measurement, or "calibrated"
 /// with what it was fitted to.
@@ -97,6 +99,9 @@ pub struct Profile {
     pub aging: Option<Aging>,
     /// Its behaviour with discards.
     pub discard: Discard,
+    /// How its flash wears out; without it, never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wear: Option<Wear>,
 }
 
 /// How a drive is attached to its host.
