@@ -93,7 +93,7 @@ fn blocks_turn_bad_as_their_lives_are_spread_until_the_spare_is_used_up() {
     assert!(before > 150, "{before}");
     device.ftl().assert_sound();
 
-    // A drive that has used up its spare goes on with what it has.
+    // A drive that has used up its spare keeps using worn blocks.
     let mut device = drive(0.2, wear());
     let begun = amplification(&mut device, |device| write_at_random(device, 8 * PAGES));
     let ended = amplification(&mut device, |device| {

@@ -111,7 +111,7 @@ impl Ftl {
     }
 
     /// Whether this block turns bad with its next erase: it has reached its life, the reserve is kept without
-    /// it, and the data fit into the others. A drive without spare blocks goes on with what it has.
+    /// it, and the data fit into the others. A drive without spare blocks keeps using them.
     pub(super) fn turns_bad(&self, block: u32) -> bool {
         let config = &self.config;
         if !self.blocks.is_worn_out(block) || self.blocks.free() < config.reserve_blocks {
