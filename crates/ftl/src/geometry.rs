@@ -58,7 +58,7 @@ pub enum GeometryError {
     #[error(
         "{logical} do not fit: of {blocks} erase blocks of {pages_per_block} pages, {set_aside} are \
          reserve and open frontiers, and the {} pages left must be more than the logical ones; \
-         take a larger size, more over-provisioning or fewer reserve blocks",
+         take a larger size, more over-provisioning, or fewer reserve or bad blocks",
         u64::from(blocks.saturating_sub(*set_aside)) * u64::from(*pages_per_block)
     )]
     NoSpare {

@@ -176,7 +176,8 @@ fn commands_of_several_ranges_make_online_discards_nearly_as_cheap_as_a_batch() 
     profile.discard.ranges_per_command = Some(sourced(256));
     let [merged, batched] = busy(&profile);
     assert!(merged * 8.0 < online, "{merged} s for {online} s");
-    assert!(merged < 1.3 * batched, "{merged} s for {batched} s");
+    // Each delete is at least one command.
+    assert!(merged < 1.5 * batched, "{merged} s for {batched} s");
 }
 
 #[test]
