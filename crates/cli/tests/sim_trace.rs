@@ -283,6 +283,32 @@ fn passes_are_repeated_and_end_when_they_are_steady() {
 }
 
 #[test]
+fn a_profile_says_how_long_a_block_lasts_unless_the_user_does() {
+    let dir = TempDir::new().unwrap();
+    let trace = saved(&dir, header(&["sda"]), &day());
+    let lives = |args: &str| {
+        let document = json(&trace, &format!("--profile samsung-870-evo,crucial-p1 --policy none {args}"));
+        [0, 1].map(|run| {
+            let run = &document["runs"][run];
+            let (outcome, cycles) = (&run["outcome"], &run["endurance_cycles"]);
+            let rate = number(&outcome["counters"]["erases"]) / number(&outcome["erase_blocks"]);
+            (number(&run["lifetime_years"]) * rate / number(&outcome["trace_ns"]), cycles.clone())
+        })
+    };
+    let [(tlc, first), (qlc, second)] = lives("");
+    assert_eq!((first, second), (Value::from(3000), Value::from(1000)));
+    assert!((tlc / qlc - 3.0).abs() < 1e-9, "{tlc} and {qlc}");
+    let [(stated, none), (same, _)] = lives("--endurance 6000");
+    assert!((stated / tlc - 2.0).abs() < 1e-9 && (same / tlc - 2.0).abs() < 1e-9 && none == Value::Null);
+    let text =
+        String::from_utf8(sim(&trace, "--profile samsung-870-evo,crucial-p1 --policy none").stdout).unwrap();
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let note =
+        "3000 times, as its profile says (samsung-870-evo); 1000 times, as its profile says (crucial-p1)";
+    assert!(words.contains(note), "{text}");
+}
+
+#[test]
 fn aged_drives_are_named_and_copy_more_than_filled_ones() {
     let dir = TempDir::new().unwrap();
     let trace = saved(&dir, header(&["sda"]), &day());

@@ -12,6 +12,7 @@ mod slc;
 mod suspend;
 #[cfg(test)]
 mod tests;
+mod wear;
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,6 +26,7 @@ pub use limits::LARGEST_GRANULARITY;
 pub use map_cache::MapCache;
 pub use slc::Slc;
 pub use suspend::Suspend;
+pub use wear::Wear;
 
 /// A value and where it comes from: an article, a datasheet, a measurement, or "calibrated"
 /// with what it was fitted to.
@@ -97,13 +99,16 @@ pub struct Profile {
     pub aging: Option<Aging>,
     /// Its behaviour with discards.
     pub discard: Discard,
+    /// How its flash wears out; without it, never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wear: Option<Wear>,
 }
 
 /// How a drive is attached to its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Interface {
-    /// Serial ATA, and SCSI disks of other kinds.
+    /// Serial ATA, and SCSI disks of other kinds (UFS, USB).
     #[default]
     Sata,
     /// NVM Express.
@@ -358,9 +363,10 @@ pub enum ProfileError {
     },
 }
 
-const BUILTIN: [(&str, &str); 9] = [
+const BUILTIN: [(&str, &str); 13] = [
     ("corsair-performance-pro", include_str!("../profiles/corsair-performance-pro.toml")),
     ("crucial-p1", include_str!("../profiles/crucial-p1.toml")),
+    ("intel-p4500", include_str!("../profiles/intel-p4500.toml")),
     ("micron-emmc", include_str!("../profiles/micron-emmc.toml")),
     ("micron-m500it", include_str!("../profiles/micron-m500it.toml")),
     ("nvme-tlc", include_str!("../profiles/nvme-tlc.toml")),
@@ -368,6 +374,9 @@ const BUILTIN: [(&str, &str); 9] = [
     ("ocz-vertex-le", include_str!("../profiles/ocz-vertex-le.toml")),
     ("samsung-870-evo", include_str!("../profiles/samsung-870-evo.toml")),
     ("samsung-980", include_str!("../profiles/samsung-980.toml")),
+    ("samsung-eufs-31", include_str!("../profiles/samsung-eufs-31.toml")),
+    ("sandisk-extreme-a2", include_str!("../profiles/sandisk-extreme-a2.toml")),
+    ("usb-uas-sata", include_str!("../profiles/usb-uas-sata.toml")),
 ];
 
 fn builtin_names() -> String {

@@ -1,11 +1,11 @@
 //! Uniformly random page writes in steady state, at S = 0.127 with 256 pages a block and greedy
-//! cleaning: the bare mapping, and a whole device with its timing.
+//! cleaning: the bare mapping, a whole device with its timing, and one with every table that a profile can have.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use trimtab_core::profile::{GcPolicy, Profile};
-use trimtab_core::{Bytes, Extent, Pages};
+use trimtab_core::profile::{GcPolicy, Idle, MapCache, Profile, Slc, Sourced, Suspend, Wear};
+use trimtab_core::{Bytes, Extent, Nanos, Pages};
 use trimtab_ftl::{ClosedLoop, Command, Device, Ftl, FtlConfig, Op, Untimed};
 
 const SPARE: f64 = 0.127;
@@ -53,8 +53,7 @@ fn mapping(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A device of `logical` pages, written once in order and three times at random, with its host.
-fn settled_device(logical: u64) -> (Device, ClosedLoop, Xoshiro256PlusPlus) {
+fn profile() -> Profile {
     let mut profile = Profile::named("nvme-tlc").expect("it is built in");
     let geometry = &mut profile.geometry;
     geometry.mapping_page.value = PAGE;
@@ -62,7 +61,38 @@ fn settled_device(logical: u64) -> (Device, ClosedLoop, Xoshiro256PlusPlus) {
     geometry.erase_block.value = Bytes(u64::from(PAGES_PER_BLOCK) * PAGE.0);
     geometry.reserve_blocks.value = 1;
     geometry.over_provisioning.value = SPARE / (1.0 - SPARE);
-    let mut device = Device::new(&profile, Bytes(logical * PAGE.0)).expect("the geometry works");
+    profile
+}
+
+fn sourced<T>(value: T) -> Sourced<T> {
+    Sourced { value, source: "a benchmark".to_owned() }
+}
+
+/// Has every table that a profile can have.
+fn profile_with_everything() -> Profile {
+    let mut profile = profile();
+    profile.geometry.over_provisioning.value *= 1.1;
+    profile.idle = Some(Idle { after: sourced(Nanos(1_000_000)), reserve: sourced(0.05) });
+    profile.slc = Some(Slc {
+        bits_per_cell: sourced(3),
+        program: sourced(Nanos(100_000)),
+        static_size: sourced(0.01),
+        dynamic_size: sourced(0.1),
+    });
+    profile.map_cache = Some(MapCache { share: sourced(0.1), entry: sourced(Bytes(4)) });
+    profile.suspend = Some(Suspend { latency: sourced(Nanos(20_000)), resume: sourced(Nanos(5_000)) });
+    profile.wear = Some(Wear {
+        endurance: Some(sourced(1_000_000)),
+        variation: Some(sourced(0.1)),
+        bad_blocks: Some(sourced(0.02)),
+        level_at: Some(sourced(32)),
+    });
+    profile
+}
+
+/// A device of `logical` pages, written twice in order and three times at random, with its host.
+fn settled_device(profile: &Profile, logical: u64) -> (Device, ClosedLoop, Xoshiro256PlusPlus) {
+    let mut device = Device::new(profile, Bytes(logical * PAGE.0)).expect("the geometry works");
     let mut host = ClosedLoop::new(profile.timing.queue_depth.value);
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     device.precondition();
@@ -82,10 +112,15 @@ fn submit(device: &mut Device, host: &mut ClosedLoop, rng: &mut Xoshiro256PlusPl
 }
 
 fn device(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("device");
+    measure_device(criterion, "device", &profile());
+    measure_device(criterion, "everything", &profile_with_everything());
+}
+
+fn measure_device(criterion: &mut Criterion, name: &str, profile: &Profile) {
+    let mut group = criterion.benchmark_group(name);
     group.sample_size(10).throughput(Throughput::Elements(COUNT));
     for (name, logical) in [("0.9M", 900_000), ("14.6M", 14_600_000)] {
-        let (mut device, mut host, mut rng) = settled_device(logical);
+        let (mut device, mut host, mut rng) = settled_device(profile, logical);
         group
             .bench_function(name, |bencher| bencher.iter(|| submit(&mut device, &mut host, &mut rng, COUNT)));
     }

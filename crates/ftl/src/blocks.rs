@@ -10,6 +10,7 @@ use rand::{RngExt, SeedableRng};
 use trimtab_core::profile::GcPolicy;
 
 use crate::geometry::FtlConfig;
+use crate::mapping::WearConfig;
 
 /// Stands for the previous block of one that is not in a list of closed ones: it is free or open.
 const UNLISTED: u32 = u32::MAX;
@@ -39,6 +40,13 @@ pub(crate) struct Blocks {
     /// When each block last changed, in blocks closed so far; cost-benefit only.
     changed: Vec<u32>,
     closed: u32,
+    /// When each block was closed, in blocks closed so far, and the one closed longest ago when last looked for;
+    /// wear levelling only.
+    closed_at: Vec<u32>,
+    oldest: Option<(u32, u32)>,
+    /// The erases after which each block turns bad, 0 of one that has; empty where none does.
+    lives: Vec<u32>,
+    bad: u32,
     free: u32,
     first_free: u32,
     last_free: u32,
@@ -46,7 +54,7 @@ pub(crate) struct Blocks {
 
 impl Blocks {
     /// The blocks of a model, and `cached` more that are only ever the cache's.
-    pub(crate) fn new(config: &FtlConfig, cached: u32) -> Self {
+    pub(crate) fn new(config: &FtlConfig, cached: u32, wear: WearConfig) -> Self {
         let (data, count, lists) = (config.blocks, config.blocks + cached, config.pages_per_block + 1);
         let free = (1..=count).map(|next| Link { previous: UNLISTED, next });
         let closed = (count..count + lists).map(|head| Link { previous: head, next: head });
@@ -63,6 +71,10 @@ impl Blocks {
             erases: vec![0; count as usize],
             changed: vec![0; stamps],
             closed: 0,
+            closed_at: vec![0; if wear.levels() { count as usize } else { 0 }],
+            oldest: None,
+            lives: wear.lives(data, config.seed),
+            bad: 0,
             free: data,
             first_free: 0,
             last_free: data - 1,
@@ -90,6 +102,8 @@ impl Blocks {
             + size_of_val(&self.valid[..])
             + size_of_val(&self.erases[..])
             + size_of_val(&self.changed[..])
+            + size_of_val(&self.closed_at[..])
+            + size_of_val(&self.lives[..])
     }
 
     /// Takes the free block that was erased first.
@@ -119,6 +133,9 @@ impl Blocks {
         let valid = self.valid[block as usize];
         if let Some(changed) = self.changed.get_mut(block as usize) {
             *changed = self.closed;
+        }
+        if let Some(at) = self.closed_at.get_mut(block as usize) {
+            *at = self.closed;
         }
         let list = match self.policy {
             GcPolicy::Fifo | GcPolicy::DChoices(_) => 0,
@@ -163,15 +180,30 @@ impl Blocks {
             GcPolicy::DChoices(choices) => self.best_of(choices),
             GcPolicy::CostBenefit => self.best_benefit(),
         };
-        self.unlink(victim);
-        self.links[victim as usize].previous = UNLISTED;
+        self.unlist(victim);
         victim
     }
 
-    /// A block whose pages have been moved is erased, and free unless it is the cache's own.
-    pub(crate) fn erase(&mut self, block: u32) {
+    /// Takes a closed block out of its list.
+    pub(crate) fn unlist(&mut self, block: u32) {
+        self.unlink(block);
+        self.links[block as usize].previous = UNLISTED;
+    }
+
+    /// A block whose pages have been moved is erased, and neither free nor closed.
+    pub(crate) fn wipe(&mut self, block: u32) {
         self.valid[block as usize] = 0;
         self.erases[block as usize] += 1;
+    }
+
+    /// A block whose pages have been moved is erased, and free unless it is the cache's own or turns bad.
+    pub(crate) fn erase(&mut self, block: u32, turns_bad: bool) {
+        self.wipe(block);
+        if turns_bad {
+            self.lives[block as usize] = 0;
+            self.bad += 1;
+            return;
+        }
         if block >= self.data {
             return;
         }
@@ -182,6 +214,37 @@ impl Blocks {
         }
         self.last_free = block;
         self.free += 1;
+    }
+
+    /// The number of blocks that have turned bad.
+    pub(crate) fn bad(&self) -> u32 {
+        self.bad
+    }
+
+    /// Whether a block reaches its life with the next erase.
+    pub(crate) fn is_worn_out(&self, block: u32) -> bool {
+        self.lives.get(block as usize).is_some_and(|life| self.erases[block as usize] + 1 >= *life)
+    }
+
+    /// The fewest erases of a block that is not bad.
+    pub(crate) fn least_erases(&self) -> u32 {
+        let good = |block: &usize| self.lives.get(*block).is_none_or(|life| *life > 0);
+        let blocks = (0..self.data as usize).filter(good);
+        blocks.map(|block| self.erases[block]).min().unwrap_or(0)
+    }
+
+    /// The block that was closed longest ago of those that are closed; it was looked for no longer ago than it
+    /// was erased.
+    pub(crate) fn oldest_closed(&mut self) -> Option<u32> {
+        let is_closed = |block: u32| self.links[block as usize].previous != UNLISTED;
+        let known =
+            self.oldest.filter(|(block, at)| is_closed(*block) && self.closed_at[*block as usize] == *at);
+        self.oldest = known.or_else(|| {
+            let closed = (0..self.data).filter(|block| is_closed(*block));
+            let age = |block: &u32| self.closed.wrapping_sub(self.closed_at[*block as usize]);
+            closed.max_by_key(age).map(|block| (block, self.closed_at[block as usize]))
+        });
+        self.oldest.map(|(block, _)| block)
     }
 
     fn head_of_lowest(&mut self) -> u32 {

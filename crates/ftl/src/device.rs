@@ -36,7 +36,7 @@ use crate::discards::{Outstanding, Unmapped};
 use crate::flash::Untimed;
 use crate::geometry::{FtlConfig, GeometryError};
 use crate::map_cache::{MapCache, Use};
-use crate::mapping::{CacheConfig, Ftl, Totals};
+use crate::mapping::{CacheConfig, Ftl, Totals, WearConfig};
 
 /// Seeds the random writes that age a drive.
 const AGING_SEED: u64 = 1;
@@ -107,7 +107,11 @@ impl Device {
             size,
             page,
             page_shift: page.0.trailing_zeros(),
-            ftl: Ftl::with_cache(&FtlConfig::of_drive(profile, size)?, CacheConfig::of_drive(profile, size))?,
+            ftl: Ftl::of_drive(
+                &FtlConfig::of_drive(profile, size)?,
+                CacheConfig::of_drive(profile, size),
+                WearConfig::of_drive(profile),
+            )?,
             controller: Controller::new(profile),
             map: MapCache::new(profile, size),
             background: Background::new(profile, size),

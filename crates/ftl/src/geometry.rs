@@ -58,7 +58,7 @@ pub enum GeometryError {
     #[error(
         "{logical} do not fit: of {blocks} erase blocks of {pages_per_block} pages, {set_aside} are \
          reserve and open frontiers, and the {} pages left must be more than the logical ones; \
-         take a larger size, more over-provisioning or fewer reserve blocks",
+         take a larger size, more over-provisioning, or fewer reserve or bad blocks",
         u64::from(blocks.saturating_sub(*set_aside)) * u64::from(*pages_per_block)
     )]
     NoSpare {
@@ -75,7 +75,7 @@ pub enum GeometryError {
 
 impl FtlConfig {
     /// The flash of a drive with `size` bytes for the host: as many erase blocks as its
-    /// over-provisioning fills, rounded up.
+    /// over-provisioning fills, rounded up, but for those that are bad from the start.
     ///
     /// # Errors
     /// If the size isn't whole pages, or such a drive can't work.
@@ -88,6 +88,9 @@ impl FtlConfig {
         let pages_per_block = (erase_block.0 / page.0) as u32;
         let physical = size.0 as f64 * (1.0 + geometry.over_provisioning.value);
         let blocks = (physical / erase_block.0 as f64).ceil() as u64;
+        let bad =
+            profile.wear.as_ref().and_then(|wear| wear.bad_blocks.as_ref()).map_or(0.0, |bad| bad.value);
+        let blocks = blocks - (blocks as f64 * bad).round() as u64;
         let logical = Pages(size.0 / page.0);
         let config = Self {
             logical,

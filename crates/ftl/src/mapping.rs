@@ -14,6 +14,7 @@ mod cleaning;
 mod map_pages;
 mod sound;
 mod totals;
+mod wear;
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -31,6 +32,8 @@ pub(crate) use cache::{CacheConfig, Folding};
 pub(crate) use cleaning::next_valid;
 use map_pages::MapPages;
 pub use totals::Totals;
+use wear::Levelling;
+pub(crate) use wear::WearConfig;
 
 /// Stands for the address of a logical page without data.
 const NONE: u32 = u32::MAX;
@@ -113,7 +116,8 @@ pub struct Ftl {
     logical: Table,
     valid: Validity,
     blocks: Blocks,
-    /// One a host stream and one for the map, then garbage collection's for each of them, and that of the cache.
+    /// One a host stream and one for the map, then garbage collection's for each of them, that of the cache, and
+    /// that of wear levelling.
     frontiers: Vec<Frontier>,
     /// The place of garbage collection's first among them.
     copies: usize,
@@ -125,6 +129,9 @@ pub struct Ftl {
     /// The block that is being cleaned while the drive idles: out of its list, and some of its pages may
     /// have been moved.
     cleaning: Option<u32>,
+    levelling: Option<Levelling>,
+    /// Pages of blocks that wear levelling filled and that were or will be erased without having been programmed.
+    unfilled: u64,
     mapped: u64,
     totals: Totals,
 }
@@ -135,11 +142,15 @@ impl Ftl {
     /// # Errors
     /// If such a model can't work.
     pub fn new(config: &FtlConfig) -> Result<Self, GeometryError> {
-        Self::with_cache(config, None)
+        Self::of_drive(config, None, WearConfig::default())
     }
 
-    /// As [`new`](Self::new), with a cache before it.
-    pub(crate) fn with_cache(config: &FtlConfig, cache: Option<CacheConfig>) -> Result<Self, GeometryError> {
+    /// As [`new`](Self::new), with a cache before it, and blocks that wear out.
+    pub(crate) fn of_drive(
+        config: &FtlConfig,
+        cache: Option<CacheConfig>,
+        wear: WearConfig,
+    ) -> Result<Self, GeometryError> {
         config.check()?;
         let cached = cache.map_or(0, CacheConfig::blocks);
         config.check_blocks(u64::from(config.blocks) + u64::from(cached))?;
@@ -151,14 +162,16 @@ impl Ftl {
             address: Table::filled(config.used().0 as usize, NONE)?,
             logical: Table::filled(pages, NONE)?,
             valid: Validity::new(blocks << layout.shift),
-            blocks: Blocks::new(config, cached),
-            frontiers: vec![Frontier::default(); 2 * config.outer_frontiers() as usize + 1],
+            blocks: Blocks::new(config, cached, wear),
+            frontiers: vec![Frontier::default(); 2 * config.outer_frontiers() as usize + 2],
             copies: config.outer_frontiers() as usize,
             streams: vec![0; if config.outer_frontiers() > 1 { blocks as usize } else { 0 }],
             map: MapPages::new(config),
             cache: cache.map(|cache| Cache::new(cache, config.blocks)),
             moving: Vec::with_capacity(config.pages_per_block as usize),
             cleaning: None,
+            levelling: wear.levelling(),
+            unfilled: 0,
             mapped: 0,
             totals: Totals::default(),
             config: config.clone(),
@@ -374,11 +387,17 @@ impl Ftl {
     fn clean(&mut self, flash: &mut impl Flash) {
         let block = self.cleaning.take().unwrap_or_else(|| self.blocks.victim());
         self.move_all(block, Cause::Copy, flash);
-        self.erase(block, flash);
+        self.recycle(block, flash);
     }
 
     /// Moves what is valid in a block to its frontier of garbage collection; its valid bits stay.
     fn move_all(&mut self, block: u32, cause: Cause, flash: &mut impl Flash) {
+        let moving = self.collect_valid(block, flash);
+        self.append_moved(block, moving, cause, flash);
+    }
+
+    /// Reads what is valid in a block; returns its logical pages.
+    fn collect_valid(&mut self, block: u32, flash: &mut impl Flash) -> Vec<u32> {
         let (first, dense) = (self.layout.first(block), self.layout.dense(self.layout.first(block)));
         let end = dense + self.config.pages_per_block;
         let valid = self.valid.words(first, self.config.pages_per_block);
@@ -395,7 +414,7 @@ impl Ftl {
                 bits &= u64::MAX.checked_shl(end).unwrap_or(0);
             }
         }
-        self.append_moved(block, moving, cause, flash);
+        moving
     }
 
     /// The frontier that data of this block are moved to.
@@ -411,13 +430,19 @@ impl Ftl {
         self.moving = moving;
     }
 
-    /// Erases a block without a page that is still needed.
+    /// Erases a block without a page that is still needed; it is free then, unless it turns bad.
     fn erase(&mut self, block: u32, flash: &mut impl Flash) {
+        let turns_bad = self.turns_bad(block);
+        self.wipe(block, flash);
+        self.blocks.erase(block, turns_bad);
+    }
+
+    /// Erases the flash of a block.
+    fn wipe(&mut self, block: u32, flash: &mut impl Flash) {
         let (first, pages) = (self.layout.first(block), self.config.pages_per_block);
         let dense = self.layout.dense(first);
         self.totals.erases += 1;
         self.valid.clear_block(first, pages);
-        self.blocks.erase(block);
         flash.erase(dense..dense + pages);
     }
 }

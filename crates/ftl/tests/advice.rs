@@ -2,7 +2,7 @@
 
 use trimtab_core::document::sim::ReplayOutcome;
 use trimtab_core::policy::PolicyChoice;
-use trimtab_core::profile::{Aging, Idle, MapCache, Profile, Slc, Sourced, Suspend};
+use trimtab_core::profile::{Aging, Idle, MapCache, Profile, Slc, Sourced, Suspend, Wear};
 use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceEvent};
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_ftl::replay::{Discards, Replay, ReplayOptions};
@@ -176,7 +176,8 @@ fn commands_of_several_ranges_make_online_discards_nearly_as_cheap_as_a_batch() 
     profile.discard.ranges_per_command = Some(sourced(256));
     let [merged, batched] = busy(&profile);
     assert!(merged * 8.0 < online, "{merged} s for {online} s");
-    assert!(merged < 1.3 * batched, "{merged} s for {batched} s");
+    // Each delete is at least one command.
+    assert!(merged < 1.5 * batched, "{merged} s for {batched} s");
 }
 
 #[test]
@@ -218,4 +219,25 @@ fn reads_that_go_first_hide_the_cleaning_that_discards_would_save() {
     profile.suspend = Some(Suspend { latency: sourced(Nanos(20_000)), resume: sourced(Nanos(5_000)) });
     let [none, batched] = slow(&profile);
     assert!(none < 1.1 * batched, "reads do not: {none} s, {batched} s with discards");
+}
+
+#[test]
+fn wear_levelling_moves_deleted_data_again_and_again_unless_they_are_discarded() {
+    // The first half of the drive is free from the start, the second half is written over in order.
+    let round = |number: u64| {
+        let write = move |part: u64| {
+            event((20 + number) * SECOND + part * 4_000_000, EventKind::Write, (128 + part) * MIB, MIB)
+        };
+        (0..128).map(write)
+    };
+    let events: Vec<_> =
+        [event(0, EventKind::Free, 0, 128 * MIB)].into_iter().chain((0..60).flat_map(round)).collect();
+    let copied = |profile: &Profile| {
+        ["none", "batched:10s"].map(|policy| replayed(profile, &events, true, policy).counters.copied_pages)
+    };
+    let mut profile = profile();
+    assert_eq!(copied(&profile), [0, 0], "what is deleted rests below the rest: discards bring nothing");
+    profile.wear = Some(Wear { level_at: Some(sourced(4)), ..Wear::default() });
+    let [none, batched] = copied(&profile);
+    assert!(none > 128 * PAGES_PER_MIB && batched == 0, "none copies {none} pages, batched {batched}");
 }

@@ -2,7 +2,7 @@
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use trimtab_core::profile::{Aging, Idle, MapCache, Profile, Slc, Sourced, Suspend};
+use trimtab_core::profile::{Aging, Idle, MapCache, Profile, Slc, Sourced, Suspend, Wear};
 use trimtab_core::{Bytes, Extent, Nanos, Pages};
 use trimtab_ftl::{ClosedLoop, Command, Device, Op};
 
@@ -27,6 +27,12 @@ fn profile() -> Profile {
     profile.map_cache = Some(MapCache { share: sourced(0.1), entry: sourced(Bytes(8)) });
     profile.suspend = Some(Suspend { latency: sourced(Nanos(20_000)), resume: sourced(Nanos(5_000)) });
     profile.aging = Some(Aging { random_writes: sourced(1.0) });
+    profile.wear = Some(Wear {
+        endurance: Some(sourced(60)),
+        variation: Some(sourced(0.5)),
+        bad_blocks: Some(sourced(0.02)),
+        level_at: Some(sourced(4)),
+    });
     let discard = &mut profile.discard;
     discard.per_mapped_gib = Some(sourced(Nanos(1_000_000)));
     discard.lazy_share = Some(sourced(0.2));

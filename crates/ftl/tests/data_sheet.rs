@@ -139,3 +139,71 @@ fn samsung_980_meets_its_data_sheet_within_its_host_memory_buffer_and_reads_slow
     let writes = a_second(&mut device, 64, Op::Write, PAGE, &at_random(span, 16_000));
     near("random writes/s", 480_000.0, writes, 0.05);
 }
+
+/// Random writes of 4 KiB a second in the steady state, at this queue depth.
+fn random_writes(profile: &Profile, size: Bytes, depth: u32) -> f64 {
+    let mut device = Device::new(profile, size).unwrap();
+    device.precondition();
+    let mut host = ClosedLoop::new(depth);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let pages = size.0 / PAGE;
+    let mut write = |count: u64| {
+        let mut batch = || -> Vec<_> {
+            let extent = |_| Extent::at(Bytes(rng.random_range(0..pages) * PAGE), Bytes(PAGE));
+            (0..256).map(extent).map(|extent| Command { op: Op::Write, extent }).collect()
+        };
+        (0..count / 256).for_each(|_| host.submit_each(&mut device, &batch()));
+        host.now()
+    };
+    let begun = write(2 * pages);
+    pages as f64 / (write(pages) - begun).seconds()
+}
+
+/// Figures of the drive of a profile without a cache, 2 GiB of it.
+fn figures(name: &str, depth: u32) -> [(&'static str, f64); 5] {
+    const SIZE: Bytes = Bytes(2 << 30);
+    let profile = Profile::named(name).unwrap();
+    let mut device = Device::new(&profile, SIZE).unwrap();
+    let in_order: Vec<_> = (0..SIZE.0).step_by(LARGE as usize).collect();
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let at_random: Vec<_> = (0..20_000).map(|_| rng.random_range(0..SIZE.0 / PAGE) * PAGE).collect();
+    let megabytes = LARGE as f64 / 1e6;
+    let large = depth.min(32);
+    [
+        ("MB/s written in order", megabytes * a_second(&mut device, large, Op::Write, LARGE, &in_order)),
+        ("MB/s read in order", megabytes * a_second(&mut device, large, Op::Read, LARGE, &in_order)),
+        ("random reads/s, depth 1", a_second(&mut device, 1, Op::Read, PAGE, &at_random)),
+        ("random reads/s", a_second(&mut device, depth, Op::Read, PAGE, &at_random)),
+        ("random writes/s in the steady state", random_writes(&profile, SIZE, depth)),
+    ]
+}
+
+#[test]
+fn drives_without_a_cache_meet_their_published_figures() {
+    // None where nothing is published.
+    for (name, depth, published) in [
+        (
+            "intel-p4500",
+            256,
+            [Some(1800.0), Some(3200.0), Some(1e6 / 115.0), Some(645_000.0), Some(62_500.0)],
+        ),
+        ("samsung-eufs-31", 32, [Some(1200.0), Some(2100.0), None, Some(100_000.0), None]),
+        ("sandisk-extreme-a2", 1, [Some(36.3), Some(43.73), Some(1794.0), Some(1794.0), Some(903.0)]),
+    ] {
+        for ((what, modelled), published) in figures(name, depth).into_iter().zip(published) {
+            let is_near = published.is_none_or(|published| f64::abs(modelled / published - 1.0) <= 0.03);
+            assert!(is_near, "{name}: {modelled} {what}; published: {published:?}");
+        }
+    }
+}
+
+#[test]
+fn a_usb_bridge_changes_neither_the_flash_of_its_drive_nor_the_time_of_its_ranges() {
+    let [bridged, drive] = ["usb-uas-sata", "samsung-870-evo"].map(|name| Profile::named(name).unwrap());
+    assert_eq!((&bridged.geometry, &bridged.gc), (&drive.geometry, &drive.gc));
+    assert_eq!(bridged.timing.program, drive.timing.program);
+    assert_eq!(
+        [&bridged.discard.range, &bridged.discard.per_gib],
+        [&drive.discard.range, &drive.discard.per_gib]
+    );
+}

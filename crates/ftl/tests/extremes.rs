@@ -21,7 +21,7 @@ const SIZE: Bytes = Bytes(129 << 20);
 const ROOM: [(&str, &str); 2] = [("erase_block", "'1 MiB'"), ("over_provisioning", "0.5")];
 
 /// Fields of a profile, each with values that are its limits, just inside them or uncommon.
-const FIELDS: [(&str, &[&str]); 40] = [
+const FIELDS: [(&str, &[&str]); 44] = [
     ("mapping_page", &["'512 B'", "'64 KiB'", "'1 MiB'"]),
     ("program_unit", &["'1 MiB'", "'3 MiB'", "'16 GiB'"]),
     ("erase_block", &["'3 MiB'", "'6 MiB'", "'16 GiB'"]),
@@ -62,9 +62,13 @@ const FIELDS: [(&str, &[&str]); 40] = [
     ("latency", &["'0 ns'", "'3600 s'"]),
     ("resume", &["'0 ns'", "'3600 s'"]),
     ("random_writes", &["1e-9", "1.5"]),
+    ("endurance", &["1", "2", "10000000"]),
+    ("variation", &["1e-9", "0.9"]),
+    ("bad_blocks", &["1e-9", "0.1", "0.5"]),
+    ("level_at", &["1", "1000000"]),
 ];
 
-/// Fields and tables that the base profile doesn't have, behind its last table, `[discard]`.
+/// Fields and tables that the base profile doesn't have, behind `[discard]`.
 const OPTIONAL: &str = "
 per_mapped_gib = { value = '0 ns', source = 'a test' }
 discard_depth = { value = 2, source = 'a test' }
@@ -104,6 +108,15 @@ const AGING: &str = "
 random_writes = { value = 1.0, source = 'a test' }
 ";
 
+/// Only of drives that wear out.
+const WEAR: &str = "
+[wear]
+endurance = { value = 3, source = 'a test' }
+variation = { value = 0.5, source = 'a test' }
+bad_blocks = { value = 0.01, source = 'a test' }
+level_at = { value = 2, source = 'a test' }
+";
+
 /// The base profile with other values for some fields.
 fn text(values: &[(&str, &str)]) -> String {
     let line = |line: &str| {
@@ -118,9 +131,11 @@ fn text(values: &[(&str, &str)]) -> String {
         if table.lines().any(is_named) { table } else { "" }
     };
     let lazy = if values.iter().any(|(name, _)| *name == "lazy_share") { "lazy_share = " } else { "" };
-    let lines = BASE.lines().chain(lazy.lines()).chain(OPTIONAL.lines());
-    let lines =
-        lines.chain([CACHE, MAP, SUSPEND, AGING].into_iter().flat_map(|text| table(text).lines())).map(line);
+    let base = BASE.split_once("\n[wear]").map_or(BASE, |(base, _)| base);
+    let lines = base.lines().chain(lazy.lines()).chain(OPTIONAL.lines());
+    let lines = lines
+        .chain([CACHE, MAP, SUSPEND, AGING, WEAR].into_iter().flat_map(|text| table(text).lines()))
+        .map(line);
     lines
         .collect::<Vec<_>>()
         .join("\n")
@@ -227,7 +242,8 @@ fn a_drive_at_one_limit_works_or_is_refused_with_the_reason() {
             fields.extend(ROOM);
             let profile = Profile::parse(&text(&fields), "extreme.toml").unwrap();
             let refused = work(&profile, SIZE).err().map(|error| error.to_string());
-            let too_large = matches!(*value, "'16 GiB'" | "65536" | "1e-300");
+            let half_is_bad = (field, *value) == ("bad_blocks", "0.5");
+            let too_large = matches!(*value, "'16 GiB'" | "65536" | "1e-300") || half_is_bad;
             assert_eq!(refused.is_some(), too_large, "{field} = {value}: {refused:?}");
         }
     }

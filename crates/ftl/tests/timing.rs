@@ -263,7 +263,7 @@ fn a_drive_that_cannot_work_is_refused_with_the_reason() {
         refusal(&profile(), Bytes(8 << 20)),
         "2048 pages do not fit: of 10 erase blocks of 256 pages, 4 are reserve and open frontiers, and \
          the 1536 pages left must be more than the logical ones; take a larger size, more \
-         over-provisioning or fewer reserve blocks"
+         over-provisioning, or fewer reserve or bad blocks"
     );
     assert_eq!(
         refusal(&profile(), Bytes(4097)),

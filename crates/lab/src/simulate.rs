@@ -52,7 +52,8 @@ pub struct SimulateOptions {
     pub passes: Passes,
     /// Whether the drives were written before.
     pub preconditioned: bool,
-    /// The program and erase cycles that a block lasts; none to assume [`ASSUMED_ENDURANCE`].
+    /// The program and erase cycles that a block lasts; none for those of each profile, or [`ASSUMED_ENDURANCE`]
+    /// where it has none.
     pub endurance: Option<u32>,
     /// The command line, for the document.
     pub command: Vec<String>,
@@ -264,6 +265,9 @@ fn replay(
         }
     };
     let outcome = replay.outcome();
+    let of_profile = job.profile.wear.as_ref().and_then(|wear| wear.endurance.as_ref());
+    let assumed = plan.description.endurance_assumed;
+    let endurance_cycles = of_profile.filter(|_| assumed).map(|endurance| endurance.value);
     Ok(SimRun {
         profile: job.profile.name.clone(),
         policy: job.policy,
@@ -272,8 +276,9 @@ fn replay(
         lifetime_years: plan
             .trace
             .tells_life()
-            .then(|| outcome.lifetime_years(plan.description.endurance_cycles))
+            .then(|| outcome.lifetime_years(endurance_cycles.unwrap_or(plan.description.endurance_cycles)))
             .flatten(),
+        endurance_cycles,
         wall_s: started.elapsed().as_secs_f64(),
         outcome,
     })

@@ -77,6 +77,7 @@ pub fn profile(document: &BenchDocument) -> Result<(Profile, String), MeasuredPr
         suspend: None,
         aging: None,
         discard: run.discard(granularity, page),
+        wear: None,
     };
     let text = text::text(&profile);
     Ok((profile, text))

@@ -25,6 +25,7 @@ pub(super) fn text(profile: &Profile) -> String {
         suspend,
         aging,
         discard,
+        wear,
     } = profile;
     let quoted = |text: &str| Value::from(text).to_string();
     let mut head = format!("name = {}\nmodel = {}\nnotes = {}\n", quoted(name), quoted(model), quoted(notes));
@@ -89,6 +90,17 @@ pub(super) fn text(profile: &Profile) -> String {
     .chain(discard.queue_depth.as_ref().map(|depth| plain("queue_depth", depth)))
     .chain(discard.ranges_per_command.as_ref().map(|ranges| plain("ranges_per_command", ranges)))
     .collect();
+    let wear = wear.as_ref().map(|wear| {
+        [
+            wear.endurance.as_ref().map(|cycles| plain("endurance", cycles)),
+            wear.variation.as_ref().map(|share| plain("variation", share)),
+            wear.bad_blocks.as_ref().map(|share| plain("bad_blocks", share)),
+            wear.level_at.as_ref().map(|count| plain("level_at", count)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    });
     let tables = [
         ("geometry", Some(geometry.concat())),
         ("timing", Some(timing.concat())),
@@ -99,6 +111,7 @@ pub(super) fn text(profile: &Profile) -> String {
         ("suspend", suspend),
         ("aging", aging),
         ("discard", Some(discard.concat())),
+        ("wear", wear),
     ];
     let tables = tables.iter().filter_map(|(name, lines)| Some((name, lines.as_ref()?)));
     tables.fold(head, |text, (name, lines)| format!("{text}\n[{name}]\n{lines}"))

@@ -56,7 +56,7 @@ pub struct ReplayArgs {
     #[arg(long, conflicts_with = "repeat")]
     until_steady: bool,
     /// Program and erase cycles that a block lasts, for the lifetime, which needs a trace of a day
-    /// or more [default: 3000, an assumption]
+    /// or more [default: those of the profile, or else 3000, an assumption]
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(1..))]
     endurance: Option<u32>,
     /// Begin with empty drives, instead of used ones that were written all over

@@ -18,13 +18,43 @@ fn off(found: f64, expected: f64) -> f64 {
     (found / expected - 1.0).abs()
 }
 
+/// Whether a bench finds the same of two drives, but for figures that lie within a quarter of each other: each
+/// takes it 20 s, and `crates/bench` recovers all of them from made up measurements.
+fn are_alike(left: &Profile, right: &Profile) -> bool {
+    let kind = |profile: &Profile| {
+        let discard = &profile.discard;
+        let drive = [profile.idle.is_some(), profile.slc.is_some(), profile.map_cache.is_some()];
+        (drive, discard.queued.value, discard.honoured_granularity.value, discard.reads.value)
+    };
+    let costs = |profile: &Profile| {
+        let discard = &profile.discard;
+        let ranges = Bytes::GIB.0 as f64 / discard.range_limit.value.0 as f64;
+        let range = discard.range.value.seconds();
+        [discard.command.value.seconds() + range, discard.per_gib.value.seconds() + ranges * range]
+    };
+    kind(left) == kind(right)
+        && costs(left).into_iter().zip(costs(right)).all(|(left, right)| off(left, right) <= 0.25)
+}
+
+/// The built-in profiles, of those alike the first.
+fn different_profiles() -> Vec<Profile> {
+    let mut different: Vec<Profile> = Vec::new();
+    for profile in profile::builtin().unwrap() {
+        if !different.iter().any(|known| are_alike(known, &profile)) {
+            different.push(profile);
+        }
+    }
+    different
+}
+
 #[test]
-fn every_built_in_profile_is_recovered() {
+fn every_kind_of_built_in_profile_is_recovered() {
     if !possible() {
         return;
     }
     let _turn = turn();
-    for profile in profile::builtin().unwrap() {
+    for profile in different_profiles() {
+        eprintln!("{}", profile.name);
         let speed = speed(&profile);
         let discard = profile.discard.clone();
         let command = (discard.command.value + discard.range.value).seconds() / speed;

@@ -93,7 +93,7 @@ pub struct ReplayDescription {
     pub passes: Passes,
     /// Whether all of the drive had been written before.
     pub preconditioned: bool,
-    /// The program and erase cycles that a block is taken to last.
+    /// The program and erase cycles that a block is taken to last where the run's drive does not say.
     pub endurance_cycles: u32,
     /// Whether `endurance_cycles` is an assumption, since none was stated.
     pub endurance_assumed: bool,
@@ -123,6 +123,10 @@ pub struct SimRun {
     /// Years until the blocks are worn out at this rate, evenly worn; none where the trace is shorter than
     /// [`LEAST_SPAN_OF_LIFE`] or nothing was erased.
     pub lifetime_years: Option<f64>,
+    /// The program and erase cycles that the drive's profile says a block lasts; none where it says nothing, or
+    /// where the user stated them.
+    #[serde(default)]
+    pub endurance_cycles: Option<u32>,
     /// Wall seconds that the replay took.
     pub wall_s: f64,
     /// The results.

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 
 use super::bound::{Broken, LONGEST, first_above};
-use super::{Profile, Sourced, aging, idle, map_cache, slc, suspend};
+use super::{Profile, Sourced, aging, idle, map_cache, slc, suspend, wear};
 use crate::units::{Bytes, Nanos};
 
 /// The largest granularity of discards, advertised or honoured: the kernel stores it in 32 bits.
@@ -40,6 +40,7 @@ pub(super) fn broken(profile: &Profile) -> Option<Broken> {
         .or_else(|| map_cache::broken(profile))
         .or_else(|| suspend::broken(profile))
         .or_else(|| aging::broken(profile))
+        .or_else(|| wear::broken(profile))
 }
 
 fn page(profile: &Profile) -> Option<Broken> {

@@ -214,7 +214,7 @@ impl Ftl {
 
     /// Whether a group is full.
     pub(crate) fn has_full_group(&self) -> bool {
-        let Frontier { next, end } = self.frontiers[self.frontiers.len() - 1];
+        let Frontier { next, end } = self.frontiers[self.cache_frontier()];
         let open = usize::from(next < end);
         self.cache.as_ref().is_some_and(|cache| cache.filled.len() > open)
     }

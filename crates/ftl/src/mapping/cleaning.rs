@@ -76,7 +76,7 @@ impl Ftl {
     pub(crate) fn finish_cleaning(&mut self, flash: &mut impl Flash) {
         let block = self.cleaning.take().expect("a block is being cleaned");
         assert_eq!(self.blocks.valid()[block as usize], 0, "its pages have been moved");
-        self.erase(block, flash);
+        self.recycle(block, flash);
     }
 
     /// The number of invalid pages in closed blocks.
@@ -88,7 +88,11 @@ impl Ftl {
         let valid = |block: u32| u64::from(self.blocks.valid()[block as usize]);
         let cached: u64 = self.cache.iter().flat_map(Cache::filled).map(valid).sum();
         let borrowed = self.cache.as_ref().map_or(0, Cache::dynamic_blocks);
-        let closed = self.config.blocks - self.blocks.free() - open.clone().count() as u32 - borrowed;
+        let closed = self.config.blocks
+            - self.blocks.bad()
+            - self.blocks.free()
+            - open.clone().count() as u32
+            - borrowed;
         u64::from(closed) * pages - (self.mapped - cached - open.map(valid).sum::<u64>())
     }
 }

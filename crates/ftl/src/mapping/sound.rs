@@ -13,9 +13,9 @@ impl Ftl {
         let open: u64 = self.frontiers.iter().map(|frontier| u64::from(frontier.end - frontier.next)).sum();
         let (unused, cached) =
             self.cache.as_ref().map_or((0, 0), |cache| (cache.unused, cache.free_blocks()));
-        let free = u64::from(self.blocks.free() + cached);
+        let free = u64::from(self.blocks.free() + self.blocks.bad() + cached);
         let taken = (self.blocks.erases().len() as u64 - free) * pages - open;
-        let programmed = self.totals.programmed() + unused;
+        let programmed = self.totals.programmed() + unused + self.unfilled;
         assert_eq!(programmed, self.totals.erases * pages + taken, "pages are conserved");
         let mapped = self.address.iter().filter(|address| **address != NONE).count() as u64;
         let valid: u64 = self.blocks.valid().iter().map(|count| u64::from(*count)).sum();

@@ -1,5 +1,6 @@
 //! A simulation as a section of a page.
 
+use trimtab_core::document::DriveDescription;
 use trimtab_core::document::SimDocument;
 use trimtab_core::document::sim::{DiscardsFrom, Passes};
 use trimtab_core::shell::command_line;
@@ -108,11 +109,30 @@ const LIFE_IS_NOT_TOLD: &str =
 /// Returns the assumptions behind the lifetimes.
 pub fn lifetime_note(document: &SimDocument) -> String {
     let replay = &document.replay;
-    let assumed =
-        if replay.endurance_assumed { ", an assumption (state yours with --endurance)" } else { "" };
+    let of_drive = |drive: &DriveDescription| {
+        let cycles = runs_on(document, &drive.profile).find_map(|run| run.endurance_cycles);
+        let (cycles, why) = match (cycles, replay.endurance_assumed) {
+            (Some(cycles), _) => (cycles, ", as its profile says"),
+            (None, true) => (replay.endurance_cycles, ", an assumption (state yours with --endurance)"),
+            (None, false) => (replay.endurance_cycles, ""),
+        };
+        format!("{} times{why}", count(f64::from(cycles)))
+    };
+    let mut times: Vec<(String, Vec<&str>)> = Vec::new();
+    for drive in &document.drives {
+        let of_drive = of_drive(drive);
+        match times.iter_mut().find(|(known, _)| *known == of_drive) {
+            Some((_, drives)) => drives.push(&drive.profile),
+            None => times.push((of_drive, vec![&drive.profile])),
+        }
+    }
+    let times: Vec<_> = match times.as_slice() {
+        [(times, _)] => vec![times.clone()],
+        several => several.iter().map(|(times, drives)| format!("{times} ({})", drives.join(", "))).collect(),
+    };
     format!(
-        "Life: at the trace's rate, until every block has been erased {} times{assumed}, were wear even.",
-        count(f64::from(replay.endurance_cycles))
+        "Life: at the trace's rate, until every block has been erased {}, were wear even.",
+        times.join("; ")
     )
 }
 
