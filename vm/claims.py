@@ -1,5 +1,5 @@
-"""What the test vm/claims needs and no program that it asks for makes: an NBD device, bcache, an erofs on a file, and
-io_urings with files that no descriptor shows."""
+"""What the test vm/claims needs and no program that it asks for makes: an NBD device, bcache, an erofs on a file,
+eCryptfs, a simulated Fibre Channel, and io_urings with files that no descriptor shows."""
 
 import ctypes
 import fcntl
@@ -82,6 +82,54 @@ def detached_mount(source, ready):
     os.close(context)
     open(ready, "w").close()
     signal.pause()
+
+
+ADD_KEY, PROCESS_KEYRING = 248, -2
+# include/linux/ecryptfs.h
+VERSION, PASSWORD_TOKEN, PERSISTENT, KEY_IS_SET, KEY_BYTES = 4, 0, 1, 2, 16
+
+
+def ecryptfs(lower, target):
+    """Mounts eCryptfs over the directory `lower` with a key of zeros."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    signature = b"0123456789abcdef"
+    token = struct.pack("<HHI588x32x", VERSION, PASSWORD_TOKEN, 0)
+    token += struct.pack("<IiIII64s17s8s3x", 0, 0, 0, KEY_BYTES, PERSISTENT | KEY_IS_SET, b"", signature, b"")
+    if libc.syscall(ADD_KEY, b"user", signature, token, len(token), PROCESS_KEYRING) < 0:
+        raise OSError(ctypes.get_errno(), "add_key")
+    options = b"ecryptfs_sig=%s,ecryptfs_cipher=aes,ecryptfs_key_bytes=%d" % (signature, KEY_BYTES)
+    if libc.mount(os.fsencode(lower), os.fsencode(target), b"ecryptfs", 0, options) != 0:
+        raise OSError(ctypes.get_errno(), "mount")
+
+
+# FC_PORT_ROLE_NVME_TARGET and FC_PORT_ROLE_NVME_DISCOVERY of include/uapi/scsi/fc/fc_fs.h
+TARGET_ROLES = 0x60
+
+
+def fcloop(subsystem):
+    """Connects this machine to its own nvmet by a Fibre Channel that is only simulated (drivers/nvme/target/fcloop.c)."""
+    names = {"target": ("0x10001100ab000001", "0x20001100ab000001"), "host": ("0x10001100aa000001", "0x20001100aa000001")}
+    node = {side: f"wwnn={node},wwpn={port}" for side, (node, port) in names.items()}
+    address = {side: f"nn-{node}:pn-{port}" for side, (node, port) in names.items()}
+    settings = os.path.join(subsystem, "../../ports/1")
+    os.mkdir(settings)
+    local = "lpwwnn={},lpwwpn={}".format(*names["host"])
+    for path, text in [
+        ("/sys/class/fcloop/ctl/add_target_port", node["target"]),
+        ("/sys/class/fcloop/ctl/add_local_port", node["host"]),
+        ("/sys/class/fcloop/ctl/add_remote_port", f"{node['target']},{local},roles={TARGET_ROLES:#x}"),
+        (f"{subsystem}/attr_allow_any_host", "1"),
+        (f"{settings}/addr_trtype", "fc"),
+        (f"{settings}/addr_adrfam", "fc"),
+        (f"{settings}/addr_traddr", address["target"]),
+    ]:
+        with open(path, "w") as file:
+            file.write(text)
+    name = os.path.basename(subsystem)
+    os.symlink(subsystem, f"{settings}/subsystems/{name}")
+    with open("/dev/nvme-fabrics", "r+b", buffering=0) as fabrics:
+        where = f"transport=fc,traddr={address['target']},host_traddr={address['host']},nqn={name}"
+        fabrics.write(where.encode())
 
 
 # include/uapi/linux/bcache.h of Linux 5.4
@@ -172,8 +220,10 @@ if __name__ == "__main__":
         "nbd": nbd,
         "bcache": bcache,
         "detached-mount": detached_mount,
+        "ecryptfs": ecryptfs,
         "erofs-image": erofs_image,
         "erofs-mount": erofs_mount,
+        "fcloop": fcloop,
         "overlap": overlap,
         "ring": ring,
     }[verb](*arguments)

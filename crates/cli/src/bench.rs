@@ -103,9 +103,11 @@ pub struct Args {
 /// The uses of a device that [`claim`] cannot find.
 const UNDETECTED: &str = "\
 What cannot be detected:
-- Other machines that use the same drive: virtual machines or their host, shared storage, clusters.
+- Other machines that use the same drive: virtual machines or their host, shared storage, clusters, clients of an NFS
+  server that write to its drive themselves (pNFS block or SCSI layouts).
 - Two paths to one drive without multipath, where the drive does not report the same WWID on both.
-- A file or disk of this machine that comes back as a drive by the network or fcloop: iSCSI, NVMe over TCP.
+- A file or disk of this machine that comes back as a drive by the network, unless nvmet or LIO has a target of the
+  drive's name here: through a program such as tgtd, or through another machine.
 - Parts of the kernel that write to files without claiming them or naming them: nfsd, ksmbd, cachefiles, process
   accounting, core dumps, disk quotas, zloop, nandsim; and memory of a file that stays pinned after it was unmapped (udmabuf,
   vfio, RDMA, buffers of io_uring).
@@ -120,9 +122,9 @@ What cannot be detected:
 - What uses the device below the file system that holds a loop device's file, past that file system; and what uses an
   MTD device below mtdblock.
 - A file seen through an overlay, where its length changes during the search.
-- Files and drives that nvmet, LIO's fileio or USB gadgets serve, where configfs is not mounted or their path now
-  leads to another file; a bitmap file of md, where its path now leads to another such file; and those that pscsi of
-  LIO, xen-blkback, RNBD or RBD serve or map a second time.
+- Files and drives that nvmet, LIO's fileio or USB gadgets serve, where their path now leads to another file; a bitmap
+  file of md, where its path now leads to another such file; and those that pscsi of LIO, xen-blkback, RNBD or RBD
+  serve or map a second time.
 - Programs that have the drive's sg, bsg or NVMe character device open for reading only.
 - An erofs that no list of mounts shows, where the file is a further device of it or
   doesn't have its superblock at the usual place.
@@ -133,7 +135,9 @@ What cannot be detected:
 - Where a FUSE or network file system keeps the file behind a loop device.
 - What is attached to the same file, or opens DEV, once the run has begun.
 - Data without a signature, such as that of some databases.
-Two drives whose firmware reports one WWID are taken for one drive; detach one of them. NBD and ublk devices, and
+Two drives whose firmware reports one WWID are taken for one drive; detach one of them. While a multipath device
+has no path, all drives are refused but those whose WWID shows that they are others. A loop device over a file of
+eCryptfs, or of another file system that may keep its files in others, is refused. NBD and ublk devices, and
 others that this machine serves to itself, are refused: where their data is kept cannot be told. For the same
 reason a partition is refused behind one that is in use and may have been longer when that began, and all devices are
 refused while a process has files registered with an io_uring that can't be told (before Linux

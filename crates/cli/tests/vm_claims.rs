@@ -8,7 +8,7 @@ use guest::run;
 const UNKNOWN_RING: &[&str] = &["cannot tell which files process ", "(python3) writes to by its io_uring"];
 
 /// The expected messages for each claim, in order.
-const EXPECTED: [(&str, &[&str]); 77] = [
+const EXPECTED: [(&str, &[&str]); 94] = [
     ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
     (
         "lvm-mounted",
@@ -18,6 +18,14 @@ const EXPECTED: [(&str, &[&str]); 77] = [
         "lvm-in-namespace",
         &["shares its bytes with /dev/dm-0", "is mounted on /run/mnt in the mount namespace of process "],
     ),
+    ("lvm-beside", &["accepted"]),
+    ("lvm-thin", &["accepted"]),
+    ("lvm-pool", &["is in use: /dev/dm-", " is a pool whose bytes are its thin volumes'"]),
+    ("lvm-pool-over", &["is a pool whose bytes are its thin volumes'"]),
+    ("lvm-pool-data", &["is below /dev/dm-", "(group-pool-tpool), which is a pool"]),
+    ("lvm-thin-beside", &["accepted"]),
+    ("lvm-thin-mounted-beside", &["may share its bytes with /dev/dm-", "which is mounted on /run/mnt"]),
+    ("lvm-thin-pool-written", &["(sleep) has /dev/dm-", " open for writing"]),
     (
         "dm-beside",
         &["shares its bytes with /dev/loop", "is below /dev/dm-0 (lower), which is mounted on /run/mnt"],
@@ -61,6 +69,10 @@ const EXPECTED: [(&str, &[&str]); 77] = [
     ("sg-written-by-path", &["(sleep) has /dev/sg", " open for writing"]),
     ("bsg-written-by-path", &["(sleep) has /dev/bsg/", " open for writing"]),
     ("multipath-without-paths", &["may be a drive that /dev/dm-0 (mpatha) has lost and will use again"]),
+    ("multipath-of-another", &["accepted"]),
+    ("multipath-without-wwid", &["may be the drive of the multipath device /dev/dm-0 (mpatha)"]),
+    ("multipath-of-ata", &["may be the drive of the multipath device /dev/dm-0 (mpatha)"]),
+    ("multipath-of-nvme", &["may be the drive of the multipath device /dev/dm-0 (mpatha)"]),
     ("thin-pool", &["/dev/dm-0 is a pool whose bytes are its thin volumes'"]),
     ("partition-shrunk", &["p1 is mounted on /run/mnt; unmount it first"]),
     ("partition-shrunk-unmounted", &["accepted"]),
@@ -75,6 +87,9 @@ const EXPECTED: [(&str, &[&str]); 77] = [
     ("nbd-below", &["/dev/dm-0 cannot be proven unused: /dev/nbd0 is served by an NBD server"]),
     ("gadget", &["shares its bytes with /run/image, which is served to others by /sys/", "gadget"]),
     ("nvmet", &["is served to others by /sys/kernel/config/nvmet/subsystems/served/namespaces/1"]),
+    ("nvmet-hidden", &["is served to others by /sys/kernel/config/nvmet/subsystems/served/namespaces/1"]),
+    ("nvmet-unmounted", &["is served to others by /sys/kernel/config/nvmet/subsystems/served/namespaces/1"]),
+    ("nvmet-fcloop", &["is served by a target of this machine (nvmet)"]),
     ("nvmet-off", &["accepted"]),
     (
         "nvmet-renamed",
@@ -108,6 +123,11 @@ const EXPECTED: [(&str, &[&str]); 77] = [
         "overlay-written-below",
         &["(sleep) has /run/disk/upper/file, which may be the same file, open for writing"],
     ),
+    ("ecryptfs-written-below", &["/run/disk/plain/file, the file below it, is on ecryptfs"]),
+    (
+        "ecryptfs-written-above",
+        &["(sleep) has /run/disk/plain/file, which may be the same file, open for writing"],
+    ),
     ("md-bitmap", &[" shares its bytes with /run/disk/hidden/bitmap, which holds the bitmap of /dev/md0"]),
     (
         "md-bitmap-hidden",
@@ -127,7 +147,20 @@ const EXPECTED: [(&str, &[&str]); 77] = [
 #[test]
 fn volumes_arrays_and_namespaces_that_share_bytes_are_refused() {
     let trimtab = env!("CARGO_BIN_EXE_trimtab");
-    let Some(output) = run(&["-t", "600", "-d", "nvme:256M", "-d", "nvme:256M", "vm/claims", trimtab]) else {
+    let Some(output) = run(&[
+        "-t",
+        "900",
+        "-d",
+        "nvme:256M",
+        "-d",
+        "nvme:256M",
+        "-d",
+        "virtio-scsi:256M",
+        "-d",
+        "ahci:256M",
+        "vm/claims",
+        trimtab,
+    ]) else {
         return;
     };
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -12,33 +12,42 @@ use crate::stack::overlaid;
 
 /// File systems without a block device of their own that keep a file's bytes to themselves, or on another
 /// machine.
-const PLAIN: [&str; 22] = [
+const PLAIN: [&str; 28] = [
     "9p",
     "afs",
     "bcachefs",
+    "beegfs",
     "btrfs",
     "ceph",
     "cifs",
+    "coda",
     "devtmpfs",
     "erofs",
     "f2fs",
     "gfs2",
+    "gpfs",
     "hugetlbfs",
     "jffs2",
+    "lustre",
     "nfs",
     "nfs4",
     "ocfs2",
+    "orangefs",
     "ramfs",
     "rootfs",
     "smb3",
     "tmpfs",
     "ubifs",
+    "vboxsf",
     "virtiofs",
     "zfs",
 ];
 
 /// The file systems among [`PLAIN`] whose files are on another machine.
-const REMOTE: [&str; 8] = ["9p", "afs", "ceph", "cifs", "nfs", "nfs4", "smb3", "virtiofs"];
+const REMOTE: [&str; 14] = [
+    "9p", "afs", "beegfs", "ceph", "cifs", "coda", "gpfs", "lustre", "nfs", "nfs4", "orangefs", "smb3",
+    "vboxsf", "virtiofs",
+];
 
 /// `f_type` of tmpfs, which descriptors of `memfd_create` are on without a mount.
 const TMPFS: i64 = 0x0102_1994;
@@ -70,6 +79,15 @@ pub(crate) enum Sameness {
     Unknown,
 }
 
+/// The file system of a file that may keep the bytes in another file, in a length of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stacked {
+    /// One with this name.
+    Named(String),
+    /// One that is mounted nowhere, as far as can be seen.
+    Unseen,
+}
+
 /// All that is known of where the bytes of a regular file are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -81,6 +99,8 @@ pub(crate) struct Identity {
     is_remote: bool,
     /// The number of its FUSE connection, where it is on a FUSE file system.
     pub fuse: Option<u32>,
+    /// Its file system, where that is neither an overlay nor one that is known to keep the bytes itself.
+    pub stacked: Option<Stacked>,
 }
 
 impl Identity {
@@ -131,12 +151,18 @@ pub(crate) fn identify(namespaces: &[Namespace], id: FileId, path: &Path) -> Ide
 }
 
 fn identify_below(namespaces: &[Namespace], id: FileId, path: &Path, depth: u32) -> Identity {
-    let is_plain = |is_known| Identity { ids: vec![id], is_known, is_remote: false, fuse: None };
+    let is_plain =
+        |is_known| Identity { ids: vec![id], is_known, is_remote: false, fuse: None, stacked: None };
+    let is_on = |kind: &str| match PLAIN.contains(&kind) {
+        true => is_plain(true),
+        false => Identity { stacked: Some(Stacked::Named(kind.to_owned())), ..is_plain(false) },
+    };
     if id.device.major != 0 {
         return is_plain(true);
     }
     let mut mounts = namespaces.iter().flat_map(|namespace| &namespace.mounts);
-    match mounts.find(|mount| mount.number == id.device).map(|mount| mount.fstype.as_str()) {
+    let kind = mounts.find(|mount| mount.number == id.device).map(|mount| mount.fstype.as_str());
+    match kind {
         Some(kind) if kind.starts_with("fuse") => Identity { fuse: Some(id.device.minor), ..is_plain(true) },
         Some(kind) if PLAIN.contains(&kind) => {
             Identity { is_remote: REMOTE.contains(&kind), ..is_plain(true) }
@@ -147,9 +173,10 @@ fn identify_below(namespaces: &[Namespace], id: FileId, path: &Path, depth: u32)
                 overlay(namespaces, namespace, mount, id, path, depth)
             }
             // A subvolume or a file system that gives files device numbers of their own.
-            Some((_, mount, _)) => is_plain(PLAIN.contains(&mount.fstype.as_str())),
-            None => is_plain(false),
+            Some((_, mount, _)) => is_on(&mount.fstype),
+            None => Identity { stacked: kind.is_none().then_some(Stacked::Unseen), ..is_plain(false) },
         },
+        Some(kind) if kind != "overlay" => is_on(kind),
         _ => is_plain(false),
     }
 }
@@ -181,7 +208,8 @@ fn overlay(
     path: &Path,
     depth: u32,
 ) -> Identity {
-    let mut identity = Identity { ids: vec![id], is_known: false, is_remote: false, fuse: None };
+    let mut identity =
+        Identity { ids: vec![id], is_known: false, is_remote: false, fuse: None, stacked: None };
     let Ok(inner) = path.strip_prefix(&mount.target) else { return identity };
     let inner = mount.root.strip_prefix("/").unwrap_or(&mount.root).join(inner);
     let (upper, lower) = overlaid(&mount.super_options);
@@ -199,6 +227,7 @@ fn overlay(
             let real = identify_below(namespaces, id_of(&found), &below, depth + 1);
             identity.ids.extend(real.ids);
             identity.fuse = identity.fuse.or(real.fuse);
+            identity.stacked = identity.stacked.or(real.stacked);
         }
         // Any other has been copied, or is hidden.
         if here.is_some() && upper.as_ref() == Some(directory) && !has_metadata_only {
@@ -252,7 +281,8 @@ mod tests {
     fn unidentified_file_may_be_any_of_its_length() {
         let machine = crate::captured::Captured::new().file("real", [7; 40]);
         let real = machine.root().join("real");
-        let identity = |id, is_known| Identity { ids: vec![id], is_known, is_remote: false, fuse: None };
+        let identity =
+            |id, is_known| Identity { ids: vec![id], is_known, is_remote: false, fuse: None, stacked: None };
         let known = identity(file_at(&real).unwrap(), true);
         let device = DeviceNumber { major: 0, minor: 77 };
         let unknown = identity(FileId { device, inode: 5 }, false);
@@ -275,6 +305,7 @@ mod tests {
             is_known: true,
             is_remote: false,
             fuse: None,
+            stacked: None,
         }
     }
 
@@ -308,6 +339,9 @@ mod tests {
         assert!(of(number(21)).is_known);
         assert_eq!((of(number(22)).is_known, of(number(22)).fuse), (true, Some(22)));
         assert!(!of(number(23)).is_known, "it shows the bytes of other files");
+        assert_eq!(of(number(23)).stacked, Some(Stacked::Named("ecryptfs".to_owned())));
         assert!(!of(number(24)).is_known, "it is mounted nowhere");
+        assert_eq!(of(number(24)).stacked, Some(Stacked::Unseen));
+        assert_eq!([21, 22].map(|minor| of(number(minor)).stacked), [None, None]);
     }
 }

@@ -1,90 +1,33 @@
 //! The layers below a machine's block devices, the files behind loop devices, and the uses of all of these.
 
-use std::fmt;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use trimtab_core::Extent;
+
 use super::bitmaps::{Bitmap, bitmaps};
-use super::exported::{self, Exported, exported, passed_through};
-use super::mapped::{Mapped, mapped};
+use super::configfs::configfs;
+use super::exported::Exports;
+use super::mapped::{Loss, Mapped, mapped};
+use super::uses::Use;
 use super::{ClaimError, Sharing, lists, reach};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::btrfs;
-use crate::identity::{self, FileId, Identity, Length, Sameness};
+use crate::identity::{self, FileId, Identity, Length, Sameness, Stacked};
 use crate::loop_device::{self, Backing};
 use crate::mount::{self, Mount, Namespace};
 use crate::stack::Machine;
 
-/// A use of a block device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Use {
-    /// It is mounted.
-    Mounted(PathBuf),
-    /// It is mounted in the mount namespace of this process, and not in this process' own.
-    MountedElsewhere(PathBuf, u32),
-    /// It is active swap; the name of the swap device.
-    Swap(PathBuf),
-    /// It lies below another device that is used so.
-    Below(String, Box<Self>),
-    /// A device is built on it.
-    Held(String),
-    /// The kernel has claimed it, and nothing shows for what.
-    Claimed,
-    /// The kernel serves it to others, without a claim, by what is set up in this directory.
-    Served(PathBuf),
-    /// The kernel serves a device to others, without a claim, and the path in this directory leads to none any more.
-    MayBeServed(PathBuf),
-    /// The device mapper's device of this name has lost a drive, which may have come back as this device.
-    MayBeLost(String),
-    /// It is a pool of thin volumes: its bytes are theirs, active or not.
-    Pool,
-    /// It is the bitmap of this md array, kept in a file.
-    Bitmap(String),
-    /// It begins as an image of erofs, and one is mounted from a file out of sight.
-    Erofs,
-}
-
-impl fmt::Display for Use {
-    /// Writes the use and the next step, such as `is mounted on /home; unmount it first (umount /home)`.
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            Self::Mounted(target) => {
-                let target = target.display();
-                write!(f, "is mounted on {target}; unmount it first (umount {target})")
-            }
-            Self::MountedElsewhere(target, process) => {
-                let target = target.display();
-                write!(
-                    f,
-                    "is mounted on {target} in the mount namespace of process {process}; unmount it there first \
-                     (nsenter --target {process} --mount umount {target})"
-                )
-            }
-            Self::Swap(path) => write!(f, "is active swap; turn it off first (swapoff {})", path.display()),
-            Self::Below(upper, found) => write!(f, "is below {upper}, which {found}"),
-            Self::Claimed => f.write_str("is claimed by the kernel; find out for what (dmesg, lsblk), and end that"),
-            Self::Held(holder) => write!(f, "is held by {holder}; take that down first"),
-            Self::MayBeServed(server) => write!(
-                f,
-                "may be the device that {} serves to others, whose path leads to nothing any more; take that down first",
-                server.display()
-            ),
-            Self::MayBeLost(holder) => {
-                write!(f, "may be a drive that {holder} has lost and will use again; take that down first")
-            }
-            Self::Pool => f.write_str("is a pool whose bytes are its thin volumes'; name a thin volume"),
-            Self::Served(server) => write!(f, "is served to others by {}; take that down first", server.display()),
-            Self::Bitmap(array) => write!(
-                f,
-                "holds the bitmap of /dev/{array}; take it out of there first (mdadm --grow --bitmap=none /dev/{array})"
-            ),
-            Self::Erofs => f.write_str(
-                "is an image of erofs, while one is mounted from a file where no list of mounts has it; detach this \
-                 device, or end what keeps that mount",
-            ),
-        }
-    }
+/// A device that is used, directly or through what is built on it.
+#[derive(Debug, Clone)]
+pub(super) struct Used {
+    /// Its number.
+    pub number: DeviceNumber,
+    /// The device built on it that the use comes from; none for a use of its own.
+    pub via: Option<BlockDevice>,
+    /// The use.
+    pub found: Use,
 }
 
 /// A loop device with what is behind it.
@@ -114,10 +57,8 @@ pub(super) struct BackingFile {
 pub(super) struct Around {
     pub sysfs: PathBuf,
     procfs: PathBuf,
-    /// The devices and files that the kernel serves to others.
-    pub exported: Vec<Exported>,
-    /// The NVMe controllers that the kernel serves to others.
-    passed_through: Vec<Exported>,
+    /// All that the kernel serves to others.
+    pub exports: Exports,
     /// The bitmaps that md keeps in files.
     pub bitmaps: Vec<Bitmap>,
     /// The mount namespaces, this process' own first.
@@ -147,20 +88,10 @@ impl Around {
         if let Some(mount) = namespaces.first().and_then(|own| lists::covering(&own.mounts)) {
             return Err(ClaimError::Covered { path: mount.target.clone(), fstype: mount.fstype.clone() });
         }
-        let (exported, passed_through) = (exported(&sysfs), passed_through(&sysfs));
+        let exports = Exports::of(&sysfs, configfs(machine)?.as_ref());
         let bitmaps = bitmaps(&procfs)?;
         let mapped = mapped(machine, &sysfs)?;
-        Ok(Self {
-            sysfs,
-            procfs,
-            exported,
-            passed_through,
-            bitmaps,
-            namespaces,
-            loops,
-            mapped,
-            is_live: machine.is_live(),
-        })
+        Ok(Self { sysfs, procfs, exports, bitmaps, namespaces, loops, mapped, is_live: machine.is_live() })
     }
 
     /// All devices below `device`, nearest first.
@@ -206,6 +137,24 @@ impl Around {
         Ok(all)
     }
 
+    /// The first of `files` whose file system may keep its bytes in another file, of a length of its own, and that file
+    /// system. Of those in the kernel, eCryptfs is the only such one.
+    pub fn stacked(&self, files: &[BackingFile]) -> Option<(PathBuf, String)> {
+        let has_ecryptfs = || {
+            let text = fs::read_to_string(self.procfs.join("filesystems"));
+            // A list that can't be read is no proof.
+            text.map_or(self.is_live, |text| text.lines().any(|line| line.trim_start().ends_with("ecryptfs")))
+        };
+        files.iter().find_map(|file| match file.identity.stacked.as_ref()? {
+            Stacked::Named(name) => Some((file.path.clone(), name.clone())),
+            Stacked::Unseen if has_ecryptfs() => {
+                let name = "a file system that is mounted nowhere and may be ecryptfs".to_owned();
+                Some((file.path.clone(), name))
+            }
+            Stacked::Unseen => None,
+        })
+    }
+
     /// The loop devices, but for those among `disks`, over one of `files` or over what may be one, and over one
     /// of `served`, which may be where a FUSE server keeps them.
     pub fn siblings(
@@ -225,6 +174,58 @@ impl Around {
         sharing.collect()
     }
 
+    /// Whether `holder`, which is built on `lower`, has other parts of it than the devices of `stack` have, as volumes of
+    /// one group do, or is judged with what is [`beside`](Self::beside) these.
+    pub fn is_apart(
+        &self,
+        lower: &BlockDevice,
+        holder: &BlockDevice,
+        stack: &[BlockDevice],
+    ) -> Result<bool, BlockError> {
+        let mapped = |device: &BlockDevice| self.mapped.iter().find(|mapped| mapped.device == *device);
+        let number = lower.number()?;
+        let is_over =
+            |looped: &Looped| looped.backing == Backing::Device(number) && stack.contains(&looped.device);
+        if self.loops.iter().any(is_over) {
+            return Ok(false);
+        }
+        if self.is_below_thin(lower, stack)? {
+            return Ok(true);
+        }
+        let extents = |device: &BlockDevice| mapped(device)?.extents(number);
+        let own: Vec<_> = lower.holders()?.into_iter().filter(|holder| stack.contains(holder)).collect();
+        let own: Option<Vec<_>> = own.iter().map(extents).collect();
+        let (Some(own), Some(theirs)) = (own, extents(holder)) else { return Ok(false) };
+        let overlap = |one: &Extent, other: &Extent| one.start < other.end && other.start < one.end;
+        let mut all = own.iter().flatten();
+        Ok(!own.is_empty() && all.all(|own| theirs.iter().all(|theirs| !overlap(own, theirs))))
+    }
+
+    /// Whether `lower` is a pool of thin volumes, and all that `stack` has on it are such volumes.
+    pub fn is_below_thin(&self, lower: &BlockDevice, stack: &[BlockDevice]) -> Result<bool, BlockError> {
+        let is = |device: &BlockDevice, kind: fn(&Mapped) -> bool| {
+            self.mapped.iter().any(|mapped| mapped.device == *device && kind(mapped))
+        };
+        let own: Vec<_> = lower.holders()?.into_iter().filter(|holder| stack.contains(holder)).collect();
+        let is_thin = !own.is_empty() && own.iter().all(|holder| is(holder, Mapped::is_thin));
+        Ok(is_thin && is(lower, Mapped::is_pool))
+    }
+
+    /// The devices beside `stack` on a pool of thin volumes below its first: further thin volumes, which have other parts of
+    /// it, and others, such as the one that LVM puts over all of a pool.
+    pub fn beside(&self, stack: &[BlockDevice]) -> Result<Vec<(BlockDevice, Sharing)>, BlockError> {
+        let mut all = Vec::new();
+        for pool in
+            self.mapped.iter().filter(|mapped| mapped.is_pool() && stack[1..].contains(&mapped.device))
+        {
+            for holder in pool.device.holders()?.into_iter().filter(|holder| !stack.contains(holder)) {
+                let is_thin = self.mapped.iter().any(|mapped| mapped.device == holder && mapped.is_thin());
+                all.push((holder, if is_thin { Sharing::Possible } else { Sharing::Certain }));
+            }
+        }
+        Ok(all)
+    }
+
     /// The disks, but for `disks`, that are further paths to the drives of these, by their WWIDs.
     pub fn paths(&self, disks: &[BlockDevice]) -> Result<Vec<BlockDevice>, BlockError> {
         let ours: Vec<_> = disks.iter().filter_map(BlockDevice::wwid).collect();
@@ -235,7 +236,7 @@ impl Around {
 
     /// Every device that carries a mounted file system or active swap, or has a loop device above it.
     /// A use of a disk in `stack` counts for that disk, and not again for the layers below it.
-    pub fn uses(&self, stack: &[BlockDevice]) -> Result<Vec<(DeviceNumber, Use)>, ClaimError> {
+    pub fn uses(&self, stack: &[BlockDevice]) -> Result<Vec<Used>, ClaimError> {
         let mut tops = Vec::new();
         for namespace in &self.namespaces {
             for mount in &namespace.mounts {
@@ -246,7 +247,7 @@ impl Around {
         for (path, _) in self.swaps()? {
             tops.extend(BlockDevice::open(&self.sysfs, &path).ok().map(|device| (device, Use::Swap(path))));
         }
-        for export in &self.exported {
+        for export in &self.exports.paths {
             let at = self.namespaces.iter().filter_map(|namespace| self.served_at(namespace, &export.path));
             let at: Vec<_> = at.collect();
             let is_there = |namespace: &Namespace| {
@@ -261,31 +262,38 @@ impl Around {
             let found = Use::Served(export.server.clone());
             tops.extend(at.into_iter().map(|device| (device, found.clone())));
         }
-        for (number, server) in exported::iblocks(&self.sysfs) {
-            let device = BlockDevice::numbered(&self.sysfs, number);
-            tops.extend(device.map(|device| (device, Use::Served(server))));
+        for (number, server) in &self.exports.numbers {
+            let device = BlockDevice::numbered(&self.sysfs, *number);
+            tops.extend(device.map(|device| (device, Use::Served(server.clone()))));
         }
-        for controller in &self.passed_through {
+        for controller in &self.exports.controllers {
             let found = Use::Served(controller.server.clone());
             tops.extend(self.commanded(&controller.path)?.into_iter().map(|disk| (disk, found.clone())));
         }
         let disks = BlockDevice::disks(&self.sysfs)?;
         for mapped in &self.mapped {
-            let found = Use::MayBeLost(titled(&mapped.device));
-            let lost = disks.iter().filter(|disk| mapped.may_have_lost(disk));
-            tops.extend(lost.map(|disk| (disk.clone(), found.clone())));
+            let holder = titled(&mapped.device);
+            let lost = disks.iter().filter_map(|disk| {
+                let found = match mapped.may_have_lost(disk)? {
+                    Loss::Likely => Use::MayBeLost(holder.clone()),
+                    Loss::Unknown => Use::MayBePath(holder.clone()),
+                };
+                Some((disk.clone(), found))
+            });
+            tops.extend(lost);
             if mapped.is_pool() {
                 tops.push((mapped.device.clone(), Use::Pool));
             }
         }
         let mut uses = Vec::new();
         for (device, found) in tops {
-            uses.push((device.number()?, found.clone()));
+            uses.push(Used { number: device.number()?, via: None, found: found.clone() });
             self.sink(&device, &Use::Below(titled(&device), Box::new(found)), stack, &mut uses)?;
         }
         for looped in self.loops.iter().filter(|looped| !stack.contains(&looped.device)) {
             if let Backing::Device(number) = looped.backing {
-                uses.push((number, Use::Held(looped.device.path().display().to_string())));
+                let found = Use::Held(looped.device.path().display().to_string());
+                uses.push(Used { number, via: None, found });
             }
         }
         Ok(uses)
@@ -376,13 +384,14 @@ impl Around {
         device: &BlockDevice,
         found: &Use,
         stack: &[BlockDevice],
-        uses: &mut Vec<(DeviceNumber, Use)>,
+        uses: &mut Vec<Used>,
     ) -> Result<(), BlockError> {
         if stack.contains(&device.whole()) {
             return Ok(());
         }
         for below in self.built_on(device)? {
-            uses.push((below.number()?, found.clone()));
+            let via = Some(device.whole());
+            uses.push(Used { number: below.number()?, via, found: found.clone() });
             self.sink(&below, found, stack, uses)?;
         }
         Ok(())

@@ -89,6 +89,14 @@ pub enum ClaimError {
         #[source]
         source: io::Error,
     },
+    /// The table of a device of the device mapper can't be read.
+    #[error(
+        "cannot tell what {device} is built on: its table cannot be read; check that /dev/mapper/control is there"
+    )]
+    Table {
+        /// The device of the device mapper.
+        device: String,
+    },
     /// There is no medium in it, or no file behind it.
     #[error("{device} has no size: there is no medium in it, or nothing behind it")]
     Empty {
@@ -172,6 +180,20 @@ pub enum ClaimError {
         /// Its server.
         server: &'static str,
     },
+    /// The file below it may be kept in another file, which can't be told.
+    #[error(
+        "{device} cannot be proven unused: {}, the file below it, is on {file_system}, which may keep its bytes in a file \
+         of another file system; detach it, and put a loop device over a file of that one instead (losetup)",
+        path.display()
+    )]
+    Stacked {
+        /// The device.
+        device: String,
+        /// The path that the kernel has of the file.
+        path: PathBuf,
+        /// The file system that the file is on.
+        file_system: String,
+    },
     /// A process may write to it.
     #[error(
         "{device} is in use: process {process} ({name}) has {node} open for writing; end that process first"
@@ -202,6 +224,16 @@ pub enum ClaimError {
         path: PathBuf,
         /// The file system that should be there.
         expected: &'static str,
+    },
+    /// The settings of what the kernel serves to others can't be read.
+    #[error(
+        "cannot tell which devices the kernel serves to others: configfs cannot be mounted; mount it in its usual place \
+         (mount -t configfs configfs /sys/kernel/config), or run this outside of the container"
+    )]
+    NoConfig {
+        /// The kernel's error.
+        #[source]
+        source: io::Error,
     },
     /// Something is mounted over the kernel's lists.
     #[error(

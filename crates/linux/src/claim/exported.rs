@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::configfs::ConfigFs;
 use crate::block::{DeviceNumber, children};
 
 /// A device or file that is served, and its server.
@@ -17,40 +18,68 @@ pub(super) struct Exported {
     pub server: PathBuf,
 }
 
-/// Where the path of what is served can be read, `*` standing for the rest of a name.
-const GADGETS: [&str; 2] = [
-    "class/udc/*/device/gadget*/lun*/file",
-    "kernel/config/usb_gadget/*/functions/mass_storage.*/lun.*/file",
-];
-const NVMET: &str = "kernel/config/nvmet/subsystems/*/namespaces/*/device_path";
+/// Where the path of what is served can be read in sysfs, `*` standing for the rest of a name.
+const LEGACY_GADGETS: &str = "class/udc/*/device/gadget*/lun*/file";
+/// The same in configfs.
+const GADGETS: &str = "usb_gadget/*/functions/mass_storage.*/lun.*/file";
+const NVMET: &str = "nvmet/subsystems/*/namespaces/*/device_path";
 /// The character device of a controller, whose commands are all passed through.
-const PASSTHRU: &str = "kernel/config/nvmet/subsystems/*/passthru/device_path";
+const PASSTHRU: &str = "nvmet/subsystems/*/passthru/device_path";
 /// The name of a disk that carries the heartbeat of an OCFS2 cluster.
-const HEARTBEAT: &str = "kernel/config/cluster/*/heartbeat/*/dev";
-const IBLOCK: &str = "kernel/config/target/core/iblock_*/*/info";
-const FILEIO: &str = "kernel/config/target/core/fileio_*/*/info";
+const HEARTBEAT: &str = "cluster/*/heartbeat/*/dev";
+const IBLOCK: &str = "target/core/iblock_*/*/info";
+const FILEIO: &str = "target/core/fileio_*/*/info";
+/// The names by which other machines, or this one, reach what is served.
+const TARGETS: [&str; 2] = ["nvmet/subsystems/*", "target/iscsi/*"];
 
-/// All files and block devices that the kernel says to be served.
-pub(super) fn exported(sysfs: &Path) -> Vec<Exported> {
-    let mut all = Vec::new();
-    for pattern in GADGETS {
-        all.extend(matching(sysfs, pattern).into_iter().filter_map(|file| found(&file, line)));
-    }
-    all.extend(enabled(sysfs, NVMET));
-    let heartbeats = matching(sysfs, HEARTBEAT).into_iter().filter_map(|file| found(&file, line));
-    all.extend(heartbeats.map(|disk| Exported { path: Path::new("/dev").join(&disk.path), ..disk }));
-    all.extend(matching(sysfs, FILEIO).into_iter().filter_map(|file| found(&file, fileio)));
-    all
+/// All that the kernel serves to others.
+#[derive(Debug, Default)]
+pub(super) struct Exports {
+    /// Files and block devices, by their paths.
+    pub paths: Vec<Exported>,
+    /// NVMe controllers that are served with all their namespaces, by the paths of their character devices.
+    pub controllers: Vec<Exported>,
+    /// Block devices that LIO serves, by their numbers, each with the directory where that is set up. LIO claims them
+    /// unless it is told not to (`exclusive=0`).
+    pub numbers: Vec<(DeviceNumber, PathBuf)>,
+    /// The names of the targets: NQNs of nvmet, IQNs of LIO.
+    pub targets: Vec<String>,
 }
 
-/// The block devices that LIO serves, by their numbers, each with the directory where that is set up. LIO claims them
-/// unless it is told not to (`exclusive=0`).
-pub(super) fn iblocks(sysfs: &Path) -> Vec<(DeviceNumber, PathBuf)> {
-    let found = matching(sysfs, IBLOCK).into_iter().filter_map(|file| {
-        let number = iblock(&fs::read(&file).ok()?)?;
-        Some((number, file.parent()?.to_owned()))
-    });
-    found.collect()
+impl Exports {
+    /// Looks them up in sysfs, and in configfs where there is one.
+    pub fn of(sysfs: &Path, configfs: Option<&ConfigFs>) -> Self {
+        let gadgets = matching(sysfs, LEGACY_GADGETS);
+        let mut all = Self {
+            paths: gadgets.into_iter().filter_map(|file| found(&file, line)).collect(),
+            ..Self::default()
+        };
+        let Some(tree) = configfs else { return all };
+        let read = |pattern: &str, read: fn(&[u8]) -> Option<&[u8]>| -> Vec<_> {
+            matching(tree.root(), pattern).into_iter().filter_map(|file| found(&file, read)).collect()
+        };
+        all.paths.extend(read(GADGETS, line));
+        all.paths.extend(enabled(tree.root(), NVMET));
+        let heartbeats = read(HEARTBEAT, line).into_iter();
+        all.paths
+            .extend(heartbeats.map(|disk| Exported { path: Path::new("/dev").join(&disk.path), ..disk }));
+        all.paths.extend(read(FILEIO, fileio));
+        all.controllers = enabled(tree.root(), PASSTHRU);
+        for file in matching(tree.root(), IBLOCK) {
+            let number = fs::read(&file).ok().and_then(|text| iblock(&text));
+            all.numbers.extend(number.zip(file.parent().map(Path::to_owned)));
+        }
+        for target in TARGETS.iter().flat_map(|pattern| matching(tree.root(), pattern)) {
+            all.targets.extend(target.file_name().map(|name| name.to_string_lossy().into_owned()));
+        }
+        for export in all.paths.iter_mut().chain(&mut all.controllers) {
+            export.server = tree.usual(&export.server);
+        }
+        for (_, server) in &mut all.numbers {
+            *server = tree.usual(server);
+        }
+        all
+    }
 }
 
 /// The number in `iBlock device: sdb  UDEV PATH: /dev/sdb ... Major: 8 Minor: 16  CLAIMED: IBLOCK`.
@@ -60,16 +89,11 @@ fn iblock(text: &[u8]) -> Option<DeviceNumber> {
     Some(DeviceNumber { major: field("Major: ")?, minor: field("Minor: ")? })
 }
 
-/// The NVMe controllers that nvmet serves with all their namespaces, by the paths of their character devices.
-pub(super) fn passed_through(sysfs: &Path) -> Vec<Exported> {
-    enabled(sysfs, PASSTHRU)
-}
-
 /// Returns the exports of nvmet whose settings match `pattern`.
-fn enabled(sysfs: &Path, pattern: &str) -> Vec<Exported> {
+fn enabled(configfs: &Path, pattern: &str) -> Vec<Exported> {
     let is_enabled =
         |file: &PathBuf| fs::read(file.with_file_name("enable")).is_ok_and(|text| text.starts_with(b"1"));
-    let all = matching(sysfs, pattern).into_iter().filter(is_enabled);
+    let all = matching(configfs, pattern).into_iter().filter(is_enabled);
     all.filter_map(|file| found(&file, line)).collect()
 }
 
@@ -112,6 +136,7 @@ fn matching(directory: &Path, pattern: &str) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::configfs::configfs;
     use super::*;
     use crate::captured::Captured;
 
@@ -135,17 +160,29 @@ mod tests {
             .file("sys/kernel/config/nvmet/subsystems/q/passthru/enable", "0\n")
             .file("sys/kernel/config/cluster/c/heartbeat/0123456789/dev", "nvme1n1\n")
             .file("sys/kernel/config/cluster/c/heartbeat/9876543210/dev", "\n")
+            .file("sys/kernel/config/target/iscsi/iqn.2003-01.org.example:t/tpgt_1/enable", "1\n")
             .file("sys/kernel/config/target/core/fileio_0/x/info", info)
             .file("sys/kernel/config/target/core/fileio_0/hba_info", "HBA Index: 1\n");
-        let all = exported(&machine.sysfs());
+        let exports = |machine: &Captured| {
+            Exports::of(&machine.sysfs(), configfs(&machine.machine()).unwrap().as_ref())
+        };
+        let Exports { paths: all, controllers: through, mut targets, .. } = exports(&machine);
         let paths: Vec<_> = all.iter().map(|found| found.path.to_str().unwrap()).collect();
         assert_eq!(paths, ["/images/g", "/images/c", "/dev/sdb", "/dev/nvme1n1", "/images/a b"]);
-        assert!(all[2].server.ends_with("subsystems/s/namespaces/1"));
-        let through = passed_through(&machine.sysfs());
+        assert_eq!(
+            all[2].server,
+            Path::new("/sys/kernel/config/nvmet/subsystems/s/namespaces/1"),
+            "wherever configfs is mounted"
+        );
+        targets.sort();
+        assert_eq!(targets, ["iqn.2003-01.org.example:t", "p", "q", "s"]);
         assert_eq!(
             through.iter().map(|found| found.path.as_path()).collect::<Vec<_>>(),
             [Path::new("/dev/nvme0")]
         );
-        assert!(exported(&Captured::new().sysfs()).is_empty());
+        let nothing = exports(&Captured::new());
+        assert!(nothing.paths.is_empty() && nothing.targets.is_empty());
+        let legacy = Exports::of(&machine.sysfs(), None);
+        assert_eq!(legacy.paths.len(), 1, "a kernel without configfs");
     }
 }

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
 
-use super::around::{Around, BackingFile, Use, mounted, sharing};
+use super::around::{Around, BackingFile, mounted, sharing};
 use super::bitmaps::is_bitmap;
+use super::uses::Use;
 use super::{ClaimError, Sharing, erofs};
 use crate::SYSFS;
 use crate::identity::{self, Identity, Sameness};
@@ -50,7 +51,7 @@ impl Around {
             let found = Use::Bitmap(bitmap.array.clone());
             all.extend(self.named(ours, bitmap.path.clone(), found, is_bitmap));
         }
-        for export in &self.exported {
+        for export in &self.exports.paths {
             // What is a device is used as one.
             let is_device = |namespace: &Namespace| {
                 let found = fs::metadata(namespace.file(&export.path));

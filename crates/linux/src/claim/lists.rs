@@ -40,12 +40,12 @@ fn hides(mount: &Mount) -> bool {
     }
     if let Ok(inner) = target.strip_prefix("/proc") {
         let first = inner.iter().next().unwrap_or_default();
-        return first == "swaps"
-            || first == "mdstat"
+        return ["filesystems", "mdstat", "swaps"].iter().any(|list| first == *list)
             || first.as_encoded_bytes().iter().all(u8::is_ascii_digit);
     }
-    let is_inside =
-        ["/sys/block", "/sys/class", "/sys/dev", "/sys/devices"].iter().any(|part| target.starts_with(part));
+    let parts = ["/sys/block", "/sys/class", "/sys/dev", "/sys/devices", "/sys/fs/btrfs", "/sys/fs/erofs"];
+    // What is mounted over all file systems' directories hides those of these two.
+    let is_inside = target == Path::new("/sys/fs") || parts.iter().any(|part| target.starts_with(part));
     is_inside && !HARMLESS.iter().any(|part| target.starts_with(part))
 }
 
@@ -62,6 +62,7 @@ mod tests {
             ("/proc/42", "/", "tmpfs", true),
             ("/proc/42/fd", "/41/fd", "proc", true),
             ("/proc/swaps", "/proc/swaps", "fuse.lxcfs", true),
+            ("/proc/filesystems", "/null", "devtmpfs", true),
             ("/proc/mdstat", "/null", "devtmpfs", true),
             ("/proc/sys/fs/binfmt_misc", "/", "autofs", false),
             ("/proc/kcore", "/null", "devtmpfs", false),
@@ -73,6 +74,10 @@ mod tests {
             ("/sys/devices/virtual/block", "/", "tmpfs", true),
             ("/sys/devices/virtual/powercap", "/", "tmpfs", false),
             ("/sys/devices/system/cpu", "/sys", "fuse.lxcfs", false),
+            ("/sys/fs", "/", "tmpfs", true),
+            ("/sys/fs/erofs/erofs-3", "/", "tmpfs", true),
+            ("/sys/fs/btrfs", "/", "tmpfs", true),
+            ("/sys/fs/cgroup", "/", "cgroup2", false),
             ("/sys/kernel/config", "/", "configfs", false),
             ("/sys/firmware", "/", "tmpfs", false),
             ("/system/block", "/", "ext4", false),

@@ -9,6 +9,7 @@
 
 mod around;
 mod bitmaps;
+mod configfs;
 mod contents;
 mod erofs;
 mod error;
@@ -23,6 +24,7 @@ mod remains;
 mod ring;
 mod served;
 mod usage;
+mod uses;
 
 use std::fs::{self, File, OpenOptions};
 use std::iter;
@@ -38,9 +40,9 @@ use rustix::process::geteuid;
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::device::Device;
 use crate::stack::Machine;
-pub use around::Use;
 pub use contents::Signature;
 pub use error::{ClaimError, Sharing};
+pub use uses::Use;
 
 /// How often a device is tried while others that may share its bytes come and go, and the time between two tries.
 const ATTEMPTS: u32 = 4;

@@ -1,7 +1,7 @@
 //! Disks whose data a program or a driver of this machine keeps elsewhere, in a place that can't be told.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::block::{BlockDevice, children};
 
@@ -13,9 +13,9 @@ const SERVERS: [(&str, &str); 4] = [
     ("/vduse/", "a program of this machine (VDUSE)"),
 ];
 
-/// Returns the server of `disk` on this machine, or on another that can't be told from this one; none where
-/// its bytes are its own, or known by what lies below it.
-pub(super) fn server(disk: &BlockDevice) -> Option<&'static str> {
+/// Returns the server of `disk` on this machine, which serves `targets`, or on another that can't be told from this one;
+/// none where its bytes are its own, or known by what lies below it.
+pub(super) fn server(disk: &BlockDevice, targets: &[String]) -> Option<&'static str> {
     let name = disk.name();
     if name.starts_with("nbd") && disk.attribute("pid").exists() {
         return Some("an NBD server");
@@ -27,14 +27,38 @@ pub(super) fn server(disk: &BlockDevice) -> Option<&'static str> {
         return Some("files of this machine (zloop)");
     }
     // The disk of a subsystem has all its controllers below it.
-    let controllers = children(&disk.directory().join("device"));
-    let mut transports = controllers.iter().map(|controller| controller.join("transport"));
-    let is_loop = |transport: PathBuf| fs::read(transport).is_ok_and(|text| text.trim_ascii() == b"loop");
-    if is_loop(disk.directory().join("device/transport")) || transports.any(is_loop) {
+    let device = disk.directory().join("device");
+    let mut controllers = vec![device.clone()];
+    controllers.extend(children(&device));
+    if controllers.iter().any(|controller| is_of_nvmet(controller, targets)) {
         return Some("a target of this machine (nvmet)");
+    }
+    let is_of_lio = |directory: &Path| {
+        let name = directory.file_name().unwrap_or_default();
+        let target = directory.join("iscsi_session").join(name).join("targetname");
+        text(target).is_some_and(|target| targets.contains(&target))
+    };
+    if disk.directory().ancestors().any(is_of_lio) {
+        return Some("a target of this machine (LIO)");
     }
     let path = disk.directory().to_string_lossy().into_owned();
     SERVERS.iter().find(|(part, _)| path.contains(part)).map(|(_, server)| *server)
+}
+
+/// Whether the NVMe controller or subsystem with this directory in sysfs is one of `targets`, or may be.
+fn is_of_nvmet(controller: &Path, targets: &[String]) -> bool {
+    let transport = text(controller.join("transport"));
+    match text(controller.join("subsysnqn")) {
+        _ if transport.as_deref() == Some("loop") => true,
+        Some(name) => targets.contains(&name),
+        None => {
+            ["fc", "rdma", "tcp"].iter().any(|kind| transport.as_deref() == Some(kind)) && !targets.is_empty()
+        }
+    }
+}
+
+fn text(attribute: PathBuf) -> Option<String> {
+    Some(fs::read_to_string(attribute).ok()?.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -55,10 +79,30 @@ mod tests {
                 "nvme2n1",
                 "259:3",
                 &[("device/nvme2/transport", "tcp"), ("device/nvme3/transport", "loop")],
-            );
-        let of = |name: &str| server(&machine.open(name)).is_some();
+            )
+            .device("nvme3n1", "259:5", &[("device/transport", "fc"), ("device/subsysnqn", "nqn.own")])
+            .device("nvme4n1", "259:6", &[("device/transport", "tcp"), ("device/subsysnqn", "nqn.other")])
+            .device("nvme5n1", "259:7", &[("device/nvme5/transport", "rdma")])
+            .device("nvme6n1", "259:8", &[("device/subsysnqn", "nqn.own"), ("device/nvme6/transport", "fc")]);
+        let of = |name: &str, targets: &[String]| server(&machine.open(name), targets).is_some();
         let names = ["nbd0", "nbd1", "ublkb0", "zloop0", "nvme0n1", "nvme1n1", "nvme2n1"];
-        assert_eq!(names.map(of), [true, false, true, true, true, false, true]);
+        assert_eq!(names.map(|name| of(name, &[])), [true, false, true, true, true, false, true]);
+        let (fabrics, own) = (["nvme3n1", "nvme4n1", "nvme5n1", "nvme6n1"], ["nqn.own".to_owned()]);
+        assert_eq!(fabrics.map(|name| of(name, &own)), [true, false, true, true]);
+        assert_eq!(fabrics.map(|name| of(name, &[])), [false; 4]);
+        let session = "platform/host5/session2";
+        let lun = machine.sysfs().join("devices").join(session).join("target5:0:0/5:0:0:0/block/sde");
+        let machine = machine.file(
+            &format!("sys/devices/{session}/iscsi_session/session2/targetname"),
+            "iqn.2003-01.org.example:t\n",
+        );
+        fs::create_dir_all(&lun).unwrap();
+        let lun = BlockDevice::at(&lun).unwrap();
+        assert_eq!(
+            server(&lun, &["iqn.2003-01.org.example:t".to_owned()]),
+            Some("a target of this machine (LIO)")
+        );
+        assert_eq!(server(&lun, &own), None);
         for (path, is_served) in [
             ("tcm_loop_0/tcm_loop_adapter_0/host2/target2:0:1/2:0:1:1/block/sdb", true),
             ("platform/dummy_hcd.0/usb1/1-1/1-1:1.0/host3/target3:0:0/3:0:0:0/block/sdc", true),
@@ -67,7 +111,7 @@ mod tests {
         ] {
             let directory = machine.sysfs().join("devices").join(path);
             std::fs::create_dir_all(&directory).unwrap();
-            assert_eq!(server(&BlockDevice::at(&directory).unwrap()).is_some(), is_served, "{path}");
+            assert_eq!(server(&BlockDevice::at(&directory).unwrap(), &[]).is_some(), is_served, "{path}");
         }
     }
 }

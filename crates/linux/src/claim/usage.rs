@@ -1,12 +1,15 @@
 //! Finds the uses of a block device, its partitions and its disk.
 
+use std::path::PathBuf;
+
 use trimtab_core::{Bytes, Extent};
 
-use super::around::{Around, BackingFile, Use, sharing, titled};
+use super::around::{Around, BackingFile, Used, sharing, titled};
 use super::files::UsedFile;
 use super::opened_kind::OpenedKind;
 use super::processes::{self, Opened, Processes};
 use super::served;
+use super::uses::Use;
 use super::{ClaimError, Overrides, Sharing};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::identity::{self, FileId, Sameness};
@@ -40,16 +43,30 @@ impl Layer {
     fn of(
         around: &Around,
         block: &BlockDevice,
-        uses: &[(DeviceNumber, Use)],
+        uses: &[Used],
         stack: &[BlockDevice],
     ) -> Result<Self, BlockError> {
         let node = |block: &BlockDevice, is_beside: bool| -> Result<Node, BlockError> {
             let number = block.number()?;
-            let found = uses.iter().filter(|(used, _)| *used == number).map(|(_, found)| found.clone());
             let (own, holders): (Vec<_>, Vec<_>) =
                 block.holders()?.into_iter().partition(|holder| stack.contains(&holder.whole()));
-            let held = holders.iter().map(|holder| Use::Held(titled(holder)));
-            let mut uses: Vec<_> = found.chain(held).collect();
+            let held = holders.iter().map(|holder| Used {
+                number,
+                via: Some(holder.clone()),
+                found: Use::Held(titled(holder)),
+            });
+            let all = uses.iter().filter(|used| used.number == number).cloned().chain(held);
+            let mut uses = Vec::new();
+            for used in all {
+                // The reach of a partition's users is still compared with what lies behind it.
+                let is_apart = match &used.via {
+                    Some(via) if !is_beside => around.is_apart(block, via, stack)?,
+                    _ => used.found == Use::Pool && around.is_below_thin(block, stack)?,
+                };
+                if !is_apart {
+                    uses.push(used.found);
+                }
+            }
             // The partitions in the stack are claimed by what is built on them.
             if is_beside && uses.is_empty() && own.is_empty() && around.is_claimed(block) {
                 uses.push(Use::Claimed);
@@ -114,6 +131,8 @@ pub(super) struct Usage {
     file: Option<(UsedFile, Sharing)>,
     /// The first disk below, or itself, whose data something on this machine keeps elsewhere, and what does.
     served: Option<(String, &'static str)>,
+    /// The first file below whose bytes may be kept in another, and the file system it is on.
+    stacked: Option<(PathBuf, String)>,
     /// A process that can write to any of these: its number, its name and to what.
     writer: Option<(u32, String, String)>,
     /// A process that reads any of these: its number, its name and what it reads.
@@ -138,8 +157,10 @@ impl Usage {
         let count = below.len();
         let certain = below.into_iter().map(|below| (below, Sharing::Certain));
         let paths = around.paths(&stack)?.into_iter().map(|path| (path, Sharing::SameWwid));
-        let others: Vec<_> = certain.chain(siblings).chain(paths).collect();
-        let server = |disk: &BlockDevice| Some((titled(disk), served::server(disk)?));
+        let beside = around.beside(&stack)?;
+        let others: Vec<_> = certain.chain(siblings).chain(beside).chain(paths).collect();
+        let server =
+            |disk: &BlockDevice| Some((titled(disk), served::server(disk, &around.exports.targets)?));
         let layers = others.iter().map(|(block, how)| Ok((layer(block)?, *how)));
         let mut usage = Self {
             target: layer(block)?,
@@ -148,6 +169,7 @@ impl Usage {
             below: count,
             file: None,
             served: stack.iter().find_map(server),
+            stacked: around.stacked(&files),
             writer: None,
             reader: None,
             sharing: Vec::new(),
@@ -224,7 +246,7 @@ impl Usage {
         (layer, how): &'a (Layer, Sharing),
     ) -> Option<(Sharing, (&'a Node, &'a Use))> {
         let (node, found) = layer.in_use()?;
-        // Another volume of the same group may have other parts of the same device: they are not compared.
+        // Another volume may have other parts of the same device, which its table does not tell.
         let is_volume = |path: &str| path.starts_with("/dev/dm-");
         let is_beside = match found {
             Use::Below(upper, _) | Use::Held(upper) => {
@@ -260,6 +282,9 @@ impl Usage {
         }
         if let Some((node, server)) = self.served.clone() {
             return Err(ClaimError::Served { device, node, server });
+        }
+        if let Some((path, file_system)) = self.stacked.clone() {
+            return Err(ClaimError::Stacked { device, path, file_system });
         }
         if let Some((process, name, node)) = self.writer.clone() {
             return Err(ClaimError::Written { device, process, name, node });

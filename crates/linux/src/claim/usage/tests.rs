@@ -212,6 +212,24 @@ fn nothing_to_write_to_is_refused() {
     assert!(refusal(&machine, "sdd").starts_with("/dev/sdd is read-only; make it writable first"));
 }
 
+#[test]
+fn file_of_a_stacked_file_system_is_refused() {
+    let machine = looped("8:2 11", "0:31 12").mounts("30 1 0:31 / /e rw - ecryptfs /lower rw\n");
+    let expected = "/dev/loop1 cannot be proven unused: /images/other, the file below it, is on ecryptfs, which may keep \
+                    its bytes in a file of another file system; detach it, and put a loop device over a file of that \
+                    one instead (losetup)";
+    assert_eq!(refusal(&machine, "loop1"), expected);
+    assert_eq!(judged(&machine, "loop0", &Overrides::default()), Ok(vec![]));
+    let unseen = machine.mounts("");
+    assert_eq!(judged(&unseen, "loop1", &Overrides::default()), Ok(vec![]));
+    let unseen = unseen.file("proc/filesystems", "nodev\tecryptfs\n\text4\n");
+    assert!(
+        refusal(&unseen, "loop1")
+            .contains("is on a file system that is mounted nowhere and may be ecryptfs, ")
+    );
+    assert_eq!(judged(&unseen, "loop0", &Overrides::default()), Ok(vec![]));
+}
+
 /// A machine with two loop devices over files with these numbers; the first is mounted.
 fn looped(one: &str, other: &str) -> Captured {
     machine()

@@ -58,3 +58,87 @@ fn partition_in_the_space_that_a_held_one_lost_is_refused() {
     let held = "/dev/sda2 is in use: /dev/sda1 is held by /dev/dm-0 (upper); take that down first";
     assert_eq!(refusal(&machine(8192), "sda2"), held);
 }
+
+#[test]
+fn disk_that_may_be_the_drive_of_a_multipath_device_without_paths_is_refused() {
+    let multipath = "0 2048 multipath 1 queue_if_no_path 0 0 0\n";
+    let unknown = "/dev/sdb is in use: /dev/sdb may be the drive of the multipath device /dev/dm-0 (mapped) or a \
+                   path to it: their names cannot be compared; take that down first";
+    for (uuid, wwid) in [
+        ("mpath-0QEMU_QEMU_HARDDISK_disk0", ""),
+        ("mpath-QEMU_HARDDISK_disk1", "t10.ATA     QEMU HARDDISK                           disk1"),
+        ("mpath-35000c50015ea71ad", "eui.0000c50015ea71ad0000000000000001"),
+        ("other", "naa.5000c50015ea71ad"),
+    ] {
+        let machine = machine_with_losses(uuid, multipath).file("sys/devices/sdb/wwid", wwid);
+        assert_eq!(refusal(&machine, "sdb"), unknown, "{uuid} {wwid}");
+    }
+    // A drive without a WWID, of which one path is left.
+    let left = machine_with_losses("mpath-0QEMU", "0 2048 multipath 0 0 1 1 service-time 0 1 2 65:0 1 1\n")
+        .stacked("dm-0", "sdc")
+        .file("sys/devices/sdb/wwid", "");
+    assert_eq!(refusal(&left, "sdb"), unknown);
+    let other = machine_with_losses("mpath-35000c50015ea71aa", multipath).device("vda", "254:0", &[]);
+    for name in ["sdb", "sdc", "vda"] {
+        assert_eq!(judged(&other, name, &Overrides::default()), Ok(vec![]));
+    }
+}
+
+/// A pool on `sdb` and `sdc` with a thin volume, the device that LVM puts over all of a pool, and one that may be a
+/// further thin volume.
+fn pool(third: &str) -> Captured {
+    machine_with_losses("LVM-pool-tpool\n", "0 2048 thin-pool 8:16 65:0 128 0\n")
+        .stacked("dm-0", "sdb")
+        .stacked("dm-0", "sdc")
+        .device("dm-1", "253:1", &[("dm/name", "thin"), ("dm/uuid", "LVM-thin")])
+        .file("trimtab/dm/253:1", "0 2048 thin 253:0 1\n")
+        .stacked("dm-1", "dm-0")
+        .device("dm-2", "253:2", &[("dm/name", "pool"), ("dm/uuid", "LVM-pool")])
+        .file("trimtab/dm/253:2", third)
+        .stacked("dm-2", "dm-0")
+}
+
+#[test]
+fn thin_volume_is_no_use_of_its_pool() {
+    for (third, how) in [("0 2048 linear 253:0 0\n", "shares"), ("0 2048 thin 253:0 2\n", "may share")] {
+        let machine = pool(third);
+        assert_eq!(judged(&machine, "dm-1", &Overrides::default()), Ok(vec![]));
+        let usage = Usage::of(&machine.machine(), &machine.open("dm-1")).unwrap();
+        let kept: Vec<_> = usage.sharing.iter().map(|(block, _)| block.name()).collect();
+        assert_eq!(kept, ["dm-2"], "nothing else may begin to use the pool");
+        for (name, held) in
+            [("dm-0", "/dev/dm-0 is a pool "), ("sdb", "/dev/sdb is "), ("sdc", "/dev/sdc is ")]
+        {
+            assert!(refusal(&machine, name).starts_with(&format!("/dev/{name} is in use: {held}")));
+        }
+        let mounted = machine.mounts("28 1 253:2 / /mnt rw - ext4 /dev/dm-2 rw\n");
+        let refused = refusal(&mounted, "dm-1");
+        let expected = format!("/dev/dm-1 {how} its bytes with /dev/dm-2, which is mounted on /mnt; ");
+        assert!(refused.starts_with(&expected), "{refused}");
+    }
+}
+
+#[test]
+fn volumes_of_a_group_with_other_parts_of_its_devices_share_nothing() {
+    let machine = |spare: &str, used: &str| {
+        machine_with_losses("LVM-spare\n", spare)
+            .stacked("dm-0", "sdb")
+            .device("dm-1", "253:1", &[("dm/name", "used"), ("dm/uuid", "LVM-used")])
+            .file("trimtab/dm/253:1", used)
+            .stacked("dm-1", "sdb")
+            .mounts("28 1 253:1 / /mnt rw - ext4 /dev/mapper/used rw\n")
+    };
+    let spare = "0 2048 linear 8:16 2048\n";
+    for apart in ["0 2048 linear 8:16 0\n2048 512 linear 8:16 4096\n", "0 1024 crypt aes - 0 8:16 0\n"] {
+        assert_eq!(judged(&machine(spare, apart), "dm-0", &Overrides::default()), Ok(vec![]), "{apart}");
+    }
+    let may = "/dev/dm-0 may share its bytes with /dev/sdb, which is below /dev/dm-1 (used), which is mounted on /mnt; ";
+    for other in ["0 2049 linear 8:16 0\n", "0 2048 linear 8:16 4095\n", "0 8 cache 8:16 65:0 8:16 8 0\n", ""]
+    {
+        let refused = refusal(&machine(spare, other), "dm-0");
+        assert!(refused.starts_with(may), "{other}: {refused}");
+    }
+    assert!(
+        refusal(&machine("0 2048 mirror 8:16 2048\n", "0 2048 linear 8:16 0\n"), "dm-0").starts_with(may)
+    );
+}
