@@ -2,9 +2,10 @@
 
 usage: work.py WORKLOAD DIR SEED
 
-Each workload repeats its rounds for about 40 seconds, with the pauses of a second or so that people,
-timers and other machines make. `trimtab sim --think-scale` makes these pauses longer or leaves them out.
-Contents are the same bytes everywhere: a block trace holds none.
+Each workload repeats its rounds until it has written three times the size of the file system or a minute
+and a half is over. Between them are the pauses that people, timers and other machines make, shorter than in
+real life: `trimtab sim --think-scale` makes them longer or leaves them out. Contents are the same bytes
+everywhere: a block trace holds none.
 """
 
 import os
@@ -17,7 +18,8 @@ import time
 
 KIB, MIB = 1 << 10, 1 << 20
 DATA = random.Random(0).randbytes(MIB)
-SECONDS = 40
+SECONDS = 90
+VOLUMES = 3
 
 
 class Work:
@@ -27,10 +29,11 @@ class Work:
         self.root = root
         self.random = random.Random(seed)
         self.end = time.monotonic() + SECONDS
+        self.left = VOLUMES * total(root)
 
     def goes_on(self):
-        """True until the time is over."""
-        return time.monotonic() < self.end
+        """True until enough is written or the time is over."""
+        return self.left > 0 and time.monotonic() < self.end
 
     def path(self, name):
         return os.path.join(self.root, name)
@@ -45,6 +48,7 @@ class Work:
 
     def write(self, name, size, sync=False, append=False):
         """Writes a file of `size` bytes."""
+        self.left -= size
         with open(self.path(name), "ab" if append else "wb", buffering=0) as file:
             while size > 0:
                 size -= file.write(DATA[:size])
@@ -75,6 +79,13 @@ class Work:
             self.write(f"{name}{number}", self.size(MIB, 1, 8 * MIB))
             number += 1
         os.sync()
+        self.left = VOLUMES * total(self.root)
+
+
+def total(root):
+    """The size of a file system."""
+    space = os.statvfs(root)
+    return space.f_blocks * space.f_frsize
 
 
 def packages(work):
@@ -86,7 +97,7 @@ def packages(work):
         os.makedirs(work.path(f"p{package}"), exist_ok=True)
         sizes = [work.size(16 * KIB, 1.5, 4 * MIB) for _ in range(work.random.randrange(40, 160))]
         work.write("archive", sum(sizes) // 3, sync=True)
-        work.pause(0.3)
+        work.pause(0.12)
         work.read("archive")
         for number, size in enumerate(sizes):
             work.write(f"p{package}/{number}.new", size)
@@ -100,7 +111,7 @@ def packages(work):
         work.write("status", 2 * MIB, sync=True)
         work.remove("archive")
         os.sync()
-        work.pause(1.5)
+        work.pause(0.6)
 
 
 def builds(work):
@@ -114,7 +125,7 @@ def builds(work):
         for number in range(sources):
             work.write(f"{tree}/{number}.c", work.size(12 * KIB, 1, MIB))
         os.sync()
-        work.pause(0.5)
+        work.pause(0.2)
         for number in range(sources):
             work.read(f"{tree}/{number}.c")
             work.write(f"{tree}/{number}.s", work.size(40 * KIB, 1, 2 * MIB))
@@ -122,16 +133,16 @@ def builds(work):
             work.remove(f"{tree}/{number}.s")
             if number % 100 == 99:
                 os.sync()
-                work.pause(0.2)
+                work.pause(0.08)
         work.write(f"{tree}/program", work.random.randrange(8, 24) * MIB, sync=True)
         work.read(f"{tree}/program")
-        work.pause(1)
+        work.pause(0.4)
         shutil.rmtree(work.path(tree))
         os.sync()
         build += 1
         # Sometimes the next build follows at once.
         if work.random.random() < 0.6:
-            work.pause(2)
+            work.pause(0.8)
 
 
 def database(work):
@@ -156,15 +167,16 @@ def database(work):
                     (DATA[: work.size(6 * KIB, 0.7, 64 * KIB)], work.random.randrange(1, count)),
                 )
             base.execute("commit")
-            work.pause(0.05)
+            work.pause(0.02)
         low = work.random.randrange(1 << 29)
         base.execute("delete from rows where key between ? and ?", (low, low + (1 << 29)))
-        work.pause(0.5)
+        work.pause(0.2)
         base.execute("vacuum")
+        work.left -= 2 * os.path.getsize(work.path("base.db"))
         with open(work.path("base.db"), "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         base.execute("select count(*), sum(length(body)) from rows").fetchall()
-        work.pause(1.5)
+        work.pause(0.6)
     base.close()
 
 
@@ -177,24 +189,19 @@ def fragment(work):
             work.write(f"small{number}", work.random.choice([8, 16, 32, 64, 128]) * KIB)
             number += 1
         os.sync()
-        work.pause(0.5)
+        work.pause(0.2)
         for odd in (1, 0):
             for place in range(odd, number, 2):
                 work.remove(f"small{place}")
             os.sync()
             # The large write follows at once, or after a pause.
             if work.random.random() < 0.5:
-                work.pause(1.5)
-            work.write("large", int(work.free_share() * 0.7 * total(work)), sync=True)
+                work.pause(0.6)
+            work.write("large", int(work.free_share() * 0.7 * total(work.root)), sync=True)
             work.read("large")
             work.remove("large")
             os.sync()
-        work.pause(1)
-
-
-def total(work):
-    space = os.statvfs(work.root)
-    return space.f_blocks * space.f_frsize
+        work.pause(0.4)
 
 
 def mail(work):
@@ -225,14 +232,14 @@ def mail(work):
                 if len(box) % 64 == 0:
                     os.sync()
         os.sync()
-        work.pause(0.6)
+        work.pause(0.24)
 
 
 def cache(work):
     """A browser's cache: pages bring files of all sizes, some are read again, the oldest are dropped."""
     work.fill("home", 0.5)
     entries, number = {}, 0
-    limit = int(0.35 * total(work))
+    limit = int(0.35 * total(work.root))
     while work.goes_on():
         for _ in range(work.random.randrange(30, 250)):
             if entries and work.random.random() < 0.3:
@@ -252,7 +259,7 @@ def cache(work):
                 del entries[name]
                 work.remove(name)
         os.sync()
-        work.pause(0.8)
+        work.pause(0.32)
 
 
 def logs(work):
@@ -263,7 +270,7 @@ def logs(work):
         for _ in range(work.random.randrange(20, 60)):
             service = work.random.randrange(4)
             work.write(f"log{service}", work.size(128 * KIB, 1, 2 * MIB), sync=work.random.random() < 0.5, append=True)
-        work.pause(0.4)
+        work.pause(0.16)
         for service in range(4):
             name = f"log{service}"
             if not os.path.exists(work.path(name)) or os.path.getsize(work.path(name)) < 6 * MIB:
@@ -278,13 +285,13 @@ def logs(work):
             work.write(f"{name}.1.gz", work.read(f"{name}.raw") // 4, sync=True)
             work.remove(f"{name}.raw")
         os.sync()
-        work.pause(0.8)
+        work.pause(0.32)
 
 
 def images(work):
     """Images of virtual machines: copied, written to at random, trimmed by their guests, thrown away."""
     work.fill("home", 0.75)
-    size = int(0.18 * total(work)) // MIB * MIB
+    size = int(0.18 * total(work.root)) // MIB * MIB
     machines, number = [], 0
     while work.goes_on():
         if len(machines) < 3:
@@ -297,25 +304,25 @@ def images(work):
             for write in range(work.random.randrange(300, 1200)):
                 length = work.random.choice([4, 4, 4, 16, 64, 256]) * KIB
                 start = work.random.randrange((size - length) // 4096) * 4096
-                os.pwrite(file.fileno(), DATA[:length], start)
+                work.left -= os.pwrite(file.fileno(), DATA[:length], start)
                 if write % 50 == 49:
                     os.fsync(file.fileno())
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             for _ in range(200):
                 os.pread(file.fileno(), 16 * KIB, work.random.randrange(size // 4096) * 4096)
-        work.pause(0.5)
+        work.pause(0.2)
         # The guest trims a part of its disk.
         start = work.random.randrange(size // MIB) * MIB
         length = min(8 * MIB, size - start)
         punch(work.path(name), start, length)
         os.sync()
-        work.pause(0.8)
+        work.pause(0.32)
         if len(machines) == 3 and work.random.random() < 0.35:
             work.remove(machines.pop(work.random.randrange(3)))
             os.sync()
             if work.random.random() < 0.5:
-                work.pause(1)
+                work.pause(0.4)
 
 
 def punch(path, start, length):
