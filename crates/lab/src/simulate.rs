@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use trimtab_core::Bytes;
-use trimtab_core::document::sim::{DiscardsFrom, Passes, SIM_SCHEMA, SimDocument, SimRun};
+use trimtab_core::document::sim::{Clocks, DiscardsFrom, Passes, SIM_SCHEMA, SimDocument, SimRun};
 use trimtab_core::error::chain;
 use trimtab_core::policy::{SimPolicy, SmartPolicy};
 use trimtab_core::profile::Profile;
@@ -54,6 +54,8 @@ pub struct SimulateOptions {
     pub preconditioned: bool,
     /// The program and erase cycles that a block lasts; none to assume [`ASSUMED_ENDURANCE`].
     pub endurance: Option<u32>,
+    /// How the host and the policies go by time.
+    pub clocks: Clocks,
     /// The command line, for the document.
     pub command: Vec<String>,
 }
@@ -245,6 +247,7 @@ fn replay(
         device: plan.device,
         scale: plan.scale,
         span: plan.trace.span_ns,
+        clocks: options.clocks,
     };
     let mut replay = Replay::new(&replay_options, discards)?;
     let steady = loop {
