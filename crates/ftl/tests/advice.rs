@@ -1,6 +1,6 @@
 //! For each mechanism a trace whose best policy depends on it.
 
-use trimtab_core::document::sim::ReplayOutcome;
+use trimtab_core::document::sim::{Clocks, ReplayOutcome};
 use trimtab_core::policy::PolicyChoice;
 use trimtab_core::profile::{Aging, Idle, MapCache, Profile, Slc, Sourced, Suspend, Wear};
 use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceEvent};
@@ -50,7 +50,15 @@ fn replayed(profile: &Profile, events: &[TraceEvent], preconditioned: bool, poli
     let engine = policy.parse::<PolicyChoice>().unwrap().engine().expect("not smart");
     let span = Nanos(events.last().unwrap().at.0 + 20 * SECOND);
     let device = DeviceIndex(0);
-    let options = ReplayOptions { profile, size: SIZE, preconditioned, device, scale: None, span };
+    let options = ReplayOptions {
+        profile,
+        size: SIZE,
+        preconditioned,
+        device,
+        scale: None,
+        span,
+        clocks: Clocks::default(),
+    };
     let mut replay = Replay::new(&options, Discards::Policy(engine)).unwrap();
     replay.pass(&mut Memory::new(events), &mut |_| true).unwrap();
     replay.outcome()

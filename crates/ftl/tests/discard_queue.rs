@@ -2,6 +2,7 @@
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
+use trimtab_core::document::sim::Clocks;
 use trimtab_core::policy::PolicyChoice;
 use trimtab_core::profile::{Profile, Sourced};
 use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceEvent};
@@ -143,8 +144,15 @@ fn online(frees: u64, ranges: Option<u32>, limit: u64) -> (u64, Nanos) {
     profile.discard.command_limit.value = Bytes(limit * PAGE);
     let engine = "online".parse::<PolicyChoice>().unwrap().engine().unwrap();
     let (device, span) = (DeviceIndex(0), Nanos(10_000_000_000));
-    let options =
-        ReplayOptions { profile: &profile, size: SIZE, preconditioned: true, device, scale: None, span };
+    let options = ReplayOptions {
+        profile: &profile,
+        size: SIZE,
+        preconditioned: true,
+        device,
+        scale: None,
+        span,
+        clocks: Clocks::default(),
+    };
     let mut replay = Replay::new(&options, Discards::Policy(engine)).unwrap();
     replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap();
     let outcome = replay.outcome();

@@ -1,6 +1,7 @@
 //! Drives whose profiles are at the limits of what [`Profile::parse`] takes work, and end.
 
 use proptest::prelude::{Just, ProptestConfig, Strategy, prop, proptest};
+use trimtab_core::document::sim::Clocks;
 use trimtab_core::policy::{PolicyChoice, SmartPolicy};
 use trimtab_core::profile::Profile;
 use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceEvent};
@@ -213,6 +214,7 @@ fn replay(profile: &Profile, size: Bytes, policy: &str) -> Result<(), GeometryEr
         device: DeviceIndex(0),
         scale: None,
         span: Nanos(end),
+        clocks: Clocks::default(),
     };
     let mut replay = Replay::new(&options, Discards::Policy(engine))?;
     for _ in 0..2 {

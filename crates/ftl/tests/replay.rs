@@ -3,7 +3,7 @@
 use proptest::prelude::{Strategy, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use trimtab_core::document::sim::ReplayOutcome;
+use trimtab_core::document::sim::{Clocks, ReplayOutcome};
 use trimtab_core::policy::{PolicyChoice, SmartPolicy};
 use trimtab_core::profile::Profile;
 use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceEvent};
@@ -56,6 +56,7 @@ fn options(profile: &Profile, span: Nanos) -> ReplayOptions<'_> {
         device: DeviceIndex(0),
         scale: None,
         span,
+        clocks: Clocks::default(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use trimtab_core::document::sim::ReplayOutcome;
+use trimtab_core::document::sim::{Clocks, ReplayOutcome};
 use trimtab_core::policy::{Event, Goals, Policy, PolicyChoice, SmartPolicy, TrimRequest};
 use trimtab_core::profile::Profile;
 use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceEvent};
@@ -83,6 +83,7 @@ fn replayed(events: &[TraceEvent], profile: &Profile, policy: Box<dyn Policy>) -
         device: DeviceIndex(0),
         scale: None,
         span,
+        clocks: Clocks::default(),
     };
     let mut replay = Replay::new(&options, Discards::Policy(policy)).unwrap();
     replay.pass(&mut Memory::new(events), &mut |_| true).unwrap();

@@ -9,6 +9,7 @@ use std::slice::Chunks;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rustix::time::{ClockId, clock_gettime};
+use trimtab_core::document::sim::Clocks;
 use trimtab_core::policy::{PolicyChoice, PolicyKind, SmartPolicy};
 use trimtab_core::profile::Profile;
 use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceDevice, TraceEvent, TraceHeader, TraceSource};
@@ -126,6 +127,7 @@ where
         device: DeviceIndex(0),
         scale: None,
         span: Nanos(events as u64 * STEP),
+        clocks: Clocks::default(),
     };
     let smart = || Box::new(SmartPolicy::of_drive(&profile, size));
     let policy = PolicyChoice::from(kind).engine().unwrap_or_else(|| smart());

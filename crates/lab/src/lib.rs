@@ -1,6 +1,7 @@
 //! Experiments: workloads on real file systems, the comparison of policies in virtual time or on the real
 //! clock, and the replay of traces on the flash model.
 
+pub mod arena;
 pub mod compare;
 pub mod error;
 pub mod fs;

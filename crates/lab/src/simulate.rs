@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use trimtab_core::Bytes;
-use trimtab_core::document::sim::{DiscardsFrom, Passes, SIM_SCHEMA, SimDocument, SimRun};
+use trimtab_core::document::sim::{Clocks, DiscardsFrom, Passes, SIM_SCHEMA, SimDocument, SimRun};
 use trimtab_core::error::chain;
 use trimtab_core::policy::{SimPolicy, SmartPolicy};
 use trimtab_core::profile::Profile;
@@ -55,6 +55,8 @@ pub struct SimulateOptions {
     /// The program and erase cycles that a block lasts; none for those of each profile, or [`ASSUMED_ENDURANCE`]
     /// where it has none.
     pub endurance: Option<u32>,
+    /// How the host and the policies go by time.
+    pub clocks: Clocks,
     /// The command line, for the document.
     pub command: Vec<String>,
 }
@@ -246,6 +248,7 @@ fn replay(
         device: plan.device,
         scale: plan.scale,
         span: plan.trace.span_ns,
+        clocks: options.clocks,
     };
     let mut replay = Replay::new(&replay_options, discards)?;
     let steady = loop {

@@ -4,6 +4,7 @@
 //! Every kind of document has a module here, such as [`compare`], with a function for the
 //! terminal and one for its section of a page. [`Document`] picks the module by the schema a file names.
 
+pub mod arena;
 mod axis;
 pub mod bench;
 mod chart;

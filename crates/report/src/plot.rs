@@ -261,7 +261,7 @@ fn marker(place: usize, (x, y): Point) -> Vec<Point> {
 }
 
 /// `style` with the page's light colours in place of their names.
-fn light(style: &str) -> String {
+pub fn light(style: &str) -> String {
     let mut parts = style.split("var(");
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {

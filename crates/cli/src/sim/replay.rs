@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
 use trimtab_core::Bytes;
-use trimtab_core::document::sim::Passes;
+use trimtab_core::document::sim::{Clocks, Passes, PolicyClock};
 use trimtab_core::policy::SimPolicy;
 use trimtab_lab::simulate::{SimulateOptions, simulate};
 
@@ -18,6 +18,8 @@ use crate::{ended, interrupt, profile};
 
 /// The most passes that --until-steady takes.
 const MOST_PASSES: u32 = 100;
+/// The most by which think times are stretched.
+const MOST_THINK_SCALE: f64 = 1e6;
 
 /// With a trace
 #[derive(clap::Args)]
@@ -59,6 +61,12 @@ pub struct ReplayArgs {
     /// or more [default: those of the profile, or else 3000, an assumption]
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(1..))]
     endurance: Option<u32>,
+    /// Let the host think so many times as long between requests as in the trace: 0 leaves no pauses
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, allow_negative_numbers = true)]
+    think_scale: f64,
+    /// The clock that policies go by, as batched:1h does: the trace's, or that of the simulated drive, with its waits
+    #[arg(long, value_name = "CLOCK", default_value = "trace", value_parser = clock())]
+    policy_clock: PolicyClock,
     /// Begin with empty drives, instead of used ones that were written all over
     #[arg(long)]
     new: bool,
@@ -71,6 +79,13 @@ pub struct ReplayArgs {
     report: Option<PathBuf>,
 }
 
+fn clock() -> impl TypedValueParser<Value = PolicyClock> {
+    PossibleValuesParser::new(["trace", "drive"]).map(|name| match name.as_str() {
+        "drive" => PolicyClock::Drive,
+        _ => PolicyClock::Trace,
+    })
+}
+
 pub fn run(trace: &Path, args: ReplayArgs, json: Option<&Path>) -> Result<ExitCode> {
     let printed = json == Some(Path::new("-"));
     let file = json.filter(|_| !printed);
@@ -78,6 +93,9 @@ pub fn run(trace: &Path, args: ReplayArgs, json: Option<&Path>) -> Result<ExitCo
         && file.canonicalize().is_ok_and(|file| trace.canonicalize().is_ok_and(|trace| trace == file))
     {
         bail!("--json {} would overwrite the trace", file.display());
+    }
+    if !(0.0..=MOST_THINK_SCALE).contains(&args.think_scale) {
+        bail!("--think-scale {} is not between 0 and {MOST_THINK_SCALE}", args.think_scale);
     }
     let load = |name: &String| profile::load_aged(name, args.aged);
     let drives = args.profile.iter().map(load).collect::<Result<Vec<_>>>()?;
@@ -97,6 +115,7 @@ pub fn run(trace: &Path, args: ReplayArgs, json: Option<&Path>) -> Result<ExitCo
         passes: if args.until_steady { Passes::UntilSteady(MOST_PASSES) } else { Passes::Count(args.repeat) },
         preconditioned: !args.new,
         endurance: args.endurance,
+        clocks: Clocks { think_scale: args.think_scale, policy: args.policy_clock },
         command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
     };
     let document = simulate(options, &interrupt()?, &mut ReplayBar::new(), &mut |document| {

@@ -4,6 +4,7 @@
 //! every table and chart can be made again from it. Wall times end in `wall_s`, model times in
 //! `model_s`; both are seconds. Latencies that end in `_us` are microseconds of wall time.
 
+pub mod arena;
 pub mod bench;
 mod compare;
 mod degradation;

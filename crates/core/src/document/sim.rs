@@ -97,6 +97,36 @@ pub struct ReplayDescription {
     pub endurance_cycles: u32,
     /// Whether `endurance_cycles` is an assumption, since none was stated.
     pub endurance_assumed: bool,
+    /// How the host and the policies went by time.
+    #[serde(default)]
+    pub clocks: Clocks,
+}
+
+/// How the host and the policy of a replay go by time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Clocks {
+    /// How much longer the host thinks between requests than in the trace.
+    pub think_scale: f64,
+    /// The clock of the policy.
+    pub policy: PolicyClock,
+}
+
+impl Default for Clocks {
+    /// The trace's.
+    fn default() -> Self {
+        Self { think_scale: 1.0, policy: PolicyClock::default() }
+    }
+}
+
+/// The clock that policies go by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyClock {
+    /// The trace's: an hour is one of the machine that was recorded.
+    #[default]
+    Trace,
+    /// The drive's: an hour is one beside the drive that is simulated, with its waits and the think times.
+    Drive,
 }
 
 /// How often a trace is replayed, one pass after the other on the same drive.

@@ -18,11 +18,18 @@ const CLASSES: usize = 64;
 pub struct PendingExtents {
     extents: BTreeMap<u64, Stretch>,
     /// The starts of the extents of each class: the longest are found without looking at all.
-    classes: Vec<BTreeSet<u64>>,
+    classes: Vec<Class>,
     bytes: u64,
     limit: usize,
     /// None is free since before this.
     floor: Duration,
+}
+
+/// The extents whose lengths have the same power of two.
+#[derive(Debug, Clone, Default)]
+struct Class {
+    starts: BTreeSet<u64>,
+    bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +51,7 @@ impl PendingExtents {
         assert!(limit >= 2, "extents can only be joined if there are two");
         Self {
             extents: BTreeMap::new(),
-            classes: vec![BTreeSet::new(); CLASSES],
+            classes: vec![Class::default(); CLASSES],
             bytes: 0,
             limit,
             floor: Duration::MAX,
@@ -105,9 +112,15 @@ impl PendingExtents {
     pub fn longest(&self, least: Bytes) -> impl Iterator<Item = Extent> + '_ {
         let least = least.0.max(1);
         let classes = self.classes[class_of(least)..].iter().rev();
-        let extents =
-            classes.flatten().map(|start| Extent::new(Bytes(*start), Bytes(self.extents[start].end)));
+        let starts = classes.flat_map(|class| &class.starts);
+        let extents = starts.map(|start| Extent::new(Bytes(*start), Bytes(self.extents[start].end)));
         extents.filter(move |extent| extent.len().0 >= least)
+    }
+
+    /// Returns how many bytes are in extents of `least` bytes or more, to a power of two: also in those whose
+    /// length has the same power of two.
+    pub fn bytes_from(&self, least: Bytes) -> Bytes {
+        Bytes(self.classes[class_of(least.0.max(1))..].iter().map(|class| class.bytes).sum())
     }
 
     /// Returns the extents that are free since `before` or longer, in order of address. Searches only if
@@ -149,14 +162,18 @@ impl PendingExtents {
     fn put(&mut self, start: u64, stretch: Stretch) {
         let length = stretch.end - start;
         self.extents.insert(start, stretch);
-        self.classes[class_of(length)].insert(start);
+        let class = &mut self.classes[class_of(length)];
+        class.starts.insert(start);
+        class.bytes += length;
         self.bytes += length;
     }
 
     fn drop_at(&mut self, start: u64, stretch: Stretch) {
         let length = stretch.end - start;
         self.extents.remove(&start);
-        self.classes[class_of(length)].remove(&start);
+        let class = &mut self.classes[class_of(length)];
+        class.starts.remove(&start);
+        class.bytes -= length;
         self.bytes -= length;
     }
 
@@ -229,6 +246,12 @@ mod tests {
             let mut longest: Vec<_> = pending.longest(Bytes(least)).collect();
             prop_assert!(longest.windows(2).all(|pair| pair[0].len().0.ilog2() >= pair[1].len().0.ilog2()));
             longest.sort();
+            let class: Bytes = list
+                .iter()
+                .map(|(extent, _)| extent.len())
+                .filter(|length| length.0.ilog2() >= least.max(1).ilog2())
+                .sum();
+            prop_assert_eq!(pending.bytes_from(Bytes(least)), class);
             let long = list.iter().map(|(extent, _)| *extent).filter(|extent| extent.len().0 >= least);
             prop_assert_eq!(longest, long.collect::<Vec<_>>());
         }

@@ -13,6 +13,11 @@ use crate::units::Bytes;
 /// The time doubles after each check without a trim.
 const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
+/// The longest time for which a trim that lost time has paid for holds a drive that others use, the shortest
+/// time between two, and the most lost time that counts.
+const LONGEST_PAID: Duration = Duration::from_millis(50);
+const SHORTEST_PAID: Duration = Duration::from_millis(10);
+const MOST_LOST: Duration = Duration::from_secs(10);
 /// The most extents that are kept apart: some 5 MiB of them.
 const MOST_EXTENTS: usize = 1 << 16;
 /// The longest time for which an idle drive is held before its load is read again.
@@ -53,6 +58,11 @@ pub struct SmartPolicy {
     free: Bytes,
     /// The bytes that the host wrote beyond those that trims discarded.
     written: Bytes,
+    /// The time by which writes took longer because worthwhile extents were pending, less that of the trims
+    /// which it paid for.
+    lost: Duration,
+    /// How fast that grew in the last span, in seconds a second.
+    loss_rate: f64,
     /// Since when the drive is idle.
     idle_since: Option<Duration>,
     under_way: Option<UnderWay>,
@@ -80,6 +90,8 @@ impl SmartPolicy {
             pacer: Pacer::new(goals),
             free: Bytes::ZERO,
             written: Bytes::ZERO,
+            lost: Duration::ZERO,
+            loss_rate: 0.0,
             idle_since: None,
             under_way: None,
             wake: None,
@@ -104,15 +116,24 @@ impl SmartPolicy {
 
     /// Returns the trims to make now.
     fn decide(&mut self, at: Duration) -> Vec<TrimRequest> {
-        let due = self.pacer.next_start().is_some_and(|start| start <= at);
-        if self.under_way.is_some() || !due {
+        if self.under_way.is_some() {
             return Vec::new();
         }
-        let goal = self.pacer.goals().max_latency_added;
-        let slice = if self.pacer.is_alone_on_drive() { IDLE_SLICE } else { goal };
-        let overdue = at.checked_sub(self.pacer.goals().max_age).map(|before| self.pending.older(before));
-        let candidates = overdue.unwrap_or_default().into_iter();
-        let chosen = self.fill(slice, candidates.chain(self.worthwhile(slice)).chain(self.rest(at)));
+        let goals = *self.pacer.goals();
+        let paid = self.lost >= self.price() && !self.pacer.is_idle() && !goals.idle_only;
+        let due = self.pacer.next_start().is_some_and(|start| start <= at);
+        let chosen = if paid {
+            let least = self.least(|thresholds| thresholds.busy);
+            let extents = least.into_iter().flat_map(|least| self.pending.longest(least));
+            self.fill(self.lost.min(LONGEST_PAID), extents)
+        } else if due {
+            let slice = if self.pacer.is_alone_on_drive() { IDLE_SLICE } else { goals.max_latency_added };
+            let overdue = at.checked_sub(goals.max_age).map(|before| self.pending.older(before));
+            let candidates = overdue.unwrap_or_default().into_iter();
+            self.fill(slice, candidates.chain(self.worthwhile(slice)).chain(self.rest(at)))
+        } else {
+            ExtentSet::new()
+        };
         if chosen.is_empty() {
             return Vec::new();
         }
@@ -128,6 +149,13 @@ impl SmartPolicy {
         let fits = self.pacer.is_idle() || self.is_urgent() || self.worth.shortest() <= slice;
         let least = self.least(|thresholds| thresholds.busy).filter(|_| fits);
         least.into_iter().flat_map(|least| self.pending.longest(least))
+    }
+
+    /// The lost time from which on a trim is paid for: that of the longest extent, but no more than twice the
+    /// time of the shortest command.
+    fn price(&self) -> Duration {
+        let longest = self.pending.longest(Bytes(1)).next().map_or(Bytes::ZERO, |extent| extent.len());
+        self.worth.time(longest).min(self.worth.shortest() * 2)
     }
 
     /// Returns true if the host has written as much more than was trimmed as the drive has spare.
@@ -178,9 +206,24 @@ impl SmartPolicy {
     fn observe(&mut self, at: Duration, load: &Load) {
         self.pacer.observe(load);
         self.written += load.written;
+        self.lose(load);
         self.pacer.set_urgent(self.is_urgent());
         let idle_since = self.idle_since.or(Some(at.saturating_sub(load.span)));
         self.idle_since = idle_since.filter(|_| self.pacer.is_idle());
+    }
+
+    /// Records the time that writes took longer because of extents whose discard is worth it.
+    fn lose(&mut self, load: &Load) {
+        let least = self.least(|thresholds| thresholds.busy).filter(|_| self.gain == Gain::Copies);
+        let kept = least.map_or(Bytes::ZERO, |least| self.pending.bytes_from(least));
+        if kept == Bytes::ZERO {
+            (self.lost, self.loss_rate) = (Duration::ZERO, 0.0);
+            return;
+        }
+        let delay = self.worth.delay_per_byte(self.free, self.pending.len(), kept);
+        let lost = load.written.0 as f64 * delay;
+        self.loss_rate = lost / load.span.as_secs_f64().max(1e-3);
+        self.lost = (self.lost + Duration::from_secs_f64(lost)).min(MOST_LOST);
     }
 
     /// Records that a trim has ended.
@@ -188,6 +231,7 @@ impl SmartPolicy {
         let under_way = self.under_way.take();
         if let Some(UnderWay { predicted, bytes, .. }) = under_way {
             self.worth.learn(predicted, trimmed.took);
+            self.lost = self.lost.saturating_sub(trimmed.took);
             // The drive has the most spare if nothing is pending.
             let most = self.worth.spare(self.free, Bytes::ZERO);
             let is_all = self.pending.is_empty() && trimmed.refused.is_empty();
@@ -204,6 +248,11 @@ impl SmartPolicy {
     /// last one.
     fn look_again(&mut self, at: Duration, soon: bool) {
         self.look = if soon { SHORTEST_LOOK } else { (self.look * 2).min(LONGEST_LOOK) };
+        if self.loss_rate > 0.0 {
+            let missing = self.price().saturating_sub(self.lost).as_secs_f64();
+            let paid = Duration::try_from_secs_f64(missing / self.loss_rate).unwrap_or(LONGEST_LOOK);
+            self.look = self.look.min(paid).max(SHORTEST_PAID);
+        }
         self.wake = (!self.pending.is_empty() && self.under_way.is_none()).then_some(at + self.look);
     }
 }

@@ -132,6 +132,14 @@ impl Worth {
         Thresholds { busy: busy.map(|length| length.max(granule)), idle: idle.max(granule) }
     }
 
+    /// Returns how much longer each byte that the host writes takes the drive, in seconds, because `kept` of the
+    /// `pending` bytes are not discarded.
+    pub fn delay_per_byte(&self, free: Bytes, pending: Bytes, kept: Bytes) -> f64 {
+        let amplification = |pending| (1.0 - self.victim(free, pending)).recip();
+        let copies = amplification(pending) - amplification(pending.saturating_sub(kept));
+        copies * self.copy_s / self.page.0 as f64
+    }
+
     /// Returns the bytes that the drive can write before it has to clean: the flash that holds no valid data,
     /// if `free` bytes are free and `pending` of them not discarded.
     pub fn spare(&self, free: Bytes, pending: Bytes) -> Bytes {
@@ -143,9 +151,14 @@ impl Worth {
         self.size.saturating_sub(free.saturating_sub(pending))
     }
 
+    /// The share of valid pages in the blocks that are cleaned.
+    fn victim(&self, free: Bytes, pending: Bytes) -> f64 {
+        victim(self.used(free, pending).0 as f64 / self.data)
+    }
+
     /// How many copies a discarded page saves.
     fn copies(&self, free: Bytes, pending: Bytes) -> f64 {
-        let valid = victim(self.used(free, pending).0 as f64 / self.data);
+        let valid = self.victim(free, pending);
         let amplification = (1.0 - valid).powi(-2);
         let log = valid.ln();
         let share = (log - 1.0 + valid.recip()) / (log * log);

@@ -23,6 +23,8 @@ pub(super) struct Arrivals {
     /// When the last one was done that is not under way any more.
     done: Moment,
     last: Nanos,
+    /// How much longer the host thinks than in the trace.
+    think_scale: f64,
     /// The requests whose end is not in the trace.
     open: ClosedLoop,
     /// When all requests so far are done.
@@ -32,13 +34,14 @@ pub(super) struct Arrivals {
 
 impl Arrivals {
     /// No request is under way. Of those whose latency isn't known, at most `queue_depth` are in
-    /// flight at a time.
-    pub(super) fn new(queue_depth: u32) -> Self {
+    /// flight at a time. The host thinks `think_scale` times as long between requests as in the trace.
+    pub(super) fn new(queue_depth: u32, think_scale: f64) -> Self {
         let open = ClosedLoop::new(queue_depth);
         Self {
             in_flight: BinaryHeap::new(),
             done: Moment::default(),
             last: Nanos::ZERO,
+            think_scale,
             open,
             busy_until: Nanos::ZERO,
             waited: Nanos::ZERO,
@@ -59,7 +62,15 @@ impl Arrivals {
     pub(super) fn foresee(&self, traced: Nanos) -> Nanos {
         let over = self.in_flight.iter().map(|Reverse(moment)| *moment).filter(|it| it.traced <= traced);
         let done = over.max().unwrap_or(self.done);
-        self.last.max(done.model + traced.saturating_sub(done.traced))
+        self.last.max(self.after(done, traced))
+    }
+
+    /// When what happens at `traced` happens in the model, if it follows from what was `done`.
+    fn after(&self, done: Moment, traced: Nanos) -> Nanos {
+        let thought = traced.saturating_sub(done.traced);
+        // Multiplied only where it has to be: that rounds.
+        let scaled = |scale: f64| Nanos((thought.0 as f64 * scale) as u64);
+        done.model + if self.think_scale == 1.0 { thought } else { scaled(self.think_scale) }
     }
 
     /// When what happened at `traced` happens in the model.
@@ -70,7 +81,7 @@ impl Arrivals {
             self.done = *moment;
             self.in_flight.pop();
         }
-        self.last = self.last.max(self.done.model + traced.saturating_sub(self.done.traced));
+        self.last = self.last.max(self.after(self.done, traced));
         self.last
     }
 
@@ -112,7 +123,7 @@ mod tests {
     use super::*;
 
     fn arrivals(queue_depth: u32, requests: &[(u64, Option<u64>)], takes: u64) -> Vec<u64> {
-        let mut arrivals = Arrivals::new(queue_depth);
+        let mut arrivals = Arrivals::new(queue_depth, 1.0);
         let place = |(at, latency): &(u64, Option<u64>)| {
             let mut sent = Nanos::ZERO;
             let arrival = arrivals.place(Nanos(*at));
@@ -134,6 +145,23 @@ mod tests {
     }
 
     #[test]
+    fn think_times_are_scaled() {
+        let sent = |scale: f64| {
+            let mut arrivals = Arrivals::new(1, scale);
+            [(100, 10), (115, 10), (200, 1)].map(|(at, latency)| {
+                let arrival = arrivals.place(Nanos(at));
+                arrivals.send(Nanos(at), arrival, Some(Nanos(latency)), |arrival| arrival + Nanos(20));
+                arrival.0
+            })
+        };
+        // 100, 5 and 75 between requests that take 20.
+        assert_eq!(sent(1.0), [100, 125, 220]);
+        assert_eq!(sent(0.0), [0, 20, 40]);
+        assert_eq!(sent(0.1), [10, 30, 57]);
+        assert_eq!(sent(10.0), [1000, 1070, 1840]);
+    }
+
+    #[test]
     fn requests_under_way_together_stay_together() {
         let burst = [(0, Some(50)), (10, Some(50)), (20, Some(50)), (55, Some(1)), (61, Some(1))];
         assert_eq!(arrivals(1, &burst, 500), [0, 10, 20, 505, 511]);
@@ -142,7 +170,7 @@ mod tests {
 
     #[test]
     fn waited_time_counts_only_while_a_request_is_under_way() {
-        let mut arrivals = Arrivals::new(1);
+        let mut arrivals = Arrivals::new(1, 1.0);
         for (arrival, done) in [(0, 10), (5, 8), (9, 20), (30, 31)] {
             arrivals.send(Nanos(arrival), Nanos(arrival), Some(Nanos(1)), |_| Nanos(done));
         }

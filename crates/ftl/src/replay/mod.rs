@@ -4,8 +4,9 @@
 //! trace: the host's think times are kept, and a slower drive slows it down. A request whose latency
 //! the trace doesn't tell comes at its own time, or, where the drive is behind, once fewer than the
 //! profile's queue depth are in flight. What file systems say happens between the requests it came
-//! between. A policy goes by the trace's time, which for a user is that of the wall: its timers
-//! count the trace's hours, not the model's.
+//! between. Think times can be scaled. A policy goes by the trace's time, which for a user is that of the wall:
+//! its timers count the trace's hours, not the model's; or by the model's time, as a service does that runs beside
+//! the drive.
 //!
 //! **Discards.** Either the trace's own are sent, or a policy makes them of what was freed, allocated and
 //! written, and the trace's own are left out. Both go beside the host's requests, which don't follow from
@@ -30,7 +31,7 @@ mod trims;
 
 use std::time::Duration;
 
-use trimtab_core::document::sim::{ReplayOutcome, ReservePoint};
+use trimtab_core::document::sim::{Clocks, PolicyClock, ReplayOutcome, ReservePoint};
 use trimtab_core::policy::{Event, Trimmed};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::{DriveCounters, EraseSpread};
@@ -70,6 +71,8 @@ pub struct ReplayOptions<'a> {
     pub scale: Option<Scale>,
     /// How long a pass takes in the trace's time: [`TraceSurvey::span`].
     pub span: Nanos,
+    /// How the host and the policy go by time.
+    pub clocks: Clocks,
 }
 
 /// Why a replay ended early.
@@ -110,7 +113,8 @@ pub struct Replay {
     span: Nanos,
     arrivals: Arrivals,
     source: Source,
-    /// When the policy wants to be woken, in the trace's time.
+    clock: PolicyClock,
+    /// When the policy wants to be woken, on its clock.
     wake: Option<Nanos>,
     meter: Meter,
     trims: Trims,
@@ -144,7 +148,8 @@ impl Replay {
             traced_device: options.device,
             addresses: Addresses::new(options.scale, profile.geometry.mapping_page.value),
             span: options.span,
-            arrivals: Arrivals::new(profile.timing.queue_depth.value),
+            arrivals: Arrivals::new(profile.timing.queue_depth.value, options.clocks.think_scale),
+            clock: options.clocks.policy,
             wake: source.next_wake(),
             source,
             meter: Meter::default(),
@@ -314,25 +319,45 @@ impl Replay {
     /// are over. Nothing of that is placed after what happens at `traced`, which it must not put off.
     fn wake_until(&mut self, traced: Nanos) {
         loop {
-            let wake = self.wake.filter(|wake| *wake <= traced);
+            let end = self.arrivals.foresee(traced);
+            let by = match self.clock {
+                PolicyClock::Trace => traced,
+                PolicyClock::Drive => end,
+            };
+            let wake = self.wake.filter(|wake| *wake <= by);
             if wake.is_none() && self.trimming.is_none() {
                 return;
             }
-            let stop = wake.unwrap_or(traced);
-            let now = self.arrivals.foresee(stop).min(self.arrivals.foresee(traced));
+            let (stop, now) = match self.clock {
+                PolicyClock::Trace => {
+                    let stop = wake.unwrap_or(traced);
+                    (stop, self.arrivals.foresee(stop).min(end))
+                }
+                PolicyClock::Drive => (traced, wake.unwrap_or(end)),
+            };
             if self.trimming.is_some() && self.trim_until(stop, now) {
                 continue;
             }
-            let Some(wake) = wake else { return };
-            self.trim_until(wake, now);
-            self.tell_load(wake, now);
-            self.tell(wake, now, &Event::Wake);
+            if wake.is_none() {
+                return;
+            }
+            self.trim_until(stop, now);
+            self.tell_load(stop, now);
+            self.tell(stop, now, &Event::Wake);
+        }
+    }
+
+    /// The time of a moment on the policy's clock.
+    fn policy_time(&self, traced: Nanos, now: Nanos) -> Nanos {
+        match self.clock {
+            PolicyClock::Trace => traced,
+            PolicyClock::Drive => now,
         }
     }
 
     /// Tells the policy what the host gets from the drive, and what is free.
     fn tell_load(&mut self, traced: Nanos, now: Nanos) {
-        let load = self.meter.take(traced, self.arrivals.is_busy(now).into());
+        let load = self.meter.take(self.policy_time(traced, now), self.arrivals.is_busy(now).into());
         self.tell(traced, now, &Event::Load(load));
         let used = self.device.mapped();
         let free = self.device.size().saturating_sub(used) + self.trims.pending();
@@ -341,8 +366,9 @@ impl Replay {
 
     /// Tells the policy of an event, and puts what it answers under way.
     fn tell(&mut self, traced: Nanos, now: Nanos, event: &Event) {
+        let at = self.policy_time(traced, now);
         let Source::Policy(policy) = &mut self.source else { return };
-        for request in policy.on_event(Duration::from_nanos(traced.0), event) {
+        for request in policy.on_event(Duration::from_nanos(at.0), event) {
             self.trims.request(now, &request);
             self.trimming.get_or_insert(Trimming { since: (traced, now), took: Nanos::ZERO });
         }

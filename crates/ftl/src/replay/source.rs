@@ -37,7 +37,7 @@ impl Source {
         }
     }
 
-    /// When a policy wants to be woken, in the trace's time; never where that is past the end of all time.
+    /// When a policy wants to be woken, on its clock; never where that is past the end of all time.
     pub(super) fn next_wake(&self) -> Option<Nanos> {
         match self {
             Self::Policy(policy) => {

@@ -172,6 +172,7 @@ pub(super) fn plan(
             preconditioned: options.preconditioned,
             endurance_cycles: options.endurance.unwrap_or(ASSUMED_ENDURANCE),
             endurance_assumed: options.endurance.is_none(),
+            clocks: options.clocks,
         },
         size,
         scale: options.scale_to.map(|to| Scale { from: traced, to }),

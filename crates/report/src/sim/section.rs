@@ -55,7 +55,14 @@ pub fn title(document: &SimDocument) -> String {
         Passes::UntilSteady(_) => ", until steady".to_owned(),
     };
     let used = if document.replay.preconditioned { "used" } else { "new" };
-    format!("sim: {} of {} on a {used} drive of {size}{passes}", document.trace.device, document.trace.path)
+    let thinks = match document.replay.clocks.think_scale {
+        1.0 => String::new(),
+        scale => format!(", think times × {scale}"),
+    };
+    format!(
+        "sim: {} of {} on a {used} drive of {size}{passes}{thinks}",
+        document.trace.device, document.trace.path
+    )
 }
 
 /// Warnings to read before trusting the figures.
