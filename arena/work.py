@@ -2,7 +2,7 @@
 
 usage: work.py WORKLOAD DIR SEED
 
-Each workload repeats its rounds until it has written three times the size of the file system or a minute
+Each workload repeats its rounds until it has written twice the size of the file system or a minute
 and a half is over. Between them are the pauses that people, timers and other machines make, shorter than in
 real life: `trimtab sim --think-scale` makes them longer or leaves them out. Contents are the same bytes
 everywhere: a block trace holds none.
@@ -19,7 +19,7 @@ import time
 KIB, MIB = 1 << 10, 1 << 20
 DATA = random.Random(0).randbytes(MIB)
 SECONDS = 90
-VOLUMES = 3
+VOLUMES = 2
 
 
 class Work:
