@@ -18,10 +18,13 @@ const POLL_INTERVAL: Duration = Duration::from_micros(500);
 /// Without a completed discard for this long, the remaining I/O in flight is that of others. A slow drive
 /// needs half of it for one discard.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Once a discard has completed, so many times the longest wait for one are enough, but no less than this.
+const SETTLE_FACTOR: u32 = 4;
+const SHORTEST_SETTLE: Duration = Duration::from_millis(50);
 
 /// The time after which a series ends and leaves the rest to the next one: the drive may be slower than
-/// predicted, and the caller may have other work.
-const MAX_SERIES_TIME: Duration = Duration::from_millis(500);
+/// predicted, others may have begun to use it, and the caller may have other work.
+const MAX_SERIES_TIME: Duration = Duration::from_millis(200);
 
 /// The longest gap between two extents whose free space is read by one query: a group of ext4.
 const QUERY_GAP: Bytes = Bytes(128 << 20);
@@ -125,8 +128,13 @@ impl MountedTrimmer {
         &self.mount
     }
 
+    /// The magic number of the file system.
+    fn kind(&self) -> io::Result<u64> {
+        Ok(rustix::fs::statfs(&self.mount)?.f_type as u64)
+    }
+
     fn reach(&self, mut extents: ExtentSet) -> io::Result<ExtentSet> {
-        match (rustix::fs::statfs(&self.mount)?.f_type as u64, self.devices.as_slice()) {
+        match (self.kind()?, self.devices.as_slice()) {
             (BTRFS, _) => {
                 let root = open_of(&self.mount, &self.devices)?;
                 for chunk in chunks(&root)?.into_iter().map(|chunk| chunk.extent) {
@@ -151,8 +159,7 @@ impl MountedTrimmer {
 
     /// Reads which parts of `extents` are free, with one query for those that are close to each other.
     fn read_free(&self, extents: &ExtentSet) -> Option<ExtentSet> {
-        let kind = rustix::fs::statfs(&self.mount).ok()?.f_type as u64;
-        let ([device], EXT4 | XFS) = (self.devices.as_slice(), kind) else { return None };
+        let ([device], EXT4 | XFS) = (self.devices.as_slice(), self.kind().ok()?) else { return None };
         let (root, number) = (open_of(&self.mount, &self.devices).ok()?, device.number().ok()?);
         let mut ranges: Vec<Extent> = Vec::new();
         for extent in extents.iter() {
@@ -216,15 +223,19 @@ impl OpenCounters<'_> {
         Ok(all)
     }
 
-    /// Waits until no discard is in flight; returns when the last one ended. XFS doesn't wait for the
-    /// discards that it sends.
+    /// Waits until no discard is in flight; returns when the last one ended. The counters tell discards in
+    /// flight from other commands only by their completion.
     fn settle(&self) -> Result<Instant, BlockError> {
         let mut counters = self.read()?;
         let mut changed = Instant::now();
-        while counters.in_flight > 0 && changed.elapsed() < SETTLE_TIMEOUT {
+        let mut timeout = SETTLE_TIMEOUT;
+        let mut longest = Duration::ZERO;
+        while counters.in_flight > 0 && changed.elapsed() < timeout {
             thread::sleep(POLL_INTERVAL);
             let now = self.read()?;
             if now.discards != counters.discards || now.in_flight == 0 {
+                longest = longest.max(changed.elapsed());
+                timeout = (longest * SETTLE_FACTOR).clamp(SHORTEST_SETTLE, SETTLE_TIMEOUT);
                 changed = Instant::now();
             }
             counters = now;
@@ -243,9 +254,14 @@ impl Trimmer for MountedTrimmer {
             Ok(open) => open,
             Err(error) => return TrimSeries::failed(error),
         };
+        // ext4 and btrfs wait for the discards that they send; XFS doesn't.
+        let waits = self.kind().is_ok_and(|kind| matches!(kind, EXT4 | BTRFS));
         TrimSeries::of(&ranges, |range| {
             let begun = Instant::now();
             trimming.trim(range, minimum)?;
+            if waits {
+                return Ok(begun.elapsed());
+            }
             let ended = counters.settle().map_err(unreadable)?;
             Ok(ended.duration_since(begun))
         })
