@@ -322,6 +322,27 @@ fn aged_drives_are_named_and_copy_more_than_filled_ones() {
     assert!(words("--aged").contains(note) && !words("").contains("overwritten at random"));
 }
 
+/// A day's requests take the drive some minutes: without think times, that is all that its clock shows.
+#[test]
+fn without_think_times_a_timer_by_the_drives_clock_rarely_trims() {
+    let dir = TempDir::new().unwrap();
+    let trace = saved(&dir, header(&["sda"]), &day());
+    let discards = |args: &str| {
+        let document = json(&trace, &format!("--profile ocz-agility-3 --policy batched:1h,smart {args}"));
+        let of = |place: usize| number(&document["runs"][place]["outcome"]["counters"]["discards"]);
+        (of(0), of(1))
+    };
+    let as_recorded = discards("");
+    let by_trace = discards("--think-scale 0");
+    let by_drive = discards("--think-scale 0 --policy-clock drive");
+    assert!(by_trace.0 > 0.0, "a timer in the trace's time ends as often as in the trace");
+    assert_eq!(by_drive.0, 0.0, "the drive needs less than an hour");
+    assert!(
+        by_drive.1 < as_recorded.1,
+        "a drive that is never idle is trimmed less: {by_drive:?}, {as_recorded:?}"
+    );
+}
+
 #[test]
 fn interval_longer_than_the_replay_is_reported_as_never_trimming() {
     let dir = TempDir::new().unwrap();
@@ -399,6 +420,9 @@ fn bad_input_gets_one_clear_line() {
         ("--scale-to 1M", "profile samsung-870-evo cannot be scaled to 1 MiB"),
         ("--size 1G --scale-to 1G", "cannot be used with"),
         ("--repeat 2 --until-steady", "cannot be used with"),
+        ("--think-scale -1", "--think-scale -1 is not between 0 and"),
+        ("--think-scale nan", "--think-scale NaN is not between 0 and"),
+        ("--policy-clock wall", "possible values: trace, drive"),
         ("--workload uniform", "cannot be used with"),
         ("--new --aged", "cannot be used with"),
         ("--json trace.parquet", "would overwrite the trace"),

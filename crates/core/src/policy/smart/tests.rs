@@ -114,26 +114,38 @@ fn few_reads_a_second_do_not_keep_a_drive_from_its_trims() {
     assert!(now < SECOND * 20, "{now:?}");
 }
 
-#[test]
-fn drive_without_spare_is_trimmed_until_the_loss_is_made_up() {
-    let mut policy = policy("ocz-agility-3", Goals::default());
-    let freed: Vec<_> = (0..5).map(|place| extent(place << 10, Bytes(32 << 20))).collect();
-    for extent in &freed {
-        policy.on_event(Duration::ZERO, &Event::Freed(*extent));
+/// Frees five extents, writes twice the drive's size in the first second, and returns what is trimmed when
+/// within a minute of light use.
+fn trims_after_a_burst(goals: Goals) -> Vec<(u32, Vec<Extent>)> {
+    let mut policy = policy("ocz-agility-3", goals);
+    for place in 0..5 {
+        policy.on_event(Duration::ZERO, &Event::Freed(extent(place << 10, Bytes(32 << 20))));
     }
     let mut trimmed = Vec::new();
     let written = (2 * SIZE.0) >> 12;
     for (second, completed) in (1..60).zip([written].into_iter().chain(std::iter::repeat(100))) {
         let at = SECOND * second;
         for request in look(&mut policy, at, completed) {
-            trimmed.push((second, request));
-            done(&mut policy, at, Duration::from_millis(10));
+            let TrimScope::Within(extents) = request.scope else { panic!("it trims what was freed") };
+            let predicted = extents.iter().map(|extent| policy.worth.time(extent.len())).sum();
+            trimmed.push((second, extents.iter().collect()));
+            done(&mut policy, at, predicted);
         }
     }
-    // At their pace, which is once in two seconds.
-    let expected: Vec<_> =
-        [1, 3, 5].into_iter().zip(freed.iter().map(|freed| within(&[*freed]).remove(0))).collect();
-    assert_eq!(trimmed, expected, "with more than half of it trimmed, the drive has spare again");
+    trimmed
+}
+
+#[test]
+fn time_that_writes_lost_pays_for_trims_beside_them() {
+    let trims = trims_after_a_burst(Goals::default());
+    assert_eq!(trims.iter().map(|(second, _)| *second).collect::<Vec<_>>(), [1, 2, 3], "one a look");
+    assert_eq!(trims.iter().map(|(_, extents)| extents.len()).sum::<usize>(), 5);
+    let worth = policy("ocz-agility-3", Goals::default()).worth;
+    for (second, extents) in trims {
+        let holds: Duration = extents.iter().map(|extent| worth.time(extent.len())).sum();
+        assert!(holds <= LONGEST_PAID, "at second {second}, the drive is held for {holds:?}");
+    }
+    assert_eq!(trims_after_a_burst(Goals { idle_only: true, ..Goals::default() }), [], "it is never idle");
 }
 
 #[test]
