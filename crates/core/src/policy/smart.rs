@@ -18,6 +18,9 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 const LONGEST_PAID: Duration = Duration::from_millis(50);
 const SHORTEST_PAID: Duration = Duration::from_millis(10);
 const MOST_LOST: Duration = Duration::from_secs(10);
+/// The drive has to be idle for so many of the shortest commands before it gets discards that gain little. If
+/// idle times are of all lengths alike, a request then meets such a command with a chance of 1 %.
+const LEAST_IDLE: u32 = 100;
 /// The most extents that are kept apart: some 5 MiB of them.
 const MOST_EXTENTS: usize = 1 << 16;
 /// The longest time for which an idle drive is held before its load is read again.
@@ -41,9 +44,11 @@ pub enum Gain {
 /// - extents whose discard saves the drive more time than it costs ([`Worth`]), the longest first. On an idle
 ///   drive, at once. Beside a foreground, if one command fits the goals, and at their pace. Once the host has
 ///   written as much more than was trimmed as the drive has spare, trims are urgent: they may exceed their
-///   share of the time, and commands may be long, as far as the latency goal allows;
+///   share of the time, and commands may be long, as far as the latency goal allows. Whatever the goals for
+///   share and latency, a trim may begin once writes have lost as much time as a command takes, because these
+///   extents are pending ([`Worth::delay_per_byte`]): trims then cost the foreground no more than it has lost;
 /// - the other extents whose discard saves anything, once the drive has been idle for as long as their
-///   discards take. If the length of an idle time is unknown, such a wait costs at most twice as much as the
+///   discards take, and for 100 times as long as a command takes. If the length of an idle time is unknown, such a wait costs at most twice as much as the
 ///   best choice with that knowledge (A. Karlin, M. Manasse, L. Rudolph and D. Sleator, "Competitive snoopy
 ///   caching", Algorithmica 3, 1988). Meanwhile neighbours may be freed, so that one command replaces many;
 /// - extents that have reached the highest age that the goals allow.
@@ -167,10 +172,10 @@ impl SmartPolicy {
     fn rest(&self, at: Duration) -> impl Iterator<Item = Extent> {
         let least = self.idle_since.and_then(|since| {
             let least = self.least(|thresholds| Some(thresholds.idle))?;
+            let idle = at.saturating_sub(since);
+            idle.checked_sub(self.worth.shortest() * LEAST_IDLE)?;
             let mut extents = self.pending.longest(least);
-            extents.try_fold(at.saturating_sub(since), |left, extent| {
-                left.checked_sub(self.worth.time(extent.len()))
-            })?;
+            extents.try_fold(idle, |left, extent| left.checked_sub(self.worth.time(extent.len())))?;
             Some(least)
         });
         least.into_iter().flat_map(|least| self.pending.longest(least))
