@@ -68,14 +68,14 @@ impl Standing {
         let smart = named(SMART)?;
         let others = || runs.iter().copied().filter(|run| run.policy != SMART && run.policy != IDEAL);
         let best = others().min_by_key(|run| run.waited_ns)?;
-        let fewest = others().map(|run| run.erases).min()?;
+        let fewest = others().min_by_key(|run| run.erases)?;
         let none_p99 = named(NONE).map_or(0, |run| run.read_p99_ns.0);
         let mut standing = Self {
             cell: smart.cell.clone(),
             best: best.policy.clone(),
             wait: over(smart.waited_ns.0, best.waited_ns.0),
             wait_over_ideal: named(IDEAL).map(|ideal| over(smart.waited_ns.0, ideal.waited_ns.0)),
-            erases: over(smart.erases, fewest),
+            erases: over(smart.erases, fewest.erases),
             read_p99: over(smart.read_p99_ns.0, best.read_p99_ns.0.max(none_p99)),
             losses: Vec::new(),
             reason: String::new(),
@@ -87,7 +87,8 @@ impl Standing {
         ];
         standing.losses.extend(bars.iter().filter(|(_, ratio, most)| ratio > most).map(|(loss, ..)| *loss));
         if !standing.losses.is_empty() {
-            standing.reason = reason(smart, best);
+            let by_erases = standing.losses[0] == Loss::Erases;
+            standing.reason = reason(smart, if by_erases { fewest } else { best });
         }
         Some(standing)
     }
@@ -110,6 +111,14 @@ fn over(part: u64, whole: u64) -> f64 {
 
 /// Why `smart` does worse than `best`, with the figures that say so.
 fn reason(smart: &ArenaRun, best: &ArenaRun) -> String {
+    let waits = over(best.waited_ns.0, smart.waited_ns.0);
+    if best.erases < smart.erases && waits > MOST_WAIT {
+        return format!(
+            "fewer erases for longer waits: with {}, the foreground waits {}",
+            best.policy,
+            times(waits)
+        );
+    }
     let copies = over(smart.copied_pages, best.copied_pages);
     let bytes = over(smart.discard_bytes.0, best.discard_bytes.0);
     let busier = smart.discard_busy_ns.0 as f64 - best.discard_busy_ns.0 as f64;
@@ -246,5 +255,16 @@ pub(super) mod tests {
         assert_eq!(cause(ArenaRun { copied_pages: 110, ..smart.clone() }), "discarded too late");
         assert_eq!(cause(ArenaRun { discard_busy_ns: Nanos(900), ..smart.clone() }), "discarded in the way");
         assert_eq!(cause(smart), "copies and discards do not explain it");
+    }
+
+    #[test]
+    fn erases_are_explained_by_the_policy_with_the_fewest() {
+        let reason = |fewest: [u64; 3]| {
+            let runs = [("batched:1s", [1000, 150, 0]), ("none", fewest), ("smart", [1000, 150, 0])];
+            let runs = runs.map(|(policy, figures)| run("a", 0.0, policy, figures));
+            standings(&document(runs.to_vec()))[0].reason.clone()
+        };
+        assert!(reason([2000, 100, 0]).starts_with("fewer erases for longer waits: with none,"));
+        assert!(reason([1010, 100, 0]).starts_with("discarded too late: 1.50× the copies"));
     }
 }

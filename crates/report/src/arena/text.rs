@@ -109,7 +109,7 @@ mod tests {
             )
         );
         assert!(
-            text.contains("erases 3.0×!; read p99 1.00×\n    discarded too late: 3.0× the copies"),
+            text.contains("erases 3.0×!; read p99 1.00×\n    fewer erases for longer waits: with none, the foreground waits 1.11×"),
             "{text}"
         );
         assert!(!text.contains("mail"), "only one was asked for: {text}");
