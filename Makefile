@@ -19,7 +19,7 @@ ROOT = bench canary claim compare daemon doctor drive file frees fstrim generati
 VM = virtual_time vm vm_claims vm_doctor vm_layouts
 programs = $(foreach name,$(1),--test $(name))
 
-.PHONY: all demo test quick check test-root test-vm package test-package image test-image bench clean
+.PHONY: all demo test quick check test-root test-vm package test-package image test-image bench arena clean
 
 all:
 	./setup $(BUILD_TOOLS)
@@ -67,6 +67,13 @@ target/python/ready:
 	python3 -m venv target/python
 	target/python/bin/pip install --quiet pyarrow
 	touch $@
+
+# Every policy on recorded traces, drives and think times (docs/policy.md): target/arena/index.html.
+arena:
+	./setup $(BUILD_TOOLS) mkfs.ext4 mkfs.xfs mkfs.btrfs python3
+	$(CARGO) build --release --locked
+	arena/record target/release/trimtab target/arena/traces
+	$(CARGO) bench --locked -p trimtab-lab --bench arena -- $(CURDIR)/target/arena/traces --out $(CURDIR)/target/arena
 
 # The Debian and the RPM package, in target/package.
 package:

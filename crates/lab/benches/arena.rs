@@ -118,6 +118,11 @@ fn numbers(text: &str) -> Result<Vec<f64>, Box<dyn Error>> {
 }
 
 fn main() {
+    // As `cargo bench` of the whole workspace calls it.
+    if std::env::args().skip(1).all(|argument| argument == "--bench") {
+        println!("arena: left out without traces; make arena records and replays them");
+        return;
+    }
     if let Err(error) = run() {
         eprintln!("arena: {error}");
         std::process::exit(1);
