@@ -109,8 +109,8 @@ What cannot be detected:
 - A file or disk of this machine that comes back as a drive by the network, unless nvmet or LIO has a target of the
   drive's name here: through a program such as tgtd, or through another machine.
 - Parts of the kernel that write to files without claiming them or naming them: nfsd, ksmbd, cachefiles, process
-  accounting, core dumps, disk quotas, zloop, nandsim; and memory of a file that stays pinned after it was unmapped (udmabuf,
-  vfio, RDMA, buffers of io_uring).
+  accounting, core dumps, disk quotas, ZFS pools on files, zloop, nandsim; and memory of a file that stays pinned after
+  it was unmapped (udmabuf, vfio, RDMA, buffers of io_uring).
 - A FUSE server that has the file open for reading only, only for the moment of each write, or by passthrough.
 - Files and drives that were registered with an io_uring of which nothing but its registration is left (set up with
   IORING_SETUP_REGISTERED_FD_ONLY), or whose path leads to another file by now; and requests that are under way when
@@ -125,7 +125,8 @@ What cannot be detected:
 - Files and drives that nvmet, LIO's fileio or USB gadgets serve, where their path now leads to another file; a bitmap
   file of md, where its path now leads to another such file; and those that pscsi of LIO, xen-blkback, RNBD or RBD
   serve or map a second time.
-- Programs that have the drive's sg, bsg or NVMe character device open for reading only.
+- Programs that have the drive, or its sg, bsg or NVMe character device, open for reading only, and send it commands
+  that write.
 - An erofs that no list of mounts shows, where the file is a further device of it or
   doesn't have its superblock at the usual place.
 - Programs that only read, such as a backup of DEV that is under way, or a virtual machine on an image below: one of
@@ -135,10 +136,11 @@ What cannot be detected:
 - Where a FUSE or network file system keeps the file behind a loop device.
 - What is attached to the same file, or opens DEV, once the run has begun.
 - Data without a signature, such as that of some databases.
-Two drives whose firmware reports one WWID are taken for one drive; detach one of them. While a multipath device
-has no path, all drives are refused but those whose WWID shows that they are others. A loop device over a file of
-eCryptfs, or of another file system that may keep its files in others, is refused. NBD and ublk devices, and
-others that this machine serves to itself, are refused: where their data is kept cannot be told. For the same
+Two drives whose firmware reports one WWID are taken for one drive, and so are all disks of the module scsi_debug;
+detach one of them. While a multipath device has no path, all drives are refused but those whose WWID shows that they
+are others. A loop device over a file of eCryptfs, or of another file system that may keep its files in others, is
+refused. NBD and ublk devices, and others that this machine serves to itself, are refused: where their data is kept
+cannot be told. For the same
 reason a partition is refused behind one that is in use and may have been longer when that began, and all devices are
 refused while a process has files registered with an io_uring that can't be told (before Linux
 6.18 any such file), a loop device over a file of an overlay while a process has a file of the same length open for

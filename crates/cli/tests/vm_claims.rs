@@ -8,7 +8,7 @@ use guest::run;
 const UNKNOWN_RING: &[&str] = &["cannot tell which files process ", "(python3) writes to by its io_uring"];
 
 /// The expected messages for each claim, in order.
-const EXPECTED: [(&str, &[&str]); 94] = [
+const EXPECTED: [(&str, &[&str]); 98] = [
     ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
     (
         "lvm-mounted",
@@ -48,6 +48,12 @@ const EXPECTED: [(&str, &[&str]); 94] = [
     ("md-journal", &["shares its bytes with /dev/loop", "is held by /dev/md0"]),
     ("bcache-cache", &["shares its bytes with /dev/loop", "is held by /dev/bcache0"]),
     ("bcache-backing", &["shares its bytes with /dev/loop", "is held by /dev/bcache0"]),
+    ("dm-apart", &["accepted"]),
+    (
+        "dm-loaded",
+        &["may share its bytes with /dev/nvme", "is below /dev/dm-1 (beside), which is mounted on /run/mnt"],
+    ),
+    ("dm-cleared", &["accepted"]),
     ("dm-alone", &["accepted"]),
     ("dm-written", &["is in use: process ", "(sleep) has /dev/nvme", " open for writing"]),
     ("partition-below", &["shares its bytes with /dev/nvme", "p1, which is mounted on /run/mnt"]),
@@ -80,6 +86,10 @@ const EXPECTED: [(&str, &[&str]); 94] = [
     ("partition-shrunk-array-1.0", &["p1, which lies before it", "it is held by /dev/md0"]),
     ("partition-shrunk-journal", &["p1, which lies before it on the disk", "it is claimed by the kernel"]),
     ("partition-shrunk-hidden", &["p1, which lies before it on the disk", "it is claimed by the kernel"]),
+    (
+        "partition-shrunk-hidden-behind-node",
+        &["p1, which lies before it on the disk", "it is claimed by the kernel"],
+    ),
     ("partition-shrunk-unused", &["accepted"]),
     ("partition-beside", &["accepted"]),
     ("ng-written", &["(sleep) has /dev/ng", " open for writing"]),

@@ -14,7 +14,7 @@ use rustix::ioctl::{
 };
 use trimtab_core::{Bytes, Extent};
 
-pub use device_mapper::{MapLine, device_map, device_status, device_status_unflushed};
+pub use device_mapper::{MapLine, device_map, device_status, device_status_unflushed, inactive_map};
 pub use file_extents::{FileExtent, file_blocks, file_extents};
 pub use file_system::{
     ChunkItem, FreeSpace, btrfs_chunks, btrfs_device, btrfs_id, file_system_uuid, free_space,

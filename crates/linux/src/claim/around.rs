@@ -226,12 +226,20 @@ impl Around {
         Ok(all)
     }
 
-    /// The disks, but for `disks`, that are further paths to the drives of these, by their WWIDs.
-    pub fn paths(&self, disks: &[BlockDevice]) -> Result<Vec<BlockDevice>, BlockError> {
+    /// The disks, but for `disks`, that are further paths to the drives of these, by their WWIDs; and further ones of the
+    /// module scsi_debug, which keeps all its disks in one memory unless `per_host_store` is set.
+    pub fn paths(&self, disks: &[BlockDevice]) -> Result<Vec<(BlockDevice, Sharing)>, BlockError> {
         let ours: Vec<_> = disks.iter().filter_map(BlockDevice::wwid).collect();
+        let is_simulated = disks.iter().any(is_of_scsi_debug);
         let mut all = BlockDevice::disks(&self.sysfs)?;
-        all.retain(|disk| !disks.contains(disk) && disk.wwid().is_some_and(|wwid| ours.contains(&wwid)));
-        Ok(all)
+        all.retain(|disk| !disks.contains(disk));
+        let sharing = all.into_iter().filter_map(|disk| {
+            if disk.wwid().is_some_and(|wwid| ours.contains(&wwid)) {
+                return Some((disk, Sharing::SameWwid));
+            }
+            (is_simulated && is_of_scsi_debug(&disk)).then_some((disk, Sharing::Possible))
+        });
+        Ok(sharing.collect())
     }
 
     /// Every device that carries a mounted file system or active swap, or has a loop device above it.
@@ -407,6 +415,11 @@ impl Around {
         };
         Ok(text.split(|byte| *byte == b'\n').skip(1).filter_map(line).collect())
     }
+}
+
+/// Whether the module scsi_debug has made `disk`.
+fn is_of_scsi_debug(disk: &BlockDevice) -> bool {
+    disk.directory().to_string_lossy().contains("/pseudo_0/adapter")
 }
 
 /// Returns the result of all these comparisons; none where the files are others.

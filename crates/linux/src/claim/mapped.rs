@@ -20,6 +20,7 @@ const SCSI_MAJORS: [u32; 16] = [8, 65, 66, 67, 68, 69, 70, 71, 128, 129, 130, 13
 pub(super) struct Mapped {
     pub device: BlockDevice,
     uuid: String,
+    /// Those of its table, and of the one that takes effect when it is resumed.
     lines: Vec<MapLine>,
     /// The devices that it is on at the moment.
     slaves: Vec<BlockDevice>,
@@ -44,11 +45,16 @@ pub(super) fn mapped(machine: &Machine, sysfs: &std::path::Path) -> Result<Vec<M
     let mut all = Vec::new();
     for device in BlockDevice::disks(sysfs)? {
         let Ok(uuid) = std::fs::read_to_string(device.attribute("dm/uuid")) else { continue };
-        let lines = machine.map(device.number()?);
-        if lines.is_none() && machine.is_live() && device.attribute("dm/uuid").exists() {
-            return Err(ClaimError::Table { device: device.path().display().to_string() });
-        }
-        let lines = lines.unwrap_or_default();
+        let number = device.number()?;
+        let tables = machine.map(number).zip(machine.inactive_map(number));
+        let Some((mut lines, loaded)) = tables else {
+            // It may be gone by now.
+            if device.attribute("dm/uuid").exists() {
+                return Err(ClaimError::Table { device: device.path().display().to_string() });
+            }
+            continue;
+        };
+        lines.extend(loaded);
         let mut lost: Vec<_> = lines.iter().flat_map(numbers).collect();
         lost.retain(|number| BlockDevice::numbered(sysfs, *number).is_none());
         let slaves = device.slaves()?;

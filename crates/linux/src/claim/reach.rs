@@ -1,9 +1,9 @@
 //! The length that the user of a partition relies on: the kernel lets a partition shrink while it is in use.
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 
 use crate::block::BlockDevice;
 
@@ -13,9 +13,8 @@ const HEAD: usize = (64 << 10) + 4096;
 /// Returns whether the kernel may have claimed `device` for something: a mount that no list shows, an array, the journal or
 /// a further device of a file system.
 pub(super) fn is_claimed(device: &BlockDevice) -> bool {
-    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
     // A device that cannot be asked counts as claimed.
-    rustix::fs::open(device.path(), flags, Mode::empty()).is_err()
+    device.open_node(OFlags::EXCL).is_err()
 }
 
 /// Returns how many bytes of `member` the md array `array` uses; none where its superblock is at the end.
@@ -37,7 +36,7 @@ pub(super) fn of_loop(upper: &BlockDevice) -> Option<u64> {
 /// Returns the length of the file system or swap that `device` holds; none if its kind is not known here.
 pub(super) fn contents(device: &BlockDevice) -> Option<u64> {
     let mut head = vec![0; HEAD];
-    File::open(device.path()).ok()?.read_exact_at(&mut head, 0).ok()?;
+    device.open_node(OFlags::empty()).ok()?.read_exact_at(&mut head, 0).ok()?;
     length(&head)
 }
 
@@ -86,6 +85,14 @@ fn length(head: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::captured::Captured;
+
+    #[test]
+    fn node_of_another_device_is_no_proof() {
+        // There is a `/dev/null`, which anyone can open.
+        let machine = Captured::new().device("null", "8:0", &[]);
+        assert!(is_claimed(&machine.open("null")));
+    }
 
     fn head(fields: &[(usize, &[u8])]) -> Vec<u8> {
         let mut head = vec![0; HEAD];

@@ -156,7 +156,7 @@ impl Usage {
         let layer = |block: &BlockDevice| Layer::of(&around, block, &uses, &stack);
         let count = below.len();
         let certain = below.into_iter().map(|below| (below, Sharing::Certain));
-        let paths = around.paths(&stack)?.into_iter().map(|path| (path, Sharing::SameWwid));
+        let paths = around.paths(&stack)?;
         let beside = around.beside(&stack)?;
         let others: Vec<_> = certain.chain(siblings).chain(beside).chain(paths).collect();
         let server =

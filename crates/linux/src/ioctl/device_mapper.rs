@@ -17,6 +17,8 @@ const DM_STATUS_TABLE_FLAG: u32 = 1 << 4;
 const DM_BUFFER_FULL_FLAG: u32 = 1 << 8;
 /// Requests under way need not be written first.
 const DM_NOFLUSH_FLAG: u32 = 1 << 11;
+/// The table is meant that is loaded and not in use yet.
+const DM_QUERY_INACTIVE_TABLE_FLAG: u32 = 1 << 12;
 /// The kernel wipes its copy, which may hold a key.
 const DM_SECURE_DATA_FLAG: u32 = 1 << 15;
 
@@ -85,6 +87,15 @@ unsafe impl Ioctl for TableStatus<'_> {
 /// `EMSGSIZE` where the table is longer than 16 MiB, `EPROTO` where it makes no sense.
 pub fn device_map(control: impl AsFd, device: DeviceNumber) -> Result<Vec<MapLine>> {
     table_status(control, device, DM_STATUS_TABLE_FLAG | DM_NOFLUSH_FLAG)
+}
+
+/// Asks for the table that is loaded for `device` and takes effect when that is resumed; empty where there is none.
+///
+/// # Errors
+/// As [`device_map`].
+pub fn inactive_map(control: impl AsFd, device: DeviceNumber) -> Result<Vec<MapLine>> {
+    let flags = DM_STATUS_TABLE_FLAG | DM_NOFLUSH_FLAG | DM_QUERY_INACTIVE_TABLE_FLAG;
+    table_status(control, device, flags)
 }
 
 /// Asks `/dev/mapper/control` how the device-mapper device `device` is: the lines of its table, with the

@@ -8,7 +8,7 @@ use super::StackError;
 use super::map;
 use crate::block::{BlockDevice, DeviceNumber};
 use crate::identity::FileId;
-use crate::ioctl::{MapLine, device_map};
+use crate::ioctl::{MapLine, device_map, inactive_map};
 use crate::loop_device::{self, Backing, LoopError};
 
 /// The most files and directories in a captured tree.
@@ -93,6 +93,18 @@ impl Machine {
             device_map(File::open("/dev/mapper/control").ok()?, device).ok()?
         } else {
             map::parse(&fs::read_to_string(self.file(&format!("/trimtab/dm/{device}"))).ok()?)?
+        };
+        Some(lines.into_iter().map(map::without_keys).collect())
+    }
+
+    /// The table that is loaded for a device-mapper device and takes effect when that is resumed; none where it can't be
+    /// read, empty where nothing is loaded.
+    pub(crate) fn inactive_map(&self, device: DeviceNumber) -> Option<Vec<MapLine>> {
+        let lines = if self.live {
+            inactive_map(File::open("/dev/mapper/control").ok()?, device).ok()?
+        } else {
+            let text = fs::read_to_string(self.file(&format!("/trimtab/dm/{device}.inactive")));
+            map::parse(&text.unwrap_or_default())?
         };
         Some(lines.into_iter().map(map::without_keys).collect())
     }

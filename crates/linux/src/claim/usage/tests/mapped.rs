@@ -34,6 +34,34 @@ fn disk_may_be_one_that_a_table_still_names() {
 }
 
 #[test]
+fn table_that_is_loaded_and_not_in_use_yet_counts_too() {
+    let machine = |loaded: &str| {
+        Captured::new()
+            .device("sdb", "8:16", &[("size", "16384")])
+            .device("dm-0", "253:0", &[("dm/name", "own"), ("dm/uuid", "\n")])
+            .device("dm-1", "253:1", &[("dm/name", "other"), ("dm/uuid", "\n")])
+            .stacked("dm-0", "sdb")
+            .stacked("dm-1", "sdb")
+            .file("trimtab/dm/253:0", "0 2048 linear 8:16 0\n")
+            .file("trimtab/dm/253:1", "0 2048 linear 8:16 4096\n")
+            .file("trimtab/dm/253:1.inactive", loaded)
+    };
+    assert_eq!(judged(&machine(""), "dm-0", &Overrides::default()), Ok(vec![]));
+    assert!(refusal(&machine("0 2048 linear 8:16 1024\n"), "dm-0").contains("held by /dev/dm-1 (other)"));
+    assert!(refusal(&machine("0 2048 mirror core 1 8:16 0\n"), "dm-0").contains("held by /dev/dm-1 (other)"));
+}
+
+#[test]
+fn table_that_cannot_be_read_is_no_proof() {
+    for name in ["253:0", "253:0.inactive"] {
+        let machine =
+            machine_with_losses("\n", "0 2048 linear 259:0 0\n").file(&format!("trimtab/dm/{name}"), "?");
+        let error = Usage::of(&machine.machine(), &machine.open("nvme0n1")).unwrap_err();
+        assert!(matches!(&error, ClaimError::Table { device } if device == "/dev/dm-0"), "{error}");
+    }
+}
+
+#[test]
 fn pool_of_thin_volumes_is_refused() {
     let machine = machine_with_losses("\n", "0 2048 thin-pool 8:16 65:0 128 0\n")
         .stacked("dm-0", "sdb")
@@ -141,4 +169,27 @@ fn volumes_of_a_group_with_other_parts_of_its_devices_share_nothing() {
     assert!(
         refusal(&machine("0 2048 mirror 8:16 2048\n", "0 2048 linear 8:16 0\n"), "dm-0").starts_with(may)
     );
+}
+
+#[test]
+fn disks_of_scsi_debug_may_share_one_memory() {
+    let disk = |machine: Captured, name: &str, number: &str| {
+        let directory = format!("devices/pseudo_0/adapter0/block/{name}");
+        let machine =
+            [("dev", number), ("size", "2048"), ("ro", "0"), ("holders/.keep", ""), ("slaves/.keep", "")]
+                .into_iter()
+                .fold(machine, |machine, (attribute, text)| {
+                    machine.file(&format!("sys/{directory}/{attribute}"), text)
+                });
+        ["block", "class/block", "dev/block"].into_iter().fold(machine, |machine, list| {
+            let from = if list == "dev/block" { number } else { name };
+            let up = "../".repeat(list.split('/').count());
+            machine.link(&format!("{list}/{from}"), &format!("{up}{directory}"))
+        })
+    };
+    let machine = disk(disk(Captured::new(), "sdb", "8:16"), "sdc", "8:32").device("sdd", "8:48", &[]);
+    assert_eq!(judged(&machine, "sdc", &Overrides::default()), Ok(vec![]));
+    let machine = machine.mounts("28 1 8:16 / /mnt rw - ext4 /dev/sdb rw\n");
+    assert!(refusal(&machine, "sdc").contains("may share its bytes with /dev/sdb, which is mounted on /mnt"));
+    assert_eq!(judged(&machine, "sdd", &Overrides::default()), Ok(vec![]));
 }
