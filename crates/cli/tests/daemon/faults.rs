@@ -292,6 +292,7 @@ fn pending_extents_survive_a_read_only_remount() {
     let volume = Volume::mounted("xfs");
     let dir = tempfile::TempDir::new().unwrap();
     let daemon = Daemon::start(&patient(&volume, dir.path()));
+    daemon.wait_for_first_trims(&volume);
     let freed = volume.fray();
     daemon.wait_for(&volume, "small pieces are pending", |fs| fs.pending >= freed);
     volume.remount("remount,ro");

@@ -134,6 +134,7 @@ fn clock_set_back_delays_no_trim() {
     let volume = Volume::mounted("ext4");
     let dir = tempfile::TempDir::new().unwrap();
     let mut daemon = Daemon::start(&patient(&volume, dir.path()));
+    daemon.wait_for_first_trims(&volume);
     let freed = volume.fray();
     daemon.wait_for(&volume, "small pieces are pending", |fs| {
         fs.pending >= freed && fs.pending < Bytes::MIB && fs.trimmed > Bytes::MIB
@@ -171,6 +172,7 @@ fn trim_command_sends_the_pending_extents_of_the_service() {
         let volume = Volume::mounted(fstype);
         let dir = tempfile::TempDir::new().unwrap();
         let daemon = Daemon::start(&patient(&volume, dir.path()));
+        daemon.wait_for_first_trims(&volume);
         let freed = volume.fray();
         daemon.wait_for(&volume, "small pieces are pending", |fs| {
             fs.pending >= freed && fs.pending < Bytes::MIB && fs.trimmed > Bytes::MIB

@@ -165,6 +165,7 @@ fn pending_extents_survive_restart_and_remount() {
         let dir = TempDir::new().unwrap();
         let config = patient(&volume, dir.path());
         let mut daemon = Daemon::start(&config);
+        daemon.wait_for_first_trims(&volume);
         let freed = volume.fray();
         daemon.wait_for(&volume, "small pieces are pending", small(freed));
         let figures = |fs: &FileSystemStatus| (fs.pending, fs.trimmed, fs.last_trim.clone());
@@ -218,6 +219,7 @@ fn pending_extents_survive_a_change_of_mount_point() {
             rules.clone() + &rules.replace(volume.target.to_str().unwrap(), place.to_str().unwrap())
         };
         let daemon = Daemon::start(&both(patient(&volume, dir.path())));
+        daemon.wait_for_first_trims(&volume);
         volume.write("goes", Bytes(32 << 20));
         let freed = volume.fray();
         let is_small = |fs: &FileSystemStatus| fs.pending >= freed && fs.pending < Bytes::MIB;
@@ -258,6 +260,7 @@ fn pending_extents_survive_a_reboot() {
         let dir = TempDir::new().unwrap();
         let config = patient(&volume, dir.path());
         let mut daemon = Daemon::start(&config);
+        daemon.wait_for_first_trims(&volume);
         let freed = volume.fray();
         daemon.wait_for(&volume, "small pieces are pending", small(freed));
         // A service manager that ends has all unmounted, and tells what is left to end at once.

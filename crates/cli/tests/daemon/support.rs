@@ -273,6 +273,13 @@ impl Daemon {
         }
     }
 
+    /// Waits until what was free on the volume when it began is trimmed: what is freed meanwhile would go with it.
+    pub fn wait_for_first_trims(&self, volume: &Volume) {
+        self.wait_for(volume, "what was free is trimmed", |fs| {
+            fs.trimmed > Bytes::MIB && fs.pending < Bytes::MIB
+        });
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

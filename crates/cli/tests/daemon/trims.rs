@@ -137,6 +137,7 @@ fn leased_extents_become_pending_again() {
     let volume = Volume::mounted("xfs");
     let dir = tempfile::TempDir::new().unwrap();
     let daemon = Daemon::start(&patient(&volume, dir.path()));
+    daemon.wait_for_first_trims(&volume);
     let fs = || daemon.status_of(&volume).unwrap();
     let freed = volume.fray();
     // XFS reports some frees only after it commits; trims of the others end before.
@@ -172,6 +173,7 @@ fn extents_skipped_by_a_trim_stay_pending() {
     let volume = Volume::mounted("xfs");
     let dir = tempfile::TempDir::new().unwrap();
     let daemon = Daemon::start(&patient(&volume, dir.path()));
+    daemon.wait_for_first_trims(&volume);
     let pending = || daemon.status_of(&volume).unwrap().pending;
     let freed = volume.fray();
     daemon.wait_for(&volume, "small pieces are pending", |fs| fs.pending >= freed && fs.pending < Bytes::MIB);
