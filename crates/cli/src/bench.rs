@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use trimtab_bench::plan::{self, Sizes};
 use trimtab_bench::profile::profile;
 use trimtab_bench::{BenchOptions, bench};
@@ -22,7 +21,7 @@ use trimtab_report::Document;
 
 use crate::outputs::Outputs;
 use crate::progress::BenchBar;
-use crate::{UNSUPPORTED, complain, failed, interrupt, power_cycle};
+use crate::{UNSUPPORTED, complain, failed, interrupt, one_of, power_cycle};
 
 /// Measures a spare drive: how long discards take, whether they work, and what they cost and give
 ///
@@ -254,15 +253,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::from(UNSUPPORTED));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// One of the items that users call by name.
-fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
-    all: [T; N],
-    name: fn(T) -> &'static str,
-) -> impl TypedValueParser<Value = T> {
-    let find = move |given: String| all.into_iter().find(|item| name(*item) == given);
-    PossibleValuesParser::new(all.map(name)).map(move |given| find(given).expect("clap knows the names"))
 }
 
 /// Returns the results of an earlier run that would be replaced.

@@ -28,6 +28,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use anyhow::{Context, Result};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -208,6 +209,15 @@ fn ended(stopped: Option<&str>) -> ExitCode {
 /// Returns true if stdout gets colours: it is a terminal, and `NO_COLOR` is not set.
 fn colour() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// One of the items that users call by name.
+fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
+    all: [T; N],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    let find = move |given: String| all.into_iter().find(|item| name(*item) == given);
+    PossibleValuesParser::new(all.map(name)).map(move |given| find(given).expect("clap knows the names"))
 }
 
 /// Returns the interrupt that SIGINT, SIGTERM and SIGHUP set from now on. The third signal ends the program

@@ -9,7 +9,7 @@ use trimtab_ftl::replay::{Discards, Replay, ReplayOptions};
 
 mod common;
 
-use common::Memory;
+use common::in_memory;
 
 const SIZE: Bytes = Bytes(256 << 20);
 const MIB: u64 = 1 << 20;
@@ -60,7 +60,7 @@ fn replayed(profile: &Profile, events: &[TraceEvent], preconditioned: bool, poli
         clocks: Clocks::default(),
     };
     let mut replay = Replay::new(&options, Discards::Policy(engine)).unwrap();
-    replay.pass(&mut Memory::new(events), &mut |_| true).unwrap();
+    replay.pass(&mut in_memory(events), &mut |_| true).unwrap();
     replay.outcome()
 }
 

@@ -12,7 +12,7 @@ use trimtab_ftl::{Command, Device, Op};
 
 mod common;
 
-use common::Memory;
+use common::in_memory;
 
 const PAGE: u64 = 4096;
 const SIZE: Bytes = Bytes(64 << 20);
@@ -154,7 +154,7 @@ fn online(frees: u64, ranges: Option<u32>, limit: u64) -> (u64, Nanos) {
         clocks: Clocks::default(),
     };
     let mut replay = Replay::new(&options, Discards::Policy(engine)).unwrap();
-    replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap();
+    replay.pass(&mut in_memory(&events), &mut |_| true).unwrap();
     let outcome = replay.outcome();
     assert_eq!((outcome.pending, outcome.counters.discard_bytes), (Bytes::ZERO, Bytes(frees * PAGE)));
     (outcome.counters.discards, outcome.counters.discard_busy_ns)

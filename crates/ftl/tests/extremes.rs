@@ -11,7 +11,7 @@ use trimtab_ftl::{ClosedLoop, Command, Device, GeometryError, Op};
 
 mod common;
 
-use common::Memory;
+use common::in_memory;
 
 const BASE: &str = include_str!("../../../profiles/nvme-tlc.toml");
 
@@ -218,7 +218,7 @@ fn replay(profile: &Profile, size: Bytes, policy: &str) -> Result<(), GeometryEr
     };
     let mut replay = Replay::new(&options, Discards::Policy(engine))?;
     for _ in 0..2 {
-        replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap();
+        replay.pass(&mut in_memory(&events), &mut |_| true).unwrap();
     }
     assert_eq!(replay.outcome().events, 2 * events.len() as u64);
     Ok(())

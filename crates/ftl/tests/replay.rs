@@ -13,7 +13,7 @@ use trimtab_ftl::{Command, Device, Op};
 
 mod common;
 
-use common::Memory;
+use common::in_memory;
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = 2048;
@@ -66,17 +66,17 @@ fn policy(name: &str) -> Discards {
 }
 
 fn replayed(events: &[TraceEvent], discards: Discards, passes: u32) -> ReplayOutcome {
-    let span = TraceSurvey::of(&mut Memory::new(events), &mut |_| true).unwrap().span;
+    let span = TraceSurvey::of(&mut in_memory(events), &mut |_| true).unwrap().span;
     let profile = profile();
     let mut replay = Replay::new(&options(&profile, span), discards).unwrap();
-    (0..passes).for_each(|_| replay.pass(&mut Memory::new(events), &mut |_| true).unwrap());
+    (0..passes).for_each(|_| replay.pass(&mut in_memory(events), &mut |_| true).unwrap());
     replay.outcome()
 }
 
 /// Returns the results of one pass of `span` on a drive of this profile.
 fn passed(profile: &Profile, events: &[TraceEvent], span: u64, discards: Discards) -> ReplayOutcome {
     let mut replay = Replay::new(&options(profile, Nanos(span)), discards).unwrap();
-    replay.pass(&mut Memory::new(events), &mut |_| true).unwrap();
+    replay.pass(&mut in_memory(events), &mut |_| true).unwrap();
     replay.outcome()
 }
 
@@ -148,9 +148,9 @@ proptest! {
             profile.discard.range.value = Nanos::ZERO;
             profile.discard.per_gib.value = Nanos::ZERO;
             profile.timing.command_overhead.value = Nanos::ZERO;
-            let span = TraceSurvey::of(&mut Memory::new(&events), &mut |_| true).unwrap().span;
+            let span = TraceSurvey::of(&mut in_memory(&events), &mut |_| true).unwrap().span;
             let mut replay = Replay::new(&options(&profile, span), engine).unwrap();
-            (0..passes).for_each(|_| replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap());
+            (0..passes).for_each(|_| replay.pass(&mut in_memory(&events), &mut |_| true).unwrap());
             let outcome = replay.outcome();
 
             let mut device = Device::new(&profile, Bytes(PAGES * PAGE)).unwrap();
@@ -262,7 +262,7 @@ proptest! {
         let events = one_by_one(&events);
         let mut profile = roomy();
         profile.discard.queued.value = queued;
-        let span = TraceSurvey::of(&mut Memory::new(&events), &mut |_| true).unwrap().span;
+        let span = TraceSurvey::of(&mut in_memory(&events), &mut |_| true).unwrap().span;
         let waited = |discards| {
             let outcome = passed(&profile, &events, span.0, discards);
             assert_eq!(outcome.counters.copied_pages, 0, "no block is collected");
@@ -431,7 +431,7 @@ fn a_write_waits_for_one_discard_of_a_trim_at_most() {
         .extend((0..100).map(|n| event(1_000_000 * (n + 1) + 500_000, EventKind::Write, pages(1000 + n, 1))));
     let span = Nanos(200_000_000);
     let mut replay = Replay::new(&options(&profile, span), policy("batched:1ms")).unwrap();
-    replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap();
+    replay.pass(&mut in_memory(&events), &mut |_| true).unwrap();
     let outcome = replay.outcome();
     assert_eq!(outcome.counters.discards, 50);
     assert!(outcome.writes.max_ns < Nanos(11_000_000), "{:?}", outcome.writes);
@@ -445,7 +445,7 @@ fn long_trim_is_split_into_commands_that_the_drive_takes() {
     profile.discard.advertised_granularity.value = Bytes(4 * PAGE);
     let events = [event(0, EventKind::Free, pages(0, 100)), event(0, EventKind::Free, pages(200, 3))];
     let mut replay = Replay::new(&options(&profile, Nanos(1)), policy("batched")).unwrap();
-    replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap();
+    replay.pass(&mut in_memory(&events), &mut |_| true).unwrap();
     let outcome = replay.outcome();
     assert_eq!((outcome.counters.discards, outcome.counters.discard_bytes), (4, Bytes(100 * PAGE)));
     assert_eq!(outcome.pending, Bytes(3 * PAGE), "a trim leaves what is shorter than the granularity");
@@ -456,18 +456,18 @@ fn an_extent_past_the_end_is_refused_with_its_row() {
     let events = [event(0, EventKind::Write, pages(0, 1)), event(1, EventKind::Write, pages(PAGES - 1, 2))];
     let profile = profile();
     let mut replay = Replay::new(&options(&profile, Nanos(9)), Discards::Trace).unwrap();
-    let error = replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap_err();
+    let error = replay.pass(&mut in_memory(&events), &mut |_| true).unwrap_err();
     assert!(matches!(error, ReplayError::PastEnd { row: 2, .. }), "{error}");
 
     let failed = TraceEvent { error: 5, ..events[1] };
     let mut replay = Replay::new(&options(&profile, Nanos(9)), Discards::Trace).unwrap();
-    replay.pass(&mut Memory::new(&[events[0], failed]), &mut |_| true).unwrap();
+    replay.pass(&mut in_memory(&[events[0], failed]), &mut |_| true).unwrap();
     assert_eq!((replay.outcome().failed, replay.outcome().counters.host_pages), (1, 1));
 
     let scale = Scale { from: Bytes((PAGES + 1) * PAGE), to: Bytes(PAGES * PAGE) };
     let scaled = ReplayOptions { scale: Some(scale), ..options(&profile, Nanos(9)) };
     let mut replay = Replay::new(&scaled, Discards::Trace).unwrap();
-    replay.pass(&mut Memory::new(&events), &mut |_| true).unwrap();
+    replay.pass(&mut in_memory(&events), &mut |_| true).unwrap();
     assert_eq!(replay.outcome().counters.host_pages, 3);
 }
 
@@ -479,7 +479,7 @@ fn other_devices_are_ignored_and_watchers_end_the_replay() {
     assert_eq!(replayed(&events, Discards::Trace, 1).events, 1);
     let profile = profile();
     let mut replay = Replay::new(&options(&profile, Nanos(9)), Discards::Trace).unwrap();
-    let error = replay.pass(&mut Memory::new(&events), &mut |_| false).unwrap_err();
+    let error = replay.pass(&mut in_memory(&events), &mut |_| false).unwrap_err();
     assert!(matches!(error, ReplayError::Stopped), "{error}");
 }
 

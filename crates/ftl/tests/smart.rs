@@ -15,7 +15,7 @@ use trimtab_ftl::replay::{Discards, Replay, ReplayOptions};
 
 mod common;
 
-use common::Memory;
+use common::in_memory;
 
 const SIZE: Bytes = Bytes(1 << 30);
 /// The unit in which space is taken and given up.
@@ -86,7 +86,7 @@ fn replayed(events: &[TraceEvent], profile: &Profile, policy: Box<dyn Policy>) -
         clocks: Clocks::default(),
     };
     let mut replay = Replay::new(&options, Discards::Policy(policy)).unwrap();
-    replay.pass(&mut Memory::new(events), &mut |_| true).unwrap();
+    replay.pass(&mut in_memory(events), &mut |_| true).unwrap();
     replay.outcome()
 }
 

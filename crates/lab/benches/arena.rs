@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Instant, SystemTime};
 
 use trimtab_core::document::arena::{ARENA_SCHEMA, ArenaCell, ArenaDocument, ArenaRun};
+use trimtab_core::document::sim::Clocks;
 use trimtab_core::profile::{Profile, builtin};
 use trimtab_lab::arena::{ArenaTrace, Contender};
 use trimtab_report::arena;
@@ -108,10 +109,11 @@ fn words(text: &str) -> Vec<String> {
 fn numbers(text: &str) -> Result<Vec<f64>, Box<dyn Error>> {
     let number = |word: &str| {
         let number: f64 = word.parse().map_err(|_| format!("--think {word} is not a number"))?;
-        if (0.0..=1e6).contains(&number) {
+        let most = Clocks::MOST_THINK_SCALE;
+        if (0.0..=most).contains(&number) {
             Ok(number)
         } else {
-            Err(format!("--think {word} is not between 0 and 1e6"))
+            Err(format!("--think {word} is not between 0 and {most}"))
         }
     };
     Ok(text.split(',').map(number).collect::<Result<_, _>>()?)

@@ -2,9 +2,7 @@
 //! file, from memory (the model alone), and how many the file's reader alone hands out. `cargo bench -p
 //! trimtab-lab --bench replay -- [MILLIONS OF EVENTS] [GiB OF THE DRIVE]`.
 
-use std::convert::Infallible;
 use std::error::Error;
-use std::slice::Chunks;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -12,7 +10,9 @@ use rustix::time::{ClockId, clock_gettime};
 use trimtab_core::document::sim::Clocks;
 use trimtab_core::policy::{PolicyChoice, PolicyKind, SmartPolicy};
 use trimtab_core::profile::Profile;
-use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceDevice, TraceEvent, TraceHeader, TraceSource};
+use trimtab_core::trace::{
+    Comm, DeviceIndex, EventKind, InMemory, TraceDevice, TraceEvent, TraceHeader, TraceSource,
+};
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_ftl::replay::{Discards, Replay, ReplayOptions};
 use trimtab_trace::{Columns, TraceFile, TraceWriter};
@@ -22,24 +22,6 @@ const ROUNDS: usize = 5;
 const BATCH: usize = 4096;
 /// Time from one event to the next.
 const STEP: u64 = 20_000;
-
-/// Events from memory, as a file hands them out.
-struct Memory<'a> {
-    header: TraceHeader,
-    batches: Chunks<'a, TraceEvent>,
-}
-
-impl TraceSource for Memory<'_> {
-    type Error = Infallible;
-    fn header(&self) -> &TraceHeader {
-        &self.header
-    }
-    fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), Infallible> {
-        batch.clear();
-        batch.extend_from_slice(self.batches.next().unwrap_or_default());
-        Ok(())
-    }
-}
 
 fn main() {
     let numbers: Vec<u64> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
@@ -57,7 +39,8 @@ fn main() {
         events.chunks(BATCH).for_each(|events| writer.write(events).expect("there is room"));
         writer.finish().expect("there is room");
         let file = || TraceFile::open(&path).expect("it was just written").with_columns(Columns::Replay);
-        let memory = || Memory { header: TraceHeader::new("memory"), batches: events.chunks(BATCH) };
+        let of_memory = TraceHeader::new("memory");
+        let memory = || InMemory::new(&of_memory, &events, BATCH);
 
         println!(
             "{name}, {millions} million events, {gib} GiB: million events a processor second, median of {ROUNDS}"

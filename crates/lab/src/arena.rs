@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::path::Path;
-use std::slice::Chunks;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use trimtab_core::document::arena::{ArenaCell, ArenaRun};
 use trimtab_core::document::sim::{Clocks, PolicyClock};
 use trimtab_core::policy::{Event, Policy, PolicyKind, SimPolicy, SimPolicyError, SmartPolicy, TrimRequest};
 use trimtab_core::profile::Profile;
-use trimtab_core::trace::{DeviceIndex, TraceEvent, TraceHeader, TraceSource};
+use trimtab_core::trace::{DeviceIndex, EventKind, InMemory, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Nanos};
 use trimtab_ftl::GeometryError;
 use trimtab_ftl::replay::{Discards, Replay, ReplayError, ReplayOptions, TraceSurvey};
@@ -189,14 +188,14 @@ impl ArenaTrace {
         header: TraceHeader,
         events: Vec<TraceEvent>,
     ) -> Result<Self, ArenaError> {
-        let mut memory = Memory { header: &header, batches: events.chunks(BATCH) };
+        let mut memory = InMemory::new(&header, &events, BATCH);
         let Ok(survey) = TraceSurvey::of(&mut memory, &mut |_| true);
         let mut used = (0_u16..).zip(&survey.devices).filter(|(_, device)| device.total() > 0);
         let (Some((device, surveyed)), None) = (used.next(), used.next()) else {
             return Err(ArenaError::Devices(name));
         };
         let size = header.devices.get(usize::from(device)).map_or(Bytes::ZERO, |device| device.size);
-        let has_discards = events.iter().any(|event| event.kind == trimtab_core::trace::EventKind::Discard);
+        let has_discards = events.iter().any(|event| event.kind == EventKind::Discard);
         Ok(Self {
             set: set.to_owned(),
             device: DeviceIndex(device),
@@ -267,7 +266,7 @@ impl ArenaTrace {
             ArenaError::Geometry { profile: profile.name.clone(), size: self.size, source }
         })?;
         for _ in 0..passes {
-            let mut memory = Memory { header: &self.header, batches: self.events.chunks(BATCH) };
+            let mut memory = InMemory::new(&self.header, &self.events, BATCH);
             let failed = |source| ArenaError::Replay { trace: self.name.clone(), source };
             replay.pass(&mut memory, &mut |_| true).map_err(failed)?;
         }
@@ -292,34 +291,16 @@ impl ArenaTrace {
     }
 }
 
-/// The events of a trace, as a file hands them out.
-struct Memory<'a> {
-    header: &'a TraceHeader,
-    batches: Chunks<'a, TraceEvent>,
-}
-
-impl TraceSource for Memory<'_> {
-    type Error = Infallible;
-    fn header(&self) -> &TraceHeader {
-        self.header
-    }
-    fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), Infallible> {
-        batch.clear();
-        batch.extend_from_slice(self.batches.next().unwrap_or_default());
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use trimtab_core::Extent;
-    use trimtab_core::trace::{Comm, EventKind, TraceDevice};
+    use trimtab_core::trace::{Comm, TraceDevice};
 
     use super::*;
 
-    const SIZE: Bytes = Bytes(64 << 20);
+    const SIZE: Bytes = Bytes(256 << 20);
 
-    /// A host that overwrites and frees the same 8 MiB, and pauses for 100 ms after each round.
+    /// A host that writes 8 MiB in each round, at places that overlap, frees them, and pauses for 100 ms.
     fn trace() -> ArenaTrace {
         let mib = Bytes(1 << 20);
         let mut events = Vec::new();
@@ -330,7 +311,7 @@ mod tests {
                     at: Nanos(round * 200_000_000 + step * 6_000_000),
                     device: DeviceIndex(0),
                     kind,
-                    extent: Extent::at(mib * (round * 5 % 48 + step % 8), mib),
+                    extent: Extent::at(mib * (round * 5 % 240 + step % 8), mib),
                     latency: kind.is_request().then_some(Nanos(4_000_000)),
                     process: Comm::new(b"test"),
                     error: 0,
@@ -373,7 +354,7 @@ mod tests {
         let runs = fight(10.0);
         let none = of(&runs, "none");
         assert_eq!(none.discards, 0);
-        let week = ArenaRun { policy: "none".to_owned(), ..of(&runs, "batched:1w").clone() };
+        let week = ArenaRun { policy: "none".to_owned(), ..of(&runs, "batched:7days").clone() };
         assert_eq!(&week, none);
         assert!(of(&runs, "batched:1s").discards > 0);
         let alone = trace().fight(

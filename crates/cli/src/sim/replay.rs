@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
+use clap::builder::NonEmptyStringValueParser;
 use trimtab_core::Bytes;
 use trimtab_core::document::sim::{Clocks, Passes, PolicyClock};
 use trimtab_core::policy::SimPolicy;
@@ -14,12 +14,10 @@ use trimtab_lab::simulate::{SimulateOptions, simulate};
 
 use crate::outputs::Outputs;
 use crate::progress::ReplayBar;
-use crate::{ended, interrupt, profile};
+use crate::{ended, interrupt, one_of, profile};
 
 /// The most passes that --until-steady takes.
 const MOST_PASSES: u32 = 100;
-/// The most by which think times are stretched.
-const MOST_THINK_SCALE: f64 = 1e6;
 
 /// With a trace
 #[derive(clap::Args)]
@@ -65,7 +63,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, allow_negative_numbers = true)]
     think_scale: f64,
     /// The clock that policies go by, as batched:1h does: the trace's, or that of the simulated drive, with its waits
-    #[arg(long, value_name = "CLOCK", default_value = "trace", value_parser = clock())]
+    #[arg(long, value_name = "CLOCK", default_value = "trace", value_parser = one_of(PolicyClock::ALL, PolicyClock::name))]
     policy_clock: PolicyClock,
     /// Begin with empty drives, instead of used ones that were written all over
     #[arg(long)]
@@ -79,13 +77,6 @@ pub struct ReplayArgs {
     report: Option<PathBuf>,
 }
 
-fn clock() -> impl TypedValueParser<Value = PolicyClock> {
-    PossibleValuesParser::new(["trace", "drive"]).map(|name| match name.as_str() {
-        "drive" => PolicyClock::Drive,
-        _ => PolicyClock::Trace,
-    })
-}
-
 pub fn run(trace: &Path, args: ReplayArgs, json: Option<&Path>) -> Result<ExitCode> {
     let printed = json == Some(Path::new("-"));
     let file = json.filter(|_| !printed);
@@ -94,8 +85,9 @@ pub fn run(trace: &Path, args: ReplayArgs, json: Option<&Path>) -> Result<ExitCo
     {
         bail!("--json {} would overwrite the trace", file.display());
     }
-    if !(0.0..=MOST_THINK_SCALE).contains(&args.think_scale) {
-        bail!("--think-scale {} is not between 0 and {MOST_THINK_SCALE}", args.think_scale);
+    let most = Clocks::MOST_THINK_SCALE;
+    if !(0.0..=most).contains(&args.think_scale) {
+        bail!("--think-scale {} is not between 0 and {most}", args.think_scale);
     }
     let load = |name: &String| profile::load_aged(name, args.aged);
     let drives = args.profile.iter().map(load).collect::<Result<Vec<_>>>()?;

@@ -111,6 +111,11 @@ pub struct Clocks {
     pub policy: PolicyClock,
 }
 
+impl Clocks {
+    /// The most by which think times are stretched.
+    pub const MOST_THINK_SCALE: f64 = 1e6;
+}
+
 impl Default for Clocks {
     /// The trace's.
     fn default() -> Self {
@@ -127,6 +132,19 @@ pub enum PolicyClock {
     Trace,
     /// The drive's: an hour is one beside the drive that is simulated, with its waits and the think times.
     Drive,
+}
+
+impl PolicyClock {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Trace, Self::Drive];
+
+    /// The name that users call it by.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Drive => "drive",
+        }
+    }
 }
 
 /// How often a trace is replayed, one pass after the other on the same drive.

@@ -48,9 +48,10 @@ pub enum Gain {
 ///   share and latency, a trim may begin once writes have lost as much time as a command takes, because these
 ///   extents are pending ([`Worth::delay_per_byte`]): trims then cost the foreground no more than it has lost;
 /// - the other extents whose discard saves anything, once the drive has been idle for as long as their
-///   discards take, and for 100 times as long as a command takes. If the length of an idle time is unknown, such a wait costs at most twice as much as the
-///   best choice with that knowledge (A. Karlin, M. Manasse, L. Rudolph and D. Sleator, "Competitive snoopy
-///   caching", Algorithmica 3, 1988). Meanwhile neighbours may be freed, so that one command replaces many;
+///   discards take, and for 100 times as long as a command takes. If the length of an idle time is unknown,
+///   such a wait costs at most twice as much as the best choice with that knowledge (A. Karlin, M. Manasse,
+///   L. Rudolph and D. Sleator, "Competitive snoopy caching", Algorithmica 3, 1988). Meanwhile neighbours may
+///   be freed, so that one command replaces many;
 /// - extents that have reached the highest age that the goals allow.
 ///
 /// The service also runs its policy `batched` by this engine: it makes all free space pending at each
@@ -128,9 +129,7 @@ impl SmartPolicy {
         let paid = self.lost >= self.price() && !self.pacer.is_idle() && !goals.idle_only;
         let due = self.pacer.next_start().is_some_and(|start| start <= at);
         let chosen = if paid {
-            let least = self.least(|thresholds| thresholds.busy);
-            let extents = least.into_iter().flat_map(|least| self.pending.longest(least));
-            self.fill(self.lost.min(LONGEST_PAID), extents)
+            self.fill(self.lost.min(LONGEST_PAID), self.from(self.least(|thresholds| thresholds.busy)))
         } else if due {
             let slice = if self.pacer.is_alone_on_drive() { IDLE_SLICE } else { goals.max_latency_added };
             let overdue = at.checked_sub(goals.max_age).map(|before| self.pending.older(before));
@@ -152,8 +151,7 @@ impl SmartPolicy {
     /// Returns the extents that are worth their time now, if a slice of this length may be used for them.
     fn worthwhile(&self, slice: Duration) -> impl Iterator<Item = Extent> {
         let fits = self.pacer.is_idle() || self.is_urgent() || self.worth.shortest() <= slice;
-        let least = self.least(|thresholds| thresholds.busy).filter(|_| fits);
-        least.into_iter().flat_map(|least| self.pending.longest(least))
+        self.from(self.least(|thresholds| thresholds.busy).filter(|_| fits))
     }
 
     /// The lost time from which on a trim is paid for: that of the longest extent, but no more than twice the
@@ -178,6 +176,11 @@ impl SmartPolicy {
             extents.try_fold(idle, |left, extent| left.checked_sub(self.worth.time(extent.len())))?;
             Some(least)
         });
+        self.from(least)
+    }
+
+    /// Returns the pending extents of `least` bytes or more, the longest first; nothing without a least length.
+    fn from(&self, least: Option<Bytes>) -> impl Iterator<Item = Extent> {
         least.into_iter().flat_map(|least| self.pending.longest(least))
     }
 

@@ -64,16 +64,17 @@ pub(super) fn broken(profile: &Profile) -> Option<Broken> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::ProfileError;
 
     const BASE: &str = include_str!("../../profiles/nvme-tlc.toml");
 
-    fn parsed(fields: &[(&str, &str)]) -> Result<Profile, String> {
+    fn parsed(fields: &[(&str, &str)]) -> Result<Profile, ProfileError> {
         let line = |(field, value): &(&str, &str)| {
             format!("{field} = {{ value = {value}, source = \"a test of wear\" }}\n")
         };
         let (base, _) = BASE.split_once("[wear]").unwrap_or((BASE, ""));
         let table: String = fields.iter().map(line).collect();
-        Profile::parse(&format!("{base}\n[wear]\n{table}"), "my.toml").map_err(|error| error.to_string())
+        Profile::parse(&format!("{base}\n[wear]\n{table}"), "my.toml")
     }
 
     #[test]
@@ -96,7 +97,8 @@ mod tests {
             ("variation", "1.0", "1 must be from 0 to 0.9"),
             ("variation", "0.3", "it needs endurance, from which it says how far blocks lie"),
         ] {
-            assert_eq!(parsed(&[(field, value)]), Err(format!("my.toml: wear.{field}: {message}")));
+            let error = parsed(&[(field, value)]).unwrap_err();
+            assert_eq!(error.to_string(), format!("my.toml: wear.{field}: {message}"));
         }
     }
 }

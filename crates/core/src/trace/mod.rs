@@ -6,10 +6,12 @@
 
 mod event;
 mod header;
+mod memory;
 mod summary;
 
 pub use event::{Comm, DeviceIndex, EventKind, FsIndex, TraceEvent, UnknownKind};
 pub use header::{TRACE_SCHEMA, TraceDevice, TraceFileSystem, TraceHeader};
+pub use memory::InMemory;
 pub use summary::{Summary, Tally};
 
 /// A stream of events in the order of their times.

@@ -20,7 +20,7 @@ const SCSI_MAJORS: [u32; 16] = [8, 65, 66, 67, 68, 69, 70, 71, 128, 129, 130, 13
 pub(super) struct Mapped {
     pub device: BlockDevice,
     uuid: String,
-    /// Those of its table, and of the one that takes effect when it is resumed.
+    /// The lines of its table, and of the table that takes effect when it is resumed.
     lines: Vec<MapLine>,
     /// The devices that it is on at the moment.
     slaves: Vec<BlockDevice>,
