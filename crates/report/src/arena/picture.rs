@@ -58,6 +58,7 @@ pub fn image(document: &ArenaDocument) -> String {
     let (drawing, (width, height)) = draw(&MAPS[0], &standings(document));
     let mut image = Drawing::default();
     image.area("ground", &[(0.0, 0.0), (width, 0.0), (width, height), (0.0, height)], "");
+    image.text("title", (GAP, 20.0), Anchor::Start, MAPS[0].title);
     image.append(drawing);
     image.standalone((width, height), PIXELS, &light(CHART_STYLE))
 }
@@ -85,7 +86,6 @@ fn draw(map: &Map, standings: &[Standing]) -> (Drawing, Point) {
     let width = LEFT + column.max(96.0) * profiles.len() as f64 + GAP;
     let column = column.max(96.0);
     let left = |place: usize| LEFT + column * place as f64;
-    drawing.text("title", (GAP, 20.0), Anchor::Start, map.title);
     for (place, profile) in profiles.iter().enumerate() {
         let middle = left(place) + STEP * scales.len() as f64 / 2.0;
         drawing.text("small", (middle, TOP - 22.0), Anchor::Middle, profile);

@@ -18,8 +18,8 @@ pub fn section(document: &ArenaDocument) -> Section {
     let all: Vec<_> = standings.iter().collect();
     let body = format!(
         "<p class=\"soft\">Started {}. All times are <strong>model time</strong>. {}</p>\n{}\
-         <div class=\"charts one wider\">\n{}</div>\n<h2>Losing cells</h2>\n{}\
-         <details><summary>All cells</summary>\n{}</details>\n<h2>Method</h2>\n<pre>{}</pre>\n",
+         <div class=\"charts one wider\">\n{}</div>\n<h2>Losing cells</h2>\n<div class=\"reasons\">{}</div>\
+         <details class=\"reasons\"><summary>All cells</summary>\n{}</details>\n<h2>Method</h2>\n<pre>{}</pre>\n",
         escape(&document.started),
         escape(&bars()),
         table(&groups(&standings)).html(),
