@@ -63,7 +63,7 @@ pub(super) fn opinion(place: &LayerInStack, lines: &[MapLine]) -> Opinion {
             Opinion::stops("the pool takes chunks back, and tells nothing to what is below")
                 .found(findings::thin_discards(place, false))
         }
-        "thin-pool" => thin_pool(place, line),
+        "thin-pool" if place.takes() != Some(false) => thin_pool(place, line),
         "thin" if place.takes() != Some(false) => Opinion::passes("it hands them to its pool"),
         "thin" if place.below.iter().any(|(_, fate)| *fate == Verdict::Blocked) => Opinion::starved(BELOW),
         "snapshot" | "snapshot-origin" if place.takes() != Some(true) => {
@@ -80,7 +80,7 @@ pub(super) fn opinion(place: &LayerInStack, lines: &[MapLine]) -> Opinion {
             Opinion::stops("with parity, it drops discards unless told that the drives read zeros afterwards")
                 .found(findings::lvm_raid_parity(place.layer))
         }
-        "zoned" => Opinion::reshapes(
+        "zoned" if place.takes() != Some(false) => Opinion::reshapes(
             Verdict::Reaches,
             "it resets a zone of the disk below once nothing in it is used",
         ),

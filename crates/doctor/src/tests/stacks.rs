@@ -199,7 +199,8 @@ fn ntfs3_needs_the_discard_option() {
 }
 
 fn any_kind() -> impl Strategy<Value = LayerKind> {
-    let words = "[a-z0-9:_ -]{0,40}";
+    let parameters = "[a-z0-9:_ -]{0,40}|7:0 7:1 [0-9]{1,6} 0( ignore_discard| no_discard_passdown)?";
+    let targets = "(linear|striped|crypt|integrity|thin|thin-pool|cache|vdo|snapshot|raid|zoned|zero|odd)";
     prop_oneof![
         ("(ext4|xfs|btrfs|overlay|zfs|squashfs|tmpfs|nfs|odd)", "[a-z=,]{0,20}").prop_map(
             |(fstype, options)| {
@@ -212,7 +213,7 @@ fn any_kind() -> impl Strategy<Value = LayerKind> {
                 })
             }
         ),
-        ("(linear|crypt|thin|thin-pool|cache|vdo|snapshot|odd)", words).prop_map(|(target, parameters)| {
+        (targets, parameters).prop_map(|(target, parameters)| {
             let extent = Extent::at(Bytes::ZERO, Bytes::MIB);
             LayerKind::DeviceMapper(vec![MapLine { extent, target, parameters }])
         }),
