@@ -122,7 +122,7 @@ pub fn remove(name: &str) -> Result<(), DriveError> {
     let directory = find(&registry, name)?;
     match directory.device()? {
         Some(device) => Drive { directory, device, _life_line: None }.remove_from(&registry),
-        None => directory.release(false),
+        None => directory.release(),
     }
 }
 
@@ -157,7 +157,7 @@ impl Drive {
         let created = directory.create().and_then(|()| start(&directory, options, data));
         if created.is_err() {
             // The first failure is the one to report.
-            let _ = directory.release(false);
+            let _ = directory.release();
         }
         created
     }
@@ -181,6 +181,12 @@ impl Drive {
     /// Its name.
     pub fn name(&self) -> &str {
         self.directory.name()
+    }
+
+    /// An empty directory to mount a file system of the drive on. It is removed with the drive, also
+    /// after its owner was killed.
+    pub fn mount_point(&self) -> PathBuf {
+        self.directory.mount_point()
     }
 
     /// Its figures at this moment, once the memory of all that was discarded is given back.
@@ -235,7 +241,7 @@ impl Drive {
             });
         }
         self.claim()?;
-        self.directory.release(false)
+        self.directory.release()
     }
 
     /// Asks for the block device for itself alone, which fails where another mount namespace, swap

@@ -72,7 +72,7 @@ impl Registry {
         for place in &dead {
             // Nobody asked for the data file of a killed server to go.
             place.forget_data();
-            let _ = place.release(false);
+            let _ = place.release();
         }
         Ok(dead)
     }
@@ -130,6 +130,11 @@ impl DriveDirectory {
         self.directory.join("fuse")
     }
 
+    /// An empty directory to mount a file system of the drive on.
+    pub(crate) fn mount_point(&self) -> PathBuf {
+        self.directory.join("mnt")
+    }
+
     /// The file behind the loop device.
     pub(crate) fn file(&self) -> PathBuf {
         self.mount().join(FILE_NAME)
@@ -149,7 +154,7 @@ impl DriveDirectory {
     pub(crate) fn create(&self) -> Result<(), DriveError> {
         let mut private = DirBuilder::new();
         private.mode(0o700);
-        for directory in [&self.directory, &self.mount()] {
+        for directory in [&self.directory, &self.mount(), &self.mount_point()] {
             private.create(directory).map_err(DriveError::file("create the directory", directory))?;
         }
         Ok(())
@@ -192,25 +197,19 @@ impl DriveDirectory {
         Ok(attached.into_iter().find(|device| device.file == file).map(|device| device.device))
     }
 
-    /// Takes the drive down: file systems mounted from it (and, if `with_targets`, the directories
-    /// they were mounted on, where empty), the loop device, FUSE, its data and its directory.
-    /// Goes on after a failure; returns the first.
-    pub(crate) fn release(&self, with_targets: bool) -> Result<(), DriveError> {
+    /// Takes the drive down: file systems mounted from it, the loop device, FUSE, its data and its
+    /// directory. Continues after a failure; returns the first.
+    pub(crate) fn release(&self) -> Result<(), DriveError> {
         // While the server has it open, nothing else can be taken for it.
         let data = self.hold_data();
-        let outcomes =
-            [self.release_device(with_targets), self.release_fuse(), self.await_server(), self.delete(data)];
+        let outcomes = [self.release_device(), self.release_fuse(), self.await_server(), self.delete(data)];
         outcomes.into_iter().collect()
     }
 
-    fn release_device(&self, with_targets: bool) -> Result<(), DriveError> {
+    fn release_device(&self) -> Result<(), DriveError> {
         let Some(device) = self.device()? else { return Ok(()) };
         for mounted in mount::mounts_of(Path::new(PROCFS), &device)?.iter().rev() {
             mount::unmount(&mounted.target).or_else(|_| mount::unmount_lazily(&mounted.target))?;
-            if with_targets {
-                // Not empty means that it was the user's: leave it.
-                let _ = fs::remove_dir(&mounted.target);
-            }
         }
         // The kernel keeps a loop device's limits for whoever has it next.
         let _ = BlockDevice::open(Path::new(SYSFS), &device).and_then(|block| reset_limits(&block));
@@ -248,6 +247,7 @@ impl DriveDirectory {
         self.forget_data();
         let _ = fs::remove_file(self.socket());
         let _ = fs::remove_dir(self.mount());
+        let _ = fs::remove_dir(self.mount_point());
         fs::remove_dir(&self.directory).map_err(DriveError::file("remove", &self.directory))?;
         match replaced {
             Some(path) => Err(DriveError::DataReplaced { name: self.name.clone(), path }),

@@ -296,11 +296,14 @@ fn owned_drive_is_removed_with_its_creator() {
     }
     let drive = drive(profile(DiscardedReads::Zeros), SIZE);
     let name = drive.name().to_owned();
-    run("mkfs.ext4", &["-q", drive.device().to_str().unwrap()]);
-    let mounted = Mounted::new(drive.device(), "ext4", "");
-    fs::write(mounted.target.join("file"), [7; 1 << 20]).unwrap();
+    let device = drive.device().to_str().unwrap().to_owned();
+    run("mkfs.ext4", &["-q", &device]);
+    run("mount", &[device.as_str(), drive.mount_point().to_str().unwrap()]);
+    let elsewhere = Mounted::new(drive.device(), "ext4", "");
+    let file = elsewhere.target.join("file");
+    fs::write(&file, [7; 1 << 20]).unwrap();
     drop(drive);
-    wait_until("the drive is gone", || !is_left(&name) && !mounted.target.exists());
+    wait_until("the drive is gone", || !is_left(&name) && !file.exists());
 }
 
 /// Its creator may have removed that drive meanwhile, and created another of the same name.

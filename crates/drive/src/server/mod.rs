@@ -71,7 +71,7 @@ pub fn release(name: &str, server: i32) -> Result<(), DriveError> {
     let _registry = Registry::lock()?;
     // A process whose parent ends gets another one.
     let is_alive = rustix::process::getppid() == Pid::from_raw(server);
-    if is_alive { DriveDirectory::named(name)?.release(true) } else { Ok(()) }
+    if is_alive { DriveDirectory::named(name)?.release() } else { Ok(()) }
 }
 
 /// Away from the terminal's signals, and marked as one that memory reclaim must not wait for by

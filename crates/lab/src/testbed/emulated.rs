@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use tempfile::TempDir;
 use trimtab_core::Bytes;
 use trimtab_core::policy::PolicyKind;
 use trimtab_core::profile::Profile;
@@ -15,7 +14,7 @@ use trimtab_linux::mount::MountError;
 use trimtab_linux::{SYSFS, mount};
 
 use super::Testbed;
-use crate::error::{LabError, io_at};
+use crate::error::LabError;
 use crate::fs::FileSystem;
 
 /// The longest wait for others to let go of a mount.
@@ -44,11 +43,11 @@ pub struct EmulatedOptions<'a> {
 pub struct EmulatedTestbed {
     file_system: FileSystem,
     option: &'static str,
-    // In order of dropping: what is mounted, the drive it is mounted from, and where.
+    // In order of dropping: what is mounted, and the drive it is mounted from.
     mounted: Mounted,
     block: BlockDevice,
     drive: OwnDrive,
-    target: TempDir,
+    target: PathBuf,
 }
 
 /// Removes its drive when dropped, and waits for that.
@@ -116,8 +115,6 @@ impl EmulatedTestbed {
         let EmulatedOptions { file_system, policy, speed, profile, size, server } = options;
         let option =
             file_system.mount_option(policy).ok_or(LabError::NoSuchPolicy { fs: file_system, policy })?;
-        let target = tempfile::Builder::new().prefix("trimtab-").tempdir();
-        let target = target.map_err(io_at(&std::env::temp_dir(), "make a directory in"))?;
         let drive = Drive::create(&CreateOptions {
             name: format!("compare-{}", std::process::id()),
             profile: profile.clone(),
@@ -129,6 +126,7 @@ impl EmulatedTestbed {
             owned: true,
         })?;
         let drive = OwnDrive(Some(drive));
+        let target = drive.mount_point();
         file_system.make(drive.device())?;
         let block = BlockDevice::open(Path::new(SYSFS), drive.device())?;
         let mut testbed = Self { file_system, option, mounted: Mounted(None), block, drive, target };
@@ -137,9 +135,8 @@ impl EmulatedTestbed {
     }
 
     fn mount(&mut self) -> Result<(), LabError> {
-        let target = self.target.path();
-        mount::mount(self.drive.device(), target, self.file_system.name(), self.option)?;
-        self.mounted.0 = Some(target.to_owned());
+        mount::mount(self.drive.device(), &self.target, self.file_system.name(), self.option)?;
+        self.mounted.0 = Some(self.target.clone());
         Ok(())
     }
 }
@@ -150,11 +147,11 @@ impl Testbed for EmulatedTestbed {
     }
 
     fn dir(&self) -> &Path {
-        self.target.path()
+        &self.target
     }
 
     fn mount_point(&self) -> &Path {
-        self.target.path()
+        &self.target
     }
 
     fn source(&self) -> PathBuf {
