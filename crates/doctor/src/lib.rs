@@ -209,6 +209,12 @@ fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
     judged.findings.extend(service::findings(stack, setup, judged.verdict));
     judged.findings.extend(alignment::findings(stack, erase_block));
     judged.findings.retain(|finding| !judged.aside.contains(&finding.layer));
+    // Where the file system below is trimmed anyway, holes only arrive later.
+    for finding in judged.findings.iter_mut().filter(|finding| finding.id == findings::NESTED) {
+        if service::has_trimmer(stack, &finding.layer, setup) {
+            finding.severity = Severity::Note;
+        }
+    }
     judged.findings.sort_by_key(|finding| finding.severity);
     let top = stack.layers.first();
     let target = top.map(stack::Layer::path).unwrap_or_default();
