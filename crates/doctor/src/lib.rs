@@ -27,7 +27,7 @@ use trimtab_core::Bytes;
 use trimtab_core::document::DoctorDocument;
 use trimtab_core::document::doctor::{Canary, DOCTOR_SCHEMA, Target};
 use trimtab_core::error::chain;
-use trimtab_core::verdict::Verdict;
+use trimtab_core::verdict::{Severity, Verdict};
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, environment};
 use trimtab_linux::stack::{self, LayerKind, Machine, ServedMount, Setup, Stack, StackError};
