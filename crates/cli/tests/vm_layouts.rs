@@ -95,14 +95,20 @@ fn every_file_system_is_selected_once() {
 
 /// Checks the file systems that trims select.
 fn selections(layouts: &Layouts) {
-    let all = ["etc", "b", "vault", "esp"];
+    let all = ["etc", "b", "vault", "globalmount", "home", "esp"];
     assert_eq!(layouts.trimmed("all"), at(&all, Outcome::Planned));
     assert_eq!(layouts.trimmed("fstab"), at(&["etc", "b"], Outcome::Planned));
     assert_eq!(layouts.trimmed("trimmed"), at(&all, Outcome::Done));
     let document: TrimDocument = layouts.of("trimmed", 0);
     for target in document.targets {
         let (sent, plan) = (target.sent.unwrap(), target.plan.unwrap());
-        let size = if target.target == "/run/l/b" { 1 << 30 } else { 512 << 20 };
+        let size = match target.target.strip_prefix("/run/l/").unwrap() {
+            "b" => 1 << 30,
+            "globalmount" | "esp" => 300 << 20,
+            // A LUKS header takes 16 MiB of its file.
+            "home" => 84 << 20,
+            _ => 512 << 20,
+        };
         let bytes = sent.bytes.0;
         assert!(bytes > size / 2 && bytes <= size, "{}: {bytes} on {:?}", target.target, plan.devices);
     }
@@ -113,8 +119,9 @@ fn doctors(layouts: &Layouts) {
     let nobody: &[&str] = &["nobody-trims"];
     let others = [("fixed", &[] as &[&str]), ("zoned", &[])];
     let trimmable = |findings: [&'static [&'static str]; 3]| {
-        let [etc, vault, esp] = findings;
-        found(&[&[("etc", etc), ("b", &[]), ("vault", vault), ("esp", esp)], &others[..]].concat())
+        let [etc, unlisted, esp] = findings;
+        let unlisted = ["vault", "globalmount", "home"].map(|place| (place, unlisted));
+        found(&[&[("etc", etc), ("b", &[])], &unlisted[..], &[("esp", esp)], &others[..]].concat())
     };
     assert_eq!(layouts.trimmers("doctor-idle", 4), trimmable([nobody; 3]));
     let timed = layouts.trimmers("doctor-timed", 4);
@@ -129,8 +136,10 @@ fn doctors(layouts: &Layouts) {
     assert_eq!(said, listed);
 
     let document: DoctorDocument = layouts.of("doctor-named", 4);
-    let [sysroot, a, root, merged, snap] = document.targets.as_slice() else { panic!("{document:#?}") };
-    assert_eq!([ids(sysroot), ids(merged)], [nobody, nobody]);
+    let [sysroot, a, root, merged, snap, pod, plain, remote] = document.targets.as_slice() else {
+        panic!("{document:#?}")
+    };
+    assert_eq!([ids(sysroot), ids(merged), ids(pod)], [nobody; 3]);
     for target in [sysroot, merged] {
         let fix = target.findings[0].fix.as_deref().unwrap_or_default();
         assert!(
@@ -140,9 +149,10 @@ fn doctors(layouts: &Layouts) {
         assert_eq!(target.verdict, Verdict::Reaches);
     }
     // btrfs discards by itself on these disks; nothing is freed on the others.
-    for target in [a, root, snap] {
+    for target in [a, root, snap, plain, remote] {
         assert!(ids(target).is_empty(), "{target:#?}");
     }
+    assert_eq!([plain.verdict, remote.verdict], [Verdict::Unknown; 2]);
 }
 
 /// Checks the file systems that the service manages, and the findings of the doctor beside it.
@@ -150,9 +160,10 @@ fn service(layouts: &Layouts) {
     let status: StatusDocument = layouts.of("status", 0);
     let states: BTreeMap<_, _> = status.file_systems.iter().map(|fs| (fs.mount.as_str(), fs.state)).collect();
     let known: Vec<_> = states.keys().copied().collect();
-    let all = ["b", "esp", "etc", "fixed", "vault", "zoned"].map(|place| format!("/run/l/{place}"));
+    let all = ["b", "esp", "etc", "fixed", "globalmount", "home", "vault", "zoned"]
+        .map(|place| format!("/run/l/{place}"));
     assert_eq!(known, all);
-    for place in ["etc", "vault", "esp"] {
+    for place in ["etc", "vault", "globalmount", "home", "esp"] {
         let state = states[format!("/run/l/{place}").as_str()];
         assert!(!matches!(state, State::Off | State::Steered | State::Failing), "{place}: {state:?}");
     }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use trimtab_core::shell::quoted;
 use trimtab_core::verdict::Verdict;
 use trimtab_linux::mount::discard_option;
 use trimtab_linux::stack::{FileSystem, never_frees};
@@ -36,6 +37,8 @@ enum DiscardMethod {
     Own(&'static str),
     /// It depends on the program that serves it.
     Server,
+    /// Through the file system of the directory that it encrypts.
+    Stacked,
     /// It is on another machine.
     Remote,
     /// Unknown.
@@ -53,6 +56,7 @@ fn discard_method(fstype: &str) -> DiscardMethod {
         "f2fs" => DiscardMethod::Idle,
         "bcachefs" => DiscardMethod::Online,
         "overlay" => DiscardMethod::Upper,
+        "ecryptfs" => DiscardMethod::Stacked,
         "udf" => DiscardMethod::Fixed,
         fixed if never_frees(fixed) => DiscardMethod::Fixed,
         "tmpfs" | "ramfs" | "devtmpfs" | "hugetlbfs" => DiscardMethod::Memory,
@@ -108,6 +112,10 @@ pub(super) fn opinion(place: &LayerInStack, file_system: &FileSystem) -> Opinion
             "on a zoned device, it resets a zone once nothing in it is used",
         ),
         DiscardMethod::Memory => Opinion::passes("it is memory, and what is freed is free at once"),
+        DiscardMethod::Stacked => Opinion::unknown(format!(
+            "its files are those of another file system: ask for {}",
+            quoted(file_system.source.display())
+        )),
         DiscardMethod::Remote => Opinion::unknown("it is on another machine: ask there"),
         DiscardMethod::Server if file_system.source == Path::new(EMULATED) => {
             Opinion::passes("it is an emulated drive of trimtab, which takes them")

@@ -227,6 +227,9 @@ pub(super) fn needs_the_option(layer: &Layer) -> Finding {
     }
 }
 
+/// The id of [`nested`].
+pub(super) const NESTED: &str = "nested-file-system";
+
 /// A file system that holds the file of a loop device, and isn't mounted with `discard`.
 pub(super) fn nested(layer: &Layer) -> Finding {
     let mount = quoted(&layer.name);
@@ -242,7 +245,7 @@ pub(super) fn nested(layer: &Layer) -> Finding {
         }),
         cost: Some("With discard, every deletion on it waits for the drive; trimtab compare shows what that costs.".to_owned()),
         check: format!("findmnt -o TARGET,OPTIONS {mount}"),
-        ..layer_finding("nested-file-system", layer, format!("{mount} tells its device of punched holes only when it is trimmed."))
+        ..layer_finding(NESTED, layer, format!("{mount} tells its device of punched holes only when it is trimmed."))
     }
 }
 

@@ -27,7 +27,7 @@ use trimtab_core::Bytes;
 use trimtab_core::document::DoctorDocument;
 use trimtab_core::document::doctor::{Canary, DOCTOR_SCHEMA, Target};
 use trimtab_core::error::chain;
-use trimtab_core::verdict::Verdict;
+use trimtab_core::verdict::{Severity, Verdict};
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, environment};
 use trimtab_linux::stack::{self, LayerKind, Machine, ServedMount, Setup, Stack, StackError};
@@ -209,6 +209,12 @@ fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
     judged.findings.extend(service::findings(stack, setup, judged.verdict));
     judged.findings.extend(alignment::findings(stack, erase_block));
     judged.findings.retain(|finding| !judged.aside.contains(&finding.layer));
+    // Where the file system below is trimmed anyway, holes only arrive later.
+    for finding in judged.findings.iter_mut().filter(|finding| finding.id == findings::NESTED) {
+        if service::has_trimmer(stack, &finding.layer, setup) {
+            finding.severity = Severity::Note;
+        }
+    }
     judged.findings.sort_by_key(|finding| finding.severity);
     let top = stack.layers.first();
     let target = top.map(stack::Layer::path).unwrap_or_default();

@@ -93,6 +93,14 @@ pub(super) fn timetable(stack: &Stack, setup: &Setup) -> Option<String> {
     (!clauses.is_empty()).then(|| clauses.join("; "))
 }
 
+/// Returns true if a service or cron job trims the file system that is the layer named `name` of `stack`.
+pub(super) fn has_trimmer(stack: &Stack, name: &str, setup: &Setup) -> bool {
+    stack.layers.iter().any(|layer| match &layer.kind {
+        LayerKind::FileSystem(found) => layer.name == name && !trimmers(found, setup).is_empty(),
+        _ => false,
+    })
+}
+
 /// A service or cron job that trims a file system.
 struct Trimmer {
     name: String,

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use trimtab_core::verdict::Finding;
+use trimtab_core::verdict::{Finding, Severity};
 use trimtab_linux::stack::{FileSystem, FstabLine, LayerKind, ServedMount, Setup, Stack};
 
-use super::{YES, file_system, nvme, row, timed};
+use super::{YES, file_system, layer, nvme, row, taking, timed};
 use crate::{ASSUMED_ERASE_BLOCK, diagnose};
 
 /// A file system that is mounted at `targets`, of which those in `writable` can be written to; examined at the first.
@@ -115,4 +115,17 @@ fn running_service_trims_what_its_status_says() {
 fn names_with_newlines_stay_in_one_line() {
     let found = findings(&mounted(&["/a\nb'c"], &["/a\nb'c"]), &Setup::default()).remove(0);
     assert!(found.fix.unwrap().starts_with(r"fstrim $'/a\012b\'c' "));
+}
+
+#[test]
+fn nested_file_system_that_is_trimmed_needs_no_mending() {
+    let device = layer("loop0", LayerKind::Loop { file: PathBuf::from("/images/disk") });
+    let below = file_system("/images", "ext4", "rw");
+    let stack = row([file_system("/mnt", "ext4", "rw"), taking(YES, 4096, device), below, nvme(YES)]);
+    let severity = |lines: &[FstabLine]| {
+        let found = findings(&stack, &listed(lines));
+        found.iter().find(|finding| finding.id == "nested-file-system").map(|finding| finding.severity)
+    };
+    assert_eq!(severity(&[line("/mnt", "rw")]), Some(Severity::Warning));
+    assert_eq!(severity(&[line("/images", "rw")]), Some(Severity::Note));
 }

@@ -125,7 +125,9 @@ fn a_loop_s_discards_become_free_space_of_the_file_system_below() {
     };
     let holds = |fstype: &str, options: &str| file_system("/images", fstype, options);
     let waits = on_loop(YES, vec![holds("ext4", "rw"), nvme(YES)]);
-    assert_eq!(summary(&waits), (Verdict::Partial, vec![], vec!["nested-file-system"]));
+    // fstrim.timer trims it.
+    assert_eq!(summary(&waits), (Verdict::Partial, vec![], vec![]));
+    assert!(waits.findings.iter().any(|finding| finding.id == "nested-file-system"), "{waits:#?}");
     assert!(waits.reason.contains("/images"), "{}", waits.reason);
     let told = on_loop(YES, vec![holds("ext4", "rw,discard"), nvme(YES)]);
     assert_eq!(summary(&told), (Verdict::Reaches, vec![], vec![]));
