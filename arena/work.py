@@ -329,7 +329,7 @@ def keyvalue(work):
     """A log-structured key-value store: tables are flushed, then merged into larger ones, and deleted."""
     work.fill("home", 0.55)
     levels, number = [[], [], []], 0
-    limits = [4, 6, 4]
+    limits = [4, 6, 3]
 
     def table(level, size):
         nonlocal number
@@ -341,7 +341,7 @@ def keyvalue(work):
     while work.goes_on():
         for _ in range(work.random.randrange(10, 40)):
             work.write("wal", work.size(24 * KIB, 0.8, MIB), sync=work.random.random() < 0.2, append=True)
-        table(0, work.random.randrange(2, 4) * MIB)
+        table(0, work.size(MIB, 0.4, 2 * MIB))
         work.remove("wal")
         for level, limit in enumerate(limits):
             if len(levels[level]) < limit:
@@ -391,8 +391,8 @@ def containers(work):
 
 def checkpoints(work):
     """Checkpoints of a long computation: written whole with fsync, renamed, and only the newest kept."""
-    work.fill("home", 0.4)
-    size, kept, number = int(0.1 * total(work.root)), [], 0
+    work.fill("home", 0.55)
+    size, kept, number = int(0.08 * total(work.root)), [], 0
     while work.goes_on():
         for _ in range(work.random.randrange(2, 8)):
             work.write("metrics", work.size(32 * KIB, 0.5, MIB), append=True)
