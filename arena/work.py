@@ -325,6 +325,106 @@ def images(work):
                 work.pause(0.4)
 
 
+def keyvalue(work):
+    """A log-structured key-value store: tables are flushed, then merged into larger ones, and deleted."""
+    work.fill("home", 0.55)
+    levels, number = [[], [], []], 0
+    limits = [4, 6, 3]
+
+    def table(level, size):
+        nonlocal number
+        name = f"table{number}"
+        number += 1
+        work.write(name, size, sync=True)
+        levels[level].append((name, size))
+
+    while work.goes_on():
+        for _ in range(work.random.randrange(10, 40)):
+            work.write("wal", work.size(24 * KIB, 0.8, MIB), sync=work.random.random() < 0.2, append=True)
+        table(0, work.size(MIB, 0.4, 2 * MIB))
+        work.remove("wal")
+        for level, limit in enumerate(limits):
+            if len(levels[level]) < limit:
+                continue
+            merged, levels[level] = levels[level], []
+            for name, _ in merged:
+                work.read(name)
+            # A part of the keys was overwritten; of the last level, the rest expires.
+            size = int(sum(size for _, size in merged) * work.random.uniform(0.5, 0.9))
+            if level + 1 < len(levels):
+                table(level + 1, size)
+            for name, _ in merged:
+                work.remove(name)
+        os.sync()
+        work.pause(0.16)
+
+
+def containers(work):
+    """Containers: layers are pulled as archives and unpacked, started, written to, and removed."""
+    work.fill("home", 0.5)
+    layers, number = [], 0
+    while work.goes_on():
+        name = f"layer{number}"
+        number += 1
+        sizes = [work.size(20 * KIB, 1.6, 4 * MIB) for _ in range(work.random.randrange(100, 400))]
+        work.write(name + ".tar", sum(sizes) // 2, sync=True)
+        work.read(name + ".tar")
+        os.makedirs(work.path(name))
+        for file, size in enumerate(sizes):
+            work.write(f"{name}/{file}", size)
+        os.sync()
+        work.remove(name + ".tar")
+        layers.append(name)
+        work.pause(0.2)
+        for _ in range(work.random.randrange(1, 5)):
+            running = f"{name}/run"
+            for _ in range(work.random.randrange(10, 60)):
+                work.write(running, work.size(16 * KIB, 1, MIB), append=True)
+            os.sync()
+            work.pause(0.08)
+            work.remove(running)
+        while work.free_share() < 0.2 or len(layers) > 6:
+            shutil.rmtree(work.path(layers.pop(work.random.randrange(len(layers)))))
+        os.sync()
+        work.pause(0.4)
+
+
+def checkpoints(work):
+    """Checkpoints of a long computation: written whole with fsync, renamed, and only the newest kept."""
+    work.fill("home", 0.55)
+    size, kept, number = int(0.08 * total(work.root)), [], 0
+    while work.goes_on():
+        for _ in range(work.random.randrange(2, 8)):
+            work.write("metrics", work.size(32 * KIB, 0.5, MIB), append=True)
+        work.write("new", int(size * work.random.uniform(0.9, 1.1)), sync=True)
+        os.rename(work.path("new"), work.path(f"checkpoint{number}"))
+        kept.append(f"checkpoint{number}")
+        number += 1
+        while len(kept) > 3:
+            work.remove(kept.pop(0))
+        os.sync()
+        work.pause(0.6)
+
+
+def cameras(work):
+    """Cameras: several streams are appended to side by side in segments, and the oldest segments deleted."""
+    work.fill("home", 0.3)
+    segments, number, open_segments = [], 0, {}
+    while work.goes_on():
+        for camera in range(4):
+            name = open_segments.get(camera)
+            if name is None or os.path.getsize(work.path(name)) > 3 * MIB:
+                name = open_segments[camera] = f"camera{camera}.{number}"
+                number += 1
+                segments.append(name)
+            work.write(name, work.size(192 * KIB, 0.4, MIB), append=True)
+        if number % 8 == 0:
+            os.sync()
+        while work.free_share() < 0.12:
+            work.remove(segments.pop(0))
+        work.pause(0.04)
+
+
 def punch(path, start, length):
     """Gives up a range of a file."""
     command = ["fallocate", "--punch-hole", "--offset", str(start), "--length", str(length), path]
@@ -340,6 +440,10 @@ WORKLOADS = {
     "cache": cache,
     "logs": logs,
     "images": images,
+    "keyvalue": keyvalue,
+    "containers": containers,
+    "checkpoints": checkpoints,
+    "cameras": cameras,
 }
 
 

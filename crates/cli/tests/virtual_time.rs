@@ -28,6 +28,7 @@ fn image() -> Option<GuestImage> {
         tools: true,
         files: Vec::new(),
         data: Vec::new(),
+        modules: Vec::new(),
     };
     let image = GuestImage::prepare(&options, &Interrupt::never()).unwrap();
     assert!(image.release().starts_with("6.12."), "{}", image.release());

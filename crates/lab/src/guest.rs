@@ -65,6 +65,8 @@ pub struct GuestOptions {
     pub files: Vec<PathBuf>,
     /// Files and directories that are only read there.
     pub data: Vec<PathBuf>,
+    /// Modules of the kernel that are loaded besides those of the file systems.
+    pub modules: Vec<String>,
 }
 
 /// A command for a guest.

@@ -5,13 +5,16 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
+use lzma_rust2::XzReader;
 
 /// The longest line that a text trace may have.
 const MAX_LINE: usize = 1 << 16;
 /// How much is read at once.
 const CHUNK: usize = 1 << 18;
+/// The most memory that unpacking xz may take, in KiB: `xz -9` needs 65 MiB, and a file can name 4 GiB.
+const MOST_XZ_MEMORY: u32 = 256 << 10;
 
-/// Returns a file's bytes, unpacked if they begin like gzip or zstd.
+/// Returns a file's bytes, unpacked if they begin like gzip, zstd or xz.
 pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read + Send>> {
     unpacked(BufReader::with_capacity(CHUNK, File::open(path)?))
 }
@@ -22,6 +25,8 @@ fn unpacked(mut packed: impl BufRead + Send + 'static) -> io::Result<Box<dyn Rea
         Box::new(MultiGzDecoder::new(packed))
     } else if begin.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
         Box::new(zstd::Decoder::with_buffer(packed)?)
+    } else if begin.starts_with(b"\xfd7zXZ\0") {
+        Box::new(BufReader::with_capacity(CHUNK, XzReader::new_mem_limit(packed, true, MOST_XZ_MEMORY)))
     } else {
         Box::new(packed)
     })

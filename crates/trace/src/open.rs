@@ -15,7 +15,13 @@ use crate::formats::blkparse::Blkparse;
 use crate::formats::blktrace;
 use crate::formats::cloudphysics::CloudPhysics;
 use crate::formats::fio::{Fio, Version};
+use crate::formats::fiu::{self, Fiu};
+use crate::formats::ftrace::{self, Ftrace};
+use crate::formats::midas::{self, Midas};
+use crate::formats::mobile::{self, Mobile};
 use crate::formats::msr::Msr;
+use crate::formats::spc::{self, Spc};
+use crate::formats::systor::{self, Systor};
 use crate::formats::tencent::Tencent;
 use crate::input;
 use crate::rows::Rows;
@@ -44,6 +50,18 @@ pub enum Format {
     Tencent,
     /// CloudPhysics's virtual disks.
     CloudPhysics,
+    /// The LUNs of the SYSTOR '17 paper.
+    Systor,
+    /// The Storage Performance Council's format.
+    Spc,
+    /// Florida International University's disks.
+    Fiu,
+    /// The traces of MiDAS.
+    Midas,
+    /// The text of the kernel's ftrace, as AOSP has it.
+    Ftrace,
+    /// The applications of a Pixel 6a.
+    Mobile,
 }
 
 /// A format's name that isn't one.
@@ -53,7 +71,7 @@ pub struct UnknownFormat(pub String);
 
 impl Format {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 16] = [
         Self::Trimtab,
         Self::Blktrace,
         Self::Blkparse,
@@ -64,6 +82,12 @@ impl Format {
         Self::Alibaba,
         Self::Tencent,
         Self::CloudPhysics,
+        Self::Systor,
+        Self::Spc,
+        Self::Fiu,
+        Self::Midas,
+        Self::Ftrace,
+        Self::Mobile,
     ];
 
     /// The name that command lines use.
@@ -79,12 +103,21 @@ impl Format {
             Self::Alibaba => "alibaba",
             Self::Tencent => "tencent",
             Self::CloudPhysics => "cloudphysics",
+            Self::Systor => "systor",
+            Self::Spc => "spc",
+            Self::Fiu => "fiu",
+            Self::Midas => "midas",
+            Self::Ftrace => "ftrace",
+            Self::Mobile => "mobile",
         }
     }
 
     /// Returns true if traces of this format contain discards; false for our own, whose header says it.
     pub const fn has_discards(self) -> bool {
-        matches!(self, Self::Blktrace | Self::Blkparse | Self::Fio2 | Self::Fio3)
+        matches!(
+            self,
+            Self::Blktrace | Self::Blkparse | Self::Fio2 | Self::Fio3 | Self::Midas | Self::Ftrace
+        )
     }
 
     /// The format that the start of the file shows, after unpacking; none if it is none of them.
@@ -117,8 +150,15 @@ impl Format {
             b"device_id,opcode,offset,length,timestamp" => return Some(Self::Alibaba),
             b"Timestamp,Offset,Size,IOType,VolumeID" => return Some(Self::Tencent),
             b"Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime" => return Some(Self::Msr),
+            b"Timestamp,Response,IOType,LUN,Offset,Size" => return Some(Self::Systor),
+            _ if mobile::is_header(line) => return Some(Self::Mobile),
             _ => {}
         }
+        Self::of_line(line)
+    }
+
+    /// The format of a line that names none.
+    fn of_line(line: &[u8]) -> Option<Self> {
         let is_number = |text| number("", text).is_ok();
         if let Ok([_, _, _, b"Read" | b"Write", ..]) = fields::<7>(line, b',') {
             return Some(Self::Msr);
@@ -127,8 +167,20 @@ impl Format {
             return match (second, fourth) {
                 (b"R" | b"W", _) => Some(Self::Alibaba),
                 (_, b"0" | b"1") => Some(Self::Tencent),
+                (_, b"r" | b"w" | b"R" | b"W") => Some(Self::Spc),
                 _ => None,
             };
+        }
+        let known: [(Self, fn(&[u8]) -> bool); 6] = [
+            (Self::Systor, systor::is_line),
+            (Self::Mobile, mobile::is_line),
+            (Self::Spc, spc::is_line),
+            (Self::Ftrace, ftrace::is_line),
+            (Self::Fiu, fiu::is_line),
+            (Self::Midas, midas::is_line),
+        ];
+        if let Some((format, _)) = known.into_iter().find(|(_, is_line)| is_line(line)) {
+            return Some(format);
         }
         if let Ok([_, _, b"r" | b"w" | b"R" | b"W" | b"op", _]) = fields::<4>(line, b',') {
             return Some(Self::CloudPhysics);
@@ -174,7 +226,6 @@ fn foreign(start: &[u8]) -> Option<&'static str> {
         [] => Some("it is empty"),
         [b'P', b'K', 3, 4, ..] => Some("a zip archive: unpack it (unzip), and name one of its files"),
         [b'B', b'Z', b'h', ..] => Some("packed with bzip2: unpack it (bunzip2) first"),
-        [0xfd, b'7', b'z', b'X', b'Z', ..] => Some("packed with xz: unpack it (unxz) first"),
         _ if start.get(257..).is_some_and(|rest| rest.starts_with(b"ustar")) => {
             Some("a tar archive: unpack it (tar -xf), and name one of its files")
         }
@@ -219,6 +270,7 @@ pub fn open(
             gaps.push("blktrace reports secure erases as discards, and write-zeroes as writes".to_owned());
         }
         Format::Tencent => gaps.push("its times are whole seconds".to_owned()),
+        Format::Ftrace => gaps.push("addresses of mmc events are taken as sectors of 512 bytes".to_owned()),
         _ => {}
     }
     Ok(match format {
@@ -232,5 +284,11 @@ pub fn open(
         Format::Alibaba => Box::new(text::open(path, Alibaba::default(), rows)?),
         Format::Tencent => Box::new(text::open(path, Tencent::default(), rows)?),
         Format::CloudPhysics => Box::new(text::open(path, CloudPhysics, rows)?),
+        Format::Systor => Box::new(text::open(path, Systor::default(), rows)?),
+        Format::Spc => Box::new(text::open(path, Spc::default(), rows)?),
+        Format::Fiu => Box::new(text::open(path, Fiu::default(), rows)?),
+        Format::Midas => Box::new(text::open(path, Midas, rows)?),
+        Format::Ftrace => Box::new(text::open(path, Ftrace::default(), rows)?),
+        Format::Mobile => Box::new(text::open(path, Mobile, rows)?),
     })
 }

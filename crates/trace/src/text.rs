@@ -83,8 +83,45 @@ pub(crate) fn scaled(column: &'static str, value: u64, unit: u64) -> Result<u64,
     value.checked_mul(unit).ok_or_else(|| unknown(column, value.to_string().as_bytes(), "is too large"))
 }
 
+/// The nanoseconds that `text`, seconds with or without decimals, is; what is below a nanosecond is cut off.
+pub(crate) fn seconds(column: &'static str, text: &[u8]) -> Result<u64, RowError> {
+    let wrong = || unknown(column, text, "is no number of seconds, or too large a one");
+    let dot = memchr::memchr(b'.', text).unwrap_or(text.len());
+    let (whole, decimals) = (&text[..dot], text.get(dot + 1..).unwrap_or_default());
+    if dot < text.len() && decimals.is_empty() || !decimals.iter().all(u8::is_ascii_digit) {
+        return Err(wrong());
+    }
+    let below = (0..9).fold(0, |sum, place| {
+        let digit = decimals.get(place).map_or(0, |digit| u64::from(digit - b'0'));
+        sum * 10 + digit
+    });
+    let whole = number(column, whole)?.checked_mul(1_000_000_000);
+    whole.and_then(|whole| whole.checked_add(below)).ok_or_else(wrong)
+}
+
 /// Returns the error of a field that makes no sense.
 pub(crate) fn unknown(column: &'static str, text: &[u8], problem: &'static str) -> RowError {
     let text = &text[..text.len().min(80)];
     RowError::Name { column, name: String::from_utf8_lossy(text).into_owned(), problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds;
+
+    #[test]
+    fn seconds_are_read_to_the_nanosecond() {
+        for (text, expected) in [
+            ("0", 0),
+            ("12", 12_000_000_000),
+            ("1.5", 1_500_000_000),
+            ("1456135200.013118000", 1_456_135_200_013_118_000),
+            ("5218128.1812390005", 5_218_128_181_239_000),
+        ] {
+            assert_eq!(seconds("t", text.as_bytes()).unwrap(), expected, "{text}");
+        }
+        for text in ["", ".", "1.", ".5", "1.5e3", "-1", "1.-5", "1,5", "99999999999.0", "1.2.3"] {
+            assert!(seconds("t", text.as_bytes()).is_err(), "{text}");
+        }
+    }
 }

@@ -99,6 +99,7 @@ impl<'a> VirtualLab<'a> {
                 tools: is_command || is_tarball,
                 files: virtual_options.files.clone(),
                 data: data.clone(),
+                modules: Vec::new(),
             };
             let image = GuestImage::prepare(&guest, interrupt)?;
             if let WorkloadOptions::Exec { command } = &options.workload {

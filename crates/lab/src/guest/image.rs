@@ -161,7 +161,8 @@ impl Packer<'_> {
         let modules = Modules::list(&kernel.modules, &kernel.release)?;
         let optional = OPTIONAL_MODULES.into_iter().filter(|name| modules.has(name));
         let drivers = options.file_systems.iter().copied().map(FileSystem::name);
-        let wanted: Vec<_> = optional.chain(MODULES).chain(drivers).collect();
+        let mut wanted: Vec<&str> = optional.chain(MODULES).chain(drivers).collect();
+        wanted.extend(options.modules.iter().map(String::as_str));
         let mut plan = Plan { modules: Vec::new() };
         for module in modules.with_dependencies(&wanted)? {
             let path = Path::new("/modules").join(module.name).with_extension("ko");

@@ -2,6 +2,9 @@
 //!
 //! Lines of `major,minor cpu sequence seconds.nanoseconds pid action rwbs sector + sectors [process]`;
 //! a completion has the error in the brackets. The totals at the end are skipped.
+//!
+//! The traces of YCSB on RocksDB by Yadgar and others (SNIA IOTTA repository, `ssdtrace-00` to `ssdtrace-26`)
+//! are in this form: their README lists these fields.
 
 use trimtab_core::trace::{Comm, EventKind};
 
@@ -74,7 +77,7 @@ impl Parse for Blkparse {
 }
 
 /// Returns the kind of a request by `rwbs`, its letters; flags such as S (sync) are ignored.
-fn kind_of(rwbs: &[u8], length: u64) -> Option<EventKind> {
+pub(super) fn kind_of(rwbs: &[u8], length: u64) -> Option<EventKind> {
     let has = |letter| memchr::memchr(letter, rwbs).is_some();
     if has(b'D') {
         Some(if has(b'E') { EventKind::SecureErase } else { EventKind::Discard })
@@ -89,7 +92,7 @@ fn kind_of(rwbs: &[u8], length: u64) -> Option<EventKind> {
     }
 }
 
-fn errno(text: &[u8]) -> Result<u16, RowError> {
+pub(super) fn errno(text: &[u8]) -> Result<u16, RowError> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     u16::try_from(number("error", digits)?).map_err(|_| unknown("error", text, "is no errno"))
 }

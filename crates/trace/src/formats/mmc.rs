@@ -1,0 +1,199 @@
+//! The events of eMMC and SD cards in ftrace's text.
+//!
+//! Android's kernels up to 4.4 have `mmc_blk_rw_start`, `mmc_blk_rw_end`, `mmc_blk_erase_start` and
+//! `mmc_blk_erase_end`, each with `cmd=N,addr=0xN,size=0xN`: the command's number (17, 18 read; 24, 25 write) or
+//! the argument of the erase (bit 31: secure), the address, and the number of blocks. Later kernels have
+//! `mmc_request_start` and `mmc_request_done` with `cmd_opcode=`, `cmd_arg=`, `blocks=`, `block_size=`,
+//! `blk_addr=` and `data_flags=`; an erase there is three commands: its first block (32, 35), its last (33, 36),
+//! and 38 (include/trace/events/mmc.h of both; drivers/mmc/core/core.c). Addresses are taken as sectors of 512
+//! bytes, as all cards above 2 GiB have them; the events don't say which a card has.
+
+use std::collections::HashMap;
+
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind};
+
+use super::ftrace::Event;
+use super::requests::{Action, Step};
+use crate::error::RowError;
+use crate::rows::Rows;
+use crate::text::{scaled, unknown};
+
+/// The bytes of a block.
+const BLOCK: u64 = 512;
+/// Requests under way at once, at most: a card takes 32.
+const MOST: usize = 1 << 10;
+/// The bit in `data_flags` of a transfer to the card (`MMC_DATA_WRITE`).
+const DATA_WRITE: u64 = 1 << 8;
+/// The bit in `data_flags` of a transfer from the card (`MMC_DATA_READ`).
+const DATA_READ: u64 = 1 << 9;
+/// The bit in an erase's argument that makes it secure.
+const SECURE: u64 = 1 << 31;
+/// The erase's argument of a "sanitize", which names no blocks (`EXT_CSD_SANITIZE_START`).
+const SANITIZE: u64 = 165;
+/// The name under which other commands are counted.
+const OTHER: &str = "commands that are no reads, writes or erases";
+
+/// Returns true if an event is one of this module's.
+pub(super) fn is_event(name: &[u8]) -> bool {
+    name == b"mmc_request_start" || name == b"mmc_request_done" || {
+        let rest = name.strip_prefix(b"mmc_blk_").unwrap_or_default();
+        [&b"rw_start"[..], b"rw_end", b"erase_start", b"erase_end"].contains(&rest)
+    }
+}
+
+/// A request's kind and place.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    device: DeviceIndex,
+    kind: EventKind,
+    start: u64,
+    length: u64,
+}
+
+/// The requests that were started.
+#[derive(Default)]
+pub(super) struct Mmc {
+    /// By the address of their structure in the kernel.
+    under_way: HashMap<Vec<u8>, Place>,
+    /// The first and the last block of the next erase, by host.
+    erase: HashMap<DeviceIndex, (u64, u64)>,
+}
+
+impl Mmc {
+    /// The step that an event reports; none if it reports none.
+    pub(super) fn step(&mut self, event: &Event, rows: &mut Rows) -> Result<Option<Step>, RowError> {
+        let action = if event.name.ends_with(b"start") { Action::Issue } else { Action::Complete };
+        let (place, error) = match event.name {
+            b"mmc_request_start" => (self.started(event, rows)?, 0),
+            b"mmc_request_done" => (self.done(event), failure(event.text)?),
+            name => (old_place(event, name.starts_with(b"mmc_blk_erase"), rows)?, 0),
+        };
+        let Some(place) = place else {
+            rows.skip(OTHER);
+            return Ok(None);
+        };
+        Ok(Some(Step {
+            action,
+            time: event.time,
+            device: place.device,
+            kind: place.kind,
+            start: place.start,
+            length: place.length,
+            process: if action == Action::Issue { Comm::new(event.process) } else { Comm::default() },
+            error,
+        }))
+    }
+
+    fn started(&mut self, event: &Event, rows: &mut Rows) -> Result<Option<Place>, RowError> {
+        let device = rows.device(host(event.text))?;
+        let opcode = required(event.text, "cmd_opcode")?;
+        let argument = required(event.text, "cmd_arg")?;
+        let erase = self.erase.entry(device).or_default();
+        let place = match opcode {
+            32 | 35 => {
+                erase.0 = argument;
+                return Ok(None);
+            }
+            33 | 36 => {
+                erase.1 = argument;
+                return Ok(None);
+            }
+            38 => {
+                let blocks = erase.1.checked_sub(erase.0).map(|blocks| blocks.saturating_add(1));
+                let blocks = blocks.ok_or_else(|| unknown("cmd_arg", event.text, "ends before it begins"))?;
+                let kind = if argument & SECURE > 0 { EventKind::SecureErase } else { EventKind::Discard };
+                Place {
+                    device,
+                    kind,
+                    start: scaled("cmd_arg", erase.0, BLOCK)?,
+                    length: scaled("cmd_arg", blocks, BLOCK)?,
+                }
+            }
+            // Requests of a command queue have no command, or one whose argument is the task.
+            17 | 18 | 24 | 25 | 0 | 46 | 47 => {
+                let flags = required(event.text, "data_flags")?;
+                let kind = match (flags & DATA_READ > 0, flags & DATA_WRITE > 0) {
+                    (true, false) => EventKind::Read,
+                    (false, true) => EventKind::Write,
+                    _ => return Ok(None),
+                };
+                let is_queued = matches!(opcode, 0 | 46 | 47);
+                let address = if is_queued { required(event.text, "blk_addr")? } else { argument };
+                let size = required(event.text, "block_size")?;
+                let length = scaled("blocks", required(event.text, "blocks")?, size)?;
+                Place { device, kind, start: scaled("blk_addr", address, BLOCK)?, length }
+            }
+            _ => return Ok(None),
+        };
+        if self.under_way.len() < MOST {
+            self.under_way.insert(structure(event.text).to_owned(), place);
+        }
+        Ok(Some(place))
+    }
+
+    fn done(&mut self, event: &Event) -> Option<Place> {
+        self.under_way.remove(structure(event.text))
+    }
+}
+
+/// The place in an event of an old kernel; none for a sanitize and other commands.
+fn old_place(event: &Event, is_erase: bool, rows: &mut Rows) -> Result<Option<Place>, RowError> {
+    let command = required(event.text, "cmd")?;
+    let kind = match (is_erase, command) {
+        (true, SANITIZE) => return Ok(None),
+        (true, argument) if argument & SECURE > 0 => EventKind::SecureErase,
+        (true, _) => EventKind::Discard,
+        (false, 17 | 18) => EventKind::Read,
+        (false, 24 | 25) => EventKind::Write,
+        (false, _) => return Ok(None),
+    };
+    Ok(Some(Place {
+        device: rows.device(b"mmc")?,
+        kind,
+        start: scaled("addr", required(event.text, "addr")?, BLOCK)?,
+        length: scaled("size", required(event.text, "size")?, BLOCK)?,
+    }))
+}
+
+/// The host's name in `mmc0: start struct ...`.
+fn host(text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == b':').next().unwrap_or_default()
+}
+
+/// The address in `struct mmc_request[address]`.
+fn structure(text: &[u8]) -> &[u8] {
+    let start = memchr::memchr(b'[', text).map_or(text.len(), |open| open + 1);
+    text[start..].split(|byte| *byte == b']').next().unwrap_or_default()
+}
+
+/// The errno of a command or its data that failed; 0 if neither did.
+fn failure(text: &[u8]) -> Result<u16, RowError> {
+    for name in ["cmd_err", "data_err"] {
+        let Some(value) = value(text, name) else { continue };
+        let digits = value.strip_prefix(b"-").unwrap_or(value);
+        let wrong = || unknown("error", value, "is no errno");
+        let errno = std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok()).ok_or_else(wrong)?;
+        if errno > 0 {
+            return Ok(errno);
+        }
+    }
+    Ok(0)
+}
+
+/// The text of `name=value`.
+fn value<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let mut words = text.split(|byte| *byte == b' ' || *byte == b',');
+    words.find_map(|word| word.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+}
+
+/// The number, in hexadecimal after 0x, of `name=number`.
+fn required(text: &[u8], name: &'static str) -> Result<u64, RowError> {
+    let value = value(text, name).unwrap_or_default();
+    let wrong = || unknown(name, value, "is no number");
+    let text = std::str::from_utf8(value).map_err(|_| wrong())?;
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| wrong())
+}

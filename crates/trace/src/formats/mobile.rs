@@ -1,0 +1,74 @@
+//! The block traces of applications on a Pixel 6a (MobileBlockIOTraces), which come with the paper
+//! "Space-efficient FTL for Mobile Storage via Tiny Neural Nets" (SYSTOR '24).
+//!
+//! Lines of `process,device,rw_flag,sector,size,timestamp`: the type R or W, address and size in sectors of 512
+//! bytes, the timestamp in seconds; a line `preconditioning_ended` separates the installation of an application
+//! from its use (README of acsl-technion/MobileBlockIOTraces). The README has the seconds count since 1970,
+//! but published files are known to show times of some weeks, so the header has no date. Discards are not in
+//! the traces.
+
+use trimtab_core::trace::{Comm, EventKind};
+
+use crate::error::RowError;
+use crate::rows::{Row, Rows};
+use crate::text::{Parse, number, scaled, seconds, unknown};
+
+/// The fields of a line.
+const FIELDS: usize = 6;
+
+pub(crate) struct Mobile;
+
+/// Returns the fields of a line; the name of a process may hold commas.
+fn split(line: &[u8]) -> Result<[&[u8]; FIELDS], RowError> {
+    let mut back = line.rsplitn(FIELDS, |byte| *byte == b',').map(<[u8]>::trim_ascii);
+    let mut last = || back.next().ok_or(RowError::Fields { wanted: FIELDS });
+    let [timestamp, size, sector, kind, device, process] =
+        [last()?, last()?, last()?, last()?, last()?, last()?];
+    Ok([process, device, kind, sector, size, timestamp])
+}
+
+impl Parse for Mobile {
+    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
+        if line.strip_prefix(b"\"").unwrap_or(line).starts_with(MARKER) {
+            rows.skip("markers");
+            return Ok(());
+        }
+        let [process, device, kind, sector, size, timestamp] = split(line)?;
+        if is_header(line) {
+            rows.skip("column names");
+            return Ok(());
+        }
+        let kind = match kind {
+            b"R" => EventKind::Read,
+            b"W" => EventKind::Write,
+            _ => return Err(unknown("rw_flag", kind, "is neither R nor W")),
+        };
+        let device = rows.device(device)?;
+        rows.push(Row {
+            time: seconds("timestamp", timestamp)?,
+            device,
+            kind,
+            start: scaled("sector", number("sector", sector)?, 512)?,
+            length: scaled("size", number("size", size)?, 512)?,
+            latency: None,
+            process: Comm::new(process),
+            error: 0,
+        })
+    }
+}
+
+/// The begin of the line between installation and use.
+const MARKER: &[u8] = b"preconditioning_ended";
+
+/// Returns true for the names of the columns; published files are known to misspell the first.
+pub(crate) fn is_header(line: &[u8]) -> bool {
+    line.ends_with(b",device,rw_flag,sector,size,timestamp")
+}
+
+/// Returns true if a line is of this format.
+pub(crate) fn is_line(line: &[u8]) -> bool {
+    split(line).is_ok_and(|[_process, _device, kind, sector, size, timestamp]| {
+        let numbers = [sector, size].into_iter().all(|text| number("", text).is_ok());
+        matches!(kind, b"R" | b"W") && numbers && seconds("", timestamp).is_ok()
+    })
+}
