@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trimtab_core::profile::GcPolicy;
 use trimtab_core::stats::{EraseSpread, is_steady};
 use trimtab_core::{Bytes, Pages};
@@ -29,7 +29,7 @@ const MAX_DRIVE_WRITES: f64 = 1e6;
 const MIN_SPARE: f64 = 0.005;
 
 /// The options of a simulation.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SyntheticOptions {
     /// The host's workload.
     pub workload: Workload,

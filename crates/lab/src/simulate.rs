@@ -23,7 +23,7 @@ use trimtab_trace::{Columns, Format, TraceError, TraceReader};
 
 pub use plan::PlanError;
 pub(crate) use plan::{Plan, memory, plan};
-pub(crate) use replay::{Finished, ReplayFailure, replay};
+pub(crate) use replay::{ReplayFailure, replay};
 use trimtab_core::interrupt::{Interrupt, Interrupted};
 
 /// The program and erase cycles that a block is assumed to last if none are stated.
