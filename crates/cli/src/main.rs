@@ -16,6 +16,7 @@ mod record;
 mod report;
 mod sim;
 mod status;
+mod sweep;
 mod tallies;
 mod trace;
 mod trim;
@@ -64,6 +65,7 @@ enum Verb {
     Report(report::Args),
     Sim(sim::Args),
     Status(status::Args),
+    Sweep(Box<sweep::Args>),
     Trace(trace::Args),
     Trim(Box<trim::Args>),
     Watch(watch::Args),
@@ -125,6 +127,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Report(args) => report::run(args),
         Verb::Sim(args) => sim::run(args),
         Verb::Status(args) => status::run(args),
+        Verb::Sweep(args) => sweep::run(*args),
         Verb::Trace(args) => trace::run(args),
         Verb::Trim(args) => trim::run(*args),
         Verb::Watch(args) => watch::run(args),

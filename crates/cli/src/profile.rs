@@ -1,38 +1,16 @@
 //! Drive profiles by name or file.
 
-use std::path::Path;
-
-use anyhow::{Context, Result};
-use trimtab_core::profile::{Profile, builtin_text};
-use trimtab_linux::file::read_regular_text;
-
-/// The most bytes of a profile.
-const MOST: u64 = 1 << 20;
-
-/// The table of a profile that ages a used drive: enough random overwrites for a steady state.
-const AGING: &str = "
-[aging]
-random_writes = { value = 3.0, source = \"assumed with --aged: after three random overwrites, write amplification is steady (SNIA PTS)\" }
-";
+use anyhow::Result;
+use trimtab_core::profile::Profile;
+use trimtab_lab::drive_profile;
 
 /// As [`load`], of a drive that was overwritten at random if it is `aged`, unless the profile says how often.
 pub fn load_aged(name: &str, aged: bool) -> Result<(Profile, String)> {
-    let (profile, text) = load(name)?;
-    if !aged || profile.aging.is_some() {
-        return Ok((profile, text));
-    }
-    let text = text + AGING;
-    Ok((Profile::parse(&text, name)?, text))
+    Ok(drive_profile::load_aged(name, aged)?)
 }
 
 /// Returns the profile named `name`, and its text: a file if the name ends in `.toml`, a built-in profile
 /// otherwise.
 pub fn load(name: &str) -> Result<(Profile, String)> {
-    if name.ends_with(".toml") {
-        let text = read_regular_text(Path::new(name), MOST)
-            .with_context(|| format!("cannot read the profile {name}"))?;
-        Ok((Profile::parse(&text, name)?, text))
-    } else {
-        Ok((Profile::named(name)?, builtin_text(name)?.to_owned()))
-    }
+    Ok(drive_profile::load(name)?)
 }

@@ -9,6 +9,7 @@ use trimtab_bench::BenchProgress;
 use trimtab_core::policy::PolicyChoice;
 use trimtab_lab::progress::Progress;
 use trimtab_lab::simulate::SimulateProgress;
+use trimtab_lab::sweep::{SweepProgress, SweepState};
 
 /// A bar with the time left on a terminal; a line for each run elsewhere.
 pub struct Bar {
@@ -115,6 +116,53 @@ impl SimulateProgress for ReplayBar {
 impl Drop for ReplayBar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
+    }
+}
+
+/// A bar of the cells of a sweep with the time left; a line every ten seconds elsewhere.
+pub struct SweepBar {
+    bar: ProgressBar,
+    said: Option<Instant>,
+}
+
+impl SweepBar {
+    /// The time between two lines.
+    const PAUSE: Duration = Duration::from_secs(10);
+
+    /// A bar that doesn't know its length yet.
+    pub fn new() -> Self {
+        let style = ProgressStyle::with_template("{bar:24} {pos}/{len} cells, {msg}");
+        Self {
+            bar: ProgressBar::new(0).with_style(style.expect("the template is well-formed")),
+            said: None,
+        }
+    }
+}
+
+impl SweepProgress for SweepBar {
+    fn at(&mut self, state: &SweepState) {
+        let done = state.found + state.computed;
+        let left = state.left.map_or_else(
+            || "time left not known yet".to_owned(),
+            |left| format!("{:#} left", HumanDuration(left)),
+        );
+        self.bar.set_length(state.cells as u64);
+        self.bar.set_position(done as u64);
+        self.bar.set_message(format!("{left}, {} events", state.events));
+        if self.said.is_none_or(|said| said.elapsed() >= Self::PAUSE) || done == state.cells {
+            self.said = Some(Instant::now());
+            let damaged = if state.damaged > 0 { format!(", {} damaged", state.damaged) } else { String::new() };
+            say(&format!(
+                "{done}/{} cells, {} of an earlier sweep{damaged}, {} failed: {left}",
+                state.cells, state.found, state.failed
+            ));
+        }
+    }
+}
+
+impl Drop for SweepBar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
     }
 }
 

@@ -15,6 +15,7 @@ pub mod policy;
 pub mod profile;
 pub mod shell;
 pub mod stats;
+pub mod table;
 pub mod trace;
 pub mod units;
 pub mod verdict;

@@ -431,8 +431,17 @@ impl Profile {
                 message: error.inner().message().to_owned(),
             }
         })?;
-        match limits::broken(&profile) {
-            None => Ok(profile),
+        profile.check(origin)?;
+        Ok(profile)
+    }
+
+    /// Checks the values to their limits, as [`parse`](Self::parse) does; `origin` is named in the error.
+    ///
+    /// # Errors
+    /// [`ProfileError::Field`].
+    pub fn check(&self, origin: &str) -> Result<(), ProfileError> {
+        match limits::broken(self) {
+            None => Ok(()),
             Some((field, message)) => {
                 Err(ProfileError::Field { origin: origin.to_owned(), field: field.to_owned(), message })
             }

@@ -93,6 +93,7 @@ pub struct Device {
     preconditioned: Totals,
     /// The random writes of an aged drive, in pages.
     aging: u64,
+    seed: u64,
 }
 
 impl Device {
@@ -102,13 +103,22 @@ impl Device {
     /// # Errors
     /// If a drive of this size can't work with the profile's geometry.
     pub fn new(profile: &Profile, size: Bytes) -> Result<Self, GeometryError> {
+        Self::seeded(profile, size, 0)
+    }
+
+    /// As [`new`](Self::new), with the seed of its draws: where an aged drive was written, how long blocks last, and
+    /// the victims of garbage collection that draws them.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn seeded(profile: &Profile, size: Bytes, seed: u64) -> Result<Self, GeometryError> {
         let page = profile.geometry.mapping_page.value;
         Ok(Self {
             size,
             page,
             page_shift: page.0.trailing_zeros(),
             ftl: Ftl::of_drive(
-                &FtlConfig::of_drive(profile, size)?,
+                &FtlConfig { seed, ..FtlConfig::of_drive(profile, size)? },
                 CacheConfig::of_drive(profile, size),
                 WearConfig::of_drive(profile),
             )?,
@@ -121,6 +131,7 @@ impl Device {
             journal: Bytes::ZERO,
             counters: DriveCounters::default(),
             preconditioned: Totals::default(),
+            seed,
             aging: profile.aging.as_ref().map_or(0, |aging| aging_pages(aging, size, page)),
         })
     }
@@ -150,7 +161,7 @@ impl Device {
         if self.aging == 0 {
             return;
         }
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(AGING_SEED);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(AGING_SEED.wrapping_add(self.seed));
         let (mut left, mut batch) = (self.aging, Vec::with_capacity(BATCH));
         while left > 0 {
             batch.clear();

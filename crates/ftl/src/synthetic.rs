@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trimtab_core::profile::GcPolicy;
 use trimtab_core::stats::{EraseSpread, is_steady};
 use trimtab_core::{Bytes, Pages};
@@ -19,6 +19,8 @@ const RESERVE_BLOCKS: u32 = 1;
 const SETTLING_CYCLES: u64 = 10;
 /// Windows that the measured writes are cut into.
 const WINDOWS: usize = 20;
+/// Pages written between two looks at whether to go on: whole batches of the host, whose draws it leaves the same.
+const STRETCH: u64 = 1 << 20;
 /// The most pages of a simulated drive; it takes 8 GiB of memory.
 const MAX_PAGES: u64 = 1 << 30;
 /// The most drive writes of a run: those of the largest drive are far from what a count can hold.
@@ -27,7 +29,7 @@ const MAX_DRIVE_WRITES: f64 = 1e6;
 const MIN_SPARE: f64 = 0.005;
 
 /// The options of a simulation.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SyntheticOptions {
     /// The host's workload.
     pub workload: Workload,
@@ -126,6 +128,15 @@ pub struct SyntheticOutcome {
     pub bytes_per_page: f64,
 }
 
+/// Writes `count` pages, unless `goes_on` returns false in between; returns whether all were written.
+fn write_while(host: &mut Host, ftl: &mut Ftl, mut count: u64, goes_on: &dyn Fn() -> bool) -> bool {
+    while count > 0 && goes_on() {
+        host.write(ftl, count.min(STRETCH));
+        count -= count.min(STRETCH);
+    }
+    count == 0
+}
+
 impl SyntheticOptions {
     /// The shape of the flash model.
     ///
@@ -187,15 +198,28 @@ impl SyntheticOptions {
     /// # Errors
     /// The first option that can't be.
     pub fn run(&self) -> Result<SyntheticOutcome, SyntheticError> {
+        Ok(self.run_while(&|| true)?.expect("nothing ended it"))
+    }
+
+    /// As [`run`](Self::run), but ends early, with nothing, once `goes_on` returns false.
+    ///
+    /// # Errors
+    /// The first option that can't be.
+    pub fn run_while(&self, goes_on: &dyn Fn() -> bool) -> Result<Option<SyntheticOutcome>, SyntheticError> {
         let config = self.config()?;
         let logical = config.logical.0 as u32;
         let mut ftl = Ftl::new(&config)?;
         let mut host = Host::new(self.workload, logical, self.streams, self.seed)
             .ok_or(SyntheticError::EmptyPart { workload: self.workload, logical: config.logical })?;
         ftl.write(0, 0, logical, &mut Untimed);
-        host.write(&mut ftl, (f64::from(logical) * self.workload.settling_drive_writes()) as u64);
+        let settling = (f64::from(logical) * self.workload.settling_drive_writes()) as u64;
+        if !write_while(&mut host, &mut ftl, settling, goes_on) {
+            return Ok(None);
+        }
         while ftl.totals().programmed() < SETTLING_CYCLES * config.data_pages().0 {
-            host.write(&mut ftl, config.logical.0);
+            if !write_while(&mut host, &mut ftl, config.logical.0, goes_on) {
+                return Ok(None);
+            }
         }
 
         let (before, trimmed_before) = (ftl.totals(), host.trimmed);
@@ -205,14 +229,16 @@ impl SyntheticOptions {
         for window in 0..WINDOWS as u64 {
             let target = pages * (window + 1) / WINDOWS as u64;
             let left = before.host + target - ftl.totals().host;
-            host.write(&mut ftl, left);
+            if !write_while(&mut host, &mut ftl, left, goes_on) {
+                return Ok(None);
+            }
             rounds.push(ftl.totals());
         }
         let wall = started.elapsed();
 
         let total = ftl.totals().since(&before);
         let waf_windows: Vec<_> = rounds.windows(2).map(|pair| pair[1].since(&pair[0]).waf()).collect();
-        Ok(SyntheticOutcome {
+        Ok(Some(SyntheticOutcome {
             options: self.clone(),
             logical_pages: config.logical.0,
             reserve_blocks: config.reserve_blocks,
@@ -228,6 +254,6 @@ impl SyntheticOptions {
             erase_spread: ftl.erase_spread(),
             host_pages_per_second: total.host as f64 / wall.as_secs_f64(),
             bytes_per_page: ftl.bytes_per_page(),
-        })
+        }))
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trimtab_core::Pages;
 
 use crate::flash::Untimed;
@@ -16,8 +16,8 @@ use crate::mapping::Ftl;
 const BATCH: usize = 256;
 
 /// The host's workload.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Workload {
     /// Writes pages drawn uniformly from all.
     Uniform,
@@ -86,6 +86,13 @@ impl fmt::Display for Workload {
 impl From<Workload> for String {
     fn from(workload: Workload) -> Self {
         workload.to_string()
+    }
+}
+
+impl TryFrom<String> for Workload {
+    type Error = UnknownWorkload;
+    fn try_from(name: String) -> Result<Self, UnknownWorkload> {
+        name.parse()
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub mod arena;
 pub mod compare;
+pub mod drive_profile;
 pub mod error;
 pub mod fs;
 pub mod guest;
@@ -13,6 +14,7 @@ pub mod progress;
 pub mod simulate;
 mod space;
 pub mod stage;
+pub mod sweep;
 pub mod testbed;
 mod work;
 pub mod workload;

@@ -1,6 +1,7 @@
 //! Replays a recorded workload on modelled drives under each discard policy.
 
 mod plan;
+mod replay;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,19 +12,18 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use trimtab_core::Bytes;
-use trimtab_core::document::sim::{Clocks, DiscardsFrom, Passes, SIM_SCHEMA, SimDocument, SimRun};
+use trimtab_core::document::sim::{Clocks, Passes, SIM_SCHEMA, SimDocument, SimRun};
 use trimtab_core::error::chain;
-use trimtab_core::policy::{SimPolicy, SmartPolicy};
+use trimtab_core::policy::SimPolicy;
 use trimtab_core::profile::Profile;
-use trimtab_core::stats::is_steady;
-use trimtab_ftl::GeometryError;
-use trimtab_ftl::replay::{Discards, Replay, ReplayError, ReplayOptions, TraceSurvey};
+use trimtab_ftl::replay::TraceSurvey;
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, environment};
 use trimtab_trace::{Columns, Format, TraceError, TraceReader};
 
 pub use plan::PlanError;
-use plan::{Plan, plan};
+pub(crate) use plan::{Plan, memory, plan};
+pub(crate) use replay::{ReplayFailure, replay};
 use trimtab_core::interrupt::{Interrupt, Interrupted};
 
 /// The program and erase cycles that a block is assumed to last if none are stated.
@@ -57,6 +57,9 @@ pub struct SimulateOptions {
     pub endurance: Option<u32>,
     /// How the host and the policies go by time.
     pub clocks: Clocks,
+    /// The seed of the drives' draws: where an aged drive was written, how long blocks last, and the victims of
+    /// garbage collection that draws them.
+    pub seed: u64,
     /// The command line, for the document.
     pub command: Vec<String>,
 }
@@ -175,9 +178,20 @@ fn run_all(
             scope.spawn(move || {
                 let next = || jobs.lock().ok()?.next();
                 while let Some(job) = next().filter(|_| goes_on()) {
-                    let run = replay(options, plan, &job, &mut |read| {
+                    let started = Instant::now();
+                    let run = replay(options, plan, job.profile, job.policy, &|| open(options), &mut |read| {
                         replayed.fetch_add(read, Ordering::Relaxed);
                         goes_on()
+                    });
+                    let run = run.map(|finished| SimRun {
+                        profile: job.profile.name.clone(),
+                        policy: job.policy,
+                        discards_from: finished.discards_from,
+                        steady: finished.steady,
+                        lifetime_years: finished.lifetime_years,
+                        endurance_cycles: finished.endurance_cycles,
+                        wall_s: started.elapsed().as_secs_f64(),
+                        outcome: finished.outcome,
                     });
                     if sender.send((job.place, run)).is_err() {
                         break;
@@ -210,79 +224,4 @@ fn run_all(
     })?;
     let interrupted = interrupt.is_set() && runs.iter().any(Option::is_none);
     Ok(if interrupted { Some(Interrupted.to_string()) } else { failure })
-}
-
-/// Why a replay ended early.
-#[derive(Debug, thiserror::Error)]
-enum ReplayFailure {
-    #[error(transparent)]
-    Drive(#[from] GeometryError),
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    #[error(transparent)]
-    Replay(#[from] ReplayError<TraceError>),
-}
-
-/// Replays the trace on one drive under one policy. `watch` is called with the number of events of each
-/// batch, and ends the replay by returning false.
-fn replay(
-    options: &SimulateOptions,
-    plan: &Plan,
-    job: &Job,
-    watch: &mut dyn FnMut(u64) -> bool,
-) -> Result<SimRun, ReplayFailure> {
-    let started = Instant::now();
-    let discards_from = plan.discards_from(job.policy);
-    let discards = match (discards_from, job.policy) {
-        (DiscardsFrom::Trace, _) => Discards::Trace,
-        (_, SimPolicy::Ideal) => Discards::Ideal,
-        (_, SimPolicy::Real(policy)) => {
-            let smart = || Box::new(SmartPolicy::of_drive(job.profile, plan.size));
-            Discards::Policy(policy.engine().unwrap_or_else(|| smart()))
-        }
-    };
-    let replay_options = ReplayOptions {
-        profile: job.profile,
-        size: plan.size,
-        preconditioned: options.preconditioned,
-        device: plan.device,
-        scale: plan.scale,
-        span: plan.trace.span_ns,
-        clocks: options.clocks,
-    };
-    let mut replay = Replay::new(&replay_options, discards)?;
-    let steady = loop {
-        let mut source = open(options)?;
-        replay.pass(source.as_mut(), watch)?;
-        let wafs = replay.waf_passes();
-        let passes = wafs.len() as u32;
-        match options.passes {
-            Passes::Count(count) if passes >= count => break None,
-            Passes::Count(_) => {}
-            Passes::UntilSteady(most) => {
-                let wafs: Vec<_> = wafs.iter().flatten().copied().collect();
-                if is_steady(&wafs) || passes >= most {
-                    break Some(is_steady(&wafs));
-                }
-            }
-        }
-    };
-    let outcome = replay.outcome();
-    let of_profile = job.profile.wear.as_ref().and_then(|wear| wear.endurance.as_ref());
-    let assumed = plan.description.endurance_assumed;
-    let endurance_cycles = of_profile.filter(|_| assumed).map(|endurance| endurance.value);
-    Ok(SimRun {
-        profile: job.profile.name.clone(),
-        policy: job.policy,
-        discards_from,
-        steady,
-        lifetime_years: plan
-            .trace
-            .tells_life()
-            .then(|| outcome.lifetime_years(endurance_cycles.unwrap_or(plan.description.endurance_cycles)))
-            .flatten(),
-        endurance_cycles,
-        wall_s: started.elapsed().as_secs_f64(),
-        outcome,
-    })
 }

@@ -19,6 +19,7 @@ pub mod sim;
 mod spread;
 pub mod status;
 mod svg;
+pub mod sweep;
 mod table;
 mod terminal;
 pub mod trim;

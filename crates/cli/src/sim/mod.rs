@@ -21,6 +21,10 @@ pub struct Args {
     /// Write the results as JSON to this file; without FILE or with -, print JSON instead of tables
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
+    /// Seed of every draw: of a synthetic workload; with a trace, of aged drives, of blocks that wear out, and of
+    /// garbage collection that draws its victims [default: 1 without a trace, 0 with one]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     #[command(flatten)]
     replay: replay::ReplayArgs,
     #[command(flatten)]
@@ -29,7 +33,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<ExitCode> {
     match &args.trace {
-        Some(trace) => replay::run(trace, args.replay, args.json.as_deref()),
-        None => synthetic::run(&args.synthetic, args.json.as_deref()),
+        Some(trace) => replay::run(trace, args.replay, args.seed, args.json.as_deref()),
+        None => synthetic::run(&args.synthetic, args.seed, args.json.as_deref()),
     }
 }

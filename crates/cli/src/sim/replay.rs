@@ -77,7 +77,7 @@ pub struct ReplayArgs {
     report: Option<PathBuf>,
 }
 
-pub fn run(trace: &Path, args: ReplayArgs, json: Option<&Path>) -> Result<ExitCode> {
+pub fn run(trace: &Path, args: ReplayArgs, seed: Option<u64>, json: Option<&Path>) -> Result<ExitCode> {
     let printed = json == Some(Path::new("-"));
     let file = json.filter(|_| !printed);
     if let Some(file) = file
@@ -108,6 +108,7 @@ pub fn run(trace: &Path, args: ReplayArgs, json: Option<&Path>) -> Result<ExitCo
         preconditioned: !args.new,
         endurance: args.endurance,
         clocks: Clocks { think_scale: args.think_scale, policy: args.policy_clock },
+        seed: seed.unwrap_or(0),
         command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
     };
     let document = simulate(options, &interrupt()?, &mut ReplayBar::new(), &mut |document| {

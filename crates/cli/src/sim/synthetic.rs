@@ -41,13 +41,10 @@ pub struct SyntheticArgs {
     /// How often the measured part writes as many pages as the drive has
     #[arg(long, value_name = "K", default_value_t = 10.0)]
     drive_writes: f64,
-    /// Seed of every draw
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
 }
 
 /// Runs a synthetic workload, and prints what came out, as JSON or for a reader.
-pub fn run(args: &SyntheticArgs, json: Option<&Path>) -> anyhow::Result<ExitCode> {
+pub fn run(args: &SyntheticArgs, seed: Option<u64>, json: Option<&Path>) -> anyhow::Result<ExitCode> {
     let file = json.filter(|file| *file != Path::new("-"));
     let file = file.map(Output::open).transpose()?;
     let options = SyntheticOptions {
@@ -58,7 +55,7 @@ pub fn run(args: &SyntheticArgs, json: Option<&Path>) -> anyhow::Result<ExitCode
         gc: args.gc,
         streams: args.streams,
         drive_writes: args.drive_writes,
-        seed: args.seed,
+        seed: seed.unwrap_or(1),
     };
     let available = available_memory(Path::new(PROCFS))?;
     if let Some(reason) = too_little(available, options.memory()) {

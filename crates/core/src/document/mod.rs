@@ -12,6 +12,7 @@ pub mod doctor;
 mod latency;
 pub mod sim;
 pub mod status;
+pub mod sweep;
 pub mod trim;
 
 pub use bench::{BENCH_SCHEMA, BenchDocument};

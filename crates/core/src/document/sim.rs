@@ -100,6 +100,9 @@ pub struct ReplayDescription {
     /// How the host and the policies went by time.
     #[serde(default)]
     pub clocks: Clocks,
+    /// The seed of the drives' draws.
+    #[serde(default)]
+    pub seed: u64,
 }
 
 /// How the host and the policy of a replay go by time.

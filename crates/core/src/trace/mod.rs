@@ -31,3 +31,13 @@ pub trait TraceSource {
     /// those are good.
     fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), Self::Error>;
 }
+
+impl<S: TraceSource + ?Sized> TraceSource for Box<S> {
+    type Error = S::Error;
+    fn header(&self) -> &TraceHeader {
+        (**self).header()
+    }
+    fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), S::Error> {
+        (**self).next_batch(batch)
+    }
+}

@@ -138,8 +138,16 @@ impl Replay {
     /// # Errors
     /// If a drive of this size can't work with the profile's geometry.
     pub fn new(options: &ReplayOptions, discards: Discards) -> Result<Self, GeometryError> {
+        Self::seeded(options, discards, 0)
+    }
+
+    /// As [`new`](Self::new), with the [seed](Device::seeded) of the drive's draws.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn seeded(options: &ReplayOptions, discards: Discards, seed: u64) -> Result<Self, GeometryError> {
         let profile = options.profile;
-        let mut device = Device::new(profile, options.size)?;
+        let mut device = Device::seeded(profile, options.size, seed)?;
         if options.preconditioned {
             device.precondition();
         }

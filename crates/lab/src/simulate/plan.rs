@@ -99,22 +99,22 @@ pub enum PlanError {
 }
 
 /// A simulation that can be run.
-pub(super) struct Plan {
-    pub(super) device: DeviceIndex,
-    pub(super) trace: ReplayedTrace,
-    pub(super) description: ReplayDescription,
-    pub(super) size: Bytes,
-    pub(super) scale: Option<Scale>,
-    pub(super) drives: Vec<DriveDescription>,
-    pub(super) policies: Vec<SimPolicy>,
-    pub(super) notes: Vec<String>,
+pub(crate) struct Plan {
+    pub(crate) device: DeviceIndex,
+    pub(crate) trace: ReplayedTrace,
+    pub(crate) description: ReplayDescription,
+    pub(crate) size: Bytes,
+    pub(crate) scale: Option<Scale>,
+    pub(crate) drives: Vec<DriveDescription>,
+    pub(crate) policies: Vec<SimPolicy>,
+    pub(crate) notes: Vec<String>,
     /// How many replays go at a time.
-    pub(super) workers: usize,
+    pub(crate) workers: usize,
 }
 
 impl Plan {
     /// The least passes that a replay takes.
-    pub(super) fn least_passes(&self) -> u32 {
+    pub(crate) fn least_passes(&self) -> u32 {
         match self.description.passes {
             Passes::Count(count) => count,
             Passes::UntilSteady(most) => most.min(STEADY_WINDOW as u32),
@@ -122,7 +122,7 @@ impl Plan {
     }
 
     /// Where the discards of a policy come from.
-    pub(super) fn discards_from(&self, policy: SimPolicy) -> DiscardsFrom {
+    pub(crate) fn discards_from(&self, policy: SimPolicy) -> DiscardsFrom {
         let own = self.trace.count(EventKind::Discard) + self.trace.count(EventKind::SecureErase) > 0;
         match policy {
             SimPolicy::Ideal => DiscardsFrom::Ideal,
@@ -133,7 +133,7 @@ impl Plan {
 }
 
 /// Plans what `options` ask for.
-pub(super) fn plan(
+pub(crate) fn plan(
     options: &SimulateOptions,
     header: &TraceHeader,
     survey: &TraceSurvey,
@@ -173,6 +173,7 @@ pub(super) fn plan(
             endurance_cycles: options.endurance.unwrap_or(ASSUMED_ENDURANCE),
             endurance_assumed: options.endurance.is_none(),
             clocks: options.clocks,
+            seed: options.seed,
         },
         size,
         scale: options.scale_to.map(|to| Scale { from: traced, to }),
@@ -298,16 +299,21 @@ fn workers(drives: &[(Profile, String)], size: Bytes) -> Result<usize, PlanError
     let available = available_memory(Path::new(PROCFS))?;
     let mut workers = thread::available_parallelism().map_or(1, usize::from);
     for (profile, _) in drives {
-        let config = geometry(profile, size)?;
-        // Both maps, valid bits, and what is kept of each block; and a bit for each sector.
-        let tables = u64::from(config.blocks) * (u64::from(config.pages_per_block) * 17 / 2 + 32);
-        let needed = Bytes(tables + size.0 / 512 / 8);
+        let needed = memory(profile, size)?;
         if needed > available {
             return Err(PlanError::Memory { profile: profile.name.clone(), size, needed, available });
         }
         workers = workers.min((available.0 / needed.0.max(1)) as usize);
     }
     Ok(workers.max(1))
+}
+
+/// The memory that a replay's tables need: both maps, valid bits, and what is kept of each block; and a bit for each
+/// sector.
+pub(crate) fn memory(profile: &Profile, size: Bytes) -> Result<Bytes, PlanError> {
+    let config = geometry(profile, size)?;
+    let tables = u64::from(config.blocks) * (u64::from(config.pages_per_block) * 17 / 2 + 32);
+    Ok(Bytes(tables + size.0 / 512 / 8))
 }
 
 /// A size as an argument of a command line: in the largest unit that it is whole in, in one word.

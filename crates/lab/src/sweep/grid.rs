@@ -1,0 +1,234 @@
+//! The grid of a sweep, as users write it.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use trimtab_core::Bytes;
+use trimtab_core::document::sim::{Clocks, PolicyClock};
+use trimtab_core::policy::SimPolicy;
+use trimtab_core::profile::GcPolicy;
+use trimtab_ftl::Workload;
+
+/// What a drive went through before a replay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DriveState {
+    /// Nothing: it is empty.
+    New,
+    /// All of it was written in sequence, and then what the profile says.
+    #[default]
+    Used,
+    /// After that it was overwritten at random, three times or as often as the profile says.
+    Aged,
+}
+
+impl DriveState {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::New, Self::Used, Self::Aged];
+
+    /// The name that grids use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Used => "used",
+            Self::Aged => "aged",
+        }
+    }
+}
+
+/// The values whose combinations are the cells of a sweep. A list that is empty stands for one value, the default
+/// of `trimtab sim`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Grid {
+    /// Trace files.
+    pub traces: Vec<PathBuf>,
+    /// Drive profiles: built-in names, or files that end in `.toml`.
+    pub profiles: Vec<String>,
+    /// Policies; if empty, none, online, batched, smart and ideal.
+    pub policies: Vec<SimPolicy>,
+    /// Over-provisioning of the drives, (physical - logical) / logical; if empty, that of each profile.
+    pub over_provisioning: Vec<f64>,
+    /// Multiples of the recorded think times.
+    pub think_scale: Vec<f64>,
+    /// What the drives went through before.
+    pub states: Vec<DriveState>,
+    /// The clock that policies go by.
+    pub policy_clock: PolicyClock,
+    /// The drives' size; none for the traced device's.
+    pub size: Option<Bytes>,
+    /// Scale addresses to drives of this size.
+    pub scale_to: Option<Bytes>,
+    /// The device of the traces; none for the only one that is written.
+    pub device: Option<String>,
+    /// How often each trace is replayed.
+    pub passes: Option<u32>,
+    /// Whether passes repeat until write amplification is steady.
+    pub until_steady: bool,
+    /// Program and erase cycles that a block lasts.
+    pub endurance: Option<u32>,
+    /// Synthetic workloads.
+    pub workloads: Vec<Workload>,
+    /// Effective spare factors of the synthetic workloads' flash.
+    pub spare: Vec<f64>,
+    /// Its garbage collectors.
+    pub gc: Vec<GcPolicy>,
+    /// Its frontiers for the host.
+    pub streams: Vec<u32>,
+    /// Its erase blocks.
+    pub blocks: Option<u32>,
+    /// Mapping pages in each.
+    pub pages_per_block: Option<u32>,
+    /// How often the measured part of a synthetic workload writes the drive.
+    pub drive_writes: Option<f64>,
+    /// Seeds of every draw.
+    pub seeds: Vec<u64>,
+}
+
+/// What is wrong with a grid.
+#[derive(Debug, thiserror::Error)]
+pub enum GridError {
+    /// It is not TOML.
+    #[error("{origin}, line {line}: {message}")]
+    Syntax {
+        /// The file.
+        origin: String,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong there.
+        message: String,
+    },
+    /// A key or its value is wrong.
+    #[error("{origin}: {key}: {message}")]
+    Key {
+        /// The file.
+        origin: String,
+        /// The key.
+        key: String,
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+impl Grid {
+    /// Reads a grid from the text of the TOML file `origin`. Its files are relative to that file's directory.
+    ///
+    /// # Errors
+    /// [`GridError`], which names the key.
+    pub fn parse(text: &str, origin: &Path) -> Result<Self, GridError> {
+        let name = origin.display().to_string();
+        let syntax = |error: toml::de::Error| GridError::Syntax {
+            origin: name.clone(),
+            line: text[..error.span().map_or(0, |span| span.start)].matches('\n').count() + 1,
+            message: error.message().to_owned(),
+        };
+        let document = toml::Deserializer::parse(text).map_err(syntax)?;
+        let mut grid: Self = serde_path_to_error::deserialize(document).map_err(|error| {
+            let (path, message) = (error.path().to_string(), error.inner().message().to_owned());
+            key_error(&name, &path, message)
+        })?;
+        let directory = origin.parent().unwrap_or(Path::new(""));
+        for trace in &mut grid.traces {
+            *trace = directory.join(&trace);
+        }
+        for profile in grid.profiles.iter_mut().filter(|name| name.ends_with(".toml")) {
+            *profile = directory.join(&profile).display().to_string();
+        }
+        grid.check(&name)?;
+        Ok(grid)
+    }
+
+    /// Reads a grid from JSON, with the same keys.
+    ///
+    /// # Errors
+    /// [`GridError`], which names the key.
+    pub fn from_json(text: &str, origin: &str) -> Result<Self, GridError> {
+        let mut document = serde_json::Deserializer::from_str(text);
+        let grid: Self = serde_path_to_error::deserialize(&mut document).map_err(|error| {
+            let message = error.inner().to_string();
+            let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+            key_error(origin, &error.path().to_string(), message)
+        })?;
+        grid.check(origin)?;
+        Ok(grid)
+    }
+
+    /// Checks the values that no type holds to their limits.
+    ///
+    /// # Errors
+    /// [`GridError::Key`].
+    pub fn check(&self, origin: &str) -> Result<(), GridError> {
+        let wrong = |key: &str, message: String| Err(key_error(origin, key, message));
+        if self.traces.is_empty() && self.workloads.is_empty() {
+            return wrong("traces", "the grid names neither traces nor workloads".to_owned());
+        }
+        let most = Clocks::MOST_THINK_SCALE;
+        if let Some(scale) = self.think_scale.iter().find(|scale| !(0.0..=most).contains(*scale)) {
+            return wrong("think-scale", format!("{scale} is not between 0 and {most}"));
+        }
+        if let Some(share) = self.over_provisioning.iter().find(|share| !(**share > 0.0 && **share <= 10.0)) {
+            return wrong(
+                "over-provisioning",
+                format!("{share} must be above 0 and at most 10 (0.07 is 7 %)"),
+            );
+        }
+        if self.size.is_some() && self.scale_to.is_some() {
+            return wrong("scale-to", "cannot be used with size".to_owned());
+        }
+        if self.passes.is_some() && self.until_steady {
+            return wrong("passes", "cannot be used with until-steady".to_owned());
+        }
+        if self.passes == Some(0) {
+            return wrong("passes", "must be 1 or more".to_owned());
+        }
+        if self.endurance == Some(0) {
+            return wrong("endurance", "must be 1 or more".to_owned());
+        }
+        if self.policies.iter().any(|policy| policy.is(trimtab_core::policy::PolicyKind::Async)) {
+            return wrong("policies", "async is btrfs's own and can't be simulated".to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn key_error(origin: &str, path: &str, message: String) -> GridError {
+    let key = if path == "." { "the grid".to_owned() } else { path.to_owned() };
+    GridError::Key { origin: origin.to_owned(), key, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        Grid::parse(text, Path::new("dir/grid.toml")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn errors_name_the_key() {
+        for (text, message) in [
+            ("traces = [\"a\"]\npolicies = [\"fast\"]", "dir/grid.toml: policies[0]: there is no policy \"fast\""),
+            ("trace = [\"a\"]", "dir/grid.toml: trace: unknown field `trace`"),
+            ("traces = [\"a\"]\nthink-scale = [-1.0]", "dir/grid.toml: think-scale: -1 is not between"),
+            ("traces = [\"a\"]\nover-provisioning = [0.0]", "dir/grid.toml: over-provisioning: 0 must be above"),
+            ("traces = [\"a\"]\nstates = [\"old\"]", "dir/grid.toml: states[0]: unknown variant `old`"),
+            ("workloads = [\"zipf\"]", "dir/grid.toml: workloads[0]: there is no workload \"zipf\""),
+            ("traces = [\"a\"]\npasses = 0", "dir/grid.toml: passes: must be 1 or more"),
+            ("seeds = [1]", "dir/grid.toml: traces: the grid names neither"),
+            ("traces = [\n\n[", "dir/grid.toml, line "),
+        ] {
+            assert!(error(text).starts_with(message), "{}", error(text));
+        }
+        let json = Grid::from_json("{\"traces\": [\"a\"], \"policies\": [\"fast\"]}", "grid").unwrap_err();
+        assert!(json.to_string().starts_with("grid: policies[0]: there is no policy \"fast\""), "{json}");
+        assert!(!json.to_string().contains("line"), "{json}");
+    }
+
+    #[test]
+    fn files_are_relative_to_the_grid() {
+        let text = "traces = [\"a.parquet\", \"/b\"]\nprofiles = [\"nvme-tlc\", \"mine.toml\"]";
+        let grid = Grid::parse(text, Path::new("dir/grid.toml")).unwrap();
+        assert_eq!(grid.traces, [PathBuf::from("dir/a.parquet"), PathBuf::from("/b")]);
+        assert_eq!(grid.profiles, ["nvme-tlc", "dir/mine.toml"]);
+    }
+}
