@@ -43,6 +43,7 @@ pub struct EmulatedOptions<'a> {
 /// A mounted file system on an emulated drive; both go when this is dropped.
 pub struct EmulatedTestbed {
     file_system: FileSystem,
+    policy: PolicyKind,
     option: &'static str,
     // In order of dropping: what is mounted, the drive it is mounted from, and where.
     mounted: Mounted,
@@ -131,7 +132,7 @@ impl EmulatedTestbed {
         let drive = OwnDrive(Some(drive));
         file_system.make(drive.device())?;
         let block = BlockDevice::open(Path::new(SYSFS), drive.device())?;
-        let mut testbed = Self { file_system, option, mounted: Mounted(None), block, drive, target };
+        let mut testbed = Self { file_system, policy, option, mounted: Mounted(None), block, drive, target };
         testbed.mount()?;
         Ok(testbed)
     }
@@ -173,9 +174,21 @@ impl Testbed for EmulatedTestbed {
         Bytes(u64::MAX)
     }
 
+    fn take_offline(&mut self) -> Result<(), LabError> {
+        self.mounted.unmount()
+    }
+
+    fn bring_online(&mut self) -> Result<(), LabError> {
+        self.mount()
+    }
+
+    fn own(&self) -> Result<(FileSystem, bool), LabError> {
+        Ok((self.file_system, matches!(self.policy, PolicyKind::Online | PolicyKind::Async)))
+    }
+
     fn remount(&mut self) -> Result<bool, LabError> {
-        self.mounted.unmount()?;
-        self.mount()?;
+        self.take_offline()?;
+        self.bring_online()?;
         Ok(true)
     }
 }
