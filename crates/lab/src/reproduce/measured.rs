@@ -133,20 +133,9 @@ impl Cell<'_> {
         Some(trim.length_s)
     }
 
-    /// Seconds of all FITRIMs together.
-    pub fn trims(&self) -> Option<f64> {
-        let trims = &self.0?.trims;
-        (!trims.is_empty()).then(|| trims.iter().map(|trim| trim.length_s).sum())
-    }
-
     /// Bytes that the drive holds at the end and the file system does not use.
     pub fn stale(&self) -> Option<f64> {
         Some(self.0?.stale?.0 as f64)
-    }
-
-    /// Operations that found no space at first.
-    pub fn no_space(&self) -> Option<f64> {
-        Some(self.0?.steps.iter().map(|step| step.no_space as f64).sum())
     }
 }
 

@@ -59,11 +59,6 @@ impl Setup {
         Self { file_systems: file_systems.to_vec(), ..self }
     }
 
-    /// The same without pauses.
-    pub fn without_pauses(self) -> Self {
-        Self { idle: Duration::ZERO, ..self }
-    }
-
     /// The same on a drive of this size.
     pub fn sized(self, size: Bytes) -> Self {
         Self { size, ..self }

@@ -19,10 +19,14 @@ impl Stage<'_> {
     /// # Errors
     /// [`LabError::MountIsUsers`] in a directory of the user's, or what the programs say.
     pub fn make_file_system(&mut self, name: &str, part: Option<u64>) -> Result<(), LabError> {
+        let (fs, _) = self.testbed.own()?;
         let size = match (part, self.testbed.drive()?) {
             (Some(part), Some(drive)) => Some(Bytes(drive.size.0 / part)),
             _ => None,
         };
+        if let Some(size) = size.filter(|size| *size < fs.least_size()) {
+            return Err(LabError::TooSmall { size, fs, least: fs.least_size() });
+        }
         self.work.forget_all();
         self.offline(name, |fs, discards, device, _| fs.make_as(device, &MakeOptions { discards, size }))
     }
