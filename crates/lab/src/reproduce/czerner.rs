@@ -23,7 +23,8 @@ const DRIVE: &str = "corsair-performance-pro";
 /// Drives of several makers for `test-discard`.
 const VENDORS: [&str; 4] = ["ocz-vertex-le", "corsair-performance-pro", "samsung-870-evo", "intel-p4500"];
 /// The pieces of the patterns.
-const PIECES: [Bytes; 5] = [Bytes(4 << 10), Bytes(16 << 10), Bytes(64 << 10), Bytes(256 << 10), Bytes(1 << 20)];
+const PIECES: [Bytes; 5] =
+    [Bytes(4 << 10), Bytes(16 << 10), Bytes(64 << 10), Bytes(256 << 10), Bytes(1 << 20)];
 const PATTERNS: [(&str, Pattern); 3] =
     [("sequential", Pattern::Sequential), ("random", Pattern::Random), ("repeated", Pattern::Repeated)];
 
@@ -59,7 +60,8 @@ pub(super) const DEFINITION: Definition = Definition {
 };
 
 fn setups() -> Vec<Setup> {
-    let postmark = PostmarkOptions { files: Some(2000), transactions: Some(4000), ..PostmarkOptions::default() };
+    let postmark =
+        PostmarkOptions { files: Some(2000), transactions: Some(4000), ..PostmarkOptions::default() };
     let new = |name, policies: &[_], workload| Setup::new(name, DRIVE, policies, workload);
     let maintenance = WorkloadOptions::Maintenance;
     vec![

@@ -60,7 +60,8 @@ pub(super) const DEFINITION: Definition = Definition {
 };
 
 fn setups() -> Vec<Setup> {
-    let fragment = |name, profile, policies: &[_]| Setup::new(name, profile, policies, WorkloadOptions::Fragment);
+    let fragment =
+        |name, profile, policies: &[_]| Setup::new(name, profile, policies, WorkloadOptions::Fragment);
     let fitrim = WorkloadOptions::Maintenance(Maintenance::Fitrim);
     let mut ssd = fragment("ssd", SSD, &[NoPolicy, Online, Batched, Smart]);
     ssd.policies.push("batched:1h".parse().expect("a policy"));
@@ -68,7 +69,7 @@ fn setups() -> Vec<Setup> {
         ssd,
         fragment("emmc", EMMC, &[NoPolicy, Online, Batched, Smart]),
         fragment("ssd-xfs", SSD, &[NoPolicy, Online]).on(&[Xfs]),
-        fragment("ssd-small", SSD, &[Batched]).sized(Bytes(256 << 20)),
+        fragment("ssd-large", SSD, &[Batched]).sized(Bytes(768 << 20)),
         Setup::new("fitrim", SSD, &[NoPolicy], fitrim).on(&[Ext4, Xfs]),
     ]
 }
@@ -103,7 +104,8 @@ fn charts(measured: &Measured) -> Vec<ChartPair> {
     let erases = |steps: &'static [&'static str]| {
         COLUMNS.iter().map(|(policy, _)| measured.ext4("emmc", policy).erases(steps)).collect::<Vec<_>>()
     };
-    let of = |published, measured| ChartPair { source: PAPER.to_owned(), published: Some(published), measured };
+    let of =
+        |published, measured| ChartPair { source: PAPER.to_owned(), published: Some(published), measured };
     vec![
         of(
             bars(
@@ -124,7 +126,10 @@ fn charts(measured: &Measured) -> Vec<ChartPair> {
                 "Figures 2 and 3: the write afterwards",
                 "MiB/s",
                 &original,
-                vec![("published", [609e3, 18e6, 18e6].map(|rate| Some(rate / Bytes::MIB.0 as f64)).to_vec())],
+                vec![(
+                    "published",
+                    [609e3, 18e6, 18e6].map(|rate| Some(rate / Bytes::MIB.0 as f64)).to_vec(),
+                )],
             ),
             bars(
                 "The write afterwards",

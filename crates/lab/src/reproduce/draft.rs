@@ -26,13 +26,7 @@ pub(super) fn claim(source: &str, paragraph: &str, says: &str) -> Draft {
 }
 
 /// What has to be `least` times as large as what.
-pub(super) fn order(
-    name: &str,
-    unit: &str,
-    larger: Option<f64>,
-    smaller: Option<f64>,
-    least: f64,
-) -> Order {
+pub(super) fn order(name: &str, unit: &str, larger: Option<f64>, smaller: Option<f64>, least: f64) -> Order {
     Order { name: name.to_owned(), unit: unit.to_owned(), larger, smaller, least }
 }
 

@@ -13,7 +13,7 @@ use crate::error::LabError;
 /// Seeds all draws.
 const SEED: u64 = 1;
 /// The drive of every measurement but the sweep.
-const SIZE: Bytes = Bytes(256 << 20);
+const SIZE: Bytes = Bytes(512 << 20);
 /// The largest discard of the sweep, A. Purdea's.
 pub(super) const LARGEST: Bytes = Bytes(2 << 30);
 /// The smallest discard of the sweep, one sector.
@@ -131,7 +131,8 @@ pub(super) fn random_writes(profile: &str, used: bool, discards: bool) -> Result
     let mut bench = Bench::new(profile, SIZE, used)?;
     let half = Bytes(SIZE.0 / 2);
     if discards {
-        bench.all(Op::Discard, in_order(Bytes(16 << 20), 16).into_iter().skip(8));
+        let (piece, count) = (Bytes(16 << 20), SIZE.0 >> 24);
+        bench.all(Op::Discard, in_order(piece, count).into_iter().skip(count as usize / 2));
     }
     let piece = Bytes(4 << 10);
     let mut random = SmallRng::seed_from_u64(SEED);

@@ -184,7 +184,8 @@ fn claims(measured: &Measured) -> Vec<Claim> {
 }
 
 fn charts(measured: &Measured) -> Vec<ChartPair> {
-    let line = |name: &str, points: &[(Bytes, f64)]| SizeSeries { name: name.to_owned(), points: points.to_vec() };
+    let line =
+        |name: &str, points: &[(Bytes, f64)]| SizeSeries { name: name.to_owned(), points: points.to_vec() };
     let chart = |title: &str, quantity: &str, series| Chart {
         title: title.to_owned(),
         quantity: quantity.to_owned(),
@@ -196,11 +197,15 @@ fn charts(measured: &Measured) -> Vec<ChartPair> {
         published: Some(chart(
             "Comparison of my two SSDs: what the text gives of the chart",
             "time of a TRIM",
-            vec![line("OCZ Agility 3: 10 ms", &small), line(
-                "Corsair: more than 100 times less",
-                &small.map(|(size, us)| (size, us / 100.0)),
-            )],
+            vec![
+                line("OCZ Agility 3: 10 ms", &small),
+                line("Corsair: more than 100 times less", &small.map(|(size, us)| (size, us / 100.0))),
+            ],
         )),
-        measured: chart("Time of a discard by size", "time of a discard, model time", measured.sweeps.clone()),
+        measured: chart(
+            "Time of a discard by size",
+            "time of a discard, model time",
+            measured.sweeps.clone(),
+        ),
     }]
 }

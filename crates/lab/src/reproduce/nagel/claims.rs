@@ -129,17 +129,25 @@ fn advice(measured: &Measured) -> Vec<Claim> {
     let xfs = |policy| measured.run("tree-xfs", "xfs", policy);
     let trim = measured.ext4("aged", "batched").trim(None);
     vec![
-        both("conclusion", "Do not use the option discard on such a drive: one pass over the free space costs less.")
-            .at_least("waited: online over batched", "s", online.waited(), batched.waited(), 1.0)
-            .larger(
-                "the drive busy with discards of the deletes: online on XFS over batched on ext4",
-                "s",
-                xfs("online").busy(&DISCARDS),
-                batched.busy(&DISCARDS),
-            )
-            .judged(),
+        both(
+            "conclusion",
+            "Do not use the option discard on such a drive: one pass over the free space costs less.",
+        )
+        .at_least("waited: online over batched", "s", online.waited(), batched.waited(), 1.0)
+        .larger(
+            "the drive busy with discards of the deletes: online on XFS over batched on ext4",
+            "s",
+            xfs("online").busy(&DISCARDS),
+            batched.busy(&DISCARDS),
+        )
+        .judged(),
         both("conclusion", "fstrim of a file system of 95 GB that is 60 % full takes about six minutes.")
-            .figure("fstrim, for each GiB of file system", "s", 360.0 / (95e9 / f64::from(1 << 30)), trim.map(|s| s * 2.0))
+            .figure(
+                "fstrim, for each GiB of file system",
+                "s",
+                360.0 / (95e9 / f64::from(1 << 30)),
+                trim.map(|s| s * 2.0),
+            )
             .fitted("ocz-vertex-le's cost of a command, at an assumed 4000 free extents")
             .judged(),
         both("conclusion", "fstrim at shutdown or at night keeps writes fast at times when nobody waits.")
@@ -162,7 +170,8 @@ fn advice(measured: &Measured) -> Vec<Claim> {
 }
 
 fn policies(measured: &Measured) -> Vec<Claim> {
-    let (none, online, batched) = (tree(measured, "none"), tree(measured, "online"), tree(measured, "batched"));
+    let (none, online, batched) =
+        (tree(measured, "none"), tree(measured, "online"), tree(measured, "batched"));
     let aged = |policy| measured.ext4("aged-fast", policy);
     let model = |name: &str| measured.figure(name);
     vec![
@@ -282,10 +291,8 @@ fn policies(measured: &Measured) -> Vec<Claim> {
 }
 
 fn other_drives(measured: &Measured) -> Vec<Claim> {
-    let (agility, corsair) = (
-        |policy| measured.ext4("agility", policy),
-        |policy| measured.ext4("corsair", policy),
-    );
+    let (agility, corsair) =
+        (|policy| measured.ext4("agility", policy), |policy| measured.ext4("corsair", policy));
     let (aged, fast) = (|policy| measured.ext4("aged", policy), |policy| measured.ext4("aged-fast", policy));
     vec![
         claim(
