@@ -40,7 +40,7 @@ fn wrong_requests_are_refused_in_one_line() {
 #[test]
 fn experiment_measures_its_claims_and_makes_a_page() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: emulated drives need root");
+        eprintln!("skipped: emulated drives need root");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
