@@ -120,7 +120,7 @@ impl ExperimentName {
         }
     }
 
-    /// What is done, in a sentence.
+    /// The test, in a sentence.
     pub fn summary(self) -> &'static str {
         self.definition().summary
     }

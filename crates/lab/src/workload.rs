@@ -61,7 +61,7 @@ pub enum WorkloadOptions {
     },
     /// A file system in use: filled, and files deleted and created for a while.
     Aged,
-    /// What administrators do to a whole file system in use.
+    /// The work of administrators on a whole file system in use.
     Maintenance(Maintenance),
     /// Fill, delete, write interleaved files, delete them one by one, write one large file.
     Fragment,

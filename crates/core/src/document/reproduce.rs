@@ -35,11 +35,11 @@ pub struct ReproduceDocument {
 pub struct Experiment {
     /// The name by which users ask for it.
     pub name: String,
-    /// What is done, in a sentence.
+    /// The test, in a sentence.
     pub summary: String,
     /// The published documents.
     pub sources: Vec<Source>,
-    /// What is emulated, replaced or scaled, a sentence each.
+    /// The emulated, replaced or scaled parts, a sentence each.
     pub replaced: Vec<String>,
     /// The published claims, each with what was measured.
     pub claims: Vec<Claim>,
@@ -79,7 +79,7 @@ pub struct Claim {
     pub says: String,
     /// Its figures.
     pub figures: Vec<Figure>,
-    /// What it claims to be larger than what.
+    /// Quantities that it claims to be larger than others.
     pub orders: Vec<Order>,
     /// Why what was measured differs, or what stands behind it.
     pub reason: Option<Reason>,
@@ -99,7 +99,7 @@ pub struct Place {
 /// A published figure beside the measured one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// What it measures.
+    /// The measured quantity.
     pub name: String,
     /// Its unit; empty for a pure number.
     pub unit: String,
@@ -129,7 +129,7 @@ pub enum FigureClock {
 /// One measured quantity that has to be larger than another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Order {
-    /// What the two are, in words: "sync after the delete: online over none".
+    /// The two quantities, in words: "sync after the delete: online over none".
     pub name: String,
     /// Their unit; empty for a pure number.
     pub unit: String,
@@ -186,11 +186,11 @@ pub struct Chart {
     pub title: String,
     /// The quantity of its values, with unit and clock.
     pub quantity: String,
-    /// What it draws.
+    /// Its contents.
     pub data: ChartData,
 }
 
-/// What a chart draws.
+/// The contents of a chart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChartData {

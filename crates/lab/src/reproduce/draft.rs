@@ -6,7 +6,7 @@ use trimtab_core::document::reproduce::{
 
 /// A claim is larger only if it is so by more than runs differ: 5 %, as in `compare`.
 pub(super) const MORE: f64 = 1.05;
-/// What should be equal may be smaller by as much.
+/// Equal quantities may be smaller by as much.
 pub(super) const SAME: f64 = 0.95;
 
 /// A claim that is being put together.
@@ -25,7 +25,7 @@ pub(super) fn claim(source: &str, paragraph: &str, says: &str) -> Draft {
     Draft(claim).also(source, paragraph)
 }
 
-/// What has to be `least` times as large as what.
+/// A quantity that has to be `least` times as large as another.
 pub(super) fn order(name: &str, unit: &str, larger: Option<f64>, smaller: Option<f64>, least: f64) -> Order {
     Order { name: name.to_owned(), unit: unit.to_owned(), larger, smaller, least }
 }

@@ -1,4 +1,4 @@
-//! What was measured, by name.
+//! Measurements, by name.
 
 use std::collections::BTreeMap;
 
@@ -144,7 +144,7 @@ pub(super) fn over(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     Some(a? / b?).filter(|ratio| ratio.is_finite())
 }
 
-/// What the first is more than the second; none where one is missing.
+/// The first less the second; none where one is missing.
 pub(super) fn minus(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     Some(a? - b?)
 }

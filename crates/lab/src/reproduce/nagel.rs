@@ -27,7 +27,7 @@ const AGILITY: &str = "ocz-agility-3";
 const CORSAIR: &str = "corsair-performance-pro";
 /// Files of the tree here: a quarter of the original's.
 const FILES: u32 = 9176;
-/// What the file system still discards after the steps of the delete counts too.
+/// Discards after the steps of the delete count too.
 const DISCARDS: [&str; 3] = ["delete", "sync-deleted", "after-delete"];
 /// The unit in which the drive of the post counts what was written, beside its file system: 64 of 88.5 GiB.
 const COARSE: Bytes = Bytes(370 << 20);

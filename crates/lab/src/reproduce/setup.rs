@@ -140,7 +140,7 @@ pub(super) fn possible(options: &ReproduceOptions, setups: Vec<Setup>) -> Result
     Ok(possible)
 }
 
-/// What the place of the file systems replaces, in sentences.
+/// The replacements that the place of the file systems makes, in sentences.
 pub(super) fn replaced(options: &ReproduceOptions) -> Option<String> {
     match &options.place {
         ReproducePlace::Emulated { drive: None, .. } => None,

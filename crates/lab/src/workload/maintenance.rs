@@ -1,4 +1,4 @@
-//! What administrators do to a whole file system, with the real programs: make it (`mkfs`), check it (`fsck`),
+//! The work of administrators on a whole file system, with the real programs: make it (`mkfs`), check it (`fsck`),
 //! grow it (`resize`), and trim parts of it (`fitrim`); each on one that was in use before.
 //!
 //! After L. Czerner, "Performance evaluation of Linux Discard Support" (2011), the part "Discard Support in
@@ -19,7 +19,7 @@ const DELETED: usize = 50;
 /// The shortest free extent that the first trim of `fitrim` discards.
 const MINIMUM: Bytes = Bytes::MIB;
 
-/// What is done to the file system.
+/// Work on a whole file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Maintenance {
     /// A new file system is made over the used one.
