@@ -14,7 +14,7 @@ use trimtab_keeper::service::control::RUN;
 use trimtab_lab::compare::{CompareOptions, Place, SmartProfile, Timing, VirtualOptions, compare};
 use trimtab_lab::fs::FileSystem;
 use trimtab_lab::guest::KernelChoice;
-use trimtab_lab::workload::{PostmarkOptions, UnknownWorkload, WorkloadOptions};
+use trimtab_lab::workload::{Maintenance, PostmarkOptions, UnknownWorkload, WorkloadOptions};
 
 use crate::outputs::Outputs;
 use crate::progress::Bar;
@@ -69,13 +69,16 @@ pub struct Args {
     probe: Option<Duration>,
     /// Workload: fragment (fill, delete piecemeal, write), tree (unpack and delete sources), laptop (24
     /// hours of it), database (tables written, merged and deleted), builds (check out, compile,
-    /// delete, without a pause) or postmark (a mail server's small files); a command after -- is a
-    /// workload of its own
+    /// delete, without a pause), postmark (a mail server's small files), aged (a file system in use) or
+    /// what is done to one: mkfs, fsck, resize, fitrim; a command after -- is a workload of its own
     #[arg(long, value_name = "NAME", default_value = "fragment", conflicts_with = "command")]
     workload: String,
     /// Tree to unpack and delete: a directory or a tarball [default: a kernel tree's shape]
     #[arg(long, value_name = "PATH")]
     tree: Option<PathBuf>,
+    /// Files of the built-in tree [default: 36706, those of a Linux 2.6.39]
+    #[arg(long, value_name = "N", conflicts_with = "tree", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    tree_files: Option<u32>,
     /// Parameters of PostMark, such as files=500,transactions=10000,sizes=512..10K; also
     /// subdirectories=10,read_bias=5,create_bias=5 [default: files over a quarter of the space, two
     /// transactions for each, 500 B to 10000 B, ten subdirectories, biases of 5]
@@ -123,8 +126,10 @@ pub struct Args {
 
 /// A clock that users can choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum ClockName {
+pub enum ClockName {
+    /// That of guests, which skips idle time.
     Virtual,
+    /// This machine's.
     Real,
 }
 
@@ -161,8 +166,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn workload(args: &Args) -> Result<WorkloadOptions> {
-    if args.tree.is_some() && args.workload != "tree" {
-        bail!("--tree goes with --workload tree");
+    if (args.tree.is_some() || args.tree_files.is_some()) && args.workload != "tree" {
+        bail!("--tree and --tree-files go with --workload tree");
     }
     if args.postmark.is_some() && args.workload != "postmark" {
         bail!("--postmark goes with --workload postmark");
@@ -170,11 +175,16 @@ fn workload(args: &Args) -> Result<WorkloadOptions> {
     Ok(match args.workload.as_str() {
         _ if !args.command.is_empty() => WorkloadOptions::Exec { command: args.command.clone() },
         "fragment" => WorkloadOptions::Fragment,
-        "tree" => WorkloadOptions::Tree { source: args.tree.clone() },
+        "tree" => WorkloadOptions::Tree { source: args.tree.clone(), files: args.tree_files },
         "laptop" => WorkloadOptions::Laptop,
         "database" => WorkloadOptions::Database,
         "builds" => WorkloadOptions::Builds,
         "postmark" => WorkloadOptions::Postmark(args.postmark.clone().unwrap_or_default()),
+        "aged" => WorkloadOptions::Aged,
+        "mkfs" => WorkloadOptions::Maintenance(Maintenance::Mkfs),
+        "fsck" => WorkloadOptions::Maintenance(Maintenance::Fsck),
+        "resize" => WorkloadOptions::Maintenance(Maintenance::Resize),
+        "fitrim" => WorkloadOptions::Maintenance(Maintenance::Fitrim),
         name => return Err(UnknownWorkload { name: name.to_owned() }.into()),
     })
 }

@@ -14,6 +14,7 @@ mod profile;
 mod progress;
 mod record;
 mod report;
+mod reproduce;
 mod sim;
 mod status;
 mod sweep;
@@ -63,6 +64,7 @@ enum Verb {
     Generate(generate::Args),
     Record(record::Args),
     Report(report::Args),
+    Reproduce(reproduce::Args),
     Sim(sim::Args),
     Status(status::Args),
     Sweep(Box<sweep::Args>),
@@ -125,6 +127,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Generate(args) => generate::run(args),
         Verb::Record(args) => record::run(args),
         Verb::Report(args) => report::run(args),
+        Verb::Reproduce(args) => reproduce::run(args),
         Verb::Sim(args) => sim::run(args),
         Verb::Status(args) => status::run(args),
         Verb::Sweep(args) => sweep::run(*args),

@@ -97,7 +97,7 @@ fn write_page(path: &Path, documents: &[Document], comparison: Option<&Compariso
     };
     let output = Output::open(&file)?;
     let beside = comparison.map(Comparison::section);
-    let sections: Vec<_> = beside.into_iter().chain(documents.iter().map(Document::section)).collect();
+    let sections: Vec<_> = beside.into_iter().chain(documents.iter().flat_map(Document::sections)).collect();
     output.replace(page(&sections).as_bytes())?;
     Ok(file)
 }

@@ -26,6 +26,7 @@ fn image() -> Option<GuestImage> {
         program: env!("CARGO_BIN_EXE_trimtab").into(),
         file_systems: vec![FileSystem::Ext4],
         tools: true,
+        maintenance: false,
         files: Vec::new(),
         data: Vec::new(),
         modules: Vec::new(),

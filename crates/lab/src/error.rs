@@ -113,6 +113,9 @@ pub enum LabError {
         /// The possible policies.
         possible: &'static [PolicyKind],
     },
+    /// The workload unmounts the file system, and the mount is the user's.
+    #[error("this workload makes or unmounts its file system, which --on never does; leave out --on")]
+    MountIsUsers,
     /// The service manages the user's file system.
     #[error(
         "the service manages {mount}, and its trims would count: stop it (systemctl stop trimtab), or give \

@@ -47,6 +47,15 @@ impl FileSystem {
         }
     }
 
+    /// The programs that check and grow one; they come in the package of its maker.
+    pub const fn maintainers(self) -> [&'static str; 2] {
+        match self {
+            Self::Ext4 => ["e2fsck", "resize2fs"],
+            Self::Xfs => ["xfs_repair", "xfs_growfs"],
+            Self::Btrfs => ["btrfs", "btrfs"],
+        }
+    }
+
     /// The smallest drive it is made on: mkfs.xfs refuses less than 300 MiB; the others would be
     /// mostly metadata below these.
     pub const fn least_size(self) -> Bytes {

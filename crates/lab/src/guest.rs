@@ -60,6 +60,8 @@ pub struct GuestOptions {
     pub file_systems: Vec<FileSystem>,
     /// Whether a shell and the usual programs of this machine are packed too.
     pub tools: bool,
+    /// Whether the programs that check and grow those file systems are packed too.
+    pub maintenance: bool,
     /// Files and directories of this machine that the guest has under the same absolute paths: programs with
     /// the libraries that they need.
     pub files: Vec<PathBuf>,

@@ -11,6 +11,7 @@ mod ledger;
 mod mkfs;
 mod program;
 pub mod progress;
+pub mod reproduce;
 pub mod simulate;
 mod space;
 pub mod stage;

@@ -1,13 +1,26 @@
-//! Making the file systems that experiments run on.
+//! Making, checking and growing the file systems that experiments run on.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use trimtab_core::Bytes;
 use trimtab_core::interrupt::Interrupt;
 
 use crate::error::LabError;
 use crate::fs::FileSystem;
 use crate::program::{Reason, run};
+
+/// Options of mkfs.ext4 that leave nothing to the background and nothing to chance.
+const EXT4: &str = "lazy_itable_init=0,lazy_journal_init=0,hash_seed=7ac1a0e2-6f0c-4c53-9d0e-2f0f5f5a5eed";
+
+/// How a file system is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MakeOptions {
+    /// Whether the program discards the device first, as all do unless they are asked not to.
+    pub discards: bool,
+    /// Its size, if it is not to take the whole device.
+    pub size: Option<Bytes>,
+}
 
 impl FileSystem {
     /// Makes a file system on `device`, the same at every call: no background initialisation, and no
@@ -19,20 +32,76 @@ impl FileSystem {
     /// # Errors
     /// [`LabError::MissingProgram`] names the package; [`LabError::Program`] has the maker's message.
     pub fn make(self, device: &Path) -> Result<(), LabError> {
+        self.make_as(device, &MakeOptions { discards: false, size: None })
+    }
+
+    /// Makes a file system on `device` as [`make`](Self::make) does, with these options.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    pub fn make_as(self, device: &Path, options: &MakeOptions) -> Result<(), LabError> {
         let (program, _) = self.maker();
-        let arguments: &[&str] = match self {
-            Self::Ext4 => &[
-                "-q",
-                "-F",
-                "-E",
-                "nodiscard,lazy_itable_init=0,lazy_journal_init=0,hash_seed=7ac1a0e2-6f0c-4c53-9d0e-2f0f5f5a5eed",
-            ],
-            Self::Xfs | Self::Btrfs => &["-q", "-f", "-K"],
+        let discards = options.discards;
+        let mut command = Command::new(program);
+        command.arg("-q");
+        match self {
+            Self::Ext4 => {
+                let discard = if discards { "discard" } else { "nodiscard" };
+                command.args(["-F", "-E", &format!("{discard},{EXT4}")])
+            }
+            Self::Xfs | Self::Btrfs if discards => command.arg("-f"),
+            Self::Xfs | Self::Btrfs => command.args(["-f", "-K"]),
+        };
+        match (self, options.size) {
+            (_, None) => command.arg(device),
+            (Self::Ext4, Some(size)) => command.arg(device).arg(format!("{}k", size.0 >> 10)),
+            (Self::Xfs, Some(size)) => command.arg("-d").arg(format!("size={}", size.0)).arg(device),
+            (Self::Btrfs, Some(size)) => command.arg("-b").arg(size.0.to_string()).arg(device),
         };
         self.require_maker()?;
-        let mut command = Command::new(program);
-        command.args(arguments).arg(device).stdin(Stdio::null());
-        run(&mut command, Reason::First, &Interrupt::never())
+        run(command.stdin(Stdio::null()), Reason::First, &Interrupt::never())
+    }
+
+    /// Checks the file system on `device`, which is not mounted, and discards what is free if its program can and
+    /// `discards` asks for it.
+    ///
+    /// # Errors
+    /// [`LabError::Program`] has the program's message, also of a file system that has errors.
+    pub fn check(self, device: &Path, discards: bool, interrupt: &Interrupt) -> Result<(), LabError> {
+        let mut command = Command::new(self.maintainers()[0]);
+        match self {
+            Self::Ext4 => {
+                let discard = if discards { "discard" } else { "nodiscard" };
+                command.args(["-f", "-y", "-E", discard]).arg(device)
+            }
+            Self::Xfs => command.arg(device),
+            Self::Btrfs => command.arg("check").arg(device),
+        };
+        run(command.stdin(Stdio::null()), Reason::Last, interrupt)
+    }
+
+    /// Whether it grows while it is mounted here; if not, it is unmounted.
+    pub const fn grows_mounted(self) -> bool {
+        match self {
+            Self::Ext4 => false,
+            Self::Xfs | Self::Btrfs => true,
+        }
+    }
+
+    /// Grows the file system to its whole device: on `place`, the device of one that is not mounted, or the mount
+    /// point of one that [grows mounted](Self::grows_mounted).
+    ///
+    /// # Errors
+    /// [`LabError::Program`] has the program's message.
+    pub fn grow(self, place: &Path, interrupt: &Interrupt) -> Result<(), LabError> {
+        let mut command = Command::new(self.maintainers()[1]);
+        match self {
+            // It refuses one that was mounted since its last check; unmounted a moment ago, this one is clean.
+            Self::Ext4 => command.arg("-f").arg(place),
+            Self::Xfs => command.arg(place),
+            Self::Btrfs => command.args(["filesystem", "resize", "max"]).arg(place),
+        };
+        run(command.stdin(Stdio::null()), Reason::Last, interrupt)
     }
 
     /// Checks that the program that makes one is there.

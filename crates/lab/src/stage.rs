@@ -3,6 +3,7 @@
 //! nothing), a probe, and a sampler.
 
 pub(crate) mod clock;
+mod offline;
 pub(crate) mod policy_host;
 pub(crate) mod probe;
 pub(crate) mod service;

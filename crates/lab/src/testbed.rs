@@ -13,6 +13,7 @@ pub use directory::{DirectoryTestbed, mount_of, possible_policies};
 pub use emulated::{EmulatedOptions, EmulatedTestbed};
 
 use crate::error::LabError;
+use crate::fs::FileSystem;
 
 /// A mounted file system to run a workload on.
 pub trait Testbed {
@@ -39,6 +40,24 @@ pub trait Testbed {
 
     /// The most bytes the workload may use, beside the limit of the free space.
     fn room(&self) -> Bytes;
+
+    /// Unmounts the file system for programs that work on its device.
+    ///
+    /// # Errors
+    /// [`LabError::MountIsUsers`], or [`LabError::Mount`].
+    fn take_offline(&mut self) -> Result<(), LabError>;
+
+    /// Mounts it again.
+    ///
+    /// # Errors
+    /// [`LabError::Mount`].
+    fn bring_online(&mut self) -> Result<(), LabError>;
+
+    /// The file system for programs that make, check and grow it, and whether its policy has it discard by itself.
+    ///
+    /// # Errors
+    /// [`LabError::MountIsUsers`].
+    fn own(&self) -> Result<(FileSystem, bool), LabError>;
 
     /// Unmounts and mounts again, and returns true; does nothing and returns false if the
     /// mount is the user's.

@@ -60,6 +60,17 @@ impl Work {
         Ok(Bytes(stat.f_bavail * stat.f_frsize).min(self.room))
     }
 
+    /// The size of the file system.
+    pub fn size(&self) -> Result<Bytes, LabError> {
+        let stat = self.statvfs()?;
+        Ok(Bytes(stat.f_blocks * stat.f_frsize))
+    }
+
+    /// Forgets all live files: a new file system was made.
+    pub fn forget_all(&mut self) {
+        self.ledger = Ledger::default();
+    }
+
     fn statvfs(&self) -> Result<StatVfs, LabError> {
         rustix::fs::statvfs(&self.dir).map_err(|errno| io_at(&self.dir, "look at")(errno.into()))
     }

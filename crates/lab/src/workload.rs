@@ -1,10 +1,12 @@
 //! Workloads: real file operations on a mounted file system, the same at every run of a seed.
 
+mod aged;
 mod builds;
 mod database;
 mod exec;
 mod fragment;
 mod laptop;
+mod maintenance;
 mod postmark;
 mod shape;
 mod tree;
@@ -19,7 +21,13 @@ use crate::error::LabError;
 use crate::stage::Stage;
 use trimtab_core::interrupt::Interrupt;
 
+pub use maintenance::Maintenance;
 pub use postmark::{PostmarkOptions, PostmarkOptionsError};
+
+/// How many files the built-in tree has: those of the seed's.
+pub fn tree_files() -> u32 {
+    tree::FILES as u32
+}
 
 /// A sequence of activities and pauses.
 pub trait Workload {
@@ -29,6 +37,10 @@ pub trait Workload {
     /// Returns true if it announces every pause. If not, the policy `batched` watches the device for quiet
     /// times.
     fn names_its_pauses(&self) -> bool;
+
+    /// Returns true if it unmounts the file system. Then no file is kept open to be read by a probe, and none is
+    /// written before the first step.
+    fn unmounts(&self) -> bool;
 
     /// Does it once, in an empty directory.
     ///
@@ -44,7 +56,13 @@ pub enum WorkloadOptions {
     Tree {
         /// A directory or a tarball; the built-in tree without one.
         source: Option<PathBuf>,
+        /// How many files the built-in tree has; those of the seed's without a number.
+        files: Option<u32>,
     },
+    /// A file system in use: filled, and files deleted and created for a while.
+    Aged,
+    /// The work of administrators on a whole file system in use.
+    Maintenance(Maintenance),
     /// Fill, delete, write interleaved files, delete them one by one, write one large file.
     Fragment,
     /// 24 hours of a laptop, with pauses of its own.
@@ -65,8 +83,8 @@ pub enum WorkloadOptions {
 /// A workload name that isn't one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "there is no workload {name:?}; there are fragment, tree, laptop, database, builds, postmark, and -- COMMAND \
-     for your own"
+    "there is no workload {name:?}; there are fragment, tree, laptop, database, builds, postmark, aged, mkfs, fsck, \
+     resize, fitrim, and -- COMMAND for your own"
 )]
 pub struct UnknownWorkload {
     /// The name that was given.
@@ -78,8 +96,11 @@ impl WorkloadOptions {
     pub fn arguments(&self) -> Vec<OsString> {
         let words = |words: &[&str]| words.iter().map(OsString::from).collect();
         match self {
-            Self::Tree { source: None } => words(&["--workload", "tree"]),
-            Self::Tree { source: Some(path) } => {
+            Self::Tree { source: None, files: None } => words(&["--workload", "tree"]),
+            Self::Tree { source: None, files: Some(files) } => {
+                words(&["--workload", "tree", "--tree-files", &files.to_string()])
+            }
+            Self::Tree { source: Some(path), .. } => {
                 let mut arguments: Vec<OsString> = words(&["--workload", "tree", "--tree"]);
                 arguments.push(std::path::absolute(path).unwrap_or_else(|_| path.clone()).into());
                 arguments
@@ -89,6 +110,8 @@ impl WorkloadOptions {
             Self::Database => words(&["--workload", "database"]),
             Self::Builds => words(&["--workload", "builds"]),
             Self::Postmark(options) => words(&["--workload", "postmark", "--postmark", &options.to_string()]),
+            Self::Aged => words(&["--workload", "aged"]),
+            Self::Maintenance(what) => words(&["--workload", what.name()]),
             Self::Exec { command } => {
                 [OsString::from("--")].into_iter().chain(command.iter().cloned()).collect()
             }
@@ -101,15 +124,17 @@ impl WorkloadOptions {
     /// A source tree that can't be read or unpacked.
     pub fn prepare(self, seed: u64, interrupt: &Interrupt) -> Result<Box<dyn Workload>, LabError> {
         Ok(match self {
-            Self::Tree { source: Some(path) } => {
+            Self::Tree { source: Some(path), .. } => {
                 Box::new(tree::TreeWorkload::from_path(&path, seed, interrupt)?)
             }
-            Self::Tree { source: None } => Box::new(tree::TreeWorkload::synthetic(seed)),
+            Self::Tree { source: None, files } => Box::new(tree::TreeWorkload::synthetic(seed, files)),
             Self::Fragment => Box::new(fragment::FragmentWorkload::new(seed)),
             Self::Laptop => Box::new(laptop::LaptopWorkload::new(seed)),
             Self::Database => Box::new(database::DatabaseWorkload::new(seed)),
             Self::Builds => Box::new(builds::BuildsWorkload::new(seed)),
             Self::Postmark(options) => Box::new(postmark::PostmarkWorkload::new(options, seed)),
+            Self::Aged => Box::new(aged::AgedWorkload::new(seed)),
+            Self::Maintenance(what) => Box::new(maintenance::MaintenanceWorkload::new(what, seed)),
             Self::Exec { command } => Box::new(exec::ExecWorkload::new(command, seed)),
         })
     }
@@ -123,6 +148,8 @@ impl WorkloadOptions {
             | Self::Database
             | Self::Builds
             | Self::Postmark(_)
+            | Self::Aged
+            | Self::Maintenance(_)
             | Self::Exec { .. } => Duration::from_millis(100),
         }
     }

@@ -3,11 +3,12 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trimtab_core::document::{
-    BENCH_SCHEMA, BenchDocument, COMPARE_SCHEMA, CompareDocument, SIM_SCHEMA, SimDocument,
+    BENCH_SCHEMA, BenchDocument, COMPARE_SCHEMA, CompareDocument, REPRODUCE_SCHEMA, ReproduceDocument,
+    SIM_SCHEMA, SimDocument,
 };
 
 use crate::html::Section;
-use crate::{bench, compare, sim};
+use crate::{bench, compare, reproduce, sim};
 
 /// A result that can be rendered.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +19,8 @@ pub enum Document {
     Bench(Box<BenchDocument>),
     /// The results of `trimtab sim` with a trace.
     Sim(Box<SimDocument>),
+    /// The results of `trimtab reproduce`.
+    Reproduce(Box<ReproduceDocument>),
 }
 
 /// The figures that tables show, by the kind of document they came from.
@@ -30,6 +33,8 @@ pub enum Figures {
     Bench(Box<bench::Summary>),
     /// The figures of a simulation.
     Sim(sim::Summary),
+    /// The verdicts of a reproduction.
+    Reproduce(reproduce::Summary),
 }
 
 /// Why a file is not a result that can be rendered.
@@ -43,11 +48,13 @@ pub enum ReadError {
     NotJson(#[source] serde_json::Error),
     /// It is JSON, of somebody else.
     #[error(
-        "not a trimtab result: it has no \"schema\"; known schemas: {COMPARE_SCHEMA}, {BENCH_SCHEMA}, {SIM_SCHEMA}"
+        "not a trimtab result: it has no \"schema\"; known schemas: {COMPARE_SCHEMA}, {BENCH_SCHEMA}, {SIM_SCHEMA}, {REPRODUCE_SCHEMA}"
     )]
     NoSchema,
     /// It is a result of another version or program.
-    #[error("unknown schema {found:?}; known schemas: {COMPARE_SCHEMA}, {BENCH_SCHEMA}, {SIM_SCHEMA}")]
+    #[error(
+        "unknown schema {found:?}; known schemas: {COMPARE_SCHEMA}, {BENCH_SCHEMA}, {SIM_SCHEMA}, {REPRODUCE_SCHEMA}"
+    )]
     UnknownSchema {
         /// The schema it names.
         found: String,
@@ -94,6 +101,7 @@ impl Document {
             Some(COMPARE_SCHEMA) => read(value, COMPARE_SCHEMA).map(Self::Compare),
             Some(BENCH_SCHEMA) => read(value, BENCH_SCHEMA).map(Self::Bench),
             Some(SIM_SCHEMA) => read(value, SIM_SCHEMA).map(Self::Sim),
+            Some(REPRODUCE_SCHEMA) => read(value, REPRODUCE_SCHEMA).map(Self::Reproduce),
             Some(OLD_COMPARE_SCHEMA) => Err(ReadError::OldCompare),
             Some(OLD_SIM_SCHEMA) => Err(ReadError::OldSim),
             Some(found) => Err(ReadError::UnknownSchema { found: found.to_owned() }),
@@ -106,15 +114,17 @@ impl Document {
             Self::Compare(document) => compare::text(document, colour),
             Self::Bench(document) => bench::text(document, colour),
             Self::Sim(document) => sim::text(document, colour),
+            Self::Reproduce(document) => reproduce::text(document, colour),
         }
     }
 
     /// Its part of a page.
-    pub fn section(&self) -> Section {
+    pub fn sections(&self) -> Vec<Section> {
         match self {
-            Self::Compare(document) => compare::section(document),
-            Self::Bench(document) => bench::section(document),
-            Self::Sim(document) => sim::section(document),
+            Self::Compare(document) => vec![compare::section(document)],
+            Self::Bench(document) => vec![bench::section(document)],
+            Self::Sim(document) => vec![sim::section(document)],
+            Self::Reproduce(document) => reproduce::sections(document),
         }
     }
 
@@ -124,6 +134,7 @@ impl Document {
             Self::Compare(document) => Figures::Compare(compare::Summary::of(document)),
             Self::Bench(document) => Figures::Bench(Box::new(bench::Summary::of(document))),
             Self::Sim(document) => Figures::Sim(sim::Summary::of(document)),
+            Self::Reproduce(document) => Figures::Reproduce(reproduce::Summary::of(document)),
         }
     }
 
@@ -131,7 +142,7 @@ impl Document {
     pub fn bench(&self) -> Option<&BenchDocument> {
         match self {
             Self::Bench(document) => Some(document),
-            Self::Compare(_) | Self::Sim(_) => None,
+            Self::Compare(_) | Self::Sim(_) | Self::Reproduce(_) => None,
         }
     }
 }

@@ -15,6 +15,7 @@ mod html;
 mod image;
 mod number;
 mod plot;
+pub mod reproduce;
 pub mod sim;
 mod spread;
 pub mod status;

@@ -311,7 +311,7 @@ fn json_round_trips_to_the_same_page() {
     for document in awkward() {
         let read = Document::parse(&serde_json::to_string(&document).unwrap()).unwrap();
         assert_eq!(read.text(false), text(&document, false));
-        assert_eq!(page(&[read.section()]), html(&document));
+        assert_eq!(page(&read.sections()), html(&document));
         let Figures::Bench(figures) = read.figures() else { panic!("it is a bench") };
         assert_eq!(figures.findings, findings(&document));
     }

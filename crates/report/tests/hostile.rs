@@ -36,7 +36,7 @@ fn numbers(value: &Value, at: &str, found: &mut Vec<String>) {
 fn is_rendered(document: &Value) -> bool {
     let Ok(document) = Document::parse(&document.to_string()) else { return false };
     let text = document.text(false);
-    let html = page(&[document.section()]);
+    let html = page(&document.sections());
     let figures = serde_json::to_string(&document.figures()).unwrap();
     assert!(!text.is_empty() && !html.is_empty() && !figures.is_empty());
     if let Some(bench) = document.bench() {

@@ -39,7 +39,17 @@ fn user_tree_is_read_from_a_directory_and_a_tarball() {
         let names: Vec<_> = finished.document.runs[0].steps.iter().map(|step| step.name.as_str()).collect();
         assert_eq!(
             names,
-            ["start", "unpack", "after-unpack", "delete", "after-delete", "unpack-again", "end"]
+            [
+                "start",
+                "unpack",
+                "sync-unpacked",
+                "after-unpack",
+                "delete",
+                "sync-deleted",
+                "after-delete",
+                "unpack-again",
+                "end"
+            ]
         );
         for fs in ["ext4", "xfs", "btrfs"] {
             assert!(discards(finished.run(fs, Online)) > 0, "{fs} {tree}");

@@ -10,6 +10,7 @@ mod compare;
 mod degradation;
 pub mod doctor;
 mod latency;
+pub mod reproduce;
 pub mod sim;
 pub mod status;
 pub mod sweep;
@@ -21,6 +22,7 @@ pub use compare::{
     Timeline, Trim, WorkloadDescription,
 };
 pub use doctor::{DOCTOR_SCHEMA, DoctorDocument};
+pub use reproduce::{REPRODUCE_SCHEMA, ReproduceDocument};
 use serde::{Deserialize, Serialize};
 pub use sim::{SIM_SCHEMA, SimDocument};
 pub use status::{STATUS_SCHEMA, StatusDocument};

@@ -67,14 +67,15 @@ pub fn run(
     let (dir, room) = (testbed.dir().to_owned(), testbed.room());
     let mut work = Work::new(dir, room, description.seed, interrupt.clone());
     progress.step("prepare");
-    let live = write_live_files(&mut work)?;
+    let live = if workload.unmounts() { None } else { Some(write_live_files(&mut work)?) };
     // The service starts before the clock: on a user's machine it runs since boot.
     let service = start_service(options, testbed, interrupt)?;
     let clock = DriveClock::start(options.speed);
     let policy = service.unwrap_or_else(|| policy_host(options, workload.names_its_pauses(), testbed, clock));
     let sampler = testbed.block().map(|block| Sampler::start(block.clone(), clock));
-    let start_probe = |interval| Probe::start(live, LIVE_SIZE.0 / 4096, interval, clock);
-    let probe = options.probe_interval.map(start_probe).transpose()?;
+    let start_probe = |(live, interval)| Probe::start(live, LIVE_SIZE.0 / 4096, interval, clock);
+    let probe = live.zip(options.probe_interval).map(start_probe).transpose()?;
+    let is_probed = probe.is_some();
 
     let mut stage = Stage::new(testbed, work, policy, clock, options.idle, progress)?;
     let outcome =
@@ -87,7 +88,7 @@ pub fn run(
     let timeline = sampler.map_or(Ok(Timeline::default()), |sampler| sampler.finish(probed));
     outcome?;
     let samples = samples?;
-    let reads = options.probe_interval.map(|_| ended.reads(&samples));
+    let reads = is_probed.then(|| ended.reads(&samples));
     let steps = ended.steps(&samples);
     let pending = ended.policy.pending()?;
     let stale = stale(testbed)?;

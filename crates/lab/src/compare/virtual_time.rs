@@ -84,12 +84,11 @@ impl<'a> VirtualLab<'a> {
         keep("drive.toml", profile_toml)?;
         let smart_profile = smart_profile.map(|text| keep("smart.toml", text)).transpose()?;
         let mut data = vec![files.path().to_owned()];
-        if let WorkloadOptions::Tree { source: Some(source) } = &options.workload {
+        if let WorkloadOptions::Tree { source: Some(source), .. } = &options.workload {
             data.push(std::path::absolute(source).map_err(io_at(source, "find"))?);
         }
         let is_command = matches!(options.workload, WorkloadOptions::Exec { .. });
-        let is_tarball =
-            matches!(&options.workload, WorkloadOptions::Tree { source: Some(source) } if source.is_file());
+        let is_tarball = matches!(&options.workload, WorkloadOptions::Tree { source: Some(source), .. } if source.is_file());
         let mut images = Vec::new();
         for &file_system in file_systems {
             let guest = GuestOptions {
@@ -97,6 +96,7 @@ impl<'a> VirtualLab<'a> {
                 program: options.program.clone(),
                 file_systems: vec![file_system],
                 tools: is_command || is_tarball,
+                maintenance: matches!(options.workload, WorkloadOptions::Maintenance(_)),
                 files: virtual_options.files.clone(),
                 data: data.clone(),
                 modules: Vec::new(),

@@ -87,9 +87,12 @@ pub(super) fn pack(options: &GuestOptions, kernel: &Kernel, path: &Path) -> Resu
     packer.write(|archive| archive.symlink(Path::new(INIT), Path::new(PROGRAM)))?;
     for file_system in &options.file_systems {
         let (maker, _) = file_system.maker();
-        let found =
-            programs::find(maker).ok_or_else(|| GuestError::NoProgram { program: maker.to_owned() })?;
-        packer.program(&found, &Path::new(BIN).join(maker))?;
+        let maintainers = file_system.maintainers().into_iter().filter(|_| options.maintenance);
+        for name in [maker].into_iter().chain(maintainers) {
+            let found =
+                programs::find(name).ok_or_else(|| GuestError::NoProgram { program: name.to_owned() })?;
+            packer.program(&found, &Path::new(BIN).join(name))?;
+        }
     }
     if options.tools {
         for name in programs::TOOLS {

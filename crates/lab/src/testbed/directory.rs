@@ -13,6 +13,7 @@ use trimtab_linux::{PROCFS, SYSFS};
 
 use super::Testbed;
 use crate::error::{LabError, io_at};
+use crate::fs::FileSystem;
 
 /// A fresh directory inside one of the user's; it goes when this is dropped.
 pub struct DirectoryTestbed {
@@ -90,6 +91,18 @@ impl Testbed for DirectoryTestbed {
 
     fn room(&self) -> Bytes {
         self.room
+    }
+
+    fn take_offline(&mut self) -> Result<(), LabError> {
+        Err(LabError::MountIsUsers)
+    }
+
+    fn bring_online(&mut self) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn own(&self) -> Result<(FileSystem, bool), LabError> {
+        Err(LabError::MountIsUsers)
     }
 
     fn remount(&mut self) -> Result<bool, LabError> {

@@ -42,6 +42,7 @@ pub struct EmulatedOptions<'a> {
 /// A mounted file system on an emulated drive; both go when this is dropped.
 pub struct EmulatedTestbed {
     file_system: FileSystem,
+    policy: PolicyKind,
     option: &'static str,
     // In order of dropping: what is mounted, and the drive it is mounted from.
     mounted: Mounted,
@@ -129,7 +130,7 @@ impl EmulatedTestbed {
         let target = drive.mount_point();
         file_system.make(drive.device())?;
         let block = BlockDevice::open(Path::new(SYSFS), drive.device())?;
-        let mut testbed = Self { file_system, option, mounted: Mounted(None), block, drive, target };
+        let mut testbed = Self { file_system, policy, option, mounted: Mounted(None), block, drive, target };
         testbed.mount()?;
         Ok(testbed)
     }
@@ -170,9 +171,21 @@ impl Testbed for EmulatedTestbed {
         Bytes(u64::MAX)
     }
 
+    fn take_offline(&mut self) -> Result<(), LabError> {
+        self.mounted.unmount()
+    }
+
+    fn bring_online(&mut self) -> Result<(), LabError> {
+        self.mount()
+    }
+
+    fn own(&self) -> Result<(FileSystem, bool), LabError> {
+        Ok((self.file_system, matches!(self.policy, PolicyKind::Online | PolicyKind::Async)))
+    }
+
     fn remount(&mut self) -> Result<bool, LabError> {
-        self.mounted.unmount()?;
-        self.mount()?;
+        self.take_offline()?;
+        self.bring_online()?;
         Ok(true)
     }
 }

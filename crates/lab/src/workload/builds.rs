@@ -210,6 +210,10 @@ impl Workload for BuildsWorkload {
         true
     }
 
+    fn unmounts(&self) -> bool {
+        false
+    }
+
     fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
         let space = scale(stage, LEAST, MOST)?;
         let project = Project::new(self.seed, space);

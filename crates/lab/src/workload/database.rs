@@ -179,6 +179,10 @@ impl Workload for DatabaseWorkload {
         true
     }
 
+    fn unmounts(&self) -> bool {
+        false
+    }
+
     fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
         let space = scale(stage, LEAST, Bytes(u64::MAX))?;
         let table = table_size(space);

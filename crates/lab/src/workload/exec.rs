@@ -64,6 +64,10 @@ impl Workload for ExecWorkload {
         false
     }
 
+    fn unmounts(&self) -> bool {
+        false
+    }
+
     fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
         let dir = stage.work().make_dir(Path::new(DIRECTORY)).map(|()| stage.work().dir().join(DIRECTORY))?;
         let mut stderr = None;

@@ -62,6 +62,10 @@ impl Workload for FragmentWorkload {
         true
     }
 
+    fn unmounts(&self) -> bool {
+        false
+    }
+
     fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
         let space = stage.work().space()?;
         let large = percent(space, LARGE);

@@ -70,6 +70,10 @@ impl Workload for LaptopWorkload {
         true
     }
 
+    fn unmounts(&self) -> bool {
+        false
+    }
+
     fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
         let space = scale(stage, LEAST, MOST)?;
         let mut day = Day::new(self.seed, space);

@@ -99,6 +99,10 @@ impl Workload for PostmarkWorkload {
         true
     }
 
+    fn unmounts(&self) -> bool {
+        false
+    }
+
     fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
         let space = scale(stage, LEAST, MOST)?;
         let plan = Plan::new(&self.options, self.seed, space);

@@ -155,9 +155,13 @@ pub struct TreeWorkload {
 }
 
 impl TreeWorkload {
-    /// The seed's kernel tree: as many files and bytes, in a like shape, drawn from `seed`.
-    pub fn synthetic(seed: u64) -> Self {
-        let entries = synthetic(seed, Shape { files: FILES, total: TOTAL, directories: DIRECTORIES });
+    /// The seed's kernel tree: as many files and bytes, in a like shape, drawn from `seed`. With another number of
+    /// files, bytes and directories are in proportion.
+    pub fn synthetic(seed: u64, files: Option<u32>) -> Self {
+        let files = files.map_or(FILES, |files| files.max(1) as usize);
+        let share = |whole: u64| (whole * files as u64 / FILES as u64).max(1);
+        let directories = share(DIRECTORIES as u64) as usize;
+        let entries = synthetic(seed, Shape { files, total: Bytes(share(TOTAL.0)), directories });
         Self { what: "a kernel tree's shape".to_owned(), seed, entries, _unpacked: None }
     }
 
@@ -203,13 +207,13 @@ impl Workload for TreeWorkload {
         WorkloadDescription {
             name: "tree".to_owned(),
             summary: format!(
-                "unpack, delete and unpack again a tree of {} files and {total} ({}), each with a sync, \
-                 and with a pause before each but the first",
+                "unpack, delete and unpack again a tree of {} files and {total} ({}), each with a sync, which is \
+                 a step of its own but for the last, and with a pause before each but the first",
                 self.files().count(),
                 self.what
             ),
             seed: self.seed,
-            delete_steps: vec!["delete".to_owned()],
+            delete_steps: ["delete", "sync-deleted"].map(str::to_owned).to_vec(),
             write_step: Some("unpack-again".to_owned()),
             has_pauses: true,
         }
@@ -219,24 +223,28 @@ impl Workload for TreeWorkload {
         true
     }
 
+    fn unmounts(&self) -> bool {
+        false
+    }
+
     fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
         let space = stage.work().space()?;
         let needed = self.entries.iter().map(Entry::footprint).sum();
         if needed > space {
             return Err(LabError::NoRoom { needed, space, dir: stage.work().dir().to_owned() });
         }
-        let unpack = |work: &mut Work| {
-            self.entries.iter().try_for_each(|entry| entry.create(work))?;
-            work.sync()
-        };
+        let unpack = |work: &mut Work| self.entries.iter().try_for_each(|entry| entry.create(work));
         stage.activity("unpack", unpack)?;
+        stage.activity("sync-unpacked", |work| work.sync())?;
         stage.pause("after-unpack")?;
-        stage.activity("delete", |work| {
-            self.entries.iter().rev().try_for_each(|entry| entry.delete(work))?;
-            work.sync()
-        })?;
+        stage
+            .activity("delete", |work| self.entries.iter().rev().try_for_each(|entry| entry.delete(work)))?;
+        stage.activity("sync-deleted", |work| work.sync())?;
         stage.pause("after-delete")?;
-        stage.activity("unpack-again", unpack)
+        stage.activity("unpack-again", |work| {
+            unpack(work)?;
+            work.sync()
+        })
     }
 }
 
@@ -246,7 +254,7 @@ mod tests {
 
     #[test]
     fn synthetic_tree_has_its_size_and_depends_on_its_seed() {
-        let tree = TreeWorkload::synthetic(1);
+        let tree = TreeWorkload::synthetic(1, None);
         assert_eq!(tree.files().count(), FILES);
         assert_eq!(tree.files().sum::<Bytes>(), TOTAL);
         let mut lengths: Vec<_> = tree.files().collect();
@@ -259,6 +267,13 @@ mod tests {
             assert!(parent == Path::new("") || made.contains(parent), "{} comes first", parent.display());
             assert!(made.insert(entry.path.clone()), "{} is there once", entry.path.display());
         }
+    }
+
+    #[test]
+    fn smaller_tree_has_files_and_bytes_in_proportion() {
+        let tree = TreeWorkload::synthetic(1, Some(FILES as u32 / 2));
+        assert_eq!(tree.files().count(), FILES / 2);
+        assert_eq!(tree.files().sum::<Bytes>(), Bytes(TOTAL.0 / 2));
     }
 
     #[test]

@@ -102,7 +102,7 @@ fn plot(title: String, lines: Vec<Line>, fit: Option<&Fit>) -> Plot {
 }
 
 /// A plot of latency by size over both logarithms; points at zero are left out.
-fn by_size(title: String, x: &str, y: &str, mut lines: Vec<Line>) -> Plot {
+pub fn by_size(title: String, x: &str, y: &str, mut lines: Vec<Line>) -> Plot {
     for line in &mut lines {
         line.points.retain(|point| point.x > 0.0 && point.y > 0.0);
     }

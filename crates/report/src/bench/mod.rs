@@ -19,4 +19,4 @@ pub use summary::Summary;
 pub use text::text;
 pub use words::power_cycle;
 
-pub(crate) use charts::latency;
+pub(crate) use charts::{by_size, latency};

@@ -260,7 +260,7 @@ fn json_round_trips_to_the_same_page() {
     let json = serde_json::to_string(&document).unwrap();
     let read = Document::parse(&json).unwrap();
     assert_eq!(read.text(false), text(&document, false));
-    assert_eq!(page(&[read.section()]), html(&document));
+    assert_eq!(page(&read.sections()), html(&document));
     let Figures::Compare(figures) = read.figures() else { panic!("it is a comparison") };
     assert_eq!(figures.file_systems[0].situations[1].rows.len(), 3);
     let figures = serde_json::to_value(&figures).unwrap();

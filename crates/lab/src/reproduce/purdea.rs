@@ -1,0 +1,211 @@
+//! A. Purdea's measurement of TRIM by size, and of a kernel tree's delete on ext4 and XFS.
+
+use trimtab_core::Bytes;
+use trimtab_core::document::reproduce::{
+    Chart, ChartData, ChartPair, Claim, FigureClock, SizeSeries, Source,
+};
+use trimtab_core::policy::PolicyKind::Online;
+
+use super::Definition;
+use super::draft::{claim, source};
+use super::measured::{Cell, Measured, over};
+use super::model::{SECTOR, random_writes, sweep, unmapped};
+use super::setup::Setup;
+use crate::error::LabError;
+use crate::fs::FileSystem::{Ext4, Xfs};
+use crate::workload::WorkloadOptions;
+
+/// The document.
+const PAGE: &str = "purdea";
+/// The profiles of its two drives, and a later one beside them.
+const AGILITY: &str = "ocz-agility-3";
+const CORSAIR: &str = "corsair-performance-pro";
+const LATER: &str = "samsung-870-evo";
+/// Files of the tree here: a quarter of the kernel's.
+const FILES: u32 = 9176;
+/// The steps of a delete: what returns, and what the file system then still discards.
+const DELETE: [&str; 2] = ["delete", "sync-deleted"];
+const DISCARDS: [&str; 3] = ["delete", "sync-deleted", "after-delete"];
+
+/// The experiment `purdea-sizes`.
+pub(super) const DEFINITION: Definition = Definition {
+    summary: "the time of a discard by its size on three drives, and the discards of ext4 and XFS while a kernel tree \
+              is deleted",
+    sources: || {
+        vec![Source {
+            hardware: "OCZ Agility 3 (firmware 2.15), Corsair Performance Pro".to_owned(),
+            kernel: "3.1".to_owned(),
+            ..source(
+                PAGE,
+                "Measure the performance of the TRIM command on your SSD",
+                "Purdea Andrei",
+                "undated",
+                "web page, © 2009",
+            )
+        }]
+    },
+    replaced: &[
+        "The two drives are the flash model with the profiles ocz-agility-3 and corsair-performance-pro; a samsung-870-evo \
+         stands beside them. The sweep is in model time, with one command at a time as trim_perf sends them.",
+        "The tree has the shape of a kernel tree with 9176 files, a quarter of Linux 2.6.39's, on drives of 512 MiB.",
+        "ext4 and XFS run on the guest's kernel, not on 3.1; ext4 discards in the background there.",
+    ],
+    setups: || {
+        let tree = WorkloadOptions::Tree { source: None, files: Some(FILES) };
+        [("agility", AGILITY), ("corsair", CORSAIR)]
+            .map(|(name, profile)| Setup::new(name, profile, &[Online], tree.clone()).on(&[Ext4, Xfs]))
+            .to_vec()
+    },
+    model,
+    claims,
+    charts,
+};
+
+fn model(measured: &mut Measured) -> Result<(), LabError> {
+    measured.sweeps = [AGILITY, CORSAIR, LATER].map(sweep).into_iter().collect::<Result<_, _>>()?;
+    measured.keep("unmapped below 4 KiB", unmapped(AGILITY, Bytes(2048))?);
+    for (name, discards) in [("discarded", true), ("kept", false)] {
+        measured.keep(name, random_writes(CORSAIR, true, discards)?.0);
+    }
+    Ok(())
+}
+
+/// Microseconds of a discard of this size by the sweep of a profile.
+fn microseconds(measured: &Measured, profile: &str, size: Bytes) -> Option<f64> {
+    let line = measured.sweeps.iter().find(|line| line.name == profile)?;
+    line.points.iter().find(|(of, _)| *of == size).map(|(_, us)| *us)
+}
+
+fn claims(measured: &Measured) -> Vec<Claim> {
+    let us = |profile, size| microseconds(measured, profile, size);
+    let run = |setup, fs| measured.run(setup, fs, "online");
+    let (agility_ext4, agility_xfs) = (run("agility", "ext4"), run("agility", "xfs"));
+    let corsair = |fs| run("corsair", fs);
+    let mean = |run: Cell| over(run.discarded(&DISCARDS), run.discards(&DISCARDS));
+    let kib = |bytes: Option<f64>| bytes.map(|bytes| bytes / 1024.0);
+    let swept: Option<f64> =
+        measured.sweeps.first().map(|line| line.points.iter().map(|(size, _)| size.gib()).sum());
+    vec![
+        claim(PAGE, "paragraph 1", "Blocks that are not discarded slow the drive's writes down over time.")
+            .larger(
+                "random writes on a full drive, without discards over with",
+                "s",
+                measured.figure("kept"),
+                measured.figure("discarded"),
+            )
+            .judged(),
+        claim(PAGE, "paragraph 3", "The Agility 3 ignores a TRIM of less than 4 KiB, and takes 10 ms for it all the same.")
+            .by(FigureClock::Model, "a TRIM of 2 KiB", "ms", 10.0, us(AGILITY, Bytes(2048)).map(|us| us / 1e3))
+            .fitted("ocz-agility-3's cost of a command")
+            .by(
+                FigureClock::None,
+                "1 and the bytes that a TRIM of 2 KiB unmaps",
+                "B",
+                1.0,
+                measured.figure("unmapped below 4 KiB").map(|bytes| 1.0 + bytes),
+            )
+            .fitted("ocz-agility-3's honoured granularity")
+            .judged(),
+        claim(
+            PAGE,
+            "paragraph 4",
+            "trim_perf discards from 2 GiB down to one sector, each half as large as the one before: about 4 GiB in all.",
+        )
+        .number("discarded in a sweep", "GiB", 4.0, swept)
+        .judged(),
+        claim(PAGE, "paragraphs 3 and 5; chart", "The Agility 3 is more than 100 times slower than the Corsair at small discards.")
+            .by(
+                FigureClock::Model,
+                "a discard of 4 KiB, Agility 3 over Corsair",
+                "",
+                100.0,
+                over(us(AGILITY, Bytes(4096)), us(CORSAIR, Bytes(4096))),
+            )
+            .fitted("corsair-performance-pro's cost of a command is chosen by this ratio")
+            .judged(),
+        claim(
+            PAGE,
+            "paragraph 5",
+            "On the Agility 3, deleting a kernel tree takes about 1 s on ext4 and more than 6 minutes on XFS.",
+        )
+        .figure("deleting the tree, XFS over ext4", "", 360.0, over(agility_xfs.time(&DELETE), agility_ext4.time(&DELETE)))
+        .at_least("deleting the tree: XFS over ext4", "s", agility_xfs.time(&DELETE), agility_ext4.time(&DELETE), 5.0)
+        .because(
+            "The ratio depends on the processor, which in the guest takes most of ext4's time, and on how many \
+             neighbouring extents a kernel merges: newer XFS sends fewer, larger discards.",
+        )
+        .judged(),
+        claim(PAGE, "paragraph 5", "The Corsair performs well with both file systems.")
+            .at_least(
+                "deleting the tree on XFS: Agility 3 over Corsair",
+                "s",
+                agility_xfs.time(&DELETE),
+                corsair("xfs").time(&DELETE),
+                5.0,
+            )
+            .at_least(
+                "deleting the tree on the Corsair: ext4 over a tenth of XFS",
+                "s",
+                corsair("ext4").time(&DELETE),
+                corsair("xfs").time(&DELETE),
+                0.1,
+            )
+            .judged(),
+        claim(
+            PAGE,
+            "paragraph 6",
+            "XFS discards many small pieces, of 13.2 KiB on average; ext4 discards few large ones, of 21 MiB.",
+        )
+        .number("mean discard of XFS", "KiB", 13.2, kib(mean(agility_xfs)))
+        .number("mean discard of ext4", "KiB", 43_036.0 / 2.0, kib(mean(agility_ext4)))
+        .larger("mean discard: ext4 over XFS", "B", mean(agility_ext4), mean(agility_xfs))
+        .because(
+            "XFS's discards have the size of the freed extents that its log holds at a time, merged where they touch; \
+             those of ext4 grow with what one commit or pass of its worker finds freed, and so with the tree and the \
+             drive.",
+        )
+        .judged(),
+        claim(PAGE, "paragraph 6", "XFS sends 1641 times as many discards as ext4.")
+            .number(
+                "discards, XFS over ext4",
+                "",
+                1641.0,
+                over(agility_xfs.discards(&DISCARDS), agility_ext4.discards(&DISCARDS)),
+            )
+            .larger(
+                "discards: XFS over ext4",
+                "discards",
+                agility_xfs.discards(&DISCARDS),
+                agility_ext4.discards(&DISCARDS),
+            )
+            .because("The tree is a quarter of the kernel's, and both file systems merge by other rules than in 3.1.")
+            .judged(),
+    ]
+}
+
+fn charts(measured: &Measured) -> Vec<ChartPair> {
+    let line =
+        |name: &str, points: &[(Bytes, f64)]| SizeSeries { name: name.to_owned(), points: points.to_vec() };
+    let chart = |title: &str, quantity: &str, series| Chart {
+        title: title.to_owned(),
+        quantity: quantity.to_owned(),
+        data: ChartData::BySize { series },
+    };
+    let small = [(SECTOR, 10e3), (Bytes(4096), 10e3)];
+    vec![ChartPair {
+        source: PAGE.to_owned(),
+        published: Some(chart(
+            "Comparison of my two SSDs: what the text gives of the chart",
+            "time of a TRIM",
+            vec![
+                line("OCZ Agility 3: 10 ms", &small),
+                line("Corsair: more than 100 times less", &small.map(|(size, us)| (size, us / 100.0))),
+            ],
+        )),
+        measured: chart(
+            "Time of a discard by size",
+            "time of a discard, model time",
+            measured.sweeps.clone(),
+        ),
+    }]
+}

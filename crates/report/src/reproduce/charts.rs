@@ -1,0 +1,68 @@
+//! The charts of a published document, redrawn from its numbers, and ours.
+
+use trimtab_core::document::reproduce::{Chart, ChartData, ChartPair};
+
+use crate::bench::by_size;
+use crate::chart::{BarChart, Series};
+use crate::html::escape;
+use crate::number::{bytes, latency};
+use crate::plot::{Line, Sample};
+use crate::spread::Spread;
+
+/// Classes of the bars' colours, in turn.
+const COLOURS: [&str; 6] = ["s1", "s2", "s3", "s4", "s5", "s6"];
+
+/// A published chart and ours side by side.
+pub fn pair(pair: &ChartPair) -> String {
+    let published = match &pair.published {
+        Some(chart) => draw(chart, "published"),
+        None => format!(
+            "<figure>\n<figcaption>{} (published)</figcaption>\n<p class=\"soft\">The text of the document holds no numbers \
+             of this chart.</p></figure>\n",
+            escape(&pair.measured.title)
+        ),
+    };
+    format!("<div class=\"charts\">\n{published}{}</div>\n", draw(&pair.measured, "measured here"))
+}
+
+fn draw(chart: &Chart, origin: &str) -> String {
+    let title = format!("{} ({origin})", chart.title);
+    let figure = match &chart.data {
+        ChartData::Bars { groups, series } => {
+            let bars = series.iter().zip(COLOURS.iter().cycle()).map(|(series, class)| Series {
+                name: series.name.clone(),
+                class: (*class).to_owned(),
+                values: series.values.iter().map(|value| Spread::of([(*value)?])).collect(),
+            });
+            let chart = BarChart {
+                title: title.clone(),
+                x: String::new(),
+                y: chart.quantity.clone(),
+                groups: groups.clone(),
+                series: bars.collect(),
+                may_be_log: true,
+            };
+            chart.figure()
+        }
+        ChartData::BySize { series } => {
+            let sample = |(size, us): &(trimtab_core::Bytes, f64)| Sample {
+                x: size.0 as f64,
+                y: *us,
+                top: *us,
+                note: format!("{}: {}", bytes(size.0 as f64), latency(*us)),
+            };
+            let lines = series.iter().map(|line| Line {
+                name: line.name.clone(),
+                points: line.points.iter().map(sample).collect(),
+            });
+            by_size(title.clone(), "size of a discard", &chart.quantity, lines.collect()).figure()
+        }
+    };
+    if figure.is_empty() {
+        return format!(
+            "<figure>\n<figcaption>{}</figcaption>\n<p class=\"soft\">Not measured.</p></figure>\n",
+            escape(&title)
+        );
+    }
+    figure
+}

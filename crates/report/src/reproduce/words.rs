@@ -1,0 +1,98 @@
+//! Verdicts and figures in words.
+
+use trimtab_core::document::reproduce::{Claim, Experiment, Figure, FigureClock, Order, Verdict};
+use trimtab_core::document::{Clock, ReproduceDocument};
+
+use super::tally::Tally;
+use crate::number::{percent, significant, times};
+
+/// How claims are judged, in sentences.
+pub const LEGEND: &str = "A claim is confirmed if all that it says to be larger is so by more than runs differ, and its figures \
+                          are within 1.5 times of ours; confirmed in direction if only the figures are not. Figures that a drive \
+                          profile was fitted to are not counted. Measured figures are of the emulated drives and the kernel \
+                          named, not of the original hardware: ratios compare, seconds do not.";
+
+/// The verdict on a claim, and the class of its colour.
+pub fn verdict(claim: &Claim) -> (&'static str, &'static str) {
+    match claim.verdict {
+        Verdict::Confirmed => ("confirmed", "confirmed"),
+        Verdict::Direction => ("confirmed in direction", "direction"),
+        Verdict::NotConfirmed if claim.is_accounted_for() => {
+            ("not confirmed, measurements show why", "explained")
+        }
+        Verdict::NotConfirmed => ("not confirmed", "refuted"),
+        Verdict::NotMeasured => ("not measured", "open"),
+        Verdict::Fitted => ("fitted, not counted", "open"),
+    }
+}
+
+/// A value with its unit, in a unit that suits bytes and seconds.
+pub fn quantity(value: f64, unit: &str) -> String {
+    match unit {
+        "" => significant(value),
+        "B" => crate::number::bytes(value),
+        "B/s" => format!("{}/s", crate::number::bytes(value)),
+        "s" => crate::number::seconds(value),
+        unit => format!("{} {unit}", significant(value)),
+    }
+}
+
+/// A value that may not have been measured.
+pub fn measured(value: Option<f64>, unit: &str) -> String {
+    value.map_or_else(|| "not measured".to_owned(), |value| quantity(value, unit))
+}
+
+/// A figure's measured value over the published one.
+pub fn ratio(figure: &Figure) -> String {
+    figure.ratio().map_or_else(|| "–".to_owned(), times)
+}
+
+/// The clock of a figure.
+pub fn clock(clock: FigureClock) -> &'static str {
+    match clock {
+        FigureClock::Model => "model time",
+        FigureClock::Run => "clock of the run",
+        FigureClock::None => "no clock",
+    }
+}
+
+/// Whether what an order says holds, in words.
+pub fn holds(order: &Order) -> &'static str {
+    match order.holds() {
+        Some(true) => "holds",
+        Some(false) => "does not hold",
+        None => "not measured",
+    }
+}
+
+/// The ratio of the two quantities of an order.
+pub fn order_ratio(order: &Order) -> String {
+    let ratio = order.larger.zip(order.smaller).map(|(larger, smaller)| larger / smaller);
+    ratio.filter(|ratio| !ratio.is_nan()).map_or_else(|| "–".to_owned(), times)
+}
+
+/// The tally in a sentence.
+pub fn tally(tally: &Tally, what: &str) -> String {
+    let Tally { confirmed, direction, explained, not_confirmed, not_measured, fitted } = *tally;
+    let part = tally.accounted_for().map_or_else(String::new, |part| format!(" ({})", percent(part)));
+    let fitted =
+        if fitted == 0 { String::new() } else { format!(" {fitted} more are fitted and not counted.") };
+    format!(
+        "Of {} {what}, {confirmed} are confirmed, {direction} confirmed in direction, and {explained} are not for a reason that \
+         measurements show{part}; {not_confirmed} are not confirmed and {not_measured} were not measured.{fitted}",
+        tally.counted()
+    )
+}
+
+/// The clock of an experiment's runs, and the kernel.
+pub fn runs(document: &ReproduceDocument, experiment: &Experiment) -> String {
+    match experiment.comparisons.first().map(|comparison| &comparison.clock) {
+        None => "no run finished".to_owned(),
+        Some(Clock::Virtual { kernel }) => {
+            format!("virtual time of guests with kernel {kernel}, which skips idle time")
+        }
+        Some(Clock::Real { .. }) => {
+            format!("this machine's clock (kernel {})", document.environment.kernel)
+        }
+    }
+}
