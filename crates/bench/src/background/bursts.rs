@@ -91,6 +91,16 @@ impl Writer {
         Ok(Self { range, next: range.start, random, round: round.min(range.len()), flush_s })
     }
 
+    /// Goes on in the middle of the range.
+    pub(super) fn start_in_the_middle(&mut self) {
+        self.next = self.range.start + Bytes(self.whole().0 / self.round.0 / 2 * self.round.0);
+    }
+
+    /// The bytes of a round.
+    pub(super) fn round(&self) -> Bytes {
+        self.round
+    }
+
     /// The bytes of all whole rounds that the range holds.
     pub(super) fn whole(&self) -> Bytes {
         Bytes(self.range.len().0 / self.round.0 * self.round.0)

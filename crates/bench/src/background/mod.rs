@@ -98,10 +98,15 @@ impl Run<'_, '_> {
         Ok((written >= writer.whole()).then_some(drop))
     }
 
-    /// Finds out how the cache of a full drive empties.
+    /// Finds out how the cache of a full drive empties. It begins in the middle of the range: at its start, writes
+    /// may replace data that are still in the cache, whose room a drive can use again at once.
     fn full(&mut self, drop: &Slowdown) -> Result<(), BenchError> {
         let mut writer = Writer::sequential(self.tested)?;
+        writer.start_in_the_middle();
         let until = Until { bytes: self.tested.range.len(), drop: Some(*drop) };
+        let filling =
+            writer.burst(self.tested, BurstState::Full, Duration::ZERO, &until, self.budget)?;
+        self.found.bursts.push(filling);
         let refill = self.pauses(&mut writer, BurstState::Full, &until)?;
         self.found.cache = Some(CacheFit {
             empty: Bytes(drop.fast_bytes as u64),
@@ -154,13 +159,14 @@ impl Run<'_, '_> {
         until: &Until,
     ) -> Result<Option<Recovery>, BenchError> {
         let Self { tested, budget, found } = self;
+        let writer_round = writer.round();
         let mut burst = |pause: Duration| {
             let burst = writer.burst(tested, state, pause, until, *budget)?;
             let fast = until.drop.map_or(0.0, |drop| drop.fast_part(&burst.rounds));
             found.bursts.push(burst);
             Ok(fast)
         };
-        let points = recovery::measure(&mut burst, *budget)?;
+        let points = recovery::measure(&mut burst, writer_round, *budget)?;
         Ok(recovery::fit(&points))
     }
 }

@@ -26,21 +26,29 @@ pub(super) struct Point {
 }
 
 /// Measures bursts after pauses that double until longer ones give no more, then after some between those that gave
-/// nothing and those that gave all.
+/// nothing and those that gave all. Less than `least` bytes count as nothing.
 pub(super) fn measure(
     burst: &mut dyn FnMut(Duration) -> Result<f64, BenchError>,
+    least: Bytes,
     budget: Budget,
 ) -> Result<Vec<Point>, BenchError> {
+    let mut point = |pause: Duration| {
+        let fast = burst(pause)?;
+        Ok::<_, BenchError>(Point {
+            pause_s: pause.as_secs_f64(),
+            fast: if fast < least.0 as f64 { 0.0 } else { fast },
+        })
+    };
     let mut points: Vec<Point> = Vec::new();
     let [mut pause, longest] = PAUSES;
     while pause <= longest && pause < budget.left().mul_f64(0.5) && !is_complete(&points) {
-        points.push(Point { pause_s: pause.as_secs_f64(), fast: burst(pause)? });
+        points.push(point(pause)?);
         pause *= 2;
     }
     for _ in 0..FURTHER {
         points.sort_by(|left, right| left.pause_s.total_cmp(&right.pause_s));
         let Some(pause_s) = next(&points).filter(|_| !budget.is_over()) else { break };
-        points.push(Point { pause_s, fast: burst(Duration::from_secs_f64(pause_s))? });
+        points.push(point(Duration::from_secs_f64(pause_s))?);
     }
     points.sort_by(|left, right| left.pause_s.total_cmp(&right.pause_s));
     Ok(points)
@@ -133,7 +141,7 @@ mod tests {
     /// What is found of a drive that begins after `after` seconds, empties `rate` bytes a second and has `size`.
     fn found(after: f64, rate: f64, size: f64) -> Option<Recovery> {
         let mut burst = |pause: Duration| Ok(((pause.as_secs_f64() - after).max(0.0) * rate).min(size));
-        fit(&measure(&mut burst, Budget::new(Duration::from_secs(3600))).unwrap())
+        fit(&measure(&mut burst, Bytes::ZERO, Budget::new(Duration::from_secs(3600))).unwrap())
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::super::profile::profile;
 use super::super::{BenchOptions, BenchProgress, bench};
 use super::*;
 
-const SIZE: Bytes = Bytes(2 << 30);
+const SIZE: Bytes = Bytes(1 << 30);
 
 struct Quiet;
 
@@ -52,7 +52,7 @@ fn measured(profile: &Profile, parts: &[Part], depths: &[u32]) -> BenchDocument 
         resumed: None,
     };
     let model = Model::new(profile, SIZE);
-    let document = bench(&model, options, &Interrupt::new(), &mut Quiet, &mut |_| Ok(())).unwrap();
+    let document = bench(&model, options, &Interrupt::never(), &mut Quiet, &mut |_| Ok(())).unwrap();
     assert_eq!(document.stopped, None);
     document
 }
