@@ -63,7 +63,11 @@ pub fn fit(document: &BenchDocument) -> Option<Fit> {
 /// The cells that tell what a discard costs: of one pattern, one discard at a time. Of the patterns
 /// over data, or where none was measured, of the others, it is the one with the most sizes.
 pub(super) fn curve(document: &BenchDocument) -> Vec<&SweepCell> {
-    PATTERNS.iter().map(|patterns| longest(document, patterns)).find(|cells| !cells.is_empty()).unwrap_or_default()
+    PATTERNS
+        .iter()
+        .map(|patterns| longest(document, patterns))
+        .find(|cells| !cells.is_empty())
+        .unwrap_or_default()
 }
 
 /// The cells of one discard at a time of that of `patterns` with the most sizes.
@@ -105,7 +109,8 @@ fn per_mapped(document: &BenchDocument, cost_of_data: &Cost) -> Option<Estimate>
 fn at_once(document: &BenchDocument) -> Option<u32> {
     let rate = |of: &SweepCell, depth: u32| {
         let same = document.sweeps.iter().find(|cell| {
-            (cell.operation, cell.pattern, cell.size, cell.depth) == (of.operation, of.pattern, of.size, depth)
+            (cell.operation, cell.pattern, cell.size, cell.depth)
+                == (of.operation, of.pattern, of.size, depth)
         });
         same.map(|cell| cell.commands_s).filter(|rate| *rate > 0.0)
     };

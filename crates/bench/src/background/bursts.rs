@@ -194,10 +194,7 @@ impl Slowdown {
     pub(super) fn fast_part(&self, rounds: &[WriteRound]) -> f64 {
         let part = |round: &WriteRound| ((self.slow - pace(round)) / (self.slow - self.fast)).clamp(0.0, 1.0);
         let over = (SLOW_ROUNDS..=rounds.len()).find(|end| self.is_over(&rounds[..*end]));
-        rounds[..over.unwrap_or(rounds.len())]
-            .iter()
-            .map(|round| part(round) * round.bytes.0 as f64)
-            .sum()
+        rounds[..over.unwrap_or(rounds.len())].iter().map(|round| part(round) * round.bytes.0 as f64).sum()
     }
 }
 

@@ -30,6 +30,9 @@ const LAZY: f64 = 0.2;
 /// How long a drive that was all discarded is left alone before it is written.
 const SETTLE: Duration = Duration::from_secs(1);
 
+/// A cache is emptied in so many times the time in which as much is written without it.
+const SETTLED: f64 = 4.0;
+
 /// Random writes are compared in parts of the range to see whether they are steady.
 const AGING_ROUNDS: u64 = 16;
 
@@ -104,9 +107,13 @@ impl Run<'_, '_> {
         let mut writer = Writer::sequential(self.tested)?;
         writer.start_in_the_middle();
         let until = Until { bytes: self.tested.range.len(), drop: Some(*drop) };
-        let filling =
-            writer.burst(self.tested, BurstState::Full, Duration::ZERO, &until, self.budget)?;
-        self.found.bursts.push(filling);
+        // What the drive holds in its cache is emptied once, then the room that a full drive has for it is used up.
+        let emptied = SETTLED * drop.fast_bytes / Bytes::MIB.0 as f64 / drop.slow_mib_s();
+        let settle = (SETTLE + Duration::from_secs_f64(emptied)).min(self.budget.left().mul_f64(0.25));
+        for pause in [settle, Duration::ZERO] {
+            let filling = writer.burst(self.tested, BurstState::Full, pause, &until, self.budget)?;
+            self.found.bursts.push(filling);
+        }
         let refill = self.pauses(&mut writer, BurstState::Full, &until)?;
         self.found.cache = Some(CacheFit {
             empty: Bytes(drop.fast_bytes as u64),

@@ -16,7 +16,15 @@ const LITTLE: f64 = 0.05;
 
 /// The pauses between the two that are wanted, and the most further ones for them.
 const WANTED: usize = 3;
-const FURTHER: usize = 6;
+const FURTHER: usize = 5;
+
+/// The shortest pause that gave something and the longest shorter one that gave nothing are brought this close to each
+/// other, by at most so many further pauses.
+const CLOSE: f64 = 1.15;
+const HALVINGS: usize = 5;
+
+/// A line through pauses says something where it explains this part of the spread of what they gave.
+const EXPLAINED: f64 = 0.8;
 
 /// The bytes that were written fast after a pause.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,8 +33,8 @@ pub(super) struct Point {
     fast: f64,
 }
 
-/// Measures bursts after pauses that double until longer ones give no more, then after some between those that gave
-/// nothing and those that gave all. Less than `least` bytes count as nothing.
+/// Measures bursts after pauses that double until longer ones give no more, then after some that close in on the
+/// shortest that gives anything, and some between those that gave nothing and those that gave all. Less than `least` bytes count as nothing.
 pub(super) fn measure(
     burst: &mut dyn FnMut(Duration) -> Result<f64, BenchError>,
     least: Bytes,
@@ -45,12 +53,13 @@ pub(super) fn measure(
         points.push(point(pause)?);
         pause *= 2;
     }
-    for _ in 0..FURTHER {
-        points.sort_by(|left, right| left.pause_s.total_cmp(&right.pause_s));
-        let Some(pause_s) = next(&points).filter(|_| !budget.is_over()) else { break };
-        points.push(point(Duration::from_secs_f64(pause_s))?);
+    for (most, next) in [(HALVINGS, closer as fn(&[Point]) -> Option<f64>), (FURTHER, next)] {
+        for _ in 0..most {
+            let Some(pause_s) = next(&points).filter(|_| !budget.is_over()) else { break };
+            points.push(point(Duration::from_secs_f64(pause_s))?);
+            points.sort_by(|left, right| left.pause_s.total_cmp(&right.pause_s));
+        }
     }
-    points.sort_by(|left, right| left.pause_s.total_cmp(&right.pause_s));
     Ok(points)
 }
 
@@ -67,6 +76,19 @@ fn is_complete(points: &[Point]) -> bool {
         (Some(last), Some(before)) => all > 0.0 && last.fast >= all && before.fast >= all,
         _ => false,
     }
+}
+
+/// The longest pause before the first that gave anything, and that one.
+fn onset(points: &[Point]) -> Option<(f64, f64)> {
+    let least = LITTLE * most(points);
+    let first = points.iter().position(|point| point.fast > 0.0 && point.fast >= least)?;
+    Some((first.checked_sub(1).map_or(0.0, |before| points[before].pause_s), points[first].pause_s))
+}
+
+/// The pause in the middle of these two; none where they are close enough.
+fn closer(points: &[Point]) -> Option<f64> {
+    let (nothing, first) = onset(points)?;
+    (first > CLOSE * nothing && first > PAUSES[0].as_secs_f64() / 4.0).then(|| f64::midpoint(nothing, first))
 }
 
 /// The points between nothing and all.
@@ -103,18 +125,15 @@ pub(super) fn fit(points: &[Point]) -> Option<Recovery> {
         return None;
     }
     let between = between(points);
-    let (nothing, first) = (
-        points.iter().rfind(|point| point.fast < LITTLE * most).map_or(0.0, |point| point.pause_s),
-        points.iter().find(|point| point.fast >= LITTLE * most).map_or(0.0, |point| point.pause_s),
-    );
+    let (nothing, first) = onset(points)?;
     let rate = slope(&between).filter(|rate| *rate > 0.0);
-    let after_wall_s = match (rate, between.first()) {
-        (Some(rate), Some(_)) => {
+    let after_wall_s = match rate {
+        Some(rate) => {
             let n = between.len() as f64;
             let mean = |of: fn(&Point) -> f64| between.iter().map(of).sum::<f64>() / n;
             (mean(|point| point.pause_s) - mean(|point| point.fast) / rate).clamp(0.0, first)
         }
-        _ => f64::midpoint(nothing.min(first), first),
+        None => f64::midpoint(nothing, first),
     };
     Some(Recovery {
         after_wall_s,
@@ -124,14 +143,16 @@ pub(super) fn fit(points: &[Point]) -> Option<Recovery> {
     })
 }
 
-/// The slope of the line through these points in bytes a second (least squares); none of fewer than two.
+/// The slope of the line through these points in bytes a second (least squares); none of fewer than three, or where
+/// they lie on no line.
 fn slope(points: &[Point]) -> Option<f64> {
     let n = points.len() as f64;
     let mean = |of: &dyn Fn(&Point) -> f64| points.iter().map(of).sum::<f64>() / n;
     let (pause, fast) = (mean(&|point| point.pause_s), mean(&|point| point.fast));
     let width: f64 = points.iter().map(|point| (point.pause_s - pause).powi(2)).sum();
     let height: f64 = points.iter().map(|point| (point.pause_s - pause) * (point.fast - fast)).sum();
-    (width > 0.0).then(|| height / width)
+    let spread: f64 = points.iter().map(|point| (point.fast - fast).powi(2)).sum();
+    (points.len() >= WANTED && height * height >= EXPLAINED * width * spread).then(|| height / width)
 }
 
 #[cfg(test)]

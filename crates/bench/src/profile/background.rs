@@ -1,11 +1,11 @@
 //! The tables of a profile that say what the drive does by itself: `[idle]`, `[slc]`, and the work after discards.
 
-use trimtab_core::Bytes;
 use trimtab_core::document::background::{Background, BurstState, CacheFit, Recovery};
 use trimtab_core::document::bench::BenchDocument;
 use trimtab_core::profile::{Idle, Slc, Sourced};
+use trimtab_core::{Bytes, Nanos};
 
-use super::{DIES, MOST_OF_IT, PROGRAM_UNIT, Run, nanos, significant, unmeasured};
+use super::{DIES, ERASE, ERASE_BLOCK, MOST_OF_IT, PROGRAM_UNIT, Run, nanos, significant, unmeasured};
 
 /// The bits of a cell outside the cache: those of most drives of today.
 const BITS_PER_CELL: u32 = 3;
@@ -21,6 +21,21 @@ impl Run<'_> {
     /// The cache, if one was seen.
     pub(super) fn cache(&self) -> Option<&CacheFit> {
         self.background()?.cache.as_ref()
+    }
+
+    /// Erasing a block: what emptying the cache takes longer than writing as much without it, if that was seen.
+    pub(super) fn erase(&self) -> Sourced<Nanos> {
+        let Some(cache) = self.cache() else { return unmeasured(ERASE, "tBERS 3 ms") };
+        let slow = cache.slow_mib_s;
+        let Some(refill) = cache.refill.and_then(|refill| refill.mib_s) else {
+            let part = Nanos(ERASE.0 / u64::from(DIES));
+            return unmeasured(part, "3 ms for a block of 2 MiB on each of 8 dies, in proportion");
+        };
+        let longer_s = ERASE_BLOCK.mib() * (1.0 / refill - 1.0 / slow) / f64::from(BITS_PER_CELL);
+        let source = format!(
+            "fitted: the cache empties at {refill:.0} MiB/s, where {slow:.0} are written without it; 3 ms at most"
+        );
+        Sourced { value: nanos(longer_s.clamp(0.0, ERASE.seconds())), source }
     }
 
     /// The part of the drive that so many bytes are.

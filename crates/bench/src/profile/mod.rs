@@ -33,6 +33,8 @@ pub enum MeasuredProfileError {
 const PROGRAM_UNIT: Bytes = Bytes(16 << 10);
 const ERASE_BLOCK: Bytes = Bytes(2 << 20);
 const DIES: u32 = 8;
+/// Erasing a block, where nothing tells.
+const ERASE: Nanos = Nanos(3_000_000);
 /// The largest mapping page: what nearly all drives have.
 const PAGE: Bytes = Bytes(4 << 10);
 /// Limits above this are not of this world, and a file can't hold them exactly.
@@ -137,7 +139,7 @@ impl Run<'_> {
         Timing {
             read,
             program: Sourced { value: nanos(program_s), source: program_source },
-            erase: unmeasured(Nanos(3_000_000), "tBERS 3 ms"),
+            erase: self.erase(),
             channel_rate: unmeasured(transfers(400_000_000), "fast enough not to be what limits"),
             link_read_rate: unmeasured(
                 transfers(500_000_000),
@@ -154,12 +156,7 @@ impl Run<'_> {
         }
     }
 
-    fn discard(
-        &self,
-        honoured_granularity: Sourced<Bytes>,
-        page: Bytes,
-        lazy: Option<&LazyFit>,
-    ) -> Discard {
+    fn discard(&self, honoured_granularity: Sourced<Bytes>, page: Bytes, lazy: Option<&LazyFit>) -> Discard {
         let BenchDocument { device, verify, .. } = self.document;
         let estimated = |Estimate { value, low, high }: Estimate, unit_s: f64| {
             let [value, low, high] = [value, low, high].map(|figure| nanos(figure * unit_s));
