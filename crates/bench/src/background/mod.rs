@@ -166,14 +166,14 @@ impl Run<'_, '_> {
         until: &Until,
     ) -> Result<Option<Recovery>, BenchError> {
         let Self { tested, budget, found } = self;
-        let writer_round = writer.round();
+        let least = Bytes(writer.round().0 / 2);
         let mut burst = |pause: Duration| {
             let burst = writer.burst(tested, state, pause, until, *budget)?;
             let fast = until.drop.map_or(0.0, |drop| drop.fast_part(&burst.rounds));
             found.bursts.push(burst);
             Ok(fast)
         };
-        let points = recovery::measure(&mut burst, writer_round, *budget)?;
+        let points = recovery::measure(&mut burst, least, *budget)?;
         Ok(recovery::fit(&points))
     }
 }
