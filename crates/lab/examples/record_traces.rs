@@ -96,6 +96,7 @@ fn image(file_system: &str, trimtab: &str, root: &Path) -> Result<GuestImage, Bo
         program: trimtab.into(),
         file_systems: known.clone().into_iter().collect(),
         tools: true,
+        maintenance: false,
         files,
         data: vec![root.join("traces/inside"), root.join("arena/work.py")],
         modules: if known.is_err() { vec![file_system.to_owned()] } else { Vec::new() },
