@@ -132,13 +132,17 @@ What cannot be detected:
   them is named, but not refused. What they have mapped for reading alone is not seen.
 - Processes of other PID namespaces that are not below this one's, such as those outside a container.
 - Files that were sent by a socket and not received yet, so that no process has them open.
-- Where a FUSE or network file system keeps the file behind a loop device.
+- Where a network file system keeps the file behind a loop device.
+- Space that a partition or volume lost when it was made shorter in use. It is noticed where a mounted file system or
+  swap is on the partition or volume itself, not where a process has it open or other layers are between.
+- A volume of which a part was missing when it was activated, on a drive that has come back since.
+- Volumes whose tables use one part of a drive twice.
 - What is attached to the same file, or opens DEV, once the run has begun.
 - Data without a signature, such as that of some databases.
 Two drives whose firmware reports one WWID are taken for one drive, and so are all disks of the module scsi_debug;
 detach one of them. While a multipath device has no path, all drives are refused but those whose WWID shows that they
-are others. A loop device over a file of eCryptfs, or of another file system that may keep its files in others, is
-refused. NBD and ublk devices, and others that this machine serves to itself, are refused: where their data is kept
+are others. A loop device over a file of eCryptfs, of FUSE (but for emulated drives), or of another file system that may
+keep its files in others, is refused. NBD and ublk devices, and others that this machine serves to itself, are refused: where their data is kept
 cannot be told. For the same
 reason a partition is refused behind one that is in use and may have been longer when that began, and all devices are
 refused while a process has files registered with an io_uring that can't be told (before Linux

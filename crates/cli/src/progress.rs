@@ -132,10 +132,7 @@ impl SweepBar {
     /// A bar that doesn't know its length yet.
     pub fn new() -> Self {
         let style = ProgressStyle::with_template("{bar:24} {pos}/{len} cells, {msg}");
-        Self {
-            bar: ProgressBar::new(0).with_style(style.expect("the template is well-formed")),
-            said: None,
-        }
+        Self { bar: ProgressBar::new(0).with_style(style.expect("the template is well-formed")), said: None }
     }
 }
 
@@ -151,7 +148,8 @@ impl SweepProgress for SweepBar {
         self.bar.set_message(format!("{left}, {} events", state.events));
         if self.said.is_none_or(|said| said.elapsed() >= Self::PAUSE) || done == state.cells {
             self.said = Some(Instant::now());
-            let damaged = if state.damaged > 0 { format!(", {} damaged", state.damaged) } else { String::new() };
+            let damaged =
+                if state.damaged > 0 { format!(", {} damaged", state.damaged) } else { String::new() };
             say(&format!(
                 "{done}/{} cells, {} of an earlier sweep{damaged}, {} failed: {left}",
                 state.cells, state.found, state.failed

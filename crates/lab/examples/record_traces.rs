@@ -85,7 +85,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Packs a guest that can record on a file system.
 fn image(file_system: &str, trimtab: &str, root: &Path) -> Result<GuestImage, Box<dyn Error>> {
-    let mut files = vec![PathBuf::from("/usr/sbin/losetup"), PathBuf::from(PYTHON), fs::canonicalize(PYTHON)?];
+    let mut files =
+        vec![PathBuf::from("/usr/sbin/losetup"), PathBuf::from(PYTHON), fs::canonicalize(PYTHON)?];
     files.extend(python_modules()?);
     let known = file_system.parse::<FileSystem>();
     if known.is_err() {
@@ -142,7 +143,9 @@ fn record(recipe: &Recipe, image: &GuestImage, root: &Path) -> Result<Vec<u8>, B
     let mut print = |line: &str| eprintln!("{}/{}: {line}", recipe.set, recipe.name);
     let output = image.run(&command, &Interrupt::never(), &mut print)?;
     if output.status != GuestStatus::Exited(0) {
-        return Err(format!("{}/{}: the guest ended with {:?}", recipe.set, recipe.name, output.status).into());
+        return Err(
+            format!("{}/{}: the guest ended with {:?}", recipe.set, recipe.name, output.status).into()
+        );
     }
     output.files.into_iter().flatten().next().ok_or_else(|| "the guest left no trace".into())
 }

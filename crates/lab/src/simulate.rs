@@ -179,10 +179,11 @@ fn run_all(
                 let next = || jobs.lock().ok()?.next();
                 while let Some(job) = next().filter(|_| goes_on()) {
                     let started = Instant::now();
-                    let run = replay(options, plan, job.profile, job.policy, &|| open(options), &mut |read| {
-                        replayed.fetch_add(read, Ordering::Relaxed);
-                        goes_on()
-                    });
+                    let run =
+                        replay(options, plan, job.profile, job.policy, &|| open(options), &mut |read| {
+                            replayed.fetch_add(read, Ordering::Relaxed);
+                            goes_on()
+                        });
                     let run = run.map(|finished| SimRun {
                         profile: job.profile.name.clone(),
                         policy: job.policy,

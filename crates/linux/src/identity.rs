@@ -49,6 +49,9 @@ const REMOTE: [&str; 14] = [
     "vboxsf", "virtiofs",
 ];
 
+/// The file system type of emulated drives (`trimtab drive`).
+const EMULATED_DRIVE: &str = "fuse.trimtab";
+
 /// `f_type` of tmpfs, which descriptors of `memfd_create` are on without a mount.
 const TMPFS: i64 = 0x0102_1994;
 
@@ -163,7 +166,11 @@ fn identify_below(namespaces: &[Namespace], id: FileId, path: &Path, depth: u32)
     let mut mounts = namespaces.iter().flat_map(|namespace| &namespace.mounts);
     let kind = mounts.find(|mount| mount.number == id.device).map(|mount| mount.fstype.as_str());
     match kind {
-        Some(kind) if kind.starts_with("fuse") => Identity { fuse: Some(id.device.minor), ..is_plain(true) },
+        Some(kind) if kind.starts_with("fuse") => {
+            // The server of an emulated drive keeps the bytes itself. Others may show those of another file.
+            let stacked = (kind != EMULATED_DRIVE).then(|| Stacked::Named(kind.to_owned()));
+            Identity { fuse: Some(id.device.minor), stacked, ..is_plain(true) }
+        }
         Some(kind) if PLAIN.contains(&kind) => {
             Identity { is_remote: REMOTE.contains(&kind), ..is_plain(true) }
         }
@@ -329,7 +336,8 @@ mod tests {
 
     #[test]
     fn file_systems_are_known_by_the_mounts_of_every_namespace() {
-        let lines = b"22 1 0:21 / /tmp rw - tmpfs t rw\n23 1 0:22 / /f rw - fuse.x x rw\n24 1 0:23 / /e rw - ecryptfs e rw\n";
+        let lines = b"22 1 0:21 / /tmp rw - tmpfs t rw\n23 1 0:22 / /f rw - fuse.x x rw\n24 1 0:23 / /e rw - ecryptfs e rw\n\
+            25 1 0:25 / /d rw - fuse.trimtab trimtab rw\n";
         let namespaces = [
             Namespace::new("/nowhere".into(), None, Vec::new()),
             Namespace::new("/nowhere".into(), Some(7), crate::mount::parse(lines)),
@@ -342,6 +350,11 @@ mod tests {
         assert_eq!(of(number(23)).stacked, Some(Stacked::Named("ecryptfs".to_owned())));
         assert!(!of(number(24)).is_known, "it is mounted nowhere");
         assert_eq!(of(number(24)).stacked, Some(Stacked::Unseen));
-        assert_eq!([21, 22].map(|minor| of(number(minor)).stacked), [None, None]);
+        assert_eq!(of(number(22)).stacked, Some(Stacked::Named("fuse.x".to_owned())));
+        assert_eq!(
+            [21, 25].map(|minor| of(number(minor)).stacked),
+            [None, None],
+            "files of a drive of ours are its own"
+        );
     }
 }

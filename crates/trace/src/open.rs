@@ -114,10 +114,7 @@ impl Format {
 
     /// Returns true if traces of this format contain discards; false for our own, whose header says it.
     pub const fn has_discards(self) -> bool {
-        matches!(
-            self,
-            Self::Blktrace | Self::Blkparse | Self::Fio2 | Self::Fio3 | Self::Midas | Self::Ftrace
-        )
+        matches!(self, Self::Blktrace | Self::Blkparse | Self::Fio2 | Self::Fio3 | Self::Midas | Self::Ftrace)
     }
 
     /// The format that the start of the file shows, after unpacking; none if it is none of them.

@@ -139,6 +139,20 @@ fn processes_that_may_not_be_looked_at_are_counted() {
 }
 
 #[test]
+fn hidden_processes_are_no_proof() {
+    if !possible() {
+        return;
+    }
+    let (mut scene, image, device) = Scene::with_loop();
+    scene.shell(&["env"], &format!("exec 3<>{image}"));
+    let mut command = Command::new("unshare");
+    let line = "mount -t proc -o hidepid=ptraceable proc /proc && exec setpriv --bounding-set -sys_ptrace --inh-caps \
+                -sys_ptrace \"$@\"";
+    command.args(["--mount", "sh", "-c", line, "sh", TRIMTAB, "bench", &device, "--destroy-data", &device]);
+    refuses(&mut command, &image, &["hides the processes of others", "hidepid"]);
+}
+
+#[test]
 fn a_thread_with_descriptors_of_its_own() {
     if !possible() {
         return;

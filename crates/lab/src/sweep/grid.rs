@@ -207,10 +207,16 @@ mod tests {
     #[test]
     fn errors_name_the_key() {
         for (text, message) in [
-            ("traces = [\"a\"]\npolicies = [\"fast\"]", "dir/grid.toml: policies[0]: there is no policy \"fast\""),
+            (
+                "traces = [\"a\"]\npolicies = [\"fast\"]",
+                "dir/grid.toml: policies[0]: there is no policy \"fast\"",
+            ),
             ("trace = [\"a\"]", "dir/grid.toml: trace: unknown field `trace`"),
             ("traces = [\"a\"]\nthink-scale = [-1.0]", "dir/grid.toml: think-scale: -1 is not between"),
-            ("traces = [\"a\"]\nover-provisioning = [0.0]", "dir/grid.toml: over-provisioning: 0 must be above"),
+            (
+                "traces = [\"a\"]\nover-provisioning = [0.0]",
+                "dir/grid.toml: over-provisioning: 0 must be above",
+            ),
             ("traces = [\"a\"]\nstates = [\"old\"]", "dir/grid.toml: states[0]: unknown variant `old`"),
             ("workloads = [\"zipf\"]", "dir/grid.toml: workloads[0]: there is no workload \"zipf\""),
             ("traces = [\"a\"]\npasses = 0", "dir/grid.toml: passes: must be 1 or more"),

@@ -93,7 +93,9 @@ impl Store {
     /// If there is one that can't be read.
     pub fn read(&self, key: &str) -> io::Result<Stored> {
         match fs::read(self.path(key)) {
-            Ok(bytes) => Ok(CellFile::decode(key, &bytes).map_or(Stored::Damaged, |it| Stored::Done(Box::new(it)))),
+            Ok(bytes) => {
+                Ok(CellFile::decode(key, &bytes).map_or(Stored::Damaged, |it| Stored::Done(Box::new(it))))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Stored::Missing),
             Err(error) => Err(error),
         }

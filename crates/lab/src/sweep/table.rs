@@ -153,7 +153,11 @@ mod tests {
     fn intervals_join_what_differs_in_its_seed() {
         let of = |policy: &str, seed, erases| SweepRow {
             key: String::new(),
-            cell: CellDescription { policy: Some(policy.parse().unwrap()), seed, ..CellDescription::default() },
+            cell: CellDescription {
+                policy: Some(policy.parse().unwrap()),
+                seed,
+                ..CellDescription::default()
+            },
             error: None,
             figures: Some(Figures { erases, ..Figures::default() }),
             seeds: 1,

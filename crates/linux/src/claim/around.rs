@@ -196,6 +196,12 @@ impl Around {
         let own: Vec<_> = lower.holders()?.into_iter().filter(|holder| stack.contains(holder)).collect();
         let own: Option<Vec<_>> = own.iter().map(extents).collect();
         let (Some(own), Some(theirs)) = (own, extents(holder)) else { return Ok(false) };
+        if self.is_live
+            && reach::contents(holder).is_some_and(|length| holder.size().is_ok_and(|size| length > size.0))
+        {
+            // It was made shorter under its file system, and what it lost may be in the others by now.
+            return Ok(false);
+        }
         let overlap = |one: &Extent, other: &Extent| one.start < other.end && other.start < one.end;
         let mut all = own.iter().flatten();
         Ok(!own.is_empty() && all.all(|own| theirs.iter().all(|theirs| !overlap(own, theirs))))
@@ -320,7 +326,12 @@ impl Around {
             return Ok(Some(self.mapped.iter().filter_map(|mapped| mapped.reach(number)).max().unwrap_or(0)));
         }
         let of_use = |found: &Use| match found {
-            Use::Mounted(_) | Use::MountedElsewhere(..) | Use::Swap(_) => reach::contents(device),
+            Use::Mounted(target) => reach::mounted(device, target),
+            Use::MountedElsewhere(target, process) => {
+                let root = self.procfs.join(process.to_string()).join("root");
+                reach::mounted(device, &root.join(target.strip_prefix("/").unwrap_or(target)))
+            }
+            Use::Swap(_) => reach::contents(device),
             // By one of the holders or loop devices below.
             Use::Below(..) | Use::Held(_) => Some(0),
             _ => None,

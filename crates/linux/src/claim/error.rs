@@ -225,6 +225,12 @@ pub enum ClaimError {
         /// The file system that should be there.
         expected: &'static str,
     },
+    /// The list of processes is not complete.
+    #[error(
+        "cannot tell what uses devices: /proc hides the processes of others (its mount option hidepid); run this with \
+         CAP_SYS_PTRACE, or mount /proc without that option (mount -o remount,hidepid=0 /proc)"
+    )]
+    HiddenProcesses,
     /// The settings of what the kernel serves to others can't be read.
     #[error(
         "cannot tell which devices the kernel serves to others: configfs cannot be mounted; mount it in its usual place \

@@ -14,17 +14,18 @@ const SYSFS: i64 = 0x6265_6572;
 /// Directories of sysfs with nothing that a block device needs, which containers have covered.
 const HARMLESS: [&str; 2] = ["/sys/devices/system", "/sys/devices/virtual/powercap"];
 
-/// Checks that sysfs and procfs are what they should be.
+/// Checks that sysfs and procfs are what they should be, and that procfs shows all processes.
 ///
 /// # Errors
-/// [`ClaimError::NoLists`].
+/// [`ClaimError::NoLists`], [`ClaimError::HiddenProcesses`].
 pub(super) fn are_the_kernels(sysfs: &Path, procfs: &Path) -> Result<(), ClaimError> {
     for (path, kind, expected) in [(sysfs, SYSFS, "sysfs"), (procfs, PROCFS, "proc")] {
         if !statfs(path).is_ok_and(|found| found.f_type == kind) {
             return Err(ClaimError::NoLists { path: path.to_owned(), expected });
         }
     }
-    Ok(())
+    // Every PID namespace has a process 1. The option hidepid of procfs hides it with all others of other users.
+    if procfs.join("1").exists() { Ok(()) } else { Err(ClaimError::HiddenProcesses) }
 }
 
 /// Returns the first of this process' mounts that hides devices, processes, swap or md arrays, or shows others.

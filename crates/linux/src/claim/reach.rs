@@ -1,11 +1,12 @@
 //! The length that the user of a partition relies on: the kernel lets a partition shrink while it is in use.
 
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, statvfs};
 
-use crate::block::BlockDevice;
+use crate::block::{BlockDevice, DeviceNumber};
 
 /// The bytes at the beginning that hold every superblock read here.
 const HEAD: usize = (64 << 10) + 4096;
@@ -35,51 +36,111 @@ pub(super) fn of_loop(upper: &BlockDevice) -> Option<u64> {
 
 /// Returns the length of the file system or swap that `device` holds; none if its kind is not known here.
 pub(super) fn contents(device: &BlockDevice) -> Option<u64> {
-    let mut head = vec![0; HEAD];
-    device.open_node(OFlags::empty()).ok()?.read_exact_at(&mut head, 0).ok()?;
-    length(&head)
+    length(&head(device)?)
 }
 
-/// Returns the length that the superblock in `head` gives. Layouts: `fs/ext4/ext4.h`, `fs/xfs/libxfs/xfs_format.h`,
-/// `include/uapi/linux/btrfs_tree.h`, `include/linux/f2fs_fs.h`, `include/linux/swap.h` and
-/// `include/uapi/linux/msdos_fs.h` of the kernel, and Microsoft's specification of exFAT.
+/// Returns the length of the file system of `device`, which is mounted on `target`: what its superblock says or, if that is
+/// more, what the kernel says. XFS brings a superblock to the disk long after it was grown, and past the page cache. None if
+/// the kind is not known here, or another file system hides an XFS.
+pub(super) fn mounted(device: &BlockDevice, target: &Path) -> Option<u64> {
+    let head = head(device)?;
+    let length = length(&head)?;
+    if !head.starts_with(b"XFSB") {
+        return Some(length);
+    }
+    if DeviceNumber::unpack(fs::metadata(target).ok()?.dev()) != device.number().ok()? {
+        return None;
+    }
+    let found = statvfs(target).ok()?;
+    // The kernel leaves out the log, which never grows.
+    let log = number(&head, 96, 4, Order::Big)?.checked_mul(number(&head, 4, 4, Order::Big)?)?;
+    Some(length.max(found.f_blocks.checked_mul(found.f_frsize)?.checked_add(log)?))
+}
+
+fn head(device: &BlockDevice) -> Option<Vec<u8>> {
+    let mut head = vec![0; HEAD];
+    device.open_node(OFlags::empty()).ok()?.read_exact_at(&mut head, 0).ok()?;
+    Some(head)
+}
+
+/// The order of the bytes of a number.
+#[derive(Clone, Copy)]
+enum Order {
+    Little,
+    Big,
+}
+
+/// Returns the number of `length` bytes at `at`.
+fn number(head: &[u8], at: usize, length: usize, order: Order) -> Option<u64> {
+    let bytes = head.get(at..at + length)?;
+    let append = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+    Some(match order {
+        Order::Little => bytes.iter().rev().fold(0, append),
+        Order::Big => bytes.iter().fold(0, append),
+    })
+}
+
+/// Returns the length that the superblock in `head` gives; the longest if it holds rests of others as well, none if one of
+/// them is absurd. Layouts: `fs/ext4/ext4.h`, `fs/xfs/libxfs/xfs_format.h`, `include/uapi/linux/btrfs_tree.h`,
+/// `include/linux/f2fs_fs.h`, `include/linux/swap.h` and `include/uapi/linux/msdos_fs.h` of the kernel, and Microsoft's
+/// specification of exFAT.
 fn length(head: &[u8]) -> Option<u64> {
-    let bytes = |at: usize, length: usize| head.get(at..at + length);
-    let little = |at, length| {
-        bytes(at, length)
-            .map(|bytes| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
-    };
-    let big = |at, length| {
-        bytes(at, length).map(|bytes| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
-    };
-    let (ext, btrfs) = (1024, 64 << 10);
-    if little(ext + 56, 2)? == 0xef53 {
-        let is_64_bit = little(ext + 96, 4)? & 0x80 != 0;
-        let high = if is_64_bit { little(ext + 0x150, 4)? } else { 0 };
-        let blocks = little(ext + 4, 4)? | high << 32;
-        return blocks.checked_mul(1024_u64.checked_shl(little(ext + 24, 4)? as u32)?);
-    }
-    if bytes(0, 4)? == b"XFSB" {
-        return big(8, 8)?.checked_mul(big(4, 4)?);
-    }
-    if bytes(btrfs + 64, 8)? == b"_BHRfS_M" {
-        // The second field of the device's item.
-        return little(btrfs + 201 + 8, 8);
-    }
-    if little(1024, 4)? == 0xf2f5_2010 {
-        return little(1024 + 36, 8)?.checked_mul(1_u64.checked_shl(little(1024 + 16, 4)? as u32)?);
-    }
-    if bytes(4096 - 10, 10)? == b"SWAPSPACE2" {
-        return (little(1024 + 4, 4)? + 1).checked_mul(4096);
-    }
-    if bytes(3, 8)? == b"EXFAT   " {
-        return little(72, 8)?.checked_mul(1_u64.checked_shl(little(108, 1)? as u32)?);
-    }
-    if bytes(54, 3)? == b"FAT" || bytes(82, 3)? == b"FAT" {
-        let few = little(19, 2)?;
-        return little(11, 2)?.checked_mul(if few == 0 { little(32, 4)? } else { few });
-    }
-    None
+    let kinds: [fn(&[u8]) -> Option<Option<u64>>; 7] = [ext, xfs, btrfs, f2fs, swap, exfat, fat];
+    let found: Option<Vec<_>> = kinds.iter().filter_map(|kind| kind(head)).collect();
+    found?.into_iter().max()
+}
+
+fn little(head: &[u8], at: usize, length: usize) -> Option<u64> {
+    number(head, at, length, Order::Little)
+}
+
+fn is_at(head: &[u8], at: usize, magic: &[u8]) -> bool {
+    head.get(at..at + magic.len()) == Some(magic)
+}
+
+// Each of these returns none where `head` has no such superblock, and none within where it says an absurd length.
+
+fn ext(head: &[u8]) -> Option<Option<u64>> {
+    let at = 1024;
+    is_at(head, at + 56, &[0x53, 0xef]).then(|| {
+        let is_64_bit = little(head, at + 96, 4)? & 0x80 != 0;
+        let high = if is_64_bit { little(head, at + 0x150, 4)? } else { 0 };
+        let blocks = little(head, at + 4, 4)? | high << 32;
+        blocks.checked_mul(1024_u64.checked_shl(little(head, at + 24, 4)? as u32)?)
+    })
+}
+
+fn xfs(head: &[u8]) -> Option<Option<u64>> {
+    is_at(head, 0, b"XFSB")
+        .then(|| number(head, 8, 8, Order::Big)?.checked_mul(number(head, 4, 4, Order::Big)?))
+}
+
+fn btrfs(head: &[u8]) -> Option<Option<u64>> {
+    let at = 64 << 10;
+    // The second field of the device's item.
+    is_at(head, at + 64, b"_BHRfS_M").then(|| little(head, at + 201 + 8, 8))
+}
+
+fn f2fs(head: &[u8]) -> Option<Option<u64>> {
+    is_at(head, 1024, &[0x10, 0x20, 0xf5, 0xf2]).then(|| {
+        little(head, 1024 + 36, 8)?.checked_mul(1_u64.checked_shl(little(head, 1024 + 16, 4)? as u32)?)
+    })
+}
+
+fn swap(head: &[u8]) -> Option<Option<u64>> {
+    is_at(head, 4096 - 10, b"SWAPSPACE2").then(|| (little(head, 1024 + 4, 4)? + 1).checked_mul(4096))
+}
+
+fn exfat(head: &[u8]) -> Option<Option<u64>> {
+    is_at(head, 3, b"EXFAT   ")
+        .then(|| little(head, 72, 8)?.checked_mul(1_u64.checked_shl(little(head, 108, 1)? as u32)?))
+}
+
+fn fat(head: &[u8]) -> Option<Option<u64>> {
+    (is_at(head, 54, b"FAT") || is_at(head, 82, b"FAT")).then(|| {
+        let few = little(head, 19, 2)?;
+        little(head, 11, 2)?.checked_mul(if few == 0 { little(head, 32, 4)? } else { few })
+    })
 }
 
 #[cfg(test)]
@@ -129,6 +190,14 @@ mod tests {
         assert_eq!(length(&fat16), Some(0x4000 * 512));
         let fat32 = head(&[(11, &[0, 2]), (32, &[0, 0, 2]), (82, b"FAT32   ")]);
         assert_eq!(length(&fat32), Some(0x20000 * 512));
+        let rest = head(&[
+            (1024 + 4, &[0, 0x10, 0, 0]),
+            (1024 + 24, &[2]),
+            (1024 + 56, &[0x53, 0xef]),
+            ((64 << 10) + 64, b"_BHRfS_M"),
+            ((64 << 10) + 209, &[0, 0, 0, 4]),
+        ]);
+        assert_eq!(length(&rest), Some(4 << 24), "the rest of an ext4 does not hide a btrfs");
         assert_eq!(length(&head(&[])), None);
         assert_eq!(length(&[]), None);
     }

@@ -85,7 +85,8 @@ pub fn front(points: &[Point]) -> Vec<&Point> {
         x.0 <= y.0 && x.1 <= y.1 && x != y
     };
     let real: Vec<_> = points.iter().filter(|point| point.policy != SimPolicy::Ideal).collect();
-    let mut front: Vec<_> = real.iter().copied().filter(|it| !real.iter().any(|other| beats(other, it))).collect();
+    let mut front: Vec<_> =
+        real.iter().copied().filter(|it| !real.iter().any(|other| beats(other, it))).collect();
     front.sort_by(|a, b| a.erases[0].total_cmp(&b.erases[0]));
     front
 }

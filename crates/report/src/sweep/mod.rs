@@ -25,7 +25,8 @@ pub fn section(document: &SweepDocument) -> Section {
         .iter()
         .filter_map(|row| Some(format!("<li>{}: {}</li>\n", escape(&row.key), escape(row.error.as_ref()?))))
         .collect();
-    let failed = if failed.is_empty() { failed } else { format!("<h2>Failed cells</h2>\n<ul>\n{failed}</ul>\n") };
+    let failed =
+        if failed.is_empty() { failed } else { format!("<h2>Failed cells</h2>\n<ul>\n{failed}</ul>\n") };
     let body = format!(
         "<p class=\"soft\">{} of {} cells. All times are <strong>model time</strong>; bars are 95 % confidence intervals \
          over seeds. A policy is on the Pareto front (joined by the line) if no other one erases less without more waits; \

@@ -40,7 +40,12 @@ pub fn figure(group: &Group) -> String {
         drawing.text("axis", (across(tick), BASE + 16.0), Anchor::Middle, &tick_label(tick));
     }
     drawing.upward_text((14.0, f64::midpoint(TOP, BASE)), "erases");
-    drawing.text("", (f64::midpoint(LEFT, RIGHT), HEIGHT - 10.0), Anchor::Middle, "host waits (s, model time)");
+    drawing.text(
+        "",
+        (f64::midpoint(LEFT, RIGHT), HEIGHT - 10.0),
+        Anchor::Middle,
+        "host waits (s, model time)",
+    );
     let line: Vec<_> = front(points).iter().map(|it| (across(it.waited_s[0]), up(it.erases[0]))).collect();
     drawing.path("line fit", &line);
     let choices: Vec<_> = points.iter().filter_map(|it| it.policy.real()).collect();
