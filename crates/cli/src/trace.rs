@@ -19,7 +19,8 @@ use crate::tallies::{self, Row, counted};
 /// Describes traces of block events, and converts them
 ///
 /// Reads trimtab's own traces, blktrace's records and blkparse's text, fio's logs, and the published
-/// traces of MSR Cambridge, Alibaba, Tencent and CloudPhysics, plain or packed with gzip or zstd.
+/// traces of MSR Cambridge, Alibaba, Tencent, CloudPhysics, SYSTOR '17, SPC, FIU, MiDAS and MobileBlockIO,
+/// ftrace's text of block and mmc events, plain or packed with gzip, zstd or xz.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -62,7 +63,8 @@ struct Input {
     #[arg(value_name = "FILE")]
     trace: PathBuf,
     /// The trace's format, if its content doesn't show it: trimtab, blktrace, blkparse, fio1, fio2,
-    /// fio3, msr, alibaba, tencent or cloudphysics
+    /// fio3, msr, alibaba, tencent, cloudphysics, systor, spc, fiu, midas, ftrace or
+    /// mobile
     #[arg(long)]
     format: Option<Format>,
 }
