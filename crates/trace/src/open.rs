@@ -168,15 +168,15 @@ impl Format {
                 _ => None,
             };
         }
-        let known: [(Self, fn(&[u8]) -> bool); 6] = [
-            (Self::Systor, systor::is_line),
-            (Self::Mobile, mobile::is_line),
-            (Self::Spc, spc::is_line),
-            (Self::Ftrace, ftrace::is_line),
-            (Self::Fiu, fiu::is_line),
-            (Self::Midas, midas::is_line),
+        let known = [
+            (Self::Systor, systor::is_line(line)),
+            (Self::Mobile, mobile::is_line(line)),
+            (Self::Spc, spc::is_line(line)),
+            (Self::Ftrace, ftrace::is_line(line)),
+            (Self::Fiu, fiu::is_line(line)),
+            (Self::Midas, midas::is_line(line)),
         ];
-        if let Some((format, _)) = known.into_iter().find(|(_, is_line)| is_line(line)) {
+        if let Some((format, _)) = known.into_iter().find(|(_, is_it)| *is_it) {
             return Some(format);
         }
         if let Ok([_, _, b"r" | b"w" | b"R" | b"W" | b"op", _]) = fields::<4>(line, b',') {

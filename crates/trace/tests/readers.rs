@@ -174,12 +174,12 @@ fn nonsense_is_refused_with_the_row_and_the_reason() {
 fn archives_are_refused_with_what_unpacks_them() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("hm_0.csv"), "128166372003061629,usr,0,Read,0,512,1\n").unwrap();
-    for (options, program) in [("-cf", "tar -xf"), ("-czf", "tar -xf"), ("-cJf", "unxz")] {
+    for options in ["-cf", "-czf", "-cJf"] {
         let archive = dir.path().join("traces");
         let arguments = [options, archive.to_str().unwrap(), "-C", dir.path().to_str().unwrap(), "hm_0.csv"];
         assert!(std::process::Command::new("tar").args(arguments).status().unwrap().success());
         let error = read(&archive, None).err().unwrap().to_string();
-        assert!(error.contains(program), "{error}");
+        assert!(error.contains("tar -xf"), "{error}");
     }
 }
 

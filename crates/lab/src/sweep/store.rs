@@ -78,6 +78,7 @@ impl Store {
     /// If no file can be written there.
     pub fn open(directory: &Path) -> Result<Self, OutputError> {
         let store = Self { cells: directory.join("cells") };
+        create_directory(directory)?;
         create_directory(&store.cells)?;
         Output::open(&store.cells.join("probe.json"))?;
         Ok(store)

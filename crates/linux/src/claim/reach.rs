@@ -85,8 +85,8 @@ fn number(head: &[u8], at: usize, length: usize, order: Order) -> Option<u64> {
 /// `include/linux/f2fs_fs.h`, `include/linux/swap.h` and `include/uapi/linux/msdos_fs.h` of the kernel, and Microsoft's
 /// specification of exFAT.
 fn length(head: &[u8]) -> Option<u64> {
-    let kinds: [fn(&[u8]) -> Option<Option<u64>>; 7] = [ext, xfs, btrfs, f2fs, swap, exfat, fat];
-    let found: Option<Vec<_>> = kinds.iter().filter_map(|kind| kind(head)).collect();
+    let kinds = [ext(head), xfs(head), btrfs(head), f2fs(head), swap(head), exfat(head), fat(head)];
+    let found: Option<Vec<_>> = kinds.into_iter().flatten().collect();
     found?.into_iter().max()
 }
 

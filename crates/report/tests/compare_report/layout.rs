@@ -283,7 +283,8 @@ fn other_files_are_refused_with_the_reason() {
     assert!(reason("[1]").contains("no \"schema\""));
     assert_eq!(
         reason("{\"schema\": \"trimtab/compare/9\"}"),
-        "unknown schema \"trimtab/compare/9\"; known schemas: trimtab/compare/2, trimtab/bench/1, trimtab/sim/2"
+        "unknown schema \"trimtab/compare/9\"; known schemas: trimtab/compare/2, trimtab/bench/1, trimtab/sim/2, \
+         trimtab/reproduce/1"
     );
     let old = reason("{\"schema\": \"trimtab/compare/1\", \"runs\": []}");
     assert!(old.contains("trimtab/compare/1") && old.ends_with("run the comparison again"), "{old}");
