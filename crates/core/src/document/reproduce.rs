@@ -120,7 +120,7 @@ pub struct Figure {
 pub enum FigureClock {
     /// The flash model's.
     Model,
-    /// That of the comparison: a guest's, or this machine's with `--on`.
+    /// The comparison's: a guest's, or this machine's with `--on`.
     Run,
     /// None: a count, a size or a ratio of those.
     None,
