@@ -127,7 +127,7 @@ pub struct Args {
 /// A clock that users can choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ClockName {
-    /// That of guests, which skips idle time.
+    /// The clock of guests, which skips idle time.
     Virtual,
     /// This machine's.
     Real,

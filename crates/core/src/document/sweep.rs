@@ -33,7 +33,7 @@ pub struct SweepDocument {
 pub struct SweepRow {
     /// The hash of all that its results depend on, which names its file.
     pub key: String,
-    /// What was simulated.
+    /// The inputs of the simulation.
     pub cell: CellDescription,
     /// Why it has no figures; none if it has.
     pub error: Option<String>,
@@ -89,7 +89,7 @@ pub struct Figures {
     pub erases: u64,
     /// Flash pages programmed over pages that the host wrote; none if it wrote nothing.
     pub waf: Option<f64>,
-    /// What the closed form predicts for it, where there is one.
+    /// The write amplification by the closed form, where there is one.
     pub predicted_waf: Option<f64>,
     /// Pages that the host wrote.
     pub host_pages: u64,

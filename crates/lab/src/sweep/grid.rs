@@ -9,7 +9,7 @@ use trimtab_core::policy::SimPolicy;
 use trimtab_core::profile::GcPolicy;
 use trimtab_ftl::Workload;
 
-/// What a drive went through before a replay.
+/// The state that a drive is brought to before a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DriveState {
@@ -51,7 +51,7 @@ pub struct Grid {
     pub over_provisioning: Vec<f64>,
     /// Multiples of the recorded think times.
     pub think_scale: Vec<f64>,
-    /// What the drives went through before.
+    /// The states that drives are brought to before.
     pub states: Vec<DriveState>,
     /// The clock that policies go by.
     pub policy_clock: PolicyClock,
@@ -85,7 +85,7 @@ pub struct Grid {
     pub seeds: Vec<u64>,
 }
 
-/// What is wrong with a grid.
+/// Why a grid is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum GridError {
     /// It is not TOML.
@@ -95,7 +95,7 @@ pub enum GridError {
         origin: String,
         /// The line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// The reason.
         message: String,
     },
     /// A key or its value is wrong.
@@ -105,7 +105,7 @@ pub enum GridError {
         origin: String,
         /// The key.
         key: String,
-        /// What is wrong with it.
+        /// The reason.
         message: String,
     },
 }

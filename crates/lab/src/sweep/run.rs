@@ -89,7 +89,7 @@ pub trait SweepProgress {
     fn at(&mut self, state: &SweepState);
 }
 
-/// What a worker reports.
+/// A message of a worker.
 type Report = (usize, CellResult, Result<(), OutputError>);
 
 /// Computes the cells of `plan` that are in the shard and have no results in the directory, as many at a time as

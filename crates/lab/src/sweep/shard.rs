@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// One of several parts of a sweep, which different machines compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
-    /// Which one, from 1.
+    /// Its number, from 1.
     number: usize,
     /// Of how many.
     of: usize,

@@ -81,7 +81,7 @@ fn mean_interval(samples: &[f64]) -> Option<MeanInterval> {
 /// bytes.
 ///
 /// # Errors
-/// Those of the encoder.
+/// The errors of the encoder.
 pub fn parquet(columns: &[TableColumn]) -> Result<Vec<u8>, ParquetError> {
     let fields = columns.iter().map(field).collect::<Result<Vec<_>, _>>()?;
     let schema = Arc::new(Type::group_type_builder("schema").with_fields(fields).build()?);
