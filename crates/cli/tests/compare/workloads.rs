@@ -98,7 +98,9 @@ fn builds_leave_no_pause_for_a_trim() {
         let batched = finished.run(fs, Batched);
         assert_eq!(names(batched), ["start", "fill", "clear", "checkout", "compile", "clean", "end"]);
         assert_eq!(batched.trims.len(), 1, "{fs}");
-        assert_eq!(discards(batched), step(batched, "start").discards, "{fs}");
+        // On a busy machine the trim of the first pause may end after it, but not after the whole drive was filled.
+        let later = ["clear", "checkout", "compile", "clean"].map(|name| step(batched, name).discards);
+        assert!(discards(batched) > 0 && later == [0; 4], "{fs}: {later:?}");
     }
 }
 
