@@ -49,8 +49,8 @@ const REMOTE: [&str; 14] = [
     "vboxsf", "virtiofs",
 ];
 
-/// The file system type of emulated drives (`trimtab drive`).
-const EMULATED_DRIVE: &str = "fuse.trimtab";
+/// The source of the FUSE mounts of emulated drives (`trimtab drive`), and the directory that they are in.
+const EMULATED_DRIVE: (&str, &str) = ("trimtab", "/run/trimtab/drives");
 
 /// `f_type` of tmpfs, which descriptors of `memfd_create` are on without a mount.
 const TMPFS: i64 = 0x0102_1994;
@@ -164,11 +164,12 @@ fn identify_below(namespaces: &[Namespace], id: FileId, path: &Path, depth: u32)
         return is_plain(true);
     }
     let mut mounts = namespaces.iter().flat_map(|namespace| &namespace.mounts);
-    let kind = mounts.find(|mount| mount.number == id.device).map(|mount| mount.fstype.as_str());
+    let mount = mounts.find(|mount| mount.number == id.device);
+    let kind = mount.map(|mount| mount.fstype.as_str());
     match kind {
         Some(kind) if kind.starts_with("fuse") => {
             // The server of an emulated drive keeps the bytes itself. Others may show those of another file.
-            let stacked = (kind != EMULATED_DRIVE).then(|| Stacked::Named(kind.to_owned()));
+            let stacked = (!mount.is_some_and(is_emulated_drive)).then(|| Stacked::Named(kind.to_owned()));
             Identity { fuse: Some(id.device.minor), stacked, ..is_plain(true) }
         }
         Some(kind) if PLAIN.contains(&kind) => {
@@ -186,6 +187,11 @@ fn identify_below(namespaces: &[Namespace], id: FileId, path: &Path, depth: u32)
         Some(kind) if kind != "overlay" => is_on(kind),
         _ => is_plain(false),
     }
+}
+
+fn is_emulated_drive(mount: &Mount) -> bool {
+    let (source, directory) = EMULATED_DRIVE;
+    mount.source == Path::new(source) && mount.target.starts_with(directory)
 }
 
 /// The namespace and the mount in which `path` is the file `id`, and its file system's `f_type`.
@@ -337,7 +343,8 @@ mod tests {
     #[test]
     fn file_systems_are_known_by_the_mounts_of_every_namespace() {
         let lines = b"22 1 0:21 / /tmp rw - tmpfs t rw\n23 1 0:22 / /f rw - fuse.x x rw\n24 1 0:23 / /e rw - ecryptfs e rw\n\
-            25 1 0:25 / /d rw - fuse.trimtab trimtab rw\n";
+            25 1 0:25 / /run/trimtab/drives/d/fuse rw - fuse trimtab rw\n\
+            26 1 0:26 / /tmp/d rw - fuse trimtab rw\n";
         let namespaces = [
             Namespace::new("/nowhere".into(), None, Vec::new()),
             Namespace::new("/nowhere".into(), Some(7), crate::mount::parse(lines)),
@@ -351,6 +358,11 @@ mod tests {
         assert!(!of(number(24)).is_known, "it is mounted nowhere");
         assert_eq!(of(number(24)).stacked, Some(Stacked::Unseen));
         assert_eq!(of(number(22)).stacked, Some(Stacked::Named("fuse.x".to_owned())));
+        assert_eq!(
+            of(number(26)).stacked,
+            Some(Stacked::Named("fuse".to_owned())),
+            "its name proves nothing"
+        );
         assert_eq!(
             [21, 25].map(|minor| of(number(minor)).stacked),
             [None, None],
