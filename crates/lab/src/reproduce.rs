@@ -1,7 +1,7 @@
 //! The published experiments, repeated beside their figures.
 //!
 //! An [`ExperimentName`] stands for one or two published documents. Each has a module here with the comparisons it
-//! needs ([`setup::Setup`]), what it measures on the flash model, and the published claims as data: where they
+//! needs (`setup::Setup`), what it measures on the flash model, and the published claims as data: where they
 //! stand, their figures, and what they say to be larger than what. The verdicts follow from those
 //! ([`Claim::judge`](trimtab_core::document::reproduce::Claim::judge)).
 
