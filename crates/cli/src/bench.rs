@@ -94,9 +94,10 @@ pub struct Args {
     /// Lose the partition table of DEV and all partitions in it
     #[arg(long)]
     overwrite_partitions: bool,
-    /// Allow a DEV that is itself a partition; the other partitions of its disk will be slowed
+    /// Allow a DEV that is a part of a drive, such as a partition or a volume. What uses the rest of the drive is
+    /// slowed. By this you vouch that it doesn't rely on bytes of DEV, which can't be proven (see below)
     #[arg(long)]
-    allow_partition: bool,
+    allow_part: bool,
 }
 
 /// The uses of a device that [`claim`] cannot find.
@@ -125,29 +126,27 @@ What cannot be detected:
   file of md, where its path now leads to another such file; and those that pscsi of LIO, xen-blkback, RNBD or RBD
   serve or map a second time.
 - Programs that have the drive, or its sg, bsg or NVMe character device, open for reading only, and send it commands
-  that write.
-- An erofs that no list of mounts shows, where the file is a further device of it or
-  doesn't have its superblock at the usual place.
+  that write; and those that do so by a character device of its RAID controller or host adapter.
+- An erofs that no list of mounts shows, where the file is a further device of it or doesn't have its superblock at the
+  usual place.
 - Programs that only read, such as a backup of DEV that is under way, or a virtual machine on an image below: one of
   them is named, but not refused. What they have mapped for reading alone is not seen.
 - Processes of other PID namespaces that are not below this one's, such as those outside a container.
 - Files that were sent by a socket and not received yet, so that no process has them open.
 - Where a network file system keeps the file behind a loop device.
-- Space that a partition or volume lost when it was made shorter in use. It is noticed where a mounted file system or
-  swap is on the partition or volume itself, not where a process has it open or other layers are between.
-- A volume of which a part was missing when it was activated, on a drive that has come back since.
-- Volumes whose tables use one part of a drive twice.
-- What is attached to the same file, or opens DEV, once the run has begun.
+- With --allow-part, what else uses bytes of DEV: space that a partition or volume lost when it was made shorter in use
+  (noticed where a mounted file system or swap is on it, not where a process has it open or other layers are between); a
+  volume of which a part was missing when it was activated; tables that use one part of a drive twice.
+- What is attached to the same file, uses the same space by the device mapper, or opens DEV, once the run has begun.
 - Data without a signature, such as that of some databases.
 Two drives whose firmware reports one WWID are taken for one drive, and so are all disks of the module scsi_debug;
 detach one of them. While a multipath device has no path, all drives are refused but those whose WWID shows that they
-are others. A loop device over a file of eCryptfs, of FUSE (but for emulated drives), or of another file system that may
-keep its files in others, is refused. NBD and ublk devices, and others that this machine serves to itself, are refused: where their data is kept
-cannot be told. For the same
-reason a partition is refused behind one that is in use and may have been longer when that began, and all devices are
-refused while a process has files registered with an io_uring that can't be told (before Linux
-6.18 any such file), a loop device over a file of an overlay while a process has a file of the same length open for
-writing, and one over any file while an erofs is mounted from a file.";
+are others. A loop device over a file of an overlay, of eCryptfs, of FUSE (but for emulated drives), or of another file
+system that may keep its files in others, is refused. NBD and ublk devices, and others that this machine serves to
+itself, are refused: where their data is kept cannot be told. For the same reason a partition is refused behind one that
+is in use and may have been longer when that began. All devices are refused while a process has files registered with an
+io_uring that can't be told (before Linux 6.18 any such file), and a loop device over any file while an erofs is
+mounted from a file.";
 
 /// The name of the results in the directory of a report.
 const DOCUMENT: &str = "bench.json";
@@ -169,7 +168,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let overrides = Overrides {
         signatures: args.overwrite_signatures,
         partitions: args.overwrite_partitions,
-        partition: args.allow_partition,
+        part: args.allow_part,
     };
     let (target, block, mut lost, unseen) = if args.dry_run {
         let check = claim::check(&args.device, &overrides)?;

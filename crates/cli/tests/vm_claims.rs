@@ -8,7 +8,7 @@ use guest::run;
 const UNKNOWN_RING: &[&str] = &["cannot tell which files process ", "(python3) writes to by its io_uring"];
 
 /// The expected messages for each claim, in order.
-const EXPECTED: [(&str, &[&str]); 101] = [
+const EXPECTED: [(&str, &[&str]); 102] = [
     ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
     (
         "lvm-mounted",
@@ -19,6 +19,7 @@ const EXPECTED: [(&str, &[&str]); 101] = [
         &["shares its bytes with /dev/dm-0", "is mounted on /run/mnt in the mount namespace of process "],
     ),
     ("lvm-beside", &["accepted"]),
+    ("lvm-part", &["is a part of /dev/loop", " (/dev/dm-", " (group-used) in use)", "add --allow-part"]),
     ("lvm-thin", &["accepted"]),
     ("lvm-pool", &["is in use: /dev/dm-", " is a pool whose bytes are its thin volumes'"]),
     ("lvm-pool-over", &["is a pool whose bytes are its thin volumes'"]),
@@ -131,7 +132,7 @@ const EXPECTED: [(&str, &[&str]); 101] = [
         ],
     ),
     ("lio-iblock-shared", &["is served to others by /sys/kernel/config/target/core/iblock_0/disk"]),
-    ("overlay-alone", &["accepted"]),
+    ("overlay-alone", &["/run/disk/merged/file, the file below it, is on overlay"]),
     (
         "overlay-written-below",
         &["(sleep) has /run/disk/upper/file, which may be the same file, open for writing"],

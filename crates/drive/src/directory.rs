@@ -10,12 +10,11 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use trimtab_core::Bytes;
 use trimtab_linux::block::{BlockDevice, BlockError};
+use trimtab_linux::identity::DRIVES;
 use trimtab_linux::{PROCFS, SYSFS, loop_device, mount};
 
 use crate::DriveError;
 use crate::data::{DataFile, Identity, Removal};
-
-const ROOT: &str = "/run/trimtab/drives";
 
 /// The name of the one file in a drive's FUSE file system.
 pub(crate) const FILE_NAME: &str = "drive";
@@ -47,17 +46,17 @@ impl Registry {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
-            .create(ROOT)
-            .map_err(DriveError::file("create the directory", ROOT))?;
-        let lock = File::open(ROOT).map_err(DriveError::file("open", ROOT))?;
+            .create(DRIVES)
+            .map_err(DriveError::file("create the directory", DRIVES))?;
+        let lock = File::open(DRIVES).map_err(DriveError::file("open", DRIVES))?;
         rustix::fs::flock(&lock, FlockOperation::LockExclusive)
-            .map_err(|errno| DriveError::file("lock", ROOT)(errno.into()))?;
+            .map_err(|errno| DriveError::file("lock", DRIVES)(errno.into()))?;
         Ok(Self { _lock: lock })
     }
 
     /// All drives, dead ones too, in order of name.
     pub(crate) fn places(&self) -> Result<Vec<DriveDirectory>, DriveError> {
-        let entries = fs::read_dir(ROOT).map_err(DriveError::file("list", ROOT))?;
+        let entries = fs::read_dir(DRIVES).map_err(DriveError::file("list", DRIVES))?;
         let mut names: Vec<_> =
             entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.sort();
@@ -109,7 +108,7 @@ impl DriveDirectory {
         if name.is_empty() || name.len() > 32 || !name.chars().all(allowed) || name.starts_with('-') {
             return Err(DriveError::BadName { name: name.to_owned() });
         }
-        Ok(Self { name: name.to_owned(), directory: Path::new(ROOT).join(name) })
+        Ok(Self { name: name.to_owned(), directory: Path::new(DRIVES).join(name) })
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -49,8 +49,11 @@ const REMOTE: [&str; 14] = [
     "vboxsf", "virtiofs",
 ];
 
-/// The source of the FUSE mounts of emulated drives (`trimtab drive`), and the directory that they are in.
-const EMULATED_DRIVE: (&str, &str) = ("trimtab", "/run/trimtab/drives");
+/// The source of the FUSE mounts of emulated drives (`trimtab drive`).
+pub const DRIVE_SOURCE: &str = "trimtab";
+
+/// The directory that these are in.
+pub const DRIVES: &str = "/run/trimtab/drives";
 
 /// `f_type` of tmpfs, which descriptors of `memfd_create` are on without a mount.
 const TMPFS: i64 = 0x0102_1994;
@@ -60,6 +63,9 @@ const ECRYPTFS: i64 = 0xf15f;
 
 /// `f_type` of btrfs, whose subvolumes have device numbers that no list of mounts has.
 const BTRFS: i64 = 0x9123_683e;
+
+/// What a file is on that is on none of the file systems that can be seen.
+const UNSEEN: &str = "a file system that is mounted nowhere";
 
 /// How many overlays may lie on each other; the kernel allows two.
 const MOST_OVERLAYS: u32 = 4;
@@ -82,15 +88,6 @@ pub(crate) enum Sameness {
     Unknown,
 }
 
-/// The file system of a file that may keep the bytes in another file, in a length of its own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Stacked {
-    /// One with this name.
-    Named(String),
-    /// One that is mounted nowhere, as far as can be seen.
-    Unseen,
-}
-
 /// All that is known of where the bytes of a regular file are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -102,8 +99,8 @@ pub(crate) struct Identity {
     is_remote: bool,
     /// The number of its FUSE connection, where it is on a FUSE file system.
     pub fuse: Option<u32>,
-    /// Its file system, where that is neither an overlay nor one that is known to keep the bytes itself.
-    pub stacked: Option<Stacked>,
+    /// Its file system, where that may keep the bytes in another file, in a length of its own.
+    pub stacked: Option<String>,
 }
 
 impl Identity {
@@ -158,7 +155,7 @@ fn identify_below(namespaces: &[Namespace], id: FileId, path: &Path, depth: u32)
         |is_known| Identity { ids: vec![id], is_known, is_remote: false, fuse: None, stacked: None };
     let is_on = |kind: &str| match PLAIN.contains(&kind) {
         true => is_plain(true),
-        false => Identity { stacked: Some(Stacked::Named(kind.to_owned())), ..is_plain(false) },
+        false => Identity { stacked: Some(kind.to_owned()), ..is_plain(false) },
     };
     if id.device.major != 0 {
         return is_plain(true);
@@ -169,7 +166,7 @@ fn identify_below(namespaces: &[Namespace], id: FileId, path: &Path, depth: u32)
     match kind {
         Some(kind) if kind.starts_with("fuse") => {
             // The server of an emulated drive keeps the bytes itself. Others may show those of another file.
-            let stacked = (!mount.is_some_and(is_emulated_drive)).then(|| Stacked::Named(kind.to_owned()));
+            let stacked = (!mount.is_some_and(is_emulated_drive)).then(|| kind.to_owned());
             Identity { fuse: Some(id.device.minor), stacked, ..is_plain(true) }
         }
         Some(kind) if PLAIN.contains(&kind) => {
@@ -182,16 +179,15 @@ fn identify_below(namespaces: &[Namespace], id: FileId, path: &Path, depth: u32)
             }
             // A subvolume or a file system that gives files device numbers of their own.
             Some((_, mount, _)) => is_on(&mount.fstype),
-            None => Identity { stacked: kind.is_none().then_some(Stacked::Unseen), ..is_plain(false) },
+            None => is_on(kind.unwrap_or(UNSEEN)),
         },
-        Some(kind) if kind != "overlay" => is_on(kind),
-        _ => is_plain(false),
+        Some(kind) => is_on(kind),
+        None => is_on(UNSEEN),
     }
 }
 
 fn is_emulated_drive(mount: &Mount) -> bool {
-    let (source, directory) = EMULATED_DRIVE;
-    mount.source == Path::new(source) && mount.target.starts_with(directory)
+    mount.source == Path::new(DRIVE_SOURCE) && mount.target.starts_with(DRIVES)
 }
 
 /// The namespace and the mount in which `path` is the file `id`, and its file system's `f_type`.
@@ -221,8 +217,8 @@ fn overlay(
     path: &Path,
     depth: u32,
 ) -> Identity {
-    let mut identity =
-        Identity { ids: vec![id], is_known: false, is_remote: false, fuse: None, stacked: None };
+    let stacked = Some(mount.fstype.clone());
+    let mut identity = Identity { ids: vec![id], is_known: false, is_remote: false, fuse: None, stacked };
     let Ok(inner) = path.strip_prefix(&mount.target) else { return identity };
     let inner = mount.root.strip_prefix("/").unwrap_or(&mount.root).join(inner);
     let (upper, lower) = overlaid(&mount.super_options);
@@ -240,7 +236,6 @@ fn overlay(
             let real = identify_below(namespaces, id_of(&found), &below, depth + 1);
             identity.ids.extend(real.ids);
             identity.fuse = identity.fuse.or(real.fuse);
-            identity.stacked = identity.stacked.or(real.stacked);
         }
         // Any other has been copied, or is hidden.
         if here.is_some() && upper.as_ref() == Some(directory) && !has_metadata_only {
@@ -354,15 +349,11 @@ mod tests {
         assert!(of(number(21)).is_known);
         assert_eq!((of(number(22)).is_known, of(number(22)).fuse), (true, Some(22)));
         assert!(!of(number(23)).is_known, "it shows the bytes of other files");
-        assert_eq!(of(number(23)).stacked, Some(Stacked::Named("ecryptfs".to_owned())));
+        assert_eq!(of(number(23)).stacked, Some("ecryptfs".to_owned()));
         assert!(!of(number(24)).is_known, "it is mounted nowhere");
-        assert_eq!(of(number(24)).stacked, Some(Stacked::Unseen));
-        assert_eq!(of(number(22)).stacked, Some(Stacked::Named("fuse.x".to_owned())));
-        assert_eq!(
-            of(number(26)).stacked,
-            Some(Stacked::Named("fuse".to_owned())),
-            "its name proves nothing"
-        );
+        assert_eq!(of(number(24)).stacked, Some(UNSEEN.to_owned()));
+        assert_eq!(of(number(22)).stacked, Some("fuse.x".to_owned()));
+        assert_eq!(of(number(26)).stacked, Some("fuse".to_owned()), "its name proves nothing");
         assert_eq!(
             [21, 25].map(|minor| of(number(minor)).stacked),
             [None, None],

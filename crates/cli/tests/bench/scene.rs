@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::{TRIMTAB, attaching, bench, refusal, run};
 
-pub const EVERYTHING: [&str; 3] = ["--overwrite-signatures", "--overwrite-partitions", "--allow-partition"];
+pub const EVERYTHING: [&str; 3] = ["--overwrite-signatures", "--overwrite-partitions", "--allow-part"];
 
 /// A directory with what tests set up around an image in it; the last is taken down first.
 pub struct Scene {

@@ -15,6 +15,7 @@ use fuser::{
 };
 use rustix::fs::FallocateFlags;
 use trimtab_core::{Bytes, Extent};
+use trimtab_linux::identity::DRIVE_SOURCE;
 
 use super::engine::{Engine, ModelFailed};
 use super::held::{Answer, HeldAnswers};
@@ -56,7 +57,7 @@ pub(crate) fn mount(target: &Path, engine: Arc<Engine>, spec: &Spec) -> io::Resu
     };
     let mut config = Config::default();
     config.mount_options =
-        vec![MountOption::FSName("trimtab".to_owned()), MountOption::Subtype("trimtab".to_owned())];
+        vec![MountOption::FSName(DRIVE_SOURCE.to_owned()), MountOption::Subtype("trimtab".to_owned())];
     config.n_threads = Some(THREADS);
     config.clone_fd = true;
     Session::new(file, target, &config)

@@ -14,7 +14,7 @@ use super::uses::Use;
 use super::{ClaimError, Sharing, lists, reach};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::btrfs;
-use crate::identity::{self, FileId, Identity, Length, Sameness, Stacked};
+use crate::identity::{self, FileId, Identity, Length, Sameness};
 use crate::loop_device::{self, Backing};
 use crate::mount::{self, Mount, Namespace};
 use crate::stack::Machine;
@@ -135,24 +135,6 @@ impl Around {
             all.push(BackingFile { id, path: looped.file.clone(), identity, length });
         }
         Ok(all)
-    }
-
-    /// The first of `files` whose file system may keep its bytes in another file, of a length of its own, and that file
-    /// system. Of those in the kernel, eCryptfs is the only such one.
-    pub fn stacked(&self, files: &[BackingFile]) -> Option<(PathBuf, String)> {
-        let has_ecryptfs = || {
-            let text = fs::read_to_string(self.procfs.join("filesystems"));
-            // A list that can't be read is no proof.
-            text.map_or(self.is_live, |text| text.lines().any(|line| line.trim_start().ends_with("ecryptfs")))
-        };
-        files.iter().find_map(|file| match file.identity.stacked.as_ref()? {
-            Stacked::Named(name) => Some((file.path.clone(), name.clone())),
-            Stacked::Unseen if has_ecryptfs() => {
-                let name = "a file system that is mounted nowhere and may be ecryptfs".to_owned();
-                Some((file.path.clone(), name))
-            }
-            Stacked::Unseen => None,
-        })
     }
 
     /// The loop devices, but for those among `disks`, over one of `files` or over what may be one, and over one
@@ -328,8 +310,9 @@ impl Around {
         let of_use = |found: &Use| match found {
             Use::Mounted(target) => reach::mounted(device, target),
             Use::MountedElsewhere(target, process) => {
-                let root = self.procfs.join(process.to_string()).join("root");
-                reach::mounted(device, &root.join(target.strip_prefix("/").unwrap_or(target)))
+                let namespace =
+                    self.namespaces.iter().find(|namespace| namespace.process == Some(*process))?;
+                reach::mounted(device, &namespace.file(target))
             }
             Use::Swap(_) => reach::contents(device),
             // By one of the holders or loop devices below.

@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn signatures_need_their_override() {
         let held = contents(EXT4, &[]);
-        let others = Overrides { signatures: false, partitions: true, partition: true };
+        let others = Overrides { signatures: false, partitions: true, part: true };
         let expected = "/dev/sdx holds ext4 \"my data\" (UUID 17a089ae); this will be lost if you add \
                         --overwrite-signatures";
         assert_eq!(held.judge(&others).unwrap_err().to_string(), expected);
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn partitions_need_theirs() {
         let divided = contents(GPT, &[("/dev/sdx1", EXT4), ("/dev/sdx2", "")]);
-        let others = Overrides { signatures: true, partitions: false, partition: true };
+        let others = Overrides { signatures: true, partitions: false, part: true };
         let found = "partition /dev/sdx1 with ext4 \"my data\" (UUID 17a089ae), partition /dev/sdx2, a partition \
                      table gpt, a partition table PMBR";
         let expected =
@@ -243,7 +243,7 @@ mod tests {
         ] {
             assert!(both.judge(&overrides).is_err());
         }
-        let all = Overrides { signatures: true, partitions: true, partition: false };
+        let all = Overrides { signatures: true, partitions: true, part: false };
         assert_eq!(both.judge(&all).unwrap().len(), 2);
     }
 }

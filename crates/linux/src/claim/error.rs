@@ -252,17 +252,18 @@ pub enum ClaimError {
         /// Its file system's name.
         fstype: String,
     },
-    /// It is a partition, and that was not allowed.
+    /// It is a part of a drive, and that was not allowed.
     #[error(
-        "{device} is a partition of {disk}; name a whole drive, or add --allow-partition, which loses \
-         nothing outside {device} but slows what uses {disk}{others}"
+        "{device} is a part of {whole}{others}; name a whole drive, or add --allow-part, which slows what uses the rest of \
+         {whole}, and by which you vouch that nothing there relies on bytes of {device} (as it may after a partition \
+         or volume was made shorter in use)"
     )]
-    Partition {
+    Part {
         /// The device.
         device: String,
-        /// Its disk.
-        disk: String,
-        /// The uses of the other partitions, in brackets; empty where there is none.
+        /// What it is a part of.
+        whole: String,
+        /// The uses of other parts, in brackets; empty where there is none.
         others: String,
     },
     /// A partition before it is in use, and may have been longer when that began.

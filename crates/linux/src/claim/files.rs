@@ -43,9 +43,12 @@ impl Around {
         // The kernel of a captured machine can't be asked.
         let is_live = self.sysfs == Path::new(SYSFS);
         let is_active_swap: fn(&Path) -> bool = if is_live { is_active_swap } else { |_| true };
-        for (path, _) in self.swaps()?.into_iter().filter(|(_, is_file)| *is_file) {
-            let found = Use::Swap(path.clone());
-            all.extend(self.named(ours, path, found, is_active_swap));
+        let swaps: Vec<_> = self.swaps()?.into_iter().filter(|(_, is_file)| *is_file).collect();
+        for (path, _) in &swaps {
+            // The path leads to one of them at most.
+            let is_hidden = swaps.iter().filter(|(other, _)| other == path).count() > 1;
+            let is_it = if is_hidden { |_: &Path| false } else { is_active_swap };
+            all.extend(self.named(ours, path.clone(), Use::Swap(path.clone()), is_it));
         }
         for bitmap in &self.bitmaps {
             let found = Use::Bitmap(bitmap.array.clone());

@@ -1,5 +1,6 @@
 //! Checks that the kernel's lists of devices, processes and swap are in sight.
 
+use std::fs;
 use std::path::Path;
 
 use rustix::fs::statfs;
@@ -20,7 +21,9 @@ const HARMLESS: [&str; 2] = ["/sys/devices/system", "/sys/devices/virtual/powerc
 /// [`ClaimError::NoLists`], [`ClaimError::HiddenProcesses`].
 pub(super) fn are_the_kernels(sysfs: &Path, procfs: &Path) -> Result<(), ClaimError> {
     for (path, kind, expected) in [(sysfs, SYSFS, "sysfs"), (procfs, PROCFS, "proc")] {
-        if !statfs(path).is_ok_and(|found| found.f_type == kind) {
+        // Mounts are listed by the place that a symbolic link leads to.
+        let is_directory = fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+        if !is_directory || !statfs(path).is_ok_and(|found| found.f_type == kind) {
             return Err(ClaimError::NoLists { path: path.to_owned(), expected });
         }
     }

@@ -55,9 +55,9 @@ pub struct Overrides {
     pub signatures: bool,
     /// The partitions of the device and its partition table: `--overwrite-partitions`.
     pub partitions: bool,
-    /// The device may be one partition of a disk, whose other partitions keep their data but are
-    /// slowed: `--allow-partition`.
-    pub partition: bool,
+    /// The device may be a part of a drive, such as a partition or a volume. What uses the rest of the drive is slowed, and
+    /// whether it relies on bytes of the device can't be proven: `--allow-part`.
+    pub part: bool,
 }
 
 /// A device that may be written to and erased.

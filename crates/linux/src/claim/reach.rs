@@ -98,7 +98,7 @@ fn is_at(head: &[u8], at: usize, magic: &[u8]) -> bool {
     head.get(at..at + magic.len()) == Some(magic)
 }
 
-// Each of these returns none where `head` has no such superblock, and none within where it says an absurd length.
+// Each of these returns none where `head` has no superblock of its kind, and `Some(None)` where that gives an absurd length.
 
 fn ext(head: &[u8]) -> Option<Option<u64>> {
     let at = 1024;

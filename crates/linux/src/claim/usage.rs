@@ -26,6 +26,8 @@ struct Node {
     /// Whether its users may rely on more than its extent, by an unknown length.
     is_unbounded: bool,
     uses: Vec<Use>,
+    /// The devices built on other parts of it.
+    apart: Vec<String>,
 }
 
 /// A device with what shares bytes with it.
@@ -56,17 +58,20 @@ impl Layer {
                 found: Use::Held(titled(holder)),
             });
             let all = uses.iter().filter(|used| used.number == number).cloned().chain(held);
-            let mut uses = Vec::new();
+            let (mut uses, mut apart) = (Vec::new(), Vec::new());
             for used in all {
                 // The reach of a partition's users is still compared with what lies behind it.
                 let is_apart = match &used.via {
                     Some(via) if !is_beside => around.is_apart(block, via, stack)?,
                     _ => used.found == Use::Pool && around.is_below_thin(block, stack)?,
                 };
-                if !is_apart {
-                    uses.push(used.found);
+                match used.via {
+                    _ if !is_apart => uses.push(used.found),
+                    Some(via) => apart.push(titled(&via)),
+                    None => {}
                 }
             }
+            apart.dedup();
             // The partitions in the stack are claimed by what is built on them.
             if is_beside && uses.is_empty() && own.is_empty() && around.is_claimed(block) {
                 uses.push(Use::Claimed);
@@ -81,7 +86,7 @@ impl Layer {
                     None => is_unbounded = true,
                 }
             }
-            Ok(Node { path, number, characters, extent, is_unbounded, uses })
+            Ok(Node { path, number, characters, extent, is_unbounded, uses, apart })
         };
         let partitions = block.partitions()?.into_iter().filter(|partition| partition != block);
         Ok(Self {
@@ -109,6 +114,15 @@ impl Layer {
     fn sharing(&self) -> impl Iterator<Item = &Node> {
         let partitions = self.partitions.iter().filter(|partition| self.overlaps(partition));
         [&self.device].into_iter().chain(&self.disk).chain(partitions)
+    }
+
+    /// The users of other parts of its disk, or of what is a layer of another device, and what these are parts of.
+    fn rest(&self) -> Option<(&str, Vec<&str>)> {
+        let partitions = self.partitions.iter().filter(|partition| !partition.uses.is_empty());
+        let whole = self.disk.as_ref().unwrap_or(&self.device);
+        let apart = [&self.device].into_iter().chain(&self.disk).flat_map(|node| &node.apart);
+        let all: Vec<_> = partitions.map(|node| &node.path).chain(apart).map(String::as_str).collect();
+        (!all.is_empty()).then_some((&whole.path, all))
     }
 
     /// The first use of its bytes, and whose it is.
@@ -169,7 +183,7 @@ impl Usage {
             below: count,
             file: None,
             served: stack.iter().find_map(server),
-            stacked: around.stacked(&files),
+            stacked: files.iter().find_map(|file| Some((file.path.clone(), file.identity.stacked.clone()?))),
             writer: None,
             reader: None,
             sharing: Vec::new(),
@@ -260,7 +274,7 @@ impl Usage {
 
     /// Says what work on the device costs what is around it, or why it may not be used.
     pub(super) fn judge(&self, overrides: &Overrides) -> Result<Vec<String>, ClaimError> {
-        let Layer { device: Node { path, extent, .. }, disk, partitions } = &self.target;
+        let Layer { device: Node { path, extent, .. }, partitions, .. } = &self.target;
         let device = path.clone();
         if let Some((node, found)) = self.target.in_use() {
             return Err(ClaimError::InUse { device, node: node.path.clone(), found: found.clone() });
@@ -299,21 +313,30 @@ impl Usage {
             format!("will be disturbed: process {process} ({name}), which has {node} open for reading")
         };
         let mut lost: Vec<_> = self.reader.iter().map(reads).collect();
-        let Some(disk) = disk else { return Ok(lost) };
-        if let Some(other) = partitions.iter().find(|partition| self.target.overlaps(partition)) {
+        let is_partition = self.target.disk.is_some();
+        if let Some(other) =
+            partitions.iter().find(|partition| is_partition && self.target.overlaps(partition))
+        {
             return Err(ClaimError::Overlap { device, other: other.path.clone() });
         }
-        let used = partitions.iter().filter(|node| !node.uses.is_empty());
-        let used: Vec<_> = used.map(|node| node.path.as_str()).collect();
-        let others = match used.is_empty() {
-            true => String::new(),
-            false => format!(" ({} in use)", used.join(", ")),
-        };
-        if !overrides.partition {
-            return Err(ClaimError::Partition { device, disk: disk.path.clone(), others });
+        if let Some((whole, others)) = self.whole() {
+            if !overrides.part {
+                return Err(ClaimError::Part { device, whole, others });
+            }
+            lost.push(format!("will be slowed: what uses {whole}{others}"));
         }
-        lost.push(format!("will be slowed: what uses {}{others}", disk.path));
         Ok(lost)
+    }
+
+    /// What the device, or a layer below it, is a part of, and the uses of other parts, in brackets; none where it has whole
+    /// drives to itself.
+    fn whole(&self) -> Option<(String, String)> {
+        let layers = [&self.target].into_iter().chain(self.others.iter().map(|(layer, _)| layer));
+        let used = layers.clone().filter_map(Layer::rest);
+        let used = used.map(|(whole, others)| (whole, format!(" ({} in use)", others.join(", "))));
+        // Processes may have other partitions open that seem unused.
+        let disks = layers.filter_map(|layer| layer.disk.as_ref()).map(|disk| (&*disk.path, String::new()));
+        used.chain(disks).next().map(|(whole, others)| (whole.to_owned(), others))
     }
 }
 
