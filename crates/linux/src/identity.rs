@@ -10,40 +10,26 @@ use crate::block::DeviceNumber;
 use crate::mount::{Mount, Namespace};
 use crate::stack::overlaid;
 
-/// File systems without a block device of their own that keep a file's bytes to themselves, or on another
-/// machine.
-const PLAIN: [&str; 28] = [
-    "9p",
-    "afs",
+/// File systems without a block device of their own that keep a file's bytes to themselves.
+const PLAIN: [&str; 14] = [
     "bcachefs",
-    "beegfs",
     "btrfs",
-    "ceph",
-    "cifs",
-    "coda",
     "devtmpfs",
     "erofs",
     "f2fs",
     "gfs2",
-    "gpfs",
     "hugetlbfs",
     "jffs2",
-    "lustre",
-    "nfs",
-    "nfs4",
     "ocfs2",
-    "orangefs",
     "ramfs",
     "rootfs",
-    "smb3",
     "tmpfs",
     "ubifs",
-    "vboxsf",
-    "virtiofs",
     "zfs",
 ];
 
-/// The file systems among [`PLAIN`] whose files are on another machine.
+/// File systems that keep a file's bytes on another machine, or of a virtual machine's host. One file may have several
+/// inode numbers there.
 const REMOTE: [&str; 14] = [
     "9p", "afs", "beegfs", "ceph", "cifs", "coda", "gpfs", "lustre", "nfs", "nfs4", "orangefs", "smb3",
     "vboxsf", "virtiofs",
@@ -95,8 +81,6 @@ pub(crate) struct Identity {
     ids: Vec<FileId>,
     /// Whether these are all.
     is_known: bool,
-    /// Whether it is on a file system of another machine, which may be mounted several times with numbers of its own.
-    is_remote: bool,
     /// The number of its FUSE connection, where it is on a FUSE file system.
     pub fuse: Option<u32>,
     /// Its file system, where that may keep the bytes in another file, in a length of its own.
@@ -104,6 +88,12 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
+    /// Adds numbers of files that may be where a FUSE server keeps its bytes.
+    pub fn with(mut self, ids: &[FileId]) -> Self {
+        self.ids.extend(ids);
+        self
+    }
+
     /// Whether `id` is one of its numbers.
     pub fn has(&self, id: FileId) -> bool {
         self.ids.contains(&id)
@@ -116,16 +106,11 @@ impl Identity {
         } else if self.ids[0].device == other.ids[0].device {
             // On one file system, other inodes are other files.
             Sameness::Different
-        } else if self.is_known && other.is_known && !self.may_be_mounted_twice(other) {
+        } else if self.is_known && other.is_known {
             Sameness::Different
         } else {
             Sameness::Unknown
         }
-    }
-
-    /// Whether both may be the same file of another machine, seen through two mounts.
-    fn may_be_mounted_twice(&self, other: &Self) -> bool {
-        self.is_remote && other.is_remote && self.ids[0].inode == other.ids[0].inode
     }
 
     /// Whether this file, which is as long as `length` says, and `other`, which the link `opened` of procfs
@@ -134,7 +119,7 @@ impl Identity {
         let kind = statfs(opened).ok().map(|found| found.f_type);
         // One of them has to be a file whose bytes may be elsewhere.
         let is_known = self.is_known && (other.is_known || matches!(kind, Some(TMPFS | BTRFS)));
-        if is_known && !self.may_be_mounted_twice(other) {
+        if is_known {
             return false;
         }
         kind == Some(ECRYPTFS)
@@ -151,15 +136,11 @@ pub(crate) fn identify(namespaces: &[Namespace], id: FileId, path: &Path) -> Ide
 }
 
 fn identify_below(namespaces: &[Namespace], id: FileId, path: &Path, depth: u32) -> Identity {
-    let is_plain =
-        |is_known| Identity { ids: vec![id], is_known, is_remote: false, fuse: None, stacked: None };
+    let is_plain = |is_known| Identity { ids: vec![id], is_known, fuse: None, stacked: None };
     let is_on = |kind: &str| match PLAIN.contains(&kind) {
         true => is_plain(true),
         false => Identity { stacked: Some(kind.to_owned()), ..is_plain(false) },
     };
-    if id.device.major != 0 {
-        return is_plain(true);
-    }
     let mut mounts = namespaces.iter().flat_map(|namespace| &namespace.mounts);
     let mount = mounts.find(|mount| mount.number == id.device);
     let kind = mount.map(|mount| mount.fstype.as_str());
@@ -169,9 +150,9 @@ fn identify_below(namespaces: &[Namespace], id: FileId, path: &Path, depth: u32)
             let stacked = (!mount.is_some_and(is_emulated_drive)).then(|| kind.to_owned());
             Identity { fuse: Some(id.device.minor), stacked, ..is_plain(true) }
         }
-        Some(kind) if PLAIN.contains(&kind) => {
-            Identity { is_remote: REMOTE.contains(&kind), ..is_plain(true) }
-        }
+        _ if id.device.major != 0 => is_plain(true),
+        Some(kind) if REMOTE.contains(&kind) => Identity { stacked: Some(kind.to_owned()), ..is_plain(true) },
+        Some(kind) if PLAIN.contains(&kind) => is_plain(true),
         Some("overlay") | None if depth < MOST_OVERLAYS => match locate(namespaces, id, path) {
             Some((_, _, kind)) if kind == BTRFS => is_plain(true),
             Some((namespace, mount, _)) if mount.fstype == "overlay" => {
@@ -218,7 +199,7 @@ fn overlay(
     depth: u32,
 ) -> Identity {
     let stacked = Some(mount.fstype.clone());
-    let mut identity = Identity { ids: vec![id], is_known: false, is_remote: false, fuse: None, stacked };
+    let mut identity = Identity { ids: vec![id], is_known: false, fuse: None, stacked };
     let Ok(inner) = path.strip_prefix(&mount.target) else { return identity };
     let inner = mount.root.strip_prefix("/").unwrap_or(&mount.root).join(inner);
     let (upper, lower) = overlaid(&mount.super_options);
@@ -289,8 +270,7 @@ mod tests {
     fn unidentified_file_may_be_any_of_its_length() {
         let machine = crate::captured::Captured::new().file("real", [7; 40]);
         let real = machine.root().join("real");
-        let identity =
-            |id, is_known| Identity { ids: vec![id], is_known, is_remote: false, fuse: None, stacked: None };
+        let identity = |id, is_known| Identity { ids: vec![id], is_known, fuse: None, stacked: None };
         let known = identity(file_at(&real).unwrap(), true);
         let device = DeviceNumber { major: 0, minor: 77 };
         let unknown = identity(FileId { device, inode: 5 }, false);
@@ -311,7 +291,6 @@ mod tests {
         Identity {
             ids: vec![FileId { device: number(minor), inode }],
             is_known: true,
-            is_remote: false,
             fuse: None,
             stacked: None,
         }
@@ -326,11 +305,6 @@ mod tests {
         assert_eq!(one.compare(&opaque), Sameness::Unknown);
         assert_eq!(opaque.compare(&one), Sameness::Unknown);
         assert_eq!(opaque.compare(&Identity { is_known: false, ..known(3, 8) }), Sameness::Different);
-        // Two mounts of one network file system show a file under one inode number.
-        let remote = |minor, inode| Identity { is_remote: true, ..known(minor, inode) };
-        assert_eq!(remote(1, 7).compare(&remote(2, 7)), Sameness::Unknown);
-        assert_eq!(remote(1, 7).compare(&remote(2, 8)), Sameness::Different);
-        assert_eq!(remote(1, 7).compare(&other), Sameness::Different);
         let through = Identity { ids: vec![opaque.ids[0], one.ids[0]], ..opaque };
         assert_eq!(one.compare(&through), Sameness::Same);
     }
@@ -339,7 +313,8 @@ mod tests {
     fn file_systems_are_known_by_the_mounts_of_every_namespace() {
         let lines = b"22 1 0:21 / /tmp rw - tmpfs t rw\n23 1 0:22 / /f rw - fuse.x x rw\n24 1 0:23 / /e rw - ecryptfs e rw\n\
             25 1 0:25 / /run/trimtab/drives/d/fuse rw - fuse trimtab rw\n\
-            26 1 0:26 / /tmp/d rw - fuse trimtab rw\n";
+            26 1 0:26 / /tmp/d rw - fuse trimtab rw\n27 1 8:7 / /b rw - fuseblk /dev/sda7 rw\n\
+            28 1 0:28 / /n rw - nfs4 server:/ rw\n";
         let namespaces = [
             Namespace::new("/nowhere".into(), None, Vec::new()),
             Namespace::new("/nowhere".into(), Some(7), crate::mount::parse(lines)),
@@ -354,6 +329,9 @@ mod tests {
         assert_eq!(of(number(24)).stacked, Some(UNSEEN.to_owned()));
         assert_eq!(of(number(22)).stacked, Some("fuse.x".to_owned()));
         assert_eq!(of(number(26)).stacked, Some("fuse".to_owned()), "its name proves nothing");
+        let block = of(DeviceNumber { major: 8, minor: 7 });
+        assert_eq!(block.stacked, Some("fuseblk".to_owned()), "a server keeps it, too");
+        assert_eq!((of(number(28)).is_known, of(number(28)).stacked), (true, Some("nfs4".to_owned())));
         assert_eq!(
             [21, 25].map(|minor| of(number(minor)).stacked),
             [None, None],

@@ -57,7 +57,7 @@ pub enum LoopError {
         source: io::Error,
     },
     /// The file behind it is unknown.
-    #[error("cannot tell which file is behind {}; detach it if it is not needed (losetup -d {})", device.display(), device.display())]
+    #[error("cannot tell which file is behind {}; see that this node has the number in /sys/class/block/{}/dev, and detach it if it is not needed", device.display(), device.file_name().unwrap_or_default().display())]
     Status {
         /// The loop device.
         device: PathBuf,
@@ -110,7 +110,8 @@ pub fn backing(device: &BlockDevice) -> Result<Option<Backing>, LoopError> {
         let _ = answer.send(status);
     });
     let status = match answered.recv_timeout(TIMEOUT) {
-        Ok(Err(error)) if Errno::from_io_error(&error) == Some(Errno::NXIO) => return Ok(None),
+        // A node that leads to no device, and a FUSE server, can give the error of a device with nothing behind it.
+        Ok(Err(error)) if is_nothing(&error) && !device.attribute("loop").exists() => return Ok(None),
         Ok(status) => status.map_err(failed)?,
         Err(_) => return Err(failed(io::ErrorKind::TimedOut.into())),
     };
@@ -131,6 +132,11 @@ pub fn backing(device: &BlockDevice) -> Result<Option<Backing>, LoopError> {
         FileType::BlockDevice => Ok(Some(Backing::Device(number))),
         _ => Ok(Some(Backing::File(id))),
     }
+}
+
+/// Whether the kernel answered that nothing is behind a loop device.
+pub(crate) fn is_nothing(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::NXIO)
 }
 
 /// Whether `file` is the one behind the loop device `device`.

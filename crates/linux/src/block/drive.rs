@@ -29,6 +29,18 @@ impl BlockDevice {
         all.iter().filter(|directory| self.is_way_to(directory)).filter_map(|found| number(found)).collect()
     }
 
+    /// The character devices of SCSI units that have one of `wwids`, also of those without a block device.
+    pub(crate) fn characters_of_units(sysfs: &Path, wwids: &[String]) -> Vec<DeviceNumber> {
+        let mut units = children(&sysfs.join("bus/scsi/devices"));
+        units.retain(|unit| {
+            fs::read_to_string(unit.join("wwid"))
+                .is_ok_and(|wwid| wwids.iter().any(|ours| ours == wwid.trim()))
+        });
+        let nodes =
+            units.iter().flat_map(|unit| ["scsi_generic", "bsg"].map(|class| children(&unit.join(class))));
+        nodes.flatten().filter_map(|node| number(&node)).collect()
+    }
+
     /// Whether what has this directory in sysfs takes commands for the drive, and not only for another.
     fn is_way_to(&self, directory: &Path) -> bool {
         let class = fs::read_link(directory.join("subsystem")).unwrap_or_default();

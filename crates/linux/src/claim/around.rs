@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use trimtab_core::Extent;
+use trimtab_core::{Bytes, Extent};
 
 use super::bitmaps::{Bitmap, bitmaps};
 use super::configfs::configfs;
@@ -87,6 +87,10 @@ impl Around {
         let namespaces = mount::namespaces(&machine.file("/"), &procfs)?;
         if let Some(mount) = namespaces.first().and_then(|own| lists::covering(&own.mounts)) {
             return Err(ClaimError::Covered { path: mount.target.clone(), fstype: mount.fstype.clone() });
+        }
+        let own = namespaces.first().map_or(&[][..], |own| &own.mounts);
+        if machine.is_live() && lists::hide_processes(own) && !lists::may_look_at_processes() {
+            return Err(ClaimError::HiddenProcesses);
         }
         let exports = Exports::of(&sysfs, configfs(machine)?.as_ref());
         let bitmaps = bitmaps(&procfs)?;
@@ -177,7 +181,16 @@ impl Around {
         let extents = |device: &BlockDevice| mapped(device)?.extents(number);
         let own: Vec<_> = lower.holders()?.into_iter().filter(|holder| stack.contains(holder)).collect();
         let own: Option<Vec<_>> = own.iter().map(extents).collect();
-        let (Some(own), Some(theirs)) = (own, extents(holder)) else { return Ok(false) };
+        let (Some(own), Some(mut theirs)) = (own, extents(holder)) else { return Ok(false) };
+        let is_by_lvm = lower
+            .holders()?
+            .iter()
+            .filter(|holder| stack.contains(holder))
+            .all(|holder| mapped(holder).is_some_and(Mapped::is_by_lvm));
+        if mapped(holder).is_some_and(|holder| holder.is_encrypted() || (holder.is_by_lvm() && !is_by_lvm)) {
+            // Its header or the group's metadata lie before its first bytes.
+            theirs.extend(theirs.first().map(|first| Extent::new(Bytes::ZERO, first.start)));
+        }
         if self.is_live
             && reach::contents(holder).is_some_and(|length| holder.size().is_ok_and(|size| length > size.0))
         {
@@ -228,6 +241,12 @@ impl Around {
             (is_simulated && is_of_scsi_debug(&disk)).then_some((disk, Sharing::Possible))
         });
         Ok(sharing.collect())
+    }
+
+    /// The character devices of all paths to the drives of `disks`, by their WWIDs.
+    pub fn units(&self, disks: &[BlockDevice]) -> Vec<DeviceNumber> {
+        let wwids: Vec<_> = disks.iter().filter_map(BlockDevice::wwid).collect();
+        BlockDevice::characters_of_units(&self.sysfs, &wwids)
     }
 
     /// Every device that carries a mounted file system or active swap, or has a loop device above it.

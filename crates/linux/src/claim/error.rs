@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::Use;
 use crate::block::BlockError;
-use crate::loop_device::LoopError;
+use crate::loop_device::{self, LoopError};
 use crate::mount::MountError;
 
 /// Whether a device shares its bytes with another.
@@ -182,8 +182,8 @@ pub enum ClaimError {
     },
     /// The file below it may be kept in another file, which can't be told.
     #[error(
-        "{device} cannot be proven unused: {}, the file below it, is on {file_system}, which may keep its bytes in a file \
-         of another file system; detach it, and put a loop device over a file of that one instead (losetup)",
+        "{device} cannot be proven unused: {}, the file below it, is on {file_system}, which may keep its bytes in another \
+         file; detach it, and put a loop device over a file of ext4, XFS or btrfs instead (losetup)",
         path.display()
     )]
     Stacked {
@@ -382,6 +382,8 @@ impl ClaimError {
             | Self::Shared { how, .. }
             | Self::Kept { how, .. }
             | Self::Guard { how, .. } => *how == Sharing::Possible,
+            // One that is being attached or detached.
+            Self::Loops(LoopError::Status { source, .. }) => loop_device::is_nothing(source),
             _ => false,
         }
     }

@@ -105,7 +105,8 @@ fn found(file: &Path, read: fn(&[u8]) -> Option<&[u8]>) -> Option<Exported> {
 }
 
 fn line(text: &[u8]) -> Option<&[u8]> {
-    text.split(|byte| *byte == b'\n').next()
+    // A path can have a newline in it.
+    Some(text.strip_suffix(b"\n").unwrap_or(text))
 }
 
 /// The path in `TCM FILEIO ID: 0        File: /images/a  Size: 67108864  Mode: ...`.

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use rustix::fs::statfs;
+use rustix::thread::CapabilitySet;
 
 use super::ClaimError;
 use crate::mount::Mount;
@@ -29,6 +30,19 @@ pub(super) fn are_the_kernels(sysfs: &Path, procfs: &Path) -> Result<(), ClaimEr
     }
     // Every PID namespace has a process 1. The option hidepid of procfs hides it with all others of other users.
     if procfs.join("1").exists() { Ok(()) } else { Err(ClaimError::HiddenProcesses) }
+}
+
+/// Returns whether the last mount of `/proc` among this process' `mounts` has the option hidepid, which shows processes of
+/// others only with `CAP_SYS_PTRACE` or to members of a group.
+pub(super) fn hide_processes(mounts: &[Mount]) -> bool {
+    let proc = mounts.iter().rfind(|mount| mount.target == Path::new("/proc"));
+    let hiding = ["hidepid=2", "hidepid=invisible", "hidepid=4", "hidepid=ptraceable"];
+    proc.is_some_and(|mount| mount.super_options.split(',').any(|option| hiding.contains(&option)))
+}
+
+/// Returns whether this process may look at all others.
+pub(super) fn may_look_at_processes() -> bool {
+    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
 }
 
 /// Returns the first of this process' mounts that hides devices, processes, swap or md arrays, or shows others.
@@ -88,6 +102,21 @@ mod tests {
         ] {
             let mounts = mount::parse(format!("22 1 0:21 {root} {target} rw - {fstype} x rw\n").as_bytes());
             assert_eq!(covering(&mounts).is_some(), is_covering, "{root} on {target} ({fstype})");
+        }
+    }
+
+    #[test]
+    fn options_that_hide_processes_are_found() {
+        for (options, hides) in [
+            ("rw", false),
+            ("rw,hidepid=1", false),
+            ("rw,hidepid=noaccess", false),
+            ("rw,gid=100,hidepid=2", true),
+            ("rw,hidepid=invisible", true),
+            ("rw,hidepid=ptraceable", true),
+        ] {
+            let mounts = mount::parse(format!("22 1 0:21 / /proc rw - proc proc {options}\n").as_bytes());
+            assert_eq!(hide_processes(&mounts), hides, "{options}");
         }
     }
 

@@ -107,6 +107,16 @@ impl Mapped {
         self.lines.iter().any(|line| line.target == "thin-pool")
     }
 
+    /// Returns whether cryptsetup made it.
+    pub fn is_encrypted(&self) -> bool {
+        self.uuid.starts_with("CRYPT-")
+    }
+
+    /// Returns whether LVM made it.
+    pub fn is_by_lvm(&self) -> bool {
+        self.uuid.starts_with("LVM-")
+    }
+
     /// Returns whether it is a thin volume of one pool.
     pub fn is_thin(&self) -> bool {
         !self.lines.is_empty() && self.lines.iter().all(|line| line.target == "thin")

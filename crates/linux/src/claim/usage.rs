@@ -165,7 +165,8 @@ impl Usage {
         let stack: Vec<_> = [block].into_iter().chain(&below).map(BlockDevice::whole).collect();
         let Processes { opened, read, unseen, .. } = Processes::of(&machine.procfs())?;
         let files = around.files(&stack)?;
-        let siblings = around.siblings(&stack, &files, &served(&files, &opened));
+        let served = Served::of(&files, &opened);
+        let siblings = around.siblings(&stack, &files, &served.files);
         let uses = around.uses(&stack)?;
         let layer = |block: &BlockDevice| Layer::of(&around, block, &uses, &stack);
         let count = below.len();
@@ -189,10 +190,14 @@ impl Usage {
             sharing: Vec::new(),
             unseen,
         };
-        usage.writer = usage.user(machine, &around, &files, &opened);
-        usage.reader = usage.user(machine, &around, &files, &read);
-        usage.file = around.used_files(&files)?.into_iter().min_by_key(|(_, how)| *how != Sharing::Certain);
-        // OpenedKind the device mapper or md holds for the device itself can't be held once more.
+        usage.target.device.characters.extend(around.units(&stack));
+        usage.writer = usage.user(machine, &around, &files, &served, &opened);
+        usage.reader = usage.user(machine, &around, &files, &served, &read);
+        usage.file = around
+            .used_files(&served.with(files))?
+            .into_iter()
+            .min_by_key(|(_, how)| *how != Sharing::Certain);
+        // Those that the device mapper or md holds for the device itself can't be held once more.
         let mut held = Vec::new();
         for disk in &stack {
             held.extend(disk.slaves()?);
@@ -212,6 +217,7 @@ impl Usage {
         machine: &Machine,
         around: &Around,
         files: &[BackingFile],
+        served: &Served,
         opened: &[Opened],
     ) -> Option<(u32, String, String)> {
         let layers: Vec<_> =
@@ -227,11 +233,15 @@ impl Usage {
                 nodes.find(|node| node.number == number).map(|node| node.path.clone())
             }
             OpenedKind::File(_) if files.is_empty() => None,
+            OpenedKind::File(id) if served.files.contains(&id) => {
+                let is_server = served.processes.contains(&opened.process);
+                (!is_server).then(|| format!("{}, which may be the same file,", opened.path().display()))
+            }
             OpenedKind::File(id) => {
                 let path = opened.path();
                 let theirs = identity::identify(&around.namespaces, id, &path);
                 let compare = |ours: &BackingFile| match ours.identity.compare(&theirs) {
-                    // OpenedKind FUSE servers keep is theirs to write.
+                    // Files that FUSE servers keep are theirs to write.
                     Sameness::Unknown
                         if ours.identity.fuse.is_some()
                             || !ours.identity.may_share(&theirs, &opened.link, ours.length) =>
@@ -356,23 +366,40 @@ fn overlapping(block: &BlockDevice) -> Result<Vec<BlockDevice>, BlockError> {
     Ok(all)
 }
 
-/// The files that the servers of a FUSE file system with one of `files` can write to, where they may keep it.
-fn served(files: &[BackingFile], opened: &[Opened]) -> Vec<FileId> {
-    let connections: Vec<_> = files.iter().filter_map(|file| file.identity.fuse).collect();
-    let serves = |process: u32| {
-        opened.iter().any(|opened| match opened.what {
+/// The servers of the FUSE file systems that hold the files below a device.
+struct Served {
+    /// The servers.
+    processes: Vec<u32>,
+    /// The files that they can write to, where they may keep those.
+    files: Vec<FileId>,
+}
+
+impl Served {
+    /// Looks up the servers of `files` among the processes that have `opened`.
+    fn of(files: &[BackingFile], opened: &[Opened]) -> Self {
+        let connections: Vec<_> = files.iter().filter_map(|file| file.identity.fuse).collect();
+        let processes = opened.iter().filter_map(|opened| match opened.what {
             OpenedKind::Fuse(connection) => {
-                opened.process == process
-                    && connections.iter().any(|ours| connection.is_none_or(|theirs| theirs == *ours))
+                let is_ours = |ours: &u32| connection.is_none_or(|theirs| theirs == *ours);
+                connections.iter().any(is_ours).then_some(opened.process)
             }
-            _ => false,
-        })
-    };
-    let files = opened.iter().filter_map(|opened| match opened.what {
-        OpenedKind::File(id) if serves(opened.process) => Some(id),
-        _ => None,
-    });
-    files.collect()
+            _ => None,
+        });
+        let processes: Vec<_> = processes.collect();
+        let files = opened.iter().filter_map(|opened| match opened.what {
+            OpenedKind::File(id) if processes.contains(&opened.process) => Some(id),
+            _ => None,
+        });
+        Self { files: files.collect(), processes }
+    }
+
+    /// Adds where they may be kept to those of `files` that are on FUSE.
+    fn with(&self, mut files: Vec<BackingFile>) -> Vec<BackingFile> {
+        for file in files.iter_mut().filter(|file| file.identity.fuse.is_some()) {
+            file.identity = file.identity.clone().with(&self.files);
+        }
+        files
+    }
 }
 
 #[cfg(test)]
