@@ -109,8 +109,8 @@ What cannot be detected:
 - A file or disk of this machine that comes back as a drive by the network, unless nvmet or LIO has a target of the
   drive's name here: through a program such as tgtd, or through another machine.
 - Parts of the kernel that write to files without claiming them or naming them: nfsd, ksmbd, cachefiles, process
-  accounting, core dumps, disk quotas, ZFS pools on files, zloop, nandsim; and memory of a file that stays pinned after
-  it was unmapped (udmabuf, vfio, RDMA, buffers of io_uring).
+  accounting, core dumps, disk quotas, an ext file system's journal that is a file in it, ZFS pools on files, zloop,
+  nandsim; and memory of a file that stays pinned after it was unmapped (udmabuf, vfio, RDMA, buffers of io_uring).
 - A FUSE server that has the file open for reading only, only for the moment of each write, or by passthrough.
 - Files and drives that were registered with an io_uring of which nothing but its registration is left (set up with
   IORING_SETUP_REGISTERED_FD_ONLY), or whose path leads to another file by now; and requests that are under way when
@@ -133,7 +133,7 @@ What cannot be detected:
   them is named, but not refused. What they have mapped for reading alone is not seen.
 - Processes of other PID namespaces that are not below this one's, such as those outside a container.
 - Files that were sent by a socket and not received yet, so that no process has them open.
-- Where a network file system keeps the file behind a loop device.
+- Where a network file system keeps a file that something uses; and a file of fuseblk that is mounted nowhere any more.
 - With --allow-part, what else uses bytes of DEV: space that a partition or volume lost when it was made shorter in use
   (noticed where a mounted file system or swap is on it, not where a process has it open or other layers are between); a
   volume of which a part was missing when it was activated; tables that use one part of a drive twice.
@@ -141,12 +141,12 @@ What cannot be detected:
 - Data without a signature, such as that of some databases.
 Two drives whose firmware reports one WWID are taken for one drive, and so are all disks of the module scsi_debug;
 detach one of them. While a multipath device has no path, all drives are refused but those whose WWID shows that they
-are others. A loop device over a file of an overlay, of eCryptfs, of FUSE (but for emulated drives), or of another file
-system that may keep its files in others, is refused. NBD and ublk devices, and others that this machine serves to
-itself, are refused: where their data is kept cannot be told. For the same reason a partition is refused behind one that
-is in use and may have been longer when that began. All devices are refused while a process has files registered with an
-io_uring that can't be told (before Linux 6.18 any such file), and a loop device over any file while an erofs is
-mounted from a file.";
+are others; all are while nvmet, LIO or a USB gadget serves a path that leads to nothing. A loop device over a file of
+an overlay, of eCryptfs, of FUSE (but for emulated drives), of a network file system, or of another one that may keep its
+files in others, is refused. NBD and ublk devices, and others that this machine serves to itself, are refused: where their
+data is kept cannot be told. For the same reason a partition is refused behind one that is in use and may have been longer
+when that began. All devices are refused while a process has files registered with an io_uring that can't be told (before
+Linux 6.18 any such file), and a loop device over any file while an erofs is mounted from a file.";
 
 /// The name of the results in the directory of a report.
 const DOCUMENT: &str = "bench.json";

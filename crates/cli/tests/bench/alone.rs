@@ -2,8 +2,12 @@
 
 use std::fs;
 
+use trimtab_core::Bytes;
+use trimtab_core::profile::Profile;
+use trimtab_drive::Clock;
+
 use crate::scene::{Scene, is_accepted, is_refused, shares};
-use crate::support::{possible_alone, run};
+use crate::support::{drive_in, possible_alone, run};
 
 #[test]
 fn images_seen_through_an_overlay_are_refused() {
@@ -81,4 +85,41 @@ fn a_file_of_an_overlay_that_is_open_for_writing() {
     let written =
         format!("process {process} (sleep) has {merged}/image, which may be the same file, open for writing");
     is_refused(&device, &image.replace("upper", "moved"), &[&written]);
+}
+
+#[test]
+fn a_loop_device_whose_node_leads_to_no_device_is_not_free() {
+    if !possible_alone() {
+        return;
+    }
+    let (mut scene, image, device) = Scene::with_loop();
+    let sibling = scene.losetup(&[], scene.linked(&image, "link"));
+    scene.ext4(&sibling, "mnt");
+    let node = scene.path("node");
+    run("mknod", &[&node, "b", "240", "7"]);
+    run("mount", &["--bind", &node, &sibling]);
+    scene.ends.push(("umount", sibling.clone()));
+    is_refused(&device, &image, &[&format!("cannot tell which file is behind {sibling}")]);
+}
+
+#[test]
+fn the_file_of_an_emulated_drive_that_is_open_for_writing() {
+    if !possible_alone() {
+        return;
+    }
+    let mut scene = Scene::new();
+    let file = scene.path("data");
+    let drive = drive_in(
+        Profile::named("nvme-tlc").unwrap(),
+        Bytes::GIB,
+        Clock::Real { speed: 1.0 },
+        Some(file.clone().into()),
+    );
+    let device = drive.device().to_str().unwrap().to_owned();
+    is_accepted(&device);
+    let process = scene.shell(&["env"], &format!("exec 3<>{file}"));
+    let written =
+        format!("process {process} (sleep) has {file}, which may be the same file, open for writing");
+    is_refused(&device, &file, &[&written]);
+    scene.end();
 }

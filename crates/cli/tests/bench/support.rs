@@ -61,6 +61,11 @@ pub fn attaching() -> MutexGuard<'static, ()> {
 
 /// An emulated drive of this test's own.
 pub fn drive(profile: Profile, size: Bytes, clock: Clock) -> Drive {
+    drive_in(profile, size, clock, None)
+}
+
+/// An emulated drive whose data are in the file `data`, if one is given.
+pub fn drive_in(profile: Profile, size: Bytes, clock: Clock, data: Option<PathBuf>) -> Drive {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let _attaching = attaching();
     let turn = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -70,7 +75,7 @@ pub fn drive(profile: Profile, size: Bytes, clock: Clock) -> Drive {
         size,
         preconditioned: false,
         clock,
-        data: None,
+        data,
         server: PathBuf::from(TRIMTAB),
         owned: true,
     })

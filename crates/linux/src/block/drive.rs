@@ -65,7 +65,25 @@ fn number(directory: &Path) -> Option<DeviceNumber> {
 
 #[cfg(test)]
 mod tests {
+    use super::BlockDevice;
     use crate::captured::Captured;
+
+    #[test]
+    fn paths_without_a_block_device_have_character_devices() {
+        let unit = |machine: Captured, address: &str, wwid: &str, minor: u32| {
+            let place = format!("sys/bus/scsi/devices/{address}");
+            machine
+                .file(&format!("{place}/wwid"), wwid)
+                .file(&format!("{place}/scsi_generic/sg{minor}/dev"), format!("21:{minor}\n"))
+                .file(&format!("{place}/bsg/{address}/dev"), format!("250:{minor}\n"))
+        };
+        let (ours, others) = ("naa.50014ee2b5e7a1c2\n", "naa.50014ee2b5e7a1c3\n");
+        let machine = unit(unit(Captured::new(), "2:0:0:0", ours, 3), "2:0:0:1", others, 4);
+        let found = BlockDevice::characters_of_units(&machine.sysfs(), &[ours.trim().to_owned()]);
+        let mut found: Vec<_> = found.iter().map(ToString::to_string).collect();
+        found.sort();
+        assert_eq!(found, ["21:3", "250:3"]);
+    }
 
     #[test]
     fn blank_names_are_none() {

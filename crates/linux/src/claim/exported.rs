@@ -148,7 +148,7 @@ mod tests {
         let nvmet = "sys/kernel/config/nvmet/subsystems/s/namespaces";
         let machine = Captured::new()
             .file("sys/class/udc/dummy_udc.0/device/gadget.0/lun0/file", "/images/g\n")
-            .file("sys/kernel/config/usb_gadget/g/functions/mass_storage.0/lun.0/file", "/images/c\n")
+            .file("sys/kernel/config/usb_gadget/g/functions/mass_storage.0/lun.0/file", "/images/c\nx\n")
             .file("sys/kernel/config/usb_gadget/g/functions/mass_storage.0/lun.1/file", "\n")
             .file("sys/kernel/config/usb_gadget/g/functions/uac1.0/lun.0/file", "/images/no")
             .file(&format!("{nvmet}/1/device_path"), "/dev/sdb\n")
@@ -169,7 +169,7 @@ mod tests {
         };
         let Exports { paths: all, controllers: through, mut targets, .. } = exports(&machine);
         let paths: Vec<_> = all.iter().map(|found| found.path.to_str().unwrap()).collect();
-        assert_eq!(paths, ["/images/g", "/images/c", "/dev/sdb", "/dev/nvme1n1", "/images/a b"]);
+        assert_eq!(paths, ["/images/g", "/images/c\nx", "/dev/sdb", "/dev/nvme1n1", "/images/a b"]);
         assert_eq!(
             all[2].server,
             Path::new("/sys/kernel/config/nvmet/subsystems/s/namespaces/1"),

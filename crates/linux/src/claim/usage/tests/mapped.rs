@@ -172,6 +172,29 @@ fn volumes_of_a_group_with_other_parts_of_its_devices_share_nothing() {
 }
 
 #[test]
+fn headers_and_metadata_before_a_device_are_in_use() {
+    let machine = |own: &str, other: &str, table: &str| {
+        machine_with_losses(own, "0 2048 linear 8:16 0\n")
+            .stacked("dm-0", "sdb")
+            .device("dm-1", "253:1", &[("dm/name", "other"), ("dm/uuid", other)])
+            .file("trimtab/dm/253:1", table)
+            .stacked("dm-1", "sdb")
+    };
+    let (crypt, linear) = ("0 1024 crypt aes - 0 8:16 32768\n", "0 1024 linear 8:16 2048\n");
+    for (own, other, table) in
+        [("\n", "CRYPT-LUKS2-1", crypt), ("LVM-own", "CRYPT-LUKS2-1", crypt), ("\n", "LVM-a", linear)]
+    {
+        assert!(
+            refusal(&machine(own, other, table), "dm-0").contains("held by /dev/dm-1 (other)"),
+            "{own} {other}"
+        );
+    }
+    for (own, other, table) in [("LVM-own", "LVM-a", linear), ("\n", "\n", linear)] {
+        is_a_part(&machine(own, other, table), "dm-0", "/dev/sdb (/dev/dm-1 (other) in use)");
+    }
+}
+
+#[test]
 fn disks_of_scsi_debug_may_share_one_memory() {
     let disk = |machine: Captured, name: &str, number: &str| {
         let directory = format!("devices/pseudo_0/adapter0/block/{name}");
