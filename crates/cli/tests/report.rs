@@ -174,7 +174,7 @@ for (const svg of document.querySelectorAll('svg')) {
   found.charts += frame.height > 100;
   found.bars += [...svg.querySelectorAll('rect')].filter(e => e.getBoundingClientRect().height > 0).length;
   labels.forEach(([text, a], place) => {
-    found.smallest = Math.min(found.smallest, a.width, a.height);
+    found.smallest = Math.min(found.smallest, a.height);
     if (a.left < frame.left || a.right > frame.right || a.top < frame.top || a.bottom > frame.bottom)
       found.outside.push(text);
     for (const [other, b] of labels.slice(place + 1))
@@ -275,7 +275,8 @@ fn sheets(browser: &Path, dir: &TempDir, page: &str) -> usize {
         .arg(format!("file://{}", html.display()))
         .output()
         .unwrap();
-    let printed = std::fs::read(&pdf).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    let printed =
+        std::fs::read(&pdf).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
     let is_sheet = |line: &&[u8]| line.windows(12).any(|word| word == b"/Type /Page\n");
     printed.split_inclusive(|byte| *byte == b'\n').filter(is_sheet).count()
 }
