@@ -30,7 +30,7 @@ pub fn run(args: &Args, overrides: &Overrides) -> Result<ExitCode> {
     };
     let device = block.describe()?;
     let unsupported = no_discards(&device);
-    unsupported.iter().for_each(|reason| complain(reason));
+    unsupported.iter().for_each(complain);
     if args.across_power_cycle.is_none() {
         refusals.extend(check_results(args).err());
     }
