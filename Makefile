@@ -68,6 +68,13 @@ target/python/ready:
 	target/python/bin/pip install --quiet pyarrow
 	touch $@
 
+# The schemas of Kubernetes' objects.
+target/kubernetes/ready:
+	./setup venv
+	python3 -m venv target/kubernetes
+	target/kubernetes/bin/pip install --quiet kubernetes-validate
+	touch $@
+
 # Every policy on recorded traces, drives and think times (docs/policy.md): target/arena/index.html.
 arena:
 	./setup $(BUILD_TOOLS) mkfs.ext4 mkfs.xfs mkfs.btrfs python3
@@ -93,9 +100,10 @@ image:
 	$(CARGO) build --release --locked --package trimtab-cli --target $(STATIC)
 	packaging/image
 
-# Runs the image in a guest, where it tends the host's mounts.
-test-image: image
+# Checks the DaemonSet by Kubernetes' schemas, and runs the image in a guest, where it tends the host's mounts.
+test-image: image target/kubernetes/ready
 	./setup runc jq mkfs.ext4 qemu-system-x86_64
+	target/kubernetes/bin/kubernetes-validate --strict packaging/kubernetes/trimtab.yaml
 	vm/run -d nvme:512M -d nvme:512M vm/image $(CURDIR)/target/image/layout
 
 bench:

@@ -1,12 +1,14 @@
 //! `trimtab bench`: what a drive does with a discard.
 
+mod dry_run;
+
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use trimtab_bench::plan::{self, Sizes};
+use trimtab_bench::plan::Sizes;
 use trimtab_bench::profile::profile;
 use trimtab_bench::{BenchOptions, bench};
 use trimtab_core::document::bench::{BenchDevice, BenchDocument, BenchPlan, Part, Pattern};
@@ -170,42 +172,19 @@ pub fn run(args: Args) -> Result<ExitCode> {
         partitions: args.overwrite_partitions,
         part: args.allow_part,
     };
-    let (target, block, mut lost, unseen) = if args.dry_run {
-        let check = claim::check(&args.device, &overrides)?;
-        (None, check.block, check.lost, check.unseen)
-    } else {
-        let claim = claim::claim(&args.device, &overrides)?;
-        let block = claim.device.block().clone();
-        (Some(claim.device), block, claim.lost, claim.unseen)
-    };
-    if unseen > 0 {
-        let plural = if unseen == 1 { "" } else { "es" };
-        lost.push(format!(
-            "not known: all that {unseen} process{plural} may have open, which the kernel does not show here"
-        ));
+    if args.dry_run {
+        return dry_run::run(&args, &overrides);
     }
-    let device = block.describe()?;
+    let claim = claim::claim(&args.device, &overrides)?;
+    let target = claim.device;
+    let device = target.block().describe()?;
     if let Some(reason) = no_discards(&device) {
         complain(&reason);
         return Ok(ExitCode::from(UNSUPPORTED));
     }
-    let resumed = args.resume.as_deref().map(read).transpose()?;
-    let options = BenchOptions {
-        plan: plan_of(&args, &device, resumed.as_ref()),
-        command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
-        device,
-        resumed,
-    };
-    let plan = options.check()?;
-    if plan.parts.iter().any(|part| *part != Part::Verify) && is_on_model_clock(&block) {
-        bail!(
-            "{} is an emulated drive on the model's clock, which answers at once whatever a command costs; create it \
-             with --clock real, or measure --part verify alone",
-            options.device.path
-        );
-    }
-    let Some(target) = target else { return print(&dry_run(&plan, &options.device, &lost)) };
-    for line in lost {
+    let options = options(&args, device)?;
+    let plan = checked_plan(&options, target.block())?;
+    for line in losses(claim.lost, claim.unseen) {
         complain(&line);
     }
     if let Some(file) = &args.across_power_cycle {
@@ -213,20 +192,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return print(&power_cycle::run(&target, &options.device, plan.range, file, earlier)?);
     }
     let profile_out = args.profile_out.as_deref().map(Output::open).transpose()?;
-    let is_too_little = !plan.parts.contains(&Part::Latency) || plan.sizes.len() < LEAST_SIZES;
-    if profile_out.is_some() && is_too_little {
-        bail!("a profile needs the latency of at least {LEAST_SIZES} sizes; see --part and --sizes");
-    }
-    let earlier = earlier_results(&args);
+    check_profile(&args, &plan)?;
+    let results = check_results(&args);
     let json = args.resume.or(args.json);
     let json = json.or_else(|| args.report.is_none().then(|| default_name(&args.device)));
     let outputs = Outputs::new(json.as_deref(), args.report.as_deref(), DOCUMENT)?;
-    if let Some(earlier) = earlier {
-        bail!(
-            "{} exists; --resume goes on with it, --overwrite-results replaces it, --json or --report name another place",
-            earlier.display()
-        );
-    }
+    results?;
     let save = &mut |document: &BenchDocument| {
         outputs.save(document, |document| trimtab_report::page(&[trimtab_report::bench::section(document)]))
     };
@@ -258,12 +229,59 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the results of an earlier run that would be replaced.
-fn earlier_results(args: &Args) -> Option<PathBuf> {
+/// Returns what would be lost, and how much of that is not known.
+fn losses(mut lost: Vec<String>, unseen: usize) -> Vec<String> {
+    if unseen > 0 {
+        let plural = if unseen == 1 { "" } else { "es" };
+        lost.push(format!(
+            "not known: all that {unseen} process{plural} may have open, which the kernel does not show here"
+        ));
+    }
+    lost
+}
+
+fn options(args: &Args, device: BenchDevice) -> Result<BenchOptions> {
+    let resumed = args.resume.as_deref().map(read).transpose()?;
+    Ok(BenchOptions {
+        plan: plan_of(args, &device, resumed.as_ref()),
+        command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+        device,
+        resumed,
+    })
+}
+
+/// Returns the plan, if it can be carried out on `block`.
+fn checked_plan(options: &BenchOptions, block: &BlockDevice) -> Result<BenchPlan> {
+    let plan = options.check()?;
+    if plan.parts.iter().any(|part| *part != Part::Verify) && is_on_model_clock(block) {
+        bail!(
+            "{} is an emulated drive on the model's clock, which answers at once whatever a command costs; create it \
+             with --clock real, or measure --part verify alone",
+            options.device.path
+        );
+    }
+    Ok(plan)
+}
+
+/// Checks that `plan` measures enough for a profile, if one is asked for.
+fn check_profile(args: &Args, plan: &BenchPlan) -> Result<()> {
+    let is_too_little = !plan.parts.contains(&Part::Latency) || plan.sizes.len() < LEAST_SIZES;
+    if args.profile_out.is_some() && is_too_little {
+        bail!("a profile needs the latency of at least {LEAST_SIZES} sizes; see --part and --sizes");
+    }
+    Ok(())
+}
+
+/// Checks that no results of an earlier run would be replaced unasked.
+fn check_results(args: &Args) -> Result<()> {
     let in_report = args.report.as_ref().map(|directory| directory.join(DOCUMENT));
     let mut places = args.json.iter().cloned().chain(in_report);
     // Not a pipe or a device.
-    places.find(|path| path.is_file() && !args.overwrite_results)
+    let Some(earlier) = places.find(|path| path.is_file() && !args.overwrite_results) else { return Ok(()) };
+    bail!(
+        "{} exists; --resume goes on with it, --overwrite-results replaces it, --json or --report name another place",
+        earlier.display()
+    );
 }
 
 /// Returns whether `block` is an emulated drive whose commands take no time.
@@ -342,60 +360,6 @@ fn default_name(device: &Path) -> PathBuf {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let date: String = now.chars().filter(char::is_ascii_alphanumeric).collect();
     PathBuf::from(format!("trimtab-bench-{name}-{date}.json"))
-}
-
-/// Describes the work that would be done, in words.
-fn dry_run(plan: &BenchPlan, device: &BenchDevice, lost: &[String]) -> String {
-    let block = device.logical_block;
-    let patterns: Vec<_> = plan.patterns.iter().map(|pattern| pattern.name()).collect();
-    let operations: Vec<_> = plan.operations.iter().map(|operation| operation.name()).collect();
-    let depths: Vec<_> = plan.depths.iter().map(u32::to_string).collect();
-    let (Some(largest), Some(smallest)) = (plan.sizes.first(), plan.sizes.last()) else {
-        return String::new();
-    };
-    let time = humantime::format_duration(Duration::from_secs(plan.budget_wall_s as u64));
-    let mut text = format!(
-        "Would measure {} ({}, {}).\nNothing has been written.\n\n",
-        device.path, device.model, device.size
-    );
-    text += &format!(
-        "Lost:        all data in {} ({}), which is written and discarded\n",
-        plan.range,
-        plan.range.len()
-    );
-    for line in lost {
-        text += &format!("             {line}\n");
-    }
-    for part in &plan.parts {
-        let (name, what) = match part {
-            Part::Latency => (
-                "Latency:",
-                format!(
-                    "{} cells: {}; {}; {} sizes from {largest} to {smallest}; depth {}\n             \
-                     data is written for each command, in at most half of the time",
-                    plan::cells(plan, block).len(),
-                    operations.join(", "),
-                    patterns.join(", "),
-                    plan.sizes.len(),
-                    depths.join(", "),
-                ),
-            ),
-            Part::Verify => ("Verify:", "some 300 MiB are written, discarded and read".to_owned()),
-            Part::Interference => (
-                "Interfere:",
-                "random reads and writes of 4 KiB in one half, data and discards in the other".to_owned(),
-            ),
-            Part::Degradation => (
-                "Degrade:",
-                format!(
-                    "{} are written in sequence twice, and overwritten at random until steady",
-                    plan.range.len()
-                ),
-            ),
-        };
-        text += &format!("{name:<13}{what}\n");
-    }
-    text + &format!("Time:        about {time}; what doesn't fit is left out and named\n")
 }
 
 fn print(text: &str) -> Result<ExitCode> {

@@ -43,7 +43,7 @@ fn messages_and_exit_codes_are_those_of_util_linux() {
     }
     let Some(reference) = reference() else { return };
     let (_dir, ours) = program();
-    let parts = ["arguments", "ext4:lists", "xfs:lists", "btrfs:lists"];
+    let parts = ["arguments", "unsupported", "ext4:lists", "xfs:lists", "btrfs:lists"];
     let command =
         Command::new("vm/fstrim").arg(ours).arg(reference).args(parts).current_dir(repository()).output();
     assert_same(&command.unwrap(), 220);
@@ -121,9 +121,9 @@ fn other_file_systems_are_trimmed_as_by_util_linux() {
 }
 
 #[test]
-fn thin_pool_and_f2fs_get_back_what_is_deleted() {
+fn devices_of_the_mapper_and_f2fs_are_trimmed_of_free_space_only() {
     let script = repository().join("vm/fitrim");
-    let cases = ["thin:ext4", "f2fs"];
+    let cases = ["thin:ext4", "btrfs-aborted", "f2fs"];
     let arguments =
         [&["-t", "600", script.to_str().unwrap(), env!("CARGO_BIN_EXE_trimtab")][..], &cases].concat();
     let Some(output) = guest::run(&arguments) else { return };

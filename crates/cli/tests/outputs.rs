@@ -175,13 +175,51 @@ fn a_profile_without_end_is_refused() {
 
 #[test]
 fn reader_that_has_seen_enough_is_no_failure() {
-    for arguments in
-        [&["drive", "profiles"][..], &["drive", "profiles", "--json"], &["trim", "--help"], &SHORT]
-    {
+    let dir = TempDir::new().unwrap();
+    let result = result_file(dir.path());
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/data/trim.iolog");
+    let [result, trace] = [&result, &trace].map(|path| path.to_str().unwrap());
+    let replay = ["sim", trace, "--profile", "nvme-tlc", "--policy", "none"];
+    for arguments in [
+        &["drive", "profiles"][..],
+        &["drive", "profiles", "--json"],
+        &["drive", "ls"],
+        &["trim", "--help"],
+        &["daemon", "--help"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["report", result],
+        &["report", "--json", result],
+        &["reproduce"],
+        &["trace", "info", trace],
+        &["trace", "head", trace],
+        &replay,
+        &SHORT,
+    ] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output =
             Command::new(env!("CARGO_BIN_EXE_trimtab")).args(arguments).stdout(writer).output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{arguments:?}: {output:?}");
+    }
+}
+
+#[test]
+fn every_verb_has_the_version_of_the_program() {
+    let help = String::from_utf8(trimtab(&["--help"], &[]).stdout).unwrap();
+    let verbs =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // The rest of a description is indented further.
+    let verbs = verbs.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+    let verbs: Vec<_> =
+        verbs.filter_map(|line| line.split(' ').next()).filter(|verb| *verb != "help").collect();
+    assert!(verbs.len() >= 14 && verbs.contains(&"trim"), "{verbs:?}");
+    for verb in verbs {
+        for option in ["--version", "-V"] {
+            let output = trimtab(&[verb, option], &[]);
+            let said = String::from_utf8(output.stdout).unwrap();
+            assert!(output.status.success(), "{verb} {option}");
+            assert_eq!(said, format!("trimtab-{verb} {}\n", env!("CARGO_PKG_VERSION")), "{verb} {option}");
+        }
     }
 }

@@ -165,15 +165,16 @@ fn the_chart_becomes_an_image_on_request() {
 }
 
 /// Inspects a page in a browser: charts and bars that show, labels that overlap each other or
-/// leave their chart, whether the page is wider than the window, and its background.
+/// leave their chart, the height of the smallest, whether the page is wider than the window, and its background.
 const INSPECTION: &str = "<script>
-const found = { charts: 0, bars: 0, overlapping: [], outside: [] };
+const found = { charts: 0, bars: 0, smallest: 1000, overlapping: [], outside: [] };
 for (const svg of document.querySelectorAll('svg')) {
   const frame = svg.getBoundingClientRect();
   const labels = [...svg.querySelectorAll('text')].map(e => [e.textContent, e.getBoundingClientRect()]);
   found.charts += frame.height > 100;
   found.bars += [...svg.querySelectorAll('rect')].filter(e => e.getBoundingClientRect().height > 0).length;
   labels.forEach(([text, a], place) => {
+    found.smallest = Math.min(found.smallest, a.height);
     if (a.left < frame.left || a.right > frame.right || a.top < frame.top || a.bottom > frame.bottom)
       found.outside.push(text);
     for (const [other, b] of labels.slice(place + 1))
@@ -253,10 +254,47 @@ fn a_browser_shows_every_chart_light_dark_and_narrow() {
         assert_eq!(found["charts"], page.matches("<svg").count(), "{what}");
         assert!(found["charts"].as_u64() > Some(40), "{what}");
         assert!(found["bars"].as_u64() > Some(100), "{what}");
+        assert!(found["smallest"].as_f64() > Some(12.0), "{what}");
         for none in ["overlapping", "outside", "loaded"] {
             assert_eq!(found[none], Value::Array(Vec::new()), "{what}");
         }
         assert_eq!(found["too_wide"], false, "{what}");
         assert_eq!(found["background"], background, "{what}");
     }
+}
+
+/// Prints a page, and returns the number of sheets.
+fn sheets(browser: &Path, dir: &TempDir, page: &str) -> usize {
+    let [html, pdf, profile] = ["page.html", "page.pdf", "profile"].map(|name| dir.path().join(name));
+    std::fs::write(&html, page).unwrap();
+    let output = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .arg(format!("--print-to-pdf={}", pdf.display()))
+        .arg(format!("file://{}", html.display()))
+        .output()
+        .unwrap();
+    let printed =
+        std::fs::read(&pdf).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    let is_sheet = |line: &&[u8]| line.windows(12).any(|word| word == b"/Type /Page\n");
+    printed.split_inclusive(|byte| *byte == b'\n').filter(is_sheet).count()
+}
+
+#[test]
+fn paper_shows_the_parts_that_are_closed_on_the_screen() {
+    let Some(browser) = browser() else { return };
+    let dir = TempDir::new().unwrap();
+    let file = saved(&dir, "a.json", &fragment(&["ext4", "xfs"], &PolicyKind::ALL, 3));
+    let path = dir.path().join("result.html");
+    stdout(&[&file, "--html", path.to_str().unwrap()]);
+    let page = std::fs::read_to_string(&path).unwrap();
+    let [closed, open, without] = [
+        page.clone(),
+        page.replace("<details>", "<details open>"),
+        page.replace("details::details-content", "none"),
+    ]
+    .map(|page| sheets(&browser, &dir, &page));
+    assert_eq!(closed, open);
+    assert!(without < closed, "{without} of {closed} sheets without the rule");
 }

@@ -61,6 +61,35 @@ fn none(broken: &[String]) {
 }
 
 #[test]
+fn manifests_have_all_that_a_registry_asks_for() {
+    let manifest = |path: PathBuf| -> toml::Table {
+        toml::from_str(&fs::read_to_string(path).expect("manifest")).expect("manifest is TOML")
+    };
+    let workspace = manifest(root().join("Cargo.toml"));
+    let shared = workspace["workspace"]["package"].as_table().expect("a table");
+    for (name, _) in MAY_USE {
+        let directory = root().join("crates").join(name);
+        let package = manifest(directory.join("Cargo.toml"))["package"].clone();
+        for key in ["version", "license", "readme", "keywords", "rust-version"] {
+            assert!(
+                package[key]["workspace"].as_bool() == Some(true) && shared.contains_key(key),
+                "{name}: {key}"
+            );
+        }
+        for key in ["description", "documentation", "categories"] {
+            assert!(package.get(key).is_some(), "{name} has no {key}");
+        }
+        for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+            assert!(directory.join(licence).is_file(), "{name} has no {licence}");
+        }
+        // Without a version, a crate with such a dependency cannot be published.
+        let dependency = &workspace["workspace"]["dependencies"];
+        let known = name == "cli" || dependency[&format!("trimtab-{name}")]["version"] == shared["version"];
+        assert!(known, "{name}: its version as a dependency");
+    }
+}
+
+#[test]
 fn dependencies_point_downwards() {
     let allowed = BTreeMap::from(MAY_USE);
     let mut seen = BTreeSet::new();

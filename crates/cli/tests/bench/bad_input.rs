@@ -221,7 +221,40 @@ fn dry_run_writes_nothing_and_prints_the_plan() {
     for word in ["64 MiB", "sequential, random, discarded, unwritten, unaligned", "14 sizes", "15m"] {
         assert!(text.contains(word), "{text:?} doesn't say {word:?}");
     }
+    assert!(
+        text.contains(
+            "what doesn't fit is left out and named.\n             The order of latency is: discards"
+        )
+    );
     assert_eq!(fs::metadata(file).unwrap().modified().unwrap(), before);
+}
+
+#[test]
+fn dry_run_names_every_reason_to_refuse() {
+    if !possible() {
+        return;
+    }
+    let _turn = turn();
+    let Loop { device, .. } = &Loop::new(SIZE);
+    run("mkfs.ext4", &["-q", device.to_str().unwrap()]);
+    let dir = TempDir::new().unwrap();
+    let (json, profile) = (dir.path().join("old.json"), dir.path().join("profile.toml"));
+    fs::write(&json, "precious").unwrap();
+    let dry = |options: &[&str]| {
+        let mut command = Command::new(TRIMTAB);
+        command.arg("bench").arg(device).arg("--dry-run").arg("--json").arg(&json).args(options);
+        let output = command.output().unwrap();
+        assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let said = dry(&["--sizes", "4K,512", "--profile-out", profile.to_str().unwrap()]);
+    assert_eq!(said.len(), 3, "{said:?}");
+    for (line, word) in said.iter().zip(["ext4", "old.json exists", "a profile needs the latency"]) {
+        assert!(line.starts_with("trimtab: ") && line.contains(word), "{line}");
+    }
+    let said = dry(&["--sizes", "4000,512"]);
+    assert!(said.len() == 3 && said[2].contains("multiple of 512 B"), "{said:?}");
+    assert!(fs::read(&json).unwrap() == b"precious" && !profile.exists());
 }
 
 #[test]

@@ -48,6 +48,11 @@ fn range_without_free_space_is_no_trimmed_one() {
     );
     // The kernel remembers what it has trimmed outside of chunks, and --full does not change that.
     assert!(printed.contains("(btrfs does it again after it is mounted anew)"), "{printed}");
+    // The kernel trims space outside of chunks whatever -m says, and remembers it.
+    let [_, printed] = [(); 2].map(|()| testbed.command(&["-m", "2G"]).output().unwrap().stdout);
+    let printed = String::from_utf8(printed).unwrap();
+    let short = ": nothing discarded from 0 B to the end: no free extent there is 2 GiB or longer, or";
+    assert!(printed.contains(short), "{printed}");
 }
 
 #[test]

@@ -226,8 +226,16 @@ fn colour_marks_what_is_better_and_worse() {
 
 #[test]
 fn a_page_shows_every_part() {
-    let page = html(&fragment(&["ext4"], &PolicyKind::ALL, 2));
+    let mut document = fragment(&["ext4"], &PolicyKind::ALL, 2);
+    document.command.extend(["--", "sh", "-c", "rm *; sync"].map(str::to_owned));
+    let page = html(&document);
+    let tooltips: Vec<_> =
+        page.split("<title>").skip(2).filter_map(|rest| rest.split("</title>").next()).collect();
+    for with_unit in [", all activities, s", ", erase-block erases", ", discards in a run"] {
+        assert!(tooltips.iter().any(|note| note.ends_with(with_unit)), "{with_unit}");
+    }
     for part in [
+        "-- sh -c &#39;rm *; sync&#39;</pre>",
         "<figcaption>Time waited, ext4: less is better; no bar: the policy trimmed nothing, as none</figcaption>",
         "<h2>ext4 without a pause</h2>",
         "<h2>ext4 with a pause of 1 min</h2>",
