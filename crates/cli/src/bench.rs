@@ -43,7 +43,7 @@ pub struct Args {
     /// Keep to these bytes of the device, such as 1G..3G [default: all of it]
     #[arg(long, value_name = "START..END")]
     range: Option<Extent>,
-    /// Parts to run [default: all; with --quick all but degradation]
+    /// Parts to run [default: all; with --quick all but degradation and background]
     #[arg(long, value_name = "PART,...", value_delimiter = ',', value_parser = one_of(Part::ALL, Part::name))]
     part: Vec<Part>,
     /// Sizes of the latency sweep: halving (2G..512), in equal steps (64K..1M+64K) or a list
@@ -59,7 +59,7 @@ pub struct Args {
     /// Commands of the sweep: discard, zeroout (BLKZEROOUT), secure (BLKSECDISCARD)
     #[arg(long, value_name = "OP,...", value_delimiter = ',', default_value = "discard", value_parser = one_of(Operation::ALL, Operation::name))]
     operation: Vec<Operation>,
-    /// A run of less than a minute: fewer sizes, one pattern, no degradation
+    /// A run of less than a minute: fewer sizes, one pattern, no degradation or background
     #[arg(long)]
     quick: bool,
     /// About how long the whole run may take [default: 15m; with --quick 45s]
@@ -389,6 +389,14 @@ fn dry_run(plan: &BenchPlan, device: &BenchDevice, lost: &[String]) -> String {
                 "Degrade:",
                 format!(
                     "{} are written in sequence twice, and overwritten at random until steady",
+                    plan.range.len()
+                ),
+            ),
+            Part::Background => (
+                "Background:",
+                format!(
+                    "{} are written in sequence, overwritten at random or in bursts after pauses, and half of it is \
+                     discarded at once",
                     plan.range.len()
                 ),
             ),
