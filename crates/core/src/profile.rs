@@ -28,8 +28,8 @@ pub use slc::Slc;
 pub use suspend::Suspend;
 pub use wear::Wear;
 
-/// A value and where it comes from: an article, a datasheet, a measurement, or "calibrated"
-/// with what it was fitted to.
+/// A value and where it comes from: an article, a datasheet, a measurement, "calibrated to" the figure that
+/// it was fitted to, or "assumed" with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "expected a table like { value = ..., source = \"...\" }")]
 pub struct Sourced<T> {
