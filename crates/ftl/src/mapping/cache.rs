@@ -204,33 +204,39 @@ impl Ftl {
         }
     }
 
-    /// Starts to fold the oldest group that is full; none where there is none, or no room for its pages yet.
+    /// Starts to fold the oldest full group that there is room for; none where there is none. Groups of the cache's
+    /// own may have to wait until one that is made of erased blocks has given these back.
     pub(crate) fn start_folding(&self) -> Option<Folding> {
-        let cache = self.cache.as_ref()?;
-        let oldest = cache.filled.front().filter(|_| self.has_full_group())?;
-        let (number, block, blocks) = (oldest.number, oldest.blocks[0], cache.config.bits);
-        self.can_fold(*oldest, 1).then_some(Folding { number, block, blocks })
+        let blocks = self.cache.as_ref()?.config.bits;
+        let group = self.full_groups().find(|group| self.can_fold(**group, 1))?;
+        Some(Folding { number: group.number, block: group.blocks[0], blocks })
+    }
+
+    /// The groups that are full, the oldest first: all but one that is open.
+    fn full_groups(&self) -> impl Iterator<Item = &Group> {
+        let Frontier { next, end } = self.frontiers[self.cache_frontier()];
+        let open = usize::from(next < end);
+        self.cache.iter().flat_map(move |cache| cache.filled.iter().take(cache.filled.len() - open))
     }
 
     /// Whether a group is full.
     pub(crate) fn has_full_group(&self) -> bool {
-        let Frontier { next, end } = self.frontiers[self.cache_frontier()];
-        let open = usize::from(next < end);
-        self.cache.as_ref().is_some_and(|cache| cache.filled.len() > open)
+        self.full_groups().next().is_some()
     }
 
     /// Whether this group is still to be folded, and there is room for its pages.
     pub(crate) fn is_folding(&self, folding: Folding) -> bool {
-        self.start_folding() == Some(folding)
+        let group = self.full_groups().find(|group| group.number == folding.number);
+        group.is_some_and(|group| self.can_fold(*group, 1))
     }
 
     /// Erases the group that is being folded.
     ///
     /// # Panics
-    /// If it has valid pages or is not the oldest.
+    /// If it is no group any more, or has valid pages.
     pub(crate) fn finish_folding(&mut self, folding: Folding, flash: &mut impl Flash) {
-        assert!(self.is_folding(folding), "the oldest group is being folded");
-        self.erase_group(0, flash);
+        let place = self.full_groups().position(|group| group.number == folding.number);
+        self.erase_group(place.expect("the group is being folded"), flash);
     }
 
     fn oldest_group(&self) -> Option<Group> {
