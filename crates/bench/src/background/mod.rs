@@ -1,5 +1,5 @@
-//! What a drive does by itself: the cache that takes a burst of writes, its work while it idles, and its work after
-//! a discard has returned.
+//! Work that a drive does by itself: in the cache that takes a burst of writes, while it idles, and after a discard
+//! has returned.
 //!
 //! A drive that was all discarded is written in sequence: where the rate drops for good, the **cache** is full. Then
 //! the full drive pauses for longer and longer, and a burst after each pause shows how much of the cache the drive
@@ -44,7 +44,7 @@ const FIRST_PAUSE: f64 = 1.0 / 16.0;
 
 /// The outcome of the measurement.
 pub(crate) enum Outcome {
-    /// What was found.
+    /// The findings.
     Measured(Box<Background>),
     /// Writing the range takes this long, which is more than there is time for.
     TooLong(Duration),
@@ -174,7 +174,9 @@ impl Run<'_, '_> {
             Ok(fast)
         };
         let points = recovery::measure(&mut burst, least, *budget)?;
-        Ok(recovery::fit(&points))
+        // A cache is emptied into cells that are written no faster than without it.
+        let fastest = until.drop.filter(|_| state == BurstState::Full).map(|drop| drop.slow_mib_s());
+        Ok(recovery::fit(&points, fastest.map(|mib_s| mib_s * Bytes::MIB.0 as f64)))
     }
 }
 

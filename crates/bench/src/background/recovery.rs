@@ -1,4 +1,4 @@
-//! What pauses give back of the speed of writes: how long the drive waits before it works, and how fast it does.
+//! The speed of writes that pauses give back: how long the drive waits before it works, and how fast it does.
 
 use std::time::Duration;
 
@@ -68,14 +68,15 @@ fn most(points: &[Point]) -> f64 {
     points.iter().map(|point| point.fast).fold(0.0, f64::max)
 }
 
-/// Whether the longest pause gave no more than one that was half as long.
+/// Whether longer pauses give no more: the two longest both gave all, or both no more than a shorter one. On some
+/// full drives one burst leaves less room in the cache for the next than another.
 fn is_complete(points: &[Point]) -> bool {
+    let Some((shorter, longest)) = points.split_last_chunk::<2>() else { return false };
     let all = most(points) * (1.0 - LITTLE);
-    let mut longest = points.iter().rev();
-    match (longest.next(), longest.next()) {
-        (Some(last), Some(before)) => all > 0.0 && last.fast >= all && before.fast >= all,
-        _ => false,
-    }
+    let before = most(shorter) * (1.0 + LITTLE);
+    all > 0.0
+        && (longest.iter().all(|point| point.fast >= all)
+            || before > 0.0 && longest.iter().all(|point| point.fast <= before))
 }
 
 /// The longest pause before the first that gave anything, and that one.
@@ -91,11 +92,11 @@ fn closer(points: &[Point]) -> Option<f64> {
     (first > CLOSE * nothing && first > PAUSES[0].as_secs_f64() / 4.0).then(|| f64::midpoint(nothing, first))
 }
 
-/// The points between nothing and all.
+/// The points between nothing and all, of pauses shorter than the first that gave all.
 fn between(points: &[Point]) -> Vec<Point> {
     let most = most(points);
-    let is_between = |point: &&Point| (LITTLE..=1.0 - LITTLE).contains(&(point.fast / most));
-    points.iter().filter(is_between).copied().collect()
+    let shorter = points.iter().take_while(|point| point.fast <= (1.0 - LITTLE) * most);
+    shorter.filter(|point| point.fast >= LITTLE * most).copied().collect()
 }
 
 /// The pause that would tell most: in the middle of the widest gap between the last that gave nothing and the first
@@ -118,8 +119,10 @@ fn next(points: &[Point]) -> Option<f64> {
     gaps.into_iter().max_by(|left, right| left.0.total_cmp(&right.0)).map(|(_, middle)| middle)
 }
 
-/// What the pauses give back; none where they give nothing. `points` are in the order of their pauses.
-pub(super) fn fit(points: &[Point]) -> Option<Recovery> {
+/// Fits the wait and the rate to `points`, in the order of their pauses; none where the pauses give nothing. The drive
+/// gives back at most `fastest` bytes a second, where that is known: it tells how much of the shortest pause that gave
+/// anything was work, where the points lie on no line.
+pub(super) fn fit(points: &[Point], fastest: Option<f64>) -> Option<Recovery> {
     let most = most(points);
     if most <= 0.0 {
         return None;
@@ -133,7 +136,11 @@ pub(super) fn fit(points: &[Point]) -> Option<Recovery> {
             let mean = |of: fn(&Point) -> f64| between.iter().map(of).sum::<f64>() / n;
             (mean(|point| point.pause_s) - mean(|point| point.fast) / rate).clamp(0.0, first)
         }
-        None => f64::midpoint(nothing, first),
+        None => {
+            let onset = points.iter().find(|point| point.pause_s == first)?;
+            let work_s = fastest.map_or(0.0, |fastest| onset.fast / fastest);
+            (f64::midpoint(nothing, first) - work_s).max(0.0)
+        }
     };
     Some(Recovery {
         after_wall_s,
@@ -159,10 +166,10 @@ fn slope(points: &[Point]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// What is found of a drive that begins after `after` seconds, empties `rate` bytes a second and has `size`.
+    /// The fit to a drive that begins after `after` seconds, empties `rate` bytes a second and has `size`.
     fn found(after: f64, rate: f64, size: f64) -> Option<Recovery> {
         let mut burst = |pause: Duration| Ok(((pause.as_secs_f64() - after).max(0.0) * rate).min(size));
-        fit(&measure(&mut burst, Bytes::ZERO, Budget::new(Duration::from_secs(3600))).unwrap())
+        fit(&measure(&mut burst, Bytes::ZERO, Budget::new(Duration::from_secs(3600))).unwrap(), None)
     }
 
     #[test]
@@ -181,6 +188,25 @@ mod tests {
         let recovery = found(0.6, 1e15, 1e8).unwrap();
         assert!((0.5..0.7).contains(&recovery.after_wall_s), "{recovery:?}");
         assert_eq!(recovery.mib_s, None);
+    }
+
+    /// A drive that empties parts of 8 MiB, waits 0.1 s and empties 100 MiB each second, of which every other burst finds
+    /// a quarter less room.
+    #[test]
+    fn parts_that_empty_as_a_whole_and_bursts_that_alternate_tell_how_long_the_drive_waits() {
+        let mib = Bytes::MIB.0 as f64;
+        let mut number = 0;
+        let mut burst = |pause: Duration| {
+            number += 1;
+            let most = if number % 2 == 0 { 32.0 } else { 24.0 };
+            let emptied = ((pause.as_secs_f64() - 0.1).max(0.0) * 100.0 / 8.0).floor() * 8.0;
+            Ok(emptied.min(most) * mib)
+        };
+        let points = measure(&mut burst, Bytes::ZERO, Budget::new(Duration::from_secs(3600))).unwrap();
+        let recovery = fit(&points, Some(100.0 * mib)).unwrap();
+        assert!((recovery.after_wall_s / 0.1 - 1.0).abs() < 0.25, "{recovery:?}");
+        assert_eq!((recovery.most, recovery.complete), (Bytes(32 << 20), true));
+        assert!(points.iter().all(|point| point.pause_s < 10.0), "longer pauses give no more: {points:?}");
     }
 
     #[test]

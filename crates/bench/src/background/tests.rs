@@ -80,12 +80,12 @@ fn cache_of_a_drive_is_recovered() {
         assert_near("empty", cache.empty.0 as f64, size, 0.1);
         let after = original.idle.as_ref().unwrap().after.value.seconds();
         let refill = cache.refill.unwrap();
-        // The shortest pause that gives anything is long enough for the first part of the cache, too.
-        assert_near("after", refill.after_wall_s, after, 0.4);
+        assert!(refill.complete, "{refill:?}");
+        assert_near("after", refill.after_wall_s, after, 0.25);
 
         // How a full drive gets room for a dynamic cache back depends on what it keeps erased, which can't be seen.
         let copy = profile_of(&original);
-        assert_near("after of the copy", copy.idle.as_ref().unwrap().after.value.seconds(), after, 0.4);
+        assert_near("after of the copy", copy.idle.as_ref().unwrap().after.value.seconds(), after, 0.25);
         let again = found(&copy).cache.unwrap();
         assert_near("empty again", again.empty.0 as f64, cache.empty.0 as f64, 0.1);
         assert_near("fast again", again.fast_mib_s, cache.fast_mib_s, 0.2);

@@ -1,5 +1,5 @@
-//! What a drive does by itself, as a bench sees it: the cache that takes a burst of writes, what it does while it
-//! idles, and what it does for a discard after the command has returned.
+//! Work that a drive does by itself, as a bench sees it: the cache that takes a burst of writes, its work while it
+//! idles, and its work for a discard after the command has returned.
 
 use serde::{Deserialize, Serialize};
 
@@ -83,13 +83,13 @@ pub struct CacheFit {
     pub refill: Option<Recovery>,
 }
 
-/// What a pause gives back of the speed of writes.
+/// The speed of writes that a pause gives back.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Recovery {
     /// The pause in seconds after which it begins.
     pub after_wall_s: f64,
-    /// What each second from then on adds to the bytes that are written fast, in MiB; none where the pauses don't
-    /// tell.
+    /// The MiB that each second from then on adds to those that are written fast; none where the pauses don't
+    /// show it.
     pub mib_s: Option<f64>,
     /// The most bytes that were written fast after any pause.
     pub most: Bytes,
@@ -104,6 +104,6 @@ pub struct LazyFit {
     pub share: f64,
     /// The work for each GiB without data, in milliseconds of the whole flash.
     pub per_gib_ms: f64,
-    /// What data add to each GiB, in milliseconds of the whole flash.
+    /// The work that data add to each GiB, in milliseconds of the whole flash.
     pub per_mapped_gib_ms: f64,
 }

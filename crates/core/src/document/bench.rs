@@ -142,7 +142,7 @@ pub enum Part {
     Interference,
     /// How the drive slows without discards.
     Degradation,
-    /// What the drive does by itself: its cache, its work while it idles and after discards.
+    /// Work that the drive does by itself: its cache, its work while it idles and after discards.
     Background,
 }
 

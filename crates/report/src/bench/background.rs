@@ -1,4 +1,4 @@
-//! What a drive does by itself, in sentences and a table.
+//! Work that a drive does by itself, in sentences and a table.
 
 use trimtab_core::document::background::{Background, Burst, BurstState, CacheFit, LazyFit};
 
