@@ -232,6 +232,11 @@ pub struct Discard {
     /// does all before the command returns leaves it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lazy_share: Option<Sourced<f64>>,
+    /// The share of every die that the drive takes while it works on a discard that has not returned: reads and
+    /// programs beside it take as much longer. A drive whose discards leave the dies alone leaves it out, and a lazy
+    /// one has `lazy_share`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_share: Option<Sourced<f64>>,
     /// The most discards that it works on at once; others wait. A drive that takes one after the other leaves
     /// it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -209,6 +209,7 @@ impl Run<'_> {
                 let share = significant(lazy.share).clamp(*SHARES.start(), *SHARES.end());
                 self.measured(share, AFTER_DISCARDS)
             }),
+            busy_share: self.busy_share(lazy),
             queue_depth: self.fit.at_once.map(|depth| {
                 self.measured(depth, "how many times as many small discards it does with more in flight")
             }),
