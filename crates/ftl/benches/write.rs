@@ -1,10 +1,10 @@
 //! Uniformly random page writes in steady state, at S = 0.127 with 256 pages a block and greedy
 //! cleaning: the bare mapping, a whole device with its timing, and one with every table that a profile can have.
 
-use std::hint::black_box;
 use std::time::Instant;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use memmap2::{Advice, MmapMut};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use trimtab_core::profile::{GcPolicy, Idle, MapCache, Profile, Slc, Sourced, Suspend, Wear};
@@ -59,28 +59,41 @@ fn mapping(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// Adds to numbers at random places, as many places at a time as the mapping gets pages, so that cache misses overlap
+/// as there.
+fn access(numbers: &mut [u32], rng: &mut Xoshiro256PlusPlus) {
+    let count = numbers.len() as u32;
+    let mut batch = [0; BATCH];
+    for _ in 0..COUNT / BATCH as u64 {
+        batch.fill_with(|| rng.random_range(0..count));
+        for place in batch {
+            let number = &mut numbers[place as usize];
+            *number = number.wrapping_add(1);
+        }
+    }
+}
+
 /// Prints how long a page takes that the mapping programs, the host's and those that garbage collection moves, beside
-/// one random access of this machine: adding to a number among as many bytes as the mapping's two tables have. Both
-/// are medians of rounds that take turns, so that what else the machine does slows both.
+/// one random access of this machine, among as many bytes as the mapping's two tables have, on huge pages as theirs. Both
+/// are medians of rounds that take turns, so that other load slows both.
 fn beside_random_access(_: &mut Criterion) {
     for (name, blocks) in [("0.9M", 4030), ("14.6M", 65_330)] {
         let (mut ftl, mut rng) = settled(blocks);
-        let mut numbers = vec![1u32; (ftl.config().logical.0 + u64::from(blocks * PAGES_PER_BLOCK)) as usize];
+        let entries = ftl.config().logical.0 + u64::from(blocks * PAGES_PER_BLOCK);
+        let mut memory = MmapMut::map_anon(entries as usize * size_of::<u32>()).expect("there is memory");
+        // A system without huge pages refuses the advice.
+        let _ = memory.advise(Advice::HugePage);
+        memory.fill(1);
         let [mut programs, mut accesses, mut pages] = [const { Vec::new() }; 3];
         for _ in 0..ROUNDS {
             let (begun, before) = (Instant::now(), ftl.totals());
             write(&mut ftl, &mut rng, COUNT);
-            let programmed = ftl.totals().since(&before).programmed();
             let ns = begun.elapsed().as_nanos() as f64;
             pages.push(COUNT as f64 / ns * 1e3);
-            programs.push(ns / programmed as f64);
+            programs.push(ns / ftl.totals().since(&before).programmed() as f64);
             let begun = Instant::now();
-            for _ in 0..COUNT {
-                let place = rng.random_range(0..numbers.len() as u32) as usize;
-                numbers[place] = numbers[place].wrapping_add(1);
-            }
+            access(bytemuck::cast_slice_mut(&mut memory), &mut rng);
             accesses.push(begun.elapsed().as_nanos() as f64 / COUNT as f64);
-            black_box(&mut numbers);
         }
         let [program, access, pages] =
             [programs, accesses, pages].map(|figures| median(&figures).expect("there are rounds"));

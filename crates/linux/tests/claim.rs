@@ -14,7 +14,7 @@ use trimtab_linux::claim::{self, Overrides};
 use trimtab_linux::{loop_device, mount};
 
 const SIZE: Bytes = Bytes(16 << 20);
-const EVERYTHING: Overrides = Overrides { signatures: true, partitions: true, partition: true };
+const EVERYTHING: Overrides = Overrides { signatures: true, partitions: true, part: true };
 
 /// One test at a time: a program that another test starts holds this one's open files until it runs, and a claim sees it.
 fn alone() -> Option<MutexGuard<'static, ()>> {
