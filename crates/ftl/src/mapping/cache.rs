@@ -208,7 +208,7 @@ impl Ftl {
     /// own may have to wait until one that is made of erased blocks has given these back.
     pub(crate) fn start_folding(&self) -> Option<Folding> {
         let blocks = self.cache.as_ref()?.config.bits;
-        let group = self.full_groups().find(|group| self.can_fold(**group, 1))?;
+        let group = self.full_groups().find(|group| self.can_fold_next(**group))?;
         Some(Folding { number: group.number, block: group.blocks[0], blocks })
     }
 
@@ -226,8 +226,12 @@ impl Ftl {
 
     /// Whether this group is still to be folded, and there is room for its pages.
     pub(crate) fn is_folding(&self, folding: Folding) -> bool {
-        let group = self.full_groups().find(|group| group.number == folding.number);
-        group.is_some_and(|group| self.can_fold(*group, 1))
+        self.place_of(folding).is_some_and(|place| self.can_fold_next(self.group(place)))
+    }
+
+    /// The place of a group that is being folded; none where it was erased meanwhile.
+    fn place_of(&self, folding: Folding) -> Option<usize> {
+        self.cache.as_ref()?.filled.binary_search_by_key(&folding.number, |group| group.number).ok()
     }
 
     /// Erases the group that is being folded.
@@ -235,12 +239,17 @@ impl Ftl {
     /// # Panics
     /// If it is no group any more, or has valid pages.
     pub(crate) fn finish_folding(&mut self, folding: Folding, flash: &mut impl Flash) {
-        let place = self.full_groups().position(|group| group.number == folding.number);
-        self.erase_group(place.expect("the group is being folded"), flash);
+        let place = self.place_of(folding).expect("the group is being folded");
+        self.erase_group(place, flash);
     }
 
     fn oldest_group(&self) -> Option<Group> {
         self.cache.as_ref()?.filled.front().copied()
+    }
+
+    /// Whether the next page of a group can be folded, or it has none any more.
+    fn can_fold_next(&self, group: Group) -> bool {
+        self.can_fold(group, self.blocks.valid()[group.blocks[0] as usize].min(1))
     }
 
     /// Whether the next `pages` pages of a group can be folded without taking a block that the host's next one
