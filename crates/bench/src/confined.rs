@@ -1,7 +1,7 @@
 //! A device of which only a range may be touched, whatever goes wrong above it.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use trimtab_core::document::KernelCounters;
 use trimtab_core::erase::{Engine, Operation};
@@ -66,6 +66,14 @@ impl Target for Confined<'_> {
         self.target.counters()
     }
 
+    fn now(&self) -> Instant {
+        self.target.now()
+    }
+
+    fn pause(&self, span: Duration) {
+        self.target.pause(span);
+    }
+
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue + '_>> {
         Ok(Box::new(ConfinedQueue { queue: self.target.queue(depth)?, range: self.range }))
     }
@@ -120,6 +128,10 @@ mod tests {
         fn counters(&self) -> Option<KernelCounters> {
             None
         }
+        fn now(&self) -> Instant {
+            Instant::now()
+        }
+        fn pause(&self, _: Duration) {}
         fn queue(&self, _: u32) -> io::Result<Box<dyn Queue + '_>> {
             Ok(Box::new(Unreachable))
         }

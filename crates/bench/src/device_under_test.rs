@@ -23,7 +23,7 @@ const RATED: Bytes = Bytes(16 << 20);
 /// today.
 const SLOW: f64 = 20e6;
 
-/// The longest wait for a command before it checks whether the user pressed Ctrl-C.
+/// The longest wait for a command, or part of a pause, before it checks whether the user pressed Ctrl-C.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A device, and which of its bytes may be written and discarded.
@@ -54,13 +54,13 @@ impl<'a> DeviceUnderTest<'a> {
     pub(crate) fn fill(&mut self, extents: &[Extent]) -> Result<(), BenchError> {
         let (size, depth) = FILL;
         self.blank = false;
-        let begun = Instant::now();
+        let begun = self.target.now();
         let writes = extents.iter().flat_map(|extent| pieces(*extent, size));
         let commands = writes.map(|extent| Command { kind: CommandKind::Write, extent });
         let bytes = self.run(depth, commands, None)?.bytes;
         self.flush()?;
         if bytes >= RATED && extents.len() == 1 {
-            self.write_rate = bytes.0 as f64 / begun.elapsed().as_secs_f64().max(1e-9);
+            self.write_rate = bytes.0 as f64 / (self.target.now() - begun).as_secs_f64().max(1e-9);
         }
         Ok(())
     }
@@ -73,6 +73,18 @@ impl<'a> DeviceUnderTest<'a> {
     /// Brings what was written to stable storage.
     pub(crate) fn flush(&self) -> Result<(), BenchError> {
         self.target.flush().map_err(BenchError::device("flush"))
+    }
+
+    /// Sends nothing for `span`, unless the user presses Ctrl-C.
+    pub(crate) fn pause(&self, span: Duration) -> Result<(), BenchError> {
+        let mut left = span;
+        while !left.is_zero() {
+            self.interrupt.check()?;
+            let piece = left.min(POLL_INTERVAL);
+            self.target.pause(piece);
+            left -= piece;
+        }
+        Ok(())
     }
 
     /// Discards all of `extent`, in pieces that the user's Ctrl-C can come between.
@@ -98,7 +110,7 @@ impl<'a> DeviceUnderTest<'a> {
         let mut kind = CommandKind::Read;
         let mut latencies = Latencies::new();
         let mut bytes = Bytes::ZERO;
-        let begun = Instant::now();
+        let begun = self.target.now();
         let mut commands = commands.peekable();
         let in_time = |sent| sent < u64::from(depth) || deadline.is_none_or(|at| Instant::now() < at);
         while let Some(command) = commands.next_if(|_| in_time(flight.sent)) {
@@ -114,7 +126,7 @@ impl<'a> DeviceUnderTest<'a> {
         }
         // Asked at the end: a ring may have turned out not to take them.
         let engine = flight.engine(kind);
-        Ok(Measured { engine, latencies, wall: begun.elapsed(), bytes })
+        Ok(Measured { engine, latencies, wall: self.target.now() - begun, bytes })
     }
 }
 

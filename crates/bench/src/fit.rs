@@ -26,6 +26,15 @@ use trimtab_core::stats::median;
 const PATTERNS: [&[Pattern]; 2] =
     [&[Pattern::Sequential, Pattern::Random], &[Pattern::Unaligned, Pattern::Discarded, Pattern::Unwritten]];
 
+/// The patterns over areas without data whose cost is compared with that of data.
+const NO_DATA: [Pattern; 2] = [Pattern::Discarded, Pattern::Unwritten];
+
+/// Data matter where they make up more than this part of the cost of a GiB.
+const LEAST_OF_DATA: f64 = 0.1;
+
+/// Discards run beside each other where several in flight raise their rate this many times.
+const LEAST_GAIN: f64 = 1.5;
+
 /// Returns the conclusions; none until the latency sweep has three sizes of one pattern.
 pub fn fit(document: &BenchDocument) -> Option<Fit> {
     let curve = curve(document);
@@ -39,6 +48,8 @@ pub fn fit(document: &BenchDocument) -> Option<Fit> {
     Some(Fit {
         command_us: cost.command_us,
         per_gib_ms: cost.per_gib_ms,
+        per_mapped_gib_ms: per_mapped(document, &cost),
+        at_once: at_once(document),
         residual: cost.residual,
         cliffs: cliffs(&cells),
         honoured_granularity: verify.and_then(|verify| verify.granularity.honoured),
@@ -52,6 +63,15 @@ pub fn fit(document: &BenchDocument) -> Option<Fit> {
 /// The cells that tell what a discard costs: of one pattern, one discard at a time. Of the patterns
 /// over data, or where none was measured, of the others, it is the one with the most sizes.
 pub(super) fn curve(document: &BenchDocument) -> Vec<&SweepCell> {
+    PATTERNS
+        .iter()
+        .map(|patterns| longest(document, patterns))
+        .find(|cells| !cells.is_empty())
+        .unwrap_or_default()
+}
+
+/// The cells of one discard at a time of that of `patterns` with the most sizes.
+fn longest<'a>(document: &'a BenchDocument, patterns: &[Pattern]) -> Vec<&'a SweepCell> {
     let of = |pattern: Pattern| -> Vec<&SweepCell> {
         let cells: Vec<_> = document
             .sweeps
@@ -68,8 +88,44 @@ pub(super) fn curve(document: &BenchDocument) -> Vec<&SweepCell> {
         };
         cells.into_iter().filter(reached).collect()
     };
-    let most = |patterns: &&[Pattern]| patterns.iter().rev().map(|pattern| of(*pattern)).max_by_key(Vec::len);
-    PATTERNS.iter().filter_map(most).find(|cells| !cells.is_empty()).unwrap_or_default()
+    patterns.iter().rev().map(|pattern| of(*pattern)).max_by_key(Vec::len).unwrap_or_default()
+}
+
+/// The cost that data add to each GiB, in milliseconds: that of discards of data (`cost`) less that of discards of
+/// none. None where they differ by no more than the noise.
+fn per_mapped(document: &BenchDocument, cost_of_data: &Cost) -> Option<Estimate> {
+    if longest(document, PATTERNS[0]).is_empty() {
+        return None;
+    }
+    let cells: Vec<_> = longest(document, &NO_DATA).into_iter().map(as_sent).collect();
+    let (data, bare) = (cost_of_data.per_gib_ms, cost(&cells)?.per_gib_ms);
+    let value = data.value - bare.value;
+    let found = Estimate { value, low: data.low - bare.high, high: data.high - bare.low };
+    (found.low > 0.0 && value > LEAST_OF_DATA * data.value).then_some(found)
+}
+
+/// How many discards the drive works on at once: by how much the rate of those in flight together exceeds that of one
+/// at a time. None where they do not run beside each other, or no such rates were measured.
+fn at_once(document: &BenchDocument) -> Option<u32> {
+    let rate = |of: &SweepCell, depth: u32| {
+        let same = document.sweeps.iter().find(|cell| {
+            (cell.operation, cell.pattern, cell.size, cell.depth)
+                == (of.operation, of.pattern, of.size, depth)
+        });
+        same.map(|cell| cell.commands_s).filter(|rate| *rate > 0.0)
+    };
+    let discards = || document.sweeps.iter().filter(|cell| cell.operation == Operation::Discard);
+    let mut depths: Vec<_> = discards().map(|cell| cell.depth).filter(|depth| *depth > 1).collect();
+    depths.sort_unstable();
+    depths.dedup();
+    let gain = |depth: u32| {
+        let cells = discards().filter(|cell| cell.depth == depth && cell.passage != Passage::Split);
+        let gains: Vec<_> = cells.filter_map(|cell| Some(rate(cell, depth)? / rate(cell, 1)?)).collect();
+        median(&gains).map(|gain| gain.min(f64::from(depth)))
+    };
+    let most = depths.into_iter().filter_map(gain).fold(0.0, f64::max);
+    let is_queued = document.queueing.as_ref().is_none_or(|queueing| queueing.queued);
+    (is_queued && most >= LEAST_GAIN).then_some(most.round() as u32)
 }
 
 /// A cell with the commands that the kernel made of each discard.

@@ -161,6 +161,7 @@ pub(super) fn document(measured: &Measured) -> BenchDocument {
         queueing: Some(queueing(measured)),
         interference: vec![alone(measured)],
         degradation,
+        background: None,
         fit: None,
         missing: Vec::new(),
         stopped: None,

@@ -1,6 +1,7 @@
 //! Measures a device's discards: how long they take, whether they work, their effect on other I/O, and their
 //! gain.
 
+mod background;
 mod budget;
 mod confined;
 mod degradation;
@@ -12,6 +13,8 @@ mod fixture;
 mod interference;
 #[cfg(test)]
 mod memory;
+#[cfg(test)]
+mod model;
 pub mod plan;
 pub mod profile;
 mod queueing;
@@ -176,6 +179,7 @@ fn begin(options: BenchOptions) -> Result<BenchDocument, BenchStartError> {
             queueing: None,
             interference: Vec::new(),
             degradation: Vec::new(),
+            background: None,
             fit: None,
             missing: Vec::new(),
             stopped,

@@ -229,6 +229,12 @@ impl Target for Memory {
         None
     }
 
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn pause(&self, _span: Duration) {}
+
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue + '_>> {
         Ok(Box::new(MemoryQueue { memory: self, depth, done: VecDeque::new() }))
     }
@@ -318,6 +324,14 @@ impl<T: Target> Target for Failing<T> {
 
     fn counters(&self) -> Option<KernelCounters> {
         self.inner.counters()
+    }
+
+    fn now(&self) -> Instant {
+        self.inner.now()
+    }
+
+    fn pause(&self, span: Duration) {
+        self.inner.pause(span);
     }
 
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue + '_>> {

@@ -13,7 +13,7 @@ use super::error::BenchError;
 use super::interference::{self, Beside};
 use super::plan::{self, Cell};
 use super::verify::{self, VerifyOptions};
-use super::{BenchProgress, degradation, fit, queueing, sweep};
+use super::{BenchProgress, background, degradation, fit, queueing, sweep};
 
 /// How a part of a bench weighs in the time budget.
 const fn weight(part: Part) -> f64 {
@@ -22,6 +22,7 @@ const fn weight(part: Part) -> f64 {
         Part::Verify => 2.0,
         Part::Interference => 3.0,
         Part::Degradation => 6.0,
+        Part::Background => 4.0,
     }
 }
 
@@ -69,6 +70,7 @@ impl Run<'_> {
                 Part::Verify => self.verify(share)?,
                 Part::Interference => self.interference(share)?,
                 Part::Degradation => self.degradation(share)?,
+                Part::Background => self.background(share)?,
             }
             self.to_do.remove(0);
             self.document.fit = fit::fit(&self.document);
@@ -86,6 +88,7 @@ impl Run<'_> {
                 Part::Degradation => {
                     !document.degradation.iter().any(|round| round.step == DegradationStep::Fresh)
                 }
+                Part::Background => document.background.is_none(),
                 Part::Latency | Part::Interference => true,
             }
     }
@@ -184,6 +187,21 @@ impl Run<'_> {
                     "writing the range twice takes {needed:.0?}; allow more time (--time), or a smaller --range"
                 );
                 self.missing("degradation".to_owned(), why);
+            }
+        }
+        Ok(())
+    }
+
+    fn background(&mut self, budget: Budget) -> Result<(), BenchError> {
+        let Self { tested, document, progress, .. } = self;
+        let tell = &mut |what: &str| progress.at(&format!("background: {what}"), self.budget.left());
+        match background::measure(tested, budget, document.plan.seed, tell)? {
+            background::Outcome::Measured(found) => document.background = Some(*found),
+            background::Outcome::TooLong(needed) => {
+                let why = format!(
+                    "writing the range takes {needed:.0?}; allow more time (--time), or a smaller --range"
+                );
+                self.missing("background".to_owned(), why);
             }
         }
         Ok(())

@@ -50,6 +50,12 @@ pub trait Target: Send + Sync {
     /// Returns the kernel's counts so far; none where it has no counters.
     fn counters(&self) -> Option<KernelCounters>;
 
+    /// The time on the clock that its commands take.
+    fn now(&self) -> Instant;
+
+    /// Sends nothing for so long.
+    fn pause(&self, span: Duration);
+
     /// A queue of up to `depth` commands in flight.
     ///
     /// # Errors
@@ -115,6 +121,14 @@ impl Target for Device {
             }
             thread::sleep(SETTLED / 100);
         }
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn pause(&self, span: Duration) {
+        thread::sleep(span);
     }
 
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue + '_>> {

@@ -45,7 +45,7 @@ pub struct Args {
     /// Keep to these bytes of the device, such as 1G..3G [default: all of it]
     #[arg(long, value_name = "START..END")]
     range: Option<Extent>,
-    /// Parts to run [default: all; with --quick all but degradation]
+    /// Parts to run [default: all; with --quick all but degradation and background]
     #[arg(long, value_name = "PART,...", value_delimiter = ',', value_parser = one_of(Part::ALL, Part::name))]
     part: Vec<Part>,
     /// Sizes of the latency sweep: halving (2G..512), in equal steps (64K..1M+64K) or a list
@@ -61,7 +61,7 @@ pub struct Args {
     /// Commands of the sweep: discard, zeroout (BLKZEROOUT), secure (BLKSECDISCARD)
     #[arg(long, value_name = "OP,...", value_delimiter = ',', default_value = "discard", value_parser = one_of(Operation::ALL, Operation::name))]
     operation: Vec<Operation>,
-    /// A run of less than a minute: fewer sizes, one pattern, no degradation
+    /// A run of less than a minute: fewer sizes, one pattern, no degradation or background
     #[arg(long)]
     quick: bool,
     /// About how long the whole run may take [default: 15m; with --quick 45s]

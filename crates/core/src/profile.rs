@@ -28,8 +28,8 @@ pub use slc::Slc;
 pub use suspend::Suspend;
 pub use wear::Wear;
 
-/// A value and where it comes from: an article, a datasheet, a measurement, or "calibrated"
-/// with what it was fitted to.
+/// A value and where it comes from: an article, a datasheet, a measurement, "calibrated to" the figure that
+/// it was fitted to, or "assumed" with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "expected a table like { value = ..., source = \"...\" }")]
 pub struct Sourced<T> {
@@ -232,6 +232,11 @@ pub struct Discard {
     /// does all before the command returns leaves it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lazy_share: Option<Sourced<f64>>,
+    /// The share of every die that the drive takes while it works on a discard that has not returned: reads and
+    /// programs beside it take as much longer. A drive whose discards leave the dies alone leaves it out, and a lazy
+    /// one has `lazy_share`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_share: Option<Sourced<f64>>,
     /// The most discards that it works on at once; others wait. A drive that takes one after the other leaves
     /// it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]

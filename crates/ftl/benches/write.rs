@@ -1,10 +1,14 @@
 //! Uniformly random page writes in steady state, at S = 0.127 with 256 pages a block and greedy
 //! cleaning: the bare mapping, a whole device with its timing, and one with every table that a profile can have.
 
+use std::time::Instant;
+
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use memmap2::{Advice, MmapMut};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use trimtab_core::profile::{GcPolicy, Idle, MapCache, Profile, Slc, Sourced, Suspend, Wear};
+use trimtab_core::stats::median;
 use trimtab_core::{Bytes, Extent, Nanos, Pages};
 use trimtab_ftl::{ClosedLoop, Command, Device, Ftl, FtlConfig, Op, Untimed};
 
@@ -14,6 +18,8 @@ const BATCH: usize = 256;
 const PAGE: Bytes = Bytes(4096);
 /// Writes measured at a time.
 const COUNT: u64 = 1 << 20;
+/// Rounds beside the machine's random access.
+const ROUNDS: usize = 15;
 
 fn settled(blocks: u32) -> (Ftl, Xoshiro256PlusPlus) {
     let mut config = FtlConfig {
@@ -51,6 +57,52 @@ fn mapping(criterion: &mut Criterion) {
         group.bench_function(name, |bencher| bencher.iter(|| write(&mut ftl, &mut rng, COUNT)));
     }
     group.finish();
+}
+
+/// Adds to numbers at random places, as many places at a time as the mapping gets pages, so that cache misses overlap
+/// as there.
+fn access(numbers: &mut [u32], rng: &mut Xoshiro256PlusPlus) {
+    let count = numbers.len() as u32;
+    let mut batch = [0; BATCH];
+    for _ in 0..COUNT / BATCH as u64 {
+        batch.fill_with(|| rng.random_range(0..count));
+        for place in batch {
+            let number = &mut numbers[place as usize];
+            *number = number.wrapping_add(1);
+        }
+    }
+}
+
+/// Prints how long a page takes that the mapping programs, the host's and those that garbage collection moves, beside
+/// one random access of this machine, among as many bytes as the mapping's two tables have, on huge pages as theirs. Both
+/// are medians of rounds that take turns, so that other load slows both.
+fn beside_random_access(_: &mut Criterion) {
+    for (name, blocks) in [("0.9M", 4030), ("14.6M", 65_330)] {
+        let (mut ftl, mut rng) = settled(blocks);
+        let entries = ftl.config().logical.0 + u64::from(blocks * PAGES_PER_BLOCK);
+        let mut memory = MmapMut::map_anon(entries as usize * size_of::<u32>()).expect("there is memory");
+        // A system without huge pages refuses the advice.
+        let _ = memory.advise(Advice::HugePage);
+        memory.fill(1);
+        let [mut programs, mut accesses, mut pages] = [const { Vec::new() }; 3];
+        for _ in 0..ROUNDS {
+            let (begun, before) = (Instant::now(), ftl.totals());
+            write(&mut ftl, &mut rng, COUNT);
+            let ns = begun.elapsed().as_nanos() as f64;
+            pages.push(COUNT as f64 / ns * 1e3);
+            programs.push(ns / ftl.totals().since(&before).programmed() as f64);
+            let begun = Instant::now();
+            access(bytemuck::cast_slice_mut(&mut memory), &mut rng);
+            accesses.push(begun.elapsed().as_nanos() as f64 / COUNT as f64);
+        }
+        let [program, access, pages] =
+            [programs, accesses, pages].map(|figures| median(&figures).expect("there are rounds"));
+        println!(
+            "mapping/{name} beside the machine: {pages:.1} million host pages/s, {program:.1} ns a page programmed, \
+             {access:.1} ns a random access: {:.2} of them\n",
+            program / access
+        );
+    }
 }
 
 fn profile() -> Profile {
@@ -127,5 +179,5 @@ fn measure_device(criterion: &mut Criterion, name: &str, profile: &Profile) {
     group.finish();
 }
 
-criterion_group!(benches, mapping, device);
+criterion_group!(benches, mapping, beside_random_access, device);
 criterion_main!(benches);

@@ -10,7 +10,7 @@
 //! before its end; queued discards only wait for each other, as many at a time as the drive works on. Its cost, as the host sees it, includes
 //! the command overhead. Only whole aligned grains are unmapped, and none by a discard that the
 //! drive ignores. Each honoured range leaves an entry of mapping journal, and full pages of journal
-//! are programmed after it. A drive that is lazy spends the time of a discard's bytes after its end, and takes
+//! are programmed after it. A discard may take a share of every die until its end. A drive that is lazy spends the time of a discard's bytes after its end, and takes
 //! a share of every die for it. Partial pages are read and written as whole ones.
 //!
 //! A drive whose memory holds only a part of the **map** first brings the entries there that a command needs. A
@@ -376,7 +376,8 @@ impl Device {
             self.controller.begin(if queued { arrival } else { arrival.max(self.controller.all_done()) });
         let taken = dealt_with - self.controller.overhead();
         let known = if self.discard.lazy_share.is_some() { Nanos::ZERO } else { unmapped.known };
-        let done = self.outstanding.add(taken, cost).max(dealt_with).max(known);
+        let ends = self.outstanding.add(taken, cost);
+        let done = ends.max(dealt_with).max(known);
         if !queued {
             self.controller.hold(done);
         }
@@ -384,6 +385,10 @@ impl Device {
             let length = extents.iter().map(|extent| extent.len()).sum();
             let work = self.discard.work(length, unmapped.bytes);
             self.controller.array().add_work(work, share.value, done);
+        }
+        if let Some(share) = &self.discard.busy_share {
+            let work = Nanos::from_seconds(cost.seconds() * share.value);
+            self.controller.array().add_work(work, share.value, ends - cost);
         }
         self.counters.discard_busy_ns += cost;
         done

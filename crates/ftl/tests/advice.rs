@@ -1,11 +1,14 @@
 //! For each mechanism a trace whose best policy depends on it.
 
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
 use trimtab_core::document::sim::{Clocks, ReplayOutcome};
 use trimtab_core::policy::PolicyChoice;
-use trimtab_core::profile::{Aging, Idle, MapCache, Profile, Slc, Sourced, Suspend, Wear};
+use trimtab_core::profile::{Aging, GcPolicy, Idle, MapCache, Profile, Slc, Sourced, Suspend, Wear};
 use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceEvent};
-use trimtab_core::{Bytes, Extent, Nanos};
+use trimtab_core::{Bytes, Extent, Nanos, Pages};
 use trimtab_ftl::replay::{Discards, Replay, ReplayOptions};
+use trimtab_ftl::{Ftl, FtlConfig, Untimed};
 
 mod common;
 
@@ -48,6 +51,15 @@ fn event(at: u64, kind: EventKind, start: u64, length: u64) -> TraceEvent {
 
 fn replayed(profile: &Profile, events: &[TraceEvent], preconditioned: bool, policy: &str) -> ReplayOutcome {
     let engine = policy.parse::<PolicyChoice>().unwrap().engine().expect("not smart");
+    replayed_with(profile, events, preconditioned, Discards::Policy(engine))
+}
+
+fn replayed_with(
+    profile: &Profile,
+    events: &[TraceEvent],
+    preconditioned: bool,
+    discards: Discards,
+) -> ReplayOutcome {
     let span = Nanos(events.last().unwrap().at.0 + 20 * SECOND);
     let device = DeviceIndex(0);
     let options = ReplayOptions {
@@ -59,7 +71,7 @@ fn replayed(profile: &Profile, events: &[TraceEvent], preconditioned: bool, poli
         span,
         clocks: Clocks::default(),
     };
-    let mut replay = Replay::new(&options, Discards::Policy(engine)).unwrap();
+    let mut replay = Replay::new(&options, discards).unwrap();
     replay.pass(&mut in_memory(events), &mut |_| true).unwrap();
     replay.outcome()
 }
@@ -139,6 +151,25 @@ fn lazy_discards_return_at_once_and_are_felt_by_reads() {
     assert!(lazy.counters.discard_busy_ns.0 * 10 < eager.counters.discard_busy_ns.0, "it seems free");
     let slower = lazy.reads.p50_ns.seconds() / eager.reads.p50_ns.seconds();
     assert!(slower > 1.5, "but reads take {slower} times as long");
+}
+
+#[test]
+fn discards_that_take_a_share_of_the_dies_are_felt_by_reads_as_a_large_batch() {
+    // Half of the drive is freed, and read from elsewhere while the batch is discarded.
+    let mut events = vec![event(0, EventKind::Free, 0, 128 * MIB)];
+    let read =
+        |number: u64| event(10 * SECOND + number * 200_000, EventKind::Read, 200 * MIB + number * 4096, 4096);
+    events.extend((0..2000).map(read));
+    let median = |profile: &Profile| {
+        ["none", "batched:10s"].map(|policy| replayed(profile, &events, true, policy).reads.p50_ns.seconds())
+    };
+    let mut profile = profile();
+    profile.discard.per_gib.value = Nanos(4 * SECOND);
+    let [none, batched] = median(&profile);
+    assert_eq!(none, batched, "discards harm nobody, however many come at once");
+    profile.discard.busy_share = Some(sourced(0.5));
+    let [none, batched] = median(&profile);
+    assert!(batched > 1.5 * none, "a batch has to be paced: reads take {batched} s, {none} s without it");
 }
 
 #[test]
@@ -248,4 +279,101 @@ fn wear_levelling_moves_deleted_data_again_and_again_unless_they_are_discarded()
     profile.wear = Some(Wear { level_at: Some(sourced(4)), ..Wear::default() });
     let [none, batched] = copied(&profile);
     assert!(none > 128 * PAGES_PER_MIB && batched == 0, "none copies {none} pages, batched {batched}");
+}
+
+#[test]
+fn discards_that_cost_by_their_data_make_online_as_cheap_as_a_batch_for_files_that_are_mostly_empty() {
+    // Each second a file of 64 MiB takes the same place, of which 2 MiB are written, each time others, and is deleted.
+    let file = |number: u64| {
+        let at = number * SECOND;
+        let write = event(at, EventKind::Write, number % 32 * 2 * MIB, 2 * MIB);
+        [write, event(at + SECOND / 2, EventKind::Free, 0, 64 * MIB)]
+    };
+    let events: Vec<_> = (0..64).flat_map(file).collect();
+    let busy = |profile: &Profile| {
+        ["online", "batched:30s"]
+            .map(|policy| replayed(profile, &events, false, policy).counters.discard_busy_ns.seconds())
+    };
+    let mut profile = profile();
+    profile.discard.per_gib.value = Nanos(SECOND);
+    let [online, batched] = busy(&profile);
+    assert!(online > 15.0 * batched, "all that is named costs: {online} s, {batched} s in batches");
+    profile.discard.per_gib.value = Nanos::ZERO;
+    profile.discard.per_mapped_gib = Some(sourced(Nanos(SECOND)));
+    let [online, batched] = busy(&profile);
+    assert!(online < 1.2 * batched, "what was written costs: {online} s, {batched} s in batches");
+}
+
+#[test]
+fn drives_that_work_on_several_discards_favour_a_file_system_that_sends_them_together() {
+    // A delete of 64 pieces, which are never neighbours, once a second: freed for the policies, and discarded at once
+    // by the file system.
+    let piece = |number: u64| {
+        let (at, place) = (number / 64 * SECOND, number * 2 * (MIB / 16));
+        [EventKind::Free, EventKind::Discard].map(|kind| event(at, kind, place, MIB / 16))
+    };
+    let events: Vec<_> = (0..20 * 64).flat_map(piece).collect();
+    let seconds = |profile: &Profile| {
+        let together = replayed_with(profile, &events, false, Discards::Trace).discards.max_ns.seconds();
+        // Policies send one after the other.
+        let online = replayed(profile, &events, false, "online").counters.discard_busy_ns.seconds() / 20.0;
+        (together, online)
+    };
+    let mut profile = profile();
+    let (together, online) = seconds(&profile);
+    assert!((together / online - 1.0).abs() < 0.1, "a delete takes {together} s, {online} s online");
+    profile.discard.queue_depth = Some(sourced(16));
+    let (together, same) = seconds(&profile);
+    assert!(together * 10.0 < online, "a delete takes {together} s where {online} s were");
+    assert!((same / online - 1.0).abs() < 0.01, "online takes {same} s");
+}
+
+/// Write amplification of a drive with these streams, if logs are discarded when they are done with, or not. Logs go round and
+/// round in a third of the space, and are done with at once; beside them, 3 % as many pages elsewhere are overwritten at random.
+fn amplification(streams: u32, are_discarded: bool) -> f64 {
+    const LOG: u32 = 128;
+    let mut config = FtlConfig {
+        logical: Pages(1),
+        map_entries: None,
+        blocks: 1024,
+        pages_per_block: 64,
+        reserve_blocks: 1,
+        streams,
+        policy: GcPolicy::Greedy,
+        seed: 1,
+    };
+    let logical = (config.data_pages().0 as f64 * 0.92) as u32;
+    config.logical = Pages(logical.into());
+    let mut ftl = Ftl::new(&config).unwrap();
+    ftl.write(0, 0, logical, &mut Untimed);
+    let places = logical / 3 / LOG;
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut round = |ftl: &mut Ftl| {
+        for place in 0..places {
+            let first = place * LOG;
+            for page in first..first + LOG {
+                ftl.write(streams - 1, page, 1, &mut Untimed);
+                if rng.random_bool(0.03) {
+                    ftl.write(0, rng.random_range(places * LOG..logical), 1, &mut Untimed);
+                }
+            }
+            if are_discarded {
+                ftl.discard(first, LOG);
+            }
+        }
+    };
+    (0..10).for_each(|_| round(&mut ftl));
+    let before = ftl.totals();
+    (0..10).for_each(|_| round(&mut ftl));
+    ftl.totals().since(&before).waf()
+}
+
+#[test]
+fn streams_take_from_discards_what_they_are_worth_to_logs() {
+    let [together, apart] =
+        [1, 2].map(|streams| [false, true].map(|discard| amplification(streams, discard)));
+    let [none, online] = together;
+    assert!(none > 1.7 * online, "discards nearly halve what is programmed: {none} and {online}");
+    let [none, online] = apart;
+    assert!(none < 1.15 * online, "blocks of logs are free by themselves: {none} and {online}");
 }

@@ -204,6 +204,26 @@ fn a_drive_without_erased_blocks_folds_its_dynamic_cache_while_the_host_waits() 
 }
 
 #[test]
+fn a_pause_empties_the_cache_of_a_full_drive_whatever_group_is_the_oldest() {
+    // Static groups come first, and there is room for their pages only when a dynamic one has given its blocks back.
+    for (fixed, dynamic, spare) in [(1, 20, 0.08), (2, 20, 0.08), (1, 8, 0.1), (3, 30, 0.12)] {
+        let mut profile = profile(fixed, dynamic);
+        profile.geometry.over_provisioning.value = spare;
+        let mut drive = Drive::new(&profile);
+        drive.device.precondition();
+        for burst in 0..20 {
+            drive.pause(LONG);
+            // In another place each time, so that nothing in the cache is overwritten.
+            let blocks = (0..24).map(|block| (burst * 24 + block) % 128);
+            let times: Vec<_> = blocks.map(|block| drive.write_block(block)).collect();
+            let is_cached = times[0] < PROGRAM * 8;
+            assert!(is_cached, "burst {burst} with {fixed} and {dynamic} of {spare}: {times:?}");
+        }
+        drive.device.ftl().assert_sound();
+    }
+}
+
+#[test]
 fn discards_give_a_full_drive_its_dynamic_cache_back() {
     let mut drive = Drive::new(&profile(0, 20));
     drive.device.precondition();

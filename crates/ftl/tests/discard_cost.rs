@@ -25,6 +25,10 @@ fn sourced<T>(value: T) -> Sourced<T> {
 
 /// 8 dies on 4 channels; discards of whole grains of 64 KiB cost 1 ms each MiB, and 4 ms more if it had data.
 fn device(lazy_share: Option<f64>) -> Device {
+    Device::new(&profile(lazy_share, None), SIZE).unwrap()
+}
+
+fn profile(lazy_share: Option<f64>, busy_share: Option<f64>) -> Profile {
     let mut profile = Profile::named("nvme-tlc").unwrap();
     let geometry = &mut profile.geometry;
     geometry.program_unit.value = Bytes(16 << 10);
@@ -52,7 +56,8 @@ fn device(lazy_share: Option<f64>) -> Device {
     discard.queued.value = true;
     discard.journal_per_range.value = Bytes::ZERO;
     discard.lazy_share = lazy_share.map(sourced);
-    Device::new(&profile, SIZE).unwrap()
+    discard.busy_share = busy_share.map(sourced);
+    profile
 }
 
 fn command(op: Op, start: u64, length: u64) -> Command {
@@ -120,6 +125,30 @@ fn a_lazy_discard_returns_at_once_and_slows_reads_until_its_work_is_done() {
             "of 10 us the work takes its share"
         );
         assert_eq!(read(end, 6), READ);
+    }
+}
+
+#[test]
+fn a_discard_that_takes_a_share_of_the_dies_slows_reads_until_it_returns() {
+    for share in [0.5, 0.2, 0.75] {
+        let mut device = Device::new(&profile(None, Some(share)), SIZE).unwrap();
+        let now = filled(&mut device);
+        let slow = Nanos((READ.0 as f64 / (1.0 - share)).round() as u64);
+        let began = now + Nanos(1_000_000);
+        let done = device.submit(began, command(Op::Discard, 0, 2 * MIB));
+        assert_eq!(done, began + AT_ONCE + (NAMED + MAPPED) * 2, "it takes as long as without the share");
+        let mut read = |at: Nanos, step: u64| {
+            let start = 8 * MIB + step * (64 << 10);
+            took(&mut device, at - Nanos(1_000), Op::Read, start, PAGE) - BESIDE
+        };
+        assert_eq!(read(began + Nanos(10_000), 1), slow);
+        assert_eq!(read(done - Nanos(1_000_000), 2), slow);
+        let lost = READ + Nanos((10_000.0 * share).round() as u64);
+        assert!(
+            read(done - Nanos(10_000), 3).0.abs_diff(lost.0) <= 1,
+            "of 10 us the discard takes its share"
+        );
+        assert_eq!(read(done + Nanos(1), 4), READ);
     }
 }
 

@@ -4,8 +4,10 @@
 //! typical of an SSD and says so. The two are fitted to each other: the flash programs at the rate of
 //! the fill, and the over-provisioning is the one that slows random writes as measured.
 
+mod background;
 mod text;
 
+use trimtab_core::document::background::LazyFit;
 use trimtab_core::document::bench::{BenchDocument, DegradationStep, Estimate, Fit};
 use trimtab_core::profile::{
     Discard, DiscardedReads, Gc, GcPolicy, Geometry, LARGEST_GRANULARITY, Profile, Sourced, Timing,
@@ -15,6 +17,7 @@ use trimtab_core::{Bytes, Nanos, Rate, SECTOR};
 use trimtab_ftl::theory::greedy_spare;
 
 use super::fit::curve;
+use background::{fitted, programming_s};
 
 /// Why a bench gives no profile.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +33,8 @@ pub enum MeasuredProfileError {
 const PROGRAM_UNIT: Bytes = Bytes(16 << 10);
 const ERASE_BLOCK: Bytes = Bytes(2 << 20);
 const DIES: u32 = 8;
+/// Erasing a block, where nothing tells.
+const ERASE: Nanos = Nanos(3_000_000);
 /// The largest mapping page: what nearly all drives have.
 const PAGE: Bytes = Bytes(4 << 10);
 /// Limits above this are not of this world, and a file can't hold them exactly.
@@ -44,6 +49,12 @@ const LEAST_SLOWDOWN: f64 = 1.1;
 /// The part of the drive that random writes must have filled before they show its spare area.
 const MOST_OF_IT: f64 = 0.95;
 
+/// The source of what reads show of the work after a discard.
+const AFTER_DISCARDS: &str = "how long and how much reads are slowed after one large discard";
+
+/// The shares that a profile takes.
+const SHARES: std::ops::RangeInclusive<f64> = 0.001..=0.99;
+
 /// The profile of the drive that `document` measured, and its text as a file.
 ///
 /// # Errors
@@ -52,8 +63,11 @@ pub fn profile(document: &BenchDocument) -> Result<(Profile, String), MeasuredPr
     let fit = document.fit.as_ref().ok_or(MeasuredProfileError::NoCost)?;
     let device = &document.device;
     let run = Run { document, fit };
+    let lazy = run.background().and_then(|background| background.lazy.as_ref());
     let granularity = run.honoured();
     let page = page_of(granularity.value);
+    let geometry = run.geometry(page);
+    let spare = geometry.over_provisioning.value;
     let profile = Profile {
         name: name_of(&device.model),
         model: device.model.clone(),
@@ -68,15 +82,15 @@ pub fn profile(document: &BenchDocument) -> Result<(Profile, String), MeasuredPr
             device.firmware
         ),
         interface: None,
-        geometry: run.geometry(page),
+        geometry,
         timing: run.timing(),
         gc: Gc { policy: unmeasured(GcPolicy::Greedy, "firmware is closed") },
-        idle: None,
-        slc: None,
+        idle: run.idle(spare),
+        slc: run.slc(spare),
         map_cache: None,
         suspend: None,
         aging: None,
-        discard: run.discard(granularity, page),
+        discard: run.discard(granularity, page, lazy),
         wear: None,
     };
     let text = text::text(&profile);
@@ -109,17 +123,23 @@ impl Run<'_> {
     }
 
     fn timing(&self) -> Timing {
-        let fill = self.fill();
+        let fill = self.link_rate();
         let transfers = |at_least: u64| Rate(at_least.max(fill.value.0));
-        let program = f64::from(DIES) * PROGRAM_UNIT.0 as f64 / fill.value.0 as f64;
-        let program_source =
-            format!("fitted: {DIES} dies that program 16 KiB at a time fill at `link_write_rate`");
+        let (program_s, program_source) = match self.cache() {
+            Some(cache) => {
+                (programming_s(cache.slow_mib_s), fitted("when the cache is full", cache.slow_mib_s))
+            }
+            None => (
+                programming_s(fill.value.0 as f64 / Bytes::MIB.0 as f64),
+                format!("fitted: {DIES} dies that program 16 KiB at a time fill at `link_write_rate`"),
+            ),
+        };
         let (read, command_overhead) = self.read();
         let queue = self.document.device.queue_requests;
         Timing {
             read,
-            program: Sourced { value: nanos(program), source: program_source },
-            erase: unmeasured(Nanos(3_000_000), "tBERS 3 ms"),
+            program: Sourced { value: nanos(program_s), source: program_source },
+            erase: self.erase(),
             channel_rate: unmeasured(transfers(400_000_000), "fast enough not to be what limits"),
             link_read_rate: unmeasured(
                 transfers(500_000_000),
@@ -136,9 +156,9 @@ impl Run<'_> {
         }
     }
 
-    fn discard(&self, honoured_granularity: Sourced<Bytes>, page: Bytes) -> Discard {
+    fn discard(&self, honoured_granularity: Sourced<Bytes>, page: Bytes, lazy: Option<&LazyFit>) -> Discard {
         let BenchDocument { device, verify, .. } = self.document;
-        let fitted = |Estimate { value, low, high }: Estimate, unit_s: f64| {
+        let estimated = |Estimate { value, low, high }: Estimate, unit_s: f64| {
             let [value, low, high] = [value, low, high].map(|figure| nanos(figure * unit_s));
             let sizes = curve(self.document).len();
             let how = format!("fitted to the p50 of n={sizes} sizes, 95 % interval {low} to {high}");
@@ -152,9 +172,16 @@ impl Run<'_> {
         let command_limit = Bytes(limit.0 / page.0 * page.0);
         let ignored = verify.as_ref().and_then(|verify| verify.ignored_every).filter(|every| *every > 0);
         Discard {
-            command: fitted(self.fit.command_us, 1e-6),
+            command: estimated(self.fit.command_us, 1e-6),
             range: unmeasured(Nanos::ZERO, "it is in `command` and `per_gib`"),
-            per_gib: fitted(self.fit.per_gib_ms, 1e-3),
+            per_gib: match (lazy, &self.fit.per_mapped_gib_ms) {
+                (Some(lazy), _) => self.measured(nanos(lazy.per_gib_ms / 1e3), AFTER_DISCARDS),
+                (None, None) => estimated(self.fit.per_gib_ms, 1e-3),
+                (None, Some(mapped)) => {
+                    let bare = nanos((self.fit.per_gib_ms.value - mapped.value).max(0.0) / 1e3);
+                    self.measured(bare, "fitted to discards of no data")
+                }
+            },
             range_limit: unmeasured(command_limit, "a command names one range"),
             command_limit: self.measured(command_limit, "discard_max_hw_bytes, in whole mapping pages"),
             advertised_granularity: self.measured(sectors(device.discard_granularity), "discard_granularity"),
@@ -171,9 +198,21 @@ impl Run<'_> {
                 None => unmeasured(DiscardedReads::Zeros, "present-day drives"),
             },
             ignored_every: ignored.map(|every| self.measured(every, "discarded areas that kept their data")),
-            per_mapped_gib: None,
-            lazy_share: None,
-            queue_depth: None,
+            per_mapped_gib: match (lazy, self.fit.per_mapped_gib_ms) {
+                (Some(lazy), _) if lazy.per_mapped_gib_ms > 0.0 => {
+                    Some(self.measured(nanos(lazy.per_mapped_gib_ms / 1e3), AFTER_DISCARDS))
+                }
+                (Some(_), _) => None,
+                (None, mapped) => mapped.map(|mapped| estimated(mapped, 1e-3)),
+            },
+            lazy_share: lazy.map(|lazy| {
+                let share = significant(lazy.share).clamp(*SHARES.start(), *SHARES.end());
+                self.measured(share, AFTER_DISCARDS)
+            }),
+            busy_share: self.busy_share(lazy),
+            queue_depth: self.fit.at_once.map(|depth| {
+                self.measured(depth, "how many times as many small discards it does with more in flight")
+            }),
             ranges_per_command: None,
         }
     }
@@ -183,6 +222,17 @@ impl Run<'_> {
         match self.fit.honoured_granularity {
             Some(honoured) => self.measured(sectors(honoured), "what went of discards of growing size"),
             None => unmeasured(sectors(self.document.device.discard_granularity), "what it advertises"),
+        }
+    }
+
+    /// The rate of the link: that of writes into the cache where there is one, or else of the fill.
+    fn link_rate(&self) -> Sourced<Rate> {
+        match self.cache() {
+            Some(cache) => {
+                let rate = Rate((significant(cache.fast_mib_s * Bytes::MIB.0 as f64) as u64).max(1));
+                self.measured(rate, "sequential writes into the cache; the link may be faster")
+            }
+            None => self.fill(),
         }
     }
 
@@ -208,7 +258,7 @@ impl Run<'_> {
             return (unmeasured(Nanos(50_000), "tR 50 us"), overhead);
         };
         let seconds = reads.p50_us / 1e6;
-        let overhead = nanos((seconds / 4.0).min(15e-6));
+        let overhead = nanos(overhead_s(seconds));
         let how = format!(
             "p50 of n={} random 4 KiB reads without discards, {} us, less `command_overhead`",
             reads.n, reads.p50_us
@@ -252,6 +302,11 @@ impl Run<'_> {
         };
         Some((median(&settled)?, settled.len()))
     }
+}
+
+/// The part of a read of so many seconds that is the controller's, where nothing tells: 15 us, and a quarter at most.
+pub(super) fn overhead_s(read_s: f64) -> f64 {
+    (read_s / 4.0).min(15e-6)
 }
 
 fn unmeasured<T>(value: T, typical: &str) -> Sourced<T> {

@@ -87,6 +87,7 @@ pub(super) fn text(profile: &Profile) -> String {
     .chain(discard.ignored_every.as_ref().map(|every| plain("ignored_every", every)))
     .chain(discard.per_mapped_gib.as_ref().map(|time| unit("per_mapped_gib", time)))
     .chain(discard.lazy_share.as_ref().map(|share| plain("lazy_share", share)))
+    .chain(discard.busy_share.as_ref().map(|share| plain("busy_share", share)))
     .chain(discard.queue_depth.as_ref().map(|depth| plain("queue_depth", depth)))
     .chain(discard.ranges_per_command.as_ref().map(|ranges| plain("ranges_per_command", ranges)))
     .collect();

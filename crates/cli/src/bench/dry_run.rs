@@ -101,6 +101,14 @@ fn described(plan: &BenchPlan, device: &BenchDevice, lost: &[String]) -> String 
                     plan.range.len()
                 ),
             ),
+            Part::Background => (
+                "Background:",
+                format!(
+                    "{} are written in sequence, overwritten at random or in bursts after pauses, and half of it is \
+                     discarded at once",
+                    plan.range.len()
+                ),
+            ),
         };
         text += &format!("{name:<13}{what}\n");
     }

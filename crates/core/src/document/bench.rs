@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::background::Background;
 pub use super::degradation::{DegradationRound, DegradationStep};
 pub use super::latency::{Latency, LatencyBucket, LatencyHistogram};
 use super::{Environment, KernelCounters};
@@ -40,6 +41,9 @@ pub struct BenchDocument {
     pub interference: Vec<InterferenceCell>,
     /// How the drive slows without discards and recovers with them, round by round.
     pub degradation: Vec<DegradationRound>,
+    /// The drive's own work; none until that was measured, and in documents of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background: Option<Background>,
     /// The conclusions; none until the sweep has enough cells.
     pub fit: Option<Fit>,
     /// The measurements that were asked for and are not here, and why.
@@ -55,6 +59,7 @@ impl BenchDocument {
             && self.verify.is_none()
             && self.interference.is_empty()
             && self.degradation.is_empty()
+            && self.background.is_none()
     }
 }
 
@@ -137,11 +142,14 @@ pub enum Part {
     Interference,
     /// How the drive slows without discards.
     Degradation,
+    /// Work that the drive does by itself: its cache, its work while it idles and after discards.
+    Background,
 }
 
 impl Part {
     /// All of them, in the order they run.
-    pub const ALL: [Self; 4] = [Self::Latency, Self::Verify, Self::Interference, Self::Degradation];
+    pub const ALL: [Self; 5] =
+        [Self::Latency, Self::Verify, Self::Interference, Self::Degradation, Self::Background];
 
     /// The name that users give it.
     pub const fn name(self) -> &'static str {
@@ -150,6 +158,7 @@ impl Part {
             Self::Verify => "verify",
             Self::Interference => "interference",
             Self::Degradation => "degradation",
+            Self::Background => "background",
         }
     }
 }
@@ -377,8 +386,16 @@ pub struct Estimate {
 pub struct Fit {
     /// The cost of a discard that names next to nothing, in microseconds.
     pub command_us: Estimate,
-    /// The cost that each GiB named in a discard adds, in milliseconds.
+    /// The cost that each GiB named in a discard adds, in milliseconds; of data where such discards were measured.
     pub per_gib_ms: Estimate,
+    /// The part of `per_gib_ms` that is there for data only; none where discards of no data cost the same within
+    /// the noise, or were not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_mapped_gib_ms: Option<Estimate>,
+    /// How many discards the drive works on at once, at least, where they are more than one; none where that is not
+    /// known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_once: Option<u32>,
     /// The median relative distance of the cells from command + size × per GiB: 0.05 is 5 %.
     pub residual: f64,
     /// Sizes at which the cost changes its slope, or jumps, beyond the noise.

@@ -5,6 +5,7 @@
 //! `model_s`; both are seconds. Latencies that end in `_us` are microseconds of wall time.
 
 pub mod arena;
+pub mod background;
 pub mod bench;
 mod compare;
 mod degradation;

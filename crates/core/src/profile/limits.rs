@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 
 use super::bound::{Broken, LONGEST, first_above};
-use super::{Profile, Sourced, aging, idle, map_cache, slc, suspend, wear};
+use super::{Discard, Profile, Sourced, aging, idle, map_cache, slc, suspend, wear};
 use crate::units::{Bytes, Nanos};
 
 /// The largest granularity of discards, advertised or honoured: the kernel stores it in 32 bits.
@@ -22,8 +22,8 @@ const COUNTS: RangeInclusive<u32> = 1..=4096;
 /// The ranges that a command can name: NVMe has room for so many.
 const RANGES: RangeInclusive<u32> = 1..=256;
 const RESERVE: RangeInclusive<u32> = 1..=65_536;
-/// The share of a die that work after a discard can take: the rest has to serve the host.
-const LAZY: RangeInclusive<f64> = 0.001..=0.99;
+/// The share of a die that the work of a discard can take: the rest has to serve the host.
+const SHARES: RangeInclusive<f64> = 0.001..=0.99;
 const MOST_DIES: u32 = 65_536;
 
 /// The first field whose value no drive can have, with the reason.
@@ -34,7 +34,7 @@ pub(super) fn broken(profile: &Profile) -> Option<Broken> {
         .or_else(|| multiples(profile))
         .or_else(|| sizes(profile))
         .or_else(|| spare(profile))
-        .or_else(|| lazy_share(profile))
+        .or_else(|| shares(profile))
         .or_else(|| idle::broken(profile))
         .or_else(|| slc::broken(profile))
         .or_else(|| map_cache::broken(profile))
@@ -74,10 +74,16 @@ fn counts(profile: &Profile) -> Option<Broken> {
     (every == Some(0)).then(|| ("discard.ignored_every", "0 must be 1 or more".to_owned()))
 }
 
-fn lazy_share(profile: &Profile) -> Option<Broken> {
-    let share = profile.discard.lazy_share.as_ref()?.value;
-    let message = format!("{share} must be from {} to {}", LAZY.start(), LAZY.end());
-    (!LAZY.contains(&share)).then_some(("discard.lazy_share", message))
+fn shares(profile: &Profile) -> Option<Broken> {
+    let Discard { lazy_share, busy_share, .. } = &profile.discard;
+    let shares = [("discard.lazy_share", lazy_share), ("discard.busy_share", busy_share)];
+    let given = shares.into_iter().filter_map(|(field, share)| Some((field, share.as_ref()?.value)));
+    let outside = given.clone().find(|(_, share)| !SHARES.contains(share));
+    if let Some((field, share)) = outside {
+        return Some((field, format!("{share} must be from {} to {}", SHARES.start(), SHARES.end())));
+    }
+    let message = "it cannot be beside lazy_share, which says what the work of a lazy drive takes".to_owned();
+    (given.count() > 1).then_some(("discard.busy_share", message))
 }
 
 fn times(profile: &Profile) -> Option<Broken> {
@@ -237,9 +243,14 @@ mod tests {
         };
         for share in ["0.0", "1.0", "nan", "-1.0"] {
             let number = if share == "nan" { "NaN" } else { share.trim_end_matches(".0") };
-            let message = format!("my.toml: discard.lazy_share: {number} must be from 0.001 to 0.99");
-            assert_eq!(discard("lazy_share", share), Some(message));
+            for field in ["lazy_share", "busy_share"] {
+                let message = format!("my.toml: discard.{field}: {number} must be from 0.001 to 0.99");
+                assert_eq!(discard(field, share), Some(message));
+            }
         }
+        let both = "busy_share = { value = 0.5, source = \"a test\" }\nlazy_share";
+        let message = "my.toml: discard.busy_share: it cannot be beside lazy_share, which says what the work of a lazy drive takes";
+        assert_eq!(discard(both, "0.5"), Some(message.to_owned()));
         let message = "my.toml: discard.per_mapped_gib: 3601 s must be at most 3600 s".to_owned();
         assert_eq!(discard("per_mapped_gib", "\"3601 s\""), Some(message));
         for (field, counts, most) in
@@ -252,6 +263,7 @@ mod tests {
             assert_eq!(discard(field, &most.to_string()), None);
         }
         assert_eq!(discard("lazy_share", "0.99"), None);
+        assert_eq!(discard("busy_share", "0.99"), None);
         assert_eq!(discard("per_mapped_gib", "\"3600 s\""), None);
     }
 

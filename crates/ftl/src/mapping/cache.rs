@@ -204,37 +204,52 @@ impl Ftl {
         }
     }
 
-    /// Starts to fold the oldest group that is full; none where there is none, or no room for its pages yet.
+    /// Starts to fold the oldest full group that there is room for; none where there is none. Groups of the cache's
+    /// own may have to wait until one that is made of erased blocks has given these back.
     pub(crate) fn start_folding(&self) -> Option<Folding> {
-        let cache = self.cache.as_ref()?;
-        let oldest = cache.filled.front().filter(|_| self.has_full_group())?;
-        let (number, block, blocks) = (oldest.number, oldest.blocks[0], cache.config.bits);
-        self.can_fold(*oldest, 1).then_some(Folding { number, block, blocks })
+        let blocks = self.cache.as_ref()?.config.bits;
+        let group = self.full_groups().find(|group| self.can_fold_next(**group))?;
+        Some(Folding { number: group.number, block: group.blocks[0], blocks })
+    }
+
+    /// The groups that are full, the oldest first: all but one that is open.
+    fn full_groups(&self) -> impl Iterator<Item = &Group> {
+        let Frontier { next, end } = self.frontiers[self.cache_frontier()];
+        let open = usize::from(next < end);
+        self.cache.iter().flat_map(move |cache| cache.filled.iter().take(cache.filled.len() - open))
     }
 
     /// Whether a group is full.
     pub(crate) fn has_full_group(&self) -> bool {
-        let Frontier { next, end } = self.frontiers[self.cache_frontier()];
-        let open = usize::from(next < end);
-        self.cache.as_ref().is_some_and(|cache| cache.filled.len() > open)
+        self.full_groups().next().is_some()
     }
 
     /// Whether this group is still to be folded, and there is room for its pages.
     pub(crate) fn is_folding(&self, folding: Folding) -> bool {
-        self.start_folding() == Some(folding)
+        self.place_of(folding).is_some_and(|place| self.can_fold_next(self.group(place)))
+    }
+
+    /// The place of a group that is being folded; none where it was erased meanwhile.
+    fn place_of(&self, folding: Folding) -> Option<usize> {
+        self.cache.as_ref()?.filled.binary_search_by_key(&folding.number, |group| group.number).ok()
     }
 
     /// Erases the group that is being folded.
     ///
     /// # Panics
-    /// If it has valid pages or is not the oldest.
+    /// If it is no group any more, or has valid pages.
     pub(crate) fn finish_folding(&mut self, folding: Folding, flash: &mut impl Flash) {
-        assert!(self.is_folding(folding), "the oldest group is being folded");
-        self.erase_group(0, flash);
+        let place = self.place_of(folding).expect("the group is being folded");
+        self.erase_group(place, flash);
     }
 
     fn oldest_group(&self) -> Option<Group> {
         self.cache.as_ref()?.filled.front().copied()
+    }
+
+    /// Whether the next page of a group can be folded, or it has none any more.
+    fn can_fold_next(&self, group: Group) -> bool {
+        self.can_fold(group, self.blocks.valid()[group.blocks[0] as usize].min(1))
     }
 
     /// Whether the next `pages` pages of a group can be folded without taking a block that the host's next one

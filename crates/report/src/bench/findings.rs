@@ -76,6 +76,7 @@ pub fn findings(document: &BenchDocument) -> Vec<String> {
     findings.extend(document.verify.as_ref().map(working));
     findings.extend(beside_others(document));
     findings.extend(Degradation::of(document).and_then(slowing));
+    findings.extend(document.background.iter().flat_map(super::background::sentences));
     findings
 }
 

@@ -2,6 +2,7 @@
 //! beside each other. All times are wall time.
 
 mod across;
+mod background;
 mod charts;
 mod figures;
 mod findings;

@@ -9,7 +9,7 @@ use super::figures::Degradation;
 use super::summary::Summary;
 use super::sweep::{cells, kinds};
 use super::words::sentence;
-use super::{tables, words};
+use super::{background, tables, words};
 use crate::html::{Section, escape};
 use crate::number::percent;
 
@@ -49,6 +49,9 @@ pub fn section(document: &BenchDocument) -> Section {
         body += &format!("<h2>Degradation and recovery</h2>\n{}", tables::degradation(figures).html());
         body += &folded("Every round", &tables::rounds(&document.degradation).html());
     }
+    if let Some(bursts) = document.background.as_ref().and_then(background::bursts) {
+        body += &format!("<h2>{}</h2>\n{}", background::TITLE, bursts.html());
+    }
     if !document.sweeps.is_empty() {
         body += "<h2>Latency by size</h2>\n";
     }
@@ -84,6 +87,9 @@ pub fn fit_notes(fit: &Fit) -> Vec<String> {
     let mut notes = vec![distance];
     if !fit.pays_note.is_empty() {
         notes.push(sentence(&fit.pays_note));
+    }
+    if let Some(at_once) = fit.at_once {
+        notes.push(format!("It works on {at_once} discards at once."));
     }
     notes
 }

@@ -166,6 +166,8 @@ pub fn fit(fit: &Fit) -> Table {
     let rows: Vec<_> = [
         Some(("a command", fit.command_us, time as fn(f64) -> String)),
         Some(("each GiB", fit.per_gib_ms, |ms| latency(ms.max(0.0) * 1e3))),
+        fit.per_mapped_gib_ms
+            .map(|ms| ("of that for data", ms, (|ms: f64| latency(ms.max(0.0) * 1e3)) as fn(f64) -> String)),
         fit.pays_from_bytes
             .map(|size| ("pays from", size, (|size| bytes(size.max(0.0))) as fn(f64) -> String)),
     ]

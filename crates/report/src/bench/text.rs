@@ -6,7 +6,7 @@ use super::figures::Degradation;
 use super::section::{about, fit_notes, title};
 use super::summary::Summary;
 use super::sweep::{cells, kinds};
-use super::{tables, words};
+use super::{background, tables, words};
 use crate::table::Table;
 use crate::terminal::{BOLD, RED, hanging, paint, wrapped};
 
@@ -44,6 +44,9 @@ pub fn text(document: &BenchDocument, colour: bool) -> String {
     if let Some(figures) = Degradation::of(document) {
         let name = "Degradation and recovery, in wall time";
         blocks.push(format!("{}\n{}", bold(name), table(tables::degradation(figures))));
+    }
+    if let Some(bursts) = document.background.as_ref().and_then(background::bursts) {
+        blocks.push(format!("{}\n{}", bold(background::TITLE), table(bursts)));
     }
     if let Some(fit) = &document.fit {
         let mut parts = vec![bold("Fit, in wall time"), table(tables::fit(fit))];
