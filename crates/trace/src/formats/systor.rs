@@ -17,7 +17,6 @@ use crate::text::{Parse, fields, number, seconds, unknown};
 
 #[derive(Default)]
 pub(crate) struct Systor {
-    begun: bool,
     device: Vec<u8>,
 }
 
@@ -38,10 +37,7 @@ impl Parse for Systor {
             _ => return Err(unknown("IOType", io_type, "is neither R, W nor empty")),
         };
         let time = seconds("Timestamp", timestamp)?;
-        if !self.begun {
-            rows.set_clock(Duration::from_nanos(time));
-            self.begun = true;
-        }
+        rows.set_clock(Duration::from_nanos(time));
         let latency = if response.is_empty() { None } else { Some(Nanos(seconds("Response", response)?)) };
         self.device.clear();
         self.device.extend_from_slice(b"lun");
