@@ -1,5 +1,4 @@
-//! The block traces of the SYSTOR '17 paper by Lee and others: a month of six LUNs behind a virtual desktop
-//! infrastructure.
+//! The block traces of the SYSTOR '17 paper by Lee and others: six LUNs behind a virtual desktop infrastructure.
 //!
 //! Lines of `Timestamp,Response,IOType,LUN,Offset,Size`: the timestamp in seconds since 1970 with a fraction
 //! of nine digits, of which those past the microsecond mean nothing; the response time in seconds; the type R,
