@@ -31,6 +31,9 @@ pub struct Plan {
     results: Mutex<HashMap<String, CellResult>>,
 }
 
+/// The key of a cell without results, its task, the hash of its trace, and the file of that.
+type Missing = (String, String, Option<String>, Option<PathBuf>);
+
 /// All that a worker needs to compute a cell.
 #[derive(Serialize, Deserialize)]
 struct Task {
@@ -75,9 +78,8 @@ impl Plan {
         Ok(Table::new(columns(&outcome.map_err(|error| raised(&error))?.rows)))
     }
 
-    /// Returns what is to compute: the key of each cell that has no results, its task, the hash of its trace, and the
-    /// file of that. Cells that failed before are among them.
-    fn missing(&self) -> PyResult<Vec<(String, String, Option<String>, Option<PathBuf>)>> {
+    /// Returns the cells that have no results, or failed before.
+    fn missing(&self) -> PyResult<Vec<Missing>> {
         let store = Store::open(&self.directory).map_err(|error| raised(&error))?;
         let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut missing, mut seen) = (Vec::new(), std::collections::HashSet::new());

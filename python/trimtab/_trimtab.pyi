@@ -7,6 +7,21 @@ from typing_extensions import Self
 
 from ._api import DiscardFit
 
+__all__ = [
+    "Error",
+    "Plan",
+    "Profile",
+    "Simulation",
+    "Table",
+    "Trace",
+    "__version__",
+    "fit_discards",
+    "profiles",
+    "read_trace",
+    "run_cell",
+    "simulate",
+    "trace_hash",
+]
 __version__: str
 
 class Error(Exception): ...
