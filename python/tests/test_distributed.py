@@ -46,7 +46,9 @@ def test_cluster_gives_the_same_bytes_as_the_program(
     assert copies(tmp_path) == [], "the workers see the file"
 
 
+@pytest.mark.parametrize("asked", [True, False], ids=["asked-before", "found-by-a-cell"])
 def test_workers_without_the_trace_get_it_once(
+    asked: bool,
     cluster: distributed.LocalCluster,
     grid: dict[str, object],
     swept: pathlib.Path,
@@ -57,8 +59,12 @@ def test_workers_without_the_trace_get_it_once(
     provide = _distributed.provide
 
     def counted(client: distributed.Client, trace: str, path: str, provided: set[str]) -> None:
-        sent.append(trace)
+        if trace not in provided:
+            sent.append(trace)
         provide(client, trace, path, provided)
+
+    if not asked:
+        monkeypatch.setattr(_distributed, "lacks", lambda trace, path: False)
 
     monkeypatch.setattr(_distributed, "provide", counted)
     with distributed.Client(cluster) as client:

@@ -16,10 +16,10 @@ IN_FLIGHT = 4
 
 
 class TraceFile(distributed.WorkerPlugin):
-    """Gives a trace to every worker that does not have it, also to those that join later."""
+    """Gives a trace to every worker, also to those that join during the sweep."""
 
     def __init__(self, trace: str, path: str) -> None:
-        self.name = f"trimtab-trace-{trace}"
+        self.name = plugin_name(trace)
         self.trace = trace
         self.content = pathlib.Path(path).read_bytes()
 
@@ -30,6 +30,11 @@ class TraceFile(distributed.WorkerPlugin):
             part = path.with_suffix(".part")
             part.write_bytes(self.content)
             part.rename(path)
+
+
+def plugin_name(trace: str) -> str:
+    """Returns the name under which a cluster knows the plugin that gives a trace to workers."""
+    return f"trimtab-trace-{trace}"
 
 
 def received(worker: Any, trace: str) -> pathlib.Path:
@@ -115,6 +120,8 @@ def run(plan: Plan, client: distributed.Client | str) -> Table:
                 submit(following)
     finally:
         client.cancel(list(cells))
+        for trace in provided:
+            client.unregister_worker_plugin(plugin_name(trace))
     table = plan.table()
     if lost:
         raise Error(f"{len(lost)} cells have no results, since each ended several workers; the first: {lost[0]}")
