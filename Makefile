@@ -19,7 +19,7 @@ ROOT = bench canary claim compare daemon doctor drive file frees fstrim generati
 VM = virtual_time vm vm_claims vm_doctor vm_layouts
 programs = $(foreach name,$(1),--test $(name))
 
-.PHONY: all demo test quick check test-root test-vm package test-package image test-image bench arena clean
+.PHONY: all demo test quick check test-root test-vm python package test-package image test-image bench arena clean
 
 all:
 	./setup $(BUILD_TOOLS)
@@ -81,6 +81,12 @@ arena:
 	$(CARGO) build --release --locked
 	arena/record target/release/trimtab target/arena/traces
 	$(CARGO) bench --locked -p trimtab-lab --bench arena -- $(CURDIR)/target/arena/traces --out $(CURDIR)/target/arena
+
+# The Python package (docs/python.md), in target/wheels, and its tests.
+python:
+	./setup $(BUILD_TOOLS) venv
+	$(CARGO) build --release --locked
+	python/test target/release/trimtab
 
 # The Debian and the RPM package, in target/package.
 package:

@@ -52,6 +52,10 @@ pub struct Args {
     /// End with the command, without waiting until its writes and frees are on the device
     #[arg(long, requires = "command")]
     no_sync: bool,
+    /// Replace the names of processes, devices and mount points by hashes with a random key that is not kept,
+    /// and leave the command line out; addresses, sizes, times, drive models and the kernel's version stay
+    #[arg(long)]
+    anonymise: bool,
     /// Record while this command runs
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -72,6 +76,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         duration: args.duration.map(Duration::from),
         command: args.command,
         settle: !args.no_sync,
+        anonymise: args.anonymise,
         invocation: std::env::args().collect(),
     };
     let interrupt = interrupt()?;

@@ -37,11 +37,19 @@ pub enum LoadProfileError {
 /// [`LoadProfileError`].
 pub fn load_aged(name: &str, aged: bool) -> Result<(Profile, String), LoadProfileError> {
     let (profile, text) = load(name)?;
-    if !aged || profile.aging.is_some() {
+    Ok(if aged { age(profile, text)? } else { (profile, text) })
+}
+
+/// Returns the profile with this text as one of a drive that was overwritten at random, unless it says how often.
+///
+/// # Errors
+/// [`ProfileError`] if the text can't be added to.
+pub fn age(profile: Profile, text: String) -> Result<(Profile, String), ProfileError> {
+    if profile.aging.is_some() {
         return Ok((profile, text));
     }
     let text = text + AGING;
-    Ok((Profile::parse(&text, name)?, text))
+    Ok((Profile::parse(&text, &profile.name)?, text))
 }
 
 /// Returns the profile named `name`, and its text: a file if the name ends in `.toml`, a built-in profile

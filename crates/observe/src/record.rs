@@ -12,6 +12,7 @@ use trimtab_linux::file::{Output, OutputError};
 use trimtab_linux::tracefs::{RecordOptions, TracefsError};
 use trimtab_trace::{TraceError, TraceFile, TraceWriter};
 
+use crate::anonymous::Anonymous;
 use crate::foreground::{CommandError, Foreground};
 use trimtab_core::interrupt::Interrupt;
 use trimtab_linux::tracefs::{Listener, Settled, disks_behind};
@@ -40,6 +41,8 @@ pub struct RecordPlan {
     pub command: Vec<OsString>,
     /// Whether to wait, after the command has ended, until its writes and frees are on the device.
     pub settle: bool,
+    /// Whether names are replaced by hashes.
+    pub anonymise: bool,
     /// Trimtab's own command line, for the header.
     pub invocation: Vec<String>,
 }
@@ -91,14 +94,19 @@ pub type Progress<'a> = &'a mut dyn FnMut(&TraceHeader, &Summary, Duration);
 pub fn record(plan: &RecordPlan, interrupt: &Interrupt, progress: Progress) -> Result<Recorded, RecordError> {
     let options = RecordOptions { devices: disks_behind(&plan.targets)?, ..plan.recording.clone() };
     let mut listener = Listener::start(&options)?;
-    let header = TraceHeader {
+    let anonymous = plan.anonymise.then(Anonymous::default);
+    let mut header = TraceHeader {
         command: plan.invocation.clone(),
         started: Some(humantime::format_rfc3339_seconds(SystemTime::now()).to_string()),
         ..listener.header().clone()
     };
+    if let Some(anonymous) = &anonymous {
+        anonymous.header(&mut header);
+    }
     let (writer, mut command) = begin(plan, header)?;
     let now = Instant::now();
-    let mut keeper = Keeper { writer, summary: Summary::default(), started: now, safe: now, progress };
+    let summary = Summary::default();
+    let mut keeper = Keeper { writer, anonymous, summary, started: now, safe: now, progress };
     let went = keeper.run(plan, &mut listener, command.as_mut(), interrupt);
     // In any case, keep the events so far if possible.
     let ended = keeper.end(&mut listener);
@@ -156,6 +164,8 @@ fn totals(path: &Path) -> Result<Summary, TraceError> {
 /// Writes events to the trace.
 struct Keeper<'a> {
     writer: TraceWriter,
+    /// Replaces names, if it is to.
+    anonymous: Option<Anonymous>,
     summary: Summary,
     started: Instant,
     /// When the file last held all events.
@@ -191,7 +201,10 @@ impl Keeper<'_> {
 
     /// Takes the new events, and flushes them to the file after a while.
     fn keep(&mut self, listener: &mut Listener) -> Result<(), RecordError> {
-        let events: Vec<_> = listener.take().collect();
+        let mut events: Vec<_> = listener.take().collect();
+        if let Some(anonymous) = &self.anonymous {
+            events.iter_mut().for_each(|event| event.process = anonymous.process(event.process));
+        }
         events.iter().for_each(|event| self.summary.record(event));
         self.take_over(listener.header());
         self.writer.write(&events)?;
@@ -219,5 +232,8 @@ impl Keeper<'_> {
         header.file_systems.clone_from(&found.file_systems);
         header.gaps.clone_from(&found.gaps);
         header.lost = found.lost;
+        if let Some(anonymous) = &self.anonymous {
+            anonymous.header(header);
+        }
     }
 }

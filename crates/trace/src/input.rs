@@ -13,6 +13,7 @@ const MAX_LINE: usize = 1 << 16;
 const CHUNK: usize = 1 << 18;
 /// The most memory that unpacking xz may take, in KiB: `xz -9` needs 65 MiB, and a file can name 4 GiB.
 const MOST_XZ_MEMORY: u32 = 256 << 10;
+const TOO_LARGE_XZ: &str = "unpacking it takes more than 256 MiB of memory: unpack it (xz -d) first";
 
 /// Returns a file's bytes, unpacked if they begin like gzip, zstd or xz.
 pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read + Send>> {
@@ -26,10 +27,23 @@ fn unpacked(mut packed: impl BufRead + Send + 'static) -> io::Result<Box<dyn Rea
     } else if begin.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
         Box::new(zstd::Decoder::with_buffer(packed)?)
     } else if begin.starts_with(b"\xfd7zXZ\0") {
-        Box::new(BufReader::with_capacity(CHUNK, XzReader::new_mem_limit(packed, true, MOST_XZ_MEMORY)))
+        let unpacking = XzReader::new_mem_limit(packed, true, MOST_XZ_MEMORY);
+        Box::new(BufReader::with_capacity(CHUNK, Xz(unpacking)))
     } else {
         Box::new(packed)
     })
+}
+
+/// Unpacks xz, and says what to do with a file that takes too much memory.
+struct Xz<R: Read>(XzReader<R>);
+
+impl<R: Read> Read for Xz<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer).map_err(|error| match error.kind() {
+            io::ErrorKind::OutOfMemory => io::Error::new(io::ErrorKind::OutOfMemory, TOO_LARGE_XZ),
+            _ => error,
+        })
+    }
 }
 
 /// The lines of a text.

@@ -1,6 +1,7 @@
 //! From the rows of other programs' traces to events in the order of their times.
 
 use std::collections::{HashMap, VecDeque};
+use std::mem;
 use std::time::{Duration, SystemTime};
 
 use trimtab_core::extent::Extent;
@@ -40,6 +41,8 @@ pub(crate) struct Row {
 pub(crate) struct Rows {
     pub(crate) header: TraceHeader,
     pub(crate) counts: ReadCounts,
+    /// Whether the header's beginning was set.
+    clock_is_set: bool,
     /// Whether the format has times, so that rates make sense.
     timed: bool,
     devices: HashMap<Vec<u8>, DeviceIndex>,
@@ -57,6 +60,7 @@ impl Rows {
         Self {
             header: TraceHeader::new(origin),
             counts: ReadCounts::default(),
+            clock_is_set: false,
             timed,
             devices: HashMap::new(),
             last_device: (Vec::new(), DeviceIndex::default()),
@@ -152,9 +156,11 @@ impl Rows {
         Ok(())
     }
 
-    /// Says in the header that the trace's clock shows `clock` nanoseconds when the calendar shows
-    /// `since_1970`.
+    /// Says in the header when the trace began; later calls change nothing.
     pub(crate) fn set_clock(&mut self, since_1970: Duration) {
+        if mem::replace(&mut self.clock_is_set, true) {
+            return;
+        }
         let year_9999 = Duration::from_secs(253_402_300_799);
         if since_1970 <= year_9999 {
             let when = SystemTime::UNIX_EPOCH + since_1970;

@@ -8,7 +8,7 @@ use trimtab_core::document::sim::SimDocument;
 use trimtab_core::trace::EventKind;
 use trimtab_drive::Drive;
 
-use crate::support::{TRIMTAB, Trace, block, drive, possible, recorded};
+use crate::support::{Mounted, TRIMTAB, Trace, block, drive, possible, recorded};
 
 /// Records `work`, lines of shell, with the drive's path in `$D` and a directory to mount it at in `$M`,
 /// into the file `t.parquet` of the directory returned.
@@ -112,4 +112,27 @@ fn replay_does_what_the_drive_did() {
         let (waf, expected) = (replay.waf().unwrap(), drive.waf().unwrap());
         assert!(off(waf, expected) <= 0.03, "{waf} {expected}");
     }
+}
+
+#[test]
+fn anonymised_recording_has_no_names() {
+    if !possible() {
+        return;
+    }
+    let drive = drive(Bytes(1 << 30));
+    let fs = Mounted::new(&drive, "ext4", "");
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("t.parquet");
+    let line = format!("exec dd if=/dev/zero of={}/private bs=1M count=1 conv=fsync", fs.path());
+    recorded(&["--anonymise", "-d", fs.path(), "-o", file.to_str().unwrap(), "--", "sh", "-c", &line]);
+    let trace = Trace::read(&file);
+    let header = serde_json::to_string(&trace.header).unwrap();
+    for name in [fs.path(), drive.device().to_str().unwrap(), &block(&drive).name(), "private"] {
+        assert!(!header.contains(name), "{name} in {header}");
+    }
+    assert_eq!(trace.header.file_systems[0].kind, "ext4");
+    let names: Vec<_> = trace.events.iter().map(|event| event.process).filter(|it| !it.is_empty()).collect();
+    assert!(!names.is_empty() && names.iter().all(|name| name.as_bytes().starts_with(b"n-")), "{names:?}");
+    let (_, written) = trace.total(&trace.header.devices[0].name, EventKind::Write);
+    assert!(written >= Bytes::MIB, "{written}");
 }

@@ -11,10 +11,7 @@ use crate::error::RowError;
 use crate::rows::{Row, Rows};
 use crate::text::{Parse, fields, number, scaled, unknown};
 
-#[derive(Default)]
-pub(crate) struct Alibaba {
-    begun: bool,
-}
+pub(crate) struct Alibaba;
 
 impl Parse for Alibaba {
     fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
@@ -29,10 +26,7 @@ impl Parse for Alibaba {
             _ => return Err(unknown("opcode", opcode, "is neither R nor W")),
         };
         let microseconds = number("timestamp", timestamp)?;
-        if !self.begun {
-            rows.set_clock(Duration::from_micros(microseconds));
-            self.begun = true;
-        }
+        rows.set_clock(Duration::from_micros(microseconds));
         let device = rows.device(device)?;
         rows.push(Row {
             time: scaled("timestamp", microseconds, 1000)?,

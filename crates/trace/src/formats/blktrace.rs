@@ -183,7 +183,7 @@ impl Blktrace {
             0 if record.pid <= MAX_PID => {
                 self.processes.insert(record.pid, Comm::new(&record.data));
             }
-            1 if rows.header.started.is_none() => {
+            1 => {
                 let word = |at: usize| {
                     let bytes = *record.data[at..].first_chunk().expect("there are 16 bytes");
                     let big = self.streams[record.stream].big;

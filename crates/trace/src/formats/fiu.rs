@@ -2,7 +2,7 @@
 //! a web server.
 //!
 //! Lines of `ts pid process lba size type major minor MD5`: nanoseconds, an address and a size in sectors of
-//! 512 bytes, W or R, and a digest of the contents, which is ignored (SNIA IOTTA repository, trace set 411,
+//! 512 bytes, W or R, and a digest of the contents, which is ignored (SNIA IOTTA repository, trace set 391,
 //! README). The README does not say when the clock shows zero, so the header has no date. No description of
 //! the layout of the same authors' SRCMap traces (FAST '10) could be found: those in this one are read.
 

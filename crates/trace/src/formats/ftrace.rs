@@ -63,14 +63,15 @@ fn split_at_processor(line: &[u8]) -> Option<(&[u8], &[u8])> {
     })
 }
 
-/// The name in `process-pid` or `process-pid (group)`.
-fn process_of(before: &[u8]) -> &[u8] {
+/// The name in `process-pid` or `process-pid (group)`; none in `<...>`.
+pub(super) fn process_of(before: &[u8]) -> &[u8] {
     let before = before.trim_ascii();
     let before = match memchr::memrchr(b'(', before) {
         Some(group) if before.ends_with(b")") => before[..group].trim_ascii(),
         _ => before,
     };
-    let name = memchr::memrchr(b'-', before).map_or(before, |dash| &before[..dash]);
+    let digits = before.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let name = before[..before.len() - digits].strip_suffix(b"-").unwrap_or(before);
     if name == b"<...>" { &[] } else { name }
 }
 

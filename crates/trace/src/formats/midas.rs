@@ -1,9 +1,9 @@
 //! The traces of MiDAS (FAST '24), which contain trims.
 //!
-//! Lines of `timestamp type LBA size` and perhaps a stream, which is ignored: seconds; 0 for a read, 1 for a
-//! write, 3 for a trim, and 2, which is not used; an address in units of 4 KiB; a size (README of
-//! dgist-datalab/MiDAS; Zenodo record 10409599, which adds the stream). They name no unit of the size; it is
-//! bytes in the README's example, where consecutive blocks are written with a size of 4096.
+//! Lines of `timestamp type LBA size`: seconds; 0 for a read, 1 for a write, 3 for a trim, and 2, which is not
+//! used; an address in units of 4 KiB; a size (README of dgist-datalab/MiDAS). The README names no unit of the
+//! size; it is bytes in its example, where consecutive blocks are written with a size of 4096. A fifth number, a
+//! stream, is ignored.
 
 use trimtab_core::trace::{Comm, EventKind};
 

@@ -3,12 +3,14 @@
 //!
 //! Lines of `process,device,rw_flag,sector,size,timestamp`: the type R or W, address and size in sectors of 512
 //! bytes, the timestamp in seconds; a line `preconditioning_ended` separates the installation of an application
-//! from its use (README of acsl-technion/MobileBlockIOTraces). The README has the seconds count since 1970,
-//! but published files are known to show times of some weeks, so the header has no date. Discards are not in
-//! the traces.
+//! from its use (README of acsl-technion/MobileBlockIOTraces). The README has the seconds count since 1970, but
+//! those in its files are too few (`cod_exec.csv.gz` begins at 159273), so the header has no date. There the
+//! process is a name and its id (`kworker/4:1H-225`), and the first column is called `proces`. Discards are not
+//! in the traces.
 
 use trimtab_core::trace::{Comm, EventKind};
 
+use super::ftrace::process_of;
 use crate::error::RowError;
 use crate::rows::{Row, Rows};
 use crate::text::{Parse, number, scaled, seconds, unknown};
@@ -51,16 +53,22 @@ impl Parse for Mobile {
             start: scaled("sector", number("sector", sector)?, 512)?,
             length: scaled("size", number("size", size)?, 512)?,
             latency: None,
-            process: Comm::new(process),
+            process: Comm::new(process_of(unquoted(process))),
             error: 0,
         })
     }
 }
 
+/// The field without the quotes that CSV has around commas.
+fn unquoted(field: &[u8]) -> &[u8] {
+    let inner = field.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+    inner.unwrap_or(field)
+}
+
 /// The begin of the line between installation and use.
 const MARKER: &[u8] = b"preconditioning_ended";
 
-/// Returns true for the names of the columns; published files are known to misspell the first.
+/// Returns true for the names of the columns, of which the first may be misspelt.
 pub(crate) fn is_header(line: &[u8]) -> bool {
     line.ends_with(b",device,rw_flag,sector,size,timestamp")
 }

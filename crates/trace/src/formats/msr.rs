@@ -18,7 +18,6 @@ const EPOCH: u64 = 11_644_473_600 * 10_000_000;
 
 #[derive(Default)]
 pub(crate) struct Msr {
-    begun: bool,
     device: Vec<u8>,
 }
 
@@ -38,10 +37,7 @@ impl Parse for Msr {
         let ticks = ticks.checked_sub(EPOCH);
         let ticks = ticks.ok_or_else(|| unknown("Timestamp", timestamp, "is no file time after 1970"))?;
         let time = scaled("Timestamp", ticks, 100)?;
-        if !self.begun {
-            rows.set_clock(Duration::from_nanos(time));
-            self.begun = true;
-        }
+        rows.set_clock(Duration::from_nanos(time));
         self.device.clear();
         self.device.extend_from_slice(host);
         self.device.push(b'_');

@@ -1,5 +1,4 @@
-//! The block traces of the SYSTOR '17 paper by Lee and others: a month of six LUNs behind a virtual desktop
-//! infrastructure.
+//! The block traces of the SYSTOR '17 paper by Lee and others: six LUNs behind a virtual desktop infrastructure.
 //!
 //! Lines of `Timestamp,Response,IOType,LUN,Offset,Size`: the timestamp in seconds since 1970 with a fraction
 //! of nine digits, of which those past the microsecond mean nothing; the response time in seconds; the type R,
@@ -17,7 +16,6 @@ use crate::text::{Parse, fields, number, seconds, unknown};
 
 #[derive(Default)]
 pub(crate) struct Systor {
-    begun: bool,
     device: Vec<u8>,
 }
 
@@ -38,10 +36,7 @@ impl Parse for Systor {
             _ => return Err(unknown("IOType", io_type, "is neither R, W nor empty")),
         };
         let time = seconds("Timestamp", timestamp)?;
-        if !self.begun {
-            rows.set_clock(Duration::from_nanos(time));
-            self.begun = true;
-        }
+        rows.set_clock(Duration::from_nanos(time));
         let latency = if response.is_empty() { None } else { Some(Nanos(seconds("Response", response)?)) };
         self.device.clear();
         self.device.extend_from_slice(b"lun");

@@ -12,10 +12,7 @@ use crate::error::RowError;
 use crate::rows::{Row, Rows};
 use crate::text::{Parse, fields, number, scaled, unknown};
 
-#[derive(Default)]
-pub(crate) struct Tencent {
-    begun: bool,
-}
+pub(crate) struct Tencent;
 
 impl Parse for Tencent {
     fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
@@ -30,10 +27,7 @@ impl Parse for Tencent {
             _ => return Err(unknown("IOType", io_type, "is neither 0 nor 1")),
         };
         let seconds = number("Timestamp", timestamp)?;
-        if !self.begun {
-            rows.set_clock(Duration::from_secs(seconds));
-            self.begun = true;
-        }
+        rows.set_clock(Duration::from_secs(seconds));
         let device = rows.device(volume)?;
         rows.push(Row {
             time: scaled("Timestamp", seconds, 1_000_000_000)?,

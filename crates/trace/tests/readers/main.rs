@@ -1,5 +1,7 @@
 //! Traces of other programs, and of the published layouts.
 
+mod published;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -310,7 +312,7 @@ fn bios_of_a_bio_based_driver_are_read() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..500), format in 0..10_usize) {
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..500), format in 0..Format::ALL.len()) {
         let _ = read(file_of(&bytes).path(), Some(Format::ALL[format]));
     }
 

@@ -1,0 +1,188 @@
+//! Sweeps: in this process, or cell by cell for workers elsewhere.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use serde::{Deserialize, Serialize};
+use trimtab_core::Bytes;
+use trimtab_core::document::sweep::columns;
+use trimtab_lab::sweep::{
+    Cell, CellFile, CellResult, Grid, Shard, Store, Stored, SweepOptions, SweepPlan, Traces, VERSION,
+    content_hash, document, parquet, sweep,
+};
+
+use crate::errors::{Error, raised};
+use crate::signals::Signals;
+use crate::table::Table;
+
+/// The most memory that a worker's trace may take.
+const TRACE_MEMORY: Bytes = Bytes(4 << 30);
+/// The traces that this process has read.
+static TRACES: LazyLock<Traces> = LazyLock::new(Traces::default);
+
+/// The cells of a grid: its traces and profiles are read and checked.
+#[pyclass(frozen, module = "trimtab")]
+pub struct Plan {
+    plan: SweepPlan,
+    directory: PathBuf,
+    results: Mutex<HashMap<String, CellResult>>,
+}
+
+/// The key of a cell without results, its task, the hash of its trace, and the file of that.
+type Missing = (String, String, Option<String>, Option<PathBuf>);
+
+/// All that a worker needs to compute a cell.
+#[derive(Serialize, Deserialize)]
+struct Task {
+    version: String,
+    cell: Cell,
+}
+
+#[pymethods]
+impl Plan {
+    /// Plans the grid in `json`; results are kept in `directory`.
+    #[new]
+    fn new(py: Python<'_>, json: &str, directory: PathBuf) -> PyResult<Self> {
+        let grid = Grid::from_json(json, "the grid").map_err(|error| raised(&error))?;
+        Self::planned(py, &grid, directory)
+    }
+
+    /// Plans the grid in the TOML file `path`.
+    #[staticmethod]
+    fn of_file(py: Python<'_>, path: PathBuf, directory: PathBuf) -> PyResult<Self> {
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| Error::new_err(format!("cannot read the grid {}: {error}", path.display())))?;
+        let grid = Grid::parse(&text, &path).map_err(|error| raised(&error))?;
+        Self::planned(py, &grid, directory)
+    }
+
+    /// Computes what is missing in this process, on all processors.
+    #[pyo3(signature = (shard=None, jobs=None))]
+    fn run(&self, py: Python<'_>, shard: Option<&str>, jobs: Option<usize>) -> PyResult<Table> {
+        let shard = shard.map(str::parse::<Shard>).transpose().map_err(|error| raised(&error))?;
+        let options = SweepOptions {
+            directory: self.directory.clone(),
+            shard,
+            workers: jobs.map(|jobs| jobs.max(1)),
+            command: vec!["trimtab.sweep".to_owned()],
+        };
+        let mut signals = Signals::default();
+        let interrupt = signals.interrupt.clone();
+        let outcome = py.detach(|| sweep(&self.plan, &options, &interrupt, &mut signals));
+        if let Some(error) = signals.raised() {
+            return Err(error);
+        }
+        Ok(Table::new(columns(&outcome.map_err(|error| raised(&error))?.rows)))
+    }
+
+    /// Returns the cells that have no results, or failed before.
+    fn missing(&self) -> PyResult<Vec<Missing>> {
+        let store = Store::open(&self.directory).map_err(|error| raised(&error))?;
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut missing, mut seen) = (Vec::new(), std::collections::HashSet::new());
+        for planned in self.plan.cells.iter().filter(|planned| seen.insert(planned.key.clone())) {
+            match store.read(&planned.key)? {
+                Stored::Done(result) if !matches!(*result, CellResult::Failed(_)) => {
+                    results.insert(planned.key.clone(), *result);
+                }
+                Stored::Done(_) | Stored::Damaged | Stored::Missing => {
+                    let task = Task { version: VERSION.to_owned(), cell: planned.cell.clone() };
+                    let task =
+                        serde_json::to_string(&task).map_err(|error| Error::new_err(error.to_string()))?;
+                    let hash = planned.cell.trace().map(str::to_owned);
+                    let path = hash.as_ref().and_then(|hash| self.plan.traces.get(hash)).cloned();
+                    missing.push((planned.key.clone(), task, hash, path));
+                }
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Keeps the results of a cell, as `run_cell` returned them.
+    fn store(&self, key: &str, bytes: &[u8]) -> PyResult<()> {
+        let result = CellFile::decode(key, bytes).ok_or_else(|| {
+            Error::new_err(format!("the results of cell {key} are damaged or of another version"))
+        })?;
+        let store = Store::open(&self.directory).map_err(|error| raised(&error))?;
+        store.write(key, bytes).map_err(|error| raised(&error))?;
+        self.results.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), result);
+        Ok(())
+    }
+
+    /// Writes `sweep.parquet`, and returns the table of the cells that have results.
+    fn table(&self) -> PyResult<Table> {
+        let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        let columns = columns(&document(&self.plan, &results, &[], None).rows);
+        let bytes = parquet(&columns).map_err(|error| raised(&error))?;
+        let path = self.directory.join("sweep.parquet");
+        let output = trimtab_linux::file::Output::open(&path).map_err(|error| raised(&error))?;
+        output.replace(&bytes).map_err(|error| raised(&error))?;
+        Ok(Table::new(columns))
+    }
+
+    fn __len__(&self) -> usize {
+        self.plan.cells.len()
+    }
+}
+
+impl Plan {
+    fn planned(py: Python<'_>, grid: &Grid, directory: PathBuf) -> PyResult<Self> {
+        let plan = py.detach(|| SweepPlan::of(grid)).map_err(|error| raised(&error))?;
+        Ok(Self { plan, directory, results: Mutex::default() })
+    }
+}
+
+/// Computes one cell, with its trace at `path`, and returns the content of its file. Errors name the trace `shown`.
+/// The process keeps the last trace that it read in memory.
+#[pyfunction]
+#[pyo3(signature = (task, path=None, shown=None))]
+pub fn run_cell<'py>(
+    py: Python<'py>,
+    task: &str,
+    path: Option<PathBuf>,
+    shown: Option<&str>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let version: serde_json::Value =
+        serde_json::from_str(task).map_err(|error| Error::new_err(format!("this is no task: {error}")))?;
+    let version = version.get("version").and_then(serde_json::Value::as_str).unwrap_or("an unknown one");
+    if version != VERSION {
+        return Err(Error::new_err(format!(
+            "version mismatch: the client has trimtab {version}, this worker has {VERSION}"
+        )));
+    }
+    let task: Task = serde_json::from_str(task).map_err(|error| Error::new_err(error.to_string()))?;
+    let result = py.detach(|| run_task(&task, path.as_deref()));
+    let result = match (result, &path, shown) {
+        (CellResult::Failed(reason), Some(path), Some(shown)) => {
+            CellResult::Failed(reason.replace(&path.display().to_string(), shown))
+        }
+        (result, _, _) => result,
+    };
+    Ok(PyBytes::new(py, &CellFile::encode(&task.cell, result)))
+}
+
+fn run_task(task: &Task, path: Option<&Path>) -> CellResult {
+    let stopped = || CellResult::Failed("stopped".to_owned());
+    let (Some(hash), Some(path)) = (task.cell.trace(), path) else {
+        return task.cell.run(None, &|_| true).unwrap_or_else(stopped);
+    };
+    TRACES.keep_only(hash);
+    match TRACES.get(hash, path, TRACE_MEMORY, &mut |_| true) {
+        Some(Ok(trace)) => task.cell.run(Some(&trace), &|_| true).unwrap_or_else(stopped),
+        Some(Err(reason)) => {
+            TRACES.forget(hash);
+            CellResult::Failed(reason)
+        }
+        None => stopped(),
+    }
+}
+
+/// Returns the hash of a trace file's content, by which sweeps name it.
+#[pyfunction]
+pub fn trace_hash(py: Python<'_>, path: PathBuf) -> PyResult<String> {
+    py.detach(|| content_hash(&path))
+        .map_err(|error| Error::new_err(format!("cannot read the trace {}: {error}", path.display())))
+}
