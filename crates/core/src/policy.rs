@@ -7,6 +7,7 @@
 
 mod bound;
 mod choice;
+mod learn;
 mod pace;
 mod pending;
 mod smart;
@@ -20,9 +21,10 @@ use serde::{Deserialize, Serialize};
 
 pub use bound::{SimPolicy, SimPolicyError};
 pub use choice::{PolicyChoice, PolicyChoiceError};
+pub use learn::{LearnedCosts, Sent};
 pub use pace::{Goals, Pacer};
 pub use pending::PendingExtents;
-pub use smart::{Gain, SmartPolicy};
+pub use smart::{Explanation, Gain, SmartPolicy, Why};
 pub use worth::{Thresholds, Worth};
 
 use crate::extent::{Extent, ExtentSet};
@@ -78,6 +80,8 @@ pub struct Trimmed {
     pub took: Duration,
     /// The extents that could not be trimmed, and are still pending.
     pub refused: ExtentSet,
+    /// The discards that the drive completed in that time; none if unknown, as after a failure.
+    pub sent: Option<Sent>,
 }
 
 /// A trim that the host shall make now.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use trimtab_core::policy::{
-    Event, Load, PendingExtents, Policy, SmartPolicy, TrimRequest, TrimScope, Trimmed,
+    Event, Load, PendingExtents, Policy, Sent, SmartPolicy, TrimRequest, TrimScope, Trimmed,
 };
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::{BlockCounters, BlockError};
@@ -134,7 +134,7 @@ impl<T: Trimmer> PolicyDriver<T> {
         let Some(TrimRequest { scope: TrimScope::Within(extents), min_length }) = requests.pop() else {
             return Ok(false);
         };
-        let mut trimmed = Trimmed { took: Duration::ZERO, refused: extents };
+        let mut trimmed = Trimmed { took: Duration::ZERO, refused: extents, sent: None };
         let outcome = self.carry_out(now, before, min_length, &mut trimmed);
         let end = now + trimmed.took;
         self.totals.took += trimmed.took;
@@ -164,8 +164,11 @@ impl<T: Trimmer> PolicyDriver<T> {
         // The devices also count failed discards, so a failed trim adds nothing.
         series.outcome?;
         let after = self.trimmer.counters()?;
-        self.totals.discards += after.discards.saturating_sub(before.discards);
-        self.totals.bytes += after.discard_bytes.saturating_sub(before.discard_bytes);
+        let discards = after.discards.saturating_sub(before.discards);
+        let bytes = after.discard_bytes.saturating_sub(before.discard_bytes);
+        trimmed.sent = Some(Sent { discards, bytes });
+        self.totals.discards += discards;
+        self.totals.bytes += bytes;
         Ok(())
     }
 
