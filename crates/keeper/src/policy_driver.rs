@@ -158,8 +158,9 @@ impl<T: Trimmer> PolicyDriver<T> {
         trimmed.took = series.took;
         for extent in series.trimmed.iter() {
             trimmed.refused.remove(extent);
-            // The trim may cover more than requested.
-            self.policy.on_event(now, &Event::Discarded(extent));
+            for discarded in self.discarded(extent, minimum).iter() {
+                self.policy.on_event(now, &Event::Discarded(discarded));
+            }
         }
         // The devices also count failed discards, so a failed trim adds nothing.
         series.outcome?;
@@ -170,6 +171,15 @@ impl<T: Trimmer> PolicyDriver<T> {
         self.totals.discards += discards;
         self.totals.bytes += bytes;
         Ok(())
+    }
+
+    /// Returns what a trim of `range` discarded, which may be more than the policy requested: not the pending
+    /// extents that are shorter than `minimum`.
+    fn discarded(&self, range: Extent, minimum: Bytes) -> ExtentSet {
+        let mut discarded = ExtentSet::from_iter([range]);
+        let shorter = self.pending().sharing(range).filter(|extent| extent.len() < minimum);
+        shorter.for_each(|extent| discarded.remove(extent));
+        discarded
     }
 
     /// Reports the load since the last call to the policy. Returns the counters of the devices.
@@ -246,6 +256,8 @@ mod tests {
         fails_at: Option<u64>,
         gone_after: Option<u64>,
         is_slow: bool,
+        /// Widens each trim to this range, as btrfs needs it.
+        chunk: Option<Extent>,
         /// Bytes written so far, and the free extents; without them, everything is free.
         written: Rc<Cell<Bytes>>,
         free: Rc<RefCell<Option<ExtentSet>>>,
@@ -264,7 +276,7 @@ mod tests {
         }
 
         fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
-            Ok(extents)
+            Ok(self.chunk.map_or(extents, |chunk| ExtentSet::from_iter([chunk])))
         }
 
         fn counters(&mut self) -> Result<BlockCounters, BlockError> {
@@ -352,6 +364,17 @@ mod tests {
         driver.drop_reused(SECOND * 4);
         let left: Vec<_> = driver.pending().iter().map(|(extent, _)| extent).collect();
         assert_eq!(left, [stays, freed], "what is free, and what was freed a moment ago");
+    }
+
+    #[test]
+    fn extents_below_the_least_length_stay_pending_beside_a_wider_trim() {
+        let chunk = Extent::new(Bytes::ZERO, SIZE);
+        let mut driver = driver(Faulty { chunk: Some(chunk), ..Faulty::default() });
+        let short = Extent::at(Bytes(1 << 33) - Bytes(8192), Bytes(2048));
+        driver.freed(Duration::ZERO, short);
+        assert!(driver.run(SECOND).unwrap());
+        let left: Vec<_> = driver.pending().iter().map(|(extent, _)| extent).collect();
+        assert_eq!(left, [short], "the others were discarded with the chunk");
     }
 
     #[test]
