@@ -336,6 +336,29 @@ mod tests {
     }
 
     #[test]
+    fn hundred_discards_correct_costs_that_are_wrong_by_a_factor_of_ten() {
+        for (name, factor) in [("micron-m500it", 0.1), ("ocz-agility-3", 10.0), ("nvme-tlc", 10.0)] {
+            let mut profile = Profile::named(name).unwrap();
+            let truth = Worth::new(&profile, SIZE);
+            let costs = &mut profile.discard;
+            for cost in [&mut costs.command, &mut costs.range, &mut costs.per_gib] {
+                cost.value = Nanos::from_seconds(cost.value.seconds() * factor);
+            }
+            let mut worth = Worth::new(&profile, SIZE);
+            let lengths = [1_u64, 16, 64, 512, 4].map(|mib| Bytes(mib << 20));
+            // Others use the drive now and then.
+            let noise = [1.0, 0.9, 1.2, 0.95, 1.0, 1.05, 0.9];
+            for (length, noise) in lengths.iter().cycle().zip(noise.iter().cycle()).take(100) {
+                worth.learn(Sent { discards: 1, bytes: *length }, truth.time(*length).mul_f64(*noise));
+            }
+            for length in lengths {
+                let ratio = worth.time(length).as_secs_f64() / truth.time(length).as_secs_f64();
+                assert!((1.0 / 1.1..1.1).contains(&ratio), "{name}, {length}: {ratio}");
+            }
+        }
+    }
+
+    #[test]
     fn one_range_that_became_thousands_of_discards_does_not_make_commands_slow() {
         let mut worth = worth("micron-m500it");
         let before = worth.shortest();
