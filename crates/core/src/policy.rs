@@ -31,7 +31,8 @@ use crate::extent::{Extent, ExtentSet};
 use crate::units::Bytes;
 
 /// Something a policy may want to react to.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Event {
     /// The file system gave up these bytes.
     Freed(Extent),
@@ -59,7 +60,7 @@ pub enum Event {
 }
 
 /// The load of the foreground over a span: all I/O but our own trims.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// How long the span was.
     pub span: Duration,
@@ -74,7 +75,7 @@ pub struct Load {
 }
 
 /// The outcome of trim requests.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trimmed {
     /// How long they held the drive.
     pub took: Duration,
@@ -85,7 +86,7 @@ pub struct Trimmed {
 }
 
 /// A trim that the host shall make now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrimRequest {
     /// The bytes to trim.
     pub scope: TrimScope,
@@ -94,7 +95,8 @@ pub struct TrimRequest {
 }
 
 /// The free bytes that a [`TrimRequest`] covers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TrimScope {
     /// All that is free.
     Everything,

@@ -7,6 +7,7 @@
 pub mod arena;
 pub mod bench;
 mod compare;
+pub mod decisions;
 mod degradation;
 pub mod doctor;
 mod latency;

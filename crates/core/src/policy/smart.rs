@@ -4,12 +4,14 @@ mod explain;
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 pub use explain::{Explanation, Why};
 
 use crate::extent::{Extent, ExtentSet};
 use crate::policy::pending::PendingExtents;
 use crate::policy::worth::{Thresholds, Worth};
-use crate::policy::{Event, Goals, LearnedCosts, Load, Pacer, Policy, TrimRequest, TrimScope, Trimmed};
+use crate::policy::{Event, Goals, Load, Pacer, Policy, TrimRequest, TrimScope, Trimmed};
 use crate::profile::Profile;
 use crate::units::Bytes;
 
@@ -33,7 +35,8 @@ const MOST_EXTENTS: usize = 1 << 16;
 const IDLE_SLICE: Duration = Duration::from_millis(100);
 
 /// The gain of discards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Gain {
     /// Copies that a flash drive needn't make.
     Copies,
@@ -122,11 +125,6 @@ impl SmartPolicy {
     /// Returns the costs and the gain of discards as far as they are known.
     pub fn worth(&self) -> &Worth {
         &self.worth
-    }
-
-    /// Takes over the costs that an earlier run learned of the same drive.
-    pub fn remember(&mut self, learned: LearnedCosts) {
-        self.worth.remember(learned);
     }
 
     /// Returns the pacer, which holds the goals.
