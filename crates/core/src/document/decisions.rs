@@ -21,7 +21,7 @@ pub struct DecisionsHead {
     pub mount: String,
     /// The goals.
     pub goals: Goals,
-    /// What discards gain there.
+    /// The kind of gain that discards have there.
     pub gain: Gain,
     /// The size of its devices.
     pub size: Bytes,

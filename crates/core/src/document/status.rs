@@ -105,7 +105,7 @@ pub struct FileSystemStatus {
     pub refusals: BTreeMap<String, u64>,
     /// The mean increase in latency of other commands in seconds, when they last ran beside trims.
     pub latency_added_s: f64,
-    /// What the policy smart does now, and why, with the figures that it goes by; none with other policies.
+    /// The current decision of the policy smart with its figures; none with other policies.
     #[serde(default)]
     pub decision: Option<Explanation>,
     /// The discards that a btrfs sends by itself; none for other file systems and kernels before 6.1.

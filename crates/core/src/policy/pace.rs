@@ -156,8 +156,8 @@ impl Pacer {
         self.share = self.share.min(self.most());
     }
 
-    /// Whether the foreground's latency without trims is out of date, because each span has some: a span without
-    /// trims has to come first.
+    /// Returns true if the foreground's latency without trims is out of date because each of the last spans had
+    /// some: a span without trims has to come first.
     pub fn needs_baseline(&self) -> bool {
         self.spans_beside >= MOST_SPANS_BESIDE && !self.idle
     }
@@ -205,7 +205,7 @@ impl Pacer {
         let part = load.completed as f64 / commands as f64;
         self.added = (latency - *without).max(0.0) * part;
         let goal = self.goals.max_busy_share;
-        // What the latency varies by itself does not come from trims.
+        // Trims do not cause the variation that the latency has without them.
         let most = self.goals.max_latency_added.as_secs_f64() + self.variation * part;
         self.share = if self.added > most {
             self.share * SHRINK

@@ -47,7 +47,7 @@ pub struct Worth {
     size: Bytes,
     /// The time to copy a page, with all dies at work, in seconds.
     copy_s: f64,
-    /// What was learned of the real time of discards.
+    /// The learned costs of discards.
     costs: CostFilter,
 }
 

@@ -9,7 +9,7 @@ use super::{Gain, LEAST_IDLE, SmartPolicy};
 use crate::policy::LearnedCosts;
 use crate::units::{Bytes, Nanos};
 
-/// What the policy does with the pending extents, and why.
+/// The reason for the current decision on the pending extents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
@@ -39,7 +39,7 @@ pub enum Why {
 /// The decision of the policy at one time, with the figures that it goes by.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// What it does and why.
+    /// The reason.
     pub why: Why,
     /// The pending bytes.
     pub pending: Bytes,
@@ -75,7 +75,7 @@ pub struct Explanation {
     pub idle: Option<Nanos>,
     /// How long it has to be idle for discards that gain little.
     pub idle_needed: Nanos,
-    /// What was learned of the drive.
+    /// The costs of discards that were learned of the drive.
     pub learned: LearnedCosts,
 }
 
