@@ -184,7 +184,7 @@ impl fmt::Display for Explanation {
             )?,
             Why::Overdue => write!(
                 f,
-                "{} extents have reached the maximum age and are trimmed in {} of the time while others use the drive",
+                "{} past the maximum age, trimmed in {} of the time while others use the drive",
                 self.overdue,
                 percent(self.share)
             )?,
