@@ -4,14 +4,14 @@
 //! logarithms of a and b are estimated by an extended Kalman filter (R. E. Kalman, "A New Approach to Linear
 //! Filtering and Prediction Problems", Journal of Basic Engineering 82, 1960), whose measurement is the
 //! logarithm of the time of one trim. The profile is the prior: it may be wrong by a factor of ten, and if its
-//! commands are too slow, its bytes probably are, too.
+//! commands are too slow, its bytes most probably are, too. So trims of one length correct both.
 
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// The variance of the logarithms of a and b before the first trim, and their correlation.
-const PRIOR: f64 = 1.0;
-const CORRELATION: f64 = 0.5;
+const PRIOR: f64 = 4.0;
+const CORRELATION: f64 = 0.95;
 /// The variance of the logarithm of one trim's time: a drive that others use takes longer now and then.
 const NOISE: f64 = 0.09;
 /// The variance that each trim adds, so that a drive whose costs change is followed.
@@ -141,6 +141,15 @@ mod tests {
             let filter = trained([factor; 2], &[0.02], 10);
             let ratio = (0.01 * filter.command() + 0.006 * filter.bytes()) / (0.016 * factor);
             assert!((0.85..1.15).contains(&ratio), "{factor}: {ratio}");
+        }
+    }
+
+    #[test]
+    fn long_trims_alone_correct_the_commands_too() {
+        for factor in [0.1, 10.0] {
+            let filter = trained([factor; 2], &[0.5], 10);
+            let ratio = filter.command() / factor;
+            assert!((0.75..1.33).contains(&ratio), "{factor}: {ratio}");
         }
     }
 
