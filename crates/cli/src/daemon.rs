@@ -28,6 +28,10 @@ pub struct Args {
     /// Only check the configuration
     #[arg(long)]
     check_config: bool,
+    /// Log each decision of the policy smart with all it is based on, to a new file for each file system in this
+    /// directory: see `trimtab sim --decisions`
+    #[arg(long, value_name = "DIRECTORY")]
+    decisions: Option<PathBuf>,
     /// The directory of its sockets
     #[arg(long, value_name = "DIRECTORY", default_value = RUN, hide = true)]
     run: PathBuf,
@@ -56,6 +60,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         metrics: args.metrics,
         run: args.run,
         store: args.state.as_deref().map_or_else(Store::usual, Store::at),
+        decisions: args.decisions,
         frees: FreesOptions::default(),
         speed: args.speed.unwrap_or(1.0),
     };

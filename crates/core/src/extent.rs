@@ -145,7 +145,8 @@ impl fmt::Display for Extent {
 /// assert_eq!(pending.gaps(extent(0, 8192)).collect::<Vec<_>>(), [extent(2048, 4096)]);
 /// assert_eq!(pending.len(), Bytes(6144));
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(into = "Vec<Extent>", from = "Vec<Extent>")]
 pub struct ExtentSet(RangeSet<u64>);
 
 impl ExtentSet {
@@ -221,6 +222,18 @@ impl FromIterator<Extent> for ExtentSet {
         let mut set = Self::new();
         extents.into_iter().for_each(|extent| set.insert(extent));
         set
+    }
+}
+
+impl From<Vec<Extent>> for ExtentSet {
+    fn from(extents: Vec<Extent>) -> Self {
+        extents.into_iter().collect()
+    }
+}
+
+impl From<ExtentSet> for Vec<Extent> {
+    fn from(set: ExtentSet) -> Self {
+        set.iter().collect()
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod bound;
 mod choice;
+mod learn;
 mod pace;
 mod pending;
 mod smart;
@@ -20,16 +21,18 @@ use serde::{Deserialize, Serialize};
 
 pub use bound::{SimPolicy, SimPolicyError};
 pub use choice::{PolicyChoice, PolicyChoiceError};
+pub use learn::{LearnedCosts, Sent};
 pub use pace::{Goals, Pacer};
 pub use pending::PendingExtents;
-pub use smart::{Gain, SmartPolicy};
+pub use smart::{Explanation, Gain, SmartPolicy, Why};
 pub use worth::{Thresholds, Worth};
 
 use crate::extent::{Extent, ExtentSet};
 use crate::units::Bytes;
 
 /// Something a policy may want to react to.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Event {
     /// The file system gave up these bytes.
     Freed(Extent),
@@ -57,7 +60,7 @@ pub enum Event {
 }
 
 /// The load of the foreground over a span: all I/O but our own trims.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// How long the span was.
     pub span: Duration,
@@ -72,16 +75,18 @@ pub struct Load {
 }
 
 /// The outcome of trim requests.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trimmed {
     /// How long they held the drive.
     pub took: Duration,
     /// The extents that could not be trimmed, and are still pending.
     pub refused: ExtentSet,
+    /// The discards that the drive completed in that time; none if unknown, as after a failure.
+    pub sent: Option<Sent>,
 }
 
 /// A trim that the host shall make now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrimRequest {
     /// The bytes to trim.
     pub scope: TrimScope,
@@ -90,7 +95,8 @@ pub struct TrimRequest {
 }
 
 /// The free bytes that a [`TrimRequest`] covers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TrimScope {
     /// All that is free.
     Everything,

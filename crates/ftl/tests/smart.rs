@@ -107,6 +107,30 @@ fn smart_saves_what_online_saves_with_fewer_commands() {
     }
 }
 
+/// How many seconds the host waits for a drive of `profile` with the policy smart, which goes by `believed`.
+fn waited(events: &[TraceEvent], profile: &Profile, believed: &Profile) -> f64 {
+    replayed(events, profile, engine(believed, "smart")).waited_ns.seconds()
+}
+
+#[test]
+fn wrong_costs_of_discards_are_soon_corrected() {
+    let events = churn(3);
+    let profile = Profile::named("micron-m500it").unwrap();
+    let exact = waited(&events, &profile, &profile);
+    for factor in [0.1, 10.0] {
+        let mut believed = profile.clone();
+        let costs = &mut believed.discard;
+        for cost in [&mut costs.command, &mut costs.range, &mut costs.per_gib] {
+            cost.value = Nanos::from_seconds(cost.value.seconds() * factor);
+        }
+        let wait = waited(&events, &profile, &believed);
+        assert!(wait < 1.1 * exact, "costs {factor} times those of the drive: {wait} s, exact {exact} s");
+    }
+    let other = Profile::named("nvme-tlc").unwrap();
+    let wait = waited(&events, &profile, &other);
+    assert!(wait < 1.1 * exact, "the profile of another kind: {wait} s, exact {exact} s");
+}
+
 const MINUTE: u64 = 60_000_000_000;
 const DAY: Nanos = Nanos(24 * 60 * MINUTE);
 /// The unit in which files of mixed sizes take space.

@@ -3,6 +3,7 @@
 //!
 //! Start reading at [`service::Service`] for the service and at [`trim::PreparedTrim`] for a single trim.
 
+pub mod decision_log;
 pub mod free_space;
 pub mod service;
 pub mod state;

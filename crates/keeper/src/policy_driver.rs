@@ -1,15 +1,17 @@
 //! Runs the policy `smart` or `batched` for one mounted file system.
 
 use std::collections::VecDeque;
+use std::io;
 use std::time::Duration;
 
 use trimtab_core::policy::{
-    Event, Load, PendingExtents, Policy, SmartPolicy, TrimRequest, TrimScope, Trimmed,
+    Event, Load, PendingExtents, Policy, Sent, SmartPolicy, TrimRequest, TrimScope, Trimmed,
 };
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::{BlockCounters, BlockError};
 use trimtab_linux::trim::TrimError;
 
+use crate::decision_log::DecisionLog;
 use crate::trimmer::Trimmer;
 
 /// Once the host has written this part of what is pending, files may have taken some of it, and the map of free
@@ -36,6 +38,9 @@ pub struct PolicyDriver<T> {
     /// The extents freed a moment ago, which the map of free space may not show yet.
     recent: VecDeque<(Duration, Extent)>,
     totals: Totals,
+    /// Where the decisions are logged; none if they are not, or if that failed.
+    log: Option<DecisionLog>,
+    log_error: Option<io::Error>,
 }
 
 /// Statistics of all trims so far.
@@ -74,12 +79,38 @@ impl<T: Trimmer> PolicyDriver<T> {
             written: Bytes::ZERO,
             recent: VecDeque::new(),
             totals: Totals::default(),
+            log: None,
+            log_error: None,
         }
+    }
+
+    /// Logs all decisions to `log`, if that could be created. Has to be called before the first event.
+    pub fn log_to(&mut self, log: io::Result<DecisionLog>) {
+        match log {
+            Ok(log) => self.log = Some(log),
+            Err(error) => self.log_error = Some(error),
+        }
+    }
+
+    /// Returns why the log of decisions ended, once.
+    pub fn take_log_error(&mut self) -> Option<io::Error> {
+        self.log_error.take()
+    }
+
+    /// Tells the policy of `event`, and logs it with the answer.
+    fn tell(&mut self, at: Duration, event: &Event) -> Vec<TrimRequest> {
+        let requests = self.policy.on_event(at, event);
+        if let Some(log) = &mut self.log
+            && let Err(error) = log.add(at, event, &requests)
+        {
+            (self.log, self.log_error) = (None, Some(error));
+        }
+        requests
     }
 
     /// Records that the file system freed `extent` at `at`.
     pub fn freed(&mut self, at: Duration, extent: Extent) {
-        self.policy.on_event(at, &Event::Freed(extent));
+        self.tell(at, &Event::Freed(extent));
         self.forget_old(at);
         self.recent.push_back((at, extent));
     }
@@ -114,7 +145,7 @@ impl<T: Trimmer> PolicyDriver<T> {
     /// Removes and returns all pending extents; the caller trims them.
     pub fn take_pending(&mut self, at: Duration) -> ExtentSet {
         let taken: ExtentSet = self.pending().iter().map(|(extent, _)| extent).collect();
-        taken.iter().for_each(|extent| _ = self.policy.on_event(at, &Event::Discarded(extent)));
+        taken.iter().for_each(|extent| _ = self.tell(at, &Event::Discarded(extent)));
         taken
     }
 
@@ -130,16 +161,16 @@ impl<T: Trimmer> PolicyDriver<T> {
     pub fn run(&mut self, now: Duration) -> Result<bool, RunError> {
         let before = self.report_load(now)?;
         self.drop_reused(now);
-        let mut requests = self.policy.on_event(now, &Event::Wake);
+        let mut requests = self.tell(now, &Event::Wake);
         let Some(TrimRequest { scope: TrimScope::Within(extents), min_length }) = requests.pop() else {
             return Ok(false);
         };
-        let mut trimmed = Trimmed { took: Duration::ZERO, refused: extents };
+        let mut trimmed = Trimmed { took: Duration::ZERO, refused: extents, sent: None };
         let outcome = self.carry_out(now, before, min_length, &mut trimmed);
         let end = now + trimmed.took;
         self.totals.took += trimmed.took;
         self.totals.last = Some(end);
-        self.policy.on_event(end, &Event::Trimmed(trimmed));
+        self.tell(end, &Event::Trimmed(trimmed));
         self.totals.failed += u64::from(outcome.is_err());
         outcome.map(|()| true)
     }
@@ -158,26 +189,39 @@ impl<T: Trimmer> PolicyDriver<T> {
         trimmed.took = series.took;
         for extent in series.trimmed.iter() {
             trimmed.refused.remove(extent);
-            // The trim may cover more than requested.
-            self.policy.on_event(now, &Event::Discarded(extent));
+            for discarded in self.discarded(extent, minimum).iter() {
+                self.tell(now, &Event::Discarded(discarded));
+            }
         }
         // The devices also count failed discards, so a failed trim adds nothing.
         series.outcome?;
         let after = self.trimmer.counters()?;
-        self.totals.discards += after.discards.saturating_sub(before.discards);
-        self.totals.bytes += after.discard_bytes.saturating_sub(before.discard_bytes);
+        let discards = after.discards.saturating_sub(before.discards);
+        let bytes = after.discard_bytes.saturating_sub(before.discard_bytes);
+        trimmed.sent = Some(Sent { discards, bytes });
+        self.totals.discards += discards;
+        self.totals.bytes += bytes;
         Ok(())
+    }
+
+    /// Returns what a trim of `range` discarded, which may be more than the policy requested: not the pending
+    /// extents that are shorter than `minimum`.
+    fn discarded(&self, range: Extent, minimum: Bytes) -> ExtentSet {
+        let mut discarded = ExtentSet::from_iter([range]);
+        let shorter = self.pending().sharing(range).filter(|extent| extent.len() < minimum);
+        shorter.for_each(|extent| discarded.remove(extent));
+        discarded
     }
 
     /// Reports the load since the last call to the policy. Returns the counters of the devices.
     fn report_load(&mut self, now: Duration) -> Result<BlockCounters, BlockError> {
         let counters = self.trimmer.counters()?;
         let free = self.trimmer.free();
-        self.policy.on_event(now, &Event::Space { free });
+        self.tell(now, &Event::Space { free });
         if let Some((since, before)) = self.last_load.replace((now, counters)) {
             let load = load_between(now - since, &before, &counters);
             self.written += load.written;
-            self.policy.on_event(now, &Event::Load(load));
+            self.tell(now, &Event::Load(load));
         }
         Ok(counters)
     }
@@ -207,7 +251,7 @@ impl<T: Trimmer> PolicyDriver<T> {
         if found - reused.len() <= matters {
             self.written = Bytes::ZERO;
         }
-        reused.iter().for_each(|extent| _ = self.policy.on_event(now, &Event::Written(extent)));
+        reused.iter().for_each(|extent| _ = self.tell(now, &Event::Written(extent)));
     }
 }
 
@@ -243,6 +287,8 @@ mod tests {
         fails_at: Option<u64>,
         gone_after: Option<u64>,
         is_slow: bool,
+        /// Widens each trim to this range, as btrfs needs it.
+        chunk: Option<Extent>,
         /// Bytes written so far, and the free extents; without them, everything is free.
         written: Rc<Cell<Bytes>>,
         free: Rc<RefCell<Option<ExtentSet>>>,
@@ -261,7 +307,7 @@ mod tests {
         }
 
         fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
-            Ok(extents)
+            Ok(self.chunk.map_or(extents, |chunk| ExtentSet::from_iter([chunk])))
         }
 
         fn counters(&mut self) -> Result<BlockCounters, BlockError> {
@@ -349,6 +395,17 @@ mod tests {
         driver.drop_reused(SECOND * 4);
         let left: Vec<_> = driver.pending().iter().map(|(extent, _)| extent).collect();
         assert_eq!(left, [stays, freed], "what is free, and what was freed a moment ago");
+    }
+
+    #[test]
+    fn extents_below_the_least_length_stay_pending_beside_a_wider_trim() {
+        let chunk = Extent::new(Bytes::ZERO, SIZE);
+        let mut driver = driver(Faulty { chunk: Some(chunk), ..Faulty::default() });
+        let short = Extent::at(Bytes(1 << 33) - Bytes(8192), Bytes(2048));
+        driver.freed(Duration::ZERO, short);
+        assert!(driver.run(SECOND).unwrap());
+        let left: Vec<_> = driver.pending().iter().map(|(extent, _)| extent).collect();
+        assert_eq!(left, [short], "the others were discarded with the chunk");
     }
 
     #[test]

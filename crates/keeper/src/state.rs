@@ -4,6 +4,8 @@
 //! checksum and the length of the rest, which is JSON. The file is replaced atomically. It is valid only if
 //! the file system [was not written](Seal::follows) since; a doubtful state is refused with the reason.
 
+mod costs;
+
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Instant, SystemTime};
 
+use trimtab_core::Nanos;
 use trimtab_core::document::arena::{ARENA_SCHEMA, ArenaCell, ArenaDocument, ArenaRun};
 use trimtab_core::document::sim::Clocks;
 use trimtab_core::profile::{Profile, builtin};
@@ -28,6 +29,9 @@ DIR holds the traces that arena/record makes: tuning/NAME.parquet and verdict/NA
   --quick            three profiles, think times 0 and 1
   --policy NAME,...  replay only these policies; with --from, the others are taken from RESULT
   --passes N         replay each trace so many times on the same drive [default: 1]
+  --believe NAME     let smart go by this profile on all drives, instead of that of the drive
+  --cost-factor N    let smart believe that discards take N times as long as by the profile that it goes by
+  --against RESULT   print smart's waits over those in an earlier result.json
   --all              list all losing cells, not the worst ten
   --out DIR          write result.json, index.html and arena.svg there
   --from RESULT      an earlier result.json";
@@ -44,6 +48,9 @@ struct Options {
     think_scales: Option<Vec<f64>>,
     policies: Option<Vec<Contender>>,
     passes: Option<u32>,
+    believed: Option<String>,
+    cost_factor: Option<f64>,
+    against: Option<PathBuf>,
     lists_all: bool,
     out: Option<PathBuf>,
     from: Option<PathBuf>,
@@ -69,6 +76,9 @@ impl Options {
                     options.profiles.get_or_insert_with(|| words(QUICK));
                     options.think_scales.get_or_insert_with(|| vec![0.0, 1.0]);
                 }
+                "--believe" => options.believed = Some(value()?),
+                "--cost-factor" => options.cost_factor = Some(value()?.parse()?),
+                "--against" => options.against = Some(value()?.into()),
                 "--passes" => options.passes = Some(value()?.parse()?),
                 "--all" => options.lists_all = true,
                 "--out" => options.out = Some(value()?.into()),
@@ -89,6 +99,18 @@ impl Options {
             Some(names) => Ok(names.iter().map(|name| Profile::named(name)).collect::<Result<_, _>>()?),
             None => Ok(builtin()?),
         }
+    }
+
+    /// The profile that smart goes by on a drive that behaves like `profile`.
+    fn believed(&self, profile: &Profile) -> Result<Profile, Box<dyn Error>> {
+        let mut believed = self.believed.as_deref().map_or_else(|| Ok(profile.clone()), Profile::named)?;
+        let factor = self.cost_factor.unwrap_or(1.0);
+        let discard = &mut believed.discard;
+        let costs = [&mut discard.command, &mut discard.range, &mut discard.per_gib];
+        for cost in costs.into_iter().chain(&mut discard.per_mapped_gib) {
+            cost.value = Nanos::from_seconds(cost.value.seconds() * factor);
+        }
+        Ok(believed)
     }
 
     /// Whether the results of `cell` are asked for.
@@ -160,6 +182,9 @@ fn run() -> Result<(), Box<dyn Error>> {
         fs::write(out.join("arena.svg"), arena::image(&document))?;
         println!("Report: {}", out.join("index.html").display());
     }
+    if let Some(path) = &options.against {
+        compare(&document, &read(path)?);
+    }
     let most = if options.lists_all { usize::MAX } else { 10 };
     print!("{}", arena::text(&document, most));
     Ok(())
@@ -174,6 +199,28 @@ fn read(path: &Path) -> Result<ArenaDocument, Box<dyn Error>> {
         return Err(format!("{} has schema {}, not {ARENA_SCHEMA}", path.display(), document.schema).into());
     }
     Ok(document)
+}
+
+/// Prints how long the foreground waits with smart, over that in `earlier`.
+fn compare(document: &ArenaDocument, earlier: &ArenaDocument) {
+    let smart = |document: &ArenaDocument| -> HashMap<String, f64> {
+        let runs = document.runs.iter().filter(|run| run.policy == "smart");
+        runs.map(|run| (format!("{:?}", run.cell), run.waited_ns.0 as f64)).collect()
+    };
+    let before = smart(earlier);
+    let ratios =
+        smart(document).into_iter().filter_map(|(cell, wait)| Some((wait / before.get(&cell)?, cell)));
+    let mut ratios: Vec<_> = ratios.filter(|(ratio, _)| ratio.is_finite()).collect();
+    ratios.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let Some((worst, cell)) = ratios.last() else { return println!("No cell is in both results.") };
+    let mean = ratios.iter().map(|(ratio, _)| ratio.ln()).sum::<f64>() / ratios.len() as f64;
+    let more = ratios.iter().filter(|(ratio, _)| *ratio > 1.1).count();
+    println!(
+        "Smart's waits over those before: {:.3} in the geometric mean of {} cells, more than 1.1 in {more}, at most \
+         {worst:.2}: {cell}",
+        mean.exp(),
+        ratios.len()
+    );
 }
 
 /// The newer results, and the earlier ones of replays that were not made again. The order is that of the
@@ -212,12 +259,13 @@ fn fight(dir: &Path, options: &Options, passes: u32) -> Result<Vec<ArenaRun>, Bo
         return Err(format!("no such traces in {}: record them with arena/record", dir.display()).into());
     }
     let profiles = options.profiles()?;
+    let believed = profiles.iter().map(|profile| options.believed(profile)).collect::<Result<Vec<_>, _>>()?;
     let think_scales = options.think_scales.clone().unwrap_or_else(|| vec![0.0, 0.1, 1.0, 10.0]);
     let contenders = options.policies.clone().unwrap_or_else(Contender::all);
     let mut cells = Vec::new();
     for trace in &traces {
-        for profile in &profiles {
-            cells.extend(think_scales.iter().map(|scale| (trace, profile, *scale)));
+        for drive in profiles.iter().zip(&believed) {
+            cells.extend(think_scales.iter().map(|scale| (trace, drive, *scale)));
         }
     }
     let began = Instant::now();
@@ -228,8 +276,10 @@ fn fight(dir: &Path, options: &Options, passes: u32) -> Result<Vec<ArenaRun>, Bo
         for _ in 0..workers {
             scope.spawn(|| {
                 let next = || waiting.lock().ok()?.next();
-                while let Some((place, (trace, profile, scale))) = next() {
-                    let runs = trace.fight(profile, *scale, &contenders, passes).map_err(|it| it.to_string());
+                while let Some((place, (trace, (profile, believed), scale))) = next() {
+                    let runs = trace
+                        .fight(profile, believed, *scale, &contenders, passes)
+                        .map_err(|it| it.to_string());
                     if let Ok(mut finished) = finished.lock() {
                         finished[place] = Some(runs);
                     }

@@ -58,8 +58,8 @@ impl Contender {
         }
     }
 
-    /// Where its discards come from, on a drive of `size` bytes.
-    fn discards(self, trace: &ArenaTrace, profile: &Profile) -> Discards {
+    /// Where its discards come from, if it goes by `believed`.
+    fn discards(self, trace: &ArenaTrace, believed: &Profile) -> Discards {
         let policy: Box<dyn Policy> = match self {
             Self::AtPauses => Box::new(AtPauses::default()),
             Self::Sim(SimPolicy::Ideal) => return Discards::Ideal,
@@ -67,7 +67,7 @@ impl Contender {
                 return Discards::Trace;
             }
             Self::Sim(SimPolicy::Real(choice)) => {
-                choice.engine().unwrap_or_else(|| Box::new(SmartPolicy::of_drive(profile, trace.size)))
+                choice.engine().unwrap_or_else(|| Box::new(SmartPolicy::of_drive(believed, trace.size)))
             }
         };
         Discards::Policy(policy)
@@ -209,13 +209,14 @@ impl ArenaTrace {
     }
 
     /// Replays it `passes` times under each of `contenders` on a used drive of the traced device's size that
-    /// behaves like `profile`. Timers go by the drive's time.
+    /// behaves like `profile`. Timers go by the drive's time, and the policy smart by the profile `believed`.
     ///
     /// # Errors
     /// [`ArenaError::Geometry`] and [`ArenaError::Replay`].
     pub fn fight(
         &self,
         profile: &Profile,
+        believed: &Profile,
         think_scale: f64,
         contenders: &[Contender],
         passes: u32,
@@ -236,7 +237,7 @@ impl ArenaTrace {
                 runs.push(ArenaRun { policy: contender.to_string(), ..run.clone() });
                 continue;
             }
-            let (run, end) = self.replay(profile, &cell, *contender, passes)?;
+            let (run, end) = self.replay([profile, believed], &cell, *contender, passes)?;
             if *contender == Contender::Sim(PolicyKind::None.into()) {
                 none = Some((run.clone(), end));
             }
@@ -248,7 +249,7 @@ impl ArenaTrace {
     /// Replays it under one policy. Returns the results, and a time by which all requests have ended.
     fn replay(
         &self,
-        profile: &Profile,
+        [profile, believed]: [&Profile; 2],
         cell: &ArenaCell,
         contender: Contender,
         passes: u32,
@@ -262,7 +263,7 @@ impl ArenaTrace {
             span: self.span,
             clocks: Clocks { think_scale: cell.think_scale, policy: PolicyClock::Drive },
         };
-        let mut replay = Replay::new(&options, contender.discards(self, profile)).map_err(|source| {
+        let mut replay = Replay::new(&options, contender.discards(self, believed)).map_err(|source| {
             ArenaError::Geometry { profile: profile.name.clone(), size: self.size, source }
         })?;
         for _ in 0..passes {
@@ -326,7 +327,7 @@ mod tests {
 
     fn fight(think_scale: f64) -> Vec<ArenaRun> {
         let profile = Profile::named("ocz-agility-3").unwrap();
-        trace().fight(&profile, think_scale, &Contender::all(), 1).unwrap()
+        trace().fight(&profile, &profile, think_scale, &Contender::all(), 1).unwrap()
     }
 
     fn of<'a>(runs: &'a [ArenaRun], policy: &str) -> &'a ArenaRun {
@@ -357,12 +358,8 @@ mod tests {
         let week = ArenaRun { policy: "none".to_owned(), ..of(&runs, "batched:7days").clone() };
         assert_eq!(&week, none);
         assert!(of(&runs, "batched:1s").discards > 0);
-        let alone = trace().fight(
-            &Profile::named("ocz-agility-3").unwrap(),
-            10.0,
-            &["batched:1h".parse().unwrap()],
-            1,
-        );
+        let profile = Profile::named("ocz-agility-3").unwrap();
+        let alone = trace().fight(&profile, &profile, 10.0, &["batched:1h".parse().unwrap()], 1);
         assert_eq!(&ArenaRun { policy: "none".to_owned(), ..alone.unwrap()[0].clone() }, none);
     }
 

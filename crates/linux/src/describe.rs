@@ -9,6 +9,9 @@ use trimtab_core::document::bench::BenchDevice;
 
 use crate::block::{BlockDevice, BlockError};
 
+/// The attributes that may hold a disk's serial number.
+const SERIAL: [&str; 4] = ["device/serial", "serial", "wwid", "device/wwid"];
+
 impl BlockDevice {
     /// Returns its description and the limits of its queue.
     ///
@@ -20,7 +23,7 @@ impl BlockDevice {
             path: self.path().display().to_string(),
             model: self.model(),
             firmware: self.first_of(&["device/firmware_rev", "device/fwrev", "device/rev"]),
-            serial: self.first_of(&["device/serial", "serial", "wwid", "device/wwid"]),
+            serial: self.first_of(&SERIAL),
             size: self.size()?,
             logical_block: self.logical_block()?,
             physical_block: Bytes(self.number_in("queue/physical_block_size")?),
@@ -33,6 +36,13 @@ impl BlockDevice {
             discard_max_hardware: limits.max_hardware,
             write_zeroes_max: limits.write_zeroes_max,
         })
+    }
+
+    /// Returns the model and the serial number of its disk, which no other disk has; none if the disk reports no
+    /// serial number.
+    pub fn hardware_identity(&self) -> Option<String> {
+        let serial = self.first_of(&SERIAL);
+        (!serial.is_empty()).then(|| format!("{} {serial}", self.hardware().unwrap_or_default()))
     }
 
     /// The model, with the vendor where that is not just the transport; for what is no hardware, the

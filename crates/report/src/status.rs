@@ -154,6 +154,7 @@ mod tests {
             trim_s: 1.5,
             refusals: std::collections::BTreeMap::new(),
             latency_added_s: 0.0,
+            decision: None,
             btrfs: None,
         }
     }

@@ -1,5 +1,6 @@
 //! `trimtab sim`.
 
+mod decisions;
 mod replay;
 mod synthetic;
 
@@ -25,6 +26,10 @@ pub struct Args {
     /// garbage collection that draws its victims [default: 1 without a trace, 0 with one]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Make the decisions of this log again, as `trimtab daemon --decisions` writes it, and explain them; ends
+    /// with 1 if this version decides otherwise
+    #[arg(long, value_name = "FILE", exclusive = true)]
+    decisions: Option<PathBuf>,
     #[command(flatten)]
     replay: replay::ReplayArgs,
     #[command(flatten)]
@@ -32,6 +37,9 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
+    if let Some(log) = &args.decisions {
+        return decisions::run(log);
+    }
     match &args.trace {
         Some(trace) => replay::run(trace, args.replay, args.seed, args.json.as_deref()),
         None => synthetic::run(&args.synthetic, args.seed, args.json.as_deref()),

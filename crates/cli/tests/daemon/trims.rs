@@ -26,7 +26,10 @@ fn freed_extents_are_trimmed(fstype: &str) {
     let volume = Volume::mounted(fstype);
     volume.write("stays", Bytes::MIB);
     volume.write("goes", FILE);
-    let daemon = Daemon::start(&eager(&volume));
+    let decisions = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start_with(&eager(&volume), |command| {
+        command.arg("--decisions").arg(decisions.path());
+    });
     let is_idle = |fs: &FileSystemStatus| fs.state == State::Idle && fs.pending == Bytes::ZERO;
     daemon.wait_for(&volume, "all that was free is trimmed", is_idle);
     let before = (daemon.status_of(&volume).unwrap(), volume.counters());
@@ -45,8 +48,19 @@ fn freed_extents_are_trimmed(fstype: &str) {
     assert!(is_idle(&daemon.status_of(&volume).unwrap()));
     assert_eq!(volume.counters().discard_bytes - before.1.discard_bytes, discarded);
     drop(daemon);
+    let name = format!("{}-1.jsonl", volume.target.display().to_string().trim_matches('/').replace('/', "-"));
+    decisions_are_made_again(&decisions.path().join(name.replace('.', "-").replace("-jsonl", ".jsonl")));
     let expected: Vec<u8> = (0..Bytes::MIB.0).map(|at| (at ^ (at >> 8)) as u8).collect();
     assert!(std::fs::read(volume.target.join("stays")).unwrap() == expected);
+}
+
+/// Replays a log of decisions, which holds trims.
+fn decisions_are_made_again(log: &Path) {
+    let output = Command::new(TRIMTAB).arg("sim").arg("--decisions").arg(log).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{text}{errors}");
+    assert!(text.contains(": trims ") && text.ends_with(" of them trims, as logged\n"), "{text}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub mod arena;
 pub mod background;
 pub mod bench;
 mod compare;
+pub mod decisions;
 mod degradation;
 pub mod doctor;
 mod latency;

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::policy::Explanation;
 use crate::units::Bytes;
 
 /// The schema name of [`StatusDocument`].
@@ -104,6 +105,9 @@ pub struct FileSystemStatus {
     pub refusals: BTreeMap<String, u64>,
     /// The mean increase in latency of other commands in seconds, when they last ran beside trims.
     pub latency_added_s: f64,
+    /// The current decision of the policy smart with its figures; none with other policies.
+    #[serde(default)]
+    pub decision: Option<Explanation>,
     /// The discards that a btrfs sends by itself; none for other file systems and kernels before 6.1.
     #[serde(default)]
     pub btrfs: Option<BtrfsDiscards>,

@@ -56,6 +56,10 @@ mod duration {
 /// regains in steps.
 const SHRINK: f64 = 0.5;
 const STEPS: f64 = 16.0;
+/// By how much the share grows in each span while trims are urgent: 200-fold in 24 spans.
+const URGENT_GROWTH: f64 = 1.25;
+/// After so many spans with trims in a row, the foreground's latency without them is measured again.
+const MOST_SPANS_BESIDE: u32 = 16;
 /// The smallest share of the goal that is left: without trims, their effect cannot be measured.
 const LEAST: f64 = 1.0 / 256.0;
 /// How much one span counts in the mean latency of the foreground by itself.
@@ -94,6 +98,10 @@ pub struct Pacer {
     light: f64,
     /// The foreground's mean latency in spans without trims, in seconds.
     latency_without_trims: Option<f64>,
+    /// How far that is from the mean in a span, on average, in seconds: I/O of mixed sizes varies by itself.
+    variation: f64,
+    /// Spans with trims since the last one without.
+    spans_beside: u32,
     /// The mean time that the foreground waits longer because of trims, in seconds.
     added: f64,
     /// Its commands since the last span with trims.
@@ -119,6 +127,8 @@ impl Pacer {
             busy: 1.0,
             light: LIGHT,
             latency_without_trims: None,
+            variation: 0.0,
+            spans_beside: 0,
             added: 0.0,
             between: 0,
             trim_time: Duration::ZERO,
@@ -146,6 +156,22 @@ impl Pacer {
         self.share = self.share.min(self.most());
     }
 
+    /// Returns true if the foreground's latency without trims is out of date because each of the last spans had
+    /// some: a span without trims has to come first.
+    pub fn needs_baseline(&self) -> bool {
+        self.spans_beside >= MOST_SPANS_BESIDE && !self.idle
+    }
+
+    /// The share of the time that trims get beside a foreground.
+    pub fn share(&self) -> f64 {
+        self.share
+    }
+
+    /// The share of the last second in which commands of others were under way; above 1 if several were at once.
+    pub fn busy(&self) -> f64 {
+        self.busy
+    }
+
     /// The most that trims may get of the time.
     fn most(&self) -> f64 {
         if self.urgent { 1.0 } else { self.goals.max_busy_share }
@@ -160,6 +186,7 @@ impl Pacer {
         let is_light = load.in_flight == 0 && self.busy < self.light;
         self.idle = self.alone_on_drive || is_light;
         let trim_time = std::mem::take(&mut self.trim_time);
+        self.spans_beside = if trim_time.is_zero() { 0 } else { self.spans_beside + 1 };
         if load.completed == 0 {
             return;
         }
@@ -169,15 +196,21 @@ impl Pacer {
             return;
         };
         if trim_time.is_zero() {
+            self.variation += ((latency - *without).abs() - self.variation) * WEIGHT;
             *without += (latency - *without) * WEIGHT;
             self.between += load.completed;
             return;
         }
         let commands = std::mem::take(&mut self.between) + load.completed;
-        self.added = (latency - *without).max(0.0) * load.completed as f64 / commands as f64;
+        let part = load.completed as f64 / commands as f64;
+        self.added = (latency - *without).max(0.0) * part;
         let goal = self.goals.max_busy_share;
-        self.share = if self.added > self.goals.max_latency_added.as_secs_f64() {
+        // Trims do not cause the variation that the latency has without them.
+        let most = self.goals.max_latency_added.as_secs_f64() + self.variation * part;
+        self.share = if self.added > most {
             self.share * SHRINK
+        } else if self.urgent {
+            self.share * URGENT_GROWTH + goal / STEPS
         } else {
             self.share + goal / STEPS
         };
@@ -296,6 +329,46 @@ mod tests {
         let total = run(pacer, 5000, |share| micros(100) + Duration::from_millis(5).mul_f64(share));
         let share = total.as_secs_f64() / (SPAN * 5000).as_secs_f64();
         assert!((0.1..0.3).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn urgent_trims_get_their_share_within_seconds() {
+        let mut pacer = Pacer::new(Goals::default());
+        pacer.set_urgent(true);
+        pacer.observe(&load(100, micros(100)));
+        for _ in 0..30 {
+            pacer.slice_ended(SPAN, micros(10_000), micros(10_000));
+            pacer.observe(&load(100, micros(100)));
+        }
+        assert!(pacer.share() > 0.99, "{}", pacer.share());
+    }
+
+    #[test]
+    fn latency_that_varies_by_itself_does_not_collapse_the_share() {
+        let goals = Goals { max_busy_share: 0.1, ..Goals::default() };
+        let mut pacer = Pacer::new(goals);
+        // Spans of small and of large writes in turn, whatever trims do.
+        for span in 0..400 {
+            if span % 3 == 0 {
+                pacer.slice_ended(SPAN, micros(1000), micros(1000));
+            }
+            pacer.observe(&load(100, micros(if span % 2 == 0 { 500 } else { 6500 })));
+        }
+        assert!(pacer.share() > 0.05, "{}", pacer.share());
+    }
+
+    #[test]
+    fn foreground_without_a_span_of_its_own_gets_one() {
+        let mut pacer = Pacer::new(Goals::default());
+        pacer.observe(&load(100, micros(100)));
+        let spans = (1..100).find(|_| {
+            pacer.slice_ended(SPAN, micros(10), micros(10));
+            pacer.observe(&load(100, micros(100)));
+            pacer.needs_baseline()
+        });
+        assert_eq!(spans, Some(MOST_SPANS_BESIDE));
+        pacer.observe(&load(100, micros(100)));
+        assert!(!pacer.needs_baseline());
     }
 
     #[test]

@@ -108,6 +108,16 @@ impl PendingExtents {
             .map(|(start, stretch)| (Extent::new(Bytes(*start), Bytes(stretch.end)), stretch.since))
     }
 
+    /// The extents that share bytes with `range`, in order of address.
+    pub fn sharing(&self, range: Extent) -> impl Iterator<Item = Extent> + '_ {
+        let before =
+            self.extents.range(..=range.start.0).next_back().map_or(range.start.0, |(start, _)| *start);
+        let starts = if range.is_empty() { 0..0 } else { before..range.end.0 };
+        let extents = self.extents.range(starts);
+        let extents = extents.map(|(start, stretch)| Extent::new(Bytes(*start), Bytes(stretch.end)));
+        extents.filter(move |extent| extent.end > range.start)
+    }
+
     /// Returns the extents of `least` bytes or more, the longer ones first, to a power of two.
     pub fn longest(&self, least: Bytes) -> impl Iterator<Item = Extent> + '_ {
         let least = least.0.max(1);
@@ -242,6 +252,11 @@ mod tests {
             for byte in 0..SPACE {
                 let holds = |(extent, _): &&(Extent, _)| (extent.start.0..extent.end.0).contains(&byte);
                 prop_assert_eq!(pending.since(Bytes(byte)), list.iter().find(holds).map(|(_, since)| *since));
+            }
+            for window in [Extent::new(Bytes(least), Bytes(2 * least)), Extent::new(Bytes(0), Bytes(SPACE))] {
+                let some = list.iter().map(|(extent, _)| *extent);
+                let some = some.filter(|extent| !extent.intersect(window).is_empty());
+                prop_assert_eq!(pending.sharing(window).collect::<Vec<_>>(), some.collect::<Vec<_>>());
             }
             let mut longest: Vec<_> = pending.longest(Bytes(least)).collect();
             prop_assert!(longest.windows(2).all(|pair| pair[0].len().0.ilog2() >= pair[1].len().0.ilog2()));

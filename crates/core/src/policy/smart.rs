@@ -1,11 +1,17 @@
 //! Trim what was freed, when it is worth it.
 
+mod explain;
+
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use explain::{Explanation, Why};
 
 use crate::extent::{Extent, ExtentSet};
 use crate::policy::pending::PendingExtents;
 use crate::policy::worth::{Thresholds, Worth};
-use crate::policy::{Event, Goals, Load, Pacer, Policy, TrimRequest, Trimmed};
+use crate::policy::{Event, Goals, Load, Pacer, Policy, TrimRequest, TrimScope, Trimmed};
 use crate::profile::Profile;
 use crate::units::Bytes;
 
@@ -21,13 +27,16 @@ const MOST_LOST: Duration = Duration::from_secs(10);
 /// The drive has to be idle for so many of the shortest commands before it gets discards that gain little. If
 /// idle times are of all lengths alike, a request then meets such a command with a chance of 1 %.
 const LEAST_IDLE: u32 = 100;
+/// Trims are urgent only if they can give back this part of what the drive can have in spare.
+const MATTERS: u64 = 16;
 /// The most extents that are kept apart: some 5 MiB of them.
 const MOST_EXTENTS: usize = 1 << 16;
 /// The longest time for which an idle drive is held before its load is read again.
 const IDLE_SLICE: Duration = Duration::from_millis(100);
 
 /// The gain of discards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Gain {
     /// Copies that a flash drive needn't make.
     Copies,
@@ -79,8 +88,6 @@ pub struct SmartPolicy {
 /// The trim that is under way.
 #[derive(Debug, Clone, Copy)]
 struct UnderWay {
-    /// How long it should take.
-    predicted: Duration,
     bytes: Bytes,
     /// Since when the oldest of it is free.
     since: Option<Duration>,
@@ -115,6 +122,11 @@ impl SmartPolicy {
         &self.pending
     }
 
+    /// Returns the costs and the gain of discards as far as they are known.
+    pub fn worth(&self) -> &Worth {
+        &self.worth
+    }
+
     /// Returns the pacer, which holds the goals.
     pub fn pacer(&self) -> &Pacer {
         &self.pacer
@@ -126,8 +138,8 @@ impl SmartPolicy {
             return Vec::new();
         }
         let goals = *self.pacer.goals();
-        let paid = self.lost >= self.price() && !self.pacer.is_idle() && !goals.idle_only;
-        let due = self.pacer.next_start().is_some_and(|start| start <= at);
+        let paid = self.is_paid();
+        let due = self.pacer.next_start().is_some_and(|start| start <= at) && !self.pacer.needs_baseline();
         let chosen = if paid {
             self.fill(self.lost.min(LONGEST_PAID), self.from(self.least(|thresholds| thresholds.busy)))
         } else if due {
@@ -142,10 +154,33 @@ impl SmartPolicy {
             return Vec::new();
         }
         let since = chosen.iter().filter_map(|extent| self.pending.since(extent.start)).min();
+        let min_length = self.shortest_to_discard(at, &chosen);
         chosen.iter().for_each(|extent| self.pending.remove(extent));
-        let predicted = chosen.iter().map(|extent| self.worth.time(extent.len())).sum();
-        self.under_way = Some(UnderWay { predicted, bytes: chosen.len(), since });
-        vec![TrimRequest::within(chosen)]
+        self.under_way = Some(UnderWay { bytes: chosen.len(), since });
+        vec![TrimRequest { scope: TrimScope::Within(chosen), min_length }]
+    }
+
+    /// Returns whether writes have lost as much time as the next trim takes beside them.
+    fn is_paid(&self) -> bool {
+        self.lost >= self.price() && !self.pacer.is_idle() && !self.pacer.goals().idle_only
+    }
+
+    /// The length below which free space within `chosen` is left alone. Extents that were joined, or that files
+    /// use in part, may hold thousands of short pieces, each of which is a discard of its own: only those that
+    /// pay are discarded, unless an extent is overdue.
+    fn shortest_to_discard(&self, at: Duration, chosen: &ExtentSet) -> Bytes {
+        let before = at.checked_sub(self.pacer.goals().max_age);
+        let is_overdue = |extent: Extent| {
+            let since = self.pending.since(extent.start);
+            since.is_some_and(|since| before.is_some_and(|before| since <= before))
+        };
+        if chosen.iter().any(is_overdue) {
+            return Bytes::ZERO;
+        }
+        let is_idle = self.pacer.is_idle();
+        let pays = self.least(|thresholds| thresholds.busy.filter(|_| !is_idle).or(Some(thresholds.idle)));
+        let shortest = chosen.iter().map(|extent| extent.len()).min();
+        pays.min(shortest).unwrap_or(Bytes::ZERO)
     }
 
     /// Returns the extents that are worth their time now, if a slice of this length may be used for them.
@@ -161,9 +196,17 @@ impl SmartPolicy {
         self.worth.time(longest).min(self.worth.shortest() * 2)
     }
 
-    /// Returns true if the host has written as much more than was trimmed as the drive has spare.
+    /// Returns true if the host has written as much more than was trimmed as the drive has spare, and trims can
+    /// give back a part of that which matters: a host that overwrites its files does not make them urgent.
     fn is_urgent(&self) -> bool {
         self.written >= self.worth.spare(self.free, self.pending.len())
+            && self.worthwhile_bytes().0 >= self.worth.spare(self.free, Bytes::ZERO).0 / MATTERS
+    }
+
+    /// Returns how much is pending in extents whose discard is worth its time on a busy drive.
+    fn worthwhile_bytes(&self) -> Bytes {
+        let least = self.least(|thresholds| thresholds.busy);
+        least.map_or(Bytes::ZERO, |least| self.pending.bytes_from(least))
     }
 
     /// Returns the extents that are worth a discard to a drive that has been idle for long enough.
@@ -222,8 +265,7 @@ impl SmartPolicy {
 
     /// Records the time that writes took longer because of extents whose discard is worth it.
     fn lose(&mut self, load: &Load) {
-        let least = self.least(|thresholds| thresholds.busy).filter(|_| self.gain == Gain::Copies);
-        let kept = least.map_or(Bytes::ZERO, |least| self.pending.bytes_from(least));
+        let kept = if self.gain == Gain::Copies { self.worthwhile_bytes() } else { Bytes::ZERO };
         if kept == Bytes::ZERO {
             (self.lost, self.loss_rate) = (Duration::ZERO, 0.0);
             return;
@@ -237,8 +279,10 @@ impl SmartPolicy {
     /// Records that a trim has ended.
     fn trimmed(&mut self, at: Duration, trimmed: &Trimmed) {
         let under_way = self.under_way.take();
-        if let Some(UnderWay { predicted, bytes, .. }) = under_way {
-            self.worth.learn(predicted, trimmed.took);
+        if let Some(UnderWay { bytes, .. }) = under_way {
+            if let Some(sent) = trimmed.sent {
+                self.worth.learn(sent, trimmed.took);
+            }
             self.lost = self.lost.saturating_sub(trimmed.took);
             // The drive has the most spare if nothing is pending.
             let most = self.worth.spare(self.free, Bytes::ZERO);

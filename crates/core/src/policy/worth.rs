@@ -29,6 +29,7 @@
 
 use std::time::Duration;
 
+use super::learn::{CostFilter, LearnedCosts, Sent};
 use crate::profile::{Discard, Profile};
 use crate::units::{Bytes, Nanos};
 
@@ -46,8 +47,8 @@ pub struct Worth {
     size: Bytes,
     /// The time to copy a page, with all dies at work, in seconds.
     copy_s: f64,
-    /// The real time of discards over that of the profile.
-    slowness: f64,
+    /// The learned costs of discards.
+    costs: CostFilter,
 }
 
 /// The shortest extents that are worth a discard.
@@ -77,14 +78,22 @@ impl Worth {
             data: (physical - reserve as f64).max((size.0 + page.0) as f64),
             size,
             copy_s: (timing.read.value.seconds() + program) / dies + erase,
-            slowness: 1.0,
+            costs: CostFilter::new(),
         }
     }
 
     /// Returns how long the drive needs to discard a free extent of `length` bytes, with all commands that
     /// the kernel splits it into.
     pub fn time(&self, length: Bytes) -> Duration {
-        Duration::from_secs_f64(self.discard.time(length).seconds() * self.slowness)
+        let [command, bytes] = self.parts(length);
+        Duration::from_secs_f64(command * self.costs.command() + bytes * self.costs.bytes())
+    }
+
+    /// The time in seconds of the commands of a discard by the profile, and that of its bytes.
+    fn parts(&self, length: Bytes) -> [f64; 2] {
+        let commands = length.0.div_ceil(self.discard.command_limit.value.0);
+        let command = ((self.discard.command.value + self.discard.range.value) * commands).seconds();
+        [command, (self.discard.time(length).seconds() - command).max(0.0)]
     }
 
     /// Returns how long the shortest command takes.
@@ -107,13 +116,39 @@ impl Worth {
         Bytes(bounds.0)
     }
 
-    /// Learns that discards for which [`Self::time`] returned `predicted` took `took`: corrects later
-    /// predictions by a quarter of the difference (of the logarithms).
-    pub fn learn(&mut self, predicted: Duration, took: Duration) {
-        if !predicted.is_zero() && !took.is_zero() {
-            let ratio = took.as_secs_f64() / predicted.as_secs_f64();
-            self.slowness = (self.slowness * ratio.powf(0.25)).clamp(1e-3, 1e3);
+    /// Learns that the discards `sent` took the drive `took`.
+    pub fn learn(&mut self, sent: Sent, took: Duration) {
+        if sent.discards > 0 && sent.bytes > Bytes::ZERO {
+            let mean = Bytes((sent.bytes.0 / sent.discards).max(1));
+            let parts = self.parts(mean).map(|part| part * sent.discards as f64);
+            self.costs.learn(parts, took.as_secs_f64());
         }
+    }
+
+    /// Returns the costs of discards as far as they were learned; those of the profile before the first trim.
+    pub fn learned(&self) -> LearnedCosts {
+        let [command, per_gib] = self.profile_costs();
+        LearnedCosts {
+            command: Nanos::from_seconds(command * self.costs.command()),
+            per_gib: Nanos::from_seconds(per_gib * self.costs.bytes()),
+            trims: self.costs.trims(),
+        }
+    }
+
+    /// Takes over the costs that an earlier run learned of the same drive, whatever profile it started from.
+    pub fn remember(&mut self, learned: LearnedCosts) {
+        let [command, per_gib] = self.profile_costs();
+        let factor = |learned: Nanos, own: f64| if own > 0.0 { learned.seconds() / own } else { 1.0 };
+        let factors = [factor(learned.command, command), factor(learned.per_gib, per_gib)];
+        self.costs = CostFilter::remembering(factors, learned.trims);
+    }
+
+    /// The profile's seconds for a command, and for each GiB.
+    fn profile_costs(&self) -> [f64; 2] {
+        let command = (self.discard.command.value + self.discard.range.value).seconds();
+        let ranges = Bytes::GIB.0 as f64 / self.discard.range_limit.value.0 as f64;
+        let work = self.discard.work(Bytes::GIB, Bytes::GIB).seconds();
+        [command, self.discard.range.value.seconds() * ranges + work]
     }
 
     /// Returns the shortest extents that are worth it, if `free` bytes are free and `pending` of them not
@@ -122,10 +157,9 @@ impl Worth {
         let copies = self.copies(free, pending);
         let page = self.page.0 as f64;
         let saved_s = copies * self.copy_s / page;
-        let range_s = (self.discard.range.value.seconds() / self.discard.range_limit.value.0 as f64
-            + self.discard.work(Bytes::GIB, Bytes::GIB).seconds() / Bytes::GIB.0 as f64)
-            * self.slowness;
-        let command_s = (self.discard.command.value + self.discard.range.value).seconds() * self.slowness;
+        let [command_s, per_gib_s] = self.profile_costs();
+        let range_s = per_gib_s / Bytes::GIB.0 as f64 * self.costs.bytes();
+        let command_s = command_s * self.costs.command();
         let granule = self.discard.honoured_granularity.value.max(self.discard.advertised_granularity.value);
         let busy = (saved_s > range_s).then(|| Bytes((command_s / (saved_s - range_s)).ceil() as u64));
         let idle = Bytes((self.discard.journal_per_range.value.0 as f64 / copies).ceil() as u64);
@@ -138,6 +172,12 @@ impl Worth {
         let amplification = |pending| (1.0 - self.victim(free, pending)).recip();
         let copies = amplification(pending) - amplification(pending.saturating_sub(kept));
         copies * self.copy_s / self.page.0 as f64
+    }
+
+    /// Returns how much time of the drive the discard of all `pending` bytes saves, in copies.
+    pub fn time_saved(&self, free: Bytes, pending: Bytes) -> Duration {
+        let seconds = self.delay_per_byte(free, pending, pending) * free.0 as f64;
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
     /// Returns the bytes that the drive can write before it has to clean: the flash that holds no valid data,
@@ -289,10 +329,60 @@ mod tests {
         let mut worth = worth("nvme-tlc");
         let (length, truth) = (Bytes::GIB, Duration::from_secs(1));
         for _ in 0..40 {
-            worth.learn(worth.time(length), truth);
+            worth.learn(Sent { discards: 1, bytes: length }, truth);
         }
         let ratio = worth.time(length).as_secs_f64() / truth.as_secs_f64();
         assert!((0.95..1.05).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn hundred_discards_correct_costs_that_are_wrong_by_a_factor_of_ten() {
+        for (name, factor) in [("micron-m500it", 0.1), ("ocz-agility-3", 10.0), ("nvme-tlc", 10.0)] {
+            let mut profile = Profile::named(name).unwrap();
+            let truth = Worth::new(&profile, SIZE);
+            let costs = &mut profile.discard;
+            for cost in [&mut costs.command, &mut costs.range, &mut costs.per_gib] {
+                cost.value = Nanos::from_seconds(cost.value.seconds() * factor);
+            }
+            let mut worth = Worth::new(&profile, SIZE);
+            let lengths = [1_u64, 16, 64, 512, 4].map(|mib| Bytes(mib << 20));
+            // Others use the drive now and then.
+            let noise = [1.0, 0.9, 1.2, 0.95, 1.0, 1.05, 0.9];
+            for (length, noise) in lengths.iter().cycle().zip(noise.iter().cycle()).take(100) {
+                worth.learn(Sent { discards: 1, bytes: *length }, truth.time(*length).mul_f64(*noise));
+            }
+            for length in lengths {
+                let ratio = worth.time(length).as_secs_f64() / truth.time(length).as_secs_f64();
+                assert!((1.0 / 1.1..1.1).contains(&ratio), "{name}, {length}: {ratio}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_range_that_became_thousands_of_discards_does_not_make_commands_slow() {
+        let mut worth = worth("micron-m500it");
+        let before = worth.shortest();
+        let sent = Sent { discards: 4000, bytes: Bytes(4000 << 14) };
+        let took = before * 4000;
+        (0..20).for_each(|_| worth.learn(sent, took));
+        let ratio = worth.shortest().as_secs_f64() / before.as_secs_f64();
+        assert!((0.9..1.1).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn costs_are_remembered_across_profiles() {
+        let mut taught = worth("nvme-tlc");
+        let true_costs = worth("ocz-agility-3");
+        for length in [1_u64, 16, 64, 512].iter().cycle().take(100).map(|mib| Bytes(mib << 20)) {
+            taught.learn(Sent { discards: 1, bytes: length }, true_costs.time(length));
+        }
+        let mut remembering = worth("micron-m500it");
+        remembering.remember(taught.learned());
+        for length in [Bytes(1 << 20), Bytes(512 << 20)] {
+            let ratio = remembering.time(length).as_secs_f64() / true_costs.time(length).as_secs_f64();
+            assert!((0.8..1.25).contains(&ratio), "{length}: {ratio}");
+        }
+        assert_eq!(remembering.learned().trims, 100);
     }
 
     proptest! {

@@ -32,7 +32,7 @@ mod trims;
 use std::time::Duration;
 
 use trimtab_core::document::sim::{Clocks, PolicyClock, ReplayOutcome, ReservePoint};
-use trimtab_core::policy::{Event, Trimmed};
+use trimtab_core::policy::{Event, Sent, Trimmed};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::{DriveCounters, EraseSpread};
 use trimtab_core::trace::{DeviceIndex, EventKind, TraceEvent, TraceSource};
@@ -103,6 +103,8 @@ struct Trimming {
     since: (Nanos, Nanos),
     /// How long they have held the drive.
     took: Nanos,
+    /// The discards that were sent.
+    sent: Sent,
 }
 
 /// A drive, and what of a trace was replayed on it.
@@ -378,7 +380,11 @@ impl Replay {
         let Source::Policy(policy) = &mut self.source else { return };
         for request in policy.on_event(Duration::from_nanos(at.0), event) {
             self.trims.request(now, &request);
-            self.trimming.get_or_insert(Trimming { since: (traced, now), took: Nanos::ZERO });
+            self.trimming.get_or_insert(Trimming {
+                since: (traced, now),
+                took: Nanos::ZERO,
+                sent: Sent { discards: 0, bytes: Bytes::ZERO },
+            });
         }
         self.wake = self.source.next_wake();
     }
@@ -405,6 +411,8 @@ impl Replay {
             self.arrivals.not_before(arrival);
             if let Some(trimming) = &mut self.trimming {
                 trimming.took += done - arrival;
+                trimming.sent.discards += 1;
+                trimming.sent.bytes += self.trims.sent().iter().map(|extent| extent.len()).sum();
             }
             for place in 0..self.trims.sent().len() {
                 self.tell(traced, arrival, &Event::Discarded(self.trims.sent()[place]));
@@ -412,9 +420,10 @@ impl Replay {
         }
         let (Some(trimming), Some(ended)) = (self.trimming, self.trims.ended(until)) else { return false };
         self.trimming = None;
-        let Trimming { since: (began_traced, began), took } = trimming;
+        let Trimming { since: (began_traced, began), took, sent } = trimming;
         let at = (began_traced + ended.saturating_sub(began)).min(traced);
-        let trimmed = Trimmed { took: Duration::from_nanos(took.0), refused: ExtentSet::new() };
+        let took = Duration::from_nanos(took.0);
+        let trimmed = Trimmed { took, refused: ExtentSet::new(), sent: Some(sent) };
         self.tell(at, ended, &Event::Trimmed(trimmed));
         true
     }

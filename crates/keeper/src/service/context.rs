@@ -14,6 +14,8 @@ pub(super) struct Context {
     pub store: Store,
     /// The directory of files that are kept until the next boot.
     pub run: PathBuf,
+    /// The directory of the logs of decisions; none if they are not logged.
+    pub decisions: Option<PathBuf>,
     /// The discards that disks failed.
     pub failures: Failures,
     /// The speed of the service's clock: more than 1 beside a drive that is emulated faster than real time.

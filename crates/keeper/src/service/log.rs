@@ -24,6 +24,8 @@ pub enum LogEvent {
     ConfigurationLoaded,
     /// The configuration could not be used; the previous one stays in effect.
     ConfigurationRejected,
+    /// The log of decisions could not be written.
+    DecisionsNotLogged,
     /// A discard failed; it is retried.
     DiscardFailed,
     /// Discards succeed again after a failure.
@@ -62,6 +64,7 @@ impl LogEvent {
         match self {
             Self::ConfigurationLoaded => "configuration_loaded",
             Self::ConfigurationRejected => "configuration_rejected",
+            Self::DecisionsNotLogged => "decisions_not_logged",
             Self::DiscardFailed => "discard_failed",
             Self::DiscardRecovered => "discard_recovered",
             Self::FreeEventsLost => "free_events_lost",

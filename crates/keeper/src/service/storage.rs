@@ -92,6 +92,14 @@ impl Storage {
         self.bottom().next().map(|layer| layer.path().into())
     }
 
+    /// Returns the identity of the one drive below the file system; none if there are several, or if it reports
+    /// none.
+    pub fn drive(&self, sysfs: &Path) -> Option<String> {
+        let mut disks = self.bottom();
+        let (Some(disk), None) = (disks.next(), disks.next()) else { return None };
+        BlockDevice::numbered(sysfs, disk.number?)?.hardware_identity()
+    }
+
     /// Returns the lowest layers.
     fn bottom(&self) -> impl Iterator<Item = &Layer> {
         self.stack.layers.iter().filter(|layer| layer.below.is_empty() && layer.number.is_some())

@@ -143,6 +143,7 @@ fn of(machine: &Machine, config: &Config, found: &MountedFileSystem, storage: &S
         trim_s: 0.0,
         refusals: [].into(),
         latency_added_s: 0.0,
+        decision: None,
         btrfs: btrfs_directory(&machine.sysfs(), found).and_then(|directory| own_discards(&directory)),
     }
 }

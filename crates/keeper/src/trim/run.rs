@@ -4,7 +4,7 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use trimtab_core::policy::{Pacer, Worth};
+use trimtab_core::policy::{Pacer, Sent, Worth};
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::{BlockCounters, BlockError};
 use trimtab_linux::trim::TrimError;
@@ -213,10 +213,8 @@ impl Runner<'_> {
         self.ran.slices += 1;
         self.ran.held += took;
         self.watcher.reached(slice.range.end);
-        if let Some(time) = slice.time
-            && ours.discards > 0
-        {
-            self.manner.cost.learn(time, took);
+        if slice.time.is_some() {
+            self.manner.cost.learn(Sent { discards: ours.discards, bytes: ours.discard_bytes }, took);
         }
         if let Some(pacer) = &mut self.manner.pacer {
             pacer.slice_ended(self.started.elapsed(), took, took);

@@ -1,7 +1,7 @@
 use proptest::prelude::{Strategy, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 
 use super::*;
-use crate::policy::TrimScope;
+use crate::policy::Sent;
 
 const SIZE: Bytes = Bytes(8 << 30);
 const SECOND: Duration = Duration::from_secs(1);
@@ -22,14 +22,15 @@ fn load(completed: u64) -> Event {
     Event::Load(Load { span: SECOND, in_flight: 0, completed, latency, written: Bytes(completed << 12) })
 }
 
-/// Looks at `at`, after a second with so many commands.
+/// Looks at `at`, after a second with so many commands. Leaves out the least length, which has tests of its own.
 fn look(policy: &mut SmartPolicy, at: Duration, completed: u64) -> Vec<TrimRequest> {
     policy.on_event(at, &load(completed));
-    policy.on_event(at, &Event::Wake)
+    let requests = policy.on_event(at, &Event::Wake).into_iter();
+    requests.map(|request| TrimRequest { min_length: Bytes::ZERO, ..request }).collect()
 }
 
 fn done(policy: &mut SmartPolicy, at: Duration, took: Duration) {
-    policy.on_event(at, &Event::Trimmed(Trimmed { took, refused: ExtentSet::new() }));
+    policy.on_event(at, &Event::Trimmed(Trimmed { took, refused: ExtentSet::new(), sent: None }));
 }
 
 fn within(extents: &[Extent]) -> Vec<TrimRequest> {
@@ -170,13 +171,125 @@ fn overdue_extents_go_one_command_at_a_time_on_a_busy_drive() {
 }
 
 #[test]
+fn pieces_too_short_to_pay_are_left_alone_until_they_are_overdue() {
+    let goals = Goals { max_age: SECOND * 60, ..Goals::default() };
+    let mut policy = policy("micron-m500it", goals);
+    policy.on_event(SECOND, &Event::Freed(extent(0, Bytes(512 << 20))));
+    policy.on_event(SECOND * 2, &load(0));
+    let requests = policy.on_event(SECOND * 2, &Event::Wake);
+    let thresholds = policy.worth.thresholds(Bytes::GIB, Bytes(512 << 20));
+    assert_eq!(requests[0].min_length, thresholds.idle, "an idle drive has time for shorter ones");
+    done(&mut policy, SECOND * 3, SECOND / 10);
+    policy.on_event(SECOND * 4, &Event::Freed(extent(0, Bytes(4096))));
+    policy.on_event(SECOND * 70, &load(100));
+    let requests = policy.on_event(SECOND * 70, &Event::Wake);
+    assert_eq!(requests.first().map(|request| request.min_length), Some(Bytes::ZERO), "{requests:?}");
+}
+
+#[test]
+fn least_length_never_exceeds_an_extent_that_was_freed() {
+    let mut policy = policy("nvme-tlc", Goals::default());
+    policy.on_event(SECOND, &Event::Freed(extent(0, Bytes(1 << 20))));
+    for at in 2..20 {
+        policy.on_event(SECOND * at, &load(0));
+        if let Some(request) = policy.on_event(SECOND * at, &Event::Wake).first() {
+            assert!(request.min_length <= Bytes(1 << 20), "{request:?}");
+            return;
+        }
+    }
+    panic!("it is never trimmed");
+}
+
+#[test]
+fn overwriting_in_place_with_little_pending_is_not_urgent() {
+    let mut policy = policy("ocz-agility-3", Goals::default());
+    policy.on_event(Duration::ZERO, &Event::Freed(extent(0, Bytes(16 << 20))));
+    let written = (2 * SIZE.0) >> 12;
+    look(&mut policy, SECOND, written);
+    assert!(policy.written >= policy.worth.spare(policy.free, policy.pending.len()));
+    assert!(!policy.is_urgent(), "16 MiB are no remedy");
+    policy.on_event(SECOND, &Event::Freed(extent(100, Bytes(512 << 20))));
+    assert!(policy.is_urgent());
+}
+
+#[test]
+fn ten_thousand_overdue_extents_keep_to_their_share_of_a_busy_drive() {
+    let goals = Goals { max_age: SECOND * 60, ..Goals::default() };
+    let mut policy = policy("micron-m500it", goals);
+    for place in 0..10_000 {
+        policy.on_event(Duration::ZERO, &Event::Freed(Extent::at(Bytes(place << 19), Bytes(4096))));
+    }
+    let (mut now, mut held) = (SECOND * 61, Duration::ZERO);
+    let end = now + SECOND * 600;
+    look(&mut policy, now - SECOND * 2, 1000);
+    while now < end {
+        for request in look(&mut policy, now, 1000) {
+            let TrimScope::Within(extents) = request.scope else { panic!("it trims what was freed") };
+            let took = policy.worth.time(Bytes(4096)) * extents.count() as u32;
+            assert!(took <= Duration::from_millis(25), "held for {took:?} at once");
+            held += took;
+            done(&mut policy, now + took, took);
+        }
+        now = policy.next_wake().unwrap_or(end).max(now + SECOND / 100);
+    }
+    let share = held.as_secs_f64() / 600.0;
+    assert!((0.002..0.0055).contains(&share), "{share}");
+    let text = policy.explain(now).to_string();
+    assert!(text.contains(" past the maximum age, trimmed in 0.50 % of the time while"), "{text}");
+}
+
+#[test]
+fn only_completed_discards_are_learned_from() {
+    let mut policy = policy("micron-m500it", Goals::default());
+    policy.on_event(Duration::ZERO, &Event::Freed(extent(0, Bytes(512 << 20))));
+    look(&mut policy, SECOND, 0);
+    let before = policy.worth.learned();
+    // The first half was cut off, or failed: nothing is known of its discards.
+    let refused = ExtentSet::from_iter([extent(256, Bytes(256 << 20))]);
+    policy.on_event(SECOND * 2, &Event::Trimmed(Trimmed { took: SECOND, refused, sent: None }));
+    assert_eq!(policy.worth.learned(), before);
+    look(&mut policy, SECOND * 3, 0);
+    let sent = Some(Sent { discards: 1, bytes: Bytes(256 << 20) });
+    policy.on_event(SECOND * 4, &Event::Trimmed(Trimmed { took: SECOND, refused: ExtentSet::new(), sent }));
+    let after = policy.worth.learned();
+    assert!(after.command > before.command && after.trims == 1, "{after:?}");
+}
+
+#[test]
+fn explanation_names_the_reason_with_figures() {
+    let mut busy = policy("ocz-agility-3", Goals::default());
+    assert_eq!(busy.explain(SECOND).why, Why::NothingPending);
+    busy.on_event(SECOND, &Event::Freed(extent(0, Bytes(512 << 20))));
+    look(&mut busy, SECOND * 2, 100);
+    let explained = busy.explain(SECOND * 2);
+    assert_eq!((explained.why, explained.extents, explained.idle), (Why::CommandsTooLong, 1, None));
+    assert!(explained.gain > explained.cost, "{explained:?}");
+    let text = explained.to_string();
+    for part in
+        ["512 MiB pending in 1 extent,", "others use the drive", "latency goal of 1 ms", "for a command"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains(". ") && !text.contains('\n'), "one sentence: {text}");
+    let mut idle = policy("micron-m500it", Goals::default());
+    idle.on_event(SECOND, &Event::Freed(extent(0, Bytes(64 << 10))));
+    look(&mut idle, SECOND + SECOND / 10, 0);
+    assert_eq!(idle.explain(SECOND * 2).why, Why::GainsLittle);
+    let only_idle = Goals { idle_only: true, ..Goals::default() };
+    let mut only_idle = policy("micron-m500it", only_idle);
+    only_idle.on_event(SECOND, &Event::Freed(extent(0, Bytes(512 << 20))));
+    look(&mut only_idle, SECOND * 2, 100);
+    assert_eq!(only_idle.explain(SECOND * 2).why, Why::OnlyWhenIdle);
+}
+
+#[test]
 fn refused_extents_keep_their_age() {
     let mut policy = policy("nvme-tlc", Goals::default());
     policy.on_event(SECOND, &Event::Freed(extent(0, Bytes::GIB)));
     let requests = look(&mut policy, SECOND * 9, 0);
     let [TrimRequest { scope: TrimScope::Within(refused), .. }] = requests.as_slice() else { panic!() };
     let refused = refused.clone();
-    policy.on_event(SECOND * 9, &Event::Trimmed(Trimmed { took: Duration::ZERO, refused }));
+    policy.on_event(SECOND * 9, &Event::Trimmed(Trimmed { took: Duration::ZERO, refused, sent: None }));
     assert_eq!(policy.pending().iter().collect::<Vec<_>>(), [(extent(0, Bytes::GIB), SECOND)]);
 }
 
@@ -241,7 +354,7 @@ proptest! {
                     let Some(extents) = under_way.take() else { continue };
                     let refused = if fails { extents } else { ExtentSet::new() };
                     refused.iter().for_each(|extent| pending.insert(extent));
-                    policy.on_event(at, &Event::Trimmed(Trimmed { took: SECOND / 100, refused }));
+                    policy.on_event(at, &Event::Trimmed(Trimmed { took: SECOND / 100, refused, sent: None }));
                 }
             }
             let held: ExtentSet = policy.pending().iter().map(|(extent, _)| extent).collect();

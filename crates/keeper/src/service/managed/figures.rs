@@ -57,6 +57,9 @@ impl ManagedFileSystem {
                 .collect(),
             latency_added_s: driver
                 .map_or(0.0, |driver| driver.policy().pacer().latency_added().as_secs_f64()),
+            decision: driver
+                .filter(|_| self.policy == ServicePolicy::Smart)
+                .map(|driver| driver.policy().explain(now)),
             btrfs: self.btrfs.as_deref().and_then(own_discards),
         }
     }
@@ -80,11 +83,6 @@ impl ManagedFileSystem {
         if ended.is_some_and(|ended| now.saturating_sub(ended) < RECENT) {
             return (State::Trimming, None);
         }
-        let reason = if driver.policy().pacer().is_idle() {
-            "too little is pending to be worth a discard before it reaches the maximum age"
-        } else {
-            "others use its drive"
-        };
-        (State::Waiting, Some(reason.to_owned()))
+        (State::Waiting, Some(driver.policy().explain(now).to_string()))
     }
 }

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use trimtab_core::policy::{SmartPolicy, Worth};
+use trimtab_core::document::decisions::{DECISIONS_SCHEMA, DecisionsHead};
+use trimtab_core::policy::{Goals, LearnedCosts};
 use trimtab_core::profile::ProfileError;
 use trimtab_core::{Bytes, Extent};
 use trimtab_doctor::{DoctorError, JudgedMount};
@@ -27,7 +28,9 @@ use super::mounts::MountedFileSystem;
 use super::storage::{Exclusion, Storage, decide};
 use super::survey::btrfs_directory;
 use super::timeout::{NoAnswer, SingleCall, with_timeout};
+use crate::decision_log::DecisionLog;
 use crate::policy_driver::{PolicyDriver, Totals};
+use crate::state::SaveError;
 use crate::trimmer::MountedTrimmer;
 use lease::Lease;
 pub(super) use lease::LeaseError;
@@ -75,6 +78,8 @@ pub(super) struct ManagedFileSystem {
     /// The directory of a btrfs in sysfs.
     btrfs: Option<PathBuf>,
     storage: Storage,
+    /// The identity of its drive, under which the costs of discards are kept; none if there is none.
+    drive: Option<String>,
     settings: Settings,
     policy: ServicePolicy,
     work: Work,
@@ -125,6 +130,7 @@ impl ManagedFileSystem {
             btrfs: btrfs_directory(&context.machine.sysfs(), &found),
             found,
             examination: SingleCall::default(),
+            drive: storage.drive(&context.machine.sysfs()),
             storage,
             settings,
             policy: ServicePolicy::None,
@@ -216,15 +222,22 @@ impl ManagedFileSystem {
         last.map_or(Duration::ZERO, |last| schedule::due_in(every, last, SystemTime::now()))
     }
 
-    /// Returns what discards cost and save on its drive.
-    fn worth(&self) -> Result<Worth, ProfileError> {
+    /// Returns what a policy with these goals begins with.
+    fn beginning(&self, goals: Goals) -> Result<DecisionsHead, ProfileError> {
         let profile = match &self.settings.profile {
             Some(profile) => profile.clone(),
             None => self.storage.usual_profile()?,
         };
-        let devices = self.devices();
-        let size = devices.iter().map(|device| device.size().unwrap_or_default()).sum();
-        Ok(Worth::new(&profile, size))
+        Ok(DecisionsHead {
+            schema: DECISIONS_SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            mount: self.found.mount.target.display().to_string(),
+            goals,
+            gain: self.storage.gain(),
+            size: self.devices().iter().map(|device| device.size().unwrap_or_default()).sum(),
+            profile,
+            learned: self.learned(),
+        })
     }
 
     fn driver(&self) -> Result<PolicyDriver<GuardedTrimmer>, OffReason> {
@@ -233,9 +246,40 @@ impl ManagedFileSystem {
             // Trims all free space, regardless of its worth.
             goals.max_age = Duration::ZERO;
         }
-        let policy = SmartPolicy::new(goals, self.worth()?, self.storage.gain());
+        let beginning = self.beginning(goals)?;
         let trimmer = GuardedTrimmer::new(self.trimmer(), self.storage.stack.clone(), self.context.clone());
-        Ok(PolicyDriver::new(policy, trimmer))
+        let mut driver = PolicyDriver::new(beginning.policy(), trimmer);
+        if let (ServicePolicy::Smart, Some(directory)) = (self.policy, &self.context.decisions) {
+            driver.log_to(DecisionLog::create(directory, &beginning));
+        }
+        Ok(driver)
+    }
+
+    /// Returns the costs of discards that the running driver, or an earlier service, learned from most trims.
+    fn learned(&self) -> Option<LearnedCosts> {
+        let running = match &self.work {
+            Work::On { driver, .. } => Some(driver.policy().worth().learned()),
+            Work::Off(_) | Work::Steered(_) => None,
+        };
+        let saved = self.drive.as_ref().and_then(|drive| self.context.store.load_costs(drive));
+        running.into_iter().chain(saved).filter(|costs| costs.trims > 0).max_by_key(|costs| costs.trims)
+    }
+
+    /// Returns why the log of its decisions ended, once.
+    pub fn take_log_error(&mut self) -> Option<io::Error> {
+        match &mut self.work {
+            Work::On { driver, .. } => driver.take_log_error(),
+            Work::Off(_) | Work::Steered(_) => None,
+        }
+    }
+
+    /// Saves what was learned of the costs of its drive's discards.
+    ///
+    /// # Errors
+    /// [`SaveError`]; costs saved before stay.
+    pub fn save_costs(&self) -> Result<(), SaveError> {
+        let (Work::On { driver, .. }, Some(drive)) = (&self.work, &self.drive) else { return Ok(()) };
+        self.context.store.save_costs(drive, driver.policy().worth().learned())
     }
 
     fn trimmer(&self) -> MountedTrimmer {

@@ -97,7 +97,7 @@ impl ManagedFileSystem {
         if !is_wanted {
             return Ok(None);
         }
-        let worth = self.worth()?;
+        let worth = self.beginning(self.settings.goals)?.worth();
         let shortest = match self.storage.gain() {
             Gain::Space { chunk } => chunk,
             Gain::Copies => {

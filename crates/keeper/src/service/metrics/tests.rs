@@ -25,6 +25,7 @@ fn fs(mount: &str, state: State) -> FileSystemStatus {
         trim_s: 1.5,
         refusals: BTreeMap::from([("busy".to_owned(), 2), ("new".to_owned(), 3)]),
         latency_added_s: 0.0,
+        decision: None,
         btrfs: None,
     }
 }

@@ -137,11 +137,21 @@ impl Service {
                     Err(_) => _ = frees.leave_out(&unmounted.found.mount),
                 }
             }
+            self.save_costs(&unmounted);
             if let Err(error) = saved {
                 let fields: [Field; 2] = [("mount", &mount), ("reason", &chain(&error))];
                 self.log.info(LogEvent::StateNotSaved, "state not saved", &fields);
             }
             self.log.info(LogEvent::Unmounted, "unmounted", &[("mount", &mount)]);
+        }
+    }
+
+    /// Saves what was learned of the drive of a file system.
+    fn save_costs(&self, managed: &ManagedFileSystem) {
+        if let Err(error) = managed.save_costs() {
+            let fields: [Field; 2] =
+                [("mount", &managed.found.mount.target.display()), ("reason", &chain(&error))];
+            self.log.warning(LogEvent::StateNotSaved, "costs of discards not saved", &fields);
         }
     }
 
@@ -151,6 +161,7 @@ impl Service {
         if let Ok(all) = MountedFileSystem::all(&self.context.machine) {
             self.remove_unmounted(&all, self.now());
         }
+        self.file_systems.iter().for_each(|managed| self.save_costs(managed));
         let sync = |managed: &ManagedFileSystem| {
             let target = managed.found.mount.target.clone();
             managed.wants_frees() && with_timeout(move || trim::sync(&target)).is_ok()

@@ -42,6 +42,8 @@ pub struct Options {
     pub run: PathBuf,
     /// The saved states of file systems.
     pub store: Store,
+    /// The directory in which it logs each decision of smart; none to log none.
+    pub decisions: Option<PathBuf>,
     /// How it receives free events.
     pub frees: FreesOptions,
     /// The speed of its clock: 1, or that of the emulated drives that it manages.
@@ -108,7 +110,8 @@ impl Service {
         let mounts = MountWatch::start(&machine).map_err(waiting("changes of the mounts"))?;
         let failures = Failures::listen(&machine, &options.frees);
         let (store, run) = (options.store.clone(), options.run.clone());
-        let context = Rc::new(Context { machine, store, run, failures, speed: options.speed });
+        let decisions = options.decisions.clone();
+        let context = Rc::new(Context { machine, store, run, decisions, failures, speed: options.speed });
         let frees = Frees::start(&options.frees).map_err(Rc::new);
         if let Err(error) = &frees {
             log.warning(
@@ -278,7 +281,12 @@ impl Service {
                 continue;
             }
             let outcome = managed.run(now);
+            let log_error = managed.take_log_error();
             let mount = managed.found.mount.target.display();
+            if let Some(error) = log_error {
+                let fields: [Field; 2] = [("mount", &mount), ("error", &error)];
+                self.log.warning(LogEvent::DecisionsNotLogged, "decisions are no longer logged", &fields);
+            }
             match outcome {
                 RunOutcome::Unchanged => {}
                 RunOutcome::Recovered => {
