@@ -50,7 +50,7 @@ const ECRYPTFS: i64 = 0xf15f;
 /// `f_type` of btrfs, whose subvolumes have device numbers that no list of mounts has.
 const BTRFS: i64 = 0x9123_683e;
 
-/// What a file is on that is on none of the file systems that can be seen.
+/// The file system of a file that is on none of those that can be seen, in words.
 const UNSEEN: &str = "a file system that is mounted nowhere";
 
 /// How many overlays may lie on each other; the kernel allows two.

@@ -261,7 +261,7 @@ pub enum ClaimError {
     Part {
         /// The device.
         device: String,
-        /// What it is a part of.
+        /// The drive or volume that it is a part of.
         whole: String,
         /// The uses of other parts, in brackets; empty where there is none.
         others: String,

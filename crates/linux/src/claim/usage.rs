@@ -197,7 +197,7 @@ impl Usage {
             .used_files(&served.with(files))?
             .into_iter()
             .min_by_key(|(_, how)| *how != Sharing::Certain);
-        // Those that the device mapper or md holds for the device itself can't be held once more.
+        // Layers that the device mapper or md holds for the device itself can't be held once more.
         let mut held = Vec::new();
         for disk in &stack {
             held.extend(disk.slaves()?);
@@ -338,8 +338,8 @@ impl Usage {
         Ok(lost)
     }
 
-    /// What the device, or a layer below it, is a part of, and the uses of other parts, in brackets; none where it has whole
-    /// drives to itself.
+    /// The drive or volume that the device, or a layer below it, is a part of, and the uses of other parts, in brackets; none
+    /// where it has whole drives to itself.
     fn whole(&self) -> Option<(String, String)> {
         let layers = [&self.target].into_iter().chain(self.others.iter().map(|(layer, _)| layer));
         let used = layers.clone().filter_map(Layer::rest);
