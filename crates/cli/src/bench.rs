@@ -29,7 +29,8 @@ use crate::{UNSUPPORTED, complain, failed, interrupt, one_of, power_cycle};
 ///
 /// Everything on DEV is lost. It is refused while it is mounted, used as swap, held by another
 /// device, partitioned, or holds anything that is known, and whenever that is in doubt; also while
-/// anything that shares its bytes is in use, or a process has any of it open for writing.
+/// anything that shares its bytes is in use, or a process has any of it open for writing. Only whole drives and emulated
+/// ones are accepted without --allow-part.
 #[derive(clap::Args)]
 #[command(after_long_help = UNDETECTED)]
 pub struct Args {
@@ -96,8 +97,8 @@ pub struct Args {
     /// Lose the partition table of DEV and all partitions in it
     #[arg(long)]
     overwrite_partitions: bool,
-    /// Allow a DEV that is a part of a drive, such as a partition or a volume. What uses the rest of the drive is
-    /// slowed. By this you vouch that it doesn't rely on bytes of DEV, which can't be proven (see below)
+    /// Allow a DEV that is no whole drive: a partition, a volume, a file behind a loop device. What uses the rest of the
+    /// drive is slowed. By this you vouch that nothing else relies on bytes of DEV, which can't be proven (see below)
     #[arg(long)]
     allow_part: bool,
 }

@@ -15,6 +15,8 @@ use trimtab_linux::{loop_device, mount};
 
 const SIZE: Bytes = Bytes(16 << 20);
 const EVERYTHING: Overrides = Overrides { signatures: true, partitions: true, part: true };
+/// A loop device over a file may be claimed.
+const FILE: Overrides = Overrides { signatures: false, partitions: false, part: true };
 
 /// One test at a time: a program that another test starts holds this one's open files until it runs, and a claim sees it.
 fn alone() -> Option<MutexGuard<'static, ()>> {
@@ -126,7 +128,7 @@ fn signatures_that_wipefs_passes_over_are_kept() {
 fn a_claim_is_exclusive() {
     let Some(_alone) = alone() else { return };
     let scratch = Loop::new(SIZE);
-    let claim = claim::claim(&scratch.device, &Overrides::default()).unwrap();
+    let claim = claim::claim(&scratch.device, &FILE).unwrap();
     assert_eq!(claim.lost, [""; 0]);
     let found = refusal(&scratch.device, &EVERYTHING);
     assert!(found.contains("is in use: the kernel keeps it for another user"), "{found}");
@@ -170,14 +172,14 @@ fn read_only_device_is_refused() {
     let found = refusal(&scratch.device, &EVERYTHING);
     assert!(found.starts_with(&format!("{} is read-only", scratch.device.display())), "{found}");
     set("--setrw");
-    drop(claim::claim(&scratch.device, &Overrides::default()).unwrap());
+    drop(claim::claim(&scratch.device, &FILE).unwrap());
 }
 
 #[test]
 fn a_claimed_device_reads_what_it_wrote() {
     let Some(_alone) = alone() else { return };
     let scratch = Loop::new(SIZE);
-    let device = claim::claim(&scratch.device, &Overrides::default()).unwrap().device;
+    let device = claim::claim(&scratch.device, &FILE).unwrap().device;
     assert_eq!((device.size(), device.logical_block()), (SIZE, Bytes(512)));
     // Longer than what is copied at once, and where direct I/O can't use it.
     let data: Vec<u8> = (0..(3 << 20) + 513_u32).map(|number| (number * 7 / 5) as u8).collect();

@@ -12,12 +12,15 @@ use trimtab_linux::claim::{self, Overrides};
 use trimtab_linux::device::Device;
 use trimtab_linux::queue::{Command, CommandKind, Queue};
 
+/// A loop device over a file may be claimed.
+const FILE: Overrides = Overrides { signatures: false, partitions: false, part: true };
+
 const SIZE: Bytes = Bytes(8 << 20);
 /// The size of the area that commands of the stress name.
 const AREA: u64 = 32 << 10;
 
 fn claimed(scratch: &Loop) -> Device {
-    claim::claim(&scratch.device, &Overrides::default()).unwrap().device
+    claim::claim(&scratch.device, &FILE).unwrap().device
 }
 
 fn is_zero(bytes: &[u8]) -> bool {

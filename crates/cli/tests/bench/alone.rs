@@ -1,13 +1,14 @@
 //! Devices over files that cannot be told from others: while there are such, other tests could be refused for them.
 
 use std::fs;
+use std::process::Command;
 
 use trimtab_core::Bytes;
 use trimtab_core::profile::Profile;
 use trimtab_drive::Clock;
 
 use crate::scene::{Scene, is_accepted, is_refused, shares};
-use crate::support::{drive_in, possible_alone, run};
+use crate::support::{TRIMTAB, drive_in, possible_alone, run};
 
 #[test]
 fn images_seen_through_an_overlay_are_refused() {
@@ -116,7 +117,8 @@ fn the_file_of_an_emulated_drive_that_is_open_for_writing() {
         Some(file.clone().into()),
     );
     let device = drive.device().to_str().unwrap().to_owned();
-    is_accepted(&device);
+    let planned = Command::new(TRIMTAB).args(["bench", &device, "--dry-run"]).output().unwrap();
+    assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
     let process = scene.shell(&["env"], &format!("exec 3<>{file}"));
     let written =
         format!("process {process} (sleep) has {file}, which may be the same file, open for writing");

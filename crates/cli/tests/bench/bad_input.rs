@@ -213,8 +213,11 @@ fn dry_run_writes_nothing_and_prints_the_plan() {
     }
     let Loop { device, file, .. } = &Loop::new(SIZE);
     let before = fs::metadata(file).unwrap().modified().unwrap();
-    let output =
-        Command::new(TRIMTAB).arg("bench").arg(device).args(["--dry-run", "--sizes", "4M.."]).output();
+    let output = Command::new(TRIMTAB)
+        .arg("bench")
+        .arg(device)
+        .args(["--allow-part", "--dry-run", "--sizes", "4M.."])
+        .output();
     let output = output.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
@@ -242,7 +245,12 @@ fn dry_run_names_every_reason_to_refuse() {
     fs::write(&json, "precious").unwrap();
     let dry = |options: &[&str]| {
         let mut command = Command::new(TRIMTAB);
-        command.arg("bench").arg(device).arg("--dry-run").arg("--json").arg(&json).args(options);
+        command
+            .arg("bench")
+            .arg(device)
+            .args(["--allow-part", "--dry-run", "--json"])
+            .arg(&json)
+            .args(options);
         let output = command.output().unwrap();
         assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{output:?}");
         String::from_utf8(output.stderr).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::{TRIMTAB, attaching, bench, refusal, run};
 
-pub const EVERYTHING: [&str; 3] = ["--overwrite-signatures", "--overwrite-partitions", "--allow-part"];
+pub const EVERYTHING: [&str; 2] = ["--overwrite-signatures", "--overwrite-partitions"];
 
 /// A directory with what tests set up around an image in it; the last is taken down first.
 pub struct Scene {
@@ -154,7 +154,7 @@ impl Drop for Scene {
 
 /// Asserts that a bench of `device` may begin.
 pub fn is_accepted(device: &str) {
-    let output = Command::new(TRIMTAB).arg("bench").arg(device).arg("--dry-run").output().unwrap();
+    let output = Command::new(TRIMTAB).args(["bench", device, "--dry-run", "--allow-part"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 

@@ -106,10 +106,10 @@ impl Drop for Loop {
     }
 }
 
-/// A bench of `device` with these further arguments.
+/// A bench of `device`, which may be a file behind a loop device, with these further arguments.
 pub fn bench(device: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(TRIMTAB);
-    command.arg("bench").arg(device).arg("--destroy-data").arg(device).args(arguments);
+    command.arg("bench").arg(device).arg("--destroy-data").arg(device).arg("--allow-part").args(arguments);
     command
 }
 

@@ -254,14 +254,13 @@ pub enum ClaimError {
     },
     /// It is a part of a drive, and that was not allowed.
     #[error(
-        "{device} is a part of {whole}{others}; name a whole drive, or add --allow-part, which slows what uses the rest of \
-         {whole}, and by which you vouch that nothing there relies on bytes of {device} (as it may after a partition \
-         or volume was made shorter in use)"
+        "{device} is a part of {whole}{others}; name a whole drive, or add --allow-part, which slows what uses the rest, \
+         and by which you vouch that nothing else relies on bytes of {device} (see bench --help)"
     )]
     Part {
         /// The device.
         device: String,
-        /// The drive or volume that it is a part of.
+        /// The drive, volume or file system that it is a part of.
         whole: String,
         /// The uses of other parts, in brackets; empty where there is none.
         others: String,

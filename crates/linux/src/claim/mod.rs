@@ -55,8 +55,8 @@ pub struct Overrides {
     pub signatures: bool,
     /// The partitions of the device and its partition table: `--overwrite-partitions`.
     pub partitions: bool,
-    /// The device may be a part of a drive, such as a partition or a volume. What uses the rest of the drive is slowed, and
-    /// whether it relies on bytes of the device can't be proven: `--allow-part`.
+    /// The device may be no whole drive: a partition, a volume, a file behind a loop device. What uses the rest is slowed,
+    /// and whether it relies on bytes of the device can't be proven: `--allow-part`.
     pub part: bool,
 }
 

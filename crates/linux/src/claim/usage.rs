@@ -145,6 +145,8 @@ pub(super) struct Usage {
     file: Option<(UsedFile, Sharing)>,
     /// The first disk below, or itself, whose data something on this machine keeps elsewhere, and what does.
     served: Option<(String, &'static str)>,
+    /// The first file below that is not an emulated drive's.
+    kept: Option<PathBuf>,
     /// The first file below whose bytes may be kept in another, and the file system it is on.
     stacked: Option<(PathBuf, String)>,
     /// A process that can write to any of these: its number, its name and to what.
@@ -184,6 +186,7 @@ impl Usage {
             below: count,
             file: None,
             served: stack.iter().find_map(server),
+            kept: files.iter().find(|file| file.identity.fuse.is_none()).map(|file| file.path.clone()),
             stacked: files.iter().find_map(|file| Some((file.path.clone(), file.identity.stacked.clone()?))),
             writer: None,
             reader: None,
@@ -338,15 +341,18 @@ impl Usage {
         Ok(lost)
     }
 
-    /// The drive or volume that the device, or a layer below it, is a part of, and the uses of other parts, in brackets; none
-    /// where it has whole drives to itself.
+    /// The drive, volume or file system that the device, or a layer below it, is a part of, and the uses of other parts, in
+    /// brackets; none for a whole drive and for an emulated one.
     fn whole(&self) -> Option<(String, String)> {
         let layers = [&self.target].into_iter().chain(self.others.iter().map(|(layer, _)| layer));
         let used = layers.clone().filter_map(Layer::rest);
         let used = used.map(|(whole, others)| (whole, format!(" ({} in use)", others.join(", "))));
         // Processes may have other partitions open that seem unused.
         let disks = layers.filter_map(|layer| layer.disk.as_ref()).map(|disk| (&*disk.path, String::new()));
-        used.chain(disks).next().map(|(whole, others)| (whole.to_owned(), others))
+        let found = used.chain(disks).next().map(|(whole, others)| (whole.to_owned(), others));
+        let below = || (self.below > 0).then(|| (self.others[0].0.device.path.clone(), String::new()));
+        let holder = |file: &PathBuf| format!("the file system that holds {}", file.display());
+        found.or_else(|| Some((self.kept.as_ref().map(holder)?, String::new()))).or_else(below)
     }
 }
 
