@@ -185,11 +185,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     let options = options(&args, device)?;
     let plan = checked_plan(&options, target.block())?;
-    for line in losses(claim.lost, claim.unseen) {
-        complain(&line);
-    }
+    let lost = losses(claim.lost, claim.unseen);
+    let announce = || lost.iter().for_each(|line| complain(line));
     if let Some(file) = &args.across_power_cycle {
         let earlier = args.resume.as_deref().zip(options.resumed);
+        announce();
         return print(&power_cycle::run(&target, &options.device, plan.range, file, earlier)?);
     }
     let profile_out = args.profile_out.as_deref().map(Output::open).transpose()?;
@@ -199,6 +199,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let json = json.or_else(|| args.report.is_none().then(|| default_name(&args.device)));
     let outputs = Outputs::new(json.as_deref(), args.report.as_deref(), DOCUMENT)?;
     results?;
+    announce();
     let save = &mut |document: &BenchDocument| {
         outputs.save(document, |document| trimtab_report::page(&[trimtab_report::bench::section(document)]))
     };
