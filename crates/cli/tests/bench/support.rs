@@ -129,12 +129,13 @@ pub fn saved(json: &Path) -> BenchDocument {
 }
 
 /// The one line that a bench says when it fails, with its exit status. It may first name what it could not
-/// look at, which depends on the machine.
+/// look at, which depends on the machine, and what it slows.
 pub fn refusal(output: &Output) -> (Option<i32>, String) {
     assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
     let said = String::from_utf8(output.stderr.clone()).unwrap();
-    let unseen = |line: &&str| line.starts_with("trimtab: not known: ");
-    let reason: String = said.split_inclusive('\n').filter(|line| !unseen(line)).collect();
+    let asides = ["trimtab: not known: ", "trimtab: will be slowed: "];
+    let is_aside = |line: &&str| asides.iter().any(|aside| line.starts_with(aside));
+    let reason: String = said.split_inclusive('\n').filter(|line| !is_aside(line)).collect();
     assert_eq!(reason.lines().count(), 1, "{reason}");
     (output.status.code(), reason)
 }

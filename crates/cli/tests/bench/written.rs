@@ -105,7 +105,7 @@ fn a_bench_in_a_pid_namespace_is_no_writer_of_its_own() {
             "--json",
             &results,
         ]);
-        command.args(["--part", "latency", "--sizes", "4K", "--time", "1s"]);
+        command.args(["--allow-part", "--part", "latency", "--sizes", "4K", "--time", "1s"]);
         command
     };
     // The procfs of the outer namespace, in which this process has another number, and one of its own.
