@@ -232,8 +232,17 @@ fn btrfs_addresses_may_move_to_another_place() {
             before.iter().any(|old| old.extent.start == new.extent.start && old.copies != new.copies)
         };
         moved = chunks().into_iter().find(is_moved);
+        let free = || rustix::fs::statvfs(directory).map(|found| found.f_bfree * found.f_frsize).unwrap();
+        let before = free();
         std::fs::remove_file(path("new")).unwrap();
-        mounted.sync();
+        for _ in 0..300 {
+            mounted.sync();
+            if free() >= before + (100 << 20) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("the space of the new file is not free");
     });
     assert_eq!(header.gaps, [""; 0]);
     let place = moved.unwrap().copies.unwrap()[0].1;
