@@ -186,7 +186,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let options = options(&args, device)?;
     let plan = checked_plan(&options, target.block())?;
     let lost = losses(claim.lost, claim.unseen);
-    let announce = || lost.iter().for_each(|line| complain(line));
+    let announce = || lost.iter().for_each(complain);
     if let Some(file) = &args.across_power_cycle {
         let earlier = args.resume.as_deref().zip(options.resumed);
         announce();
