@@ -34,7 +34,8 @@ pub(super) struct Point {
 }
 
 /// Measures bursts after pauses that double until longer ones give no more, then after some that close in on the
-/// shortest that gives anything, and some between those that gave nothing and those that gave all. Less than `least` bytes count as nothing.
+/// shortest that gives anything, and some between those that gave nothing and those that gave all. Less than `least`
+/// bytes count as nothing.
 pub(super) fn measure(
     burst: &mut dyn FnMut(Duration) -> Result<f64, BenchError>,
     least: Bytes,

@@ -116,7 +116,7 @@ impl Layer {
         [&self.device].into_iter().chain(&self.disk).chain(partitions)
     }
 
-    /// The users of other parts of its disk, or of what is a layer of another device, and what these are parts of.
+    /// The path of its disk, or its own where it is no partition, and who uses other parts of that; none where nobody does.
     fn rest(&self) -> Option<(&str, Vec<&str>)> {
         let partitions = self.partitions.iter().filter(|partition| !partition.uses.is_empty());
         let whole = self.disk.as_ref().unwrap_or(&self.device);
