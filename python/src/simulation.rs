@@ -18,9 +18,6 @@ use crate::profile::Drive;
 use crate::signals::Signals;
 use crate::table::Table;
 
-/// The most passes until a drive is steady.
-const MOST_PASSES: u32 = 100;
-
 /// The results of a simulation: a row a drive and policy.
 #[pyclass(frozen, module = "trimtab")]
 pub struct Simulation {
@@ -120,7 +117,7 @@ pub fn simulate(
         size: size.map(Bytes),
         device,
         scale_to: scale_to.map(Bytes),
-        passes: if until_steady { Passes::UntilSteady(MOST_PASSES) } else { Passes::Count(passes) },
+        passes: Passes::new(passes, until_steady),
         preconditioned: state != DriveState::New,
         endurance,
         clocks: Clocks { think_scale, policy: policy_clock },

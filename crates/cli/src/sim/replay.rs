@@ -16,9 +16,6 @@ use crate::outputs::Outputs;
 use crate::progress::ReplayBar;
 use crate::{ended, interrupt, one_of, profile};
 
-/// The most passes that --until-steady takes.
-const MOST_PASSES: u32 = 100;
-
 /// With a trace
 #[derive(clap::Args)]
 #[group(id = "replay", requires = "trace")]
@@ -104,7 +101,7 @@ pub fn run(trace: &Path, args: ReplayArgs, seed: Option<u64>, json: Option<&Path
         size: args.size,
         device: args.device,
         scale_to: args.scale_to,
-        passes: if args.until_steady { Passes::UntilSteady(MOST_PASSES) } else { Passes::Count(args.repeat) },
+        passes: Passes::new(args.repeat, args.until_steady),
         preconditioned: !args.new,
         endurance: args.endurance,
         clocks: Clocks { think_scale: args.think_scale, policy: args.policy_clock },

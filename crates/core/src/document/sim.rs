@@ -160,6 +160,16 @@ pub enum Passes {
     UntilSteady(u32),
 }
 
+impl Passes {
+    /// The most passes until a drive is steady.
+    const MOST: u32 = 100;
+
+    /// Returns passes until the drive is steady where that is asked, else `count` passes.
+    pub fn new(count: u32, until_steady: bool) -> Self {
+        if until_steady { Self::UntilSteady(Self::MOST) } else { Self::Count(count) }
+    }
+}
+
 /// One policy on one drive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SimRun {

@@ -18,8 +18,6 @@ use super::grid::{DriveState, Grid, GridError};
 use super::trace::content_hash;
 use crate::drive_profile::{LoadProfileError, load_aged};
 
-/// The most passes of `until-steady`.
-const MOST_PASSES: u32 = 100;
 /// The most cells of a grid.
 const MOST_CELLS: usize = 1_000_000;
 /// The profile of a grid that names none.
@@ -136,11 +134,7 @@ impl SweepPlan {
     }
 
     fn add_trace(&mut self, grid: &Grid, trace: &Trace, drives: &[Drive]) {
-        let passes = if grid.until_steady {
-            Passes::UntilSteady(MOST_PASSES)
-        } else {
-            Passes::Count(grid.passes.unwrap_or(1))
-        };
+        let passes = Passes::new(grid.passes.unwrap_or(1), grid.until_steady);
         for drive in drives {
             for think_scale in or(&grid.think_scale, 1.0) {
                 for policy in policies(grid) {
