@@ -407,11 +407,10 @@ impl Ftl {
         moving.clear();
         for (logical, word) in logical.chunks(64).zip(valid) {
             let mut bits = *word;
+            // Runs are short: a copy of each run would take longer than of each page.
             while bits != 0 {
-                let start = bits.trailing_zeros();
-                let end = start + (bits >> start).trailing_ones();
-                moving.extend_from_slice(&logical[start as usize..end as usize]);
-                bits &= u64::MAX.checked_shl(end).unwrap_or(0);
+                moving.push(logical[bits.trailing_zeros() as usize]);
+                bits &= bits - 1;
             }
         }
         moving
