@@ -5,6 +5,8 @@
 //! victim is at the head of the lowest list that isn't empty, and no search, sort or heap is
 //! needed on the write path. d-choices draws among all blocks and needs no lists.
 
+use std::collections::VecDeque;
+
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use trimtab_core::profile::GcPolicy;
@@ -40,10 +42,12 @@ pub(crate) struct Blocks {
     /// When each block last changed, in blocks closed so far; cost-benefit only.
     changed: Vec<u32>,
     closed: u32,
-    /// When each block was closed, in blocks closed so far, and the one closed longest ago when last looked for;
-    /// wear levelling only.
+    /// When each block was closed, in blocks closed so far, and blocks with that in the order in which they were closed:
+    /// all that are closed, and some that have been erased since. Wear levelling only.
     closed_at: Vec<u32>,
-    oldest: Option<(u32, u32)>,
+    closings: VecDeque<(u32, u32)>,
+    /// The fewest erases of a block that is not bad, and the first such block, when last looked for.
+    least_erased: (u32, u32),
     /// The erases after which each block turns bad, 0 of one that has; empty where none does.
     lives: Vec<u32>,
     bad: u32,
@@ -72,7 +76,8 @@ impl Blocks {
             changed: vec![0; stamps],
             closed: 0,
             closed_at: vec![0; if wear.levels() { count as usize } else { 0 }],
-            oldest: None,
+            closings: VecDeque::new(),
+            least_erased: (0, 0),
             lives: wear.lives(data, config.seed),
             bad: 0,
             free: data,
@@ -103,6 +108,7 @@ impl Blocks {
             + size_of_val(&self.erases[..])
             + size_of_val(&self.changed[..])
             + size_of_val(&self.closed_at[..])
+            + self.closings.capacity() * size_of::<(u32, u32)>()
             + size_of_val(&self.lives[..])
     }
 
@@ -136,6 +142,11 @@ impl Blocks {
         }
         if let Some(at) = self.closed_at.get_mut(block as usize) {
             *at = self.closed;
+            if self.closings.len() >= 2 * self.data as usize {
+                let (links, closed_at) = (&self.links, &self.closed_at);
+                self.closings.retain(|closing| is_still_closed(links, closed_at, *closing));
+            }
+            self.closings.push_back((block, self.closed));
         }
         let list = match self.policy {
             GcPolicy::Fifo | GcPolicy::DChoices(_) => 0,
@@ -227,24 +238,28 @@ impl Blocks {
     }
 
     /// The fewest erases of a block that is not bad.
-    pub(crate) fn least_erases(&self) -> u32 {
-        let good = |block: &usize| self.lives.get(*block).is_none_or(|life| *life > 0);
-        let blocks = (0..self.data as usize).filter(good);
-        blocks.map(|block| self.erases[block]).min().unwrap_or(0)
+    ///
+    /// The first block with so few is kept. Until it is erased or bad, nothing is looked for; then the next one has to
+    /// lie behind it, as long as there is one.
+    pub(crate) fn least_erases(&mut self) -> u32 {
+        let (least, first) = self.least_erased;
+        let is_good = |block: &u32| self.lives.get(*block as usize).is_none_or(|life| *life > 0);
+        let mut good = (first..self.data).filter(is_good);
+        let next = good.find(|block| self.erases[*block as usize] == least).map(|block| (least, block));
+        let fewest = || (0..self.data).filter(is_good).map(|block| (self.erases[block as usize], block)).min();
+        self.least_erased = next.or_else(fewest).unwrap_or_default();
+        self.least_erased.0
     }
 
-    /// The block that was closed longest ago of those that are closed; it was looked for no longer ago than it
-    /// was erased.
+    /// The block that was closed longest ago of those that are closed.
     pub(crate) fn oldest_closed(&mut self) -> Option<u32> {
-        let is_closed = |block: u32| self.links[block as usize].previous != UNLISTED;
-        let known =
-            self.oldest.filter(|(block, at)| is_closed(*block) && self.closed_at[*block as usize] == *at);
-        self.oldest = known.or_else(|| {
-            let closed = (0..self.data).filter(|block| is_closed(*block));
-            let age = |block: &u32| self.closed.wrapping_sub(self.closed_at[*block as usize]);
-            closed.max_by_key(age).map(|block| (block, self.closed_at[block as usize]))
-        });
-        self.oldest.map(|(block, _)| block)
+        while let Some(closing) = self.closings.front().copied() {
+            if is_still_closed(&self.links, &self.closed_at, closing) {
+                return Some(closing.0);
+            }
+            self.closings.pop_front();
+        }
+        None
     }
 
     fn head_of_lowest(&mut self) -> u32 {
@@ -315,4 +330,9 @@ impl Blocks {
         self.links[head as usize].previous = block;
         self.lowest = self.lowest.min(list);
     }
+}
+
+/// Whether a block is closed and has been since then.
+fn is_still_closed(links: &[Link], closed_at: &[u32], (block, at): (u32, u32)) -> bool {
+    links[block as usize].previous != UNLISTED && closed_at[block as usize] == at
 }
