@@ -246,7 +246,8 @@ impl Blocks {
         let is_good = |block: &u32| self.lives.get(*block as usize).is_none_or(|life| *life > 0);
         let mut good = (first..self.data).filter(is_good);
         let next = good.find(|block| self.erases[*block as usize] == least).map(|block| (least, block));
-        let fewest = || (0..self.data).filter(is_good).map(|block| (self.erases[block as usize], block)).min();
+        let fewest =
+            || (0..self.data).filter(is_good).map(|block| (self.erases[block as usize], block)).min();
         self.least_erased = next.or_else(fewest).unwrap_or_default();
         self.least_erased.0
     }
