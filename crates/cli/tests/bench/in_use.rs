@@ -279,6 +279,24 @@ fn data_of_an_emulated_drive_is_refused() {
 }
 
 #[test]
+fn partitions_without_a_user_can_be_given_up() {
+    if !possible() {
+        return;
+    }
+    let mut scene = Scene::new();
+    let image = scene.image("image", 64);
+    let device = scene.losetup(&["--partscan"], &image);
+    run("addpart", &[&device, "1", "2048", "90000"]);
+    let options = ["--overwrite-partitions", "--dry-run"];
+    let output = bench(Path::new(&device), &options).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains(&format!("will be lost on {device}: partition {device}p1")), "{said}");
+    scene.ext4(&format!("{device}p1"), "mnt");
+    is_refused(&device, &image, &[&format!("{device}p1 is mounted on ")]);
+}
+
+#[test]
 fn unused_siblings_are_kept_unused() {
     if !possible() {
         return;

@@ -48,6 +48,7 @@ impl Layer {
         uses: &[Used],
         stack: &[BlockDevice],
     ) -> Result<Self, BlockError> {
+        let is_partition = block.disk().is_some();
         let node = |block: &BlockDevice, is_beside: bool| -> Result<Node, BlockError> {
             let number = block.number()?;
             let (own, holders): (Vec<_>, Vec<_>) =
@@ -72,8 +73,10 @@ impl Layer {
                 }
             }
             apart.dedup();
-            // The partitions in the stack are claimed by what is built on them.
-            if is_beside && uses.is_empty() && own.is_empty() && around.is_claimed(block) {
+            // The partitions in the stack are claimed by what is built on them. No partition of a whole disk can be claimed
+            // beside that disk, which this process may have claimed by now.
+            let is_beside_partition = is_beside && is_partition;
+            if is_beside_partition && uses.is_empty() && own.is_empty() && around.is_claimed(block) {
                 uses.push(Use::Claimed);
             }
             let (path, characters) = (block.path().display().to_string(), block.characters());
