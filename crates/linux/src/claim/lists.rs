@@ -61,7 +61,15 @@ fn hides(mount: &Mount) -> bool {
         return ["filesystems", "mdstat", "swaps"].iter().any(|list| first == *list)
             || first.as_encoded_bytes().iter().all(u8::is_ascii_digit);
     }
-    let parts = ["/sys/block", "/sys/class", "/sys/dev", "/sys/devices", "/sys/fs/btrfs", "/sys/fs/erofs"];
+    let parts = [
+        "/sys/block",
+        "/sys/bus",
+        "/sys/class",
+        "/sys/dev",
+        "/sys/devices",
+        "/sys/fs/btrfs",
+        "/sys/fs/erofs",
+    ];
     // What is mounted over all file systems' directories hides those of these two.
     let is_inside = target == Path::new("/sys/fs") || parts.iter().any(|part| target.starts_with(part));
     is_inside && !HARMLESS.iter().any(|part| target.starts_with(part))
@@ -87,6 +95,8 @@ mod tests {
             ("/sys", "/", "sysfs", false),
             ("/sys", "/fs", "sysfs", true),
             ("/sys/block", "/", "tmpfs", true),
+            ("/sys/bus", "/", "tmpfs", true),
+            ("/sys/bus/scsi/devices", "/", "tmpfs", true),
             ("/sys/class/block", "/", "tmpfs", true),
             ("/sys/dev/block/8:0", "/", "tmpfs", true),
             ("/sys/devices/virtual/block", "/", "tmpfs", true),
