@@ -8,7 +8,7 @@ use guest::run;
 const UNKNOWN_RING: &[&str] = &["cannot tell which files process ", "(python3) writes to by its io_uring"];
 
 /// The expected messages for each claim, in order.
-const EXPECTED: [(&str, &[&str]); 101] = [
+const EXPECTED: [(&str, &[&str]); 102] = [
     ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
     (
         "lvm-mounted",
@@ -64,6 +64,7 @@ const EXPECTED: [(&str, &[&str]); 101] = [
     ("ring-deleted", UNKNOWN_RING),
     ("ring-mapped", UNKNOWN_RING),
     ("ring-polled", UNKNOWN_RING),
+    ("ring-named-like-socket", UNKNOWN_RING),
     ("covered-class", &["tmpfs, mounted on /sys/class, hides what the kernel lists there"]),
     ("covered-swaps", &["mounted on /proc/swaps, hides what the kernel lists there"]),
     ("covered-1", &["tmpfs, mounted on /proc/1, hides what the kernel lists there"]),

@@ -190,7 +190,7 @@ impl Found {
         // The kernel names nothing whose path is too long; it is looked at all the same.
         if fs::read_link(&link).is_ok_and(|place| ring::is_ring(place.as_os_str())) {
             self.rings.push(identity::look(&link)?.stx_ino);
-            match ring::registered(|| fs::read(&info), &directory.join("root"))? {
+            match ring::registered(|| fs::read(&info), ring::has_paths(), &directory.join("root"))? {
                 Some(files) => self.opened.extend(files),
                 None => self.has_unknown_ring = true,
             }

@@ -18,8 +18,8 @@ const RING: &str = "anon_inode:[io_uring]";
 const MOST_READS: u32 = 2000;
 const BETWEEN_READS: Duration = Duration::from_micros(500);
 
-/// Beginnings of the names of what is neither a file nor a device; older kernels list empty places too.
-const OTHERS: [&[u8]; 4] = [b"socket:[", b"pipe:[", b"anon_inode:", b"<none>"];
+/// Beginnings of what a kernel that lists paths has for what is neither a file nor a device.
+const OTHERS: [&[u8]; 3] = [b"socket:[", b"pipe:[", b"anon_inode:"];
 
 /// The end of the path of a file that was removed, whose name may belong to another file by now.
 const REMOVED: &[u8] = b" (deleted)";
@@ -34,25 +34,44 @@ pub(super) fn is_poller(directory: &Path) -> bool {
     fs::read(directory.join("comm")).is_ok_and(|name| name.starts_with(b"iou-sqp-"))
 }
 
+/// Returns whether this kernel lists registered files by their paths, as Linux 6.18 and later do. Earlier ones list names
+/// without their directories, and a file may be named like a socket.
+pub(super) fn has_paths() -> bool {
+    lists_paths(&rustix::system::uname().release().to_string_lossy())
+}
+
+/// Returns whether the kernel `release`, such as `6.18.3-arch1`, lists paths.
+fn lists_paths(release: &str) -> bool {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (6, 18),
+        _ => false,
+    }
+}
+
 /// Returns the files that are registered with an io_uring whose `fdinfo` is what `read` returns, for writing or not;
-/// none where that can't be told. They are known by their paths: as this process sees them, or as a process with the
-/// root `root` does.
+/// none where that can't be told, as where they are listed without paths, by `has_paths`. They are known by their paths:
+/// as this process sees them, or as a process with the root `root` does.
 ///
 /// # Errors
 /// The error of `read`.
 pub(super) fn registered(
     read: impl Fn() -> io::Result<Vec<u8>>,
+    has_paths: bool,
     root: &Path,
 ) -> io::Result<Option<Vec<(PathBuf, OpenedKind)>>> {
     let Some(info) = complete(read)? else { return Ok(None) };
     let mut all = Vec::new();
-    for line in entries(&info).1 {
+    let (_, entries) = entries(&info);
+    if !has_paths && !entries.is_empty() {
+        return Ok(None);
+    }
+    for line in entries {
         let Some(colon) = line.windows(2).position(|window| window == b": ") else { return Ok(None) };
         let path = mount::unescape(&line[colon + 2..]);
         if OTHERS.iter().any(|other| path.as_os_str().as_bytes().starts_with(other)) {
             continue;
         }
-        // Before Linux 6.18 these are names without their directories.
         let inner = path.strip_prefix("/").ok().filter(|_| !path.as_os_str().as_bytes().ends_with(REMOVED));
         let Some(inner) = inner else { return Ok(None) };
         let places = [root.join(inner), path.clone()];
@@ -106,18 +125,42 @@ mod tests {
         let found = |lines: &[&str]| {
             let lines: String = lines.iter().map(|line| format!("    0: {line}\n")).collect();
             let info = format!("SqThread:\t-1\nUserFiles:\t0\n{lines}UserBufs:\t1\n    0: /c\n");
-            let found = registered(|| Ok(info.clone().into_bytes()), machine.root()).unwrap()?;
+            let found = registered(|| Ok(info.clone().into_bytes()), true, machine.root()).unwrap()?;
             let names = found.iter().map(|(path, _)| path.strip_prefix(machine.root()).unwrap().to_owned());
             Some(names.collect::<Vec<_>>())
         };
         assert_eq!(found(&["/a\\040b", "/c"]), Some(vec!["a b".into(), "c".into()]));
-        assert_eq!(found(&["socket:[12]", "/c", "pipe:[7]", "<none>"]), Some(vec!["c".into()]));
+        assert_eq!(found(&["socket:[12]", "/c", "pipe:[7]"]), Some(vec!["c".into()]));
         assert_eq!(found(&[]), Some(Vec::new()));
         let far = b"UserFiles:\t10002\n10001: /c\nUserBufs:\t0\n".to_vec();
-        assert_eq!(registered(|| Ok(far.clone()), machine.root()).unwrap().map(|found| found.len()), Some(1));
+        assert_eq!(
+            registered(|| Ok(far.clone()), true, machine.root()).unwrap().map(|found| found.len()),
+            Some(1)
+        );
         // The kernel may show names alone, and a path may lead nowhere or elsewhere.
-        for unknown in ["c", "/gone", "/c\\040(deleted)", "", "/"] {
+        for unknown in ["c", "/gone", "/c\\040(deleted)", "", "/", "<none>"] {
             assert_eq!(found(&["/c", unknown]), None, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn names_without_paths_tell_nothing() {
+        for name in ["socket:[12]", "pipe:[7]", "/c"] {
+            let info = format!("UserFiles:\t1\n    0: {name}\nUserBufs:\t0\n").into_bytes();
+            assert_eq!(registered(|| Ok(info.clone()), false, Path::new("/")).unwrap(), None, "{name}");
+        }
+        let empty = b"UserFiles:\t0\nUserBufs:\t0\n".to_vec();
+        assert_eq!(registered(|| Ok(empty.clone()), false, Path::new("/")).unwrap(), Some(Vec::new()));
+        for (release, expected) in [
+            ("6.18.44-fc", true),
+            ("6.18-rc1", true),
+            ("7.0.0", true),
+            ("6.12.117+deb12-amd64", false),
+            ("5.19.0", false),
+            ("", false),
+            ("unknown", false),
+        ] {
+            assert_eq!(lists_paths(release), expected, "{release}");
         }
     }
 
@@ -126,8 +169,9 @@ mod tests {
         let machine = Captured::new().file("c", "").file("jail/other", "");
         let path = machine.root().join("c");
         let info = format!("UserFiles:\t1\n    0: {}\nUserBufs:\t0\n", path.display());
-        let found =
-            registered(|| Ok(info.clone().into_bytes()), &machine.root().join("jail")).unwrap().unwrap();
+        let found = registered(|| Ok(info.clone().into_bytes()), true, &machine.root().join("jail"))
+            .unwrap()
+            .unwrap();
         assert_eq!(found.iter().map(|(place, _)| place).collect::<Vec<_>>(), [&path]);
     }
 
