@@ -148,8 +148,9 @@ are others; all are while nvmet, LIO or a USB gadget serves a path that leads to
 an overlay, of eCryptfs, of FUSE (but for emulated drives), of a network file system, or of another one that may keep its
 files in others, is refused. NBD and ublk devices, and others that this machine serves to itself, are refused: where their
 data is kept cannot be told. For the same reason a partition is refused behind one that is in use and may have been longer
-when that began. All devices are refused while a process has files registered with an io_uring that can't be told (before
-Linux 6.18 any such file), and a loop device over any file while an erofs is mounted from a file.";
+when that began, and a volume beside one whose mounted file system has a length that is not known here. All devices are
+refused while a process has files registered with an io_uring that can't be told (before Linux 6.18 any such file), and a
+loop device over any file while an erofs is mounted from a file.";
 
 /// The name of the results in the directory of a report.
 const DOCUMENT: &str = "bench.json";

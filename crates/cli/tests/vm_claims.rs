@@ -8,7 +8,7 @@ use guest::run;
 const UNKNOWN_RING: &[&str] = &["cannot tell which files process ", "(python3) writes to by its io_uring"];
 
 /// The expected messages for each claim, in order.
-const EXPECTED: [(&str, &[&str]); 102] = [
+const EXPECTED: [(&str, &[&str]); 104] = [
     ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
     (
         "lvm-mounted",
@@ -97,6 +97,8 @@ const EXPECTED: [(&str, &[&str]); 102] = [
     ("volume-shrunk", &["its bytes with /dev/loop", "dm-"]),
     ("volume-beside", &["accepted"]),
     ("partition-of-grown-xfs", &["p1 is mounted on /run/mnt; unmount it first"]),
+    ("volume-of-grown-xfs", &["is below /dev/dm-0 (home), which is mounted on /run/mnt"]),
+    ("volume-beside-minix", &["is below /dev/dm-0 (home), which is mounted on /run/mnt"]),
     ("ng-written", &["(sleep) has /dev/ng", " open for writing"]),
     ("nbd-served", &["/dev/nbd0 is served by an NBD server"]),
     ("nbd-below", &["/dev/dm-0 cannot be proven unused: /dev/nbd0 is served by an NBD server"]),

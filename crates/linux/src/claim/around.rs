@@ -191,15 +191,28 @@ impl Around {
             // Its header or the group's metadata lie before its first bytes.
             theirs.extend(theirs.first().map(|first| Extent::new(Bytes::ZERO, first.start)));
         }
-        if self.is_live
-            && reach::contents(holder).is_some_and(|length| holder.size().is_ok_and(|size| length > size.0))
-        {
-            // It was made shorter under its file system, and what it lost may be in the others by now.
+        if self.is_live && self.may_have_shrunk(holder)? {
+            // What it lost may be in the others by now.
             return Ok(false);
         }
         let overlap = |one: &Extent, other: &Extent| one.start < other.end && other.start < one.end;
         let mut all = own.iter().flatten();
         Ok(!own.is_empty() && all.all(|own| theirs.iter().all(|theirs| !overlap(own, theirs))))
+    }
+
+    /// Whether a file system or swap on the volume `volume` may rely on bytes that it lost when it was made shorter.
+    fn may_have_shrunk(&self, volume: &BlockDevice) -> Result<bool, BlockError> {
+        let size = volume.size()?.0;
+        let mounts = self
+            .namespaces
+            .iter()
+            .flat_map(|namespace| namespace.mounts.iter().map(move |mount| (namespace, mount)));
+        let on_it = mounts
+            .filter(|(namespace, mount)| self.carrying(mount, namespace).any(|carrier| carrier == *volume));
+        let mounted = on_it.map(|(namespace, mount)| reach::mounted(volume, &namespace.file(&mount.target)));
+        // That of swap, or of a file system that no list of mounts shows.
+        let contents = reach::contents(volume).map(Some);
+        Ok(mounted.chain(contents).any(|length| length.is_none_or(|length| length > size)))
     }
 
     /// Whether `lower` is a pool of thin volumes, and all that `stack` has on it are such volumes.
