@@ -1,13 +1,14 @@
 //! Devices that come into use while a bench looks at them.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use crate::scene::{EVERYTHING, Scene};
-use crate::support::{bench, possible, refusal, run};
+use crate::support::{TRIMTAB, bench, possible, refusal, run};
 
 /// A library that makes a program pause when it opens the device `$PAUSE_AT` exclusively: it creates the file
 /// `$PAUSED`, and waits for the file `$GO`.
@@ -35,6 +36,40 @@ int open64(const char *path, int flags, ...)
     return next(path, flags, mode);
 }
 "#;
+
+/// A program that runs wipefs while the path `$DEVICE` leads to `$OTHER`.
+const WIPEFS: &str = r#"#!/bin/sh
+PATH=$REAL_PATH
+mount --bind "$OTHER" "$DEVICE"
+wipefs "$@"
+status=$?
+umount "$DEVICE"
+exit $status
+"#;
+
+#[test]
+fn signatures_are_those_of_the_device_whatever_its_path_leads_to() {
+    if !possible() {
+        return;
+    }
+    let mut scene = Scene::new();
+    let images = ["image", "other"].map(|name| scene.image(name, 40));
+    let [device, other] = images.map(|image| scene.losetup(&[], &image));
+    run("mkswap", &[&device]);
+    let program = scene.path("wipefs");
+    fs::write(&program, WIPEFS).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let output = Command::new("unshare")
+        .args(["--mount", TRIMTAB, "bench", &device, "--dry-run", "--allow-part"])
+        .envs([("DEVICE", &device), ("OTHER", &other), ("REAL_PATH", &path)])
+        .env("PATH", format!("{}:{path}", scene.directory.path().display()))
+        .output()
+        .unwrap();
+    let (status, reason) = refusal(&output);
+    assert_eq!(status, Some(1), "{reason}");
+    assert!(reason.contains(&format!("{device} holds swap")), "{reason}");
+}
 
 #[test]
 fn devices_that_appear_before_the_guards_are_found() {

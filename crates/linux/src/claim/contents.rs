@@ -2,8 +2,8 @@
 //! program wipefs knows them, and those that it passes over.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::process::{Command, Output};
 
 use rustix::fs::OFlags;
@@ -15,6 +15,9 @@ use crate::block::BlockDevice;
 
 /// Where wipefs is found: by the user's path, which may lack the last two.
 const WIPEFS: [&str; 3] = ["wipefs", "/usr/sbin/wipefs", "/sbin/wipefs"];
+
+/// The path by which wipefs opens its standard input.
+const INPUT: &str = "/proc/self/fd/0";
 
 /// A signature that was found on a device.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -109,14 +112,12 @@ fn listed<'a>(signatures: impl IntoIterator<Item = &'a Signature>) -> String {
 
 /// The signatures on a device.
 fn signatures(block: &BlockDevice) -> Result<Vec<Signature>, ClaimError> {
-    let path = block.path();
-    let device = path.display().to_string();
+    let device = block.path().display().to_string();
     let unread = |source| ClaimError::Read { device: device.clone(), source };
-    // It is this device for certain that is looked at.
     let node = block.open_node(OFlags::empty()).map_err(unread)?;
-    let output = run(&path).map_err(|source| ClaimError::NoWipefs { device: device.clone(), source })?;
+    let output = run(&node).map_err(|source| ClaimError::NoWipefs { device: device.clone(), source })?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let said = String::from_utf8_lossy(&output.stderr).trim().replace(INPUT, &device);
         return Err(ClaimError::Wipefs { device, said });
     }
     let mut found = parse(&output.stdout);
@@ -143,9 +144,10 @@ fn add(found: &mut Vec<Signature>, others: &[&'static str]) {
     }
 }
 
-fn run(path: &Path) -> io::Result<Output> {
-    let arguments = ["--no-act", "--json", "--output", "TYPE,USAGE,LABEL,UUID", "--"];
-    let run = |program: &&str| Command::new(program).args(arguments).arg(path).output();
+/// Runs wipefs on the device that `node` has open, whatever its path leads to by now.
+fn run(node: &File) -> io::Result<Output> {
+    let arguments = ["--no-act", "--json", "--output", "TYPE,USAGE,LABEL,UUID", "--", INPUT];
+    let run = |program: &&str| Command::new(program).args(arguments).stdin(node.try_clone()?).output();
     let missing = |outcome: &io::Result<Output>| {
         outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     };
