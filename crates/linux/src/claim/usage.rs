@@ -150,6 +150,8 @@ pub(super) struct Usage {
     served: Option<(String, &'static str)>,
     /// The first file below that is not an emulated drive's.
     kept: Option<PathBuf>,
+    /// The pool that it, or a layer below it, is a volume of.
+    pool: Option<&'static str>,
     /// The first file below whose bytes may be kept in another, and the file system it is on.
     stacked: Option<(PathBuf, String)>,
     /// A process that can write to any of these: its number, its name and to what.
@@ -190,6 +192,7 @@ impl Usage {
             file: None,
             served: stack.iter().find_map(server),
             kept: files.iter().find(|file| file.identity.fuse.is_none()).map(|file| file.path.clone()),
+            pool: stack.iter().find_map(pool),
             stacked: files.iter().find_map(|file| Some((file.path.clone(), file.identity.stacked.clone()?))),
             writer: None,
             reader: None,
@@ -355,8 +358,22 @@ impl Usage {
         let found = used.chain(disks).next().map(|(whole, others)| (whole.to_owned(), others));
         let below = || (self.below > 0).then(|| (self.others[0].0.device.path.clone(), String::new()));
         let holder = |file: &PathBuf| format!("the file system that holds {}", file.display());
-        found.or_else(|| Some((self.kept.as_ref().map(holder)?, String::new()))).or_else(below)
+        let keeper = self.kept.as_ref().map(holder).or_else(|| self.pool.map(str::to_owned));
+        found.or_else(|| Some((keeper?, String::new()))).or_else(below)
     }
+}
+
+/// Volumes below which sysfs shows nothing, by the beginnings of their names, and what they are parts of. Sources: OpenZFS'
+/// `ZVOL_DEV_NAME`; `RBD_DRV_NAME` in the kernel's `drivers/block/rbd.c`.
+const VOLUMES: [(&str, &str); 2] = [("zd", "a ZFS pool"), ("rbd", "a Ceph cluster")];
+
+/// Returns what `disk` is a volume of, where its name alone shows that.
+fn pool(disk: &BlockDevice) -> Option<&'static str> {
+    let name = disk.name();
+    let is_of = |kind: &str| {
+        name.strip_prefix(kind).is_some_and(|number| number.starts_with(|digit: char| digit.is_ascii_digit()))
+    };
+    VOLUMES.iter().find(|(kind, _)| is_of(kind)).map(|(_, pool)| *pool)
 }
 
 /// The other partitions of its disk that share bytes with the partition `block`; none where it is a whole disk, whose

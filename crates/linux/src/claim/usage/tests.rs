@@ -199,6 +199,17 @@ fn whatever_is_no_whole_drive_needs_to_be_allowed() {
     let whole = Captured::new().device("sda", "8:0", &[]).device("dm-0", "253:0", &[]).stacked("dm-0", "sda");
     is_a_part(&whole, "dm-0", "/dev/sda");
     is_a_part(&looped("8:2 11", "8:2 12"), "loop1", "the file system that holds /images/other");
+    let volumes = Captured::new()
+        .device("zd16", "230:16", &[])
+        .device("rbd0", "252:0", &[])
+        .device("dm-0", "253:0", &[])
+        .stacked("dm-0", "zd16")
+        .device("zd", "231:0", &[]);
+    is_a_part(&volumes, "rbd0", "a Ceph cluster");
+    is_a_part(&volumes, "dm-0", "a ZFS pool");
+    assert_eq!(judged(&volumes, "zd", &Overrides::default()), Ok(Vec::new()));
+    let idle = Captured::new().device("zd16", "230:16", &[]);
+    is_a_part(&idle, "zd16", "a ZFS pool");
 }
 
 #[test]
