@@ -29,6 +29,10 @@ const PASSTHRU: &str = "nvmet/subsystems/*/passthru/device_path";
 const HEARTBEAT: &str = "cluster/*/heartbeat/*/dev";
 const IBLOCK: &str = "target/core/iblock_*/*/info";
 const FILEIO: &str = "target/core/fileio_*/*/info";
+/// The names that LIO gives the units which it serves.
+const UNITS: &str = "target/core/*/*/wwn";
+/// The vendor of such a unit, unless it was set.
+const LIO: &str = "LIO-ORG";
 /// The names by which other machines, or this one, reach what is served.
 const TARGETS: [&str; 2] = ["nvmet/subsystems/*", "target/iscsi/*"];
 
@@ -44,6 +48,8 @@ pub(super) struct Exports {
     pub numbers: Vec<(DeviceNumber, PathBuf)>,
     /// The names of the targets: NQNs of nvmet, IQNs of LIO.
     pub targets: Vec<String>,
+    /// The vendors of LIO's units.
+    pub vendors: Vec<String>,
 }
 
 impl Exports {
@@ -72,6 +78,8 @@ impl Exports {
         for target in TARGETS.iter().flat_map(|pattern| matching(tree.root(), pattern)) {
             all.targets.extend(target.file_name().map(|name| name.to_string_lossy().into_owned()));
         }
+        let units = matching(tree.root(), UNITS).into_iter().filter(|names| names.is_dir());
+        all.vendors.extend(units.map(|names| vendor(&names)));
         for export in all.paths.iter_mut().chain(&mut all.controllers) {
             export.server = tree.usual(&export.server);
         }
@@ -87,6 +95,12 @@ fn iblock(text: &[u8]) -> Option<DeviceNumber> {
     let text = String::from_utf8_lossy(text);
     let field = |name: &str| text.rsplit_once(name)?.1.split_ascii_whitespace().next()?.parse().ok();
     Some(DeviceNumber { major: field("Major: ")?, minor: field("Minor: ")? })
+}
+
+/// The vendor of the unit whose names are in the directory `names`: of `T10 Vendor Identification: LIO-ORG`.
+fn vendor(names: &Path) -> String {
+    let text = fs::read_to_string(names.join("vendor_id")).unwrap_or_default();
+    text.split_once(": ").map_or(LIO, |(_, vendor)| vendor.trim()).to_owned()
 }
 
 /// Returns the exports of nvmet whose settings match `pattern`.
@@ -163,11 +177,16 @@ mod tests {
             .file("sys/kernel/config/cluster/c/heartbeat/9876543210/dev", "\n")
             .file("sys/kernel/config/target/iscsi/iqn.2003-01.org.example:t/tpgt_1/enable", "1\n")
             .file("sys/kernel/config/target/core/fileio_0/x/info", info)
+            .file(
+                "sys/kernel/config/target/core/fileio_0/x/wwn/vendor_id",
+                "T10 Vendor Identification: OWN\n",
+            )
+            .file("sys/kernel/config/target/core/iblock_0/y/wwn/vpd_unit_serial", "")
             .file("sys/kernel/config/target/core/fileio_0/hba_info", "HBA Index: 1\n");
         let exports = |machine: &Captured| {
             Exports::of(&machine.sysfs(), configfs(&machine.machine()).unwrap().as_ref())
         };
-        let Exports { paths: all, controllers: through, mut targets, .. } = exports(&machine);
+        let Exports { paths: all, controllers: through, mut targets, mut vendors, .. } = exports(&machine);
         let paths: Vec<_> = all.iter().map(|found| found.path.to_str().unwrap()).collect();
         assert_eq!(paths, ["/images/g", "/images/c\nx", "/dev/sdb", "/dev/nvme1n1", "/images/a b"]);
         assert_eq!(
@@ -175,6 +194,8 @@ mod tests {
             Path::new("/sys/kernel/config/nvmet/subsystems/s/namespaces/1"),
             "wherever configfs is mounted"
         );
+        vendors.sort();
+        assert_eq!(vendors, ["LIO-ORG", "OWN"]);
         targets.sort();
         assert_eq!(targets, ["iqn.2003-01.org.example:t", "p", "q", "s"]);
         assert_eq!(

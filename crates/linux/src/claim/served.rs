@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::exported::Exports;
 use crate::block::{BlockDevice, children};
 
 /// Parts of the paths in sysfs of disks that this machine serves to itself, and their servers.
@@ -13,9 +14,10 @@ const SERVERS: [(&str, &str); 4] = [
     ("/vduse/", "a program of this machine (VDUSE)"),
 ];
 
-/// Returns the server of `disk` on this machine, which serves `targets`, or on another that can't be told from this one;
+/// Returns the server of `disk` on this machine, which serves `exports`, or on another that can't be told from this one;
 /// none where its bytes are its own, or known by what lies below it.
-pub(super) fn server(disk: &BlockDevice, targets: &[String]) -> Option<&'static str> {
+pub(super) fn server(disk: &BlockDevice, exports: &Exports) -> Option<&'static str> {
+    let targets = &exports.targets;
     let name = disk.name();
     if name.starts_with("nbd") && disk.attribute("pid").exists() {
         return Some("an NBD server");
@@ -42,7 +44,12 @@ pub(super) fn server(disk: &BlockDevice, targets: &[String]) -> Option<&'static 
         return Some("a target of this machine (LIO)");
     }
     let path = disk.directory().to_string_lossy().into_owned();
-    SERVERS.iter().find(|(part, _)| path.contains(part)).map(|(_, server)| *server)
+    let served = SERVERS.iter().find(|(part, _)| path.contains(part)).map(|(_, server)| *server);
+    let is_by_iscsi = disk.directory().ancestors().any(|directory| directory.join("iscsi_session").exists());
+    let vendor = text(disk.attribute("device/vendor"));
+    // No other transport, such as SRP or Fibre Channel, shows the name of the target.
+    let may_be_of_lio = !is_by_iscsi && vendor.is_some_and(|vendor| exports.vendors.contains(&vendor));
+    served.or(may_be_of_lio.then_some("a target of this machine or another (LIO)"))
 }
 
 /// Whether the NVMe controller or subsystem with this directory in sysfs is one of `targets`, or may be.
@@ -84,7 +91,8 @@ mod tests {
             .device("nvme4n1", "259:6", &[("device/transport", "tcp"), ("device/subsysnqn", "nqn.other")])
             .device("nvme5n1", "259:7", &[("device/nvme5/transport", "rdma")])
             .device("nvme6n1", "259:8", &[("device/subsysnqn", "nqn.own"), ("device/nvme6/transport", "fc")]);
-        let of = |name: &str, targets: &[String]| server(&machine.open(name), targets).is_some();
+        let exports = |targets: &[String]| Exports { targets: targets.to_vec(), ..Exports::default() };
+        let of = |name: &str, targets: &[String]| server(&machine.open(name), &exports(targets)).is_some();
         let names = ["nbd0", "nbd1", "ublkb0", "zloop0", "nvme0n1", "nvme1n1", "nvme2n1"];
         assert_eq!(names.map(|name| of(name, &[])), [true, false, true, true, true, false, true]);
         let (fabrics, own) = (["nvme3n1", "nvme4n1", "nvme5n1", "nvme6n1"], ["nqn.own".to_owned()]);
@@ -99,10 +107,10 @@ mod tests {
         fs::create_dir_all(&lun).unwrap();
         let lun = BlockDevice::at(&lun).unwrap();
         assert_eq!(
-            server(&lun, &["iqn.2003-01.org.example:t".to_owned()]),
+            server(&lun, &exports(&["iqn.2003-01.org.example:t".to_owned()])),
             Some("a target of this machine (LIO)")
         );
-        assert_eq!(server(&lun, &own), None);
+        assert_eq!(server(&lun, &exports(&own)), None);
         for (path, is_served) in [
             ("tcm_loop_0/tcm_loop_adapter_0/host2/target2:0:1/2:0:1:1/block/sdb", true),
             ("platform/dummy_hcd.0/usb1/1-1/1-1:1.0/host3/target3:0:0/3:0:0:0/block/sdc", true),
@@ -111,7 +119,28 @@ mod tests {
         ] {
             let directory = machine.sysfs().join("devices").join(path);
             std::fs::create_dir_all(&directory).unwrap();
-            assert_eq!(server(&BlockDevice::at(&directory).unwrap(), &[]).is_some(), is_served, "{path}");
+            assert_eq!(
+                server(&BlockDevice::at(&directory).unwrap(), &exports(&[])).is_some(),
+                is_served,
+                "{path}"
+            );
         }
+    }
+    #[test]
+    fn units_of_a_vendor_that_lio_serves_are_known() {
+        let vendors = vec!["LIO-ORG".to_owned()];
+        let exports = Exports { vendors, ..Exports::default() };
+        let machine = Captured::new()
+            .device("sda", "8:0", &[("device/vendor", "LIO-ORG ")])
+            .device("sdb", "8:16", &[("device/vendor", "ATA     ")])
+            // By iSCSI, from a target of another name.
+            .device(
+                "sdc",
+                "8:32",
+                &[("device/vendor", "LIO-ORG "), ("iscsi_session/session1/targetname", "iqn.x")],
+            );
+        let of = |name: &str, exports: &Exports| server(&machine.open(name), exports).is_some();
+        assert_eq!(["sda", "sdb", "sdc"].map(|name| of(name, &exports)), [true, false, false]);
+        assert!(!of("sda", &Exports::default()), "this machine serves nothing");
     }
 }

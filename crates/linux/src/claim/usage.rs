@@ -181,8 +181,7 @@ impl Usage {
         let paths = around.paths(&stack)?;
         let beside = around.beside(&stack)?;
         let others: Vec<_> = certain.chain(siblings).chain(beside).chain(paths).collect();
-        let server =
-            |disk: &BlockDevice| Some((titled(disk), served::server(disk, &around.exports.targets)?));
+        let server = |disk: &BlockDevice| Some((titled(disk), served::server(disk, &around.exports)?));
         let layers = others.iter().map(|(block, how)| Ok((layer(block)?, *how)));
         let mut usage = Self {
             target: layer(block)?,
