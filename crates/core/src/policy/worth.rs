@@ -41,6 +41,8 @@ const HALVINGS: u32 = 50;
 pub struct Worth {
     discard: Discard,
     page: Bytes,
+    /// The length below which the drive or the kernel ignores discards: a page, or the granularity.
+    granule: Bytes,
     /// T, in bytes.
     data: f64,
     /// The drive's size.
@@ -70,10 +72,13 @@ impl Worth {
         let program = timing.program.value.seconds() / pages_in(geometry.program_unit.value);
         let erase = timing.erase.value.seconds() / pages_in(geometry.erase_block.value);
         let reserve = geometry.erase_block.value.0 * u64::from(geometry.reserve_blocks.value);
+        let discard = &profile.discard;
+        let granule = discard.honoured_granularity.value.max(discard.advertised_granularity.value);
         let physical = size.0 as f64 * (1.0 + geometry.over_provisioning.value);
         Self {
             discard: profile.discard.clone(),
             page,
+            granule: granule.max(page),
             // A drive always has a page to spare.
             data: (physical - reserve as f64).max((size.0 + page.0) as f64),
             size,
@@ -96,9 +101,10 @@ impl Worth {
         [command, (self.discard.time(length).seconds() - command).max(0.0)]
     }
 
-    /// Returns how long the shortest command takes.
+    /// Returns how long the shortest command takes that discards anything. Twice that time suffices for two
+    /// granules, so that an extent which is cut to it holds a whole one wherever it starts.
     pub fn shortest(&self) -> Duration {
-        self.time(self.page)
+        self.time(self.granule)
     }
 
     /// Returns the most bytes that one command can discard within `limit`; a page if even that takes longer.
@@ -160,10 +166,9 @@ impl Worth {
         let [command_s, per_gib_s] = self.profile_costs();
         let range_s = per_gib_s / Bytes::GIB.0 as f64 * self.costs.bytes();
         let command_s = command_s * self.costs.command();
-        let granule = self.discard.honoured_granularity.value.max(self.discard.advertised_granularity.value);
         let busy = (saved_s > range_s).then(|| Bytes((command_s / (saved_s - range_s)).ceil() as u64));
         let idle = Bytes((self.discard.journal_per_range.value.0 as f64 / copies).ceil() as u64);
-        Thresholds { busy: busy.map(|length| length.max(granule)), idle: idle.max(granule) }
+        Thresholds { busy: busy.map(|length| length.max(self.granule)), idle: idle.max(self.granule) }
     }
 
     /// Returns how much longer each byte that the host writes takes the drive, in seconds, because `kept` of the

@@ -150,6 +150,19 @@ fn time_that_writes_lost_pays_for_trims_beside_them() {
 }
 
 #[test]
+fn parts_of_a_cut_extent_hold_a_granule_that_the_drive_discards() {
+    // The kernel leaves out discards that hold no aligned 4 MiB.
+    let policy = policy("sandisk-extreme-a2", Goals::default());
+    let granule = 4 << 20;
+    for start_mib in 0..4 {
+        let chosen = policy.fill(Duration::from_millis(1), [extent(start_mib, Bytes(64 << 20))].into_iter());
+        let part = chosen.iter().next().unwrap();
+        assert!(part.len() < Bytes(64 << 20), "it is cut");
+        assert!(part.start.0.next_multiple_of(granule) + granule <= part.end.0, "{part:?} holds none");
+    }
+}
+
+#[test]
 fn overdue_extents_are_trimmed_whatever_their_worth() {
     let goals = Goals { max_age: Duration::from_secs(60), ..Goals::default() };
     let mut policy = policy("ocz-agility-3", goals);
