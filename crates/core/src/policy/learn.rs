@@ -11,9 +11,11 @@ use serde::{Deserialize, Serialize};
 
 /// The variance of the logarithms of a and b before the first trim, and their correlation.
 const PRIOR: f64 = 4.0;
-const CORRELATION: f64 = 0.95;
-/// The variance of the logarithm of one trim's time: a drive that others use takes longer now and then.
-const NOISE: f64 = 0.09;
+const CORRELATION: f64 = 0.97;
+/// The variance of the logarithm of one trim's time, if it took less than expected, and if it took longer. On a
+/// drive that others use, a trim also waits for their commands, but no trim takes less than its own time.
+const NOISE_BELOW: f64 = 0.09;
+const NOISE_ABOVE: f64 = 0.3;
 /// The variance that each trim adds, so that a drive whose costs change is followed.
 const DRIFT: f64 = 0.001;
 /// The largest error that one trim counts for: a drive that hung once is not slow.
@@ -93,12 +95,13 @@ impl CostFilter {
         }
         let shares = shares.map(|share| share / predicted);
         let surprise = (took / predicted).ln().clamp(-MOST_SURPRISE, MOST_SURPRISE);
+        let noise = if surprise < 0.0 { NOISE_BELOW } else { NOISE_ABOVE };
         let p = &mut self.covariance;
         for (i, row) in p.iter_mut().enumerate() {
             row[i] = (row[i] + DRIFT).min(PRIOR);
         }
         let seen = [0, 1].map(|i| p[i][0] * shares[0] + p[i][1] * shares[1]);
-        let variance = seen[0] * shares[0] + seen[1] * shares[1] + NOISE;
+        let variance = seen[0] * shares[0] + seen[1] * shares[1] + noise;
         for (log, seen) in self.logs.iter_mut().zip(seen) {
             *log = (*log + seen / variance * surprise).clamp(FACTORS.0.ln(), FACTORS.1.ln());
         }
@@ -129,7 +132,7 @@ mod tests {
     #[test]
     fn commands_and_bytes_are_learned_apart() {
         for factors in [[10.0, 1.0], [1.0, 10.0], [0.1, 0.1], [0.1, 3.0], [100.0, 100.0]] {
-            let filter = trained(factors, &[0.001, 0.02, 0.1, 0.5], 60);
+            let filter = trained(factors, &[0.001, 0.02, 0.1, 0.5], 100);
             let found = [filter.command() / factors[0], filter.bytes() / factors[1]];
             assert!(found.iter().all(|ratio| (0.8..1.25).contains(ratio)), "{factors:?}: {found:?} off");
         }
@@ -151,6 +154,18 @@ mod tests {
             let ratio = filter.command() / factor;
             assert!((0.75..1.33).contains(&ratio), "{factor}: {ratio}");
         }
+    }
+
+    #[test]
+    fn waits_for_others_commands_are_not_taken_for_costs() {
+        let mut filter = CostFilter::new();
+        // Two trims in three wait for 1 to 20 times as long as they take themselves.
+        for waits in [0.0, 5.0, 1.0, 0.0, 20.0, 3.0].iter().cycle().take(120) {
+            filter.learn([0.01, 0.006], 0.016 * (1.0 + waits));
+        }
+        let ratio = (0.01 * filter.command() + 0.006 * filter.bytes()) / 0.016;
+        // In the mean, they take 5.8 times as long.
+        assert!((0.9..2.0).contains(&ratio), "{ratio}");
     }
 
     #[test]

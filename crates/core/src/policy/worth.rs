@@ -333,7 +333,7 @@ mod tests {
     fn real_cost_of_trims_is_learned() {
         let mut worth = worth("nvme-tlc");
         let (length, truth) = (Bytes::GIB, Duration::from_secs(1));
-        for _ in 0..40 {
+        for _ in 0..100 {
             worth.learn(Sent { discards: 1, bytes: length }, truth);
         }
         let ratio = worth.time(length).as_secs_f64() / truth.as_secs_f64();
