@@ -49,7 +49,7 @@ pub(super) const DEFINITION: Definition = Definition {
         "Reliance Nitro is not available: the column smart is trimtab's service on ext4, which like it defers discards \
          until they are larger or the drive is idle. The column batched is fstrim, which the paper discusses and \
          does not measure.",
-        "ext4 runs on the guest's kernel, which since commit 55cdd0af2bc5 discards in a background worker; the kernels of the \
+        "ext4 runs on the guest's kernel, which since Linux 5.15 discards in a background worker; the kernels of the \
          paper waited for each discard. XFS, which still waits, stands beside it.",
         "A pause of one minute follows the deletes, in which batched, smart and ext4's worker discard.",
     ],

@@ -83,7 +83,7 @@ pub(super) const DEFINITION: Definition = Definition {
          six minutes of the post. Other drives of the comments are ocz-agility-3 (for the Vertex 2) and \
          corsair-performance-pro (for the Crucial M4, which has the same controller, and for a fast drive).",
         "The tree has the shape of the kernel's with 9176 files, a quarter of the original's, on a drive of 512 MiB.",
-        "ext4 runs on the guest's kernel, which since commit 55cdd0af2bc5 discards in a background worker; that of 2.6.39 discarded \
+        "ext4 runs on the guest's kernel, which since Linux 5.15 discards in a background worker; that of 2.6.39 discarded \
          while the journal committed, and sync waited for it. XFS, which still waits, stands beside it.",
         "Trimming at shutdown is the FITRIM of the policy batched at the pause after the delete: its time is what the \
          shutdown takes longer.",

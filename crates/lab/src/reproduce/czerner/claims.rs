@@ -105,7 +105,7 @@ fn file_systems(measured: &Measured) -> Vec<Claim> {
             .figure("time of the file operations, online over none", "", 1.0 / 0.82, slower("ext4"))
             .larger("time of the file operations: online over none, ext4", "s", run("ext4", "online").time(&FILES), run("ext4", "none").time(&FILES))
             .shown(
-                "Since commit 55cdd0af2bc5 ext4 discards in a background worker, so that file operations rarely wait; XFS and btrfs \
+                "Since Linux 5.15 ext4 discards in a background worker, so that file operations rarely wait; XFS and btrfs \
                  still make them wait.",
                 vec![
                     order("discards in PostMark on ext4, over none at all", "discards", run("ext4", "online").discards(&FILES), Some(1.0), 10.0),

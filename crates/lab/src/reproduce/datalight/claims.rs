@@ -200,7 +200,7 @@ fn impact(measured: &Measured) -> Vec<Claim> {
         .fitted("micron-m500it's cost of a command, 10 ms, is calibrated to this ratio")
         .larger("deleting on ext4: online over none", "s", online.time(&delete), none.time(&delete))
         .shown(
-            "Since commit 55cdd0af2bc5 ext4 discards in a background worker that merges neighbours: the delete returns before \
+            "Since Linux 5.15 ext4 discards in a background worker that merges neighbours: the delete returns before \
              its discards, which the drive then works on. On XFS, which waits for them, the delete is slow.",
             background(measured),
         )

@@ -31,7 +31,7 @@ fn tree<'a>(measured: &'a Measured, policy: &str) -> Cell<'a> {
     measured.ext4("tree", policy)
 }
 
-/// Since commit 55cdd0af2bc5 ext4's sync does not wait for discards: the drive is busy afterwards, and XFS shows the wait.
+/// Since Linux 5.15 ext4's sync does not wait for discards: the drive is busy afterwards, and XFS shows the wait.
 fn background(measured: &Measured, setup: &str) -> Vec<Order> {
     let (none, online) = (measured.ext4(setup, "none"), measured.ext4(setup, "online"));
     let xfs = |policy| measured.run("tree-xfs", "xfs", policy);
@@ -53,7 +53,7 @@ fn background(measured: &Measured, setup: &str) -> Vec<Order> {
     ]
 }
 
-const BACKGROUND: &str = "Since commit 55cdd0af2bc5 ext4 discards in a background worker: sync returns before the discards, which \
+const BACKGROUND: &str = "Since Linux 5.15 ext4 discards in a background worker: sync returns before the discards, which \
                           then keep the drive busy. On XFS, which waits for them, the delete is slow.";
 
 fn post(measured: &Measured) -> Vec<Claim> {
