@@ -80,9 +80,11 @@ fn performance(measured: &Measured) -> Vec<Claim> {
         claim(SLIDES, "Discard Batching - The idea", "Small extents are slow to discard.")
             .larger("MiB/s in sequence: 1 MiB over 16 KiB", "MiB/s", of(DRIVE, "sequential", mib), of(DRIVE, "sequential", 16 << 10))
             .judged(),
-        claim(SLIDES, "Discard Batching - The idea, disadvantage 2", "Discarding what is already discarded should be easy.")
-            .at_least("MiB/s of 64 KiB, repeated over sequential, Intel P4500", "MiB/s", of(intel, "repeated", 64 << 10), of(intel, "sequential", 64 << 10), 1.0)
-            .at_least("MiB/s of 64 KiB, repeated over sequential, Vertex LE", "MiB/s", of(vertex, "repeated", 64 << 10), of(vertex, "sequential", 64 << 10), 1.0)
+        claim(SLIDES, "Discard Batching - The idea, disadvantage 2", "Discarding already discarded blocks should be easy, but...")
+            .because(
+                "The slide leaves open what follows. These drives take the same time for a discard whatever its blocks hold, so \
+                 nothing here can tell.",
+            )
             .judged(),
     ]
 }
@@ -90,8 +92,11 @@ fn performance(measured: &Measured) -> Vec<Claim> {
 fn file_systems(measured: &Measured) -> Vec<Claim> {
     let run = |fs, policy| measured.run("postmark", fs, policy);
     let slower = |fs| over(run(fs, "online").time(&FILES), run(fs, "none").time(&FILES));
-    let worst = ["ext4", "xfs", "btrfs"].into_iter().filter_map(slower).max_by(f64::total_cmp);
-    let best = ["ext4", "xfs", "btrfs"].into_iter().filter_map(slower).min_by(f64::total_cmp);
+    // Without one of them there is no worst or best.
+    let all: Vec<_> =
+        ["ext4", "xfs", "btrfs"].into_iter().map(slower).collect::<Option<_>>().unwrap_or_default();
+    let (worst, best) =
+        (all.iter().copied().max_by(f64::total_cmp), all.iter().copied().min_by(f64::total_cmp));
     vec![
         claim(SLIDES, "Periodic discard", "TRIM is not queued: what does that imply? Others wait for it.")
             .larger(
