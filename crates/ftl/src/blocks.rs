@@ -76,7 +76,7 @@ impl Blocks {
             changed: vec![0; stamps],
             closed: 0,
             closed_at: vec![0; if wear.levels() { count as usize } else { 0 }],
-            closings: VecDeque::new(),
+            closings: VecDeque::with_capacity(if wear.levels() { 2 * data as usize } else { 0 }),
             least_erased: (0, 0),
             lives: wear.lives(data, config.seed),
             bad: 0,

@@ -241,8 +241,8 @@ impl SmartPolicy {
     fn fill(&self, slice: Duration, candidates: impl Iterator<Item = Extent>) -> ExtentSet {
         let longest = self.worth.longest_within(slice.max(self.worth.shortest() * 2));
         let (mut chosen, mut left) = (ExtentSet::new(), slice);
-        for Extent { start, end } in candidates {
-            let part = Extent::new(start, end.min(Bytes(start.0.saturating_add(longest.0))));
+        for candidate in candidates {
+            let part = self.worth.cut(candidate, longest);
             let time = self.worth.time(part.len());
             if time > left && !chosen.is_empty() {
                 break;

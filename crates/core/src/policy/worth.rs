@@ -30,6 +30,7 @@
 use std::time::Duration;
 
 use super::learn::{CostFilter, LearnedCosts, Sent};
+use crate::extent::Extent;
 use crate::profile::{Discard, Profile};
 use crate::units::{Bytes, Nanos};
 
@@ -120,6 +121,17 @@ impl Worth {
             if within(Bytes(middle)) { bounds.0 = middle } else { bounds.1 = middle }
         }
         Bytes(bounds.0)
+    }
+
+    /// Returns the first part of an extent, of at most `longest`. If anything is left behind it, it ends between two
+    /// granules where it can: a granule on both sides of a cut is discarded by neither part.
+    pub fn cut(&self, extent: Extent, longest: Bytes) -> Extent {
+        let end = extent.start.0.saturating_add(longest.0);
+        if extent.end.0 <= end {
+            return extent;
+        }
+        let between = end - end % self.granule.0;
+        Extent::new(extent.start, Bytes(if between > extent.start.0 { between } else { end }))
     }
 
     /// Learns that the discards `sent` took the drive `took`.
