@@ -67,6 +67,9 @@ fn bad_input_gets_one_clear_line() {
         ("--drive-writes 1e300", "at most 1000000"),
         ("--gc d-choices:4294967295", "D from 1 to 1024"),
         ("--blocks 4294967295 --pages-per-block 4294967295", "of memory, but"),
+        // Options of a trace have no effect on a synthetic workload.
+        ("--workload uniform --profile nosuch", "'--workload <WORKLOAD>' cannot be used with"),
+        ("--aged", "required arguments were not provided"),
         ("--pages-per-block 0", "the number of pages per block must be 1 or more"),
     ] {
         let output = sim(args);

@@ -16,7 +16,7 @@ use crate::{USAGE, complain};
 
 /// Without a trace
 #[derive(clap::Args)]
-#[group(id = "synthetic", conflicts_with = "trace")]
+#[group(id = "synthetic", conflicts_with_all = ["trace", "replay"])]
 #[command(next_help_heading = "Without a trace")]
 pub struct SyntheticArgs {
     /// The host's pattern: uniform, sequential, hotcold:R/F (a fraction R of the writes to a
