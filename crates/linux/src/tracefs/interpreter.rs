@@ -31,6 +31,8 @@ pub(super) struct Interpreter {
     file_systems: FileSystems,
     /// When the recording started.
     began: Nanos,
+    /// Events of file systems that were read, and are to be put in order before any is placed.
+    unplaced: Vec<(Nanos, Event)>,
     /// Events that older events, not read yet, may still precede.
     entries: Vec<Entry>,
     ranges: Ranges,
@@ -80,6 +82,7 @@ impl Interpreter {
             devices,
             file_systems: FileSystems::new(&options.procfs),
             began: clock(),
+            unplaced: Vec::new(),
             entries: Vec::new(),
             ranges: Ranges::default(),
             requests: Requests::default(),
@@ -87,8 +90,9 @@ impl Interpreter {
         })
     }
 
-    /// Takes a kernel event of the time `at` of the trace clock.
-    pub fn take(&mut self, at: Nanos, event: &[u8], instance: &Instance, header: &mut TraceHeader) {
+    /// Takes a kernel event of the time `at` of the trace clock. Those of file systems wait for
+    /// [`place`](Self::place).
+    pub fn take(&mut self, at: Nanos, event: &[u8], header: &mut TraceHeader) {
         let at = at.saturating_sub(self.began);
         match self.sources.reader(event).and_then(|reader| reader.read(event)) {
             Some(Event::Block(event)) => {
@@ -99,10 +103,24 @@ impl Interpreter {
                     self.entries.push(Entry { at, action });
                 }
             }
-            Some(Event::Fs(event)) => self.take_fs(at, &event, instance, header),
-            Some(Event::Chunk(event)) => self.file_systems.forget_chunks(&event),
+            Some(event @ (Event::Fs(_) | Event::Chunk(_))) => self.unplaced.push((at, event)),
             Some(Event::Commit(_)) | None => {}
         }
+    }
+
+    /// Finds out where the extents of file systems lie that were taken since the last time, in the order of their times:
+    /// one processor may have used addresses of a new chunk that another one made.
+    pub fn place(&mut self, instance: &Instance, header: &mut TraceHeader) {
+        let mut unplaced = std::mem::take(&mut self.unplaced);
+        unplaced.sort_by_key(|(at, _)| *at);
+        for (at, event) in unplaced.drain(..) {
+            match event {
+                Event::Fs(event) => self.take_fs(at, &event, instance, header),
+                Event::Chunk(event) => self.file_systems.forget_chunks(&event),
+                Event::Block(_) | Event::Commit(_) => {}
+            }
+        }
+        self.unplaced = unplaced;
     }
 
     fn take_fs(&mut self, at: Nanos, event: &FsEvent, instance: &Instance, header: &mut TraceHeader) {

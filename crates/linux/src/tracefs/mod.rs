@@ -178,7 +178,9 @@ impl Recording {
     /// [`TracefsError::Read`] or [`TracefsError::Damaged`].
     pub fn read(&mut self, events: &mut Vec<TraceEvent>) -> Result<(), TracefsError> {
         let Self { header, interpreter, buffers, instance, .. } = self;
-        let now = buffers.read(|at, event| interpreter.take(at, event, instance, header))?;
+        let read = buffers.read(|at, event| interpreter.take(at, event, header));
+        interpreter.place(instance, header);
+        let now = read?;
         if self.mounts_changed || poll_mounts(&self.mounts, [], Duration::ZERO)? {
             self.mounts_changed = false;
             self.interpreter.mounts_changed(&self.instance, &mut self.header)?;
@@ -202,8 +204,9 @@ impl Recording {
     pub fn stop(&mut self, events: &mut Vec<TraceEvent>) -> Result<(), TracefsError> {
         let stopped = self.instance.set("tracing_on", "0");
         let Self { header, interpreter, buffers, instance, .. } = self;
-        let drained = stopped
-            .and_then(|()| buffers.read_all(|at, event| interpreter.take(at, event, instance, header)));
+        let drained =
+            stopped.and_then(|()| buffers.read_all(|at, event| interpreter.take(at, event, header)));
+        interpreter.place(instance, header);
         let looked = self.count_losses();
         self.interpreter.settle(Nanos(u64::MAX), events, &mut self.header);
         self.interpreter.take_all(events);
