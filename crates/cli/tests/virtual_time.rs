@@ -29,6 +29,7 @@ fn image() -> Option<GuestImage> {
         maintenance: false,
         files: Vec::new(),
         data: Vec::new(),
+        placed: Vec::new(),
         modules: Vec::new(),
     };
     let image = GuestImage::prepare(&options, &Interrupt::never()).unwrap();

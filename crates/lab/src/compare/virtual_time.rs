@@ -99,6 +99,7 @@ impl<'a> VirtualLab<'a> {
                 maintenance: matches!(options.workload, WorkloadOptions::Maintenance(_)),
                 files: virtual_options.files.clone(),
                 data: data.clone(),
+                placed: Vec::new(),
                 modules: Vec::new(),
             };
             let image = GuestImage::prepare(&guest, interrupt)?;
