@@ -9,7 +9,7 @@ use trimtab_core::stats::SizeHistogram;
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::DeviceNumber;
 use trimtab_linux::ext4::{self, Groups};
-use trimtab_linux::{btrfs, ioctl};
+use trimtab_linux::{btrfs, environment, ioctl};
 
 /// The share of the free bytes that the default minimum covers, as in xfs_scrub.
 const COVERED: f64 = 0.99;
@@ -67,19 +67,10 @@ impl Division {
             "btrfs" => {
                 Self::Chunks(btrfs::chunks(directory)?.into_iter().map(|chunk| chunk.extent).collect())
             }
-            "xfs" => {
-                let release = rustix::system::uname().release().to_string_lossy().into_owned();
-                Self::Anywhere { inside_extents: is_at_least(&release, (6, 11)) }
-            }
+            "xfs" => Self::Anywhere { inside_extents: environment::kernel_is_at_least((6, 11)) },
             _ => Self::Unknown,
         })
     }
-}
-
-/// Returns whether a kernel release, such as `6.12.3-arch1`, is at least `wanted`.
-fn is_at_least(release: &str, wanted: (u32, u32)) -> bool {
-    let mut numbers = release.split(['.', '-', '+']).map_while(|part| part.parse::<u32>().ok());
-    numbers.next().zip(numbers.next()).is_some_and(|found| found >= wanted)
 }
 
 impl FreeSpace {
@@ -270,12 +261,6 @@ mod tests {
         assert_eq!(of(&[500_000, 500_000, 4096]), Bytes(500_000));
         assert_eq!(of(&[50_000, 50_000, 4096]), Bytes(4096));
         assert_eq!(of(&[1 << 40]), Bytes::MIB, "a part of it may be taken until it is trimmed");
-    }
-
-    #[test]
-    fn kernel_releases_are_compared() {
-        assert!(is_at_least("6.11.0-arch1-1", (6, 11)) && is_at_least("7.0-rc1", (6, 11)));
-        assert!(!is_at_least("6.1.0-40-amd64", (6, 11)) && !is_at_least("", (6, 11)));
     }
 
     proptest! {

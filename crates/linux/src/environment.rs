@@ -33,6 +33,17 @@ pub fn environment(procfs: &Path) -> Result<Environment, EnvironmentError> {
     })
 }
 
+/// Returns whether this machine's kernel has at least the version `wanted`: its major and its minor number.
+pub fn kernel_is_at_least(wanted: (u32, u32)) -> bool {
+    is_at_least(&rustix::system::uname().release().to_string_lossy(), wanted)
+}
+
+/// Returns whether a kernel release, such as `6.12.3-arch1`, is at least `wanted`.
+fn is_at_least(release: &str, wanted: (u32, u32)) -> bool {
+    let mut numbers = release.split(['.', '-', '+']).map_while(|part| part.parse::<u32>().ok());
+    numbers.next().zip(numbers.next()).is_some_and(|found| found >= wanted)
+}
+
 /// The memory that new work can have without swapping; `procfs` is where procfs is mounted.
 ///
 /// # Errors
@@ -72,6 +83,23 @@ fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernel_releases_are_compared() {
+        assert!(is_at_least("6.11.0-arch1-1", (6, 11)) && is_at_least("7.0-rc1", (6, 11)));
+        assert!(!is_at_least("6.1.0-40-amd64", (6, 11)) && !is_at_least("", (6, 11)));
+        for (release, expected) in [
+            ("6.18.44-fc", true),
+            ("6.18-rc1", true),
+            ("7.0.0", true),
+            ("6.12.117+deb12-amd64", false),
+            ("5.19.0", false),
+            ("", false),
+            ("unknown", false),
+        ] {
+            assert_eq!(is_at_least(release, (6, 18)), expected, "{release}");
+        }
+    }
 
     #[test]
     fn a_captured_machine_is_read() {

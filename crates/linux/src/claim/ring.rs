@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::opened_kind::{OpenedKind, kind};
-use crate::mount;
+use crate::{environment, mount};
 
 /// The target of links to an io_uring.
 const RING: &str = "anon_inode:[io_uring]";
@@ -37,21 +37,12 @@ pub(super) fn is_poller(directory: &Path) -> bool {
 /// Returns whether this kernel lists registered files by their paths, as Linux 6.18 and later do. Earlier ones list names
 /// without their directories, and a file may be named like a socket.
 pub(super) fn has_paths() -> bool {
-    lists_paths(&rustix::system::uname().release().to_string_lossy())
-}
-
-/// Returns whether the kernel `release`, such as `6.18.3-arch1`, lists paths.
-fn lists_paths(release: &str) -> bool {
-    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (6, 18),
-        _ => false,
-    }
+    environment::kernel_is_at_least((6, 18))
 }
 
 /// Returns the files that are registered with an io_uring whose `fdinfo` is what `read` returns, for writing or not;
-/// none where that can't be told, as where they are listed without paths, by `has_paths`. They are known by their paths:
-/// as this process sees them, or as a process with the root `root` does.
+/// none where that can't be told. Any file makes it so where the kernel lists them without paths (`has_paths` is false).
+/// Files are known by their paths: as this process sees them, or as a process with the root `root` does.
 ///
 /// # Errors
 /// The error of `read`.
@@ -151,17 +142,6 @@ mod tests {
         }
         let empty = b"UserFiles:\t0\nUserBufs:\t0\n".to_vec();
         assert_eq!(registered(|| Ok(empty.clone()), false, Path::new("/")).unwrap(), Some(Vec::new()));
-        for (release, expected) in [
-            ("6.18.44-fc", true),
-            ("6.18-rc1", true),
-            ("7.0.0", true),
-            ("6.12.117+deb12-amd64", false),
-            ("5.19.0", false),
-            ("", false),
-            ("unknown", false),
-        ] {
-            assert_eq!(lists_paths(release), expected, "{release}");
-        }
     }
 
     #[test]
