@@ -42,9 +42,10 @@ pub(crate) struct Blocks {
     /// When each block last changed, in blocks closed so far; cost-benefit only.
     changed: Vec<u32>,
     closed: u32,
-    /// When each block was closed, in blocks closed so far, and blocks with that in the order in which they were closed:
-    /// all that are closed, and some that have been erased since. Wear levelling only.
+    /// When each block was last closed, counted in blocks closed so far; wear levelling only.
     closed_at: Vec<u32>,
+    /// Blocks and when they were closed, the earliest first: all that are closed, and some that have been erased since.
+    /// Wear levelling only.
     closings: VecDeque<(u32, u32)>,
     /// The fewest erases of a block that is not bad, and the first such block, when last looked for.
     least_erased: (u32, u32),
@@ -239,8 +240,8 @@ impl Blocks {
 
     /// The fewest erases of a block that is not bad.
     ///
-    /// The first block with so few is kept. Until it is erased or bad, nothing is looked for; then the next one has to
-    /// lie behind it, as long as there is one.
+    /// The first such block is kept. Blocks before it have more erases, so that a look at the blocks from it on finds
+    /// the next one, as long as there is one.
     pub(crate) fn least_erases(&mut self) -> u32 {
         let (least, first) = self.least_erased;
         let is_good = |block: &u32| self.lives.get(*block as usize).is_none_or(|life| *life > 0);

@@ -27,7 +27,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Options that make the guest reproducible and cheap:
 /// - `-icount shift=0,sleep=off`: the clock advances by 1 ns for an instruction and skips idle time;
 /// - `rr=record`: QEMU's threads take turns, so that a timer interrupts at the same instruction in each run
-///   (without it, 1 run in 20 was interrupted elsewhere on a busy machine); nobody replays the record;
+///   (without it, 1 run in 15 was interrupted elsewhere on a busy machine); nobody replays the record;
 /// - Nehalem has the CRC32C instruction, but no random numbers (RDRAND), and no fast `rep movsb` (ERMS),
 ///   which counts as an instruction for every byte here (a write through a drive took twice as long);
 /// - without CMPXCHG16B (CX16): before version 8, QEMU computes the flags that it leaves wrongly if the

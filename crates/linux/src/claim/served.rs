@@ -126,6 +126,7 @@ mod tests {
             );
         }
     }
+
     #[test]
     fn units_of_a_vendor_that_lio_serves_are_known() {
         let vendors = vec!["LIO-ORG".to_owned()];
