@@ -1,7 +1,7 @@
-//! Measures the effect of a trim on readers: the 99th percentile of random 4 KiB reads at a fixed rate while 20 GiB of free
-//! space are trimmed, by `trimtab trim` and by fstrim in turns, over that shortly before and after, on the same
-//! emulated drive in real time. Needs root, FUSE and fio. `-- ROUNDS PROFILE` chooses. Whatever else keeps the
-//! processors busy is felt more than any trim.
+//! Measures the effect of a trim on readers: the latency of random 4 KiB reads at a fixed rate while the free space of a new
+//! file system is trimmed, by `trimtab trim --full` and by fstrim in turns, over that shortly before and after, on the
+//! same emulated drive in real time. Needs root, FUSE and fio. `-- ROUNDS PROFILE SIZE RATE` chooses. Whatever else keeps
+//! the processors busy is felt more than any trim.
 
 mod testbed;
 
@@ -16,31 +16,33 @@ use trimtab_core::stats::median;
 
 use testbed::{TRIMTAB, Testbed, run};
 
-const SIZE: Bytes = Bytes(21 << 30);
-/// The size of the file that is read, and the reads in a second.
+/// The size of the file that is read.
 const FILE: &str = "256M";
-const RATE: u32 = 300;
 /// How long is read before a trim, and after it.
 const ALONE: Duration = Duration::from_secs(20);
 /// How long fio takes to begin.
 const WARM_UP: Duration = Duration::from_secs(2);
 /// How long discards may go on once a trim has returned: XFS doesn't wait for them.
 const AFTERMATH_MS: u128 = 1000;
-/// The most that the 99th percentile may grow by.
-const BAR: f64 = 1.2;
+/// The most that the 99th and the 99.9th percentile, and the longest read, may grow by.
+const BARS: &str = "the bars are 1.2, 1.2 and 2";
 
 fn main() {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let rounds = arguments.next().map_or(3, |rounds| rounds.parse().expect("a number of rounds"));
-    let name = arguments.next().unwrap_or_else(|| "corsair-performance-pro".to_owned());
+    let name = arguments.next().unwrap_or_else(|| "ocz-agility-3".to_owned());
     let profile = Profile::named(&name).expect("a built-in profile");
-    println!("{RATE} random 4 KiB reads a second on {name} in real time; medians of {rounds} rounds");
+    let size: Bytes = arguments.next().map_or(Bytes(8 << 30), |size| size.parse().expect("a size"));
+    let rate = arguments.next().map_or(200, |rate| rate.parse().expect("a number of reads a second"));
     println!(
-        "{:4} {:12} {:>7} {:>7} {:>12} {:>7} {:>12} {:>7} {:>6}",
-        "fs", "", "trim s", "reads", "p50 us alone", "p50 us", "p99 us alone", "p99 us", "ratio"
+        "{rate} random 4 KiB reads a second on {name} ({size}) in real time; medians of {rounds} rounds; {BARS}"
     );
-    for fstype in ["xfs", "ext4"] {
-        compare(fstype, &profile, rounds);
+    println!(
+        "{:4} {:12} {:>6} {:>6} {:>26} {:>26} {:>20}",
+        "fs", "", "trim s", "reads", "alone p99, p99.9, max ms", "beside it", "ratios"
+    );
+    for fstype in ["ext4", "xfs"] {
+        compare(fstype, &profile, size, rate, rounds);
     }
 }
 
@@ -51,33 +53,33 @@ struct Felt {
     during: Latencies,
 }
 
+/// How many reads there were, and in ms the 99th and the 99.9th percentile of their latency and the longest.
 struct Latencies {
     reads: usize,
-    p50_us: f64,
-    p99_us: f64,
+    tail_ms: [f64; 3],
 }
 
-fn compare(fstype: &str, profile: &Profile, rounds: usize) {
-    let testbed = Testbed::new("trim", fstype, profile, SIZE);
+fn compare(fstype: &str, profile: &Profile, size: Bytes, rate: u32, rounds: usize) {
+    let testbed = Testbed::new("trim", fstype, profile, size);
     run(fio(&testbed).args(["--rw=write", "--bs=1M", "--end_fsync=1"]));
     let trims = [("trimtab trim", vec![TRIMTAB, "trim", "-q", "--full"]), ("fstrim", vec!["fstrim"])];
     let rounds: Vec<Vec<Felt>> =
-        (0..rounds).map(|_| trims.iter().map(|(_, trim)| feel(&testbed, trim)).collect()).collect();
+        (0..rounds).map(|_| trims.iter().map(|(_, trim)| feel(&testbed, rate, trim)).collect()).collect();
     for (at, (name, _)) in trims.iter().enumerate() {
-        let of = |figure: fn(&Felt) -> f64| {
+        let of = |figure: &dyn Fn(&Felt) -> f64| {
             let figures: Vec<f64> = rounds.iter().map(|round| figure(&round[at])).collect();
             median(&figures).expect("there are rounds")
         };
-        let bar = if at == 0 { format!("  the bar is {BAR}") } else { String::new() };
+        let tail = |figure: &dyn Fn(&Felt, usize) -> f64| -> String {
+            (0..3).map(|part| format!(" {:8.2}", of(&|felt| figure(felt, part)))).collect()
+        };
         println!(
-            "{fstype:4} {name:12} {:>7.1} {:>7} {:>12.0} {:>7.0} {:>12.0} {:>7.0} {:>6.2}{bar}",
-            of(|felt| felt.trim_s),
-            of(|felt| felt.during.reads as f64),
-            of(|felt| felt.alone.p50_us),
-            of(|felt| felt.during.p50_us),
-            of(|felt| felt.alone.p99_us),
-            of(|felt| felt.during.p99_us),
-            of(|felt| felt.during.p99_us / felt.alone.p99_us),
+            "{fstype:4} {name:12} {:>6.1} {:>6} {} {} {}",
+            of(&|felt| felt.trim_s),
+            of(&|felt| felt.during.reads as f64),
+            tail(&|felt, part| felt.alone.tail_ms[part]),
+            tail(&|felt, part| felt.during.tail_ms[part]),
+            tail(&|felt, part| felt.during.tail_ms[part] / felt.alone.tail_ms[part]),
         );
     }
     for kind in ["lat", "slat", "clat"] {
@@ -95,14 +97,14 @@ fn fio(testbed: &Testbed) -> Command {
 }
 
 /// Reads before, while and after `trim` is at work.
-fn feel(testbed: &Testbed, trim: &[&str]) -> Felt {
+fn feel(testbed: &Testbed, rate: u32, trim: &[&str]) -> Felt {
     // ext4 remembers what was trimmed while it is mounted.
     testbed.unmount();
     testbed.mount();
     let log = testbed.place.with_extension("log");
     let mut reader = fio(testbed);
     reader.args(["--rw=randread", "--bs=4k", "--time_based", "--runtime=1d", "--log_unix_epoch=1"]);
-    reader.arg(format!("--rate_iops={RATE}")).arg(format!("--write_lat_log={}", log.display()));
+    reader.arg(format!("--rate_iops={rate}")).arg(format!("--write_lat_log={}", log.display()));
     let mut reader = reader.spawn().expect("fio is there");
     thread::sleep(WARM_UP);
     let begun = now_ms();
@@ -133,9 +135,9 @@ fn latencies(log: &str, counts: impl Fn(u128) -> bool) -> Latencies {
     latencies.sort_unstable();
     let at = |share: f64| {
         let rank = (latencies.len() as f64 * share).ceil() as usize;
-        latencies.get(rank.saturating_sub(1)).copied().unwrap_or_default() as f64 / 1e3
+        latencies.get(rank.saturating_sub(1)).copied().unwrap_or_default() as f64 / 1e6
     };
-    Latencies { reads: latencies.len(), p50_us: at(0.5), p99_us: at(0.99) }
+    Latencies { reads: latencies.len(), tail_ms: [at(0.99), at(0.999), at(1.0)] }
 }
 
 fn now_ms() -> u128 {

@@ -42,10 +42,25 @@ pub struct Sourced<T> {
 
 fn named_source<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let source = String::deserialize(deserializer)?;
-    match source.trim() {
-        "" => Err(de::Error::custom("must say where the value comes from")),
-        _ => Ok(source),
+    if source.trim().is_empty() {
+        return Err(de::Error::custom("must say where the value comes from"));
     }
+    if is_calibrated_to_nothing(&source) {
+        let reason = "must name the figure that the value was fitted to, as in \"calibrated to 310 MB/s of the data sheet\"";
+        return Err(de::Error::custom(reason));
+    }
+    Ok(source)
+}
+
+/// Whether a source says "calibrated" without the figure that the value was fitted to, as in "calibrated to 310 MB/s" and
+/// "calibrated, with range, to the 71 us of ...".
+fn is_calibrated_to_nothing(source: &str) -> bool {
+    let Some((_, fitted)) = source.split_once("calibrated") else { return false };
+    let target = match fitted.strip_prefix(", with ") {
+        Some(others) => others.split_once(", to ").map(|(_, target)| target),
+        None => fitted.strip_prefix(" to "),
+    };
+    !target.is_some_and(|target| target.contains(|c: char| c.is_ascii_digit()))
 }
 
 /// How a drive behaves.

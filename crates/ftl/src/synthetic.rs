@@ -188,7 +188,10 @@ impl SyntheticOptions {
             Workload::Uniform => spare,
             Workload::Trim { probability } => theory::spare_with_trims(spare, probability),
             Workload::Sequential => return Some(1.0),
-            Workload::HotCold { .. } => return None,
+            Workload::HotCold { writes, space } => {
+                let has_form = self.gc == GcPolicy::Fifo && self.streams == 1;
+                return has_form.then(|| theory::fifo_hot_cold(spare, writes, space));
+            }
         };
         theory::write_amplification(self.gc, spare, self.pages_per_block)
     }

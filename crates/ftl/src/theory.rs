@@ -1,5 +1,5 @@
-//! Closed forms for the write amplification of uniformly random writes, the truth that the model
-//! is held to. `spare` is the effective spare factor S = 1 - U / T throughout.
+//! Closed forms for the write amplification of random writes, the truth that the model is held to.
+//! `spare` is the effective spare factor S = 1 - U / T throughout.
 
 use trimtab_core::profile::GcPolicy;
 
@@ -22,6 +22,23 @@ pub fn write_amplification(policy: GcPolicy, spare: f64, pages_per_block: u32) -
 /// 2014.
 pub fn fifo(spare: f64) -> f64 {
     lru_cleaning(1.0 / (1.0 - spare))
+}
+
+/// FIFO cleaning of writes of which the fraction `writes` goes to the fraction `space` of the data, both parts in the
+/// same blocks.
+///
+/// While the drive is written once, the host writes a pages for each page of data, 1 / (1 - S) = a A. A page of a part
+/// that takes the fraction r of the writes and f of the data is still valid then with e^(-a r / f), so that each of
+/// its writes is programmed 1 / (1 - e^(-a r / f)) times; A is the mean of that over both parts.
+///
+/// P. Desnoyers, as for [`fifo`], for LRU cleaning of hot and cold data that are not separated.
+pub fn fifo_hot_cold(spare: f64, writes: f64, space: f64) -> f64 {
+    let programmed = |share: f64, of: f64, round: f64| share / -(-round * share / of).exp_m1();
+    let amplification =
+        |round: f64| programmed(writes, space, round) + programmed(1.0 - writes, 1.0 - space, round);
+    let longest = 1.0 / (1.0 - spare);
+    let round = bisect(0.0, longest, |round| round * amplification(round) < longest);
+    amplification(round)
 }
 
 /// Greedy cleaning with blocks of `pages_per_block` pages: the FIFO form at `k a`, over `k`, with
@@ -148,6 +165,14 @@ mod tests {
         let amplification = [1, 2, 4, 10, 1000].map(|choices| d_choices(0.127, 256, choices));
         assert!(amplification.is_sorted_by(|left, right| left > right), "{amplification:?}");
         assert_near(amplification[4], greedy(0.127, 256), 5e-3);
+    }
+
+    #[test]
+    fn hot_and_cold_data_that_are_written_alike_are_uniform() {
+        for spare in [0.02, 0.127, 0.5] {
+            assert_near(fifo_hot_cold(spare, 0.3, 0.3), fifo(spare), 1e-9);
+            assert!(fifo_hot_cold(spare, 0.9, 0.1) > fifo(spare), "cold data are copied each round");
+        }
     }
 
     #[test]

@@ -64,6 +64,17 @@ fn trims_match_the_closed_form() {
 }
 
 #[test]
+fn hot_and_cold_writes_cleaned_in_turn_match_the_closed_form() {
+    for (writes, space) in [(0.9, 0.1), (0.8, 0.2), (0.6, 0.3)] {
+        for (spare, pages) in [(0.127, 64), (0.07, 128), (0.28, 32)] {
+            let workload = Workload::HotCold { writes, space };
+            let options = options(workload, GcPolicy::Fifo, spare, pages);
+            assert_as_predicted(&SyntheticOptions { drive_writes: 12.0, ..options });
+        }
+    }
+}
+
+#[test]
 fn sequential_writes_copy_nothing() {
     for gc in [GcPolicy::Greedy, GcPolicy::Fifo, GcPolicy::CostBenefit] {
         assert_eq!(run(&options(Workload::Sequential, gc, 0.05, 128)).waf, 1.0, "{gc}");

@@ -28,38 +28,45 @@ fn every_built_in_profile_is_valid_and_sourced() {
     }
 }
 
-/// The mistake in a source, if any: it is too short to name anything, it assumes without a reason, or it says "calibrated"
-/// without the figure that the value was fitted to, as in "calibrated to 310 MB/s" and "calibrated, with range, to
-/// the 71 us of ...".
+/// The mistake in a source, if any, which a built-in profile must not have: it is too short to name anything, or assumes
+/// without a reason.
 fn mistake_in(source: &str) -> Option<&'static str> {
     if source.len() <= 10 {
         return Some("too short");
     }
-    if source.strip_prefix("assumed").is_some_and(|reason| !reason.starts_with(": ") || reason.len() <= 10) {
-        return Some("assumed without a reason");
-    }
-    let (_, fitted) = source.split_once("calibrated")?;
-    let target = match fitted.strip_prefix(", with ") {
-        Some(others) => others.split_once(", to ").map(|(_, target)| target),
-        None => fitted.strip_prefix(" to "),
-    };
-    let names_a_figure = |target: &str| target.contains(|c: char| c.is_ascii_digit());
-    (!target.is_some_and(names_a_figure)).then_some("calibrated to no figure")
+    let is_bare = |reason: &str| !reason.starts_with(": ") || reason.len() <= 10;
+    source.strip_prefix("assumed").is_some_and(is_bare).then_some("assumed without a reason")
 }
 
 #[test]
-fn sources_that_name_no_target_are_found() {
-    let to_nothing = Some("calibrated to no figure");
-    assert_eq!(mistake_in("calibrated: typical of SATA drives of its time"), to_nothing);
-    assert_eq!(mistake_in("calibrated to the mapping unit"), to_nothing);
-    assert_eq!(mistake_in("calibrated with the command cost: 18 s of 6 minutes"), to_nothing);
-    assert_eq!(mistake_in("the notes; calibrated, with range, to a chart"), to_nothing);
+fn sources_that_name_nothing_are_found() {
     assert_eq!(mistake_in("assumed, as others"), Some("assumed without a reason"));
     assert_eq!(mistake_in("typical"), Some("too short"));
-    assert_eq!(mistake_in("calibrated, with range, to the 71 us of a U.2 drive"), None);
-    assert_eq!(mistake_in("calibrated to the data sheet's 310 MB/s"), None);
     assert_eq!(mistake_in("assumed: the mapping unit"), None);
     assert_eq!(mistake_in("ONFI 1.0: 50 MB/s a channel"), None);
+}
+
+#[test]
+fn calibrated_values_name_what_they_were_fitted_to() {
+    for source in [
+        "calibrated",
+        "calibrated: typical of SATA drives of its time",
+        "calibrated to the mapping unit",
+        "calibrated with the command cost: 18 s of 6 minutes",
+        "the notes; calibrated, with range, to a chart",
+    ] {
+        let line = line_of("erase =");
+        let (field, _) = line.split_once("source").unwrap();
+        let refused = broken(line, &format!("{field}source = \"{source}\" }}"));
+        let expected = "my.toml: timing.erase.source: must name the figure that the value was fitted to, \
+                        as in \"calibrated to 310 MB/s of the data sheet\"";
+        assert_eq!(refused, expected, "{source}");
+    }
+    for source in
+        ["calibrated, with range, to the 71 us of a U.2 drive", "calibrated to the data sheet's 310 MB/s"]
+    {
+        assert!(!is_calibrated_to_nothing(source), "{source}");
+    }
 }
 
 #[test]
