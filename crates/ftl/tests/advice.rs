@@ -282,6 +282,30 @@ fn wear_levelling_moves_deleted_data_again_and_again_unless_they_are_discarded()
 }
 
 #[test]
+fn bad_blocks_take_spare_that_discards_give_back() {
+    // Half of the drive is deleted, and pages of the rest are written over three times at random.
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(2);
+    let half = 128 * PAGES_PER_MIB;
+    let writes = (0..3 * half).map(|number| {
+        let page = half + rng.random_range(0..half);
+        event(20 * SECOND + number * 1_000_000, EventKind::Write, page * 4096, 4096)
+    });
+    let events: Vec<_> = [event(0, EventKind::Free, 0, 128 * MIB)].into_iter().chain(writes).collect();
+    let copied = |profile: &Profile| {
+        ["none", "batched:10s"].map(|policy| replayed(profile, &events, true, policy).counters.copied_pages)
+    };
+    let mut profile = profile();
+    let [none, batched] = copied(&profile);
+    profile.wear = Some(Wear { bad_blocks: Some(sourced(0.12)), ..Wear::default() });
+    let [none_with_bad, batched_with_bad] = copied(&profile);
+    assert!(none_with_bad > 4 * none, "none copies {none_with_bad} pages, {none} without bad blocks");
+    assert!(
+        batched_with_bad < 2 * batched,
+        "batched copies {batched_with_bad} pages, {batched} without bad blocks"
+    );
+}
+
+#[test]
 fn discards_that_cost_by_their_data_make_online_as_cheap_as_a_batch_for_files_that_are_mostly_empty() {
     // Each second a file of 64 MiB takes the same place, of which 2 MiB are written, each time others, and is deleted.
     let file = |number: u64| {

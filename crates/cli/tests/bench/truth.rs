@@ -2,6 +2,7 @@
 
 use trimtab_core::Bytes;
 use trimtab_core::document::BenchDocument;
+use trimtab_core::document::background::Background;
 use trimtab_core::profile::{self, DiscardedReads, Profile, Sourced};
 use trimtab_drive::Clock;
 
@@ -23,8 +24,7 @@ fn off(found: f64, expected: f64) -> f64 {
 fn are_alike(left: &Profile, right: &Profile) -> bool {
     let kind = |profile: &Profile| {
         let discard = &profile.discard;
-        let drive = [profile.idle.is_some(), profile.slc.is_some(), profile.map_cache.is_some()];
-        (drive, discard.queued.value, discard.honoured_granularity.value, discard.reads.value)
+        (discard.queued.value, discard.honoured_granularity.value, discard.reads.value)
     };
     let costs = |profile: &Profile| {
         let discard = &profile.discard;
@@ -54,7 +54,7 @@ fn every_kind_of_built_in_profile_is_recovered() {
     }
     let _turn = turn();
     for profile in different_profiles() {
-        eprintln!("{}", profile.name);
+        eprintln!("PROFILE {}", profile.name);
         let speed = speed(&profile);
         let discard = profile.discard.clone();
         let command = (discard.command.value + discard.range.value).seconds() / speed;
@@ -82,6 +82,38 @@ fn every_kind_of_built_in_profile_is_recovered() {
         assert_eq!(fit.honoured_granularity, Some(discard.honoured_granularity.value), "{}", profile.name);
         assert_eq!(fit.reads, Some(discard.reads.value), "{}", profile.name);
     }
+}
+
+#[test]
+fn cache_and_idle_work_of_a_drive_are_found() {
+    if !possible() {
+        return;
+    }
+    let _turn = turn();
+    let profile = Profile::named("crucial-p1").unwrap();
+    let slc = profile.slc.as_ref().unwrap();
+    let size = Bytes(1 << 30);
+    let cache = (slc.static_size.value + slc.dynamic_size.value) * size.0 as f64;
+    let after = profile.idle.as_ref().unwrap().after.value.seconds();
+    let drive = drive(profile.clone(), size, Clock::Real { speed: 1.0 });
+    let measure = || {
+        let (document, text) = results(drive.device(), &["--part", "background", "--time", "40s"]);
+        eprintln!("{text}");
+        document.background.expect("the part was run")
+    };
+    let is_near = |background: &Background| {
+        let Some(found) = &background.cache else { return false };
+        let Some(refill) = &found.refill else { return false };
+        off(found.empty.0 as f64, cache) < 0.1
+            && found.fast_mib_s > 2.0 * found.slow_mib_s
+            && (after / 3.0..1.5 * after).contains(&refill.after_wall_s)
+            && background.lazy.is_none()
+    };
+    let mut found = std::iter::repeat_with(measure).take(3);
+    assert!(
+        found.any(|background| is_near(&background)),
+        "not {cache} B of cache, filled again after {after} s"
+    );
 }
 
 /// Returns the results of `--part verify` on a drive that is fast, honest and `changed`.
