@@ -97,6 +97,10 @@ pub struct Args {
     /// times, or as often as its profile says
     #[arg(long, conflicts_with = "on")]
     aged: bool,
+    /// Do not let the kernel merge adjacent requests (nomerges = 2): each discard reaches the drive as the file system
+    /// sent it
+    #[arg(long, conflicts_with = "on")]
+    no_merges: bool,
     /// Size of the emulated drive; with --on, the most space that the workload may use
     #[arg(long, default_value = "512M")]
     size: Bytes,
@@ -144,6 +148,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         place: place(&args)?,
         timing,
         smart_profile: smart_profile(&args)?,
+        merges: !args.no_merges,
         policies: args.policy,
         idle: args.idle,
         runs: args.runs.unwrap_or(if is_virtual { 1 } else { 3 }),

@@ -54,6 +54,8 @@ pub struct CompareOptions {
     pub probe_interval: Option<Duration>,
     /// The drive profile that the service is given.
     pub smart_profile: SmartProfile,
+    /// Whether the kernel may merge adjacent requests to the emulated drive.
+    pub merges: bool,
     /// The clock that times are read from.
     pub timing: Timing,
     /// The executable that serves drives and runs the service: trimtab itself.
@@ -156,6 +158,7 @@ pub fn compare(
         clock: runner.clock(),
         drive,
         smart_profile: smart_name,
+        merges: options.merges,
         workload: description,
         probe_interval_s: options.probe_interval.as_ref().map(Duration::as_secs_f64),
         runs_asked: options.runs,
@@ -184,6 +187,7 @@ pub fn compare(
                 speed: *speed,
                 probe_interval: options.probe_interval,
                 smart_profile: smart_toml.as_deref(),
+                merges: options.merges,
                 program: &options.program,
             };
             plan.iter().enumerate().try_for_each(|(place, planned)| {
@@ -303,6 +307,7 @@ fn run_at(
                 speed: options.speed,
                 profile,
                 size,
+                merges: options.merges,
                 server: options.program,
             })?)
         }

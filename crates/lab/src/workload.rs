@@ -191,6 +191,7 @@ mod tests {
             seed: 1,
             probe_interval: None,
             smart_profile: SmartProfile::Guessed,
+            merges: true,
             timing: Timing::Real { speed: 1e6 },
             program: PathBuf::new(),
             command: Vec::new(),

@@ -237,6 +237,14 @@ impl BlockDevice {
         self.write("queue/nr_requests", &requests.to_string())
     }
 
+    /// Turns off the merging of adjacent requests: each reaches the driver as it was submitted.
+    ///
+    /// # Errors
+    /// [`BlockError::Write`].
+    pub fn turn_merges_off(&self) -> Result<(), BlockError> {
+        self.write("queue/nomerges", "2")
+    }
+
     /// The I/O scheduler in use, such as `none` or `mq-deadline`.
     ///
     /// # Errors

@@ -34,6 +34,9 @@ pub struct CompareDocument {
     /// The name of the profile that the service was given for the policy `smart`; none where it
     /// chose one itself.
     pub smart_profile: Option<String>,
+    /// Whether the kernel may merge adjacent requests, as it does unless told otherwise.
+    #[serde(default = "merges", skip_serializing_if = "Clone::clone")]
+    pub merges: bool,
     /// The workload.
     pub workload: WorkloadDescription,
     /// Seconds from one read of the probe to the next; none without a probe.
@@ -44,6 +47,10 @@ pub struct CompareDocument {
     pub runs: Vec<Run>,
     /// Why `runs` is not complete; none when it is.
     pub stopped: Option<String>,
+}
+
+fn merges() -> bool {
+    true
 }
 
 /// The clock of a comparison.

@@ -47,6 +47,8 @@ pub struct RunOptions<'a> {
     pub probe_interval: Option<Duration>,
     /// The profile that the service is given, as TOML; without one it chooses.
     pub smart_profile: Option<&'a str>,
+    /// Whether the kernel may merge adjacent requests to the emulated drive.
+    pub merges: bool,
     /// The executable that serves drives and runs the service: trimtab itself.
     pub program: &'a Path,
 }

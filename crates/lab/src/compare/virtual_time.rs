@@ -232,6 +232,9 @@ impl<'a> VirtualLab<'a> {
             add("--smart-profile", path.display().to_string());
         }
         add("--json", DOCUMENT.to_owned());
+        if !options.merges {
+            words.push("--no-merges".into());
+        }
         words.extend(options.workload.arguments());
         words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect()
     }

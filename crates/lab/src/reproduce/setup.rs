@@ -33,6 +33,8 @@ pub(super) struct Setup {
     pub idle: Duration,
     /// The workload.
     pub workload: WorkloadOptions,
+    /// Whether the kernel may merge adjacent requests.
+    pub merges: bool,
 }
 
 impl Setup {
@@ -51,7 +53,13 @@ impl Setup {
             policies: policies.iter().copied().map(PolicyChoice::from).collect(),
             idle: Duration::from_secs(60),
             workload,
+            merges: true,
         }
+    }
+
+    /// The same with each request sent to the drive as the file system submits it.
+    pub fn unmerged(self) -> Self {
+        Self { merges: false, ..self }
     }
 
     /// The same on these file systems.
@@ -110,6 +118,7 @@ impl Setup {
             runs: 1,
             seed: SEED,
             smart_profile: SmartProfile::Guessed,
+            merges: self.merges,
             timing,
             program: options.program.clone(),
             command: options.command.clone(),
@@ -133,7 +142,7 @@ pub(super) fn possible(options: &ReproduceOptions, setups: Vec<Setup>) -> Result
         setup.file_systems.retain(|fs| fs.name() == mount.fstype);
         let is_done = possible.iter().any(|other| other.workload == setup.workload);
         let unmounts = matches!(setup.workload, WorkloadOptions::Maintenance(_));
-        if !setup.policies.is_empty() && !is_done && !unmounts {
+        if !setup.policies.is_empty() && !is_done && !unmounts && setup.merges {
             possible.push(setup);
         }
     }

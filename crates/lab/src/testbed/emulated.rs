@@ -35,6 +35,8 @@ pub struct EmulatedOptions<'a> {
     pub profile: &'a Profile,
     /// The drive's size.
     pub size: Bytes,
+    /// Whether the kernel may merge adjacent requests.
+    pub merges: bool,
     /// The executable that serves drives: trimtab itself.
     pub server: &'a Path,
 }
@@ -113,7 +115,7 @@ impl EmulatedTestbed {
     /// [`LabError::NoSuchPolicy`], [`LabError::TooSmall`], or what the drive, the file system's
     /// maker or the mount fails with.
     pub fn create(options: EmulatedOptions) -> Result<Self, LabError> {
-        let EmulatedOptions { file_system, policy, speed, profile, size, server } = options;
+        let EmulatedOptions { file_system, policy, speed, profile, size, merges, server } = options;
         let option =
             file_system.mount_option(policy).ok_or(LabError::NoSuchPolicy { fs: file_system, policy })?;
         let drive = Drive::create(&CreateOptions {
@@ -130,6 +132,9 @@ impl EmulatedTestbed {
         let target = drive.mount_point();
         file_system.make(drive.device())?;
         let block = BlockDevice::open(Path::new(SYSFS), drive.device())?;
+        if !merges {
+            block.turn_merges_off()?;
+        }
         let mut testbed = Self { file_system, policy, option, mounted: Mounted(None), block, drive, target };
         testbed.mount()?;
         Ok(testbed)

@@ -124,6 +124,10 @@ fn facts(document: &CompareDocument) -> Vec<(&'static str, String)> {
         facts.push(("Drive", of));
         facts.push(("Effective spare", format!("{:.3}", drive.effective_spare.clamp(-1.0, 1.0))));
         facts.push(("Erase block", drive.erase_block.to_string()));
+        if !document.merges {
+            let requests = "Each reached the drive as it was submitted (nomerges = 2).";
+            facts.push(("Requests", requests.to_owned()));
+        }
     }
     facts.extend(words::service(document).map(|service| ("Service", service)));
     let machine = [&environment.processor, &environment.architecture].map(String::as_str).join(", ");
