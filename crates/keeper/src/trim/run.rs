@@ -187,7 +187,9 @@ impl Runner<'_> {
     /// Trims the next slice. `before` are the counters after the last one.
     fn slice(&mut self, plan: &mut RemainingTrim, before: &mut BlockCounters) -> Result<(), End> {
         let pacer = self.manner.pacer.as_ref();
-        let longest = pacer.filter(|pacer| !pacer.is_idle()).map(|pacer| pacer.goals().max_latency_added);
+        // Until a slice was measured, the drive may be slower than its profile says.
+        let may_be_long = |pacer: &&Pacer| pacer.is_idle() && self.ran.slices > 0;
+        let longest = pacer.filter(|pacer| !may_be_long(pacer)).map(|pacer| pacer.goals().max_latency_added);
         let cost = &self.manner.cost;
         let limits = Limits {
             time: &|length| cost.time(length),
@@ -380,6 +382,14 @@ mod tests {
         let goals = Goals { max_busy_share: 0.5, ..Goals::default() };
         trimmed(&mut fake, Some(goals), &mut stop_after(u64::MAX));
         assert_eq!(fake.ranges.len(), 20, "one free extent each");
+    }
+
+    #[test]
+    fn first_slice_is_short_as_nothing_is_known_of_the_drive() {
+        let mut fake = fake();
+        trimmed(&mut fake, Some(Goals::default()), &mut stop_after(u64::MAX));
+        let [first, second, ..] = fake.ranges[..] else { panic!("{:?}", fake.ranges) };
+        assert!(first.len() < Bytes(300 * MIB) && second.len() > Bytes(500 * MIB), "{first:?}, {second:?}");
     }
 
     #[test]
