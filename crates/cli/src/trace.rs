@@ -1,5 +1,7 @@
 //! `trimtab trace`.
 
+mod synth;
+
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +14,7 @@ use trimtab_core::trace::{Summary, TraceDevice, TraceEvent, TraceHeader};
 use trimtab_core::units::{Bytes, Nanos};
 use trimtab_linux::file::Output;
 use trimtab_report::printable;
-use trimtab_trace::{Columns, Format, TraceReader, TraceWriter, open};
+use trimtab_trace::{Columns, Format, TraceError, TraceReader, TraceWriter, open};
 
 use crate::tallies::{self, Row, counted};
 
@@ -47,6 +49,22 @@ enum Verb {
         #[arg(long)]
         overwrite: bool,
     },
+    /// Adds synthetic frees to a trace that has none
+    ///
+    /// Takes runs of writes for files, ends the life of a share of them after a time drawn from a log-normal distribution,
+    /// and adds a free there: docs/record.md describes the model. Nothing that the trace reads later is freed. Requests
+    /// stay as they are, and the header says how the frees were made. The same options give the same trace.
+    Synth {
+        #[command(flatten)]
+        input: Input,
+        /// The file to write
+        output: PathBuf,
+        #[command(flatten)]
+        files: synth::Files,
+        /// Replace the file if it exists
+        #[arg(long)]
+        overwrite: bool,
+    },
     /// Prints the first events of a trace
     Head {
         #[command(flatten)]
@@ -71,7 +89,11 @@ struct Input {
 
 impl Input {
     fn open(&self) -> Result<Box<dyn TraceReader + Send>> {
-        Ok(open(&self.trace, self.format, Columns::All)?)
+        Ok(self.open_trace()?)
+    }
+
+    fn open_trace(&self) -> Result<Box<dyn TraceReader + Send>, TraceError> {
+        open(&self.trace, self.format, Columns::All)
     }
 }
 
@@ -81,6 +103,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Verb::Info { input, json } => info(&input, json, &mut out)?,
         Verb::Convert { input, output, overwrite } => {
             convert(&input, &output, overwrite)?;
+            Ok(())
+        }
+        Verb::Synth { input, output, files, overwrite } => {
+            synth::synth(&input, &output, &files, overwrite)?;
             Ok(())
         }
         Verb::Head { input, events } => head(&input, events, &mut out)?,
@@ -173,11 +199,17 @@ fn describe(device: &TraceDevice) -> String {
     text
 }
 
-fn convert(input: &Input, output: &Path, overwrite: bool) -> Result<()> {
+/// Opens the file to write, which may only exist if it is to be replaced.
+fn new_output(output: &Path, overwrite: bool) -> Result<Output> {
     let file = Output::open(output)?;
     if file.exists()? && !overwrite {
         bail!("{} exists; --overwrite replaces it", output.display());
     }
+    Ok(file)
+}
+
+fn convert(input: &Input, output: &Path, overwrite: bool) -> Result<()> {
+    let file = new_output(output, overwrite)?;
     let mut trace = input.open()?;
     let draft = file.draft()?;
     let file = draft.file().try_clone().with_context(|| format!("cannot write {}", output.display()))?;

@@ -43,6 +43,34 @@ fn converted_trace_is_the_same() {
 }
 
 #[test]
+fn synthetic_frees_are_added_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("from.csv"), dir.path().join("to"));
+    // Alibaba's format: device, kind, offset, length, microseconds. A file of 64 KiB each second.
+    let rows: String = (0..60).map(|n| format!("0,W,{},65536,{}\n", n * 131_072, n * 1_000_000)).collect();
+    std::fs::write(&from, rows).unwrap();
+    let synth =
+        |more: &[&str]| trace(&[&["synth", "--share", "1", "--life", "5s"], more].concat(), &[&from, &to]);
+    let out = synth(&[]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(text(&out.stderr).contains("60 files took 3.75 MiB; "), "{}", text(&out.stderr));
+    let made = info(&to);
+    let gaps = made["header"]["gaps"].to_string();
+    assert!(gaps.contains("its frees are synthetic") && gaps.contains("seed 1"), "{gaps}");
+    let kinds: Vec<_> = made["tallies"].as_array().unwrap().iter().map(|row| row["kind"].clone()).collect();
+    assert_eq!(kinds, ["write", "free"]);
+    assert!(text(&synth(&[]).stderr).contains("--overwrite replaces it"));
+    let again = trace(&["synth", "--share", "1", "--life", "5s"], &[&to, &dir.path().join("more")]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again.stderr).contains("the trace has frees of its own"), "{}", text(&again.stderr));
+    for (share, life) in [("2", "5s"), ("0.5", "0s")] {
+        let out = trace(&["synth", "--overwrite", "--share", share, "--life", life], &[&from, &to]);
+        assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
+    }
+    assert_eq!(dir.path().read_dir().unwrap().count(), 2, "nothing else is left there");
+}
+
+#[test]
 fn failed_conversion_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("from"), dir.path().join("to"));

@@ -1,7 +1,7 @@
 //! Trace files: our own, and readers for blktrace, fio and the published block traces.
 //!
 //! [`open()`] reads a trace of any known format as a [`TraceReader`]; [`TraceWriter`] writes one in the
-//! project's own format and [`TraceFile`] reads that. To see them at work, run the example `summary`, in
+//! project's own format and [`TraceFile`] reads that; [`synthesise`] adds frees to one that lacks them. To see them at work, run the example `summary`, in
 //! `examples/`.
 
 mod counts;
@@ -12,9 +12,11 @@ mod input;
 mod open;
 mod reader;
 mod rows;
+mod synth;
 mod text;
 
 pub use counts::{ReadCounts, TraceReader};
 pub use error::{HeaderError, RowError, TraceError};
 pub use file::{Columns, TraceFile, TraceWriter};
 pub use open::{Format, UnknownFormat, open};
+pub use synth::{SynthError, SynthOptions, Synthesised, synthesise};
