@@ -75,6 +75,12 @@ pub enum SynthError {
     Changed,
 }
 
+/// Opens the trace anew, from its beginning.
+pub type Open<'a> = dyn FnMut() -> Result<Box<dyn TraceReader + Send>, TraceError> + 'a;
+
+/// Takes the header and a batch of events.
+pub type Write<'a> = dyn FnMut(&TraceHeader, &[TraceEvent]) -> Result<(), TraceError> + 'a;
+
 /// Adds frees to a trace, which is read twice: `open` opens it each time. Hands the header and the events to
 /// `write`, batch by batch. Memory grows with the number of files and of the extents that they have.
 ///
@@ -82,8 +88,8 @@ pub enum SynthError {
 /// [`SynthError`]. Nothing was written unless the trace changed between the two looks, or `write` failed.
 pub fn synthesise(
     options: &SynthOptions,
-    open: &mut dyn FnMut() -> Result<Box<dyn TraceReader + Send>, TraceError>,
-    write: &mut dyn FnMut(&TraceHeader, &[TraceEvent]) -> Result<(), TraceError>,
+    open: &mut Open<'_>,
+    write: &mut Write<'_>,
 ) -> Result<Synthesised, SynthError> {
     let mut trace = open()?;
     if trace.header().has_frees {
