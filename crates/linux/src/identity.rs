@@ -94,6 +94,11 @@ impl Identity {
         self
     }
 
+    /// All of its numbers.
+    pub fn into_ids(self) -> Vec<FileId> {
+        self.ids
+    }
+
     /// Whether `id` is one of its numbers.
     pub fn has(&self, id: FileId) -> bool {
         self.ids.contains(&id)

@@ -125,3 +125,43 @@ fn the_file_of_an_emulated_drive_that_is_open_for_writing() {
     is_refused(&device, &file, &[&written]);
     scene.end();
 }
+
+#[test]
+fn the_file_of_an_emulated_drive_seen_through_an_overlay() {
+    if !possible_alone() {
+        return;
+    }
+    let mut scene = Scene::new();
+    let place = scene.dir("place");
+    scene.mount_at("tmpfs", &place);
+    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| scene.dir(&format!("place/{name}")));
+    let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+    let merged = scene.mount(&["-t", "overlay", "-o", &options, "overlay"], "merged");
+    let drive_at = |file: String| {
+        let profile = Profile::named("ocz-agility-3").unwrap();
+        drive_in(profile, Bytes(256 << 20), Clock::Real { speed: 1.0 }, Some(file.into()))
+    };
+    // Its server has the file of the overlay; the file below it is mounted.
+    let mut other = Scene::new();
+    let through = drive_at(format!("{merged}/data"));
+    let device = through.device().to_str().unwrap().to_owned();
+    is_accepted(&device);
+    let real = format!("{upper}/data");
+    let mounted = other.losetup(&[], &real);
+    other.ext4(&mounted, "mnt");
+    is_refused(&device, &real, &[&format!("may share its bytes with {mounted}")]);
+    drop(other);
+    through.remove().unwrap();
+
+    // Its server has the file itself; a process has it through the overlay.
+    let plain = drive_at(format!("{upper}/plain"));
+    let device = plain.device().to_str().unwrap().to_owned();
+    is_accepted(&device);
+    let mut writer = Scene::new();
+    let process = writer.shell(&["env"], &format!("exec 3<>{merged}/plain"));
+    let written =
+        format!("process {process} (sleep) has {merged}/plain, which may be the same file, open for writing");
+    is_refused(&device, &format!("{upper}/plain"), &[&written]);
+    drop(writer);
+    plain.remove().unwrap();
+}

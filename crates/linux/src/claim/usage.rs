@@ -12,7 +12,7 @@ use super::served;
 use super::uses::Use;
 use super::{ClaimError, Overrides, Sharing};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
-use crate::identity::{self, FileId, Sameness};
+use crate::identity::{self, FileId, Identity, Sameness};
 use crate::stack::Machine;
 
 /// A device, or a relative of it, and what it is used for.
@@ -172,7 +172,7 @@ impl Usage {
         let stack: Vec<_> = [block].into_iter().chain(&below).map(BlockDevice::whole).collect();
         let Processes { opened, read, unseen, .. } = Processes::of(&machine.procfs())?;
         let files = around.files(&stack)?;
-        let served = Served::of(&files, &opened);
+        let served = Served::of(&around, &files, &opened);
         let siblings = around.siblings(&stack, &files, &served.files);
         let uses = around.uses(&stack)?;
         let layer = |block: &BlockDevice| Layer::of(&around, block, &uses, &stack);
@@ -241,13 +241,13 @@ impl Usage {
                 nodes.find(|node| node.number == number).map(|node| node.path.clone())
             }
             OpenedKind::File(_) if files.is_empty() => None,
-            OpenedKind::File(id) if served.files.contains(&id) => {
-                let is_server = served.processes.contains(&opened.process);
-                (!is_server).then(|| format!("{}, which may be the same file,", opened.path().display()))
-            }
             OpenedKind::File(id) => {
                 let path = opened.path();
                 let theirs = identity::identify(&around.namespaces, id, &path);
+                if served.files.iter().any(|id| theirs.has(*id)) {
+                    let is_server = served.processes.contains(&opened.process);
+                    return (!is_server).then(|| format!("{}, which may be the same file,", path.display()));
+                }
                 let compare = |ours: &BackingFile| match ours.identity.compare(&theirs) {
                     // Files that FUSE servers keep are theirs to write.
                     Sameness::Unknown
@@ -401,7 +401,7 @@ struct Served {
 
 impl Served {
     /// Looks up the servers of `files` among the processes that have `opened`.
-    fn of(files: &[BackingFile], opened: &[Opened]) -> Self {
+    fn of(around: &Around, files: &[BackingFile], opened: &[Opened]) -> Self {
         let connections: Vec<_> = files.iter().filter_map(|file| file.identity.fuse).collect();
         let processes = opened.iter().filter_map(|opened| match opened.what {
             OpenedKind::Fuse(connection) => {
@@ -411,11 +411,14 @@ impl Served {
             _ => None,
         });
         let processes: Vec<_> = processes.collect();
+        // With the files below an overlay through which a server has one open.
         let files = opened.iter().filter_map(|opened| match opened.what {
-            OpenedKind::File(id) if processes.contains(&opened.process) => Some(id),
+            OpenedKind::File(id) if processes.contains(&opened.process) => {
+                Some(identity::identify(&around.namespaces, id, &opened.path()))
+            }
             _ => None,
         });
-        Self { files: files.collect(), processes }
+        Self { files: files.flat_map(Identity::into_ids).collect(), processes }
     }
 
     /// Adds where they may be kept to those of `files` that are on FUSE.
