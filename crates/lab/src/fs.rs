@@ -15,11 +15,13 @@ pub enum FileSystem {
     Xfs,
     /// Btrfs.
     Btrfs,
+    /// The flash-friendly file system.
+    F2fs,
 }
 
 /// A file system name that isn't one of those that experiments run on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no file system {name:?} here; there are ext4, xfs, btrfs")]
+#[error("there is no file system {name:?} here; there are ext4, xfs, btrfs, f2fs")]
 pub struct UnknownFileSystem {
     /// The name that was given.
     pub name: String,
@@ -27,7 +29,7 @@ pub struct UnknownFileSystem {
 
 impl FileSystem {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
+    pub const ALL: [Self; 4] = [Self::Ext4, Self::Xfs, Self::Btrfs, Self::F2fs];
 
     /// The name that mount knows.
     pub const fn name(self) -> &'static str {
@@ -35,6 +37,7 @@ impl FileSystem {
             Self::Ext4 => "ext4",
             Self::Xfs => "xfs",
             Self::Btrfs => "btrfs",
+            Self::F2fs => "f2fs",
         }
     }
 
@@ -44,6 +47,7 @@ impl FileSystem {
             Self::Ext4 => ("mkfs.ext4", "e2fsprogs"),
             Self::Xfs => ("mkfs.xfs", "xfsprogs"),
             Self::Btrfs => ("mkfs.btrfs", "btrfs-progs"),
+            Self::F2fs => ("mkfs.f2fs", "f2fs-tools"),
         }
     }
 
@@ -53,6 +57,7 @@ impl FileSystem {
             Self::Ext4 => ["e2fsck", "resize2fs"],
             Self::Xfs => ["xfs_repair", "xfs_growfs"],
             Self::Btrfs => ["btrfs", "btrfs"],
+            Self::F2fs => ["fsck.f2fs", "resize.f2fs"],
         }
     }
 
@@ -63,6 +68,7 @@ impl FileSystem {
             Self::Ext4 => Bytes(64 << 20),
             Self::Xfs => Bytes(320 << 20),
             Self::Btrfs => Bytes(256 << 20),
+            Self::F2fs => Bytes(128 << 20),
         }
     }
 

@@ -13,6 +13,9 @@ use crate::program::{Reason, run};
 /// Options of mkfs.ext4 that leave nothing to the background and nothing to chance.
 const EXT4: &str = "lazy_itable_init=0,lazy_journal_init=0,hash_seed=7ac1a0e2-6f0c-4c53-9d0e-2f0f5f5a5eed";
 
+/// The unit of the sizes that mkfs.f2fs takes.
+const SECTOR: u64 = 512;
+
 /// How a file system is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MakeOptions {
@@ -51,12 +54,14 @@ impl FileSystem {
             }
             Self::Xfs | Self::Btrfs if discards => command.arg("-f"),
             Self::Xfs | Self::Btrfs => command.args(["-f", "-K"]),
+            Self::F2fs => command.args(["-f", "-t", if discards { "1" } else { "0" }]),
         };
         match (self, options.size) {
             (_, None) => command.arg(device),
             (Self::Ext4, Some(size)) => command.arg(device).arg(format!("{}k", size.0 >> 10)),
             (Self::Xfs, Some(size)) => command.arg("-d").arg(format!("size={}", size.0)).arg(device),
             (Self::Btrfs, Some(size)) => command.arg("-b").arg(size.0.to_string()).arg(device),
+            (Self::F2fs, Some(size)) => command.arg(device).arg((size.0 / SECTOR).to_string()),
         };
         self.require_maker()?;
         run(command.stdin(Stdio::null()), Reason::First, &Interrupt::never())
@@ -76,6 +81,7 @@ impl FileSystem {
             }
             Self::Xfs => command.arg(device),
             Self::Btrfs => command.arg("check").arg(device),
+            Self::F2fs => command.arg("-f").arg(device),
         };
         run(command.stdin(Stdio::null()), Reason::Last, interrupt)
     }
@@ -83,7 +89,7 @@ impl FileSystem {
     /// Whether it grows while it is mounted here; if not, it is unmounted.
     pub const fn grows_mounted(self) -> bool {
         match self {
-            Self::Ext4 => false,
+            Self::Ext4 | Self::F2fs => false,
             Self::Xfs | Self::Btrfs => true,
         }
     }
@@ -98,7 +104,7 @@ impl FileSystem {
         match self {
             // It refuses one that was mounted since its last check; unmounted a moment ago, this one is clean.
             Self::Ext4 => command.arg("-f").arg(place),
-            Self::Xfs => command.arg(place),
+            Self::Xfs | Self::F2fs => command.arg(place),
             Self::Btrfs => command.args(["filesystem", "resize", "max"]).arg(place),
         };
         run(command.stdin(Stdio::null()), Reason::Last, interrupt)

@@ -32,8 +32,9 @@ const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
 
 /// Modules that every guest loads besides its file system drivers.
 const MODULES: [&str; 2] = ["loop", "fuse"];
-/// Modules loaded if the kernel has them: new kernels compute CRC32C without modules.
-const OPTIONAL_MODULES: [&str; 2] = ["crc32c_intel", "crc32c_generic"];
+/// Modules loaded if the kernel has them: new kernels compute checksums without modules. File systems ask for
+/// them by the checksum's name, so that they are no dependencies that modules name.
+const OPTIONAL_MODULES: [&str; 3] = ["crc32c_intel", "crc32c_generic", "crc32_generic"];
 
 /// The steps of the first process before it runs the command.
 #[derive(Debug, Serialize, Deserialize)]
