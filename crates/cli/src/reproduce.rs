@@ -1,7 +1,8 @@
 //! `trimtab reproduce`: the published experiments, beside ours.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use clap::builder::NonEmptyStringValueParser;
 use trimtab_keeper::service::control::RUN;
 use trimtab_lab::guest::KernelChoice;
 use trimtab_lab::reproduce::{ExperimentName, ReproduceOptions, ReproducePlace, reproduce};
+use trimtab_linux::PROCFS;
+use trimtab_linux::mount::{Mount, mounts};
 
 use crate::compare::ClockName;
 use crate::outputs::Outputs;
@@ -23,7 +26,7 @@ use crate::{ended, interrupt, profile};
 /// time; patterns of discards run on the flash model.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Experiments: nagel-tree, purdea-sizes, czerner, datalight
+    /// Experiments: nagel-tree, purdea-sizes, czerner, datalight, kernel-changes
     #[arg(value_name = "NAME", conflicts_with = "all")]
     names: Vec<ExperimentName>,
     /// All of them
@@ -32,9 +35,9 @@ pub struct Args {
     /// Drive profile in place of those of the documents' drives: a built-in name or a file that ends in .toml
     #[arg(long, value_name = "PROFILE", value_parser = NonEmptyStringValueParser::new())]
     drive: Option<String>,
-    /// Run in this directory, on whatever it is mounted on, by this machine's clock: nothing is mounted or
+    /// Run in this directory, or where this block device is mounted, by this machine's clock: nothing is mounted or
     /// formatted, so only a part of the claims can be measured
-    #[arg(long, value_name = "DIR", conflicts_with = "drive")]
+    #[arg(long, value_name = "DIR|DEV", conflicts_with = "drive")]
     on: Option<PathBuf>,
     /// Clock of the emulated drives: virtual (that of guests, which skips idle time), or real (this machine's own
     /// kernel and clock; needs root)
@@ -93,8 +96,8 @@ fn experiments(args: &Args) -> Vec<ExperimentName> {
 }
 
 fn place(args: &Args) -> Result<ReproducePlace> {
-    if let Some(dir) = &args.on {
-        return Ok(ReproducePlace::Directory { dir: dir.clone(), service: args.run.clone() });
+    if let Some(on) = &args.on {
+        return Ok(ReproducePlace::Directory { dir: directory(on)?, service: args.run.clone() });
     }
     let drive = args.drive.as_deref().map(profile::load).transpose()?;
     let speed = match (args.clock, args.speed) {
@@ -105,6 +108,26 @@ fn place(args: &Args) -> Result<ReproducePlace> {
     Ok(ReproducePlace::Emulated { drive: drive.map(|(profile, text)| (Box::new(profile), text)), speed })
 }
 
+/// The directory `on`, or the mount point of the block device `on`.
+fn directory(on: &Path) -> Result<PathBuf> {
+    let Ok(file_type) = on.metadata().map(|metadata| metadata.file_type()) else { return Ok(on.to_owned()) };
+    if !file_type.is_block_device() {
+        return Ok(on.to_owned());
+    }
+    let device = on.canonicalize()?;
+    let of_device = |mount: &Mount| mount.source.canonicalize().is_ok_and(|source| source == device);
+    let mounted =
+        mounts(Path::new(PROCFS))?.into_iter().find(|mount| of_device(mount) && !mount.is_read_only());
+    let Some(mount) = mounted else {
+        bail!(
+            "{} is not mounted for writing; nothing of yours is formatted here: make a file system on it, mount it, \
+             and give its mount point",
+            on.display()
+        )
+    };
+    Ok(mount.target)
+}
+
 /// Prints the experiments and their documents.
 fn list(args: &Args) -> Result<ExitCode> {
     if args.json.is_some() || args.report.is_some() || args.drive.is_some() || args.on.is_some() {
@@ -112,11 +135,11 @@ fn list(args: &Args) -> Result<ExitCode> {
     }
     let out = &mut io::stdout().lock();
     for name in ExperimentName::ALL {
-        writeln!(out, "{name:<13} {}", name.summary())?;
+        writeln!(out, "{name:<14} {}", name.summary())?;
         let sources = name.sources();
         let titles = sources.iter().map(|source| format!("{}, {}", source.author, source.title));
         let titles = titles.collect::<std::collections::BTreeSet<_>>();
-        titles.iter().try_for_each(|title| writeln!(out, "{:<13} after {title}", ""))?;
+        titles.iter().try_for_each(|title| writeln!(out, "{:<14} after {title}", ""))?;
     }
     writeln!(out, "\nRun one: trimtab reproduce NAME; all: trimtab reproduce --all --report out")?;
     Ok(ExitCode::SUCCESS)

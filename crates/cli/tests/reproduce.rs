@@ -14,7 +14,7 @@ fn without_a_name_it_lists_the_experiments() {
     let output = reproduce(&[]);
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    for name in ["nagel-tree", "purdea-sizes", "czerner", "datalight"] {
+    for name in ["nagel-tree", "purdea-sizes", "czerner", "datalight", "kernel-changes"] {
         assert!(text.contains(name), "{text}");
     }
 }
@@ -22,12 +22,13 @@ fn without_a_name_it_lists_the_experiments() {
 #[test]
 fn wrong_requests_are_refused_in_one_line() {
     for (arguments, code, known) in [
-        (&["wood"][..], 2, "nagel-tree, purdea-sizes, czerner, datalight"),
+        (&["wood"][..], 2, "nagel-tree, purdea-sizes, czerner, datalight, kernel-changes"),
         (&["--json", "x.json"], 1, "name an experiment"),
         (&["datalight", "--all"], 2, "cannot be used with"),
         (&["datalight", "--speed", "2"], 1, "add --clock real"),
         (&["datalight", "--drive", "floppy"], 1, "ocz-agility-3"),
         (&["datalight", "--on", "/no/such"], 1, "/no/such"),
+        (&["datalight", "--on", "/dev/loop-control"], 1, "/dev/loop-control"),
     ] {
         let output = reproduce(arguments);
         let said = String::from_utf8(output.stderr).unwrap();

@@ -8,6 +8,7 @@
 mod czerner;
 mod datalight;
 mod draft;
+mod kernel;
 mod measured;
 mod model;
 mod nagel;
@@ -85,11 +86,15 @@ pub enum ExperimentName {
     Czerner,
     /// Datalight's fragmentation tests.
     Datalight,
+    /// Later changes of the kernel.
+    KernelChanges,
 }
 
 /// A name that is no experiment's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no experiment {name:?}; there are nagel-tree, purdea-sizes, czerner, datalight")]
+#[error(
+    "there is no experiment {name:?}; there are nagel-tree, purdea-sizes, czerner, datalight, kernel-changes"
+)]
 pub struct UnknownExperiment {
     /// The name that was given.
     pub name: String,
@@ -108,7 +113,8 @@ struct Definition {
 
 impl ExperimentName {
     /// All of them, in the order of `--all`.
-    pub const ALL: [Self; 4] = [Self::NagelTree, Self::PurdeaSizes, Self::Czerner, Self::Datalight];
+    pub const ALL: [Self; 5] =
+        [Self::NagelTree, Self::PurdeaSizes, Self::Czerner, Self::Datalight, Self::KernelChanges];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -117,6 +123,7 @@ impl ExperimentName {
             Self::PurdeaSizes => "purdea-sizes",
             Self::Czerner => "czerner",
             Self::Datalight => "datalight",
+            Self::KernelChanges => "kernel-changes",
         }
     }
 
@@ -136,6 +143,7 @@ impl ExperimentName {
             Self::PurdeaSizes => &purdea::DEFINITION,
             Self::Czerner => &czerner::DEFINITION,
             Self::Datalight => &datalight::DEFINITION,
+            Self::KernelChanges => &kernel::DEFINITION,
         }
     }
 }

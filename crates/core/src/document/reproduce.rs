@@ -273,9 +273,9 @@ impl Claim {
         }
     }
 
-    /// Whether it claims a direction, and not just figures.
+    /// Whether it claims a direction: something to be larger than something, measured here or not.
     pub fn is_directional(&self) -> bool {
-        !self.orders.is_empty() || self.verdict == Verdict::NotMeasured && self.figures.is_empty()
+        !self.orders.is_empty()
     }
 
     /// Whether it is confirmed, at least in direction, or measurements here show why it is not.

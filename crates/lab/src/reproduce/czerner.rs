@@ -3,6 +3,8 @@
 
 mod claims;
 
+use std::time::Duration;
+
 use trimtab_core::Bytes;
 use trimtab_core::document::reproduce::{Chart, ChartData, ChartPair, SizeSeries, Source};
 use trimtab_core::policy::PolicyKind::{Batched, None as NoPolicy, Online};
@@ -20,6 +22,12 @@ use crate::workload::{Maintenance, PostmarkOptions, WorkloadOptions};
 const SLIDES: &str = "czerner";
 /// The drive of the file systems, which is of the slides' time.
 const DRIVE: &str = "corsair-performance-pro";
+/// Its size: little more than the least that XFS takes.
+const SIZE: Bytes = Bytes(320 << 20);
+/// The pauses of PostMark: ext4 discards for less.
+const PAUSE: Duration = Duration::from_secs(10);
+/// From one read beside PostMark to the next: its steps are short.
+const PROBE: Duration = Duration::from_millis(20);
 /// Drives of several makers for `test-discard`.
 const VENDORS: [&str; 4] = ["ocz-vertex-le", "corsair-performance-pro", "samsung-870-evo", "intel-p4500"];
 /// The pieces of the patterns.
@@ -48,8 +56,8 @@ pub(super) const DEFINITION: Definition = Definition {
     replaced: &[
         "The charts of the slides are not in their text: of their figures only the 18 % of ext4 under PostMark remain.",
         "test-discard's patterns are the flash model's, in model time, on drives of four makers.",
-        "PostMark is trimtab's workload of that name, with 2000 files and 4000 transactions on an emulated \
-         corsair-performance-pro of 512 MiB; the kernel is the guest's.",
+        "PostMark is trimtab's workload of that name, with 1000 files and 2000 transactions on an emulated \
+         corsair-performance-pro of 320 MiB; the kernel is the guest's.",
         "File systems are aged by the workload aged in place of Impressions, with simpler distributions.",
         "Thin provisioning: the pages that the emulated drive holds stand for the blocks of a thin volume.",
     ],
@@ -61,12 +69,14 @@ pub(super) const DEFINITION: Definition = Definition {
 
 fn setups() -> Vec<Setup> {
     let postmark =
-        PostmarkOptions { files: Some(2000), transactions: Some(4000), ..PostmarkOptions::default() };
-    let new = |name, policies: &[_], workload| Setup::new(name, DRIVE, policies, workload);
+        PostmarkOptions { files: Some(1000), transactions: Some(2000), ..PostmarkOptions::default() };
+    let new = |name, policies: &[_], workload| Setup::new(name, DRIVE, policies, workload).sized(SIZE);
     let maintenance = WorkloadOptions::Maintenance;
     vec![
         new("postmark", &[NoPolicy, Online, Batched], WorkloadOptions::Postmark(postmark))
-            .on(&[Ext4, Xfs, Btrfs]),
+            .on(&[Ext4, Xfs, Btrfs])
+            .probed(PROBE)
+            .pausing(PAUSE),
         new("aged", &[NoPolicy, Online, Batched], WorkloadOptions::Aged),
         new("fitrim", &[NoPolicy], maintenance(Maintenance::Fitrim)).on(&[Ext4, Xfs]),
         new("mkfs", &[NoPolicy, Online], maintenance(Maintenance::Mkfs)).on(&[Ext4, Xfs, Btrfs]),

@@ -20,6 +20,8 @@ const PAPER: &str = "datalight";
 /// The profiles of its drives.
 const SSD: &str = "micron-m500it";
 const EMMC: &str = "micron-emmc";
+/// The size of the drives.
+const SIZE: Bytes = Bytes(512 << 20);
 /// The steps that delete, and what a policy then still does.
 const DELETE: [&str; 2] = ["delete", "after-delete"];
 /// The policies of the charts, and the original's names of them.
@@ -60,8 +62,9 @@ pub(super) const DEFINITION: Definition = Definition {
 };
 
 fn setups() -> Vec<Setup> {
-    let fragment =
-        |name, profile, policies: &[_]| Setup::new(name, profile, policies, WorkloadOptions::Fragment);
+    let fragment = |name, profile, policies: &[_]| {
+        Setup::new(name, profile, policies, WorkloadOptions::Fragment).sized(SIZE)
+    };
     let fitrim = WorkloadOptions::Maintenance(Maintenance::Fitrim);
     let mut ssd = fragment("ssd", SSD, &[NoPolicy, Online, Batched, Smart]);
     ssd.policies.push("batched:1h".parse().expect("a policy"));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use trimtab_core::Bytes;
 use trimtab_core::document::reproduce::SizeSeries;
 use trimtab_core::document::{CompareDocument, Run, Step};
 
@@ -72,6 +73,24 @@ impl Cell<'_> {
         self.sum(names, |step| step.is_counted().then_some(step.discards as f64))
     }
 
+    /// Those of them of `least` or more, a power of two.
+    pub fn discards_from(&self, names: &[&str], least: Bytes) -> Option<f64> {
+        self.count(names, |from| from >= least)
+    }
+
+    /// Those of them that are shorter than `least`, a power of two.
+    pub fn discards_below(&self, names: &[&str], least: Bytes) -> Option<f64> {
+        self.count(names, |from| from < least)
+    }
+
+    /// The discards of these steps in the buckets whose least sizes `is_of` accepts.
+    fn count(&self, names: &[&str], is_of: impl Fn(Bytes) -> bool) -> Option<f64> {
+        self.sum(names, |step| {
+            let buckets = step.discard_histogram.buckets().filter(|bucket| is_of(bucket.from_bytes));
+            step.is_counted().then(|| buckets.map(|bucket| bucket.count as f64).sum())
+        })
+    }
+
     /// Bytes that those named.
     pub fn discarded(&self, names: &[&str]) -> Option<f64> {
         self.sum(names, |step| step.is_counted().then_some(step.discard_bytes.0 as f64))
@@ -131,6 +150,17 @@ impl Cell<'_> {
         let trims = &self.0?.trims;
         let trim = place.map_or_else(|| trims.last(), |place| trims.get(place))?;
         Some(trim.length_s)
+    }
+
+    /// Seconds of the longest FITRIM.
+    pub fn longest_trim(&self) -> Option<f64> {
+        self.0?.trims.iter().map(|trim| trim.length_s).max_by(f64::total_cmp)
+    }
+
+    /// Seconds of the longest step of this name.
+    pub fn longest(&self, name: &str) -> Option<f64> {
+        let steps = self.0?.steps.iter().filter(|step| step.name == name);
+        steps.map(|step| step.length_s).max_by(f64::total_cmp)
     }
 
     /// Bytes that the drive holds at the end and the file system does not use.

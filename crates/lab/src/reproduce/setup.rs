@@ -33,6 +33,8 @@ pub(super) struct Setup {
     pub idle: Duration,
     /// The workload.
     pub workload: WorkloadOptions,
+    /// From one read of the probe to the next.
+    pub probe: Duration,
     /// Whether the kernel may merge adjacent requests.
     pub merges: bool,
 }
@@ -52,9 +54,20 @@ impl Setup {
             file_systems: vec![FileSystem::Ext4],
             policies: policies.iter().copied().map(PolicyChoice::from).collect(),
             idle: Duration::from_secs(60),
+            probe: workload.probe_interval(),
             workload,
             merges: true,
         }
+    }
+
+    /// The same with pauses of this length.
+    pub fn pausing(self, idle: Duration) -> Self {
+        Self { idle, ..self }
+    }
+
+    /// The same with a read of the probe every `interval`.
+    pub fn probed(self, interval: Duration) -> Self {
+        Self { probe: interval, ..self }
     }
 
     /// The same with each request sent to the drive as the file system submits it.
@@ -113,7 +126,7 @@ impl Setup {
             place,
             policies: self.policies.clone(),
             idle: vec![self.idle],
-            probe_interval: Some(self.workload.probe_interval()),
+            probe_interval: Some(self.probe),
             workload: self.workload.clone(),
             runs: 1,
             seed: SEED,

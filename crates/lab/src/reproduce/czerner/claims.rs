@@ -5,7 +5,7 @@ use trimtab_core::document::reproduce::Claim;
 
 use super::super::draft::{MORE, SAME, claim, order};
 use super::super::measured::{Measured, over, plus};
-use super::{DRIVE, SLIDES, VENDORS};
+use super::{DRIVE, SIZE, SLIDES, VENDORS};
 
 /// The steps that work on files in PostMark.
 const FILES: [&str; 3] = ["create", "transactions", "delete"];
@@ -55,7 +55,6 @@ fn background(measured: &Measured) -> Vec<Claim> {
 
 fn performance(measured: &Measured) -> Vec<Claim> {
     let vertex = VENDORS[0];
-    let intel = VENDORS[3];
     let mib = Bytes::MIB.0;
     let of = |vendor, pattern, piece| rate(measured, vendor, pattern, piece);
     let model = |name: &str| measured.figure(name);
@@ -64,11 +63,10 @@ fn performance(measured: &Measured) -> Vec<Claim> {
             .larger("MiB/s in sequence, 1 MiB over 4 KiB, Corsair", "MiB/s", of(DRIVE, "sequential", mib), of(DRIVE, "sequential", 4096))
             .larger("MiB/s in sequence, 1 MiB over 4 KiB, Vertex LE", "MiB/s", of(vertex, "sequential", mib), of(vertex, "sequential", 4096))
             .judged(),
-        claim(SLIDES, "Different modes comparison", "Sequential, random and repeated discards differ in their cost.")
-            .larger("MiB/s of 64 KiB, repeated over sequential, Intel P4500", "MiB/s", of(intel, "repeated", 64 << 10), of(intel, "sequential", 64 << 10))
+        claim(SLIDES, "Different modes comparison", "Sequential, random and repeated discards are compared.")
             .because(
-                "The chart is not in the text. Most profiles know no difference, as nothing published says how their \
-                 drives differ.",
+                "The slide is a chart that is not in the text, so that nothing says which is larger. The chart here shows the \
+                 three; most profiles know no difference, as nothing published says how their drives differ.",
             )
             .judged(),
         claim(SLIDES, "Difference between various vendors", "Drives of different vendors differ in the speed of discards.")
@@ -105,9 +103,23 @@ fn file_systems(measured: &Measured) -> Vec<Claim> {
                 run("ext4", "online").longest_read(&FILES),
                 run("ext4", "none").longest_read(&FILES),
             )
+            .shown(
+                "Reads do wait for discards, but without discards the drive has to move stale pages while files are written, \
+                 and reads wait longer for that.",
+                vec![
+                    order("discards keep the drive busy in the same steps, over a millisecond", "s", run("ext4", "online").busy(&FILES), Some(1e-3), 1.0),
+                    order(
+                        "pages that the drive moved in the same steps: none over online",
+                        "pages",
+                        run("ext4", "none").extra_pages(&FILES),
+                        plus(run("ext4", "online").extra_pages(&FILES), Some(1.0)),
+                        MORE,
+                    ),
+                ],
+            )
             .judged(),
         claim(SLIDES, "Ext4 performance (18% hit)", "Online discards cost ext4 18 % of its performance under PostMark.")
-            .figure("time of the file operations, online over none", "", 1.0 / 0.82, slower("ext4"))
+            .figure("time that online adds to the file operations, for each second of none", "s", 1.0 / 0.82 - 1.0, slower("ext4").map(|ratio| ratio - 1.0))
             .larger("time of the file operations: online over none, ext4", "s", run("ext4", "online").time(&FILES), run("ext4", "none").time(&FILES))
             .shown(
                 "Since Linux 5.15 ext4 discards in a background worker, so that file operations rarely wait; XFS and btrfs \
@@ -134,9 +146,11 @@ fn batched(measured: &Measured) -> Vec<Claim> {
     let run = |fs, policy| measured.run("postmark", fs, policy);
     let aged = |policy| measured.ext4("aged", policy);
     let fitrim = |fs| measured.run("fitrim", fs, "none");
+    // While files come and go. After the last delete ext4's worker discards the rest of the free space behind each
+    // freed extent, the same space again and again.
     let mean = |policy| {
-        let all = ["create", "after-create", "transactions", "after-transactions", "delete", "end"];
-        over(run("ext4", policy).discarded(&all), run("ext4", policy).discards(&all))
+        let lived = ["transactions", "after-transactions"];
+        over(run("ext4", policy).discarded(&lived), run("ext4", policy).discards(&lived))
     };
     vec![
         claim(SLIDES, "Discard Batching - The idea", "Fine-grained discards are not needed: batches free the drive as well.")
@@ -144,7 +158,7 @@ fn batched(measured: &Measured) -> Vec<Claim> {
             .at_least("rate of the write to an aged file system: batched over online", "B/s", aged("batched").rate("write"), aged("online").rate("write"), 0.9)
             .judged(),
         claim(SLIDES, "Discard Batching - The idea", "With time, freed extents coalesce.")
-            .larger("mean discard in PostMark on ext4: batched over online", "B", mean("batched"), mean("online"))
+            .larger("mean discard of the transactions on ext4: batched over online", "B", mean("batched"), mean("online"))
             .judged(),
         claim(SLIDES, "Batched discard benchmark results", "Batched discards cost less than online ones.")
             .at_least("waited: online over batched, ext4", "s", run("ext4", "online").waited(), run("ext4", "batched").waited(), 1.0)
@@ -184,9 +198,10 @@ fn programs(measured: &Measured) -> Vec<Claim> {
     let mkfs = |fs, policy| measured.run("mkfs", fs, policy);
     let (fsck, resize) = (|policy| measured.ext4("fsck", policy), |policy| measured.ext4("resize", policy));
     let one = Some(1.0);
+    let [half, quarter, eighth] = [2.0, 4.0, 8.0].map(|part| Some(SIZE.0 as f64 / part));
     vec![
         claim(SLIDES, "Discard in e2fsprogs tools, mke2fs", "mke2fs discards the device, which refreshes the drive's garbage collection.")
-            .at_least("discarded by mkfs.ext4, over half of the drive", "B", mkfs("ext4", "online").discarded(&["mkfs"]), Some(256.0 * 1_048_576.0), 1.0)
+            .at_least("discarded by mkfs.ext4, over half of the drive", "B", mkfs("ext4", "online").discarded(&["mkfs"]), half, 1.0)
             .at_least("write after mkfs.ext4: with discard over without", "B/s", mkfs("ext4", "online").rate("write"), mkfs("ext4", "none").rate("write"), SAME)
             .judged(),
         claim(
@@ -208,16 +223,16 @@ fn programs(measured: &Measured) -> Vec<Claim> {
         )
         .judged(),
         claim(SLIDES, "File system creation", "mkfs of xfsprogs and btrfs-progs discards too.")
-            .at_least("discarded by mkfs.xfs, over half of the drive", "B", mkfs("xfs", "online").discarded(&["mkfs"]), Some(256.0 * 1_048_576.0), 1.0)
-            .at_least("discarded by mkfs.btrfs, over half of the drive", "B", mkfs("btrfs", "online").discarded(&["mkfs"]), Some(256.0 * 1_048_576.0), 1.0)
+            .at_least("discarded by mkfs.xfs, over half of the drive", "B", mkfs("xfs", "online").discarded(&["mkfs"]), half, 1.0)
+            .at_least("discarded by mkfs.btrfs, over half of the drive", "B", mkfs("btrfs", "online").discarded(&["mkfs"]), half, 1.0)
             .judged(),
         claim(SLIDES, "Discard in e2fsprogs tools, e2fsck", "e2fsck -E discard discards the free space after its last check.")
-            .at_least("discarded by e2fsck, over a quarter of the drive", "B", fsck("online").discarded(&["fsck"]), Some(128.0 * 1_048_576.0), 1.0)
+            .at_least("discarded by e2fsck, over a quarter of the drive", "B", fsck("online").discarded(&["fsck"]), quarter, 1.0)
             .larger("discards of e2fsck: with the option over without", "discards", fsck("online").discards(&["fsck"]), plus(fsck("none").discards(&["fsck"]), one))
             .larger("time of e2fsck: with the option over without", "s", fsck("online").time(&["fsck"]), fsck("none").time(&["fsck"]))
             .judged(),
         claim(SLIDES, "Discard in e2fsprogs tools, resize2fs", "resize2fs -E discard discards the space that it adds.")
-            .at_least("discarded by resize2fs, over an eighth of the drive", "B", resize("online").discarded(&["resize"]), Some(64.0 * 1_048_576.0), 1.0)
+            .at_least("discarded by resize2fs, over an eighth of the drive", "B", resize("online").discarded(&["resize"]), eighth, 1.0)
             .shown(
                 "The resize2fs of today has no option -E: it discards nothing, while mkfs.ext4 of the same package does.",
                 vec![order(
