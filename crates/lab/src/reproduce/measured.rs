@@ -73,12 +73,12 @@ impl Cell<'_> {
         self.sum(names, |step| step.is_counted().then_some(step.discards as f64))
     }
 
-    /// Those of them of `least` or more, a power of two.
+    /// Discards of `least` or more, a power of two, that reached the device in these steps.
     pub fn discards_from(&self, names: &[&str], least: Bytes) -> Option<f64> {
         self.count(names, |from| from >= least)
     }
 
-    /// Those of them that are shorter than `least`, a power of two.
+    /// Shorter discards than `least`, a power of two, that reached the device in these steps.
     pub fn discards_below(&self, names: &[&str], least: Bytes) -> Option<f64> {
         self.count(names, |from| from < least)
     }
