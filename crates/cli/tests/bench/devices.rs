@@ -35,9 +35,14 @@ fn a_loop_device_over_a_file_is_measured_in_every_part() {
     let document = saved(&report.join("bench.json"));
     assert!(document.stopped.is_none());
     assert!(document.device.model.contains("loop"), "{}", document.device.model);
-    let lacks_room = |pattern| document.sweeps.iter().filter(|cell| cell.pattern == pattern).count() < 6;
-    let missing: Vec<_> = Pattern::ALL.into_iter().filter(|pattern| lacks_room(*pattern)).collect();
-    assert!(missing.is_empty(), "{missing:?}: {:?}", document.missing);
+    // A slow disk below the file leaves no time for some of the six cells of a pattern.
+    for pattern in Pattern::ALL {
+        let measured = document.sweeps.iter().filter(|cell| cell.pattern == pattern).count();
+        let name = pattern.name();
+        let left_out = document.missing.iter().filter(|missing| missing.what.contains(name));
+        let left_out = left_out.filter(|missing| missing.why.contains("allow more (--time)")).count();
+        assert!(measured >= 3 && measured + left_out == 6, "{name}: {measured}, {:?}", document.missing);
+    }
     let verify = document.verify.unwrap();
     assert_eq!(verify.reads, Some(DiscardedReads::Zeros));
     assert_eq!((verify.lost_outside, verify.ignored.len()), (0, 0));
