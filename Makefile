@@ -28,7 +28,7 @@ all:
 demo:
 	./setup $(BUILD_TOOLS) $(DEMO_TOOLS)
 	$(CARGO) build --release --locked
-	target/release/trimtab compare --report trimtab-report
+	target/release/trimtab compare --report trimtab-report --overwrite
 
 # All tests.
 test: target/python/ready

@@ -258,6 +258,27 @@ pub fn cells(plan: &BenchPlan, block: Bytes) -> Vec<Cell> {
     cells
 }
 
+/// How a part of a bench weighs in the time budget.
+pub(super) const fn weight(part: Part) -> f64 {
+    match part {
+        Part::Latency => 5.0,
+        Part::Verify => 2.0,
+        Part::Interference => 3.0,
+        Part::Degradation => 6.0,
+        Part::Background => 4.0,
+    }
+}
+
+/// How fast a device has to write, in bytes per second, so that no cell of the plan's latency sweep is left out
+/// because laying down the data of its least commands takes too long; 0 if none needs data.
+pub fn enough_write_rate(plan: &BenchPlan, block: Bytes) -> f64 {
+    let cells = cells(plan, block);
+    let writing = cells.iter().filter(|cell| cell.pattern.needs_data());
+    let bytes: u64 = writing.map(|cell| u64::from(cell.depth) * cell.size.0).sum();
+    let weights: f64 = plan.parts.iter().map(|part| weight(*part)).sum();
+    bytes as f64 / (plan.budget_wall_s * weight(Part::Latency) / weights)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

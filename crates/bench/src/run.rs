@@ -11,20 +11,9 @@ use super::budget::Budget;
 use super::device_under_test::DeviceUnderTest;
 use super::error::BenchError;
 use super::interference::{self, Beside};
-use super::plan::{self, Cell};
+use super::plan::{self, Cell, weight};
 use super::verify::{self, VerifyOptions};
 use super::{BenchProgress, background, degradation, fit, queueing, sweep};
-
-/// How a part of a bench weighs in the time budget.
-const fn weight(part: Part) -> f64 {
-    match part {
-        Part::Latency => 5.0,
-        Part::Verify => 2.0,
-        Part::Interference => 3.0,
-        Part::Degradation => 6.0,
-        Part::Background => 4.0,
-    }
-}
 
 /// The part of the verification's time that whether discards are queued takes.
 const QUEUEING: f64 = 0.2;

@@ -159,20 +159,16 @@ impl Places {
         }
     }
 
-    fn writes(&self) -> bool {
-        matches!(self.pattern, Pattern::Sequential | Pattern::Random | Pattern::Unaligned)
-    }
-
     /// How long laying down the data of `commands` takes.
     fn preparation(&self, tested: &DeviceUnderTest, commands: u64) -> Duration {
-        let bytes = if self.writes() { commands * self.size.0 } else { 0 };
+        let bytes = if self.pattern.needs_data() { commands * self.size.0 } else { 0 };
         Duration::from_secs_f64(bytes as f64 / tested.write_rate)
     }
 
     /// How many commands' data can be laid down in `time`.
     fn affordable(&self, tested: &DeviceUnderTest, time: Duration) -> u64 {
         let bytes = time.as_secs_f64() * tested.write_rate;
-        if self.writes() { (bytes / self.size.0 as f64) as u64 } else { BATCH }
+        if self.pattern.needs_data() { (bytes / self.size.0 as f64) as u64 } else { BATCH }
     }
 
     /// The next `count` of them.

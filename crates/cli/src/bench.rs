@@ -198,7 +198,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let results = check_results(&args);
     let json = args.resume.or(args.json);
     let json = json.or_else(|| args.report.is_none().then(|| default_name(&args.device)));
-    let outputs = Outputs::new(json.as_deref(), args.report.as_deref(), DOCUMENT)?;
+    let outputs = Outputs::new(json.as_deref(), args.report.as_deref(), DOCUMENT, true)?;
     results?;
     announce();
     let save = &mut |document: &BenchDocument| {
@@ -277,13 +277,12 @@ fn check_profile(args: &Args, plan: &BenchPlan) -> Result<()> {
 
 /// Checks that no results of an earlier run would be replaced unasked.
 fn check_results(args: &Args) -> Result<()> {
-    let in_report = args.report.as_ref().map(|directory| directory.join(DOCUMENT));
-    let mut places = args.json.iter().cloned().chain(in_report);
-    // Not a pipe or a device.
-    let Some(earlier) = places.find(|path| path.is_file() && !args.overwrite_results) else { return Ok(()) };
+    let earlier = Outputs::earlier(args.json.as_deref(), args.report.as_deref(), DOCUMENT);
+    let Some(earlier) = earlier.filter(|_| !args.overwrite_results) else { return Ok(()) };
+    let (goes_on, earlier) = (!args.quick && read(&earlier).is_ok(), earlier.display());
+    let resume = if goes_on { format!("--resume {earlier} goes on with it, ") } else { String::new() };
     bail!(
-        "{} exists; --resume goes on with it, --overwrite-results replaces it, --json or --report name another place",
-        earlier.display()
+        "{earlier} exists; {resume}--overwrite-results replaces it, --json or --report can name another place"
     );
 }
 

@@ -116,6 +116,9 @@ pub struct Args {
     /// Write the results and an HTML page to this directory
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+    /// Replace earlier results that --json or --report would write to
+    #[arg(long)]
+    overwrite: bool,
     /// Run in this directory, on whatever it is mounted on: nothing is mounted or formatted, and
     /// only wall time is known
     #[arg(long, value_name = "DIR", conflicts_with = "profile")]
@@ -138,7 +141,7 @@ pub enum ClockName {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
-    let outputs = Outputs::new(args.json.as_deref(), args.report.as_deref(), "compare.json")?;
+    let outputs = Outputs::new(args.json.as_deref(), args.report.as_deref(), "compare.json", args.overwrite)?;
     let workload = workload(&args)?;
     let probe = args.probe.unwrap_or_else(|| workload.probe_interval());
     let timing = timing(&args)?;

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Subcommand, ValueEnum};
+use serde::Serialize;
 use trimtab_core::Bytes;
 use trimtab_core::profile;
 use trimtab_core::stats::LatencySummary;
-use trimtab_drive::{Clock, CreateOptions, Drive, DriveState, DriveStats, PathTimes};
+use trimtab_drive::{Clock, CreateOptions, Drive, DriveState, DriveStats, Listed, PathTimes};
 
 /// Creates and inspects emulated SSDs that are real block devices
 #[derive(clap::Args)]
@@ -144,18 +145,49 @@ fn create(args: CreateArgs, out: &mut impl Write) -> anyhow::Result<()> {
     Ok(writeln!(out, "{}", drive.device().display())?)
 }
 
-fn ls(json: bool, out: &mut impl Write) -> anyhow::Result<()> {
-    let drives = trimtab_drive::list()?;
-    if json {
-        return print_json(&drives, out);
+/// A drive as `ls` shows it.
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    drive: Listed,
+    /// What its server says; none where it has no block device.
+    #[serde(flatten)]
+    about: Option<About>,
+    /// Why the server says nothing.
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct About {
+    profile: String,
+    size: Bytes,
+    clock: Clock,
+}
+
+impl Row {
+    fn of(drive: Listed) -> Self {
+        let is_running = drive.state == DriveState::Running && drive.device.is_some();
+        let stats = is_running.then(|| Drive::open(&drive.name).and_then(|drive| drive.stats()));
+        let (about, error) = match stats {
+            Some(Ok(DriveStats { profile, size, clock, .. })) => (Some(About { profile, size, clock }), None),
+            Some(Err(error)) => (None, Some(error.to_string())),
+            None => (None, None),
+        };
+        Self { drive, about, error }
     }
-    for drive in drives {
+}
+
+fn ls(json: bool, out: &mut impl Write) -> anyhow::Result<()> {
+    let rows: Vec<_> = trimtab_drive::list()?.into_iter().map(Row::of).collect();
+    if json {
+        return print_json(&rows, out);
+    }
+    for Row { drive, about, error } in rows {
         match (drive.state, drive.device) {
             (DriveState::Running, Some(device)) => {
-                let about = Drive::open(&drive.name).and_then(|drive| drive.stats()).map_or_else(
-                    |error| error.to_string(),
-                    |stats| format!("{}, {}, clock {}", stats.profile, stats.size, clock(stats.clock)),
-                );
+                let about = about
+                    .map(|about| format!("{}, {}, clock {}", about.profile, about.size, clock(about.clock)));
+                let about = about.or(error).unwrap_or_default();
                 writeln!(out, "{:<32} {:<12} {about}", drive.name, device.display().to_string())?;
             }
             (DriveState::Running, None) => {

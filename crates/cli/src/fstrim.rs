@@ -13,6 +13,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use rustix::io::Errno;
+use signal_hook::consts::SIGPIPE;
+use signal_hook::low_level::emulate_default_handler;
 use trimtab_core::document::trim::{Outcome, Target as Report};
 use trimtab_core::interrupt::Interrupt;
 use trimtab_core::policy::Goals;
@@ -79,9 +81,10 @@ pub fn is_called() -> bool {
 /// Runs `fstrim` with this program's arguments.
 pub fn run() -> ExitCode {
     match options::parse(std::env::args_os().skip(1)) {
-        Ok(Parsed::Help) => printed(HELP.as_bytes()),
+        Ok(Parsed::Help) => ExitCode::from(Printed::of(HELP.as_bytes()).ended(0)),
         Ok(Parsed::Version) => {
-            printed(format!("fstrim from trimtab {}\n", env!("CARGO_PKG_VERSION")).as_bytes())
+            let version = format!("fstrim from trimtab {}\n", env!("CARGO_PKG_VERSION"));
+            ExitCode::from(Printed::of(version.as_bytes()).ended(0))
         }
         Ok(Parsed::Trim(options)) => match Fstrim::new(options) {
             Ok(fstrim) => ExitCode::from(fstrim.trim()),
@@ -114,20 +117,36 @@ fn warn(parts: &[&OsStr]) {
     let _ = io::stderr().write_all(&line);
 }
 
-/// Prints `text`, and returns the exit code.
-fn printed(text: &[u8]) -> ExitCode {
-    ExitCode::from(if print(text) { 0 } else { FAILED })
+/// Whether what was printed reached stdout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Printed {
+    Whole,
+    Failed,
+    /// Stdout is a pipe that nobody reads.
+    Unread,
 }
 
-/// Prints `text` on stdout; returns false if that fails for another reason than a reader that is gone.
-fn print(text: &[u8]) -> bool {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            warn(&[OsStr::new(&format!("write error: {}", reason(&error)))]);
-            false
+impl Printed {
+    /// Prints `text` on stdout.
+    fn of(text: &[u8]) -> Self {
+        let mut stdout = io::stdout().lock();
+        match stdout.write_all(text).and_then(|()| stdout.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Self::Unread,
+            Err(error) => {
+                warn(&[OsStr::new(&format!("write error: {}", reason(&error)))]);
+                Self::Failed
+            }
+            Ok(()) => Self::Whole,
         }
-        _ => true,
+    }
+
+    /// Returns the exit code of a program whose work ended with `code`. The SIGPIPE of an unread pipe, which
+    /// ends util-linux's, comes after the work: it prints only then into a pipe.
+    fn ended(self, code: u8) -> u8 {
+        if self == Self::Unread {
+            let _ = emulate_default_handler(SIGPIPE);
+        }
+        if code == 0 && self == Self::Failed { FAILED } else { code }
     }
 }
 
@@ -145,8 +164,8 @@ struct Fstrim {
     interrupt: Interrupt,
     /// Whether it trims in slices, as `trimtab trim` does.
     is_sliced: bool,
-    /// Whether all output reached stdout.
-    is_printed: bool,
+    /// Whether all that was printed reached stdout.
+    printed: Printed,
 }
 
 impl Fstrim {
@@ -164,7 +183,7 @@ impl Fstrim {
         }
         let is_sliced = options.paced || options.incremental || options.progress;
         let interrupt = if is_sliced { crate::interrupt()? } else { Interrupt::never() };
-        Ok(Self { options, interrupt, is_sliced, is_printed: true })
+        Ok(Self { options, interrupt, is_sliced, printed: Printed::Whole })
     }
 
     /// Trims the file systems that the options name, and returns the exit code.
@@ -173,7 +192,7 @@ impl Fstrim {
             What::Directory(path) => self.directory(Path::new(&path)),
             What::Lists(lists) => self.lists(&lists),
         };
-        if code == 0 && !self.is_printed { FAILED } else { code }
+        self.printed.ended(code)
     }
 
     fn directory(&mut self, path: &Path) -> u8 {
@@ -343,7 +362,10 @@ impl Fstrim {
             line.extend(device.as_os_str().as_bytes());
         }
         line.push(b'\n');
-        self.is_printed &= print(&line);
+        let printed = Printed::of(&line);
+        if self.printed == Printed::Whole {
+            self.printed = printed;
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Result, bail};
 use serde::Serialize;
-use trimtab_linux::file::{Output, OutputError, create_directory};
+use trimtab_linux::file::{Output, create_directory};
 
 /// Where results go.
 pub struct Outputs {
@@ -13,15 +14,30 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// The document to `json`, and to the directory `report` as `name` beside the page of it.
-    pub fn new(json: Option<&Path>, report: Option<&Path>, name: &str) -> Result<Self, OutputError> {
+    /// The document to `json`, and to the directory `report` as `name` beside the page of it. Earlier documents
+    /// there are an error unless they are to be replaced; a page can be made again from its document.
+    pub fn new(json: Option<&Path>, report: Option<&Path>, name: &str, overwrite: bool) -> Result<Self> {
         report.map(create_directory).transpose()?;
-        let paths = json.map(Path::to_owned).into_iter().chain(report.map(|dir| dir.join(name)));
+        let paths = Self::paths(json, report, name);
         let page: Option<PathBuf> = report.map(|dir| dir.join("index.html"));
-        Ok(Self {
+        let outputs = Self {
             json: paths.map(|path| Output::open(&path)).collect::<Result<_, _>>()?,
             page: page.map(|path| Output::open(&path)).transpose()?,
-        })
+        };
+        if let Some(earlier) = Self::earlier(json, report, name).filter(|_| !overwrite) {
+            bail!("{} exists; --overwrite replaces it", earlier.display());
+        }
+        Ok(outputs)
+    }
+
+    /// Returns the first file that there is already of those that the document would go to. A pipe or a device is
+    /// none.
+    pub fn earlier(json: Option<&Path>, report: Option<&Path>, name: &str) -> Option<PathBuf> {
+        Self::paths(json, report, name).find(|path| path.is_file())
+    }
+
+    fn paths(json: Option<&Path>, report: Option<&Path>, name: &str) -> impl Iterator<Item = PathBuf> {
+        json.map(Path::to_owned).into_iter().chain(report.map(|dir| dir.join(name)))
     }
 
     /// The first file that the document goes to.

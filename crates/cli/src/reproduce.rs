@@ -55,6 +55,9 @@ pub struct Args {
     /// Write the results and an HTML page to this directory
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+    /// Replace earlier results that --json or --report would write to
+    #[arg(long)]
+    overwrite: bool,
     /// Where the service's sockets are
     #[arg(long, value_name = "DIRECTORY", default_value = RUN, hide = true)]
     run: PathBuf,
@@ -67,7 +70,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if args.names.is_empty() && !args.all {
         return list(&args);
     }
-    let outputs = Outputs::new(args.json.as_deref(), args.report.as_deref(), "reproduce.json")?;
+    let outputs =
+        Outputs::new(args.json.as_deref(), args.report.as_deref(), "reproduce.json", args.overwrite)?;
     let options = ReproduceOptions {
         experiments: experiments(&args),
         place: place(&args)?,

@@ -86,13 +86,20 @@ pub struct Args {
     /// Write the rows and an HTML page to this directory
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+    /// Replace earlier results that --json or --report would write to
+    #[arg(long)]
+    overwrite: bool,
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
     let plan = SweepPlan::of(&grid(&args)?)?;
     let printed = args.json.as_deref() == Some(Path::new("-"));
-    let outputs =
-        Outputs::new(args.json.as_deref().filter(|_| !printed), args.report.as_deref(), "sweep.json")?;
+    let outputs = Outputs::new(
+        args.json.as_deref().filter(|_| !printed),
+        args.report.as_deref(),
+        "sweep.json",
+        args.overwrite,
+    )?;
     let options = SweepOptions {
         directory: args.output.clone(),
         shard: args.shard,

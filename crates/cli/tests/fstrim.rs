@@ -4,6 +4,7 @@ mod common;
 mod guest;
 
 use std::os::unix::fs::symlink;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -47,6 +48,15 @@ fn messages_and_exit_codes_are_those_of_util_linux() {
     let command =
         Command::new("vm/fstrim").arg(ours).arg(reference).args(parts).current_dir(repository()).output();
     assert_same(&command.unwrap(), 220);
+}
+
+#[test]
+fn a_reader_that_is_gone_ends_it_with_sigpipe() {
+    let (_dir, ours) = program();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = Command::new(ours).arg("--version").stdout(writer).output().unwrap();
+    assert_eq!((output.status.signal(), output.stderr), (Some(13), Vec::new()));
 }
 
 /// Checks that no case of `vm/fitrim` failed, and that all of `cases` were tried.

@@ -118,11 +118,44 @@ fn results_keep_owner_and_permissions_of_the_file_they_replace() {
     fs::set_permissions(&json, Permissions::from_mode(0o640)).unwrap();
     chown(&json, Some(NOBODY), Some(NOBODY)).unwrap();
     symlink("out.json", &link).unwrap();
-    let output = trimtab(&[&SHORT[..], &["--json"]].concat(), &[&link]);
+    let output = trimtab(&[&SHORT[..], &["--overwrite", "--json"]].concat(), &[&link]);
     assert!(output.status.success(), "{output:?}");
     let found = fs::metadata(&json).unwrap();
     assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (NOBODY, NOBODY, 0o640));
     assert!(fs::read(&json).unwrap().starts_with(b"{") && link.is_symlink());
+}
+
+#[test]
+fn earlier_results_are_kept() {
+    let dir = TempDir::new().unwrap();
+    let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/data/trim.iolog");
+    let small = small.to_str().unwrap();
+    let report = dir.path().to_str().unwrap();
+    let replay = ["sim", small, "--profile", "nvme-tlc", "--policy", "none"];
+    let workload = ["sweep", "--workload", "uniform", "--blocks", "64", "-o"];
+    let cells = dir.path().join("cells");
+    for (arguments, name, reaches_the_end) in [
+        (&[&SHORT[..], &["--json"]].concat()[..], "given.json", true),
+        (&[&replay[..], &["--json"]].concat(), "given.json", true),
+        (&[&replay[..], &["--report", report]].concat(), "sim.json", true),
+        (&[&workload[..], &[cells.to_str().unwrap(), "--report", report]].concat(), "sweep.json", true),
+        (&["compare", "--report", report], "compare.json", false),
+        (&["reproduce", "datalight", "--report", report], "reproduce.json", false),
+    ] {
+        let file = dir.path().join(name);
+        fs::write(&file, "precious").unwrap();
+        let named = arguments.last() == Some(&"--json");
+        let paths = if named { vec![file.as_path()] } else { vec![] };
+        let said = refused(&trimtab(arguments, &paths));
+        assert_eq!(said, format!("trimtab: {} exists; --overwrite replaces it\n", file.display()));
+        assert_eq!(fs::read(&file).unwrap(), b"precious");
+        if reaches_the_end {
+            let output = trimtab(&[&[arguments[0], "--overwrite"], &arguments[1..]].concat(), &paths);
+            assert!(output.status.success(), "{output:?}");
+            assert!(fs::read(&file).unwrap().starts_with(b"{"), "{arguments:?}");
+        }
+        fs::remove_file(&file).unwrap();
+    }
 }
 
 #[test]

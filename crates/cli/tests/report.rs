@@ -185,9 +185,31 @@ for (const svg of document.querySelectorAll('svg')) {
 found.too_wide = document.documentElement.scrollWidth > window.innerWidth;
 found.background = getComputedStyle(document.body).backgroundColor;
 found.loaded = performance.getEntriesByType('resource').map(entry => entry.name);
-document.body.innerHTML = '<pre id=\"found\"></pre>';
-document.getElementById('found').textContent = JSON.stringify(found);
+found.width = window.innerWidth;
+const show = text => {
+  document.body.innerHTML = '<pre id=\"found\"></pre>';
+  document.getElementById('found').textContent = text;
+};
+if (window.parent === window) show(JSON.stringify(found));
+else window.parent.postMessage(JSON.stringify(found), '*');
 </script>";
+
+/// Puts a page into a frame as wide as a phone's screen, which no window can be, and shows what its inspection
+/// found.
+fn framed(page: &Path) -> PathBuf {
+    let frame = page.with_file_name("frame.html");
+    let html = format!(
+        "<script>window.onmessage = event => {{
+  const pre = document.createElement('pre');
+  pre.id = 'found';
+  pre.textContent = event.data;
+  document.body.append(pre);
+}};</script><body><iframe width=380 height=2000 style=\"border: 0\" src=\"{}\"></iframe>",
+        page.file_name().unwrap().to_str().unwrap()
+    );
+    std::fs::write(&frame, html).unwrap();
+    frame
+}
 
 fn inspect(browser: &Path, page: &Path, options: &[&str]) -> Value {
     let profile = TempDir::new().unwrap();
@@ -242,12 +264,16 @@ fn a_browser_shows_every_chart_light_dark_and_narrow() {
     std::fs::write(&path, page.replace("</body>", &format!("{INSPECTION}</body>"))).unwrap();
 
     let dark = "--blink-settings=preferredColorScheme=0";
-    for (window, options, background) in [
-        ("--window-size=1200,2000", [].as_slice(), "rgb(255, 255, 255)"),
-        ("--window-size=1200,2000", &[dark], "rgb(18, 22, 27)"),
-        ("--window-size=500,2000", &[], "rgb(255, 255, 255)"),
+    let phone = framed(&path);
+    let budget = "--virtual-time-budget=5000";
+    for (page_shown, width, window, options, background) in [
+        (&path, 1200, "--window-size=1200,2000", [].as_slice(), "rgb(255, 255, 255)"),
+        (&path, 1200, "--window-size=1200,2000", &[dark], "rgb(18, 22, 27)"),
+        (&path, 500, "--window-size=500,2000", &[], "rgb(255, 255, 255)"),
+        (&phone, 380, "--window-size=500,2000", &[budget], "rgb(255, 255, 255)"),
     ] {
-        let found = inspect(&browser, &path, &[&[window], options].concat());
+        let found = inspect(&browser, page_shown, &[&[window], options].concat());
+        assert_eq!(found["width"], width, "{found}");
         let what = format!("{window} {options:?}: {found}");
         // Of each comparison one overview, and of each file system two situations with a picture a
         // policy, their discards and their erases; then the charts of the benches.

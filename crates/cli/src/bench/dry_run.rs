@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use trimtab_bench::plan;
+use trimtab_core::Bytes;
 use trimtab_core::document::bench::{BenchDevice, BenchPlan, Part};
 use trimtab_linux::SYSFS;
 use trimtab_linux::block::BlockDevice;
@@ -116,6 +117,13 @@ fn described(plan: &BenchPlan, device: &BenchDevice, lost: &[String]) -> String 
     if plan.parts.contains(&Part::Latency) {
         text += ".\n             The order of latency is: discards, then other operations; one in flight, then\n             \
                  several; unwritten areas, then others; small sizes, then large";
+        let rate = Bytes(plan::enough_write_rate(plan, block).ceil() as u64);
+        if rate > Bytes::ZERO {
+            text += &format!(
+                ".\n             A drive that writes less than {rate}/s leaves out some of the last of them: their data\n             \
+                 takes too long to write"
+            );
+        }
     }
     text + "\n"
 }

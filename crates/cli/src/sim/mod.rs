@@ -22,6 +22,9 @@ pub struct Args {
     /// Write the results as JSON to this file; without FILE or with -, print JSON instead of tables
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
+    /// Replace earlier results that --json or --report would write to
+    #[arg(long)]
+    overwrite: bool,
     /// Seed of every draw: of a synthetic workload; with a trace, of aged drives, of blocks that wear out, and of
     /// garbage collection that draws its victims [default: 1 without a trace, 0 with one]
     #[arg(long, value_name = "N")]
@@ -41,7 +44,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return decisions::run(log);
     }
     match &args.trace {
-        Some(trace) => replay::run(trace, args.replay, args.seed, args.json.as_deref()),
-        None => synthetic::run(&args.synthetic, args.seed, args.json.as_deref()),
+        Some(trace) => replay::run(trace, args.replay, args.seed, args.json.as_deref(), args.overwrite),
+        None => synthetic::run(&args.synthetic, args.seed, args.json.as_deref(), args.overwrite),
     }
 }

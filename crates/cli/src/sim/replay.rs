@@ -74,7 +74,13 @@ pub struct ReplayArgs {
     report: Option<PathBuf>,
 }
 
-pub fn run(trace: &Path, args: ReplayArgs, seed: Option<u64>, json: Option<&Path>) -> Result<ExitCode> {
+pub fn run(
+    trace: &Path,
+    args: ReplayArgs,
+    seed: Option<u64>,
+    json: Option<&Path>,
+    overwrite: bool,
+) -> Result<ExitCode> {
     let printed = json == Some(Path::new("-"));
     let file = json.filter(|_| !printed);
     if let Some(file) = file
@@ -92,7 +98,7 @@ pub fn run(trace: &Path, args: ReplayArgs, seed: Option<u64>, json: Option<&Path
     if let Some((twice, _)) = drives.iter().find(|(profile, _)| !names.insert(&profile.name)) {
         bail!("two of the drives are called {}; each needs a name of its own", twice.name);
     }
-    let outputs = Outputs::new(file, args.report.as_deref(), "sim.json")?;
+    let outputs = Outputs::new(file, args.report.as_deref(), "sim.json", overwrite)?;
     let options = SimulateOptions {
         trace: trace.to_owned(),
         format: None,

@@ -10,8 +10,8 @@ use trimtab_ftl::Workload;
 use trimtab_ftl::synthetic::{SyntheticOptions, SyntheticOutcome};
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::available_memory;
-use trimtab_linux::file::Output;
 
+use crate::outputs::Outputs;
 use crate::{USAGE, complain};
 
 /// Without a trace
@@ -44,9 +44,14 @@ pub struct SyntheticArgs {
 }
 
 /// Runs a synthetic workload, and prints what came out, as JSON or for a reader.
-pub fn run(args: &SyntheticArgs, seed: Option<u64>, json: Option<&Path>) -> anyhow::Result<ExitCode> {
+pub fn run(
+    args: &SyntheticArgs,
+    seed: Option<u64>,
+    json: Option<&Path>,
+    overwrite: bool,
+) -> anyhow::Result<ExitCode> {
     let file = json.filter(|file| *file != Path::new("-"));
-    let file = file.map(Output::open).transpose()?;
+    let outputs = Outputs::new(file, None, "", overwrite)?;
     let options = SyntheticOptions {
         workload: args.workload,
         blocks: args.blocks,
@@ -70,9 +75,7 @@ pub fn run(args: &SyntheticArgs, seed: Option<u64>, json: Option<&Path>) -> anyh
         }
     };
     let mut out = io::stdout().lock();
-    if let Some(file) = &file {
-        file.replace(&serde_json::to_vec_pretty(&outcome)?)?;
-    }
+    outputs.save(&outcome, |_| String::new())?;
     if json.is_some() && file.is_none() {
         serde_json::to_writer_pretty(&mut out, &outcome)?;
         writeln!(out)?;

@@ -65,12 +65,15 @@ fn results_of_an_earlier_run_are_kept() {
     fs::write(&json, "precious").unwrap();
     let (json, report) = (json.to_str().unwrap(), dir.path().to_str().unwrap());
     for place in [["--json", json], ["--report", report]] {
-        is_refused(device, file, &place, &[json, "exists", "--resume", "--overwrite-results"]);
+        is_refused(device, file, &place, &[json, "exists; --overwrite-results"]);
         assert_eq!(fs::read(json).unwrap(), b"precious");
     }
     let replaced = ["--json", json, "--overwrite-results", "--quick", "--part", "verify", "--time", "1s"];
     assert!(bench(device, &replaced).output().unwrap().status.success());
     assert_ne!(fs::read(json).unwrap(), b"precious");
+    let resume = format!("exists; --resume {json} goes on with it, --overwrite-results");
+    is_refused(device, file, &["--json", json], &[&resume]);
+    is_refused(device, file, &["--json", json, "--quick"], &["exists; --overwrite-results"]);
 }
 
 #[test]
@@ -221,7 +224,13 @@ fn dry_run_writes_nothing_and_prints_the_plan() {
     let output = output.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
-    for word in ["64 MiB", "sequential, random, discarded, unwritten, unaligned", "14 sizes", "15m"] {
+    for word in [
+        "64 MiB",
+        "sequential, random, discarded, unwritten, unaligned",
+        "14 sizes",
+        "15m",
+        "A drive that writes less than ",
+    ] {
         assert!(text.contains(word), "{text:?} doesn't say {word:?}");
     }
     assert!(

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 use std::{io, thread};
 
+use serde_json::{Value, json};
 use trimtab_core::profile::DiscardedReads;
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_drive::{Clock, CreateOptions, Drive, DriveError, DriveStats};
@@ -53,7 +54,10 @@ fn the_verbs_make_list_show_and_remove_a_drive() {
             .lines()
             .any(|line| { line == format!("{name:<32} {device:<12} ocz-agility-3, {SIZE}, clock model") })
     );
-    assert!(trimtab_prints(&["drive", "ls", "--json"]).contains(&name));
+    let rows: Vec<Value> = serde_json::from_str(&trimtab_prints(&["drive", "ls", "--json"])).unwrap();
+    let row = rows.iter().find(|row| row["name"] == name.as_str()).unwrap();
+    assert_eq!((&row["profile"], &row["size"]), (&json!("ocz-agility-3"), &json!(SIZE)));
+    assert_eq!((&row["clock"], &row["device"]), (&json!("model"), &json!(device)));
 
     run("blkdiscard", &["--offset", "0", "--length", "1048576", &device]);
     let stats: DriveStats =

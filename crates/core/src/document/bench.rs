@@ -194,6 +194,11 @@ impl Pattern {
             Self::Unaligned => "unaligned",
         }
     }
+
+    /// Whether data is written where the commands of a cell will go, before they are timed.
+    pub const fn needs_data(self) -> bool {
+        matches!(self, Self::Sequential | Self::Random | Self::Unaligned)
+    }
 }
 
 /// One cell of the latency sweep.
