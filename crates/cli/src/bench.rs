@@ -235,10 +235,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
 /// Returns what would be lost, and how much of that is not known.
 fn losses(mut lost: Vec<String>, unseen: usize) -> Vec<String> {
     if unseen > 0 {
-        let plural = if unseen == 1 { "" } else { "es" };
-        lost.push(format!(
-            "not known: all that {unseen} process{plural} may have open, which the kernel does not show here"
-        ));
+        let processes = if unseen == 1 { "1 process has" } else { &format!("{unseen} processes have") };
+        lost.push(format!("not known: what {processes} open; the kernel does not show it here"));
     }
     lost
 }

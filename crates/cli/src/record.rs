@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -62,6 +62,9 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
+    if args.output == Path::new("-") {
+        bail!("a trace goes to a file, not to stdout; name one with -o");
+    }
     let out = Output::open(&args.output)?;
     if out.exists()? && !args.overwrite {
         bail!("{} exists; --overwrite replaces it, -o names another", args.output.display());

@@ -190,15 +190,19 @@ fn request(args: &Args) -> Result<Request> {
 
 /// Returns the selected mount points.
 fn paths(args: &Args, machine: &Machine) -> Result<Vec<PathBuf>> {
-    Ok(match (&args.listed_in, args.fstab, args.all) {
+    let listing = match (&args.listed_in, args.fstab, args.all) {
         (Some(lists), ..) => {
             let lists: Vec<_> = lists.split(':').filter(|list| !list.is_empty()).map(PathBuf::from).collect();
             listed(machine, &lists)?
         }
         (None, true, _) => listed(machine, &[PathBuf::from(FSTAB)])?,
-        (None, false, true) => mounted(machine)?,
-        (None, false, false) => args.mounts.clone(),
-    })
+        (None, false, true) => return Ok(mounted(machine)?),
+        (None, false, false) => return Ok(args.mounts.clone()),
+    };
+    for (mount, reason) in listing.passed_over.iter().filter(|_| args.verbose) {
+        complain(&format_args!("passed over: {}: {reason}", mount.display()));
+    }
+    Ok(listing.mounts)
 }
 
 /// Returns the report of a target before it is examined.

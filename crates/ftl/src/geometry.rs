@@ -56,9 +56,9 @@ pub enum GeometryError {
     Memory(#[from] std::io::Error),
     /// The flash without reserve and frontiers can't hold the logical pages and a page to spare.
     #[error(
-        "{logical} do not fit: of {blocks} erase blocks of {pages_per_block} pages, {set_aside} are \
-         reserve and open frontiers, and the {} pages left must be more than the logical ones; \
-         take a larger size, more over-provisioning, or fewer reserve or bad blocks",
+        "a drive like this can't work: of its {blocks} erase blocks of {pages_per_block} pages, {set_aside} are \
+         set aside (reserve, and blocks being written), which leaves {} pages for {logical} and one to spare; take a \
+         larger size, more over-provisioning, or fewer reserve or bad blocks",
         u64::from(blocks.saturating_sub(*set_aside)) * u64::from(*pages_per_block)
     )]
     NoSpare {

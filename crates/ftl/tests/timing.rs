@@ -261,8 +261,8 @@ fn a_drive_that_cannot_work_is_refused_with_the_reason() {
     let refusal = |profile: &Profile, size| Device::new(profile, size).err().unwrap().to_string();
     assert_eq!(
         refusal(&profile(), Bytes(8 << 20)),
-        "2048 pages do not fit: of 10 erase blocks of 256 pages, 4 are reserve and open frontiers, and \
-         the 1536 pages left must be more than the logical ones; take a larger size, more \
+        "a drive like this can't work: of its 10 erase blocks of 256 pages, 4 are set aside (reserve, and blocks \
+         being written), which leaves 1536 pages for 2048 pages and one to spare; take a larger size, more \
          over-provisioning, or fewer reserve or bad blocks"
     );
     assert_eq!(

@@ -130,6 +130,9 @@ impl BarChart {
         let margin = (step - width * self.series.len() as f64) / 2.0;
         let longest = self.values().map(|value| significant(value.median).chars().count()).max().unwrap_or(0);
         let labelled = longest as f64 * CHARACTER <= width;
+        // "all activities, s" becomes "4.85 s, all activities".
+        let unit = self.y.rsplit_once(", ").map(|(what, unit)| format!("{unit}, {what}"));
+        let unit = unit.unwrap_or_else(|| self.y.clone());
         for (place, series) in self.series.iter().enumerate() {
             for (group, value) in series.values.iter().enumerate() {
                 let Some(value) = value else { continue };
@@ -137,7 +140,7 @@ impl BarChart {
                 let [y, low, high] = [value.median, value.min, value.max].map(|value| height_of(axis, value));
                 let x = LEFT + step * group as f64 + margin + width * place as f64;
                 let range = if min == max { String::new() } else { format!(" ({min} to {max})") };
-                let note = format!("{}, {}: {median}{range}, {}", self.groups[group], series.name, self.y);
+                let note = format!("{}, {}: {median}{range} {unit}", self.groups[group], series.name);
                 drawing.bar(&series.class, (x, y), (width * 0.92, BASE - y), &note);
                 let middle = x + width * 0.46;
                 if low - high > 1.0 {

@@ -67,6 +67,16 @@ fn existing_file_is_kept() {
 }
 
 #[test]
+fn a_trace_does_not_go_to_stdout() {
+    let dir = TempDir::new().unwrap();
+    let output = Command::new(TRIMTAB).args(["record", "-o", "-"]).current_dir(dir.path()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(said, "trimtab: a trace goes to a file, not to stdout; name one with -o\n");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn user_without_rights_gets_a_clear_error() {
     if !possible() {
         return;

@@ -114,6 +114,13 @@ fn lists_select_file_systems() {
     assert_eq!(listed(&both, &[]), (Some(0), vec![done(&one), done(&other)]));
     let without = line(&one, "rw,X-fstrim.notrim") + &line(&other, "defaults");
     assert_eq!(listed(&without, &[]), (Some(0), vec![done(&other)]));
+    let dir = TempDir::new().unwrap();
+    let list = dir.path().join("list");
+    fs::write(&list, format!("UUID=1 /not/mounted ext4\nUUID=2 none swap sw\n{without}")).unwrap();
+    let verbose = Command::new(TRIMTAB).args(["trim", "-nv", "-I"]).arg(&list).output().unwrap();
+    let said = String::from_utf8(verbose.stderr).unwrap();
+    let notrim = format!("trimtab: passed over: {}: its line has X-fstrim.notrim\n", name(&one));
+    assert_eq!(said, format!("trimtab: passed over: /not/mounted: it is not mounted\n{notrim}"));
     let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let lines = mountinfo.lines().filter(|line| line.contains(&name(&one)));
     let lines: Vec<_> = lines.collect();

@@ -48,6 +48,15 @@ pub fn mounted(machine: &Machine) -> Result<Vec<PathBuf>, ListedError> {
     Ok(found)
 }
 
+/// The file systems that a list names.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Listing {
+    /// A mount point of each that is to be trimmed.
+    pub mounts: Vec<PathBuf>,
+    /// The mount points in the list that are passed over, and why.
+    pub passed_over: Vec<(PathBuf, &'static str)>,
+}
+
 /// Returns a mount point of each mounted file system that the first file with any lines in `lists` names, except lines
 /// with `X-fstrim.notrim`. Adds `/` if that file is `/etc/fstab` and lacks it. A file system that is listed several times
 /// is returned once; one that is mounted read-only there is returned at a mount point that can be written to, if it has
@@ -55,7 +64,7 @@ pub fn mounted(machine: &Machine) -> Result<Vec<PathBuf>, ListedError> {
 ///
 /// # Errors
 /// [`ListedError`], also if none of the files exists.
-pub fn listed(machine: &Machine, lists: &[PathBuf]) -> Result<Vec<PathBuf>, ListedError> {
+pub fn listed(machine: &Machine, lists: &[PathBuf]) -> Result<Listing, ListedError> {
     let in_use = mounts(&machine.procfs())?;
     if let Some(first) = lists.first()
         && !lists.iter().any(|path| path.exists())
@@ -72,9 +81,21 @@ pub fn listed(machine: &Machine, lists: &[PathBuf]) -> Result<Vec<PathBuf>, List
             continue;
         }
         lines.splice(..0, missing_root(path, &lines));
-        return Ok(chosen(&lines, &in_use).into_iter().map(|(_, mount)| mount.target.clone()).collect());
+        let mounts = chosen(&lines, &in_use).into_iter().map(|(_, mount)| mount.target.clone()).collect();
+        let targets = lines.iter().filter(|line| line.target.is_absolute());
+        let passed_over = targets.filter_map(|line| {
+            let reason = if is_excluded(line) {
+                "its line has X-fstrim.notrim"
+            } else if mounted_at(&in_use, &line.target).is_none() {
+                "it is not mounted"
+            } else {
+                return None;
+            };
+            Some((line.target.clone(), reason))
+        });
+        return Ok(Listing { mounts, passed_over: passed_over.collect() });
     }
-    Ok(Vec::new())
+    Ok(Listing::default())
 }
 
 /// A file system that the program `fstrim` trims.
@@ -133,7 +154,7 @@ fn missing_root(list: &Path, lines: &[Listed]) -> Option<Listed> {
 /// mount point that can be written to if there is one.
 fn chosen<'a>(lines: &'a [Listed], in_use: &'a [Mount]) -> Vec<(&'a Listed, &'a Mount)> {
     let mut found: Vec<(&Listed, &Mount)> = Vec::new();
-    for line in lines.iter().filter(|line| line.options.iter().all(|option| option != EXCLUDED)) {
+    for line in lines.iter().filter(|line| !is_excluded(line)) {
         let Some(mount) = mounted_at(in_use, &line.target) else { continue };
         match found.iter_mut().find(|(_, known)| known.is_of_same_file_system(mount)) {
             Some(known) if known.1.is_read_only() && !mount.is_read_only() => *known = (line, mount),
@@ -146,6 +167,10 @@ fn chosen<'a>(lines: &'a [Listed], in_use: &'a [Mount]) -> Vec<(&'a Listed, &'a 
         (line, elsewhere.unwrap_or(mount))
     };
     found.into_iter().map(at_best).collect()
+}
+
+fn is_excluded(line: &Listed) -> bool {
+    line.options.iter().any(|option| option == EXCLUDED)
 }
 
 /// Returns the mount at `target`, which may be a symbolic link to it. Does not look below an automount point,

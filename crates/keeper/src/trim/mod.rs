@@ -19,7 +19,7 @@ use trimtab_linux::stack::Machine;
 use trimtab_linux::tracefs::FreesOptions;
 use trimtab_linux::trim::{EVERYTHING, TrimError};
 
-pub use listed::{ListedError, Selected, listed, mounted, selected};
+pub use listed::{ListedError, Listing, Selected, listed, mounted, selected};
 pub use plan::{Limits, RemainingTrim, Scope, Slice};
 pub use resume::{Journal, JournalError, Progress};
 pub use run::{Doing, End, Manner, Ran, Watcher, run};

@@ -152,7 +152,7 @@ impl<'a> Comparison<'a> {
         let what =
             format!("{} of {size} ({}, depth {})", kind.operation.name(), kind.pattern.name(), kind.depth);
         if worst <= best * (1.0 + ALIKE) {
-            return format!("By a {what} all drives are alike: {}.", latency(best));
+            return format!("A {what} takes equally long in all of them: {}.", latency(best));
         }
         format!(
             "A {what} is fastest on {} with {} and slowest on {} with {} ({}).",

@@ -57,7 +57,7 @@ fn erases_by_step(document: &CompareDocument, fs: &FileSystem, situation: &Situa
         may_be_log: false,
         title: format!("Erases by step, {}", fs.heading(situation)),
         x: "activity or pause".to_owned(),
-        y: "erase-block erases".to_owned(),
+        y: "block erases".to_owned(),
         groups: names.iter().map(|name| (*name).to_owned()).collect(),
         series: series(document, fs, situation, |runs| {
             names.iter().map(|name| Spread::of(runs.iter().filter_map(|run| in_step(run, name)))).collect()

@@ -165,8 +165,8 @@ pub fn service(document: &CompareDocument) -> Option<String> {
             "smart is the service itself, which was given the drive's own profile.".to_owned()
         }
         Some(profile) => format!(
-            "smart is the service itself. It treats the drive as a {profile}: on a real machine it can only \
-             guess by the interface."
+            "smart is the service itself. As on a real machine, it sees the drive's interface but not what the \
+             drive is, and begins with the profile {profile}."
         ),
         None => "smart is the service itself, which chose its drive profile.".to_owned(),
     })

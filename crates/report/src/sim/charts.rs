@@ -17,7 +17,7 @@ pub fn details(document: &SimDocument, drive: &Drive) -> String {
         may_be_log: true,
         title: format!("Erases over the trace, {}", drive.profile),
         x: "tenth of the trace's time".to_owned(),
-        y: "erase-block erases".to_owned(),
+        y: "block erases".to_owned(),
         groups: (1..=tenths).map(|tenth| tenth.to_string()).collect(),
         series: series(document, drive, |run| {
             run.outcome.erases_by_phase.iter().map(|erases| *erases as f64).collect()

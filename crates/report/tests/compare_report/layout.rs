@@ -231,7 +231,7 @@ fn a_page_shows_every_part() {
     let page = html(&document);
     let tooltips: Vec<_> =
         page.split("<title>").skip(2).filter_map(|rest| rest.split("</title>").next()).collect();
-    for with_unit in [", all activities, s", ", erase-block erases", ", discards in a run"] {
+    for with_unit in [" s, all activities", " block erases", " discards in a run"] {
         assert!(tooltips.iter().any(|note| note.ends_with(with_unit)), "{with_unit}");
     }
     for part in [

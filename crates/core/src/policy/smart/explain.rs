@@ -220,7 +220,7 @@ impl fmt::Display for Explanation {
         }
         if self.why != Why::NothingPending {
             let (cost, gain) = (rounded(self.cost), rounded(self.gain));
-            write!(f, "; to discard all takes {cost} and saves {gain} of copies")?;
+            write!(f, "; discarding all of it would take the drive {cost} and save it {gain} of copying")?;
         }
         let source = match learned.trims {
             0 => "the profile says".to_owned(),
