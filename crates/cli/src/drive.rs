@@ -150,7 +150,7 @@ fn create(args: CreateArgs, out: &mut impl Write) -> anyhow::Result<()> {
 struct Row {
     #[serde(flatten)]
     drive: Listed,
-    /// What its server says; none where it has no block device.
+    /// Its profile, size and clock; none where it has no block device.
     #[serde(flatten)]
     about: Option<About>,
     /// Why the server says nothing.
