@@ -20,6 +20,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::{Mutex, mpsc};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use trimtab_core::document::reproduce::{ChartPair, Claim, Experiment, Source};
@@ -33,7 +35,7 @@ use trimtab_linux::environment::environment;
 use self::measured::Measured;
 use self::progress::Parts;
 use self::setup::Setup;
-use crate::compare::{CompareError, compare};
+use crate::compare::{CompareError, compare, processors};
 use crate::error::LabError;
 use crate::guest::KernelChoice;
 use crate::progress::Progress;
@@ -73,6 +75,17 @@ pub enum ReproducePlace {
         /// The directory of the service's sockets, to check that the service does not trim this one too.
         service: PathBuf,
     },
+}
+
+impl ReproducePlace {
+    /// How many comparisons may be made side by side. Guests share the processors among them, and their clocks
+    /// do not show it.
+    fn at_once(&self) -> usize {
+        match self {
+            Self::Emulated { speed: None, .. } => processors(),
+            Self::Emulated { speed: Some(_), .. } | Self::Directory { .. } => 1,
+        }
+    }
 }
 
 /// An experiment that can be repeated.
@@ -173,7 +186,7 @@ impl FromStr for ExperimentName {
 pub fn reproduce(
     options: &ReproduceOptions,
     interrupt: &Interrupt,
-    progress: &mut dyn Progress,
+    progress: &mut (dyn Progress + Send),
     save: &mut dyn FnMut(&ReproduceDocument) -> io::Result<()>,
 ) -> Result<ReproduceDocument, CompareError> {
     let mut document = ReproduceDocument {
@@ -188,9 +201,9 @@ pub fn reproduce(
     save(&document)?;
     let planned = |name: &ExperimentName| setup::possible(options, (name.definition().setups)());
     let plans = options.experiments.iter().map(planned).collect::<Result<Vec<_>, _>>()?;
-    let mut progress = Parts::new(progress, plans.iter().flatten().map(Setup::runs).sum());
+    let progress = Parts::new(progress, plans.iter().flatten().map(Setup::runs).sum());
     for (name, setups) in options.experiments.iter().zip(plans) {
-        let stopped = repeat(*name, setups, options, interrupt, &mut progress, &mut |experiment| {
+        let stopped = repeat(*name, setups, options, interrupt, &progress, &mut |experiment| {
             document.experiments.retain(|other| other.name != experiment.name);
             document.experiments.push(experiment);
             save(&document)
@@ -212,7 +225,7 @@ fn repeat(
     setups: Vec<Setup>,
     options: &ReproduceOptions,
     interrupt: &Interrupt,
-    progress: &mut Parts,
+    progress: &Parts,
     keep: &mut dyn FnMut(Experiment) -> io::Result<()>,
 ) -> Result<Option<String>, CompareError> {
     let (definition, started) = (name.definition(), Instant::now());
@@ -233,24 +246,48 @@ fn repeat(
         }
     };
     keep(finish(&measured))?;
-    for setup in setups {
-        let comparison = compare(setup.options(options)?, interrupt, progress, &mut |_| Ok(()));
-        let comparison = match comparison {
-            Ok(comparison) => comparison,
-            Err(CompareError::Lab(_)) if interrupt.is_set() => return Ok(Some(Interrupted.to_string())),
-            // The first comparison shows whether this machine can do any.
-            Err(error) if measured.comparisons().next().is_none() => return Err(error),
-            Err(CompareError::Lab(error)) => return Ok(Some(chain(&error))),
-            Err(error) => return Err(error),
-        };
-        let stopped = comparison.stopped.clone();
-        measured.add(setup.name, comparison);
-        keep(finish(&measured))?;
-        if stopped.is_some() {
-            return Ok(stopped);
+    let next = Mutex::new(setups.iter().enumerate());
+    // Ends the comparisons that are under way if one fails, or if the user interrupts.
+    let stop = interrupt.child();
+    let (ended, results) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..options.place.at_once() {
+            let (ended, next, stop) = (ended.clone(), &next, &stop);
+            scope.spawn(move || {
+                while let Some((place, setup)) = next.lock().ok().and_then(|mut next| next.next())
+                    && !stop.is_set()
+                {
+                    let result = setup.options(options).map_err(CompareError::from);
+                    let result =
+                        result.and_then(|setup| compare(setup, stop, &mut &*progress, &mut |_| Ok(())));
+                    let _ = ended.send((place, setup.name, result));
+                }
+            });
         }
-    }
-    Ok(None)
+        drop(ended);
+        let mut outcome = Ok(None);
+        for (place, name, result) in results {
+            let result = match result {
+                Ok(comparison) => {
+                    let stopped = comparison.stopped.clone();
+                    measured.add(place, name, comparison);
+                    keep(finish(&measured)).map(|()| stopped).map_err(CompareError::from)
+                }
+                Err(CompareError::Lab(_)) if interrupt.is_set() => Ok(Some(Interrupted.to_string())),
+                // The first comparison shows whether this machine can do any.
+                Err(CompareError::Lab(error)) if measured.comparisons().next().is_some() => {
+                    Ok(Some(chain(&error)))
+                }
+                Err(error) => Err(error),
+            };
+            // What follows the first that stopped was stopped by it.
+            if matches!(outcome, Ok(None)) && !matches!(result, Ok(None)) {
+                stop.ask();
+                outcome = result;
+            }
+        }
+        outcome
+    })
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -51,6 +51,40 @@ pub(super) struct VirtualLab<'a> {
     /// The profiles, which are in the images under the same path.
     files: TempDir,
     smart_profile: Option<PathBuf>,
+}
+
+/// The guests of this process, whatever comparison they belong to: at most one a processor.
+static RUNNING: Guests = Guests { count: Mutex::new(0), one_ended: Condvar::new() };
+
+struct Guests {
+    count: Mutex<usize>,
+    one_ended: Condvar,
+}
+
+impl Guests {
+    /// Waits until one more may run.
+    fn enter(&self) -> Entered<'_> {
+        let most = processors();
+        let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = self.one_ended.wait_while(count, |count| *count >= most);
+        *count.unwrap_or_else(PoisonError::into_inner) += 1;
+        Entered(self)
+    }
+}
+
+/// A guest that may run, until this is dropped.
+struct Entered<'a>(&'a Guests);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        *self.0.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.one_ended.notify_one();
+    }
+}
+
+/// The processors of this machine.
+pub(crate) fn processors() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Takes a run and its place in the plan.
@@ -158,7 +192,7 @@ impl<'a> VirtualLab<'a> {
         })
     }
 
-    /// As many guests as there are processors, and no more than fit into memory.
+    /// How many guests may run at once: one a processor, and no more than fit into memory.
     fn guests_at_once(&self, plan: &[Planned]) -> Result<usize, LabError> {
         let available = available_memory(Path::new(PROCFS))?;
         let needed = plan.first().map_or(SYSTEM_MEMORY, |planned| self.memory_for(planned.site));
@@ -166,8 +200,7 @@ impl<'a> VirtualLab<'a> {
             return Err(LabError::GuestMemory { needed, available });
         }
         let fitting = (available.0 / needed.0) as usize;
-        let processors = thread::available_parallelism().map_or(1, usize::from);
-        Ok(processors.min(fitting).min(plan.len()))
+        Ok(processors().min(fitting).min(plan.len()))
     }
 
     fn work<'p>(
@@ -179,6 +212,7 @@ impl<'a> VirtualLab<'a> {
         loop {
             let taken = next.lock().map(|mut next| next.next());
             let Ok(Some((place, planned))) = taken else { return };
+            let _entered = RUNNING.enter();
             if stop.is_set() {
                 return;
             }

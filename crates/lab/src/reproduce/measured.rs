@@ -9,7 +9,8 @@ use trimtab_core::document::{CompareDocument, Run, Step};
 /// Everything that an experiment has measured so far.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    comparisons: Vec<(&'static str, CompareDocument)>,
+    /// By the place of their setup.
+    comparisons: BTreeMap<usize, (&'static str, CompareDocument)>,
     figures: BTreeMap<String, f64>,
     /// The sweeps over sizes, on the flash model.
     pub sweeps: Vec<SizeSeries>,
@@ -20,14 +21,14 @@ pub(super) struct Measured {
 pub(super) struct Cell<'a>(Option<&'a Run>);
 
 impl Measured {
-    /// Takes the result of the setup `name`.
-    pub fn add(&mut self, name: &'static str, comparison: CompareDocument) {
-        self.comparisons.push((name, comparison));
+    /// Takes the result of the setup `name`, the one at `place` of its experiment.
+    pub fn add(&mut self, place: usize, name: &'static str, comparison: CompareDocument) {
+        self.comparisons.insert(place, (name, comparison));
     }
 
-    /// All comparisons.
+    /// All comparisons, in the order of their setups.
     pub fn comparisons(&self) -> impl Iterator<Item = &CompareDocument> {
-        self.comparisons.iter().map(|(_, comparison)| comparison)
+        self.comparisons.values().map(|(_, comparison)| comparison)
     }
 
     /// Keeps a figure of the flash model.
@@ -47,7 +48,7 @@ impl Measured {
 
     /// The run of a setup on a file system under a policy.
     pub fn run(&self, setup: &str, fs: &str, policy: &str) -> Cell<'_> {
-        let (_, comparison) = match self.comparisons.iter().find(|(name, _)| *name == setup) {
+        let (_, comparison) = match self.comparisons.values().find(|(name, _)| *name == setup) {
             Some(found) => found,
             None => return Cell(None),
         };
