@@ -29,7 +29,7 @@ fn image() -> Option<GuestImage> {
         maintenance: false,
         files: Vec::new(),
         data: Vec::new(),
-        modules: Vec::new(),
+        placed: Vec::new(),
     };
     let image = GuestImage::prepare(&options, &Interrupt::never()).unwrap();
     assert!(image.release().starts_with("6.12."), "{}", image.release());

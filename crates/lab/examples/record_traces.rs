@@ -19,6 +19,9 @@ TRIMTAB is the program that records. Needs QEMU, /usr/bin/python3 and the file s
 
 /// Where Python's own modules are, apart from the program.
 const PYTHON: &str = "/usr/bin/python3";
+/// Where the guest has the script that records, and the workloads.
+const INSIDE: &str = "/traces/inside";
+const WORK: &str = "/traces/work.py";
 /// The wall time after which a guest counts as hung: a busy machine takes minutes for a large trace.
 const LIMIT: Duration = Duration::from_secs(3 * 3600);
 /// The guest's memory besides twice the file system's image, which is in memory as well.
@@ -63,6 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err(format!("traces/recipes has none of {chosen:?}\n{USAGE}").into());
     }
     let mut images: Vec<(String, GuestImage)> = Vec::new();
+    let mut failed = 0;
     for recipe in &recipes {
         let output = Path::new(directory).join(&recipe.set).join(&recipe.name).with_extension("parquet");
         if output.exists() {
@@ -74,13 +78,25 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         let image = images.iter().find(|(name, _)| *name == recipe.file_system);
         let image = &image.ok_or("no image")?.1;
-        let trace = record(recipe, image, &root)?;
-        let part = output.with_extension("parquet.part");
-        fs::write(&part, trace)?;
-        fs::rename(&part, &output)?;
-        println!("{}", output.display());
+        // The others are recorded all the same.
+        match record(recipe, image) {
+            Ok(trace) => {
+                let part = output.with_extension("parquet.part");
+                fs::write(&part, trace)?;
+                fs::rename(&part, &output)?;
+                println!("{}", output.display());
+            }
+            Err(error) => {
+                eprintln!("{}/{}: {error}", recipe.set, recipe.name);
+                failed += 1;
+            }
+        }
     }
-    Ok(())
+    if failed > 0 {
+        Err(format!("{failed} of {} traces were not recorded", recipes.len()).into())
+    } else {
+        Ok(())
+    }
 }
 
 /// Packs a guest that can record on a file system.
@@ -88,19 +104,15 @@ fn image(file_system: &str, trimtab: &str, root: &Path) -> Result<GuestImage, Bo
     let mut files =
         vec![PathBuf::from("/usr/sbin/losetup"), PathBuf::from(PYTHON), fs::canonicalize(PYTHON)?];
     files.extend(python_modules()?);
-    let known = file_system.parse::<FileSystem>();
-    if known.is_err() {
-        files.push(Path::new("/usr/sbin").join(format!("mkfs.{file_system}")));
-    }
     let options = GuestOptions {
         kernel: KernelChoice::default(),
         program: trimtab.into(),
-        file_systems: known.clone().into_iter().collect(),
+        file_systems: vec![file_system.parse::<FileSystem>()?],
         tools: true,
         maintenance: false,
         files,
-        data: vec![root.join("traces/inside"), root.join("arena/work.py")],
-        modules: if known.is_err() { vec![file_system.to_owned()] } else { Vec::new() },
+        data: Vec::new(),
+        placed: vec![(root.join("traces/inside"), INSIDE.into()), (root.join("arena/work.py"), WORK.into())],
     };
     Ok(GuestImage::prepare(&options, &Interrupt::never())?)
 }
@@ -122,18 +134,9 @@ fn python_modules() -> Result<Vec<PathBuf>, Box<dyn Error>> {
 }
 
 /// Runs a recipe and returns the bytes of its trace.
-fn record(recipe: &Recipe, image: &GuestImage, root: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
-    let path = |name: &str| root.join(name).display().to_string();
+fn record(recipe: &Recipe, image: &GuestImage) -> Result<Vec<u8>, Box<dyn Error>> {
     let size = recipe.size.0.to_string();
-    let arguments = [
-        "sh",
-        &path("traces/inside"),
-        &recipe.file_system,
-        &size,
-        &path("arena/work.py"),
-        &recipe.workload,
-        &recipe.seed,
-    ];
+    let arguments = ["sh", INSIDE, &recipe.file_system, &size, WORK, &recipe.workload, &recipe.seed];
     let command = GuestCommand {
         arguments: arguments.map(str::to_owned).to_vec(),
         files_back: vec!["trace.parquet".into()],
@@ -143,9 +146,7 @@ fn record(recipe: &Recipe, image: &GuestImage, root: &Path) -> Result<Vec<u8>, B
     let mut print = |line: &str| eprintln!("{}/{}: {line}", recipe.set, recipe.name);
     let output = image.run(&command, &Interrupt::never(), &mut print)?;
     if output.status != GuestStatus::Exited(0) {
-        return Err(
-            format!("{}/{}: the guest ended with {:?}", recipe.set, recipe.name, output.status).into()
-        );
+        return Err(format!("the guest ended with {:?}", output.status).into());
     }
     output.files.into_iter().flatten().next().ok_or_else(|| "the guest left no trace".into())
 }

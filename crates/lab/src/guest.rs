@@ -67,8 +67,9 @@ pub struct GuestOptions {
     pub files: Vec<PathBuf>,
     /// Files and directories that are only read there.
     pub data: Vec<PathBuf>,
-    /// Modules of the kernel that are loaded besides those of the file systems.
-    pub modules: Vec<String>,
+    /// Files and directories that are only read there, with their paths in the guest: a run then does not
+    /// depend on where this machine has them.
+    pub placed: Vec<(PathBuf, PathBuf)>,
 }
 
 /// A command for a guest.

@@ -133,7 +133,7 @@ impl<'a> VirtualLab<'a> {
                 maintenance: matches!(options.workload, WorkloadOptions::Maintenance(_)),
                 files: virtual_options.files.clone(),
                 data: data.clone(),
-                modules: Vec::new(),
+                placed: Vec::new(),
             };
             let image = GuestImage::prepare(&guest, interrupt)?;
             if let WorkloadOptions::Exec { command } = &options.workload {

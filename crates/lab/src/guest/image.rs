@@ -105,6 +105,7 @@ pub(super) fn pack(options: &GuestOptions, kernel: &Kernel, path: &Path) -> Resu
     let system = packer.bytes;
     options.files.iter().try_for_each(|file| packer.tree(file, Packing::Programs))?;
     options.data.iter().try_for_each(|data| packer.tree(data, Packing::Data))?;
+    options.placed.iter().try_for_each(|(data, place)| packer.tree_at(data, place, Packing::Data))?;
     let own = packer.bytes.saturating_sub(system);
     let mut out = packer.archive.finish().map_err(at(path, "write"))?;
     out.flush().map_err(at(path, "write"))?;
@@ -165,8 +166,7 @@ impl Packer<'_> {
         let modules = Modules::list(&kernel.modules, &kernel.release)?;
         let optional = OPTIONAL_MODULES.into_iter().filter(|name| modules.has(name));
         let drivers = options.file_systems.iter().copied().map(FileSystem::name);
-        let mut wanted: Vec<&str> = optional.chain(MODULES).chain(drivers).collect();
-        wanted.extend(options.modules.iter().map(String::as_str));
+        let wanted: Vec<&str> = optional.chain(MODULES).chain(drivers).collect();
         let mut plan = Plan { modules: Vec::new() };
         for module in modules.with_dependencies(&wanted)? {
             let path = Path::new("/modules").join(module.name).with_extension("ko");
@@ -232,13 +232,18 @@ impl Packer<'_> {
     /// each.
     fn tree(&mut self, path: &Path, packing: Packing) -> Result<(), GuestError> {
         let path = &std::path::absolute(path).map_err(at(path, "find"))?;
+        self.tree_at(path, path, packing)
+    }
+
+    /// Packs a file, or a directory with all below it, unchanged, as `to`.
+    fn tree_at(&mut self, path: &Path, to: &Path, packing: Packing) -> Result<(), GuestError> {
         let root = path.canonicalize().map_err(at(path, "read"))?;
         for entry in WalkDir::new(&root).sort_by_file_name() {
             let entry = entry.map_err(|error| at(path, "read")(error.into()))?;
             let from = entry.path();
             let place = match from.strip_prefix(&root) {
-                Ok(below) if below != Path::new("") => path.join(below),
-                _ => path.clone(),
+                Ok(below) if below != Path::new("") => to.join(below),
+                _ => to.to_owned(),
             };
             let kind = entry.file_type();
             if kind.is_symlink() {
