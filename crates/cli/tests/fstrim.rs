@@ -133,7 +133,7 @@ fn other_file_systems_are_trimmed_as_by_util_linux() {
 #[test]
 fn devices_of_the_mapper_and_f2fs_are_trimmed_of_free_space_only() {
     let script = repository().join("vm/fitrim");
-    let cases = ["thin:ext4", "btrfs-aborted", "f2fs"];
+    let cases = ["thin:ext4", "thin:xfs", "btrfs-aborted", "f2fs"];
     let arguments =
         [&["-t", "600", script.to_str().unwrap(), env!("CARGO_BIN_EXE_trimtab")][..], &cases].concat();
     let Some(output) = guest::run(&arguments) else { return };

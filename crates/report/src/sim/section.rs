@@ -2,7 +2,7 @@
 
 use trimtab_core::document::DriveDescription;
 use trimtab_core::document::SimDocument;
-use trimtab_core::document::sim::{DiscardsFrom, Passes};
+use trimtab_core::document::sim::{DiscardsFrom, Passes, SimRun};
 use trimtab_core::shell::command_line;
 
 use super::charts::details;
@@ -106,7 +106,30 @@ pub fn wear(document: &SimDocument, profile: &str) -> String {
             significant(spread.deviation)
         )
     });
-    format!("Erases of a block: {}.{passes}", spreads.collect::<Vec<_>>().join("; "))
+    let copies = copies(document, profile).map(|copies| format!(" {copies}")).unwrap_or_default();
+    format!("Erases of a block: {}.{copies}{passes}", spreads.collect::<Vec<_>>().join("; "))
+}
+
+/// The pages that a drive programs beside those of the host, by policy; none where there are hardly any.
+fn copies(document: &SimDocument, profile: &str) -> Option<String> {
+    let of_host = |run: &SimRun, pages: u64| {
+        let ratio = pages as f64 / run.outcome.counters.host_pages as f64;
+        (ratio >= 0.005).then_some(ratio)
+    };
+    let parts = |run: &SimRun| {
+        let counters = &run.outcome.counters;
+        let kinds = [
+            (counters.copied_pages, "copied"),
+            (counters.map_pages, "of the map"),
+            (counters.journal_pages, "of the journal"),
+        ];
+        let shown = kinds.map(|(pages, what)| Some(format!("{:.2} {what}", of_host(run, pages)?)));
+        let shown: Vec<_> = shown.into_iter().flatten().collect();
+        (!shown.is_empty()).then(|| format!("{} {}", run.policy.label(), shown.join(", ")))
+    };
+    let of_policies: Vec<_> = runs_on(document, profile).filter_map(parts).collect();
+    (!of_policies.is_empty())
+        .then(|| format!("Pages programmed beside each of the host's: {}.", of_policies.join("; ")))
 }
 
 /// Why there is no lifetime.
