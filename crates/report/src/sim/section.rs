@@ -110,7 +110,8 @@ pub fn wear(document: &SimDocument, profile: &str) -> String {
     format!("Erases of a block: {}.{copies}{passes}", spreads.collect::<Vec<_>>().join("; "))
 }
 
-/// The pages that a drive programs beside those of the host, by policy; none where there are hardly any.
+/// The pages that a drive programs beside those of the host, by policy; none where all of them are copies, which the
+/// write amplification says.
 fn copies(document: &SimDocument, profile: &str) -> Option<String> {
     let of_host = |run: &SimRun, pages: u64| {
         let ratio = pages as f64 / run.outcome.counters.host_pages as f64;
@@ -127,8 +128,13 @@ fn copies(document: &SimDocument, profile: &str) -> Option<String> {
         let shown: Vec<_> = shown.into_iter().flatten().collect();
         (!shown.is_empty()).then(|| format!("{} {}", run.policy.label(), shown.join(", ")))
     };
+    let is_more = |run: &SimRun| {
+        let counters = &run.outcome.counters;
+        of_host(run, counters.map_pages.saturating_add(counters.journal_pages)).is_some()
+    };
     let of_policies: Vec<_> = runs_on(document, profile).filter_map(parts).collect();
-    (!of_policies.is_empty())
+    runs_on(document, profile)
+        .any(is_more)
         .then(|| format!("Pages programmed beside each of the host's: {}.", of_policies.join("; ")))
 }
 
