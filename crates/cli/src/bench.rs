@@ -113,7 +113,7 @@ What cannot be detected:
   drive's name here, or LIO serves a unit of its vendor: through a program such as tgtd, or through another machine.
 - Parts of the kernel that write to files without claiming them or naming them: nfsd, ksmbd, cachefiles, process
   accounting, core dumps, disk quotas, an ext file system's journal that is a file in it, ZFS pools on files, zloop,
-  nandsim; and memory of a file that stays pinned after it was unmapped (udmabuf, vfio, RDMA, buffers of io_uring).
+  nandsim, 9p over a descriptor; and memory of a file that stays pinned after it was unmapped (udmabuf, vfio, RDMA, buffers of io_uring).
 - A FUSE server that has the file open for reading only, only for the moment of each write, or by passthrough.
 - Files and drives that were registered with an io_uring of which nothing but its registration is left (set up with
   IORING_SETUP_REGISTERED_FD_ONLY), or whose path leads to another file by now; and requests that are under way when

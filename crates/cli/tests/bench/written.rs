@@ -141,7 +141,7 @@ fn processes_that_may_not_be_looked_at_are_counted() {
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         let count = said
-            .split_once("not known: all that ")
+            .split_once("not known: what ")
             .and_then(|(_, line)| line.split(' ').next()?.parse::<u32>().ok());
         assert!(count.is_some_and(|count| count > 0), "{capabilities}: {said}");
     }

@@ -6,6 +6,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use super::configfs::ConfigFs;
 use crate::block::{DeviceNumber, children};
 
@@ -65,12 +67,12 @@ impl Exports {
             matching(tree.root(), pattern).into_iter().filter_map(|file| found(&file, read)).collect()
         };
         all.paths.extend(read(GADGETS, line));
-        all.paths.extend(enabled(tree.root(), NVMET));
+        all.paths.extend(read(NVMET, nvmet));
         let heartbeats = read(HEARTBEAT, line).into_iter();
         all.paths
             .extend(heartbeats.map(|disk| Exported { path: Path::new("/dev").join(&disk.path), ..disk }));
         all.paths.extend(read(FILEIO, fileio));
-        all.controllers = enabled(tree.root(), PASSTHRU);
+        all.controllers = read(PASSTHRU, nvmet);
         for file in matching(tree.root(), IBLOCK) {
             let number = fs::read(&file).ok().and_then(|text| iblock(&text));
             all.numbers.extend(number.zip(file.parent().map(Path::to_owned)));
@@ -103,19 +105,25 @@ fn vendor(names: &Path) -> String {
     text.split_once(": ").map_or(LIO, |(_, vendor)| vendor.trim()).to_owned()
 }
 
-/// Returns the exports of nvmet whose settings match `pattern`.
-fn enabled(configfs: &Path, pattern: &str) -> Vec<Exported> {
-    let is_enabled =
-        |file: &PathBuf| fs::read(file.with_file_name("enable")).is_ok_and(|text| text.starts_with(b"1"));
-    let all = matching(configfs, pattern).into_iter().filter(is_enabled);
-    all.filter_map(|file| found(&file, line)).collect()
+/// The path in a file of nvmet, unless none was set. What was taken down for a while counts as well: its clients
+/// wait for it with what they have still to write.
+fn nvmet(text: &[u8]) -> Option<&[u8]> {
+    line(text).filter(|path| *path != b"(null)")
 }
 
-/// Returns the export that `read` finds in `file`.
+/// Returns the export that `read` finds in `file`. The kernel shows no path that is longer than a page.
 fn found(file: &Path, read: fn(&[u8]) -> Option<&[u8]>) -> Option<Exported> {
-    let text = fs::read(file).ok()?;
-    let path = read(&text).filter(|path| !path.is_empty())?;
-    Some(Exported { path: OsStr::from_bytes(path).into(), server: file.parent()?.to_owned() })
+    let server = file.parent()?.to_owned();
+    match fs::read(file) {
+        Ok(text) => {
+            let path = read(&text).filter(|path| !path.is_empty())?;
+            Some(Exported { path: OsStr::from_bytes(path).into(), server })
+        }
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NAMETOOLONG) => {
+            Some(Exported { path: PathBuf::from("/?"), server })
+        }
+        Err(_) => None,
+    }
 }
 
 fn line(text: &[u8]) -> Option<&[u8]> {
@@ -169,6 +177,7 @@ mod tests {
             .file(&format!("{nvmet}/1/enable"), "1\n")
             .file(&format!("{nvmet}/2/device_path"), "/dev/sdc\n")
             .file(&format!("{nvmet}/2/enable"), "0\n")
+            .file(&format!("{nvmet}/3/device_path"), "(null)\n")
             .file("sys/kernel/config/nvmet/subsystems/p/passthru/device_path", "/dev/nvme0\n")
             .file("sys/kernel/config/nvmet/subsystems/p/passthru/enable", "1\n")
             .file("sys/kernel/config/nvmet/subsystems/q/passthru/device_path", "/dev/nvme1\n")
@@ -187,10 +196,16 @@ mod tests {
             Exports::of(&machine.sysfs(), configfs(&machine.machine()).unwrap().as_ref())
         };
         let Exports { paths: all, controllers: through, mut targets, mut vendors, .. } = exports(&machine);
-        let paths: Vec<_> = all.iter().map(|found| found.path.to_str().unwrap()).collect();
-        assert_eq!(paths, ["/images/g", "/images/c\nx", "/dev/sdb", "/dev/nvme1n1", "/images/a b"]);
+        let mut paths: Vec<_> = all.iter().map(|found| found.path.to_str().unwrap()).collect();
+        paths.sort_unstable();
         assert_eq!(
-            all[2].server,
+            paths,
+            ["/dev/nvme1n1", "/dev/sdb", "/dev/sdc", "/images/a b", "/images/c\nx", "/images/g"],
+            "also what is taken down for a while"
+        );
+        let first = all.iter().find(|found| found.path == Path::new("/dev/sdb")).unwrap();
+        assert_eq!(
+            first.server,
             Path::new("/sys/kernel/config/nvmet/subsystems/s/namespaces/1"),
             "wherever configfs is mounted"
         );
@@ -198,10 +213,9 @@ mod tests {
         assert_eq!(vendors, ["LIO-ORG", "OWN"]);
         targets.sort();
         assert_eq!(targets, ["iqn.2003-01.org.example:t", "p", "q", "s"]);
-        assert_eq!(
-            through.iter().map(|found| found.path.as_path()).collect::<Vec<_>>(),
-            [Path::new("/dev/nvme0")]
-        );
+        let mut through: Vec<_> = through.iter().map(|found| found.path.to_str().unwrap()).collect();
+        through.sort_unstable();
+        assert_eq!(through, ["/dev/nvme0", "/dev/nvme1"]);
         let nothing = exports(&Captured::new());
         assert!(nothing.paths.is_empty() && nothing.targets.is_empty());
         let legacy = Exports::of(&machine.sysfs(), None);

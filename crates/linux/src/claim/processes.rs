@@ -147,8 +147,10 @@ impl Found {
     fn look(&mut self, procfs: &Path, process: u32, numbers_are_own: bool) -> io::Result<()> {
         let directory = procfs.join(process.to_string());
         self.task(&directory);
-        // Procfs shows nothing of a main thread that has ended, while other threads keep all files open.
-        let has_ended = is_zombie(&directory)?;
+        // Procfs shows nothing of a main thread that has ended, or has given up its memory and is about to end, while
+        // other threads keep all files open and mapped.
+        let has_ended =
+            is_zombie(&directory)? || fs::read(directory.join("maps")).is_ok_and(|maps| maps.is_empty());
         for thread in threads(&directory)? {
             // A thread has a directory of its own, though none that is listed.
             let directory = procfs.join(thread.to_string());
@@ -429,5 +431,26 @@ mod tests {
         // Its link is gone, so it is known by its numbers.
         assert!(changed.ends_with("42/root/a b"), "{changed:?}");
         assert_eq!(*what, OpenedKind::File(FileId { device: DeviceNumber { major: 8, minor: 2 }, inode: 7 }));
+    }
+
+    #[test]
+    fn mappings_are_found_though_the_main_thread_has_given_up_its_memory() {
+        let maps = "00001000-00002000 rw-s 0 08:01 5   /x\n";
+        let machine = Captured::new()
+            .file("x", "")
+            .file("proc/42/stat", "42 (x) D 1\n")
+            .file("proc/42/maps", "")
+            .file("proc/42/fd/none", "")
+            .file("proc/42/task/42/stat", "")
+            .file("proc/42/task/43/stat", "")
+            .file("proc/43/stat", "43 (x) S 1\n")
+            .file("proc/43/maps", maps)
+            .file("proc/43/fd/none", "");
+        let links = machine.procfs().join("43/map_files");
+        fs::create_dir_all(&links).unwrap();
+        symlink(machine.root().join("x"), links.join("1000-2000")).unwrap();
+        let found = Found::of(&machine.procfs(), 42, false);
+        let [(link, _)] = &found.opened[..] else { panic!("{found:?}") };
+        assert!(link.ends_with("43/map_files/1000-2000"));
     }
 }

@@ -96,6 +96,9 @@ fn namespaces_of_a_controller_that_is_passed_through_are_refused() {
         assert_eq!(judged_so(name), Ok(vec![]));
     }
     fs::remove_file(node).unwrap();
+    // Clients of what is taken down for a while wait for it.
     let off = machine.file(&format!("{passthru}/enable"), "0\n");
-    assert!(judged(&off, "dm-0", &EVERYTHING).is_ok());
+    assert!(judged(&off, "nvme1n1", &EVERYTHING).is_err());
+    let unset = off.file(&format!("{passthru}/device_path"), "(null)\n");
+    assert!(judged(&unset, "dm-0", &EVERYTHING).is_ok());
 }
