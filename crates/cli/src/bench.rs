@@ -111,6 +111,8 @@ What cannot be detected:
 - Two paths to one drive without multipath, where the drive does not report the same WWID on both.
 - A file or disk of this machine that comes back as a drive by the network, unless nvmet or LIO has a target of the
   drive's name here, or LIO serves a unit of its vendor: through a program such as tgtd, or through another machine.
+- What a server keeps on DEV that has ended, or was stopped, and will be started again: the device that it served by NBD,
+  ublk or iSCSI may still be mounted and wait for it.
 - Parts of the kernel that write to files without claiming them or naming them: nfsd, ksmbd, cachefiles, process
   accounting, core dumps, disk quotas, an ext file system's journal that is a file in it, ZFS pools on files, zloop,
   nandsim, 9p over a descriptor; and memory of a file that stays pinned after it was unmapped (udmabuf, vfio, RDMA, buffers of io_uring).
