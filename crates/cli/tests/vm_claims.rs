@@ -107,7 +107,7 @@ const EXPECTED: [(&str, &[&str]); 104] = [
     ("nvmet-hidden", &["is served to others by /sys/kernel/config/nvmet/subsystems/served/namespaces/1"]),
     ("nvmet-unmounted", &["is served to others by /sys/kernel/config/nvmet/subsystems/served/namespaces/1"]),
     ("nvmet-fcloop", &["is served by a target of this machine (nvmet)"]),
-    ("nvmet-off", &["accepted"]),
+    ("nvmet-off", &["is served to others by /sys/kernel/config/nvmet/subsystems/served/namespaces/1"]),
     (
         "nvmet-renamed",
         &["may be the device that /sys/kernel/config/nvmet/subsystems/served/namespaces/1 serves to others"],
@@ -117,6 +117,7 @@ const EXPECTED: [(&str, &[&str]); 104] = [
     ("nvmet-unlinked", &["may be the device that /sys/kernel/config/nvmet/"]),
     ("nvmet-unlinked", &["may be the device that /sys/kernel/config/nvmet/"]),
     ("nvmet-unlinked", &["may be the device that /sys/kernel/config/nvmet/"]),
+    ("nvmet-removed", &["accepted"]),
     (
         "nvmet-passthru",
         &[
@@ -125,7 +126,7 @@ const EXPECTED: [(&str, &[&str]); 104] = [
         ],
     ),
     ("nvmet-passthru-other", &["accepted"]),
-    ("nvmet-passthru-off", &["accepted"]),
+    ("nvmet-passthru-off", &["is served to others by /sys/kernel/config/nvmet/subsystems/through/passthru"]),
     ("lio-fileio", &["shares its bytes with /run/image, which is served to others by "]),
     (
         "lio-iblock",
