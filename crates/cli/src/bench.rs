@@ -114,8 +114,9 @@ What cannot be detected:
 - What a server keeps on DEV that has ended, or was stopped, and will be started again: the device that it served by NBD,
   ublk or iSCSI may still be mounted and wait for it.
 - Parts of the kernel that write to files without claiming them or naming them: nfsd, ksmbd, cachefiles, process
-  accounting, core dumps, disk quotas, an ext file system's journal that is a file in it, ZFS pools on files, zloop,
-  nandsim, 9p over a descriptor; and memory of a file that stays pinned after it was unmapped (udmabuf, vfio, RDMA, buffers of io_uring).
+  accounting, core dumps, disk quotas, what a file system shows of its own as files (journals, NTFS's $MFT), ZFS pools
+  on files, zloop, nandsim, 9p over a descriptor; and memory of a file that stays pinned after it was unmapped
+  (udmabuf, vfio, RDMA, buffers of io_uring).
 - A FUSE server that has the file open for reading only, only for the moment of each write, or by passthrough.
 - Files and drives that were registered with an io_uring of which nothing but its registration is left (set up with
   IORING_SETUP_REGISTERED_FD_ONLY), or whose path leads to another file by now; and requests that are under way when
@@ -132,8 +133,8 @@ What cannot be detected:
   serve or map a second time.
 - Programs that have the drive, or its sg, bsg or NVMe character device, open for reading only, and send it commands
   that write; and those that do so by a character device of its RAID controller or host adapter.
-- An erofs that no list of mounts shows, where the file is a further device of it or doesn't have its superblock at the
-  usual place.
+- An erofs of which the file is a further device; and one that no list of mounts shows, where the file doesn't have its
+  superblock at the usual place.
 - Programs that only read, such as a backup of DEV that is under way, or a virtual machine on an image below: one of
   them is named, but not refused. What they have mapped for reading alone is not seen.
 - Processes of other PID namespaces that are not below this one's, such as those outside a container.

@@ -8,7 +8,7 @@ use guest::run;
 const UNKNOWN_RING: &[&str] = &["cannot tell which files process ", "(python3) writes to by its io_uring"];
 
 /// The expected messages for each claim, in order.
-const EXPECTED: [(&str, &[&str]); 104] = [
+const EXPECTED: [(&str, &[&str]); 105] = [
     ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
     (
         "lvm-mounted",

@@ -44,7 +44,9 @@ pub(super) enum Loss {
 pub(super) fn mapped(machine: &Machine, sysfs: &std::path::Path) -> Result<Vec<Mapped>, ClaimError> {
     let mut all = Vec::new();
     for device in BlockDevice::disks(sysfs)? {
-        let Ok(uuid) = std::fs::read_to_string(device.attribute("dm/uuid")) else { continue };
+        // Any bytes but a zero can be in it.
+        let Ok(uuid) = std::fs::read(device.attribute("dm/uuid")) else { continue };
+        let uuid = String::from_utf8_lossy(&uuid);
         let number = device.number()?;
         let tables = machine.map(number).zip(machine.inactive_map(number));
         let Some((mut lines, loaded)) = tables else {

@@ -65,7 +65,7 @@ fn is_of_nvmet(controller: &Path, targets: &[String]) -> bool {
 }
 
 fn text(attribute: PathBuf) -> Option<String> {
-    Some(fs::read_to_string(attribute).ok()?.trim().to_owned())
+    Some(String::from_utf8_lossy(&fs::read(attribute).ok()?).trim().to_owned())
 }
 
 #[cfg(test)]

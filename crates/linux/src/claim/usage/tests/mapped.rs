@@ -20,6 +20,9 @@ fn drive_of_a_multipath_device_without_paths_is_refused() {
                 take that down first";
     assert_eq!(refusal(&machine, "sdb"), lost);
     assert_eq!(judged(&machine, "sdc", &Overrides::default()), Ok(vec![]));
+    // A UUID need not be text.
+    let odd = machine.file("sys/devices/dm-0/dm/uuid", b"mpath-\xffx\n");
+    assert!(refusal(&odd, "sdc").contains("(mapped)"));
 }
 
 #[test]
