@@ -355,7 +355,7 @@ fn a_map_without_space_is_refused() {
     profile.geometry.over_provisioning.value = 7.0 / 128.0;
     let refused = |profile: &Profile| Device::new(profile, Bytes(SIZE)).err().map(|error| error.to_string());
     let message = refused(&profile).unwrap();
-    assert!(message.contains("33280 pages do not fit"), "{message}");
+    assert!(message.contains("for 33280 pages and one to spare"), "{message}");
     profile.map_cache = None;
     assert_eq!(refused(&profile), None);
 }
