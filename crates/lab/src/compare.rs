@@ -22,7 +22,6 @@ use trimtab_linux::environment::environment;
 
 pub use plan::distinct;
 pub use virtual_time::VirtualOptions;
-pub(crate) use virtual_time::processors;
 
 use self::plan::{Planned, Site, plan, require_rights, require_trims, require_unmanaged};
 use self::run::{RunOptions, run};

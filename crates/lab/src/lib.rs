@@ -9,6 +9,7 @@ pub mod fs;
 pub mod guest;
 mod ledger;
 mod mkfs;
+mod processors;
 mod program;
 pub mod progress;
 pub mod reproduce;

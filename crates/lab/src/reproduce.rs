@@ -35,9 +35,10 @@ use trimtab_linux::environment::environment;
 use self::measured::Measured;
 use self::progress::Parts;
 use self::setup::Setup;
-use crate::compare::{CompareError, compare, processors};
+use crate::compare::{CompareError, compare};
 use crate::error::LabError;
 use crate::guest::KernelChoice;
+use crate::processors::processors;
 use crate::progress::Progress;
 
 /// The options of a reproduction.

@@ -22,6 +22,7 @@ use super::plan::{Planned, Site};
 use crate::error::{LabError, io_at};
 use crate::fs::FileSystem;
 use crate::guest::{GuestCommand, GuestImage, GuestOptions, GuestOutput, KernelChoice, PROGRAM};
+use crate::processors::processors;
 use crate::progress::Progress;
 use crate::workload::WorkloadOptions;
 use trimtab_core::interrupt::Interrupt;
@@ -80,11 +81,6 @@ impl Drop for Entered<'_> {
         *self.0.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.0.one_ended.notify_one();
     }
-}
-
-/// The processors of this machine.
-pub(crate) fn processors() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Takes a run and its place in the plan.

@@ -3,7 +3,6 @@
 mod notes;
 
 use std::path::Path;
-use std::thread;
 
 use trimtab_core::document::DriveDescription;
 use trimtab_core::document::sim::{DiscardsFrom, KindTotal, Passes, ReplayDescription, ReplayedTrace};
@@ -19,6 +18,7 @@ use trimtab_linux::environment::{EnvironmentError, available_memory};
 
 use super::{ASSUMED_ENDURANCE, SimulateOptions};
 use crate::compare::distinct;
+use crate::processors::processors;
 
 /// Why something can't be simulated with a trace.
 #[derive(Debug, thiserror::Error)]
@@ -297,7 +297,7 @@ fn describe(profile: &Profile, toml: &str, size: Bytes) -> Result<DriveDescripti
 /// How many replays can go at a time: one a processor, as far as the memory reaches.
 fn workers(drives: &[(Profile, String)], size: Bytes) -> Result<usize, PlanError> {
     let available = available_memory(Path::new(PROCFS))?;
-    let mut workers = thread::available_parallelism().map_or(1, usize::from);
+    let mut workers = processors();
     for (profile, _) in drives {
         let needed = memory(profile, size)?;
         if needed > available {

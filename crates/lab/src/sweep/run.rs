@@ -22,6 +22,7 @@ use super::shard::Shard;
 use super::store::{CellFile, Store, Stored};
 use super::table::{parquet, row, set_intervals};
 use super::trace::Traces;
+use crate::processors::processors;
 
 /// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -133,7 +134,7 @@ pub fn sweep(
         missing.push(cell);
     }
     progress.at(&state);
-    let workers = options.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    let workers = options.workers.unwrap_or_else(processors);
     let work = Work::new(plan, &missing, available_memory(Path::new(PROCFS))?, interrupt);
     let started = Instant::now();
     let (sender, receiver) = mpsc::channel();

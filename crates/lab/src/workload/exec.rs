@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 use trimtab_core::document::WorkloadDescription;
-use trimtab_core::shell::quoted;
+use trimtab_core::shell::command_line;
 use trimtab_linux::PROCFS;
 use trimtab_linux::process_tree::{ProcessTree, Tasks};
 
@@ -49,10 +49,10 @@ fn placed(word: &OsStr, dir: &Path) -> OsString {
 
 impl Workload for ExecWorkload {
     fn description(&self) -> WorkloadDescription {
-        let words: Vec<_> = self.command.iter().map(|word| quoted(word.to_string_lossy())).collect();
+        let words: Vec<_> = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         WorkloadDescription {
             name: "exec".to_owned(),
-            summary: words.join(" "),
+            summary: command_line(&words),
             seed: self.seed,
             delete_steps: Vec::new(),
             write_step: None,
