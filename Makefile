@@ -13,13 +13,13 @@ STACK_TOOLS = mkfs.exfat mkfs.vfat mkfs.ntfs mkfs.nilfs2 cryptsetup lvm thin_che
 
 # The test programs by what they need. A test holds these lists to the programs that there are.
 QUICK = advice aged all cache data_sheet discard_cost discard_queue extremes idle map_cache mapping memory replay smart \
-    steady_state streams suspend sweep timing wear damage readers hostile bench_report compare_report sim_report house
+    steady_state streams suspend sweep timing wear damage data_set readers hostile bench_report compare_report sim_report house
 ROOT = bench canary claim compare daemon doctor drive file frees fstrim generation outputs own queue record report reproduce sim \
     sim_trace steer trace tracefs trim watch
 VM = virtual_time vm vm_claims vm_doctor vm_layouts
 programs = $(foreach name,$(1),--test $(name))
 
-.PHONY: all demo test quick check test-root test-vm python package test-package image test-image bench arena clean
+.PHONY: all demo test quick check test-root test-vm python package test-package image test-image bench arena traces clean
 
 all:
 	./setup $(BUILD_TOOLS)
@@ -81,6 +81,12 @@ arena:
 	$(CARGO) build --release --locked
 	arena/record target/release/trimtab target/arena/traces
 	$(CARGO) bench --locked -p trimtab-lab --bench arena -- $(CURDIR)/target/arena/traces --out $(CURDIR)/target/arena
+
+# The traces of traces/recipes that are missing in target/traces: 3 minutes for each small one at most, half an hour for a large one.
+traces:
+	./setup $(BUILD_TOOLS) mkfs.ext4 mkfs.xfs mkfs.btrfs mkfs.f2fs python3 qemu-system-x86_64
+	$(CARGO) build --release --locked
+	$(CARGO) run --release --locked -p trimtab-lab --example record_traces -- target/release/trimtab target/traces
 
 # The Python package (docs/python.md), in target/wheels, and its tests.
 python:

@@ -132,11 +132,12 @@ struct Info {
 
 fn info(input: &Input, json: bool, out: &mut impl Write) -> Result<io::Result<()>> {
     let mut trace = input.open()?;
-    let (mut summary, mut span, mut batch) = (Summary::default(), Nanos(0), Vec::new());
+    let (mut summary, mut first, mut last, mut batch) = (Summary::default(), None, Nanos(0), Vec::new());
     loop {
         trace.next_batch(&mut batch)?;
-        let Some(last) = batch.last() else { break };
-        span = last.at;
+        let Some(end) = batch.last() else { break };
+        first = first.or(batch.first().map(|event| event.at));
+        last = end.at;
         batch.iter().for_each(|event| summary.record(event));
     }
     let header = trace.header();
@@ -146,7 +147,7 @@ fn info(input: &Input, json: bool, out: &mut impl Write) -> Result<io::Result<()
         records: trace.counts().records,
         events: trace.counts().events,
         skipped: trace.counts().skipped.clone(),
-        span_ns: span,
+        span_ns: Nanos(last.0 - first.unwrap_or_default().0),
     };
     if json {
         let text = serde_json::to_string_pretty(&info).context("cannot write the trace's description")?;
