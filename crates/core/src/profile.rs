@@ -1,4 +1,5 @@
-//! Drive profiles: how a drive behaves, as a TOML file whose every number has a unit and a source.
+//! Drive profiles: how a drive behaves, as a TOML file whose every number has a source. Quantities are written with their
+//! unit; a bare number is of bytes, nanoseconds or bytes a second.
 //!
 //! `bench` writes a profile, the flash model behaves by it, the pacer and the dry run predict from
 //! it. The profiles that come with trimtab are listed by [`builtin`].

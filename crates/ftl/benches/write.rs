@@ -7,7 +7,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use memmap2::{Advice, MmapMut};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use trimtab_core::profile::{GcPolicy, Idle, MapCache, Profile, Slc, Sourced, Suspend, Wear};
+use trimtab_core::profile::{Aging, GcPolicy, Idle, MapCache, Profile, Slc, Sourced, Suspend, Wear};
 use trimtab_core::stats::median;
 use trimtab_core::{Bytes, Extent, Nanos, Pages};
 use trimtab_ftl::{ClosedLoop, Command, Device, Ftl, FtlConfig, Op, Untimed};
@@ -139,6 +139,12 @@ fn profile_with_everything() -> Profile {
         bad_blocks: Some(sourced(0.02)),
         level_at: Some(sourced(32)),
     });
+    profile.aging = Some(Aging { random_writes: sourced(1.0) });
+    let discard = &mut profile.discard;
+    discard.per_mapped_gib = Some(sourced(Nanos(1_000_000)));
+    discard.lazy_share = Some(sourced(0.2));
+    discard.queue_depth = Some(sourced(4));
+    discard.ranges_per_command = Some(sourced(256));
     profile
 }
 

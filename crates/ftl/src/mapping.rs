@@ -129,6 +129,8 @@ pub struct Ftl {
     /// The block that is being cleaned while the drive idles: out of its list, and some of its pages may
     /// have been moved.
     cleaning: Option<u32>,
+    /// Whether blocks are being erased because the host has opened one: until there are more than the reserve.
+    is_reclaiming: bool,
     levelling: Option<Levelling>,
     /// Pages of blocks that wear levelling filled and that were or will be erased without having been programmed.
     unfilled: u64,
@@ -170,6 +172,7 @@ impl Ftl {
             cache: cache.map(|cache| Cache::new(cache, config.blocks)),
             moving: Vec::with_capacity(config.pages_per_block as usize),
             cleaning: None,
+            is_reclaiming: false,
             levelling: wear.levelling(),
             unfilled: 0,
             mapped: 0,
@@ -354,8 +357,12 @@ impl Ftl {
             }
             let next = self.layout.first(block);
             self.frontiers[frontier] = Frontier { next, end: next + self.config.pages_per_block };
-            while frontier < self.copies && self.blocks.free() <= self.config.reserve_blocks {
-                self.reclaim(flash);
+            if frontier < self.copies {
+                self.is_reclaiming = true;
+                while self.blocks.free() <= self.config.reserve_blocks {
+                    self.reclaim(flash);
+                }
+                self.is_reclaiming = false;
             }
         }
         self.frontiers[frontier]

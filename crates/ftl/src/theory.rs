@@ -42,12 +42,12 @@ pub fn fifo_hot_cold(spare: f64, writes: f64, space: f64) -> f64 {
 }
 
 /// Greedy cleaning with blocks of `pages_per_block` pages: the FIFO form at `k a`, over `k`, with
-/// k = 1 + 1 / (2 Np).
+/// k = 1 + 1 / (2 Np); at least 1, which it would fall below where nearly all is spare.
 ///
 /// P. Desnoyers, as for [`fifo`].
 pub fn greedy(spare: f64, pages_per_block: u32) -> f64 {
     let k = 1.0 + 0.5 / f64::from(pages_per_block);
-    lru_cleaning(k / (1.0 - spare)) / k
+    (lru_cleaning(k / (1.0 - spare)) / k).max(1.0)
 }
 
 /// The spare factor at which [`greedy`] cleaning amplifies writes by `amplification`, above 1.

@@ -276,7 +276,7 @@ fn wear_levelling_moves_deleted_data_again_and_again_unless_they_are_discarded()
     };
     let mut profile = profile();
     assert_eq!(copied(&profile), [0, 0], "what is deleted rests below the rest: discards bring nothing");
-    profile.wear = Some(Wear { level_at: Some(sourced(4)), ..Wear::default() });
+    profile.wear = Some(Wear { level_at: Some(sourced(8)), ..Wear::default() });
     let [none, batched] = copied(&profile);
     assert!(none > 128 * PAGES_PER_MIB && batched == 0, "none copies {none} pages, batched {batched}");
 }
@@ -400,4 +400,38 @@ fn streams_take_from_discards_what_they_are_worth_to_logs() {
     assert!(none > 1.7 * online, "discards nearly halve what is programmed: {none} and {online}");
     let [none, online] = apart;
     assert!(none < 1.15 * online, "blocks of logs are free by themselves: {none} and {online}");
+}
+
+#[test]
+fn discards_enlarge_a_cache_that_a_busy_drive_folds() {
+    // Writes of all sizes anywhere, a discard for three of them, and a pause of a second after each thousand.
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(4);
+    let request = |number: u64| {
+        let kind = if rng.random_bool(0.75) { EventKind::Write } else { EventKind::Discard };
+        let length = [4096, 4096, 16_384, 65_536, 819_200][rng.random_range(0..5)];
+        let start = rng.random_range(0..(SIZE.0 - length) / 4096) * 4096;
+        event(20 * SECOND + number * 10_000 + number / 1000 * SECOND, kind, start, length)
+    };
+    let events: Vec<_> = (0..8000).map(request).collect();
+    // How long ideal waits, and how much it erases, in multiples of none's.
+    let ideal_over_none = |profile: &Profile| {
+        let none = replayed(profile, &events, true, "none");
+        let ideal = replayed_with(profile, &events, true, Discards::Ideal);
+        let erases = |outcome: &ReplayOutcome| outcome.counters.erases as f64;
+        (ideal.waited_ns.seconds() / none.waited_ns.seconds(), erases(&ideal) / erases(&none))
+    };
+    let mut profile = profile();
+    profile.geometry.over_provisioning.value = 0.3;
+    profile.geometry.erase_block.value = Bytes(MIB / 4);
+    profile.idle = Some(Idle { after: sourced(Nanos(100_000_000)), reserve: sourced(0.03) });
+    let (waits, erases) = ideal_over_none(&profile);
+    assert!(waits < 0.97 && erases < 0.97, "without a cache: {waits} times the waits, {erases} the erases");
+    profile.slc = Some(Slc {
+        bits_per_cell: sourced(3),
+        program: sourced(Nanos(174_000)),
+        static_size: sourced(0.0),
+        dynamic_size: sourced(0.15),
+    });
+    let (waits, erases) = ideal_over_none(&profile);
+    assert!(waits > 1.03 && erases > 1.1, "with one: {waits} times the waits, {erases} the erases");
 }

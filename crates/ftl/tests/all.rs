@@ -31,7 +31,7 @@ fn profile() -> Profile {
         endurance: Some(sourced(60)),
         variation: Some(sourced(0.5)),
         bad_blocks: Some(sourced(0.02)),
-        level_at: Some(sourced(4)),
+        level_at: Some(sourced(8)),
     });
     let discard = &mut profile.discard;
     discard.per_mapped_gib = Some(sourced(Nanos(1_000_000)));

@@ -66,7 +66,7 @@ const FIELDS: [(&str, &[&str]); 44] = [
     ("endurance", &["1", "2", "10000000"]),
     ("variation", &["1e-9", "0.9"]),
     ("bad_blocks", &["1e-9", "0.1", "0.5"]),
-    ("level_at", &["1", "1000000"]),
+    ("level_at", &["8", "1000000"]),
 ];
 
 /// Fields and tables that the base profile doesn't have, behind `[discard]`.
@@ -115,7 +115,7 @@ const WEAR: &str = "
 endurance = { value = 3, source = 'a test' }
 variation = { value = 0.5, source = 'a test' }
 bad_blocks = { value = 0.01, source = 'a test' }
-level_at = { value = 2, source = 'a test' }
+level_at = { value = 8, source = 'a test' }
 ";
 
 /// The base profile with other values for some fields.

@@ -2,8 +2,8 @@
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use trimtab_core::profile::{Profile, Sourced, Wear};
-use trimtab_core::{Bytes, Extent, Pages};
+use trimtab_core::profile::{GcPolicy, Idle, Profile, Slc, Sourced, Wear};
+use trimtab_core::{Bytes, Extent, Nanos, Pages};
 use trimtab_ftl::{ClosedLoop, Command, Device, Op, theory};
 
 const PAGE: u64 = 4096;
@@ -110,6 +110,41 @@ fn blocks_turn_bad_as_their_lives_are_spread_until_the_spare_is_used_up() {
 }
 
 #[test]
+fn idle_cleaning_keeps_a_block_for_the_host_while_blocks_turn_bad() {
+    for (choices, slc) in [(1, false), (2, false), (2, true)] {
+        let mut profile = Profile::named("nvme-tlc").unwrap();
+        let geometry = &mut profile.geometry;
+        geometry.program_unit.value = Bytes(16 << 10);
+        geometry.erase_block.value = Bytes(PAGES_PER_BLOCK * PAGE);
+        geometry.over_provisioning.value = 0.3;
+        geometry.reserve_blocks.value = 1;
+        profile.gc.policy.value = GcPolicy::DChoices(choices);
+        profile.idle =
+            Some(Idle { after: sourced(Nanos(1_000_000)).unwrap(), reserve: sourced(0.01).unwrap() });
+        profile.slc = slc.then(|| Slc {
+            bits_per_cell: sourced(3).unwrap(),
+            program: sourced(Nanos(200_000)).unwrap(),
+            static_size: sourced(0.02).unwrap(),
+            dynamic_size: sourced(0.05).unwrap(),
+        });
+        profile.wear = Some(Wear { endurance: sourced(10), variation: sourced(0.5), ..Wear::default() });
+        let mut device = Device::new(&profile, Bytes(SIZE)).unwrap();
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+        let mut now = Nanos::ZERO;
+        for _ in 0..PAGES {
+            // Writes of up to three blocks, and pauses that end in the midst of idle work.
+            now += Nanos(rng.random_range(0..8_000_000));
+            let count = [1, 4, 16, 200][rng.random_range(0..4)];
+            let page = rng.random_range(0..=PAGES - count);
+            let extent = Extent::at(Bytes(page * PAGE), Bytes(count * PAGE));
+            now = device.submit(now, Command { op: Op::Write, extent });
+        }
+        device.ftl().assert_sound();
+        assert!(device.ftl().bad_blocks() > 50, "{} blocks are bad", device.ftl().bad_blocks());
+    }
+}
+
+#[test]
 fn levelling_moves_resting_data_as_seldom_as_its_closed_form_says_and_bounds_the_spread() {
     // The first half of the drive is never written again, the second half in order.
     let hot = |device: &mut Device, rounds: u64| {
@@ -121,7 +156,7 @@ fn levelling_moves_resting_data_as_seldom_as_its_closed_form_says_and_bounds_the
     let spread = device.erase_spread();
     assert!(spread.min == 0 && spread.max >= 80, "resting blocks are never erased: {spread:?}");
 
-    for gap in [4, 16] {
+    for gap in [8, 16] {
         let mut device = drive(0.1, Wear { level_at: sourced(gap), ..Wear::default() });
         hot(&mut device, 10 * u64::from(gap));
         let waf = amplification(&mut device, |device| hot(device, 40 * u64::from(gap)));

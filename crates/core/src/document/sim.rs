@@ -222,8 +222,17 @@ pub struct ReplayOutcome {
     pub counters: DriveCounters,
     /// Write amplification of each pass; not a number where it wrote nothing.
     pub waf_passes: Vec<Option<f64>>,
-    /// Erase blocks of the drive.
+    /// Erase blocks of the drive, with those of a cache of its own.
     pub erase_blocks: u32,
+    /// Those of a cache of its own, which last for ever in this model.
+    #[serde(default)]
+    pub cache_blocks: u32,
+    /// Erases of those; the totals have them too.
+    #[serde(default)]
+    pub cache_erases: u64,
+    /// Blocks that turned bad, also before the first pass.
+    #[serde(default)]
+    pub bad_blocks: u32,
     /// How the erases spread over them.
     pub erase_spread: EraseSpread,
     /// Erases in each tenth of the trace's time, over all passes.
@@ -258,11 +267,12 @@ pub struct ReservePoint {
 
 impl ReplayOutcome {
     /// Years until blocks that last `endurance_cycles` erases are worn out at this rate, were wear
-    /// even; none where no trace time passed or nothing was erased.
+    /// even over all but a cache's own; none where no trace time passed or none of them was erased.
     pub fn lifetime_years(&self, endurance_cycles: u32) -> Option<f64> {
         const YEAR_S: f64 = 365.25 * 86_400.0;
-        let cycles_per_second =
-            self.counters.erases as f64 / f64::from(self.erase_blocks) / self.trace_ns.seconds();
+        let erases = self.counters.erases.saturating_sub(self.cache_erases) as f64;
+        let blocks = f64::from(self.erase_blocks.saturating_sub(self.cache_blocks));
+        let cycles_per_second = erases / blocks / self.trace_ns.seconds();
         (cycles_per_second.is_finite() && cycles_per_second > 0.0)
             .then(|| f64::from(endurance_cycles) / cycles_per_second / YEAR_S)
     }

@@ -9,8 +9,9 @@ use super::{Profile, Sourced};
 
 /// The cycles that a block lasts.
 const ENDURANCE: RangeInclusive<u32> = 1..=10_000_000;
-/// The erases by which blocks may differ before data are moved for it.
-const LEVEL_AT: RangeInclusive<u32> = 1..=1_000_000;
+/// The erases by which blocks may differ before data are moved for it. By less they differ without data that rest: moves
+/// would wear out the blocks that they are to spare.
+const LEVEL_AT: RangeInclusive<u32> = 8..=1_000_000;
 /// The share of blocks that are bad from the start: more would be no spare area but another drive.
 const BAD: RangeInclusive<f64> = 0.0..=0.5;
 /// How much the endurance of blocks varies.
@@ -91,7 +92,7 @@ mod tests {
     fn a_value_outside_its_limits_is_named_with_them() {
         for (field, value, message) in [
             ("endurance", "0", "0 must be from 1 to 10000000"),
-            ("level_at", "0", "0 must be from 1 to 1000000"),
+            ("level_at", "7", "7 must be from 8 to 1000000"),
             ("bad_blocks", "0.6", "0.6 must be from 0 to 0.5"),
             ("bad_blocks", "nan", "NaN must be from 0 to 0.5"),
             ("variation", "1.0", "1 must be from 0 to 0.9"),

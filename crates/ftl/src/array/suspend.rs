@@ -3,16 +3,19 @@
 //! A die that is idle or reads already serves the next read at once or after the others. One that programs or
 //! erases gives way after some time, unless it is done before, and goes on when the reads are done; what it has
 //! to do takes longer by the reads and by the interruption. Transfers of reads go before those of programs too.
+//! No read waits for longer than one operation takes: those behind it have not begun.
 
 use trimtab_core::Nanos;
 use trimtab_core::profile::Profile;
 
 use super::{Array, Unit};
 
-/// The operations that reads may suspend, and until when each die and channel serves reads.
+/// How long reads wait for operations, and until when each die and channel serves reads.
 pub(super) struct Priority {
-    latency: Nanos,
-    resume: Nanos,
+    /// The longest that a read waits for what a die does.
+    wait: Nanos,
+    /// The time that an interruption costs the operation.
+    lost: Nanos,
     dies: Vec<Nanos>,
     channels: Vec<Nanos>,
 }
@@ -21,9 +24,14 @@ impl Priority {
     /// Returns the priority of reads on a drive, if its profile has one.
     pub(super) fn new(profile: &Profile) -> Option<Self> {
         let suspend = profile.suspend.as_ref()?;
+        let (latency, resume) = (suspend.latency.value, suspend.resume.value);
+        let cached = profile.slc.as_ref().map_or(Nanos::ZERO, |slc| slc.program.value);
+        let longest = profile.timing.program.value.max(profile.timing.erase.value).max(cached);
+        // A die that gives way later than it is done is not interrupted.
+        let interrupts = latency < longest;
         Some(Self {
-            latency: suspend.latency.value,
-            resume: suspend.resume.value,
+            wait: latency.min(longest),
+            lost: if interrupts { latency + resume } else { Nanos::ZERO },
             dies: vec![Nanos::ZERO; profile.dies() as usize],
             channels: vec![Nanos::ZERO; profile.geometry.channels.value as usize],
         })
@@ -49,10 +57,10 @@ impl Array {
         let (die, reads) = (&mut self.dies[unit.die], &mut priority.dies[unit.die]);
         let (begun, lost) = if *reads > start {
             (*reads, Nanos::ZERO)
-        } else if die.busy <= start + priority.latency {
+        } else if die.busy <= start + priority.wait {
             (die.busy.max(start), Nanos::ZERO)
         } else {
-            (start + priority.latency, priority.latency + priority.resume)
+            (start + priority.wait, priority.lost)
         };
         let delay = if begun < self.other.end { self.other.delay(begun, self.read) } else { Nanos::ZERO };
         let end = begun + self.read + delay;
@@ -85,6 +93,11 @@ mod tests {
 
     /// One die, with four pages in a program unit and sixteen in a block.
     fn array(suspends: bool) -> Array {
+        array_giving_way(suspends.then_some(LATENCY))
+    }
+
+    /// The same, which gives way after `latency`.
+    fn array_giving_way(latency: Option<Nanos>) -> Array {
         let mut profile = Profile::named("nvme-tlc").unwrap();
         let sourced = |value| Sourced { value, source: "a test".to_owned() };
         profile.geometry.program_unit.value = Bytes(16 << 10);
@@ -94,7 +107,7 @@ mod tests {
         profile.timing.program.value = PROGRAM;
         profile.timing.erase.value = ERASE;
         profile.timing.channel_rate.value = Rate(400_000_000);
-        profile.suspend = suspends.then(|| Suspend { latency: sourced(LATENCY), resume: sourced(RESUME) });
+        profile.suspend = latency.map(|time| Suspend { latency: sourced(time), resume: sourced(RESUME) });
         Array::new(&profile)
     }
 
@@ -131,6 +144,19 @@ mod tests {
         let end = Nanos(1_000_000) + TRANSFER * 4 + PROGRAM;
         assert_eq!(read(&mut array, end - Nanos(7_000)), Nanos(7_000) + READ + TRANSFER);
         assert_eq!(programmed(&mut array, end), end + READ + PROGRAM);
+    }
+
+    #[test]
+    fn a_die_that_gives_way_late_finishes_one_operation_only() {
+        for latency in [ERASE, ERASE * 3, Nanos(3_600_000_000_000)] {
+            let mut array = array_giving_way(Some(latency));
+            for _ in 0..4 {
+                array.erase(0..16, Nanos::ZERO);
+            }
+            assert_eq!(read(&mut array, Nanos::ZERO), ERASE + READ + TRANSFER);
+            // Nothing was interrupted, so that the rest is later by the read alone.
+            assert_eq!(programmed(&mut array, Nanos::ZERO), ERASE * 4 + READ + PROGRAM);
+        }
     }
 
     #[test]

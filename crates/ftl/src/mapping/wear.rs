@@ -112,9 +112,13 @@ impl Ftl {
 
     /// Whether this block turns bad with its next erase: it has reached its life, the reserve is kept without
     /// it, and the data fit into the others. A drive without spare blocks keeps using them.
+    ///
+    /// The host opens a block first and reclaims the reserve after that. So in idle work, which no reclaim follows, one
+    /// more erased block is kept.
     pub(super) fn turns_bad(&self, block: u32) -> bool {
         let config = &self.config;
-        if !self.blocks.is_worn_out(block) || self.blocks.free() < config.reserve_blocks {
+        let kept = config.reserve_blocks + u32::from(!self.is_reclaiming);
+        if !self.blocks.is_worn_out(block) || self.blocks.free() < kept {
             return false;
         }
         let left = config.blocks - self.blocks.bad() - config.set_aside();

@@ -27,12 +27,14 @@ const AGILITY: &str = "ocz-agility-3";
 const CORSAIR: &str = "corsair-performance-pro";
 /// Files of the tree here: an eighth of the original's.
 const FILES: u32 = 4588;
-/// The size of the drives.
+/// The size of the other drives.
 const SIZE: Bytes = Bytes(320 << 20);
 /// Discards after the steps of the delete count too.
 const DISCARDS: [&str; 3] = ["delete", "sync-deleted", "after-delete"];
+/// The size of the drive on which the script runs.
+const SCRIPT_SIZE: Bytes = Bytes(160 << 20);
 /// The unit in which the drive of the post counts what was written, beside its file system: 64 of 88.5 GiB.
-const COARSE: Bytes = Bytes(231 << 20);
+const COARSE: Bytes = Bytes(SCRIPT_SIZE.0 / 885 * 640);
 
 /// Writes and deletes many files, and trims when more was written than is free: P. Nagel's idea for a script.
 /// Its arguments are the directory, and the unit in sectors of the count of what was written; 0 never trims.
@@ -44,7 +46,7 @@ stat=/sys/block/${source##*/}/stat
 written() { set -- $(cat "$stat"); echo $(($7 / unit * unit)); }
 [ "$unit" = 0 ] || last=$(written)
 for round in 1 2 3 4 5 6 7 8 9 10; do
-    head -c 100M /dev/zero | split -b 128K - "$dir/$round-"
+    head -c 50M /dev/zero | split -b 128K - "$dir/$round-"
     sync
     rm -f "$dir/$round-"*[acegikmoqsuwy]
     before=$((round - 2))
@@ -84,7 +86,8 @@ pub(super) const DEFINITION: Definition = Definition {
         "The drive is the flash model with the profile ocz-vertex-le; its cost of a discard is fitted to the 40 s and the \
          six minutes of the post. Other drives of the comments are ocz-agility-3 (for the Vertex 2) and \
          corsair-performance-pro (for the Crucial M4, which has the same controller, and for a fast drive).",
-        "The tree has the shape of the kernel's with 4588 files, an eighth of the original's, on a drive of 320 MiB.",
+        "The tree has the shape of the kernel's with 4588 files, an eighth of the original's, on a drive of 320 MiB; the script \
+         runs on one of 160 MiB.",
         "ext4 runs on the guest's kernel, which since Linux 5.15 discards in a background worker; that of 2.6.39 discarded \
          while the journal committed, and sync waited for it. XFS, whose log waits, stands beside it.",
         "Kernels of that time waited for each discard, so that none could be merged with its neighbours: merging is turned \
@@ -109,7 +112,8 @@ fn setups() -> Vec<Setup> {
     };
     let script = |name, unit: u64| {
         let words = ["sh", "-c", SCRIPT, "script", "{dir}", &unit.to_string()].map(OsString::from);
-        Setup::new(name, VERTEX, &[NoPolicy], WorkloadOptions::Exec { command: words.to_vec() }).sized(SIZE)
+        Setup::new(name, VERTEX, &[NoPolicy], WorkloadOptions::Exec { command: words.to_vec() })
+            .sized(SCRIPT_SIZE)
     };
     vec![
         tree("tree", VERTEX, &[NoPolicy, Online, Batched, Smart]),

@@ -157,7 +157,7 @@ fn to_bound(ideal: &Row, wanted: &[&Row]) -> String {
     let Some(best) = wanted.first() else { return String::new() };
     let those = if wanted.len() == 1 { best.policy.label() } else { "any of them".to_owned() };
     if !WAITED.differs(ideal, best) && !ERASES.differs(ideal, best) {
-        return "No policy can do better: the ideal bound is within 5 % of that.".to_owned();
+        return "Free and instant discards would do no better: ideal is within 5 % of that.".to_owned();
     }
     format!("The ideal bound has {} than {those}.", against(ideal, best))
 }
@@ -197,6 +197,7 @@ mod tests {
             relative_erases: None,
             waf: None,
             lifetime_years: None,
+            bad_blocks: 0,
             write_p99_s: None,
             read_p99_s: None,
             waited_s,
@@ -281,7 +282,7 @@ mod tests {
             ),
             (
                 &[("none", 900.0, 1.0), ("online", 300.0, 1.0), ("ideal", 298.0, 0.99)],
-                ". No policy can do better: the ideal bound is within 5 % of that.",
+                ". Free and instant discards would do no better: ideal is within 5 % of that.",
             ),
             (
                 &[("none", 900.0, 1.0), ("online", 899.0, 1.0), ("ideal", 100.0, 1.0)],

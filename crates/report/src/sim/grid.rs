@@ -19,9 +19,10 @@ pub fn table(drive: &Drive) -> Table {
         let head = if reference.is_none() { "vs\nnone" } else { "vs\nbest" };
         columns.push(Column::new(head, drive.rows.iter().map(ratio)));
     }
-    let figures: [Figure; 8] = [
+    let figures: [Figure; 9] = [
         ("\nWAF", |row| row.waf.map(|waf| format!("{waf:.2}"))),
         ("\nlife", |row| row.lifetime_years.map(life)),
+        ("bad\nblocks", |row| (row.bad_blocks > 0).then(|| count(f64::from(row.bad_blocks)))),
         ("write\np99", |row| row.write_p99_s.map(|s| latency(s * 1e6))),
         ("read\np99", |row| row.read_p99_s.map(|s| latency(s * 1e6))),
         ("host\nwaits", |row| Some(latency(row.waited_s * 1e6))),

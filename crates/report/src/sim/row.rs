@@ -22,6 +22,8 @@ pub struct Row {
     /// Years until the blocks are worn out, at the rate of the trace; none where it has none or is shorter
     /// than a day.
     pub lifetime_years: Option<f64>,
+    /// Blocks that turned bad.
+    pub bad_blocks: u32,
     /// Seconds that 99 % of the writes took at most; none where there were none.
     pub write_p99_s: Option<f64>,
     /// Seconds that 99 % of the reads took at most; none where there were none.
@@ -84,6 +86,7 @@ impl Row {
             waf: outcome.counters.waf(),
             relative_erases: None,
             lifetime_years: run.lifetime_years,
+            bad_blocks: outcome.bad_blocks,
             write_p99_s: p99(&outcome.writes),
             read_p99_s: p99(&outcome.reads),
             waited_s: a_pass(outcome.waited_ns.seconds()),
