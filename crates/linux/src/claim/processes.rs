@@ -45,8 +45,6 @@ pub(super) struct Processes {
     pub read: Vec<Opened>,
     /// How many processes could not be looked at.
     pub unseen: usize,
-    /// A process with an io_uring whose files can't be told.
-    unknown_ring: Option<u32>,
 }
 
 impl Processes {
@@ -68,17 +66,20 @@ impl Processes {
             if new.is_empty() {
                 break;
             }
-            new.into_iter().for_each(|process| all.add(process, Found::of(procfs, process, numbers_are_own)));
+            for process in new {
+                let found = Found::of(procfs, process, numbers_are_own);
+                // One is enough to refuse, and each takes a second to be sure of.
+                if found.has_unknown_ring {
+                    return Err(ClaimError::UnknownRing { process, name: name(procfs, process) });
+                }
+                all.add(process, found);
+            }
         }
-        match all.unknown_ring {
-            Some(process) => Err(ClaimError::UnknownRing { process, name: name(procfs, process) }),
-            None => Ok(all),
-        }
+        Ok(all)
     }
 
     fn add(&mut self, process: u32, found: Found) {
         self.unseen += usize::from(found.is_partial);
-        self.unknown_ring = self.unknown_ring.or(found.has_unknown_ring.then_some(process));
         let opened = |(link, what)| Opened { process, link, what };
         self.opened.extend(found.opened.into_iter().map(opened));
         self.read.extend(found.read.into_iter().map(opened));
@@ -128,7 +129,7 @@ impl Found {
         // A ring that is made or ended meanwhile is seen in parts.
         let mut found = once();
         for _ in 1..MOST_LOOKS {
-            if !found.has_hidden_ring() {
+            if found.has_unknown_ring || !found.has_hidden_ring() {
                 break;
             }
             thread::sleep(BETWEEN_LOOKS);
@@ -177,9 +178,12 @@ impl Found {
         }
     }
 
-    /// Looks at the file descriptors.
+    /// Looks at the file descriptors, up to an io_uring whose files can't be told.
     fn descriptors(&mut self, directory: &Path) -> io::Result<()> {
         for entry in fs::read_dir(directory.join("fd"))? {
+            if self.has_unknown_ring {
+                break;
+            }
             let link = entry?.path();
             let looked = self.descriptor(directory, link);
             self.note(looked);
@@ -410,6 +414,35 @@ mod tests {
         let opened = Processes::of(&machine.procfs()).unwrap().opened;
         let found: Vec<_> = opened.iter().map(|opened| opened.process as usize).collect();
         assert_eq!(found, [last]);
+    }
+
+    #[test]
+    fn search_ends_at_the_first_ring_whose_files_cannot_be_told() {
+        // Each of these is read for a second.
+        let mut machine = Captured::new();
+        for process in 40..44 {
+            machine = machine
+                .file(&format!("proc/{process}/stat"), format!("{process} (ring) S 1\n"))
+                .file(&format!("proc/{process}/maps"), "");
+            for fd in 3..6 {
+                let fdinfo = format!("proc/{process}/fdinfo/{fd}");
+                machine = machine.file(&fdinfo, "UserFiles:\t4\nUserBufs:\t0\n");
+                let fds = machine.procfs().join(format!("{process}/fd"));
+                fs::create_dir_all(&fds).unwrap();
+                symlink("anon_inode:[io_uring]", fds.join(fd.to_string())).unwrap();
+            }
+            // The links of procfs lead to it whatever they read like.
+            machine = machine.file(&format!("proc/{process}/fd/anon_inode:[io_uring]"), "");
+        }
+        let found = Found::of(&machine.procfs(), 40, false);
+        assert_eq!((found.rings.len(), found.has_unknown_ring), (1, true));
+        let started = std::time::Instant::now();
+        let error = Processes::of(&machine.procfs()).unwrap_err();
+        assert!(matches!(error, ClaimError::UnknownRing { .. }), "{error}");
+        let one = started.elapsed();
+        let started = std::time::Instant::now();
+        Found::of(&machine.procfs(), 40, false);
+        assert!(one < started.elapsed() * 3, "four processes took {one:?}");
     }
 
     #[test]
