@@ -147,6 +147,15 @@ impl BlockDevice {
         }
     }
 
+    /// Returns the name of the container that it is a volume of, an md array without data of its own, where the volumes of
+    /// IMSM and DDF have their metadata; none where it is no such volume.
+    pub(crate) fn container(&self) -> Option<String> {
+        // `external:/md127/0`, or `external:-md127/0` while the volume may not be started.
+        let version = self.read("md/metadata_version").ok()?;
+        let name = version.strip_prefix("external:")?.strip_prefix(['/', '-'])?;
+        Some(name.split_once('/')?.0.to_owned())
+    }
+
     /// The block devices whose directories, or links to them, are in `path`, by name.
     fn all_in(path: &Path) -> Result<Vec<Self>, BlockError> {
         let entries =

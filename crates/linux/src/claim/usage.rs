@@ -49,10 +49,13 @@ impl Layer {
         stack: &[BlockDevice],
     ) -> Result<Self, BlockError> {
         let is_partition = block.disk().is_some();
+        // The container of a volume holds its disks for the volumes in it.
+        let containers: Vec<_> = stack.iter().filter_map(BlockDevice::container).collect();
         let node = |block: &BlockDevice, is_beside: bool| -> Result<Node, BlockError> {
             let number = block.number()?;
-            let (own, holders): (Vec<_>, Vec<_>) =
+            let (own, mut holders): (Vec<_>, Vec<_>) =
                 block.holders()?.into_iter().partition(|holder| stack.contains(&holder.whole()));
+            holders.retain(|holder| !containers.contains(&holder.name()));
             let held = holders.iter().map(|holder| Used {
                 number,
                 via: Some(holder.clone()),
