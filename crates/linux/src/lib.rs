@@ -23,6 +23,7 @@ pub mod first_process;
 pub mod generation;
 pub mod identity;
 pub mod ioctl;
+mod limited;
 pub mod loop_device;
 pub mod memory;
 pub mod mount;

@@ -7,9 +7,6 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
 
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
@@ -17,15 +14,12 @@ use trimtab_core::Bytes;
 
 use crate::block::{BlockDevice, DeviceNumber};
 use crate::identity::{self, FileId};
-use crate::{SYSFS, ioctl};
+use crate::{SYSFS, ioctl, limited};
 
 const CONTROL: &str = "/dev/loop-control";
 
 /// How often a free device is asked for, since another process may take it first.
 const ATTEMPTS: u32 = 64;
-
-/// How long the file system that holds a loop device's file is waited for.
-const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a loop device can't be attached, detached or listed.
 #[derive(Debug, thiserror::Error)]
@@ -101,20 +95,16 @@ pub enum Backing {
 /// [`LoopError::Status`], such as where nobody answers for the file system that the file is on.
 pub fn backing(device: &BlockDevice) -> Result<Option<Backing>, LoopError> {
     let failed = |source| LoopError::Status { device: device.path(), source };
-    let (answer, answered) = mpsc::channel();
-    let asked = device.clone();
+    let node = device.clone();
     // The kernel asks the file system: what a FUSE server or a network leaves unanswered takes forever.
-    thread::spawn(move || {
-        let status = asked.open_node(OFlags::empty()).and_then(|node| Ok(ioctl::loop_status(node)?));
-        // Nobody waits any more for an answer that comes late.
-        let _ = answer.send(status);
-    });
-    let status = match answered.recv_timeout(TIMEOUT) {
+    let asked = limited::ask(move || Ok(ioctl::loop_status(node.open_node(OFlags::empty())?)?));
+    let status: io::Result<_> = match asked.answer() {
         // A node that leads to no device, and a FUSE server, can give the error of a device with nothing behind it.
-        Ok(Err(error)) if is_nothing(&error) && !device.attribute("loop").exists() => return Ok(None),
-        Ok(status) => status.map_err(failed)?,
-        Err(_) => return Err(failed(io::ErrorKind::TimedOut.into())),
+        Some(Err(error)) if is_nothing(&error) && !device.attribute("loop").exists() => return Ok(None),
+        Some(status) => status,
+        None => Err(io::ErrorKind::TimedOut.into()),
     };
+    let status = status.map_err(failed)?;
     let id = FileId { device: DeviceNumber::unpack(status.device), inode: status.inode };
     if status.rdevice == 0 {
         return Ok(Some(Backing::File(id)));

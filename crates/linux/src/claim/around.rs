@@ -15,6 +15,7 @@ use super::{ClaimError, Sharing, lists, reach};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::btrfs;
 use crate::identity::{self, FileId, Identity, Length, Sameness};
+use crate::limited;
 use crate::loop_device::{self, Backing};
 use crate::mount::{self, Mount, Namespace};
 use crate::stack::Machine;
@@ -167,7 +168,7 @@ impl Around {
         lower: &BlockDevice,
         holder: &BlockDevice,
         stack: &[BlockDevice],
-    ) -> Result<bool, BlockError> {
+    ) -> Result<bool, ClaimError> {
         let mapped = |device: &BlockDevice| self.mapped.iter().find(|mapped| mapped.device == *device);
         let number = lower.number()?;
         let is_over =
@@ -191,6 +192,7 @@ impl Around {
             // Its header or the group's metadata lie before its first bytes.
             theirs.extend(theirs.first().map(|first| Extent::new(Bytes::ZERO, first.start)));
         }
+        self.answers(holder)?;
         if self.is_live && self.may_have_shrunk(holder)? {
             // What it lost may be in the others by now.
             return Ok(false);
@@ -200,19 +202,38 @@ impl Around {
         Ok(!own.is_empty() && all.all(|own| theirs.iter().all(|theirs| !overlap(own, theirs))))
     }
 
+    /// Checks that `device` can be read: that neither it nor a layer below it is suspended by the device mapper, which keeps
+    /// all requests back.
+    pub fn answers(&self, device: &BlockDevice) -> Result<(), ClaimError> {
+        let is_suspended = |layer: &&BlockDevice| {
+            fs::read(layer.attribute("dm/suspended")).is_ok_and(|text| text.starts_with(b"1"))
+        };
+        let layers = [vec![device.whole()], self.below(device)?].concat();
+        match layers.iter().find(is_suspended) {
+            Some(layer) => {
+                let name = fs::read_to_string(layer.attribute("dm/name")).unwrap_or_default();
+                Err(ClaimError::Suspended { node: layer.path(), name: name.trim().to_owned() })
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Whether a file system or swap on the volume `volume` may rely on bytes that it lost when it was made shorter.
-    fn may_have_shrunk(&self, volume: &BlockDevice) -> Result<bool, BlockError> {
+    fn may_have_shrunk(&self, volume: &BlockDevice) -> Result<bool, ClaimError> {
         let size = volume.size()?.0;
         let mounts = self
             .namespaces
             .iter()
             .flat_map(|namespace| namespace.mounts.iter().map(move |mount| (namespace, mount)));
-        let on_it = mounts
-            .filter(|(namespace, mount)| self.carrying(mount, namespace).any(|carrier| carrier == *volume));
-        let mounted = on_it.map(|(namespace, mount)| reach::mounted(volume, &namespace.file(&mount.target)));
+        let mut mounted = Vec::new();
+        for (namespace, mount) in mounts {
+            if self.carrying(mount, namespace)?.contains(volume) {
+                mounted.push(reach::mounted(volume, &namespace.file(&mount.target)));
+            }
+        }
         // That of swap, or of a file system that no list of mounts shows.
         let contents = reach::contents(volume).map(Some);
-        Ok(mounted.chain(contents).any(|length| length.is_none_or(|length| length > size)))
+        Ok(mounted.into_iter().chain(contents).any(|length| length.is_none_or(|length| length > size)))
     }
 
     /// Whether `lower` is a pool of thin volumes, and all that `stack` has on it are such volumes.
@@ -269,7 +290,8 @@ impl Around {
         for namespace in &self.namespaces {
             for mount in &namespace.mounts {
                 let found = mounted(mount, namespace);
-                tops.extend(self.carrying(mount, namespace).map(|device| (device, found.clone())));
+                let carriers = self.carrying(mount, namespace)?.into_iter();
+                tops.extend(carriers.map(|device| (device, found.clone())));
             }
         }
         for (path, _) in self.swaps()? {
@@ -367,12 +389,15 @@ impl Around {
         self.is_live && reach::is_claimed(device)
     }
 
-    /// The block device that has the path `path` in `namespace`.
-    pub fn device_at(&self, namespace: &Namespace, path: &Path) -> Option<BlockDevice> {
-        match namespace.process {
-            None => BlockDevice::open(&self.sysfs, path).ok(),
-            Some(_) => BlockDevice::open(&self.sysfs, &namespace.file(path)).ok(),
+    /// The block device that is the source of `mount`; none for a name that its file system chose.
+    fn source(&self, mount: &Mount, namespace: &Namespace) -> Result<Option<BlockDevice>, ClaimError> {
+        if !mount.source.is_absolute() {
+            return Ok(None);
         }
+        // A path on a network file system or on FUSE, which may never answer.
+        let (sysfs, place) = (self.sysfs.clone(), place(namespace, &mount.source));
+        let found = limited::ask(move || BlockDevice::open(&sysfs, &place).ok()).answer();
+        found.ok_or_else(|| ClaimError::Source { path: mount.source.clone(), target: mount.target.clone() })
     }
 
     /// The block device that has the path `path` of an export in `namespace`. Its name alone doesn't count on this
@@ -380,7 +405,7 @@ impl Around {
     fn served_at(&self, namespace: &Namespace, path: &Path) -> Option<BlockDevice> {
         match self.is_live {
             true => BlockDevice::of_node(&self.sysfs, &namespace.file(path)),
-            false => self.device_at(namespace, path),
+            false => BlockDevice::open(&self.sysfs, &place(namespace, path)).ok(),
         }
     }
 
@@ -401,15 +426,17 @@ impl Around {
     }
 
     /// The devices that carry the file system of `mount`.
-    fn carrying(&self, mount: &Mount, namespace: &Namespace) -> impl Iterator<Item = BlockDevice> {
-        let source = || self.device_at(namespace, &mount.source);
+    fn carrying(&self, mount: &Mount, namespace: &Namespace) -> Result<Vec<BlockDevice>, ClaimError> {
         // A file system on several devices has a number of its own; its source is one of them.
-        let device = BlockDevice::numbered(&self.sysfs, mount.number).or_else(source);
+        let device = match BlockDevice::numbered(&self.sysfs, mount.number) {
+            None => self.source(mount, namespace)?,
+            device => device,
+        };
         let names =
             device.as_ref().map_or(Vec::new(), |device| btrfs::member_names(&self.sysfs, &device.name()));
         let named =
             names.into_iter().filter_map(|name| BlockDevice::at(&self.sysfs.join("class/block").join(name)));
-        device.into_iter().chain(named.collect::<Vec<_>>())
+        Ok(device.into_iter().chain(named).collect())
     }
 
     /// Adds that all devices below `device` are used as `found`, down to the disks in `stack`.
@@ -441,6 +468,11 @@ impl Around {
         };
         Ok(text.split(|byte| *byte == b'\n').skip(1).filter_map(line).collect())
     }
+}
+
+/// Where a device is looked for that has the path `path` in `namespace`: in this process' own by its name too.
+fn place(namespace: &Namespace, path: &Path) -> PathBuf {
+    if namespace.process.is_none() { path.to_owned() } else { namespace.file(path) }
 }
 
 /// Whether the module scsi_debug has made `disk`.

@@ -97,6 +97,25 @@ pub enum ClaimError {
         /// The device of the device mapper.
         device: String,
     },
+    /// The source of a mount does not answer.
+    #[error(
+        "cannot tell which device is mounted on {}: the file system that holds its source {} does not answer; unmount it \
+         first (umount -l {})", target.display(), path.display(), target.display()
+    )]
+    Source {
+        /// The path of the source.
+        path: PathBuf,
+        /// The mount point.
+        target: PathBuf,
+    },
+    /// A device that has to be read is suspended.
+    #[error("cannot read {}: it is suspended; resume it first (dmsetup resume {name})", node.display())]
+    Suspended {
+        /// The device of the device mapper.
+        node: PathBuf,
+        /// The name that the device mapper has of it.
+        name: String,
+    },
     /// There is no medium in it, or no file behind it.
     #[error("{device} has no size: there is no medium in it, or nothing behind it")]
     Empty {

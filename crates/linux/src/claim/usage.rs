@@ -47,11 +47,11 @@ impl Layer {
         block: &BlockDevice,
         uses: &[Used],
         stack: &[BlockDevice],
-    ) -> Result<Self, BlockError> {
+    ) -> Result<Self, ClaimError> {
         let is_partition = block.disk().is_some();
         // The container of a volume holds its disks for the volumes in it.
         let containers: Vec<_> = stack.iter().filter_map(BlockDevice::container).collect();
-        let node = |block: &BlockDevice, is_beside: bool| -> Result<Node, BlockError> {
+        let node = |block: &BlockDevice, is_beside: bool| -> Result<Node, ClaimError> {
             let number = block.number()?;
             let (own, mut holders): (Vec<_>, Vec<_>) =
                 block.holders()?.into_iter().partition(|holder| stack.contains(&holder.whole()));
@@ -189,7 +189,7 @@ impl Usage {
         let mut usage = Self {
             target: layer(block)?,
             read_only: block.is_read_only()?,
-            others: layers.collect::<Result<_, BlockError>>()?,
+            others: layers.collect::<Result<_, ClaimError>>()?,
             below: count,
             file: None,
             served: stack.iter().find_map(server),

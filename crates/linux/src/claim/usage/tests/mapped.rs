@@ -55,6 +55,32 @@ fn table_that_is_loaded_and_not_in_use_yet_counts_too() {
 }
 
 #[test]
+fn suspended_volume_beside_is_not_read() {
+    let machine = |suspended: &[(&str, &str)]| {
+        let common = [("dm/name", "other"), ("dm/uuid", "\n")];
+        Captured::new()
+            .device("sdb", "8:16", &[("size", "16384")])
+            .device("dm-0", "253:0", &[("dm/name", "own"), ("dm/uuid", "\n"), ("dm/suspended", "0")])
+            .device("dm-1", "253:1", &[&common, suspended].concat())
+            .stacked("dm-0", "sdb")
+            .stacked("dm-1", "sdb")
+            .file("trimtab/dm/253:0", "0 2048 linear 8:16 0\n")
+            .file("trimtab/dm/253:1", "0 2048 linear 8:16 4096\n")
+    };
+    is_a_part(&machine(&[("dm/suspended", "0")]), "dm-0", "/dev/sdb (/dev/dm-1 (other) in use)");
+    let machine = machine(&[("dm/suspended", "1")]);
+    let error = Usage::of(&machine.machine(), &machine.open("dm-0")).unwrap_err();
+    let expected = "cannot read /dev/dm-1: it is suspended; resume it first (dmsetup resume other)";
+    assert_eq!(error.to_string(), expected);
+    // So is a device above it.
+    let machine = machine.device("dm-2", "253:2", &[("dm/name", "top"), ("dm/uuid", "\n")]);
+    let machine = machine.stacked("dm-2", "dm-1").file("trimtab/dm/253:2", "0 2048 linear 253:1 0\n");
+    let around = Around::of(&machine.machine()).unwrap();
+    assert_eq!(around.answers(&machine.open("dm-2")).unwrap_err().to_string(), expected);
+    assert!(around.answers(&machine.open("dm-0")).is_ok());
+}
+
+#[test]
 fn table_that_cannot_be_read_is_no_proof() {
     for name in ["253:0", "253:0.inactive"] {
         let machine =
