@@ -224,7 +224,7 @@ pub struct ReplayOutcome {
     pub waf_passes: Vec<Option<f64>>,
     /// Erase blocks of the drive, with those of a cache of its own.
     pub erase_blocks: u32,
-    /// Those of a cache of its own, which last for ever in this model.
+    /// The erase blocks of a cache of its own: in this model they last for ever.
     #[serde(default)]
     pub cache_blocks: u32,
     /// Erases of those; the totals have them too.
