@@ -10,7 +10,7 @@ use super::bitmaps::{Bitmap, bitmaps};
 use super::configfs::configfs;
 use super::exported::Exports;
 use super::mapped::{Loss, Mapped, mapped};
-use super::uses::Use;
+use super::uses::{Use, titled};
 use super::{ClaimError, Sharing, lists, reach};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::btrfs;
@@ -494,14 +494,5 @@ pub(super) fn mounted(mount: &Mount, namespace: &Namespace) -> Use {
     match namespace.process {
         None => Use::Mounted(mount.target.clone()),
         Some(process) => Use::MountedElsewhere(mount.target.clone(), process),
-    }
-}
-
-/// The path of a device, with the name that the device mapper gave it.
-pub(super) fn titled(device: &BlockDevice) -> String {
-    let path = device.path();
-    match fs::read_to_string(device.attribute("dm/name")) {
-        Ok(name) => format!("{} ({})", path.display(), name.trim()),
-        Err(_) => path.display().to_string(),
     }
 }

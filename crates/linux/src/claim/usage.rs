@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use trimtab_core::{Bytes, Extent};
 
-use super::around::{Around, BackingFile, Used, sharing, titled};
+use super::around::{Around, BackingFile, Used, sharing};
 use super::files::UsedFile;
 use super::opened_kind::OpenedKind;
 use super::processes::{self, Opened, Processes};
 use super::served;
-use super::uses::Use;
+use super::uses::{Use, titled};
 use super::{ClaimError, Overrides, Sharing};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::identity::{self, FileId, Identity, Sameness};

@@ -1,7 +1,9 @@
 //! The kinds of uses that keep a device from being claimed.
 
-use std::fmt;
 use std::path::PathBuf;
+use std::{fmt, fs};
+
+use crate::block::BlockDevice;
 
 /// A use of a block device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,5 +80,14 @@ impl fmt::Display for Use {
                  device, or end what keeps that mount",
             ),
         }
+    }
+}
+
+/// The path of a device, with the name that the device mapper gave it.
+pub(super) fn titled(device: &BlockDevice) -> String {
+    let path = device.path();
+    match fs::read_to_string(device.attribute("dm/name")) {
+        Ok(name) => format!("{} ({})", path.display(), name.trim()),
+        Err(_) => path.display().to_string(),
     }
 }
