@@ -82,7 +82,7 @@ arena:
 	arena/record target/release/trimtab target/arena/traces
 	$(CARGO) bench --locked -p trimtab-lab --bench arena -- $(CURDIR)/target/arena/traces --out $(CURDIR)/target/arena
 
-# The traces of traces/recipes that are missing in target/traces: 3 minutes for each small one at most, half an hour for a large one.
+# Records the traces of traces/recipes that are missing in target/traces.
 traces:
 	./setup $(BUILD_TOOLS) mkfs.ext4 mkfs.xfs mkfs.btrfs mkfs.f2fs python3 qemu-system-x86_64
 	$(CARGO) build --release --locked

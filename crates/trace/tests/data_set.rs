@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use trimtab_core::trace::{EventKind, TraceHeader};
+use trimtab_core::trace::{EventKind, Summary, TraceHeader};
 use trimtab_core::units::{Bytes, Nanos};
 use trimtab_trace::{Columns, open};
 
@@ -23,44 +23,18 @@ fn recipes() -> Result<Vec<[String; 6]>, Box<dyn Error>> {
     words.map(|words| words.try_into().map_err(|words| format!("not a recipe: {words:?}").into())).collect()
 }
 
-/// The figures of a trace that the data card names.
-struct Summary {
-    header: TraceHeader,
-    written: Bytes,
-    freed: Bytes,
-    discarded: Bytes,
-    events: u64,
-    /// The time from the first event to the last.
-    span: Nanos,
-}
-
-fn summary(path: &Path) -> Result<Summary, Box<dyn Error>> {
+/// A trace's header, totals, and time from the first event to the last.
+fn read(path: &Path) -> Result<(TraceHeader, Summary, Nanos), Box<dyn Error>> {
     let mut reader = open(path, None, Columns::All)?;
-    let (mut written, mut freed, mut discarded) = (0, 0, 0);
-    let (mut first, mut last) = (None, Nanos(0));
-    let mut batch = Vec::new();
+    let (mut summary, mut times, mut batch) = (Summary::default(), Vec::new(), Vec::new());
     loop {
         reader.next_batch(&mut batch)?;
-        let Some(end) = batch.last() else { break };
-        last = end.at;
-        first = first.or(batch.first().map(|event| event.at));
-        for event in &batch {
-            match event.kind {
-                EventKind::Write => written += event.extent.len().0,
-                EventKind::Free => freed += event.extent.len().0,
-                EventKind::Discard => discarded += event.extent.len().0,
-                _ => {}
-            }
-        }
+        let [first, ..] = &batch[..] else { break };
+        times.extend([first.at, batch[batch.len() - 1].at]);
+        batch.iter().for_each(|event| summary.record(event));
     }
-    Ok(Summary {
-        header: reader.header().clone(),
-        written: Bytes(written),
-        freed: Bytes(freed),
-        discarded: Bytes(discarded),
-        events: reader.counts().events,
-        span: Nanos(last.0 - first.unwrap_or_default().0),
-    })
+    let span = times.last().zip(times.first()).map_or(0, |(last, first)| last.0 - first.0);
+    Ok((reader.header().clone(), summary, Nanos(span)))
 }
 
 #[test]
@@ -86,23 +60,24 @@ fn data_card_has_the_figures_of_every_trace() -> Result<(), Box<dyn Error>> {
     let card = fs::read_to_string(directory().join("README.md"))?;
     let mut table = String::new();
     for [set, name, file_system, size, workload, seed] in recipes()? {
-        let trace = summary(&directory().join(&set).join(&name).with_extension("parquet"))?;
-        let header = &trace.header;
+        let path = directory().join(&set).join(&name).with_extension("parquet");
+        let (header, summary, span) = read(&path)?;
+        let bytes = |kind| summary.of(kind).bytes;
         assert_eq!(header.lost, 0, "{name}");
         assert_eq!(header.file_systems[0].kind, file_system, "{name}");
         assert_eq!(header.devices[0].size, size.parse::<Bytes>()?, "{name}");
         let command = header.command.join(" ");
         assert!(command.ends_with(&format!(" {workload} /mnt {seed}")), "{name}: {command}");
-        assert!(trace.freed.0 > 0, "{name} frees nothing");
+        assert!(bytes(EventKind::Free).0 > 0, "{name} frees nothing");
         writeln!(
             table,
             "| `{name}` | {file_system}, {} MiB | {} | {} | {} | {:.0} | {} |",
             size.parse::<Bytes>()?.0 >> 20,
-            trace.written,
-            trace.freed,
-            trace.discarded,
-            trace.span.0 as f64 / 1e9,
-            trace.events
+            bytes(EventKind::Write),
+            bytes(EventKind::Free),
+            bytes(EventKind::Discard),
+            span.seconds(),
+            summary.total()
         )?;
     }
     assert!(card.contains(&table), "traces/README.md should have this table:\n{table}");

@@ -85,7 +85,7 @@ pub fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// From so many erase blocks on, the few that are open or in reserve hardly count, which closed forms leave out.
+/// Closed forms leave out the few erase blocks that are open or in reserve, which hardly count among this many.
 const MANY_BLOCKS: u32 = 256;
 
 /// Returns the error for a model that needs more memory than is available; none if it fits.

@@ -9,8 +9,8 @@ use super::{Profile, Sourced};
 
 /// The cycles that a block lasts.
 const ENDURANCE: RangeInclusive<u32> = 1..=10_000_000;
-/// The erases by which blocks may differ before data are moved for it. By less they differ without data that rest: moves
-/// would wear out the blocks that they are to spare.
+/// The erases by which blocks may differ before data are moved for it. They differ by less even where no data rest:
+/// levelling at less would move data for nothing, and wear the flash out.
 const LEVEL_AT: RangeInclusive<u32> = 8..=1_000_000;
 /// The share of blocks that are bad from the start: more would be no spare area but another drive.
 const BAD: RangeInclusive<f64> = 0.0..=0.5;

@@ -239,7 +239,7 @@ impl Replay {
         let ftl = self.device.ftl();
         let erases: Vec<_> =
             ftl.erases().iter().zip(&self.erased_before).map(|(now, before)| now - before).collect();
-        let (data, cached) = erases.split_at(ftl.config().blocks as usize);
+        let cached = &erases[ftl.config().blocks as usize..];
         ReplayOutcome {
             passes: self.passes,
             trace_ns: self.span * self.passes.into(),
@@ -247,7 +247,7 @@ impl Replay {
             failed: self.failed,
             counters: self.device.counters(),
             waf_passes: self.waf_passes.clone(),
-            erase_blocks: (data.len() + cached.len()) as u32,
+            erase_blocks: erases.len() as u32,
             cache_blocks: cached.len() as u32,
             cache_erases: cached.iter().map(|erases| u64::from(*erases)).sum(),
             bad_blocks: ftl.bad_blocks(),

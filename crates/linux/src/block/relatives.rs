@@ -147,8 +147,8 @@ impl BlockDevice {
         }
     }
 
-    /// Returns the name of the container that it is a volume of, an md array without data of its own, where the volumes of
-    /// IMSM and DDF have their metadata; none where it is no such volume.
+    /// Returns the name of the md container that this is a volume of; none of other devices. A container is an array of the
+    /// disks of an IMSM or DDF set: it has their metadata, and no data of its own.
     pub(crate) fn container(&self) -> Option<String> {
         // `external:/md127/0`, or `external:-md127/0` while the volume may not be started.
         let version = self.read("md/metadata_version").ok()?;

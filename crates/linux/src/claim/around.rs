@@ -202,8 +202,8 @@ impl Around {
         Ok(!own.is_empty() && all.all(|own| theirs.iter().all(|theirs| !overlap(own, theirs))))
     }
 
-    /// Checks that `device` can be read: that neither it nor a layer below it is suspended by the device mapper, which keeps
-    /// all requests back.
+    /// Checks that `device` can be read: neither it nor a layer below it is suspended. The device mapper holds back all requests
+    /// to a suspended device.
     pub fn answers(&self, device: &BlockDevice) -> Result<(), ClaimError> {
         let is_suspended = |layer: &&BlockDevice| {
             fs::read(layer.attribute("dm/suspended")).is_ok_and(|text| text.starts_with(b"1"))
@@ -470,7 +470,8 @@ impl Around {
     }
 }
 
-/// Where a device is looked for that has the path `path` in `namespace`: in this process' own by its name too.
+/// The path by which this process reaches `path` of `namespace`. One of its own namespace is unchanged, so that a
+/// device can be found by its name.
 fn place(namespace: &Namespace, path: &Path) -> PathBuf {
     if namespace.process.is_none() { path.to_owned() } else { namespace.file(path) }
 }

@@ -171,6 +171,8 @@ fn judge(
     let machine = Machine::live();
     let block = BlockDevice::numbered(&machine.sysfs(), number)
         .ok_or_else(|| BlockError::Unknown { device: path.to_owned() })?;
+    // Nothing can be read from a suspended device. Its surroundings are looked up again for its uses, which may change
+    // while its contents are read.
     around::Around::of(&machine)?.answers(&block)?;
     // This runs a program and takes long, and its answer counts less; so uses are looked up after it.
     let contents = contents::Contents::of(&block);

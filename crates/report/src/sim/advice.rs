@@ -157,7 +157,7 @@ fn to_bound(ideal: &Row, wanted: &[&Row]) -> String {
     let Some(best) = wanted.first() else { return String::new() };
     let those = if wanted.len() == 1 { best.policy.label() } else { "any of them".to_owned() };
     if !WAITED.differs(ideal, best) && !ERASES.differs(ideal, best) {
-        return "Free and instant discards would do no better: ideal is within 5 % of that.".to_owned();
+        return "Discards without any cost would do no better: ideal is within 5 % of that.".to_owned();
     }
     format!("The ideal bound has {} than {those}.", against(ideal, best))
 }
@@ -282,7 +282,7 @@ mod tests {
             ),
             (
                 &[("none", 900.0, 1.0), ("online", 300.0, 1.0), ("ideal", 298.0, 0.99)],
-                ". Free and instant discards would do no better: ideal is within 5 % of that.",
+                ". Discards without any cost would do no better: ideal is within 5 % of that.",
             ),
             (
                 &[("none", 900.0, 1.0), ("online", 899.0, 1.0), ("ideal", 100.0, 1.0)],

@@ -285,8 +285,8 @@ fn method(document: &SimDocument) -> String {
          <p>The best policy is the one under which the host waits least; among those within 5 %, the one with \
          the fewest erases. What differs by no more than 5 %, or by ten erases, counts as equal. The ideal bound \
          is no policy: there the drive knows of every free at once, at no cost. A policy can seem better than it \
-         by chance in which blocks the drive collects, or on a drive whose SLC cache grows with its erased flash, \
-         where more writes go through the cache.</p>\n{}\
+         by chance in which blocks the drive collects, or on a busy drive whose SLC cache grows with its erased \
+         flash: there discards make more writes go through the cache, which costs more erases.</p>\n{}\
          <details open><summary>Command</summary><pre>{}</pre></details>\n",
         profiles.collect::<String>(),
         escape(&command_line(&document.command)),
