@@ -2,7 +2,7 @@
 //! namespace.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, statfs, statx};
 
@@ -88,15 +88,9 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Adds numbers of files that may be where a FUSE server keeps its bytes.
-    pub fn with(mut self, ids: &[FileId]) -> Self {
-        self.ids.extend(ids);
-        self
-    }
-
-    /// All of its numbers.
-    pub fn into_ids(self) -> Vec<FileId> {
-        self.ids
+    /// A file that has its bytes to itself.
+    pub fn plain(id: FileId) -> Self {
+        Self { ids: vec![id], is_known: true, fuse: None, stacked: None }
     }
 
     /// Whether `id` is one of its numbers.
@@ -121,13 +115,11 @@ impl Identity {
     /// Whether this file, which is as long as `length` says, and `other`, which the link `opened` of procfs
     /// leads to, may share their bytes although their numbers don't show it.
     pub fn may_share(&self, other: &Self, opened: &Path, length: Length) -> bool {
-        let kind = statfs(opened).ok().map(|found| found.f_type);
         // One of them has to be a file whose bytes may be elsewhere.
-        let is_known = self.is_known && (other.is_known || matches!(kind, Some(TMPFS | BTRFS)));
-        if is_known {
+        if self.is_known && (other.is_known || keeps_its_bytes(opened)) {
             return false;
         }
-        kind == Some(ECRYPTFS)
+        statfs(opened).is_ok_and(|found| found.f_type == ECRYPTFS)
             || look(opened).is_ok_and(|found| match length {
                 Length::Exactly(length) => found.stx_size == length,
                 Length::AtLeast(length) => found.stx_size >= length,
@@ -170,6 +162,20 @@ fn identify_below(namespaces: &[Namespace], id: FileId, path: &Path, depth: u32)
         Some(kind) => is_on(kind),
         None => is_on(UNSEEN),
     }
+}
+
+/// The directory of the emulated drive whose FUSE connection has the number `connection`; none of other FUSE.
+pub(crate) fn drive_directory(namespaces: &[Namespace], connection: u32) -> Option<PathBuf> {
+    let number = DeviceNumber { major: 0, minor: connection };
+    let mut mounts = namespaces.iter().flat_map(|namespace| &namespace.mounts);
+    let mount = mounts.find(|mount| mount.number == number && is_emulated_drive(mount))?;
+    Some(mount.target.parent()?.to_owned())
+}
+
+/// Whether the file that the link `opened` of procfs leads to is in memory or on btrfs, whose files may have device numbers that
+/// no list of mounts has, and which keep their bytes to themselves.
+pub(crate) fn keeps_its_bytes(opened: &Path) -> bool {
+    statfs(opened).is_ok_and(|found| matches!(found.f_type, TMPFS | BTRFS))
 }
 
 fn is_emulated_drive(mount: &Mount) -> bool {

@@ -1,10 +1,11 @@
 //! One safe function an ioctl. Opcodes and structures are those of the kernel's
-//! `include/uapi/linux/{fs,loop,dm-ioctl,random}.h`.
+//! `include/uapi/linux/{fs,loop,dm-ioctl,random}.h` and `include/scsi/sg.h`.
 #![allow(unsafe_code)]
 
 mod device_mapper;
 mod file_extents;
 mod file_system;
+mod scsi;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -20,6 +21,7 @@ pub use file_system::{
     ChunkItem, FreeSpace, btrfs_chunks, btrfs_device, btrfs_id, file_system_uuid, free_space,
     free_space_within,
 };
+pub use scsi::scsi_identification;
 
 const FITRIM: Opcode = opcode::read_write::<FstrimRange>(b'X', 121);
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);

@@ -9,12 +9,13 @@ use trimtab_core::{Bytes, Extent};
 use super::bitmaps::{Bitmap, bitmaps};
 use super::configfs::configfs;
 use super::exported::Exports;
+use super::files::BackingFile;
 use super::mapped::{Loss, Mapped, mapped};
 use super::uses::{Use, titled};
 use super::{ClaimError, Sharing, lists, reach};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::btrfs;
-use crate::identity::{self, FileId, Identity, Length, Sameness};
+use crate::identity::{self, Length, Sameness};
 use crate::limited;
 use crate::loop_device::{self, Backing};
 use crate::mount::{self, Mount, Namespace};
@@ -38,19 +39,6 @@ struct Looped {
     backing: Backing,
     /// The path that the kernel has of it, which need not lead there.
     file: PathBuf,
-}
-
-/// A regular file behind a loop device.
-#[derive(Debug)]
-pub(super) struct BackingFile {
-    /// Its numbers.
-    pub id: FileId,
-    /// The path that the kernel has of it, which need not lead there.
-    pub path: PathBuf,
-    /// Where its bytes are.
-    pub identity: Identity,
-    /// How long it is.
-    pub length: Length,
 }
 
 /// A machine's mounts and loop devices.
@@ -137,26 +125,18 @@ impl Around {
                 None => Length::AtLeast(looped.device.size()?.0),
             };
             let identity = identity::identify(&self.namespaces, id, &looped.file);
-            all.push(BackingFile { id, path: looped.file.clone(), identity, length });
+            all.push(BackingFile { id, path: looped.file.clone(), identity, length, is_served: false });
         }
         Ok(all)
     }
 
-    /// The loop devices, but for those among `disks`, over one of `files` or over what may be one, and over one
-    /// of `served`, which may be where a FUSE server keeps them.
-    pub fn siblings(
-        &self,
-        disks: &[BlockDevice],
-        files: &[BackingFile],
-        served: &[FileId],
-    ) -> Vec<(BlockDevice, Sharing)> {
+    /// The loop devices, but for those among `disks`, over one of `files` or over what may be one.
+    pub fn siblings(&self, disks: &[BlockDevice], files: &[BackingFile]) -> Vec<(BlockDevice, Sharing)> {
         let others = self.loops.iter().filter(|looped| !disks.contains(&looped.device));
         let sharing = others.filter_map(|looped| {
             let Backing::File(id) = looped.backing else { return None };
             let theirs = identity::identify(&self.namespaces, id, &looped.file);
-            let is_served = served.iter().any(|id| theirs.has(*id)).then_some(Sameness::Unknown);
-            let compared = files.iter().map(|ours| ours.identity.compare(&theirs)).chain(is_served);
-            Some((looped.device.clone(), sharing(compared)?))
+            Some((looped.device.clone(), sharing(files.iter().map(|ours| ours.compare(&theirs)))?))
         });
         sharing.collect()
     }

@@ -108,6 +108,28 @@ pub enum ClaimError {
         /// The mount point.
         target: PathBuf,
     },
+    /// A disk has other identifiers than the kernel knows.
+    #[error(
+        "cannot tell which drives are in use: {node} is another drive by now than the kernel takes it for; let it look \
+         again (echo 1 > /sys/block/{name}/device/rescan), and unmount what was mounted of the one before"
+    )]
+    Remapped {
+        /// The disk.
+        node: String,
+        /// The kernel's name for it.
+        name: String,
+    },
+    /// A disk does not say which one it is.
+    #[error(
+        "cannot tell which drives are in use: {node} does not answer when it is asked for its identifiers; detach it, \
+         or take it offline (echo offline > /sys/block/{name}/device/state)"
+    )]
+    NoIdentifiers {
+        /// The disk.
+        node: String,
+        /// The kernel's name for it.
+        name: String,
+    },
     /// A device that has to be read is suspended.
     #[error("cannot read {}: it is suspended; resume it first (dmsetup resume {name})", node.display())]
     Suspended {
@@ -202,7 +224,7 @@ pub enum ClaimError {
     /// The file below it may be kept in another file, which can't be told.
     #[error(
         "{device} cannot be proven unused: {}, the file below it, is on {file_system}, which may keep its bytes in another \
-         file; detach it, and put a loop device over a file of ext4, XFS or btrfs instead (losetup)",
+         file; use one on ext4, XFS or btrfs instead",
         path.display()
     )]
     Stacked {

@@ -1,5 +1,5 @@
-//! Files that are used without a device: active swap, md's bitmaps, erofs mounted from a file, and what the
-//! kernel serves.
+//! The files behind loop devices, and those that are used without a device: active swap, md's bitmaps, erofs mounted
+//! from a file, and what the kernel serves.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -8,13 +8,38 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
 
-use super::around::{Around, BackingFile, mounted, sharing};
+use super::around::{Around, mounted, sharing};
 use super::bitmaps::is_bitmap;
 use super::uses::Use;
 use super::{ClaimError, Sharing, erofs};
 use crate::SYSFS;
-use crate::identity::{self, Identity, Sameness};
+use crate::identity::{self, FileId, Identity, Length, Sameness};
 use crate::mount::Namespace;
+
+/// A regular file behind a loop device, or one in which an emulated drive's server may keep it.
+#[derive(Debug)]
+pub(super) struct BackingFile {
+    /// Its numbers.
+    pub id: FileId,
+    /// The path that the kernel has of it, which need not lead there.
+    pub path: PathBuf,
+    /// Where its bytes are.
+    pub identity: Identity,
+    /// How long it is.
+    pub length: Length,
+    /// Whether a server has it, among other files.
+    pub is_served: bool,
+}
+
+impl BackingFile {
+    /// Whether `theirs` is the same file.
+    pub fn compare(&self, theirs: &Identity) -> Sameness {
+        match self.identity.compare(theirs) {
+            Sameness::Same if self.is_served => Sameness::Unknown,
+            sameness => sameness,
+        }
+    }
+}
 
 /// A file that is used without a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +110,7 @@ impl Around {
         let is_found = theirs.iter().any(|(_, is_it)| *is_it);
         let compared = ours.iter().flat_map(|ours| {
             let nowhere = (!is_found).then_some(Sameness::Unknown);
-            theirs.iter().map(|(theirs, _)| ours.identity.compare(theirs)).chain(nowhere)
+            theirs.iter().map(|(theirs, _)| ours.compare(theirs)).chain(nowhere)
         });
         let how = sharing(compared)?;
         Some((UsedFile { path, found }, how))
@@ -115,12 +140,15 @@ impl Around {
             return found;
         }
         // An image that a FUSE server keeps, as that of an emulated drive, is hardly ever a part of one.
-        let is_concerned = found.is_some() && ours.iter().any(|file| file.identity.fuse.is_none());
+        let is_concerned =
+            found.is_some() && ours.iter().any(|file| file.identity.fuse.is_none() && !file.is_served);
         let is_hidden = erofs::has_hidden(&self.sysfs, &self.namespaces);
         if is_concerned || !(found.is_some() || is_hidden) {
             return found;
         }
-        let image = ours.iter().find(|file| erofs::may_be_image(&self.namespaces, file.id, &file.path))?;
+        let image = ours
+            .iter()
+            .find(|file| !file.is_served && erofs::may_be_image(&self.namespaces, file.id, &file.path))?;
         found.or_else(|| Some((UsedFile { path: image.path.clone(), found: Use::Erofs }, Sharing::Possible)))
     }
 }

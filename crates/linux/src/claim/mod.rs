@@ -15,6 +15,8 @@ mod erofs;
 mod error;
 mod exported;
 mod files;
+mod fuse_servers;
+mod identifiers;
 mod lists;
 mod mapped;
 mod opened_kind;

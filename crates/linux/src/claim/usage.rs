@@ -4,15 +4,17 @@ use std::path::PathBuf;
 
 use trimtab_core::{Bytes, Extent};
 
-use super::around::{Around, BackingFile, Used, sharing};
-use super::files::UsedFile;
+use super::around::{Around, Used, sharing};
+use super::files::{BackingFile, UsedFile};
+use super::fuse_servers;
+use super::identifiers;
 use super::opened_kind::OpenedKind;
 use super::processes::{self, Opened, Processes};
 use super::served;
 use super::uses::{Use, titled};
 use super::{ClaimError, Overrides, Sharing};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
-use crate::identity::{self, FileId, Identity, Sameness};
+use crate::identity::{self, Sameness};
 use crate::stack::Machine;
 
 /// A device, or a relative of it, and what it is used for.
@@ -174,13 +176,16 @@ impl Usage {
         let below = around.below(block)?;
         let stack: Vec<_> = [block].into_iter().chain(&below).map(BlockDevice::whole).collect();
         let Processes { opened, read, unseen, .. } = Processes::of(&machine.procfs())?;
-        let files = around.files(&stack)?;
-        let served = Served::of(&around, &files, &opened);
-        let siblings = around.siblings(&stack, &files, &served.files);
+        let mut files = around.files(&stack)?;
+        // An emulated drive's server has these bytes elsewhere.
+        let kept = files.iter().find(|file| file.identity.fuse.is_none()).map(|file| file.path.clone());
+        let servers = fuse_servers::add_kept(&around.namespaces, &machine.procfs(), &mut files, &opened);
+        let siblings = around.siblings(&stack, &files);
         let uses = around.uses(&stack)?;
         let layer = |block: &BlockDevice| Layer::of(&around, block, &uses, &stack);
         let count = below.len();
         let certain = below.into_iter().map(|below| (below, Sharing::Certain));
+        identifiers::check(machine, &around.sysfs, &stack)?;
         let paths = around.paths(&stack)?;
         let beside = around.beside(&stack)?;
         let others: Vec<_> = certain.chain(siblings).chain(beside).chain(paths).collect();
@@ -193,7 +198,7 @@ impl Usage {
             below: count,
             file: None,
             served: stack.iter().find_map(server),
-            kept: files.iter().find(|file| file.identity.fuse.is_none()).map(|file| file.path.clone()),
+            kept,
             pool: stack.iter().find_map(pool),
             stacked: files.iter().find_map(|file| Some((file.path.clone(), file.identity.stacked.clone()?))),
             writer: None,
@@ -202,12 +207,9 @@ impl Usage {
             unseen,
         };
         usage.target.device.characters.extend(around.units(&stack));
-        usage.writer = usage.user(machine, &around, &files, &served, &opened);
-        usage.reader = usage.user(machine, &around, &files, &served, &read);
-        usage.file = around
-            .used_files(&served.with(files))?
-            .into_iter()
-            .min_by_key(|(_, how)| *how != Sharing::Certain);
+        usage.writer = usage.user(machine, &around, &files, &servers, &opened);
+        usage.reader = usage.user(machine, &around, &files, &servers, &read);
+        usage.file = around.used_files(&files)?.into_iter().min_by_key(|(_, how)| *how != Sharing::Certain);
         // Layers that the device mapper or md holds for the device itself can't be held once more.
         let mut held = Vec::new();
         for disk in &stack {
@@ -228,7 +230,7 @@ impl Usage {
         machine: &Machine,
         around: &Around,
         files: &[BackingFile],
-        served: &Served,
+        servers: &[u32],
         opened: &[Opened],
     ) -> Option<(u32, String, String)> {
         let layers: Vec<_> =
@@ -247,19 +249,16 @@ impl Usage {
             OpenedKind::File(id) => {
                 let path = opened.path();
                 let theirs = identity::identify(&around.namespaces, id, &path);
-                if served.files.iter().any(|id| theirs.has(*id)) {
-                    let is_server = served.processes.contains(&opened.process);
-                    return (!is_server).then(|| format!("{}, which may be the same file,", path.display()));
-                }
                 let compare = |ours: &BackingFile| match ours.identity.compare(&theirs) {
-                    // Files that FUSE servers keep are theirs to write.
+                    _ if ours.is_served && servers.contains(&opened.process) => Sameness::Different,
+                    // What is on FUSE itself is its server's to write.
                     Sameness::Unknown
                         if ours.identity.fuse.is_some()
                             || !ours.identity.may_share(&theirs, &opened.link, ours.length) =>
                     {
                         Sameness::Different
                     }
-                    sameness => sameness,
+                    _ => ours.compare(&theirs),
                 };
                 sharing(files.iter().map(compare)).map(|how| match how {
                     Sharing::Possible => format!("{}, which may be the same file,", path.display()),
@@ -392,45 +391,6 @@ fn overlapping(block: &BlockDevice) -> Result<Vec<BlockDevice>, BlockError> {
         }
     }
     Ok(all)
-}
-
-/// The servers of the FUSE file systems that hold the files below a device.
-struct Served {
-    /// The servers.
-    processes: Vec<u32>,
-    /// The files that they can write to, where they may keep those.
-    files: Vec<FileId>,
-}
-
-impl Served {
-    /// Looks up the servers of `files` among the processes that have `opened`.
-    fn of(around: &Around, files: &[BackingFile], opened: &[Opened]) -> Self {
-        let connections: Vec<_> = files.iter().filter_map(|file| file.identity.fuse).collect();
-        let processes = opened.iter().filter_map(|opened| match opened.what {
-            OpenedKind::Fuse(connection) => {
-                let is_ours = |ours: &u32| connection.is_none_or(|theirs| theirs == *ours);
-                connections.iter().any(is_ours).then_some(opened.process)
-            }
-            _ => None,
-        });
-        let processes: Vec<_> = processes.collect();
-        // With the files below an overlay through which a server has one open.
-        let files = opened.iter().filter_map(|opened| match opened.what {
-            OpenedKind::File(id) if processes.contains(&opened.process) => {
-                Some(identity::identify(&around.namespaces, id, &opened.path()))
-            }
-            _ => None,
-        });
-        Self { files: files.flat_map(Identity::into_ids).collect(), processes }
-    }
-
-    /// Adds where they may be kept to those of `files` that are on FUSE.
-    fn with(&self, mut files: Vec<BackingFile>) -> Vec<BackingFile> {
-        for file in files.iter_mut().filter(|file| file.identity.fuse.is_some()) {
-            file.identity = file.identity.clone().with(&self.files);
-        }
-        files
-    }
 }
 
 #[cfg(test)]

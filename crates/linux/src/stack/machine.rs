@@ -4,11 +4,13 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+
 use super::StackError;
 use super::map;
 use crate::block::{BlockDevice, DeviceNumber};
 use crate::identity::FileId;
-use crate::ioctl::{MapLine, device_map, inactive_map};
+use crate::ioctl::{MapLine, device_map, inactive_map, scsi_identification};
 use crate::loop_device::{self, Backing, LoopError};
 
 /// The most files and directories in a captured tree.
@@ -32,7 +34,7 @@ impl Machine {
     /// The machine whose files are below `root`, or below the one directory that is in there. Besides
     /// them are there, below `trimtab`, the tables of the device mapper as `dm/MAJOR:MINOR`, in the form of
     /// `dmsetup table`; what is behind loop devices as `loop/MAJOR:MINOR`, a device's number or a file's
-    /// device and inode number; for each dm-crypt device over LUKS2 the header's persistent flags as
+    /// device and inode number; what SCSI disks answer when asked for their identifiers as `vpd_pg83/MAJOR:MINOR`; for each dm-crypt device over LUKS2 the header's persistent flags as
     /// `luks/NAME`, with blanks between them; what `systemctl show fstrim.timer` says as `timer`; the file systems that the running service knows as
     /// `served`, `trimmed` or `left` before each mount point; and what it
     /// was captured for as `targets`, a path a line.
@@ -85,6 +87,15 @@ impl Machine {
             (Some(device), Some(Ok(inode))) => Some(Backing::File(FileId { device, inode })),
             _ => None,
         })
+    }
+
+    /// Asks the SCSI disk `device` for the page of identifiers that it has now; none where there is no answer. For a captured
+    /// machine, what was captured.
+    pub(crate) fn identification(&self, device: &BlockDevice) -> Option<Vec<u8>> {
+        if self.live {
+            return scsi_identification(device.open_node(OFlags::empty()).ok()?).ok();
+        }
+        fs::read(self.file(&format!("/trimtab/vpd_pg83/{}", device.number().ok()?))).ok()
     }
 
     /// The table of a device-mapper device; none where it can't be read.

@@ -251,8 +251,7 @@ fn nothing_to_write_to_is_refused() {
 fn file_of_a_stacked_file_system_is_refused() {
     let machine = looped("8:2 11", "0:31 12").mounts("30 1 0:31 / /e rw - ecryptfs /lower rw\n");
     let expected = "/dev/loop1 cannot be proven unused: /images/other, the file below it, is on ecryptfs, which may keep \
-                    its bytes in another file; detach it, and put a loop device over a file of ext4, XFS or btrfs instead \
-                    (losetup)";
+                    its bytes in another file; use one on ext4, XFS or btrfs instead";
     assert_eq!(refusal(&machine, "loop1"), expected);
     assert!(judged(&machine, "loop0", &EVERYTHING).is_ok());
     let unseen = machine.mounts("");

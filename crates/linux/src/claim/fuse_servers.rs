@@ -1,0 +1,164 @@
+//! The servers of the emulated drives below a device, and the files that they keep the data in.
+
+use std::fs;
+use std::path::Path;
+
+use super::files::BackingFile;
+use super::opened_kind::OpenedKind;
+use super::processes::Opened;
+use crate::identity::{self, Identity, Length};
+use crate::mount::Namespace;
+
+/// In words, a file system of which it can't be told where the data is.
+const NO_SERVER: &str = "FUSE, whose server cannot be found";
+
+/// Adds to `files`, of which some may be on FUSE, all files that the servers of these can write to; one of them holds the data.
+/// Returns the processes that are these servers, among those that have `opened` files.
+pub(super) fn add_kept(
+    namespaces: &[Namespace],
+    procfs: &Path,
+    files: &mut Vec<BackingFile>,
+    opened: &[Opened],
+) -> Vec<u32> {
+    let mut servers = Vec::new();
+    for file in files.iter_mut() {
+        let Some(connection) = file.identity.fuse else { continue };
+        let directory = identity::drive_directory(namespaces, connection);
+        let is_server = |opened: &&Opened| match opened.what {
+            OpenedKind::Fuse(Some(theirs)) => theirs == connection,
+            // Before Linux 6.18 the kernel does not say which connection it is.
+            OpenedKind::Fuse(None) => {
+                directory.as_ref().is_some_and(|directory| holds(procfs, opened.process, directory))
+            }
+            _ => false,
+        };
+        let before = servers.len();
+        servers.extend(opened.iter().filter(is_server).map(|opened| opened.process));
+        if servers.len() == before && file.identity.stacked.is_none() {
+            file.identity.stacked = Some(NO_SERVER.to_owned());
+        }
+    }
+    let kept = opened.iter().filter(|opened| servers.contains(&opened.process)).filter_map(|opened| {
+        let OpenedKind::File(id) = opened.what else { return None };
+        let path = opened.path();
+        let identity = match identity::keeps_its_bytes(&opened.link) {
+            true => Identity::plain(id),
+            false => identity::identify(namespaces, id, &path),
+        };
+        let length =
+            identity::look(&opened.link).map_or(Length::AtLeast(0), |found| Length::Exactly(found.stx_size));
+        Some(BackingFile { id, path, identity, length, is_served: true })
+    });
+    files.extend(kept);
+    servers
+}
+
+/// Whether `process` has the directory `directory` open, as the server of an emulated drive has that drive's.
+fn holds(procfs: &Path, process: u32, directory: &Path) -> bool {
+    let entries = fs::read_dir(procfs.join(process.to_string()).join("fd"));
+    entries.is_ok_and(|mut entries| {
+        entries.any(|entry| {
+            entry.is_ok_and(|entry| fs::read_link(entry.path()).is_ok_and(|place| place == directory))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    use super::*;
+    use crate::block::DeviceNumber;
+    use crate::captured::Captured;
+    use crate::identity::{FileId, Sameness};
+    use crate::mount;
+
+    const CONNECTION: DeviceNumber = DeviceNumber { major: 0, minor: 25 };
+
+    /// Adds to the file of the emulated drive `d` what its server has, which is one of the processes that have these open.
+    fn added(procfs: &Path, opened: &[Opened]) -> (Vec<u32>, Vec<BackingFile>) {
+        let mounts = mount::parse(b"25 1 0:25 / /run/trimtab/drives/d/fuse rw - fuse trimtab rw\n");
+        let namespaces = [Namespace::new("/".into(), None, mounts)];
+        let id = FileId { device: CONNECTION, inode: 1 };
+        let identity = identity::identify(&namespaces, id, Path::new("/none"));
+        let length = Length::Exactly(4096);
+        let mut files = vec![BackingFile { id, path: "/f".into(), identity, length, is_served: false }];
+        let servers = add_kept(&namespaces, procfs, &mut files, opened);
+        (servers, files)
+    }
+
+    fn memory() -> File {
+        let file = File::from(memfd_create("data", MemfdFlags::CLOEXEC).unwrap());
+        file.set_len(4096).unwrap();
+        file
+    }
+
+    fn link(file: &File) -> std::path::PathBuf {
+        format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+    }
+
+    fn opened(process: u32, file: &File) -> Opened {
+        let what = OpenedKind::File(identity::id_of(&identity::look(&link(file)).unwrap()));
+        Opened { process, link: link(file), what }
+    }
+
+    fn fuse(process: u32, connection: Option<u32>) -> Opened {
+        Opened { process, link: "/dev/fuse".into(), what: OpenedKind::Fuse(connection) }
+    }
+
+    #[test]
+    fn server_is_known_by_its_connection() {
+        let machine = Captured::new();
+        let (data, other) = (memory(), memory());
+        let all = [fuse(42, Some(25)), opened(42, &data), fuse(43, Some(26)), opened(43, &other)];
+        let (servers, files) = added(&machine.procfs(), &all);
+        assert_eq!(servers, [42]);
+        let [drive, kept] = &files[..] else { panic!("{files:?}") };
+        assert_eq!((drive.identity.stacked.as_deref(), kept.identity.stacked.as_deref()), (None, None));
+        let identity = |file| {
+            Identity::plain(match opened(0, file).what {
+                OpenedKind::File(id) => id,
+                what => panic!("{what:?}"),
+            })
+        };
+        assert_eq!(kept.compare(&identity(&data)), Sameness::Unknown, "it may be another file of the server");
+        assert_eq!(kept.compare(&identity(&other)), Sameness::Different);
+        assert!(matches!(kept.length, Length::Exactly(4096)));
+    }
+
+    #[test]
+    fn before_connections_have_numbers_the_server_is_known_by_the_directory_of_its_drive() {
+        let machine = Captured::new();
+        let data = memory();
+        for (process, directory) in [(42, "/run/trimtab/drives/d"), (43, "/run/trimtab/drives/e")] {
+            let fds = machine.procfs().join(process.to_string()).join("fd");
+            fs::create_dir_all(&fds).unwrap();
+            symlink(directory, fds.join("3")).unwrap();
+        }
+        let all = [fuse(42, None), opened(42, &data), fuse(43, None), opened(43, &memory()), fuse(44, None)];
+        let (servers, files) = added(&machine.procfs(), &all);
+        assert_eq!((servers, files.len()), (vec![42], 2));
+    }
+
+    #[test]
+    fn drive_without_a_server_is_not_proven_unused() {
+        let machine = Captured::new();
+        let (servers, files) = added(&machine.procfs(), &[fuse(42, None), opened(42, &memory())]);
+        assert_eq!((servers.len(), files.len()), (0, 1));
+        assert_eq!(files[0].identity.stacked.as_deref(), Some(NO_SERVER));
+    }
+
+    #[test]
+    fn data_may_be_elsewhere_where_its_file_system_may_keep_it_so() {
+        let machine = Captured::new();
+        // As one of an overlay, a file of procfs has no bytes of its own.
+        let stacked = File::open("/proc/self/limits").unwrap();
+        let all = [fuse(42, Some(25)), opened(42, &stacked)];
+        let (_, files) = added(&machine.procfs(), &all);
+        assert_eq!(files[1].identity.stacked.as_deref(), Some("a file system that is mounted nowhere"));
+    }
+}
