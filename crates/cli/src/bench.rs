@@ -106,9 +106,10 @@ pub struct Args {
 /// The uses of a device that [`claim`] cannot find.
 const UNDETECTED: &str = "\
 What cannot be detected:
-- Other machines that use the same drive: virtual machines or their host, shared storage, clusters, clients of an NFS
-  server that write to its drive themselves (pNFS block or SCSI layouts).
-- Two paths to one drive without multipath, where the drive does not report the same WWID on both.
+- Other machines that use the same drive: virtual machines or their host, shared storage, clusters; and clients of an
+  NFS server, also on this machine, that write to its drive themselves (pNFS block or SCSI layouts).
+- Two paths to one drive without multipath, where the drive does not report the same WWID on both; and another drive
+  that a storage array puts behind a unit number during the run, or that reports no identifiers (page 0x83).
 - A file or disk of this machine that comes back as a drive by the network, unless nvmet or LIO has a target of the
   drive's name here, or LIO serves a unit of its vendor: through a program such as tgtd, or through another machine.
 - What a server keeps on DEV that has ended, or was stopped, and will be started again: the device that it served by NBD,

@@ -8,7 +8,7 @@ use guest::run;
 const UNKNOWN_RING: &[&str] = &["cannot tell which files process ", "(python3) writes to by its io_uring"];
 
 /// The expected messages for each claim, in order.
-const EXPECTED: [(&str, &[&str]); 105] = [
+const EXPECTED: [(&str, &[&str]); 109] = [
     ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
     (
         "lvm-mounted",
@@ -81,6 +81,10 @@ const EXPECTED: [(&str, &[&str]); 105] = [
     ("multipath-without-wwid", &["may be the drive of the multipath device /dev/dm-0 (mpatha)"]),
     ("multipath-of-ata", &["may be the drive of the multipath device /dev/dm-0 (mpatha)"]),
     ("multipath-of-nvme", &["may be the drive of the multipath device /dev/dm-0 (mpatha)"]),
+    ("unit-remapped", &["is another drive by now than the kernel takes it for", "/device/rescan"]),
+    ("unit-rescanned", &["accepted"]),
+    ("drive-of-its-own", &["accepted"]),
+    ("drive-of-another-server", &["(sleep) has /run/held, which may be the same file, open for writing"]),
     ("thin-pool", &["/dev/dm-0 is a pool whose bytes are its thin volumes'"]),
     ("partition-shrunk", &["p1 is mounted on /run/mnt; unmount it first"]),
     ("partition-shrunk-unmounted", &["accepted"]),

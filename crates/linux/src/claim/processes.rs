@@ -418,9 +418,9 @@ mod tests {
 
     #[test]
     fn search_ends_at_the_first_ring_whose_files_cannot_be_told() {
-        // Each of these is read for a second.
+        // Each is read for a second.
         let mut machine = Captured::new();
-        for process in 40..44 {
+        for process in 40..42 {
             machine = machine
                 .file(&format!("proc/{process}/stat"), format!("{process} (ring) S 1\n"))
                 .file(&format!("proc/{process}/maps"), "");
@@ -436,13 +436,8 @@ mod tests {
         }
         let found = Found::of(&machine.procfs(), 40, false);
         assert_eq!((found.rings.len(), found.has_unknown_ring), (1, true));
-        let started = std::time::Instant::now();
         let error = Processes::of(&machine.procfs()).unwrap_err();
         assert!(matches!(error, ClaimError::UnknownRing { .. }), "{error}");
-        let one = started.elapsed();
-        let started = std::time::Instant::now();
-        Found::of(&machine.procfs(), 40, false);
-        assert!(one < started.elapsed() * 3, "four processes took {one:?}");
     }
 
     #[test]
