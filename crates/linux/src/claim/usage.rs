@@ -301,9 +301,12 @@ impl Usage {
         }
         let mut shared =
             self.others.iter().enumerate().filter_map(|(index, other)| self.shared_use(index, other));
-        // A use that is certain says more than one that is possible.
-        let shared = shared.clone().find(|(how, _)| *how == Sharing::Certain).or_else(|| shared.next());
-        if let Some((how, (node, found))) = shared {
+        // A use that is certain says more than one that is possible, which any is for a file that may be elsewhere.
+        let certain = shared.clone().find(|(how, _)| *how == Sharing::Certain);
+        if let (None, Some((path, file_system))) = (&certain, self.stacked.clone()) {
+            return Err(ClaimError::Stacked { device, path, file_system });
+        }
+        if let Some((how, (node, found))) = certain.or_else(|| shared.next()) {
             return Err(ClaimError::Shared { device, how, node: node.path.clone(), found: found.clone() });
         }
         let mut layers = [&self.target].into_iter().chain(self.others.iter().map(|(layer, _)| layer));
@@ -316,9 +319,6 @@ impl Usage {
         }
         if let Some((node, server)) = self.served.clone() {
             return Err(ClaimError::Served { device, node, server });
-        }
-        if let Some((path, file_system)) = self.stacked.clone() {
-            return Err(ClaimError::Stacked { device, path, file_system });
         }
         if let Some((process, name, node)) = self.writer.clone() {
             return Err(ClaimError::Written { device, process, name, node });

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_scsi_device_gives_an_error() {
+    fn other_devices_take_no_scsi_commands() {
         let null = std::fs::File::open("/dev/null").unwrap();
         assert_eq!(scsi_identification(null), Err(Errno::NOTTY));
     }

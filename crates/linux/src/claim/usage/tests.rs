@@ -284,9 +284,10 @@ fn files_are_known_by_their_numbers() {
 fn a_file_that_cannot_be_identified_may_be_any_other() {
     let may = format!("/dev/loop1 may share its bytes with {MOUNTED}");
     assert_eq!(refusal(&looped("0:30 11", "8:2 12"), "loop1"), may);
-    assert_eq!(refusal(&looped("8:2 11", "0:30 12"), "loop1"), may);
-    let same_overlay = looped("0:30 11", "0:30 12");
-    assert!(refusal(&same_overlay, "loop1").contains("/images/other, the file below it, is on overlay"));
+    for mounted in ["8:2 11", "0:30 11"] {
+        let refused = refusal(&looped(mounted, "0:30 12"), "loop1");
+        assert!(refused.contains("/images/other, the file below it, is on overlay"), "{refused}");
+    }
 }
 
 #[test]
