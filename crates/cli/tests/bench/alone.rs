@@ -50,7 +50,7 @@ fn images_seen_through_an_overlay_are_refused() {
     let sibling = other.losetup(&[], format!("{bound}/second"));
     is_refused(&sibling, &image, &[&shares(&mounted)]);
 
-    // Where its directories aren't found, it may be any file.
+    // Where its directories are not found, it is refused whatever else is in use.
     let relative = scene.dir("relative");
     run("mount", &["-t", "tmpfs", "tmpfs", &relative]);
     scene.ends.push(("umount", relative.clone()));
@@ -59,7 +59,11 @@ fn images_seen_through_an_overlay_are_refused() {
     scene.ends.push(("umount", format!("{relative}/m")));
     fs::File::create(format!("{relative}/m/third")).unwrap().set_len(40 << 20).unwrap();
     let sibling = other.losetup(&[], format!("{relative}/m/third"));
-    is_refused(&sibling, &image, &["may share its bytes with "]);
+    is_refused(
+        &sibling,
+        &image,
+        &["/third, the file below it, is on overlay, which may keep its bytes in another file"],
+    );
 }
 
 #[test]
