@@ -311,6 +311,31 @@ fn a_profile_says_how_long_a_block_lasts_unless_the_user_does() {
 }
 
 #[test]
+fn blocks_turn_bad_as_they_reach_the_cycles_of_the_profile() {
+    let dir = TempDir::new().unwrap();
+    let trace = saved(&dir, header(&["sda"]), &day());
+    let profile = include_str!("../../../profiles/samsung-870-evo.toml");
+    let (profile, _) = profile.split_once("endurance =").unwrap();
+    let bad_blocks = |endurance: u32| {
+        let endurance = format!("endurance = {{ value = {endurance}, source = 'a test' }}");
+        let variation = "variation = { value = 0.5, source = 'a test' }";
+        let text = format!("{profile}{endurance}\n{variation}\n");
+        std::fs::write(dir.path().join("worn.toml"), text).unwrap();
+        let document = json(&trace, "--profile worn.toml --policy none");
+        number(&document["runs"][0]["outcome"]["bad_blocks"])
+    };
+    let table = |endurance| {
+        let bad = bad_blocks(endurance);
+        (bad, String::from_utf8(sim(&trace, "--profile worn.toml --policy none").stdout).unwrap())
+    };
+    let [(most, worn), (few, used), (none, new)] = [10, 50, 1000].map(table);
+    assert!(most > few && few > 0.0 && none == 0.0, "{most}, {few} and {none} blocks");
+    let has_column =
+        |text: &str| text.lines().any(|line| line.starts_with("policy ") && line.contains(" blocks "));
+    assert_eq!([worn, used, new].map(|text| has_column(&text)), [true, true, false]);
+}
+
+#[test]
 fn aged_drives_are_named_and_copy_more_than_filled_ones() {
     let dir = TempDir::new().unwrap();
     let trace = saved(&dir, header(&["sda"]), &day());
