@@ -115,7 +115,7 @@ struct State {
     written: u64,
     noise: u64,
     dropped: bool,
-    /// What its clock is ahead of this machine's: pauses take no time.
+    /// How far its clock is ahead of this machine's: pauses take no time.
     paused: Duration,
 }
 

@@ -153,7 +153,7 @@ fn cost_of_data_and_discards_at_once_are_recovered() {
     assert_eq!(copy.queue_depth.unwrap().value, 4);
 }
 
-/// What a bench finds of reads beside discards, and the profile that it writes.
+/// Returns the background that a bench finds, and the profile that it writes.
 fn beside_discards(original: &Profile) -> (Background, Profile) {
     let mut document = measured(original, &[Part::Latency, Part::Background], &[1]);
     let (model, interrupt) = (Model::new(original, SIZE), Interrupt::never());
