@@ -38,8 +38,8 @@ const PREPARATION: f64 = 0.3;
 /// The longest that reads are watched after a discard.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Times reads in the first half of the range before, beside and after a discard of the second half: of data first, then of
-/// what that has left.
+/// Times reads in the first half of the range before, beside and after a discard of the second half: of data first, then
+/// of what that has left.
 pub(super) fn measure(
     tested: &mut DeviceUnderTest,
     budget: Budget,
