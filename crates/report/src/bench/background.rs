@@ -20,7 +20,10 @@ pub fn sentences(background: &Background) -> Vec<String> {
         )
     });
     let busy = busy_share.map(|share| {
-        format!("A discard takes {} of the flash's time from others until it returns.", percent(share))
+        format!(
+            "Reads beside a large discard are as slow as if it took {} of the flash's time.",
+            percent(share)
+        )
     });
     [cache, cleaning, lazy.as_ref().map(lazy_sentence), busy].into_iter().flatten().collect()
 }
@@ -95,7 +98,7 @@ mod tests {
         let felt = Background { busy_share: Some(0.3), ..Background::default() };
         assert_eq!(
             sentences(&felt),
-            ["A discard takes 30 % of the flash's time from others until it returns."]
+            ["Reads beside a large discard are as slow as if it took 30 % of the flash's time."]
         );
         assert_eq!(sentences(&Background::default()), [""; 0]);
     }
