@@ -141,6 +141,7 @@ impl Measured {
 
 /// Commands in flight, so that one that fails can be named.
 pub(crate) struct Flight<'a> {
+    target: &'a dyn Target,
     queue: Box<dyn Queue + 'a>,
     depth: u32,
     interrupt: &'a Interrupt,
@@ -151,7 +152,8 @@ pub(crate) struct Flight<'a> {
 impl<'a> Flight<'a> {
     pub(crate) fn new(tested: &DeviceUnderTest<'a>, depth: u32) -> Result<Self, BenchError> {
         let queue = tested.target.queue(depth).map_err(BenchError::device("queue commands to"))?;
-        Ok(Self { queue, depth, interrupt: tested.interrupt, commands: HashMap::new(), sent: 0 })
+        let DeviceUnderTest { target, interrupt, .. } = *tested;
+        Ok(Self { target, queue, depth, interrupt, commands: HashMap::new(), sent: 0 })
     }
 
     /// How commands of kind `kind` are kept in flight.
@@ -180,7 +182,7 @@ impl<'a> Flight<'a> {
     /// Waits for a command to end.
     pub(crate) fn next(&mut self) -> Result<Ended, BenchError> {
         loop {
-            if let Some(ended) = self.next_until(Instant::now() + POLL_INTERVAL)? {
+            if let Some(ended) = self.next_until(self.target.now() + POLL_INTERVAL)? {
                 return Ok(ended);
             }
             self.interrupt.check()?;
@@ -200,10 +202,10 @@ impl<'a> Flight<'a> {
         Ok(latency)
     }
 
-    /// Waits for a command to end, but no longer than until `until`.
+    /// Waits for a command to end, but no longer than until `until` by the target's clock.
     pub(crate) fn next_until(&mut self, until: Instant) -> Result<Option<Ended>, BenchError> {
         if self.is_empty() {
-            std::thread::sleep(until.saturating_duration_since(Instant::now()));
+            self.target.pause(until.saturating_duration_since(self.target.now()));
             return Ok(None);
         }
         let waited = self.queue.wait(Some(until)).map_err(BenchError::device("wait for commands of"))?;

@@ -124,7 +124,7 @@ pub(crate) fn measure(
         None => Discards::none(),
     };
     let span = discards.span().min(budget.left()).max(LEAST_SPAN);
-    let begun = Instant::now();
+    let begun = tested.target.now();
     let end = begun + span;
     let mut flight = Flight::new(tested, IN_FLIGHT)?;
     let mut ends = Ends::default();
@@ -132,7 +132,7 @@ pub(crate) fn measure(
     let mut discard_due = begun;
     let step = Duration::from_secs_f64(1.0 / rate);
     loop {
-        let now = Instant::now();
+        let now = tested.target.now();
         let due = foreground_due.min(discards.due(discard_due));
         if due >= end && flight.is_empty() {
             break;
@@ -167,7 +167,7 @@ pub(crate) fn measure(
         discard_size: beside.map(|beside| beside.size),
         discard_rate_s: beside.map_or(0.0, |beside| beside.rate),
         discards: discards.sent,
-        wall_s: begun.elapsed().as_secs_f64(),
+        wall_s: (tested.target.now() - begun).as_secs_f64(),
         foreground_rate_s: rate,
         reads,
         writes,

@@ -115,6 +115,8 @@ struct State {
     written: u64,
     noise: u64,
     dropped: bool,
+    /// How far its clock is ahead of this machine's: pauses take no time.
+    paused: Duration,
 }
 
 impl Memory {
@@ -128,6 +130,7 @@ impl Memory {
             written: 0,
             noise: 1,
             dropped: false,
+            paused: Duration::ZERO,
         };
         Self { behaviour, state: Mutex::new(state) }
     }
@@ -230,10 +233,12 @@ impl Target for Memory {
     }
 
     fn now(&self) -> Instant {
-        Instant::now()
+        Instant::now() + self.state().paused
     }
 
-    fn pause(&self, _span: Duration) {}
+    fn pause(&self, span: Duration) {
+        self.state().paused += span;
+    }
 
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue + '_>> {
         Ok(Box::new(MemoryQueue { memory: self, depth, done: VecDeque::new() }))
@@ -266,7 +271,7 @@ impl Queue for MemoryQueue<'_> {
             CommandKind::Erase(operation) => (self.memory.erase(operation, extent), 0),
         };
         let latency = Duration::from_micros(40 + flash_us + self.memory.state().noise() % 20);
-        self.done.push_back(Completion { tag, latency, at: Instant::now(), result });
+        self.done.push_back(Completion { tag, latency, at: self.memory.now(), result });
         Ok(())
     }
 

@@ -117,11 +117,17 @@ impl Queue for ModelQueue<'_> {
         Ok(())
     }
 
-    fn wait(&mut self, _until: Option<Instant>) -> io::Result<Option<Completion>> {
+    fn wait(&mut self, until: Option<Instant>) -> io::Result<Option<Completion>> {
         let next = (0..self.in_flight.len()).min_by_key(|at| self.in_flight[*at]);
         let Some(next) = next else { return Ok(None) };
-        let (done, tag, sent) = self.in_flight.swap_remove(next);
         let mut state = self.model.state();
+        let until =
+            until.map(|until| Nanos(until.saturating_duration_since(self.model.start).as_nanos() as u64));
+        if let Some(until) = until.filter(|until| *until < self.in_flight[next].0) {
+            state.now = state.now.max(until);
+            return Ok(None);
+        }
+        let (done, tag, sent) = self.in_flight.swap_remove(next);
         state.now = state.now.max(done);
         let latency = Duration::from_nanos((done - sent).0);
         Ok(Some(Completion { tag, latency, at: self.model.instant(done), result: Ok(()) }))

@@ -5,7 +5,7 @@
 //! above it that hands over one discard at a time, as the loop driver does, holds back what comes
 //! after a discard as well. So a discard counts as queued unless it waits for the reads before it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use trimtab_core::document::bench::Queueing;
@@ -142,7 +142,7 @@ impl Probe<'_, '_> {
         // What the drive does after a discard, such as writing its journal, is not the reads' time.
         self.tested.flush()?;
         reads.iter().try_for_each(|read| flight.send(*read).map(drop))?;
-        let sent = Instant::now();
+        let sent = self.tested.target.now();
         let discard_tag = flight.send(discard)?;
         let (mut last_read, mut behind) = (Duration::ZERO, Duration::ZERO);
         while !flight.is_empty() {

@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 use trimtab_core::Bytes;
-use trimtab_core::profile;
+use trimtab_core::profile::{self, Profile};
 use trimtab_core::stats::LatencySummary;
 use trimtab_drive::{Clock, CreateOptions, Drive, DriveState, DriveStats, Listed, PathTimes};
 
@@ -42,8 +42,10 @@ enum Verb {
         /// The drive's name
         name: String,
     },
-    /// Lists the drive profiles that come with trimtab
+    /// Lists the drive profiles that come with trimtab, or prints one
     Profiles {
+        /// Print this profile, to copy and change it
+        name: Option<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -104,7 +106,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             if json { print_json(&stats, out)? } else { print_stats(&stats, out)? }
         }
         Verb::Rm { name } => trimtab_drive::remove(&name)?,
-        Verb::Profiles { json } => profiles(json, out)?,
+        Verb::Profiles { name, json } => profiles(name.as_deref(), json, out)?,
         Verb::Serve { name, release: None } => trimtab_drive::serve(&name)?,
         Verb::Serve { name, release: Some(server) } => trimtab_drive::release(&name, server)?,
     }
@@ -201,7 +203,15 @@ fn ls(json: bool, out: &mut impl Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn profiles(json: bool, out: &mut impl Write) -> anyhow::Result<()> {
+fn profiles(name: Option<&str>, json: bool, out: &mut impl Write) -> anyhow::Result<()> {
+    if let Some(name) = name {
+        let text = profile::builtin_text(name)?;
+        return if json {
+            print_json(&Profile::named(name)?, out)
+        } else {
+            Ok(out.write_all(text.as_bytes())?)
+        };
+    }
     let profiles = profile::builtin()?;
     if json {
         return print_json(&profiles, out);

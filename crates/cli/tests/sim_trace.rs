@@ -311,6 +311,52 @@ fn a_profile_says_how_long_a_block_lasts_unless_the_user_does() {
 }
 
 #[test]
+fn printed_profile_is_simulated_as_the_built_in_one() {
+    let dir = TempDir::new().unwrap();
+    let trace = saved(&dir, header(&["sda"]), &minutes());
+    let printed = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trimtab"));
+        command.args(["drive", "profiles"]).args(args).output().unwrap()
+    };
+    std::fs::write(dir.path().join("mine.toml"), printed(&["crucial-p1"]).stdout).unwrap();
+    let outcome = |name: &str| {
+        json(&trace, &format!("--profile {name} --policy none,online"))["runs"][1]["outcome"].clone()
+    };
+    assert_eq!(outcome("mine.toml"), outcome("crucial-p1"));
+    let document: Value = serde_json::from_slice(&printed(&["crucial-p1", "--json"]).stdout).unwrap();
+    assert_eq!(document["name"], "crucial-p1");
+    let unknown = String::from_utf8(printed(&["floppy"]).stderr).unwrap();
+    assert!(
+        unknown.starts_with("trimtab: there is no drive profile \"floppy\"") && unknown.lines().count() == 1
+    );
+}
+
+#[test]
+fn blocks_turn_bad_as_they_reach_the_cycles_of_the_profile() {
+    let dir = TempDir::new().unwrap();
+    let trace = saved(&dir, header(&["sda"]), &day());
+    let profile = include_str!("../../../profiles/samsung-870-evo.toml");
+    let (profile, _) = profile.split_once("endurance =").unwrap();
+    let bad_blocks = |endurance: u32| {
+        let endurance = format!("endurance = {{ value = {endurance}, source = 'a test' }}");
+        let variation = "variation = { value = 0.5, source = 'a test' }";
+        let text = format!("{profile}{endurance}\n{variation}\n");
+        std::fs::write(dir.path().join("worn.toml"), text).unwrap();
+        let document = json(&trace, "--profile worn.toml --policy none");
+        number(&document["runs"][0]["outcome"]["bad_blocks"])
+    };
+    let table = |endurance| {
+        let bad = bad_blocks(endurance);
+        (bad, String::from_utf8(sim(&trace, "--profile worn.toml --policy none").stdout).unwrap())
+    };
+    let [(most, worn), (few, used), (none, new)] = [10, 50, 1000].map(table);
+    assert!(most > few && few > 0.0 && none == 0.0, "{most}, {few} and {none} blocks");
+    let has_column =
+        |text: &str| text.lines().any(|line| line.starts_with("policy ") && line.contains(" blocks "));
+    assert_eq!([worn, used, new].map(|text| has_column(&text)), [true, true, false]);
+}
+
+#[test]
 fn aged_drives_are_named_and_copy_more_than_filled_ones() {
     let dir = TempDir::new().unwrap();
     let trace = saved(&dir, header(&["sda"]), &day());
@@ -419,7 +465,10 @@ fn bad_input_gets_one_clear_line() {
         ("--policy ideal:1h", "ideal has no interval"),
         ("--size 1M", "a drive of 1 MiB ends at"),
         ("--size 300001", "300001"),
-        ("--scale-to 1M", "profile samsung-870-evo cannot be scaled to 1 MiB"),
+        (
+            "--scale-to 1M",
+            "profile samsung-870-evo cannot be scaled to 1 MiB (another size: --size or --scale-to)",
+        ),
         ("--size 1G --scale-to 1G", "cannot be used with"),
         ("--repeat 2 --until-steady", "cannot be used with"),
         ("--think-scale -1", "--think-scale -1 is not between 0 and"),

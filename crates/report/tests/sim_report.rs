@@ -30,3 +30,21 @@ fn counts_and_times_are_means_of_a_pass() {
     let text = Document::parse(&document.to_string()).unwrap().text(false).replace('\n', " ");
     assert!(text.contains("Counts and times are means of a pass: online over 10 passes"), "{text}");
 }
+
+/// A count at the end and no mean: blocks stay bad from pass to pass.
+#[test]
+fn blocks_that_turned_bad_are_in_the_table_where_there_are_any() {
+    let mut document = json!(sims::simulation());
+    let text =
+        |document: &serde_json::Value| Document::parse(&document.to_string()).unwrap().text(false).to_owned();
+    assert!(!text(&document).contains("blocks"));
+    let outcome = &mut document["runs"][1]["outcome"];
+    outcome["bad_blocks"] = json!(123);
+    outcome["passes"] = json!(10);
+    let shown = text(&document);
+    let row = |policy: &str| shown.lines().find(|line| line.starts_with(policy)).unwrap().to_owned();
+    let heads = shown.lines().find(|line| line.starts_with("policy ")).unwrap();
+    assert!(heads.contains(" blocks "), "{shown}");
+    assert!(row("online").contains(" 123 "), "{shown}");
+    assert!(!row("none").contains("123") && row("none").contains('–'), "{shown}");
+}

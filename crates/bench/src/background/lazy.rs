@@ -1,4 +1,4 @@
-//! The work of a drive after a discard has returned, as reads feel it.
+//! The work of a drive while a discard is in flight and after it has returned, as reads feel it.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use trimtab_core::erase::Operation;
 use trimtab_core::{Bytes, Extent};
 
 use super::super::budget::Budget;
-use super::super::device_under_test::{DeviceUnderTest, Latencies};
+use super::super::device_under_test::{DeviceUnderTest, Ended, Flight, Latencies};
 use super::super::error::BenchError;
 use super::super::profile::overhead_s;
 use super::super::target::{Command, CommandKind};
@@ -23,8 +23,11 @@ const ALONE: usize = 200;
 /// Reads after a discard are compared in groups of so many.
 const GROUP: usize = 10;
 
-/// A group of reads is slowed where its median is this many times that of reads before the discard.
+/// Reads are slowed where their median is this many times that of reads before the discard.
 const SLOWED: f64 = 1.15;
+
+/// The least reads beside a discard whose median counts.
+const LEAST_BESIDE: u64 = 20;
 
 /// So many groups in a row that aren't slowed are the end.
 const QUIET: u32 = 3;
@@ -35,8 +38,8 @@ const PREPARATION: f64 = 0.3;
 /// The longest that reads are watched after a discard.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Times reads in the first half of the range before and after a discard of the second half: of data first, then of
-/// what that has left.
+/// Times reads in the first half of the range before, beside and after a discard of the second half: of data first, then
+/// of what that has left.
 pub(super) fn measure(
     tested: &mut DeviceUnderTest,
     budget: Budget,
@@ -65,7 +68,7 @@ fn after(
 ) -> Result<AfterDiscard, BenchError> {
     let alone_us = reads.time(tested, ALONE)?.median_us();
     let discard = Command { kind: CommandKind::Erase(Operation::Discard), extent: area };
-    let discard_us = tested.run(1, std::iter::once(discard), None)?.latencies.median_us();
+    let (ended, beside) = beside(tested, reads, discard)?;
     let returned = tested.target.now();
     let mut slowed = Latencies::new();
     let (mut end, mut quiet) = (returned, 0);
@@ -81,7 +84,36 @@ fn after(
     }
     let slowed_us = if slowed.count() > 0 { slowed.median_us() } else { alone_us };
     let slowed_wall_s = (end - returned).as_secs_f64();
-    Ok(AfterDiscard { size: area.len(), of_data, discard_us, alone_us, slowed_us, slowed_wall_s })
+    Ok(AfterDiscard {
+        size: area.len(),
+        of_data,
+        discard_us: ended.latency.as_secs_f64() * 1e6,
+        beside_us: (beside.count() >= LEAST_BESIDE).then(|| beside.median_us()),
+        alone_us,
+        slowed_us,
+        slowed_wall_s,
+    })
+}
+
+/// Sends `discard`, and reads one after the other until it is done; returns its end, and how long those reads took that
+/// were done before.
+fn beside(
+    tested: &DeviceUnderTest,
+    reads: &mut Reads,
+    discard: Command,
+) -> Result<(Ended, Latencies), BenchError> {
+    let mut flight = Flight::new(tested, 2)?;
+    let mut beside = Latencies::new();
+    let discard = flight.send(discard)?;
+    loop {
+        flight.send(reads.next())?;
+        let ended = flight.next()?;
+        if ended.tag == discard {
+            flight.next()?;
+            return Ok((ended, beside));
+        }
+        beside.record(ended.latency);
+    }
 }
 
 /// Random reads, one at a time.
@@ -92,26 +124,39 @@ struct Reads {
 
 impl Reads {
     fn time(&mut self, tested: &DeviceUnderTest, count: usize) -> Result<Latencies, BenchError> {
-        let commands = (0..count).map(|_| {
-            let place = self.random.random_range(0..self.area.len().0 / READ.0);
-            let extent = Extent::at(self.area.start + READ * place, READ);
-            Command { kind: CommandKind::Read, extent }
-        });
+        let commands = (0..count).map(|_| self.next());
         Ok(tested.run(1, commands, None)?.latencies)
+    }
+
+    fn next(&mut self) -> Command {
+        let place = self.random.random_range(0..self.area.len().0 / READ.0);
+        Command { kind: CommandKind::Read, extent: Extent::at(self.area.start + READ * place, READ) }
     }
 }
 
-/// The work that follows discards: while it takes a share `s` of a die, what takes `t` there takes `t / (1 - s)`, and
-/// it lasts its own time over `s`.
+/// The share of a die that other work takes where a read that takes `alone_us` takes `slowed_us` beside it: what takes
+/// `t` on a die takes `t / (1 - share)`. Zero where reads are as fast.
+fn share(alone_us: f64, slowed_us: f64) -> f64 {
+    let die_us = alone_us - overhead_s(alone_us / 1e6) * 1e6;
+    let added_us = (slowed_us - alone_us).max(0.0);
+    added_us / (die_us + added_us).max(f64::MIN_POSITIVE)
+}
+
+/// The share that discards take until they return, by the longest that had reads beside it.
+pub(super) fn busy_share(found: &[AfterDiscard]) -> Option<f64> {
+    let felt = found.iter().filter(|discard| discard.beside_us.is_some());
+    let longest = felt.max_by(|left, right| left.discard_us.total_cmp(&right.discard_us))?;
+    let beside_us = longest.beside_us.filter(|beside| *beside > SLOWED * longest.alone_us)?;
+    Some(share(longest.alone_us, beside_us))
+}
+
+/// The work that follows discards: at a share `s` of a die it lasts its own time over `s`.
 pub(super) fn fit(found: &[AfterDiscard]) -> Option<LazyFit> {
     let longest = found.iter().max_by(|left, right| left.slowed_wall_s.total_cmp(&right.slowed_wall_s))?;
-    let alone_s = longest.alone_us / 1e6;
-    let die_s = alone_s - overhead_s(alone_s);
-    let added_s = (longest.slowed_us / 1e6 - alone_s).max(0.0);
-    if longest.slowed_wall_s == 0.0 || added_s == 0.0 {
+    let share = share(longest.alone_us, longest.slowed_us);
+    if longest.slowed_wall_s == 0.0 || share == 0.0 {
         return None;
     }
-    let share = added_s / (die_s + added_s);
     let per_gib_ms = |of_data| {
         let of = found.iter().find(|after| after.of_data == of_data)?;
         Some(of.slowed_wall_s * share * 1e3 / of.size.gib())
@@ -130,6 +175,7 @@ mod tests {
             size: Bytes::GIB * 2,
             of_data,
             discard_us: 100.0,
+            beside_us: None,
             alone_us: 60.0,
             slowed_us,
             slowed_wall_s,
@@ -140,5 +186,24 @@ mod tests {
         assert!((lazy.per_gib_ms - 25.0).abs() < 1e-9, "{lazy:?}");
         assert!((lazy.per_mapped_gib_ms - 75.0).abs() < 1e-9, "{lazy:?}");
         assert_eq!(fit(&[after(true, 60.0, 0.0), after(false, 60.0, 0.0)]), None);
+    }
+
+    #[test]
+    fn share_of_a_discard_follows_from_the_reads_beside_the_longest() {
+        let beside = |discard_us, beside_us| AfterDiscard {
+            size: Bytes::GIB,
+            of_data: true,
+            discard_us,
+            beside_us,
+            alone_us: 60.0,
+            slowed_us: 60.0,
+            slowed_wall_s: 0.0,
+        };
+        // 45 of 60 us are the die's: at a quarter they take 60.
+        let found = [beside(5e3, Some(75.0)), beside(4e3, Some(500.0)), beside(9e3, None)];
+        let share = busy_share(&found).unwrap();
+        assert!((share - 0.25).abs() < 1e-9, "{share}");
+        assert_eq!(busy_share(&[beside(5e3, Some(61.0)), beside(4e3, Some(75.0))]), None, "as fast");
+        assert_eq!(busy_share(&[beside(5e3, None)]), None, "too few reads");
     }
 }

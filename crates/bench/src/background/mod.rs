@@ -78,6 +78,7 @@ pub(crate) fn measure(
     let share = budget.share(LAZY, 1.0);
     run.found.after_discards = lazy::measure(run.tested, share, seed)?;
     run.found.lazy = lazy::fit(&run.found.after_discards);
+    run.found.busy_share = lazy::busy_share(&run.found.after_discards);
     Ok(Outcome::Measured(Box::new(run.found)))
 }
 

@@ -10,10 +10,12 @@ use trimtab_core::interrupt::Interrupt;
 use trimtab_core::profile::{Idle, Profile, Sourced};
 use trimtab_core::{Bytes, Nanos};
 
+use super::super::budget::Budget;
+use super::super::device_under_test::DeviceUnderTest;
 use super::super::memory::{Behaviour, device};
 use super::super::model::Model;
 use super::super::profile::profile;
-use super::super::{BenchOptions, BenchProgress, bench};
+use super::super::{BenchOptions, BenchProgress, bench, fit, queueing};
 use super::*;
 
 const SIZE: Bytes = Bytes(1 << 30);
@@ -149,6 +151,46 @@ fn cost_of_data_and_discards_at_once_are_recovered() {
     assert_near("per_gib", copy.per_gib.value.seconds(), original.discard.per_gib.value.seconds(), 0.1);
     assert_near("per_mapped_gib", copy.per_mapped_gib.unwrap().value.seconds(), 0.04, 0.1);
     assert_eq!(copy.queue_depth.unwrap().value, 4);
+}
+
+/// Returns the background that a bench finds, and the profile that it writes.
+fn beside_discards(original: &Profile) -> (Background, Profile) {
+    let mut document = measured(original, &[Part::Latency, Part::Background], &[1]);
+    let (model, interrupt) = (Model::new(original, SIZE), Interrupt::never());
+    let mut tested = DeviceUnderTest::new(&model, document.plan.range, &interrupt);
+    let queue = document.device.queue_requests;
+    let budget = Budget::new(Duration::from_secs(60));
+    document.queueing = Some(queueing::measure(&mut tested, queue, budget, 1).unwrap());
+    document.fit = fit::fit(&document);
+    let copy = profile(&document).unwrap().0;
+    (document.background.unwrap(), copy)
+}
+
+#[test]
+fn share_that_discards_take_until_they_return_is_recovered() {
+    for share in [0.3, 0.7] {
+        let mut original = named("nvme-tlc");
+        original.discard.per_gib.value = Nanos(20_000_000);
+        original.discard.busy_share = Some(sourced(share));
+        let (found, copy) = beside_discards(&original);
+        assert_eq!(found.lazy, None);
+        assert_near("busy_share", copy.discard.busy_share.as_ref().expect("it is felt").value, share, 0.2);
+        assert_near("of the copy", beside_discards(&copy).0.busy_share.expect("it is felt"), share, 0.2);
+    }
+}
+
+#[test]
+fn drives_whose_discards_nobody_feels_have_no_busy_share() {
+    let mut free = named("nvme-tlc");
+    free.discard.per_gib.value = Nanos(20_000_000);
+    let (found, copy) = beside_discards(&free);
+    let [data, bare] = &found.after_discards[..] else { panic!("{found:?}") };
+    assert!(data.beside_us.is_some() && bare.beside_us.is_some(), "reads go on beside discards");
+    assert_eq!((found.busy_share, copy.discard.busy_share), (None, None));
+    // Reads wait for the discard: that is no share.
+    free.discard.queued.value = false;
+    free.discard.busy_share = Some(sourced(0.5));
+    assert_eq!(beside_discards(&free).1.discard.busy_share, None);
 }
 
 #[test]

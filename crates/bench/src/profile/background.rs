@@ -1,13 +1,12 @@
 //! The tables of a profile that say what the drive does by itself: `[idle]`, `[slc]`, and the work after discards.
 
 use trimtab_core::document::background::{Background, BurstState, CacheFit, LazyFit, Recovery};
-use trimtab_core::document::bench::{BenchDocument, InterferenceCell};
+use trimtab_core::document::bench::BenchDocument;
 use trimtab_core::profile::{Idle, Slc, Sourced};
 use trimtab_core::{Bytes, Nanos};
 
 use super::{
-    DIES, ERASE, ERASE_BLOCK, MOST_OF_IT, PROGRAM_UNIT, Run, SHARES, nanos, overhead_s, significant,
-    unmeasured,
+    DIES, ERASE, ERASE_BLOCK, MOST_OF_IT, PROGRAM_UNIT, Run, SHARES, nanos, significant, unmeasured,
 };
 
 /// The bits of a cell outside the cache: those of most drives of today.
@@ -46,35 +45,12 @@ impl Run<'_> {
         bytes.0 as f64 / self.document.device.size.0 as f64
     }
 
-    /// The share of the flash that a discard takes until it returns: by how much reads are slower on average beside
-    /// those discards that kept the drive busy for the largest part of the time. None where other commands wait for
-    /// a discard, where the work follows it, and where reads are as fast.
+    /// The share of the flash that a discard takes until it returns; none where other commands wait for a discard, and
+    /// where the work follows it.
     pub(super) fn busy_share(&self, lazy: Option<&LazyFit>) -> Option<Sourced<f64>> {
-        let BenchDocument { interference, .. } = self.document;
-        let alone = interference.iter().find(|cell| cell.discard_size.is_none())?;
-        let busy = |cell: &InterferenceCell| {
-            let gib = cell.discard_size.map_or(0.0, |size| size.gib());
-            let cost_s = self.fit.command_us.value / 1e6 + self.fit.per_gib_ms.value / 1e3 * gib;
-            (cell.discards as f64 * cost_s / cell.wall_s).min(1.0)
-        };
-        let is_felt = |cell: &&InterferenceCell| {
-            cell.added_ms_per_gib.is_some() && cell.reads.mean_us > LEAST_SLOWER * alone.reads.mean_us
-        };
-        let cells =
-            interference.iter().filter(|cell| cell.discard_size.is_some() && busy(cell) >= LEAST_BUSY);
-        let cell = cells.max_by(|left, right| busy(left).total_cmp(&busy(right))).filter(is_felt)?;
-        let read_s = alone.reads.p50_us / 1e6;
-        let added_s = (cell.reads.mean_us - alone.reads.mean_us) / 1e6 / busy(cell);
-        let share = added_s / (read_s - overhead_s(read_s) + added_s);
-        let how = format!(
-            "the mean of n={} reads is {} us beside discards that take {:.0} % of the time, {} us alone",
-            cell.reads.n,
-            significant(cell.reads.mean_us),
-            100.0 * busy(cell),
-            significant(alone.reads.mean_us)
-        );
-        let share = significant(share).clamp(*SHARES.start(), *SHARES.end());
-        (lazy.is_none() && self.fit.queued == Some(true)).then(|| self.measured(share, &how))
+        let share = significant(self.background()?.busy_share?).clamp(*SHARES.start(), *SHARES.end());
+        let how = "by how much reads are slower while a large discard is in flight";
+        (lazy.is_none() && self.fit.queued == Some(true)).then(|| self.measured(share, how))
     }
 
     /// How many bursts after pauses were written in this state.
@@ -144,11 +120,6 @@ impl Run<'_> {
         })
     }
 }
-
-/// Discards show the share of the flash that they take where they keep the drive busy for this part of the time, and
-/// where reads beside them are so many times slower.
-const LEAST_BUSY: f64 = 0.1;
-const LEAST_SLOWER: f64 = 1.05;
 
 /// Two sizes of a cache within this part of each other are the same.
 const SAME: f64 = 0.1;

@@ -1,7 +1,6 @@
 use proptest::option;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use trimtab_core::Extent;
-use trimtab_core::document::bench::{InterferenceCell, Latency};
 use trimtab_core::profile::{Aging, Idle, MapCache, Slc, Suspend, Wear, builtin};
 use trimtab_ftl::theory::greedy;
 use trimtab_ftl::{Command, Device, Op};
@@ -110,33 +109,6 @@ fn optional_fields_survive_being_written() {
     profile.map_cache = Some(MapCache { share: Sourced { value: 0.3, source: "a test".to_owned() }, entry });
     let text = text::text(&profile);
     assert_eq!(Profile::parse(&text, "copy.toml"), Ok(profile), "{text}");
-}
-
-#[test]
-fn reads_beside_discards_show_the_share_that_these_take() {
-    // A discard of 1 GiB takes 60 ms, and five a second keep the drive busy for 30 % of the time.
-    let measured = Measured { queued: true, ..Measured::default() };
-    let share_of = |read_us: f64, queued| {
-        let mut document = document(&measured);
-        let reads = Latency { mean_us: read_us, ..document.interference[0].reads.clone() };
-        document.interference.push(InterferenceCell {
-            discard_size: Some(Bytes::GIB),
-            discard_rate_s: 5.0,
-            discards: 50,
-            wall_s: 10.0,
-            added_ms_per_gib: Some(1.0),
-            reads,
-            ..document.interference[0].clone()
-        });
-        document.fit = fit(&document);
-        document.fit.as_mut().unwrap().queued = Some(queued);
-        profile(&document).unwrap().0.discard.busy_share.map(|share| share.value)
-    };
-    // Of 120 us, 105 are the die's, which take 210 beside discards: 105 more in 30 % of the time.
-    let share = share_of(120.0 + 0.3 * 105.0, true).unwrap();
-    assert!((share - 0.5).abs() < 0.02, "{share}");
-    assert_eq!(share_of(121.0, true), None, "as fast");
-    assert_eq!(share_of(120.0 + 0.3 * 105.0, false), None, "they wait for the discard");
 }
 
 #[test]

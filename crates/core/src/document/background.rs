@@ -19,6 +19,10 @@ pub struct Background {
     pub cleaning: Option<Recovery>,
     /// The work that follows a discard; none where reads after it are as fast as before.
     pub lazy: Option<LazyFit>,
+    /// The share of the flash that a discard takes until it returns; none where reads beside it are as fast as alone,
+    /// or too few were done while it was in flight.
+    #[serde(default)]
+    pub busy_share: Option<f64>,
 }
 
 /// Writes without a pause between them, after a pause.
@@ -62,6 +66,9 @@ pub struct AfterDiscard {
     pub of_data: bool,
     /// How long the discard took.
     pub discard_us: f64,
+    /// The median of a read that was sent and done while the discard was in flight; none where few were.
+    #[serde(default)]
+    pub beside_us: Option<f64>,
     /// The median of a read before it.
     pub alone_us: f64,
     /// The median of a read after it, while that was longer.

@@ -69,7 +69,7 @@ pub enum PlanError {
     #[error("async is btrfs's own and can't be simulated; ask for --policy none,online,batched,smart,ideal")]
     Async,
     /// The profile has no drive of this size.
-    #[error("profile {profile} cannot be scaled to {size}")]
+    #[error("profile {profile} cannot be scaled to {size} (another size: --size or --scale-to)")]
     Geometry {
         /// The profile's name.
         profile: String,

@@ -10,7 +10,7 @@ pub const TITLE: &str = "Bursts of writes after pauses, in wall time";
 
 /// The findings in sentences; none where the drive does nothing by itself.
 pub fn sentences(background: &Background) -> Vec<String> {
-    let Background { cache, cleaning, lazy, .. } = background;
+    let Background { cache, cleaning, lazy, busy_share, .. } = background;
     let cache = cache.as_ref().map(cache_sentence);
     let cleaning = cleaning.as_ref().map(|cleaning| {
         format!(
@@ -19,7 +19,13 @@ pub fn sentences(background: &Background) -> Vec<String> {
             bytes(cleaning.most.0 as f64)
         )
     });
-    [cache, cleaning, lazy.as_ref().map(lazy_sentence)].into_iter().flatten().collect()
+    let busy = busy_share.map(|share| {
+        format!(
+            "Reads beside a large discard are as slow as if it took {} of the flash's time.",
+            percent(share)
+        )
+    });
+    [cache, cleaning, lazy.as_ref().map(lazy_sentence), busy].into_iter().flatten().collect()
 }
 
 fn cache_sentence(cache: &CacheFit) -> String {
@@ -81,4 +87,19 @@ pub fn bursts(background: &Background) -> Option<Table> {
             Column::new("last quarter", bursts.iter().map(|burst| rate(burst, true))),
         ])
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn share_that_a_discard_takes_is_said_where_it_was_felt() {
+        let felt = Background { busy_share: Some(0.3), ..Background::default() };
+        assert_eq!(
+            sentences(&felt),
+            ["Reads beside a large discard are as slow as if it took 30 % of the flash's time."]
+        );
+        assert_eq!(sentences(&Background::default()), [""; 0]);
+    }
 }

@@ -152,14 +152,13 @@ fn saves_erases(best: &Row, others: &[&Row]) -> Option<String> {
     ))
 }
 
-/// How far the bound is from the policies that are wanted, which are equal.
+/// How far the bound is from the first of the policies that are wanted, which are equal.
 fn to_bound(ideal: &Row, wanted: &[&Row]) -> String {
     let Some(best) = wanted.first() else { return String::new() };
-    let those = if wanted.len() == 1 { best.policy.label() } else { "any of them".to_owned() };
     if !WAITED.differs(ideal, best) && !ERASES.differs(ideal, best) {
         return "Discards without any cost would do no better: ideal is within 5 % of that.".to_owned();
     }
-    format!("The ideal bound has {} than {those}.", against(ideal, best))
+    format!("The ideal bound has {} than {}.", against(ideal, best), best.policy.label())
 }
 
 /// How `row` does against `other`, in what differs beyond the noise.
@@ -286,7 +285,7 @@ mod tests {
             ),
             (
                 &[("none", 900.0, 1.0), ("online", 899.0, 1.0), ("ideal", 100.0, 1.0)],
-                " 0.0 %. The ideal bound has 89 % fewer erases than any of them.",
+                " 0.0 %. The ideal bound has 89 % fewer erases than none.",
             ),
         ] {
             let advice = advice(rows);
