@@ -63,13 +63,15 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let archive = args.capture.as_deref().map(Archive::create).transpose()?;
     let machine = args.sysfs.as_deref().map_or_else(|| Ok(Machine::live()), captured)?;
-    let (served, left_out) = if machine.is_live() { served(&args.run) } else { (None, Vec::new()) };
+    let Service { served, is_down, left_out } =
+        if machine.is_live() { Service::ask(&args.run) } else { Service::default() };
     let plan = ExamineOptions {
         machine,
         paths: args.paths,
         canary: args.canary,
         erase_block,
         served,
+        is_down,
         left_out,
         invocation: std::env::args().collect(),
     };
@@ -94,16 +96,32 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(exit_code(&examined))
 }
 
-/// Asks the service whose sockets are in `run` which file systems it trims; with a sentence if it doesn't answer.
-fn served(run: &Path) -> (Option<Vec<ServedMount>>, Vec<String>) {
-    let mount = |found: FileSystemStatus| ServedMount {
-        mount: PathBuf::from(found.mount),
-        is_trimmed: !matches!(found.state, State::Off | State::Steered),
-    };
-    match control::status(run) {
-        Ok(status) => (Some(status.file_systems.into_iter().map(mount).collect()), Vec::new()),
-        Err(ControlError::NotRunning) => (None, Vec::new()),
-        Err(error) => (None, vec![chain(&error)]),
+/// The answer of trimtab's service.
+#[derive(Default)]
+struct Service {
+    /// The file systems that it knows.
+    served: Option<Vec<ServedMount>>,
+    /// Whether none runs.
+    is_down: bool,
+    /// A sentence if it doesn't answer.
+    left_out: Vec<String>,
+}
+
+impl Service {
+    /// Asks the service whose sockets are in `run` which file systems it trims.
+    fn ask(run: &Path) -> Self {
+        let mount = |found: FileSystemStatus| ServedMount {
+            mount: PathBuf::from(found.mount),
+            is_trimmed: !matches!(found.state, State::Off | State::Steered),
+        };
+        match control::status(run) {
+            Ok(status) => {
+                let served = status.file_systems.into_iter().map(mount).collect();
+                Self { served: Some(served), ..Self::default() }
+            }
+            Err(ControlError::NotRunning) => Self { is_down: true, ..Self::default() },
+            Err(error) => Self { left_out: vec![chain(&error)], ..Self::default() },
+        }
     }
 }
 

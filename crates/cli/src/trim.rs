@@ -42,6 +42,9 @@ const STOPPED: &str = "interrupted; the same command without --full resumes here
 /// Accepts fstrim's options and returns its exit codes: 0 if all were trimmed, 1 if the only one failed, 32
 /// if all of several failed, and 64 if some did. Slows down while others use the drive, and uses its full
 /// speed otherwise. The same command resumes an interrupted trim.
+///
+/// Called as fstrim, by a link of that name such as the packages' /usr/lib/trimtab/fstrim, the program takes the
+/// options of util-linux's fstrim, prints its messages and returns its exit codes.
 #[derive(clap::Args)]
 pub struct Args {
     /// Mount points of the file systems
@@ -128,6 +131,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
         shows_progress: !args.quiet,
         interrupt: &interrupt,
     };
+    if paths.is_empty() && args.verbose {
+        complain(&"no mounted file system is selected: nothing is trimmed");
+    }
     for (index, path) in paths.iter().enumerate() {
         if interrupt.is_set() {
             let left = &paths[index..];

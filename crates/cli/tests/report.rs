@@ -289,6 +289,40 @@ fn a_browser_shows_every_chart_light_dark_and_narrow() {
     }
 }
 
+#[test]
+fn a_browser_shows_every_figure_of_a_simulation() {
+    let Some(browser) = browser() else { return };
+    let dir = TempDir::new().unwrap();
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces/small/builds-xfs.parquet");
+    let policies = ["none", "online", "batched:10s", "smart", "ideal"];
+    let (drives, policy) = ("ocz-agility-3,micron-emmc", policies.join(","));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trimtab"));
+    command.arg("sim").arg(trace).args(["--profile", drives, "--policy", &policy, "--report"]);
+    let output = command.arg(dir.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let path = dir.path().join("index.html");
+    let page = std::fs::read_to_string(&path).unwrap();
+    // Four figures of each policy on each of two drives.
+    assert_eq!(page.matches("<text class=\"value\"").count(), 4 * policies.len() * 2, "{page}");
+    std::fs::write(&path, page.replace("</body>", &format!("{INSPECTION}</body>"))).unwrap();
+    let budget = "--virtual-time-budget=5000";
+    for (page_shown, width, options) in [
+        (&path, 1200, ["--window-size=1200,2000"].as_slice()),
+        (&framed(&path), 380, &["--window-size=500,2000", budget]),
+    ] {
+        let found = inspect(&browser, page_shown, options);
+        assert_eq!(
+            (&found["width"], &found["too_wide"]),
+            (&Value::from(width), &Value::from(false)),
+            "{found}"
+        );
+        assert!(found["smallest"].as_f64() > Some(12.0), "{found}");
+        for none in ["overlapping", "outside", "loaded"] {
+            assert_eq!(found[none], Value::Array(Vec::new()), "{found}");
+        }
+    }
+}
+
 /// Prints a page, and returns the number of sheets.
 fn sheets(browser: &Path, dir: &TempDir, page: &str) -> usize {
     let [html, pdf, profile] = ["page.html", "page.pdf", "profile"].map(|name| dir.path().join(name));

@@ -51,6 +51,8 @@ pub struct ExamineOptions {
     pub erase_block: Bytes,
     /// The file systems that the running service knows; none if none runs, or on a captured machine.
     pub served: Option<Vec<ServedMount>>,
+    /// Whether the service was asked, and none runs.
+    pub is_down: bool,
     /// Facts that the caller could not find out, a sentence each.
     pub left_out: Vec<String>,
     /// The command line, for the document.
@@ -100,6 +102,7 @@ pub fn verdict_on(mount: &Path) -> Result<JudgedMount, DoctorError> {
         erase_block: ASSUMED_ERASE_BLOCK,
         // The service itself asks.
         served: None,
+        is_down: false,
         left_out: Vec::new(),
         invocation: Vec::new(),
     };
@@ -149,6 +152,7 @@ pub fn examine(plan: &ExamineOptions, interrupt: &Interrupt) -> Result<Examined,
     let mut is_incomplete = !left_out.is_empty();
     let mut setup = Setup::of(machine, &stacks);
     setup.served = plan.served.clone().or(setup.served);
+    setup.is_down |= plan.is_down && setup.own_units.iter().any(|unit| unit == service::OWN_SERVICE);
     left_out.extend(plan.left_out.iter().cloned());
     left_out.extend(setup.left_out.iter().cloned());
     for layer in stacks.iter().flat_map(|stack| &stack.layers) {

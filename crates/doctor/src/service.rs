@@ -14,7 +14,7 @@ const FSTRIM_TIMER: &str = "fstrim.timer";
 /// Trimtab's timer, which trims the same file systems as fstrim's.
 const OWN_TIMER: &str = "trimtab-trim.timer";
 /// Trimtab's service.
-const OWN_SERVICE: &str = "trimtab.service";
+pub(super) const OWN_SERVICE: &str = "trimtab.service";
 const ENABLE: &str = "systemctl enable --now fstrim.timer";
 
 fn finding(id: &str, severity: Severity, layer: &Layer, message: String, why: &str, check: &str) -> Finding {
@@ -121,7 +121,7 @@ fn trimmers(file_system: &FileSystem, setup: &Setup) -> Vec<Trimmer> {
     // The running service knows what it trims; a unit that is enabled only starts it.
     let is_own = |name: &&str| match *name {
         OWN_TIMER => by_own_timer,
-        _ => setup.served.is_none(),
+        _ => setup.served.is_none() && !setup.is_down,
     };
     let own = own_units(setup).filter(is_own).map(unit);
     let served =
@@ -238,11 +238,14 @@ fn nobody(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Finding {
     };
     let left = if setup.served.is_some() {
         ", and trimtab's service leaves it (trimtab status says why)"
+    } else if setup.is_down {
+        ", and trimtab.service is enabled, but does not run (systemctl status trimtab says why)"
     } else {
         ""
     };
     Finding {
         fix: Some(match setup.timer {
+            _ if setup.is_down => "systemctl start trimtab".to_owned(),
             Some(_) => ENABLE.to_owned(),
             None => format!("fstrim {mount}   # once a week, by cron; with systemd: {ENABLE}"),
         }),

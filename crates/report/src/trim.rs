@@ -31,7 +31,7 @@ fn target(target: &Target, verbose: bool) -> String {
     }
     if let Some(sent) = &target.sent {
         text += &others(sent);
-        if verbose {
+        if verbose && sent.slices > 0 {
             text += &effort(sent);
         }
     }
@@ -95,6 +95,17 @@ fn planned(plan: &TrimPlan) -> String {
             "would be trimmed; {fs} doesn't tell what is free, so neither bytes nor time are known"
         );
     };
+    if chosen.extents == 0 {
+        return match &plan.free {
+            Some(free) if free.extents > 0 => {
+                format!("nothing to trim: no free extent is as long as {}", plan.minimum)
+            }
+            _ if plan.only_pending => {
+                format!("nothing to trim: all that is free was trimmed before ({FULL})")
+            }
+            _ => "nothing to trim: nothing is free there".to_owned(),
+        };
+    }
     let would = format!("would trim {} in {}", chosen.bytes, many(chosen.extents, "free extent"));
     match &plan.predicted {
         Some(predicted) => format!(
@@ -172,4 +183,71 @@ fn effort(sent: &Sent) -> String {
         many(sent.slices, "slice")
     );
     hanging("  ", &told) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use trimtab_core::stats::SizeHistogram;
+
+    use super::*;
+
+    fn free(lengths: &[u64]) -> Option<Free> {
+        let mut sizes = SizeHistogram::default();
+        lengths.iter().for_each(|length| sizes.record(Bytes(*length)));
+        Some(Free { extents: lengths.len() as u64, bytes: Bytes(lengths.iter().sum()), sizes })
+    }
+
+    fn plan(only_pending: bool, lengths: &[u64], chosen: &[u64]) -> TrimPlan {
+        TrimPlan {
+            fs: "ext4".to_owned(),
+            devices: vec!["vda".to_owned()],
+            only_pending,
+            start: Bytes::ZERO,
+            end: None,
+            resumed_at: None,
+            minimum: Bytes::MIB,
+            free: free(lengths),
+            chosen: free(chosen),
+            predicted: None,
+        }
+    }
+
+    #[test]
+    fn dry_run_with_nothing_to_do_says_why() {
+        let mib = Bytes::MIB.0;
+        for (plan, said) in [
+            (
+                plan(true, &[], &[]),
+                "nothing to trim: all that is free was trimmed before (--full does it again)",
+            ),
+            (plan(false, &[4096], &[]), "nothing to trim: no free extent is as long as 1 MiB"),
+            (plan(false, &[], &[]), "nothing to trim: nothing is free there"),
+        ] {
+            assert_eq!(planned(&plan), said);
+        }
+        assert!(planned(&plan(true, &[mib], &[mib])).starts_with("would trim 1 MiB in 1 free extent; "));
+    }
+
+    #[test]
+    fn trim_that_sent_nothing_has_no_share_of_time() {
+        let nothing = Sent {
+            slices: 0,
+            discards: 0,
+            bytes: Bytes::ZERO,
+            others_discards: 0,
+            others_bytes: Bytes::ZERO,
+            held_wall_s: 0.0,
+            wall_s: 0.0,
+            latency_added_wall_s: 0.0,
+        };
+        let done = |sent| Target {
+            target: "/mnt".to_owned(),
+            outcome: Outcome::Done,
+            reason: None,
+            plan: Some(plan(true, &[], &[])),
+            sent: Some(sent),
+        };
+        assert!(!target(&done(nothing.clone()), true).contains("held the drive"));
+        assert!(target(&done(Sent { slices: 1, ..nothing }), true).contains("held the drive"));
+    }
 }

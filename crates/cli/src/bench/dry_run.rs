@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use trimtab_bench::plan;
 use trimtab_core::Bytes;
 use trimtab_core::document::bench::{BenchDevice, BenchPlan, Part};
@@ -18,16 +18,17 @@ use crate::{FAILED, UNSUPPORTED, complain};
 /// Describes the run that `args` ask for, or prints every reason to refuse it, one a line.
 pub fn run(args: &Args, overrides: &Overrides) -> Result<ExitCode> {
     let mut refusals = Vec::new();
-    let (block, lost) = match claim::check(&args.device, overrides) {
-        Ok(check) => (check.block, losses(check.lost, check.unseen)),
-        Err(error) => {
-            // Nothing more is known of what is no block device.
-            let Ok(block) = BlockDevice::open(Path::new(SYSFS), &args.device) else {
-                return Err(error.into());
-            };
-            refusals.push(error.into());
-            (block, Vec::new())
+    let (block, lost) = match claim::check_all(&args.device, overrides) {
+        Ok(check) => (Ok(check.block), losses(check.lost, check.unseen)),
+        Err(errors) => {
+            refusals.extend(errors.into_iter().map(Error::from));
+            (BlockDevice::open(Path::new(SYSFS), &args.device), Vec::new())
         }
+    };
+    let Ok(block) = block else {
+        // Nothing more is known of what is no block device.
+        refusals.iter().for_each(|error| complain(&format_args!("{error:#}")));
+        return Ok(ExitCode::from(FAILED));
     };
     let device = block.describe()?;
     let unsupported = no_discards(&device);

@@ -10,6 +10,7 @@ use trimtab_core::Bytes;
 use trimtab_core::profile::Profile;
 use trimtab_drive::Clock;
 
+use crate::scene::Scene;
 use crate::support::{Loop, TRIMTAB, bench, drive, possible, refusal, results, run, turn};
 
 const SIZE: Bytes = Bytes(64 << 20);
@@ -247,31 +248,35 @@ fn dry_run_names_every_reason_to_refuse() {
         return;
     }
     let _turn = turn();
-    let Loop { device, .. } = &Loop::new(SIZE);
-    run("mkfs.ext4", &["-q", device.to_str().unwrap()]);
-    let dir = TempDir::new().unwrap();
-    let (json, profile) = (dir.path().join("old.json"), dir.path().join("profile.toml"));
+    let mut scene = Scene::new();
+    let image = scene.image("image", SIZE.0 >> 20);
+    let device = scene.losetup(&[], image);
+    run("mkfs.ext4", &["-q", &device]);
+    let (json, profile) = (scene.path("old.json"), scene.path("profile.toml"));
     fs::write(&json, "precious").unwrap();
     let dry = |options: &[&str]| {
         let mut command = Command::new(TRIMTAB);
-        command
-            .arg("bench")
-            .arg(device)
-            .args(["--allow-part", "--dry-run", "--json"])
-            .arg(&json)
-            .args(options);
+        command.args(["bench", &device, "--dry-run", "--json", &json]).args(options);
         let output = command.output().unwrap();
         assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{output:?}");
         String::from_utf8(output.stderr).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    let said = dry(&["--sizes", "4K,512", "--profile-out", profile.to_str().unwrap()]);
-    assert_eq!(said.len(), 3, "{said:?}");
-    for (line, word) in said.iter().zip(["ext4", "old.json exists", "a profile needs the latency"]) {
-        assert!(line.starts_with("trimtab: ") && line.contains(word), "{line}");
-    }
-    let said = dry(&["--sizes", "4000,512"]);
-    assert!(said.len() == 3 && said[2].contains("multiple of 512 B"), "{said:?}");
-    assert!(fs::read(&json).unwrap() == b"precious" && !profile.exists());
+    let is_said = |said: &[String], words: &[&str]| {
+        assert_eq!(said.len(), words.len(), "{said:?}");
+        for (line, word) in said.iter().zip(words) {
+            assert!(line.starts_with("trimtab: ") && line.contains(word), "{line}");
+        }
+    };
+    let with_profile = ["--sizes", "4K,512", "--profile-out", &profile];
+    let needs = ["add --allow-part", "holds ext4", "old.json exists", "a profile needs the latency"];
+    is_said(&dry(&with_profile), &needs);
+    let said = dry(&["--allow-part", "--sizes", "4000,512"]);
+    is_said(&said, &["holds ext4", "old.json exists", "multiple of 512 B"]);
+    // In use, it is refused for each use, and for what is to be given up when they have ended.
+    let used = ["one", "other"].map(|name| format!("is mounted on {}; ", scene.mount(&[&device], name)));
+    let said = dry(&with_profile);
+    is_said(&said, &[&[&*used[0], &*used[1]][..], &needs].concat());
+    assert!(fs::read(&json).unwrap() == b"precious" && !Path::new(&profile).exists());
 }
 
 #[test]

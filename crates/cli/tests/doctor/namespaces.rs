@@ -9,7 +9,7 @@ use trimtab_core::document::DoctorDocument;
 
 use crate::common::possible;
 use crate::mounts::Loop;
-use crate::support::{DISK, TRIMTAB};
+use crate::support::{DISK, OnLoop, TRIMTAB, doctor};
 
 /// A process with mounts of its own, which ends with the test.
 struct Apart(Child);
@@ -69,5 +69,34 @@ fn process_of_a_container_without_the_host_is_refused() {
             said.contains("process 1 is trimtab itself; let it see the host's processes"),
             "{verb}: {said}"
         );
+    }
+}
+
+#[test]
+fn service_that_is_enabled_but_does_not_run_trims_nothing() {
+    if !possible() {
+        return;
+    }
+    let stack = OnLoop::new("tmpfs", "ext4", "");
+    let dir = TempDir::new().unwrap();
+    let [layers, archive] = ["layers", "capture.tar.gz"].map(|name| dir.path().join(name));
+    fs::create_dir(&layers).unwrap();
+    let script = "mount -t tmpfs none \"$1\" && units=$1/upper/systemd/system/multi-user.target.wants \
+        && mkdir -p \"$units\" \"$1/work\" && ln -s /none \"$units/trimtab.service\" \
+        && mount -t overlay none -o \"lowerdir=/etc,upperdir=$1/upper,workdir=$1/work\" /etc \
+        && shift && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh"]).arg(&layers).arg(TRIMTAB);
+    command.args(["doctor", "--json", "--run", "/nonexistent", "--capture"]).arg(&archive);
+    let here = command.arg(&stack.upper.target).output().unwrap();
+    assert!(
+        Command::new("tar").arg("xzf").arg(&archive).arg("-C").arg(dir.path()).status().unwrap().success()
+    );
+    let there = doctor(&["--json", "--sysfs", dir.path().join("capture").to_str().unwrap()], &[]);
+    for output in [here, there] {
+        let document: DoctorDocument = serde_json::from_slice(&output.stdout).unwrap();
+        let found = document.targets[0].findings.iter().find(|finding| finding.id == "nobody-trims");
+        let said = found.map(|finding| finding.message.as_str()).unwrap_or_default();
+        assert!(said.contains("and trimtab.service is enabled, but does not run"), "{document:#?}");
     }
 }

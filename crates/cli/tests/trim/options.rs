@@ -121,6 +121,10 @@ fn lists_select_file_systems() {
     let said = String::from_utf8(verbose.stderr).unwrap();
     let notrim = format!("trimtab: passed over: {}: its line has X-fstrim.notrim\n", name(&one));
     assert_eq!(said, format!("trimtab: passed over: /not/mounted: it is not mounted\n{notrim}"));
+    fs::write(&list, "# UNCONFIGURED FSTAB\n").unwrap();
+    let nothing = Command::new(TRIMTAB).args(["trim", "-v", "-I"]).arg(&list).output().unwrap();
+    let said = String::from_utf8(nothing.stderr).unwrap();
+    assert_eq!(said, "trimtab: no mounted file system is selected: nothing is trimmed\n");
     let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let lines = mountinfo.lines().filter(|line| line.contains(&name(&one)));
     let lines: Vec<_> = lines.collect();

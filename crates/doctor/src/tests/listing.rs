@@ -107,6 +107,13 @@ fn running_service_trims_what_its_status_says() {
         found.message.ends_with("and trimtab's service leaves it (trimtab status says why)."),
         "{found:?}"
     );
+    let found = findings(&two, &Setup { is_down: true, ..enabled(None) }).remove(0);
+    assert!(
+        found.message.ends_with(
+            "and trimtab.service is enabled, but does not run (systemctl status trimtab says why)."
+        )
+    );
+    assert_eq!((found.id.as_str(), found.fix.as_deref()), ("nobody-trims", Some("systemctl start trimtab")));
     let target = diagnose(&two, &running(served(true)), ASSUMED_ERASE_BLOCK);
     assert!(target.layers[0].reason.ends_with("; trimtab daemon trims it"), "{}", target.layers[0].reason);
 }

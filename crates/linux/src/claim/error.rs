@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use super::Use;
+use super::{Overrides, Use};
 use crate::block::BlockError;
 use crate::loop_device::{self, LoopError};
 use crate::mount::MountError;
@@ -415,6 +415,17 @@ pub enum ClaimError {
 }
 
 impl ClaimError {
+    /// Sets the override that allows what this refuses; returns whether there is one.
+    pub(super) fn lift(&self, overrides: &mut Overrides) -> bool {
+        match self {
+            Self::Part { .. } => overrides.part = true,
+            Self::Partitions { .. } => overrides.partitions = true,
+            Self::Signatures { .. } => overrides.signatures = true,
+            _ => return false,
+        }
+        true
+    }
+
     /// Whether this is about a device of which too little was seen, as it came or went meanwhile.
     pub(super) fn may_pass(&self) -> bool {
         match self {

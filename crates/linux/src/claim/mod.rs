@@ -101,6 +101,56 @@ pub fn check(path: &Path, overrides: &Overrides) -> Result<Check, ClaimError> {
     open(path, overrides, false).map(|(_, check)| check)
 }
 
+/// Checks all that [`check`] checks, and goes on after a reason to refuse the device.
+///
+/// # Errors
+/// All uses of the device, and all that overrides would allow; the first of other reasons.
+pub fn check_all(path: &Path, overrides: &Overrides) -> Result<Check, Vec<ClaimError>> {
+    let mut lifted = *overrides;
+    let mut found = Vec::new();
+    loop {
+        match check(path, &lifted) {
+            Ok(check) if found.is_empty() => return Ok(check),
+            Ok(_) => break,
+            Err(error) if error.lift(&mut lifted) => found.push(error),
+            Err(error) => {
+                match &error {
+                    ClaimError::InUse { .. } => found.extend(reasons_of_used(path, &lifted, error)),
+                    _ => found.push(error),
+                }
+                break;
+            }
+        }
+    }
+    Err(found)
+}
+
+/// Returns the uses of the device at `path`, and what would be lost when they have ended; `error` if nothing is found.
+fn reasons_of_used(path: &Path, overrides: &Overrides, error: ClaimError) -> Vec<ClaimError> {
+    let machine = Machine::live();
+    let block = number(path).ok().and_then(|number| BlockDevice::numbered(&machine.sysfs(), number));
+    let Some(block) = block else { return vec![error] };
+    let mut found = Vec::new();
+    if let Ok(usage) = usage::Usage::of(&machine, &block) {
+        found.extend(usage.in_use());
+        found.extend(usage.part(overrides).err());
+    }
+    if found.is_empty() {
+        found.push(error);
+    }
+    if let Ok(contents) = contents::Contents::of(&block) {
+        let mut overrides = *overrides;
+        while let Err(error) = contents.judge(&overrides) {
+            let is_lifted = error.lift(&mut overrides);
+            found.push(error);
+            if !is_lifted {
+                break;
+            }
+        }
+    }
+    found
+}
+
 /// Opens it, once more where what it shares bytes with changed meanwhile.
 fn open(path: &Path, overrides: &Overrides, write: bool) -> Result<(Vec<File>, Check), ClaimError> {
     for _ in 1..ATTEMPTS {

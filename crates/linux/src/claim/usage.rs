@@ -296,8 +296,8 @@ impl Usage {
     pub(super) fn judge(&self, overrides: &Overrides) -> Result<Vec<String>, ClaimError> {
         let Layer { device: Node { path, extent, .. }, partitions, .. } = &self.target;
         let device = path.clone();
-        if let Some((node, found)) = self.target.in_use() {
-            return Err(ClaimError::InUse { device, node: node.path.clone(), found: found.clone() });
+        if let Some(used) = self.in_use().next() {
+            return Err(used);
         }
         let mut shared =
             self.others.iter().enumerate().filter_map(|(index, other)| self.shared_use(index, other));
@@ -339,13 +339,31 @@ impl Usage {
         {
             return Err(ClaimError::Overlap { device, other: other.path.clone() });
         }
-        if let Some((whole, others)) = self.whole() {
-            if !overrides.part {
-                return Err(ClaimError::Part { device, whole, others });
-            }
-            lost.push(format!("will be slowed: what uses {whole}{others}"));
-        }
+        lost.extend(self.part(overrides)?);
         Ok(lost)
+    }
+
+    /// The uses of its bytes, each as the reason to refuse it.
+    pub(super) fn in_use(&self) -> impl Iterator<Item = ClaimError> {
+        let uses = self.target.sharing().flat_map(|node| node.uses.iter().map(move |found| (node, found)));
+        uses.map(|(node, found)| ClaimError::InUse {
+            device: self.target.device.path.clone(),
+            node: node.path.clone(),
+            found: found.clone(),
+        })
+    }
+
+    /// Says what is slowed where the device is a part of something, or that this was not allowed.
+    pub(super) fn part(&self, overrides: &Overrides) -> Result<Option<String>, ClaimError> {
+        match self.whole() {
+            None => Ok(None),
+            Some((whole, others)) if overrides.part => {
+                Ok(Some(format!("will be slowed: what uses {whole}{others}")))
+            }
+            Some((whole, others)) => {
+                Err(ClaimError::Part { device: self.target.device.path.clone(), whole, others })
+            }
+        }
     }
 
     /// The drive, volume or file system that the device, or a layer below it, is a part of, and the uses of other parts, in

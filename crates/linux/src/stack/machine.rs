@@ -36,8 +36,8 @@ impl Machine {
     /// `dmsetup table`; what is behind loop devices as `loop/MAJOR:MINOR`, a device's number or a file's
     /// device and inode number; what SCSI disks answer when asked for their identifiers as `vpd_pg83/MAJOR:MINOR`; for each dm-crypt device over LUKS2 the header's persistent flags as
     /// `luks/NAME`, with blanks between them; what `systemctl show fstrim.timer` says as `timer`; the file systems that the running service knows as
-    /// `served`, `trimmed` or `left` before each mount point; and what it
-    /// was captured for as `targets`, a path a line.
+    /// `served`, `trimmed` or `left` before each mount point; `down`, an empty file, if the service is enabled but does not run; and
+    /// what it was captured for as `targets`, a path a line.
     ///
     /// # Errors
     /// [`StackError::Tree`], [`StackError::Outside`], [`StackError::Special`] or

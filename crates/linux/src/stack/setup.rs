@@ -32,6 +32,8 @@ pub struct Setup {
     /// The file systems that the running service knows, by its own status; none where that is not known, or none
     /// runs.
     pub served: Option<Vec<ServedMount>>,
+    /// Whether `trimtab.service` is enabled, but does not run.
+    pub is_down: bool,
     /// The commands that cron runs to trim.
     pub cron: Vec<CronTrim>,
     /// Whether this runs in a container, where fstrim.timer doesn't start.
@@ -47,7 +49,7 @@ pub struct Setup {
 impl Setup {
     /// Returns the settings of `machine` that concern `stacks`. Files that can't be read are named in
     /// [`left_out`](Self::left_out). Of a live machine, the caller has to ask the service for
-    /// [`served`](Self::served).
+    /// [`served`](Self::served) and [`is_down`](Self::is_down).
     pub fn of(machine: &Machine, stacks: &[Stack]) -> Self {
         let mut reader = Reader { machine, left_out: Vec::new() };
         let fstab = files::fstab(&reader.text("/etc/fstab"));
@@ -68,6 +70,7 @@ impl Setup {
             timer,
             own_units,
             served: units::served(machine),
+            is_down: units::is_down(machine),
             cron,
             container: is_container(machine),
             command_line,

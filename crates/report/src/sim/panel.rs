@@ -7,7 +7,7 @@ use super::row::Row;
 use super::summary::{Drive, runs_on};
 use crate::axis::{Axis, tick_label};
 use crate::html::escape;
-use crate::number::{count, latency, percent, seconds};
+use crate::number::{compact, count, latency, percent, seconds};
 use crate::spread::Spread;
 use crate::svg::{Anchor, Drawing, Point};
 
@@ -27,15 +27,34 @@ const WIDEST: f64 = 48.0;
 /// The last of the ways that lines look when one is over another: thinner, then dashed.
 const MOST_OVER: usize = 3;
 
-/// A figure of the bars: its name, what it takes from a row, and how that is printed.
-type Measure = (&'static str, fn(&Row) -> Option<f64>, fn(f64) -> String);
+/// How far a label may reach beyond the bars of its figure, which is less than half of the way to the next ones.
+const OUTSIDE: f64 = 7.0;
+
+/// A figure of the bars.
+struct Measure {
+    name: &'static str,
+    of: fn(&Row) -> Option<f64>,
+    /// Prints a value with its unit.
+    print: fn(f64) -> String,
+    /// Whether values are seconds. Those share one unit, which the title names, so that their labels have room.
+    is_time: bool,
+}
 
 const MEASURES: [Measure; 4] = [
-    ("erases", |row| Some(row.erases), count),
-    ("WAF", |row| row.waf, |waf| format!("{waf:.2}")),
-    ("write p99", |row| row.write_p99_s, |s| latency(s * 1e6)),
-    ("host waits", |row| Some(row.waited_s), seconds),
+    Measure { name: "erases", of: |row| Some(row.erases), print: count, is_time: false },
+    Measure { name: "WAF", of: |row| row.waf, print: |waf| format!("{waf:.2}"), is_time: false },
+    Measure { name: "write p99", of: |row| row.write_p99_s, print: |s| latency(s * 1e6), is_time: true },
+    Measure { name: "host waits", of: |row| Some(row.waited_s), print: seconds, is_time: true },
 ];
+
+/// The unit of a figure whose largest value is `s` seconds: its length in seconds, and its name.
+fn unit_of_time(s: f64) -> (f64, &'static str) {
+    match s {
+        ..1e-3 => (1e-6, "µs"),
+        ..1.0 => (1e-3, "ms"),
+        _ => (1.0, "s"),
+    }
+}
 
 /// The figure of `drive`: bars of what policies cost, above what the drive had in reserve over time.
 pub fn panel(document: &SimDocument, drive: &Drive) -> String {
@@ -55,7 +74,8 @@ pub fn panel(document: &SimDocument, drive: &Drive) -> String {
         format!("<span><i class=\"swatch {}\"></i>{}</span>", row.class, escape(&row.policy.label()))
     };
     let policy = |row: &Row| {
-        let figure = |(name, of, print): &Measure| Some(format!("{name} {}", print(of(row)?)));
+        let figure =
+            |measure: &Measure| Some(format!("{} {}", measure.name, (measure.print)((measure.of)(row)?)));
         let figures: Vec<_> = MEASURES.iter().filter_map(figure).collect();
         format!("; {}: {}", row.policy.label(), figures.join(", "))
     };
@@ -70,33 +90,39 @@ pub fn panel(document: &SimDocument, drive: &Drive) -> String {
 }
 
 /// One bar a policy, between `left` and `right`.
-fn draw_bars(drawing: &mut Drawing, drive: &Drive, (name, of, print): &Measure, (left, right): Point) {
+fn draw_bars(drawing: &mut Drawing, drive: &Drive, measure: &Measure, (left, right): Point) {
+    let &Measure { name, of, print, is_time } = measure;
     let spreads: Vec<_> = drive.rows.iter().filter_map(|row| Spread::of(of(row))).collect();
     let axis = Axis::of(spreads.iter());
-    let scale = if axis.as_ref().is_some_and(|axis| axis.log) { " (log)" } else { "" };
-    drawing.text("", (f64::midpoint(left, right), 16.0), Anchor::Middle, &format!("{name}{scale}"));
+    let largest = drive.rows.iter().filter_map(of).fold(0.0, f64::max);
+    let unit = is_time.then(|| unit_of_time(largest));
+    let scale = axis.as_ref().is_some_and(|axis| axis.log).then_some("log");
+    let notes: Vec<_> = unit.map(|(_, name)| name).into_iter().chain(scale).collect();
+    let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) };
+    drawing.text("", (f64::midpoint(left, right), 16.0), Anchor::Middle, &format!("{name}{notes}"));
     drawing.line("base", (left, BARS_BASE), (right, BARS_BASE));
     let step = (right - left) / drive.rows.len() as f64;
     let width = (step * FILLED).min(WIDEST);
     let top_of =
         |value| BARS_BASE - axis.as_ref().map_or(0.0, |axis| axis.part(value)) * (BARS_BASE - BARS_TOP);
-    let highest = drive.rows.iter().filter_map(of).map(top_of).fold(BARS_BASE, f64::min);
     let mut labels = Drawing::default();
     for (place, row) in drive.rows.iter().enumerate() {
-        let x = left + step * (place as f64 + 0.5) - width / 2.0;
+        let middle = left + step * (place as f64 + 0.5);
         let Some(value) = of(row) else { continue };
         let top = top_of(value);
-        let label = print(value);
         drawing.bar(
             &row.class,
-            (x, top),
+            (middle - width / 2.0, top),
             (width, BARS_BASE - top),
-            &format!("{}: {name} {label}", row.policy.label()),
+            &format!("{}: {name} {}", row.policy.label(), print(value)),
         );
+        let label = unit.map_or_else(|| print(value), |(length, _)| compact(value / length));
         // Labels take turns in two rows above the highest bar, so that each has the room of two bars.
-        if label.chars().count() as f64 * CHARACTER <= 2.0 * step {
+        let half = label.chars().count() as f64 * CHARACTER / 2.0;
+        if half <= step {
             let lift = if place % 2 == 1 { 17.0 } else { 4.0 };
-            labels.text("value", (x + width / 2.0, highest - lift), Anchor::Middle, &label);
+            let middle = middle.max(left - OUTSIDE + half).min(right + OUTSIDE - half);
+            labels.text("value", (middle, top_of(largest) - lift), Anchor::Middle, &label);
         }
     }
     // A label may reach over its neighbours, so that no bar comes after it.

@@ -138,6 +138,9 @@ fn setup(setup: &Setup, scrub: &mut Scrub, tree: &mut Tree) {
         let lines = served.iter().map(|served| served.line(&scrub.path(&served.mount)));
         tree.file("trimtab/served", lines.collect::<String>());
     }
+    if setup.is_down {
+        tree.file("trimtab/down", String::new());
+    }
     for unit in &setup.own_units {
         tree.file(format!("etc/systemd/system/multi-user.target.wants/{unit}"), String::new());
     }

@@ -13,7 +13,9 @@ const ENABLED: &str = "/etc/systemd/system";
 
 /// The file of a captured machine that lists what the service knew.
 const SERVED: &str = "/trimtab/served";
-/// The words before the mount points in that file.
+/// The file that a captured machine has whose service was enabled, but did not run.
+const DOWN: &str = "/trimtab/down";
+/// The words before the mount points in the former file.
 const TRIMMED: &str = "trimmed";
 const LEFT: &str = "left";
 
@@ -32,6 +34,11 @@ impl ServedMount {
     pub(in crate::stack) fn line(&self, mount: &str) -> String {
         format!("{} {mount}\n", if self.is_trimmed { TRIMMED } else { LEFT })
     }
+}
+
+/// Returns whether the service of a captured machine was enabled, but did not run.
+pub(super) fn is_down(machine: &Machine) -> bool {
+    !machine.is_live() && machine.file(DOWN).exists()
 }
 
 /// Returns trimtab's own units that start by themselves.
