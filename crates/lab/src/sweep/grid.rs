@@ -217,7 +217,7 @@ impl Grid {
         }
     }
 
-    /// Checks the values that no workload could use. A value that suits some workloads only fails in the cells of the others.
+    /// Refuses values that no workload could use. A value that suits some workloads fails in the cells of the others.
     fn check_workloads(&self, origin: &str) -> Result<(), GridError> {
         let wrong = |key: &str, message: String| Err(key_error(origin, key, message));
         if let Some(streams) = self.streams.iter().find(|streams| !(1..=2).contains(*streams)) {
