@@ -19,7 +19,7 @@ ROOT = bench canary claim compare daemon doctor drive file frees fstrim generati
 VM = virtual_time vm vm_claims vm_doctor vm_layouts
 programs = $(foreach name,$(1),--test $(name))
 
-.PHONY: all demo test quick check test-root test-vm python package test-package image test-image bench arena traces clean
+.PHONY: all demo test quick check test-root test-vm python package test-package image test-image bench bench-python arena traces clean
 
 all:
 	./setup $(BUILD_TOOLS)
@@ -93,6 +93,10 @@ python:
 	./setup $(BUILD_TOOLS) venv
 	$(CARGO) build --release --locked
 	python/test target/release/trimtab
+
+# Sweeps on one and two processors, the cost of the package, and sweeps on Dask (docs/measurements.md).
+bench-python: python
+	target/python-test/bin/python python/benches/sweeps.py target/release/trimtab
 
 # The Debian and the RPM package, in target/package.
 package:

@@ -115,7 +115,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
     } else {
         print(out, &document, &args)?;
     }
-    Ok(ended(document.stopped.as_deref()))
+    let has_failures = document.rows.iter().any(|row| row.error.is_some());
+    Ok(if document.stopped.is_none() && has_failures {
+        ExitCode::FAILURE
+    } else {
+        ended(document.stopped.as_deref())
+    })
 }
 
 /// The grid of the file, with the keys that the options replace.

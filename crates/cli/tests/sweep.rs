@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::time::SystemTime;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -11,6 +12,8 @@ use tempfile::TempDir;
 /// Two garbage collectors on two seeds of a synthetic workload.
 const GRID: &str =
     "workloads = [\"uniform\"]\ngc = [\"greedy\", \"fifo\"]\nspare = [0.1]\nseeds = [1, 2]\nblocks = 128\n";
+
+const FIO: &str = "fio version 3 iolog\n0 sda add\n0 sda open\n1 sda write 0 4096\n";
 
 fn sweep(dir: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_trimtab")).arg("sweep").args(args).current_dir(dir).output().unwrap()
@@ -104,11 +107,58 @@ fn bad_input_gets_one_clear_line_before_work() {
         ("traces = [\"none.parquet\"]\nprofiles = [\"nvme-tlc\"]\n", "none.parquet"),
         ("workloads = [\"zipf\"]\n", "zipf"),
         ("", "traces"),
+        ("traces = [\"fio.log\"]\nprofiles = [\"no-such-drive\"]\n", "no-such-drive"),
+        ("workloads = [\"uniform\"]\nspare = [1.5]\n", "grid.toml: spare: "),
+        ("workloads = [\"uniform\"]\nblocks = 1\n", "grid.toml: blocks: "),
     ] {
         let dir = with_grid(grid);
+        fs::write(dir.path().join("fio.log"), FIO).unwrap();
         let output = sweep(dir.path(), &["grid.toml", "-o", "out"]);
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(1) || output.status.code() == Some(2), "{text}");
         assert!(text.contains(reason) && text.trim_end().lines().count() == 1, "{text}");
+        assert!(!dir.path().join("out").exists(), "{reason}: before work");
     }
+}
+
+#[test]
+fn interrupted_sweep_resumes() {
+    let grid = GRID.replace("[1, 2]", "[1, 2, 3, 4, 5, 6, 7, 8]");
+    let dir = with_grid(&grid);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_trimtab"))
+        .args(["sweep", "grid.toml", "-o", "out", "--jobs", "1"])
+        .current_dir(dir.path())
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let out = dir.path().join("out");
+    while !out.join("cells").exists() || cells(&out).len() < 2 {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended before it was interrupted");
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let before = cells(&out);
+    assert!((2..16).contains(&before.len()), "{}", before.len());
+    let resumed = json(dir.path(), &["grid.toml", "-o", "out"]);
+    let after = cells(&out);
+    assert_eq!(after.len(), 16);
+    assert!(before.iter().all(|cell| after.contains(cell)), "the finished ones are not computed again");
+    assert_eq!(resumed["rows"], json(dir.path(), &["grid.toml", "-o", "whole"])["rows"]);
+}
+
+#[test]
+fn failed_cells_are_recorded_and_the_others_computed() {
+    let dir = with_grid(&format!("traces = [\"fio.log\"]\npolicies = [\"none\"]\n{GRID}"));
+    fs::write(dir.path().join("fio.log"), format!("{FIO}rubbish\n")).unwrap();
+    let output = sweep(dir.path(), &["grid.toml", "-o", "out", "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (failed, done): (Vec<_>, Vec<_>) =
+        document["rows"].as_array().unwrap().iter().partition(|row| row["error"].is_string());
+    assert_eq!((failed.len(), done.len()), (2, 4));
+    let reason = failed[0]["error"].as_str().unwrap();
+    assert!(reason.contains("fio.log") && reason.contains("row 5"), "{reason}");
+    assert_eq!(cells(&dir.path().join("out")).len(), 6);
 }

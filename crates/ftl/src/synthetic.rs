@@ -138,6 +138,14 @@ fn write_while(host: &mut Host, ftl: &mut Ftl, mut count: u64, goes_on: &dyn Fn(
 }
 
 impl SyntheticOptions {
+    /// Checks the options without running anything.
+    ///
+    /// # Errors
+    /// The first option that can't be.
+    pub fn check(&self) -> Result<(), SyntheticError> {
+        self.config().map(drop)
+    }
+
     /// The shape of the flash model.
     ///
     /// # Errors

@@ -7,7 +7,12 @@ use trimtab_core::Bytes;
 use trimtab_core::document::sim::{Clocks, PolicyClock};
 use trimtab_core::policy::SimPolicy;
 use trimtab_core::profile::GcPolicy;
-use trimtab_ftl::Workload;
+use trimtab_ftl::synthetic::{SyntheticError, SyntheticOptions};
+use trimtab_ftl::{GeometryError, Workload};
+
+/// The default seed and spare factor of a synthetic workload: those of `trimtab sim`.
+pub(super) const USUAL_SEED: u64 = 1;
+pub(super) const USUAL_SPARE: f64 = 0.127;
 
 /// The state that a drive is brought to before a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -175,6 +180,11 @@ impl Grid {
         if self.size.is_some() && self.scale_to.is_some() {
             return wrong("scale-to", "cannot be used with size".to_owned());
         }
+        for (key, size) in [("size", self.size), ("scale-to", self.scale_to)] {
+            if size == Some(Bytes::ZERO) {
+                return wrong(key, "must be above 0".to_owned());
+            }
+        }
         if self.passes.is_some() && self.until_steady {
             return wrong("passes", "cannot be used with until-steady".to_owned());
         }
@@ -184,11 +194,66 @@ impl Grid {
         if self.endurance == Some(0) {
             return wrong("endurance", "must be 1 or more".to_owned());
         }
+        self.check_workloads(origin)?;
         if self.policies.iter().any(|policy| policy.is(trimtab_core::policy::PolicyKind::Async)) {
             return wrong("policies", "async is btrfs's own and can't be simulated".to_owned());
         }
         Ok(())
     }
+}
+
+impl Grid {
+    /// The options of a synthetic workload, with this spare factor.
+    pub(super) fn synthetic(&self, workload: Workload, spare: f64) -> SyntheticOptions {
+        SyntheticOptions {
+            workload,
+            blocks: self.blocks.unwrap_or(2048),
+            pages_per_block: self.pages_per_block.unwrap_or(256),
+            spare,
+            gc: GcPolicy::Greedy,
+            streams: 1,
+            drive_writes: self.drive_writes.unwrap_or(10.0),
+            seed: USUAL_SEED,
+        }
+    }
+
+    /// Refuses values that no workload could use. A value that suits some workloads fails in the cells of the others.
+    fn check_workloads(&self, origin: &str) -> Result<(), GridError> {
+        let wrong = |key: &str, message: String| Err(key_error(origin, key, message));
+        if let Some(streams) = self.streams.iter().find(|streams| !(1..=2).contains(*streams)) {
+            return wrong("streams", format!("{streams} is neither 1 nor 2"));
+        }
+        if self.workloads.is_empty() {
+            return Ok(());
+        }
+        for spare in or(&self.spare, USUAL_SPARE) {
+            let Err(error) = self.synthetic(Workload::Uniform, spare).check() else { continue };
+            let key = match &error {
+                SyntheticError::Spare(_) => "spare",
+                SyntheticError::DriveWrites(_) => "drive-writes",
+                SyntheticError::Geometry(GeometryError::Zero(_)) => "pages-per-block",
+                _ => "blocks",
+            };
+            return wrong(key, error.to_string());
+        }
+        Ok(())
+    }
+}
+
+/// The values, or the default if there are none; each once.
+pub(super) fn or<T: Copy + PartialEq>(values: &[T], usual: T) -> Vec<T> {
+    if values.is_empty() { vec![usual] } else { distinct(values) }
+}
+
+/// The values, each once.
+pub(super) fn distinct<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
+    let mut distinct = Vec::new();
+    for value in values {
+        if !distinct.contains(value) {
+            distinct.push(*value);
+        }
+    }
+    distinct
 }
 
 fn key_error(origin: &str, path: &str, message: String) -> GridError {
@@ -221,6 +286,25 @@ mod tests {
             ("workloads = [\"zipf\"]", "dir/grid.toml: workloads[0]: there is no workload \"zipf\""),
             ("traces = [\"a\"]\npasses = 0", "dir/grid.toml: passes: must be 1 or more"),
             ("seeds = [1]", "dir/grid.toml: traces: the grid names neither"),
+            (
+                "workloads = [\"uniform\"]\nspare = [0.1, 1.5]",
+                "dir/grid.toml: spare: a spare factor of 1.5 is not",
+            ),
+            ("workloads = [\"uniform\"]\nblocks = 0", "dir/grid.toml: blocks: 0 erase blocks are too few"),
+            (
+                "workloads = [\"uniform\"]\nblocks = 5000000",
+                "dir/grid.toml: blocks: 1280000000 pages are more than",
+            ),
+            (
+                "workloads = [\"uniform\"]\npages-per-block = 0",
+                "dir/grid.toml: pages-per-block: the number of pages",
+            ),
+            (
+                "workloads = [\"uniform\"]\ndrive-writes = -1.0",
+                "dir/grid.toml: drive-writes: -1 drive writes are not",
+            ),
+            ("workloads = [\"uniform\"]\nstreams = [3]", "dir/grid.toml: streams: 3 is neither 1 nor 2"),
+            ("traces = [\"a\"]\nsize = 0", "dir/grid.toml: size: must be above 0"),
             ("traces = [\n\n[", "dir/grid.toml, line "),
         ] {
             assert!(error(text).starts_with(message), "{}", error(text));

@@ -14,7 +14,7 @@ use trimtab_ftl::Workload;
 use trimtab_ftl::synthetic::SyntheticOptions;
 
 use super::cell::{Cell, TraceCell};
-use super::grid::{DriveState, Grid, GridError};
+use super::grid::{DriveState, Grid, GridError, USUAL_SEED, USUAL_SPARE, distinct, or};
 use super::trace::content_hash;
 use crate::drive_profile::{LoadProfileError, load_aged};
 
@@ -22,8 +22,8 @@ use crate::drive_profile::{LoadProfileError, load_aged};
 const MOST_CELLS: usize = 1_000_000;
 /// The profile of a grid that names none.
 const USUAL_PROFILE: &str = "samsung-870-evo";
-/// The default seed of a replay, and of a synthetic workload: those of `trimtab sim`.
-const SEEDS: (u64, u64) = (0, 1);
+/// The default seed of a replay: that of `trimtab sim`.
+const USUAL_REPLAY_SEED: u64 = 0;
 
 /// Why a sweep can't start.
 #[derive(Debug, thiserror::Error)]
@@ -138,7 +138,7 @@ impl SweepPlan {
         for drive in drives {
             for think_scale in or(&grid.think_scale, 1.0) {
                 for policy in policies(grid) {
-                    for seed in or(&grid.seeds, SEEDS.0) {
+                    for seed in or(&grid.seeds, USUAL_REPLAY_SEED) {
                         let cell = TraceCell {
                             trace: trace.hash.clone(),
                             device: grid.device.clone(),
@@ -173,17 +173,8 @@ impl SweepPlan {
 
     fn add_workload(&mut self, grid: &Grid, workload: Workload) {
         for (spare, gc, streams) in synthetic(grid) {
-            for seed in or(&grid.seeds, SEEDS.1) {
-                let options = SyntheticOptions {
-                    workload,
-                    blocks: grid.blocks.unwrap_or(2048),
-                    pages_per_block: grid.pages_per_block.unwrap_or(256),
-                    spare,
-                    gc,
-                    streams,
-                    drive_writes: grid.drive_writes.unwrap_or(10.0),
-                    seed,
-                };
+            for seed in or(&grid.seeds, USUAL_SEED) {
+                let options = SyntheticOptions { gc, streams, seed, ..grid.synthetic(workload, spare) };
                 let description = CellDescription {
                     workload: Some(workload.to_string()),
                     gc: Some(gc.to_string()),
@@ -202,21 +193,6 @@ impl SweepPlan {
     }
 }
 
-/// The values, or the default if there are none; each once.
-fn or<T: Copy + PartialEq>(values: &[T], usual: T) -> Vec<T> {
-    if values.is_empty() { vec![usual] } else { distinct(values) }
-}
-
-fn distinct<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
-    let mut distinct = Vec::new();
-    for value in values {
-        if !distinct.contains(value) {
-            distinct.push(*value);
-        }
-    }
-    distinct
-}
-
 fn policies(grid: &Grid) -> Vec<SimPolicy> {
     let kinds = [PolicyKind::None, PolicyKind::Online, PolicyKind::Batched, PolicyKind::Smart];
     let mut all: Vec<_> = kinds.map(SimPolicy::from).into();
@@ -227,7 +203,7 @@ fn policies(grid: &Grid) -> Vec<SimPolicy> {
 /// The combinations of spare factor, garbage collector and streams.
 fn synthetic(grid: &Grid) -> Vec<(f64, GcPolicy, u32)> {
     let mut all = Vec::new();
-    for spare in or(&grid.spare, 0.127) {
+    for spare in or(&grid.spare, USUAL_SPARE) {
         for gc in or(&grid.gc, GcPolicy::Greedy) {
             all.extend(or(&grid.streams, 1).into_iter().map(|streams| (spare, gc, streams)));
         }

@@ -169,3 +169,31 @@ impl Traces {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner).retain(|other, _| other == hash);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn trace_is_read_once_by_all_threads() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("fio.log");
+        fs::write(&path, "fio version 3 iolog\n0 sda add\n0 sda open\n1 sda write 0 4096\n").unwrap();
+        let (traces, hash) = (Traces::default(), content_hash(&path).unwrap());
+        let get = || traces.get(&hash, &path, Bytes::MIB, &mut |_| true).unwrap();
+        let first = get().unwrap();
+        fs::remove_file(&path).unwrap();
+        thread::scope(|scope| {
+            let others: Vec<_> = (0..4).map(|_| scope.spawn(get)).collect();
+            for other in others {
+                assert!(Arc::ptr_eq(&first, &other.join().unwrap().unwrap()));
+            }
+        });
+        assert!(first.events.is_some());
+        traces.forget(&hash);
+        assert!(get().is_err(), "it is read again");
+    }
+}

@@ -51,6 +51,15 @@ fn title(cell: &CellDescription) -> Option<String> {
     ))
 }
 
+/// The name of a cell: its trace, drive, options and policy, or its workload.
+pub(super) fn name(cell: &CellDescription) -> String {
+    match (title(cell), cell.policy) {
+        (Some(title), Some(policy)) => format!("{title}, {policy}"),
+        (Some(title), None) => title,
+        (None, _) => cell.workload.clone().unwrap_or_default(),
+    }
+}
+
 fn points(rows: &[&SweepRow]) -> Vec<Point> {
     let mut policies: Vec<SimPolicy> = Vec::new();
     for policy in rows.iter().filter_map(|row| row.cell.policy) {

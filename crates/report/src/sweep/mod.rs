@@ -3,7 +3,7 @@
 mod front;
 mod panel;
 
-use trimtab_core::document::sweep::SweepDocument;
+use trimtab_core::document::sweep::{SweepDocument, SweepRow};
 use trimtab_core::shell::command_line;
 
 use crate::html::{Section, escape, page};
@@ -20,13 +20,7 @@ pub fn html(document: &SweepDocument) -> String {
 pub fn section(document: &SweepDocument) -> Section {
     let groups = groups(document);
     let panels: String = groups.iter().map(panel::figure).collect();
-    let failed: String = document
-        .rows
-        .iter()
-        .filter_map(|row| Some(format!("<li>{}: {}</li>\n", escape(&row.key), escape(row.error.as_ref()?))))
-        .collect();
-    let failed =
-        if failed.is_empty() { failed } else { format!("<h2>Failed cells</h2>\n<ul>\n{failed}</ul>\n") };
+    let failed = failures(document);
     let body = format!(
         "<p class=\"soft\">{} of {} cells. All times are <strong>model time</strong>; bars are 95 % confidence intervals \
          over seeds. A policy is on the Pareto front (joined by the line) if no other one erases less without more waits; \
@@ -37,4 +31,74 @@ pub fn section(document: &SweepDocument) -> Section {
         escape(&command_line(&document.command)),
     );
     Section { title: "Sweep: erases and waits of every policy".to_owned(), body }
+}
+
+/// The cells that failed, those with the same reason together; empty if none did.
+fn failures(document: &SweepDocument) -> String {
+    let mut reasons: Vec<(&str, Vec<&SweepRow>)> = Vec::new();
+    for row in &document.rows {
+        let Some(reason) = row.error.as_deref() else { continue };
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, rows)) => rows.push(row),
+            None => reasons.push((reason, vec![row])),
+        }
+    }
+    let item = |(reason, rows): &(&str, Vec<&SweepRow>)| {
+        let (cells, first) = (rows.len(), escape(&front::name(&rows[0].cell)));
+        let which = if cells == 1 { first } else { format!("{cells} cells, the first of them {first}") };
+        format!("<li>{which}: {}</li>\n", escape(reason))
+    };
+    let items: String = reasons.iter().map(item).collect();
+    if items.is_empty() { items } else { format!("<h2>Failed cells</h2>\n<ul>\n{items}</ul>\n") }
+}
+
+#[cfg(test)]
+mod tests {
+    use trimtab_core::document::sweep::{CellDescription, Figures, SWEEP_SCHEMA};
+
+    use super::*;
+
+    fn row(profile: &str, policy: &str, outcome: Result<(u64, u64), &str>) -> SweepRow {
+        let figures = |(erases, seconds)| Figures {
+            erases,
+            waited_ns: Some(seconds * 1_000_000_000),
+            ..Figures::default()
+        };
+        SweepRow {
+            key: String::new(),
+            cell: CellDescription {
+                trace: Some("mail".to_owned()),
+                profile: Some(profile.to_owned()),
+                policy: Some(policy.parse().unwrap()),
+                ..CellDescription::default()
+            },
+            error: outcome.err().map(str::to_owned),
+            figures: outcome.ok().map(figures),
+            seeds: 1,
+            intervals: None,
+        }
+    }
+
+    #[test]
+    fn page_names_the_front_and_the_reason_of_failures_once() {
+        let rows = vec![
+            row("fast", "none", Ok((9, 9))),
+            row("fast", "online", Ok((5, 7))),
+            row("fast", "smart", Ok((6, 4))),
+            row("small", "none", Err("too <small>")),
+            row("small", "smart", Err("too <small>")),
+        ];
+        let document = SweepDocument {
+            schema: SWEEP_SCHEMA.to_owned(),
+            version: String::new(),
+            command: Vec::new(),
+            cells: rows.len(),
+            rows,
+            stopped: None,
+        };
+        let page = html(&document);
+        assert!(page.contains("On the Pareto front: online, smart</p>"), "{page}");
+        assert_eq!(page.matches("too &lt;small&gt;").count(), 1);
+        assert!(page.contains("<li>2 cells, the first of them mail on small, "), "{page}");
+    }
 }

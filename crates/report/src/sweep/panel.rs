@@ -10,9 +10,10 @@ use crate::number::{count, seconds};
 use crate::svg::{Anchor, Drawing};
 
 // All lengths are in user units of the view box.
-const WIDTH: f64 = 560.0;
-const HEIGHT: f64 = 300.0;
-const LEFT: f64 = 70.0;
+// Small enough for the screen of a telephone.
+const WIDTH: f64 = 380.0;
+const HEIGHT: f64 = 270.0;
+const LEFT: f64 = 62.0;
 const RIGHT: f64 = WIDTH - 14.0;
 const TOP: f64 = 14.0;
 const BASE: f64 = HEIGHT - 52.0;
@@ -46,7 +47,8 @@ pub fn figure(group: &Group) -> String {
         Anchor::Middle,
         "host waits (s, model time)",
     );
-    let line: Vec<_> = front(points).iter().map(|it| (across(it.waited_s[0]), up(it.erases[0]))).collect();
+    let best = front(points);
+    let line: Vec<_> = best.iter().map(|it| (across(it.waited_s[0]), up(it.erases[0]))).collect();
     drawing.path("line fit", &line);
     let choices: Vec<_> = points.iter().filter_map(|it| it.policy.real()).collect();
     let class = |policy: SimPolicy| {
@@ -70,9 +72,11 @@ pub fn figure(group: &Group) -> String {
         format!("<span><i class=\"swatch {}\"></i>{}</span>", class(it.policy), escape(&it.policy.label()))
     };
     format!(
-        "<figure>\n<figcaption>{}</figcaption>\n<div class=\"legend\">{}</div>\n{}</figure>\n",
+        "<figure class=\"small\">\n<figcaption>{}</figcaption>\n<div class=\"legend\">{}</div>\n<p class=\"soft\">On the \
+         Pareto front: {}</p>\n{}</figure>\n",
         escape(&group.title),
         points.iter().map(name).collect::<String>(),
+        escape(&best.iter().map(|it| it.policy.label()).collect::<Vec<_>>().join(", ")),
         drawing.finish((WIDTH, HEIGHT), &format!("{}{words}", group.title)),
     )
 }
