@@ -81,7 +81,7 @@ const EXPECTED: [(&str, &[&str]); 109] = [
     ("multipath-without-wwid", &["may be the drive of the multipath device /dev/dm-0 (mpatha)"]),
     ("multipath-of-ata", &["may be the drive of the multipath device /dev/dm-0 (mpatha)"]),
     ("multipath-of-nvme", &["may be the drive of the multipath device /dev/dm-0 (mpatha)"]),
-    ("unit-remapped", &["is another drive by now than the kernel takes it for", "/device/rescan"]),
+    ("unit-remapped", &["is another drive by now than the kernel takes it for", "/rescan)"]),
     ("unit-rescanned", &["accepted"]),
     ("drive-of-its-own", &["accepted"]),
     ("drive-of-another-server", &["(sleep) has /run/held, which may be the same file, open for writing"]),

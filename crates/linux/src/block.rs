@@ -12,7 +12,7 @@ use std::{fs, io};
 
 use trimtab_core::document::KernelCounters;
 
-pub(crate) use drive::children;
+pub(crate) use drive::{children, is_of_scsi_debug, number};
 pub use named::{NamedError, disks};
 pub use relatives::DeviceNumber;
 use trimtab_core::{Bytes, SECTOR};

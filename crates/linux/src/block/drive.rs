@@ -29,12 +29,18 @@ impl BlockDevice {
         all.iter().filter(|directory| self.is_way_to(directory)).filter_map(|found| number(found)).collect()
     }
 
-    /// The character devices of SCSI units that have one of `wwids`, also of those without a block device.
-    pub(crate) fn characters_of_units(sysfs: &Path, wwids: &[String]) -> Vec<DeviceNumber> {
+    /// The character devices of SCSI units that have one of `wwids`, or are further ones of the module scsi_debug where
+    /// `is_simulated`; also of those without a block device.
+    pub(crate) fn characters_of_units(
+        sysfs: &Path,
+        wwids: &[String],
+        is_simulated: bool,
+    ) -> Vec<DeviceNumber> {
         let mut units = children(&sysfs.join("bus/scsi/devices"));
         units.retain(|unit| {
-            fs::read_to_string(unit.join("wwid"))
-                .is_ok_and(|wwid| wwids.iter().any(|ours| ours == wwid.trim()))
+            let has_name = fs::read_to_string(unit.join("wwid"))
+                .is_ok_and(|wwid| wwids.iter().any(|ours| ours == wwid.trim()));
+            has_name || (is_simulated && unit.canonicalize().is_ok_and(|unit| is_of_scsi_debug(&unit)))
         });
         let nodes =
             units.iter().flat_map(|unit| ["scsi_generic", "bsg"].map(|class| children(&unit.join(class))));
@@ -54,12 +60,19 @@ impl BlockDevice {
     }
 }
 
+/// Whether the module scsi_debug has made the device with this directory in sysfs. It keeps all its disks in one memory
+/// unless `per_host_store` is set.
+pub(crate) fn is_of_scsi_debug(directory: &Path) -> bool {
+    directory.to_string_lossy().contains("/pseudo_0/adapter")
+}
+
 /// Returns the entries of a directory of sysfs; none where there is no such directory.
 pub(crate) fn children(directory: &Path) -> Vec<PathBuf> {
     fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-fn number(directory: &Path) -> Option<DeviceNumber> {
+/// The number of the device with this directory in sysfs.
+pub(crate) fn number(directory: &Path) -> Option<DeviceNumber> {
     fs::read_to_string(directory.join("dev")).ok()?.parse().ok()
 }
 
@@ -79,10 +92,19 @@ mod tests {
         };
         let (ours, others) = ("naa.50014ee2b5e7a1c2\n", "naa.50014ee2b5e7a1c3\n");
         let machine = unit(unit(Captured::new(), "2:0:0:0", ours, 3), "2:0:0:1", others, 4);
-        let found = BlockDevice::characters_of_units(&machine.sysfs(), &[ours.trim().to_owned()]);
-        let mut found: Vec<_> = found.iter().map(ToString::to_string).collect();
-        found.sort();
-        assert_eq!(found, ["21:3", "250:3"]);
+        let of = |machine: &Captured, wwid: &str, is_simulated| {
+            let found = BlockDevice::characters_of_units(&machine.sysfs(), &[wwid.to_owned()], is_simulated);
+            let mut found: Vec<_> = found.iter().map(ToString::to_string).collect();
+            found.sort();
+            found
+        };
+        assert_eq!(of(&machine, ours.trim(), false), ["21:3", "250:3"]);
+        let simulated = machine.file("sys/devices/pseudo_0/adapter1/3:0:0:0/scsi_generic/sg5/dev", "21:5\n");
+        let [place, link] = ["devices/pseudo_0/adapter1/3:0:0:0", "bus/scsi/devices/3:0:0:0"]
+            .map(|path| simulated.sysfs().join(path));
+        std::os::unix::fs::symlink(place, link).unwrap();
+        assert_eq!(of(&simulated, "none", true), ["21:5"]);
+        assert!(of(&simulated, "none", false).is_empty());
     }
 
     #[test]

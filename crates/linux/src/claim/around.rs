@@ -13,7 +13,7 @@ use super::files::BackingFile;
 use super::mapped::{Loss, Mapped, mapped};
 use super::uses::{Use, titled};
 use super::{ClaimError, Sharing, lists, reach};
-use crate::block::{BlockDevice, BlockError, DeviceNumber};
+use crate::block::{BlockDevice, BlockError, DeviceNumber, is_of_scsi_debug};
 use crate::btrfs;
 use crate::identity::{self, Length, Sameness};
 use crate::limited;
@@ -77,6 +77,7 @@ impl Around {
         if let Some(mount) = namespaces.first().and_then(|own| lists::covering(&own.mounts)) {
             return Err(ClaimError::Covered { path: mount.target.clone(), fstype: mount.fstype.clone() });
         }
+        check_roots(&namespaces)?;
         let own = namespaces.first().map_or(&[][..], |own| &own.mounts);
         if machine.is_live() && lists::hide_processes(own) && !lists::may_look_at_processes() {
             return Err(ClaimError::HiddenProcesses);
@@ -182,8 +183,8 @@ impl Around {
         Ok(!own.is_empty() && all.all(|own| theirs.iter().all(|theirs| !overlap(own, theirs))))
     }
 
-    /// Checks that `device` can be read: neither it nor a layer below it is suspended. The device mapper holds back all requests
-    /// to a suspended device.
+    /// Checks that `device` can be read: neither it nor a layer below it is suspended, for which the device mapper holds back
+    /// all requests; and it answers.
     pub fn answers(&self, device: &BlockDevice) -> Result<(), ClaimError> {
         let is_suspended = |layer: &&BlockDevice| {
             fs::read(layer.attribute("dm/suspended")).is_ok_and(|text| text.starts_with(b"1"))
@@ -193,6 +194,9 @@ impl Around {
             Some(layer) => {
                 let name = fs::read_to_string(layer.attribute("dm/name")).unwrap_or_default();
                 Err(ClaimError::Suspended { node: layer.path(), name: name.trim().to_owned() })
+            }
+            None if self.is_live && !reach::answers(device) => {
+                Err(ClaimError::Silent { node: device.path() })
             }
             None => Ok(()),
         }
@@ -242,25 +246,26 @@ impl Around {
     }
 
     /// The disks, but for `disks`, that are further paths to the drives of these, by their WWIDs; and further ones of the
-    /// module scsi_debug, which keeps all its disks in one memory unless `per_host_store` is set.
+    /// module scsi_debug.
     pub fn paths(&self, disks: &[BlockDevice]) -> Result<Vec<(BlockDevice, Sharing)>, BlockError> {
         let ours: Vec<_> = disks.iter().filter_map(BlockDevice::wwid).collect();
-        let is_simulated = disks.iter().any(is_of_scsi_debug);
+        let is_simulated = disks.iter().any(|disk| is_of_scsi_debug(disk.directory()));
         let mut all = BlockDevice::disks(&self.sysfs)?;
         all.retain(|disk| !disks.contains(disk));
         let sharing = all.into_iter().filter_map(|disk| {
             if disk.wwid().is_some_and(|wwid| ours.contains(&wwid)) {
                 return Some((disk, Sharing::SameWwid));
             }
-            (is_simulated && is_of_scsi_debug(&disk)).then_some((disk, Sharing::Possible))
+            (is_simulated && is_of_scsi_debug(disk.directory())).then_some((disk, Sharing::Possible))
         });
         Ok(sharing.collect())
     }
 
-    /// The character devices of all paths to the drives of `disks`, by their WWIDs.
+    /// The character devices of all [`paths`](Self::paths) to the drives of `disks`.
     pub fn units(&self, disks: &[BlockDevice]) -> Vec<DeviceNumber> {
         let wwids: Vec<_> = disks.iter().filter_map(BlockDevice::wwid).collect();
-        BlockDevice::characters_of_units(&self.sysfs, &wwids)
+        let is_simulated = disks.iter().any(|disk| is_of_scsi_debug(disk.directory()));
+        BlockDevice::characters_of_units(&self.sysfs, &wwids, is_simulated)
     }
 
     /// Every device that carries a mounted file system or active swap, or has a loop device above it.
@@ -450,15 +455,23 @@ impl Around {
     }
 }
 
+/// Checks that the root directories of other processes answer: one may be on FUSE or a network file system.
+fn check_roots(namespaces: &[Namespace]) -> Result<(), ClaimError> {
+    let ask = |namespace: &Namespace| {
+        let place = namespace.file(Path::new("/.trimtab-is-not-there"));
+        Some((namespace.process?, limited::ask(move || identity::look(&place).is_ok())))
+    };
+    let asked: Vec<_> = namespaces.iter().filter_map(ask).collect();
+    match asked.into_iter().find_map(|(process, asked)| asked.answer().is_none().then_some(process)) {
+        Some(process) => Err(ClaimError::Root { process }),
+        None => Ok(()),
+    }
+}
+
 /// The path by which this process reaches `path` of `namespace`. One of its own namespace is unchanged, so that a
 /// device can be found by its name.
 fn place(namespace: &Namespace, path: &Path) -> PathBuf {
     if namespace.process.is_none() { path.to_owned() } else { namespace.file(path) }
-}
-
-/// Whether the module scsi_debug has made `disk`.
-fn is_of_scsi_debug(disk: &BlockDevice) -> bool {
-    disk.directory().to_string_lossy().contains("/pseudo_0/adapter")
 }
 
 /// Returns the result of all these comparisons; none where the files are others.

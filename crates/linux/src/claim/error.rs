@@ -111,24 +111,53 @@ pub enum ClaimError {
     /// A disk has other identifiers than the kernel knows.
     #[error(
         "cannot tell which drives are in use: {node} is another drive by now than the kernel takes it for; let it look \
-         again (echo 1 > /sys/block/{name}/device/rescan), and unmount what was mounted of the one before"
+         again (echo 1 > {}/rescan), and unmount what was mounted of the one before", unit.display()
     )]
     Remapped {
-        /// The disk.
+        /// Its node.
         node: String,
-        /// The kernel's name for it.
-        name: String,
+        /// Its directory in sysfs.
+        unit: PathBuf,
+    },
+    /// A disk in use is offline.
+    #[error(
+        "cannot tell which drives are in use: {node} is in use, but offline, and so may be another drive by now than the \
+         kernel takes it for; end its use, or bring it back (echo running > {}/state)", unit.display()
+    )]
+    Offline {
+        /// Its node.
+        node: String,
+        /// Its directory in sysfs.
+        unit: PathBuf,
     },
     /// A disk does not say which one it is.
     #[error(
-        "cannot tell which drives are in use: {node} does not answer when it is asked for its identifiers; detach it, \
-         or take it offline (echo offline > /sys/block/{name}/device/state)"
+        "cannot tell which drives are in use: {node} does not answer when it is asked for its identifiers; detach it \
+         first (echo 1 > {}/delete)", unit.display()
     )]
     NoIdentifiers {
-        /// The disk.
+        /// Its node.
         node: String,
-        /// The kernel's name for it.
-        name: String,
+        /// Its directory in sysfs.
+        unit: PathBuf,
+    },
+    /// A device that has to be read does not answer.
+    #[error(
+        "cannot read {}: it does not answer, as a layer below it may wait for a drive that is gone; take it down first",
+        node.display()
+    )]
+    Silent {
+        /// The device.
+        node: PathBuf,
+    },
+    /// The root directory of a process does not answer.
+    #[error(
+        "cannot tell what uses devices: the file system of process {process}'s root directory does not answer; end that \
+         process first"
+    )]
+    Root {
+        /// The process.
+        process: u32,
     },
     /// A device that has to be read is suspended.
     #[error("cannot read {}: it is suspended; resume it first (dmsetup resume {name})", node.display())]

@@ -14,6 +14,7 @@ use super::uses::Use;
 use super::{ClaimError, Sharing, erofs};
 use crate::SYSFS;
 use crate::identity::{self, FileId, Identity, Length, Sameness};
+use crate::limited;
 use crate::mount::Namespace;
 
 /// A regular file behind a loop device, or one in which an emulated drive's server may keep it.
@@ -38,6 +39,11 @@ impl BackingFile {
             Sameness::Same if self.is_served => Sameness::Unknown,
             sameness => sameness,
         }
+    }
+
+    /// Whether it is a server's file of `memfd_create`, which nothing mounts.
+    fn is_in_memory(&self) -> bool {
+        self.is_served && self.path.starts_with("/memfd:trimtab-drive (deleted)")
     }
 }
 
@@ -117,7 +123,9 @@ impl Around {
     }
 
     fn file_at(&self, namespace: &Namespace, path: &Path) -> Option<Identity> {
-        let id = identity::file_at(&namespace.file(path)).ok()?;
+        // The path may lead to a file system that does not answer.
+        let place = namespace.file(path);
+        let id = limited::ask(move || identity::file_at(&place)).answer()?.ok()?;
         Some(identity::identify(&self.namespaces, id, path))
     }
 
@@ -139,16 +147,14 @@ impl Around {
         if found.as_ref().is_some_and(|(_, how)| *how == Sharing::Certain) {
             return found;
         }
-        // An image that a FUSE server keeps, as that of an emulated drive, is hardly ever a part of one.
-        let is_concerned =
-            found.is_some() && ours.iter().any(|file| file.identity.fuse.is_none() && !file.is_served);
+        let may_be_image = |file: &&BackingFile| file.identity.fuse.is_none() && !file.is_in_memory();
+        let is_concerned = found.is_some() && ours.iter().any(|file| may_be_image(&file));
         let is_hidden = erofs::has_hidden(&self.sysfs, &self.namespaces);
         if is_concerned || !(found.is_some() || is_hidden) {
             return found;
         }
-        let image = ours
-            .iter()
-            .find(|file| !file.is_served && erofs::may_be_image(&self.namespaces, file.id, &file.path))?;
+        let mut images = ours.iter().filter(|file| !file.is_in_memory());
+        let image = images.find(|file| erofs::may_be_image(&self.namespaces, file.id, &file.path))?;
         found.or_else(|| Some((UsedFile { path: image.path.clone(), found: Use::Erofs }, Sharing::Possible)))
     }
 }

@@ -53,14 +53,17 @@ pub(super) fn add_kept(
     servers
 }
 
-/// Whether `process` has the directory `directory` open, as the server of an emulated drive has that drive's.
+/// Whether `process` has the directory `directory` open and locked, as the server of an emulated drive has that drive's.
 fn holds(procfs: &Path, process: u32, directory: &Path) -> bool {
-    let entries = fs::read_dir(procfs.join(process.to_string()).join("fd"));
-    entries.is_ok_and(|mut entries| {
-        entries.any(|entry| {
-            entry.is_ok_and(|entry| fs::read_link(entry.path()).is_ok_and(|place| place == directory))
-        })
-    })
+    let process = procfs.join(process.to_string());
+    let Ok(entries) = fs::read_dir(process.join("fd")) else { return false };
+    let is_it = |entry: fs::DirEntry| {
+        fs::read_link(entry.path()).is_ok_and(|place| place == directory)
+            && fs::read_to_string(process.join("fdinfo").join(entry.file_name())).is_ok_and(|info| {
+                info.lines().any(|line| line.starts_with("lock:") && line.contains("FLOCK"))
+            })
+    };
+    entries.flatten().any(is_it)
 }
 
 #[cfg(test)]
@@ -132,14 +135,18 @@ mod tests {
 
     #[test]
     fn before_connections_have_numbers_the_server_is_known_by_the_directory_of_its_drive() {
-        let machine = Captured::new();
+        let mut machine = Captured::new();
         let data = memory();
-        for (process, directory) in [(42, "/run/trimtab/drives/d"), (43, "/run/trimtab/drives/e")] {
+        let lock = "lock:\t1: FLOCK  ADVISORY  WRITE 42 00:1a:9 0 EOF\n";
+        // One has another drive's, and one has inherited it from somebody who had no lock.
+        for (process, name, lock) in [(42, "d", lock), (43, "e", lock), (44, "d", "")] {
+            machine = machine.file(&format!("proc/{process}/fdinfo/3"), format!("flags:\t0100000\n{lock}"));
             let fds = machine.procfs().join(process.to_string()).join("fd");
             fs::create_dir_all(&fds).unwrap();
-            symlink(directory, fds.join("3")).unwrap();
+            symlink(format!("/run/trimtab/drives/{name}"), fds.join("3")).unwrap();
         }
-        let all = [fuse(42, None), opened(42, &data), fuse(43, None), opened(43, &memory()), fuse(44, None)];
+        let others = [43, 44].map(|process| [fuse(process, None), opened(process, &memory())]);
+        let all = [&[fuse(42, None), opened(42, &data)][..], others.as_flattened()].concat();
         let (servers, files) = added(&machine.procfs(), &all);
         assert_eq!((servers, files.len()), (vec![42], 2));
     }

@@ -1,41 +1,91 @@
-//! Whether SCSI disks still are the drives that the kernel takes them for: a storage array can put another drive behind a unit
+//! Whether SCSI units still are the drives that the kernel takes them for: a storage array can put another drive behind a unit
 //! number that is in use, and the kernel keeps the identifiers of the one before until it is told to look again.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::ClaimError;
-use crate::block::BlockDevice;
+use super::around::Used;
+use crate::block::{BlockDevice, BlockError, DeviceNumber, children, number};
 use crate::limited;
 use crate::stack::Machine;
 
-/// Checks that all SCSI disks of the machine have the identifiers that sysfs shows, where a device of `stack` is one of
-/// them. A disk that reports none, or that is offline, proves nothing.
+/// A SCSI unit whose identifiers the kernel keeps.
+struct Unit {
+    /// Its directory in sysfs.
+    directory: PathBuf,
+    /// Its block device or, where it has none, a character device.
+    node: PathBuf,
+    number: DeviceNumber,
+    block: Option<BlockDevice>,
+    /// The page of identifiers that the kernel keeps.
+    page: Vec<u8>,
+}
+
+impl Unit {
+    /// The unit with this directory in sysfs; none where no program can send commands to it.
+    fn at(directory: PathBuf) -> Option<Self> {
+        let page = fs::read(directory.join("vpd_pg83")).ok()?;
+        let of = |class: &str, prefix: &str| {
+            let place = children(&directory.join(class)).into_iter().next()?;
+            let node = Path::new(prefix).join(place.file_name()?);
+            Some((node, number(&place)?, place))
+        };
+        let disk = of("block", "/dev");
+        let (node, number, place) =
+            disk.or_else(|| of("scsi_generic", "/dev")).or_else(|| of("bsg", "/dev/bsg"))?;
+        let block = BlockDevice::at(&place).filter(|_| directory.join("block").exists());
+        Some(Self { directory, node, number, block, page })
+    }
+
+    /// Whether commands reach it.
+    fn is_running(&self) -> bool {
+        fs::read_to_string(self.directory.join("state")).is_ok_and(|state| state.trim() == "running")
+    }
+
+    /// Whether something is known to use it or a part of it.
+    fn is_used(&self, uses: &[Used]) -> Result<bool, BlockError> {
+        let Some(disk) = &self.block else { return Ok(false) };
+        for block in [vec![disk.clone()], disk.partitions()?].concat() {
+            let number = block.number()?;
+            if !block.holders()?.is_empty() || uses.iter().any(|used| used.number == number) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Checks that all SCSI units of the machine have the identifiers that the kernel keeps of them, where a device of `stack` is
+/// one; units of which it keeps none are passed over. `uses` are those of the machine's devices.
 ///
 /// # Errors
-/// [`ClaimError::Remapped`]; [`ClaimError::NoIdentifiers`].
-pub(super) fn check(machine: &Machine, sysfs: &Path, stack: &[BlockDevice]) -> Result<(), ClaimError> {
-    let known = |disk: &BlockDevice| fs::read(disk.attribute("device/vpd_pg83")).ok();
-    if !stack.iter().any(|disk| known(disk).is_some()) {
+/// [`ClaimError::Remapped`], [`ClaimError::NoIdentifiers`] or [`ClaimError::Offline`].
+pub(super) fn check(
+    machine: &Machine,
+    sysfs: &Path,
+    stack: &[BlockDevice],
+    uses: &[Used],
+) -> Result<(), ClaimError> {
+    if !stack.iter().any(|disk| disk.attribute("device/scsi_level").exists()) {
         return Ok(());
     }
-    let is_running = |disk: &BlockDevice| {
-        fs::read_to_string(disk.attribute("device/state")).is_ok_and(|state| state.trim() == "running")
-    };
-    let all = BlockDevice::disks(sysfs)?.into_iter().filter(is_running);
-    let asked: Vec<_> = all
-        .filter_map(|disk| {
-            let (before, asked_disk, machine) = (known(&disk)?, disk.clone(), machine.clone());
-            Some((disk, before, limited::ask(move || machine.identification(&asked_disk))))
-        })
-        .collect();
-    for (disk, before, asked) in asked {
-        let node = disk.path().display().to_string();
+    let mut asked = Vec::new();
+    for unit in children(&sysfs.join("bus/scsi/devices")).into_iter().filter_map(Unit::at) {
+        if unit.is_running() {
+            let (machine, node, number) = (machine.clone(), unit.node.clone(), unit.number);
+            asked.push((unit, limited::ask(move || machine.identification(&node, number))));
+        } else if unit.is_used(uses)? {
+            return Err(ClaimError::Offline { node: unit.node.display().to_string(), unit: unit.directory });
+        }
+    }
+    for (unit, asked) in asked {
+        let node = unit.node.display().to_string();
         let Some(now) = asked.answer().flatten() else {
-            return Err(ClaimError::NoIdentifiers { node, name: disk.name() });
+            return Err(ClaimError::NoIdentifiers { node, unit: unit.directory });
         };
-        if units(&now) != units(&before) {
-            return Err(ClaimError::Remapped { node, name: disk.name() });
+        if units(&now) != units(&unit.page) {
+            return Err(ClaimError::Remapped { node, unit: unit.directory });
         }
     }
     Ok(())
@@ -61,6 +111,7 @@ fn units(page: &[u8]) -> Vec<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Use;
     use super::*;
     use crate::captured::Captured;
 
@@ -75,55 +126,67 @@ mod tests {
         [&[0, 0x83][..], &length, &all].concat()
     }
 
+    /// The disks `sda` and `sdb`, and a unit with nothing but `sg2`, which answer so now.
     fn machine(now: &[(&str, &[u8])]) -> Captured {
         let before = page(&[(0, b"drive A"), (1, b"port 1")]);
-        let mut machine = Captured::new().device("sda", "8:0", &[]).device("sdb", "8:16", &[]);
-        for name in ["sda", "sdb"] {
-            let device = format!("sys/devices/{name}/device");
+        let mut machine = Captured::new().device("sda", "8:0", &[("device/scsi_level", "7")]);
+        for (unit, node, number) in [
+            ("0:0:0:0", "block/sda", "8:0"),
+            ("0:0:0:1", "block/sdb", "8:16"),
+            ("0:0:0:2", "scsi_generic/sg2", "21:2"),
+        ] {
+            let unit = format!("sys/bus/scsi/devices/{unit}");
             machine = machine
-                .file(&format!("{device}/vpd_pg83"), &before)
-                .file(&format!("{device}/state"), "running\n");
+                .file(&format!("{unit}/vpd_pg83"), &before)
+                .file(&format!("{unit}/state"), "running\n")
+                .file(&format!("{unit}/{node}/dev"), number)
+                .file(&format!("trimtab/vpd_pg83/{number}"), &before);
         }
         for (number, now) in now {
             machine = machine.file(&format!("trimtab/vpd_pg83/{number}"), now);
         }
+        fs::create_dir_all(machine.sysfs().join("bus/scsi/devices/0:0:0:1/block/sdb/holders")).unwrap();
         machine
     }
 
-    fn refusal(machine: &Captured) -> Option<String> {
+    fn refusal(machine: &Captured, uses: &[Used]) -> Option<String> {
         let stack = [machine.open("sda")];
-        check(&machine.machine(), &machine.sysfs(), &stack).err().map(|error| error.to_string())
+        check(&machine.machine(), &machine.sysfs(), &stack, uses).err().map(|error| error.to_string())
     }
 
     #[test]
-    fn disks_must_be_what_the_kernel_takes_them_for() {
+    fn units_must_be_what_the_kernel_takes_them_for() {
         let same = page(&[(0, b"drive A"), (1, b"port 2")]);
         let other = page(&[(0, b"drive B"), (1, b"port 1")]);
-        assert_eq!(refusal(&machine(&[("8:0", &same), ("8:16", &same)])), None, "a port is no drive");
-        let own = refusal(&machine(&[("8:0", &other), ("8:16", &same)])).unwrap();
-        assert!(
-            own.contains("/dev/sda is another drive by now") && own.contains("/sys/block/sda/device/rescan"),
-            "{own}"
-        );
-        let beside = refusal(&machine(&[("8:0", &same), ("8:16", &other)])).unwrap();
-        assert!(beside.contains("/dev/sdb is another drive by now"), "{beside}");
+        assert_eq!(refusal(&machine(&[("8:0", &same)]), &[]), None, "a port is no drive");
+        for (number, node) in [("8:0", "/dev/sda"), ("8:16", "/dev/sdb"), ("21:2", "/dev/sg2")] {
+            let refused = refusal(&machine(&[(number, &other)]), &[]).unwrap();
+            assert!(refused.contains(&format!("{node} is another drive by now")), "{refused}");
+            assert!(refused.contains("/rescan)"), "{refused}");
+        }
     }
 
     #[test]
-    fn disk_that_does_not_answer_is_no_proof() {
-        let same = page(&[(0, b"drive A")]);
-        let refused = refusal(&machine(&[("8:0", &same)])).unwrap();
+    fn unit_that_does_not_answer_is_no_proof() {
+        let refused = refusal(&machine(&[("8:16", b"")]), &[]).unwrap();
+        assert!(refused.contains("/dev/sdb is another drive"), "{refused}");
+        let silent = machine(&[]);
+        fs::remove_file(silent.root().join("trimtab/vpd_pg83/8:16")).unwrap();
+        let refused = refusal(&silent, &[]).unwrap();
         assert!(refused.contains("/dev/sdb does not answer"), "{refused}");
-        let machine = machine(&[("8:0", &page(&[(0, b"drive A"), (1, b"x")]))]);
-        let machine = machine.file("sys/devices/sdb/device/state", "offline\n");
-        assert_eq!(refusal(&machine), None);
+        let offline = silent.file("sys/bus/scsi/devices/0:0:0:1/state", "offline\n");
+        assert_eq!(refusal(&offline, &[]), None, "nothing uses it");
+        let number = DeviceNumber { major: 8, minor: 16 };
+        let used = [Used { number, via: None, found: Use::Mounted("/mnt".into()) }];
+        let refused = refusal(&offline, &used).unwrap();
+        assert!(refused.contains("/dev/sdb is in use, but offline"), "{refused}");
     }
 
     #[test]
     fn machines_without_scsi_disks_are_asked_nothing() {
-        let machine = machine(&[]).device("nvme0n1", "259:0", &[]);
+        let machine = machine(&[("8:16", b"")]).device("nvme0n1", "259:0", &[]);
         let stack = [machine.open("nvme0n1")];
-        assert!(check(&machine.machine(), &machine.sysfs(), &stack).is_ok());
+        assert!(check(&machine.machine(), &machine.sysfs(), &stack, &[]).is_ok());
     }
 
     #[test]

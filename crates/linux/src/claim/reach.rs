@@ -7,6 +7,7 @@ use std::path::Path;
 use rustix::fs::{OFlags, statvfs};
 
 use crate::block::{BlockDevice, DeviceNumber};
+use crate::limited;
 
 /// The bytes at the beginning that hold every superblock read here.
 const HEAD: usize = (64 << 10) + 4096;
@@ -16,6 +17,12 @@ const HEAD: usize = (64 << 10) + 4096;
 pub(super) fn is_claimed(device: &BlockDevice) -> bool {
     // A device that cannot be asked counts as claimed.
     device.open_node(OFlags::EXCL).is_err()
+}
+
+/// Whether `device` can be read at its beginning, or fails at once.
+pub(super) fn answers(device: &BlockDevice) -> bool {
+    let device = device.clone();
+    limited::ask(move || head(&device)).answer().is_some()
 }
 
 /// Returns how many bytes of `member` the md array `array` uses; none where its superblock is at the end.

@@ -185,7 +185,7 @@ impl Usage {
         let layer = |block: &BlockDevice| Layer::of(&around, block, &uses, &stack);
         let count = below.len();
         let certain = below.into_iter().map(|below| (below, Sharing::Certain));
-        identifiers::check(machine, &around.sysfs, &stack)?;
+        identifiers::check(machine, &around.sysfs, &stack, &uses)?;
         let paths = around.paths(&stack)?;
         let beside = around.beside(&stack)?;
         let others: Vec<_> = certain.chain(siblings).chain(beside).chain(paths).collect();

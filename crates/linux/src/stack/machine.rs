@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -34,7 +35,7 @@ impl Machine {
     /// The machine whose files are below `root`, or below the one directory that is in there. Besides
     /// them are there, below `trimtab`, the tables of the device mapper as `dm/MAJOR:MINOR`, in the form of
     /// `dmsetup table`; what is behind loop devices as `loop/MAJOR:MINOR`, a device's number or a file's
-    /// device and inode number; what SCSI disks answer when asked for their identifiers as `vpd_pg83/MAJOR:MINOR`; for each dm-crypt device over LUKS2 the header's persistent flags as
+    /// device and inode number; what SCSI units answer when asked for their identifiers as `vpd_pg83/MAJOR:MINOR`; for each dm-crypt device over LUKS2 the header's persistent flags as
     /// `luks/NAME`, with blanks between them; what `systemctl show fstrim.timer` says as `timer`; the file systems that the running service knows as
     /// `served`, `trimmed` or `left` before each mount point; `down`, an empty file, if the service is enabled but does not run; and
     /// what it was captured for as `targets`, a path a line.
@@ -89,13 +90,16 @@ impl Machine {
         })
     }
 
-    /// Asks the SCSI disk `device` for the page of identifiers that it has now; none where there is no answer. For a captured
-    /// machine, what was captured.
-    pub(crate) fn identification(&self, device: &BlockDevice) -> Option<Vec<u8>> {
-        if self.live {
-            return scsi_identification(device.open_node(OFlags::empty()).ok()?).ok();
+    /// Asks the SCSI unit with the node `node`, whose number is `number`, for the page of identifiers that it has now; none
+    /// where there is no answer. For a captured machine, what was captured.
+    pub(crate) fn identification(&self, node: &Path, number: DeviceNumber) -> Option<Vec<u8>> {
+        if !self.live {
+            return fs::read(self.file(&format!("/trimtab/vpd_pg83/{number}"))).ok();
         }
-        fs::read(self.file(&format!("/trimtab/vpd_pg83/{}", device.number().ok()?))).ok()
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let file = File::options().read(true).custom_flags(flags).open(node).ok()?;
+        let is_it = DeviceNumber::unpack(file.metadata().ok()?.rdev()) == number;
+        scsi_identification(file).ok().filter(|_| is_it)
     }
 
     /// The table of a device-mapper device; none where it can't be read.
