@@ -109,7 +109,8 @@ What cannot be detected:
 - Other machines that use the same drive: virtual machines or their host, shared storage, clusters; and clients of an
   NFS server, also on this machine, that write to its drive themselves (pNFS block or SCSI layouts).
 - Two paths to one drive without multipath, where the drive does not report the same WWID on both; and another drive
-  that a storage array puts behind a unit number during the run, or that reports no identifiers (page 0x83).
+  that a storage array puts behind a unit number during the run, or of which the kernel keeps no identifiers (VPD page
+  0x83).
 - A file or disk of this machine that comes back as a drive by the network, unless nvmet or LIO has a target of the
   drive's name here, or LIO serves a unit of its vendor: through a program such as tgtd, or through another machine.
 - What a server keeps on DEV that has ended, or was stopped, and will be started again: the device that it served by NBD,
@@ -144,7 +145,8 @@ What cannot be detected:
 - With --allow-part, what else uses bytes of DEV: space that a partition or volume lost when it was made shorter in use
   (noticed where a mounted file system or swap is on it, not where a process has it open or other layers are between); a
   volume of which a part was missing when it was activated; tables that use one part of a drive twice.
-- What is attached to the same file, uses the same space by the device mapper, or opens DEV, once the run has begun.
+- What is attached to the same file, uses the same space by the device mapper, opens DEV, or finds a further path to
+  its drive, once the run has begun.
 - Data without a signature, such as that of some databases.
 Two drives whose firmware reports one WWID are taken for one drive, and so are all disks of the module scsi_debug;
 detach one of them. While a multipath device has no path, all drives are refused but those whose WWID shows that they

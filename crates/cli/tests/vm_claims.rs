@@ -8,7 +8,7 @@ use guest::run;
 const UNKNOWN_RING: &[&str] = &["cannot tell which files process ", "(python3) writes to by its io_uring"];
 
 /// The expected messages for each claim, in order.
-const EXPECTED: [(&str, &[&str]); 109] = [
+const EXPECTED: [(&str, &[&str]); 115] = [
     ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
     (
         "lvm-mounted",
@@ -83,8 +83,15 @@ const EXPECTED: [(&str, &[&str]); 109] = [
     ("multipath-of-nvme", &["may be the drive of the multipath device /dev/dm-0 (mpatha)"]),
     ("unit-remapped", &["is another drive by now than the kernel takes it for", "/rescan)"]),
     ("unit-rescanned", &["accepted"]),
+    ("unit-without-node", &["accepted"]),
+    ("unit-of-sg-alone", &["(sleep) has /dev/sg", " open for writing"]),
+    ("unit-offline", &["is in use, but offline"]),
     ("drive-of-its-own", &["accepted"]),
     ("drive-of-another-server", &["(sleep) has /run/held, which may be the same file, open for writing"]),
+    (
+        "drive-of-another-server-beside",
+        &["(sleep) has /run/held, which may be the same file, open for writing"],
+    ),
     ("thin-pool", &["/dev/dm-0 is a pool whose bytes are its thin volumes'"]),
     ("partition-shrunk", &["p1 is mounted on /run/mnt; unmount it first"]),
     ("partition-shrunk-unmounted", &["accepted"]),
@@ -121,6 +128,8 @@ const EXPECTED: [(&str, &[&str]); 109] = [
     ("nvmet-unlinked", &["may be the device that /sys/kernel/config/nvmet/"]),
     ("nvmet-unlinked", &["may be the device that /sys/kernel/config/nvmet/"]),
     ("nvmet-unlinked", &["may be the device that /sys/kernel/config/nvmet/"]),
+    ("nvmet-relative", &["may be ", "nvmet"]),
+    ("nvmet-file", &["shares its bytes with /run/exported/image", "nvmet"]),
     ("nvmet-removed", &["accepted"]),
     (
         "nvmet-passthru",

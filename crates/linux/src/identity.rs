@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, statfs, statx};
 
 use crate::block::DeviceNumber;
+use crate::limited;
 use crate::mount::{Mount, Namespace};
 use crate::stack::overlaid;
 
@@ -119,7 +120,7 @@ impl Identity {
         if self.is_known && (other.is_known || keeps_its_bytes(opened)) {
             return false;
         }
-        statfs(opened).is_ok_and(|found| found.f_type == ECRYPTFS)
+        kind_of(opened) == Some(ECRYPTFS)
             || look(opened).is_ok_and(|found| match length {
                 Length::Exactly(length) => found.stx_size == length,
                 Length::AtLeast(length) => found.stx_size >= length,
@@ -175,7 +176,13 @@ pub(crate) fn drive_directory(namespaces: &[Namespace], connection: u32) -> Opti
 /// Whether the file that the link `opened` of procfs leads to is in memory or on btrfs, whose files may have device numbers that
 /// no list of mounts has, and which keep their bytes to themselves.
 pub(crate) fn keeps_its_bytes(opened: &Path) -> bool {
-    statfs(opened).is_ok_and(|found| matches!(found.f_type, TMPFS | BTRFS))
+    matches!(kind_of(opened), Some(TMPFS | BTRFS))
+}
+
+/// The `f_type` of the file system of the file at `path`; none where its server does not answer.
+fn kind_of(path: &Path) -> Option<i64> {
+    let path = path.to_owned();
+    limited::ask(move || statfs(&path).ok().map(|found| found.f_type)).answer().flatten()
 }
 
 fn is_emulated_drive(mount: &Mount) -> bool {
@@ -193,7 +200,7 @@ fn locate<'a>(
         let found = look(&place).ok().filter(|found| id_of(found) == id)?;
         let mut mounts = namespace.mounts.iter();
         let mount = mounts.find(|mount| mount.id == found.stx_mnt_id)?;
-        Some((namespace, mount, statfs(&place).ok()?.f_type))
+        Some((namespace, mount, kind_of(&place)?))
     })
 }
 

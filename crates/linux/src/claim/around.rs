@@ -169,8 +169,12 @@ impl Around {
             .iter()
             .filter(|holder| stack.contains(holder))
             .all(|holder| mapped(holder).is_some_and(Mapped::is_by_lvm));
-        if mapped(holder).is_some_and(|holder| holder.is_encrypted() || (holder.is_by_lvm() && !is_by_lvm)) {
-            // Its header or the group's metadata lie before its first bytes.
+        if mapped(holder).is_some_and(Mapped::is_by_lvm) && !is_by_lvm {
+            // The group's metadata may lie anywhere, and its other volumes may be inactive.
+            return Ok(false);
+        }
+        if mapped(holder).is_some_and(Mapped::is_encrypted) {
+            // Its header lies before its first bytes.
             theirs.extend(theirs.first().map(|first| Extent::new(Bytes::ZERO, first.start)));
         }
         self.answers(holder)?;
@@ -283,13 +287,15 @@ impl Around {
             tops.extend(BlockDevice::open(&self.sysfs, &path).ok().map(|device| (device, Use::Swap(path))));
         }
         for export in &self.exports.paths {
-            let at = self.namespaces.iter().filter_map(|namespace| self.served_at(namespace, &export.path));
-            let at: Vec<_> = at.collect();
+            // A relative path led on from the directory of whoever set it.
+            let seen = if export.path.is_absolute() { &self.namespaces[..] } else { &[] };
+            let at: Vec<_> =
+                seen.iter().filter_map(|namespace| self.served_at(namespace, &export.path)).collect();
             let is_there = |namespace: &Namespace| {
                 fs::metadata(namespace.file(&export.path))
                     .is_ok_and(|found| found.is_file() || found.file_type().is_block_device())
             };
-            if at.is_empty() && !self.namespaces.iter().any(is_there) {
+            if at.is_empty() && !seen.iter().any(is_there) {
                 // It was renamed, or the link that led to it was removed or leads elsewhere: it may be any.
                 let found = Use::MayBeServed(export.server.clone());
                 tops.extend(BlockDevice::disks(&self.sysfs)?.into_iter().map(|disk| (disk, found.clone())));

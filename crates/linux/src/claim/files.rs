@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::around::{Around, mounted, sharing};
 use super::bitmaps::is_bitmap;
+use super::fuse_servers::MEMORY;
 use super::uses::Use;
 use super::{ClaimError, Sharing, erofs};
 use crate::SYSFS;
@@ -43,7 +44,7 @@ impl BackingFile {
 
     /// Whether it is a server's file of `memfd_create`, which nothing mounts.
     fn is_in_memory(&self) -> bool {
-        self.is_served && self.path.starts_with("/memfd:trimtab-drive (deleted)")
+        self.is_served && self.path.starts_with(MEMORY)
     }
 }
 
@@ -79,22 +80,22 @@ impl Around {
             // The path leads to one of them at most.
             let is_hidden = swaps.iter().filter(|(other, _)| other == path).count() > 1;
             let is_it = if is_hidden { |_: &Path| false } else { is_active_swap };
-            all.extend(self.named(ours, path.clone(), Use::Swap(path.clone()), is_it));
+            all.extend(self.named(ours, path.clone(), Use::Swap(path.clone()), is_it, false));
         }
         for bitmap in &self.bitmaps {
             let found = Use::Bitmap(bitmap.array.clone());
-            all.extend(self.named(ours, bitmap.path.clone(), found, is_bitmap));
+            all.extend(self.named(ours, bitmap.path.clone(), found, is_bitmap, false));
         }
         for export in &self.exports.paths {
-            // What is a device is used as one.
+            let (path, found) = (export.path.clone(), Use::Served(export.server.clone()));
+            // A relative path led on from the directory of whoever set it; what is a device is used as one.
+            let is_it = if path.is_absolute() { |_: &Path| true } else { |_: &Path| false };
             let is_device = |namespace: &Namespace| {
-                let found = fs::metadata(namespace.file(&export.path));
-                found.is_ok_and(|found| found.file_type().is_block_device())
+                let found = fs::metadata(namespace.file(&path));
+                path.is_absolute() && found.is_ok_and(|found| found.file_type().is_block_device())
             };
-            if !self.namespaces.iter().any(is_device) {
-                let found = Use::Served(export.server.clone());
-                all.extend(self.named(ours, export.path.clone(), found, |_| true));
-            }
+            let is_elsewhere = self.namespaces.iter().any(is_device);
+            all.extend(self.named(ours, path, found, is_it, is_elsewhere));
         }
         if !ours.is_empty() {
             all.extend(self.erofs(ours));
@@ -103,17 +104,18 @@ impl Around {
     }
 
     /// The file that has the path `path` for the kernel, if it is, or may be, one of `ours`. In some namespaces
-    /// another file may hide it: one that `is_it` denies proves nothing.
+    /// another file may hide it: one that `is_it` denies proves nothing. Nor does the lack of any, unless it `is_elsewhere`.
     fn named(
         &self,
         ours: &[BackingFile],
         path: PathBuf,
         found: Use,
         is_it: fn(&Path) -> bool,
+        is_elsewhere: bool,
     ) -> Option<(UsedFile, Sharing)> {
         let found_in = |namespace| Some((self.file_at(namespace, &path)?, is_it(&namespace.file(&path))));
         let theirs: Vec<_> = self.namespaces.iter().filter_map(found_in).collect();
-        let is_found = theirs.iter().any(|(_, is_it)| *is_it);
+        let is_found = is_elsewhere || theirs.iter().any(|(_, is_it)| *is_it);
         let compared = ours.iter().flat_map(|ours| {
             let nowhere = (!is_found).then_some(Sameness::Unknown);
             theirs.iter().map(|(theirs, _)| ours.compare(theirs)).chain(nowhere)

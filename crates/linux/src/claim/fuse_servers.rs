@@ -9,11 +9,15 @@ use super::processes::Opened;
 use crate::identity::{self, Identity, Length};
 use crate::mount::Namespace;
 
+/// How the kernel names the files in memory that a server keeps data in.
+pub(super) const MEMORY: &str = "/memfd:trimtab-drive (deleted)";
+
 /// In words, a file system of which it can't be told where the data is.
 const NO_SERVER: &str = "FUSE, whose server cannot be found";
 
-/// Adds to `files`, of which some may be on FUSE, all files that the servers of these can write to; one of them holds the data.
-/// Returns the processes that are these servers, among those that have `opened` files.
+/// Adds to `files`, of which some may be on FUSE, those that the servers of these can write to and may keep the data in: files in
+/// memory, and files as long as one of these. Returns the processes that are these servers, among those that have `opened`
+/// files.
 pub(super) fn add_kept(
     namespaces: &[Namespace],
     procfs: &Path,
@@ -38,6 +42,12 @@ pub(super) fn add_kept(
             file.identity.stacked = Some(NO_SERVER.to_owned());
         }
     }
+    let is_as_long = |length: u64| {
+        files.iter().filter(|file| file.identity.fuse.is_some()).any(|file| match file.length {
+            Length::Exactly(exactly) => length == exactly,
+            Length::AtLeast(least) => length >= least,
+        })
+    };
     let kept = opened.iter().filter(|opened| servers.contains(&opened.process)).filter_map(|opened| {
         let OpenedKind::File(id) = opened.what else { return None };
         let path = opened.path();
@@ -45,10 +55,12 @@ pub(super) fn add_kept(
             true => Identity::plain(id),
             false => identity::identify(namespaces, id, &path),
         };
-        let length =
-            identity::look(&opened.link).map_or(Length::AtLeast(0), |found| Length::Exactly(found.stx_size));
-        Some(BackingFile { id, path, identity, length, is_served: true })
+        let length = identity::look(&opened.link).map(|found| found.stx_size).ok();
+        let is_kept = path.starts_with(MEMORY) || length.is_none_or(is_as_long);
+        let length = length.map_or(Length::AtLeast(0), Length::Exactly);
+        is_kept.then_some(BackingFile { id, path, identity, length, is_served: true })
     });
+    let kept: Vec<_> = kept.collect();
     files.extend(kept);
     servers
 }
@@ -80,15 +92,15 @@ mod tests {
     use crate::identity::{FileId, Sameness};
     use crate::mount;
 
+    const LENGTH: Length = Length::Exactly(4096);
     const CONNECTION: DeviceNumber = DeviceNumber { major: 0, minor: 25 };
 
     /// Adds to the file of the emulated drive `d` what its server has, which is one of the processes that have these open.
-    fn added(procfs: &Path, opened: &[Opened]) -> (Vec<u32>, Vec<BackingFile>) {
+    fn added(procfs: &Path, length: Length, opened: &[Opened]) -> (Vec<u32>, Vec<BackingFile>) {
         let mounts = mount::parse(b"25 1 0:25 / /run/trimtab/drives/d/fuse rw - fuse trimtab rw\n");
         let namespaces = [Namespace::new("/".into(), None, mounts)];
         let id = FileId { device: CONNECTION, inode: 1 };
         let identity = identity::identify(&namespaces, id, Path::new("/none"));
-        let length = Length::Exactly(4096);
         let mut files = vec![BackingFile { id, path: "/f".into(), identity, length, is_served: false }];
         let servers = add_kept(&namespaces, procfs, &mut files, opened);
         (servers, files)
@@ -116,9 +128,11 @@ mod tests {
     #[test]
     fn server_is_known_by_its_connection() {
         let machine = Captured::new();
-        let (data, other) = (memory(), memory());
-        let all = [fuse(42, Some(25)), opened(42, &data), fuse(43, Some(26)), opened(43, &other)];
-        let (servers, files) = added(&machine.procfs(), &all);
+        let (data, other, log) = (memory(), memory(), memory());
+        log.set_len(100).unwrap();
+        let all =
+            [fuse(42, Some(25)), opened(42, &data), opened(42, &log), fuse(43, Some(26)), opened(43, &other)];
+        let (servers, files) = added(&machine.procfs(), LENGTH, &all);
         assert_eq!(servers, [42]);
         let [drive, kept] = &files[..] else { panic!("{files:?}") };
         assert_eq!((drive.identity.stacked.as_deref(), kept.identity.stacked.as_deref()), (None, None));
@@ -147,14 +161,14 @@ mod tests {
         }
         let others = [43, 44].map(|process| [fuse(process, None), opened(process, &memory())]);
         let all = [&[fuse(42, None), opened(42, &data)][..], others.as_flattened()].concat();
-        let (servers, files) = added(&machine.procfs(), &all);
+        let (servers, files) = added(&machine.procfs(), LENGTH, &all);
         assert_eq!((servers, files.len()), (vec![42], 2));
     }
 
     #[test]
     fn drive_without_a_server_is_not_proven_unused() {
         let machine = Captured::new();
-        let (servers, files) = added(&machine.procfs(), &[fuse(42, None), opened(42, &memory())]);
+        let (servers, files) = added(&machine.procfs(), LENGTH, &[fuse(42, None), opened(42, &memory())]);
         assert_eq!((servers.len(), files.len()), (0, 1));
         assert_eq!(files[0].identity.stacked.as_deref(), Some(NO_SERVER));
     }
@@ -165,7 +179,7 @@ mod tests {
         // As one of an overlay, a file of procfs has no bytes of its own.
         let stacked = File::open("/proc/self/limits").unwrap();
         let all = [fuse(42, Some(25)), opened(42, &stacked)];
-        let (_, files) = added(&machine.procfs(), &all);
+        let (_, files) = added(&machine.procfs(), Length::AtLeast(0), &all);
         assert_eq!(files[1].identity.stacked.as_deref(), Some("a file system that is mounted nowhere"));
     }
 }

@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FileType;
+
 use super::ClaimError;
 use super::around::Used;
 use crate::block::{BlockDevice, BlockError, DeviceNumber, children, number};
@@ -74,7 +76,8 @@ pub(super) fn check(
     for unit in children(&sysfs.join("bus/scsi/devices")).into_iter().filter_map(Unit::at) {
         if unit.is_running() {
             let (machine, node, number) = (machine.clone(), unit.node.clone(), unit.number);
-            asked.push((unit, limited::ask(move || machine.identification(&node, number))));
+            let kind = if unit.block.is_some() { FileType::BlockDevice } else { FileType::CharacterDevice };
+            asked.push((unit, limited::ask(move || machine.identification(&node, kind, number))));
         } else if unit.is_used(uses)? {
             return Err(ClaimError::Offline { node: unit.node.display().to_string(), unit: unit.directory });
         }

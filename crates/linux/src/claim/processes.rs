@@ -16,6 +16,7 @@ use super::{ClaimError, ring};
 use crate::block::DeviceNumber;
 use crate::descriptors::share_descriptors;
 use crate::identity::{self, FileId};
+use crate::limited;
 use crate::mount;
 
 /// How often processes are listed until no new ones appear.
@@ -114,6 +115,8 @@ struct Found {
     has_unknown_ring: bool,
     /// Whether there is more that could not be looked at.
     is_partial: bool,
+    /// Whether its descriptors could not be listed.
+    has_unlisted: bool,
 }
 
 impl Found {
@@ -139,10 +142,10 @@ impl Found {
         found
     }
 
-    /// Whether it has an io_uring that none of its descriptors leads to, of which all could be looked at.
+    /// Whether it has an io_uring that none of its descriptors leads to, all of which could be listed.
     fn has_hidden_ring(&self) -> bool {
         let is_without_descriptor = self.mapped_rings.iter().any(|ring| !self.rings.contains(ring));
-        !self.is_partial && (is_without_descriptor || (self.polls && self.rings.is_empty()))
+        !self.has_unlisted && (is_without_descriptor || (self.polls && self.rings.is_empty()))
     }
 
     fn look(&mut self, procfs: &Path, process: u32, numbers_are_own: bool) -> io::Result<()> {
@@ -159,8 +162,7 @@ impl Found {
             if has_ended {
                 self.task(&directory);
             } else if thread != process && !(numbers_are_own && share_descriptors(process, thread)) {
-                let looked = self.descriptors(&directory);
-                self.note(looked);
+                self.descriptors(&directory);
             }
         }
         Ok(())
@@ -173,22 +175,27 @@ impl Found {
 
     /// Looks at a task with this directory in procfs.
     fn task(&mut self, directory: &Path) {
-        for looked in [self.descriptors(directory), self.mapped(directory)] {
-            self.note(looked);
-        }
+        self.descriptors(directory);
+        let looked = self.mapped(directory);
+        self.note(looked);
     }
 
     /// Looks at the file descriptors, up to an io_uring whose files can't be told.
-    fn descriptors(&mut self, directory: &Path) -> io::Result<()> {
-        for entry in fs::read_dir(directory.join("fd"))? {
+    fn descriptors(&mut self, directory: &Path) {
+        let links = fs::read_dir(directory.join("fd"))
+            .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>());
+        self.has_unlisted |= links.as_ref().is_err_and(|error| !is_gone(error));
+        let links = links.unwrap_or_else(|error| {
+            self.note(Err(error));
+            Vec::new()
+        });
+        for link in links {
             if self.has_unknown_ring {
                 break;
             }
-            let link = entry?.path();
             let looked = self.descriptor(directory, link);
             self.note(looked);
         }
-        Ok(())
     }
 
     fn descriptor(&mut self, directory: &Path, link: PathBuf) -> io::Result<()> {
@@ -234,9 +241,14 @@ impl Found {
     fn mapping(&mut self, directory: &Path, mapping: &Mapping) -> io::Result<()> {
         let link = directory.join("map_files").join(&mapping.link);
         // The link's own mode is how the file was opened: a mapping may become writable where that allows it.
-        let may_write = || Ok(mapping.is_writable || fs::symlink_metadata(&link)?.mode() & 0o200 != 0);
-        // The right to follow these takes more than that to see descriptors.
-        match may_write().and_then(|may| if may { kind(&link) } else { Ok(None) }) {
+        let (place, is_writable) = (link.clone(), mapping.is_writable);
+        // The right to follow these takes more than that to see descriptors. The process may hold them back while it waits
+        // for a file system that does not answer.
+        let looked = limited::ask(move || {
+            let may_write = is_writable || fs::symlink_metadata(&place)?.mode() & 0o200 != 0;
+            if may_write { kind(&place) } else { Ok(None) }
+        });
+        match looked.answer().unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into())) {
             Ok(kind) => self.opened.extend(kind.map(|kind| (link, kind))),
             // It was changed, if the process has not ended.
             Err(error) if is_gone(&error) && directory.join("stat").exists() => {
@@ -452,8 +464,11 @@ mod tests {
         for range in ["1000-2000", "2000-3000", "3000-4000"] {
             symlink(machine.root().join("x"), links.join(range)).unwrap();
         }
+        // A descriptor that cannot be looked at, as of another user's FUSE, is no ring.
+        let unseen = machine.procfs().join("42/fd/loop");
+        symlink("loop", unseen).unwrap();
         let found = Found::of(&machine.procfs(), 42, false);
-        assert!(found.has_unknown_ring, "none of its descriptors is that of the ring");
+        assert!(found.is_partial && found.has_unknown_ring, "none of its descriptors is that of the ring");
         let [(link, _), (changed, what)] = &found.opened[..] else { panic!("{found:?}") };
         assert!(link.ends_with("map_files/1000-2000"));
         // Its link is gone, so it is known by its numbers.

@@ -2,10 +2,11 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat};
 
 use super::StackError;
 use super::map;
@@ -90,16 +91,22 @@ impl Machine {
         })
     }
 
-    /// Asks the SCSI unit with the node `node`, whose number is `number`, for the page of identifiers that it has now; none
-    /// where there is no answer. For a captured machine, what was captured.
-    pub(crate) fn identification(&self, node: &Path, number: DeviceNumber) -> Option<Vec<u8>> {
+    /// Asks the SCSI unit with the node `node`, a device of kind `kind` and number `number`, for the page of identifiers that it
+    /// has now; none where there is no answer. For a captured machine, what was captured.
+    pub(crate) fn identification(
+        &self,
+        node: &Path,
+        kind: FileType,
+        number: DeviceNumber,
+    ) -> Option<Vec<u8>> {
         if !self.live {
             return fs::read(self.file(&format!("/trimtab/vpd_pg83/{number}"))).ok();
         }
-        let flags = OFlags::NONBLOCK.bits() as i32;
-        let file = File::options().read(true).custom_flags(flags).open(node).ok()?;
-        let is_it = DeviceNumber::unpack(file.metadata().ok()?.rdev()) == number;
-        scsi_identification(file).ok().filter(|_| is_it)
+        let is_it =
+            |file: &File| file.metadata().is_ok_and(|found| DeviceNumber::unpack(found.rdev()) == number);
+        let file =
+            open(node).ok().filter(is_it).or_else(|| open_by_number(kind, number).ok().filter(is_it))?;
+        scsi_identification(file).ok()
     }
 
     /// The table of a device-mapper device; none where it can't be read.
@@ -123,6 +130,22 @@ impl Machine {
         };
         Some(lines.into_iter().map(map::without_keys).collect())
     }
+}
+
+/// Opens the device with the node `path` for questions, without waiting for a medium.
+fn open(path: &Path) -> io::Result<File> {
+    File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
+}
+
+/// Opens the device `number` by a node of its own, which is gone again: in a container `/dev` may have none.
+fn open_by_number(kind: FileType, number: DeviceNumber) -> io::Result<File> {
+    let name = format!("trimtab-{}-{}-{}", std::process::id(), number.major, number.minor);
+    let path = Path::new("/dev").join(name);
+    let device = makedev(number.major, number.minor);
+    mknodat(CWD, &path, kind, Mode::RUSR, device)?;
+    let pinned = File::options().read(true).custom_flags(OFlags::PATH.bits() as i32).open(&path);
+    fs::remove_file(&path)?;
+    open(&Path::new("/proc/self/fd").join(pinned?.as_raw_fd().to_string()))
 }
 
 /// The one directory in `root`, where that is no machine's root itself.
