@@ -19,7 +19,8 @@ ROOT = bench canary claim compare daemon doctor drive file frees fstrim generati
 VM = virtual_time vm vm_claims vm_doctor vm_layouts
 programs = $(foreach name,$(1),--test $(name))
 
-.PHONY: all demo test quick check test-root test-vm python package test-package image test-image bench bench-python arena traces clean
+.PHONY: all demo test quick check test-root test-vm python package test-package image test-image test-ansible bench bench-python \
+    arena traces clean
 
 all:
 	./setup $(BUILD_TOOLS)
@@ -121,6 +122,13 @@ test-image: image target/kubernetes/ready
 	./setup runc jq mkfs.ext4 qemu-system-x86_64
 	target/kubernetes/bin/kubernetes-validate --strict packaging/kubernetes/trimtab.yaml
 	vm/run -d nvme:512M -d nvme:512M vm/image $(CURDIR)/target/image/layout
+
+# Checks the Ansible role by Ansible's own tools, and runs it in a clean guest under systemd.
+test-ansible: package
+	./setup ansible ansible-lint mmdebstrap mkfs.ext4 qemu-system-x86_64
+	cd packaging/ansible && ansible-playbook --syntax-check -i localhost, playbook.yml
+	ansible-lint --offline --strict --profile production packaging/ansible
+	vm/ansible target/package/trimtab_*.deb
 
 bench:
 	./setup $(BUILD_TOOLS) fio
