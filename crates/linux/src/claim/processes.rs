@@ -115,7 +115,7 @@ struct Found {
     has_unknown_ring: bool,
     /// Whether there is more that could not be looked at.
     is_partial: bool,
-    /// Whether its descriptors could not be listed.
+    /// Whether its descriptors could not be listed, or not what they lead to.
     has_unlisted: bool,
 }
 
@@ -200,8 +200,11 @@ impl Found {
 
     fn descriptor(&mut self, directory: &Path, link: PathBuf) -> io::Result<()> {
         let info = directory.join("fdinfo").join(link.file_name().unwrap_or_default());
+        let place = fs::read_link(&link);
+        self.has_unlisted |=
+            place.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
         // The kernel names nothing whose path is too long; it is looked at all the same.
-        if fs::read_link(&link).is_ok_and(|place| ring::is_ring(place.as_os_str())) {
+        if place.is_ok_and(|place| ring::is_ring(place.as_os_str())) {
             self.rings.push(identity::look(&link)?.stx_ino);
             match ring::registered(|| fs::read(&info), ring::has_paths(), &directory.join("root"))? {
                 Some(files) => self.opened.extend(files),
@@ -430,7 +433,6 @@ mod tests {
 
     #[test]
     fn search_ends_at_the_first_ring_whose_files_cannot_be_told() {
-        // Each is read for a second.
         let mut machine = Captured::new();
         for process in 40..42 {
             machine = machine
@@ -465,8 +467,7 @@ mod tests {
             symlink(machine.root().join("x"), links.join(range)).unwrap();
         }
         // A descriptor that cannot be looked at, as of another user's FUSE, is no ring.
-        let unseen = machine.procfs().join("42/fd/loop");
-        symlink("loop", unseen).unwrap();
+        symlink("loop", machine.procfs().join("42/fd/loop")).unwrap();
         let found = Found::of(&machine.procfs(), 42, false);
         assert!(found.is_partial && found.has_unknown_ring, "none of its descriptors is that of the ring");
         let [(link, _), (changed, what)] = &found.opened[..] else { panic!("{found:?}") };
