@@ -19,6 +19,7 @@ mod fuse_servers;
 mod identifiers;
 mod lists;
 mod mapped;
+mod memory_map;
 mod opened_kind;
 mod processes;
 mod reach;
