@@ -14,9 +14,8 @@ use rustix::io::Errno;
 use super::memory_map::Mapping;
 use super::opened_kind::{OpenedKind, kind};
 use super::{ClaimError, ring};
-use crate::block::DeviceNumber;
 use crate::descriptors::share_descriptors;
-use crate::identity::{self, FileId};
+use crate::identity;
 use crate::limited;
 use crate::mount;
 
@@ -333,7 +332,9 @@ mod tests {
     use rustix::fs::FileType;
 
     use super::*;
+    use crate::block::DeviceNumber;
     use crate::captured::Captured;
+    use crate::identity::FileId;
 
     #[test]
     fn descriptors_that_can_be_written_to_are_found() {
