@@ -134,7 +134,7 @@ pub(crate) fn identify(namespaces: &[Namespace], id: FileId, path: &Path) -> Ide
 }
 
 fn identify_below(namespaces: &[Namespace], id: FileId, path: &Path, depth: u32) -> Identity {
-    let is_plain = |is_known| Identity { ids: vec![id], is_known, fuse: None, stacked: None };
+    let is_plain = |is_known| Identity { is_known, ..Identity::plain(id) };
     let is_on = |kind: &str| match PLAIN.contains(&kind) {
         true => is_plain(true),
         false => Identity { stacked: Some(kind.to_owned()), ..is_plain(false) },

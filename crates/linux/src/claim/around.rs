@@ -464,7 +464,7 @@ impl Around {
 /// Checks that the root directories of other processes answer: one may be on FUSE or a network file system.
 fn check_roots(namespaces: &[Namespace]) -> Result<(), ClaimError> {
     let ask = |namespace: &Namespace| {
-        let place = namespace.file(Path::new("/.trimtab-is-not-there"));
+        let place = namespace.root().join(".trimtab-is-not-there");
         Some((namespace.process?, limited::ask(move || identity::look(&place).is_ok())))
     };
     let asked: Vec<_> = namespaces.iter().filter_map(ask).collect();

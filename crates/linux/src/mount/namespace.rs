@@ -25,6 +25,11 @@ impl Namespace {
         Self { root, process, mounts }
     }
 
+    /// The directory of procfs that is its process' root; that of this process is its own.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Where the file that has the absolute path `path` in it is found.
     pub fn file(&self, path: &Path) -> PathBuf {
         let root = self.root.clone();
