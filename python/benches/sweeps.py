@@ -182,16 +182,28 @@ def cluster(work: pathlib.Path, workers: int, threads: int = 1) -> distributed.L
     )
 
 
-def dask_part(options: argparse.Namespace, work: pathlib.Path) -> None:
-    trace = make_trace(options.program, work)
+def confine(processors: set[int]) -> None:
+    """Confines this process and its descendants, with all their threads, to these processors."""
+    here = psutil.Process()
+    for process in [here, *here.children(recursive=True)]:
+        for thread in process.threads():
+            os.sched_setaffinity(thread.id, processors)
 
-    def sweep(client: distributed.Client) -> None:
+
+def dask_part(options: argparse.Namespace, work: pathlib.Path) -> None:
+    """One worker on one processor, and two on two: scheduler and client share the processors with the workers."""
+    trace = make_trace(options.program, work)
+    processors = sorted(os.sched_getaffinity(0))
+
+    def sweep(client: distributed.Client, workers: int) -> None:
+        confine(set(processors[:workers]))
         trimtab.sweep(grid(trace, options.cells), fresh(work), client=client)
 
     print(f"Dask, {options.cells} cells:")
     with cluster(work, 1) as one, cluster(work, 2) as two:
         with distributed.Client(one) as first, distributed.Client(two) as second:
-            compare(options, {"one worker": lambda: sweep(first), "two workers": lambda: sweep(second)})
+            compare(options, {"one worker": lambda: sweep(first, 1), "two workers": lambda: sweep(second, 2)})
+    confine(set(processors))
 
 
 def thousand_part(options: argparse.Namespace, work: pathlib.Path) -> None:

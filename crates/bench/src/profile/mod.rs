@@ -134,17 +134,17 @@ impl Run<'_> {
                 format!("fitted: {DIES} dies that program 16 KiB at a time fill at `link_write_rate`"),
             ),
         };
-        let (read, command_overhead) = self.read();
+        let channel_rate = unmeasured(transfers(400_000_000), "fast enough not to be what limits");
+        let link_read_rate =
+            unmeasured(transfers(500_000_000), "SATA 6 Gb/s, or the write rate if that is more");
+        let (read, command_overhead) = self.read(&[channel_rate.value, link_read_rate.value]);
         let queue = self.document.device.queue_requests;
         Timing {
             read,
             program: Sourced { value: nanos(program_s), source: program_source },
             erase: self.erase(),
-            channel_rate: unmeasured(transfers(400_000_000), "fast enough not to be what limits"),
-            link_read_rate: unmeasured(
-                transfers(500_000_000),
-                "SATA 6 Gb/s, or the write rate if that is more",
-            ),
+            channel_rate,
+            link_read_rate,
             link_write_rate: fill,
             command_overhead,
             flush: unmeasured(Nanos(500_000), "SATA and NVMe drives with a volatile cache"),
@@ -250,8 +250,8 @@ impl Run<'_> {
         }
     }
 
-    /// Reading a page, and the controller's part of it.
-    fn read(&self) -> (Sourced<Nanos>, Sourced<Nanos>) {
+    /// Reading a page, which is then transferred at each of `rates`, and the controller's part of it.
+    fn read(&self, rates: &[Rate]) -> (Sourced<Nanos>, Sourced<Nanos>) {
         let alone = self.document.interference.iter().find(|cell| cell.discard_size.is_none());
         let Some(reads) = alone.map(|cell| &cell.reads).filter(|reads| reads.n > 0) else {
             let overhead = unmeasured(Nanos(15_000), "SATA drives");
@@ -259,11 +259,12 @@ impl Run<'_> {
         };
         let seconds = reads.p50_us / 1e6;
         let overhead = nanos(overhead_s(seconds));
+        let transfers: Nanos = rates.iter().map(|rate| rate.time_for(PAGE)).sum();
         let how = format!(
-            "p50 of n={} random 4 KiB reads without discards, {} us, less `command_overhead`",
+            "p50 of n={} random 4 KiB reads without discards, {} us, less `command_overhead` and the transfers",
             reads.n, reads.p50_us
         );
-        let read = self.measured(nanos(seconds - overhead.seconds()), &how);
+        let read = self.measured(nanos(seconds - overhead.seconds() - transfers.seconds()), &how);
         (read, unmeasured(overhead, "SATA drives, and a quarter of a read at most"))
     }
 

@@ -50,6 +50,17 @@ fn model_fills_and_slows_like_the_measured_drive() {
 }
 
 #[test]
+fn model_reads_as_fast_as_the_measured_drive() {
+    let measured = Measured { read_us: 87.0, ..Measured::default() };
+    let mut device = Device::new(&profile_of(&measured).0, SIZE).unwrap();
+    let page = Extent::at(Bytes::ZERO, PAGE);
+    let written = device.submit(Nanos::ZERO, Command { op: Op::Write, extent: page });
+    let start = device.submit(written, Command { op: Op::Flush, extent: page }) + Nanos(1_000_000_000);
+    let done = device.submit(start, Command { op: Op::Read, extent: page });
+    assert_near((done - start).seconds() * 1e6, measured.read_us);
+}
+
+#[test]
 fn spare_area_is_not_derived_from_a_part_of_a_drive() {
     let mut document = document(&Measured::default());
     document.fit = fit(&document);
