@@ -2,6 +2,8 @@
 
 mod front;
 mod panel;
+mod policies;
+mod workloads;
 
 use trimtab_core::document::sweep::{SweepDocument, SweepRow};
 use trimtab_core::shell::command_line;
@@ -16,21 +18,30 @@ pub fn html(document: &SweepDocument) -> String {
 }
 
 /// The section of `document`: a small chart for each trace, drive and option, with the Pareto front among its
-/// policies, and the cells that failed.
+/// policies; one for each synthetic workload; and the cells that failed.
 pub fn section(document: &SweepDocument) -> Section {
     let groups = groups(document);
-    let panels: String = groups.iter().map(panel::figure).collect();
+    let panels: String = groups.iter().map(policies::figure).collect();
+    let workloads = workloads::figures(document);
     let failed = failures(document);
+    let (title, front) = if groups.is_empty() {
+        ("Sweep: write amplification of every workload", "")
+    } else {
+        (
+            "Sweep: erases and waits of every policy",
+            " A policy is on the Pareto front (joined by the line) if no other one erases less without more waits; \
+             the bound ideal, which no machine can use, is left out of it.",
+        )
+    };
     let body = format!(
         "<p class=\"soft\">{} of {} cells. All times are <strong>model time</strong>; bars are 95 % confidence intervals \
-         over seeds. A policy is on the Pareto front (joined by the line) if no other one erases less without more waits; \
-         the bound ideal, which no machine can use, is left out of it.</p>\n\
-         <div class=\"charts\">\n{panels}</div>\n{failed}<h2>Method</h2>\n<pre>{}</pre>\n",
+         over seeds.{front}</p>\n\
+         <div class=\"charts\">\n{panels}{workloads}</div>\n{failed}<h2>Method</h2>\n<pre>{}</pre>\n",
         document.rows.len(),
         document.cells,
         escape(&command_line(&document.command)),
     );
-    Section { title: "Sweep: erases and waits of every policy".to_owned(), body }
+    Section { title: title.to_owned(), body }
 }
 
 /// The cells that failed, those with the same reason together; empty if none did.
@@ -79,6 +90,43 @@ mod tests {
         }
     }
 
+    fn page_of(rows: Vec<SweepRow>) -> String {
+        html(&SweepDocument {
+            schema: SWEEP_SCHEMA.to_owned(),
+            version: String::new(),
+            command: Vec::new(),
+            cells: rows.len(),
+            rows,
+            stopped: None,
+        })
+    }
+
+    #[test]
+    fn workloads_have_a_chart_of_write_amplification() {
+        let row = |workload: &str, gc: &str, over_provisioning: f64, waf: Option<f64>| SweepRow {
+            cell: CellDescription {
+                workload: Some(workload.to_owned()),
+                gc: Some(gc.to_owned()),
+                streams: Some(1),
+                over_provisioning: Some(over_provisioning),
+                ..CellDescription::default()
+            },
+            figures: Some(Figures { waf, ..Figures::default() }),
+            ..row("", "none", Ok((0, 0)))
+        };
+        let page = page_of(vec![
+            row("uniform", "greedy", 0.25, Some(2.0)),
+            row("uniform", "greedy", 0.125, Some(4.5)),
+            row("uniform", "fifo", 0.25, Some(2.5)),
+            row("hotcold:0.9/0.1", "greedy", 0.25, None),
+        ]);
+        assert!(page.contains("<figcaption>uniform</figcaption>"), "{page}");
+        assert_eq!(page.matches("<figcaption>").count(), 1, "no figures, no chart");
+        assert!(page.contains("greedy: write amplification 4.50 at 12.5 % over-provisioning"), "{page}");
+        assert_eq!(page.matches("<polyline class=\"line s").count(), 2, "a line for each order of cleaning");
+        assert!(!page.contains("Pareto"), "workloads have no policies");
+    }
+
     #[test]
     fn page_names_the_front_and_the_reason_of_failures_once() {
         let rows = vec![
@@ -88,15 +136,7 @@ mod tests {
             row("small", "none", Err("too <small>")),
             row("small", "smart", Err("too <small>")),
         ];
-        let document = SweepDocument {
-            schema: SWEEP_SCHEMA.to_owned(),
-            version: String::new(),
-            command: Vec::new(),
-            cells: rows.len(),
-            rows,
-            stopped: None,
-        };
-        let page = html(&document);
+        let page = page_of(rows);
         assert!(page.contains("On the Pareto front: online, smart</p>"), "{page}");
         assert_eq!(page.matches("too &lt;small&gt;").count(), 1);
         assert!(page.contains("<li>2 cells, the first of them mail on small, "), "{page}");

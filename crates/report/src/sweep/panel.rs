@@ -1,13 +1,8 @@
-//! A small chart of a trace and drive: erases against waits, one mark a policy.
+//! A small chart: what stands at which place of two axes.
 
-use trimtab_core::policy::SimPolicy;
-
-use super::front::{Group, front};
 use crate::axis::{Axis, tick_label};
-use crate::chart::policy_class;
 use crate::html::escape;
-use crate::number::{count, seconds};
-use crate::svg::{Anchor, Drawing};
+use crate::svg::{Anchor, Drawing, Point};
 
 // All lengths are in user units of the view box.
 // Small enough for the screen of a telephone.
@@ -20,63 +15,86 @@ const BASE: f64 = HEIGHT - 52.0;
 /// Half the side of a mark.
 const MARK: f64 = 5.0;
 
-/// The chart of a group as an HTML figure; empty if it has no points.
-pub fn figure(group: &Group) -> String {
-    let points = &group.points;
-    let largest = |of: fn(&super::Point) -> f64| points.iter().map(of).fold(0.0, f64::max);
-    let (most_erases, most_waited) = (largest(|it| it.erases[2]), largest(|it| it.waited_s[2]));
-    if points.is_empty() {
-        return String::new();
+/// A mean, and the ends of its interval.
+pub type Mean = [f64; 3];
+
+/// What stands below the chart, or beside it, with the largest value.
+pub struct Quantity<'a> {
+    pub label: &'a str,
+    pub largest: f64,
+}
+
+/// The chart while it is drawn.
+pub struct Panel {
+    across: Axis,
+    up: Axis,
+    drawing: Drawing,
+    legend: String,
+    words: String,
+}
+
+impl Panel {
+    /// A chart without marks.
+    pub fn new(across: &Quantity, up: &Quantity) -> Self {
+        let axis = |quantity: &Quantity| Axis::linear(quantity.largest.max(1e-9) * 1.1);
+        let mut panel = Self {
+            across: axis(across),
+            up: axis(up),
+            drawing: Drawing::default(),
+            legend: String::new(),
+            words: String::new(),
+        };
+        for tick in panel.up.ticks() {
+            let (_, y) = panel.place(0.0, tick);
+            panel.drawing.line("grid", (LEFT, y), (RIGHT, y));
+            panel.drawing.text("axis", (LEFT - 6.0, y + 4.0), Anchor::End, &tick_label(tick));
+        }
+        for tick in panel.across.ticks() {
+            let (x, _) = panel.place(tick, 0.0);
+            panel.drawing.line("grid", (x, TOP), (x, BASE));
+            panel.drawing.text("axis", (x, BASE + 16.0), Anchor::Middle, &tick_label(tick));
+        }
+        panel.drawing.upward_text((14.0, f64::midpoint(TOP, BASE)), up.label);
+        let below = (f64::midpoint(LEFT, RIGHT), HEIGHT - 10.0);
+        panel.drawing.text("", below, Anchor::Middle, across.label);
+        panel
     }
-    let (x, y) = (Axis::linear(most_waited.max(1e-9) * 1.1), Axis::linear(most_erases.max(1.0) * 1.1));
-    let across = |value: f64| LEFT + x.part(value.max(0.0)) * (RIGHT - LEFT);
-    let up = |value: f64| BASE - y.part(value.max(0.0)) * (BASE - TOP);
-    let mut drawing = Drawing::default();
-    for tick in y.ticks() {
-        drawing.line("grid", (LEFT, up(tick)), (RIGHT, up(tick)));
-        drawing.text("axis", (LEFT - 6.0, up(tick) + 4.0), Anchor::End, &tick_label(tick));
+
+    fn place(&self, across: f64, up: f64) -> Point {
+        let x = LEFT + self.across.part(across.max(0.0)) * (RIGHT - LEFT);
+        (x, BASE - self.up.part(up.max(0.0)) * (BASE - TOP))
     }
-    for tick in x.ticks() {
-        drawing.line("grid", (across(tick), TOP), (across(tick), BASE));
-        drawing.text("axis", (across(tick), BASE + 16.0), Anchor::Middle, &tick_label(tick));
+
+    /// Draws a line through these places.
+    pub fn line(&mut self, class: &str, places: impl Iterator<Item = Point>) {
+        let points: Vec<_> = places.map(|(across, up)| self.place(across, up)).collect();
+        self.drawing.path(class, &points);
     }
-    drawing.upward_text((14.0, f64::midpoint(TOP, BASE)), "erases");
-    drawing.text(
-        "",
-        (f64::midpoint(LEFT, RIGHT), HEIGHT - 10.0),
-        Anchor::Middle,
-        "host waits (s, model time)",
-    );
-    let best = front(points);
-    let line: Vec<_> = best.iter().map(|it| (across(it.waited_s[0]), up(it.erases[0]))).collect();
-    drawing.path("line fit", &line);
-    let choices: Vec<_> = points.iter().filter_map(|it| it.policy.real()).collect();
-    let class = |policy: SimPolicy| {
-        policy.real().map_or_else(|| policy.to_string(), |choice| policy_class(choice, &choices))
-    };
-    let mut words = String::new();
-    for point in points {
-        let (h, v) = (across(point.waited_s[0]), up(point.erases[0]));
-        drawing.line("whisker", (h, up(point.erases[1])), (h, up(point.erases[2])));
-        drawing.line("whisker", (across(point.waited_s[1]), v), (across(point.waited_s[2]), v));
-        let note = format!(
-            "{}: {} erases, waits {}",
-            point.policy.label(),
-            count(point.erases[0]),
-            seconds(point.waited_s[0])
-        );
-        drawing.bar(&class(point.policy), (h - MARK, v - MARK), (2.0 * MARK, 2.0 * MARK), &note);
-        words += &format!("; {note}");
+
+    /// Draws a mark with its intervals; `note` shows under the pointer.
+    pub fn mark(&mut self, class: &str, across: Mean, up: Mean, note: &str) {
+        let (x, y) = self.place(across[0], up[0]);
+        let (low, high) = (self.place(across[1], up[1]), self.place(across[2], up[2]));
+        self.drawing.line("whisker", (x, low.1), (x, high.1));
+        self.drawing.line("whisker", (low.0, y), (high.0, y));
+        self.drawing.bar(class, (x - MARK, y - MARK), (2.0 * MARK, 2.0 * MARK), note);
+        self.words += &format!("; {note}");
     }
-    let name = |it: &super::Point| {
-        format!("<span><i class=\"swatch {}\"></i>{}</span>", class(it.policy), escape(&it.policy.label()))
-    };
-    format!(
-        "<figure class=\"small\">\n<figcaption>{}</figcaption>\n<div class=\"legend\">{}</div>\n<p class=\"soft\">On the \
-         Pareto front: {}</p>\n{}</figure>\n",
-        escape(&group.title),
-        points.iter().map(name).collect::<String>(),
-        escape(&best.iter().map(|it| it.policy.label()).collect::<Vec<_>>().join(", ")),
-        drawing.finish((WIDTH, HEIGHT), &format!("{}{words}", group.title)),
-    )
+
+    /// Names what a class of marks stands for.
+    pub fn name(&mut self, class: &str, name: &str) {
+        self.legend += &format!("<span><i class=\"swatch {class}\"></i>{}</span>", escape(name));
+    }
+
+    /// The chart as an HTML figure, with a line of text above it that may be empty.
+    pub fn figure(self, title: &str, text: &str) -> String {
+        let text =
+            if text.is_empty() { String::new() } else { format!("<p class=\"soft\">{}</p>\n", escape(text)) };
+        format!(
+            "<figure class=\"small\">\n<figcaption>{}</figcaption>\n<div class=\"legend\">{}</div>\n{text}{}</figure>\n",
+            escape(title),
+            self.legend,
+            self.drawing.finish((WIDTH, HEIGHT), &format!("{title}{}", self.words)),
+        )
+    }
 }

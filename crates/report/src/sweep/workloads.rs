@@ -1,0 +1,88 @@
+//! The chart of a synthetic workload: write amplification against over-provisioning, one line for each order of cleaning
+//! and number of streams.
+
+use trimtab_core::document::sweep::{SweepDocument, SweepRow};
+
+use super::panel::{Mean, Panel, Quantity};
+use crate::number::significant;
+
+/// The colours of lines; more than these take turns.
+const CLASSES: [&str; 6] = ["s1", "s2", "s3", "s4", "s5", "s6"];
+
+/// A line of the chart.
+struct Series {
+    name: String,
+    /// Over-provisioning in percent, and the write amplification.
+    points: Vec<(f64, Mean)>,
+}
+
+/// The charts of the workloads in `document`, in the order of the grid; empty if it has none.
+pub fn figures(document: &SweepDocument) -> String {
+    let mut workloads: Vec<(&str, Vec<&SweepRow>)> = Vec::new();
+    for row in &document.rows {
+        let Some(workload) = row.cell.workload.as_deref() else { continue };
+        match workloads.iter_mut().find(|(known, _)| *known == workload) {
+            Some((_, rows)) => rows.push(row),
+            None => workloads.push((workload, vec![row])),
+        }
+    }
+    workloads.iter().map(|(workload, rows)| figure(workload, rows)).collect()
+}
+
+fn figure(workload: &str, rows: &[&SweepRow]) -> String {
+    let all = series(rows);
+    let points = || all.iter().flat_map(|series| &series.points);
+    if points().next().is_none() {
+        return String::new();
+    }
+    let largest = |of: fn(&(f64, Mean)) -> f64| points().map(of).fold(0.0, f64::max);
+    let across = Quantity { label: "over-provisioning (%)", largest: largest(|(percents, _)| *percents) };
+    let up = Quantity { label: "write amplification", largest: largest(|(_, waf)| waf[2]) };
+    let mut panel = Panel::new(&across, &up);
+    for (series, class) in all.iter().zip(CLASSES.iter().cycle()) {
+        panel.name(class, &series.name);
+        panel.line(&format!("line {class}"), series.points.iter().map(|(percents, waf)| (*percents, waf[0])));
+        for (percents, waf) in &series.points {
+            let note = format!(
+                "{}: write amplification {} at {} % over-provisioning",
+                series.name,
+                significant(waf[0]),
+                significant(*percents)
+            );
+            panel.mark(class, [*percents; 3], *waf, &note);
+        }
+    }
+    panel.figure(workload, "")
+}
+
+/// The lines, each with its points from left to right: means over the seeds.
+fn series(rows: &[&SweepRow]) -> Vec<Series> {
+    let mut all: Vec<Series> = Vec::new();
+    for row in rows {
+        let Some(waf) = row.figures.as_ref().and_then(|figures| figures.waf) else { continue };
+        let cell = &row.cell;
+        let name = match cell.streams {
+            Some(streams) if streams != 1 => {
+                format!("{}, {streams} streams", cell.gc.as_deref().unwrap_or_default())
+            }
+            _ => cell.gc.clone().unwrap_or_default(),
+        };
+        let percents = cell.over_provisioning.unwrap_or_default() * 100.0;
+        let mean = match row.intervals.and_then(|intervals| intervals.waf) {
+            Some(interval) => [f64::midpoint(interval.low, interval.high), interval.low, interval.high],
+            None => [waf; 3],
+        };
+        let place = all.iter().position(|series| series.name == name).unwrap_or_else(|| {
+            all.push(Series { name, points: Vec::new() });
+            all.len() - 1
+        });
+        // The other seeds have the same mean.
+        if all[place].points.iter().all(|(known, _)| *known != percents) {
+            all[place].points.push((percents, mean));
+        }
+    }
+    for series in &mut all {
+        series.points.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    }
+    all
+}
