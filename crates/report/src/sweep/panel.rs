@@ -18,7 +18,7 @@ const MARK: f64 = 5.0;
 /// A mean, and the ends of its interval.
 pub type Mean = [f64; 3];
 
-/// What stands below the chart, or beside it, with the largest value.
+/// A quantity below the chart or beside it: its name, and its largest value.
 pub struct Quantity<'a> {
     pub label: &'a str,
     pub largest: f64,
