@@ -147,7 +147,9 @@ fn grid(args: &Args) -> Result<Grid> {
     if args.size.is_some() || args.scale_to.is_some() {
         (grid.size, grid.scale_to) = (args.size, args.scale_to);
     }
-    grid.passes = args.repeat.or(grid.passes);
+    if args.repeat.is_some() {
+        (grid.passes, grid.until_steady) = (args.repeat, false);
+    }
     grid.blocks = args.blocks.or(grid.blocks);
     grid.check("the grid")?;
     Ok(grid)

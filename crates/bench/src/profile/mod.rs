@@ -270,8 +270,12 @@ impl Run<'_> {
 
     /// The spare area with which garbage collection slows random writes as they were slowed.
     fn over_provisioning(&self, page: Bytes) -> Sourced<f64> {
-        let (Some((steady, _)), Some((fresh, _))) =
-            (self.rate(DegradationStep::Overwrite), self.rate(DegradationStep::Fresh))
+        // Writes into a cache are fast on a fresh drive only: those past it are slowed by garbage collection alone.
+        let fresh = match self.cache() {
+            Some(cache) => Some((cache.slow_mib_s, "sequential ones past the full cache")),
+            None => self.rate(DegradationStep::Fresh).map(|(rate, _)| (rate, "fresh ones")),
+        };
+        let (Some((steady, _)), Some((fresh, beside))) = (self.rate(DegradationStep::Overwrite), fresh)
         else {
             return unmeasured(SPARE, "the difference of a binary and a decimal GB");
         };
@@ -286,10 +290,16 @@ impl Run<'_> {
             return unmeasured(SPARE, "random writes were not seen to slow to a steady rate");
         }
         let spare = greedy_spare(slowdown, (ERASE_BLOCK.0 / page.0) as u32);
-        let over_provisioning = (spare / (1.0 - spare)).clamp(*SPARES.start(), *SPARES.end());
+        let exact = spare / (1.0 - spare);
+        let over_provisioning = exact.clamp(*SPARES.start(), *SPARES.end());
+        let has = if exact == over_provisioning {
+            "this".to_owned()
+        } else {
+            format!("{:.4}, which no profile can have", significant(exact))
+        };
         let how = format!(
-            "steady random writes at {steady:.1} MiB/s, fresh ones at {fresh:.1}; greedy garbage collection \
-             that slows them {slowdown:.2} times has this (Desnoyers, ACM TOS 2014)"
+            "steady random writes at {steady:.1} MiB/s, {beside} at {fresh:.1}; greedy garbage collection \
+             that slows them {slowdown:.2} times has {has} (Desnoyers, ACM TOS 2014)"
         );
         self.measured(significant(over_provisioning), &how)
     }

@@ -1,6 +1,7 @@
 use proptest::option;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use trimtab_core::Extent;
+use trimtab_core::document::background::{Background, CacheFit};
 use trimtab_core::profile::{Aging, Idle, MapCache, Slc, Suspend, Wear, builtin};
 use trimtab_ftl::theory::greedy;
 use trimtab_ftl::{Command, Device, Op};
@@ -58,6 +59,27 @@ fn model_reads_as_fast_as_the_measured_drive() {
     let start = device.submit(written, Command { op: Op::Flush, extent: page }) + Nanos(1_000_000_000);
     let done = device.submit(start, Command { op: Op::Read, extent: page });
     assert_near((done - start).seconds() * 1e6, measured.read_us);
+}
+
+#[test]
+fn spare_area_is_not_derived_from_the_speed_of_a_cache() {
+    let slow = 145.0;
+    let measured =
+        Measured { fresh_mib_s: 600.0, steady_mib_s: slow / greedy(0.1, 512), ..Measured::default() };
+    let mut document = document(&measured);
+    let cache = CacheFit { empty: Bytes::GIB, fast_mib_s: 976.0, slow_mib_s: slow, refill: None };
+    document.background = Some(Background {
+        bursts: Vec::new(),
+        after_discards: Vec::new(),
+        cache: Some(cache),
+        cleaning: None,
+        lazy: None,
+        busy_share: None,
+    });
+    document.fit = fit(&document);
+    let spare = profile(&document).unwrap().0.geometry.over_provisioning;
+    assert_near(spare.value, 0.1 / 0.9);
+    assert!(spare.source.contains("sequential ones past the full cache at 145.0"), "{}", spare.source);
 }
 
 #[test]

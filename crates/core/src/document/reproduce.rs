@@ -140,6 +140,10 @@ pub struct Order {
     /// How many times the smaller one the larger one has to be, at least. Below 1, the claim is that the larger
     /// one is not much smaller.
     pub least: f64,
+    /// The part of the flash model or of a profile that it follows from, whatever is run: that it holds shows
+    /// nothing then, and is not counted.
+    #[serde(default)]
+    pub follows: Option<String>,
 }
 
 /// Why a figure differs from the published one.
@@ -164,7 +168,7 @@ pub enum Verdict {
     NotConfirmed,
     /// Something that it takes was not measured.
     NotMeasured,
-    /// It consists of figures that a profile was fitted to: it counts for nothing.
+    /// It consists of figures that a profile was fitted to, and of what follows from the model: it counts for nothing.
     Fitted,
 }
 
@@ -239,9 +243,10 @@ impl Figure {
 }
 
 impl Order {
-    /// Whether it holds; none where something was not measured.
+    /// Whether it holds; none where something was not measured. Of two zeros, none is larger.
     pub fn holds(&self) -> Option<bool> {
-        Some(self.larger? >= self.smaller? * self.least)
+        let (larger, smaller) = (self.larger?, self.smaller?);
+        Some(larger >= smaller * self.least && (self.least <= 1.0 || larger > smaller))
     }
 }
 
@@ -256,26 +261,33 @@ impl Claim {
     /// Returns the verdict on its figures and orders.
     pub fn judge(&self) -> Verdict {
         let counted = || self.figures.iter().filter(|figure| figure.fitted.is_none());
-        if self.orders.is_empty() && counted().next().is_none() {
-            return if self.figures.is_empty() { Verdict::NotMeasured } else { Verdict::Fitted };
+        if !self.is_directional() && counted().next().is_none() {
+            let is_empty = self.figures.is_empty() && self.orders.is_empty();
+            return if is_empty { Verdict::NotMeasured } else { Verdict::Fitted };
         }
         let missing = counted().any(|figure| figure.measured.is_none());
-        if missing || self.orders.iter().any(|order| order.holds().is_none()) {
+        if missing || self.counted_orders().any(|order| order.holds().is_none()) {
             return Verdict::NotMeasured;
         }
-        if self.orders.iter().any(|order| order.holds() == Some(false)) {
+        if self.counted_orders().any(|order| order.holds() == Some(false)) {
             return Verdict::NotConfirmed;
         }
-        match (counted().all(Figure::is_close), self.orders.is_empty()) {
+        match (counted().all(Figure::is_close), !self.is_directional()) {
             (true, _) => Verdict::Confirmed,
             (false, false) => Verdict::Direction,
             (false, true) => Verdict::NotConfirmed,
         }
     }
 
-    /// Whether it claims a direction: something to be larger than something, measured here or not.
+    /// What it says to be larger than something, but for what follows from the model.
+    fn counted_orders(&self) -> impl Iterator<Item = &Order> {
+        self.orders.iter().filter(|order| order.follows.is_none())
+    }
+
+    /// Whether it claims a direction: something to be larger than something, measured here or not, that does not
+    /// follow from the model.
     pub fn is_directional(&self) -> bool {
-        !self.orders.is_empty()
+        self.counted_orders().next().is_some()
     }
 
     /// Whether it is confirmed, at least in direction, or measurements here show why it is not.
@@ -311,7 +323,14 @@ mod tests {
     }
 
     fn order(larger: Option<f64>, smaller: Option<f64>, least: f64) -> Order {
-        Order { name: "online over none".to_owned(), unit: "s".to_owned(), larger, smaller, least }
+        Order {
+            name: "online over none".to_owned(),
+            unit: "s".to_owned(),
+            larger,
+            smaller,
+            least,
+            follows: None,
+        }
     }
 
     fn claim(figures: &[Figure], orders: &[Order]) -> Claim {
@@ -333,19 +352,23 @@ mod tests {
         let unknown = order(None, Some(1.0), 1.05);
         let (close, far) = (figure(10.0, Some(14.0), false), figure(10.0, Some(16.0), false));
         let missing = figure(10.0, None, false);
+        let follows = Order { follows: Some("the cost of a command".to_owned()), ..holds.clone() };
         let (fitted, fitted_far) = (figure(1.0, Some(1.0), true), figure(1.0, Some(9.0), true));
         for (figures, orders, verdict) in [
             (vec![], vec![holds.clone()], Verdict::Confirmed),
             (vec![close.clone()], vec![holds.clone()], Verdict::Confirmed),
             (vec![close.clone(), far.clone()], vec![holds.clone()], Verdict::Direction),
-            (vec![close.clone()], vec![holds.clone(), fails], Verdict::NotConfirmed),
+            (vec![close.clone()], vec![holds.clone(), fails.clone()], Verdict::NotConfirmed),
             (vec![close.clone()], vec![unknown], Verdict::NotMeasured),
             (vec![missing], vec![holds.clone()], Verdict::NotMeasured),
             (vec![close], vec![], Verdict::Confirmed),
-            (vec![far], vec![], Verdict::NotConfirmed),
+            (vec![far.clone()], vec![], Verdict::NotConfirmed),
             (vec![fitted], vec![], Verdict::Fitted),
             (vec![fitted_far], vec![holds], Verdict::Confirmed),
             (vec![], vec![], Verdict::NotMeasured),
+            (vec![], vec![follows.clone()], Verdict::Fitted),
+            (vec![], vec![follows.clone(), fails.clone()], Verdict::NotConfirmed),
+            (vec![far], vec![follows], Verdict::NotConfirmed),
         ] {
             let claim = claim(&figures, &orders);
             assert_eq!(claim.verdict, verdict, "{figures:?} {orders:?}");
@@ -371,5 +394,7 @@ mod tests {
     fn claim_that_something_is_not_smaller_allows_what_it_says() {
         assert_eq!(order(Some(0.8), Some(1.0), 0.75).holds(), Some(true));
         assert_eq!(order(Some(0.7), Some(1.0), 0.75).holds(), Some(false));
+        assert_eq!(order(Some(0.0), Some(0.0), 1.0).holds(), Some(true));
+        assert_eq!(order(Some(0.0), Some(0.0), 1.05).holds(), Some(false), "of two zeros none is larger");
     }
 }

@@ -39,9 +39,9 @@ pub struct SweepRow {
     pub error: Option<String>,
     /// Its figures.
     pub figures: Option<Figures>,
-    /// How many seeds the cells have that differ from this one in nothing but their seed, itself among them.
+    /// How many cells with figures differ from this one in nothing but their seed, itself among them.
     pub seeds: u32,
-    /// The 95 % confidence intervals of the means over these seeds; none of fewer than two.
+    /// The 95 % confidence intervals of the means over these; none of fewer than two.
     pub intervals: Option<Intervals>,
 }
 
@@ -74,7 +74,8 @@ pub struct CellDescription {
     pub seed: u64,
 }
 
-/// The figures of a cell, in model time; those that a bare flash model has no clock for are none.
+/// The figures of a cell, in model time; those that a bare flash model has no clock for are none. Counts, and sums of
+/// times and bytes, are of all passes.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Figures {
     /// Where a policy's discards came from.
@@ -122,7 +123,7 @@ pub struct MeanInterval {
     pub high: f64,
 }
 
-/// The intervals of the figures that sweeps are compared by.
+/// The intervals of the figures that sweeps are compared by. Those of counts and sums are of one pass.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Intervals {
     /// Of the erases.
@@ -166,6 +167,11 @@ impl Figures {
             pending_bytes: Some(outcome.pending.0),
             lifetime_years: life,
         }
+    }
+
+    /// `sum`, a count or time of all passes, as a mean of one: policies get steady after different numbers of passes.
+    pub fn per_pass(&self, sum: u64) -> f64 {
+        sum as f64 / f64::from(self.passes.unwrap_or(1).max(1))
     }
 
     /// The figures of one run of a simulation.

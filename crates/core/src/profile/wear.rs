@@ -34,8 +34,8 @@ pub struct Wear {
     /// area.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bad_blocks: Option<Sourced<f64>>,
-    /// Static wear levelling: data are moved out of the block with the fewest erases once that has as many
-    /// less than the block with the most, or more. A drive that leaves it out levels nothing.
+    /// Static wear levelling: data are moved out of the block that was closed longest ago once it has as many erases
+    /// less than the block that was erased last, or more. A drive that leaves it out levels nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level_at: Option<Sourced<u32>>,
 }

@@ -8,6 +8,8 @@ use trimtab_core::document::reproduce::{
 pub(super) const MORE: f64 = 1.05;
 /// Equal quantities may be smaller by as much.
 pub(super) const SAME: f64 = 0.95;
+/// The end of the name of the second order of two that are alike.
+const OTHER_WAY: &str = ", the other way";
 
 /// A claim that is being put together.
 pub(super) struct Draft(Claim);
@@ -27,7 +29,7 @@ pub(super) fn claim(source: &str, paragraph: &str, says: &str) -> Draft {
 
 /// A quantity that has to be `least` times as large as another.
 pub(super) fn order(name: &str, unit: &str, larger: Option<f64>, smaller: Option<f64>, least: f64) -> Order {
-    Order { name: name.to_owned(), unit: unit.to_owned(), larger, smaller, least }
+    Order { name: name.to_owned(), unit: unit.to_owned(), larger, smaller, least, follows: None }
 }
 
 impl Draft {
@@ -69,6 +71,16 @@ impl Draft {
         self
     }
 
+    /// The last order, or the last two that are alike, follow from this part of the model or of a profile.
+    pub fn follows(mut self, part: &str) -> Self {
+        let orders = &mut self.0.orders;
+        let last = orders.iter().rposition(|order| !order.name.ends_with(OTHER_WAY)).unwrap_or_default();
+        for order in orders.iter_mut().skip(last) {
+            order.follows = Some(part.to_owned());
+        }
+        self
+    }
+
     /// Something that it says to be larger.
     pub fn larger(self, name: &str, unit: &str, larger: Option<f64>, smaller: Option<f64>) -> Self {
         self.at_least(name, unit, larger, smaller, MORE)
@@ -89,7 +101,7 @@ impl Draft {
 
     /// Two that it says to be about equal: neither is much smaller than `least` times the other.
     pub fn alike(self, name: &str, unit: &str, a: Option<f64>, b: Option<f64>, least: f64) -> Self {
-        self.at_least(name, unit, a, b, least).at_least(&format!("{name}, the other way"), unit, b, a, least)
+        self.at_least(name, unit, a, b, least).at_least(&format!("{name}{OTHER_WAY}"), unit, b, a, least)
     }
 
     /// Why it differs, which nothing measured here shows.

@@ -175,9 +175,9 @@ pub(super) fn over(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     Some(a? / b?).filter(|ratio| ratio.is_finite())
 }
 
-/// The first less the second; none where one is missing.
-pub(super) fn minus(a: Option<f64>, b: Option<f64>) -> Option<f64> {
-    Some(a? - b?)
+/// The first less the second, zero where the second is larger; none where one is missing.
+pub(super) fn beyond(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    Some((a? - b?).max(0.0))
 }
 
 /// Their sum; none where one is missing.

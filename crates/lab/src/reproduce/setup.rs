@@ -167,8 +167,8 @@ pub(super) fn replaced(options: &ReproduceOptions) -> Option<String> {
     match &options.place {
         ReproducePlace::Emulated { drive: None, .. } => None,
         ReproducePlace::Emulated { drive: Some((profile, _)), .. } => Some(format!(
-            "--drive: every comparison ran on an emulated {} in place of the document's drive; claims that compare \
-             drives, and figures by the flash model, still are of the documents' drives.",
+            "--drive: every comparison ran on an emulated {} in place of the document's drives, also where a claim compares \
+             two of them, which shows nothing then. Figures by the flash model still are of the documents' drives.",
             profile.name
         )),
         ReproducePlace::Directory { dir, .. } => Some(format!(

@@ -124,7 +124,11 @@ impl SweepPlan {
         for (path, name) in grid.traces.iter().zip(names) {
             let failed = |source| PlanSweepError::Trace { path: path.clone(), source };
             let hash = content_hash(path).map_err(failed)?;
-            plan.traces.entry(hash.clone()).or_insert_with(|| path.clone());
+            if plan.traces.contains_key(&hash) {
+                // Given twice: its cells would be the same.
+                continue;
+            }
+            plan.traces.insert(hash.clone(), path.clone());
             plan.add_trace(grid, &Trace { hash, name }, &drives);
         }
         for workload in distinct(&grid.workloads) {

@@ -54,15 +54,16 @@ pub fn set_intervals(rows: &mut [SweepRow]) {
             mean_interval(&figures.filter_map(of).collect::<Vec<_>>())
         };
         let intervals = Intervals {
-            erases: interval(|it| Some(it.erases as f64)),
+            erases: interval(|it| Some(it.per_pass(it.erases))),
             waf: interval(|it| it.waf),
-            waited_ns: interval(|it| it.waited_ns.map(|ns| ns as f64)),
+            waited_ns: interval(|it| it.waited_ns.map(|ns| it.per_pass(ns))),
             read_p99_ns: interval(|it| it.read_p99_ns.map(|ns| ns as f64)),
             write_p99_ns: interval(|it| it.write_p99_ns.map(|ns| ns as f64)),
         };
+        let seeds = group.iter().filter(|place| rows[**place].figures.is_some()).count();
         for place in group {
-            rows[*place].seeds = group.len() as u32;
-            rows[*place].intervals = (group.len() > 1).then_some(intervals);
+            rows[*place].seeds = seeds as u32;
+            rows[*place].intervals = (seeds > 1).then_some(intervals);
         }
     }
 }
@@ -169,5 +170,33 @@ mod tests {
         let interval = rows[0].intervals.unwrap().erases.unwrap();
         assert!((f64::midpoint(interval.low, interval.high) - 15.0).abs() < 1e-9);
         assert_eq!((rows[2].intervals, rows[1].intervals), (rows[0].intervals, None));
+
+        let failed = SweepRow { error: Some("too small".to_owned()), figures: None, ..of("none", 1, 0) };
+        let mut rows = vec![of("none", 0, 10), failed];
+        set_intervals(&mut rows);
+        assert_eq!(rows.iter().map(|row| row.seeds).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!((rows[0].intervals, rows[1].intervals), (None, None));
+    }
+
+    #[test]
+    fn intervals_are_of_one_pass() {
+        let of = |seed, passes, erases| SweepRow {
+            key: String::new(),
+            cell: CellDescription { seed, ..CellDescription::default() },
+            error: None,
+            figures: Some(Figures {
+                erases,
+                passes: Some(passes),
+                waited_ns: Some(erases * 10),
+                ..Figures::default()
+            }),
+            seeds: 1,
+            intervals: None,
+        };
+        let mut rows = vec![of(0, 6, 600), of(1, 8, 800)];
+        set_intervals(&mut rows);
+        let Intervals { erases, waited_ns, .. } = rows[0].intervals.unwrap();
+        assert_eq!(erases, Some(MeanInterval { low: 100.0, high: 100.0 }));
+        assert_eq!(waited_ns, Some(MeanInterval { low: 1000.0, high: 1000.0 }));
     }
 }

@@ -6,7 +6,9 @@ use trimtab_core::shell::command_line;
 
 use super::charts::pair;
 use super::tally::{Summary, Tally};
-use super::words::{LEGEND, clock, holds, measured, order_ratio, quantity, ratio, runs, tally, verdict};
+use super::words::{
+    LEGEND, clock, holds, least, measured, order_ratio, quantity, ratio, runs, tally, verdict,
+};
 use crate::html::{Section, escape};
 use crate::table::{Cell, Column, Table, Tone};
 
@@ -65,7 +67,7 @@ fn verdicts(document: &ReproduceDocument) -> Table {
         counts("Not, shown why", |tally| tally.explained),
         counts("Not confirmed", |tally| tally.not_confirmed),
         counts("Not measured", |tally| tally.not_measured),
-        counts("Fitted, not counted", |tally| tally.fitted),
+        counts("From the model, not counted", |tally| tally.fitted),
     ])
 }
 
@@ -144,7 +146,8 @@ fn orders(orders: &[Order]) -> Table {
         column("The one", &|order| measured(order.larger, &order.unit)),
         column("The other", &|order| measured(order.smaller, &order.unit)),
         column("Ratio", &order_ratio),
-        column("Has to be", &|order| format!("≥ {}×", quantity(order.least, ""))),
+        column("Has to be", &least),
+        column("Follows from", &|order| order.follows.clone().unwrap_or_else(|| "–".to_owned())),
         Column::new("", orders.iter().map(|order| Cell::toned(holds(order), tone(order)))),
     ])
 }

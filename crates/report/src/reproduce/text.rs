@@ -4,7 +4,7 @@ use trimtab_core::document::ReproduceDocument;
 use trimtab_core::document::reproduce::{Claim, Experiment, Figure, Order, Verdict};
 
 use super::tally::Summary;
-use super::words::{LEGEND, measured, order_ratio, quantity, ratio, runs, tally, verdict};
+use super::words::{LEGEND, least, measured, order_ratio, quantity, ratio, runs, tally, verdict};
 use crate::terminal::{BOLD, GREEN, RED, YELLOW, hanging, paint, wrapped};
 
 /// The verdicts for a terminal of 80 columns or more; `colour` adds escape codes.
@@ -76,5 +76,6 @@ fn figure_line(figure: &Figure) -> String {
 fn order_line(order: &Order) -> String {
     let Order { name, unit, larger, smaller, .. } = order;
     let [larger, smaller] = [larger, smaller].map(|value| measured(*value, unit));
-    format!("{name}: {larger} and {smaller} ({})", order_ratio(order))
+    let follows = order.follows.as_ref().map_or_else(String::new, |part| format!("; follows from {part}"));
+    format!("{name}: {larger} and {smaller} ({}, has to be {}){follows}", order_ratio(order), least(order))
 }

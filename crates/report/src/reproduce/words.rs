@@ -7,9 +7,10 @@ use super::tally::Tally;
 use crate::number::{percent, significant, times};
 
 /// How claims are judged, in sentences.
-pub const LEGEND: &str = "A claim is confirmed if all that it says to be larger is so by more than runs differ, and its figures \
+pub const LEGEND: &str = "A claim is confirmed if each quantity that it says to be larger is at least as many times as large as is \
+                          written beside it (1.05 times where it says no more than larger: runs differ by less), and its figures \
                           are within 1.5 times of ours; confirmed in direction if only the figures are not. Figures that a drive \
-                          profile was fitted to are not counted. Measured figures are of the emulated drives and the kernel \
+                          profile was fitted to, and quantities that follow from the model whatever is run, are not counted. Measured figures are of the emulated drives and the kernel \
                           named, not of the original hardware: ratios compare, seconds do not.";
 
 /// The verdict on a claim, and the class of its colour.
@@ -22,7 +23,7 @@ pub fn verdict(claim: &Claim) -> (&'static str, &'static str) {
         }
         Verdict::NotConfirmed => ("not confirmed", "refuted"),
         Verdict::NotMeasured => ("not measured", "open"),
-        Verdict::Fitted => ("fitted, not counted", "open"),
+        Verdict::Fitted => ("follows from the model, not counted", "open"),
     }
 }
 
@@ -65,6 +66,11 @@ pub fn holds(order: &Order) -> &'static str {
     }
 }
 
+/// How many times as large the one quantity of an order has to be.
+pub fn least(order: &Order) -> String {
+    format!("≥ {}×", quantity(order.least, ""))
+}
+
 /// The ratio of the two quantities of an order.
 pub fn order_ratio(order: &Order) -> String {
     let ratio = order.larger.zip(order.smaller).map(|(larger, smaller)| larger / smaller);
@@ -75,8 +81,11 @@ pub fn order_ratio(order: &Order) -> String {
 pub fn tally(tally: &Tally, what: &str) -> String {
     let Tally { confirmed, direction, explained, not_confirmed, not_measured, fitted } = *tally;
     let part = tally.accounted_for().map_or_else(String::new, |part| format!(" ({})", percent(part)));
-    let fitted =
-        if fitted == 0 { String::new() } else { format!(" {fitted} more are fitted and not counted.") };
+    let fitted = if fitted == 0 {
+        String::new()
+    } else {
+        format!(" {fitted} more follow from the model and are not counted.")
+    };
     format!(
         "Of {} {what}, {confirmed} are confirmed, {direction} confirmed in direction, and {explained} are not for a reason that \
          measurements show{part}; {not_confirmed} are not confirmed and {not_measured} were not measured.{fitted}",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use trimtab_core::document::sweep::{CellDescription, SweepDocument, SweepRow};
+use trimtab_core::document::sweep::{CellDescription, Figures, MeanInterval, SweepDocument, SweepRow};
 use trimtab_core::policy::SimPolicy;
 
 /// The cells that differ in their policy and seed alone.
@@ -14,14 +14,14 @@ pub struct Group {
     pub points: Vec<Point>,
 }
 
-/// A policy: its mean erases and the host's mean wait, each with its interval where there are several seeds.
+/// A policy: its mean erases and the host's mean wait in a pass, each with its interval where there are several seeds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
     /// The policy.
     pub policy: SimPolicy,
-    /// Erases: mean, and the ends of the interval.
+    /// Erases of a pass: mean, and the ends of the interval.
     pub erases: [f64; 3],
-    /// Seconds that the host waited: mean, and the ends of the interval.
+    /// Seconds that the host waited in a pass: mean, and the ends of the interval.
     pub waited_s: [f64; 3],
 }
 
@@ -71,10 +71,11 @@ fn points(rows: &[&SweepRow]) -> Vec<Point> {
         let of: Vec<_> = rows.iter().filter(|row| row.cell.policy == Some(policy)).collect();
         let figures: Vec<_> = of.iter().filter_map(|row| row.figures.as_ref()).collect();
         let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
-        let erases = mean(figures.iter().map(|it| it.erases as f64).collect());
-        let waited = mean(figures.iter().filter_map(|it| it.waited_ns).map(|ns| ns as f64 / 1e9).collect());
+        let erases = mean(figures.iter().map(|it| it.per_pass(it.erases)).collect());
+        let waited = |it: &&Figures| it.waited_ns.map(|ns| it.per_pass(ns) / 1e9);
+        let waited = mean(figures.iter().filter_map(|it| waited(it)).collect());
         let intervals = of.first().and_then(|row| row.intervals);
-        let ends = |interval: Option<trimtab_core::document::sweep::MeanInterval>, mean: f64, unit: f64| {
+        let ends = |interval: Option<MeanInterval>, mean: f64, unit: f64| {
             interval.map_or([mean; 3], |it| [mean, it.low / unit, it.high / unit])
         };
         Point {

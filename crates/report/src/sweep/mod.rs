@@ -136,8 +136,13 @@ mod tests {
             row("small", "none", Err("too <small>")),
             row("small", "smart", Err("too <small>")),
         ];
+        let mut rows = rows;
+        // The double of what online does, in twice as many passes.
+        let twice =
+            Figures { passes: Some(2), erases: 10, waited_ns: Some(14_000_000_000), ..Figures::default() };
+        rows.push(SweepRow { figures: Some(twice), ..row("fast", "batched:1m", Ok((0, 0))) });
         let page = page_of(rows);
-        assert!(page.contains("On the Pareto front: online, smart</p>"), "{page}");
+        assert!(page.contains("On the Pareto front: online, batched:1m, smart</p>"), "{page}");
         assert_eq!(page.matches("too &lt;small&gt;").count(), 1);
         assert!(page.contains("<li>2 cells, the first of them mail on small, "), "{page}");
     }

@@ -3,13 +3,15 @@
 use trimtab_core::document::reproduce::{Claim, FigureClock, Order};
 
 use super::super::draft::{SAME, claim, order};
-use super::super::measured::{Cell, Measured, minus, over};
+use super::super::measured::{Cell, Measured, beyond, over};
 use super::{DELETE, PAPER, SIZE};
 
 /// Steps of the fragmentation test in the parts of the paper's figure 4.
 const PROVISIONING: [&str; 2] = ["fill", "clear"];
 
 const LATER: [&str; 4] = ["fragment", "delete", "after-delete", "write"];
+/// Why the discards of `emmc` program pages of their own.
+const JOURNAL: &str = "micron-emmc's journal of discards, which is calibrated to figure 4";
 
 pub(super) fn claims(measured: &Measured) -> Vec<Claim> {
     let mut claims = benefits(measured);
@@ -57,6 +59,7 @@ fn benefits(measured: &Measured) -> Vec<Claim> {
             model("new discarded s"),
             SAME,
         )
+        .follows("a new drive of the model has nothing to collect")
         .larger(
             "long test on a used drive, without discards over with",
             "s",
@@ -88,7 +91,7 @@ fn background(measured: &Measured) -> Vec<Order> {
             "time that discards keep the drive busy, over what the delete takes longer",
             "s",
             online.busy(&DELETE),
-            minus(online.time(&["delete"]), none.time(&["delete"])),
+            beyond(online.time(&["delete"]), none.time(&["delete"])),
             2.0,
         ),
         order(
@@ -148,6 +151,7 @@ fn drawbacks(measured: &Measured) -> Vec<Claim> {
             emmc("online").extra_pages(&DELETE),
             emmc("none").extra_pages(&DELETE),
         )
+        .follows(JOURNAL)
         .judged(),
         claim(
             PAPER,
@@ -160,6 +164,7 @@ fn drawbacks(measured: &Measured) -> Vec<Claim> {
             measured.figure("small discards"),
             measured.figure("large discards"),
         )
+        .follows("a cost for each command, which every profile has")
         .judged(),
         claim(
             PAPER,
@@ -352,8 +357,8 @@ fn balance(measured: &Measured) -> Vec<Claim> {
             "Reliance Nitro's Smart Discards, paragraphs 2 and 3",
             "Smart discards have the best performance of the three.",
         )
-        .at_least("waited: none over smart", "s", none.waited(), smart.waited(), SAME)
-        .at_least("waited: online over smart", "s", online.waited(), smart.waited(), SAME)
+        .larger("waited: none over smart", "s", none.waited(), smart.waited())
+        .larger("waited: online over smart", "s", online.waited(), smart.waited())
         .judged(),
         claim(
             PAPER,
@@ -370,7 +375,7 @@ fn erases(measured: &Measured) -> Vec<Claim> {
     let emmc = |policy| measured.ext4("emmc", policy);
     let all = |policy| emmc(policy).all_erases();
     let part = |policy, steps: &[&str]| emmc(policy).erases(steps);
-    let apart = |steps: &[&str]| minus(part("none", steps), part("online", steps)).map(f64::abs);
+    let apart = |steps: &[&str]| Some((part("none", steps)? - part("online", steps)?).abs());
     let places = "Further Impact, paragraph 3; figure 4";
     vec![
         claim(PAPER, "Further Impact, paragraph 2; figure 4", "The first fill takes about equally many erases everywhere.")
@@ -408,6 +413,7 @@ fn erases(measured: &Measured) -> Vec<Claim> {
         .judged(),
         claim(PAPER, places, "The deletes with discards take considerably more erases than expected.")
             .larger("erases of the deletes: online over none", "erases", part("online", &DELETE), part("none", &DELETE))
+            .follows(JOURNAL)
             .judged(),
         claim(
             PAPER,

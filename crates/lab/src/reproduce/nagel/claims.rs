@@ -3,13 +3,15 @@
 use trimtab_core::document::reproduce::{Claim, FigureClock, Order};
 
 use super::super::draft::{Draft, MORE, SAME, claim, order};
-use super::super::measured::{Cell, Measured, minus, over, plus};
+use super::super::measured::{Cell, Measured, beyond, over, plus};
 use super::{BLOG, DISCARDS, POST, SIZE, scale};
 
 /// The bytes of the tree here, in MB.
 const TREE_MB: f64 = 493.0;
 /// The steps of a delete that somebody waits for.
 const DELETE: [&str; 2] = ["delete", "sync-deleted"];
+/// Why the Vertex LE is slower at discards than the Corsair.
+const COMMANDS: &str = "the profiles' cost of a command, 83 ms by this post and 80 us by Purdea's 100 times";
 /// The steps that write the tree.
 const UNPACK: [&str; 2] = ["unpack", "sync-unpacked"];
 
@@ -31,16 +33,17 @@ fn tree<'a>(measured: &'a Measured, policy: &str) -> Cell<'a> {
     measured.ext4("tree", policy)
 }
 
-/// Since Linux 5.15 ext4's sync does not wait for discards: the drive is busy afterwards, and XFS shows the wait.
-fn background(measured: &Measured, setup: &str) -> Vec<Order> {
+/// Since Linux 5.15 ext4's sync does not wait for discards: the drive is busy afterwards, and XFS in `on_xfs` shows the
+/// wait.
+fn background(measured: &Measured, setup: &str, on_xfs: &str) -> Vec<Order> {
     let (none, online) = (measured.ext4(setup, "none"), measured.ext4(setup, "online"));
-    let xfs = |policy| measured.run("tree-xfs", "xfs", policy);
+    let xfs = |policy| measured.run(on_xfs, "xfs", policy);
     vec![
         order(
             "time that discards keep the drive busy, over what delete and sync take longer, ext4",
             "s",
             online.busy(&DISCARDS),
-            minus(online.time(&DELETE), none.time(&DELETE)),
+            beyond(online.time(&DELETE), none.time(&DELETE)),
             2.0,
         ),
         order(
@@ -62,9 +65,9 @@ fn post(measured: &Measured) -> Vec<Claim> {
     let sync = ["sync-deleted"];
     vec![
         both("paragraph 1", "The drive is rated at 235 MB/s of sustained writes and 270 MB/s of reads.")
-            .by(FigureClock::None, "rated writes", "MB/s", 235.0, Some(235.0))
+            .by(FigureClock::None, "rated writes", "MB/s", 235.0, None)
             .fitted("ocz-vertex-le's link and dies")
-            .by(FigureClock::None, "rated reads", "MB/s", 270.0, Some(270.0))
+            .by(FigureClock::None, "rated reads", "MB/s", 270.0, None)
             .fitted("ocz-vertex-le's link")
             .judged(),
         both("paragraphs 3 and 4", "Writes are fast only while the free space is trimmed.")
@@ -106,7 +109,7 @@ fn post(measured: &Measured) -> Vec<Claim> {
         )
         .larger("sync after the delete: online over none", "s", online.time(&sync), none.time(&sync))
         .at_least("delete and sync: online over none", "s", online.time(&DELETE), none.time(&DELETE), 2.0)
-        .shown(BACKGROUND, background(measured, "tree"))
+        .shown(BACKGROUND, background(measured, "tree", "tree-xfs"))
         .judged(),
         both("paragraph 4, figures", "The discards of the deleted tree take the drive 40 s.")
             .figure("busy with discards, for a tree of its size", "s", 40.24, online.busy(&DISCARDS).map(|s| s * scale()))
@@ -132,7 +135,7 @@ fn advice(measured: &Measured) -> Vec<Claim> {
             "conclusion",
             "Do not use the option discard on such a drive: one pass over the free space costs less.",
         )
-        .at_least("waited: online over batched", "s", online.waited(), batched.waited(), 1.0)
+        .larger("waited: online over batched", "s", online.waited(), batched.waited())
         .larger(
             "the drive busy with discards of the deletes: online over batched",
             "s",
@@ -171,6 +174,7 @@ fn advice(measured: &Measured) -> Vec<Claim> {
 fn policies(measured: &Measured) -> Vec<Claim> {
     let (none, online, batched) =
         (tree(measured, "none"), tree(measured, "online"), tree(measured, "batched"));
+    let smart = tree(measured, "smart");
     let aged = |policy| measured.ext4("aged-fast", policy);
     let model = |name: &str| measured.figure(name);
     vec![
@@ -192,6 +196,7 @@ fn policies(measured: &Measured) -> Vec<Claim> {
             online.busy(&DISCARDS),
             none.busy(&DISCARDS).map(|busy| busy + 0.01),
         )
+        .larger("rate of the write to an aged file system: online over none", "B/s", aged("online").rate("write"), aged("none").rate("write"))
         .judged(),
         claim(
             POST,
@@ -205,25 +210,33 @@ fn policies(measured: &Measured) -> Vec<Claim> {
             plus(batched.discards(&DELETE), Some(1.0)),
             1.0,
         )
-        .at_least("rate of the write to an aged file system: batched over none", "B/s", aged("batched").rate("write"), aged("none").rate("write"), 1.0)
+        .at_least("rate of the write to an aged file system: batched over none", "B/s", aged("batched").rate("write"), aged("none").rate("write"), MORE)
         .judged(),
         claim(
             POST,
             "comment by Patrick, July 9, 2011 at 5:01, note",
             "Queueing the TRIMs and issuing them while there is no other I/O would not be felt.",
         )
-        .at_least(
-            "waited: online over smart",
-            "s",
-            online.waited(),
-            tree(measured, "smart").waited(),
-            SAME,
-        )
+        .at_least("waited: none over smart", "s", none.waited(), smart.waited(), SAME)
         .larger(
             "longest read of others during the delete: online over smart",
             "s",
             online.longest_read(&DELETE),
-            tree(measured, "smart").longest_read(&DELETE),
+            smart.longest_read(&DELETE),
+        )
+        .shown(
+            "What the delete frees waits for the pause, and is not felt. But smart does not wait for a pause where free space \
+             that the drive does not know of slows writes: it sends a few discards of 84 ms beside them.",
+            vec![
+                order("delete and sync: none over smart", "s", none.time(&DELETE), smart.time(&DELETE), SAME),
+                order(
+                    "discards of smart while the tree is unpacked keep the drive busy, over what that takes longer",
+                    "s",
+                    smart.busy(&UNPACK),
+                    beyond(smart.time(&UNPACK), none.time(&UNPACK)),
+                    1.0,
+                ),
+            ],
         )
         .judged(),
         claim(
@@ -270,7 +283,7 @@ fn policies(measured: &Measured) -> Vec<Claim> {
             "comment by JimA, November 29, 2011, paragraphs 1 and 3",
             "TRIM in SATA before 3.1 is not queued: the drive finishes all commands before it and starts none beside it.",
         )
-        .number("TRIM commands at a time", "", 1.0, Some(1.0))
+        .number("TRIM commands at a time", "", 1.0, None)
         .fitted("the profiles' queued = false cites this post")
         .judged(),
         claim(
@@ -278,7 +291,7 @@ fn policies(measured: &Measured) -> Vec<Claim> {
             "comment by JimA, November 29, 2011, paragraph 2",
             "Saving TRIMs up and issuing them together at long intervals works around their cost.",
         )
-        .at_least("waited: online over batched", "s", online.waited(), batched.waited(), 1.0)
+        .larger("waited: online over batched", "s", online.waited(), batched.waited())
         .larger(
             "longest read of others during the delete: online over batched",
             "s",
@@ -300,7 +313,7 @@ fn other_drives(measured: &Measured) -> Vec<Claim> {
             "On another SandForce drive (Vertex 2, Linux 3.2.2) the sync after the delete is much slower with discards too.",
         )
         .at_least("delete and sync: online over none", "s", agility("online").time(&DELETE), agility("none").time(&DELETE), 2.0)
-        .shown(BACKGROUND, background(measured, "agility"))
+        .shown(BACKGROUND, background(measured, "agility", "agility-xfs"))
         .judged(),
         claim(
             POST,
@@ -308,6 +321,7 @@ fn other_drives(measured: &Measured) -> Vec<Claim> {
             "fstrim takes a few seconds on another maker's drive and many minutes on a SandForce drive.",
         )
         .at_least("fstrim of an aged file system: Vertex LE over Corsair", "s", aged("batched").trim(None), fast("batched").trim(None), 10.0)
+        .follows(COMMANDS)
         .judged(),
         claim(
             POST,
@@ -331,6 +345,7 @@ fn other_drives(measured: &Measured) -> Vec<Claim> {
         )
         .figure("busy with discards, for a tree of its size", "s", 1.541, corsair("online").busy(&DISCARDS).map(|s| s * scale()))
         .larger("busy with discards of the delete: Vertex LE over Corsair", "s", tree(measured, "online").busy(&DISCARDS), corsair("online").busy(&DISCARDS))
+        .follows(COMMANDS)
         .judged(),
         claim(
             POST,
