@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 use trimtab_core::Bytes;
-use trimtab_core::profile::{self, Profile};
+use trimtab_core::profile;
 use trimtab_core::stats::LatencySummary;
 use trimtab_drive::{Clock, CreateOptions, Drive, DriveState, DriveStats, Listed, PathTimes};
 
@@ -205,12 +205,8 @@ fn ls(json: bool, out: &mut impl Write) -> anyhow::Result<()> {
 
 fn profiles(name: Option<&str>, json: bool, out: &mut impl Write) -> anyhow::Result<()> {
     if let Some(name) = name {
-        let text = profile::builtin_text(name)?;
-        return if json {
-            print_json(&Profile::named(name)?, out)
-        } else {
-            Ok(out.write_all(text.as_bytes())?)
-        };
+        let (profile, text) = crate::profile::load(name)?;
+        return if json { print_json(&profile, out) } else { Ok(out.write_all(text.as_bytes())?) };
     }
     let profiles = profile::builtin()?;
     if json {

@@ -107,7 +107,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
         command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
     };
     let document = sweep(&plan, &options, &interrupt()?, &mut SweepBar::new())?;
-    outputs.save(&document, trimtab_report::sweep::html)?;
+    if document.stopped.is_none() {
+        outputs.save(&document, trimtab_report::sweep::html)?;
+    }
     let out = &mut io::stdout().lock();
     if printed {
         serde_json::to_writer_pretty(&mut *out, &document)?;
@@ -171,8 +173,10 @@ fn print(out: &mut impl Write, document: &SweepDocument, args: &Args) -> io::Res
     if args.shard.is_none() || document.rows.len() == document.cells {
         writeln!(out, "Table: {}", table.display())?;
     }
-    if let Some(report) = &args.report {
-        writeln!(out, "Report: {}", report.join("index.html").display())?;
+    match &args.report {
+        Some(_) if document.stopped.is_some() => writeln!(out, "Report: none of a part of the cells")?,
+        Some(report) => writeln!(out, "Report: {}", report.join("index.html").display())?,
+        None => {}
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ pub use wear::Wear;
 /// A value and where it comes from: an article, a datasheet, a measurement, "calibrated to" the figure that
 /// it was fitted to, or "assumed" with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "expected a table like { value = ..., source = \"...\" }")]
+#[serde(deny_unknown_fields, expecting = "a table like { value = ..., source = \"...\" }")]
 pub struct Sourced<T> {
     /// The value, with its unit where it has one.
     pub value: T,

@@ -80,15 +80,16 @@ pub fn order_ratio(order: &Order) -> String {
 /// The tally in a sentence.
 pub fn tally(tally: &Tally, what: &str) -> String {
     let Tally { confirmed, direction, explained, not_confirmed, not_measured, fitted } = *tally;
-    let part = tally.accounted_for().map_or_else(String::new, |part| format!(" ({})", percent(part)));
+    let part =
+        tally.accounted_for().map_or_else(String::new, |part| format!(" (together {})", percent(part)));
     let fitted = if fitted == 0 {
         String::new()
     } else {
         format!(" {fitted} more follow from the model and are not counted.")
     };
     format!(
-        "Of {} {what}, {confirmed} are confirmed, {direction} confirmed in direction, and {explained} are not for a reason that \
-         measurements show{part}; {not_confirmed} are not confirmed and {not_measured} were not measured.{fitted}",
+        "{} {what}: {confirmed} confirmed, {direction} confirmed in direction, {explained} not confirmed for a reason that \
+         measurements show{part}; {not_confirmed} not confirmed, {not_measured} not measured.{fitted}",
         tally.counted()
     )
 }

@@ -34,10 +34,10 @@ pub fn section(document: &SweepDocument) -> Section {
         )
     };
     let body = format!(
-        "<p class=\"soft\">{} of {} cells. All times are <strong>model time</strong>; bars are 95 % confidence intervals \
+        "<p class=\"soft\">{} of {} cells have results. Counts and times are of one pass, and all times are <strong>model time</strong>; bars are 95 % confidence intervals \
          over seeds.{front}</p>\n\
          <div class=\"charts\">\n{panels}{workloads}</div>\n{failed}<h2>Method</h2>\n<pre>{}</pre>\n",
-        document.rows.len(),
+        document.rows.iter().filter(|row| row.figures.is_some()).count(),
         document.cells,
         escape(&command_line(&document.command)),
     );

@@ -3,6 +3,7 @@
 use crate::axis::{Axis, tick_label};
 use crate::html::escape;
 use crate::svg::{Anchor, Drawing, Point};
+use crate::table::Table;
 
 // All lengths are in user units of the view box.
 // Small enough for the screen of a telephone.
@@ -86,15 +87,17 @@ impl Panel {
         self.legend += &format!("<span><i class=\"swatch {class}\"></i>{}</span>", escape(name));
     }
 
-    /// The chart as an HTML figure, with a line of text above it that may be empty.
-    pub fn figure(self, title: &str, text: &str) -> String {
+    /// The chart as an HTML figure, with a line of text above it that may be empty, and with its figures.
+    pub fn figure(self, title: &str, text: &str, figures: &Table) -> String {
         let text =
             if text.is_empty() { String::new() } else { format!("<p class=\"soft\">{}</p>\n", escape(text)) };
         format!(
-            "<figure class=\"small\">\n<figcaption>{}</figcaption>\n<div class=\"legend\">{}</div>\n{text}{}</figure>\n",
+            "<figure class=\"small\">\n<figcaption>{}</figcaption>\n<div class=\"legend\">{}</div>\n{text}{}\
+             <details><summary>Figures</summary>{}</details></figure>\n",
             escape(title),
             self.legend,
             self.drawing.finish((WIDTH, HEIGHT), &format!("{title}{}", self.words)),
+            figures.html(),
         )
     }
 }

@@ -6,6 +6,7 @@ use super::front::{Group, Point, front};
 use super::panel::{Panel, Quantity};
 use crate::chart::policy_class;
 use crate::number::{count, seconds};
+use crate::table::{Cell, Column, Table};
 
 /// The chart of a group as an HTML figure; empty if it has no points.
 pub fn figure(group: &Group) -> String {
@@ -30,5 +31,13 @@ pub fn figure(group: &Group) -> String {
         panel.name(&class(point.policy), &name);
     }
     let best: Vec<_> = best.iter().map(|it| it.policy.label()).collect();
-    panel.figure(&group.title, &format!("On the Pareto front: {}", best.join(", ")))
+    let column = |head: &str, of: &dyn Fn(&Point) -> String| {
+        Column::new(head, points.iter().map(|point| Cell::plain(of(point))))
+    };
+    let figures = Table(vec![
+        column("Policy", &|it| it.policy.label()),
+        column("Erases", &|it| count(it.erases[0])),
+        column("Host waits", &|it| seconds(it.waited_s[0])),
+    ]);
+    panel.figure(&group.title, &format!("On the Pareto front: {}", best.join(", ")), &figures)
 }

@@ -5,6 +5,7 @@ use trimtab_core::document::sweep::{SweepDocument, SweepRow};
 
 use super::panel::{Mean, Panel, Quantity};
 use crate::number::significant;
+use crate::table::{Cell, Column, Table};
 
 /// The colours of lines; more than these take turns.
 const CLASSES: [&str; 6] = ["s1", "s2", "s3", "s4", "s5", "s6"];
@@ -52,7 +53,18 @@ fn figure(workload: &str, rows: &[&SweepRow]) -> String {
             panel.mark(class, [*percents; 3], *waf, &note);
         }
     }
-    panel.figure(workload, "")
+    let column = |head: &str, of: &dyn Fn(&Series, f64, f64) -> String| {
+        let cells = all.iter().flat_map(|series| {
+            series.points.iter().map(move |(percents, waf)| Cell::plain(of(series, *percents, waf[0])))
+        });
+        Column::new(head, cells)
+    };
+    let figures = Table(vec![
+        column("Cleaning", &|series, _, _| series.name.clone()),
+        column("Over-provisioning, %", &|_, percents, _| significant(percents)),
+        column("Write amplification", &|_, _, waf| significant(waf)),
+    ]);
+    panel.figure(workload, "", &figures)
 }
 
 /// The lines, each with its points from left to right: means over the seeds.

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use trimtab_core::document::sim::{LEAST_SPAN_OF_LIFE, Passes};
+use trimtab_core::document::sim::{Clocks, LEAST_SPAN_OF_LIFE, Passes, PolicyClock};
 use trimtab_core::policy::{PolicyKind, SimPolicy};
 use trimtab_core::trace::{EventKind, TraceHeader};
 use trimtab_core::{Bytes, Nanos};
+use trimtab_ftl::FtlConfig;
 use trimtab_ftl::replay::DeviceSurvey;
 
 use super::{SimulateOptions, has_discards, has_frees};
@@ -28,6 +29,7 @@ pub(super) struct Facts<'a> {
 pub(super) fn notes(facts: &Facts) -> Vec<String> {
     let mut notes = of_policies(facts);
     notes.extend(of_aged(facts.options));
+    notes.extend(of_small_drives(facts));
     notes.extend(of_times(facts));
     notes.extend(of_trace(facts));
     notes
@@ -87,6 +89,28 @@ fn of_aged(options: &SimulateOptions) -> impl Iterator<Item = String> {
     })
 }
 
+/// A drive of this size has nearly the effective spare of one of any larger size.
+const LARGE: Bytes = Bytes(1 << 40);
+/// The part of that which a drive has to have to be like a large one.
+const LIKE: f64 = 0.8;
+
+/// A note for each drive that is so small that what it sets aside takes much of its spare.
+fn of_small_drives(facts: &Facts) -> impl Iterator<Item = String> {
+    let size = facts.options.scale_to.unwrap_or(facts.traced);
+    let spare =
+        |profile, size| FtlConfig::of_drive(profile, size).ok().map(|config| config.effective_spare());
+    facts.options.drives.iter().filter_map(move |(profile, _)| {
+        let (here, large) = (spare(profile, size)?, spare(profile, LARGE)?);
+        (here < LIKE * large).then(|| {
+            format!(
+                "At {size}, {} has an effective spare of {here:.3}, where a large one has {large:.3}: discards matter \
+                 more here. --scale-to stretches the trace to a larger drive.",
+                profile.name
+            )
+        })
+    })
+}
+
 /// The note about space that was free when recording began.
 fn of_unused(facts: &Facts) -> String {
     let begins = if facts.options.preconditioned { "full of old data" } else { "empty" };
@@ -122,6 +146,15 @@ fn of_times(facts: &Facts) -> Vec<String> {
         let replayed = humantime::format_duration(Duration::from_millis(replayed.as_millis() as u64));
         format!("{policy} never trims: its interval is longer than what is replayed, {replayed}.")
     }));
+    let has_timers =
+        policies.iter().filter_map(|policy| policy.real()).any(|policy| policy.interval().is_some());
+    let Clocks { think_scale, policy: clock } = options.clocks;
+    if has_timers && clock == PolicyClock::Trace && think_scale != 1.0 {
+        notes.push(format!(
+            "Intervals of policies are in the trace's time, which --think-scale {think_scale} does not change; with \
+             --policy-clock drive they are in the replay's."
+        ));
+    }
     if options.endurance.is_some() && span < LEAST_SPAN_OF_LIFE {
         notes.push(
             "--endurance has no effect: a trace shorter than a day says too little to state a lifetime; compare \
