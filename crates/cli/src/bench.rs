@@ -118,7 +118,7 @@ What cannot be detected:
 - Parts of the kernel that write to files without claiming them or naming them: nfsd, ksmbd, cachefiles, process
   accounting, core dumps, disk quotas, what a file system shows of its own as files (journals, NTFS's $MFT), ZFS pools
   on files, zloop, nandsim, 9p over a descriptor; and memory of a file that stays pinned after it was unmapped
-  (udmabuf, vfio, RDMA, buffers of io_uring).
+  (udmabuf, vfio, RDMA, buffers of io_uring), or whose process has ended (vhost).
 - A FUSE server that has the file open for reading only, only for the moment of each write, or by passthrough.
 - Files and drives that were registered with an io_uring of which nothing but its registration is left (set up with
   IORING_SETUP_REGISTERED_FD_ONLY), or whose path leads to another file by now; and requests that are under way when
@@ -126,7 +126,7 @@ What cannot be detected:
 - What processes have open or mapped, where this program lacks CAP_SYS_PTRACE, CAP_SYS_ADMIN or
   CAP_CHECKPOINT_RESTORE; a line says how many these are.
 - A process that forks and ends so fast that its children, which inherit its files, are never seen; or that moves
-  its file from one descriptor to another without pause.
+  its file from one descriptor to another, or its mapping of a node that was removed, without pause.
 - What uses the device below the file system that holds a loop device's file, past that file system; and what uses an
   MTD device below mtdblock.
 - A file seen through an overlay, where its length changes during the search.
@@ -142,6 +142,8 @@ What cannot be detected:
 - Processes of other PID namespaces that are not below this one's, such as those outside a container.
 - Files that were sent by a socket and not received yet, so that no process has them open.
 - Where a network file system keeps a file that something uses; and a file of fuseblk that is mounted nowhere any more.
+- With --allow-part, neighbours that run out of space: volumes of a group that lies in a thin volume or on VDO, and
+  partitions of a loop device over a sparse file, share their free space with others, which a bench uses up.
 - With --allow-part, what else uses bytes of DEV: space that a partition or volume lost when it was made shorter in use
   (noticed where a mounted file system or swap is on it, not where a process has it open or other layers are between); a
   volume of which a part was missing when it was activated; tables that use one part of a drive twice.

@@ -8,7 +8,7 @@ use guest::run;
 const UNKNOWN_RING: &[&str] = &["cannot tell which files process ", "(python3) writes to by its io_uring"];
 
 /// The expected messages for each claim, in order.
-const EXPECTED: [(&str, &[&str]); 115] = [
+const EXPECTED: [(&str, &[&str]); 118] = [
     ("lvm-unmounted", &["shares its bytes with /dev/loop", "is held by /dev/dm-0 (vg-lv)"]),
     (
         "lvm-mounted",
@@ -128,6 +128,8 @@ const EXPECTED: [(&str, &[&str]); 115] = [
     ("nvmet-unlinked", &["may be the device that /sys/kernel/config/nvmet/"]),
     ("nvmet-unlinked", &["may be the device that /sys/kernel/config/nvmet/"]),
     ("nvmet-unlinked", &["may be the device that /sys/kernel/config/nvmet/"]),
+    ("nvmet-gone", &["may be the device that /sys/kernel/config/nvmet/"]),
+    ("nvmet-gone-file", &["may share its bytes with /run/gone/old", "nvmet"]),
     ("nvmet-relative", &["may be ", "nvmet"]),
     ("nvmet-file", &["shares its bytes with /run/exported/image", "nvmet"]),
     ("nvmet-removed", &["accepted"]),
@@ -140,6 +142,7 @@ const EXPECTED: [(&str, &[&str]); 115] = [
     ),
     ("nvmet-passthru-other", &["accepted"]),
     ("nvmet-passthru-off", &["is served to others by /sys/kernel/config/nvmet/subsystems/through/passthru"]),
+    ("nvmet-passthru-gone", &["is served to others by /sys/kernel/config/nvmet/subsystems/through/passthru"]),
     ("lio-fileio", &["shares its bytes with /run/image, which is served to others by "]),
     (
         "lio-iblock",

@@ -17,7 +17,8 @@ pub(crate) struct Asked<T> {
 /// Asks `question` on a thread of its own.
 pub(crate) fn ask<T: Send + 'static>(question: impl FnOnce() -> T + Send + 'static) -> Asked<T> {
     let (sender, answer) = mpsc::channel();
-    thread::spawn(move || {
+    // Where no thread can be made, nobody answers.
+    let _ = thread::Builder::new().spawn(move || {
         // Nobody waits any more for an answer that comes late.
         let _ = sender.send(question());
     });

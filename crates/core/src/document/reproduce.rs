@@ -279,7 +279,7 @@ impl Claim {
         }
     }
 
-    /// What it says to be larger than something, but for what follows from the model.
+    /// Its orders that count: all but those that follow from the model.
     fn counted_orders(&self) -> impl Iterator<Item = &Order> {
         self.orders.iter().filter(|order| order.follows.is_none())
     }

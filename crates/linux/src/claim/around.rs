@@ -1,7 +1,6 @@
 //! The layers below a machine's block devices, the files behind loop devices, and the uses of all of these.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use trimtab_core::{Bytes, Extent};
@@ -54,7 +53,7 @@ pub(super) struct Around {
     pub namespaces: Vec<Namespace>,
     loops: Vec<Looped>,
     mapped: Vec<Mapped>,
-    is_live: bool,
+    pub is_live: bool,
 }
 
 impl Around {
@@ -199,11 +198,19 @@ impl Around {
                 let name = fs::read_to_string(layer.attribute("dm/name")).unwrap_or_default();
                 Err(ClaimError::Suspended { node: layer.path(), name: name.trim().to_owned() })
             }
-            None if self.is_live && !reach::answers(device) => {
+            // A read of a multipath device without a path waits for one, and so would this process when it ends.
+            None if self.is_live
+                && (layers.iter().any(|layer| self.lacks_paths(layer)) || !reach::answers(device)) =>
+            {
                 Err(ClaimError::Silent { node: device.path() })
             }
             None => Ok(()),
         }
+    }
+
+    /// Whether `device` is a multipath device without any path.
+    fn lacks_paths(&self, device: &BlockDevice) -> bool {
+        self.mapped.iter().any(|mapped| mapped.device == *device && mapped.lacks_paths())
     }
 
     /// Whether a file system or swap on the volume `volume` may rely on bytes that it lost when it was made shorter.
@@ -286,31 +293,7 @@ impl Around {
         for (path, _) in self.swaps()? {
             tops.extend(BlockDevice::open(&self.sysfs, &path).ok().map(|device| (device, Use::Swap(path))));
         }
-        for export in &self.exports.paths {
-            // A relative path led on from the directory of whoever set it.
-            let seen = if export.path.is_absolute() { &self.namespaces[..] } else { &[] };
-            let at: Vec<_> =
-                seen.iter().filter_map(|namespace| self.served_at(namespace, &export.path)).collect();
-            let is_there = |namespace: &Namespace| {
-                fs::metadata(namespace.file(&export.path))
-                    .is_ok_and(|found| found.is_file() || found.file_type().is_block_device())
-            };
-            if at.is_empty() && !seen.iter().any(is_there) {
-                // It was renamed, or the link that led to it was removed or leads elsewhere: it may be any.
-                let found = Use::MayBeServed(export.server.clone());
-                tops.extend(BlockDevice::disks(&self.sysfs)?.into_iter().map(|disk| (disk, found.clone())));
-            }
-            let found = Use::Served(export.server.clone());
-            tops.extend(at.into_iter().map(|device| (device, found.clone())));
-        }
-        for (number, server) in &self.exports.numbers {
-            let device = BlockDevice::numbered(&self.sysfs, *number);
-            tops.extend(device.map(|device| (device, Use::Served(server.clone()))));
-        }
-        for controller in &self.exports.controllers {
-            let found = Use::Served(controller.server.clone());
-            tops.extend(self.commanded(&controller.path)?.into_iter().map(|disk| (disk, found.clone())));
-        }
+        tops.extend(self.exported()?);
         let disks = BlockDevice::disks(&self.sysfs)?;
         for mapped in &self.mapped {
             let holder = titled(&mapped.device);
@@ -391,31 +374,6 @@ impl Around {
         found.ok_or_else(|| ClaimError::Source { path: mount.source.clone(), target: mount.target.clone() })
     }
 
-    /// The block device that has the path `path` of an export in `namespace`. Its name alone doesn't count on this
-    /// machine: the export may have led to another device by it.
-    fn served_at(&self, namespace: &Namespace, path: &Path) -> Option<BlockDevice> {
-        match self.is_live {
-            true => BlockDevice::of_node(&self.sysfs, &namespace.file(path)),
-            false => BlockDevice::open(&self.sysfs, &place(namespace, path)).ok(),
-        }
-    }
-
-    /// The disks that take the commands of the NVMe controller whose character device has the path `path`;
-    /// where that leads to none any more, all disks of NVMe.
-    fn commanded(&self, path: &Path) -> Result<Vec<BlockDevice>, BlockError> {
-        let number = |namespace: &Namespace| {
-            let found = fs::metadata(namespace.file(path)).ok()?;
-            found.file_type().is_char_device().then(|| DeviceNumber::unpack(found.rdev()))
-        };
-        let numbers: Vec<_> = self.namespaces.iter().filter_map(number).collect();
-        let mut disks = BlockDevice::disks(&self.sysfs)?;
-        disks.retain(|disk| match numbers.is_empty() {
-            true => disk.name().starts_with("nvme"),
-            false => disk.characters().iter().any(|number| numbers.contains(number)),
-        });
-        Ok(disks)
-    }
-
     /// The devices that carry the file system of `mount`.
     fn carrying(&self, mount: &Mount, namespace: &Namespace) -> Result<Vec<BlockDevice>, ClaimError> {
         // A file system on several devices has a number of its own; its source is one of them.
@@ -476,7 +434,7 @@ fn check_roots(namespaces: &[Namespace]) -> Result<(), ClaimError> {
 
 /// The path by which this process reaches `path` of `namespace`. One of its own namespace is unchanged, so that a
 /// device can be found by its name.
-fn place(namespace: &Namespace, path: &Path) -> PathBuf {
+pub(super) fn place(namespace: &Namespace, path: &Path) -> PathBuf {
     if namespace.process.is_none() { path.to_owned() } else { namespace.file(path) }
 }
 

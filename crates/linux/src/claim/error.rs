@@ -382,6 +382,17 @@ pub enum ClaimError {
         /// Its name.
         name: String,
     },
+    /// A process does not show what it has mapped.
+    #[error(
+        "cannot tell what process {process} ({name}) has mapped, as it waits, for example for a file system that does not \
+         answer; end that process first"
+    )]
+    SilentProcess {
+        /// The process.
+        process: u32,
+        /// Its name.
+        name: String,
+    },
     /// The contents of a device can't be read.
     #[error("cannot tell what {device} holds: it cannot be read")]
     Read {

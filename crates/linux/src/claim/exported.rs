@@ -4,12 +4,17 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+use super::ClaimError;
+use super::around::{Around, place};
 use super::configfs::ConfigFs;
-use crate::block::{DeviceNumber, children};
+use super::uses::Use;
+use crate::block::{BlockDevice, BlockError, DeviceNumber, children};
+use crate::mount::Namespace;
 
 /// A device or file that is served, and its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,6 +160,68 @@ fn matching(directory: &Path, pattern: &str) -> Vec<PathBuf> {
         };
     }
     found
+}
+
+impl Around {
+    /// The devices that the kernel serves to others, or may serve, with these uses.
+    pub(super) fn exported(&self) -> Result<Vec<(BlockDevice, Use)>, ClaimError> {
+        let mut all = Vec::new();
+        for export in &self.exports.paths {
+            // A relative path led on from the directory of whoever set it.
+            let seen = if export.path.is_absolute() { &self.namespaces[..] } else { &[] };
+            let at = seen.iter().filter_map(|namespace| self.served_at(namespace, &export.path));
+            let is_there = |namespace: &Namespace| {
+                let is_file = fs::metadata(namespace.file(&export.path)).is_ok_and(|found| found.is_file());
+                is_file || self.served_at(namespace, &export.path).is_some()
+            };
+            // Anyone can make a namespace in which the path leads to something.
+            if !seen.iter().any(|namespace| namespace.is_own() && is_there(namespace)) {
+                // It was renamed, or the link that led to it was removed or leads elsewhere: it may be any.
+                let found = Use::MayBeServed(export.server.clone());
+                all.extend(BlockDevice::disks(&self.sysfs)?.into_iter().map(|disk| (disk, found.clone())));
+            }
+            let found = Use::Served(export.server.clone());
+            all.extend(at.map(|device| (device, found.clone())));
+        }
+        for (number, server) in &self.exports.numbers {
+            let device = BlockDevice::numbered(&self.sysfs, *number);
+            all.extend(device.map(|device| (device, Use::Served(server.clone()))));
+        }
+        for controller in &self.exports.controllers {
+            let found = Use::Served(controller.server.clone());
+            all.extend(self.commanded(&controller.path)?.into_iter().map(|disk| (disk, found.clone())));
+        }
+        Ok(all)
+    }
+
+    /// The block device that has the path `path` of an export in `namespace`. Its name alone doesn't count on this
+    /// machine: the export may have led to another device by it.
+    fn served_at(&self, namespace: &Namespace, path: &Path) -> Option<BlockDevice> {
+        match self.is_live {
+            true => BlockDevice::of_node(&self.sysfs, &namespace.file(path)),
+            false => BlockDevice::open(&self.sysfs, &place(namespace, path)).ok(),
+        }
+    }
+
+    /// The disks that take the commands of the NVMe controller whose character device has the path `path`;
+    /// where that leads to none any more, all disks of NVMe. What it leads to in other namespaces is no proof, as anyone can
+    /// make one.
+    fn commanded(&self, path: &Path) -> Result<Vec<BlockDevice>, BlockError> {
+        let number = |namespace: &Namespace| {
+            let found = fs::metadata(namespace.file(path)).ok()?;
+            found.file_type().is_char_device().then(|| DeviceNumber::unpack(found.rdev()))
+        };
+        let numbers: Vec<_> = self.namespaces.iter().filter_map(number).collect();
+        let mut disks = BlockDevice::disks(&self.sysfs)?;
+        let has = |disk: &BlockDevice, number: &DeviceNumber| disk.characters().contains(number);
+        let mut own = self.namespaces.iter().filter(|namespace| namespace.is_own()).filter_map(number);
+        let is_known = own.any(|number| disks.iter().any(|disk| has(disk, &number)));
+        disks.retain(|disk| {
+            let is_named = || numbers.iter().any(|number| has(disk, number));
+            (!is_known && disk.name().starts_with("nvme")) || is_named()
+        });
+        Ok(disks)
+    }
 }
 
 #[cfg(test)]

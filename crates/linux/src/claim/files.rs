@@ -94,7 +94,8 @@ impl Around {
                 let found = fs::metadata(namespace.file(&path));
                 path.is_absolute() && found.is_ok_and(|found| found.file_type().is_block_device())
             };
-            let is_elsewhere = self.namespaces.iter().any(is_device);
+            let is_elsewhere =
+                self.namespaces.iter().any(|namespace| namespace.is_own() && is_device(namespace));
             all.extend(self.named(ours, path, found, is_it, is_elsewhere));
         }
         if !ours.is_empty() {
@@ -103,8 +104,9 @@ impl Around {
         Ok(all)
     }
 
-    /// The file that has the path `path` for the kernel, if it is, or may be, one of `ours`. In some namespaces
-    /// another file may hide it: one that `is_it` denies proves nothing. Nor does the lack of any, unless it `is_elsewhere`.
+    /// The file that has the path `path` for the kernel, if it is, or may be, one of `ours`. Another file may hide it:
+    /// one that `is_it` denies proves nothing. Nor does the lack of any, unless it `is_elsewhere`; nor does one in another
+    /// namespace than this process's, as anyone can make one.
     fn named(
         &self,
         ours: &[BackingFile],
@@ -113,7 +115,10 @@ impl Around {
         is_it: fn(&Path) -> bool,
         is_elsewhere: bool,
     ) -> Option<(UsedFile, Sharing)> {
-        let found_in = |namespace| Some((self.file_at(namespace, &path)?, is_it(&namespace.file(&path))));
+        let found_in = |namespace: &Namespace| {
+            let found = self.file_at(namespace, &path)?;
+            Some((found, namespace.is_own() && is_it(&namespace.file(&path))))
+        };
         let theirs: Vec<_> = self.namespaces.iter().filter_map(found_in).collect();
         let is_found = is_elsewhere || theirs.iter().any(|(_, is_it)| *is_it);
         let compared = ours.iter().flat_map(|ours| {

@@ -16,7 +16,7 @@ pub(super) const MEMORY: &str = "/memfd:trimtab-drive (deleted)";
 const NO_SERVER: &str = "FUSE, whose server cannot be found";
 
 /// Adds to `files`, of which some may be on FUSE, those that the servers of these can write to and may keep the data in: files in
-/// memory, and files as long as one of these. Returns the processes that are these servers, among those that have `opened`
+/// memory, and files as long as one of these or longer. Returns the processes that are these servers, among those that have `opened`
 /// files.
 pub(super) fn add_kept(
     namespaces: &[Namespace],
@@ -43,9 +43,9 @@ pub(super) fn add_kept(
         }
     }
     let is_as_long = |length: u64| {
+        // A file that became longer keeps the data all the same.
         files.iter().filter(|file| file.identity.fuse.is_some()).any(|file| match file.length {
-            Length::Exactly(exactly) => length == exactly,
-            Length::AtLeast(least) => length >= least,
+            Length::Exactly(least) | Length::AtLeast(least) => length >= least,
         })
     };
     let kept = opened.iter().filter(|opened| servers.contains(&opened.process)).filter_map(|opened| {
@@ -129,6 +129,7 @@ mod tests {
     fn server_is_known_by_its_connection() {
         let machine = Captured::new();
         let (data, other, log) = (memory(), memory(), memory());
+        data.set_len(5000).unwrap();
         log.set_len(100).unwrap();
         let all =
             [fuse(42, Some(25)), opened(42, &data), opened(42, &log), fuse(43, Some(26)), opened(43, &other)];
@@ -144,7 +145,7 @@ mod tests {
         };
         assert_eq!(kept.compare(&identity(&data)), Sameness::Unknown, "it may be another file of the server");
         assert_eq!(kept.compare(&identity(&other)), Sameness::Different);
-        assert!(matches!(kept.length, Length::Exactly(4096)));
+        assert!(matches!(kept.length, Length::Exactly(5000)), "it became longer");
     }
 
     #[test]

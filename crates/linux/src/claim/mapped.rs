@@ -91,7 +91,7 @@ impl Mapped {
         {
             return Some(Loss::Likely);
         }
-        let is_multipath = name.is_some() || self.lines.iter().any(|line| line.target == "multipath");
+        let is_multipath = name.is_some() || self.is_multipath();
         let may_be_path = PATHS.iter().any(|kind| disk.name().starts_with(kind));
         // A path that is there has the WWID that a further one is known by.
         let has_known_path = self.slaves.iter().any(|slave| slave.whole().wwid().is_some());
@@ -102,6 +102,15 @@ impl Mapped {
             (Some(name), Some(wwid)) if are_of_two_drives(name, &wwid) => None,
             _ => Some(Loss::Unknown),
         }
+    }
+
+    fn is_multipath(&self) -> bool {
+        self.lines.iter().any(|line| line.target == "multipath")
+    }
+
+    /// Returns whether it is a multipath device without any path.
+    pub fn lacks_paths(&self) -> bool {
+        self.is_multipath() && self.slaves.is_empty()
     }
 
     /// Returns whether it is a pool of thin volumes.

@@ -26,6 +26,7 @@ mod reach;
 mod remains;
 mod ring;
 mod served;
+mod task;
 mod usage;
 mod uses;
 

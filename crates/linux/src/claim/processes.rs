@@ -9,14 +9,13 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::OFlags;
-use rustix::io::Errno;
 
 use super::memory_map::Mapping;
 use super::opened_kind::{OpenedKind, kind};
+use super::task::{in_time, is_gone, is_zombie, maps, threads};
 use super::{ClaimError, ring};
 use crate::descriptors::share_descriptors;
 use crate::identity;
-use crate::limited;
 use crate::mount;
 
 /// How often processes are listed until no new ones appear.
@@ -52,7 +51,7 @@ impl Processes {
     /// Looks at all processes of `procfs` but for this one.
     ///
     /// # Errors
-    /// [`ClaimError::Mounts`], where they can't be listed; [`ClaimError::UnknownRing`].
+    /// [`ClaimError::Mounts`], where they can't be listed; [`ClaimError::UnknownRing`]; [`ClaimError::SilentProcess`].
     pub fn of(procfs: &Path) -> Result<Self, ClaimError> {
         let mut all = Self::default();
         // The number that this process has there, which may belong to another PID namespace.
@@ -72,6 +71,9 @@ impl Processes {
                 // One is enough to refuse, and each takes a second to be sure of.
                 if found.has_unknown_ring {
                     return Err(ClaimError::UnknownRing { process, name: name(procfs, process) });
+                }
+                if found.is_silent {
+                    return Err(ClaimError::SilentProcess { process, name: name(procfs, process) });
                 }
                 all.add(process, found);
             }
@@ -117,6 +119,8 @@ struct Found {
     is_partial: bool,
     /// Whether its descriptors could not be listed, or not what they lead to.
     has_unlisted: bool,
+    /// Whether what it has mapped was not told in time.
+    is_silent: bool,
 }
 
 impl Found {
@@ -132,7 +136,7 @@ impl Found {
         // A ring that is made or ended meanwhile is seen in parts.
         let mut found = once();
         for _ in 1..MOST_LOOKS {
-            if found.has_unknown_ring || !found.has_hidden_ring() {
+            if found.has_unknown_ring || found.is_silent || !found.has_hidden_ring() {
                 break;
             }
             thread::sleep(BETWEEN_LOOKS);
@@ -151,10 +155,12 @@ impl Found {
     fn look(&mut self, procfs: &Path, process: u32, numbers_are_own: bool) -> io::Result<()> {
         let directory = procfs.join(process.to_string());
         self.task(&directory);
+        if self.is_silent {
+            return Ok(());
+        }
         // Procfs shows nothing of a main thread that has ended, or has given up its memory and is about to end, while
         // other threads keep all files open and mapped.
-        let has_ended =
-            is_zombie(&directory)? || fs::read(directory.join("maps")).is_ok_and(|maps| maps.is_empty());
+        let has_ended = is_zombie(&directory)? || maps(&directory).is_ok_and(|maps| maps.is_empty());
         for thread in threads(&directory)? {
             // A thread has a directory of its own, though none that is listed.
             let directory = procfs.join(thread.to_string());
@@ -170,7 +176,9 @@ impl Found {
 
     /// Notes that something could not be looked at, unless it ended meanwhile.
     fn note(&mut self, looked: io::Result<()>) {
-        self.is_partial |= looked.is_err_and(|error| !is_gone(&error));
+        let Err(error) = looked else { return };
+        self.is_silent |= error.kind() == io::ErrorKind::TimedOut;
+        self.is_partial |= !is_gone(&error);
     }
 
     /// Looks at a task with this directory in procfs.
@@ -227,13 +235,16 @@ impl Found {
 
     /// Looks at shared mappings, which outlive their descriptors; also at those that are read-only at the moment.
     fn mapped(&mut self, directory: &Path) -> io::Result<()> {
-        let maps = fs::read(directory.join("maps"))?;
+        let maps = maps(directory)?;
         for line in maps.split(|byte| *byte == b'\n') {
             // `7f00-7f01 rw-s 00000000 08:01 42     /path`.
             let Some(mapping) = Mapping::parse(line).filter(|mapping| mapping.is_shared) else { continue };
             if ring::is_ring(mapping.path.as_os_str()) {
                 self.mapped_rings.push(mapping.file.inode);
                 continue;
+            }
+            if self.is_silent {
+                break;
             }
             let looked = self.mapping(directory, &mapping);
             self.note(looked);
@@ -247,11 +258,11 @@ impl Found {
         let (place, is_writable) = (link.clone(), mapping.is_writable);
         // The right to follow these takes more than that to see descriptors. The process may hold them back while it waits
         // for a file system that does not answer.
-        let looked = limited::ask(move || {
+        let looked = in_time(move || {
             let may_write = is_writable || fs::symlink_metadata(&place)?.mode() & 0o200 != 0;
             if may_write { kind(&place) } else { Ok(None) }
         });
-        match looked.answer().unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into())) {
+        match looked {
             Ok(kind) => self.opened.extend(kind.map(|kind| (link, kind))),
             // It was changed, if the process has not ended.
             Err(error) if is_gone(&error) && directory.join("stat").exists() => {
@@ -264,28 +275,6 @@ impl Found {
         }
         Ok(())
     }
-}
-
-/// The threads of a process with this directory in procfs.
-fn threads(directory: &Path) -> io::Result<Vec<u32>> {
-    let entries = match fs::read_dir(directory.join("task")) {
-        Err(error) if is_gone(&error) => return Ok(Vec::new()),
-        entries => entries?.collect::<io::Result<Vec<_>>>()?,
-    };
-    Ok(entries.iter().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
-}
-
-/// Whether the main thread of a process has ended.
-fn is_zombie(directory: &Path) -> io::Result<bool> {
-    // `42 (name) Z 1 ...`; the name may have brackets too.
-    let stat = fs::read(directory.join("stat"))?;
-    let end = stat.iter().rposition(|byte| *byte == b')').unwrap_or_default();
-    Ok(stat.get(end + 2) == Some(&b'Z'))
-}
-
-/// Whether what an error is about ended meanwhile.
-fn is_gone(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::SRCH))
 }
 
 /// The access that a descriptor gives.
@@ -421,6 +410,20 @@ mod tests {
         assert_eq!((found.rings.len(), found.has_unknown_ring), (1, true));
         let error = Processes::of(&machine.procfs()).unwrap_err();
         assert!(matches!(error, ClaimError::UnknownRing { .. }), "{error}");
+    }
+
+    #[test]
+    fn search_ends_at_a_process_that_does_not_show_what_it_has_mapped() {
+        let machine = Captured::new()
+            .file("proc/42/stat", "42 (x) S 1\n")
+            .file("proc/42/fd/none", "")
+            .file("proc/42/comm", "x\n");
+        // Nobody writes to it.
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let maps = machine.procfs().join("42/maps");
+        rustix::fs::mknodat(rustix::fs::CWD, &maps, FileType::Fifo, mode, 0).unwrap();
+        let error = Processes::of(&machine.procfs()).unwrap_err();
+        assert!(matches!(error, ClaimError::SilentProcess { process: 42, .. }), "{error}");
     }
 
     #[test]

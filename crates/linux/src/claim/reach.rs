@@ -89,10 +89,11 @@ fn number(head: &[u8], at: usize, length: usize, order: Order) -> Option<u64> {
 
 /// Returns the length that the superblock in `head` gives; the longest if it holds rests of others as well, none if one of
 /// them is absurd. Layouts: `fs/ext4/ext4.h`, `fs/xfs/libxfs/xfs_format.h`, `include/uapi/linux/btrfs_tree.h`,
-/// `include/linux/f2fs_fs.h`, `include/linux/swap.h` and `include/uapi/linux/msdos_fs.h` of the kernel, and Microsoft's
-/// specification of exFAT.
+/// `include/linux/f2fs_fs.h`, `include/linux/swap.h`, `include/uapi/linux/msdos_fs.h` and `fs/ntfs3/ntfs.h` of the kernel, and
+/// Microsoft's specification of exFAT.
 fn length(head: &[u8]) -> Option<u64> {
-    let kinds = [ext(head), xfs(head), btrfs(head), f2fs(head), swap(head), exfat(head), fat(head)];
+    let kinds =
+        [ext(head), xfs(head), btrfs(head), f2fs(head), swap(head), exfat(head), fat(head), ntfs(head)];
     let found: Option<Vec<_>> = kinds.into_iter().flatten().collect();
     found?.into_iter().max()
 }
@@ -150,6 +151,12 @@ fn fat(head: &[u8]) -> Option<Option<u64>> {
     })
 }
 
+fn ntfs(head: &[u8]) -> Option<Option<u64>> {
+    // The copy of the boot sector follows the last sector that is counted.
+    is_at(head, 3, b"NTFS    ")
+        .then(|| little(head, 40, 8)?.checked_add(1)?.checked_mul(little(head, 11, 2)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,6 +204,8 @@ mod tests {
         assert_eq!(length(&fat16), Some(0x4000 * 512));
         let fat32 = head(&[(11, &[0, 2]), (32, &[0, 0, 2]), (82, b"FAT32   ")]);
         assert_eq!(length(&fat32), Some(0x20000 * 512));
+        let ntfs = head(&[(3, b"NTFS    "), (11, &[0, 2]), (40, &[0xff, 0xff, 3])]);
+        assert_eq!(length(&ntfs), Some(0x40000 * 512));
         let rest = head(&[
             (1024 + 4, &[0, 0x10, 0, 0]),
             (1024 + 24, &[2]),

@@ -25,6 +25,11 @@ impl Namespace {
         Self { root, process, mounts }
     }
 
+    /// Whether it is that of this process.
+    pub(crate) fn is_own(&self) -> bool {
+        self.process.is_none()
+    }
+
     /// The directory of procfs that is its process' root; that of this process is its own.
     pub(crate) fn root(&self) -> &Path {
         &self.root

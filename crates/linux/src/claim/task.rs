@@ -1,0 +1,45 @@
+//! Tasks as procfs shows them.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::limited;
+
+/// Answers `question`, or says that there was no answer in time.
+pub(super) fn in_time<T: Send + 'static>(
+    question: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    limited::ask(question).answer().unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// The list of what a process with this directory in procfs has mapped. A process whose memory map is held, as while it maps a
+/// file of a FUSE that does not answer, shows none.
+pub(super) fn maps(directory: &Path) -> io::Result<Vec<u8>> {
+    let place = directory.join("maps");
+    in_time(move || fs::read(place))
+}
+
+/// The threads of a process with this directory in procfs.
+pub(super) fn threads(directory: &Path) -> io::Result<Vec<u32>> {
+    let entries = match fs::read_dir(directory.join("task")) {
+        Err(error) if is_gone(&error) => return Ok(Vec::new()),
+        entries => entries?.collect::<io::Result<Vec<_>>>()?,
+    };
+    Ok(entries.iter().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// Whether the main thread of a process has ended.
+pub(super) fn is_zombie(directory: &Path) -> io::Result<bool> {
+    // `42 (name) Z 1 ...`; the name may have brackets too.
+    let stat = fs::read(directory.join("stat"))?;
+    let end = stat.iter().rposition(|byte| *byte == b')').unwrap_or_default();
+    Ok(stat.get(end + 2) == Some(&b'Z'))
+}
+
+/// Whether what an error is about ended meanwhile.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::SRCH))
+}
