@@ -129,7 +129,7 @@ const EXPECTED: [(&str, &[&str]); 118] = [
     ("nvmet-unlinked", &["may be the device that /sys/kernel/config/nvmet/"]),
     ("nvmet-unlinked", &["may be the device that /sys/kernel/config/nvmet/"]),
     ("nvmet-gone", &["may be the device that /sys/kernel/config/nvmet/"]),
-    ("nvmet-gone-file", &["may share its bytes with /run/gone/old", "nvmet"]),
+    ("nvmet-gone-file", &["may be the device that /sys/kernel/config/nvmet/"]),
     ("nvmet-relative", &["may be ", "nvmet"]),
     ("nvmet-file", &["shares its bytes with /run/exported/image", "nvmet"]),
     ("nvmet-removed", &["accepted"]),

@@ -73,7 +73,7 @@ fn points(rows: &[&SweepRow]) -> Vec<Point> {
         let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
         let erases = mean(figures.iter().map(|it| it.per_pass(it.erases)).collect());
         let waited = |it: &&Figures| it.waited_ns.map(|ns| it.per_pass(ns) / 1e9);
-        let waited = mean(figures.iter().filter_map(|it| waited(it)).collect());
+        let waited = mean(figures.iter().filter_map(waited).collect());
         let intervals = of.first().and_then(|row| row.intervals);
         let ends = |interval: Option<MeanInterval>, mean: f64, unit: f64| {
             interval.map_or([mean; 3], |it| [mean, it.low / unit, it.high / unit])
