@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use trimtab_keeper::service::control;
 
+use crate::program::copy_program;
 use crate::support::{Mounted, compare, possible};
 
 /// Runs it, and returns its exit code and the one line it says.
@@ -151,7 +152,7 @@ fn missing_root_is_reported() {
     const NOBODY: u32 = 65534;
     let trimtab = TempDir::new().unwrap();
     let copy = trimtab.path().join("trimtab");
-    std::fs::copy(env!("CARGO_BIN_EXE_trimtab"), &copy).unwrap();
+    copy_program(&copy);
     for dir in [trimtab.path(), &copy] {
         std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     }

@@ -16,6 +16,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal};
 use trimtab_keeper::service::control::Control;
 
+use crate::program::copy_program;
 use crate::support::{Daemon, TRIMTAB, Volume, possible, refused, smart};
 
 const NOBODY: u32 = 65534;
@@ -34,7 +35,7 @@ fn status_is_public_and_requests_need_root() {
     let run = daemon.run();
     // The directory in which programs are built may be closed to others.
     let program = daemon.dir.path().join("trimtab");
-    fs::copy(TRIMTAB, &program).unwrap();
+    copy_program(&program);
     let status = as_nobody(&program, &["status", "--json", "--run", run.to_str().unwrap()]);
     assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
     let another = as_nobody(&program, &["daemon"]);

@@ -12,7 +12,8 @@ use trimtab_core::verdict::Verdict;
 
 use crate::common::possible;
 use crate::mounts::{Loop, Mounted};
-use crate::support::{DISK, OnLoop, TRIMTAB, doctor};
+use crate::program::copy_program;
+use crate::support::{DISK, OnLoop, doctor};
 
 /// Returns the one line of stderr and the exit code.
 fn said(output: &Output) -> (String, Option<i32>) {
@@ -83,7 +84,7 @@ fn doctor_without_root_reports_what_it_can() {
     // A directory that everybody may enter, and a copy of the program there.
     let dir = TempDir::with_prefix_in("doctor", "/var/tmp").unwrap();
     let program = dir.path().join("trimtab");
-    fs::copy(TRIMTAB, &program).unwrap();
+    copy_program(&program);
     let opened = Command::new("chmod").args(["-R", "a+rX"]).arg(dir.path()).status().unwrap();
     assert!(opened.success());
     let unprivileged = |arguments: &[&str]| {

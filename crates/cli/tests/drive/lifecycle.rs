@@ -15,9 +15,10 @@ use trimtab_drive::{Clock, CreateOptions, Drive, DriveError, DriveStats};
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::{SYSFS, ioctl};
 
+use crate::program::copy_program;
 use crate::support::{
-    Aligned, Mounted, TRIMTAB, drive, is_left, open_direct, options, possible, profile, read_at, run,
-    trimtab, trimtab_prints, trimtab_refuses, unique, wait_until,
+    Aligned, Mounted, drive, is_left, open_direct, options, possible, profile, read_at, run, trimtab,
+    trimtab_prints, trimtab_refuses, unique, wait_until,
 };
 
 const SIZE: Bytes = Bytes(512 << 20);
@@ -371,7 +372,7 @@ fn users_other_than_root_get_a_clear_error() {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let binary = directory.path().join("trimtab");
-    fs::copy(TRIMTAB, &binary).unwrap();
+    copy_program(&binary);
     let output = Command::new(binary).args(["drive", "ls"]).uid(NOBODY).gid(NOBODY).output().unwrap();
     assert_eq!(output.stderr, b"trimtab: emulated drives need root; run it with sudo\n");
     assert_eq!(output.status.code(), Some(1));

@@ -7,7 +7,8 @@ use std::process::Command;
 use tempfile::TempDir;
 use trimtab_drive::Clock;
 
-use crate::support::{TRIMTAB, Testbed, possible, refused, run};
+use crate::program::copy_program;
+use crate::support::{Testbed, possible, refused, run};
 
 #[test]
 fn paths_that_are_not_mount_points_are_refused() {
@@ -66,7 +67,7 @@ fn users_other_than_root_are_refused() {
     // Others have to get to the binary and the mount point.
     let dir = TempDir::new().unwrap();
     let binary = dir.path().join("trimtab");
-    fs::copy(TRIMTAB, &binary).unwrap();
+    copy_program(&binary);
     for path in [dir.path(), testbed.dir.path()] {
         run(Command::new("chmod").arg("755").arg(path));
     }
