@@ -148,7 +148,7 @@ fn frees_are_the_file(kind: &str, metadata: Bytes) {
         mounted.write("other", Bytes(3 << 20));
         file = extents_of(&path);
         std::fs::remove_file(path).unwrap();
-        mounted.sync();
+        mounted.settle();
     });
     assert_eq!(header.gaps, [""; 0]);
     assert_eq!(header.file_systems.len(), 1);

@@ -74,6 +74,13 @@ impl Mounted {
     pub fn sync(&self) {
         run("sync", &["-f", self.directory.path().to_str().unwrap()]);
     }
+
+    /// Does what the file system has put off: XFS frees the space of deleted files in the background, past a sync.
+    pub fn settle(&self) {
+        for freezes in ["--freeze", "--unfreeze"] {
+            run("fsfreeze", &[freezes, self.directory.path().to_str().unwrap()]);
+        }
+    }
 }
 
 impl Drop for Mounted {
