@@ -174,7 +174,7 @@ fn print(out: &mut impl Write, document: &SweepDocument, args: &Args) -> io::Res
         writeln!(out, "Table: {}", table.display())?;
     }
     match &args.report {
-        Some(_) if document.stopped.is_some() => writeln!(out, "Report: none of a part of the cells")?,
+        Some(_) if document.stopped.is_some() => writeln!(out, "Report: not written, as cells are missing")?,
         Some(report) => writeln!(out, "Report: {}", report.join("index.html").display())?,
         None => {}
     }

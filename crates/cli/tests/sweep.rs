@@ -126,7 +126,7 @@ fn interrupted_sweep_resumes() {
     let grid = GRID.replace("[1, 2]", "[1, 2, 3, 4, 5, 6, 7, 8]");
     let dir = with_grid(&grid);
     let mut child = Command::new(env!("CARGO_BIN_EXE_trimtab"))
-        .args(["sweep", "grid.toml", "-o", "out", "--jobs", "1"])
+        .args(["sweep", "grid.toml", "-o", "out", "--jobs", "1", "--report", "page"])
         .current_dir(dir.path())
         .stderr(Stdio::null())
         .stdout(Stdio::null())
@@ -141,7 +141,10 @@ fn interrupted_sweep_resumes() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let before = cells(&out);
     assert!((2..16).contains(&before.len()), "{}", before.len());
-    let resumed = json(dir.path(), &["grid.toml", "-o", "out"]);
+    let page = dir.path().join("page/index.html");
+    assert!(!page.exists(), "it would keep the same command from going on");
+    let resumed = json(dir.path(), &["grid.toml", "-o", "out", "--report", "page"]);
+    assert!(page.exists());
     let after = cells(&out);
     assert_eq!(after.len(), 16);
     assert!(before.iter().all(|cell| after.contains(cell)), "the finished ones are not computed again");

@@ -8,6 +8,10 @@ use trimtab_core::document::reproduce::{
 pub(super) const MORE: f64 = 1.05;
 /// Equal quantities may be smaller by as much.
 pub(super) const SAME: f64 = 0.95;
+/// Why short discards cost more for their size.
+pub(super) const PER_COMMAND: &str = "a cost for each command, which every profile has";
+/// Why discards bring nothing to a new drive.
+pub(super) const NEW_DRIVE: &str = "a new drive of the model has nothing to collect";
 /// The end of the name of the second order of two that are alike.
 const OTHER_WAY: &str = ", the other way";
 

@@ -3,7 +3,7 @@
 use trimtab_core::Bytes;
 use trimtab_core::document::reproduce::{Claim, Order};
 
-use super::super::draft::{MORE, SAME, claim, order};
+use super::super::draft::{MORE, NEW_DRIVE, PER_COMMAND, SAME, claim, order};
 use super::super::measured::{Measured, over, plus};
 use super::{DRIVE, SIZE, SLIDES, VENDORS};
 
@@ -11,8 +11,6 @@ use super::{DRIVE, SIZE, SLIDES, VENDORS};
 const FILES: [&str; 2] = ["transactions", "delete"];
 /// The pauses of PostMark in which FITRIM runs.
 const PAUSES: [&str; 2] = ["after-create", "after-transactions"];
-/// Why long discards are faster for their size.
-const COMMAND: &str = "a cost for each command, which every profile has";
 /// The two halves of FITRIM's range.
 const HALVES: [&str; 2] = ["trim-front", "trim-back"];
 
@@ -39,7 +37,7 @@ fn background(measured: &Measured) -> Vec<Claim> {
             .judged(),
         claim(SLIDES, "ATA TRIM Command", "As long as the drive has enough free pages, TRIM is not needed.")
             .alike("random writes on a new drive: without discards over with", "s", model("new kept"), model("new discarded"), SAME)
-            .follows("a new drive of the model has nothing to collect")
+            .follows(NEW_DRIVE)
             .judged(),
         claim(
             SLIDES,
@@ -67,7 +65,7 @@ fn performance(measured: &Measured) -> Vec<Claim> {
         claim(SLIDES, "Sequential discard performance", "The rate of discards grows with their size.")
             .larger("MiB/s in sequence, 1 MiB over 4 KiB, Corsair", "MiB/s", of(DRIVE, "sequential", mib), of(DRIVE, "sequential", 4096))
             .larger("MiB/s in sequence, 1 MiB over 4 KiB, Vertex LE", "MiB/s", of(vertex, "sequential", mib), of(vertex, "sequential", 4096))
-            .follows(COMMAND)
+            .follows(PER_COMMAND)
             .judged(),
         claim(SLIDES, "Different modes comparison", "Sequential, random and repeated discards are compared.")
             .because(
@@ -84,7 +82,7 @@ fn performance(measured: &Measured) -> Vec<Claim> {
             .judged(),
         claim(SLIDES, "Discard Batching - The idea", "Small extents are slow to discard.")
             .larger("MiB/s in sequence: 1 MiB over 16 KiB", "MiB/s", of(DRIVE, "sequential", mib), of(DRIVE, "sequential", 16 << 10))
-            .follows(COMMAND)
+            .follows(PER_COMMAND)
             .judged(),
         claim(SLIDES, "Discard Batching - The idea, disadvantage 2", "Discarding already discarded blocks should be easy, but...")
             .because(

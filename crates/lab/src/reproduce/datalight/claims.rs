@@ -2,7 +2,7 @@
 
 use trimtab_core::document::reproduce::{Claim, FigureClock, Order};
 
-use super::super::draft::{SAME, claim, order};
+use super::super::draft::{NEW_DRIVE, PER_COMMAND, SAME, claim, order};
 use super::super::measured::{Cell, Measured, beyond, over};
 use super::{DELETE, PAPER, SIZE};
 
@@ -59,7 +59,7 @@ fn benefits(measured: &Measured) -> Vec<Claim> {
             model("new discarded s"),
             SAME,
         )
-        .follows("a new drive of the model has nothing to collect")
+        .follows(NEW_DRIVE)
         .larger(
             "long test on a used drive, without discards over with",
             "s",
@@ -164,7 +164,7 @@ fn drawbacks(measured: &Measured) -> Vec<Claim> {
             measured.figure("small discards"),
             measured.figure("large discards"),
         )
-        .follows("a cost for each command, which every profile has")
+        .follows(PER_COMMAND)
         .judged(),
         claim(
             PAPER,
