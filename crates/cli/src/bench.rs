@@ -104,61 +104,7 @@ pub struct Args {
 }
 
 /// The uses of a device that [`claim`] cannot find.
-const UNDETECTED: &str = "\
-What cannot be detected:
-- Other machines that use the same drive: virtual machines or their host, shared storage, clusters; and clients of an
-  NFS server, also on this machine, that write to its drive themselves (pNFS block or SCSI layouts).
-- Two paths to one drive without multipath, where the drive does not report the same WWID on both; and another drive
-  that a storage array puts behind a unit number during the run, or of which the kernel keeps no identifiers (VPD page
-  0x83).
-- A file or disk of this machine that comes back as a drive by the network, unless nvmet or LIO has a target of the
-  drive's name here, or LIO serves a unit of its vendor: through a program such as tgtd, or through another machine.
-- What a server keeps on DEV that has ended, or was stopped, and will be started again: the device that it served by NBD,
-  ublk or iSCSI may still be mounted and wait for it.
-- Parts of the kernel that write to files without claiming them or naming them: nfsd, ksmbd, cachefiles, process
-  accounting, core dumps, disk quotas, what a file system shows of its own as files (journals, NTFS's $MFT), ZFS pools
-  on files, zloop, nandsim, 9p over a descriptor; and memory of a file that stays pinned after it was unmapped
-  (udmabuf, vfio, RDMA, buffers of io_uring), or whose process has ended (vhost).
-- A FUSE server that has the file open for reading only, only for the moment of each write, or by passthrough.
-- Files and drives that were registered with an io_uring of which nothing but its registration is left (set up with
-  IORING_SETUP_REGISTERED_FD_ONLY), or whose path leads to another file by now; and requests that are under way when
-  their file is closed.
-- What processes have open or mapped, where this program lacks CAP_SYS_PTRACE, CAP_SYS_ADMIN or
-  CAP_CHECKPOINT_RESTORE; a line says how many these are.
-- A process that forks and ends so fast that its children, which inherit its files, are never seen; or that moves
-  its file from one descriptor to another, or its mapping of a node that was removed, without pause.
-- What uses the device below the file system that holds a loop device's file, past that file system; and what uses an
-  MTD device below mtdblock.
-- A file seen through an overlay, where its length changes during the search.
-- Files and drives that nvmet, LIO's fileio or USB gadgets serve, where their path now leads to another file; a bitmap
-  file of md, where its path now leads to another such file; and those that pscsi of LIO, xen-blkback, RNBD or RBD
-  serve or map a second time.
-- Programs that have the drive, or its sg, bsg or NVMe character device, open for reading only, and send it commands
-  that write; and those that do so by a character device of its RAID controller or host adapter.
-- An erofs of which the file is a further device; and one that no list of mounts shows, where the file doesn't have its
-  superblock at the usual place.
-- Programs that only read, such as a backup of DEV that is under way, or a virtual machine on an image below: one of
-  them is named, but not refused. What they have mapped for reading alone is not seen.
-- Processes of other PID namespaces that are not below this one's, such as those outside a container.
-- Files that were sent by a socket and not received yet, so that no process has them open.
-- Where a network file system keeps a file that something uses; and a file of fuseblk that is mounted nowhere any more.
-- With --allow-part, neighbours that run out of space: volumes of a group that lies in a thin volume or on VDO, and
-  partitions of a loop device over a sparse file, share their free space with others, which a bench uses up.
-- With --allow-part, what else uses bytes of DEV: space that a partition or volume lost when it was made shorter in use
-  (noticed where a mounted file system or swap is on it, not where a process has it open or other layers are between); a
-  volume of which a part was missing when it was activated; tables that use one part of a drive twice.
-- What is attached to the same file, uses the same space by the device mapper, opens DEV, or finds a further path to
-  its drive, once the run has begun.
-- Data without a signature, such as that of some databases.
-Two drives whose firmware reports one WWID are taken for one drive, and so are all disks of the module scsi_debug;
-detach one of them. While a multipath device has no path, all drives are refused but those whose WWID shows that they
-are others; all are while nvmet, LIO or a USB gadget serves a path that leads to nothing. A loop device over a file of
-an overlay, of eCryptfs, of FUSE (but for emulated drives), of a network file system, or of another one that may keep its
-files in others, is refused. NBD and ublk devices, and others that this machine serves to itself, are refused: where their
-data is kept cannot be told. For the same reason a partition is refused behind one that is in use and may have been longer
-when that began, and a volume beside one whose mounted file system has a length that is not known here. All devices are
-refused while a process has files registered with an io_uring that can't be told (before Linux 6.18 any such file), and a
-loop device over any file while an erofs is mounted from a file.";
+const UNDETECTED: &str = include_str!("bench/undetected.txt").trim_ascii_end();
 
 /// The name of the results in the directory of a report.
 const DOCUMENT: &str = "bench.json";

@@ -139,15 +139,6 @@ impl BlockDevice {
         found.ok_or_else(|| BlockError::Unknown { device: device.to_owned() })
     }
 
-    /// Returns the device whose node has the path `node`; none where there is no block device at it.
-    pub(crate) fn of_node(sysfs: &Path, node: &Path) -> Option<Self> {
-        let found = fs::metadata(node).ok()?;
-        found
-            .file_type()
-            .is_block_device()
-            .then(|| Self::numbered(sysfs, DeviceNumber::unpack(found.rdev())))?
-    }
-
     /// Returns the device whose node the kernel would make at the path `node`, be it there or not.
     fn called(sysfs: &Path, node: &Path) -> Option<Self> {
         let captured = sysfs.with_file_name("dev");

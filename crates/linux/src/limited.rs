@@ -1,6 +1,7 @@
 //! A time limit for questions that may never be answered: those to the server of a network file system or of FUSE, and
 //! those to a drive.
 
+use std::io;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,17 +17,32 @@ pub(crate) struct Asked<T> {
 
 /// Asks `question` on a thread of its own.
 pub(crate) fn ask<T: Send + 'static>(question: impl FnOnce() -> T + Send + 'static) -> Asked<T> {
+    ask_for(TIMEOUT, question)
+}
+
+/// Asks `question` on a thread of its own, with a time limit of its own as well.
+pub(crate) fn ask_for<T: Send + 'static>(
+    limit: Duration,
+    question: impl FnOnce() -> T + Send + 'static,
+) -> Asked<T> {
     let (sender, answer) = mpsc::channel();
     // Where no thread can be made, nobody answers.
     let _ = thread::Builder::new().spawn(move || {
         // Nobody waits any more for an answer that comes late.
         let _ = sender.send(question());
     });
-    Asked { answer, deadline: Instant::now() + TIMEOUT }
+    Asked { answer, deadline: Instant::now() + limit }
+}
+
+/// Answers `question`, or says that there was no answer in time.
+pub(crate) fn in_time<T: Send + 'static>(
+    question: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    ask(question).answer().unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
 }
 
 impl<T> Asked<T> {
-    /// Waits for the answer; none where it does not come within [`TIMEOUT`] from the question on.
+    /// Waits for the answer; none where it does not come within the time limit, which begins with the question.
     pub(crate) fn answer(self) -> Option<T> {
         self.answer.recv_timeout(self.deadline.saturating_duration_since(Instant::now())).ok()
     }

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::ClaimError;
+use crate::limited;
 use crate::mount;
 
 /// How such a file begins.
@@ -56,10 +57,17 @@ fn listed(text: &[u8]) -> Vec<Bitmap> {
 
 /// Whether the file at `path` begins as a bitmap does.
 pub(super) fn is_bitmap(path: &Path) -> bool {
-    let mut found = [0; MAGIC.len()];
-    // The path may lead to anything by now; only a regular file is opened, which never waits.
-    let is_file = fs::metadata(path).is_ok_and(|found| found.is_file());
-    is_file && File::open(path).and_then(|mut file| file.read_exact(&mut found)).is_ok() && found == MAGIC
+    let path = path.to_owned();
+    // The path may lead to anything by now.
+    let found = limited::in_time(move || {
+        let mut found = [0; MAGIC.len()];
+        // The open of a pipe waits.
+        if fs::metadata(&path)?.is_file() {
+            File::open(&path)?.read_exact(&mut found)?;
+        }
+        Ok(found)
+    });
+    found.is_ok_and(|found| found == MAGIC)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use serde::Deserialize;
@@ -12,12 +13,16 @@ use serde::Deserialize;
 use super::remains::remains;
 use super::{ClaimError, Overrides};
 use crate::block::BlockDevice;
+use crate::limited;
 
 /// Where wipefs is found: by the user's path, which may lack the last two.
 const WIPEFS: [&str; 3] = ["wipefs", "/usr/sbin/wipefs", "/sbin/wipefs"];
 
 /// The path by which wipefs opens its standard input.
 const INPUT: &str = "/proc/self/fd/0";
+
+/// How long a search of one device may take: it reads some hundred places, also of the slowest card.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// A signature that was found on a device.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -110,8 +115,17 @@ fn listed<'a>(signatures: impl IntoIterator<Item = &'a Signature>) -> String {
     signatures.into_iter().map(Signature::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The signatures on a device.
+/// The signatures on a device. It answered a read before this; one that fell silent since is not waited for.
 fn signatures(block: &BlockDevice) -> Result<Vec<Signature>, ClaimError> {
+    let device = block.clone();
+    limited::ask_for(LOOK, move || look(&device)).answer().unwrap_or_else(|| {
+        let source = io::ErrorKind::TimedOut.into();
+        Err(ClaimError::Read { device: block.path().display().to_string(), source })
+    })
+}
+
+/// Looks for the signatures on a device.
+fn look(block: &BlockDevice) -> Result<Vec<Signature>, ClaimError> {
     let device = block.path().display().to_string();
     let unread = |source| ClaimError::Read { device: device.clone(), source };
     let node = block.open_node(OFlags::empty()).map_err(unread)?;

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::block::{BlockDevice, DeviceNumber, children};
 use crate::identity::FileId;
+use crate::limited;
 use crate::mount::Namespace;
 
 /// Where the superblock is, and how it begins.
@@ -17,14 +18,18 @@ const MAGIC: [u8; 4] = 0xE0F5_E1E2_u32.to_le_bytes();
 /// does; also where that can't be read.
 pub(super) fn may_be_image(namespaces: &[Namespace], id: FileId, path: &Path) -> bool {
     let begins_so = |namespace: &Namespace| {
-        let file = File::open(namespace.file(path)).ok()?;
-        let found = file.metadata().ok()?;
-        if (FileId { device: DeviceNumber::unpack(found.dev()), inode: found.ino() }) != id {
-            return None;
-        }
-        let mut magic = [0; MAGIC.len()];
-        file.read_exact_at(&mut magic, SUPERBLOCK).ok()?;
-        Some(magic == MAGIC)
+        let place = namespace.file(path);
+        let magic = limited::in_time(move || {
+            let file = File::open(place)?;
+            let found = file.metadata()?;
+            if (FileId { device: DeviceNumber::unpack(found.dev()), inode: found.ino() }) != id {
+                return Ok(None);
+            }
+            let mut magic = [0; MAGIC.len()];
+            file.read_exact_at(&mut magic, SUPERBLOCK)?;
+            Ok(Some(magic))
+        });
+        Some(magic.ok()?? == MAGIC)
     };
     namespaces.iter().find_map(begins_so).unwrap_or(true)
 }

@@ -171,7 +171,7 @@ impl Around {
             let seen = if export.path.is_absolute() { &self.namespaces[..] } else { &[] };
             let at = seen.iter().filter_map(|namespace| self.served_at(namespace, &export.path));
             let is_there = |namespace: &Namespace| {
-                let is_file = fs::metadata(namespace.file(&export.path)).is_ok_and(|found| found.is_file());
+                let is_file = namespace.metadata(&export.path).is_ok_and(|found| found.is_file());
                 is_file || self.served_at(namespace, &export.path).is_some()
             };
             // Anyone can make a namespace in which the path leads to something.
@@ -197,10 +197,11 @@ impl Around {
     /// The block device that has the path `path` of an export in `namespace`. Its name alone doesn't count on this
     /// machine: the export may have led to another device by it.
     fn served_at(&self, namespace: &Namespace, path: &Path) -> Option<BlockDevice> {
-        match self.is_live {
-            true => BlockDevice::of_node(&self.sysfs, &namespace.file(path)),
-            false => BlockDevice::open(&self.sysfs, &place(namespace, path)).ok(),
+        if !self.is_live {
+            return BlockDevice::open(&self.sysfs, &place(namespace, path)).ok();
         }
+        let found = namespace.metadata(path).ok().filter(|found| found.file_type().is_block_device())?;
+        BlockDevice::numbered(&self.sysfs, DeviceNumber::unpack(found.rdev()))
     }
 
     /// The disks that take the commands of the NVMe controller whose character device has the path `path`;
@@ -208,7 +209,7 @@ impl Around {
     /// make one.
     fn commanded(&self, path: &Path) -> Result<Vec<BlockDevice>, BlockError> {
         let number = |namespace: &Namespace| {
-            let found = fs::metadata(namespace.file(path)).ok()?;
+            let found = namespace.metadata(path).ok()?;
             found.file_type().is_char_device().then(|| DeviceNumber::unpack(found.rdev()))
         };
         let numbers: Vec<_> = self.namespaces.iter().filter_map(number).collect();

@@ -1,7 +1,7 @@
 //! The files behind loop devices, and those that are used without a device: active swap, md's bitmaps, erofs mounted
 //! from a file, and what the kernel serves.
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -91,7 +91,7 @@ impl Around {
             // A relative path led on from the directory of whoever set it; what is a device is used as one.
             let is_it = if path.is_absolute() { |_: &Path| true } else { |_: &Path| false };
             let is_device = |namespace: &Namespace| {
-                let found = fs::metadata(namespace.file(&path));
+                let found = namespace.metadata(&path);
                 path.is_absolute() && found.is_ok_and(|found| found.file_type().is_block_device())
             };
             let is_elsewhere =

@@ -12,10 +12,11 @@ use rustix::fs::OFlags;
 
 use super::memory_map::Mapping;
 use super::opened_kind::{OpenedKind, kind};
-use super::task::{in_time, is_gone, is_zombie, maps, threads};
+use super::task::{is_gone, is_zombie, maps, threads};
 use super::{ClaimError, ring};
 use crate::descriptors::share_descriptors;
 use crate::identity;
+use crate::limited::in_time;
 use crate::mount;
 
 /// How often processes are listed until no new ones appear.

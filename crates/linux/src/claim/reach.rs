@@ -55,10 +55,12 @@ pub(super) fn mounted(device: &BlockDevice, target: &Path) -> Option<u64> {
     if !head.starts_with(b"XFSB") {
         return Some(length);
     }
-    if DeviceNumber::unpack(fs::metadata(target).ok()?.dev()) != device.number().ok()? {
+    let target = target.to_owned();
+    let asked = limited::in_time(move || Ok((fs::metadata(&target)?.dev(), statvfs(&target)?)));
+    let (mounted, found) = asked.ok()?;
+    if DeviceNumber::unpack(mounted) != device.number().ok()? {
         return None;
     }
-    let found = statvfs(target).ok()?;
     // The kernel leaves out the log, which never grows.
     let log = number(&head, 96, 4, Order::Big)?.checked_mul(number(&head, 4, 4, Order::Big)?)?;
     Some(length.max(found.f_blocks.checked_mul(found.f_frsize)?.checked_add(log)?))

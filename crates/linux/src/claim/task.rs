@@ -6,14 +6,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-use crate::limited;
-
-/// Answers `question`, or says that there was no answer in time.
-pub(super) fn in_time<T: Send + 'static>(
-    question: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    limited::ask(question).answer().unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
-}
+use crate::limited::in_time;
 
 /// The list of what a process with this directory in procfs has mapped. A process whose memory map is held, as while it maps a
 /// file of a FUSE that does not answer, shows none.

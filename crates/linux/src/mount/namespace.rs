@@ -1,9 +1,10 @@
 //! Mount namespaces, and the processes that are in them.
 
 use std::collections::VecDeque;
+use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use super::{Mount, MountError, mounts, parse};
 use crate::{identity, limited};
@@ -47,6 +48,16 @@ impl Namespace {
                 found.unwrap_or_else(|| self.root.join(path.strip_prefix("/").unwrap_or(path)))
             }
         }
+    }
+
+    /// The metadata of the file that has the absolute path `path` in it.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's; also where the path leads to a file system that does not answer.
+    pub(crate) fn metadata(&self, path: &Path) -> io::Result<Metadata> {
+        let place = self.file(path);
+        limited::in_time(move || fs::metadata(place))
     }
 }
 
