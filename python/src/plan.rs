@@ -47,7 +47,7 @@ impl Plan {
     #[new]
     fn new(py: Python<'_>, json: &str, directory: PathBuf) -> PyResult<Self> {
         let grid = Grid::from_json(json, "the grid").map_err(|error| raised(&error))?;
-        Self::planned(py, &grid, directory)
+        Self::planned(py, &grid, "the grid", directory)
     }
 
     /// Plans the grid in the TOML file `path`.
@@ -56,7 +56,7 @@ impl Plan {
         let text = std::fs::read_to_string(&path)
             .map_err(|error| Error::new_err(format!("cannot read the grid {}: {error}", path.display())))?;
         let grid = Grid::parse(&text, &path).map_err(|error| raised(&error))?;
-        Self::planned(py, &grid, directory)
+        Self::planned(py, &grid, &path.display().to_string(), directory)
     }
 
     /// Computes what is missing in this process, on all processors.
@@ -129,7 +129,8 @@ impl Plan {
 }
 
 impl Plan {
-    fn planned(py: Python<'_>, grid: &Grid, directory: PathBuf) -> PyResult<Self> {
+    fn planned(py: Python<'_>, grid: &Grid, origin: &str, directory: PathBuf) -> PyResult<Self> {
+        grid.check(origin).map_err(|error| raised(&error))?;
         let plan = py.detach(|| SweepPlan::of(grid)).map_err(|error| raised(&error))?;
         Ok(Self { plan, directory, results: Mutex::default() })
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use trimtab_linux::file::{Output, create_directory};
 use trimtab_report::bench::Comparison;
 use trimtab_report::{Document, latency_png, page};
-use trimtab_trace::Format;
+use trimtab_trace::{Format, TraceFile};
 
 /// Makes tables and HTML pages again from result files
 ///
@@ -71,6 +71,12 @@ fn read(path: &Path) -> Result<Document> {
     if path.is_file()
         && let Ok(Some(format)) = Format::detect(path)
     {
+        if format == Format::Trimtab && TraceFile::open(path).is_err() {
+            bail!(
+                "{} is a Parquet table: report reads the JSON files that --json and --report of a verb write",
+                path.display()
+            );
+        }
         bail!(
             "{} is a trace ({format}): trimtab trace info says what it holds, trimtab sim replays it",
             path.display()

@@ -153,7 +153,7 @@ fn grid(args: &Args) -> Result<Grid> {
         (grid.passes, grid.until_steady) = (args.repeat, false);
     }
     grid.blocks = args.blocks.or(grid.blocks);
-    grid.check("the grid")?;
+    grid.check(&args.grid.as_ref().map_or("the grid".to_owned(), |path| path.display().to_string()))?;
     Ok(grid)
 }
 

@@ -50,7 +50,10 @@ fn repeated_sweep_computes_damaged_cells_only() {
     let out = dir.path().join("out");
     let before = cells(&out);
     assert_eq!(before.len(), 4);
-    assert!(fs::metadata(out.join("sweep.parquet")).unwrap().len() > 0);
+    let table = "sweep.parquet is a Parquet table: report reads the JSON files";
+    let refused =
+        Command::new(env!("CARGO_BIN_EXE_trimtab")).arg("report").arg(out.join("sweep.parquet")).output();
+    assert!(String::from_utf8_lossy(&refused.unwrap().stderr).contains(table));
     fs::write(&before[0].0, "{").unwrap();
     let again = json(dir.path(), &["grid.toml", "-o", "out"]);
     assert_eq!(again["rows"], first["rows"]);

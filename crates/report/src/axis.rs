@@ -39,6 +39,15 @@ impl Axis {
         Self { log: false, low: 0.0, high: shown(largest) }
     }
 
+    /// The linear axis for values from `smallest` to `largest`, both at least zero. It begins at zero, or further up where
+    /// that would press the values together; it is never so short that differences of a few percent look large.
+    pub fn range(smallest: f64, largest: f64) -> Self {
+        let (smallest, largest) = (smallest.min(f64::MAX), shown(largest));
+        let margin = ((largest - smallest) / 8.0).max(largest / 10.0);
+        let low = if smallest < largest / 2.0 { 0.0 } else { smallest - margin };
+        Self { log: false, low, high: shown(largest + margin) }
+    }
+
     /// The logarithmic axis for values from `smallest` to `largest`, both above zero.
     pub fn log(smallest: f64, largest: f64) -> Self {
         let (smallest, largest) = (shown(smallest), shown(largest));
@@ -56,7 +65,7 @@ impl Axis {
         if self.log {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
         } else {
-            value / self.high
+            (value - self.low) / (self.high - self.low)
         }
     }
 
@@ -70,11 +79,12 @@ impl Axis {
     /// The values to name along it, in order.
     pub fn ticks(&self) -> Vec<f64> {
         if !self.log {
-            let rough = self.high / 6.0;
+            let rough = (self.high - self.low) / 6.0;
             let decade = 10_f64.powf(rough.log10().floor());
             let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * decade).into_iter().find(|step| *step >= rough);
             let step = step.unwrap_or(rough);
-            return (0..=(self.high / step) as u32).map(|n| f64::from(n) * step).collect();
+            let first = (self.low / step).ceil() as u32;
+            return (first..=(self.high / step) as u32).map(|n| f64::from(n) * step).collect();
         }
         let decades = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
         let within: &[f64] = match self.high / self.low {
@@ -133,6 +143,20 @@ mod tests {
         }
         assert!(axis(&[0.0]).is_none());
         assert!(axis(&[]).is_none());
+    }
+
+    #[test]
+    fn a_range_holds_its_values_apart() {
+        for (smallest, largest) in [(0.0, 7.0), (95.0, 100.0), (100.0, 100.0), (40.0, 100.0), (1e-9, 1e-9)] {
+            let axis = Axis::range(smallest, largest);
+            let parts = [smallest, largest].map(|value| axis.part(value));
+            assert!(parts.iter().all(|part| (0.0..=1.0).contains(part)), "{smallest} {largest}: {parts:?}");
+            assert!((3..=9).contains(&axis.ticks().len()), "{smallest} {largest}: {:?}", axis.ticks());
+        }
+        let near = Axis::range(95.0, 100.0);
+        let apart = near.part(100.0) - near.part(95.0);
+        assert!((0.15..0.5).contains(&apart), "a difference of 5 %: {apart}");
+        assert_eq!(Axis::range(40.0, 100.0).part(0.0), 0.0);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use trimtab_core::Bytes;
 use trimtab_core::document::sim::{Clocks, PolicyClock};
 use trimtab_core::policy::SimPolicy;
@@ -41,22 +42,28 @@ impl DriveState {
     }
 }
 
-/// The values whose combinations are the cells of a sweep. A list that is empty stands for one value, the default
+/// The values whose combinations are the cells of a sweep. A list that isn't given stands for one value, the default
 /// of `trimtab sim`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Grid {
     /// Trace files.
+    #[serde(deserialize_with = "filled")]
     pub traces: Vec<PathBuf>,
     /// Drive profiles: built-in names, or files that end in `.toml`.
+    #[serde(deserialize_with = "filled")]
     pub profiles: Vec<String>,
     /// Policies; if empty, none, online, batched, smart and ideal.
+    #[serde(deserialize_with = "filled")]
     pub policies: Vec<SimPolicy>,
     /// Over-provisioning of the drives, (physical - logical) / logical; if empty, that of each profile.
+    #[serde(deserialize_with = "filled")]
     pub over_provisioning: Vec<f64>,
     /// Multiples of the recorded think times.
+    #[serde(deserialize_with = "filled")]
     pub think_scale: Vec<f64>,
     /// The states that drives are brought to before.
+    #[serde(deserialize_with = "filled")]
     pub states: Vec<DriveState>,
     /// The clock that policies go by.
     pub policy_clock: PolicyClock,
@@ -73,12 +80,16 @@ pub struct Grid {
     /// Program and erase cycles that a block lasts.
     pub endurance: Option<u32>,
     /// Synthetic workloads.
+    #[serde(deserialize_with = "filled")]
     pub workloads: Vec<Workload>,
     /// Effective spare factors of the synthetic workloads' flash.
+    #[serde(deserialize_with = "filled")]
     pub spare: Vec<f64>,
     /// Its garbage collectors.
+    #[serde(deserialize_with = "filled")]
     pub gc: Vec<GcPolicy>,
     /// Its frontiers for the host.
+    #[serde(deserialize_with = "filled")]
     pub streams: Vec<u32>,
     /// Its erase blocks.
     pub blocks: Option<u32>,
@@ -87,7 +98,17 @@ pub struct Grid {
     /// How often the measured part of a synthetic workload writes the drive.
     pub drive_writes: Option<f64>,
     /// Seeds of every draw.
+    #[serde(deserialize_with = "filled")]
     pub seeds: Vec<u64>,
+}
+
+/// A list with at least one value: an empty one would be a sweep of nothing, and is rather a mistake.
+fn filled<'de, D: Deserializer<'de>, T: Deserialize<'de>>(text: D) -> Result<Vec<T>, D::Error> {
+    let values = Vec::deserialize(text)?;
+    match values.is_empty() {
+        true => Err(D::Error::custom("an empty list; leave the key out for its default")),
+        false => Ok(values),
+    }
 }
 
 /// Why a grid is refused.
@@ -139,7 +160,6 @@ impl Grid {
         for profile in grid.profiles.iter_mut().filter(|name| name.ends_with(".toml")) {
             *profile = directory.join(&profile).display().to_string();
         }
-        grid.check(&name)?;
         Ok(grid)
     }
 
@@ -149,13 +169,11 @@ impl Grid {
     /// [`GridError`], which names the key.
     pub fn from_json(text: &str, origin: &str) -> Result<Self, GridError> {
         let mut document = serde_json::Deserializer::from_str(text);
-        let grid: Self = serde_path_to_error::deserialize(&mut document).map_err(|error| {
+        serde_path_to_error::deserialize(&mut document).map_err(|error| {
             let message = error.inner().to_string();
             let message = message.split(" at line ").next().unwrap_or_default().to_owned();
             key_error(origin, &error.path().to_string(), message)
-        })?;
-        grid.check(origin)?;
-        Ok(grid)
+        })
     }
 
     /// Checks the values that no type holds to their limits.
@@ -194,6 +212,7 @@ impl Grid {
         if self.endurance == Some(0) {
             return wrong("endurance", "must be 1 or more".to_owned());
         }
+        self.check_effects(origin)?;
         self.check_workloads(origin)?;
         if self.policies.iter().any(|policy| policy.is(trimtab_core::policy::PolicyKind::Async)) {
             return wrong("policies", "async is btrfs's own and can't be simulated".to_owned());
@@ -215,6 +234,44 @@ impl Grid {
             drive_writes: self.drive_writes.unwrap_or(10.0),
             seed: USUAL_SEED,
         }
+    }
+
+    /// Refuses keys that change nothing, as no trace or no workload takes them.
+    fn check_effects(&self, origin: &str) -> Result<(), GridError> {
+        let of_traces = [
+            ("profiles", !self.profiles.is_empty()),
+            ("policies", !self.policies.is_empty()),
+            ("over-provisioning", !self.over_provisioning.is_empty()),
+            ("think-scale", !self.think_scale.is_empty()),
+            ("states", !self.states.is_empty()),
+            ("policy-clock", self.policy_clock != PolicyClock::default()),
+            ("size", self.size.is_some()),
+            ("scale-to", self.scale_to.is_some()),
+            ("device", self.device.is_some()),
+            ("passes", self.passes.is_some()),
+            ("until-steady", self.until_steady),
+            ("endurance", self.endurance.is_some()),
+        ];
+        let of_workloads = [
+            ("spare", !self.spare.is_empty()),
+            ("gc", !self.gc.is_empty()),
+            ("streams", !self.streams.is_empty()),
+            ("blocks", self.blocks.is_some()),
+            ("pages-per-block", self.pages_per_block.is_some()),
+            ("drive-writes", self.drive_writes.is_some()),
+        ];
+        let without = |inputs: &str, keys: &[(&str, bool)]| match keys.iter().find(|(_, is_given)| *is_given)
+        {
+            Some((key, _)) => Err(key_error(origin, key, format!("has no effect without {inputs}"))),
+            None => Ok(()),
+        };
+        if self.traces.is_empty() {
+            without("traces", &of_traces)?;
+        }
+        if self.workloads.is_empty() {
+            without("workloads", &of_workloads)?;
+        }
+        Ok(())
     }
 
     /// Refuses values that no workload could use. A value that suits some workloads fails in the cells of the others.
@@ -266,7 +323,9 @@ mod tests {
     use super::*;
 
     fn error(text: &str) -> String {
-        Grid::parse(text, Path::new("dir/grid.toml")).unwrap_err().to_string()
+        let origin = "dir/grid.toml";
+        let grid = Grid::parse(text, Path::new(origin));
+        grid.and_then(|grid| grid.check(origin)).unwrap_err().to_string()
     }
 
     #[test]
@@ -304,6 +363,12 @@ mod tests {
                 "dir/grid.toml: drive-writes: -1 drive writes are not",
             ),
             ("workloads = [\"uniform\"]\nstreams = [3]", "dir/grid.toml: streams: 3 is neither 1 nor 2"),
+            ("traces = [\"a\"]\nprofiles = []", "dir/grid.toml: profiles: an empty list; leave"),
+            ("traces = [\"a\"]\ngc = [\"fifo\"]", "dir/grid.toml: gc: has no effect without workloads"),
+            (
+                "workloads = [\"uniform\"]\npolicies = [\"none\"]",
+                "dir/grid.toml: policies: has no effect without traces",
+            ),
             ("traces = [\"a\"]\nsize = 0", "dir/grid.toml: size: must be above 0"),
             ("traces = [\n\n[", "dir/grid.toml, line "),
         ] {

@@ -23,6 +23,8 @@ pub struct Point {
     pub erases: [f64; 3],
     /// Seconds that the host waited in a pass: mean, and the ends of the interval.
     pub waited_s: [f64; 3],
+    /// Discards of a pass.
+    pub discards: f64,
 }
 
 /// The groups of replays in `document`, in the order of the grid. Synthetic workloads have no policy, and are in none.
@@ -72,6 +74,7 @@ fn points(rows: &[&SweepRow]) -> Vec<Point> {
         let figures: Vec<_> = of.iter().filter_map(|row| row.figures.as_ref()).collect();
         let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
         let erases = mean(figures.iter().map(|it| it.per_pass(it.erases)).collect());
+        let discards = mean(figures.iter().map(|it| it.per_pass(it.discards)).collect());
         let waited = |it: &&Figures| it.waited_ns.map(|ns| it.per_pass(ns) / 1e9);
         let waited = mean(figures.iter().filter_map(waited).collect());
         let intervals = of.first().and_then(|row| row.intervals);
@@ -82,6 +85,7 @@ fn points(rows: &[&SweepRow]) -> Vec<Point> {
             policy,
             erases: ends(intervals.and_then(|it| it.erases), erases, 1.0),
             waited_s: ends(intervals.and_then(|it| it.waited_ns), waited, 1e9),
+            discards,
         }
     };
     policies.into_iter().map(point).filter(|point| point.waited_s[0].is_finite()).collect()
@@ -101,6 +105,17 @@ pub fn front(points: &[Point]) -> Vec<&Point> {
     front
 }
 
+/// The points that are not on the front, but need at most 5 % more erases and waits than one on it.
+pub fn near_front(points: &[Point]) -> Vec<&Point> {
+    let front = front(points);
+    let is_near = |it: &Point| {
+        let (erases, waits) = (it.erases[0], it.waited_s[0]);
+        front.iter().any(|best| erases <= best.erases[0] * 1.05 && waits <= best.waited_s[0] * 1.05)
+    };
+    let others = points.iter().filter(|it| it.policy != SimPolicy::Ideal && !front.contains(it));
+    others.filter(|it| is_near(it)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,6 +126,7 @@ mod tests {
             policy: policy.parse().unwrap(),
             erases: [erases; 3],
             waited_s: [waited; 3],
+            discards: 0.0,
         };
         let points = [
             point("none", 100.0, 5.0),
@@ -121,5 +137,9 @@ mod tests {
         ];
         let names: Vec<_> = front(&points).iter().map(|it| it.policy.to_string()).collect();
         assert_eq!(names, ["online", "smart"]);
+        assert!(near_front(&points).is_empty(), "12 % more waits are not near");
+        let near = [point("smart", 60.0, 4.0), point("online", 62.0, 4.2), point("none", 64.0, 4.0)];
+        let names: Vec<_> = near_front(&near).iter().map(|it| it.policy.to_string()).collect();
+        assert_eq!(names, ["online"]);
     }
 }

@@ -30,7 +30,8 @@ pub fn section(document: &SweepDocument) -> Section {
         (
             "Sweep: erases and waits of every policy",
             " A policy is on the Pareto front (joined by the line) if no other one erases less without more waits; \
-             the bound ideal, which no machine can use, is left out of it.",
+             the bound ideal, which no machine can use, is left out of it. \
+             Axes begin at zero only where the policies are far apart.",
         )
     };
     let body = format!(
@@ -142,7 +143,7 @@ mod tests {
             Figures { passes: Some(2), erases: 10, waited_ns: Some(14_000_000_000), ..Figures::default() };
         rows.push(SweepRow { figures: Some(twice), ..row("fast", "batched:1m", Ok((0, 0))) });
         let page = page_of(rows);
-        assert!(page.contains("On the Pareto front: online, batched:1m, smart</p>"), "{page}");
+        assert!(page.contains("On the Pareto front: online, batched:1m, smart. Never discarded anything: online, smart, batched:1m.</p>"), "{page}");
         assert_eq!(page.matches("too &lt;small&gt;").count(), 1);
         assert!(page.contains("<li>2 cells, the first of them mail on small, "), "{page}");
     }

@@ -19,10 +19,21 @@ const MARK: f64 = 5.0;
 /// A mean, and the ends of its interval.
 pub type Mean = [f64; 3];
 
-/// A quantity below the chart or beside it: its name, and its largest value.
+/// A quantity below the chart or beside it: its name, and its range.
 pub struct Quantity<'a> {
     pub label: &'a str,
+    pub smallest: f64,
     pub largest: f64,
+}
+
+impl<'a> Quantity<'a> {
+    /// The quantity that has these means.
+    pub fn of(label: &'a str, means: impl Iterator<Item = Mean>) -> Self {
+        let range = means.fold((f64::MAX, 0.0), |(smallest, largest): (f64, f64), [_, low, high]| {
+            (smallest.min(low), largest.max(high))
+        });
+        Self { label, smallest: range.0.max(0.0), largest: range.1 }
+    }
 }
 
 /// The chart while it is drawn.
@@ -37,7 +48,7 @@ pub struct Panel {
 impl Panel {
     /// A chart without marks.
     pub fn new(across: &Quantity, up: &Quantity) -> Self {
-        let axis = |quantity: &Quantity| Axis::linear(quantity.largest.max(1e-9) * 1.1);
+        let axis = |quantity: &Quantity| Axis::range(quantity.smallest, quantity.largest.max(1e-9));
         let mut panel = Self {
             across: axis(across),
             up: axis(up),
@@ -46,12 +57,12 @@ impl Panel {
             words: String::new(),
         };
         for tick in panel.up.ticks() {
-            let (_, y) = panel.place(0.0, tick);
+            let y = panel.height(tick);
             panel.drawing.line("grid", (LEFT, y), (RIGHT, y));
             panel.drawing.text("axis", (LEFT - 6.0, y + 4.0), Anchor::End, &tick_label(tick));
         }
         for tick in panel.across.ticks() {
-            let (x, _) = panel.place(tick, 0.0);
+            let x = panel.breadth(tick);
             panel.drawing.line("grid", (x, TOP), (x, BASE));
             panel.drawing.text("axis", (x, BASE + 16.0), Anchor::Middle, &tick_label(tick));
         }
@@ -61,9 +72,16 @@ impl Panel {
         panel
     }
 
+    fn breadth(&self, across: f64) -> f64 {
+        LEFT + self.across.part(across).max(0.0) * (RIGHT - LEFT)
+    }
+
+    fn height(&self, up: f64) -> f64 {
+        BASE - self.up.part(up).max(0.0) * (BASE - TOP)
+    }
+
     fn place(&self, across: f64, up: f64) -> Point {
-        let x = LEFT + self.across.part(across.max(0.0)) * (RIGHT - LEFT);
-        (x, BASE - self.up.part(up.max(0.0)) * (BASE - TOP))
+        (self.breadth(across), self.height(up))
     }
 
     /// Draws a line through these places.

@@ -1,8 +1,8 @@
 //! The chart of a trace and drive: erases against waits, one mark a policy.
 
-use trimtab_core::policy::SimPolicy;
+use trimtab_core::policy::{PolicyKind, SimPolicy};
 
-use super::front::{Group, Point, front};
+use super::front::{Group, Point, front, near_front};
 use super::panel::{Panel, Quantity};
 use crate::chart::policy_class;
 use crate::number::{count, seconds};
@@ -14,9 +14,8 @@ pub fn figure(group: &Group) -> String {
     if points.is_empty() {
         return String::new();
     }
-    let largest = |of: fn(&Point) -> f64| points.iter().map(of).fold(0.0, f64::max);
-    let waits = Quantity { label: "host waits (s, model time)", largest: largest(|it| it.waited_s[2]) };
-    let erases = Quantity { label: "erases", largest: largest(|it| it.erases[2]).max(1.0) };
+    let waits = Quantity::of("host waits (s, model time)", points.iter().map(|it| it.waited_s));
+    let erases = Quantity::of("erases", points.iter().map(|it| it.erases));
     let mut panel = Panel::new(&waits, &erases);
     let best = front(points);
     panel.line("line fit", best.iter().map(|it| (it.waited_s[0], it.erases[0])));
@@ -30,7 +29,7 @@ pub fn figure(group: &Group) -> String {
         panel.mark(&class(point.policy), point.waited_s, point.erases, &note);
         panel.name(&class(point.policy), &name);
     }
-    let best: Vec<_> = best.iter().map(|it| it.policy.label()).collect();
+    let text = words(points);
     let column = |head: &str, of: &dyn Fn(&Point) -> String| {
         Column::new(head, points.iter().map(|point| Cell::plain(of(point))))
     };
@@ -39,5 +38,22 @@ pub fn figure(group: &Group) -> String {
         column("Erases", &|it| count(it.erases[0])),
         column("Host waits", &|it| seconds(it.waited_s[0])),
     ]);
-    panel.figure(&group.title, &format!("On the Pareto front: {}", best.join(", ")), &figures)
+    panel.figure(&group.title, &text, &figures)
+}
+
+/// The policies on the front, those that are as good, and those that had nothing to show.
+fn words(points: &[Point]) -> String {
+    let names = |points: &[&Point]| points.iter().map(|it| it.policy.label()).collect::<Vec<_>>().join(", ");
+    let mut text = format!("On the Pareto front: {}.", names(&front(points)));
+    let near = near_front(points);
+    if !near.is_empty() {
+        text += &format!(" Within 5 % of it: {}.", names(&near));
+    }
+    let is_idle =
+        |it: &&Point| it.discards == 0.0 && it.policy.real().is_some() && !it.policy.is(PolicyKind::None);
+    let idle: Vec<_> = points.iter().filter(is_idle).collect();
+    if !idle.is_empty() {
+        text += &format!(" Never discarded anything: {}.", names(&idle));
+    }
+    text
 }

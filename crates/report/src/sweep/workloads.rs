@@ -36,9 +36,8 @@ fn figure(workload: &str, rows: &[&SweepRow]) -> String {
     if points().next().is_none() {
         return String::new();
     }
-    let largest = |of: fn(&(f64, Mean)) -> f64| points().map(of).fold(0.0, f64::max);
-    let across = Quantity { label: "over-provisioning (%)", largest: largest(|(percents, _)| *percents) };
-    let up = Quantity { label: "write amplification", largest: largest(|(_, waf)| waf[2]) };
+    let across = Quantity::of("over-provisioning (%)", points().map(|(percents, _)| [*percents; 3]));
+    let up = Quantity::of("write amplification", points().map(|(_, waf)| *waf));
     let mut panel = Panel::new(&across, &up);
     for (series, class) in all.iter().zip(CLASSES.iter().cycle()) {
         panel.name(class, &series.name);
