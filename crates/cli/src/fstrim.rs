@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use rustix::fs::fstatfs;
 use rustix::io::Errno;
 use signal_hook::consts::SIGPIPE;
 use signal_hook::low_level::emulate_default_handler;
@@ -21,8 +22,8 @@ use trimtab_core::policy::Goals;
 use trimtab_core::{Bytes, Extent};
 use trimtab_keeper::service::Config;
 use trimtab_keeper::service::control::RUN;
-use trimtab_keeper::trim::{ListedError, Request, Scope, Selected, selected};
-use trimtab_linux::mount::{covering, mounts};
+use trimtab_keeper::trim::{ListedError, RefusedError, Request, Scope, Selected, selected};
+use trimtab_linux::mount::{covering, mounts, open_plainly};
 use trimtab_linux::stack::Machine;
 use trimtab_linux::trim::fitrim;
 
@@ -31,6 +32,9 @@ use options::{Options, Parsed, UsageError, What};
 
 /// The name under which this program is `fstrim`.
 const NAME: &str = "fstrim";
+/// The number of btrfs (`BTRFS_SUPER_MAGIC` of linux/magic.h).
+const BTRFS: i64 = 0x9123_683e;
+
 /// The exit code of a single trim that failed, and of a command line that is refused.
 const FAILED: u8 = 1;
 /// The exit code if no list can be read, or all trims failed.
@@ -183,6 +187,7 @@ impl Fstrim {
         }
         let is_sliced = options.paced || options.incremental || options.progress;
         let interrupt = if is_sliced { crate::interrupt()? } else { Interrupt::never() };
+        open_plainly();
         Ok(Self { options, interrupt, is_sliced, printed: Printed::Whole })
     }
 
@@ -279,11 +284,11 @@ impl Fstrim {
             self.print(path, "0 B (dry run) trimmed", device);
             return Ended::Well;
         }
-        let trimmed = if self.is_sliced {
-            drop(directory);
-            trim::in_thread(|| self.in_slices(path))
-        } else {
-            self.at_once(path, &directory)
+        let trimmed = match self.is_sliced {
+            true => self
+                .check(path, &directory)
+                .and_then(|()| trim::in_thread(|| self.in_slices(path, &directory))),
+            false => self.at_once(path, &directory),
         };
         match trimmed {
             Ok(bytes) => {
@@ -301,27 +306,35 @@ impl Fstrim {
     fn at_once(&self, path: &Path, directory: &File) -> Result<u64, Ended> {
         let Options { offset, length, minimum, .. } = self.options;
         let range = Extent::new(Bytes(offset), Bytes(offset.saturating_add(length)));
-        match fitrim(directory, range, Bytes(minimum)) {
-            Ok(bytes) => Ok(bytes.0),
-            Err(error) if is_unsupported(&error) => Err(Ended::Unsupported),
-            Err(error) => {
-                let failed = format!(": FITRIM ioctl failed: {}", reason(&error));
-                warn(&[path.as_ref(), failed.as_ref()]);
-                Err(Ended::Failed)
-            }
-        }
+        fitrim(directory, range, Bytes(minimum)).map(|bytes| bytes.0).map_err(|error| refused(path, &error))
     }
 
-    /// Trims as `trimtab trim` does. Returns the number of bytes that were discarded.
-    fn in_slices(&self, path: &Path) -> Result<u64, Ended> {
-        let failed = |error: anyhow::Error| {
-            if trim::is_unsupported(&error) {
-                return Ended::Unsupported;
+    /// Checks that the kernel takes the range and the least length, by a trim of a block or so; slices would hide what it
+    /// refuses.
+    fn check(&self, path: &Path, directory: &File) -> Result<(), Ended> {
+        let Ok(found) = fstatfs(directory) else { return Ok(()) };
+        if found.f_type == BTRFS {
+            // It refuses neither, and trims all that is in no chunk whatever the range is.
+            return Ok(());
+        }
+        let Options { offset, length, minimum, .. } = self.options;
+        let block = u64::try_from(found.f_bsize).unwrap_or_default().max(64 << 10);
+        let range = Extent::new(Bytes(offset), Bytes(offset.saturating_add(length.min(block))));
+        fitrim(directory, range, Bytes(minimum)).map(|_| ()).map_err(|error| refused(path, &error))
+    }
+
+    /// Trims as `trimtab trim` does; what that refuses, such as a mount that is read-only, at once. Returns the number of bytes
+    /// that were discarded.
+    fn in_slices(&self, path: &Path, directory: &File) -> Result<u64, Ended> {
+        let report = match self.report(path) {
+            Err(error) if error.is::<RefusedError>() => return self.at_once(path, directory),
+            Err(error) if trim::is_unsupported(&error) => return Err(Ended::Unsupported),
+            Err(error) => {
+                warn(&[path.as_ref(), OsStr::new(&format!(": {error:#}"))]);
+                return Err(Ended::Failed);
             }
-            warn(&[path.as_ref(), OsStr::new(&format!(": {error:#}"))]);
-            Ended::Failed
+            Ok(report) => report,
         };
-        let report = self.report(path).map_err(failed)?;
         if report.outcome == Outcome::Stopped {
             warn(&[path.as_ref(), ": interrupted".as_ref()]);
             return Err(Ended::Failed);
@@ -373,6 +386,16 @@ impl Fstrim {
 fn mount_point(machine: &Machine, path: &Path) -> Result<PathBuf> {
     let place = path.canonicalize().with_context(|| format!("cannot open {}", path.display()))?;
     Ok(covering(&mounts(&machine.procfs())?, &place).map_or(place, |mount| mount.target.clone()))
+}
+
+/// How a trim ended that the kernel refused with `error`; says so, unless it is not supported.
+fn refused(path: &Path, error: &io::Error) -> Ended {
+    if is_unsupported(error) {
+        return Ended::Unsupported;
+    }
+    let failed = format!(": FITRIM ioctl failed: {}", reason(error));
+    warn(&[path.as_ref(), failed.as_ref()]);
+    Ended::Failed
 }
 
 fn unsupported(path: &Path) {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use trimtab_linux::mount::{is_excluded, is_on_device};
 use trimtab_linux::stack::{FileSystem, FstabLine, Setup};
 
 /// How a list that a timer goes by treats a file system.
@@ -39,8 +40,11 @@ fn listing(
     is_trimmed: impl Fn(&FstabLine) -> bool,
     is_root: bool,
 ) -> Listing {
-    let lines = || setup.fstab.iter().filter(|line| file_system.targets.contains(&line.target));
-    let is_excluded = |line: &&FstabLine| has(line, "X-fstrim.notrim");
+    // Bind mounts and the like name no file system.
+    let is_of_it =
+        |line: &&FstabLine| file_system.targets.contains(&line.target) && is_on_device(&line.fstype);
+    let lines = || setup.fstab.iter().filter(is_of_it);
+    let is_excluded = |line: &&FstabLine| is_excluded(&line.options);
     let mut open = lines().filter(|line| !is_excluded(line));
     // Only where no line names it is the root added.
     let has_root = setup.fstab.iter().any(|line| line.target == Path::new("/"));

@@ -88,7 +88,9 @@ struct PoolInfo {
 /// # Errors
 /// The kernel's error, such as `EOPNOTSUPP` from a file system or device without discards.
 pub fn fitrim(directory: impl AsFd, range: Extent, minimum: Bytes) -> Result<Bytes> {
-    let mut trim = FstrimRange { start: range.start.0, len: range.len().0, minlen: minimum.0 };
+    // The longest length is what "all that follows" is: NTFS adds any other to the start, and takes what passes 2^64 for nothing.
+    let len = if range.end == Bytes(u64::MAX) { u64::MAX } else { range.len().0 };
+    let mut trim = FstrimRange { start: range.start.0, len, minlen: minimum.0 };
     // SAFETY: FITRIM reads and writes a `struct fstrim_range`, which `FstrimRange` lays out.
     unsafe { ioctl(directory, Updater::<FITRIM, _>::new(&mut trim))? };
     Ok(Bytes(trim.len))

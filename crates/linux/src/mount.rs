@@ -4,6 +4,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, io};
 
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
@@ -13,10 +14,14 @@ use rustix::mount::{MountFlags, OpenTreeFlags, UnmountFlags, open_tree};
 use crate::block::{BlockDevice, DeviceNumber};
 use crate::{SYSFS, btrfs, ioctl};
 
+mod list;
 mod namespace;
+mod visible;
 
+pub use list::{Listed, is_excluded, is_on_device, listed_in};
 pub(crate) use namespace::processes;
 pub use namespace::{Namespace, namespaces};
+pub use visible::{covering, is_directory, visible};
 
 /// Why a mount, an unmount or the list of mounts failed.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +64,8 @@ pub enum MountError {
 pub struct Mount {
     /// The mount's own number.
     pub id: u64,
+    /// The number of the mount that it lies on.
+    pub parent: u64,
     /// The number of the device it is on; one that no block device has where the file system is on
     /// none, or as btrfs on several.
     pub number: DeviceNumber,
@@ -196,34 +203,13 @@ pub(crate) fn parse(text: &[u8]) -> Vec<Mount> {
     text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
 }
 
-/// A mount point in a list of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
-    /// The source as it is listed: a device's path, or a name such as `UUID=...`.
-    pub source: PathBuf,
-    /// The mount point; no path of swap.
-    pub target: PathBuf,
-    /// Its options, one by one.
-    pub options: Vec<String>,
-}
+/// Whether [`open_apart`] opens as ordinary programs do.
+static IS_PLAIN: AtomicBool = AtomicBool::new(false);
 
-/// The lines of a list in the format of `/etc/fstab` or of mountinfo.
-pub fn listed_in(text: &[u8]) -> Vec<Listed> {
-    let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-    lines.filter(|line| !line.is_empty() && !line.starts_with(b"#")).filter_map(listed_line).collect()
-}
-
-fn listed_line(line: &[u8]) -> Option<Listed> {
-    let (source, target, options) = match parse_line(line) {
-        Some(mount) => (mount.source.clone(), mount.target.clone(), mount.all_options()),
-        None => {
-            let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
-            let (source, target) = (unescape(fields.next()?), unescape(fields.next()?));
-            (source, target, fields.nth(1).map(text).unwrap_or_default())
-        }
-    };
-    let options = options.split(',').filter(|option| !option.is_empty()).map(str::to_owned).collect();
-    Some(Listed { source, target, options })
+/// Has [`open_apart`] open as ordinary programs do from now on. A sandbox that was made for the program fstrim kills what calls
+/// open_tree.
+pub fn open_plainly() {
+    IS_PLAIN.store(true, Ordering::Relaxed);
 }
 
 /// Opens the directory `target` in a mount of its own, so that it doesn't keep the one that is there
@@ -232,6 +218,9 @@ fn listed_line(line: &[u8]) -> Option<Listed> {
 /// # Errors
 /// The kernel's error.
 pub fn open_apart(target: &Path) -> io::Result<File> {
+    if IS_PLAIN.load(Ordering::Relaxed) {
+        return File::open(target);
+    }
     let copy = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     match open_tree(CWD, target, copy) {
         Ok(copy) => {
@@ -266,13 +255,6 @@ pub fn open_of(target: &Path, devices: &[BlockDevice]) -> io::Result<File> {
     }
 }
 
-/// The mount of `mounts` that the canonical path `place` is on.
-pub fn covering<'a>(mounts: &'a [Mount], place: &Path) -> Option<&'a Mount> {
-    // Of two mounts on one point the later one is seen, and max_by_key returns the last.
-    let covers = |mount: &&Mount| place.starts_with(&mount.target);
-    mounts.iter().filter(covers).max_by_key(|mount| mount.target.components().count())
-}
-
 /// The mounts of the block device at the path `device`.
 ///
 /// # Errors
@@ -287,7 +269,8 @@ pub fn mounts_of(procfs: &Path, device: &Path) -> Result<Vec<Mount>, MountError>
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = text(fields.next()?).parse().ok()?;
-    let number = text(fields.nth(1)?).parse().ok()?;
+    let parent = text(fields.next()?).parse().ok()?;
+    let number = text(fields.next()?).parse().ok()?;
     let root = unescape(fields.next()?);
     let target = unescape(fields.next()?);
     let options = text(fields.next()?);
@@ -295,7 +278,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let fstype = text(fields.next()?);
     let source = unescape(fields.next()?);
     let super_options = text(fields.next()?);
-    Some(Mount { id, number, root, target, fstype, source, options, super_options })
+    Some(Mount { id, parent, number, root, target, fstype, source, options, super_options })
 }
 
 fn text(field: &[u8]) -> String {
@@ -347,20 +330,6 @@ mod tests {
             .map(|mount| mount.target)
             .collect();
         assert_eq!(targets, [Path::new("/mnt/a b\\c"), Path::new("/mnt/b")]);
-    }
-
-    #[test]
-    fn both_kinds_of_lists_are_read() {
-        let fstab = b"# all\nUUID=1 / ext4 defaults,X-fstrim.notrim 0 1\n\n/dev/sdb\t/my\\040disk xfs\nbad\n";
-        let lines = listed_in(fstab);
-        assert_eq!(lines.len(), 2);
-        assert_eq!(lines[0].options, ["defaults", "X-fstrim.notrim"]);
-        let [disk, target] = ["/dev/sdb", "/my disk"].map(PathBuf::from);
-        assert_eq!(lines[1], Listed { source: disk, target, options: Vec::new() });
-        let mountinfo = b"31 27 7:0 / /mnt rw,noatime shared:1 - ext4 /dev/loop0 rw,discard\n";
-        let options = ["rw", "noatime", "discard"].map(str::to_owned).to_vec();
-        let [source, target] = ["/dev/loop0", "/mnt"].map(PathBuf::from);
-        assert_eq!(listed_in(mountinfo), [Listed { source, target, options }]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use crate::mount::{Mount, covering};
+use crate::mount::{Mount, covering, is_directory, visible};
 
 /// The most symbolic links that a path may lead through, as in the kernel.
 const MOST_LINKS: usize = 40;
@@ -40,13 +40,11 @@ pub fn resolved(mounts: &[Mount], path: &Path) -> Option<PathBuf> {
 }
 
 /// Returns the mounts among `mounts` of the file system of `mount` at which it can be written to: not read-only, and
-/// not covered by another mount; the one with the shortest path first.
+/// not hidden by another mount; the one with the shortest path first.
 pub fn writable<'a>(mounts: &'a [Mount], mount: &Mount) -> Vec<&'a Mount> {
-    let is_visible = |other: &Mount| covering(mounts, &other.target).is_some_and(|top| top.id == other.id);
-    let mut found: Vec<&Mount> = mounts
-        .iter()
-        .filter(|other| other.is_of_same_file_system(mount) && !other.is_read_only() && is_visible(other))
-        .collect();
+    let is_wanted = |other: &Mount| other.is_of_same_file_system(mount) && !other.is_read_only();
+    let mut found: Vec<&Mount> =
+        visible(mounts).into_iter().filter(|other| is_wanted(other) && is_directory(other)).collect();
     found.sort_by_key(|mount| mount.target.components().count());
     found
 }

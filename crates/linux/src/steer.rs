@@ -265,6 +265,7 @@ mod tests {
     fn f2fs(options: &str) -> Mount {
         Mount {
             id: 1,
+            parent: 1,
             number: "8:1".parse().unwrap(),
             root: "/".into(),
             target: "/mnt".into(),

@@ -52,17 +52,46 @@ fn configuration_sets_what_fstrim_does_by_default() {
     if !possible() {
         return;
     }
-    let mut testbed = Testbed::new("ext4", Clock::Model);
-    testbed.unmount();
-    testbed.mount("ro");
-    let place = testbed.place().display().to_string();
-    // FITRIM of a read-only ext4 works; trims in slices refuse it.
-    assert_eq!(with_configuration(&testbed, ""), (Some(0), String::new()));
-    let (code, sliced) = with_configuration(&testbed, "[fstrim]\nincremental = true\n");
-    let refused = format!("fstrim: {place}: the discard operation is not supported\n");
-    assert_eq!((code, sliced), (Some(1), refused));
+    let testbed = Testbed::new("ext4", Clock::Model);
+    // Only trims in slices keep a record of how far they got.
+    let is_sliced = || {
+        let names = fs::read_dir(testbed.dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.into_iter().any(|name| name.to_string_lossy().starts_with("trim-"))
+    };
+    assert_eq!((with_configuration(&testbed, ""), is_sliced()), ((Some(0), String::new()), false));
+    let incremental = with_configuration(&testbed, "[fstrim]\nincremental = true\n");
+    assert_eq!((incremental, is_sliced()), ((Some(0), String::new()), true));
     let (code, broken) = with_configuration(&testbed, "[fstrim]\npace = true\n");
     assert_eq!(code, Some(0));
     assert!(broken.starts_with("fstrim: /etc/trimtab.toml: fstrim.pace: unknown field"), "{broken}");
     assert!(broken.ends_with("; trimming without it\n"), "{broken}");
+}
+
+#[test]
+fn words_and_exit_codes_stay_in_slices() {
+    if !possible() {
+        return;
+    }
+    let mut testbed = Testbed::new("ext4", Clock::Model);
+    let program = testbed.dir.path().join("fstrim");
+    symlink(TRIMTAB, &program).unwrap();
+    let run = |testbed: &Testbed, arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(arguments).arg(testbed.place()).env("RUNTIME_DIRECTORY", testbed.dir.path());
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let refused = format!("fstrim: {}: FITRIM ioctl failed: Invalid argument\n", testbed.place().display());
+    for arguments in [["-m", "2G"], ["-o", "64G"], ["-l", "100"]] {
+        for option in ["--verbose", "--paced", "--incremental"] {
+            let outcome = run(&testbed, &[&[option], &arguments[..]].concat());
+            assert_eq!(outcome, (Some(1), refused.clone()), "{option} {arguments:?}");
+        }
+    }
+    // FITRIM of a read-only ext4 works; trims in slices refuse it.
+    testbed.unmount();
+    testbed.mount("ro");
+    for option in ["--verbose", "--paced", "--incremental"] {
+        assert_eq!(run(&testbed, &[option]), (Some(0), String::new()), "{option}");
+    }
 }

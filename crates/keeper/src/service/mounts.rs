@@ -1,13 +1,13 @@
 //! The mounted file systems, and notifications of changes.
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use trimtab_linux::block::DeviceNumber;
-use trimtab_linux::mount::{self, Mount};
+use trimtab_linux::mount::{self, Listed, Mount, listed_in};
 use trimtab_linux::stack::{self, Machine, StackError};
 
 use crate::state::file_system_id;
@@ -21,16 +21,21 @@ pub(super) struct MountedFileSystem {
     pub targets: Vec<PathBuf>,
     /// The ids of all its mounts.
     ids: BTreeSet<u64>,
+    /// Whether its line in `/etc/fstab` has X-fstrim.notrim.
+    pub is_excluded: bool,
 }
 
 impl MountedFileSystem {
     /// Returns the file systems mounted on `machine`, each once.
     pub fn all(machine: &Machine) -> Result<Vec<Self>, StackError> {
         let mounts = mount::mounts(&machine.procfs())?;
+        let visible = mount::visible(&mounts);
+        // Without the list, nothing is excluded.
+        let fstab = listed_in(&fs::read(machine.file("/etc/fstab")).unwrap_or_default());
         let mut found: Vec<Self> = Vec::new();
         for target in stack::targets(machine)? {
-            // Of several mounts at one mount point, the last is visible. Swap has no mount.
-            let Some(seen) = mounts.iter().rfind(|mount| mount.target == target) else { continue };
+            // Swap has no mount.
+            let Some(seen) = visible.iter().find(|mount| mount.target == target).copied() else { continue };
             let all = || mounts.iter().filter(|mount| mount.number == seen.number);
             let mut targets = vec![target];
             for mount in all() {
@@ -38,7 +43,10 @@ impl MountedFileSystem {
                     targets.push(mount.target.clone());
                 }
             }
-            found.push(Self { mount: seen.clone(), targets, ids: all().map(|mount| mount.id).collect() });
+            let is_its = |line: &Listed| line.is_on_device() && targets.contains(&line.target);
+            let is_excluded = fstab.iter().any(|line| is_its(line) && line.is_excluded());
+            let ids = all().map(|mount| mount.id).collect();
+            found.push(Self { mount: seen.clone(), targets, ids, is_excluded });
         }
         found.sort_by(|one, other| one.mount.target.cmp(&other.mount.target));
         Ok(found)
@@ -63,7 +71,9 @@ impl MountedFileSystem {
     /// Returns whether it is `earlier` with the same options. A change of its mount points makes no
     /// difference.
     pub fn is_unchanged_since(&self, earlier: &Self) -> bool {
-        self.continues(earlier) && self.options().eq(earlier.options())
+        self.continues(earlier)
+            && self.options().eq(earlier.options())
+            && self.is_excluded == earlier.is_excluded
     }
 
     /// Returns whether the file system is read-only. A read-only mount of a writable file system doesn't
@@ -109,6 +119,7 @@ pub(super) mod tests {
     pub fn found(target: &str, number: &str, ids: &[u64], options: &str) -> MountedFileSystem {
         let mount = Mount {
             id: ids[0],
+            parent: 1,
             number: number.parse().unwrap(),
             root: "/".into(),
             target: target.into(),
@@ -117,7 +128,8 @@ pub(super) mod tests {
             options: "rw".to_owned(),
             super_options: options.to_owned(),
         };
-        MountedFileSystem { targets: vec![mount.target.clone()], mount, ids: ids.iter().copied().collect() }
+        let (targets, ids) = (vec![mount.target.clone()], ids.iter().copied().collect());
+        MountedFileSystem { targets, mount, ids, is_excluded: false }
     }
 
     #[test]

@@ -37,6 +37,10 @@ pub(super) enum Exclusion {
     Unknown(String),
     #[error("the configuration says none")]
     Configured,
+    #[error(
+        "its line in /etc/fstab has X-fstrim.notrim; to trim it all the same, give it a policy of its own in the configuration"
+    )]
+    Excluded,
     #[error("it is mounted read-only")]
     ReadOnly,
     #[error("it discards by itself: mounted with {0}")]
@@ -64,6 +68,7 @@ impl Exclusion {
         match self {
             Self::Unknown(_) => "unknown_storage",
             Self::Configured => "configured",
+            Self::Excluded => "excluded",
             Self::ReadOnly => "read_only",
             Self::ByItself(_) | Self::F2fs => "discards_by_itself",
             Self::Blocked(_) => "blocked",
@@ -185,6 +190,8 @@ pub(super) fn decide(
         Some(Exclusion::Blocked(storage.reason.clone()))
     } else if settings.is_by_name {
         None
+    } else if found.is_excluded {
+        Some(Exclusion::Excluded)
     } else if found.discards_by_itself() {
         let options = found.mount.super_options.split(',');
         Some(Exclusion::ByItself(options.filter(|option| option.starts_with("discard")).collect()))
@@ -265,6 +272,17 @@ mod tests {
         assert_eq!(decided("rw", &reaches(usb(), false)), [Some(bridge), None]);
         let by_itself = Exclusion::ByItself("discard=async".to_owned());
         assert_eq!(decided("rw,discard=async", &reaches(ata(), false)), [Some(by_itself), None]);
+    }
+
+    #[test]
+    fn fstab_excludes_unless_configured_by_name() {
+        let storage = storage(LayerKind::Nvme, false, Verdict::Reaches);
+        let own = Config::parse("[mount.\"/a\"]\npolicy = \"smart\"", "t").unwrap();
+        let mut found = found("/a", "8:1", &[1], "rw");
+        found.is_excluded = true;
+        let off = [Config::default(), own]
+            .map(|config| decide(&found, &storage, &config.settings(&found.targets, None)).1);
+        assert_eq!(off, [Some(Exclusion::Excluded), None]);
     }
 
     #[test]

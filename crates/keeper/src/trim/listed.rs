@@ -7,12 +7,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 use trimtab_core::Bytes;
 use trimtab_linux::block::{BlockDevice, BlockError};
-use trimtab_linux::mount::{Listed, Mount, MountError, listed_in, mounts};
+use trimtab_linux::mount::{Listed, Mount, MountError, is_directory, listed_in, mounts, visible};
 use trimtab_linux::mount_points::{resolved, writable};
 use trimtab_linux::stack::{Machine, StackError, targets};
-
-/// The mount option that excludes a file system.
-const EXCLUDED: &str = "X-fstrim.notrim";
 
 /// Why the mount points can't be listed.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +57,7 @@ pub struct Listing {
 /// Returns a mount point of each mounted file system that the first file with any lines in `lists` names, except lines
 /// with `X-fstrim.notrim`. Adds `/` if that file is `/etc/fstab` and lacks it. A file system that is listed several times
 /// is returned once; one that is mounted read-only there is returned at a mount point that can be written to, if it has
-/// one.
+/// one. Lines of bind mounts, swap and servers name none.
 ///
 /// # Errors
 /// [`ListedError`], also if none of the files exists.
@@ -76,24 +73,34 @@ pub fn listed(machine: &Machine, lists: &[PathBuf]) -> Result<Listing, ListedErr
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             text => text.map_err(|source| ListedError::Read { path: path.clone(), source })?,
         };
-        let mut lines = listed_in(&text);
+        let mut lines = last_of_each_target(listed_in(&text));
         if lines.is_empty() {
             continue;
         }
         lines.splice(..0, missing_root(path, &lines));
-        let mounts = chosen(&lines, &in_use).into_iter().map(|(_, mount)| mount.target.clone()).collect();
-        let targets = lines.iter().filter(|line| line.target.is_absolute());
-        let passed_over = targets.filter_map(|line| {
-            let reason = if is_excluded(line) {
-                "its line has X-fstrim.notrim"
-            } else if mounted_at(&in_use, &line.target).is_none() {
-                "it is not mounted"
-            } else {
-                return None;
-            };
-            Some((line.target.clone(), reason))
-        });
-        return Ok(Listing { mounts, passed_over: passed_over.collect() });
+        let mut found: Vec<&Mount> = Vec::new();
+        let mut passed_over = Vec::new();
+        for line in lines.iter().filter(|line| line.is_on_device() && line.target.is_absolute()) {
+            match mounted_at(&in_use, &line.target) {
+                _ if line.is_excluded() => {
+                    passed_over.push((line.target.clone(), "its line has X-fstrim.notrim"))
+                }
+                None => passed_over.push((line.target.clone(), "it is not mounted")),
+                Some(mount) if !is_directory(mount) => {
+                    passed_over.push((line.target.clone(), "it is a single file"))
+                }
+                Some(mount) => match found.iter_mut().find(|known| known.is_of_same_file_system(mount)) {
+                    Some(known) if known.is_read_only() && !mount.is_read_only() => *known = mount,
+                    Some(_) => {}
+                    None => found.push(mount),
+                },
+            }
+        }
+        let at_best = |mount: &Mount| {
+            let elsewhere = writable(&in_use, mount).first().copied().filter(|_| mount.is_read_only());
+            elsewhere.unwrap_or(mount).target.clone()
+        };
+        return Ok(Listing { mounts: found.into_iter().map(at_best).collect(), passed_over });
     }
     Ok(Listing::default())
 }
@@ -108,8 +115,11 @@ pub struct Selected {
 }
 
 /// Returns the file systems that the program `fstrim` selects from the file `list`, in its order: the last
-/// one first. It selects those that can be written to, are on a device that takes discards, and are of one of
+/// one first. It selects those that can be written to there, are on a device that takes discards, and are of one of
 /// `types`, in the form of `mount -t`. Returns none if the list has no lines.
+///
+/// As util-linux, of several lines for one mount point it takes the last, and of several for one file system the first. It
+/// knows tags such as `UUID=...` in `/etc/fstab` alone.
 ///
 /// # Errors
 /// [`ListedError`].
@@ -119,64 +129,68 @@ pub fn selected(
     types: Option<&str>,
 ) -> Result<Option<Vec<Selected>>, ListedError> {
     let unread = |source| ListedError::Read { path: list.to_owned(), source };
-    let mut lines = listed_in(&fs::read(list).map_err(unread)?);
+    let mut lines = last_of_each_target(listed_in(&fs::read(list).map_err(unread)?));
     if lines.is_empty() {
         return Ok(None);
     }
     lines.extend(missing_root(list, &lines));
     let in_use = mounts(&machine.procfs())?;
-    let mut found = Vec::new();
-    for (line, mount) in chosen(&lines, &in_use) {
+    let mut found: Vec<(&Mount, Selected)> = Vec::new();
+    let is_listed = |line: &&Listed| {
+        line.is_on_device()
+            && !line.is_read_only()
+            && !line.is_excluded()
+            && types.is_none_or(|types| is_of_types(&line.fstype, types))
+            && (line.source.is_absolute() || list == Path::new(FSTAB))
+    };
+    for line in lines.iter().filter(is_listed) {
+        let Some(mount) = mounted_at(&in_use, &line.target) else { continue };
         let device = if line.source.is_absolute() { &line.source } else { &mount.source };
-        let is_wanted = types.is_none_or(|types| is_of_types(&mount.fstype, types))
+        let is_known = found.iter().any(|(known, _)| known.is_of_same_file_system(mount));
+        let is_wanted = !is_known
             && device.is_absolute()
-            && !mount.is_read_only()
+            && is_directory(mount)
             && access(&mount.target, Access::WRITE_OK).is_ok()
             && takes_discards(machine, mount)?;
         if is_wanted {
-            let is_there = line.target.canonicalize().is_ok_and(|target| target == mount.target);
-            let target = if is_there { &line.target } else { &mount.target };
-            found.push(Selected { target: target.clone(), device: device.clone() });
+            found.push((mount, Selected { target: line.target.clone(), device: device.clone() }));
         }
     }
-    found.reverse();
-    Ok(Some(found))
+    Ok(Some(found.into_iter().map(|(_, selected)| selected).rev().collect()))
+}
+
+/// The list of what is to be mounted.
+const FSTAB: &str = "/etc/fstab";
+
+/// Of several lines with one mount point, the last.
+fn last_of_each_target(lines: Vec<Listed>) -> Vec<Listed> {
+    let mut last: Vec<Listed> = Vec::new();
+    for line in lines.into_iter().rev() {
+        if last.iter().all(|known| known.target != line.target) {
+            last.push(line);
+        }
+    }
+    last.reverse();
+    last
 }
 
 /// Returns a line for `/` if `list` is `/etc/fstab` and has none.
 fn missing_root(list: &Path, lines: &[Listed]) -> Option<Listed> {
     let root = Path::new("/");
-    let is_missing = list == Path::new("/etc/fstab") && lines.iter().all(|line| line.target != root);
-    is_missing.then(|| Listed { source: PathBuf::new(), target: root.to_owned(), options: Vec::new() })
+    let is_missing = list == Path::new(FSTAB) && lines.iter().all(|line| line.target != root);
+    is_missing.then(|| Listed {
+        source: PathBuf::new(),
+        target: root.to_owned(),
+        fstype: "auto".to_owned(),
+        options: Vec::new(),
+    })
 }
 
-/// Returns the mount of each file system that `lines` name and don't exclude, and its line: once each, at a
-/// mount point that can be written to if there is one.
-fn chosen<'a>(lines: &'a [Listed], in_use: &'a [Mount]) -> Vec<(&'a Listed, &'a Mount)> {
-    let mut found: Vec<(&Listed, &Mount)> = Vec::new();
-    for line in lines.iter().filter(|line| !is_excluded(line)) {
-        let Some(mount) = mounted_at(in_use, &line.target) else { continue };
-        match found.iter_mut().find(|(_, known)| known.is_of_same_file_system(mount)) {
-            Some(known) if known.1.is_read_only() && !mount.is_read_only() => *known = (line, mount),
-            Some(_) => {}
-            None => found.push((line, mount)),
-        }
-    }
-    let at_best = |(line, mount): (&'a Listed, &'a Mount)| {
-        let elsewhere = writable(in_use, mount).first().copied().filter(|_| mount.is_read_only());
-        (line, elsewhere.unwrap_or(mount))
-    };
-    found.into_iter().map(at_best).collect()
-}
-
-fn is_excluded(line: &Listed) -> bool {
-    line.options.iter().any(|option| option == EXCLUDED)
-}
-
-/// Returns the mount at `target`, which may be a symbolic link to it. Does not look below an automount point,
+/// Returns the visible mount at `target`, which may be a symbolic link to it. Does not look below an automount point,
 /// which would mount it.
 fn mounted_at<'a>(in_use: &'a [Mount], target: &Path) -> Option<&'a Mount> {
-    let at = |target: &Path| in_use.iter().rfind(|mount| mount.target == target);
+    let seen = visible(in_use);
+    let at = |target: &Path| seen.iter().copied().find(|mount| mount.target == target);
     let found = at(target).or_else(|| at(&resolved(in_use, target)?))?;
     (found.fstype != "autofs").then_some(found)
 }
@@ -186,10 +200,10 @@ fn mounted_at<'a>(in_use: &'a [Mount], target: &Path) -> Option<&'a Mount> {
 fn is_of_types(fstype: &str, types: &str) -> bool {
     let (names, is_included) = types.strip_prefix("no").map_or((types, true), |names| (names, false));
     for name in names.split(',') {
-        if name == fstype {
+        if name.eq_ignore_ascii_case(fstype) {
             return is_included;
         }
-        if name.strip_prefix("no") == Some(fstype) {
+        if name.strip_prefix("no").is_some_and(|name| name.eq_ignore_ascii_case(fstype)) {
             return false;
         }
     }
@@ -220,6 +234,8 @@ mod tests {
             ("noxfs,btrfs", true),
             ("xfs,noext4", false),
             ("", false),
+            ("EXT4", true),
+            ("noXFS,noEXT4", false),
         ] {
             assert_eq!(is_of_types("ext4", types), is_wanted, "{types:?}");
         }

@@ -119,6 +119,7 @@ mod tests {
     fn mounted(options: &str) -> Mount {
         Mount {
             id: 31,
+            parent: 1,
             number: DeviceNumber { major: 8, minor: 1 },
             root: "/".into(),
             target: "/x".into(),

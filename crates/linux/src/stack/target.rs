@@ -11,7 +11,7 @@ use super::in_use::{InUse, MOST_MOUNTS, Node, device_named};
 use super::{Machine, StackError, file_system};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::identity::{self, FileId};
-use crate::mount::{Mount, covering};
+use crate::mount::{Mount, covering, is_directory, visible};
 
 impl InUse {
     /// Returns the node that `target` names.
@@ -114,7 +114,8 @@ impl InUse {
 }
 
 /// Returns the targets of `--all`: each file system that is mounted from block devices once, at its shortest
-/// mount point that can be written to, if there is one, but for those that never free a block; then active swap. Of a captured machine, what it
+/// visible mount point that can be written to, if there is one, but for those that never free a block, and those of which no
+/// directory is mounted; then active swap. Of a captured machine, what it
 /// was captured for, where it says so.
 ///
 /// # Errors
@@ -125,11 +126,11 @@ pub fn targets(machine: &Machine) -> Result<Vec<PathBuf>, StackError> {
     }
     let in_use = InUse::of(machine)?;
     let mut seen: Vec<&Mount> = Vec::new();
-    for mount in &in_use.mounts {
-        let is_visible = || covering(&in_use.mounts, &mount.target).is_some_and(|top| top.id == mount.id);
+    for mount in visible(&in_use.mounts) {
+        // FITRIM takes a directory: a file system of which single files are bound, as in containers, is passed over.
         if never_frees(&mount.fstype)
             || !file_system::is_on_devices(machine, &in_use, mount)?
-            || !is_visible()
+            || !is_directory(mount)
         {
             continue;
         }

@@ -189,6 +189,7 @@ mod tests {
     fn covered_and_unrelated_mounts_are_not_synced() {
         let mount = |target: &str, minor, source: &str| Mount {
             id: 31,
+            parent: 1,
             number: DeviceNumber { major: 7, minor },
             root: "/".into(),
             target: PathBuf::from(target),
