@@ -107,7 +107,7 @@ package:
 
 # Installs, upgrades, uses and removes the Debian package in a clean guest under systemd, and the RPM package with rpm.
 test-package: package
-	./setup lintian mmdebstrap rpm mkfs.ext4 qemu-system-x86_64
+	./setup lintian mmdebstrap rpm systemctl mkfs.ext4 qemu-system-x86_64
 	packaging/test
 
 # A static binary, and an OCI image of it in target/image.
