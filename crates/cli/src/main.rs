@@ -109,7 +109,7 @@ fn main() -> ExitCode {
 /// child ran the verb there.
 fn enter(cli: &Cli) -> Result<Option<ExitCode>> {
     let Some(process) = cli.mounts_of else { return Ok(None) };
-    check_is_other(process)?;
+    check_is_other(Path::new(PROCFS), process)?;
     if matches!(cli.verb, Verb::Daemon(_)) && !apart::is_inside() {
         return apart::run().map(Some);
     }

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::ArgGroup;
 use trimtab_core::document::trim::{Outcome, Sent, Target as Report};
 use trimtab_core::document::{TRIM_SCHEMA, TrimDocument};
 use trimtab_core::interrupt::Interrupt;
@@ -17,7 +18,7 @@ use trimtab_core::policy::Goals;
 use trimtab_core::{Bytes, Extent};
 use trimtab_keeper::service::control::RUN;
 use trimtab_keeper::trim::{
-    End, Journal, PreparedTrim, Ran, RefusedError, Request, Scope, Target, listed, mounted,
+    End, Journal, Listing, PreparedTrim, Ran, RefusedError, Request, Scope, Target, listed, mounted,
 };
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::environment;
@@ -46,6 +47,7 @@ const STOPPED: &str = "interrupted; the same command without --full resumes here
 /// Called as fstrim, by a link of that name such as the packages' /usr/lib/trimtab/fstrim, the program takes the
 /// options of util-linux's fstrim, prints its messages and returns its exit codes.
 #[derive(clap::Args)]
+#[command(group = ArgGroup::new("lists").args(["all", "fstab", "listed_in"]).multiple(true))]
 pub struct Args {
     /// Mount points of the file systems
     #[arg(value_name = "MOUNT", required_unless_present_any = ["all", "fstab", "listed_in"])]
@@ -59,6 +61,9 @@ pub struct Args {
     /// Trim those of them in the first of these files that has any lines, in the format of fstab or mountinfo
     #[arg(short = 'I', long, value_name = "FILE:...", conflicts_with = "mounts")]
     listed_in: Option<String>,
+    /// With -a, -A or -I, only file systems of these types, such as ext4,xfs, or all but them: noext4,xfs
+    #[arg(short, long, value_name = "TYPE,...", requires = "lists")]
+    types: Option<String>,
     /// Start at this byte of the file system
     #[arg(short, long, value_name = "SIZE", default_value = "0")]
     offset: Bytes,
@@ -202,8 +207,12 @@ fn paths(args: &Args, machine: &Machine) -> Result<Vec<PathBuf>> {
             listed(machine, &lists)?
         }
         (None, true, _) => listed(machine, &[PathBuf::from(FSTAB)])?,
-        (None, false, true) => return Ok(mounted(machine)?),
+        (None, false, true) => Listing { mounts: mounted(machine)?, ..Listing::default() },
         (None, false, false) => return Ok(args.mounts.clone()),
+    };
+    let listing = match &args.types {
+        Some(types) => listing.of_types(machine, types)?,
+        None => listing,
     };
     for (mount, reason) in listing.passed_over.iter().filter(|_| args.verbose) {
         complain(&format_args!("passed over: {}: {reason}", mount.display()));

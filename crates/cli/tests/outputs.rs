@@ -256,3 +256,22 @@ fn every_verb_has_the_version_of_the_program() {
         }
     }
 }
+
+#[test]
+fn manual_pages_and_completions_are_those_of_the_help() {
+    let dir = TempDir::new().unwrap();
+    assert!(trimtab(&["generate", dir.path().to_str().unwrap()], &[]).status.success());
+    let read = |file: &str| fs::read_to_string(dir.path().join(file)).unwrap();
+    let bash = read("completions/trimtab.bash");
+    assert!(bash.contains(" trim ") && bash.contains(" --types "), "{bash}");
+    assert!(!bash.contains("generate"), "a hidden verb is completed");
+    for (page, name, usage) in [
+        ("trimtab", "trimtab", "[OPTIONS] <COMMAND>"),
+        ("trimtab-trim", "trimtab trim", "[OPTIONS] [MOUNT]..."),
+        ("trimtab-trace-convert", "trimtab trace convert", "[OPTIONS]"),
+    ] {
+        let page = read(&format!("man/{page}.1"));
+        let line = page.lines().skip_while(|line| *line != ".SH SYNOPSIS").nth(1).unwrap();
+        assert!(line.replace('\\', "").starts_with(&format!("fB{name}fR {usage}")), "{line}");
+    }
+}

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use trimtab_core::shell::quoted;
 use trimtab_core::verdict::{Finding, Severity, Verdict};
-use trimtab_linux::stack::{CronTrim, FileSystem, FstabLine, Layer, LayerKind, ServedMount, Setup, Stack};
+use trimtab_linux::stack::{
+    CronTrim, FileSystem, FstabLine, Layer, LayerKind, ServedMount, Setup, Stack, Timer,
+};
 
 use super::file_system::{is_online, takes_fstrim};
 use super::listing::{Listing, by_fstrim, by_own_timer};
@@ -65,8 +67,12 @@ fn is_in_memory(stack: &Stack) -> bool {
     stack.layers.iter().any(|layer| layer.kind == LayerKind::Zram)
 }
 
+/// Returns whether fstrim.timer is on. Of it and trimtab's timer, each of which stops the other, fstrim's counts only while
+/// it waits for its time.
 fn is_timed(setup: &Setup) -> bool {
-    setup.timer.as_ref().is_some_and(|timer| timer.enabled || timer.active) && !setup.container
+    let is_stopped = || setup.own_units.iter().any(|unit| unit == OWN_TIMER);
+    let is_on = |timer: &Timer| timer.active || timer.enabled && !is_stopped();
+    setup.timer.as_ref().is_some_and(is_on) && !setup.container
 }
 
 /// Describes in a clause who trims and when, or the options of swap in /etc/fstab; none if neither applies to
@@ -149,9 +155,12 @@ fn is_served(file_system: &FileSystem, setup: &Setup) -> bool {
     setup.served.iter().flatten().any(is_it)
 }
 
-/// Returns the running units of trimtab, none in a container; the service comes last.
+/// Returns the running units of trimtab, none in a container; the service comes last. While fstrim.timer waits for its
+/// time, trimtab's timer is stopped.
 fn own_units(setup: &Setup) -> impl Iterator<Item = &str> {
-    setup.own_units.iter().filter(|_| !setup.container).rev().map(String::as_str)
+    let is_stopped = |name: &str| name == OWN_TIMER && setup.timer.as_ref().is_some_and(|timer| timer.active);
+    let units = setup.own_units.iter().filter(|_| !setup.container).rev().map(String::as_str);
+    units.filter(move |name| !is_stopped(name))
 }
 
 /// Returns true if a command of cron may trim `file_system`.

@@ -1,8 +1,9 @@
 //! Mount namespaces of other processes.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -10,9 +11,10 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 /// Why this process can't see the mounts that another one sees.
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
-    /// The process is this one.
+    /// The process is this one, or has the same mounts.
     #[error(
-        "process {process} is trimtab itself; let it see the host's processes (hostPID: true, podman run --pid=host)"
+        "process {process} has the same mounts as trimtab itself; in a container, let it see the host's processes \
+         (hostPID: true, podman run --pid=host), else leave out --mounts-of"
     )]
     Own {
         /// The process.
@@ -40,12 +42,20 @@ pub enum NamespaceError {
     },
 }
 
-/// Refuses this process itself, as process 1 of a container that has its own process ids is.
+/// Refuses a process in this one's own mount namespace, such as those of a container that has its own process ids.
 ///
 /// # Errors
-/// [`NamespaceError::Own`].
-pub fn check_is_other(process: u32) -> Result<(), NamespaceError> {
-    if process == std::process::id() { Err(NamespaceError::Own { process }) } else { Ok(()) }
+/// [`NamespaceError::Own`], and [`NamespaceError::Open`] if the namespace of `process` can't be read.
+pub fn check_is_other(procfs: &Path, process: u32) -> Result<(), NamespaceError> {
+    let number = |of: &str| {
+        let path = procfs.join(of).join("ns/mnt");
+        let found = fs::metadata(&path).map_err(|source| NamespaceError::Open { process, path, source })?;
+        Ok((found.dev(), found.ino()))
+    };
+    if number("self")? == number(&process.to_string())? {
+        return Err(NamespaceError::Own { process });
+    }
+    Ok(())
 }
 
 /// Enters the mount namespace of `process`: from now on this process sees that one's mounts and files, and its root is
@@ -54,7 +64,7 @@ pub fn check_is_other(process: u32) -> Result<(), NamespaceError> {
 /// # Errors
 /// [`NamespaceError`].
 pub fn enter_mounts_of(procfs: &Path, process: u32) -> Result<(), NamespaceError> {
-    check_is_other(process)?;
+    check_is_other(procfs, process)?;
     let path = procfs.join(process.to_string()).join("ns/mnt");
     let namespace =
         File::open(&path).map_err(|source| NamespaceError::Open { process, path: path.clone(), source })?;

@@ -1,9 +1,9 @@
 //! The rights of users other than root.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -66,6 +66,34 @@ fn status_is_public_and_requests_need_root() {
     assert_eq!(asked.status.code(), Some(0), "{}", String::from_utf8_lossy(&asked.stderr));
     let asked = Command::new(python).args(["-c", script, path]).output().unwrap();
     assert_eq!(asked.status.code(), Some(7), "root is answered: {}", String::from_utf8_lossy(&asked.stderr));
+}
+
+#[test]
+fn closed_directory_without_a_service_is_no_denial() {
+    if !possible() {
+        return;
+    }
+    let dir = tempfile::TempDir::new().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let (program, run, file) =
+        (dir.path().join("trimtab"), dir.path().join("run"), dir.path().join("own/trimtab.prom"));
+    copy_program(&program);
+    // As a trim with a strict umask makes it.
+    DirBuilder::new().mode(0o700).create(&run).unwrap();
+    let own = file.parent().unwrap();
+    fs::create_dir(own).unwrap();
+    std::os::unix::fs::chown(own, Some(NOBODY), Some(NOBODY)).unwrap();
+    let status = |arguments: &[&str]| {
+        let arguments = [&["status", "--run", run.to_str().unwrap()], arguments].concat();
+        as_nobody(&program, &arguments)
+    };
+    for arguments in [&[][..], &["--json"]] {
+        let said = refused(&status(arguments));
+        assert!(said.contains("the service is not running"), "{said}");
+    }
+    let written = status(&["--textfile", file.to_str().unwrap()]);
+    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+    assert!(fs::read_to_string(&file).unwrap().contains("\ntrimtab_service_up 0\n"));
 }
 
 #[test]

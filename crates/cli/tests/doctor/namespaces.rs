@@ -52,6 +52,13 @@ fn mounts_of_another_process_are_examined() {
     let said = String::from_utf8(refused.stderr).unwrap();
     assert_eq!((refused.status.code(), said.lines().count()), (Some(1), 1), "{said}");
     assert!(said.contains("cannot open /proc/4194305/ns/mnt"), "{said}");
+
+    // Another process with the same mounts, this test.
+    let process = std::process::id().to_string();
+    let refused = Command::new(TRIMTAB).args(["--mounts-of", &process, "doctor"]).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!((refused.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains(&format!("process {process} has the same mounts as trimtab itself")), "{said}");
 }
 
 #[test]
@@ -66,7 +73,9 @@ fn process_of_a_container_without_the_host_is_refused() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{verb}: {said}");
         assert!(
-            said.contains("process 1 is trimtab itself; let it see the host's processes"),
+            said.contains(
+                "process 1 has the same mounts as trimtab itself; in a container, let it see the host's"
+            ),
             "{verb}: {said}"
         );
     }

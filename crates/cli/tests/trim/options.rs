@@ -138,6 +138,41 @@ fn lists_select_file_systems() {
 }
 
 #[test]
+fn types_select_among_listed_file_systems() {
+    if !possible() {
+        return;
+    }
+    let (one, other) = (Testbed::new("ext4", Clock::Model), Testbed::new("xfs", Clock::Model));
+    let line = |testbed: &Testbed| format!("x {} auto\n", testbed.place().display());
+    let both = line(&one) + &line(&other);
+    let done = |testbed: &Testbed| (testbed.place().display().to_string(), Outcome::Done);
+    for types in ["EXT4", "btrfs,ext4", "noxfs"] {
+        assert_eq!(listed(&both, &["-t", types]), (Some(0), vec![done(&one)]), "{types}");
+    }
+    assert_eq!(listed(&both, &["--types", "noext4"]), (Some(0), vec![done(&other)]));
+    assert_eq!(listed(&both, &["-t", "xfs,ext4"]), (Some(0), vec![done(&one), done(&other)]));
+    assert_eq!(listed(&both, &["-t", "btrfs"]), (Some(0), Vec::new()));
+
+    let trim = |arguments: &[&str]| Command::new(TRIMTAB).arg("trim").args(arguments).output().unwrap();
+    let list = one.dir.path().join("list");
+    fs::write(&list, &both).unwrap();
+    let verbose = trim(&["-nv", "-t", "xfs", "-I", list.to_str().unwrap()]);
+    let said = String::from_utf8(verbose.stderr).unwrap();
+    let expected = format!("passed over: {}: its type is not one of --types\n", one.place().display());
+    assert_eq!(said, format!("trimtab: {expected}"));
+    // Other tests' file systems come and go meanwhile.
+    let all = document(&trim(&["--json", "-n", "-a", "-t", "xfs"])).targets;
+    let has = |testbed: &Testbed| all.iter().any(|target| Path::new(&target.target) == testbed.place());
+    assert!(has(&other) && !has(&one), "{all:?}");
+    for arguments in [&["-t", "ext4", "/"][..], &["-t", "ext4"]] {
+        let refused = trim(arguments);
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!((refused.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+        assert!(said.contains("--all|--fstab|--listed-in"), "{said}");
+    }
+}
+
+#[test]
 fn unsupported_file_system_is_reported_or_skipped() {
     if !possible() {
         return;

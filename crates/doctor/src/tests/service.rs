@@ -121,6 +121,35 @@ fn cron_and_trimtab_s_own_units_trim_too() {
 }
 
 #[test]
+fn timers_that_stop_each_other_count_once() {
+    let stack = row([file_system("/mnt", "ext4", "rw"), nvme(YES)]);
+    let examined = |active: bool, enabled: bool, fstab: &[FstabLine]| {
+        let setup = Setup {
+            timer: Some(Timer { enabled, active, last: None, next: None }),
+            own_units: vec!["trimtab-trim.timer".to_owned()],
+            fstab: fstab.to_vec(),
+            ..Setup::default()
+        };
+        diagnose(&stack, &setup, ASSUMED_ERASE_BLOCK)
+    };
+    for (active, enabled, expected) in [
+        (true, true, "; fstrim.timer is on"),
+        (true, false, "; fstrim.timer is on"),
+        (false, true, "; trimtab-trim.timer trims it"),
+        (false, false, "; trimtab-trim.timer trims it"),
+    ] {
+        let found = examined(active, enabled, &[]);
+        let said = &found.layers[0].reason;
+        assert!(found.findings.is_empty(), "{:?}", found.findings);
+        assert!(said.ends_with(expected) && said.matches(".timer").count() == 1, "{said}");
+        // The one that runs is the one to be told of what it passes by.
+        let found = examined(active, enabled, &[swap_line("/dev/sdb", "defaults")]).findings.remove(0);
+        let who = if active { "fstrim.timer" } else { "trimtab-trim.timer" };
+        assert!(found.message.starts_with(&format!("{who} passes /mnt by")), "{}", found.message);
+    }
+}
+
+#[test]
 fn fstab_options_of_a_swap_are_reported() {
     let told = |fstab: Vec<FstabLine>| {
         let stack = row([layer("/dev/nvme0n1", LayerKind::Swap), nvme(YES)]);

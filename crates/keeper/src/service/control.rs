@@ -4,6 +4,7 @@
 //! socket sends the status to every client that connects.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -185,12 +186,20 @@ impl Control {
 fn connect(path: &Path) -> Result<UnixStream, ControlError> {
     let stream = UnixStream::connect(path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ControlError::NotRunning,
+        io::ErrorKind::PermissionDenied if is_closed(path) => ControlError::NotRunning,
         io::ErrorKind::PermissionDenied => ControlError::Denied,
         _ => failed(path, source),
     })?;
     stream.set_read_timeout(Some(TIMEOUT)).map_err(|source| failed(path, source))?;
     stream.set_write_timeout(Some(TIMEOUT)).map_err(|source| failed(path, source))?;
     Ok(stream)
+}
+
+/// Returns whether the directory of a socket is closed to others: `trimtab trim` may make it so, and a service opens it to
+/// everyone when it starts.
+fn is_closed(socket: &Path) -> bool {
+    let directory = socket.parent().and_then(|directory| directory.metadata().ok());
+    directory.is_some_and(|directory| directory.mode() & 0o001 == 0)
 }
 
 fn failed(path: &Path, source: io::Error) -> ControlError {

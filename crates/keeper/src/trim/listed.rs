@@ -11,6 +11,8 @@ use trimtab_linux::mount::{Listed, Mount, MountError, is_directory, listed_in, m
 use trimtab_linux::mount_points::{resolved, writable};
 use trimtab_linux::stack::{Machine, StackError, targets};
 
+use super::types::is_of_types;
+
 /// Why the mount points can't be listed.
 #[derive(Debug, thiserror::Error)]
 pub enum ListedError {
@@ -195,21 +197,6 @@ fn mounted_at<'a>(in_use: &'a [Mount], target: &Path) -> Option<&'a Mount> {
     (found.fstype != "autofs").then_some(found)
 }
 
-/// Returns whether `fstype` is one of `types`: names with commas between them, where `no` before the first
-/// excludes all of them, and `no` before another excludes that one.
-fn is_of_types(fstype: &str, types: &str) -> bool {
-    let (names, is_included) = types.strip_prefix("no").map_or((types, true), |names| (names, false));
-    for name in names.split(',') {
-        if name.eq_ignore_ascii_case(fstype) {
-            return is_included;
-        }
-        if name.strip_prefix("no").is_some_and(|name| name.eq_ignore_ascii_case(fstype)) {
-            return false;
-        }
-    }
-    !is_included
-}
-
 /// Returns whether the device of `mount` takes discards and can be written to. True if that is not known.
 fn takes_discards(machine: &Machine, mount: &Mount) -> Result<bool, BlockError> {
     let sysfs = machine.sysfs();
@@ -217,27 +204,4 @@ fn takes_discards(machine: &Machine, mount: &Mount) -> Result<bool, BlockError> 
         BlockDevice::numbered(&sysfs, mount.number).or_else(|| BlockDevice::open(&sysfs, &mount.source).ok());
     let Some(device) = device else { return Ok(true) };
     Ok(device.discard_limits()?.granularity > Bytes::ZERO && !device.is_read_only()?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn types_are_included_or_excluded() {
-        for (types, is_wanted) in [
-            ("ext4", true),
-            ("xfs,ext4", true),
-            ("xfs", false),
-            ("noext4", false),
-            ("noxfs,ext4", false),
-            ("noxfs,btrfs", true),
-            ("xfs,noext4", false),
-            ("", false),
-            ("EXT4", true),
-            ("noXFS,noEXT4", false),
-        ] {
-            assert_eq!(is_of_types("ext4", types), is_wanted, "{types:?}");
-        }
-    }
 }

@@ -6,6 +6,7 @@ mod plan;
 mod resume;
 mod run;
 mod target;
+mod types;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

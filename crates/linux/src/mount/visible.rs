@@ -1,4 +1,4 @@
-//! Which mounts can be reached: others may hide them.
+//! Finds the mounts that can be reached: others may hide them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::Mount;
 
-/// Those of `mounts` that no other one hides, in their order.
+/// The visible ones of `mounts`: no other mount hides them. In their order.
 pub fn visible(mounts: &[Mount]) -> Vec<&Mount> {
     let tree = Tree::of(mounts);
     mounts.iter().filter(|mount| tree.is_visible(mount)).collect()
@@ -29,7 +29,7 @@ pub fn is_directory(mount: &Mount) -> bool {
 /// Mounts as a tree.
 struct Tree<'a> {
     by_id: HashMap<u64, &'a Mount>,
-    /// Those that lie on each.
+    /// The mounts that lie on each.
     on: HashMap<u64, Vec<&'a Mount>>,
     /// The last one at each mount point.
     last: HashMap<&'a Path, u64>,
