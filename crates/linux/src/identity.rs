@@ -197,7 +197,7 @@ fn locate<'a>(
 ) -> Option<(&'a Namespace, &'a Mount, i64)> {
     namespaces.iter().find_map(|namespace| {
         let place = namespace.file(path);
-        let found = look(&place).ok().filter(|found| id_of(found) == id)?;
+        let found = look_in(namespace, path).filter(|found| id_of(found) == id)?;
         let mut mounts = namespace.mounts.iter();
         let mount = mounts.find(|mount| mount.id == found.stx_mnt_id)?;
         Some((namespace, mount, kind_of(&place)?))
@@ -228,9 +228,9 @@ fn overlay(
             return identity;
         }
         let below = directory.join(&inner);
-        let here = look(&namespace.file(&below)).ok();
+        let here = look_in(namespace, &below);
         // The directories of a container's overlay may be seen from outside of it alone.
-        let elsewhere = namespaces.iter().filter_map(|other| look(&other.file(&below)).ok());
+        let elsewhere = namespaces.iter().filter_map(|other| look_in(other, &below));
         for found in here.into_iter().chain(elsewhere) {
             let real = identify_below(namespaces, id_of(&found), &below, depth + 1);
             identity.ids.extend(real.ids);
@@ -253,7 +253,7 @@ pub(crate) enum Length {
 
 /// The length of the file `id`, where `path` leads to it in one of `namespaces`.
 pub(crate) fn length_of(namespaces: &[Namespace], id: FileId, path: &Path) -> Option<u64> {
-    let mut found = namespaces.iter().filter_map(|namespace| look(&namespace.file(path)).ok());
+    let mut found = namespaces.iter().filter_map(|namespace| look_in(namespace, path));
     found.find(|found| id_of(found) == id).map(|found| found.stx_size)
 }
 
@@ -272,6 +272,13 @@ pub(crate) fn file_at(path: &Path) -> io::Result<FileId> {
 /// Looks without asking the server of a network file system or of FUSE, which may never answer.
 pub(crate) fn look(path: &Path) -> io::Result<Statx> {
     Ok(statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?)
+}
+
+/// Looks at the file that has the absolute path `path` in `namespace`; none where it is not there, or leads through a file
+/// system that does not answer.
+fn look_in(namespace: &Namespace, path: &Path) -> Option<Statx> {
+    let place = namespace.file(path);
+    limited::in_time(move || look(&place)).ok()
 }
 
 /// The numbers in an answer of `statx`.

@@ -16,7 +16,7 @@ pub(super) const MEMORY: &str = "/memfd:trimtab-drive (deleted)";
 const NO_SERVER: &str = "FUSE, whose server cannot be found";
 
 /// Adds to `files`, of which some may be on FUSE, those that the servers of these can write to and may keep the data in: files in
-/// memory, and files as long as one of these or longer. Returns the processes that are these servers, among those that have `opened`
+/// memory, and files as long as one of these or longer; all files of a server that has none of these. Returns the processes that are these servers, among those that have `opened`
 /// files.
 pub(super) fn add_kept(
     namespaces: &[Namespace],
@@ -48,7 +48,7 @@ pub(super) fn add_kept(
             Length::Exactly(least) | Length::AtLeast(least) => length >= least,
         })
     };
-    let kept = opened.iter().filter(|opened| servers.contains(&opened.process)).filter_map(|opened| {
+    let theirs = opened.iter().filter(|opened| servers.contains(&opened.process)).filter_map(|opened| {
         let OpenedKind::File(id) = opened.what else { return None };
         let path = opened.path();
         let identity = match identity::keeps_its_bytes(&opened.link) {
@@ -58,10 +58,14 @@ pub(super) fn add_kept(
         let length = identity::look(&opened.link).map(|found| found.stx_size).ok();
         let is_kept = path.starts_with(MEMORY) || length.is_none_or(is_as_long);
         let length = length.map_or(Length::AtLeast(0), Length::Exactly);
-        is_kept.then_some(BackingFile { id, path, identity, length, is_served: true })
+        Some((opened.process, is_kept, BackingFile { id, path, identity, length, is_served: true }))
     });
-    let kept: Vec<_> = kept.collect();
-    files.extend(kept);
+    let theirs: Vec<_> = theirs.collect();
+    let known: Vec<u32> =
+        theirs.iter().filter(|(_, is_kept, _)| *is_kept).map(|(server, ..)| *server).collect();
+    // Where none is long enough, the file with the data was made shorter.
+    let kept = theirs.into_iter().filter(|(server, is_kept, _)| *is_kept || !known.contains(server));
+    files.extend(kept.map(|(.., file)| file));
     servers
 }
 
@@ -146,6 +150,17 @@ mod tests {
         assert_eq!(kept.compare(&identity(&data)), Sameness::Unknown, "it may be another file of the server");
         assert_eq!(kept.compare(&identity(&other)), Sameness::Different);
         assert!(matches!(kept.length, Length::Exactly(5000)), "it became longer");
+    }
+
+    #[test]
+    fn file_that_was_made_shorter_keeps_the_data() {
+        let machine = Captured::new();
+        let (data, other) = (memory(), memory());
+        let (long, short) = (Length::Exactly(4097), Length::Exactly(4096));
+        other.set_len(100).unwrap();
+        let all = [fuse(42, Some(25)), opened(42, &data), opened(42, &other)];
+        assert_eq!(added(&machine.procfs(), short, &all).1.len(), 2, "one is long enough");
+        assert_eq!(added(&machine.procfs(), long, &all).1.len(), 3, "it may be either");
     }
 
     #[test]
