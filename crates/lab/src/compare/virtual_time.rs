@@ -11,7 +11,6 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use tempfile::TempDir;
 use trimtab_core::Bytes;
 use trimtab_core::document::{CompareDocument, Run};
 use trimtab_linux::PROCFS;
@@ -32,6 +31,12 @@ use trimtab_core::interrupt::Interrupt;
 const SYSTEM_MEMORY: Bytes = Bytes(768 << 20);
 /// The document that a guest writes.
 const DOCUMENT: &str = "compare.json";
+/// Where the guest has the profiles. Names that differ from run to run, as those of temporary directories do, would change how
+/// long it looks for files.
+const PROFILES: &str = "/trimtab-profiles";
+/// The profile of the drive, and that by which smart judges it.
+const DRIVE_PROFILE: &str = "drive.toml";
+const SMART_PROFILE: &str = "smart.toml";
 
 /// How guests are made.
 #[derive(Debug, Clone)]
@@ -49,9 +54,7 @@ pub(super) struct VirtualLab<'a> {
     options: &'a CompareOptions,
     limit: Duration,
     images: Vec<(FileSystem, GuestImage)>,
-    /// The profiles, which are in the images under the same path.
-    files: TempDir,
-    smart_profile: Option<PathBuf>,
+    has_smart_profile: bool,
 }
 
 /// The guests of this process, whatever comparison they belong to: at most one a processor.
@@ -105,15 +108,13 @@ impl<'a> VirtualLab<'a> {
         file_systems: &[FileSystem],
         interrupt: &Interrupt,
     ) -> Result<Self, LabError> {
-        let files = tempfile::Builder::new().prefix("trimtab-profiles-").tempdir();
-        let files = files.map_err(io_at(&std::env::temp_dir(), "make a directory in"))?;
-        let keep = |name: &str, text: &str| {
-            let path = files.path().join(name);
-            fs::write(&path, text).map_err(io_at(&path, "write")).map(|()| path)
-        };
-        keep("drive.toml", profile_toml)?;
-        let smart_profile = smart_profile.map(|text| keep("smart.toml", text)).transpose()?;
-        let mut data = vec![files.path().to_owned()];
+        let profiles = tempfile::Builder::new().prefix("trimtab-profiles-").tempdir();
+        let profiles = profiles.map_err(io_at(&std::env::temp_dir(), "make a directory in"))?;
+        for (name, text) in [(DRIVE_PROFILE, Some(profile_toml)), (SMART_PROFILE, smart_profile)] {
+            let path = profiles.path().join(name);
+            text.map_or(Ok(()), |text| fs::write(&path, text)).map_err(io_at(&path, "write"))?;
+        }
+        let mut data = Vec::new();
         if let WorkloadOptions::Tree { source: Some(source), .. } = &options.workload {
             data.push(std::path::absolute(source).map_err(io_at(source, "find"))?);
         }
@@ -129,7 +130,7 @@ impl<'a> VirtualLab<'a> {
                 maintenance: matches!(options.workload, WorkloadOptions::Maintenance(_)),
                 files: virtual_options.files.clone(),
                 data: data.clone(),
-                placed: Vec::new(),
+                placed: vec![(profiles.path().to_owned(), PROFILES.into())],
             };
             let image = GuestImage::prepare(&guest, interrupt)?;
             if let WorkloadOptions::Exec { command } = &options.workload {
@@ -137,7 +138,7 @@ impl<'a> VirtualLab<'a> {
             }
             images.push((file_system, image));
         }
-        Ok(Self { options, limit: virtual_options.limit, images, files, smart_profile })
+        Ok(Self { options, limit: virtual_options.limit, images, has_smart_profile: smart_profile.is_some() })
     }
 
     /// The release of the guests' kernel, as uname gives it.
@@ -254,12 +255,12 @@ impl<'a> VirtualLab<'a> {
         add("--fs", file_system.name().to_owned());
         add("--policy", planned.policy.to_string());
         add("--idle", span(planned.idle));
-        add("--profile", self.files.path().join("drive.toml").display().to_string());
+        add("--profile", format!("{PROFILES}/{DRIVE_PROFILE}"));
         add("--size", size.0.to_string());
         add("--seed", options.seed.to_string());
         add("--probe", span(options.probe_interval.unwrap_or_default()));
-        if let Some(path) = &self.smart_profile {
-            add("--smart-profile", path.display().to_string());
+        if self.has_smart_profile {
+            add("--smart-profile", format!("{PROFILES}/{SMART_PROFILE}"));
         }
         add("--json", DOCUMENT.to_owned());
         if !options.merges {
