@@ -56,7 +56,12 @@ impl<'a> Tree<'a> {
         // No more steps than there are mounts, should they be no tree.
         for _ in 0..self.by_id.len() {
             let Some(parent) = self.by_id.get(&mount.parent) else { break };
-            let hides = |other: &Mount| other.id != mount.id && mount.target.starts_with(&other.target);
+            let is_last = |other: &Mount| self.last.get(other.target.as_path()) == Some(&other.id);
+            let hides = |other: &Mount| {
+                other.id != mount.id
+                    && mount.target.starts_with(&other.target)
+                    && (mount.target != other.target || is_last(other))
+            };
             if self.on(parent.id).any(hides) {
                 return false;
             }

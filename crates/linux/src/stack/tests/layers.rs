@@ -136,8 +136,8 @@ fn every_file_system_is_examined_once() {
     let machine = encrypted().mounts(
         "20 1 0:5 / /proc rw - proc proc rw\n27 1 253:1 / / rw - ext4 /dev/mapper/my--vg-the--root rw\n\
          28 27 253:1 /home /a/home rw - ext4 x rw\n29 27 0:50 / /t rw - zfs tank/a rw\n\
-         30 27 0:51 / /t/b rw - zfs tank/b rw\n31 27 8:2 / /hidden rw - ext4 /dev/sda2 rw\n\
-         32 27 0:52 / /hidden rw - tmpfs x rw\n33 27 8:0 / /snap/x ro - squashfs /dev/sda ro\n\
+         30 29 0:51 / /t/b rw - zfs tank/b rw\n31 27 8:2 / /hidden rw - ext4 /dev/sda2 rw\n\
+         32 31 0:52 / /hidden rw - tmpfs x rw\n33 27 8:0 / /snap/x ro - squashfs /dev/sda ro\n\
          34 27 0:53 / /anybody rw - fuse.of /dev/sda rw\n",
     );
     assert_eq!(targets(&machine.machine()).unwrap(), ["/", "/t"].map(PathBuf::from));
