@@ -95,6 +95,15 @@ def simulate(
     )
 
 
+def plain(value: Any) -> Any:
+    """Returns a value of a grid as JSON has it: the text of a path, and the numbers of NumPy's arrays and scalars."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise Error(f"the grid: {value!r} is neither a text, a number, a path nor a list of these")
+
+
 def sweep(
     grid: Path | Mapping[str, Any],
     output: Path | None = None,
@@ -133,7 +142,7 @@ def sweep(
     if client is not None and (shard is not None or jobs is not None):
         raise Error("shard and jobs are for sweeps in this process, not for those with a client")
     plan = (
-        Plan(json.dumps(grid, default=os.fspath), os.fspath(output))
+        Plan(json.dumps(dict(grid), default=plain), os.fspath(output))
         if isinstance(grid, Mapping)
         else Plan.of_file(os.fspath(grid), os.fspath(output))
     )

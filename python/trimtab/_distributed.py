@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import uuid
 from typing import Any
 
 import distributed
@@ -15,11 +16,16 @@ IN_FLIGHT = 4
 """Cells that are submitted at a time, for each thread of the workers."""
 
 
+ATTEMPTS = 3
+"""How often a cell is given to workers that lack its trace although it was sent to them."""
+
+
 class TraceFile(distributed.WorkerPlugin):
     """Gives a trace to every worker, also to those that join during the sweep."""
 
     def __init__(self, trace: str, path: str) -> None:
-        self.name = plugin_name(trace)
+        # Another sweep on the cluster may give the same trace, and take its plugin away first.
+        self.name = f"trimtab-trace-{trace}-{uuid.uuid4().hex}"
         self.trace = trace
         self.content = pathlib.Path(path).read_bytes()
 
@@ -32,26 +38,40 @@ class TraceFile(distributed.WorkerPlugin):
             part.rename(path)
 
 
-def plugin_name(trace: str) -> str:
-    """Returns the name under which a cluster knows the plugin that gives a trace to workers."""
-    return f"trimtab-trace-{trace}"
-
-
 def received(worker: Any, trace: str) -> pathlib.Path:
     """Returns where a worker keeps a trace that it was given."""
     return pathlib.Path(worker.local_directory) / f"trimtab-{trace}"
 
 
+def looks(path: str) -> tuple[int, ...] | None:
+    """Returns what changes with a file that is written or replaced; none if there is no such file."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def has_content(trace: str, path: str) -> bool:
+    """Returns true if the file is this trace; false if it is another one, or can't be read."""
+    try:
+        return os.path.isfile(path) and trace_hash(path) == trace
+    except (Error, OSError):
+        return False
+
+
 def place(worker: Any, trace: str, path: str) -> str | None:
     """Returns where a worker has a trace: its client's file, if it sees that with the same content, or its own copy."""
-    known: dict[str, str] = worker.__dict__.setdefault("trimtab_traces", {})
-    if trace not in known:
-        copy = received(worker, trace)
-        if copy.exists():
-            known[trace] = str(copy)
-        elif os.path.isfile(path) and trace_hash(path) == trace:
-            known[trace] = path
-    return known.get(trace)
+    known: dict[str, tuple[str, tuple[int, ...] | None]] = worker.__dict__.setdefault("trimtab_traces", {})
+    if trace in known and looks(known[trace][0]) == known[trace][1]:
+        return known[trace][0]
+    known.pop(trace, None)
+    for candidate in (str(received(worker, trace)), path):
+        before = looks(candidate)
+        if has_content(trace, candidate) and looks(candidate) == before:
+            known[trace] = (candidate, before)
+            return candidate
+    return None
 
 
 def version() -> str:
@@ -83,12 +103,12 @@ def run(plan: Plan, client: distributed.Client | str) -> Table:
     missing = [
         (key, task, trace, None if path is None else os.fspath(path)) for key, task, trace, path in plan.missing()
     ]
-    provided: set[str] = set()
+    provided: dict[str, str] = {}
     for trace, path in {(trace, path) for _, _, trace, path in missing if trace is not None and path is not None}:
         if any(client.run(lacks, trace, path).values()):
             provide(client, trace, path, provided)
-    threads = sum(client.nthreads().values())
     left = iter(missing)
+    attempts: dict[str, int] = {}
     cells: dict[Any, tuple[str, str, str | None, str | None]] = {}
     running = as_completed()
     lost: list[str] = []
@@ -98,38 +118,45 @@ def run(plan: Plan, client: distributed.Client | str) -> Table:
         cells[future] = cell
         running.add(future)
 
-    try:
-        for _, cell in zip(range(max(1, threads) * IN_FLIGHT), left, strict=False):
+    def fill() -> None:
+        # Workers may join and leave meanwhile.
+        most = max(1, sum(client.nthreads().values())) * IN_FLIGHT
+        while len(cells) < most and (cell := next(left, None)) is not None:
             submit(cell)
+
+    try:
+        fill()
         for future in running:
             cell = cells.pop(future)
             try:
                 result: bytes | None = future.result()
             except distributed.KilledWorker as error:
-                lost.append(f"{cell[0]}: {error}")
+                lost.append(f"{cell[0]}: it ended several workers ({error})")
                 result = b""
             if result:
                 plan.store(cell[0], result)
             elif result is None and cell[2] is not None and cell[3] is not None:
                 # A worker that joined after the others had been asked.
                 provide(client, cell[2], cell[3], provided)
-                submit(cell)
-                continue
-            following = next(left, None)
-            if following is not None:
-                submit(following)
+                attempts[cell[0]] = attempts.get(cell[0], 0) + 1
+                if attempts[cell[0]] < ATTEMPTS:
+                    submit(cell)
+                else:
+                    lost.append(f"{cell[0]}: a worker could not keep the trace {cell[3]}")
+            fill()
     finally:
         client.cancel(list(cells))
-        for trace in provided:
-            client.unregister_worker_plugin(plugin_name(trace))
+        for name in provided.values():
+            client.unregister_worker_plugin(name)
     table = plan.table()
     if lost:
-        raise Error(f"{len(lost)} cells have no results, since each ended several workers; the first: {lost[0]}")
+        raise Error(f"{len(lost)} cells have no results; the first: {lost[0]}")
     return table
 
 
-def provide(client: distributed.Client, trace: str, path: str, provided: set[str]) -> None:
-    """Gives a trace to the workers, once."""
+def provide(client: distributed.Client, trace: str, path: str, provided: dict[str, str]) -> None:
+    """Gives a trace to the workers, once; keeps the name of its plugin in ``provided``."""
     if trace not in provided:
-        client.register_plugin(TraceFile(trace, path))
-        provided.add(trace)
+        plugin = TraceFile(trace, path)
+        client.register_plugin(plugin)
+        provided[trace] = plugin.name

@@ -19,8 +19,8 @@ use crate::simulate::{ReplayFailure, SimulateOptions, plan, replay};
 
 /// The schema of the files of cells.
 pub const CELL_SCHEMA: &str = "trimtab/sweep-cell/1";
-/// The version that cells are computed by; results of others are not mixed with them.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The version and the sources that cells are computed by; results of others are not mixed with them.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("TRIMTAB_SOURCES"));
 
 /// All that the results of a cell depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -33,22 +33,24 @@ pub fn groups(document: &SweepDocument) -> Vec<Group> {
     let mut rows: BTreeMap<String, Vec<&SweepRow>> = BTreeMap::new();
     for row in document.rows.iter().filter(|row| row.figures.is_some()) {
         let Some(title) = title(&row.cell) else { continue };
-        let group = rows.entry(title.clone()).or_default();
-        if group.is_empty() {
-            order.push(title);
+        // Titles are rounded.
+        let group = CellDescription { seed: 0, policy: None, ..row.cell.clone() };
+        let group = serde_json::to_string(&group).expect("a description is plain data");
+        if !rows.contains_key(&group) {
+            order.push((group.clone(), title));
         }
-        group.push(row);
+        rows.entry(group).or_default().push(row);
     }
-    let of = |title: String| Group { points: points(&rows[&title]), title };
-    order.into_iter().map(of).collect()
+    order.into_iter().map(|(group, title)| Group { points: points(&rows[&group]), title }).collect()
 }
 
 fn title(cell: &CellDescription) -> Option<String> {
     let (trace, profile) = (cell.trace.as_ref()?, cell.profile.as_ref()?);
-    let percents = cell.over_provisioning.unwrap_or_default() * 100.0;
+    // Without the last digits that a product with 100 adds.
+    let percents = (cell.over_provisioning.unwrap_or_default() * 1e6).round() / 1e4;
     let state = cell.state.as_deref().unwrap_or_default();
     Some(format!(
-        "{trace} on {profile}, {state}, OP {percents:.1} %, think time {}×",
+        "{trace} on {profile}, {state}, OP {percents} %, think time {}×",
         cell.think_scale.unwrap_or(1.0)
     ))
 }

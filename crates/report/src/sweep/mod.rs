@@ -129,6 +129,20 @@ mod tests {
     }
 
     #[test]
+    fn drives_that_differ_little_have_charts_of_their_own() {
+        let with = |over_provisioning: f64, erases: u64| {
+            let mut row = row("fast", "none", Ok((erases, 9)));
+            row.cell.over_provisioning = Some(over_provisioning);
+            row
+        };
+        let page = page_of(vec![with(0.0696, 1019), with(0.0704, 923)]);
+        for (share, erases) in [("6.96", "1019"), ("7.04", "923")] {
+            assert!(page.contains(&format!("OP {share} %, think time 1×</figcaption>")), "{page}");
+            assert!(page.contains(&format!("none: {erases} erases")), "{page}");
+        }
+    }
+
+    #[test]
     fn page_names_the_front_and_the_reason_of_failures_once() {
         let rows = vec![
             row("fast", "none", Ok((9, 9))),

@@ -36,7 +36,11 @@ impl Parse for Midas {
             b"0" => EventKind::Read,
             b"1" => EventKind::Write,
             b"3" => EventKind::Discard,
-            _ => return Err(unknown("type", kind, "is none of 0, 1 and 3")),
+            b"2" => {
+                rows.skip("rows of the type 2, which MiDAS does not use");
+                return Ok(());
+            }
+            _ => return Err(unknown("type", kind, "is none of 0, 1, 2 and 3")),
         };
         let device = rows.device(b"disk")?;
         rows.push(Row {
@@ -56,6 +60,6 @@ impl Parse for Midas {
 pub(crate) fn is_line(line: &[u8]) -> bool {
     split(line).is_ok_and(|[timestamp, kind, lba, size]| {
         let numbers = [lba, size].into_iter().all(|text| number("", text).is_ok());
-        matches!(kind, b"0" | b"1" | b"3") && numbers && seconds("", timestamp).is_ok()
+        matches!(kind, b"0" | b"1" | b"2" | b"3") && numbers && seconds("", timestamp).is_ok()
     })
 }

@@ -56,7 +56,7 @@ pub(super) struct Mmc {
     /// By the address of their structure in the kernel.
     under_way: HashMap<Vec<u8>, Place>,
     /// The first and the last block of the next erase, by host.
-    erase: HashMap<DeviceIndex, (u64, u64)>,
+    erase: HashMap<DeviceIndex, (Option<u64>, Option<u64>)>,
 }
 
 impl Mmc {
@@ -91,21 +91,23 @@ impl Mmc {
         let erase = self.erase.entry(device).or_default();
         let place = match opcode {
             32 | 35 => {
-                erase.0 = argument;
+                erase.0 = Some(argument);
                 return Ok(None);
             }
             33 | 36 => {
-                erase.1 = argument;
+                erase.1 = Some(argument);
                 return Ok(None);
             }
             38 => {
-                let blocks = erase.1.checked_sub(erase.0).map(|blocks| blocks.saturating_add(1));
+                // Without both, the trace begins between them, or events were lost.
+                let (Some(first), Some(last)) = std::mem::take(erase) else { return Ok(None) };
+                let blocks = last.checked_sub(first).map(|blocks| blocks.saturating_add(1));
                 let blocks = blocks.ok_or_else(|| unknown("cmd_arg", event.text, "ends before it begins"))?;
                 let kind = if argument & SECURE > 0 { EventKind::SecureErase } else { EventKind::Discard };
                 Place {
                     device,
                     kind,
-                    start: scaled("cmd_arg", erase.0, BLOCK)?,
+                    start: scaled("cmd_arg", first, BLOCK)?,
                     length: scaled("cmd_arg", blocks, BLOCK)?,
                 }
             }
@@ -125,9 +127,11 @@ impl Mmc {
             }
             _ => return Ok(None),
         };
-        if self.under_way.len() < MOST {
-            self.under_way.insert(structure(event.text).to_owned(), place);
+        // Requests whose ends were lost would fill it.
+        if self.under_way.len() >= MOST {
+            self.under_way.clear();
         }
+        self.under_way.insert(structure(event.text).to_owned(), place);
         Ok(Some(place))
     }
 

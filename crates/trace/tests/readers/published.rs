@@ -125,6 +125,8 @@ fn midas_is_read_with_its_trims() {
         ],
     );
     assert!(trace.header.has_discards && trace.header.gaps.is_empty());
+    let with_unused = std::fs::read_to_string(data("midas.txt")).unwrap() + "104.0 2 0 4096\n";
+    assert_eq!(skipped(&text(&with_unused).unwrap()), "rows of the type 2, which MiDAS does not use 1");
 }
 
 #[test]
@@ -192,6 +194,21 @@ fn mmc_events_of_newer_kernels_are_read() {
             (2_100_000, "mmc0", Discard, 0x2000 * 512, 0x800 * 512, Some(1_000_000), "kworker/0:1H", 0),
         ],
     );
+}
+
+/// A range that no command of the trace named would be that of an earlier erase, or the beginning of the drive.
+#[test]
+fn erase_of_mmc_without_its_range_is_no_discard() {
+    let whole = std::fs::read_to_string(data("android-mmc-new.txt")).unwrap();
+    for lost in ["cmd_opcode=35", "cmd_opcode=36"] {
+        let lines: Vec<_> = whole.lines().filter(|line| !line.contains(lost)).collect();
+        let trace = text(&lines.join("\n")).unwrap();
+        assert!(trace.events.iter().all(|event| event.kind != Discard), "{lost}");
+    }
+    // A second erase does not take the range of the first.
+    let twice = whole.replace("cmd_opcode=35", "cmd_opcode=99") + &whole;
+    let erases = text(&twice).unwrap().events.iter().filter(|event| event.kind == Discard).count();
+    assert_eq!(erases, 1);
 }
 
 #[test]
@@ -267,7 +284,7 @@ fn bad_lines_are_refused_with_their_number() {
         ),
         ("fiu.txt", "90000000001 1 a 8 8 X 6 0 53", "type is \"X\", which is neither R nor W"),
         ("fiu.txt", "90000000001 1 a 8 8 W 6", "it has not the 9 fields that a line of this format has"),
-        ("midas.txt", "0.3 2 0 4096", "type is \"2\", which is none of 0, 1 and 3"),
+        ("midas.txt", "0.3 4 0 4096", "type is \"4\", which is none of 0, 1, 2 and 3"),
         ("midas.txt", "0.3 1 0 4096 0 0", "it has not the 4 fields that a line of this format has"),
         ("midas.txt", "0.3 1 0 many", "size is \"many\", which is no number, or too large a one"),
         ("mobile.csv", "a,1,D,0,8,5218130.0", "rw_flag is \"D\", which is neither R nor W"),
