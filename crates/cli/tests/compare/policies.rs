@@ -1,6 +1,10 @@
 //! The trade-off shows, the counters agree, and the figures repeat.
 
-use std::process::{Command, Stdio};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use trimtab_core::document::{Clock, Run, StepKind};
 use trimtab_core::policy::PolicyKind::{Async, Batched, None, Online, Smart};
@@ -71,17 +75,15 @@ fn f2fs_runs_in_guests() {
     assert!(step(batched, "after-delete").discard_bytes > step(batched, "delete").discard_bytes);
 }
 
-/// Keeps a processor busy until it is dropped.
-struct Busy(std::process::Child);
+/// A process that ends when this is dropped.
+struct Running(Child);
 
-impl Busy {
-    fn start() -> Self {
-        let spin = Command::new("sh").args(["-c", "while :; do :; done"]).stdout(Stdio::null()).spawn();
-        Self(spin.unwrap())
-    }
+/// Keeps a processor busy.
+fn busy() -> Running {
+    Running(Command::new("sh").args(["-c", "while :; do :; done"]).stdout(Stdio::null()).spawn().unwrap())
 }
 
-impl Drop for Busy {
+impl Drop for Running {
     fn drop(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -97,7 +99,7 @@ fn nearly(one: f64, other: f64) -> bool {
 #[test]
 fn virtual_time_repeats_on_a_busy_machine() {
     let options = ["--policy", "none,smart", "--idle", "20s", "--runs", "2", "--size", "256M"];
-    let with_load = [Busy::start(), Busy::start()];
+    let with_load = [busy(), busy()];
     let finished = finish(compare(&["--profile", "ocz-agility-3"]), &options);
     drop(with_load);
     assert!(finished.output.status.success(), "{}", finished.stderr());
@@ -111,6 +113,43 @@ fn virtual_time_repeats_on_a_busy_machine() {
             assert!(nearly(erases[0], erases[1]), "{policy}: {one:?}, then {other:?}");
         }
     }
+}
+
+/// The files of the guest of a comparison whose temporary files are in `directory`.
+fn image_in(directory: &Path) -> Vec<u8> {
+    let mut command = compare(&["--profile", "ocz-agility-3", "--policy", "smart", "--size", "256M"]);
+    command.env("TMPDIR", directory).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = Running(command.spawn().unwrap());
+    let entries = |directory: &Path, start: &str| -> Vec<PathBuf> {
+        let all = fs::read_dir(directory).into_iter().flatten().map(|entry| entry.unwrap().path());
+        all.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(start)).collect()
+    };
+    let deadline = Instant::now() + Duration::from_secs(120);
+    loop {
+        let rooms =
+            entries(directory, "trimtab-guest-").into_iter().flat_map(|guest| entries(&guest, "run-"));
+        // The machine makes this file when it starts.
+        if let Some(room) = rooms.into_iter().find(|room| room.join("console").exists()) {
+            let image = fs::read(room.join("initramfs")).unwrap();
+            let id = running.0.id().to_string();
+            assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+            running.0.wait().unwrap();
+            return image;
+        }
+        assert!(Instant::now() < deadline, "no guest started");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Longer or other names would change how long a guest looks for files, and so all that follows.
+#[test]
+fn guests_do_not_depend_on_the_names_of_temporary_directories() {
+    let images = ["one", "another"].map(|name| {
+        let dir = tempfile::Builder::new().prefix(name).tempdir().unwrap();
+        image_in(dir.path())
+    });
+    assert_eq!(images[0].len(), images[1].len());
+    assert!(images[0] == images[1], "the guests differ");
 }
 
 #[test]
