@@ -1,5 +1,6 @@
 //! One simulation.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
@@ -99,6 +100,9 @@ pub fn simulate(
     if passes == 0 {
         return Err(Error::new_err("passes: must be 1 or more"));
     }
+    if until_steady && passes != 1 {
+        return Err(Error::new_err("passes: cannot be used with until_steady"));
+    }
     if endurance == Some(0) {
         return Err(Error::new_err("endurance: must be 1 or more"));
     }
@@ -109,10 +113,16 @@ pub fn simulate(
     let policy_clock = one_of("policy_clock", policy_clock, PolicyClock::ALL, PolicyClock::name)?;
     let policies = policies.iter().map(|name| name.parse::<SimPolicy>().map_err(|error| raised(&error)));
     let drives = profiles.iter().map(|drive| drive.load(state == DriveState::Aged));
+    let drives = drives.collect::<PyResult<Vec<_>>>()?;
+    let mut names = HashSet::new();
+    if let Some((twice, _)) = drives.iter().find(|(profile, _)| !names.insert(&profile.name)) {
+        let message = format!("two of the drives are called {}; each needs a name of its own", twice.name);
+        return Err(Error::new_err(message));
+    }
     let options = SimulateOptions {
         trace,
         format: None,
-        drives: drives.collect::<PyResult<_>>()?,
+        drives,
         policies: policies.collect::<PyResult<_>>()?,
         size: size.map(Bytes),
         device,

@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import signal
 import time
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,7 +59,7 @@ def test_workers_without_the_trace_get_it_once(
     sent: list[str] = []
     provide = _distributed.provide
 
-    def counted(client: distributed.Client, trace: str, path: str, provided: set[str]) -> None:
+    def counted(client: distributed.Client, trace: str, path: str, provided: dict[str, str]) -> None:
         if trace not in provided:
             sent.append(trace)
         provide(client, trace, path, provided)
@@ -143,3 +144,28 @@ def test_other_version_is_refused(
         _trimtab.run_cell('{"version": "0.0.1", "cell": {}}')
     with pytest.raises(trimtab.Error, match="shard and jobs are for sweeps in this process"):
         trimtab.sweep(grid, tmp_path, client="tcp://nowhere:1", shard="1/2")
+
+
+def test_worker_looks_again_at_a_file_that_was_replaced(tmp_path: pathlib.Path) -> None:
+    worker = types.SimpleNamespace(local_directory=str(tmp_path / "worker"))
+    one, other = tmp_path / "one.log", tmp_path / "other.log"
+    one.write_text("fio version 3 iolog\n0 sda add\n0 sda open\n1 sda write 0 4096\n")
+    trace = _trimtab.trace_hash(str(one))
+    assert _distributed.place(worker, trace, str(one)) == str(one)
+    one.rename(other)
+    one.write_text("fio version 3 iolog\n0 sda add\n0 sda open\n1 sda write 4096 4096\n")
+    assert _distributed.place(worker, trace, str(one)) is None
+    assert _distributed.place(worker, trace, str(other)) == str(other)
+    other.unlink()
+    assert _distributed.place(worker, trace, str(other)) is None
+
+
+def test_worker_that_cannot_keep_a_trace_ends_the_sweep(
+    cluster: distributed.LocalCluster,
+    grid: dict[str, object],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_distributed, "compute", lambda *_: None)
+    with distributed.Client(cluster) as client, pytest.raises(trimtab.Error, match="could not keep the trace"):
+        trimtab.sweep(grid, tmp_path / "results", client=client)

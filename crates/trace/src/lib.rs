@@ -18,5 +18,5 @@ mod text;
 pub use counts::{ReadCounts, TraceReader};
 pub use error::{HeaderError, RowError, TraceError};
 pub use file::{Columns, TraceFile, TraceWriter};
-pub use open::{Format, UnknownFormat, open};
+pub use open::{Format, UnknownFormat, files, open};
 pub use synth::{SynthError, SynthOptions, Synthesised, synthesise};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::counts::TraceReader;
@@ -228,6 +228,15 @@ fn foreign(start: &[u8]) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+/// The files of the trace at `path`, in order: that one, or those of all processors if it is one that blktrace wrote
+/// (`NAME.blktrace.N`).
+///
+/// # Errors
+/// If its directory can't be read.
+pub fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
+    blktrace::processors(path)
 }
 
 /// Opens the trace at `path`, of the format that its content shows, or of `format`. Of a trace of our

@@ -212,6 +212,10 @@ impl Grid {
         if self.endurance == Some(0) {
             return wrong("endurance", "must be 1 or more".to_owned());
         }
+        // Tables of Parquet and Arrow have them as signed numbers.
+        if let Some(seed) = self.seeds.iter().find(|seed| **seed > i64::MAX as u64) {
+            return wrong("seeds", format!("{seed} is above {}", i64::MAX));
+        }
         self.check_effects(origin)?;
         self.check_workloads(origin)?;
         if self.policies.iter().any(|policy| policy.is(trimtab_core::policy::PolicyKind::Async)) {
@@ -363,6 +367,10 @@ mod tests {
                 "dir/grid.toml: drive-writes: -1 drive writes are not",
             ),
             ("workloads = [\"uniform\"]\nstreams = [3]", "dir/grid.toml: streams: 3 is neither 1 nor 2"),
+            (
+                "workloads = [\"uniform\"]\nseeds = [1, 9223372036854775807]\nblocks = 0",
+                "dir/grid.toml: blocks: 0 erase blocks are too few",
+            ),
             ("traces = [\"a\"]\nprofiles = []", "dir/grid.toml: profiles: an empty list; leave"),
             ("traces = [\"a\"]\ngc = [\"fifo\"]", "dir/grid.toml: gc: has no effect without workloads"),
             (
@@ -377,6 +385,10 @@ mod tests {
         let json = Grid::from_json("{\"traces\": [\"a\"], \"policies\": [\"fast\"]}", "grid").unwrap_err();
         assert!(json.to_string().starts_with("grid: policies[0]: there is no policy \"fast\""), "{json}");
         assert!(!json.to_string().contains(", line "), "{json}");
+        let grid =
+            Grid::from_json("{\"workloads\": [\"uniform\"], \"seeds\": [9223372036854775808]}", "grid");
+        let seed = grid.and_then(|grid| grid.check("grid")).unwrap_err().to_string();
+        assert!(seed.starts_with("grid: seeds: 9223372036854775808 is above"), "{seed}");
     }
 
     #[test]

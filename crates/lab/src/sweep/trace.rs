@@ -19,20 +19,25 @@ const BATCH: usize = 4096;
 /// How much of a file is hashed at once.
 const CHUNK: usize = 1 << 20;
 
-/// Returns the hash of a file's content, 32 hexadecimal digits.
+/// Returns the hash of a trace's content, 32 hexadecimal digits: that of its file, or of the files of all processors that blktrace
+/// wrote.
 ///
 /// # Errors
 /// If it can't be read.
 pub fn content_hash(path: &Path) -> io::Result<String> {
-    let (mut file, mut hash, mut buffer) = (File::open(path)?, Xxh3::new(), vec![0; CHUNK]);
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok(format!("{:032x}", hash.digest128())),
-            Ok(length) => hash.update(&buffer[..length]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+    let (mut hash, mut buffer) = (Xxh3::new(), vec![0; CHUNK]);
+    for path in trimtab_trace::files(path)? {
+        let mut file = File::open(path)?;
+        loop {
+            match file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(length) => hash.update(&buffer[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
     }
+    Ok(format!("{:032x}", hash.digest128()))
 }
 
 /// A trace that was read once. Its events are in memory if they fit; otherwise every replay reads the file.
@@ -195,5 +200,16 @@ mod tests {
         assert!(first.events.is_some());
         traces.forget(&hash);
         assert!(get().is_err(), "it is read again");
+    }
+    #[test]
+    fn hash_is_that_of_all_files_of_a_trace() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("t.blktrace.0");
+        fs::write(&path, "first").unwrap();
+        let alone = content_hash(&path).unwrap();
+        fs::write(directory.path().join("t.blktrace.1"), "second").unwrap();
+        assert_ne!(content_hash(&path).unwrap(), alone);
+        fs::write(directory.path().join("t.blktrace.1"), "").unwrap();
+        assert_eq!(content_hash(&path).unwrap(), alone, "an empty file has no events");
     }
 }

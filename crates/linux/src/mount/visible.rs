@@ -38,7 +38,8 @@ struct Tree<'a> {
 impl<'a> Tree<'a> {
     fn of(mounts: &'a [Mount]) -> Self {
         let mut on: HashMap<u64, Vec<&Mount>> = HashMap::new();
-        for mount in mounts {
+        // The root of an initramfs is its own parent.
+        for mount in mounts.iter().filter(|mount| mount.parent != mount.id) {
             on.entry(mount.parent).or_default().push(mount);
         }
         Self {
@@ -55,7 +56,9 @@ impl<'a> Tree<'a> {
         }
         // No more steps than there are mounts, should they be no tree.
         for _ in 0..self.by_id.len() {
-            let Some(parent) = self.by_id.get(&mount.parent) else { break };
+            let Some(parent) = self.by_id.get(&mount.parent).filter(|parent| parent.id != mount.id) else {
+                break;
+            };
             let is_last = |other: &Mount| self.last.get(other.target.as_path()) == Some(&other.id);
             let hides = |other: &Mount| {
                 other.id != mount.id
@@ -105,6 +108,8 @@ mod tests {
         assert_eq!(seen(&[root, (2, 1, "/a"), (3, 2, "/a")]), [1, 3], "one on the other");
         assert_eq!(seen(&[root, (2, 1, "/a"), (3, 2, "/a/x"), (4, 2, "/a")]), [1, 4]);
         assert_eq!(seen(&[root, (2, 1, "/ab"), (3, 1, "/a")]), [1, 2, 3], "names are compared whole");
+        let initramfs = [(1, 1, "/"), (2, 1, "/proc"), (3, 1, "/mnt")];
+        assert_eq!(seen(&initramfs), [1, 2, 3], "its root lies on itself");
         // Parents that aren't listed prove nothing but for what is on one point.
         assert_eq!(seen(&[(5, 9, "/"), (6, 9, "/a"), (7, 9, "/a"), (8, 9, "/a/x")]), [5, 7, 8]);
     }

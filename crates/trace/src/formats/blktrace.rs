@@ -266,7 +266,7 @@ fn fill(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
 
 /// The files beside `path` that differ from it in the processor's number, if it is one of
 /// `NAME.blktrace.N`, which may be packed.
-fn processors(path: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn processors(path: &Path) -> io::Result<Vec<PathBuf>> {
     let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
     let ours = name(path);
     let Some(parts) = around_number(&ours) else { return Ok(vec![path.to_owned()]) };
