@@ -309,8 +309,8 @@ impl Fstrim {
         fitrim(directory, range, Bytes(minimum)).map(|bytes| bytes.0).map_err(|error| refused(path, &error))
     }
 
-    /// Checks that the kernel takes the range and the least length, by a trim of a block or so; slices would hide what it
-    /// refuses.
+    /// Checks that the kernel takes the range and the least length, by a trim that is too short to discard anything; slices would
+    /// hide what it refuses.
     fn check(&self, path: &Path, directory: &File) -> Result<(), Ended> {
         let Ok(found) = fstatfs(directory) else { return Ok(()) };
         if found.f_type == BTRFS {
@@ -320,7 +320,8 @@ impl Fstrim {
         let Options { offset, length, minimum, .. } = self.options;
         let block = u64::try_from(found.f_bsize).unwrap_or_default().max(64 << 10);
         let range = Extent::new(Bytes(offset), Bytes(offset.saturating_add(length.min(block))));
-        fitrim(directory, range, Bytes(minimum)).map(|_| ()).map_err(|error| refused(path, &error))
+        let minimum = Bytes(minimum.max(block + 1));
+        fitrim(directory, range, minimum).map(|_| ()).map_err(|error| refused(path, &error))
     }
 
     /// Trims as `trimtab trim` does; what that refuses, such as a mount that is read-only, at once. Returns the number of bytes
