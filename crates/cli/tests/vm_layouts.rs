@@ -163,12 +163,18 @@ fn service(layouts: &Layouts) {
     let all = ["b", "esp", "etc", "fixed", "globalmount", "home", "vault", "zoned"]
         .map(|place| format!("/run/l/{place}"));
     assert_eq!(known, all);
-    for place in ["etc", "vault", "globalmount", "home", "esp"] {
+    for place in ["etc", "vault", "globalmount", "home"] {
         let state = states[format!("/run/l/{place}").as_str()];
         assert!(!matches!(state, State::Off | State::Steered | State::Failing), "{place}: {state:?}");
     }
     assert_eq!(states["/run/l/b"], State::Steered);
-    assert_eq!([states["/run/l/fixed"], states["/run/l/zoned"]], [State::Off; 2]);
-    let served = layouts.trimmers("doctor-served", 0);
-    assert!(served.iter().all(|(_, ids)| ids.is_empty()), "{served:?}");
+    assert_eq!(
+        ["esp", "fixed", "zoned"].map(|place| states[format!("/run/l/{place}").as_str()]),
+        [State::Off; 3]
+    );
+    let esp = status.file_systems.iter().find(|fs| fs.mount == "/run/l/esp").unwrap();
+    assert_eq!(esp.unmanaged.as_deref(), Some("excluded"), "its line has X-fstrim.notrim");
+    let served = layouts.trimmers("doctor-served", 4);
+    let found: Vec<_> = served.iter().filter(|(_, ids)| !ids.is_empty()).collect();
+    assert_eq!(found, [&("/run/l/esp".to_owned(), vec!["fstrim-skips".to_owned()])]);
 }
