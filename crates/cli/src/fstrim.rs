@@ -23,6 +23,7 @@ use trimtab_core::{Bytes, Extent};
 use trimtab_keeper::service::Config;
 use trimtab_keeper::service::control::RUN;
 use trimtab_keeper::trim::{ListedError, RefusedError, Request, Scope, Selected, selected};
+use trimtab_linux::btrfs;
 use trimtab_linux::mount::{covering, mounts, open_plainly};
 use trimtab_linux::stack::Machine;
 use trimtab_linux::trim::fitrim;
@@ -32,9 +33,6 @@ use options::{Options, Parsed, UsageError, What};
 
 /// The name under which this program is `fstrim`.
 const NAME: &str = "fstrim";
-/// The number of btrfs (`BTRFS_SUPER_MAGIC` of linux/magic.h).
-const BTRFS: i64 = 0x9123_683e;
-
 /// The exit code of a single trim that failed, and of a command line that is refused.
 const FAILED: u8 = 1;
 /// The exit code if no list can be read, or all trims failed.
@@ -313,7 +311,7 @@ impl Fstrim {
     /// hide what it refuses.
     fn check(&self, path: &Path, directory: &File) -> Result<(), Ended> {
         let Ok(found) = fstatfs(directory) else { return Ok(()) };
-        if found.f_type == BTRFS {
+        if found.f_type == btrfs::MAGIC {
             // It refuses neither, and trims all that is in no chunk whatever the range is.
             return Ok(());
         }

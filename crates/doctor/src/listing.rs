@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use trimtab_linux::mount::{is_excluded, is_on_device};
-use trimtab_linux::stack::{FileSystem, FstabLine, Setup};
+use trimtab_linux::mount::Listed;
+use trimtab_linux::stack::{FileSystem, Setup};
 
 /// How a list that a timer goes by treats a file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) enum Listing {
 /// has no lines, all mounts count.
 pub(super) fn by_fstrim(file_system: &FileSystem, setup: &Setup) -> Listing {
     let is_writable = |target: &Path| file_system.writable.iter().any(|writable| writable == target);
-    let is_trimmed = |line: &FstabLine| is_writable(&line.target) && !has(line, "ro");
+    let is_trimmed = |line: &Listed| is_writable(&line.target) && !line.is_read_only();
     listing(file_system, setup, is_trimmed, is_writable(Path::new("/")))
 }
 
@@ -37,15 +37,13 @@ pub(super) fn by_own_timer(file_system: &FileSystem, setup: &Setup) -> Listing {
 fn listing(
     file_system: &FileSystem,
     setup: &Setup,
-    is_trimmed: impl Fn(&FstabLine) -> bool,
+    is_trimmed: impl Fn(&Listed) -> bool,
     is_root: bool,
 ) -> Listing {
     // Bind mounts and the like name no file system.
-    let is_of_it =
-        |line: &&FstabLine| file_system.targets.contains(&line.target) && is_on_device(&line.fstype);
+    let is_of_it = |line: &&Listed| file_system.targets.contains(&line.target) && line.is_on_device();
     let lines = || setup.fstab.iter().filter(is_of_it);
-    let is_excluded = |line: &&FstabLine| is_excluded(&line.options);
-    let mut open = lines().filter(|line| !is_excluded(line));
+    let mut open = lines().filter(|line| !line.is_excluded());
     // Only where no line names it is the root added.
     let has_root = setup.fstab.iter().any(|line| line.target == Path::new("/"));
     if setup.fstab.is_empty() || is_root && !has_root || open.clone().any(is_trimmed) {
@@ -56,8 +54,4 @@ fn listing(
         (None, Some(_)) => Listing::Excluded,
         (None, None) => Listing::Absent,
     }
-}
-
-fn has(line: &FstabLine, option: &str) -> bool {
-    line.options.iter().any(|own| own == option)
 }

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use trimtab_core::shell::quoted;
 use trimtab_core::verdict::{Finding, Severity, Verdict};
-use trimtab_linux::stack::{
-    CronTrim, FileSystem, FstabLine, Layer, LayerKind, ServedMount, Setup, Stack, Timer,
-};
+use trimtab_linux::mount::Listed;
+use trimtab_linux::stack::{CronTrim, FileSystem, Layer, LayerKind, ServedMount, Setup, Stack, Timer};
 
 use super::file_system::{is_online, takes_fstrim};
 use super::listing::{Listing, by_fstrim, by_own_timer};
@@ -321,8 +320,8 @@ fn best_mount<'a>(target: &'a Layer, file_system: &'a FileSystem) -> Cow<'a, str
 }
 
 /// Returns the lines of fstab that may belong to an active swap and enable discards.
-fn discarding_swaps(setup: &Setup) -> impl Iterator<Item = &FstabLine> {
-    let asks = |line: &&FstabLine| line.options.iter().any(|option| option.starts_with("discard"));
+fn discarding_swaps(setup: &Setup) -> impl Iterator<Item = &Listed> {
+    let asks = |line: &&Listed| line.options.iter().any(|option| option.starts_with("discard"));
     setup.fstab.iter().filter(|line| line.fstype == "swap").filter(asks)
 }
 

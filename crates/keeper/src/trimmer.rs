@@ -6,7 +6,7 @@ use std::{io, thread};
 
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::{BlockCounters, BlockDevice, BlockError, StatFile};
-use trimtab_linux::btrfs::chunks;
+use trimtab_linux::btrfs::{self, chunks};
 use trimtab_linux::ext4::groups;
 use trimtab_linux::mount::open_of;
 use trimtab_linux::trim::{TrimError, Trimming};
@@ -29,10 +29,9 @@ const MAX_SERIES_TIME: Duration = Duration::from_millis(200);
 /// The longest gap between two extents whose free space is read by one query: a group of ext4.
 const QUERY_GAP: Bytes = Bytes(128 << 20);
 
-/// The magic numbers of btrfs, ext4 and XFS (include/uapi/linux/magic.h).
-const BTRFS: u64 = 0x9123_683e;
-const EXT4: u64 = 0xef53;
-const XFS: u64 = 0x5846_5342;
+/// The magic numbers of ext4 and XFS (include/uapi/linux/magic.h).
+const EXT4: i64 = 0xef53;
+const XFS: i64 = 0x5846_5342;
 
 /// The result of several trims in a row.
 #[derive(Debug)]
@@ -129,13 +128,13 @@ impl MountedTrimmer {
     }
 
     /// The magic number of the file system.
-    fn kind(&self) -> io::Result<u64> {
-        Ok(rustix::fs::statfs(&self.mount)?.f_type as u64)
+    fn kind(&self) -> io::Result<i64> {
+        Ok(rustix::fs::statfs(&self.mount)?.f_type)
     }
 
     fn reach(&self, mut extents: ExtentSet) -> io::Result<ExtentSet> {
         match (self.kind()?, self.devices.as_slice()) {
-            (BTRFS, _) => {
+            (btrfs::MAGIC, _) => {
                 let root = open_of(&self.mount, &self.devices)?;
                 for chunk in chunks(&root)?.into_iter().map(|chunk| chunk.extent) {
                     if extents.inside(chunk).next().is_some() {
@@ -255,7 +254,7 @@ impl Trimmer for MountedTrimmer {
             Err(error) => return TrimSeries::failed(error),
         };
         // ext4 and btrfs wait for the discards that they send; XFS doesn't.
-        let waits = self.kind().is_ok_and(|kind| matches!(kind, EXT4 | BTRFS));
+        let waits = self.kind().is_ok_and(|kind| matches!(kind, EXT4 | btrfs::MAGIC));
         TrimSeries::of(&ranges, |range| {
             let begun = Instant::now();
             trimming.trim(range, minimum)?;

@@ -9,6 +9,9 @@ use trimtab_core::{Bytes, Extent};
 use crate::ioctl::{self, ChunkItem};
 use crate::mount;
 
+/// Its number in `f_type` of statfs (`BTRFS_SUPER_MAGIC` of linux/magic.h).
+pub const MAGIC: i64 = 0x9123_683e;
+
 /// Profiles of which each device holds whole copies, so that a chunk's bytes lie as they do in the
 /// chunk; the others are striped.
 const SINGLE_OR_COPIES: u64 = RAID1 | DUP | RAID1C3 | RAID1C4;

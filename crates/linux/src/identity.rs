@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, statfs, statx};
 
 use crate::block::DeviceNumber;
-use crate::limited;
 use crate::mount::{Mount, Namespace};
 use crate::stack::overlaid;
+use crate::{btrfs, limited};
 
 /// File systems without a block device of their own that keep a file's bytes to themselves.
 const PLAIN: [&str; 14] = [
@@ -47,9 +47,6 @@ const TMPFS: i64 = 0x0102_1994;
 
 /// `f_type` of ecryptfs, whose files are shorter than those that hold them.
 const ECRYPTFS: i64 = 0xf15f;
-
-/// `f_type` of btrfs, whose subvolumes have device numbers that no list of mounts has.
-const BTRFS: i64 = 0x9123_683e;
 
 /// The file system of a file that is on none of those that can be seen, in words.
 const UNSEEN: &str = "a file system that is mounted nowhere";
@@ -152,7 +149,7 @@ fn identify_below(namespaces: &[Namespace], id: FileId, path: &Path, depth: u32)
         Some(kind) if REMOTE.contains(&kind) => Identity { stacked: Some(kind.to_owned()), ..is_plain(true) },
         Some(kind) if PLAIN.contains(&kind) => is_plain(true),
         Some("overlay") | None if depth < MOST_OVERLAYS => match locate(namespaces, id, path) {
-            Some((_, _, kind)) if kind == BTRFS => is_plain(true),
+            Some((_, _, kind)) if kind == btrfs::MAGIC => is_plain(true),
             Some((namespace, mount, _)) if mount.fstype == "overlay" => {
                 overlay(namespaces, namespace, mount, id, path, depth)
             }
@@ -176,7 +173,7 @@ pub(crate) fn drive_directory(namespaces: &[Namespace], connection: u32) -> Opti
 /// Whether the file that the link `opened` of procfs leads to is in memory or on btrfs, whose files may have device numbers that
 /// no list of mounts has, and which keep their bytes to themselves.
 pub(crate) fn keeps_its_bytes(opened: &Path) -> bool {
-    matches!(kind_of(opened), Some(TMPFS | BTRFS))
+    matches!(kind_of(opened), Some(TMPFS | btrfs::MAGIC))
 }
 
 /// The `f_type` of the file system of the file at `path`; none where its server does not answer.

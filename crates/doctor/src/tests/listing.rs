@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use trimtab_core::verdict::{Finding, Severity};
-use trimtab_linux::stack::{FileSystem, FstabLine, LayerKind, ServedMount, Setup, Stack};
+use trimtab_linux::mount::Listed;
+use trimtab_linux::stack::{FileSystem, LayerKind, ServedMount, Setup, Stack};
 
 use super::{YES, file_system, layer, nvme, row, taking, timed};
 use crate::{ASSUMED_ERASE_BLOCK, diagnose};
@@ -18,9 +19,9 @@ fn mounted(targets: &[&str], writable: &[&str]) -> Stack {
     row([top, nvme(YES)])
 }
 
-fn line(target: &str, options: &str) -> FstabLine {
-    FstabLine {
-        source: "UUID=1".to_owned(),
+fn line(target: &str, options: &str) -> Listed {
+    Listed {
+        source: PathBuf::from("UUID=1"),
         target: PathBuf::from(target),
         fstype: "xfs".to_owned(),
         options: options.split(',').map(str::to_owned).collect(),
@@ -35,7 +36,7 @@ fn ids(stack: &Stack, setup: &Setup) -> Vec<String> {
     findings(stack, setup).into_iter().map(|finding| finding.id).collect()
 }
 
-fn listed(lines: &[FstabLine]) -> Setup {
+fn listed(lines: &[Listed]) -> Setup {
     Setup { fstab: lines.to_vec(), ..timed() }
 }
 
@@ -64,7 +65,7 @@ fn fstrim_timer_passes_over_read_only_lines() {
 #[test]
 fn own_timer_trims_read_only_lines_elsewhere() {
     let ostree = mounted(&["/sysroot", "/var"], &["/var"]);
-    let own = |lines: &[FstabLine]| Setup {
+    let own = |lines: &[Listed]| Setup {
         own_units: vec!["trimtab-trim.timer".to_owned()],
         fstab: lines.to_vec(),
         ..Setup::default()
@@ -129,7 +130,7 @@ fn nested_file_system_that_is_trimmed_needs_no_mending() {
     let device = layer("loop0", LayerKind::Loop { file: PathBuf::from("/images/disk") });
     let below = file_system("/images", "ext4", "rw");
     let stack = row([file_system("/mnt", "ext4", "rw"), taking(YES, 4096, device), below, nvme(YES)]);
-    let severity = |lines: &[FstabLine]| {
+    let severity = |lines: &[Listed]| {
         let found = findings(&stack, &listed(lines));
         found.iter().find(|finding| finding.id == "nested-file-system").map(|finding| finding.severity)
     };

@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 
-use trimtab_linux::stack::{CronTrim, CrypttabLine, FstabLine, Layer, LayerKind, Setup, Timer};
+use trimtab_linux::mount::Listed;
+use trimtab_linux::stack::{CronTrim, CrypttabLine, Layer, LayerKind, Setup, Timer};
 
 use super::{YES, file_system, layer, mapped, nvme, row, taking, timed};
 use crate::{ASSUMED_ERASE_BLOCK, diagnose};
 
 #[test]
 fn services_that_trim_are_named() {
-    let fstab = |options: &str| FstabLine {
-        source: "UUID=1".to_owned(),
+    let fstab = |options: &str| Listed {
+        source: PathBuf::from("UUID=1"),
         target: PathBuf::from("/mnt"),
         fstype: "ext4".to_owned(),
         options: options.split(',').map(str::to_owned).collect(),
@@ -30,7 +31,7 @@ fn services_that_trim_are_named() {
     let listed = |options| Setup { fstab: vec![fstab(options)], ..timed() };
     assert!(ids("rw", &listed("defaults")).is_empty());
     assert_eq!(ids("rw", &listed("defaults,X-fstrim.notrim")), ["fstrim-skips"]);
-    let elsewhere = FstabLine { target: PathBuf::from("/other"), ..fstab("defaults") };
+    let elsewhere = Listed { target: PathBuf::from("/other"), ..fstab("defaults") };
     let unlisted = Setup { fstab: vec![elsewhere], ..timed() };
     assert_eq!(ids("rw", &unlisted), ["not-in-fstab"]);
     let root = row([file_system("/", "ext4", "rw"), nvme(YES)]);
@@ -75,9 +76,9 @@ fn by_cron(words: &str) -> Setup {
     }
 }
 
-fn swap_line(source: &str, options: &str) -> FstabLine {
-    FstabLine {
-        source: source.to_owned(),
+fn swap_line(source: &str, options: &str) -> Listed {
+    Listed {
+        source: PathBuf::from(source),
         target: PathBuf::from("none"),
         fstype: "swap".to_owned(),
         options: vec![options.to_owned()],
@@ -123,7 +124,7 @@ fn cron_and_trimtab_s_own_units_trim_too() {
 #[test]
 fn timers_that_stop_each_other_count_once() {
     let stack = row([file_system("/mnt", "ext4", "rw"), nvme(YES)]);
-    let examined = |active: bool, enabled: bool, fstab: &[FstabLine]| {
+    let examined = |active: bool, enabled: bool, fstab: &[Listed]| {
         let setup = Setup {
             timer: Some(Timer { enabled, active, last: None, next: None }),
             own_units: vec!["trimtab-trim.timer".to_owned()],
@@ -151,7 +152,7 @@ fn timers_that_stop_each_other_count_once() {
 
 #[test]
 fn fstab_options_of_a_swap_are_reported() {
-    let told = |fstab: Vec<FstabLine>| {
+    let told = |fstab: Vec<Listed>| {
         let stack = row([layer("/dev/nvme0n1", LayerKind::Swap), nvme(YES)]);
         let found = diagnose(&stack, &Setup { fstab, ..Setup::default() }, ASSUMED_ERASE_BLOCK);
         (found.layers[0].reason.clone(), found.findings.len())

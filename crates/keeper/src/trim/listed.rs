@@ -80,10 +80,11 @@ pub fn listed(machine: &Machine, lists: &[PathBuf]) -> Result<Listing, ListedErr
             continue;
         }
         lines.splice(..0, missing_root(path, &lines));
+        let seen = visible(&in_use);
         let mut found: Vec<&Mount> = Vec::new();
         let mut passed_over = Vec::new();
         for line in lines.iter().filter(|line| line.is_on_device() && line.target.is_absolute()) {
-            match mounted_at(&in_use, &line.target) {
+            match mounted_at(&in_use, &seen, &line.target) {
                 _ if line.is_excluded() => {
                     passed_over.push((line.target.clone(), "its line has X-fstrim.notrim"))
                 }
@@ -137,6 +138,7 @@ pub fn selected(
     }
     lines.extend(missing_root(list, &lines));
     let in_use = mounts(&machine.procfs())?;
+    let seen = visible(&in_use);
     let mut found: Vec<(&Mount, Selected)> = Vec::new();
     let is_listed = |line: &&Listed| {
         line.is_on_device()
@@ -146,7 +148,7 @@ pub fn selected(
             && (line.source.is_absolute() || list == Path::new(FSTAB))
     };
     for line in lines.iter().filter(is_listed) {
-        let Some(mount) = mounted_at(&in_use, &line.target) else { continue };
+        let Some(mount) = mounted_at(&in_use, &seen, &line.target) else { continue };
         let device = if line.source.is_absolute() { &line.source } else { &mount.source };
         let is_known = found.iter().any(|(known, _)| known.is_of_same_file_system(mount));
         let is_wanted = !is_known
@@ -188,10 +190,9 @@ fn missing_root(list: &Path, lines: &[Listed]) -> Option<Listed> {
     })
 }
 
-/// Returns the visible mount at `target`, which may be a symbolic link to it. Does not look below an automount point,
+/// Returns the mount at `target`, which may be a symbolic link to it, among those of `in_use` that are `seen`. Does not look below an automount point,
 /// which would mount it.
-fn mounted_at<'a>(in_use: &'a [Mount], target: &Path) -> Option<&'a Mount> {
-    let seen = visible(in_use);
+fn mounted_at<'a>(in_use: &[Mount], seen: &[&'a Mount], target: &Path) -> Option<&'a Mount> {
     let at = |target: &Path| seen.iter().copied().find(|mount| mount.target == target);
     let found = at(target).or_else(|| at(&resolved(in_use, target)?))?;
     (found.fstype != "autofs").then_some(found)

@@ -49,7 +49,7 @@ const WITHOUT_DEVICE: [&str; 32] = [
 pub struct Listed {
     /// The source as it is listed: a device's path, or a name such as `UUID=...`.
     pub source: PathBuf,
-    /// The mount point; no path of swap.
+    /// The mount point; `none` or `swap` of swap.
     pub target: PathBuf,
     /// The file system's name; `auto` where it is to be found out.
     pub fstype: String,
@@ -58,30 +58,20 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Whether its option X-fstrim.notrim excludes it from trims of whole lists.
+    /// Whether its option X-fstrim.notrim, with a value or without, excludes it from trims of whole lists.
     pub fn is_excluded(&self) -> bool {
-        is_excluded(&self.options)
+        self.options.iter().any(|option| option.split('=').next() == Some(EXCLUDED))
     }
 
     /// Whether it names a file system on a device, and not just a bind mount, swap or a server.
     pub fn is_on_device(&self) -> bool {
-        is_on_device(&self.fstype)
+        !WITHOUT_DEVICE.contains(&self.fstype.as_str()) && !self.fstype.starts_with("fuse.")
     }
 
     /// Whether its own options make it read-only.
     pub fn is_read_only(&self) -> bool {
         self.options.iter().any(|option| option == "ro")
     }
-}
-
-/// Whether one of these options of a line is X-fstrim.notrim, with a value or without.
-pub fn is_excluded(options: &[String]) -> bool {
-    options.iter().any(|option| option.split('=').next() == Some(EXCLUDED))
-}
-
-/// Whether a line of the type `fstype` names a file system on a device.
-pub fn is_on_device(fstype: &str) -> bool {
-    !WITHOUT_DEVICE.contains(&fstype) && !fstype.starts_with("fuse.")
 }
 
 /// The lines of a list in the format of `/etc/fstab` or of mountinfo.
@@ -123,6 +113,15 @@ mod tests {
         let [source, target] = ["/dev/loop0", "/mnt"].map(PathBuf::from);
         let expected = Listed { source, target, fstype: "ext4".to_owned(), options };
         assert_eq!(listed_in(mountinfo), [expected]);
+    }
+
+    #[test]
+    fn an_fstab_is_read() {
+        let text = "# a comment\nUUID=1-2 / ext4 discard,errors=remount-ro 0 1\n\n  /dev/sdb /my\\040disk xfs\nbad\n";
+        let lines = listed_in(text.as_bytes());
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0].options, ["discard", "errors=remount-ro"]);
+        assert_eq!((lines[1].target.to_str(), lines[1].options.len()), (Some("/my disk"), 0));
     }
 
     #[test]

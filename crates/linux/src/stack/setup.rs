@@ -12,12 +12,13 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::{Layer, LayerKind, Machine, Stack};
+use crate::mount::{Listed, listed_in};
 
 /// The settings in `/etc`, on the kernel's command line and of the service manager.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Setup {
     /// The lines of `/etc/fstab`.
-    pub fstab: Vec<FstabLine>,
+    pub fstab: Vec<Listed>,
     /// The lines of `/etc/crypttab`.
     pub crypttab: Vec<CrypttabLine>,
     /// Each dm-crypt device of a stack over a LUKS2 header that can be read, by its kernel name, and
@@ -52,7 +53,7 @@ impl Setup {
     /// [`served`](Self::served) and [`is_down`](Self::is_down).
     pub fn of(machine: &Machine, stacks: &[Stack]) -> Self {
         let mut reader = Reader { machine, left_out: Vec::new() };
-        let fstab = files::fstab(&reader.text("/etc/fstab"));
+        let fstab = listed_in(reader.text("/etc/fstab").as_bytes());
         let crypttab = files::crypttab(&reader.text("/etc/crypttab"));
         // The second overrides the first.
         let lvm = ["/etc/lvm/lvmlocal.conf", "/etc/lvm/lvm.conf"].map(|file| reader.text(file));
@@ -159,19 +160,6 @@ fn luks_flags(reader: &mut Reader, crypt: &Layer, below: Option<&Layer>) -> Opti
     let device = PathBuf::from("/dev").join(&below?.name);
     let header = luks::flags(&device);
     reader.noting(&format!("read the LUKS header of {}", device.display()), header)?
-}
-
-/// A line of `/etc/fstab`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FstabLine {
-    /// The device as the line names it, such as `UUID=...`.
-    pub source: String,
-    /// The mount point; `none` or `swap` of swap.
-    pub target: PathBuf,
-    /// The file system's name.
-    pub fstype: String,
-    /// The options, one by one.
-    pub options: Vec<String>,
 }
 
 /// A line of `/etc/crypttab`.

@@ -109,12 +109,13 @@ fn source(stack: &Stack, mount: &Mount) -> Option<PathBuf> {
 fn setup(setup: &Setup, scrub: &mut Scrub, tree: &mut Tree) {
     let mut fstab = String::new();
     for line in &setup.fstab {
-        if !is_of_device(&line.source) {
+        let source = line.source.to_string_lossy();
+        if !is_of_device(&source) {
             // That there is a line is all that matters of it.
             fstab += "none none none\n";
             continue;
         }
-        let (source, target) = (scrub.text(&line.source), scrub.path(&line.target));
+        let (source, target) = (scrub.text(&source), scrub.path(&line.target));
         fstab += &format!("{source} {target} {} {}\n", line.fstype, scrub.options(&line.options.join(",")));
     }
     tree.file("etc/fstab", fstab);

@@ -2,27 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::{CrypttabLine, FstabLine};
+use super::CrypttabLine;
 use crate::mount::unescape;
 
 /// The first letters of words of the kernel's command line that concern discards, besides those with
 /// `discard` or `trim`.
 const CONCERNING: [&str; 6] =
     ["libata.", "luks.options", "rd.luks.options", "scsi_mod.", "usb-storage.quirks", "usb_storage.quirks"];
-
-/// The lines of an fstab.
-pub(super) fn fstab(text: &str) -> Vec<FstabLine> {
-    let line = |fields: Vec<PathBuf>| {
-        let [source, target, fstype, rest @ ..] = fields.as_slice() else { return None };
-        Some(FstabLine {
-            source: source.display().to_string(),
-            target: target.clone(),
-            fstype: fstype.display().to_string(),
-            options: options(rest.first()),
-        })
-    };
-    table(text).filter_map(line).collect()
-}
 
 /// The lines of a crypttab.
 pub(super) fn crypttab(text: &str) -> Vec<CrypttabLine> {
@@ -86,15 +72,6 @@ pub(super) fn has_word(text: &str, word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_fstab_is_read() {
-        let text = "# a comment\nUUID=1-2 / ext4 discard,errors=remount-ro 0 1\n\n  /dev/sdb /my\\040disk xfs\nbad\n";
-        let lines = fstab(text);
-        assert_eq!(lines.len(), 2);
-        assert_eq!(lines[0].options, ["discard", "errors=remount-ro"]);
-        assert_eq!((lines[1].target.to_str(), lines[1].options.len()), (Some("/my disk"), 0));
-    }
 
     #[test]
     fn a_crypttab_is_read_without_its_keys() {
