@@ -62,8 +62,11 @@ pub struct Source {
     pub author: String,
     /// Its date.
     pub date: String,
-    /// Where it was published.
+    /// How it was published.
     pub place: String,
+    /// Its address; none where it has none of its own.
+    #[serde(default)]
+    pub url: Option<String>,
     /// The hardware that it measured.
     pub hardware: String,
     /// The kernel that it measured.

@@ -44,6 +44,7 @@ pub(super) const DEFINITION: Definition = Definition {
         vec![Source {
             hardware: "not given in the text of the slides; their charts are not part of it".to_owned(),
             kernel: "2.6.36 to 2.6.39, by the versions named".to_owned(),
+            url: Some("http://people.redhat.com/lczerner/discard/".to_owned()),
             ..source(
                 SLIDES,
                 "Performance evaluation of Linux Discard Support",

@@ -28,6 +28,9 @@ const DELETE: [&str; 2] = ["delete", "after-delete"];
 const COLUMNS: [(&str, &str); 4] =
     [("none", "none"), ("online", "online"), ("batched", "batched"), ("smart", "smart")];
 
+/// A page that announces the paper and links it.
+const ANNOUNCEMENT: &str = "https://www.embeddedcomputing.com/application/misc/best-use-of-discards-to-improve-flash-storage-performance-2";
+
 /// The experiment `datalight`.
 pub(super) const DEFINITION: Definition = Definition {
     summary: "fill the drive, delete that, write fragmented files, delete them, write one large file: on an SSD and an \
@@ -36,12 +39,13 @@ pub(super) const DEFINITION: Definition = Definition {
         vec![Source {
             hardware: "Micron M500IT SSD, size not given; Pandaboard with Micron eMMC".to_owned(),
             kernel: "4.4 (SSD), 4.1 (eMMC)".to_owned(),
+            url: Some(ANNOUNCEMENT.to_owned()),
             ..source(
                 PAPER,
                 "Optimizing Trim Commands to Improve Flash Storage Performance in Embedded Systems",
                 "Datalight",
                 "undated",
-                "white paper, www.datalight.com",
+                "white paper, announced 2017-06-14",
             )
         }]
     },

@@ -134,6 +134,7 @@ pub(super) fn source(key: &str, title: &str, author: &str, date: &str, place: &s
         author: author.to_owned(),
         date: date.to_owned(),
         place: place.to_owned(),
+        url: None,
         hardware: String::new(),
         kernel: String::new(),
     }

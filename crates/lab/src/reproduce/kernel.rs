@@ -32,7 +32,8 @@ const DELETE: [&str; 2] = ["delete", "after-delete"];
 pub(super) const DEFINITION: Definition = Definition {
     summary: "the words of kernel developers on btrfs's discard=async, of FITRIM on XFS, and of F2FS's least discard",
     sources: || {
-        let of = |key, title, author, date, place| Source {
+        let of = |key, title, author, date, place, commit| Source {
+            url: Some(format!("https://git.kernel.org/linus/{commit}")),
             hardware: "not given".to_owned(),
             ..source(key, title, author, date, place)
         };
@@ -45,6 +46,7 @@ pub(super) const DEFINITION: Definition = Definition {
                     "David Sterba, Dennis Zhou",
                     "2020 to 2023",
                     "pull request of January 2020; commits 7fe6d45e4009 and 63a7cb130718",
+                    "7fe6d45e4009",
                 )
             },
             Source {
@@ -56,6 +58,7 @@ pub(super) const DEFINITION: Definition = Definition {
                     "Dave Chinner",
                     "2023-10",
                     "commit 89cfa899608f",
+                    "89cfa899608f",
                 )
             },
             Source {
@@ -66,6 +69,7 @@ pub(super) const DEFINITION: Definition = Definition {
                     "Chao Yu",
                     "2017",
                     "commit 969d1b180d98",
+                    "969d1b180d98",
                 )
             },
         ]

@@ -66,7 +66,8 @@ pub(super) const DEFINITION: Definition = Definition {
     summary: "unpack, sync, delete and sync a kernel tree with and without discards; fstrim of a file system that is 60 % \
               full; the script that trims when more was written than is free",
     sources: || {
-        let of = |key, place| Source {
+        let of = |key, place, url: &str| Source {
+            url: Some(url.to_owned()),
             hardware: "OCZ Vertex LE 100 GB (firmware 1.32), AMD Phenom II X4 965".to_owned(),
             kernel: "2.6.39.2".to_owned(),
             ..source(
@@ -78,8 +79,12 @@ pub(super) const DEFINITION: Definition = Definition {
             )
         };
         vec![
-            of(POST, "https://patrick-nagel.net/blog/archives/337, with comments of 2011 to 2015"),
-            of(BLOG, "the same post in the list of the blog, without comments"),
+            of(POST, "web page with comments of 2011 to 2015", "https://patrick-nagel.net/blog/archives/337"),
+            of(
+                BLOG,
+                "the same post in the list of the blog, without comments",
+                "https://patrick-nagel.net/blog/archives/category/ssd",
+            ),
         ]
     },
     replaced: &[

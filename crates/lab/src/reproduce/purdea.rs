@@ -41,6 +41,7 @@ pub(super) const DEFINITION: Definition = Definition {
         vec![Source {
             hardware: "OCZ Agility 3 (firmware 2.15), Corsair Performance Pro".to_owned(),
             kernel: "3.1".to_owned(),
+            url: Some("http://purdea.ro/projects/trim_perf/".to_owned()),
             ..source(
                 PAGE,
                 "Measure the performance of the TRIM command on your SSD",

@@ -1,6 +1,7 @@
 //! The charts of a published document, redrawn from its numbers, and ours.
 
-use trimtab_core::document::reproduce::{Chart, ChartData, ChartPair};
+use trimtab_core::Bytes;
+use trimtab_core::document::reproduce::{Chart, ChartData, ChartPair, SizeSeries};
 
 use crate::bench::by_size;
 use crate::chart::{BarChart, Series};
@@ -12,8 +13,18 @@ use crate::spread::Spread;
 /// Classes of the bars' colours, in turn.
 const COLOURS: [&str; 6] = ["s1", "s2", "s3", "s4", "s5", "s6"];
 
-/// A published chart and ours side by side.
+/// A published chart and ours: in one, where both are curves by size, else side by side.
 pub fn pair(pair: &ChartPair) -> String {
+    if let Some(chart) = &pair.published
+        && let ChartData::BySize { series: theirs } = &chart.data
+        && let ChartData::BySize { series: ours } = &pair.measured.data
+    {
+        let figure = curves(&pair.measured.title, &pair.measured.quantity, &together(theirs, ours));
+        let source = escape(&chart.title);
+        return format!(
+            "<div class=\"charts\">\n{figure}</div>\n<p class=\"soft\">Published: {source}.</p>\n"
+        );
+    }
     let published = match &pair.published {
         Some(chart) => draw(chart, "published"),
         None => format!(
@@ -44,19 +55,7 @@ fn draw(chart: &Chart, origin: &str) -> String {
             };
             chart.figure()
         }
-        ChartData::BySize { series } => {
-            let sample = |(size, us): &(trimtab_core::Bytes, f64)| Sample {
-                x: size.0 as f64,
-                y: *us,
-                top: *us,
-                note: format!("{}: {}", bytes(size.0 as f64), latency(*us)),
-            };
-            let lines = series.iter().map(|line| Line {
-                name: line.name.clone(),
-                points: line.points.iter().map(sample).collect(),
-            });
-            by_size(title.clone(), "size of a discard", &chart.quantity, lines.collect()).figure()
-        }
+        ChartData::BySize { series } => curves(&title, &chart.quantity, series),
     };
     if figure.is_empty() {
         return format!(
@@ -65,4 +64,27 @@ fn draw(chart: &Chart, origin: &str) -> String {
         );
     }
     figure
+}
+
+/// The published curves and ours, each with its origin in its name.
+fn together(published: &[SizeSeries], measured: &[SizeSeries]) -> Vec<SizeSeries> {
+    let of = |series: &SizeSeries, origin: &str| SizeSeries {
+        name: format!("{}, {origin}", series.name),
+        points: series.points.clone(),
+    };
+    let published = published.iter().map(|series| of(series, "published"));
+    published.chain(measured.iter().map(|series| of(series, "measured here"))).collect()
+}
+
+fn curves(title: &str, quantity: &str, series: &[SizeSeries]) -> String {
+    let sample = |(size, us): &(Bytes, f64)| Sample {
+        x: size.0 as f64,
+        y: *us,
+        top: *us,
+        note: format!("{}: {}", bytes(size.0 as f64), latency(*us)),
+    };
+    let lines = series
+        .iter()
+        .map(|line| Line { name: line.name.clone(), points: line.points.iter().map(sample).collect() });
+    by_size(title.to_owned(), "size of a discard", quantity, lines.collect()).figure()
 }

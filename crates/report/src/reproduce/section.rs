@@ -1,5 +1,7 @@
 //! A reproduction as sections of a page: an overview, and one for each published document.
 
+use std::iter;
+
 use trimtab_core::document::ReproduceDocument;
 use trimtab_core::document::reproduce::{Claim, Experiment, Figure, Order, Source, Verdict};
 use trimtab_core::shell::command_line;
@@ -76,18 +78,18 @@ fn section(document: &ReproduceDocument, experiment: &Experiment, source: &Sourc
         claim.places.iter().find(|place| place.source == source.key).map(|place| place.paragraph.clone())
     };
     let claims: Vec<_> = experiment.claims.iter().filter_map(|claim| Some((claim, place(claim)?))).collect();
-    let mut facts: Vec<(&str, String)> = vec![
-        ("Document", format!("{}, {}, {}", source.author, source.date, source.place)),
-        ("Its hardware", source.hardware.clone()),
-        ("Its kernel", source.kernel.clone()),
-        ("Test", experiment.summary.clone()),
-        ("Clock here", runs(document, experiment)),
-        ("Repeat it", format!("trimtab reproduce {}", experiment.name)),
+    let mut facts: Vec<(&str, &str)> = vec![
+        ("Its hardware", &source.hardware),
+        ("Its kernel", &source.kernel),
+        ("Test", &experiment.summary),
     ];
-    facts.extend(experiment.replaced.iter().map(|sentence| ("Replaced", sentence.clone())));
-    let facts: String = facts
-        .iter()
-        .map(|(name, fact)| format!("<dt>{}</dt><dd>{}</dd>\n", escape(name), escape(fact)))
+    let (runs, command) = (runs(document, experiment), format!("trimtab reproduce {}", experiment.name));
+    facts.extend([("Clock here", runs.as_str()), ("Repeat it", &command)]);
+    facts.extend(experiment.replaced.iter().map(|sentence| ("Replaced", sentence.as_str())));
+    let facts = facts.into_iter().map(|(name, fact)| (name, escape(fact)));
+    let facts: String = iter::once(("Document", document_line(source)))
+        .chain(facts)
+        .map(|(name, fact)| format!("<dt>{name}</dt><dd>{fact}</dd>\n"))
         .collect();
     let charts: String =
         experiment.charts.iter().filter(|chart| chart.source == source.key).map(pair).collect();
@@ -95,6 +97,12 @@ fn section(document: &ReproduceDocument, experiment: &Experiment, source: &Sourc
     let sum = tally(&Tally::of(claims.iter().map(|(claim, _)| *claim)), "claims");
     let body = format!("<p>{}</p>\n<dl>\n{facts}</dl>\n{charts}<h2>Claims</h2>\n{list}", escape(&sum));
     Section { title: format!("{} ({})", source.title, source.key), body }
+}
+
+fn document_line(source: &Source) -> String {
+    let line = escape(&format!("{}, {}, {}", source.author, source.date, source.place));
+    let link = |url: &String| format!("{line}: <a href=\"{0}\">{0}</a>", escape(url));
+    source.url.as_ref().map_or_else(|| line.clone(), link)
 }
 
 fn describe(claim: &Claim, place: &str) -> String {

@@ -33,6 +33,7 @@ fn head(document: &ReproduceDocument, experiment: &Experiment, colour: bool) -> 
     for source in &experiment.sources {
         let of = format!("{}, {}, {}", source.author, source.title, source.date);
         lines.push(hanging("Document: ", &format!("{of}; on {}; Linux {}", source.hardware, source.kernel)));
+        lines.extend(source.url.iter().map(|url| format!("          {url}")));
     }
     lines.push(hanging("Here:     ", &runs(document, experiment)));
     lines.extend(experiment.replaced.iter().map(|sentence| hanging("- ", sentence)));
