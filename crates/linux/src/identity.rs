@@ -1,6 +1,7 @@
 //! Finds out which regular files are the same: by device and inode number, through overlays, in every mount
 //! namespace.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -127,10 +128,19 @@ impl Identity {
 
 /// Identifies the regular file with the numbers `id`, which may be found at `path` in one of `namespaces`.
 pub(crate) fn identify(namespaces: &[Namespace], id: FileId, path: &Path) -> Identity {
-    identify_below(namespaces, id, path, 0)
+    identify_below(namespaces, id, path, 0, &mut HashSet::new())
 }
 
-fn identify_below(namespaces: &[Namespace], id: FileId, path: &Path, depth: u32) -> Identity {
+/// Files that were looked at, by their numbers, their paths and the overlays above them: layers may lead to one again and again.
+type Seen = HashSet<(FileId, PathBuf, u32)>;
+
+fn identify_below(
+    namespaces: &[Namespace],
+    id: FileId,
+    path: &Path,
+    depth: u32,
+    seen: &mut Seen,
+) -> Identity {
     let is_plain = |is_known| Identity { is_known, ..Identity::plain(id) };
     let is_on = |kind: &str| match PLAIN.contains(&kind) {
         true => is_plain(true),
@@ -151,7 +161,7 @@ fn identify_below(namespaces: &[Namespace], id: FileId, path: &Path, depth: u32)
         Some("overlay") | None if depth < MOST_OVERLAYS => match locate(namespaces, id, path) {
             Some((_, _, kind)) if kind == btrfs::MAGIC => is_plain(true),
             Some((namespace, mount, _)) if mount.fstype == "overlay" => {
-                overlay(namespaces, namespace, mount, id, path, depth)
+                overlay(namespaces, namespace, mount, id, path, depth, seen)
             }
             // A subvolume or a file system that gives files device numbers of their own.
             Some((_, mount, _)) => is_on(&mount.fstype),
@@ -192,12 +202,11 @@ fn locate<'a>(
     id: FileId,
     path: &Path,
 ) -> Option<(&'a Namespace, &'a Mount, i64)> {
-    namespaces.iter().find_map(|namespace| {
-        let place = namespace.file(path);
-        let found = look_in(namespace, path).filter(|found| id_of(found) == id)?;
+    namespaces.iter().zip(look_in_all(namespaces, path)).find_map(|(namespace, found)| {
+        let found = found.filter(|found| id_of(found) == id)?;
         let mut mounts = namespace.mounts.iter();
         let mount = mounts.find(|mount| mount.id == found.stx_mnt_id)?;
-        Some((namespace, mount, kind_of(&place)?))
+        Some((namespace, mount, kind_of(&namespace.file(path))?))
     })
 }
 
@@ -212,6 +221,7 @@ fn overlay(
     id: FileId,
     path: &Path,
     depth: u32,
+    seen: &mut Seen,
 ) -> Identity {
     let stacked = Some(mount.fstype.clone());
     let mut identity = Identity { ids: vec![id], is_known: false, fuse: None, stacked };
@@ -227,9 +237,12 @@ fn overlay(
         let below = directory.join(&inner);
         let here = look_in(namespace, &below);
         // The directories of a container's overlay may be seen from outside of it alone.
-        let elsewhere = namespaces.iter().filter_map(|other| look_in(other, &below));
+        let elsewhere = look_in_all(namespaces, &below).into_iter().flatten();
         for found in here.into_iter().chain(elsewhere) {
-            let real = identify_below(namespaces, id_of(&found), &below, depth + 1);
+            if !seen.insert((id_of(&found), below.clone(), depth)) {
+                continue;
+            }
+            let real = identify_below(namespaces, id_of(&found), &below, depth + 1, seen);
             identity.ids.extend(real.ids);
             identity.fuse = identity.fuse.or(real.fuse);
         }
@@ -250,7 +263,7 @@ pub(crate) enum Length {
 
 /// The length of the file `id`, where `path` leads to it in one of `namespaces`.
 pub(crate) fn length_of(namespaces: &[Namespace], id: FileId, path: &Path) -> Option<u64> {
-    let mut found = namespaces.iter().filter_map(|namespace| look_in(namespace, path));
+    let mut found = look_in_all(namespaces, path).into_iter().flatten();
     found.find(|found| id_of(found) == id).map(|found| found.stx_size)
 }
 
@@ -274,8 +287,17 @@ pub(crate) fn look(path: &Path) -> io::Result<Statx> {
 /// Looks at the file that has the absolute path `path` in `namespace`; none where it is not there, or leads through a file
 /// system that does not answer.
 fn look_in(namespace: &Namespace, path: &Path) -> Option<Statx> {
-    let place = namespace.file(path);
-    limited::in_time(move || look(&place)).ok()
+    let place = namespace.place(path);
+    limited::in_time(move || look(&place.found())).ok()
+}
+
+/// Looks at the file that has the absolute path `path` in each of `namespaces`, as [`look_in`] does.
+fn look_in_all(namespaces: &[Namespace], path: &Path) -> Vec<Option<Statx>> {
+    let places: Vec<_> = namespaces.iter().map(|namespace| namespace.place(path)).collect();
+    let look = move || places.iter().map(|place| look(&place.found()).ok()).collect();
+    // Where one does not answer, the others still do.
+    let one_by_one = || namespaces.iter().map(|namespace| look_in(namespace, path)).collect();
+    limited::ask(look).answer().unwrap_or_else(one_by_one)
 }
 
 /// The numbers in an answer of `statx`.

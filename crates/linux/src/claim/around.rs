@@ -1,5 +1,6 @@
 //! The layers below a machine's block devices, the files behind loop devices, and the uses of all of these.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,22 @@ use crate::limited;
 use crate::loop_device::{self, Backing};
 use crate::mount::{self, Mount, Namespace};
 use crate::stack::Machine;
+
+/// File systems of the kernel that are never on a block device.
+const ON_NO_DEVICE: [&str; 12] = [
+    "binfmt_misc",
+    "bpf",
+    "cgroup",
+    "cgroup2",
+    "devpts",
+    "mqueue",
+    "overlay",
+    "proc",
+    "ramfs",
+    "rootfs",
+    "sysfs",
+    "tmpfs",
+];
 
 /// A device that is used, directly or through what is built on it.
 #[derive(Debug, Clone)]
@@ -216,16 +233,10 @@ impl Around {
     /// Whether a file system or swap on the volume `volume` may rely on bytes that it lost when it was made shorter.
     fn may_have_shrunk(&self, volume: &BlockDevice) -> Result<bool, ClaimError> {
         let size = volume.size()?.0;
-        let mounts = self
-            .namespaces
-            .iter()
-            .flat_map(|namespace| namespace.mounts.iter().map(move |mount| (namespace, mount)));
-        let mut mounted = Vec::new();
-        for (namespace, mount) in mounts {
-            if self.carrying(mount, namespace)?.contains(volume) {
-                mounted.push(reach::mounted(volume, &namespace.file(&mount.target)));
-            }
-        }
+        let mounts = self.mounted_devices()?.into_iter().filter(|(device, ..)| device == volume);
+        let mounted: Vec<_> = mounts
+            .map(|(_, mount, namespace)| reach::mounted(volume, &namespace.file(&mount.target)))
+            .collect();
         // That of swap, or of a file system that no list of mounts shows.
         let contents = reach::contents(volume).map(Some);
         Ok(mounted.into_iter().chain(contents).any(|length| length.is_none_or(|length| length > size)))
@@ -283,13 +294,8 @@ impl Around {
     /// A use of a disk in `stack` counts for that disk, and not again for the layers below it.
     pub fn uses(&self, stack: &[BlockDevice]) -> Result<Vec<Used>, ClaimError> {
         let mut tops = Vec::new();
-        for namespace in &self.namespaces {
-            for mount in &namespace.mounts {
-                let found = mounted(mount, namespace);
-                let carriers = self.carrying(mount, namespace)?.into_iter();
-                tops.extend(carriers.map(|device| (device, found.clone())));
-            }
-        }
+        let mounts = self.mounted_devices()?.into_iter();
+        tops.extend(mounts.map(|(device, mount, namespace)| (device, mounted(mount, namespace))));
         for (path, _) in self.swaps()? {
             tops.extend(BlockDevice::open(&self.sysfs, &path).ok().map(|device| (device, Use::Swap(path))));
         }
@@ -365,13 +371,31 @@ impl Around {
 
     /// The block device that is the source of `mount`; none for a name that its file system chose.
     fn source(&self, mount: &Mount, namespace: &Namespace) -> Result<Option<BlockDevice>, ClaimError> {
-        if !mount.source.is_absolute() {
+        // Whoever mounts one of these names its source freely, and any user may in a namespace of their own.
+        if !mount.source.is_absolute() || ON_NO_DEVICE.contains(&mount.fstype.as_str()) {
             return Ok(None);
         }
         // A path on a network file system or on FUSE, which may never answer.
         let (sysfs, place) = (self.sysfs.clone(), place(namespace, &mount.source));
         let found = limited::ask(move || BlockDevice::open(&sysfs, &place).ok()).answer();
         found.ok_or_else(|| ClaimError::Source { path: mount.source.clone(), target: mount.target.clone() })
+    }
+
+    /// The devices that carry mounted file systems, each with one of its mounts in every namespace that has any: users can
+    /// have tens of thousands.
+    fn mounted_devices(&self) -> Result<Vec<(BlockDevice, &Mount, &Namespace)>, ClaimError> {
+        let mut all = Vec::new();
+        for namespace in &self.namespaces {
+            let (mut looked_at, mut seen) = (HashSet::new(), HashSet::new());
+            for mount in &namespace.mounts {
+                if looked_at.insert((mount.number, &mount.source, &mount.fstype)) {
+                    let mut carriers = self.carrying(mount, namespace)?;
+                    carriers.retain(|device| seen.insert(device.path()));
+                    all.extend(carriers.into_iter().map(|device| (device, mount, namespace)));
+                }
+            }
+        }
+        Ok(all)
     }
 
     /// The devices that carry the file system of `mount`.

@@ -237,45 +237,42 @@ impl Found {
     /// Looks at shared mappings, which outlive their descriptors; also at those that are read-only at the moment.
     fn mapped(&mut self, directory: &Path) -> io::Result<()> {
         let maps = maps(directory)?;
-        for line in maps.split(|byte| *byte == b'\n') {
-            // `7f00-7f01 rw-s 00000000 08:01 42     /path`.
-            let Some(mapping) = Mapping::parse(line).filter(|mapping| mapping.is_shared) else { continue };
-            if ring::is_ring(mapping.path.as_os_str()) {
-                self.mapped_rings.push(mapping.file.inode);
-                continue;
-            }
-            if self.is_silent {
-                break;
-            }
-            let looked = self.mapping(directory, &mapping);
-            self.note(looked);
-        }
-        Ok(())
-    }
-
-    fn mapping(&mut self, directory: &Path, mapping: &Mapping) -> io::Result<()> {
-        let link = directory.join("map_files").join(&mapping.link);
-        // The link's own mode is how the file was opened: a mapping may become writable where that allows it.
-        let (place, is_writable) = (link.clone(), mapping.is_writable);
+        // `7f00-7f01 rw-s 00000000 08:01 42     /path`.
+        let mappings = maps.split(|byte| *byte == b'\n').filter_map(Mapping::parse);
+        let (rings, shared): (Vec<_>, Vec<_>) = mappings
+            .filter(|mapping| mapping.is_shared)
+            .partition(|mapping| ring::is_ring(mapping.path.as_os_str()));
+        self.mapped_rings.extend(rings.iter().map(|ring| ring.file.inode));
+        let links: Vec<_> = shared
+            .iter()
+            .map(|mapping| (directory.join("map_files").join(&mapping.link), mapping.is_writable))
+            .collect();
+        let places = links.clone();
         // The right to follow these takes more than that to see descriptors. The process may hold them back while it waits
         // for a file system that does not answer.
-        let looked = in_time(move || {
-            let may_write = is_writable || fs::symlink_metadata(&place)?.mode() & 0o200 != 0;
-            if may_write { kind(&place) } else { Ok(None) }
-        });
-        match looked {
-            Ok(kind) => self.opened.extend(kind.map(|kind| (link, kind))),
-            // It was changed, if the process has not ended.
-            Err(error) if is_gone(&error) && directory.join("stat").exists() => {
-                let place =
-                    directory.join("root").join(mapping.path.strip_prefix("/").unwrap_or(&mapping.path));
-                let found = kind(&place).ok().flatten().unwrap_or(OpenedKind::File(mapping.file));
-                self.opened.push((place, found));
+        let found = in_time(move || Ok(places.iter().map(mapped_to).collect::<Vec<_>>()))?;
+        for ((mapping, (link, _)), found) in shared.iter().zip(links).zip(found) {
+            match found {
+                Ok(kind) => self.opened.extend(kind.map(|kind| (link, kind))),
+                // It was changed, if the process has not ended.
+                Err(error) if is_gone(&error) && directory.join("stat").exists() => {
+                    let place =
+                        directory.join("root").join(mapping.path.strip_prefix("/").unwrap_or(&mapping.path));
+                    let found = kind(&place).ok().flatten().unwrap_or(OpenedKind::File(mapping.file));
+                    self.opened.push((place, found));
+                }
+                error => self.note(error.map(drop)),
             }
-            Err(error) => return Err(error),
         }
         Ok(())
     }
+}
+
+/// The kind of what is mapped, where the process may write to it; `is_writable` is whether it may at the moment.
+fn mapped_to((link, is_writable): &(PathBuf, bool)) -> io::Result<Option<OpenedKind>> {
+    // The link's own mode is how the file was opened: a mapping may become writable where that allows it.
+    let may_write = *is_writable || fs::symlink_metadata(link)?.mode() & 0o200 != 0;
+    if may_write { kind(link) } else { Ok(None) }
 }
 
 /// The access that a descriptor gives.

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::opened_kind::{OpenedKind, kind};
+use super::task;
 use crate::{environment, mount};
 
 /// The target of links to an io_uring.
@@ -29,9 +30,15 @@ pub(super) fn is_ring(name: &OsStr) -> bool {
     name == RING
 }
 
-/// Whether the task with this directory in procfs is the thread of the kernel that serves an io_uring.
+/// The flag of tasks that the kernel made for an io_uring (`PF_IO_WORKER` in `include/linux/sched.h`).
+const IO_WORKER: u32 = 0x10;
+
+/// Whether the task with this directory in procfs is the thread of the kernel that serves an io_uring. Its process may have
+/// given it another name, and may name its own threads as it likes.
 pub(super) fn is_poller(directory: &Path) -> bool {
-    fs::read(directory.join("comm")).is_ok_and(|name| name.starts_with(b"iou-sqp-"))
+    let name = fs::read(directory.join("comm")).unwrap_or_default();
+    // A worker ends after its work, and takes none by itself.
+    task::flags(directory).is_ok_and(|flags| flags & IO_WORKER != 0) && !name.starts_with(b"iou-wrk-")
 }
 
 /// Returns whether this kernel lists registered files by their paths, as Linux 6.18 and later do. Earlier ones list names
@@ -131,6 +138,21 @@ mod tests {
         // The kernel may show names alone, and a path may lead nowhere or elsewhere.
         for unknown in ["c", "/gone", "/c\\040(deleted)", "", "/", "<none>"] {
             assert_eq!(found(&["/c", unknown]), None, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn pollers_are_known_by_the_kernels_flag() {
+        for (name, flags, is) in [
+            ("iou-sqp-42", 0x0040_0050, true),
+            ("another", 0x0040_0050, true),
+            ("iou-wrk-42", 0x0040_0050, false),
+            ("iou-sqp-42", 0x0040_0040, false),
+        ] {
+            let stat = format!("42 (a) b) S 1 1 1 0 -1 {flags} 0 0\n");
+            let machine =
+                Captured::new().file("proc/42/comm", format!("{name}\n")).file("proc/42/stat", stat);
+            assert_eq!(is_poller(&machine.procfs().join("42")), is, "{name}, {flags:#x}");
         }
     }
 

@@ -26,10 +26,21 @@ pub(super) fn threads(directory: &Path) -> io::Result<Vec<u32>> {
 
 /// Whether the main thread of a process has ended.
 pub(super) fn is_zombie(directory: &Path) -> io::Result<bool> {
+    Ok(stat(directory)?.first().is_some_and(|state| state == "Z"))
+}
+
+/// The kernel's flags of a task.
+pub(super) fn flags(directory: &Path) -> io::Result<u32> {
+    let flags = stat(directory)?.get(6).and_then(|flags| flags.parse().ok());
+    flags.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The words of a task's `stat` after its name, from its state on.
+fn stat(directory: &Path) -> io::Result<Vec<String>> {
     // `42 (name) Z 1 ...`; the name may have brackets too.
     let stat = fs::read(directory.join("stat"))?;
-    let end = stat.iter().rposition(|byte| *byte == b')').unwrap_or_default();
-    Ok(stat.get(end + 2) == Some(&b'Z'))
+    let end = stat.iter().rposition(|byte| *byte == b')').map_or(0, |end| end + 1);
+    Ok(String::from_utf8_lossy(&stat[end..]).split_whitespace().map(str::to_owned).collect())
 }
 
 /// Whether what an error is about ended meanwhile.

@@ -77,6 +77,7 @@ impl Layer {
                     None => {}
                 }
             }
+            apart.sort();
             apart.dedup();
             // The partitions in the stack are claimed by what is built on them. No partition of a whole disk can be claimed
             // beside that disk, which this process may have claimed by now.

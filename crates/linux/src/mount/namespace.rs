@@ -1,19 +1,21 @@
 //! Mount namespaces, and the processes that are in them.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Mount, MountError, mounts, parse};
 use crate::{identity, limited};
 
 /// A mount namespace, as one process sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Namespace {
     /// The directory of procfs that is the process' root; that of this process is its own.
     root: PathBuf,
+    directories: Directories,
     /// The process; none for this one.
     pub process: Option<u32>,
     /// Its mounts.
@@ -23,7 +25,7 @@ pub struct Namespace {
 impl Namespace {
     /// The namespace whose files are found below `root`.
     pub(crate) fn new(root: PathBuf, process: Option<u32>, mounts: Vec<Mount>) -> Self {
-        Self { root, process, mounts }
+        Self { root, process, mounts, directories: Directories::default() }
     }
 
     /// Whether it is that of this process.
@@ -38,16 +40,21 @@ impl Namespace {
 
     /// Where the file that has the absolute path `path` in it is found.
     pub fn file(&self, path: &Path) -> PathBuf {
-        let root = self.root.clone();
+        let place = self.place(path);
         match self.process {
-            None => root.join(path.strip_prefix("/").unwrap_or(path)),
+            None => place.unfollowed(),
             // Links in there may lead through a file system that does not answer.
             Some(_) => {
-                let inside = path.to_owned();
-                let found = limited::ask(move || follow(&root, &inside)).answer();
-                found.unwrap_or_else(|| self.root.join(path.strip_prefix("/").unwrap_or(path)))
+                let asked = place.clone();
+                limited::ask(move || asked.found()).answer().unwrap_or_else(|| place.unfollowed())
             }
         }
+    }
+
+    /// The absolute path `path` in it.
+    pub(crate) fn place(&self, path: &Path) -> Place {
+        let (root, directories) = (self.root.clone(), self.directories.clone());
+        Place { root, path: path.to_owned(), is_own: self.is_own(), directories }
     }
 
     /// The metadata of the file that has the absolute path `path` in it.
@@ -56,8 +63,55 @@ impl Namespace {
     ///
     /// The kernel's; also where the path leads to a file system that does not answer.
     pub(crate) fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        let place = self.file(path);
-        limited::in_time(move || fs::metadata(place))
+        let place = self.place(path);
+        limited::in_time(move || fs::metadata(place.found()))
+    }
+}
+
+/// The directories of a namespace that were looked up: each with where it is found, or none where it is not there. Machines
+/// with many containers have the same ones looked up for thousands of files.
+#[derive(Debug, Clone, Default)]
+struct Directories(Arc<Mutex<HashMap<PathBuf, Option<PathBuf>>>>);
+
+/// An absolute path in a namespace.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    root: PathBuf,
+    path: PathBuf,
+    is_own: bool,
+    directories: Directories,
+}
+
+impl Place {
+    /// Where the file is found. Follows links, which may take for ever.
+    pub fn found(&self) -> PathBuf {
+        if self.is_own {
+            return self.unfollowed();
+        }
+        let (Some(directory), Some(name)) = (self.path.parent(), self.path.file_name()) else {
+            return follow(&self.root, &self.path);
+        };
+        match self.directory(directory).map(|directory| directory.join(name)) {
+            None => self.unfollowed(),
+            Some(found) if found.is_symlink() => follow(&self.root, &self.path),
+            Some(found) => found,
+        }
+    }
+
+    /// Where the directory `path` is found; none where it is not there.
+    fn directory(&self, path: &Path) -> Option<PathBuf> {
+        let known = || self.directories.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known().get(path) {
+            return found.clone();
+        }
+        // Not while others wait for the lock: this may take for ever.
+        let found = Some(follow(&self.root, path)).filter(|found| found.is_dir());
+        known().insert(path.to_owned(), found.clone());
+        found
+    }
+
+    fn unfollowed(&self) -> PathBuf {
+        self.root.join(self.path.strip_prefix("/").unwrap_or(&self.path))
     }
 }
 
