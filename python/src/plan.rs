@@ -13,13 +13,16 @@ use trimtab_lab::sweep::{
     Cell, CellFile, CellResult, Grid, Shard, Store, Stored, SweepOptions, SweepPlan, Traces, VERSION,
     content_hash, document, parquet, sweep,
 };
+use trimtab_linux::environment::available_memory;
+use trimtab_linux::{CGROUPS, PROCFS};
 
 use crate::errors::{Error, raised};
 use crate::signals::Signals;
 use crate::table::Table;
 
-/// The most memory that a worker's trace may take.
-const TRACE_MEMORY: Bytes = Bytes(4 << 30);
+/// The most memory that a worker's trace may take, and its share of what is available: a machine has several workers.
+const MOST_TRACE_MEMORY: Bytes = Bytes(4 << 30);
+const TRACE_SHARE: u64 = 8;
 /// The traces that this process has read.
 static TRACES: LazyLock<Traces> = LazyLock::new(Traces::default);
 
@@ -31,8 +34,8 @@ pub struct Plan {
     results: Mutex<HashMap<String, CellResult>>,
 }
 
-/// The key of a cell without results, its task, the hash of its trace, and the file of that.
-type Missing = (String, String, Option<String>, Option<PathBuf>);
+/// The place in the plan of a cell without results, its key, the hash of its trace, and the file of that.
+type Missing = (usize, String, Option<String>, Option<PathBuf>);
 
 /// All that a worker needs to compute a cell.
 #[derive(Serialize, Deserialize)]
@@ -53,9 +56,7 @@ impl Plan {
     /// Plans the grid in the TOML file `path`.
     #[staticmethod]
     fn of_file(py: Python<'_>, path: PathBuf, directory: PathBuf) -> PyResult<Self> {
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| Error::new_err(format!("cannot read the grid {}: {error}", path.display())))?;
-        let grid = Grid::parse(&text, &path).map_err(|error| raised(&error))?;
+        let grid = Grid::read(&path).map_err(|error| raised(&error))?;
         Self::planned(py, &grid, &path.display().to_string(), directory)
     }
 
@@ -83,22 +84,28 @@ impl Plan {
         let store = Store::open(&self.directory).map_err(|error| raised(&error))?;
         let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut missing, mut seen) = (Vec::new(), std::collections::HashSet::new());
-        for planned in self.plan.cells.iter().filter(|planned| seen.insert(planned.key.clone())) {
+        let cells = self.plan.cells.iter().enumerate();
+        for (place, planned) in cells.filter(|(_, planned)| seen.insert(planned.key.as_str())) {
             match store.read(&planned.key)? {
                 Stored::Done(result) if !matches!(*result, CellResult::Failed(_)) => {
                     results.insert(planned.key.clone(), *result);
                 }
                 Stored::Done(_) | Stored::Damaged | Stored::Missing => {
-                    let task = Task { version: VERSION.to_owned(), cell: planned.cell.clone() };
-                    let task =
-                        serde_json::to_string(&task).map_err(|error| Error::new_err(error.to_string()))?;
                     let hash = planned.cell.trace().map(str::to_owned);
                     let path = hash.as_ref().and_then(|hash| self.plan.traces.get(hash)).cloned();
-                    missing.push((planned.key.clone(), task, hash, path));
+                    missing.push((place, planned.key.clone(), hash, path));
                 }
             }
         }
         Ok(missing)
+    }
+
+    /// Returns the task of the cell at `place` in the plan, for `run_cell`.
+    fn task(&self, place: usize) -> PyResult<String> {
+        let planned = self.plan.cells.get(place);
+        let planned = planned.ok_or_else(|| Error::new_err(format!("the plan has no cell {place}")))?;
+        let task = Task { version: VERSION.to_owned(), cell: planned.cell.clone() };
+        serde_json::to_string(&task).map_err(|error| Error::new_err(error.to_string()))
     }
 
     /// Keeps the results of a cell, as `run_cell` returned them.
@@ -131,7 +138,12 @@ impl Plan {
 impl Plan {
     fn planned(py: Python<'_>, grid: &Grid, origin: &str, directory: PathBuf) -> PyResult<Self> {
         grid.check(origin).map_err(|error| raised(&error))?;
-        let plan = py.detach(|| SweepPlan::of(grid)).map_err(|error| raised(&error))?;
+        let mut signals = Signals::default();
+        let plan = py.detach(|| SweepPlan::of(grid, &mut || signals.goes_on()));
+        if let Some(error) = signals.raised() {
+            return Err(error);
+        }
+        let plan = plan.map_err(|error| raised(&error))?;
         Ok(Self { plan, directory, results: Mutex::default() })
     }
 }
@@ -171,7 +183,9 @@ fn run_task(task: &Task, path: Option<&Path>) -> CellResult {
         return task.cell.run(None, &|_| true).unwrap_or_else(stopped);
     };
     TRACES.keep_only(hash);
-    match TRACES.get(hash, path, TRACE_MEMORY, &mut |_| true) {
+    let available = available_memory(Path::new(PROCFS), Path::new(CGROUPS)).unwrap_or_default();
+    let memory = MOST_TRACE_MEMORY.min(Bytes(available.0 / TRACE_SHARE));
+    match TRACES.get(hash, path, memory, &mut |_| true) {
         Some(Ok(trace)) => task.cell.run(Some(&trace), &|_| true).unwrap_or_else(stopped),
         Some(Err(reason)) => {
             TRACES.forget(hash);
@@ -184,6 +198,7 @@ fn run_task(task: &Task, path: Option<&Path>) -> CellResult {
 /// Returns the hash of a trace file's content, by which sweeps name it.
 #[pyfunction]
 pub fn trace_hash(py: Python<'_>, path: PathBuf) -> PyResult<String> {
-    py.detach(|| content_hash(&path))
+    let hash = py.detach(|| content_hash(&path, &mut || true));
+    hash.map(Option::unwrap_or_default)
         .map_err(|error| Error::new_err(format!("cannot read the trace {}: {error}", path.display())))
 }

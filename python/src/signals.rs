@@ -13,6 +13,12 @@ pub struct Signals {
 }
 
 impl Signals {
+    /// Looks for signals, and returns false once there was one.
+    pub fn goes_on(&mut self) -> bool {
+        self.look();
+        self.raised.is_none()
+    }
+
     fn look(&mut self) {
         if self.raised.is_none()
             && let Err(error) = Python::attach(|py| py.check_signals())

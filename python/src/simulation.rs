@@ -44,7 +44,12 @@ impl Simulation {
             let drive = self.document.drives.iter().find(|drive| drive.profile == name);
             drive.map(|drive| drive.size)
         };
-        let figures = |run: &SimRun| Figures { drive_bytes: size(&run.profile), ..Figures::of_run(run) };
+        let synthetic_frees = Some(self.document.trace.header.has_synthetic_frees());
+        let figures = |run: &SimRun| Figures {
+            drive_bytes: size(&run.profile),
+            synthetic_frees,
+            ..Figures::of_run(run)
+        };
         let rows: Vec<_> = self.document.runs.iter().map(|run| (run, figures(run))).collect();
         let columns = Columns::of(&rows)
             .text("profile", |(run, _)| Some(run.profile.clone()))

@@ -1,6 +1,7 @@
 """The package in one process."""
 
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -150,8 +151,21 @@ trimtab.sweep({"workloads": ["uniform"], "drive-writes": 100000.0})
 """
 
 
-def test_ctrl_c_ends_a_sweep() -> None:
-    with subprocess.Popen([sys.executable, "-c", LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+LONG_TRACE = """
+import sys, trimtab
+print("begins", flush=True)
+trimtab.sweep({"traces": [sys.argv[1]]})
+"""
+
+
+@pytest.mark.parametrize("code", [LONG, LONG_TRACE])
+def test_ctrl_c_ends_a_sweep(code: str, tmp_path: pathlib.Path) -> None:
+    # Its content is hashed first, which takes minutes.
+    trace = tmp_path / "trace"
+    trace.touch()
+    os.truncate(trace, 1 << 42)
+    command = [sys.executable, "-c", code, trace]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
         time.sleep(1)

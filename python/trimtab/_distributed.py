@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pathlib
 import uuid
-from typing import Any
+from typing import Any, NamedTuple
 
 import distributed
 from distributed.client import as_completed
@@ -20,6 +21,15 @@ ATTEMPTS = 3
 """How often a cell is given to workers that lack its trace although it was sent to them."""
 
 
+class Missing(NamedTuple):
+    """A cell without results: its place in the plan, its key, and its trace with a file that has it."""
+
+    place: int
+    key: str
+    trace: str | None
+    path: str | None
+
+
 class TraceFile(distributed.WorkerPlugin):
     """Gives a trace to every worker, also to those that join during the sweep."""
 
@@ -29,9 +39,12 @@ class TraceFile(distributed.WorkerPlugin):
         self.trace = trace
         self.content = pathlib.Path(path).read_bytes()
 
-    def setup(self, worker: Any) -> None:
+    async def setup(self, worker: Any) -> None:
         """Writes the trace to the worker's directory."""
-        path = received(worker, self.trace)
+        await asyncio.to_thread(self.write, received(worker, self.trace))
+
+    def write(self, path: pathlib.Path) -> None:
+        """Writes the trace, unless it is there."""
         if not path.exists():
             part = path.with_suffix(".part")
             part.write_bytes(self.content)
@@ -43,7 +56,7 @@ def received(worker: Any, trace: str) -> pathlib.Path:
     return pathlib.Path(worker.local_directory) / f"trimtab-{trace}"
 
 
-def looks(path: str) -> tuple[int, ...] | None:
+def fingerprint(path: str) -> tuple[int, ...] | None:
     """Returns what changes with a file that is written or replaced; none if there is no such file."""
     try:
         found = os.stat(path)
@@ -63,12 +76,12 @@ def has_content(trace: str, path: str) -> bool:
 def place(worker: Any, trace: str, path: str) -> str | None:
     """Returns where a worker has a trace: its client's file, if it sees that with the same content, or its own copy."""
     known: dict[str, tuple[str, tuple[int, ...] | None]] = worker.__dict__.setdefault("trimtab_traces", {})
-    if trace in known and looks(known[trace][0]) == known[trace][1]:
+    if trace in known and fingerprint(known[trace][0]) == known[trace][1]:
         return known[trace][0]
     known.pop(trace, None)
     for candidate in (str(received(worker, trace)), path):
-        before = looks(candidate)
-        if has_content(trace, candidate) and looks(candidate) == before:
+        before = fingerprint(candidate)
+        if has_content(trace, candidate) and fingerprint(candidate) == before:
             known[trace] = (candidate, before)
             return candidate
     return None
@@ -79,9 +92,10 @@ def version() -> str:
     return __version__
 
 
-def lacks(trace: str, path: str, dask_worker: Any) -> bool:
+async def lacks(trace: str, path: str, dask_worker: Any) -> bool:
     """Returns true if a worker has neither the file nor a copy of a trace."""
-    return place(dask_worker, trace, path) is None
+    # Reading the file takes a while, in which the worker has to answer its scheduler.
+    return await asyncio.to_thread(place, dask_worker, trace, path) is None
 
 
 def compute(task: str, trace: str | None, path: str | None) -> bytes | None:
@@ -101,20 +115,21 @@ def run(plan: Plan, client: distributed.Client | str) -> Table:
         if other != __version__:
             raise Error(f"version mismatch: this is trimtab {__version__}, the worker {worker} has {other}")
     missing = [
-        (key, task, trace, None if path is None else os.fspath(path)) for key, task, trace, path in plan.missing()
+        Missing(place, key, trace, None if path is None else os.fspath(path))
+        for place, key, trace, path in plan.missing()
     ]
     provided: dict[str, str] = {}
-    for trace, path in {(trace, path) for _, _, trace, path in missing if trace is not None and path is not None}:
+    for trace, path in {(it.trace, it.path) for it in missing if it.trace is not None and it.path is not None}:
         if any(client.run(lacks, trace, path).values()):
             provide(client, trace, path, provided)
     left = iter(missing)
     attempts: dict[str, int] = {}
-    cells: dict[Any, tuple[str, str, str | None, str | None]] = {}
+    cells: dict[Any, Missing] = {}
     running = as_completed()
     lost: list[str] = []
 
-    def submit(cell: tuple[str, str, str | None, str | None]) -> None:
-        future = client.submit(compute, *cell[1:], pure=False)
+    def submit(cell: Missing) -> None:
+        future = client.submit(compute, plan.task(cell.place), cell.trace, cell.path, pure=False)
         cells[future] = cell
         running.add(future)
 
@@ -131,18 +146,18 @@ def run(plan: Plan, client: distributed.Client | str) -> Table:
             try:
                 result: bytes | None = future.result()
             except distributed.KilledWorker as error:
-                lost.append(f"{cell[0]}: it ended several workers ({error})")
+                lost.append(f"{cell.key}: it ended several workers ({error})")
                 result = b""
             if result:
-                plan.store(cell[0], result)
-            elif result is None and cell[2] is not None and cell[3] is not None:
+                plan.store(cell.key, result)
+            elif result is None and cell.trace is not None and cell.path is not None:
                 # A worker that joined after the others had been asked.
-                provide(client, cell[2], cell[3], provided)
-                attempts[cell[0]] = attempts.get(cell[0], 0) + 1
-                if attempts[cell[0]] < ATTEMPTS:
+                provide(client, cell.trace, cell.path, provided)
+                attempts[cell.key] = attempts.get(cell.key, 0) + 1
+                if attempts[cell.key] < ATTEMPTS:
                     submit(cell)
                 else:
-                    lost.append(f"{cell[0]}: a worker could not keep the trace {cell[3]}")
+                    lost.append(f"{cell.key}: a worker could not keep the trace {cell.path}")
             fill()
     finally:
         client.cancel(list(cells))

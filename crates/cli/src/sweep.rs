@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use trimtab_core::Bytes;
 use trimtab_core::document::sim::PolicyClock;
 use trimtab_core::document::sweep::SweepDocument;
@@ -92,7 +92,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
-    let plan = SweepPlan::of(&grid(&args)?)?;
+    let plan = SweepPlan::of(&grid(&args)?, &mut || true)?;
     let printed = args.json.as_deref() == Some(Path::new("-"));
     let outputs = Outputs::new(
         args.json.as_deref().filter(|_| !printed),
@@ -128,11 +128,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 /// The grid of the file, with the keys that the options replace.
 fn grid(args: &Args) -> Result<Grid> {
     let mut grid = match &args.grid {
-        Some(path) => {
-            let text = trimtab_linux::file::read_regular_text(path, 1 << 20)
-                .with_context(|| format!("cannot read the grid {}", path.display()))?;
-            Grid::parse(&text, path)?
-        }
+        Some(path) => Grid::read(path)?,
         None => Grid::default(),
     };
     replace(&mut grid.traces, &args.trace);

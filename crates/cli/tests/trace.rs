@@ -59,6 +59,15 @@ fn synthetic_frees_are_added_and_named() {
     assert!(gaps.contains("its frees are synthetic") && gaps.contains("seed 1"), "{gaps}");
     let kinds: Vec<_> = made["tallies"].as_array().unwrap().iter().map(|row| row["kind"].clone()).collect();
     assert_eq!(kinds, ["write", "free"]);
+    for (trace, is_synthetic) in [(&from, false), (&to, true)] {
+        let results = dir.path().join("results");
+        let options = ["--policy", "none", "--size", "1GiB", "--profile", "nvme-tlc", "--json"];
+        let mut sweep = Command::new(env!("CARGO_BIN_EXE_trimtab"));
+        sweep.arg("sweep").args(options).arg("-o").arg(&results).arg("--trace").arg(trace);
+        let swept: serde_json::Value = serde_json::from_slice(&sweep.output().unwrap().stdout).unwrap();
+        assert_eq!(swept["rows"][0]["figures"]["synthetic_frees"], is_synthetic, "{swept}");
+        std::fs::remove_dir_all(results).unwrap();
+    }
     assert!(text(&synth(&[]).stderr).contains("--overwrite replaces it"));
     let again = trace(&["synth", "--share", "1", "--life", "5s"], &[&to, &dir.path().join("more")]);
     assert_eq!(again.status.code(), Some(1));

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use trimtab_core::profile::Profile;
 use trimtab_core::{Bytes, Extent, SECTOR};
 use trimtab_linux::block::BlockDevice;
-use trimtab_linux::{PROCFS, SYSFS, environment, ioctl, loop_device, mount};
+use trimtab_linux::{CGROUPS, PROCFS, SYSFS, environment, ioctl, loop_device, mount};
 
 use crate::DriveError;
 use crate::directory::{self, DriveDirectory, Registry};
@@ -286,7 +286,7 @@ fn check(options: &CreateOptions) -> Result<(), DriveError> {
 fn check_room(size: Bytes, data: Option<&Path>) -> Result<(), DriveError> {
     let (place, available, advice) = match data {
         None => {
-            let available = environment::available_memory(Path::new(PROCFS))?;
+            let available = environment::available_memory(Path::new(PROCFS), Path::new(CGROUPS))?;
             ("memory".to_owned(), available, "choose a smaller size, or a file for the data (--data FILE)")
         }
         Some(path) if path.exists() => return Err(DriveError::DataExists { path: path.to_owned() }),

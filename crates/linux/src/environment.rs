@@ -7,6 +7,8 @@ use std::{fs, io};
 use trimtab_core::Bytes;
 use trimtab_core::document::Environment;
 
+use crate::cgroup;
+
 /// A file of procfs that can't be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {}", path.display())]
@@ -44,12 +46,14 @@ fn is_at_least(release: &str, wanted: (u32, u32)) -> bool {
     numbers.next().zip(numbers.next()).is_some_and(|found| found >= wanted)
 }
 
-/// The memory that new work can have without swapping; `procfs` is where procfs is mounted.
+/// The memory that new work can have without swapping, within the limits of this process' control groups; `procfs` and
+/// `cgroups` are where procfs and control groups are mounted.
 ///
 /// # Errors
 /// If `meminfo` can't be read.
-pub fn available_memory(procfs: &Path) -> Result<Bytes, EnvironmentError> {
-    memory(procfs, "MemAvailable")
+pub fn available_memory(procfs: &Path, cgroups: &Path) -> Result<Bytes, EnvironmentError> {
+    let available = memory(procfs, "MemAvailable")?;
+    Ok(cgroup::memory_left(procfs, cgroups).map_or(available, |left| left.min(available)))
 }
 
 /// How long the machine has been running; `procfs` is where procfs is mounted.
@@ -111,7 +115,13 @@ mod tests {
         let machine = environment(root.path()).unwrap();
         assert_eq!((machine.processor.as_str(), machine.processors), ("A : B", 2));
         assert_eq!(machine.memory, Bytes(24_684_096 * 1024));
-        assert_eq!(available_memory(root.path()).unwrap(), Bytes::MIB);
+        let available = || available_memory(root.path(), &root.path().join("cgroups")).unwrap();
+        assert_eq!(available(), Bytes::MIB);
+        fs::create_dir_all(root.path().join("self")).unwrap();
+        fs::create_dir_all(root.path().join("cgroups/job")).unwrap();
+        fs::write(root.path().join("self/cgroup"), "0::/job\n").unwrap();
+        fs::write(root.path().join("cgroups/job/memory.max"), "4096\n").unwrap();
+        assert_eq!(available(), Bytes(4096));
         fs::write(root.path().join("uptime"), "12345.67 23456.78\n").unwrap();
         assert_eq!(uptime(root.path()).unwrap(), Duration::from_secs(12_345));
         assert!(!machine.kernel.is_empty() && !machine.architecture.is_empty());

@@ -10,6 +10,7 @@ pub mod block;
 pub mod btrfs;
 #[cfg(test)]
 mod captured;
+mod cgroup;
 pub mod child;
 pub mod claim;
 mod describe;
@@ -41,3 +42,5 @@ pub mod trim;
 pub const SYSFS: &str = "/sys";
 /// Where procfs is mounted.
 pub const PROCFS: &str = "/proc";
+/// Where control groups are mounted.
+pub const CGROUPS: &str = "/sys/fs/cgroup";

@@ -8,8 +8,8 @@ use trimtab_core::Bytes;
 use trimtab_core::profile::GcPolicy;
 use trimtab_ftl::Workload;
 use trimtab_ftl::synthetic::{SyntheticOptions, SyntheticOutcome};
-use trimtab_linux::PROCFS;
 use trimtab_linux::environment::available_memory;
+use trimtab_linux::{CGROUPS, PROCFS};
 
 use crate::outputs::Outputs;
 use crate::{USAGE, complain};
@@ -62,7 +62,7 @@ pub fn run(
         drive_writes: args.drive_writes,
         seed: seed.unwrap_or(1),
     };
-    let available = available_memory(Path::new(PROCFS))?;
+    let available = available_memory(Path::new(PROCFS), Path::new(CGROUPS))?;
     if let Some(reason) = too_little(available, options.memory()) {
         complain(&reason);
         return Ok(ExitCode::from(USAGE));

@@ -80,6 +80,9 @@ pub struct CellDescription {
 pub struct Figures {
     /// Where a policy's discards came from.
     pub discards_from: Option<DiscardsFrom>,
+    /// Whether the trace's frees were not recorded, but synthesised; none of a synthetic workload.
+    #[serde(default)]
+    pub synthetic_frees: Option<bool>,
     /// Passes of the trace.
     pub passes: Option<u32>,
     /// Whether write amplification was steady at the end; none where that was not asked.
@@ -150,6 +153,7 @@ impl Figures {
         let p99 = |latency: &crate::stats::LatencySummary| (latency.count > 0).then_some(latency.p99_ns.0);
         Self {
             discards_from: Some(from),
+            synthetic_frees: None,
             passes: Some(outcome.passes),
             steady,
             drive_bytes: None,
@@ -194,6 +198,7 @@ pub fn figure_columns<'a, R>(
     };
     columns
         .text("discards_from", move |row| of(row)?.discards_from.map(from))
+        .flag("synthetic_frees", move |row| of(row)?.synthetic_frees)
         .count("passes", count(|it| it.passes.map(u64::from)))
         .flag("steady", move |row| of(row)?.steady)
         .count("drive_bytes", count(|it| it.drive_bytes.map(|size| size.0)))

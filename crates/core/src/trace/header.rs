@@ -40,6 +40,9 @@ pub struct TraceHeader {
 }
 
 impl TraceHeader {
+    /// The [`origin`](Self::origin) of traces whose frees were synthesised.
+    pub const SYNTHETIC: &'static str = "synth";
+
     /// The header of a trace of which nothing is known but where it came from.
     pub fn new(origin: &str) -> Self {
         Self {
@@ -57,6 +60,11 @@ impl TraceHeader {
             gaps: Vec::new(),
             duration: None,
         }
+    }
+
+    /// Whether what file systems free was not recorded, but synthesised.
+    pub fn has_synthetic_frees(&self) -> bool {
+        self.origin == Self::SYNTHETIC
     }
 }
 

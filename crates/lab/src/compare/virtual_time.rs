@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use trimtab_core::Bytes;
 use trimtab_core::document::{CompareDocument, Run};
-use trimtab_linux::PROCFS;
 use trimtab_linux::environment::available_memory;
+use trimtab_linux::{CGROUPS, PROCFS};
 
 use super::CompareOptions;
 use super::plan::{Planned, Site};
@@ -191,7 +191,7 @@ impl<'a> VirtualLab<'a> {
 
     /// How many guests may run at once: one a processor, and no more than fit into memory.
     fn guests_at_once(&self, plan: &[Planned]) -> Result<usize, LabError> {
-        let available = available_memory(Path::new(PROCFS))?;
+        let available = available_memory(Path::new(PROCFS), Path::new(CGROUPS))?;
         let needed = plan.first().map_or(SYSTEM_MEMORY, |planned| self.memory_for(planned.site));
         if needed > available {
             return Err(LabError::GuestMemory { needed, available });

@@ -13,8 +13,8 @@ use trimtab_core::trace::{DeviceIndex, EventKind, TraceHeader};
 use trimtab_core::{Bytes, Extent};
 use trimtab_ftl::replay::{DeviceSurvey, Scale, TraceSurvey};
 use trimtab_ftl::{FtlConfig, GeometryError};
-use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, available_memory};
+use trimtab_linux::{CGROUPS, PROCFS};
 
 use super::{ASSUMED_ENDURANCE, SimulateOptions};
 use crate::compare::distinct;
@@ -296,7 +296,7 @@ fn describe(profile: &Profile, toml: &str, size: Bytes) -> Result<DriveDescripti
 
 /// How many replays can go at a time: one a processor, as far as the memory reaches.
 fn workers(drives: &[(Profile, String)], size: Bytes) -> Result<usize, PlanError> {
-    let available = available_memory(Path::new(PROCFS))?;
+    let available = available_memory(Path::new(PROCFS), Path::new(CGROUPS))?;
     let mut workers = processors();
     for (profile, _) in drives {
         let needed = memory(profile, size)?;

@@ -1,6 +1,7 @@
 //! A cell of a sweep: all that its results depend on, and how they are computed.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use trimtab_core::Bytes;
@@ -40,7 +41,7 @@ pub struct TraceCell {
     /// The device of the trace; none for the only one that is written.
     pub device: Option<String>,
     /// The drive.
-    pub profile: Profile,
+    pub profile: Arc<Profile>,
     /// The policy.
     pub policy: SimPolicy,
     /// Whether the drive was written before.
@@ -75,6 +76,7 @@ pub enum CellResult {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Replayed {
     discards_from: DiscardsFrom,
+    synthetic_frees: bool,
     steady: Option<bool>,
     lifetime_years: Option<f64>,
     drive_size: Bytes,
@@ -122,7 +124,11 @@ impl CellResult {
             Self::Replayed(replayed) => {
                 let Replayed { outcome, discards_from, steady, lifetime_years, .. } = &**replayed;
                 let figures = Figures::of_replay(outcome, *discards_from, *steady, *lifetime_years);
-                Some(Figures { drive_bytes: Some(replayed.drive_size), ..figures })
+                Some(Figures {
+                    drive_bytes: Some(replayed.drive_size),
+                    synthetic_frees: Some(replayed.synthetic_frees),
+                    ..figures
+                })
             }
             Self::Synthetic(result) => Some(Figures {
                 steady: Some(result.steady),
@@ -186,7 +192,7 @@ impl TraceCell {
         SimulateOptions {
             trace: path.to_owned(),
             format: None,
-            drives: vec![(self.profile.clone(), String::new())],
+            drives: vec![(Profile::clone(&self.profile), String::new())],
             policies: vec![self.policy],
             size: self.size,
             device: self.device.clone(),
@@ -212,6 +218,7 @@ impl TraceCell {
         match finished {
             Ok(finished) => Some(CellResult::Replayed(Box::new(Replayed {
                 discards_from: finished.discards_from,
+                synthetic_frees: trace.header.has_synthetic_frees(),
                 steady: finished.steady,
                 lifetime_years: finished.lifetime_years,
                 drive_size: plan.size,

@@ -1,5 +1,6 @@
 //! The grid of a sweep, as users write it.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::de::Error;
@@ -10,6 +11,10 @@ use trimtab_core::policy::SimPolicy;
 use trimtab_core::profile::GcPolicy;
 use trimtab_ftl::synthetic::{SyntheticError, SyntheticOptions};
 use trimtab_ftl::{GeometryError, Workload};
+use trimtab_linux::file::read_regular_text;
+
+/// The longest file that is read as a grid, in bytes.
+const MOST_TEXT: u64 = 1 << 20;
 
 /// The default seed and spare factor of a synthetic workload: those of `trimtab sim`.
 pub(super) const USUAL_SEED: u64 = 1;
@@ -114,6 +119,14 @@ fn filled<'de, D: Deserializer<'de>, T: Deserialize<'de>>(text: D) -> Result<Vec
 /// Why a grid is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum GridError {
+    /// It can't be read.
+    #[error("cannot read the grid {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
     /// It is not TOML.
     #[error("{origin}, line {line}: {message}")]
     Syntax {
@@ -137,6 +150,15 @@ pub enum GridError {
 }
 
 impl Grid {
+    /// Reads a grid from the TOML file `path`, as [`parse`](Self::parse) does.
+    ///
+    /// # Errors
+    /// [`GridError`].
+    pub fn read(path: &Path) -> Result<Self, GridError> {
+        let failed = |source| GridError::Read { path: path.to_owned(), source };
+        Self::parse(&read_regular_text(path, MOST_TEXT).map_err(failed)?, path)
+    }
+
     /// Reads a grid from the text of the TOML file `origin`. Its files are relative to that file's directory.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use trimtab_core::document::sim::{Clocks, Passes};
@@ -58,6 +59,9 @@ pub enum PlanSweepError {
         /// The name.
         name: String,
     },
+    /// It was stopped.
+    #[error("stopped while the traces were read")]
+    Stopped,
     /// There are too many.
     #[error("the grid has {cells} cells, more than {MOST_CELLS}; use several grids")]
     TooMany {
@@ -94,16 +98,17 @@ struct Trace {
 
 /// A drive of the grid.
 struct Drive {
-    profile: Profile,
+    profile: Arc<Profile>,
     state: DriveState,
 }
 
 impl SweepPlan {
-    /// The cells of `grid`. Reads all its traces once, for the hash of their content, and its profiles.
+    /// The cells of `grid`. Reads all its traces once, for the hash of their content, and its profiles. `goes_on` is called
+    /// again and again meanwhile, and ends the work by returning false.
     ///
     /// # Errors
     /// [`PlanSweepError`]: whatever is missing is found before any work.
-    pub fn of(grid: &Grid) -> Result<Self, PlanSweepError> {
+    pub fn of(grid: &Grid, goes_on: &mut dyn FnMut() -> bool) -> Result<Self, PlanSweepError> {
         // All files are opened before the first is read, which may take long.
         for path in &grid.traces {
             let failed = |source| PlanSweepError::Trace { path: path.clone(), source };
@@ -123,7 +128,7 @@ impl SweepPlan {
         let names = names(&grid.traces);
         for (path, name) in grid.traces.iter().zip(names) {
             let failed = |source| PlanSweepError::Trace { path: path.clone(), source };
-            let hash = content_hash(path).map_err(failed)?;
+            let hash = content_hash(path, goes_on).map_err(failed)?.ok_or(PlanSweepError::Stopped)?;
             if plan.traces.contains_key(&hash) {
                 // Given twice: its cells would be the same.
                 continue;
@@ -233,11 +238,11 @@ fn drives(grid: &Grid) -> Result<Vec<Drive>, PlanSweepError> {
                 names.push(profile.name.clone());
             }
             if grid.over_provisioning.is_empty() {
-                drives.push(Drive { profile, state });
+                drives.push(Drive { profile: Arc::new(profile), state });
                 continue;
             }
             for value in distinct(&grid.over_provisioning) {
-                drives.push(Drive { profile: provisioned(&profile, value)?, state });
+                drives.push(Drive { profile: Arc::new(provisioned(&profile, value)?), state });
             }
         }
     }

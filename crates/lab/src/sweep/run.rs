@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use trimtab_core::Bytes;
 use trimtab_core::document::sweep::{SWEEP_SCHEMA, SweepDocument, columns};
 use trimtab_core::interrupt::{Interrupt, Interrupted};
-use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, available_memory};
 use trimtab_linux::file::{Output, OutputError};
+use trimtab_linux::{CGROUPS, PROCFS};
 
 use super::cell::{CellResult, VERSION};
 use super::memory::Memory;
@@ -97,7 +97,7 @@ type Report = (usize, CellResult, Result<(), OutputError>);
 /// there are processors and memory for, and returns the document. A cell that fails is recorded with its error, and
 /// is tried again by the next sweep. Every finished cell has its file at once, so an interrupt loses nothing but the
 /// cells in flight. The table is written as `sweep.parquet` once the directory has all cells of the grid; without a
-/// shard, also when the sweep was interrupted.
+/// shard, also when the sweep was interrupted. The document of a shard has its own cells, without intervals over seeds.
 ///
 /// # Errors
 /// [`SweepError`].
@@ -135,7 +135,7 @@ pub fn sweep(
     }
     progress.at(&state);
     let workers = options.workers.unwrap_or_else(processors);
-    let work = Work::new(plan, &missing, available_memory(Path::new(PROCFS))?, interrupt);
+    let work = Work::new(plan, &missing, available_memory(Path::new(PROCFS), Path::new(CGROUPS))?, interrupt);
     let started = Instant::now();
     let (sender, receiver) = mpsc::channel();
     let failure = thread::scope(|scope| {
@@ -186,6 +186,10 @@ pub fn sweep(
     if let Some(shard) = options.shard {
         let places: HashSet<_> = distinct(plan, Some(shard)).iter().map(|cell| cell.key.clone()).collect();
         document.rows.retain(|row| places.contains(&row.key));
+        // Which of the others' cells were there is chance.
+        for row in &mut document.rows {
+            (row.seeds, row.intervals) = (1, None);
+        }
     }
     Ok(document)
 }

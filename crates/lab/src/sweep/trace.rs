@@ -20,15 +20,18 @@ const BATCH: usize = 4096;
 const CHUNK: usize = 1 << 20;
 
 /// Returns the hash of a trace's content, 32 hexadecimal digits: that of its file, or of the files of all processors that blktrace
-/// wrote.
+/// wrote. `goes_on` is called for each MiB; nothing is returned once it returned false.
 ///
 /// # Errors
 /// If it can't be read.
-pub fn content_hash(path: &Path) -> io::Result<String> {
+pub fn content_hash(path: &Path, goes_on: &mut dyn FnMut() -> bool) -> io::Result<Option<String>> {
     let (mut hash, mut buffer) = (Xxh3::new(), vec![0; CHUNK]);
     for path in trimtab_trace::files(path)? {
         let mut file = File::open(path)?;
         loop {
+            if !goes_on() {
+                return Ok(None);
+            }
             match file.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(length) => hash.update(&buffer[..length]),
@@ -37,7 +40,7 @@ pub fn content_hash(path: &Path) -> io::Result<String> {
             }
         }
     }
-    Ok(format!("{:032x}", hash.digest128()))
+    Ok(Some(format!("{:032x}", hash.digest128())))
 }
 
 /// A trace that was read once. Its events are in memory if they fit; otherwise every replay reads the file.
@@ -182,12 +185,16 @@ mod tests {
 
     use super::*;
 
+    fn hash_of(path: &Path) -> String {
+        content_hash(path, &mut || true).unwrap().unwrap()
+    }
+
     #[test]
     fn trace_is_read_once_by_all_threads() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("fio.log");
         fs::write(&path, "fio version 3 iolog\n0 sda add\n0 sda open\n1 sda write 0 4096\n").unwrap();
-        let (traces, hash) = (Traces::default(), content_hash(&path).unwrap());
+        let (traces, hash) = (Traces::default(), hash_of(&path));
         let get = || traces.get(&hash, &path, Bytes::MIB, &mut |_| true).unwrap();
         let first = get().unwrap();
         fs::remove_file(&path).unwrap();
@@ -206,10 +213,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("t.blktrace.0");
         fs::write(&path, "first").unwrap();
-        let alone = content_hash(&path).unwrap();
+        let alone = hash_of(&path);
         fs::write(directory.path().join("t.blktrace.1"), "second").unwrap();
-        assert_ne!(content_hash(&path).unwrap(), alone);
+        assert_ne!(hash_of(&path), alone);
         fs::write(directory.path().join("t.blktrace.1"), "").unwrap();
-        assert_eq!(content_hash(&path).unwrap(), alone, "an empty file has no events");
+        assert_eq!(hash_of(&path), alone, "an empty file has no events");
+        assert_eq!(content_hash(&path, &mut || false).unwrap(), None, "it was stopped");
     }
 }

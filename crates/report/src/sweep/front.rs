@@ -10,6 +10,8 @@ use trimtab_core::policy::SimPolicy;
 pub struct Group {
     /// The trace, drive and options.
     pub title: String,
+    /// Whether the trace's frees were synthesised.
+    pub has_synthetic_frees: bool,
     /// One point a policy: means over the seeds.
     pub points: Vec<Point>,
 }
@@ -41,7 +43,13 @@ pub fn groups(document: &SweepDocument) -> Vec<Group> {
         }
         rows.entry(group).or_default().push(row);
     }
-    order.into_iter().map(|(group, title)| Group { points: points(&rows[&group]), title }).collect()
+    let group = |(group, title): (String, String)| {
+        let rows = &rows[&group];
+        let is_synthetic =
+            |row: &&SweepRow| row.figures.as_ref().and_then(|it| it.synthetic_frees) == Some(true);
+        Group { title, has_synthetic_frees: rows.iter().any(is_synthetic), points: points(rows) }
+    };
+    order.into_iter().map(group).collect()
 }
 
 fn title(cell: &CellDescription) -> Option<String> {

@@ -29,7 +29,10 @@ pub fn figure(group: &Group) -> String {
         panel.mark(&class(point.policy), point.waited_s, point.erases, &note);
         panel.name(&class(point.policy), &name);
     }
-    let text = words(points);
+    let mut text = words(points);
+    if group.has_synthetic_frees {
+        text += " The frees of this trace are synthetic.";
+    }
     let column = |head: &str, of: &dyn Fn(&Point) -> String| {
         Column::new(head, points.iter().map(|point| Cell::plain(of(point))))
     };

@@ -171,7 +171,7 @@ fn marked(header: &TraceHeader, options: &SynthOptions) -> TraceHeader {
         options.gap,
         options.seed,
     ));
-    header.origin = "synth".to_owned();
+    header.origin = TraceHeader::SYNTHETIC.to_owned();
     header.has_frees = true;
     header.file_systems = header
         .devices
