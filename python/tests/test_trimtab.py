@@ -164,7 +164,7 @@ def test_ctrl_c_ends_a_sweep(code: str, tmp_path: pathlib.Path) -> None:
     trace = tmp_path / "trace"
     trace.touch()
     os.truncate(trace, 1 << 42)
-    command = [sys.executable, "-c", code, trace]
+    command = [sys.executable, "-c", code, str(trace)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
