@@ -79,6 +79,10 @@ impl Parse for Blkparse {
 /// Returns the kind of a request by `rwbs`, its letters; flags such as S (sync) are ignored.
 pub(super) fn kind_of(rwbs: &[u8], length: u64) -> Option<EventKind> {
     let has = |letter| memchr::memchr(letter, rwbs).is_some();
+    if let Some(at) = memchr::memchr(b'Z', rwbs) {
+        // A command on zones (`blk_fill_rwbs` of Linux 6.18): to append is to write, and others move no data.
+        return (rwbs.get(at + 1) == Some(&b'A')).then_some(EventKind::Write);
+    }
     if has(b'D') {
         Some(if has(b'E') { EventKind::SecureErase } else { EventKind::Discard })
     } else if length == 0 {
@@ -106,4 +110,28 @@ fn nanoseconds(time: &[u8]) -> Result<u64, RowError> {
     }
     let seconds = scaled("time", number("time", seconds)?, 1_000_000_000)?;
     seconds.checked_add(number("time", decimals)?).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_give_the_kind_of_a_request() {
+        for (rwbs, length, kind) in [
+            ("R", 8, Some(EventKind::Read)),
+            ("RA", 8, Some(EventKind::Read)),
+            ("FWFS", 8, Some(EventKind::Write)),
+            ("FF", 0, Some(EventKind::Flush)),
+            ("DS", 8, Some(EventKind::Discard)),
+            ("DE", 8, Some(EventKind::SecureErase)),
+            ("N", 8, None),
+            ("ZAS", 8, Some(EventKind::Write)),
+            ("ZR", 524_288, None),
+            ("ZRA", 524_288, None),
+            ("ZF", 0, None),
+        ] {
+            assert_eq!(kind_of(rwbs.as_bytes(), length), kind, "{rwbs}");
+        }
+    }
 }
