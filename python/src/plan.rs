@@ -20,7 +20,8 @@ use crate::errors::{Error, raised};
 use crate::signals::Signals;
 use crate::table::Table;
 
-/// The most memory that a worker's trace may take, and its share of what is available: a machine has several workers.
+/// The most memory that a worker's trace may take, and the share that it may take of the available memory: a machine has several
+/// workers.
 const MOST_TRACE_MEMORY: Bytes = Bytes(4 << 30);
 const TRACE_SHARE: u64 = 8;
 /// The traces that this process has read.

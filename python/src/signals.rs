@@ -1,5 +1,7 @@
 //! Ctrl-C while Rust works: the calling thread looks for signals whenever progress is reported.
 
+use std::time::{Duration, Instant};
+
 use pyo3::{PyErr, Python};
 use trimtab_core::interrupt::Interrupt;
 use trimtab_lab::simulate::SimulateProgress;
@@ -10,12 +12,21 @@ use trimtab_lab::sweep::{SweepProgress, SweepState};
 pub struct Signals {
     pub interrupt: Interrupt,
     raised: Option<PyErr>,
+    /// When it looked last, for [`goes_on`](Self::goes_on).
+    looked: Option<Instant>,
 }
 
+/// The least time between two looks for signals.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
 impl Signals {
-    /// Looks for signals, and returns false once there was one.
+    /// Looks for signals every 100 ms, and returns false once there was one.
     pub fn goes_on(&mut self) -> bool {
-        self.look();
+        // Another thread may hold Python for some milliseconds.
+        if self.looked.is_none_or(|looked| looked.elapsed() >= BETWEEN_LOOKS) {
+            self.look();
+            self.looked = Some(Instant::now());
+        }
         self.raised.is_none()
     }
 

@@ -46,9 +46,10 @@ class TraceFile(distributed.WorkerPlugin):
     def write(self, path: pathlib.Path) -> None:
         """Writes the trace, unless it is there."""
         if not path.exists():
-            part = path.with_suffix(".part")
+            # Another sweep may give the same trace at the same time.
+            part = path.with_suffix(f".{uuid.uuid4().hex}.part")
             part.write_bytes(self.content)
-            part.rename(path)
+            part.replace(path)
 
 
 def received(worker: Any, trace: str) -> pathlib.Path:
@@ -76,8 +77,9 @@ def has_content(trace: str, path: str) -> bool:
 def place(worker: Any, trace: str, path: str) -> str | None:
     """Returns where a worker has a trace: its client's file, if it sees that with the same content, or its own copy."""
     known: dict[str, tuple[str, tuple[int, ...] | None]] = worker.__dict__.setdefault("trimtab_traces", {})
-    if trace in known and fingerprint(known[trace][0]) == known[trace][1]:
-        return known[trace][0]
+    entry = known.get(trace)
+    if entry is not None and fingerprint(entry[0]) == entry[1]:
+        return entry[0]
     known.pop(trace, None)
     for candidate in (str(received(worker, trace)), path):
         before = fingerprint(candidate)

@@ -11,13 +11,20 @@ use trimtab_core::Bytes;
 struct Files {
     limit: &'static str,
     usage: &'static str,
-    /// The line of `memory.stat` that counts cached pages of files, which the kernel takes back first.
-    cache: &'static str,
+    /// The lines of `memory.stat` that count what the kernel takes back when it is short of memory.
+    cache: &'static [&'static str],
 }
 
-const FIRST: Files =
-    Files { limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes", cache: "total_inactive_file" };
-const SECOND: Files = Files { limit: "memory.max", usage: "memory.current", cache: "inactive_file" };
+const FIRST: Files = Files {
+    limit: "memory.limit_in_bytes",
+    usage: "memory.usage_in_bytes",
+    cache: &["total_inactive_file", "total_active_file"],
+};
+const SECOND: Files = Files {
+    limit: "memory.max",
+    usage: "memory.current",
+    cache: &["inactive_file", "active_file", "slab_reclaimable"],
+};
 
 /// Returns what is left of the tightest memory limit of the groups that this process is in; none where there is no limit.
 /// `procfs` and `cgroups` are where procfs and control groups are mounted.
@@ -47,8 +54,11 @@ fn left_in(group: &Path, files: &Files) -> Option<Bytes> {
     let number = |name: &str| fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
     let limit = number(files.limit)?;
     let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
-    let cache = stat.lines().find_map(|line| line.strip_prefix(files.cache)?.strip_prefix(' ')?.parse().ok());
-    let used = number(files.usage).unwrap_or(0).saturating_sub(cache.unwrap_or(0));
+    let lines = stat.lines().filter_map(|line| line.split_once(' '));
+    let cache = lines
+        .filter(|(name, _)| files.cache.contains(name))
+        .filter_map(|(_, bytes)| bytes.parse::<u64>().ok());
+    let used = number(files.usage).unwrap_or(0).saturating_sub(cache.sum::<u64>());
     Some(Bytes(limit.saturating_sub(used)))
 }
 
@@ -65,7 +75,10 @@ mod tests {
             .file("cg/jobs/one/memory.max", "max\n")
             .file("cg/jobs/memory.max", mib(100))
             .file("cg/jobs/memory.current", mib(60))
-            .file("cg/jobs/memory.stat", "file 1\ninactive_file 10485760\n");
+            .file(
+                "cg/jobs/memory.stat",
+                "file 1\ninactive_file 8388608\nactive_file 1048576\nslab_reclaimable 1048576\n",
+            );
         let cgroups = machine.root().join("cg");
         assert_eq!(memory_left(&machine.procfs(), &cgroups), Some(Bytes(50 << 20)));
         let machine =

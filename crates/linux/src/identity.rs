@@ -131,7 +131,8 @@ pub(crate) fn identify(namespaces: &[Namespace], id: FileId, path: &Path) -> Ide
     identify_below(namespaces, id, path, 0, &mut HashSet::new())
 }
 
-/// Files that were looked at, by their numbers, their paths and the overlays above them: layers may lead to one again and again.
+/// Files that were looked at, by their numbers, their paths and how many overlays are above: layers may lead to one again and
+/// again.
 type Seen = HashSet<(FileId, PathBuf, u32)>;
 
 fn identify_below(

@@ -92,11 +92,6 @@ impl Mount {
             .any(|options| options.split(',').any(|option| option == "ro"))
     }
 
-    /// Whether it is an XFS with a realtime device.
-    pub fn has_realtime_device(&self) -> bool {
-        self.fstype == "xfs" && self.super_options.split(',').any(|option| option.starts_with("rtdev="))
-    }
-
     /// Whether this and `other` are of one file system; all data sets of a ZFS pool are one.
     pub fn is_of_same_file_system(&self, other: &Self) -> bool {
         let pool = |mount: &Self| mount.source.iter().next().map(OsStr::to_owned);
@@ -335,16 +330,6 @@ mod tests {
             .map(|mount| mount.target)
             .collect();
         assert_eq!(targets, [Path::new("/mnt/a b\\c"), Path::new("/mnt/b")]);
-    }
-
-    #[test]
-    fn realtime_devices_of_xfs_are_known() {
-        let has = |fstype: &str, options: &str| {
-            let line = format!("31 27 7:0 / /mnt rw - {fstype} /dev/loop0 {options}\n");
-            parse(line.as_bytes())[0].has_realtime_device()
-        };
-        assert!(has("xfs", "rw,attr2,rtdev=/dev/loop1,noquota"));
-        assert!(!has("xfs", "rw,logdev=/dev/loop1") && !has("ext4", "rw,rtdev=/dev/loop1"));
     }
 
     #[test]

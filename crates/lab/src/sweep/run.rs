@@ -97,7 +97,7 @@ type Report = (usize, CellResult, Result<(), OutputError>);
 /// there are processors and memory for, and returns the document. A cell that fails is recorded with its error, and
 /// is tried again by the next sweep. Every finished cell has its file at once, so an interrupt loses nothing but the
 /// cells in flight. The table is written as `sweep.parquet` once the directory has all cells of the grid; without a
-/// shard, also when the sweep was interrupted. The document of a shard has its own cells, without intervals over seeds.
+/// shard, also when the sweep was interrupted. The document of a shard has its own cells, with intervals over the seeds among these.
 ///
 /// # Errors
 /// [`SweepError`].
@@ -187,9 +187,7 @@ pub fn sweep(
         let places: HashSet<_> = distinct(plan, Some(shard)).iter().map(|cell| cell.key.clone()).collect();
         document.rows.retain(|row| places.contains(&row.key));
         // Which of the others' cells were there is chance.
-        for row in &mut document.rows {
-            (row.seeds, row.intervals) = (1, None);
-        }
+        set_intervals(&mut document.rows);
     }
     Ok(document)
 }

@@ -371,7 +371,7 @@ impl Around {
 
     /// The block device that is the source of `mount`; none for a name that its file system chose.
     fn source(&self, mount: &Mount, namespace: &Namespace) -> Result<Option<BlockDevice>, ClaimError> {
-        // Whoever mounts one of these names its source freely, and any user may in a namespace of their own.
+        // The source of these is any text that was given when they were mounted, as any user may in a namespace of their own.
         if !mount.source.is_absolute() || ON_NO_DEVICE.contains(&mount.fstype.as_str()) {
             return Ok(None);
         }
@@ -381,7 +381,7 @@ impl Around {
         found.ok_or_else(|| ClaimError::Source { path: mount.source.clone(), target: mount.target.clone() })
     }
 
-    /// The devices that carry mounted file systems, each with one of its mounts in every namespace that has any: users can
+    /// The devices that carry mounted file systems, each once for every namespace with one of its mounts there: one device may
     /// have tens of thousands.
     fn mounted_devices(&self) -> Result<Vec<(BlockDevice, &Mount, &Namespace)>, ClaimError> {
         let mut all = Vec::new();

@@ -243,6 +243,9 @@ impl Found {
             .filter(|mapping| mapping.is_shared)
             .partition(|mapping| ring::is_ring(mapping.path.as_os_str()));
         self.mapped_rings.extend(rings.iter().map(|ring| ring.file.inode));
+        if shared.is_empty() {
+            return Ok(());
+        }
         let links: Vec<_> = shared
             .iter()
             .map(|mapping| (directory.join("map_files").join(&mapping.link), mapping.is_writable))

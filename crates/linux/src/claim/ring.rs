@@ -33,12 +33,15 @@ pub(super) fn is_ring(name: &OsStr) -> bool {
 /// The flag of tasks that the kernel made for an io_uring (`PF_IO_WORKER` in `include/linux/sched.h`).
 const IO_WORKER: u32 = 0x10;
 
-/// Whether the task with this directory in procfs is the thread of the kernel that serves an io_uring. Its process may have
-/// given it another name, and may name its own threads as it likes.
+/// The function of the kernel in which the workers of io_urings wait, which take no requests by themselves.
+const WORKER: &str = "io_wq_worker";
+
+/// Whether the task with this directory in procfs is the thread of the kernel that serves an io_uring. Its name tells nothing: a
+/// process may name all its threads as it likes.
 pub(super) fn is_poller(directory: &Path) -> bool {
-    let name = fs::read(directory.join("comm")).unwrap_or_default();
-    // A worker ends after its work, and takes none by itself.
-    task::flags(directory).is_ok_and(|flags| flags & IO_WORKER != 0) && !name.starts_with(b"iou-wrk-")
+    let is_of_ring = task::flags(directory).is_ok_and(|flags| flags & IO_WORKER != 0);
+    let stack = || fs::read_to_string(directory.join("stack")).unwrap_or_default();
+    is_of_ring && !stack().contains(WORKER)
 }
 
 /// Returns whether this kernel lists registered files by their paths, as Linux 6.18 and later do. Earlier ones list names
@@ -143,16 +146,17 @@ mod tests {
 
     #[test]
     fn pollers_are_known_by_the_kernels_flag() {
-        for (name, flags, is) in [
-            ("iou-sqp-42", 0x0040_0050, true),
-            ("another", 0x0040_0050, true),
-            ("iou-wrk-42", 0x0040_0050, false),
-            ("iou-sqp-42", 0x0040_0040, false),
+        let poller = "[<0>] io_sq_thread+0x3f1/0x810\n[<0>] ret_from_fork+0x31/0x50\n";
+        let worker = "[<0>] io_wq_worker+0x2f3/0x390\n[<0>] ret_from_fork+0x31/0x50\n";
+        for (stack, flags, is) in [
+            (poller, 0x0040_0050, true),
+            ("", 0x0040_0050, true),
+            (worker, 0x0040_0050, false),
+            (poller, 0x0040_0040, false),
         ] {
-            let stat = format!("42 (a) b) S 1 1 1 0 -1 {flags} 0 0\n");
-            let machine =
-                Captured::new().file("proc/42/comm", format!("{name}\n")).file("proc/42/stat", stat);
-            assert_eq!(is_poller(&machine.procfs().join("42")), is, "{name}, {flags:#x}");
+            let stat = format!("42 (iou-wrk-1) b) S 1 1 1 0 -1 {flags} 0 0\n");
+            let machine = Captured::new().file("proc/42/stack", stack).file("proc/42/stat", stat);
+            assert_eq!(is_poller(&machine.procfs().join("42")), is, "{stack}, {flags:#x}");
         }
     }
 

@@ -68,10 +68,13 @@ impl Namespace {
     }
 }
 
-/// The directories of a namespace that were looked up: each with where it is found, or none where it is not there. Machines
-/// with many containers have the same ones looked up for thousands of files.
+/// The directories of a namespace that were looked up, each with where it is found. Machines with many containers have the same
+/// ones looked up for thousands of files.
 #[derive(Debug, Clone, Default)]
-struct Directories(Arc<Mutex<HashMap<PathBuf, Option<PathBuf>>>>);
+struct Directories(Arc<Mutex<HashMap<PathBuf, PathBuf>>>);
+
+/// How many directories of a namespace are kept.
+const MOST_DIRECTORIES: usize = 1 << 14;
 
 /// An absolute path in a namespace.
 #[derive(Debug, Clone)]
@@ -91,22 +94,24 @@ impl Place {
         let (Some(directory), Some(name)) = (self.path.parent(), self.path.file_name()) else {
             return follow(&self.root, &self.path);
         };
-        match self.directory(directory).map(|directory| directory.join(name)) {
-            None => self.unfollowed(),
-            Some(found) if found.is_symlink() => follow(&self.root, &self.path),
-            Some(found) => found,
-        }
+        let found = self.directory(directory).join(name);
+        // This asks no server, unless it is a link.
+        if fs::read_link(&found).is_ok() { follow(&self.root, &self.path) } else { found }
     }
 
-    /// Where the directory `path` is found; none where it is not there.
-    fn directory(&self, path: &Path) -> Option<PathBuf> {
+    /// Where the directory `path` is found, or would be.
+    fn directory(&self, path: &Path) -> PathBuf {
         let known = || self.directories.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known().get(path) {
             return found.clone();
         }
         // Not while others wait for the lock: this may take for ever.
-        let found = Some(follow(&self.root, path)).filter(|found| found.is_dir());
-        known().insert(path.to_owned(), found.clone());
+        let found = follow(&self.root, path);
+        let mut known = known();
+        if known.len() >= MOST_DIRECTORIES {
+            known.clear();
+        }
+        known.insert(path.to_owned(), found.clone());
         found
     }
 

@@ -18,8 +18,9 @@ pub fn pair(pair: &ChartPair) -> String {
     if let Some(chart) = &pair.published
         && let ChartData::BySize { series: theirs } = &chart.data
         && let ChartData::BySize { series: ours } = &pair.measured.data
+        && [theirs, ours].iter().all(|series| series.iter().any(|line| !line.points.is_empty()))
     {
-        let figure = curves(&pair.measured.title, &pair.measured.quantity, &together(theirs, ours));
+        let figure = curves(&pair.measured.title, &chart.quantity, &together(theirs, ours));
         let source = escape(&chart.title);
         return format!(
             "<div class=\"charts\">\n{figure}</div>\n<p class=\"soft\">Published: {source}.</p>\n"
@@ -73,7 +74,7 @@ fn together(published: &[SizeSeries], measured: &[SizeSeries]) -> Vec<SizeSeries
         points: series.points.clone(),
     };
     let published = published.iter().map(|series| of(series, "published"));
-    published.chain(measured.iter().map(|series| of(series, "measured here"))).collect()
+    published.chain(measured.iter().map(|series| of(series, "measured here (model time)"))).collect()
 }
 
 fn curves(title: &str, quantity: &str, series: &[SizeSeries]) -> String {

@@ -79,9 +79,9 @@ impl Parse for Blkparse {
 /// Returns the kind of a request by `rwbs`, its letters; flags such as S (sync) are ignored.
 pub(super) fn kind_of(rwbs: &[u8], length: u64) -> Option<EventKind> {
     let has = |letter| memchr::memchr(letter, rwbs).is_some();
-    if let Some(at) = memchr::memchr(b'Z', rwbs) {
-        // A command on zones (`blk_fill_rwbs` of Linux 6.18): to append is to write, and others move no data.
-        return (rwbs.get(at + 1) == Some(&b'A')).then_some(EventKind::Write);
+    if rwbs.strip_prefix(b"F").unwrap_or(rwbs).starts_with(b"Z") {
+        // A command on zones (`blk_fill_rwbs` of Linux 6.18). Most move no data, and appends have no address before they end.
+        return None;
     }
     if has(b'D') {
         Some(if has(b'E') { EventKind::SecureErase } else { EventKind::Discard })
@@ -126,7 +126,9 @@ mod tests {
             ("DS", 8, Some(EventKind::Discard)),
             ("DE", 8, Some(EventKind::SecureErase)),
             ("N", 8, None),
-            ("ZAS", 8, Some(EventKind::Write)),
+            ("WZS", 8, Some(EventKind::Write)),
+            ("ZAS", 8, None),
+            ("FZA", 8, None),
             ("ZR", 524_288, None),
             ("ZRA", 524_288, None),
             ("ZF", 0, None),

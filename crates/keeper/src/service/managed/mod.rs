@@ -123,9 +123,7 @@ impl ManagedFileSystem {
         now: Duration,
     ) -> Self {
         let settings = config.settings(&found.targets, storage.disk().as_deref());
-        // No event tells what XFS frees on a realtime device.
-        let reports_frees =
-            FileSystemKind::reports_frees(&found.mount.fstype) && !found.mount.has_realtime_device();
+        let reports_frees = FileSystemKind::reports_frees(&found.mount.fstype);
         let mut managed = Self {
             statistics: Statistics::new(found.id().and_then(|id| context.store.stamped(&id))),
             context: context.clone(),
