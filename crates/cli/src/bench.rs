@@ -149,9 +149,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     let profile_out = args.profile_out.as_deref().map(Output::open).transpose()?;
     check_profile(&args, &plan)?;
-    let results = check_results(&args);
-    let json = args.resume.or(args.json);
-    let json = json.or_else(|| args.report.is_none().then(|| default_name(&args.device)));
+    let is_unnamed = args.resume.is_none() && args.json.is_none() && args.report.is_none();
+    let default = is_unnamed.then(|| default_name(&args.device));
+    let results = check_results(&args, default.as_deref());
+    let json = args.resume.or(args.json).or(default);
     let outputs = Outputs::new(json.as_deref(), args.report.as_deref(), DOCUMENT, true)?;
     results?;
     announce();
@@ -228,8 +229,8 @@ fn check_profile(args: &Args, plan: &BenchPlan) -> Result<()> {
 }
 
 /// Checks that no results of an earlier run would be replaced unasked.
-fn check_results(args: &Args) -> Result<()> {
-    let earlier = Outputs::earlier(args.json.as_deref(), args.report.as_deref(), DOCUMENT);
+fn check_results(args: &Args, default: Option<&Path>) -> Result<()> {
+    let earlier = Outputs::earlier(args.json.as_deref().or(default), args.report.as_deref(), DOCUMENT);
     let Some(earlier) = earlier.filter(|_| !args.overwrite_results) else { return Ok(()) };
     let (goes_on, earlier) = (!args.quick && read(&earlier).is_ok(), earlier.display());
     let resume = if goes_on { format!("--resume {earlier} goes on with it, ") } else { String::new() };

@@ -13,13 +13,17 @@ pub struct Outputs {
     page: Option<Output>,
 }
 
+fn page_in(directory: &Path) -> PathBuf {
+    directory.join("index.html")
+}
+
 impl Outputs {
-    /// The document to `json`, and to the directory `report` as `name` beside the page of it. Earlier documents
-    /// there are an error unless they are to be replaced; a page can be made again from its document.
+    /// The document to `json`, and to the directory `report` as `name` beside the page of it. Earlier files there are
+    /// an error unless they are to be replaced.
     pub fn new(json: Option<&Path>, report: Option<&Path>, name: &str, overwrite: bool) -> Result<Self> {
         report.map(create_directory).transpose()?;
         let paths = Self::paths(json, report, name);
-        let page: Option<PathBuf> = report.map(|dir| dir.join("index.html"));
+        let page: Option<PathBuf> = report.map(page_in);
         let outputs = Self {
             json: paths.map(|path| Output::open(&path)).collect::<Result<_, _>>()?,
             page: page.map(|path| Output::open(&path)).transpose()?,
@@ -30,10 +34,10 @@ impl Outputs {
         Ok(outputs)
     }
 
-    /// Returns the first file that there is already of those that the document would go to. A pipe or a device is
-    /// none.
+    /// Returns the first file that there is already of those that the document and its page would go to. A pipe or a
+    /// device is none.
     pub fn earlier(json: Option<&Path>, report: Option<&Path>, name: &str) -> Option<PathBuf> {
-        Self::paths(json, report, name).find(|path| path.is_file())
+        Self::paths(json, report, name).chain(report.map(page_in)).find(|path| path.is_file())
     }
 
     fn paths(json: Option<&Path>, report: Option<&Path>, name: &str) -> impl Iterator<Item = PathBuf> {

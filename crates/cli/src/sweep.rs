@@ -160,10 +160,16 @@ fn replace<T: Clone>(values: &mut Vec<T>, given: &[T]) {
 }
 
 fn print(out: &mut impl Write, document: &SweepDocument, args: &Args) -> io::Result<()> {
-    let failed: Vec<_> = document.rows.iter().filter_map(|row| row.error.as_ref()).collect();
+    let failed: Vec<_> = document
+        .rows
+        .iter()
+        .filter_map(|row| Some((row.error.as_ref()?, row.cell.trace.as_deref())))
+        .collect();
     writeln!(out, "{} of {} cells have results", document.rows.len() - failed.len(), document.cells)?;
-    if let Some(first) = failed.first() {
-        writeln!(out, "{} failed; the first: {}", failed.len(), trimtab_report::printable(first))?;
+    if let Some((reason, trace)) = failed.first() {
+        let trace = trace.map_or_else(String::new, |trace| format!(", of {trace}"));
+        let first = trimtab_report::printable(&format!("{trace}: {reason}")).to_string();
+        writeln!(out, "{} failed; the first{first}", failed.len())?;
     }
     let table = args.output.join("sweep.parquet");
     if args.shard.is_none() || document.rows.len() == document.cells {

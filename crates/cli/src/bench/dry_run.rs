@@ -34,7 +34,7 @@ pub fn run(args: &Args, overrides: &Overrides) -> Result<ExitCode> {
     let unsupported = no_discards(&device);
     unsupported.iter().for_each(complain);
     if args.across_power_cycle.is_none() {
-        refusals.extend(check_results(args).err());
+        refusals.extend(check_results(args, None).err());
     }
     let planned = options(args, device).and_then(|options| Ok((checked_plan(&options, &block)?, options)));
     let text = match planned {

@@ -57,7 +57,8 @@ pub enum PlanError {
     },
     /// The policy needs frees.
     #[error(
-        "the trace has no free events, so it is unknown what {policy} would discard; use --policy {possible}"
+        "the trace has no free events, so it is unknown what {policy} would discard; use --policy {possible}, or add frees \
+         (trimtab trace synth)"
     )]
     NoFrees {
         /// The policy.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use trimtab_core::shell::quoted;
+
 use super::{Overrides, Use};
 use crate::block::BlockError;
 use crate::loop_device::{self, LoopError};
@@ -100,7 +102,7 @@ pub enum ClaimError {
     /// The source of a mount does not answer.
     #[error(
         "cannot tell which device is mounted on {}: the file system that holds its source {} does not answer; unmount it \
-         first (umount -l {})", target.display(), path.display(), target.display()
+         first (umount -l {})", target.display(), path.display(), quoted(target.display())
     )]
     Source {
         /// The path of the source.
@@ -314,7 +316,7 @@ pub enum ClaimError {
     /// Something is mounted over the kernel's lists.
     #[error(
         "cannot tell what uses devices: {fstype}, mounted on {}, hides what the kernel lists there; unmount it \
-         (umount {}), or run this outside of the container", path.display(), path.display()
+         (umount {}), or run this outside of the container", path.display(), quoted(path.display())
     )]
     Covered {
         /// Its mount point.

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::{fmt, fs};
 
+use trimtab_core::shell::quoted;
+
 use crate::block::BlockDevice;
 
 /// A use of a block device.
@@ -41,18 +43,18 @@ impl fmt::Display for Use {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Self::Mounted(target) => {
-                let target = target.display();
-                write!(f, "is mounted on {target}; unmount it first (umount {target})")
+                let (target, word) = (target.display(), quoted(target.display()));
+                write!(f, "is mounted on {target}; unmount it first (umount {word})")
             }
             Self::MountedElsewhere(target, process) => {
-                let target = target.display();
+                let (target, word) = (target.display(), quoted(target.display()));
                 write!(
                     f,
                     "is mounted on {target} in the mount namespace of process {process}; unmount it there first \
-                     (nsenter --target {process} --mount umount {target})"
+                     (nsenter --target {process} --mount umount {word})"
                 )
             }
-            Self::Swap(path) => write!(f, "is active swap; turn it off first (swapoff {})", path.display()),
+            Self::Swap(path) => write!(f, "is active swap; turn it off first (swapoff {})", quoted(path.display())),
             Self::Below(upper, found) => write!(f, "is below {upper}, which {found}"),
             Self::Claimed => f.write_str("is claimed by the kernel; find out for what (dmesg, lsblk), and end that"),
             Self::Held(holder) => write!(f, "is held by {holder}; take that down first"),

@@ -34,6 +34,19 @@ pub enum OutputError {
         /// The user's number.
         owner: u32,
     },
+    /// The path ends with another user's symbolic link, which may lead anywhere.
+    #[error(
+        "cannot write {}: {name:?} is a symbolic link of user {owner}; name the file that it leads to, or another path",
+        path.display()
+    )]
+    ForeignLink {
+        /// The path as it was named.
+        path: PathBuf,
+        /// The link's name.
+        name: String,
+        /// The user's number.
+        owner: u32,
+    },
     /// The file exists, and its replacement cannot be given the same owner.
     #[error(
         "cannot write {}: user {owner} and group {group} cannot be kept as its owners; remove it or name \

@@ -20,7 +20,7 @@ const PRIVATE: u32 = 0o600;
 /// It is replaced as a whole, and keeps its owner and permissions. A symbolic link stays, and the file that
 /// it leads to is replaced. Another user's symbolic link or file is refused in a sticky directory that several
 /// users can write to, such as `/tmp`, as the kernel does with `fs.protected_symlinks` and
-/// `fs.protected_regular`.
+/// `fs.protected_regular`; and another user's link at the end of the path everywhere, but for root's.
 #[derive(Debug)]
 pub struct Output {
     directory: OwnedFd,

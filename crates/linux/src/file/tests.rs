@@ -135,6 +135,31 @@ fn links_and_files_of_others_are_refused_in_sticky_directories() {
 }
 
 #[test]
+fn links_of_others_are_refused_at_the_end_of_a_path_in_any_directory() {
+    if !is_root() {
+        return;
+    }
+    let (root, _shared, dear) = shared();
+    let theirs = root.path().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    for (name, target) in
+        [("link", dear.clone()), ("dangling", root.path().join("planted")), ("in", root.path().to_owned())]
+    {
+        symlink(target, theirs.join(name)).unwrap();
+        lchown(theirs.join(name), Some(NOBODY), None).unwrap();
+    }
+    chown(&theirs, Some(NOBODY), None).unwrap();
+    for name in ["link", "dangling"] {
+        let refused = Output::open(&theirs.join(name)).unwrap_err();
+        assert!(matches!(refused, OutputError::ForeignLink { owner: NOBODY, .. }), "{name}: {refused}");
+    }
+    Output::open(&theirs.join("in/new")).unwrap().replace(b"new").unwrap();
+    assert_eq!(fs::read(root.path().join("new")).unwrap(), b"new", "a home may be behind a link of its user");
+    assert_eq!(fs::read(&dear).unwrap(), b"dear");
+    assert!(!root.path().join("planted").exists());
+}
+
+#[test]
 fn a_link_that_comes_later_is_not_followed() {
     let (_root, shared, dear) = shared();
     let path = shared.join("out");

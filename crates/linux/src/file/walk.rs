@@ -25,7 +25,7 @@ const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
 /// Finds the directory of the file at `path` and its name there: symbolic links are followed, but for those of
-/// other users in sticky directories.
+/// other users in sticky directories, and at the end of the path.
 pub(super) fn find(path: &Path) -> Result<(OwnedFd, OsString), OutputError> {
     let mut walk = Walk::new(path, false)?;
     while let Some(name) = walk.left.pop() {
@@ -35,6 +35,14 @@ pub(super) fn find(path: &Path) -> Result<(OwnedFd, OsString), OutputError> {
         }
         let Some(entry) = walk.look(&name)? else { return Ok((walk.directory, name)) };
         match FileType::from_raw_mode(entry.stat.st_mode) {
+            // The kernel would follow it outside of sticky directories: root may be in another user's.
+            FileType::Symlink if ![0, geteuid().as_raw()].contains(&entry.stat.st_uid) => {
+                return Err(OutputError::ForeignLink {
+                    path: path.to_owned(),
+                    name: name.to_string_lossy().into_owned(),
+                    owner: entry.stat.st_uid,
+                });
+            }
             FileType::Symlink => walk.follow(&entry)?,
             FileType::RegularFile => return Ok((walk.directory, name)),
             _ => break,

@@ -32,7 +32,8 @@ fn overview(document: &ReproduceDocument) -> Section {
     let sentences = [tally(&summary.claims, "claims"), tally(&summary.directional, "claims of a direction")];
     let items: String = sentences.iter().map(|sentence| format!("<li>{}</li>\n", escape(sentence))).collect();
     body += &format!("<ul class=\"advice\">\n{items}</ul>\n{}", verdicts(document).html());
-    body += &format!("<p class=\"soft\">{}</p>\n", escape(LEGEND));
+    let shared = "A claim that stands in two documents is in the row and in the section of each.";
+    body += &format!("<p class=\"soft\">{}</p>\n<p class=\"soft\">{shared}</p>\n", escape(LEGEND));
     let environment = &document.environment;
     body += &format!(
         "<dl><dt>Machine</dt><dd>{}, {} processors, kernel {}</dd><dt>trimtab</dt><dd>{}</dd></dl>\n\

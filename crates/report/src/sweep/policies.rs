@@ -58,5 +58,14 @@ fn words(points: &[Point]) -> String {
     if !idle.is_empty() {
         text += &format!(" Never discarded anything: {}.", names(&idle));
     }
+    let is_like_none = |it: &&Point| {
+        let none = points.iter().find(|point| point.policy.is(PolicyKind::None));
+        let same = |none: &Point| none.erases == it.erases && none.waited_s == it.waited_s;
+        it.discards > 0.0 && none.is_some_and(same)
+    };
+    let alike: Vec<_> = points.iter().filter(is_like_none).collect();
+    if !alike.is_empty() {
+        text += &format!(" Discarded, with the figures of none: {}.", names(&alike));
+    }
     text
 }
