@@ -2,13 +2,14 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use trimtab_core::document::sweep::{SWEEP_SCHEMA, SweepDocument, SweepRow};
 use trimtab_core::document::{
     BENCH_SCHEMA, BenchDocument, COMPARE_SCHEMA, CompareDocument, REPRODUCE_SCHEMA, ReproduceDocument,
     SIM_SCHEMA, SimDocument,
 };
 
 use crate::html::Section;
-use crate::{bench, compare, reproduce, sim};
+use crate::{bench, compare, reproduce, sim, sweep};
 
 /// A result that can be rendered.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +22,8 @@ pub enum Document {
     Sim(Box<SimDocument>),
     /// The results of `trimtab reproduce`.
     Reproduce(Box<ReproduceDocument>),
+    /// The results of `trimtab sweep`.
+    Sweep(Box<SweepDocument>),
 }
 
 /// The figures that tables show, by the kind of document they came from.
@@ -35,6 +38,8 @@ pub enum Figures {
     Sim(sim::Summary),
     /// The verdicts of a reproduction.
     Reproduce(reproduce::Summary),
+    /// The rows of a sweep.
+    Sweep(Vec<SweepRow>),
 }
 
 /// Why a file is not a result that can be rendered.
@@ -48,12 +53,12 @@ pub enum ReadError {
     NotJson(#[source] serde_json::Error),
     /// It is JSON, of somebody else.
     #[error(
-        "not a trimtab result: it has no \"schema\"; known schemas: {COMPARE_SCHEMA}, {BENCH_SCHEMA}, {SIM_SCHEMA}, {REPRODUCE_SCHEMA}"
+        "not a trimtab result: it has no \"schema\"; known schemas: {COMPARE_SCHEMA}, {BENCH_SCHEMA}, {SIM_SCHEMA}, {REPRODUCE_SCHEMA}, {SWEEP_SCHEMA}"
     )]
     NoSchema,
     /// It is a result of another version or program.
     #[error(
-        "unknown schema {found:?}; known schemas: {COMPARE_SCHEMA}, {BENCH_SCHEMA}, {SIM_SCHEMA}, {REPRODUCE_SCHEMA}"
+        "unknown schema {found:?}; known schemas: {COMPARE_SCHEMA}, {BENCH_SCHEMA}, {SIM_SCHEMA}, {REPRODUCE_SCHEMA}, {SWEEP_SCHEMA}"
     )]
     UnknownSchema {
         /// The schema it names.
@@ -102,6 +107,7 @@ impl Document {
             Some(BENCH_SCHEMA) => read(value, BENCH_SCHEMA).map(Self::Bench),
             Some(SIM_SCHEMA) => read(value, SIM_SCHEMA).map(Self::Sim),
             Some(REPRODUCE_SCHEMA) => read(value, REPRODUCE_SCHEMA).map(Self::Reproduce),
+            Some(SWEEP_SCHEMA) => read(value, SWEEP_SCHEMA).map(Self::Sweep),
             Some(OLD_COMPARE_SCHEMA) => Err(ReadError::OldCompare),
             Some(OLD_SIM_SCHEMA) => Err(ReadError::OldSim),
             Some(found) => Err(ReadError::UnknownSchema { found: found.to_owned() }),
@@ -115,6 +121,7 @@ impl Document {
             Self::Bench(document) => bench::text(document, colour),
             Self::Sim(document) => sim::text(document, colour),
             Self::Reproduce(document) => reproduce::text(document, colour),
+            Self::Sweep(document) => sweep::text(document, colour),
         }
     }
 
@@ -125,6 +132,7 @@ impl Document {
             Self::Bench(document) => vec![bench::section(document)],
             Self::Sim(document) => vec![sim::section(document)],
             Self::Reproduce(document) => reproduce::sections(document),
+            Self::Sweep(document) => vec![sweep::section(document)],
         }
     }
 
@@ -135,6 +143,7 @@ impl Document {
             Self::Bench(document) => Figures::Bench(Box::new(bench::Summary::of(document))),
             Self::Sim(document) => Figures::Sim(sim::Summary::of(document)),
             Self::Reproduce(document) => Figures::Reproduce(reproduce::Summary::of(document)),
+            Self::Sweep(document) => Figures::Sweep(document.rows.clone()),
         }
     }
 
@@ -142,7 +151,7 @@ impl Document {
     pub fn bench(&self) -> Option<&BenchDocument> {
         match self {
             Self::Bench(document) => Some(document),
-            Self::Compare(_) | Self::Sim(_) | Self::Reproduce(_) => None,
+            Self::Compare(_) | Self::Sim(_) | Self::Reproduce(_) | Self::Sweep(_) => None,
         }
     }
 }

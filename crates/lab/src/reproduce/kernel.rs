@@ -1,21 +1,22 @@
-//! Later changes of the kernel to discards, in the words of their developers: btrfs's asynchronous discards, XFS's
-//! FITRIM, and F2FS's granularity.
+//! Later changes to discards, in the words of their developers: btrfs's asynchronous discards, XFS's FITRIM, F2FS's
+//! granularity, and the weekly fstrim of distributions.
 
 use trimtab_core::Bytes;
 use trimtab_core::document::reproduce::{ChartPair, Claim, Source};
-use trimtab_core::policy::PolicyKind::{Async, Online};
+use trimtab_core::policy::PolicyKind::{Async, Batched, None as NoPolicy, Online};
 
 use super::Definition;
-use super::draft::{bars, claim, source};
+use super::draft::{bars, claim, order, source};
 use super::measured::{Cell, Measured, over, plus};
 use super::setup::Setup;
-use crate::fs::FileSystem::{Btrfs, F2fs, Xfs};
+use crate::fs::FileSystem::{Btrfs, Ext4, F2fs, Xfs};
 use crate::workload::WorkloadOptions;
 
 /// The changes.
 const BTRFS: &str = "btrfs-async";
 const XFS: &str = "xfs-fstrim";
 const F2FS: &str = "f2fs-granularity";
+const TIMER: &str = "fedora-timer";
 /// A fast drive of SATA, on which no limit is the drive's own.
 const FAST: &str = "corsair-performance-pro";
 /// A drive whose discards are slow.
@@ -30,7 +31,8 @@ const DELETE: [&str; 2] = ["delete", "after-delete"];
 
 /// The experiment `kernel-changes`.
 pub(super) const DEFINITION: Definition = Definition {
-    summary: "the words of kernel developers on btrfs's discard=async, of FITRIM on XFS, and of F2FS's least discard",
+    summary: "the words of kernel developers on btrfs's discard=async, of FITRIM on XFS, and of F2FS's least discard; and of a distribution \
+              on its weekly fstrim",
     sources: || {
         let of = |key, title, author, date, place, commit| Source {
             url: Some(format!("https://git.kernel.org/linus/{commit}")),
@@ -72,6 +74,18 @@ pub(super) const DEFINITION: Definition = Definition {
                     "969d1b180d98",
                 )
             },
+            Source {
+                kernel: "not given".to_owned(),
+                url: Some("https://fedoraproject.org/wiki/Changes/EnableFSTrimTimer".to_owned()),
+                hardware: "not given".to_owned(),
+                ..source(
+                    TIMER,
+                    "Enable fstrim.timer by default",
+                    "Chris Murphy",
+                    "2019-12",
+                    "proposal of a change in Fedora 32",
+                )
+            },
         ]
     },
     replaced: &[
@@ -94,6 +108,7 @@ fn setups() -> Vec<Setup> {
         new("btrfs", FAST, &[Online, Async], WorkloadOptions::Fragment).on(&[Btrfs]),
         xfs,
         new("f2fs", FAST, &[Online], WorkloadOptions::Aged).on(&[F2fs]),
+        new("timer", SLOW, &[NoPolicy, Batched], WorkloadOptions::Aged).on(&[Ext4]),
     ]
 }
 
@@ -101,6 +116,7 @@ fn claims(measured: &Measured) -> Vec<Claim> {
     let mut claims = btrfs(measured);
     claims.push(xfs(measured));
     claims.extend(f2fs(measured));
+    claims.extend(timer(measured));
     claims
 }
 
@@ -163,6 +179,7 @@ fn btrfs(measured: &Measured) -> Vec<Claim> {
                 sync.longest_read(&DELETE),
                 later.longest_read(&DELETE),
             )
+            .because("The longest read is one in a run, and another one in another build of this program.")
             .judged(),
     ]
 }
@@ -218,6 +235,36 @@ fn f2fs(measured: &Measured) -> Vec<Claim> {
             1.0,
         )
         .judged(),
+    ]
+}
+
+fn timer(measured: &Measured) -> Vec<Claim> {
+    let (never, batched) = (measured.ext4("timer", "none"), measured.ext4("timer", "batched"));
+    let pause = ["after-ageing"];
+    let place = "detailed description, paragraph 3";
+    let longest = batched.longest_read(&pause);
+    vec![
+        claim(TIMER, place, "The weekly fstrim may be felt on drives that do not queue their TRIMs.")
+            .larger(
+                "longest read of others in a pause: with fstrim over without",
+                "s",
+                longest,
+                never.longest_read(&pause),
+            )
+            .judged(),
+        claim(TIMER, place, "What is felt is one pause of seconds.")
+            .at_least("longest read of others beside fstrim: over a second", "s", longest, Some(1.0), 1.0)
+            .shown(
+                "The drive reads between two discards: others wait for one of them, and not for all.",
+                vec![order(
+                    "all of fstrim over the longest read beside it",
+                    "s",
+                    batched.longest_trim(),
+                    longest,
+                    4.0,
+                )],
+            )
+            .judged(),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! The layers below a machine's block devices, the files behind loop devices, and the uses of all of these.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -36,6 +37,9 @@ const ON_NO_DEVICE: [&str; 12] = [
     "sysfs",
     "tmpfs",
 ];
+
+/// How many mounts of a device in a namespace are looked at: users can make tens of thousands, and each says the same.
+const MOST_MOUNTS: u32 = 16;
 
 /// A device that is used, directly or through what is built on it.
 #[derive(Debug, Clone)]
@@ -381,17 +385,23 @@ impl Around {
         found.ok_or_else(|| ClaimError::Source { path: mount.source.clone(), target: mount.target.clone() })
     }
 
-    /// The devices that carry mounted file systems, each once for every namespace with one of its mounts there: one device may
-    /// have tens of thousands.
+    /// The devices that carry mounted file systems, each with its first [`MOST_MOUNTS`] mounts in every namespace.
     fn mounted_devices(&self) -> Result<Vec<(BlockDevice, &Mount, &Namespace)>, ClaimError> {
         let mut all = Vec::new();
         for namespace in &self.namespaces {
-            let (mut looked_at, mut seen) = (HashSet::new(), HashSet::new());
+            let (mut carriers, mut counts) = (HashMap::new(), HashMap::new());
             for mount in &namespace.mounts {
-                if looked_at.insert((mount.number, &mount.source, &mount.fstype)) {
-                    let mut carriers = self.carrying(mount, namespace)?;
-                    carriers.retain(|device| seen.insert(device.path()));
-                    all.extend(carriers.into_iter().map(|device| (device, mount, namespace)));
+                let devices: &mut Vec<BlockDevice> =
+                    match carriers.entry((mount.number, &mount.source, &mount.fstype)) {
+                        Entry::Occupied(known) => known.into_mut(),
+                        Entry::Vacant(new) => new.insert(self.carrying(mount, namespace)?),
+                    };
+                for device in devices {
+                    let count = counts.entry(device.path()).or_insert(0);
+                    *count += 1;
+                    if *count <= MOST_MOUNTS {
+                        all.push((device.clone(), mount, namespace));
+                    }
                 }
             }
         }

@@ -3,6 +3,7 @@
 mod front;
 mod panel;
 mod policies;
+mod text;
 mod workloads;
 
 use trimtab_core::document::sweep::{SweepDocument, SweepRow};
@@ -11,6 +12,7 @@ use trimtab_core::shell::command_line;
 use crate::html::{Section, escape, page};
 
 pub use front::{Point, front, groups};
+pub use text::text;
 
 /// A whole HTML page about `document`, which needs no other file.
 pub fn html(document: &SweepDocument) -> String {
@@ -45,8 +47,15 @@ pub fn section(document: &SweepDocument) -> Section {
     Section { title: title.to_owned(), body }
 }
 
-/// The cells that failed, those with the same reason together; empty if none did.
+/// The cells that failed, as a list; empty if none did.
 fn failures(document: &SweepDocument) -> String {
+    let item = |(cells, reason): (String, &str)| format!("<li>{}: {}</li>\n", escape(&cells), escape(reason));
+    let items: String = failed(document).into_iter().map(item).collect();
+    if items.is_empty() { items } else { format!("<h2>Failed cells</h2>\n<ul>\n{items}</ul>\n") }
+}
+
+/// The cells that failed, those with the same reason together, each with it.
+fn failed(document: &SweepDocument) -> Vec<(String, &str)> {
     let mut reasons: Vec<(&str, Vec<&SweepRow>)> = Vec::new();
     for row in &document.rows {
         let Some(reason) = row.error.as_deref() else { continue };
@@ -55,13 +64,13 @@ fn failures(document: &SweepDocument) -> String {
             None => reasons.push((reason, vec![row])),
         }
     }
-    let item = |(reason, rows): &(&str, Vec<&SweepRow>)| {
-        let (cells, first) = (rows.len(), escape(&front::name(&rows[0].cell)));
-        let which = if cells == 1 { first } else { format!("{cells} cells, the first of them {first}") };
-        format!("<li>{which}: {}</li>\n", escape(reason))
-    };
-    let items: String = reasons.iter().map(item).collect();
-    if items.is_empty() { items } else { format!("<h2>Failed cells</h2>\n<ul>\n{items}</ul>\n") }
+    reasons.into_iter().map(|(reason, rows)| (together(&rows), reason)).collect()
+}
+
+/// The name of a cell, or the number of several and the name of the first.
+fn together(rows: &[&SweepRow]) -> String {
+    let (cells, first) = (rows.len(), front::name(&rows[0].cell));
+    if cells == 1 { first } else { format!("{cells} cells, the first of them {first}") }
 }
 
 #[cfg(test)]
@@ -126,6 +135,29 @@ mod tests {
         assert!(page.contains("greedy: write amplification 4.50 at 12.5 % over-provisioning"), "{page}");
         assert_eq!(page.matches("<polyline class=\"line s").count(), 2, "a line for each order of cleaning");
         assert!(!page.contains("Pareto"), "workloads have no policies");
+    }
+
+    #[test]
+    fn terminal_has_a_table_for_each_trace_and_drive() {
+        let document = SweepDocument {
+            schema: SWEEP_SCHEMA.to_owned(),
+            version: String::new(),
+            command: Vec::new(),
+            cells: 3,
+            rows: vec![
+                row("fast", "none", Ok((30, 4))),
+                row("fast", "smart", Ok((20, 4))),
+                row("fast", "online", Err("no")),
+            ],
+            stopped: None,
+        };
+        let text = text(&document, false);
+        for part in
+            ["2 of 3 cells", "mail on fast", "smart", "On the Pareto front: smart.", "failed: ", ": no"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 
     #[test]

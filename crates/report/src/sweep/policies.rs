@@ -29,23 +29,24 @@ pub fn figure(group: &Group) -> String {
         panel.mark(&class(point.policy), point.waited_s, point.erases, &note);
         panel.name(&class(point.policy), &name);
     }
-    let mut text = words(points);
-    if group.has_synthetic_frees {
-        text += " The frees of this trace are synthetic.";
-    }
+    panel.figure(&group.title, &words(group), &table(group))
+}
+
+/// The means of each policy.
+pub fn table(group: &Group) -> Table {
     let column = |head: &str, of: &dyn Fn(&Point) -> String| {
-        Column::new(head, points.iter().map(|point| Cell::plain(of(point))))
+        Column::new(head, group.points.iter().map(|point| Cell::plain(of(point))))
     };
-    let figures = Table(vec![
+    Table(vec![
         column("Policy", &|it| it.policy.label()),
         column("Erases", &|it| count(it.erases[0])),
         column("Host waits", &|it| seconds(it.waited_s[0])),
-    ]);
-    panel.figure(&group.title, &text, &figures)
+    ])
 }
 
 /// The policies on the front, those that are as good, and those that had nothing to show.
-fn words(points: &[Point]) -> String {
+pub fn words(group: &Group) -> String {
+    let points = &group.points;
     let names = |points: &[&Point]| points.iter().map(|it| it.policy.label()).collect::<Vec<_>>().join(", ");
     let mut text = format!("On the Pareto front: {}.", names(&front(points)));
     let near = near_front(points);
@@ -66,6 +67,9 @@ fn words(points: &[Point]) -> String {
     let alike: Vec<_> = points.iter().filter(is_like_none).collect();
     if !alike.is_empty() {
         text += &format!(" Discarded, with the figures of none: {}.", names(&alike));
+    }
+    if group.has_synthetic_frees {
+        text += " The frees of this trace are synthetic.";
     }
     text
 }

@@ -19,6 +19,15 @@ struct Series {
 
 /// The charts of the workloads in `document`, in the order of the grid; empty if it has none.
 pub fn figures(document: &SweepDocument) -> String {
+    workloads(document).iter().map(|(workload, rows)| figure(workload, rows)).collect()
+}
+
+/// The workloads in `document`, each with the table of its means.
+pub fn tables(document: &SweepDocument) -> Vec<(&str, Table)> {
+    workloads(document).into_iter().map(|(workload, rows)| (workload, table(&series(&rows)))).collect()
+}
+
+fn workloads(document: &SweepDocument) -> Vec<(&str, Vec<&SweepRow>)> {
     let mut workloads: Vec<(&str, Vec<&SweepRow>)> = Vec::new();
     for row in &document.rows {
         let Some(workload) = row.cell.workload.as_deref() else { continue };
@@ -27,7 +36,7 @@ pub fn figures(document: &SweepDocument) -> String {
             None => workloads.push((workload, vec![row])),
         }
     }
-    workloads.iter().map(|(workload, rows)| figure(workload, rows)).collect()
+    workloads
 }
 
 fn figure(workload: &str, rows: &[&SweepRow]) -> String {
@@ -52,18 +61,21 @@ fn figure(workload: &str, rows: &[&SweepRow]) -> String {
             panel.mark(class, [*percents; 3], *waf, &note);
         }
     }
+    panel.figure(workload, "", &table(&all))
+}
+
+fn table(all: &[Series]) -> Table {
     let column = |head: &str, of: &dyn Fn(&Series, f64, f64) -> String| {
         let cells = all.iter().flat_map(|series| {
             series.points.iter().map(move |(percents, waf)| Cell::plain(of(series, *percents, waf[0])))
         });
         Column::new(head, cells)
     };
-    let figures = Table(vec![
+    Table(vec![
         column("Cleaning", &|series, _, _| series.name.clone()),
         column("Over-provisioning, %", &|_, percents, _| significant(percents)),
         column("Write amplification", &|_, _, waf| significant(waf)),
-    ]);
-    panel.figure(workload, "", &figures)
+    ])
 }
 
 /// The lines, each with its points from left to right: means over the seeds.

@@ -292,7 +292,7 @@ fn other_files_are_refused_with_the_reason() {
     assert_eq!(
         reason("{\"schema\": \"trimtab/compare/9\"}"),
         "unknown schema \"trimtab/compare/9\"; known schemas: trimtab/compare/2, trimtab/bench/1, trimtab/sim/2, \
-         trimtab/reproduce/1"
+         trimtab/reproduce/1, trimtab/sweep/1"
     );
     let old = reason("{\"schema\": \"trimtab/compare/1\", \"runs\": []}");
     assert!(old.contains("trimtab/compare/1") && old.ends_with("run the comparison again"), "{old}");

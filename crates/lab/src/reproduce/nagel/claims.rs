@@ -167,6 +167,7 @@ fn advice(measured: &Measured) -> Vec<Claim> {
                 batched.trim(None),
                 1.0,
             )
+            .because("An aged file system of this size leaves the drive little to collect, so that a trim gains little.")
             .judged(),
     ]
 }
@@ -263,6 +264,7 @@ fn policies(measured: &Measured) -> Vec<Claim> {
             measured.run("tree-xfs", "xfs", "none").time(&["delete"]),
             2.0,
         )
+        .because("Deletes go to the log in memory; the sync after them waits for the discards.")
         .judged(),
         claim(
             POST,
@@ -346,6 +348,10 @@ fn other_drives(measured: &Measured) -> Vec<Claim> {
         .figure("busy with discards, for a tree of its size", "s", 1.541, corsair("online").busy(&DISCARDS).map(|s| s * scale()))
         .larger("busy with discards of the delete: Vertex LE over Corsair", "s", tree(measured, "online").busy(&DISCARDS), corsair("online").busy(&DISCARDS))
         .follows(COMMANDS)
+        .because(
+            "The published time is that of the whole sync: of its writes, and of waiting for each discard. Ours is the time \
+             in which the drive works on discards.",
+        )
         .judged(),
         claim(
             POST,
