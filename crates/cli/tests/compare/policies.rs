@@ -117,7 +117,10 @@ fn virtual_time_repeats_on_a_busy_machine() {
 
 /// The files of the guest of a comparison whose temporary files are in `directory`.
 fn image_in(directory: &Path) -> Vec<u8> {
-    let mut command = compare(&["--profile", "ocz-agility-3", "--policy", "smart", "--size", "256M"]);
+    // One run alone: several begin in any order.
+    let options = ["--policy", "smart", "--idle", "0s", "--size", "256M"];
+    let mut command = compare(&["--profile", "ocz-agility-3"]);
+    command.args(options);
     command.env("TMPDIR", directory).stdout(Stdio::null()).stderr(Stdio::null());
     let mut running = Running(command.spawn().unwrap());
     let entries = |directory: &Path, start: &str| -> Vec<PathBuf> {
