@@ -168,8 +168,8 @@ fn print(out: &mut impl Write, document: &SweepDocument, args: &Args) -> io::Res
     writeln!(out, "{} of {} cells have results", document.rows.len() - failed.len(), document.cells)?;
     if let Some((reason, trace)) = failed.first() {
         let trace = trace.map_or_else(String::new, |trace| format!(", of {trace}"));
-        let first = trimtab_report::printable(&format!("{trace}: {reason}")).to_string();
-        writeln!(out, "{} failed; the first{first}", failed.len())?;
+        let first = format!("{} failed; the first{trace}: {reason}", failed.len());
+        writeln!(out, "{}", trimtab_report::printable(&first))?;
     }
     let table = args.output.join("sweep.parquet");
     if args.shard.is_none() || document.rows.len() == document.cells {

@@ -190,8 +190,8 @@ fn missing_root(list: &Path, lines: &[Listed]) -> Option<Listed> {
     })
 }
 
-/// Returns the mount at `target`, which may be a symbolic link to it, among those of `in_use` that are `seen`. Does not look below an automount point,
-/// which would mount it.
+/// Returns the mount at `target`, which may be a symbolic link to it, among those of `in_use` that are `seen`. Does not
+/// look below an automount point, which would mount it.
 fn mounted_at<'a>(in_use: &[Mount], seen: &[&'a Mount], target: &Path) -> Option<&'a Mount> {
     let at = |target: &Path| seen.iter().copied().find(|mount| mount.target == target);
     let found = at(target).or_else(|| at(&resolved(in_use, target)?))?;

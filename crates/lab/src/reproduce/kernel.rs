@@ -179,7 +179,7 @@ fn btrfs(measured: &Measured) -> Vec<Claim> {
                 sync.longest_read(&DELETE),
                 later.longest_read(&DELETE),
             )
-            .because("The longest read is one in a run, and another one in another build of this program.")
+            .because("It is judged by the longest read of one run, which differs from build to build of this program.")
             .judged(),
     ]
 }
