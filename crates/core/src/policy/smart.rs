@@ -24,9 +24,6 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 const LONGEST_PAID: Duration = Duration::from_millis(50);
 const SHORTEST_PAID: Duration = Duration::from_millis(10);
 const MOST_LOST: Duration = Duration::from_secs(10);
-/// How much of the time beyond that of the writes themselves counts as time for copies, at most: reads and waits
-/// in queues are in it too.
-const MOST_FOR_COPIES: f64 = 0.5;
 /// The drive has to be idle for so many of the shortest commands before it gets discards that gain little. If
 /// idle times are of all lengths alike, a request then meets such a command with a chance of 1 %.
 const LEAST_IDLE: u32 = 100;
@@ -58,8 +55,7 @@ pub enum Gain {
 ///   written as much more than was trimmed as the drive has spare, trims are urgent: they may exceed their
 ///   share of the time, and commands may be long, as far as the latency goal allows. Whatever the goals for
 ///   share and latency, a trim may begin once writes have lost as much time as a command takes, because these
-///   extents are pending ([`Worth::delay_per_byte`], but at most half of the time that the drive was busy for longer
-///   than the writes alone take): trims then cost the foreground no more than it has lost;
+///   extents are pending ([`Worth::delay_per_byte`]): trims then cost the foreground no more than it has lost;
 /// - the other extents whose discard saves anything, once the drive has been idle for as long as their
 ///   discards take, and for 100 times as long as a command takes. If the length of an idle time is unknown,
 ///   such a wait costs at most twice as much as the best choice with that knowledge (A. Karlin, M. Manasse,
@@ -275,17 +271,9 @@ impl SmartPolicy {
             return;
         }
         let delay = self.worth.delay_per_byte(self.free, self.pending.len(), kept);
-        let lost = (load.written.0 as f64 * delay).min(self.most_lost(load));
+        let lost = load.written.0 as f64 * delay;
         self.loss_rate = lost / load.span.as_secs_f64().max(1e-3);
         self.lost = (self.lost + Duration::from_secs_f64(lost)).min(MOST_LOST);
-    }
-
-    /// The most time that writes can have lost by copies, in seconds: a drive that was busy for no longer than the
-    /// writes alone take has copied nothing, whatever is pending.
-    fn most_lost(&self, load: &Load) -> f64 {
-        let span = load.span.as_secs_f64();
-        let busy = (load.latency.as_secs_f64() * load.completed as f64).min(span);
-        (busy - self.worth.time_to_write(load.written)).max(0.0) * MOST_FOR_COPIES
     }
 
     /// Records that a trim has ended.

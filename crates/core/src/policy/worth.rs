@@ -50,8 +50,6 @@ pub struct Worth {
     size: Bytes,
     /// The time to copy a page, with all dies at work, in seconds.
     copy_s: f64,
-    /// The time to program a page and for its share of an erase, with all dies at work, in seconds.
-    write_s: f64,
     /// The learned costs of discards.
     costs: CostFilter,
 }
@@ -86,7 +84,6 @@ impl Worth {
             data: (physical - reserve as f64).max((size.0 + page.0) as f64),
             size,
             copy_s: (timing.read.value.seconds() + program) / dies + erase,
-            write_s: program / dies + erase,
             costs: CostFilter::new(),
         }
     }
@@ -192,11 +189,6 @@ impl Worth {
         let amplification = |pending| (1.0 - self.victim(free, pending)).recip();
         let copies = amplification(pending) - amplification(pending.saturating_sub(kept));
         copies * self.copy_s / self.page.0 as f64
-    }
-
-    /// Returns how long the drive takes at least to write so many bytes, in seconds, if it copies nothing.
-    pub fn time_to_write(&self, bytes: Bytes) -> f64 {
-        bytes.0 as f64 / self.page.0 as f64 * self.write_s
     }
 
     /// Returns how much time of the drive the discard of all `pending` bytes saves, in copies.
