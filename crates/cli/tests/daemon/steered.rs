@@ -70,7 +70,13 @@ fn btrfs_with_its_own_discards_is_steered_by_the_goals() {
     daemon.wait_for(&volume, "it is steered again", |fs| fs.state == State::Steered);
     // The trim showed what discards cost on this drive, so the limits may differ from those by the profile.
     assert_ne!(held(), before);
-    assert_eq!(daemon.status_of(&volume).unwrap().reason, Some(said(held())));
+    let learned = held();
+    assert_eq!(daemon.status_of(&volume).unwrap().reason, Some(said(learned)));
+
+    daemon.configure(&steered(&volume, 0.1));
+    daemon.signal(Signal::HUP);
+    daemon.wait_for(&volume, "the new goals hold", |fs| fs.reason != Some(said(learned)));
+    assert_eq!(held().0, learned.0, "what the trim showed is kept");
     assert_eq!(daemon.stop(), Some(0));
     assert_eq!(held(), before);
 }

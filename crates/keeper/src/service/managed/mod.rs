@@ -80,6 +80,8 @@ pub(super) struct ManagedFileSystem {
     storage: Storage,
     /// The identity of its drive, under which the costs of discards are kept; none if there is none.
     drive: Option<String>,
+    /// The costs of discards when its work was last chosen; none if none were known. They outlast a time without trims.
+    learned: Option<LearnedCosts>,
     settings: Settings,
     policy: ServicePolicy,
     work: Work,
@@ -132,6 +134,7 @@ impl ManagedFileSystem {
             examination: SingleCall::default(),
             drive: storage.drive(&context.machine.sysfs()),
             storage,
+            learned: None,
             settings,
             policy: ServicePolicy::None,
             work: Work::Off(Exclusion::Configured.into()),
@@ -172,6 +175,7 @@ impl ManagedFileSystem {
 
     /// Chooses the policy and starts it; pending extents and totals stay.
     fn start(&mut self, now: Duration) {
+        self.learned = self.learned();
         if let Work::Steered(_) = self.work {
             // Restores the settings before they are read again.
             self.work = Work::Off(Exclusion::Configured.into());
@@ -255,14 +259,20 @@ impl ManagedFileSystem {
         Ok(driver)
     }
 
-    /// Returns the costs of discards that the running driver, or an earlier service, learned from most trims.
+    /// Returns the costs of discards that the running driver, one before it, or an earlier service learned from
+    /// most trims.
     fn learned(&self) -> Option<LearnedCosts> {
         let running = match &self.work {
             Work::On { driver, .. } => Some(driver.policy().worth().learned()),
             Work::Off(_) | Work::Steered(_) => None,
         };
         let saved = self.drive.as_ref().and_then(|drive| self.context.store.load_costs(drive));
-        running.into_iter().chain(saved).filter(|costs| costs.trims > 0).max_by_key(|costs| costs.trims)
+        running
+            .into_iter()
+            .chain(self.learned)
+            .chain(saved)
+            .filter(|costs| costs.trims > 0)
+            .max_by_key(|costs| costs.trims)
     }
 
     /// Returns why the log of its decisions ended, once.
@@ -278,8 +288,8 @@ impl ManagedFileSystem {
     /// # Errors
     /// [`SaveError`]; costs saved before stay.
     pub fn save_costs(&self) -> Result<(), SaveError> {
-        let (Work::On { driver, .. }, Some(drive)) = (&self.work, &self.drive) else { return Ok(()) };
-        self.context.store.save_costs(drive, driver.policy().worth().learned())
+        let (Some(drive), Some(learned)) = (&self.drive, self.learned()) else { return Ok(()) };
+        self.context.store.save_costs(drive, learned)
     }
 
     fn trimmer(&self) -> MountedTrimmer {
