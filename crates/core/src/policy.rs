@@ -7,7 +7,9 @@
 
 mod bound;
 mod choice;
+mod kalman;
 mod learn;
+mod loss;
 mod pace;
 mod pending;
 mod smart;
@@ -72,6 +74,10 @@ pub struct Load {
     pub latency: Duration,
     /// The bytes written in it.
     pub written: Bytes,
+    /// For how long one or more requests were under way in it, on the drive's clock; zero if unknown. It may count
+    /// the time of discards, too.
+    #[serde(default)]
+    pub busy: Duration,
 }
 
 /// The outcome of trim requests.

@@ -261,7 +261,8 @@ pub(crate) fn load_between(span: Duration, before: &BlockCounters, after: &Block
     let waited = (after.read_time + after.write_time).saturating_sub(before.read_time + before.write_time);
     let latency = waited.checked_div(u32::try_from(completed).unwrap_or(u32::MAX)).unwrap_or_default();
     let written = after.write_bytes.saturating_sub(before.write_bytes);
-    Load { span, in_flight: after.in_flight, completed, latency, written }
+    let busy = after.busy_time.saturating_sub(before.busy_time);
+    Load { span, in_flight: after.in_flight, completed, latency, written, busy }
 }
 
 #[cfg(test)]

@@ -202,7 +202,7 @@ struct DeviceCounters<'a> {
 
 impl OpenCounters<'_> {
     fn read(&self) -> Result<BlockCounters, BlockError> {
-        let mut all = BlockCounters::default();
+        let (mut all, mut disks) = (BlockCounters::default(), 0);
         for DeviceCounters { stat, is_own, is_disk } in &self.0 {
             let counters = stat.read()?;
             if *is_own {
@@ -217,8 +217,12 @@ impl OpenCounters<'_> {
                 all.write_bytes += counters.write_bytes;
                 all.write_time += counters.write_time;
                 all.in_flight += counters.in_flight;
+                all.busy_time += counters.busy_time;
+                disks += 1;
             }
         }
+        // Disks work side by side.
+        all.busy_time = all.busy_time.checked_div(disks).unwrap_or_default();
         Ok(all)
     }
 

@@ -92,6 +92,9 @@ pub struct BlockCounters {
     pub flushes: Option<u64>,
     /// Requests issued and not completed.
     pub in_flight: u64,
+    /// How long requests of any kind were in flight, in whole milliseconds. Linux 5.0 and later look at that once
+    /// a tick only.
+    pub busy_time: Duration,
 }
 
 impl BlockCounters {
@@ -313,7 +316,7 @@ impl StatFile<'_> {
                     write_sectors,
                     write_time,
                     in_flight,
-                    _,
+                    busy_time,
                     _,
                     discards,
                     _,
@@ -332,6 +335,7 @@ impl StatFile<'_> {
                 discard_bytes: Bytes(discard_sectors * SECTOR.0),
                 flushes: since_5_5.first().copied(),
                 in_flight,
+                busy_time: Duration::from_millis(busy_time),
             }),
             _ => Err(self.device.malformed("stat", text.into_owned(), "at least 15 counters")),
         }
@@ -371,6 +375,7 @@ mod tests {
             discard_bytes: Bytes(2048 * 512),
             flushes: Some(4),
             in_flight: 0,
+            busy_time: Duration::from_millis(7),
         };
         assert_eq!(counters, expected);
         let (_root, old_kernel) = captured(&[("stat", "10 1 80 5 20 2 160 6 3 7 8 30 3 2048 9\n")]);

@@ -1,11 +1,11 @@
 //! Learns what discards cost on a drive from the trims that are made anyway.
 //!
 //! A trim takes a times the profile's time for its commands and b times the profile's time for its bytes. The
-//! logarithms of a and b are estimated by an extended Kalman filter (R. E. Kalman, "A New Approach to Linear
-//! Filtering and Prediction Problems", Journal of Basic Engineering 82, 1960), whose measurement is the
-//! logarithm of the time of one trim. The profile is the prior: it may be wrong by a factor of ten, and if its
+//! logarithms of a and b are estimated by an extended Kalman filter, whose measurement is the logarithm of the time
+//! of one trim. The profile is the prior: it may be wrong by a factor of ten, and if its
 //! commands are too slow, its bytes most probably are, too. So trims of one length correct both.
 
+use super::kalman::Estimate;
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -49,9 +49,7 @@ pub struct LearnedCosts {
 #[derive(Debug, Clone)]
 pub(super) struct CostFilter {
     /// The logarithms of a and b.
-    logs: [f64; 2],
-    /// Their covariance.
-    covariance: [[f64; 2]; 2],
+    logs: Estimate<2>,
     trims: u64,
 }
 
@@ -59,7 +57,7 @@ impl CostFilter {
     /// A filter that believes the profile until trims show otherwise.
     pub fn new() -> Self {
         let shared = PRIOR * CORRELATION;
-        Self { logs: [0.0; 2], covariance: [[PRIOR, shared], [shared, PRIOR]], trims: 0 }
+        Self { logs: Estimate::new([0.0; 2], [[PRIOR, shared], [shared, PRIOR]]), trims: 0 }
     }
 
     /// A filter with these factors, which were learned from `trims` trims before.
@@ -67,17 +65,17 @@ impl CostFilter {
         let known = |factor: f64| factor.clamp(FACTORS.0, FACTORS.1).ln();
         let variance = if trims == 0 { PRIOR } else { REMEMBERED.max(PRIOR / (trims + 1) as f64) };
         let shared = variance * CORRELATION;
-        Self { logs: factors.map(known), covariance: [[variance, shared], [shared, variance]], trims }
+        Self { logs: Estimate::new(factors.map(known), [[variance, shared], [shared, variance]]), trims }
     }
 
     /// The factor of the commands' time.
     pub fn command(&self) -> f64 {
-        self.logs[0].exp()
+        self.logs.values[0].exp()
     }
 
     /// The factor of the bytes' time.
     pub fn bytes(&self) -> f64 {
-        self.logs[1].exp()
+        self.logs.values[1].exp()
     }
 
     /// The trims that were learned from.
@@ -96,19 +94,10 @@ impl CostFilter {
         let shares = shares.map(|share| share / predicted);
         let surprise = (took / predicted).ln().clamp(-MOST_SURPRISE, MOST_SURPRISE);
         let noise = if surprise < 0.0 { NOISE_BELOW } else { NOISE_ABOVE };
-        let p = &mut self.covariance;
-        for (i, row) in p.iter_mut().enumerate() {
-            row[i] = (row[i] + DRIFT).min(PRIOR);
-        }
-        let seen = [0, 1].map(|i| p[i][0] * shares[0] + p[i][1] * shares[1]);
-        let variance = seen[0] * shares[0] + seen[1] * shares[1] + noise;
-        for (log, seen) in self.logs.iter_mut().zip(seen) {
-            *log = (*log + seen / variance * surprise).clamp(FACTORS.0.ln(), FACTORS.1.ln());
-        }
-        for (row, left) in p.iter_mut().zip(seen) {
-            for (cell, right) in row.iter_mut().zip(seen) {
-                *cell -= left * right / variance;
-            }
+        self.logs.drift(DRIFT, [PRIOR; 2]);
+        self.logs.correct(shares, surprise, noise);
+        for log in &mut self.logs.values {
+            *log = log.clamp(FACTORS.0.ln(), FACTORS.1.ln());
         }
         self.trims += 1;
     }

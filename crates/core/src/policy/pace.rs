@@ -250,6 +250,18 @@ impl Pacer {
         self.idle
     }
 
+    /// Returns true if trims held the drive in the last span whose load was observed.
+    pub fn last_span_had_trims(&self) -> bool {
+        self.spans_beside > 0
+    }
+
+    /// How long a trim waits for the commands of others before the drive begins with it, in the mean: as long as they
+    /// take without trims, if any are under way.
+    pub fn wait_for_others(&self) -> Duration {
+        let latency = self.latency_without_trims.filter(|_| !self.idle).unwrap_or_default();
+        Duration::try_from_secs_f64(latency * self.busy.min(1.0)).unwrap_or_default()
+    }
+
     /// Whether nobody else used the drive in the last span.
     pub fn is_alone_on_drive(&self) -> bool {
         self.alone_on_drive
@@ -276,7 +288,7 @@ mod tests {
     const SPAN: Duration = Duration::from_millis(100);
 
     fn load(completed: u64, latency: Duration) -> Load {
-        Load { span: SPAN, in_flight: 0, completed, latency, written: Bytes::ZERO }
+        Load { span: SPAN, in_flight: 0, completed, latency, written: Bytes::ZERO, busy: Duration::ZERO }
     }
 
     fn micros(count: u64) -> Duration {

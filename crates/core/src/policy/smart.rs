@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 pub use explain::{Explanation, Why};
 
 use crate::extent::{Extent, ExtentSet};
+use crate::policy::loss::LossFilter;
 use crate::policy::pending::PendingExtents;
 use crate::policy::worth::{Thresholds, Worth};
 use crate::policy::{Event, Goals, Load, Pacer, Policy, TrimRequest, TrimScope, Trimmed};
@@ -27,8 +28,10 @@ const MOST_LOST: Duration = Duration::from_secs(10);
 /// The drive has to be idle for so many of the shortest commands before it gets discards that gain little. If
 /// idle times are of all lengths alike, a request then meets such a command with a chance of 1 %.
 const LEAST_IDLE: u32 = 100;
-/// Trims are urgent only if they can give back this part of what the drive can have in spare.
+/// Trims are urgent only if they can give back this part of what the drive can have in spare,
 const MATTERS: u64 = 16;
+/// and if at least this part of the computed loss shows: else the drive copies little, however little spare it has.
+const LEAST_SHOWN: f64 = 0.25;
 /// The most extents that are kept apart: some 5 MiB of them.
 const MOST_EXTENTS: usize = 1 << 16;
 /// The longest time for which an idle drive is held before its load is read again.
@@ -55,7 +58,8 @@ pub enum Gain {
 ///   written as much more than was trimmed as the drive has spare, trims are urgent: they may exceed their
 ///   share of the time, and commands may be long, as far as the latency goal allows. Whatever the goals for
 ///   share and latency, a trim may begin once writes have lost as much time as a command takes, because these
-///   extents are pending ([`Worth::delay_per_byte`]): trims then cost the foreground no more than it has lost;
+///   extents are pending ([`Worth::delay_per_byte`], as far as that shows in the time for which the drive is busy):
+///   trims then cost the foreground no more than it has lost;
 /// - the other extents whose discard saves anything, once the drive has been idle for as long as their
 ///   discards take, and for 100 times as long as a command takes. If the length of an idle time is unknown,
 ///   such a wait costs at most twice as much as the best choice with that knowledge (A. Karlin, M. Manasse,
@@ -76,6 +80,8 @@ pub struct SmartPolicy {
     /// The time by which writes took longer because worthwhile extents were pending, less that of the trims
     /// which it paid for.
     lost: Duration,
+    /// How much of the computed loss shows.
+    shown: LossFilter,
     /// How fast that grew in the last span, in seconds a second.
     loss_rate: f64,
     /// Since when the drive is idle.
@@ -104,6 +110,7 @@ impl SmartPolicy {
             free: Bytes::ZERO,
             written: Bytes::ZERO,
             lost: Duration::ZERO,
+            shown: LossFilter::new(),
             loss_rate: 0.0,
             idle_since: None,
             under_way: None,
@@ -196,10 +203,12 @@ impl SmartPolicy {
         self.worth.time(longest).min(self.worth.shortest() * 2)
     }
 
-    /// Returns true if the host has written as much more than was trimmed as the drive has spare, and trims can
-    /// give back a part of that which matters: a host that overwrites its files does not make them urgent.
+    /// Returns true if the host has written as much more than was trimmed as the drive has spare, writes lose time by
+    /// that, and trims can give back a part of it which matters: a host that overwrites its files does not make them
+    /// urgent.
     fn is_urgent(&self) -> bool {
-        self.written >= self.worth.spare(self.free, self.pending.len())
+        self.shown.shown() >= LEAST_SHOWN
+            && self.written >= self.worth.spare(self.free, self.pending.len())
             && self.worthwhile_bytes().0 >= self.worth.spare(self.free, Bytes::ZERO).0 / MATTERS
     }
 
@@ -257,10 +266,22 @@ impl SmartPolicy {
     fn observe(&mut self, at: Duration, load: &Load) {
         self.pacer.observe(load);
         self.written += load.written;
+        self.measure_loss(load);
         self.lose(load);
         self.pacer.set_urgent(self.is_urgent());
         let idle_since = self.idle_since.or(Some(at.saturating_sub(load.span)));
         self.idle_since = idle_since.filter(|_| self.pacer.is_idle());
+    }
+
+    /// Learns how much of the computed loss shows in the time for which the drive was busy, if nothing was trimmed.
+    fn measure_loss(&mut self, load: &Load) {
+        if self.gain != Gain::Copies || self.pacer.last_span_had_trims() {
+            return;
+        }
+        let pending = self.pending.len();
+        let computed = load.written.0 as f64 * self.worth.delay_per_byte(self.free, pending, pending);
+        let [commands, bytes] = self.worth.write_parts(load.completed, load.written);
+        self.shown.learn([commands, bytes, computed], load.busy.as_secs_f64());
     }
 
     /// Records the time that writes took longer because of extents whose discard is worth it.
@@ -271,26 +292,36 @@ impl SmartPolicy {
             return;
         }
         let delay = self.worth.delay_per_byte(self.free, self.pending.len(), kept);
-        let lost = load.written.0 as f64 * delay;
+        let lost = load.written.0 as f64 * delay * self.shown.shown();
         self.loss_rate = lost / load.span.as_secs_f64().max(1e-3);
         self.lost = (self.lost + Duration::from_secs_f64(lost)).min(MOST_LOST);
+    }
+
+    /// How long the discards of a trim took the drive itself: on a busy drive they first wait for the commands of
+    /// others, which explains a time that is longer than was expected.
+    fn own_time(&self, trimmed: &Trimmed) -> Duration {
+        let Some(sent) = trimmed.sent else { return trimmed.took };
+        let waits =
+            self.pacer.wait_for_others().saturating_mul(u32::try_from(sent.discards).unwrap_or(u32::MAX));
+        trimmed.took.saturating_sub(waits).max(self.worth.time_of(sent).min(trimmed.took))
     }
 
     /// Records that a trim has ended.
     fn trimmed(&mut self, at: Duration, trimmed: &Trimmed) {
         let under_way = self.under_way.take();
+        let took = self.own_time(trimmed);
         if let Some(UnderWay { bytes, .. }) = under_way {
             if let Some(sent) = trimmed.sent {
-                self.worth.learn(sent, trimmed.took);
+                self.worth.learn(sent, took);
             }
-            self.lost = self.lost.saturating_sub(trimmed.took);
+            self.lost = self.lost.saturating_sub(took);
             // The drive has the most spare if nothing is pending.
             let most = self.worth.spare(self.free, Bytes::ZERO);
             let is_all = self.pending.is_empty() && trimmed.refused.is_empty();
             let made_up = if is_all { most } else { bytes.saturating_sub(trimmed.refused.len()) };
             self.written = self.written.min(most).saturating_sub(made_up);
         }
-        self.pacer.slice_ended(at, trimmed.took, self.worth.shortest() * 2);
+        self.pacer.slice_ended(at, took, self.worth.shortest() * 2);
         // A failed trim does not change their age.
         let since = under_way.and_then(|under_way| under_way.since).unwrap_or(at);
         trimmed.refused.iter().for_each(|extent| self.pending.insert(extent, since));

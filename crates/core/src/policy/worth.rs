@@ -50,6 +50,10 @@ pub struct Worth {
     size: Bytes,
     /// The time to copy a page, with all dies at work, in seconds.
     copy_s: f64,
+    /// The time to program a unit, in seconds.
+    program_s: f64,
+    /// The time to write a page, with all dies at work and in the fastest flash, in seconds.
+    write_s: f64,
     /// The learned costs of discards.
     costs: CostFilter,
 }
@@ -73,6 +77,9 @@ impl Worth {
         let program = timing.program.value.seconds() / pages_in(geometry.program_unit.value);
         let erase = timing.erase.value.seconds() / pages_in(geometry.erase_block.value);
         let reserve = geometry.erase_block.value.0 * u64::from(geometry.reserve_blocks.value);
+        let cached =
+            profile.slc.as_ref().map(|slc| slc.program.value.seconds() / timing.program.value.seconds());
+        let fastest = cached.unwrap_or(1.0).min(1.0);
         let discard = &profile.discard;
         let granule = discard.honoured_granularity.value.max(discard.advertised_granularity.value);
         let physical = size.0 as f64 * (1.0 + geometry.over_provisioning.value);
@@ -84,6 +91,8 @@ impl Worth {
             data: (physical - reserve as f64).max((size.0 + page.0) as f64),
             size,
             copy_s: (timing.read.value.seconds() + program) / dies + erase,
+            program_s: timing.program.value.seconds(),
+            write_s: (program / dies + erase) * fastest,
             costs: CostFilter::new(),
         }
     }
@@ -137,10 +146,21 @@ impl Worth {
     /// Learns that the discards `sent` took the drive `took`.
     pub fn learn(&mut self, sent: Sent, took: Duration) {
         if sent.discards > 0 && sent.bytes > Bytes::ZERO {
-            let mean = Bytes((sent.bytes.0 / sent.discards).max(1));
-            let parts = self.parts(mean).map(|part| part * sent.discards as f64);
-            self.costs.learn(parts, took.as_secs_f64());
+            self.costs.learn(self.parts_of(sent), took.as_secs_f64());
         }
+    }
+
+    /// As [`parts`](Self::parts), of discards that were sent.
+    fn parts_of(&self, sent: Sent) -> [f64; 2] {
+        let mean = Bytes((sent.bytes.0 / sent.discards.max(1)).max(1));
+        self.parts(mean).map(|part| part * sent.discards as f64)
+    }
+
+    /// Returns how long the drive needs for these discards.
+    pub fn time_of(&self, sent: Sent) -> Duration {
+        let [command, bytes] = self.parts_of(sent);
+        let seconds = command * self.costs.command() + bytes * self.costs.bytes();
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
     /// Returns the costs of discards as far as they were learned; those of the profile before the first trim.
@@ -189,6 +209,12 @@ impl Worth {
         let amplification = |pending| (1.0 - self.victim(free, pending)).recip();
         let copies = amplification(pending) - amplification(pending.saturating_sub(kept));
         copies * self.copy_s / self.page.0 as f64
+    }
+
+    /// Returns the seconds for so many commands, if each of them waits for a program of its own, and for so many bytes
+    /// that the host writes, if all dies work and nothing is copied.
+    pub fn write_parts(&self, commands: u64, written: Bytes) -> [f64; 2] {
+        [commands as f64 * self.program_s, written.0 as f64 / self.page.0 as f64 * self.write_s]
     }
 
     /// Returns how much time of the drive the discard of all `pending` bytes saves, in copies.

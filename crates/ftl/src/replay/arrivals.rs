@@ -53,6 +53,11 @@ impl Arrivals {
         self.waited
     }
 
+    /// As [`waited`](Self::waited), of the time up to `now`.
+    pub(super) fn waited_by(&self, now: Nanos) -> Nanos {
+        self.waited.saturating_sub(self.busy_until.saturating_sub(now))
+    }
+
     /// Whether a request is under way at `now`, in the model's time.
     pub(super) fn is_busy(&self, now: Nanos) -> bool {
         self.busy_until > now
@@ -175,6 +180,8 @@ mod tests {
             arrivals.send(Nanos(arrival), Nanos(arrival), Some(Nanos(1)), |_| Nanos(done));
         }
         assert_eq!(arrivals.waited(), Nanos(21));
+        arrivals.send(Nanos(40), Nanos(40), Some(Nanos(1)), |_| Nanos(50));
+        assert_eq!([40, 44, 50, 60].map(|now| arrivals.waited_by(Nanos(now))), [21, 25, 31, 31].map(Nanos));
     }
 
     #[test]

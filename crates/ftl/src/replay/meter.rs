@@ -1,42 +1,87 @@
 //! Measures the load of the host.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use trimtab_core::policy::Load;
 use trimtab_core::{Bytes, Nanos};
 
-/// Counts the host's reads and writes since it was last asked.
+/// Counts the host's reads and writes as they complete.
 #[derive(Default)]
 pub(super) struct Meter {
-    since: Nanos,
+    /// Those that were sent and not counted yet.
+    under_way: BinaryHeap<Reverse<Request>>,
+    /// Those that completed since it was last asked.
     completed: u64,
     waited: Nanos,
+    written: Bytes,
+    /// When it was last asked, on the policy's clock, and for how long requests had been under way by then.
+    asked: Nanos,
+    busy: Nanos,
+}
+
+/// The first to complete is the least.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Request {
+    done: Nanos,
+    latency: Nanos,
     written: Bytes,
 }
 
 impl Meter {
-    /// The host read, and that took `latency`.
-    pub(super) fn read(&mut self, latency: Nanos) {
-        self.completed += 1;
-        self.waited += latency;
+    /// The host sent a request at `arrival` that writes so many bytes; a read writes none.
+    pub(super) fn sent(&mut self, arrival: Nanos, done: Nanos, written: Bytes) {
+        self.complete(arrival);
+        self.under_way.push(Reverse(Request { done, latency: done.saturating_sub(arrival), written }));
     }
 
-    /// The host wrote so many bytes, and that took `latency`.
-    pub(super) fn written(&mut self, bytes: Bytes, latency: Nanos) {
-        self.read(latency);
-        self.written += bytes;
+    /// Counts those that are done by `now`.
+    fn complete(&mut self, now: Nanos) {
+        while let Some(Reverse(request)) = self.under_way.peek()
+            && request.done <= now
+        {
+            self.completed += 1;
+            self.waited += request.latency;
+            self.written += request.written;
+            self.under_way.pop();
+        }
     }
 
-    /// Returns the host's load since the last call; the time is now `now`.
-    pub(super) fn take(&mut self, now: Nanos, in_flight: u64) -> Load {
-        let Self { since, completed, waited, written } =
-            std::mem::replace(self, Self { since: now, ..Self::default() });
+    /// Returns the host's load since the last call. It is `now` on the drive's clock, `at` on the policy's, and
+    /// requests were under way for `busy` in all.
+    pub(super) fn take(&mut self, now: Nanos, at: Nanos, in_flight: u64, busy: Nanos) -> Load {
+        self.complete(now);
+        let next =
+            Self { under_way: std::mem::take(&mut self.under_way), asked: at, busy, ..Self::default() };
+        let Self { completed, waited, written, asked, busy: before, .. } = std::mem::replace(self, next);
         Load {
-            span: Duration::from_nanos(now.saturating_sub(since).0),
+            span: Duration::from_nanos(at.saturating_sub(asked).0),
             in_flight,
             completed,
             latency: Duration::from_nanos(waited.0.checked_div(completed).unwrap_or_default()),
             written,
+            busy: Duration::from_nanos(busy.saturating_sub(before).0),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_count_when_they_complete() {
+        let mut meter = Meter::default();
+        meter.sent(Nanos(0), Nanos(10), Bytes(4096));
+        meter.sent(Nanos(2), Nanos(30), Bytes(8192));
+        meter.sent(Nanos(5), Nanos(8), Bytes::ZERO);
+        let load = meter.take(Nanos(20), Nanos(200), 1, Nanos(20));
+        assert_eq!((load.completed, load.written, load.latency.as_nanos()), (2, Bytes(4096), 6));
+        assert_eq!((load.span.as_nanos(), load.busy.as_nanos()), (200, 20));
+        let load = meter.take(Nanos(40), Nanos(500), 0, Nanos(30));
+        assert_eq!((load.completed, load.written, load.latency.as_nanos()), (1, Bytes(8192), 28));
+        assert_eq!((load.span.as_nanos(), load.busy.as_nanos()), (300, 10));
+        assert_eq!(meter.take(Nanos(50), Nanos(600), 0, Nanos(30)).completed, 0);
     }
 }

@@ -320,8 +320,8 @@ impl Replay {
         let submit = |arrival| {
             let done = device.submit(arrival, Command { op, extent });
             match op {
-                Op::Read => meter.read(done - arrival),
-                Op::Write => meter.written(extent.len(), done - arrival),
+                Op::Read => meter.sent(arrival, done, Bytes::ZERO),
+                Op::Write => meter.sent(arrival, done, extent.len()),
                 Op::Discard | Op::Flush => {}
             }
             done
@@ -371,7 +371,8 @@ impl Replay {
 
     /// Tells the policy what the host gets from the drive, and what is free.
     fn tell_load(&mut self, traced: Nanos, now: Nanos) {
-        let load = self.meter.take(self.policy_time(traced, now), self.arrivals.is_busy(now).into());
+        let (in_flight, busy) = (self.arrivals.is_busy(now).into(), self.arrivals.waited_by(now));
+        let load = self.meter.take(now, self.policy_time(traced, now), in_flight, busy);
         self.tell(traced, now, &Event::Load(load));
         let used = self.device.mapped();
         let free = self.device.size().saturating_sub(used) + self.trims.pending();

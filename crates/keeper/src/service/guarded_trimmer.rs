@@ -84,6 +84,7 @@ impl Trimmer for GuardedTrimmer {
         Ok(BlockCounters {
             read_time: counters.read_time.mul_f64(self.context.speed),
             write_time: counters.write_time.mul_f64(self.context.speed),
+            busy_time: counters.busy_time.mul_f64(self.context.speed),
             ..counters
         })
     }

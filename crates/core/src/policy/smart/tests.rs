@@ -19,7 +19,14 @@ fn extent(start_mib: u64, length: Bytes) -> Extent {
 
 fn load(completed: u64) -> Event {
     let latency = Duration::from_millis(2);
-    Event::Load(Load { span: SECOND, in_flight: 0, completed, latency, written: Bytes(completed << 12) })
+    Event::Load(Load {
+        span: SECOND,
+        in_flight: 0,
+        completed,
+        latency,
+        written: Bytes(completed << 12),
+        busy: Duration::ZERO,
+    })
 }
 
 /// Looks at `at`, after a second with so many commands. Leaves out the least length, which has tests of its own.
@@ -147,6 +154,62 @@ fn time_that_writes_lost_pays_for_trims_beside_them() {
         assert!(holds <= LONGEST_PAID, "at second {second}, the drive is held for {holds:?}");
     }
     assert_eq!(trims_after_a_burst(Goals { idle_only: true, ..Goals::default() }), [], "it is never idle");
+}
+
+/// A policy after a minute of large writes without a pause on `ocz-agility-3`, in which 8 MiB were freed in each second.
+/// The drive was busy for as long as the writes take, and for `shown` of the loss that is computed.
+fn after_writes_that_lose(shown: f64) -> SmartPolicy {
+    let mut policy = policy("ocz-agility-3", Goals::default());
+    policy.on_event(Duration::ZERO, &Event::Freed(extent(0, Bytes(256 << 20))));
+    let (mut now, span) = (Duration::ZERO, Duration::from_millis(200));
+    for round in 0..300 {
+        if round % 5 == 0 {
+            policy.on_event(now, &Event::Freed(extent(1024 + 16 * round, Bytes(8 << 20))));
+        }
+        let pending = policy.pending().len();
+        let [_, alone] = policy.worth.write_parts(0, Bytes(1));
+        let of_byte = alone + shown * policy.worth.delay_per_byte(policy.free, pending, pending);
+        let written = Bytes((span.as_secs_f64() / of_byte) as u64);
+        let (completed, latency) = (written.0 >> 20, Duration::from_millis(20));
+        now += span;
+        let load = Load { span, in_flight: 8, completed, latency, written, busy: span };
+        policy.on_event(now, &Event::Load(load));
+        for request in policy.on_event(now, &Event::Wake) {
+            let TrimScope::Within(extents) = request.scope else { panic!("it trims what was freed") };
+            let took = extents.iter().map(|extent| policy.worth.time(extent.len())).sum();
+            now += took;
+            done(&mut policy, now, took);
+        }
+    }
+    policy
+}
+
+#[test]
+fn trims_go_beside_writes_as_far_as_these_were_seen_to_lose_time() {
+    let [none, all] = [0.0, 1.0].map(after_writes_that_lose);
+    assert!(none.shown.shown() < LEAST_SHOWN && all.shown.shown() > 0.9, "{:?} {:?}", none.shown, all.shown);
+    assert_eq!(all.pending().len(), Bytes::ZERO);
+    assert!(none.pending().len() >= Bytes(32 << 20), "{}", none.pending().len());
+}
+
+#[test]
+fn waits_for_the_commands_of_others_are_not_what_a_discard_costs() {
+    let mut policy = policy("micron-emmc", Goals::default());
+    let before = policy.worth.shortest();
+    let (span, latency) = (SECOND, Duration::from_millis(300));
+    let load = Load { span, in_flight: 8, completed: 27, latency, written: Bytes(20 << 20), busy: span };
+    policy.on_event(SECOND, &Event::Load(load));
+    for second in 2..40 {
+        policy.on_event(Duration::ZERO, &Event::Freed(extent(second * 16, Bytes(8 << 20))));
+        let at = SECOND * second as u32;
+        policy.on_event(at, &Event::Load(load));
+        policy.under_way = Some(UnderWay { bytes: Bytes(8 << 20), since: None });
+        let sent = Some(Sent { discards: 1, bytes: Bytes(8 << 20) });
+        let took = Duration::from_millis(200) + policy.worth.time(Bytes(8 << 20));
+        policy.on_event(at, &Event::Trimmed(Trimmed { took, refused: ExtentSet::new(), sent }));
+    }
+    let ratio = policy.worth.shortest().as_secs_f64() / before.as_secs_f64();
+    assert!((0.9..1.1).contains(&ratio), "{ratio}");
 }
 
 #[test]

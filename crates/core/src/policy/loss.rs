@@ -1,0 +1,115 @@
+//! How much of the computed loss of writes shows in the time for which a drive is busy.
+//!
+//! By the formulas of [`Worth`](super::Worth), writes take longer while extents are pending. They hold for writes that
+//! are spread evenly over the drive. A host that overwrites whole erase blocks loses nothing, and a drive may copy
+//! while it would wait anyway. So the loss is also measured. Over some time in which nothing was trimmed, a drive is
+//! busy for
+//!
+//! ```text
+//! a * the time of its commands one by one + b * the time of their bytes + g * the computed loss
+//! ```
+//!
+//! A Kalman filter estimates a, b and g. Bytes and computed loss grow together as long as the same extents are
+//! pending, so that g stays near 1 until the first trims; these change the computed loss of each byte, and show
+//! whether the drive gets faster.
+
+use super::kalman::Estimate;
+
+/// The factors before the first measurement, and their variance. Where requests are large or many at a time, their
+/// number costs nothing; where one small request follows the other, each takes as long as a program does.
+const PRIOR: [f64; 3] = [0.5, 1.0, 1.0];
+const VARIANCE: [f64; 3] = [1.0, 0.09, 1.0];
+/// The variance that each second of busy time adds.
+const DRIFT: f64 = 0.01;
+/// The deviation of a measurement, as a part of it, and that of the clock, in seconds.
+const NOISE: f64 = 0.2;
+const CLOCK: f64 = 0.005;
+/// The least and the largest factors.
+const FACTORS: [(f64, f64); 3] = [(0.0, 10.0), (0.3, 3.0), (0.0, 2.0)];
+
+/// The estimate of the three factors.
+#[derive(Debug, Clone)]
+pub(super) struct LossFilter(Estimate<3>);
+
+impl LossFilter {
+    /// A filter that believes the formulas until measurements show otherwise.
+    pub fn new() -> Self {
+        let covariance = std::array::from_fn(|row| {
+            std::array::from_fn(|column| if row == column { VARIANCE[row] } else { 0.0 })
+        });
+        Self(Estimate::new(PRIOR, covariance))
+    }
+
+    /// Learns that a drive was busy for so many seconds in which nothing was trimmed. `parts` are the seconds of
+    /// commands, of bytes, and of the computed loss.
+    pub fn learn(&mut self, parts: [f64; 3], busy: f64) {
+        if busy <= 0.0 {
+            return;
+        }
+        let Self(estimate) = self;
+        estimate.drift(DRIFT * busy, VARIANCE);
+        let expected: f64 = estimate.values.iter().zip(parts).map(|(factor, part)| factor * part).sum();
+        estimate.correct(parts, busy - expected, (NOISE * busy + CLOCK).powi(2));
+        for (factor, (least, most)) in estimate.values.iter_mut().zip(FACTORS) {
+            *factor = factor.clamp(least, most);
+        }
+    }
+
+    /// The share of the computed loss that shows, from 0 to 1.
+    pub fn shown(&self) -> f64 {
+        self.0.values[2].min(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Half a minute in spans of 200 ms in which the host writes without a pause. The computed loss of a byte falls
+    /// as extents are trimmed, and grows as others are freed. `shown` of it is lost.
+    fn after(seconds: f64, shown: f64) -> LossFilter {
+        let mut filter = LossFilter::new();
+        for span in 0..(seconds / 0.2) as usize {
+            let loss_of_bytes = [1.5, 1.2, 0.9, 0.6, 0.3][span % 5];
+            let commands = [0.1, 0.3][span / 3 % 2];
+            let parts = [0.1 * commands, 1.1, shown * loss_of_bytes];
+            let bytes = 0.2 / parts.iter().sum::<f64>();
+            filter.learn([commands, 1.0, loss_of_bytes].map(|part| part * bytes), 0.2);
+        }
+        filter
+    }
+
+    #[test]
+    fn formulas_are_believed_at_first() {
+        assert_eq!(LossFilter::new().shown(), 1.0);
+    }
+
+    #[test]
+    fn what_is_not_lost_is_noticed_within_seconds() {
+        for shown in [0.0, 0.3, 1.0] {
+            let [early, late] = [4.0, 30.0].map(|seconds| after(seconds, shown).shown());
+            assert!((early - shown).abs() < 0.25, "{early} for {shown}");
+            assert!((late - shown).abs() < 0.1, "{late} for {shown}");
+        }
+    }
+
+    #[test]
+    fn drive_that_begins_to_copy_is_noticed_too() {
+        let mut filter = after(30.0, 0.0);
+        (0..100).for_each(|span| {
+            let loss = [0.15, 0.1, 0.05][span % 3];
+            filter.learn([0.0, 0.1, loss], 0.1 + loss);
+        });
+        assert!(filter.shown() > 0.8, "{}", filter.shown());
+    }
+
+    #[test]
+    fn no_more_than_the_computed_loss_counts() {
+        let mut filter = LossFilter::new();
+        (0..100).for_each(|span| {
+            let loss = [0.15, 0.1, 0.05][span % 3];
+            filter.learn([0.0, 0.1, loss], 0.1 + 3.0 * loss);
+        });
+        assert_eq!(filter.shown(), 1.0);
+    }
+}
