@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_lost_is_noticed_within_seconds() {
+    fn drive_that_loses_less_is_noticed_within_seconds() {
         for shown in [0.0, 0.3, 1.0] {
             let [early, late] = [4.0, 30.0].map(|seconds| after(seconds, shown).shown());
             assert!((early - shown).abs() < 0.25, "{early} for {shown}");

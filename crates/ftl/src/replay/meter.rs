@@ -10,9 +10,9 @@ use trimtab_core::{Bytes, Nanos};
 /// Counts the host's reads and writes as they complete.
 #[derive(Default)]
 pub(super) struct Meter {
-    /// Those that were sent and not counted yet.
+    /// Requests that were sent and not counted yet.
     under_way: BinaryHeap<Reverse<Request>>,
-    /// Those that completed since it was last asked.
+    /// The number of requests that completed since it was last asked, and their latencies and bytes together.
     completed: u64,
     waited: Nanos,
     written: Bytes,
