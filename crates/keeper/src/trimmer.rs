@@ -221,7 +221,7 @@ impl OpenCounters<'_> {
                 disks += 1;
             }
         }
-        // Disks work side by side.
+        // Disks work side by side: the mean of their times.
         all.busy_time = all.busy_time.checked_div(disks).unwrap_or_default();
         Ok(all)
     }

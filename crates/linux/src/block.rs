@@ -92,8 +92,8 @@ pub struct BlockCounters {
     pub flushes: Option<u64>,
     /// Requests issued and not completed.
     pub in_flight: u64,
-    /// How long requests of any kind were in flight, in whole milliseconds. Linux 5.0 and later look at that once
-    /// a tick only.
+    /// How long requests of any kind were in flight, in whole milliseconds. Since Linux 5.0 it is counted in ticks of
+    /// the timer: a short request counts as none, or as a whole one.
     pub busy_time: Duration,
 }
 

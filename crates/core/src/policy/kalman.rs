@@ -16,21 +16,23 @@ impl<const N: usize> Estimate<N> {
         Self { values, covariance }
     }
 
-    /// The values may have changed by so much since the last measurement: adds `variance` to each of them, up to
-    /// `most`.
+    /// The values may have changed since the last measurement: adds `variance` to that of each of them, up to `most`.
     pub fn drift(&mut self, variance: f64, most: [f64; N]) {
         for (i, row) in self.covariance.iter_mut().enumerate() {
             row[i] = (row[i] + variance).min(most[i]);
         }
     }
 
-    /// The sum of the values, each times its weight, was measured to be by `error` larger than it is by the
-    /// estimates. A measurement has this variance by itself.
+    /// The sum of the values, each times its weight.
+    pub fn sum(&self, weights: [f64; N]) -> f64 {
+        dot(self.values, weights)
+    }
+
+    /// Corrects the values by a measurement of their [`sum`](Self::sum) that exceeds it by `error`, and that has
+    /// this variance.
     pub fn correct(&mut self, weights: [f64; N], error: f64, variance: f64) {
-        let sum =
-            |terms: [f64; N]| -> f64 { terms.iter().zip(weights).map(|(term, weight)| term * weight).sum() };
-        let seen = self.covariance.map(sum);
-        let expected = sum(seen) + variance;
+        let seen = self.covariance.map(|row| dot(row, weights));
+        let expected = dot(seen, weights) + variance;
         for (value, seen) in self.values.iter_mut().zip(seen) {
             *value += seen / expected * error;
         }
@@ -40,4 +42,15 @@ impl<const N: usize> Estimate<N> {
             }
         }
     }
+
+    /// Keeps each value within the least and the largest that it can have.
+    pub fn keep_within(&mut self, bounds: [(f64, f64); N]) {
+        for (value, (least, most)) in self.values.iter_mut().zip(bounds) {
+            *value = value.clamp(least, most);
+        }
+    }
+}
+
+fn dot<const N: usize>(values: [f64; N], weights: [f64; N]) -> f64 {
+    values.iter().zip(weights).map(|(value, weight)| value * weight).sum()
 }

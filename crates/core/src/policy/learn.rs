@@ -1,9 +1,9 @@
 //! Learns what discards cost on a drive from the trims that are made anyway.
 //!
 //! A trim takes a times the profile's time for its commands and b times the profile's time for its bytes. The
-//! logarithms of a and b are estimated by an extended Kalman filter, whose measurement is the logarithm of the time
-//! of one trim. The profile is the prior: it may be wrong by a factor of ten, and if its
-//! commands are too slow, its bytes most probably are, too. So trims of one length correct both.
+//! logarithms of a and b are estimated by an extended Kalman filter, whose measurement is the logarithm of the
+//! time of one trim. The profile is the prior: it may be wrong by a factor of ten, and if its commands are too
+//! slow, its bytes most probably are, too. So trims of one length correct both.
 
 use super::kalman::Estimate;
 use crate::units::{Bytes, Nanos};
@@ -96,9 +96,7 @@ impl CostFilter {
         let noise = if surprise < 0.0 { NOISE_BELOW } else { NOISE_ABOVE };
         self.logs.drift(DRIFT, [PRIOR; 2]);
         self.logs.correct(shares, surprise, noise);
-        for log in &mut self.logs.values {
-            *log = log.clamp(FACTORS.0.ln(), FACTORS.1.ln());
-        }
+        self.logs.keep_within([(FACTORS.0.ln(), FACTORS.1.ln()); 2]);
         self.trims += 1;
     }
 }

@@ -1,17 +1,17 @@
-//! How much of the computed loss of writes shows in the time for which a drive is busy.
+//! The share of the computed loss of writes that is real, learned from the time for which a drive is busy.
 //!
-//! By the formulas of [`Worth`](super::Worth), writes take longer while extents are pending. They hold for writes that
-//! are spread evenly over the drive. A host that overwrites whole erase blocks loses nothing, and a drive may copy
-//! while it would wait anyway. So the loss is also measured. Over some time in which nothing was trimmed, a drive is
-//! busy for
+//! While extents are pending, writes take longer: that is their loss. The formulas of [`Worth`](super::Worth) compute
+//! it for writes that are spread evenly over the drive. A host that overwrites whole erase blocks loses nothing, and
+//! copies cost nothing that a drive makes while nobody waits for it. So the loss is also measured. While nothing is
+//! trimmed, a drive is busy for
 //!
 //! ```text
 //! a * the time of its commands one by one + b * the time of their bytes + g * the computed loss
 //! ```
 //!
-//! A Kalman filter estimates a, b and g. Bytes and computed loss grow together as long as the same extents are
-//! pending, so that g stays near 1 until the first trims; these change the computed loss of each byte, and show
-//! whether the drive gets faster.
+//! A Kalman filter estimates a, b and g. As long as the same extents are pending, the computed loss grows with the
+//! bytes, so that g can hardly be told from b. Trims change the computed loss of each byte, and show whether the
+//! drive gets faster.
 
 use super::kalman::Estimate;
 
@@ -48,16 +48,14 @@ impl LossFilter {
         }
         let Self(estimate) = self;
         estimate.drift(DRIFT * busy, VARIANCE);
-        let expected: f64 = estimate.values.iter().zip(parts).map(|(factor, part)| factor * part).sum();
-        estimate.correct(parts, busy - expected, (NOISE * busy + CLOCK).powi(2));
-        for (factor, (least, most)) in estimate.values.iter_mut().zip(FACTORS) {
-            *factor = factor.clamp(least, most);
-        }
+        estimate.correct(parts, busy - estimate.sum(parts), (NOISE * busy + CLOCK).powi(2));
+        estimate.keep_within(FACTORS);
     }
 
-    /// The share of the computed loss that shows, from 0 to 1.
-    pub fn shown(&self) -> f64 {
-        self.0.values[2].min(1.0)
+    /// The share of the computed loss that is real, from 0 to 1.
+    pub fn real_share(&self) -> f64 {
+        let [_, _, share] = self.0.values;
+        share.min(1.0)
     }
 }
 
@@ -65,14 +63,14 @@ impl LossFilter {
 mod tests {
     use super::*;
 
-    /// Half a minute in spans of 200 ms in which the host writes without a pause. The computed loss of a byte falls
-    /// as extents are trimmed, and grows as others are freed. `shown` of it is lost.
-    fn after(seconds: f64, shown: f64) -> LossFilter {
+    /// A filter after so many seconds in which the host writes without a pause, in spans of 200 ms. The computed loss
+    /// of a byte falls as extents are trimmed, and grows as others are freed. This share of it is real.
+    fn after(seconds: f64, share: f64) -> LossFilter {
         let mut filter = LossFilter::new();
         for span in 0..(seconds / 0.2) as usize {
             let loss_of_bytes = [1.5, 1.2, 0.9, 0.6, 0.3][span % 5];
             let commands = [0.1, 0.3][span / 3 % 2];
-            let parts = [0.1 * commands, 1.1, shown * loss_of_bytes];
+            let parts = [0.1 * commands, 1.1, share * loss_of_bytes];
             let bytes = 0.2 / parts.iter().sum::<f64>();
             filter.learn([commands, 1.0, loss_of_bytes].map(|part| part * bytes), 0.2);
         }
@@ -81,15 +79,15 @@ mod tests {
 
     #[test]
     fn formulas_are_believed_at_first() {
-        assert_eq!(LossFilter::new().shown(), 1.0);
+        assert_eq!(LossFilter::new().real_share(), 1.0);
     }
 
     #[test]
     fn drive_that_loses_less_is_noticed_within_seconds() {
-        for shown in [0.0, 0.3, 1.0] {
-            let [early, late] = [4.0, 30.0].map(|seconds| after(seconds, shown).shown());
-            assert!((early - shown).abs() < 0.25, "{early} for {shown}");
-            assert!((late - shown).abs() < 0.1, "{late} for {shown}");
+        for share in [0.0, 0.3, 1.0] {
+            let [early, late] = [4.0, 30.0].map(|seconds| after(seconds, share).real_share());
+            assert!((early - share).abs() < 0.25, "{early} for {share}");
+            assert!((late - share).abs() < 0.1, "{late} for {share}");
         }
     }
 
@@ -100,16 +98,17 @@ mod tests {
             let loss = [0.15, 0.1, 0.05][span % 3];
             filter.learn([0.0, 0.1, loss], 0.1 + loss);
         });
-        assert!(filter.shown() > 0.8, "{}", filter.shown());
+        assert!(filter.real_share() > 0.8, "{}", filter.real_share());
     }
 
     #[test]
     fn no_more_than_the_computed_loss_counts() {
-        let mut filter = LossFilter::new();
+        // One that has to learn first that there is a loss.
+        let mut filter = after(30.0, 0.0);
         (0..100).for_each(|span| {
             let loss = [0.15, 0.1, 0.05][span % 3];
             filter.learn([0.0, 0.1, loss], 0.1 + 3.0 * loss);
         });
-        assert_eq!(filter.shown(), 1.0);
+        assert_eq!(filter.real_share(), 1.0);
     }
 }

@@ -255,8 +255,8 @@ impl Pacer {
         self.spans_beside > 0
     }
 
-    /// How long a trim waits for the commands of others before the drive begins with it, in the mean: as long as they
-    /// take without trims, if any are under way.
+    /// The mean time for which a discard waits for commands of others before the drive begins with it: as long as one
+    /// of these takes without trims, times the share of the time in which there are any.
     pub fn wait_for_others(&self) -> Duration {
         let latency = self.latency_without_trims.filter(|_| !self.idle).unwrap_or_default();
         Duration::try_from_secs_f64(latency * self.busy.min(1.0)).unwrap_or_default()

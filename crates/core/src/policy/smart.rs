@@ -28,10 +28,11 @@ const MOST_LOST: Duration = Duration::from_secs(10);
 /// The drive has to be idle for so many of the shortest commands before it gets discards that gain little. If
 /// idle times are of all lengths alike, a request then meets such a command with a chance of 1 %.
 const LEAST_IDLE: u32 = 100;
-/// Trims are urgent only if they can give back this part of what the drive can have in spare,
+/// Trims are urgent only if they can give back this part of what the drive can have in spare.
 const MATTERS: u64 = 16;
-/// and if at least this part of the computed loss shows: else the drive copies little, however little spare it has.
-const LEAST_SHOWN: f64 = 0.25;
+/// Trims are urgent only if at least this share of the computed loss is real: a drive may copy little although it has
+/// little spare.
+const LEAST_REAL: f64 = 0.25;
 /// The most extents that are kept apart: some 5 MiB of them.
 const MOST_EXTENTS: usize = 1 << 16;
 /// The longest time for which an idle drive is held before its load is read again.
@@ -58,8 +59,8 @@ pub enum Gain {
 ///   written as much more than was trimmed as the drive has spare, trims are urgent: they may exceed their
 ///   share of the time, and commands may be long, as far as the latency goal allows. Whatever the goals for
 ///   share and latency, a trim may begin once writes have lost as much time as a command takes, because these
-///   extents are pending ([`Worth::delay_per_byte`], as far as that shows in the time for which the drive is busy):
-///   trims then cost the foreground no more than it has lost;
+///   extents are pending ([`Worth::delay_per_byte`], as far as the time for which the drive is busy shows that it is real): trims
+///   then cost the foreground no more than it has lost, unless a part of their cost was taken for waits;
 /// - the other extents whose discard saves anything, once the drive has been idle for as long as their
 ///   discards take, and for 100 times as long as a command takes. If the length of an idle time is unknown,
 ///   such a wait costs at most twice as much as the best choice with that knowledge (A. Karlin, M. Manasse,
@@ -80,10 +81,10 @@ pub struct SmartPolicy {
     /// The time by which writes took longer because worthwhile extents were pending, less that of the trims
     /// which it paid for.
     lost: Duration,
-    /// How much of the computed loss shows.
-    shown: LossFilter,
     /// How fast that grew in the last span, in seconds a second.
     loss_rate: f64,
+    /// The share of the computed loss that is real.
+    loss: LossFilter,
     /// Since when the drive is idle.
     idle_since: Option<Duration>,
     under_way: Option<UnderWay>,
@@ -110,8 +111,8 @@ impl SmartPolicy {
             free: Bytes::ZERO,
             written: Bytes::ZERO,
             lost: Duration::ZERO,
-            shown: LossFilter::new(),
             loss_rate: 0.0,
+            loss: LossFilter::new(),
             idle_since: None,
             under_way: None,
             wake: None,
@@ -203,11 +204,11 @@ impl SmartPolicy {
         self.worth.time(longest).min(self.worth.shortest() * 2)
     }
 
-    /// Returns true if the host has written as much more than was trimmed as the drive has spare, writes lose time by
-    /// that, and trims can give back a part of it which matters: a host that overwrites its files does not make them
-    /// urgent.
+    /// Returns true if the host has written as much more than was trimmed as the drive has spare, writes were seen to
+    /// lose time, and trims can give back a part of the spare which matters: a host that overwrites its files does
+    /// not make them urgent.
     fn is_urgent(&self) -> bool {
-        self.shown.shown() >= LEAST_SHOWN
+        self.loss.real_share() >= LEAST_REAL
             && self.written >= self.worth.spare(self.free, self.pending.len())
             && self.worthwhile_bytes().0 >= self.worth.spare(self.free, Bytes::ZERO).0 / MATTERS
     }
@@ -273,7 +274,8 @@ impl SmartPolicy {
         self.idle_since = idle_since.filter(|_| self.pacer.is_idle());
     }
 
-    /// Learns how much of the computed loss shows in the time for which the drive was busy, if nothing was trimmed.
+    /// Learns which share of the computed loss is real from the time for which the drive was busy, if nothing was
+    /// trimmed meanwhile.
     fn measure_loss(&mut self, load: &Load) {
         if self.gain != Gain::Copies || self.pacer.last_span_had_trims() {
             return;
@@ -281,7 +283,7 @@ impl SmartPolicy {
         let pending = self.pending.len();
         let computed = load.written.0 as f64 * self.worth.delay_per_byte(self.free, pending, pending);
         let [commands, bytes] = self.worth.write_parts(load.completed, load.written);
-        self.shown.learn([commands, bytes, computed], load.busy.as_secs_f64());
+        self.loss.learn([commands, bytes, computed], load.busy.as_secs_f64());
     }
 
     /// Records the time that writes took longer because of extents whose discard is worth it.
@@ -292,13 +294,13 @@ impl SmartPolicy {
             return;
         }
         let delay = self.worth.delay_per_byte(self.free, self.pending.len(), kept);
-        let lost = load.written.0 as f64 * delay * self.shown.shown();
+        let lost = load.written.0 as f64 * delay * self.loss.real_share();
         self.loss_rate = lost / load.span.as_secs_f64().max(1e-3);
         self.lost = (self.lost + Duration::from_secs_f64(lost)).min(MOST_LOST);
     }
 
-    /// How long the discards of a trim took the drive itself: on a busy drive they first wait for the commands of
-    /// others, which explains a time that is longer than was expected.
+    /// How long the drive itself worked on the discards of a trim. On a busy drive they first wait for the commands of
+    /// others: what a trim took beyond the expected time is taken for such waits, as far as these can explain it.
     fn own_time(&self, trimmed: &Trimmed) -> Duration {
         let Some(sent) = trimmed.sent else { return trimmed.took };
         let waits =

@@ -52,7 +52,7 @@ pub struct Worth {
     copy_s: f64,
     /// The time to program a unit, in seconds.
     program_s: f64,
-    /// The time to write a page, with all dies at work and in the fastest flash, in seconds.
+    /// The least time to write a page, with all dies at work and into the cache, if there is one, in seconds.
     write_s: f64,
     /// The learned costs of discards.
     costs: CostFilter,
@@ -77,9 +77,10 @@ impl Worth {
         let program = timing.program.value.seconds() / pages_in(geometry.program_unit.value);
         let erase = timing.erase.value.seconds() / pages_in(geometry.erase_block.value);
         let reserve = geometry.erase_block.value.0 * u64::from(geometry.reserve_blocks.value);
-        let cached =
+        // A pseudo-SLC cache is written faster.
+        let in_cache =
             profile.slc.as_ref().map(|slc| slc.program.value.seconds() / timing.program.value.seconds());
-        let fastest = cached.unwrap_or(1.0).min(1.0);
+        let fastest = in_cache.unwrap_or(1.0).min(1.0);
         let discard = &profile.discard;
         let granule = discard.honoured_granularity.value.max(discard.advertised_granularity.value);
         let physical = size.0 as f64 * (1.0 + geometry.over_provisioning.value);
@@ -100,8 +101,12 @@ impl Worth {
     /// Returns how long the drive needs to discard a free extent of `length` bytes, with all commands that
     /// the kernel splits it into.
     pub fn time(&self, length: Bytes) -> Duration {
-        let [command, bytes] = self.parts(length);
-        Duration::from_secs_f64(command * self.costs.command() + bytes * self.costs.bytes())
+        Duration::from_secs_f64(self.learned_seconds(self.parts(length)))
+    }
+
+    /// The seconds that these parts take by what was learned.
+    fn learned_seconds(&self, [command, bytes]: [f64; 2]) -> f64 {
+        command * self.costs.command() + bytes * self.costs.bytes()
     }
 
     /// The time in seconds of the commands of a discard by the profile, and that of its bytes.
@@ -158,9 +163,7 @@ impl Worth {
 
     /// Returns how long the drive needs for these discards.
     pub fn time_of(&self, sent: Sent) -> Duration {
-        let [command, bytes] = self.parts_of(sent);
-        let seconds = command * self.costs.command() + bytes * self.costs.bytes();
-        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+        Duration::try_from_secs_f64(self.learned_seconds(self.parts_of(sent))).unwrap_or(Duration::MAX)
     }
 
     /// Returns the costs of discards as far as they were learned; those of the profile before the first trim.
@@ -211,8 +214,8 @@ impl Worth {
         copies * self.copy_s / self.page.0 as f64
     }
 
-    /// Returns the seconds for so many commands, if each of them waits for a program of its own, and for so many bytes
-    /// that the host writes, if all dies work and nothing is copied.
+    /// Returns two times in seconds: that of so many commands that each program one unit, one after the other, and that
+    /// of so many written bytes with all dies at work. Neither has copies in it.
     pub fn write_parts(&self, commands: u64, written: Bytes) -> [f64; 2] {
         [commands as f64 * self.program_s, written.0 as f64 / self.page.0 as f64 * self.write_s]
     }

@@ -12,16 +12,19 @@ use trimtab_core::{Bytes, Nanos};
 pub(super) struct Meter {
     /// Requests that were sent and not counted yet.
     under_way: BinaryHeap<Reverse<Request>>,
-    /// The number of requests that completed since it was last asked, and their latencies and bytes together.
+    /// How many completed since it was last asked.
     completed: u64,
+    /// The sum of their latencies.
     waited: Nanos,
+    /// The bytes that they wrote.
     written: Bytes,
-    /// When it was last asked, on the policy's clock, and for how long requests had been under way by then.
+    /// When it was last asked, on the policy's clock.
     asked: Nanos,
+    /// For how long requests had been under way by then.
     busy: Nanos,
 }
 
-/// The first to complete is the least.
+/// A request. The one that completes first is the least.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Request {
     done: Nanos,

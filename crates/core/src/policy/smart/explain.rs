@@ -61,9 +61,9 @@ pub struct Explanation {
     pub lost: Nanos,
     /// The lost time from which on a trim is paid for.
     pub price: Nanos,
-    /// How much of the loss that the formulas compute shows in the time for which the drive is busy, from 0 to 1.
-    #[serde(default = "all")]
-    pub loss_shown: f64,
+    /// The share of the lost time that the formulas compute which is real, from 0 to 1.
+    #[serde(default = "all_real")]
+    pub real_loss: f64,
     /// The bytes that the drive can write before it has to clean.
     pub spare: Bytes,
     /// Whether the host has written as much, so that trims may exceed their share.
@@ -112,7 +112,7 @@ impl SmartPolicy {
             gain: nanos(saved),
             lost: nanos(self.lost),
             price: nanos(self.price()),
-            loss_shown: self.shown.shown(),
+            real_loss: self.loss.real_share(),
             spare: self.worth.spare(self.free, pending),
             urgent: self.is_urgent(),
             busy: self.pacer.busy(),
@@ -151,7 +151,8 @@ impl SmartPolicy {
     }
 }
 
-fn all() -> f64 {
+/// The share before the first measurement.
+fn all_real() -> f64 {
     1.0
 }
 

@@ -157,8 +157,8 @@ fn time_that_writes_lost_pays_for_trims_beside_them() {
 }
 
 /// A policy after a minute of large writes without a pause on `ocz-agility-3`, in which 8 MiB were freed in each second.
-/// The drive was busy for as long as the writes take, and for `shown` of the loss that is computed.
-fn after_writes_that_lose(shown: f64) -> SmartPolicy {
+/// The drive was busy for as long as the writes take, and for this share of the computed loss.
+fn after_writes_that_lose(share: f64) -> SmartPolicy {
     let mut policy = policy("ocz-agility-3", Goals::default());
     policy.on_event(Duration::ZERO, &Event::Freed(extent(0, Bytes(256 << 20))));
     let (mut now, span) = (Duration::ZERO, Duration::from_millis(200));
@@ -168,7 +168,7 @@ fn after_writes_that_lose(shown: f64) -> SmartPolicy {
         }
         let pending = policy.pending().len();
         let [_, alone] = policy.worth.write_parts(0, Bytes(1));
-        let of_byte = alone + shown * policy.worth.delay_per_byte(policy.free, pending, pending);
+        let of_byte = alone + share * policy.worth.delay_per_byte(policy.free, pending, pending);
         let written = Bytes((span.as_secs_f64() / of_byte) as u64);
         let (completed, latency) = (written.0 >> 20, Duration::from_millis(20));
         now += span;
@@ -187,7 +187,12 @@ fn after_writes_that_lose(shown: f64) -> SmartPolicy {
 #[test]
 fn trims_go_beside_writes_as_far_as_these_were_seen_to_lose_time() {
     let [none, all] = [0.0, 1.0].map(after_writes_that_lose);
-    assert!(none.shown.shown() < LEAST_SHOWN && all.shown.shown() > 0.9, "{:?} {:?}", none.shown, all.shown);
+    assert!(
+        none.loss.real_share() < LEAST_REAL && all.loss.real_share() > 0.9,
+        "{:?} {:?}",
+        none.loss,
+        all.loss
+    );
     assert_eq!(all.pending().len(), Bytes::ZERO);
     assert!(none.pending().len() >= Bytes(32 << 20), "{}", none.pending().len());
 }

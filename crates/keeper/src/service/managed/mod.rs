@@ -80,7 +80,7 @@ pub(super) struct ManagedFileSystem {
     storage: Storage,
     /// The identity of its drive, under which the costs of discards are kept; none if there is none.
     drive: Option<String>,
-    /// The costs of discards when its work was last chosen; none if none were known. They outlast a time without trims.
+    /// The costs of discards that were known when its work was last chosen. Kept while the service does not trim it.
     learned: Option<LearnedCosts>,
     settings: Settings,
     policy: ServicePolicy,
