@@ -7,6 +7,7 @@
 
 mod bound;
 mod choice;
+mod flash;
 mod kalman;
 mod learn;
 mod loss;
@@ -74,10 +75,10 @@ pub struct Load {
     pub latency: Duration,
     /// The bytes written in it.
     pub written: Bytes,
-    /// For how long one or more requests were under way in it, on the drive's clock; zero if unknown. It may count
-    /// the time of discards, too.
+    /// For how long one or more of them were under way in it, on the drive's clock; the sum over the disks if there are
+    /// several. None if unknown, as while somebody discards.
     #[serde(default)]
-    pub busy: Duration,
+    pub busy: Option<Duration>,
 }
 
 /// The outcome of trim requests.
@@ -90,6 +91,10 @@ pub struct Trimmed {
     /// The discards that the drive completed in that time; none if unknown, as after a failure.
     pub sent: Option<Sent>,
 }
+
+/// The time after which the host refuses what is left of a request: the drive may be slower than predicted, others may
+/// have begun to use it, and the host may have other work.
+pub const LONGEST_TRIM: Duration = Duration::from_millis(200);
 
 /// A trim that the host shall make now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

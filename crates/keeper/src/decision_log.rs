@@ -194,7 +194,7 @@ mod tests {
                 completed: 0,
                 latency: Duration::ZERO,
                 written: Bytes::ZERO,
-                busy: Duration::ZERO,
+                busy: None,
             };
             tell(SECOND * second, Event::Load(load));
             tell(SECOND * second, Event::Wake);

@@ -8,11 +8,11 @@ use trimtab_core::policy::{
     Event, Load, PendingExtents, Policy, Sent, SmartPolicy, TrimRequest, TrimScope, Trimmed,
 };
 use trimtab_core::{Bytes, Extent, ExtentSet};
-use trimtab_linux::block::{BlockCounters, BlockError};
+use trimtab_linux::block::BlockError;
 use trimtab_linux::trim::TrimError;
 
 use crate::decision_log::DecisionLog;
-use crate::trimmer::Trimmer;
+use crate::trimmer::{Counters, Trimmer};
 
 /// Once the host has written this part of what is pending, files may have taken some of it, and the map of free
 /// space is read.
@@ -32,7 +32,7 @@ const MOST_RECENT: usize = 1 << 16;
 pub struct PolicyDriver<T> {
     policy: SmartPolicy,
     trimmer: T,
-    last_load: Option<(Duration, BlockCounters)>,
+    last_load: Option<(Duration, Counters)>,
     /// The bytes written since the map of free space was read.
     written: Bytes,
     /// The extents freed a moment ago, which the map of free space may not show yet.
@@ -180,7 +180,7 @@ impl<T: Trimmer> PolicyDriver<T> {
     fn carry_out(
         &mut self,
         now: Duration,
-        before: BlockCounters,
+        before: Counters,
         minimum: Bytes,
         trimmed: &mut Trimmed,
     ) -> Result<(), RunError> {
@@ -196,8 +196,8 @@ impl<T: Trimmer> PolicyDriver<T> {
         // The devices also count failed discards, so a failed trim adds nothing.
         series.outcome?;
         let after = self.trimmer.counters()?;
-        let discards = after.discards.saturating_sub(before.discards);
-        let bytes = after.discard_bytes.saturating_sub(before.discard_bytes);
+        let discards = after.own.discards.saturating_sub(before.own.discards);
+        let bytes = after.own.discard_bytes.saturating_sub(before.own.discard_bytes);
         trimmed.sent = Some(Sent { discards, bytes });
         self.totals.discards += discards;
         self.totals.bytes += bytes;
@@ -214,7 +214,7 @@ impl<T: Trimmer> PolicyDriver<T> {
     }
 
     /// Reports the load since the last call to the policy. Returns the counters of the devices.
-    fn report_load(&mut self, now: Duration) -> Result<BlockCounters, BlockError> {
+    fn report_load(&mut self, now: Duration) -> Result<Counters, BlockError> {
         let counters = self.trimmer.counters()?;
         let free = self.trimmer.free();
         self.tell(now, &Event::Space { free });
@@ -255,13 +255,16 @@ impl<T: Trimmer> PolicyDriver<T> {
     }
 }
 
-/// Returns the foreground load between two readings of the counters, which are `span` apart.
-pub(crate) fn load_between(span: Duration, before: &BlockCounters, after: &BlockCounters) -> Load {
+/// Returns the load of the disks between two readings of the counters, which are `span` apart.
+pub(crate) fn load_between(span: Duration, before: &Counters, after: &Counters) -> Load {
+    let (before, after) = (&before.disks, &after.disks);
     let completed = (after.reads + after.writes).saturating_sub(before.reads + before.writes);
     let waited = (after.read_time + after.write_time).saturating_sub(before.read_time + before.write_time);
     let latency = waited.checked_div(u32::try_from(completed).unwrap_or(u32::MAX)).unwrap_or_default();
     let written = after.write_bytes.saturating_sub(before.write_bytes);
-    let busy = after.busy_time.saturating_sub(before.busy_time);
+    // The busy time also counts that of discards, whoever sends them.
+    let is_known = before.discards == after.discards;
+    let busy = is_known.then(|| after.busy_time.saturating_sub(before.busy_time));
     Load { span, in_flight: after.in_flight, completed, latency, written, busy }
 }
 
@@ -275,6 +278,7 @@ mod tests {
 
     use super::*;
     use crate::trimmer::TrimSeries;
+    use trimtab_linux::block::BlockCounters;
 
     const SIZE: Bytes = Bytes(8 << 30);
     const SECOND: Duration = Duration::from_secs(1);
@@ -311,13 +315,14 @@ mod tests {
             Ok(self.chunk.map_or(extents, |chunk| ExtentSet::from_iter([chunk])))
         }
 
-        fn counters(&mut self) -> Result<BlockCounters, BlockError> {
+        fn counters(&mut self) -> Result<Counters, BlockError> {
             if self.gone_after.is_some_and(|last| self.calls.get() > last) {
                 return Err(BlockError::Unknown { device: "/dev/gone".into() });
             }
             let discards = self.calls.get();
             let (discard_bytes, write_bytes) = (Bytes(discards << 20), self.written.get());
-            Ok(BlockCounters { discards, discard_bytes, write_bytes, ..BlockCounters::default() })
+            let counters = BlockCounters { discards, discard_bytes, write_bytes, ..BlockCounters::default() };
+            Ok(Counters { own: counters, disks: counters })
         }
 
         fn free(&mut self) -> Bytes {
@@ -341,6 +346,20 @@ mod tests {
 
     fn pending(driver: &PolicyDriver<Faulty>) -> Bytes {
         driver.pending().len()
+    }
+
+    #[test]
+    fn busy_time_is_unknown_while_anybody_discards() {
+        let disks = |seconds, discards| {
+            let busy_time = SECOND * seconds;
+            Counters {
+                disks: BlockCounters { busy_time, discards, ..BlockCounters::default() },
+                ..Counters::default()
+            }
+        };
+        let between = |before, after| load_between(SECOND * 9, &before, &after).busy;
+        assert_eq!(between(disks(1, 7), disks(4, 7)), Some(SECOND * 3));
+        assert_eq!(between(disks(1, 7), disks(4, 8)), None, "another partition was trimmed");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use trimtab_core::policy::LONGEST_TRIM;
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::{BlockCounters, BlockDevice, BlockError, StatFile};
 use trimtab_linux::btrfs::{self, chunks};
@@ -21,10 +22,6 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Once a discard has completed, so many times the longest wait for one are enough, but no less than this.
 const SETTLE_FACTOR: u32 = 4;
 const SHORTEST_SETTLE: Duration = Duration::from_millis(50);
-
-/// The time after which a series ends and leaves the rest to the next one: the drive may be slower than
-/// predicted, others may have begun to use it, and the caller may have other work.
-const MAX_SERIES_TIME: Duration = Duration::from_millis(200);
 
 /// The longest gap between two extents whose free space is read by one query: a group of ext4.
 const QUERY_GAP: Bytes = Bytes(128 << 20);
@@ -58,7 +55,7 @@ impl TrimSeries {
                 }
                 Err(error) => return Self { outcome: Err(error), ..series },
             }
-            if series.took.max(begun.elapsed()) >= MAX_SERIES_TIME {
+            if series.took.max(begun.elapsed()) >= LONGEST_TRIM {
                 break;
             }
         }
@@ -69,6 +66,15 @@ impl TrimSeries {
     pub fn failed(error: TrimError) -> Self {
         Self { trimmed: ExtentSet::new(), took: Duration::ZERO, outcome: Err(error) }
     }
+}
+
+/// The counters of a file system's devices, each the sum over several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Those of the devices that the file system is directly on: its own discards.
+    pub own: BlockCounters,
+    /// Those of the whole disks that these are on: the load that everyone makes.
+    pub disks: BlockCounters,
 }
 
 /// Trims a file system and reads the counters of its devices. Tests implement it to
@@ -86,12 +92,11 @@ pub trait Trimmer {
     /// [`TrimError::Trim`].
     fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError>;
 
-    /// Returns the discards of the file system's own devices, and the reads and writes of the whole disks
-    /// they are on.
+    /// Returns the counters of the file system's devices.
     ///
     /// # Errors
     /// [`BlockError`], for example if a device is gone.
-    fn counters(&mut self) -> Result<BlockCounters, BlockError>;
+    fn counters(&mut self) -> Result<Counters, BlockError>;
 
     /// Returns the free bytes of the file system; zero if unknown.
     fn free(&mut self) -> Bytes;
@@ -201,28 +206,17 @@ struct DeviceCounters<'a> {
 }
 
 impl OpenCounters<'_> {
-    fn read(&self) -> Result<BlockCounters, BlockError> {
-        let (mut all, mut disks) = (BlockCounters::default(), 0);
+    fn read(&self) -> Result<Counters, BlockError> {
+        let mut all = Counters::default();
         for DeviceCounters { stat, is_own, is_disk } in &self.0 {
             let counters = stat.read()?;
             if *is_own {
-                all.discards += counters.discards;
-                all.discard_bytes += counters.discard_bytes;
+                all.own += counters;
             }
             if *is_disk {
-                all.reads += counters.reads;
-                all.read_bytes += counters.read_bytes;
-                all.read_time += counters.read_time;
-                all.writes += counters.writes;
-                all.write_bytes += counters.write_bytes;
-                all.write_time += counters.write_time;
-                all.in_flight += counters.in_flight;
-                all.busy_time += counters.busy_time;
-                disks += 1;
+                all.disks += counters;
             }
         }
-        // Disks work side by side: the mean of their times.
-        all.busy_time = all.busy_time.checked_div(disks).unwrap_or_default();
         Ok(all)
     }
 
@@ -233,10 +227,10 @@ impl OpenCounters<'_> {
         let mut changed = Instant::now();
         let mut timeout = SETTLE_TIMEOUT;
         let mut longest = Duration::ZERO;
-        while counters.in_flight > 0 && changed.elapsed() < timeout {
+        while counters.disks.in_flight > 0 && changed.elapsed() < timeout {
             thread::sleep(POLL_INTERVAL);
             let now = self.read()?;
-            if now.discards != counters.discards || now.in_flight == 0 {
+            if now.own.discards != counters.own.discards || now.disks.in_flight == 0 {
                 longest = longest.max(changed.elapsed());
                 timeout = (longest * SETTLE_FACTOR).clamp(SHORTEST_SETTLE, SETTLE_TIMEOUT);
                 changed = Instant::now();
@@ -274,7 +268,7 @@ impl Trimmer for MountedTrimmer {
         self.reach(extents).map_err(|source| TrimError::Trim { mount: self.mount.clone(), source })
     }
 
-    fn counters(&mut self) -> Result<BlockCounters, BlockError> {
+    fn counters(&mut self) -> Result<Counters, BlockError> {
         self.open_counters()?.read()
     }
 
@@ -285,5 +279,34 @@ impl Trimmer for MountedTrimmer {
 
     fn free_within(&mut self, extents: &ExtentSet) -> Option<ExtentSet> {
         self.read_free(extents)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A sysfs with two disks of which each was busy for 1 s, wrote 1 MiB in one request and discarded 2 MiB in two.
+    fn two_disks() -> (tempfile::TempDir, Vec<BlockDevice>) {
+        let root = tempfile::tempdir().unwrap();
+        let open = |name: &str| {
+            let directory = root.path().join("class/block").join(name);
+            fs::create_dir_all(directory.join("queue")).unwrap();
+            fs::write(directory.join("stat"), "0 0 0 0 1 0 2048 1000 1 1000 1000 2 0 4096 500\n").unwrap();
+            BlockDevice::open(root.path(), &Path::new("/dev").join(name)).unwrap()
+        };
+        let disks = ["trimtab-test-a", "trimtab-test-b"].map(open).into();
+        (root, disks)
+    }
+
+    #[test]
+    fn counters_of_several_disks_are_their_sum() {
+        let (_root, disks) = two_disks();
+        let Counters { own, disks } = MountedTrimmer::new("/".into(), disks).counters().unwrap();
+        assert_eq!((disks.writes, disks.write_bytes, disks.in_flight), (2, Bytes(2 << 20), 2));
+        assert_eq!(disks.busy_time, Duration::from_secs(2), "each byte has as much busy time as on one disk");
+        assert_eq!((own.discards, own.discard_bytes), (4, Bytes(4 << 20)));
     }
 }

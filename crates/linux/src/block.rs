@@ -5,6 +5,7 @@ mod named;
 mod relatives;
 
 use std::fs::File;
+use std::ops::AddAssign;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -95,6 +96,23 @@ pub struct BlockCounters {
     /// How long requests of any kind were in flight, in whole milliseconds. Since Linux 5.0 it is counted in ticks of
     /// the timer: a short request counts as none, or as a whole one.
     pub busy_time: Duration,
+}
+
+/// The sum over two devices.
+impl AddAssign for BlockCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.read_bytes += other.read_bytes;
+        self.read_time += other.read_time;
+        self.writes += other.writes;
+        self.write_bytes += other.write_bytes;
+        self.write_time += other.write_time;
+        self.discards += other.discards;
+        self.discard_bytes += other.discard_bytes;
+        self.flushes = self.flushes.into_iter().chain(other.flushes).reduce(|sum, flushes| sum + flushes);
+        self.in_flight += other.in_flight;
+        self.busy_time += other.busy_time;
+    }
 }
 
 impl BlockCounters {

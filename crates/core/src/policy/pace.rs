@@ -180,9 +180,9 @@ impl Pacer {
     /// Takes in the load of the foreground since the last call.
     pub fn observe(&mut self, load: &Load) {
         self.alone_on_drive = load.in_flight == 0 && load.completed == 0;
-        let span = load.span.as_secs_f64().max(f64::MIN_POSITIVE);
-        let busy = load.latency.as_secs_f64() * load.completed as f64 / span;
-        self.busy += (busy - self.busy) * (span / AVERAGED).min(1.0);
+        let span = load.span.as_secs_f64();
+        let busy = load.latency.as_secs_f64() * load.completed as f64;
+        self.busy += (busy - self.busy * span) / span.max(AVERAGED);
         let is_light = load.in_flight == 0 && self.busy < self.light;
         self.idle = self.alone_on_drive || is_light;
         let trim_time = std::mem::take(&mut self.trim_time);
@@ -255,11 +255,16 @@ impl Pacer {
         self.spans_beside > 0
     }
 
-    /// The mean time for which a discard waits for commands of others before the drive begins with it: as long as one
-    /// of these takes without trims, times the share of the time in which there are any.
-    pub fn wait_for_others(&self) -> Duration {
-        let latency = self.latency_without_trims.filter(|_| !self.idle).unwrap_or_default();
-        Duration::try_from_secs_f64(latency * self.busy.min(1.0)).unwrap_or_default()
+    /// The longest time for which a discard waits for commands of others before the drive begins with it: as long as
+    /// one of these takes without trims, if there are any.
+    pub fn longest_wait(&self) -> Duration {
+        let latency = self.latency_without_trims.filter(|_| !self.idle);
+        Duration::try_from_secs_f64(latency.unwrap_or_default()).unwrap_or_default()
+    }
+
+    /// The mean of that time: the longest, times the share of the time in which there are commands of others.
+    pub fn mean_wait(&self) -> Duration {
+        self.longest_wait().mul_f64(self.busy.min(1.0))
     }
 
     /// Whether nobody else used the drive in the last span.
@@ -288,7 +293,7 @@ mod tests {
     const SPAN: Duration = Duration::from_millis(100);
 
     fn load(completed: u64, latency: Duration) -> Load {
-        Load { span: SPAN, in_flight: 0, completed, latency, written: Bytes::ZERO, busy: Duration::ZERO }
+        Load { span: SPAN, in_flight: 0, completed, latency, written: Bytes::ZERO, busy: None }
     }
 
     fn micros(count: u64) -> Duration {
@@ -420,6 +425,14 @@ mod tests {
         assert!(pacer.next_start().unwrap() < second * 2, "a reader now and then");
         pacer.observe(&beside(0, Duration::ZERO));
         assert_eq!(pacer.next_start(), Some(second), "nobody");
+    }
+
+    #[test]
+    fn two_looks_at_once_leave_the_busy_share_finite() {
+        let mut pacer = Pacer::new(Goals::default());
+        pacer.observe(&Load { span: Duration::ZERO, ..load(100, micros(100)) });
+        (0..100).for_each(|_| pacer.observe(&load(0, Duration::ZERO)));
+        assert!(pacer.busy() < 0.01, "{}", pacer.busy());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::extent::{Extent, ExtentSet};
 use crate::policy::loss::LossFilter;
 use crate::policy::pending::PendingExtents;
 use crate::policy::worth::{Thresholds, Worth};
-use crate::policy::{Event, Goals, Load, Pacer, Policy, TrimRequest, TrimScope, Trimmed};
+use crate::policy::{Event, Goals, Load, Pacer, Policy, Sent, TrimRequest, TrimScope, Trimmed};
 use crate::profile::Profile;
 use crate::units::Bytes;
 
@@ -30,9 +30,6 @@ const MOST_LOST: Duration = Duration::from_secs(10);
 const LEAST_IDLE: u32 = 100;
 /// Trims are urgent only if they can give back this part of what the drive can have in spare.
 const MATTERS: u64 = 16;
-/// Trims are urgent only if at least this share of the computed loss is real: a drive may copy little although it has
-/// little spare.
-const LEAST_REAL: f64 = 0.25;
 /// The most extents that are kept apart: some 5 MiB of them.
 const MOST_EXTENTS: usize = 1 << 16;
 /// The longest time for which an idle drive is held before its load is read again.
@@ -96,6 +93,7 @@ pub struct SmartPolicy {
 #[derive(Debug, Clone, Copy)]
 struct UnderWay {
     bytes: Bytes,
+    extents: u64,
     /// Since when the oldest of it is free.
     since: Option<Duration>,
 }
@@ -164,7 +162,7 @@ impl SmartPolicy {
         let since = chosen.iter().filter_map(|extent| self.pending.since(extent.start)).min();
         let min_length = self.shortest_to_discard(at, &chosen);
         chosen.iter().for_each(|extent| self.pending.remove(extent));
-        self.under_way = Some(UnderWay { bytes: chosen.len(), since });
+        self.under_way = Some(UnderWay { bytes: chosen.len(), extents: chosen.count() as u64, since });
         vec![TrimRequest { scope: TrimScope::Within(chosen), min_length }]
     }
 
@@ -204,12 +202,10 @@ impl SmartPolicy {
         self.worth.time(longest).min(self.worth.shortest() * 2)
     }
 
-    /// Returns true if the host has written as much more than was trimmed as the drive has spare, writes were seen to
-    /// lose time, and trims can give back a part of the spare which matters: a host that overwrites its files does
-    /// not make them urgent.
+    /// Returns true if the host has written as much more than was trimmed as the drive has spare, and trims can give
+    /// back a part of it that matters: a host that overwrites its files does not make them urgent.
     fn is_urgent(&self) -> bool {
-        self.loss.real_share() >= LEAST_REAL
-            && self.written >= self.worth.spare(self.free, self.pending.len())
+        self.written >= self.worth.spare(self.free, self.pending.len())
             && self.worthwhile_bytes().0 >= self.worth.spare(self.free, Bytes::ZERO).0 / MATTERS
     }
 
@@ -277,13 +273,15 @@ impl SmartPolicy {
     /// Learns which share of the computed loss is real from the time for which the drive was busy, if nothing was
     /// trimmed meanwhile.
     fn measure_loss(&mut self, load: &Load) {
-        if self.gain != Gain::Copies || self.pacer.last_span_had_trims() {
+        let Some(busy) = load.busy else { return };
+        // All that is pending is trimmed at once then, whatever it gains.
+        let is_judged = self.gain == Gain::Copies && !self.pacer.goals().max_age.is_zero();
+        if !is_judged || self.pacer.last_span_had_trims() {
             return;
         }
-        let pending = self.pending.len();
-        let computed = load.written.0 as f64 * self.worth.delay_per_byte(self.free, pending, pending);
-        let [commands, bytes] = self.worth.write_parts(load.completed, load.written);
-        self.loss.learn([commands, bytes, computed], load.busy.as_secs_f64());
+        let parts = self.worth.write_parts(load.completed, load.written, self.free, self.pending.len());
+        self.loss.learn(parts, busy.as_secs_f64());
+        self.worth.set_flash_factor(self.loss.flash_factor());
     }
 
     /// Records the time that writes took longer because of extents whose discard is worth it.
@@ -296,25 +294,31 @@ impl SmartPolicy {
         let delay = self.worth.delay_per_byte(self.free, self.pending.len(), kept);
         let lost = load.written.0 as f64 * delay * self.loss.real_share();
         self.loss_rate = lost / load.span.as_secs_f64().max(1e-3);
-        self.lost = (self.lost + Duration::from_secs_f64(lost)).min(MOST_LOST);
+        let lost = Duration::try_from_secs_f64(lost).unwrap_or(MOST_LOST);
+        self.lost = self.lost.saturating_add(lost).min(MOST_LOST);
     }
 
-    /// How long the drive itself worked on the discards of a trim. On a busy drive they first wait for the commands of
-    /// others: what a trim took beyond the expected time is taken for such waits, as far as these can explain it.
-    fn own_time(&self, trimmed: &Trimmed) -> Duration {
-        let Some(sent) = trimmed.sent else { return trimmed.took };
-        let waits =
-            self.pacer.wait_for_others().saturating_mul(u32::try_from(sent.discards).unwrap_or(u32::MAX));
-        trimmed.took.saturating_sub(waits).max(self.worth.time_of(sent).min(trimmed.took))
+    /// Learns from the time that discards of so many extents took, and returns how long the drive itself worked on
+    /// them. On a busy drive they first wait for the commands of others, each at most once: what they took beyond the
+    /// expected time is taken for such waits, as far as these can explain it. Nothing is learned from that.
+    fn learn_costs(&mut self, extents: u64, sent: Sent, took: Duration) -> Duration {
+        let expected = self.worth.time_of(sent).min(took);
+        let waiting = u32::try_from(extents.min(sent.discards)).unwrap_or(u32::MAX);
+        let without = |wait: Duration| took.saturating_sub(wait.saturating_mul(waiting)).max(expected);
+        let (least, mean) = (without(self.pacer.longest_wait()), without(self.pacer.mean_wait()));
+        if least == took || least > expected {
+            self.worth.learn(sent, least);
+        }
+        mean
     }
 
     /// Records that a trim has ended.
     fn trimmed(&mut self, at: Duration, trimmed: &Trimmed) {
         let under_way = self.under_way.take();
-        let took = self.own_time(trimmed);
-        if let Some(UnderWay { bytes, .. }) = under_way {
+        let mut took = trimmed.took;
+        if let Some(UnderWay { bytes, extents, .. }) = under_way {
             if let Some(sent) = trimmed.sent {
-                self.worth.learn(sent, took);
+                took = self.learn_costs(extents, sent, took);
             }
             self.lost = self.lost.saturating_sub(took);
             // The drive has the most spare if nothing is pending.

@@ -56,6 +56,8 @@ pub struct Worth {
     write_s: f64,
     /// The learned costs of discards.
     costs: CostFilter,
+    /// How many times as long as by the profile the flash takes.
+    flash_factor: f64,
 }
 
 /// The shortest extents that are worth a discard.
@@ -95,6 +97,7 @@ impl Worth {
             program_s: timing.program.value.seconds(),
             write_s: (program / dies + erase) * fastest,
             costs: CostFilter::new(),
+            flash_factor: 1.0,
         }
     }
 
@@ -197,7 +200,7 @@ impl Worth {
     pub fn thresholds(&self, free: Bytes, pending: Bytes) -> Thresholds {
         let copies = self.copies(free, pending);
         let page = self.page.0 as f64;
-        let saved_s = copies * self.copy_s / page;
+        let saved_s = copies * self.copy_s * self.flash_factor / page;
         let [command_s, per_gib_s] = self.profile_costs();
         let range_s = per_gib_s / Bytes::GIB.0 as f64 * self.costs.bytes();
         let command_s = command_s * self.costs.command();
@@ -209,15 +212,28 @@ impl Worth {
     /// Returns how much longer each byte that the host writes takes the drive, in seconds, because `kept` of the
     /// `pending` bytes are not discarded.
     pub fn delay_per_byte(&self, free: Bytes, pending: Bytes, kept: Bytes) -> f64 {
-        let amplification = |pending| (1.0 - self.victim(free, pending)).recip();
-        let copies = amplification(pending) - amplification(pending.saturating_sub(kept));
-        copies * self.copy_s / self.page.0 as f64
+        self.copies_per_page(free, pending, kept) * self.copy_s * self.flash_factor / self.page.0 as f64
     }
 
-    /// Returns two times in seconds: that of so many commands that each program one unit, one after the other, and that
-    /// of so many written bytes with all dies at work. Neither has copies in it.
-    pub fn write_parts(&self, commands: u64, written: Bytes) -> [f64; 2] {
-        [commands as f64 * self.program_s, written.0 as f64 / self.page.0 as f64 * self.write_s]
+    /// Returns how many pages more the drive copies for each that the host writes, because `kept` of the `pending` bytes
+    /// are not discarded.
+    fn copies_per_page(&self, free: Bytes, pending: Bytes, kept: Bytes) -> f64 {
+        let amplification = |pending| (1.0 - self.victim(free, pending)).recip();
+        amplification(pending) - amplification(pending.saturating_sub(kept))
+    }
+
+    /// Returns three times in seconds by the profile: that of so many commands that each program one unit, one after the
+    /// other, that of so many written bytes with all dies at work, and that of the copies for these bytes because
+    /// `pending` bytes are not discarded.
+    pub fn write_parts(&self, commands: u64, written: Bytes, free: Bytes, pending: Bytes) -> [f64; 3] {
+        let pages = written.0 as f64 / self.page.0 as f64;
+        let copies = pages * self.copies_per_page(free, pending, pending);
+        [commands as f64 * self.program_s, pages * self.write_s, copies * self.copy_s]
+    }
+
+    /// From now on, the flash takes so many times as long as by the profile.
+    pub fn set_flash_factor(&mut self, factor: f64) {
+        self.flash_factor = factor;
     }
 
     /// Returns how much time of the drive the discard of all `pending` bytes saves, in copies.

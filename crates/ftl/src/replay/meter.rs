@@ -64,7 +64,7 @@ impl Meter {
             completed,
             latency: Duration::from_nanos(waited.0.checked_div(completed).unwrap_or_default()),
             written,
-            busy: Duration::from_nanos(busy.saturating_sub(before).0),
+            busy: Some(Duration::from_nanos(busy.saturating_sub(before).0)),
         }
     }
 }
@@ -81,10 +81,10 @@ mod tests {
         meter.sent(Nanos(5), Nanos(8), Bytes::ZERO);
         let load = meter.take(Nanos(20), Nanos(200), 1, Nanos(20));
         assert_eq!((load.completed, load.written, load.latency.as_nanos()), (2, Bytes(4096), 6));
-        assert_eq!((load.span.as_nanos(), load.busy.as_nanos()), (200, 20));
+        assert_eq!((load.span.as_nanos(), load.busy), (200, Some(Duration::from_nanos(20))));
         let load = meter.take(Nanos(40), Nanos(500), 0, Nanos(30));
         assert_eq!((load.completed, load.written, load.latency.as_nanos()), (1, Bytes(8192), 28));
-        assert_eq!((load.span.as_nanos(), load.busy.as_nanos()), (300, 10));
+        assert_eq!((load.span.as_nanos(), load.busy), (300, Some(Duration::from_nanos(10))));
         assert_eq!(meter.take(Nanos(50), Nanos(600), 0, Nanos(30)).completed, 0);
     }
 }

@@ -36,7 +36,7 @@ use trimtab_core::policy::{Event, Sent, Trimmed};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::{DriveCounters, EraseSpread};
 use trimtab_core::trace::{DeviceIndex, EventKind, TraceEvent, TraceSource};
-use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
+use trimtab_core::{Bytes, Extent, Nanos};
 
 use crate::command::{Command, Op};
 use crate::device::Device;
@@ -371,12 +371,12 @@ impl Replay {
 
     /// Tells the policy what the host gets from the drive, and what is free.
     fn tell_load(&mut self, traced: Nanos, now: Nanos) {
-        let (in_flight, busy) = (self.arrivals.is_busy(now).into(), self.arrivals.waited_by(now));
-        let load = self.meter.take(now, self.policy_time(traced, now), in_flight, busy);
-        self.tell(traced, now, &Event::Load(load));
         let used = self.device.mapped();
         let free = self.device.size().saturating_sub(used) + self.trims.pending();
         self.tell(traced, now, &Event::Space { free });
+        let (in_flight, busy) = (self.arrivals.is_busy(now).into(), self.arrivals.waited_by(now));
+        let load = self.meter.take(now, self.policy_time(traced, now), in_flight, busy);
+        self.tell(traced, now, &Event::Load(load));
     }
 
     /// Tells the policy of an event, and puts what it answers under way.
@@ -428,7 +428,7 @@ impl Replay {
         let Trimming { since: (began_traced, began), took, sent } = trimming;
         let at = (began_traced + ended.saturating_sub(began)).min(traced);
         let took = Duration::from_nanos(took.0);
-        let trimmed = Trimmed { took, refused: ExtentSet::new(), sent: Some(sent) };
+        let trimmed = Trimmed { took, refused: self.trims.take_refused(), sent: Some(sent) };
         self.tell(at, ended, &Event::Trimmed(trimmed));
         true
     }

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use trimtab_core::policy::{TrimRequest, TrimScope};
+use trimtab_core::policy::{LONGEST_TRIM, TrimRequest, TrimScope};
 use trimtab_core::profile::Profile;
-use trimtab_core::{Bytes, Extent, Nanos};
+use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
 
 use super::pending::Pending;
 
@@ -15,6 +15,9 @@ use super::pending::Pending;
 pub(super) struct Trims {
     pending: Pending,
     queue: VecDeque<Stretch>,
+    /// For how long the last request has held the drive, and what it left undone as that was too long.
+    held: Nanos,
+    refused: ExtentSet,
     /// When the next discard can be sent.
     ready: Nanos,
     drive: Extent,
@@ -34,6 +37,8 @@ struct Stretch {
     extent: Extent,
     /// The shortest extent that is trimmed.
     least: Bytes,
+    /// Whether it is left undone once its request has held the drive for too long.
+    may_be_refused: bool,
 }
 
 impl Trims {
@@ -41,6 +46,8 @@ impl Trims {
         Self {
             pending: Pending::new(size),
             queue: VecDeque::new(),
+            held: Nanos::ZERO,
+            refused: ExtentSet::new(),
             ready: Nanos::ZERO,
             drive: Extent::new(Bytes::ZERO, size),
             limit: profile.discard.command_limit.value,
@@ -77,14 +84,16 @@ impl Trims {
     /// Puts what `request` asks for behind the trims on their way, from `now` on.
     pub(super) fn request(&mut self, now: Nanos, request: &TrimRequest) {
         self.ready = self.ready.max(now);
+        self.held = Nanos::ZERO;
         match &request.scope {
             TrimScope::Everything => {
                 let least = self.least.max(request.min_length);
-                self.queue.push_back(Stretch { extent: self.drive, least });
+                self.queue.push_back(Stretch { extent: self.drive, least, may_be_refused: false });
             }
             TrimScope::Within(extents) => {
                 let least = request.min_length;
-                self.queue.extend(extents.iter().map(|extent| Stretch { extent, least }));
+                let stretches = extents.iter().map(|extent| Stretch { extent, least, may_be_refused: true });
+                self.queue.extend(stretches);
             }
         }
     }
@@ -110,7 +119,7 @@ impl Trims {
     /// The next extent to discard, no longer than `room`.
     fn next_extent(&mut self, room: Bytes) -> Option<Extent> {
         loop {
-            let Stretch { extent, least } = self.queue.front_mut()?;
+            let Stretch { extent, least, may_be_refused } = self.queue.front_mut()?;
             let Some(free) = self.pending.first_inside(*extent) else {
                 self.queue.pop_front();
                 continue;
@@ -122,7 +131,8 @@ impl Trims {
             let discard = Extent::new(free.start, free.end.min(free.start + room));
             if discard.end < free.end {
                 let rest = Extent::new(discard.end, free.end);
-                self.queue.push_front(Stretch { extent: rest, least: Bytes::ZERO });
+                let may_be_refused = *may_be_refused;
+                self.queue.push_front(Stretch { extent: rest, least: Bytes::ZERO, may_be_refused });
             }
             self.pending.remove(discard);
             return Some(discard);
@@ -134,8 +144,57 @@ impl Trims {
         (self.queue.is_empty() && self.ready <= now).then_some(self.ready)
     }
 
-    /// The discard that was sent last is done.
+    /// The discard that was sent last is done. Once a request for some extents has held the drive for
+    /// [`LONGEST_TRIM`], the rest of it is refused.
     pub(super) fn done(&mut self, at: Nanos) {
+        self.held += at.saturating_sub(self.ready);
         self.ready = at;
+        if u128::from(self.held.0) < LONGEST_TRIM.as_nanos() {
+            return;
+        }
+        let Self { queue, refused, .. } = self;
+        queue.retain(|stretch| {
+            if stretch.may_be_refused {
+                refused.insert(stretch.extent);
+            }
+            !stretch.may_be_refused
+        });
+    }
+
+    /// What was refused since the last call.
+    pub(super) fn take_refused(&mut self) -> ExtentSet {
+        std::mem::take(&mut self.refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DRIVE: Bytes = Bytes(1 << 30);
+    const DISCARD: Nanos = Nanos(150_000_000);
+
+    /// Sends the discards of `request` to a drive on which each takes 150 ms and whose space is all free; returns what
+    /// was discarded, and refused.
+    fn carried_out(request: &TrimRequest) -> (Vec<Extent>, ExtentSet) {
+        let mut trims = Trims::new(&Profile::named("micron-m500it").unwrap(), DRIVE);
+        [0, 2, 4, 6].into_iter().for_each(|mib| trims.freed(Extent::at(Bytes(mib << 20), Bytes::MIB)));
+        trims.request(Nanos::ZERO, request);
+        let mut discarded = Vec::new();
+        while let Some(at) = trims.next(Nanos(u64::MAX)) {
+            discarded.extend_from_slice(trims.sent());
+            trims.done(at + DISCARD);
+        }
+        (discarded, trims.take_refused())
+    }
+
+    #[test]
+    fn request_that_takes_too_long_is_refused_in_part() {
+        let extents: Vec<_> = [0, 2, 4, 6].map(|mib| Extent::at(Bytes(mib << 20), Bytes::MIB)).into();
+        let (discarded, refused) = carried_out(&TrimRequest::within(extents.iter().copied().collect()));
+        assert_eq!(discarded, extents[..2], "the limit is passed within the second");
+        assert_eq!(refused, extents[2..].iter().copied().collect());
+        let (discarded, refused) = carried_out(&TrimRequest::everything());
+        assert_eq!((discarded, refused), (extents, ExtentSet::new()), "fstrim goes on to the end");
     }
 }

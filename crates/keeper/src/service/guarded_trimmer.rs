@@ -5,13 +5,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use trimtab_core::{Bytes, ExtentSet};
-use trimtab_linux::block::{BlockCounters, BlockError};
+use trimtab_linux::block::BlockError;
 use trimtab_linux::stack::Stack;
 use trimtab_linux::trim::TrimError;
 
 use super::context::Context;
 use super::timeout::{TIMEOUT, spawn};
-use crate::trimmer::{MountedTrimmer, TrimSeries, Trimmer};
+use crate::trimmer::{Counters, MountedTrimmer, TrimSeries, Trimmer};
 
 /// Trims a managed file system.
 pub(super) struct GuardedTrimmer {
@@ -79,14 +79,13 @@ impl Trimmer for GuardedTrimmer {
         Ok(extents)
     }
 
-    fn counters(&mut self) -> Result<BlockCounters, BlockError> {
-        let counters = self.trimmer.counters()?;
-        Ok(BlockCounters {
-            read_time: counters.read_time.mul_f64(self.context.speed),
-            write_time: counters.write_time.mul_f64(self.context.speed),
-            busy_time: counters.busy_time.mul_f64(self.context.speed),
-            ..counters
-        })
+    fn counters(&mut self) -> Result<Counters, BlockError> {
+        let mut counters = self.trimmer.counters()?;
+        let disks = &mut counters.disks;
+        for time in [&mut disks.read_time, &mut disks.write_time, &mut disks.busy_time] {
+            *time = time.mul_f64(self.context.speed);
+        }
+        Ok(counters)
     }
 
     fn free(&mut self) -> Bytes {

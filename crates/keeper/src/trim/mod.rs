@@ -15,7 +15,7 @@ use trimtab_core::document::trim as document;
 use trimtab_core::policy::{Goals, Pacer, Worth};
 use trimtab_core::profile::{Profile, ProfileError};
 use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
-use trimtab_linux::block::{BlockCounters, BlockError};
+use trimtab_linux::block::BlockError;
 use trimtab_linux::stack::Machine;
 use trimtab_linux::tracefs::FreesOptions;
 use trimtab_linux::trim::{EVERYTHING, TrimError};
@@ -28,7 +28,7 @@ pub use target::{RefusedError, Target};
 
 use crate::failures::Failures;
 use crate::free_space::{Division, FreeSpace, FreeSpaceError};
-use crate::trimmer::{MountedTrimmer, TrimSeries, Trimmer};
+use crate::trimmer::{Counters, MountedTrimmer, TrimSeries, Trimmer};
 
 /// The profile that is assumed until measured if none is given: that of a slow drive.
 const ASSUMED: &str = "micron-m500it";
@@ -298,7 +298,7 @@ impl Trimmer for FailureAwareTrimmer<'_> {
         self.trimmer.reaching(extents)
     }
 
-    fn counters(&mut self) -> Result<BlockCounters, BlockError> {
+    fn counters(&mut self) -> Result<Counters, BlockError> {
         self.trimmer.counters()
     }
 
@@ -325,7 +325,7 @@ impl Trimmer for RepeatingTrimmer<'_> {
         self.trimmer.reaching(extents)
     }
 
-    fn counters(&mut self) -> Result<BlockCounters, BlockError> {
+    fn counters(&mut self) -> Result<Counters, BlockError> {
         self.trimmer.counters()
     }
 

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use trimtab_core::policy::{Pacer, Sent, Worth};
 use trimtab_core::{Bytes, Extent};
-use trimtab_linux::block::{BlockCounters, BlockError};
+use trimtab_linux::block::BlockError;
 use trimtab_linux::trim::TrimError;
 
 use super::plan::{Limits, RemainingTrim};
 use crate::policy_driver::load_between;
-use crate::trimmer::Trimmer;
+use crate::trimmer::{Counters, Trimmer};
 
 /// The longest slice on an idle drive; other I/O may start at any time.
 const IDLE_SLICE: Duration = Duration::from_millis(250);
@@ -111,7 +111,7 @@ pub fn run(
         end: End::Done,
     };
     let started = Instant::now();
-    let measured = (Duration::ZERO, BlockCounters::default());
+    let measured = (Duration::ZERO, Counters::default());
     let mut runner = Runner { trimmer, manner, watcher, started, measured, ran };
     runner.ran.end = runner.all(plan);
     runner.ran.took = started.elapsed();
@@ -125,7 +125,7 @@ struct Runner<'a> {
     watcher: &'a mut dyn Watcher,
     started: Instant,
     /// When the load was last measured, and the counters then.
-    measured: (Duration, BlockCounters),
+    measured: (Duration, Counters),
     ran: Ran,
 }
 
@@ -185,7 +185,7 @@ impl Runner<'_> {
     }
 
     /// Trims the next slice. `before` are the counters after the last one.
-    fn slice(&mut self, plan: &mut RemainingTrim, before: &mut BlockCounters) -> Result<(), End> {
+    fn slice(&mut self, plan: &mut RemainingTrim, before: &mut Counters) -> Result<(), End> {
         let pacer = self.manner.pacer.as_ref();
         // Until a slice was measured, the drive may be slower than its profile says.
         let may_be_long = |pacer: &&Pacer| pacer.is_idle() && self.ran.slices > 0;
@@ -199,12 +199,12 @@ impl Runner<'_> {
         };
         let Some(slice) = plan.next(&limits) else { return Ok(()) };
         let begun = self.trimmer.counters().map_err(End::Lost)?;
-        let others = begun.since(before);
+        let others = begun.own.since(&before.own);
         self.ran.others_discards += others.discards;
         self.ran.others_bytes += others.discard_bytes;
         let took = self.trim(slice.range);
         let ended = self.trimmer.counters().map_err(End::Lost)?;
-        let ours = ended.since(&begun);
+        let ours = ended.own.since(&begun.own);
         self.ran.discards += ours.discards;
         self.ran.bytes += ours.discard_bytes;
         *before = ended;
@@ -258,7 +258,7 @@ mod tests {
     /// A drive with short trims, optional I/O of others, and an optional failure at an address.
     #[derive(Default)]
     struct Fake {
-        counters: BlockCounters,
+        counters: Counters,
         free: ExtentSet,
         /// Reads that complete with each reading of the counters.
         reads: u64,
@@ -278,8 +278,8 @@ mod tests {
                 }
                 self.ranges.push(range);
                 for extent in self.free.inside(range) {
-                    self.counters.discards += 1;
-                    self.counters.discard_bytes += extent.len();
+                    self.counters.own.discards += 1;
+                    self.counters.own.discard_bytes += extent.len();
                 }
                 Ok(Duration::from_millis(1))
             })
@@ -289,9 +289,9 @@ mod tests {
             Ok(extents)
         }
 
-        fn counters(&mut self) -> Result<BlockCounters, BlockError> {
-            self.counters.reads += self.reads;
-            self.counters.discards += self.others;
+        fn counters(&mut self) -> Result<Counters, BlockError> {
+            self.counters.disks.reads += self.reads;
+            self.counters.own.discards += self.others;
             Ok(self.counters)
         }
 

@@ -64,6 +64,9 @@ pub struct Explanation {
     /// The share of the lost time that the formulas compute which is real, from 0 to 1.
     #[serde(default = "all_real")]
     pub real_loss: f64,
+    /// How many times as long as by the profile the flash takes, as far as the busy time of the drive shows that.
+    #[serde(default = "as_by_profile")]
+    pub flash_factor: f64,
     /// The bytes that the drive can write before it has to clean.
     pub spare: Bytes,
     /// Whether the host has written as much, so that trims may exceed their share.
@@ -113,6 +116,7 @@ impl SmartPolicy {
             lost: nanos(self.lost),
             price: nanos(self.price()),
             real_loss: self.loss.real_share(),
+            flash_factor: self.loss.flash_factor(),
             spare: self.worth.spare(self.free, pending),
             urgent: self.is_urgent(),
             busy: self.pacer.busy(),
@@ -153,6 +157,11 @@ impl SmartPolicy {
 
 /// The share before the first measurement.
 fn all_real() -> f64 {
+    1.0
+}
+
+/// The factor of a drive whose profile is right.
+fn as_by_profile() -> f64 {
     1.0
 }
 
