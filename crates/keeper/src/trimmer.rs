@@ -71,9 +71,9 @@ impl TrimSeries {
 /// The counters of a file system's devices, each the sum over several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Those of the devices that the file system is directly on: its own discards.
+    /// The counters of the devices that the file system is directly on: its own discards.
     pub own: BlockCounters,
-    /// Those of the whole disks that these are on: the load that everyone makes.
+    /// The counters of the whole disks that these are on: the load that everyone makes.
     pub disks: BlockCounters,
 }
 

@@ -15,7 +15,7 @@ use super::pending::Pending;
 pub(super) struct Trims {
     pending: Pending,
     queue: VecDeque<Stretch>,
-    /// For how long the last request has held the drive, and what it left undone as that was too long.
+    /// For how long the last request has held the drive, and the extents that it left undone.
     held: Nanos,
     refused: ExtentSet,
     /// When the next discard can be sent.
@@ -161,7 +161,7 @@ impl Trims {
         });
     }
 
-    /// What was refused since the last call.
+    /// Returns the extents that were refused since the last call.
     pub(super) fn take_refused(&mut self) -> ExtentSet {
         std::mem::take(&mut self.refused)
     }
