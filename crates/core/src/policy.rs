@@ -69,13 +69,16 @@ pub struct Load {
     pub span: Duration,
     /// Commands in flight at its end.
     pub in_flight: u64,
-    /// Reads and writes that completed in it.
+    /// Reads, writes and flushes that completed in it.
     pub completed: u64,
     /// Their mean latency; zero if there are none.
     pub latency: Duration,
     /// The bytes written in it.
     pub written: Bytes,
-    /// For how long one or more of them were under way in it, on the drive's clock; the sum over the disks if there are
+    /// The bytes read in it.
+    #[serde(default)]
+    pub read: Bytes,
+    /// For how long one or more commands were under way in it, on the drive's clock; the sum over the disks if there are
     /// several. None if unknown, as while somebody discards.
     #[serde(default)]
     pub busy: Option<Duration>,
@@ -92,8 +95,8 @@ pub struct Trimmed {
     pub sent: Option<Sent>,
 }
 
-/// The time after which the host refuses what is left of a request: the drive may be slower than predicted, others may
-/// have begun to use it, and the host may have other work.
+/// The time after which the host refuses the rest of a request, if the policy [takes](Policy::takes_refusals) that: the
+/// drive may be slower than predicted, others may have begun to use it, and the host may have other work.
 pub const LONGEST_TRIM: Duration = Duration::from_millis(200);
 
 /// A trim that the host shall make now.
@@ -131,6 +134,12 @@ impl TrimRequest {
 pub trait Policy: Send {
     /// Handles one event and returns the trims to make at once, in this order.
     fn on_event(&mut self, at: Duration, event: &Event) -> Vec<TrimRequest>;
+
+    /// Returns whether it asks again for extents that the host refuses. The host then ends a request after
+    /// [`LONGEST_TRIM`].
+    fn takes_refusals(&self) -> bool {
+        false
+    }
 
     /// Returns when the policy needs an [`Event::Wake`], if nothing else happens before.
     fn next_wake(&self) -> Option<Duration> {

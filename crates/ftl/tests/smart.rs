@@ -273,6 +273,10 @@ impl Policy for Watched {
         requests
     }
 
+    fn takes_refusals(&self) -> bool {
+        self.policy.takes_refusals()
+    }
+
     fn next_wake(&self) -> Option<Duration> {
         self.policy.next_wake()
     }

@@ -194,6 +194,8 @@ mod tests {
                 completed: 0,
                 latency: Duration::ZERO,
                 written: Bytes::ZERO,
+
+                read: Bytes::ZERO,
                 busy: None,
             };
             tell(SECOND * second, Event::Load(load));

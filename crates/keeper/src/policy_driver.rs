@@ -265,7 +265,8 @@ pub(crate) fn load_between(span: Duration, before: &Counters, after: &Counters) 
     // The busy time also counts that of discards, whoever sends them.
     let is_known = before.discards == after.discards;
     let busy = is_known.then(|| after.busy_time.saturating_sub(before.busy_time));
-    Load { span, in_flight: after.in_flight, completed, latency, written, busy }
+    let read = after.read_bytes.saturating_sub(before.read_bytes);
+    Load { span, in_flight: after.in_flight, completed, latency, written, read, busy }
 }
 
 #[cfg(test)]

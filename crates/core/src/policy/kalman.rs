@@ -28,13 +28,16 @@ impl<const N: usize> Estimate<N> {
         dot(self.values, weights)
     }
 
+    /// The variance of the [`sum`](Self::sum).
+    pub fn variance(&self, weights: [f64; N]) -> f64 {
+        dot(self.covariance.map(|row| dot(row, weights)), weights).max(0.0)
+    }
+
     /// Corrects the values by a measurement of their [`sum`](Self::sum) that exceeds it by `error`, and that has
-    /// this variance. An error of more than three deviations counts as three.
+    /// this variance.
     pub fn correct(&mut self, weights: [f64; N], error: f64, variance: f64) {
         let seen = self.covariance.map(|row| dot(row, weights));
         let expected = dot(seen, weights) + variance;
-        let most = 3.0 * expected.sqrt();
-        let error = error.clamp(-most, most);
         for (value, seen) in self.values.iter_mut().zip(seen) {
             *value += seen / expected * error;
         }

@@ -28,8 +28,21 @@ const LEAST_BUSY: f64 = 0.2;
 /// The deviation of a measurement, as a part of it, and that of the clock, in seconds.
 const NOISE: f64 = 0.1;
 const CLOCK: f64 = 0.005;
+/// The largest error that one measurement counts for, in deviations.
+const MOST_SURPRISE: f64 = 3.0;
 /// The least and the largest factors.
 const FACTORS: [(f64, f64); 3] = [(0.0, 10.0), (0.3, 3.0), (0.0, 2.0)];
+
+/// The busy time of a drive in a span.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Measurement {
+    /// The seconds of commands, of bytes, and of the computed loss by the profile.
+    pub parts: [f64; 3],
+    /// The seconds for which the drive was busy.
+    pub busy: f64,
+    /// Whether little was read, so that these seconds are those of writes.
+    pub mostly_writes: bool,
+}
 
 /// The estimate of the three factors.
 #[derive(Debug, Clone)]
@@ -38,6 +51,8 @@ pub(super) struct LossFilter {
     /// The seconds of commands, of bytes and of the computed loss since the last measurement, and the busy seconds.
     parts: [f64; 3],
     busy: f64,
+    /// Whether it was spent on writes.
+    mostly_writes: bool,
     flash: FlashTime,
 }
 
@@ -51,24 +66,29 @@ impl LossFilter {
             factors: Estimate::new(PRIOR, covariance),
             parts: [0.0; 3],
             busy: 0.0,
+            mostly_writes: true,
             flash: FlashTime::default(),
         }
     }
 
-    /// Learns that a drive was busy for so many seconds in which nothing was trimmed. `parts` are the seconds of
-    /// commands, of bytes, and of the computed loss by the profile.
-    pub fn learn(&mut self, parts: [f64; 3], busy: f64) {
-        self.parts.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
-        self.busy += busy;
+    /// Learns from a span in which nothing was discarded.
+    pub fn learn(&mut self, span: &Measurement) {
+        self.parts.iter_mut().zip(span.parts).for_each(|(sum, part)| *sum += part);
+        self.busy += span.busy;
+        self.mostly_writes &= span.mostly_writes;
         if self.busy < LEAST_BUSY {
             return;
         }
         let (parts, busy) = (std::mem::take(&mut self.parts), std::mem::take(&mut self.busy));
-        self.flash.learn(parts, busy);
+        if std::mem::replace(&mut self.mostly_writes, true) {
+            self.flash.learn(parts, busy);
+        }
         let parts = parts.map(|part| part * self.flash.factor());
         let expected = self.factors.sum(parts);
         self.factors.drift(DRIFT * busy, VARIANCE);
-        self.factors.correct(parts, busy - expected, (NOISE * busy.max(expected) + CLOCK).powi(2));
+        let noise = (NOISE * busy.max(expected) + CLOCK).powi(2);
+        let most = MOST_SURPRISE * (self.factors.variance(parts) + noise).sqrt();
+        self.factors.correct(parts, (busy - expected).clamp(-most, most), noise);
         self.factors.keep_within(FACTORS);
     }
 
@@ -88,25 +108,34 @@ impl LossFilter {
 mod tests {
     use super::*;
 
+    fn learn(filter: &mut LossFilter, parts: [f64; 3], busy: f64) {
+        filter.learn(&Measurement { parts, busy, mostly_writes: true });
+    }
+
     /// A filter after so many seconds in which the host writes without a pause, in spans of 200 ms. The computed loss
     /// of a byte falls as extents are trimmed, and grows as others are freed. This share of it is real.
     fn after(seconds: f64, share: f64) -> LossFilter {
         let mut filter = LossFilter::new();
+        continue_with(&mut filter, seconds, share);
+        filter
+    }
+
+    fn continue_with(filter: &mut LossFilter, seconds: f64, share: f64) {
         for span in 0..(seconds / 0.2) as usize {
             let loss_of_bytes = [1.5, 1.2, 0.9, 0.6, 0.3][span % 5];
             let commands = [0.1, 0.3][span / 3 % 2];
             let parts = [0.1 * commands, 1.1, share * loss_of_bytes];
             let bytes = 0.2 / parts.iter().sum::<f64>();
-            filter.learn([commands, 1.0, loss_of_bytes].map(|part| part * bytes), 0.2);
+            learn(filter, [commands, 1.0, loss_of_bytes].map(|part| part * bytes), 0.2);
         }
-        filter
     }
 
     #[test]
-    fn formulas_are_believed_while_nothing_is_lost() {
+    fn formulas_are_believed_while_they_explain_the_busy_time() {
         let mut filter = LossFilter::new();
-        (0..100).for_each(|_| filter.learn([0.1, 0.1, 0.0], 0.5));
         assert_eq!(filter.real_share(), 1.0);
+        (0..100).for_each(|_| learn(&mut filter, [0.1, 0.2, 0.3], 0.55));
+        assert!(filter.real_share() > 0.9, "{}", filter.real_share());
     }
 
     #[test]
@@ -117,21 +146,39 @@ mod tests {
             let loss = [0.015, 0.01, 0.005][request % 3];
             let all = 0.04 / (0.025 + 0.5 * loss);
             let done = [0.0, 0.025, loss].map(|part| part * all);
-            [[0.0; 3], [0.0; 3], [0.0; 3], done].into_iter().for_each(|parts| filter.learn(parts, 0.01));
+            [[0.0; 3], [0.0; 3], [0.0; 3], done]
+                .into_iter()
+                .for_each(|parts| learn(&mut filter, parts, 0.01));
         }
         assert!((filter.real_share() - 0.5).abs() < 0.15, "{}", filter.real_share());
     }
 
+    /// The share and the flash's factor right after a wrong reading, and some seconds later.
+    fn after_wrong_reading(share: f64, parts: [f64; 3], busy: f64) -> [(f64, f64); 2] {
+        let mut filter = after(30.0, share);
+        learn(&mut filter, parts, busy);
+        let at_once = (filter.real_share(), filter.flash_factor());
+        continue_with(&mut filter, 10.0, share);
+        [at_once, (filter.real_share(), filter.flash_factor())]
+    }
+
     #[test]
-    fn one_wrong_reading_changes_the_share_little() {
-        for wrong in [[0.0, 20.0, 20.0], [0.0, 0.1, 0.001], [0.0, 0.0, 10.0]] {
-            let mut filter = after(30.0, 1.0);
-            filter.learn(wrong, 0.5);
-            assert!(filter.real_share() > 0.5, "{} after {wrong:?}", filter.real_share());
+    fn one_wrong_reading_changes_little_and_not_for_long() {
+        for share in [0.0, 1.0] {
+            for (parts, busy) in [
+                ([0.0, 20.0, 20.0], 0.5),
+                ([0.0, 0.1, 0.001], 0.5),
+                ([0.0, 0.0, 10.0], 0.5),
+                ([0.0, 200.0, 200.0], 0.5),
+                ([0.1, 0.1, 0.1], 60.0),
+                ([0.0; 3], 60.0),
+            ] {
+                let [at_once, later] = after_wrong_reading(share, parts, busy);
+                let wrong = format!("{share}: {at_once:?}, {later:?} after {parts:?} in {busy} s");
+                assert!((at_once.0 - share).abs() < 0.5 && (later.0 - share).abs() < 0.25, "{wrong}");
+                assert_eq!((at_once.1, later.1), (1.0, 1.0), "{wrong}");
+            }
         }
-        let mut filter = after(30.0, 0.0);
-        filter.learn([0.1, 0.1, 0.1], 60.0);
-        assert!(filter.real_share() < 0.4, "{}", filter.real_share());
     }
 
     #[test]
@@ -148,7 +195,7 @@ mod tests {
         let mut filter = after(30.0, 0.0);
         (0..100).for_each(|span| {
             let loss = [0.3, 0.2, 0.1][span % 3];
-            filter.learn([0.0, 0.2, loss], 0.2 + loss);
+            learn(&mut filter, [0.0, 0.2, loss], 0.2 + loss);
         });
         assert!(filter.real_share() > 0.8, "{}", filter.real_share());
     }
@@ -159,7 +206,7 @@ mod tests {
         let mut filter = after(30.0, 0.0);
         (0..100).for_each(|span| {
             let loss = [0.3, 0.2, 0.1][span % 3];
-            filter.learn([0.0, 0.2, loss], 0.2 + 3.0 * loss);
+            learn(&mut filter, [0.0, 0.2, loss], 0.2 + 3.0 * loss);
         });
         assert_eq!(filter.real_share(), 1.0);
     }

@@ -182,7 +182,8 @@ impl Pacer {
         self.alone_on_drive = load.in_flight == 0 && load.completed == 0;
         let span = load.span.as_secs_f64();
         let busy = load.latency.as_secs_f64() * load.completed as f64;
-        self.busy += (busy - self.busy * span) / span.max(AVERAGED);
+        // Not below zero by rounding.
+        self.busy = (self.busy + (busy - self.busy * span) / span.max(AVERAGED)).max(0.0);
         let is_light = load.in_flight == 0 && self.busy < self.light;
         self.idle = self.alone_on_drive || is_light;
         let trim_time = std::mem::take(&mut self.trim_time);
@@ -255,16 +256,16 @@ impl Pacer {
         self.spans_beside > 0
     }
 
-    /// The longest time for which a discard waits for commands of others before the drive begins with it: as long as
-    /// one of these takes without trims, if there are any.
-    pub fn longest_wait(&self) -> Duration {
+    /// How long a discard waits that meets a command of others: as long as these take without trims, in the mean. Zero
+    /// on an idle drive.
+    pub fn wait_for_others(&self) -> Duration {
         let latency = self.latency_without_trims.filter(|_| !self.idle);
         Duration::try_from_secs_f64(latency.unwrap_or_default()).unwrap_or_default()
     }
 
-    /// The mean of that time: the longest, times the share of the time in which there are commands of others.
-    pub fn mean_wait(&self) -> Duration {
-        self.longest_wait().mul_f64(self.busy.min(1.0))
+    /// The mean time that a discard waits for commands of others, whether it meets any or not.
+    pub fn mean_wait_for_others(&self) -> Duration {
+        self.wait_for_others().mul_f64(self.busy.clamp(0.0, 1.0))
     }
 
     /// Whether nobody else used the drive in the last span.
@@ -293,7 +294,15 @@ mod tests {
     const SPAN: Duration = Duration::from_millis(100);
 
     fn load(completed: u64, latency: Duration) -> Load {
-        Load { span: SPAN, in_flight: 0, completed, latency, written: Bytes::ZERO, busy: None }
+        Load {
+            span: SPAN,
+            in_flight: 0,
+            completed,
+            latency,
+            written: Bytes::ZERO,
+            read: Bytes::ZERO,
+            busy: None,
+        }
     }
 
     fn micros(count: u64) -> Duration {
@@ -428,9 +437,15 @@ mod tests {
     }
 
     #[test]
-    fn two_looks_at_once_leave_the_busy_share_finite() {
+    fn busy_share_stays_within_bounds_for_looks_of_any_length() {
         let mut pacer = Pacer::new(Goals::default());
         pacer.observe(&Load { span: Duration::ZERO, ..load(100, micros(100)) });
+        for millis in 0..5000 {
+            let span = Duration::from_micros(1_000_301 + 977 * millis);
+            pacer.observe(&Load { span, in_flight: 1, ..load(millis % 2, micros(millis % 3)) });
+            assert!((0.0..=1.0).contains(&pacer.busy()), "{} after {span:?}", pacer.busy());
+            assert!(pacer.mean_wait_for_others() <= pacer.wait_for_others());
+        }
         (0..100).for_each(|_| pacer.observe(&load(0, Duration::ZERO)));
         assert!(pacer.busy() < 0.01, "{}", pacer.busy());
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub use explain::{Explanation, Why};
 
 use crate::extent::{Extent, ExtentSet};
-use crate::policy::loss::LossFilter;
+use crate::policy::loss::{LossFilter, Measurement};
 use crate::policy::pending::PendingExtents;
 use crate::policy::worth::{Thresholds, Worth};
 use crate::policy::{Event, Goals, Load, Pacer, Policy, Sent, TrimRequest, TrimScope, Trimmed};
@@ -30,6 +30,11 @@ const MOST_LOST: Duration = Duration::from_secs(10);
 const LEAST_IDLE: u32 = 100;
 /// Trims are urgent only if they can give back this part of what the drive can have in spare.
 const MATTERS: u64 = 16;
+/// Trims are urgent only if at least this share of the computed loss is real: a drive may copy little although it has
+/// little spare.
+const LEAST_REAL: f64 = 0.25;
+/// The busy time shows how fast writes are only if this many times as much is written as read.
+const MOSTLY_WRITES: u64 = 8;
 /// The most extents that are kept apart: some 5 MiB of them.
 const MOST_EXTENTS: usize = 1 << 16;
 /// The longest time for which an idle drive is held before its load is read again.
@@ -82,6 +87,8 @@ pub struct SmartPolicy {
     loss_rate: f64,
     /// The share of the computed loss that is real.
     loss: LossFilter,
+    /// The busy time of the last span, which counts once it is known that no discard was under way in it.
+    unconfirmed: Option<Measurement>,
     /// Since when the drive is idle.
     idle_since: Option<Duration>,
     under_way: Option<UnderWay>,
@@ -111,6 +118,7 @@ impl SmartPolicy {
             lost: Duration::ZERO,
             loss_rate: 0.0,
             loss: LossFilter::new(),
+            unconfirmed: None,
             idle_since: None,
             under_way: None,
             wake: None,
@@ -202,10 +210,12 @@ impl SmartPolicy {
         self.worth.time(longest).min(self.worth.shortest() * 2)
     }
 
-    /// Returns true if the host has written as much more than was trimmed as the drive has spare, and trims can give
-    /// back a part of it that matters: a host that overwrites its files does not make them urgent.
+    /// Returns true if the host has written as much more than was trimmed as the drive has spare, writes were seen to
+    /// lose time, and trims can give back a part of the spare which matters: a host that overwrites its files does
+    /// not make them urgent.
     fn is_urgent(&self) -> bool {
-        self.written >= self.worth.spare(self.free, self.pending.len())
+        self.loss.real_share() >= LEAST_REAL
+            && self.written >= self.worth.spare(self.free, self.pending.len())
             && self.worthwhile_bytes().0 >= self.worth.spare(self.free, Bytes::ZERO).0 / MATTERS
     }
 
@@ -270,18 +280,25 @@ impl SmartPolicy {
         self.idle_since = idle_since.filter(|_| self.pacer.is_idle());
     }
 
-    /// Learns which share of the computed loss is real from the time for which the drive was busy, if nothing was
-    /// trimmed meanwhile.
+    /// Learns from the time for which the drive was busy which share of the computed loss is real, if nothing was
+    /// discarded meanwhile. With a highest age of zero, all that is pending is trimmed at once, whatever it gains.
     fn measure_loss(&mut self, load: &Load) {
-        let Some(busy) = load.busy else { return };
-        // All that is pending is trimmed at once then, whatever it gains.
-        let is_judged = self.gain == Gain::Copies && !self.pacer.goals().max_age.is_zero();
-        if !is_judged || self.pacer.last_span_had_trims() {
+        if self.gain != Gain::Copies || self.pacer.goals().max_age.is_zero() {
             return;
         }
-        let parts = self.worth.write_parts(load.completed, load.written, self.free, self.pending.len());
-        self.loss.learn(parts, busy.as_secs_f64());
-        self.worth.set_flash_factor(self.loss.flash_factor());
+        let had_trims = self.pacer.last_span_had_trims();
+        // A discard of others that ended in this span may have been under way in the last.
+        if let Some(last) = self.unconfirmed.take()
+            && (had_trims || load.busy.is_some())
+        {
+            self.loss.learn(&last);
+            self.worth.set_flash_factor(self.loss.flash_factor());
+        }
+        let Some(busy) = load.busy.filter(|_| !had_trims && self.under_way.is_none()) else { return };
+        let parts =
+            self.worth.write_parts_by_profile(load.completed, load.written, self.free, self.pending.len());
+        let mostly_writes = load.written.0 >= load.read.0.saturating_mul(MOSTLY_WRITES);
+        self.unconfirmed = Some(Measurement { parts, busy: busy.as_secs_f64(), mostly_writes });
     }
 
     /// Records the time that writes took longer because of extents whose discard is worth it.
@@ -299,17 +316,20 @@ impl SmartPolicy {
     }
 
     /// Learns from the time that discards of so many extents took, and returns how long the drive itself worked on
-    /// them. On a busy drive they first wait for the commands of others, each at most once: what they took beyond the
-    /// expected time is taken for such waits, as far as these can explain it. Nothing is learned from that.
+    /// them. On a busy drive each may first wait for the commands of others, once: time beyond what was expected is
+    /// taken for such waits, as far as these can explain it.
     fn learn_costs(&mut self, extents: u64, sent: Sent, took: Duration) -> Duration {
         let expected = self.worth.time_of(sent).min(took);
         let waiting = u32::try_from(extents.min(sent.discards)).unwrap_or(u32::MAX);
         let without = |wait: Duration| took.saturating_sub(wait.saturating_mul(waiting)).max(expected);
-        let (least, mean) = (without(self.pacer.longest_wait()), without(self.pacer.mean_wait()));
-        if least == took || least > expected {
-            self.worth.learn(sent, least);
+        let (at_least, in_the_mean) =
+            (without(self.pacer.wait_for_others()), without(self.pacer.mean_wait_for_others()));
+        // A time that waits explain shows nothing of the costs.
+        let waits_explain = at_least == expected && took > expected;
+        if !waits_explain {
+            self.worth.learn(sent, at_least);
         }
-        mean
+        in_the_mean
     }
 
     /// Records that a trim has ended.
@@ -369,6 +389,10 @@ impl Policy for SmartPolicy {
             }
         }
         Vec::new()
+    }
+
+    fn takes_refusals(&self) -> bool {
+        true
     }
 
     fn next_wake(&self) -> Option<Duration> {

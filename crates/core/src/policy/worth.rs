@@ -225,7 +225,13 @@ impl Worth {
     /// Returns three times in seconds by the profile: that of so many commands that each program one unit, one after the
     /// other, that of so many written bytes with all dies at work, and that of the copies for these bytes because
     /// `pending` bytes are not discarded.
-    pub fn write_parts(&self, commands: u64, written: Bytes, free: Bytes, pending: Bytes) -> [f64; 3] {
+    pub fn write_parts_by_profile(
+        &self,
+        commands: u64,
+        written: Bytes,
+        free: Bytes,
+        pending: Bytes,
+    ) -> [f64; 3] {
         let pages = written.0 as f64 / self.page.0 as f64;
         let copies = pages * self.copies_per_page(free, pending, pending);
         [commands as f64 * self.program_s, pages * self.write_s, copies * self.copy_s]

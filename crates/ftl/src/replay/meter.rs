@@ -7,7 +7,9 @@ use std::time::Duration;
 use trimtab_core::policy::Load;
 use trimtab_core::{Bytes, Nanos};
 
-/// Counts the host's reads and writes as they complete.
+use crate::command::Op;
+
+/// Counts the host's reads, writes and flushes as they complete, as Linux does.
 #[derive(Default)]
 pub(super) struct Meter {
     /// Requests that were sent and not counted yet.
@@ -16,8 +18,9 @@ pub(super) struct Meter {
     completed: u64,
     /// The sum of their latencies.
     waited: Nanos,
-    /// The bytes that they wrote.
+    /// The bytes that they wrote and read.
     written: Bytes,
+    read: Bytes,
     /// When it was last asked, on the policy's clock.
     asked: Nanos,
     /// For how long requests had been under way by then.
@@ -30,13 +33,21 @@ struct Request {
     done: Nanos,
     latency: Nanos,
     written: Bytes,
+    read: Bytes,
 }
 
 impl Meter {
-    /// The host sent a request at `arrival` that writes so many bytes; a read writes none.
-    pub(super) fn sent(&mut self, arrival: Nanos, done: Nanos, written: Bytes) {
+    /// The host sent a request at `arrival` that reads or writes so many bytes, or none if it does something else.
+    pub(super) fn sent(&mut self, arrival: Nanos, done: Nanos, op: Op, bytes: Bytes) {
+        let (written, read) = match op {
+            Op::Write => (bytes, Bytes::ZERO),
+            Op::Read => (Bytes::ZERO, bytes),
+            Op::Flush => (Bytes::ZERO, Bytes::ZERO),
+            Op::Discard => return,
+        };
         self.complete(arrival);
-        self.under_way.push(Reverse(Request { done, latency: done.saturating_sub(arrival), written }));
+        let latency = done.saturating_sub(arrival);
+        self.under_way.push(Reverse(Request { done, latency, written, read }));
     }
 
     /// Counts those that are done by `now`.
@@ -47,6 +58,7 @@ impl Meter {
             self.completed += 1;
             self.waited += request.latency;
             self.written += request.written;
+            self.read += request.read;
             self.under_way.pop();
         }
     }
@@ -57,13 +69,15 @@ impl Meter {
         self.complete(now);
         let next =
             Self { under_way: std::mem::take(&mut self.under_way), asked: at, busy, ..Self::default() };
-        let Self { completed, waited, written, asked, busy: before, .. } = std::mem::replace(self, next);
+        let Self { completed, waited, written, read, asked, busy: before, .. } =
+            std::mem::replace(self, next);
         Load {
             span: Duration::from_nanos(at.saturating_sub(asked).0),
             in_flight,
             completed,
             latency: Duration::from_nanos(waited.0.checked_div(completed).unwrap_or_default()),
             written,
+            read,
             busy: Some(Duration::from_nanos(busy.saturating_sub(before).0)),
         }
     }
@@ -76,11 +90,16 @@ mod tests {
     #[test]
     fn requests_count_when_they_complete() {
         let mut meter = Meter::default();
-        meter.sent(Nanos(0), Nanos(10), Bytes(4096));
-        meter.sent(Nanos(2), Nanos(30), Bytes(8192));
-        meter.sent(Nanos(5), Nanos(8), Bytes::ZERO);
+        meter.sent(Nanos(0), Nanos(10), Op::Write, Bytes(4096));
+        meter.sent(Nanos(2), Nanos(30), Op::Write, Bytes(8192));
+        meter.sent(Nanos(5), Nanos(8), Op::Read, Bytes(512));
+        meter.sent(Nanos(5), Nanos(7), Op::Flush, Bytes::ZERO);
+        meter.sent(Nanos(5), Nanos(9), Op::Discard, Bytes(1 << 20));
         let load = meter.take(Nanos(20), Nanos(200), 1, Nanos(20));
-        assert_eq!((load.completed, load.written, load.latency.as_nanos()), (2, Bytes(4096), 6));
+        assert_eq!(
+            (load.completed, load.written, load.read, load.latency.as_nanos()),
+            (3, Bytes(4096), Bytes(512), 5)
+        );
         assert_eq!((load.span.as_nanos(), load.busy), (200, Some(Duration::from_nanos(20))));
         let load = meter.take(Nanos(40), Nanos(500), 0, Nanos(30));
         assert_eq!((load.completed, load.written, load.latency.as_nanos()), (1, Bytes(8192), 28));

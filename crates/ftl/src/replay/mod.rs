@@ -161,10 +161,10 @@ impl Replay {
             arrivals: Arrivals::new(profile.timing.queue_depth.value, options.clocks.think_scale),
             clock: options.clocks.policy,
             wake: source.next_wake(),
+            trims: Trims::new(profile, options.size, source.takes_refusals()),
             source,
             meter: Meter::default(),
             trimming: None,
-            trims: Trims::new(profile, options.size),
             series: Series::new(options.span),
             phases: Phases::new(options.span, device.ftl().totals().erases),
             erased_before: device.ftl().erases().to_vec(),
@@ -319,11 +319,7 @@ impl Replay {
         let Self { device, meter, .. } = self;
         let submit = |arrival| {
             let done = device.submit(arrival, Command { op, extent });
-            match op {
-                Op::Read => meter.sent(arrival, done, Bytes::ZERO),
-                Op::Write => meter.sent(arrival, done, extent.len()),
-                Op::Discard | Op::Flush => {}
-            }
+            meter.sent(arrival, done, op, extent.len());
             done
         };
         self.arrivals.send(traced, now, event.latency, submit);

@@ -37,6 +37,11 @@ impl Source {
         }
     }
 
+    /// Whether a policy asks again for what is refused.
+    pub(super) fn takes_refusals(&self) -> bool {
+        matches!(self, Self::Policy(policy) if policy.takes_refusals())
+    }
+
     /// When a policy wants to be woken, on its clock; never where that is past the end of all time.
     pub(super) fn next_wake(&self) -> Option<Nanos> {
         match self {

@@ -15,7 +15,9 @@ use super::pending::Pending;
 pub(super) struct Trims {
     pending: Pending,
     queue: VecDeque<Stretch>,
-    /// For how long the last request has held the drive, and the extents that it left undone.
+    /// Whether the policy asks again for what is refused, for how long its request has held the drive, and the extents
+    /// that were refused.
+    may_refuse: bool,
     held: Nanos,
     refused: ExtentSet,
     /// When the next discard can be sent.
@@ -37,15 +39,14 @@ struct Stretch {
     extent: Extent,
     /// The shortest extent that is trimmed.
     least: Bytes,
-    /// Whether it is left undone once its request has held the drive for too long.
-    may_be_refused: bool,
 }
 
 impl Trims {
-    pub(super) fn new(profile: &Profile, size: Bytes) -> Self {
+    pub(super) fn new(profile: &Profile, size: Bytes, may_refuse: bool) -> Self {
         Self {
             pending: Pending::new(size),
             queue: VecDeque::new(),
+            may_refuse,
             held: Nanos::ZERO,
             refused: ExtentSet::new(),
             ready: Nanos::ZERO,
@@ -88,12 +89,11 @@ impl Trims {
         match &request.scope {
             TrimScope::Everything => {
                 let least = self.least.max(request.min_length);
-                self.queue.push_back(Stretch { extent: self.drive, least, may_be_refused: false });
+                self.queue.push_back(Stretch { extent: self.drive, least });
             }
             TrimScope::Within(extents) => {
                 let least = request.min_length;
-                let stretches = extents.iter().map(|extent| Stretch { extent, least, may_be_refused: true });
-                self.queue.extend(stretches);
+                self.queue.extend(extents.iter().map(|extent| Stretch { extent, least }));
             }
         }
     }
@@ -119,7 +119,7 @@ impl Trims {
     /// The next extent to discard, no longer than `room`.
     fn next_extent(&mut self, room: Bytes) -> Option<Extent> {
         loop {
-            let Stretch { extent, least, may_be_refused } = self.queue.front_mut()?;
+            let Stretch { extent, least } = self.queue.front_mut()?;
             let Some(free) = self.pending.first_inside(*extent) else {
                 self.queue.pop_front();
                 continue;
@@ -131,8 +131,7 @@ impl Trims {
             let discard = Extent::new(free.start, free.end.min(free.start + room));
             if discard.end < free.end {
                 let rest = Extent::new(discard.end, free.end);
-                let may_be_refused = *may_be_refused;
-                self.queue.push_front(Stretch { extent: rest, least: Bytes::ZERO, may_be_refused });
+                self.queue.push_front(Stretch { extent: rest, least: Bytes::ZERO });
             }
             self.pending.remove(discard);
             return Some(discard);
@@ -144,21 +143,21 @@ impl Trims {
         (self.queue.is_empty() && self.ready <= now).then_some(self.ready)
     }
 
-    /// The discard that was sent last is done. Once a request for some extents has held the drive for
-    /// [`LONGEST_TRIM`], the rest of it is refused.
+    /// The discard that was sent last is done. Once a request has held the drive for [`LONGEST_TRIM`], the rest of it
+    /// is refused, if the policy takes that.
     pub(super) fn done(&mut self, at: Nanos) {
         self.held += at.saturating_sub(self.ready);
         self.ready = at;
-        if u128::from(self.held.0) < LONGEST_TRIM.as_nanos() {
+        if !self.may_refuse || u128::from(self.held.0) < LONGEST_TRIM.as_nanos() {
             return;
         }
-        let Self { queue, refused, .. } = self;
-        queue.retain(|stretch| {
-            if stretch.may_be_refused {
-                refused.insert(stretch.extent);
+        for Stretch { mut extent, .. } in self.queue.drain(..) {
+            // Files may have taken some of it since it was asked for.
+            while let Some(free) = self.pending.first_inside(extent) {
+                self.refused.insert(free);
+                extent.start = free.end;
             }
-            !stretch.may_be_refused
-        });
+        }
     }
 
     /// Returns the extents that were refused since the last call.
@@ -174,27 +173,52 @@ mod tests {
     const DRIVE: Bytes = Bytes(1 << 30);
     const DISCARD: Nanos = Nanos(150_000_000);
 
-    /// Sends the discards of `request` to a drive on which each takes 150 ms and whose space is all free; returns what
-    /// was discarded, and refused.
-    fn carried_out(request: &TrimRequest) -> (Vec<Extent>, ExtentSet) {
-        let mut trims = Trims::new(&Profile::named("micron-m500it").unwrap(), DRIVE);
-        [0, 2, 4, 6].into_iter().for_each(|mib| trims.freed(Extent::at(Bytes(mib << 20), Bytes::MIB)));
-        trims.request(Nanos::ZERO, request);
+    /// Trims of a drive whose first, third, fifth and seventh MiB are free.
+    fn trims(may_refuse: bool) -> (Trims, Vec<Extent>) {
+        let mut trims = Trims::new(&Profile::named("micron-m500it").unwrap(), DRIVE, may_refuse);
+        let extents: Vec<_> = [0, 2, 4, 6].map(|mib| Extent::at(Bytes(mib << 20), Bytes::MIB)).into();
+        extents.iter().for_each(|extent| trims.freed(*extent));
+        (trims, extents)
+    }
+
+    /// Sends all discards to a drive on which each takes 150 ms, and returns what was discarded.
+    fn carried_out(trims: &mut Trims) -> Vec<Extent> {
         let mut discarded = Vec::new();
         while let Some(at) = trims.next(Nanos(u64::MAX)) {
             discarded.extend_from_slice(trims.sent());
             trims.done(at + DISCARD);
         }
-        (discarded, trims.take_refused())
+        discarded
     }
 
     #[test]
     fn request_that_takes_too_long_is_refused_in_part() {
-        let extents: Vec<_> = [0, 2, 4, 6].map(|mib| Extent::at(Bytes(mib << 20), Bytes::MIB)).into();
-        let (discarded, refused) = carried_out(&TrimRequest::within(extents.iter().copied().collect()));
-        assert_eq!(discarded, extents[..2], "the limit is passed within the second");
-        assert_eq!(refused, extents[2..].iter().copied().collect());
-        let (discarded, refused) = carried_out(&TrimRequest::everything());
-        assert_eq!((discarded, refused), (extents, ExtentSet::new()), "fstrim goes on to the end");
+        let (mut trims, extents) = trims(true);
+        for again in [false, true] {
+            trims.request(Nanos::ZERO, &TrimRequest::within(extents.iter().copied().collect()));
+            let (discarded, rest) = if again { (&extents[2..], &[][..]) } else { extents.split_at(2) };
+            assert_eq!(carried_out(&mut trims), discarded, "the limit is passed within the second");
+            assert_eq!(trims.take_refused(), rest.iter().copied().collect());
+        }
+    }
+
+    #[test]
+    fn space_that_files_took_meanwhile_is_not_refused() {
+        let (mut trims, extents) = trims(true);
+        trims.request(Nanos::ZERO, &TrimRequest::within(extents.iter().copied().collect()));
+        trims.taken(Extent::new(extents[2].start, extents[2].end - Bytes(4096)));
+        carried_out(&mut trims);
+        let left = Extent::new(extents[2].end - Bytes(4096), extents[2].end);
+        assert_eq!(trims.take_refused(), [left, extents[3]].into_iter().collect());
+    }
+
+    #[test]
+    fn policies_that_do_not_ask_again_are_refused_nothing() {
+        let (mut trims, extents) = trims(false);
+        extents
+            .iter()
+            .for_each(|it| trims.request(Nanos::ZERO, &TrimRequest::within([*it].into_iter().collect())));
+        assert_eq!(carried_out(&mut trims), extents);
+        assert_eq!(trims.take_refused(), ExtentSet::new());
     }
 }

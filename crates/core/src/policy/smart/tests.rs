@@ -3,6 +3,8 @@ use proptest::prelude::{Strategy, prop, prop_assert, prop_assert_eq, prop_oneof,
 use super::*;
 use crate::policy::Sent;
 
+mod busy;
+
 const SIZE: Bytes = Bytes(8 << 30);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -25,6 +27,8 @@ fn load(completed: u64) -> Event {
         completed,
         latency,
         written: Bytes(completed << 12),
+
+        read: Bytes::ZERO,
         busy: None,
     })
 }
@@ -154,109 +158,6 @@ fn time_that_writes_lost_pays_for_trims_beside_them() {
         assert!(holds <= LONGEST_PAID, "at second {second}, the drive is held for {holds:?}");
     }
     assert_eq!(trims_after_a_burst(Goals { idle_only: true, ..Goals::default() }), [], "it is never idle");
-}
-
-/// A policy after a minute of large writes without a pause on `ocz-agility-3`, in which 8 MiB were freed in each second.
-/// The drive was busy for as long as the writes take, and for this share of the computed loss.
-fn after_writes_that_lose(share: f64) -> SmartPolicy {
-    let mut policy = policy("ocz-agility-3", Goals::default());
-    policy.on_event(Duration::ZERO, &Event::Freed(extent(0, Bytes(256 << 20))));
-    let (mut now, span) = (Duration::ZERO, Duration::from_millis(200));
-    for round in 0..300 {
-        if round % 5 == 0 {
-            policy.on_event(now, &Event::Freed(extent(1024 + 16 * round, Bytes(8 << 20))));
-        }
-        let pending = policy.pending().len();
-        let [_, alone, _] = policy.worth.write_parts(0, Bytes(1), policy.free, pending);
-        let of_byte = alone + share * policy.worth.delay_per_byte(policy.free, pending, pending);
-        let written = Bytes((span.as_secs_f64() / of_byte) as u64);
-        let (completed, latency) = (written.0 >> 20, Duration::from_millis(20));
-        now += span;
-        let load = Load { span, in_flight: 8, completed, latency, written, busy: Some(span) };
-        policy.on_event(now, &Event::Load(load));
-        for request in policy.on_event(now, &Event::Wake) {
-            let TrimScope::Within(extents) = request.scope else { panic!("it trims what was freed") };
-            let took = extents.iter().map(|extent| policy.worth.time(extent.len())).sum();
-            now += took;
-            done(&mut policy, now, took);
-        }
-    }
-    policy
-}
-
-#[test]
-fn trims_go_beside_writes_as_far_as_these_were_seen_to_lose_time() {
-    let [none, all] = [0.0, 1.0].map(after_writes_that_lose);
-    assert!(none.loss.real_share() < 0.25 && all.loss.real_share() > 0.9, "{:?} {:?}", none.loss, all.loss);
-    assert_eq!(all.pending().len(), Bytes::ZERO);
-    assert!(none.pending().len() >= Bytes(32 << 20), "{}", none.pending().len());
-}
-
-#[test]
-fn busy_time_of_spans_with_trims_shows_nothing_of_writes() {
-    let mut policy = policy("ocz-agility-3", Goals::default());
-    policy.on_event(Duration::ZERO, &Event::Freed(extent(0, Bytes(256 << 20))));
-    let load = |busy| Load {
-        span: SECOND,
-        in_flight: 8,
-        completed: 100,
-        latency: Duration::from_millis(10),
-        written: Bytes(100 << 20),
-        busy,
-    };
-    for second in 1..60 {
-        done(&mut policy, SECOND * second, SECOND / 2);
-        policy.on_event(SECOND * second, &Event::Load(load(Some(SECOND * 9))));
-        policy.on_event(SECOND * second, &Event::Load(load(None)));
-    }
-    assert_eq!((policy.loss.real_share(), policy.loss.flash_factor()), (1.0, 1.0));
-    let before = policy.worth.time_saved(policy.free, policy.pending.len());
-    for second in 60..120 {
-        policy.on_event(SECOND * second, &Event::Load(load(Some(SECOND * 9))));
-    }
-    let factor = policy.loss.flash_factor();
-    assert!(factor > 4.0, "nothing else explains 9 s for 100 MiB: {factor}");
-    let saved = policy.worth.time_saved(policy.free, policy.pending.len());
-    assert!(
-        (saved.as_secs_f64() / before.as_secs_f64() / factor - 1.0).abs() < 1e-6,
-        "copies take as much longer"
-    );
-}
-
-/// How many times as long as before the shortest command is expected to take, after trims that the drive works on for
-/// `factor` times as long as expected, beside writes for which they wait for up to 20 ms.
-fn learned_beside_writes(factor: f64) -> f64 {
-    let mut policy = policy("micron-emmc", Goals::default());
-    let before = policy.worth.shortest();
-    let own = policy.worth.time(Bytes(8 << 20)).mul_f64(factor);
-    let (span, latency) = (SECOND, Duration::from_millis(20));
-    let load =
-        Load { span, in_flight: 8, completed: 400, latency, written: Bytes(20 << 20), busy: Some(span) };
-    policy.on_event(SECOND, &Event::Load(load));
-    for second in 2..40 {
-        policy.on_event(Duration::ZERO, &Event::Freed(extent(second * 16, Bytes(8 << 20))));
-        let at = SECOND * second as u32;
-        policy.on_event(at, &Event::Load(load));
-        policy.under_way = Some(UnderWay { bytes: Bytes(8 << 20), extents: 1, since: None });
-        let sent = Some(Sent { discards: 1, bytes: Bytes(8 << 20) });
-        let took = own + latency.mul_f64([0.1, 0.9, 0.5, 0.3][second as usize % 4]);
-        policy.on_event(at, &Event::Trimmed(Trimmed { took, refused: ExtentSet::new(), sent }));
-    }
-    policy.worth.shortest().as_secs_f64() / before.as_secs_f64()
-}
-
-#[test]
-fn waits_for_the_commands_of_others_are_not_what_a_discard_costs() {
-    let ratio = learned_beside_writes(1.0);
-    assert!((0.9..1.1).contains(&ratio), "{ratio}");
-}
-
-#[test]
-fn discards_that_take_longer_than_waits_explain_are_noticed_beside_others() {
-    let ratio = learned_beside_writes(10.0);
-    assert!((5.0..11.0).contains(&ratio), "{ratio}");
-    let ratio = learned_beside_writes(0.1);
-    assert!(ratio < 1.1, "{ratio}");
 }
 
 #[test]
