@@ -194,7 +194,6 @@ mod tests {
                 completed: 0,
                 latency: Duration::ZERO,
                 written: Bytes::ZERO,
-
                 read: Bytes::ZERO,
                 busy: None,
             };

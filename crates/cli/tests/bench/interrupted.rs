@@ -56,7 +56,9 @@ fn measurements_survive_an_interrupt_at_any_step_and_are_resumed() {
     let output = bench(&device.device, &["--time", "20s", "--resume"]).arg(&json).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let document = saved(&json);
-    assert_eq!(document.sweeps, measured, "what was measured is not measured again");
+    // On a busy machine, the time may have ended before all sizes were measured; these are added.
+    let is_kept = |cell| document.sweeps.contains(cell);
+    assert!(measured.iter().all(is_kept), "what was measured is not measured again");
     assert!(document.stopped.is_none() && document.fit.is_some() && !document.degradation.is_empty());
     // Of a complete run, nothing is measured again.
     let complete = serde_json::to_vec(&BenchDocument { missing: Vec::new(), ..document }).unwrap();

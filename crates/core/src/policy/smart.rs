@@ -89,6 +89,8 @@ pub struct SmartPolicy {
     loss: LossFilter,
     /// The busy time of the last span, which counts once it is known that no discard was under way in it.
     unconfirmed: Option<Measurement>,
+    /// Since when something is pending: while nothing is, it does not look at the load.
+    pending_since: Duration,
     /// Since when the drive is idle.
     idle_since: Option<Duration>,
     under_way: Option<UnderWay>,
@@ -119,6 +121,7 @@ impl SmartPolicy {
             loss_rate: 0.0,
             loss: LossFilter::new(),
             unconfirmed: None,
+            pending_since: Duration::ZERO,
             idle_since: None,
             under_way: None,
             wake: None,
@@ -152,8 +155,11 @@ impl SmartPolicy {
             return Vec::new();
         }
         let goals = *self.pacer.goals();
+        if self.pacer.needs_baseline() {
+            return Vec::new();
+        }
         let paid = self.is_paid();
-        let due = self.pacer.next_start().is_some_and(|start| start <= at) && !self.pacer.needs_baseline();
+        let due = self.pacer.next_start().is_some_and(|start| start <= at);
         let chosen = if paid {
             self.fill(self.lost.min(LONGEST_PAID), self.from(self.least(|thresholds| thresholds.busy)))
         } else if due {
@@ -272,9 +278,19 @@ impl SmartPolicy {
     /// Records the load of the foreground.
     fn observe(&mut self, at: Duration, load: &Load) {
         self.pacer.observe(load);
-        self.written += load.written;
-        self.measure_loss(load);
-        self.lose(load);
+        // What was written while nothing was pending lost nothing.
+        let span = load.span.min(at.saturating_sub(self.pending_since));
+        if span < load.span {
+            let part = span.as_secs_f64() / load.span.as_secs_f64();
+            let written = Bytes((load.written.0 as f64 * part) as u64);
+            self.written += written;
+            self.unconfirmed = None;
+            self.lose(&Load { span, written, ..*load });
+        } else {
+            self.written += load.written;
+            self.measure_loss(load);
+            self.lose(load);
+        }
         self.pacer.set_urgent(self.is_urgent());
         let idle_since = self.idle_since.or(Some(at.saturating_sub(load.span)));
         self.idle_since = idle_since.filter(|_| self.pacer.is_idle());
@@ -370,6 +386,9 @@ impl Policy for SmartPolicy {
     fn on_event(&mut self, at: Duration, event: &Event) -> Vec<TrimRequest> {
         match event {
             Event::Freed(extent) | Event::Unused(extent) => {
+                if self.pending.is_empty() && self.under_way.is_none() {
+                    self.pending_since = at;
+                }
                 self.pending.insert(*extent, at);
                 if self.wake.is_none() {
                     self.look_again(at, true);

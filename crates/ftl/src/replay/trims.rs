@@ -19,7 +19,7 @@ pub(super) struct Trims {
     /// that were refused.
     may_refuse: bool,
     held: Nanos,
-    refused: ExtentSet,
+    refused: Vec<Extent>,
     /// When the next discard can be sent.
     ready: Nanos,
     drive: Extent,
@@ -48,7 +48,7 @@ impl Trims {
             queue: VecDeque::new(),
             may_refuse,
             held: Nanos::ZERO,
-            refused: ExtentSet::new(),
+            refused: Vec::new(),
             ready: Nanos::ZERO,
             drive: Extent::new(Bytes::ZERO, size),
             limit: profile.discard.command_limit.value,
@@ -151,18 +151,20 @@ impl Trims {
         if !self.may_refuse || u128::from(self.held.0) < LONGEST_TRIM.as_nanos() {
             return;
         }
-        for Stretch { mut extent, .. } in self.queue.drain(..) {
-            // Files may have taken some of it since it was asked for.
-            while let Some(free) = self.pending.first_inside(extent) {
-                self.refused.insert(free);
-                extent.start = free.end;
-            }
-        }
+        self.refused.extend(self.queue.drain(..).map(|stretch| stretch.extent));
     }
 
     /// Returns the extents that were refused since the last call.
     pub(super) fn take_refused(&mut self) -> ExtentSet {
-        std::mem::take(&mut self.refused)
+        let mut left = ExtentSet::new();
+        for mut extent in self.refused.drain(..) {
+            // Files may have taken some of it since it was asked for.
+            while let Some(free) = self.pending.first_inside(extent) {
+                left.insert(free);
+                extent.start = free.end;
+            }
+        }
+        left
     }
 }
 
@@ -208,8 +210,13 @@ mod tests {
         trims.request(Nanos::ZERO, &TrimRequest::within(extents.iter().copied().collect()));
         trims.taken(Extent::new(extents[2].start, extents[2].end - Bytes(4096)));
         carried_out(&mut trims);
-        let left = Extent::new(extents[2].end - Bytes(4096), extents[2].end);
-        assert_eq!(trims.take_refused(), [left, extents[3]].into_iter().collect());
+        // While the last discard is under way.
+        trims.taken(Extent::new(extents[3].start + Bytes(4096), extents[3].end));
+        let left = [
+            Extent::new(extents[2].end - Bytes(4096), extents[2].end),
+            Extent::new(extents[3].start, extents[3].start + Bytes(4096)),
+        ];
+        assert_eq!(trims.take_refused(), left.into_iter().collect());
     }
 
     #[test]

@@ -27,7 +27,6 @@ fn load(completed: u64) -> Event {
         completed,
         latency,
         written: Bytes(completed << 12),
-
         read: Bytes::ZERO,
         busy: None,
     })

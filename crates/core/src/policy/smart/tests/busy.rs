@@ -49,7 +49,6 @@ fn busy_time_of_spans_with_trims_shows_nothing_of_writes() {
         completed: 100,
         latency: Duration::from_millis(10),
         written: Bytes(100 << 20),
-
         read: Bytes::ZERO,
         busy,
     };
@@ -117,4 +116,32 @@ fn discards_that_take_longer_than_waits_explain_are_noticed_beside_others() {
 fn discards_that_take_less_than_expected_are_noticed_beside_others() {
     let ratio = learned_beside_writes(0.1);
     assert!((0.1..0.8).contains(&ratio), "a tenth, and the shortest wait: {ratio}");
+}
+
+#[test]
+fn writes_while_nothing_was_pending_lost_nothing() {
+    let mut policy = policy("samsung-870-evo", Goals::default());
+    policy.on_event(SECOND, &Event::Load(Load { written: Bytes::ZERO, ..an_hour() }));
+    policy.on_event(SECOND * 3600, &Event::Freed(extent(0, Bytes(256 << 20))));
+    policy.on_event(SECOND * 3600 + SECOND / 10, &Event::Load(an_hour()));
+    let most = policy.worth.delay_per_byte(policy.free, policy.pending.len(), policy.pending.len());
+    // A tenth of a second of the hour.
+    let written = Bytes(20 << 30).0 as f64 / 36_000.0;
+    assert!(policy.lost.as_secs_f64() <= written * most * 1.01, "{:?}", policy.lost);
+    assert!(policy.unconfirmed.is_none() && !policy.is_urgent());
+    policy.on_event(SECOND * 3601, &Event::Load(Load { span: SECOND / 2, ..an_hour() }));
+    assert!(policy.lost.as_secs_f64() > written * most * 10.0, "it counts from then on");
+}
+
+/// The load of an hour in which 20 GiB were written.
+fn an_hour() -> Load {
+    Load {
+        span: SECOND * 3600,
+        in_flight: 1,
+        completed: 20 << 10,
+        latency: Duration::from_millis(1),
+        written: Bytes(20 << 30),
+        read: Bytes::ZERO,
+        busy: Some(SECOND * 60),
+    }
 }
