@@ -44,15 +44,15 @@ pub(super) struct Measurement {
     pub mostly_writes: bool,
 }
 
+/// The sum of no spans.
+const NOTHING: Measurement = Measurement { parts: [0.0; 3], busy: 0.0, mostly_writes: true };
+
 /// The estimate of the three factors.
 #[derive(Debug, Clone)]
 pub(super) struct LossFilter {
     factors: Estimate<3>,
-    /// The seconds of commands, of bytes and of the computed loss since the last measurement, and the busy seconds.
-    parts: [f64; 3],
-    busy: f64,
-    /// Whether it was spent on writes.
-    mostly_writes: bool,
+    /// The sum of the spans since the factors were corrected.
+    sum: Measurement,
     flash: FlashTime,
 }
 
@@ -62,25 +62,19 @@ impl LossFilter {
         let covariance = std::array::from_fn(|row| {
             std::array::from_fn(|column| if row == column { VARIANCE[row] } else { 0.0 })
         });
-        Self {
-            factors: Estimate::new(PRIOR, covariance),
-            parts: [0.0; 3],
-            busy: 0.0,
-            mostly_writes: true,
-            flash: FlashTime::default(),
-        }
+        Self { factors: Estimate::new(PRIOR, covariance), sum: NOTHING, flash: FlashTime::default() }
     }
 
     /// Learns from a span in which nothing was discarded.
     pub fn learn(&mut self, span: &Measurement) {
-        self.parts.iter_mut().zip(span.parts).for_each(|(sum, part)| *sum += part);
-        self.busy += span.busy;
-        self.mostly_writes &= span.mostly_writes;
-        if self.busy < LEAST_BUSY {
+        self.sum.parts.iter_mut().zip(span.parts).for_each(|(sum, part)| *sum += part);
+        self.sum.busy += span.busy;
+        self.sum.mostly_writes &= span.mostly_writes;
+        if self.sum.busy < LEAST_BUSY {
             return;
         }
-        let (parts, busy) = (std::mem::take(&mut self.parts), std::mem::take(&mut self.busy));
-        if std::mem::replace(&mut self.mostly_writes, true) {
+        let Measurement { parts, busy, mostly_writes } = std::mem::replace(&mut self.sum, NOTHING);
+        if mostly_writes {
             self.flash.learn(parts, busy);
         }
         let parts = parts.map(|part| part * self.flash.factor());

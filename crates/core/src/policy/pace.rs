@@ -265,7 +265,7 @@ impl Pacer {
 
     /// The mean time that a discard waits for commands of others, whether it meets any or not.
     pub fn mean_wait_for_others(&self) -> Duration {
-        self.wait_for_others().mul_f64(self.busy.clamp(0.0, 1.0))
+        self.wait_for_others().mul_f64(self.busy.min(1.0))
     }
 
     /// Whether nobody else used the drive in the last span.

@@ -278,19 +278,18 @@ impl SmartPolicy {
     /// Records the load of the foreground.
     fn observe(&mut self, at: Duration, load: &Load) {
         self.pacer.observe(load);
-        // What was written while nothing was pending lost nothing.
-        let span = load.span.min(at.saturating_sub(self.pending_since));
-        if span < load.span {
-            let part = span.as_secs_f64() / load.span.as_secs_f64();
-            let written = Bytes((load.written.0 as f64 * part) as u64);
-            self.written += written;
+        let (mut span, mut written) = (load.span, load.written);
+        let pending_for = at.saturating_sub(self.pending_since);
+        if pending_for < span {
+            // Writes while nothing was pending lost nothing.
+            let part = pending_for.as_secs_f64() / span.as_secs_f64();
+            (span, written) = (pending_for, Bytes((written.0 as f64 * part) as u64));
             self.unconfirmed = None;
-            self.lose(&Load { span, written, ..*load });
         } else {
-            self.written += load.written;
             self.measure_loss(load);
-            self.lose(load);
         }
+        self.written += written;
+        self.lose(span, written);
         self.pacer.set_urgent(self.is_urgent());
         let idle_since = self.idle_since.or(Some(at.saturating_sub(load.span)));
         self.idle_since = idle_since.filter(|_| self.pacer.is_idle());
@@ -317,16 +316,16 @@ impl SmartPolicy {
         self.unconfirmed = Some(Measurement { parts, busy: busy.as_secs_f64(), mostly_writes });
     }
 
-    /// Records the time that writes took longer because of extents whose discard is worth it.
-    fn lose(&mut self, load: &Load) {
+    /// Records the time that so many written bytes took longer in a span, because of extents whose discard is worth it.
+    fn lose(&mut self, span: Duration, written: Bytes) {
         let kept = if self.gain == Gain::Copies { self.worthwhile_bytes() } else { Bytes::ZERO };
         if kept == Bytes::ZERO {
             (self.lost, self.loss_rate) = (Duration::ZERO, 0.0);
             return;
         }
         let delay = self.worth.delay_per_byte(self.free, self.pending.len(), kept);
-        let lost = load.written.0 as f64 * delay * self.loss.real_share();
-        self.loss_rate = lost / load.span.as_secs_f64().max(1e-3);
+        let lost = written.0 as f64 * delay * self.loss.real_share();
+        self.loss_rate = lost / span.as_secs_f64().max(1e-3);
         let lost = Duration::try_from_secs_f64(lost).unwrap_or(MOST_LOST);
         self.lost = self.lost.saturating_add(lost).min(MOST_LOST);
     }

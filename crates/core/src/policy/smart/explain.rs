@@ -62,10 +62,10 @@ pub struct Explanation {
     /// The lost time from which on a trim is paid for.
     pub price: Nanos,
     /// The share of the lost time that the formulas compute which is real, from 0 to 1.
-    #[serde(default = "all_real")]
+    #[serde(default = "before_measurements")]
     pub real_loss: f64,
     /// How many times as long as by the profile the flash takes, as far as the busy time of the drive shows that.
-    #[serde(default = "as_by_profile")]
+    #[serde(default = "before_measurements")]
     pub flash_factor: f64,
     /// The bytes that the drive can write before it has to clean.
     pub spare: Bytes,
@@ -155,13 +155,8 @@ impl SmartPolicy {
     }
 }
 
-/// The share before the first measurement.
-fn all_real() -> f64 {
-    1.0
-}
-
-/// The factor of a drive whose profile is right.
-fn as_by_profile() -> f64 {
+/// The share of real loss and the factor of the flash before the first measurement.
+fn before_measurements() -> f64 {
     1.0
 }
 
