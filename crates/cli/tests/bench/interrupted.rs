@@ -88,5 +88,9 @@ fn a_device_that_disappears_is_named_with_the_command_that_failed() {
         assert!(reason.starts_with("cannot ") && reason.contains("os error"), "{step}: {reason}");
         assert!(!document.sweeps.is_empty(), "{step}");
         fs::remove_file(&json).unwrap();
+        // A killed server leaves its drive to whoever looks next, who lists it a last time.
+        trimtab_drive::list().unwrap();
+        let left = trimtab_drive::list().unwrap();
+        assert!(left.iter().all(|listed| listed.name != drive.name()), "{step}: {left:?}");
     }
 }

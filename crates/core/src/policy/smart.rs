@@ -102,7 +102,9 @@ pub struct SmartPolicy {
 #[derive(Debug, Clone, Copy)]
 struct UnderWay {
     bytes: Bytes,
-    extents: u64,
+    /// How often it may wait for the commands of others: once for each extent, any number of times if extents were
+    /// joined.
+    most_waits: u64,
     /// Since when the oldest of it is free.
     since: Option<Duration>,
 }
@@ -175,8 +177,9 @@ impl SmartPolicy {
         }
         let since = chosen.iter().filter_map(|extent| self.pending.since(extent.start)).min();
         let min_length = self.shortest_to_discard(at, &chosen);
+        let most_waits = if self.pending.is_coarse() { u64::MAX } else { chosen.count() as u64 };
         chosen.iter().for_each(|extent| self.pending.remove(extent));
-        self.under_way = Some(UnderWay { bytes: chosen.len(), extents: chosen.count() as u64, since });
+        self.under_way = Some(UnderWay { bytes: chosen.len(), most_waits, since });
         vec![TrimRequest { scope: TrimScope::Within(chosen), min_length }]
     }
 
@@ -330,12 +333,12 @@ impl SmartPolicy {
         self.lost = self.lost.saturating_add(lost).min(MOST_LOST);
     }
 
-    /// Learns from the time that discards of so many extents took, and returns how long the drive itself worked on
-    /// them. On a busy drive each may first wait for the commands of others, once: time beyond what was expected is
-    /// taken for such waits, as far as these can explain it.
-    fn learn_costs(&mut self, extents: u64, sent: Sent, took: Duration) -> Duration {
+    /// Learns from the time that discards took, and returns how long the drive itself worked on them. On a busy drive
+    /// they may have waited for the commands of others, so many times: time beyond what was expected is taken for
+    /// such waits, as far as these can explain it.
+    fn learn_costs(&mut self, most_waits: u64, sent: Sent, took: Duration) -> Duration {
         let expected = self.worth.time_of(sent).min(took);
-        let waiting = u32::try_from(extents.min(sent.discards)).unwrap_or(u32::MAX);
+        let waiting = u32::try_from(most_waits.min(sent.discards)).unwrap_or(u32::MAX);
         let without = |wait: Duration| took.saturating_sub(wait.saturating_mul(waiting)).max(expected);
         let (at_least, in_the_mean) =
             (without(self.pacer.wait_for_others()), without(self.pacer.mean_wait_for_others()));
@@ -351,9 +354,9 @@ impl SmartPolicy {
     fn trimmed(&mut self, at: Duration, trimmed: &Trimmed) {
         let under_way = self.under_way.take();
         let mut took = trimmed.took;
-        if let Some(UnderWay { bytes, extents, .. }) = under_way {
+        if let Some(UnderWay { bytes, most_waits, .. }) = under_way {
             if let Some(sent) = trimmed.sent {
-                took = self.learn_costs(extents, sent, took);
+                took = self.learn_costs(most_waits, sent, took);
             }
             self.lost = self.lost.saturating_sub(took);
             // The drive has the most spare if nothing is pending.

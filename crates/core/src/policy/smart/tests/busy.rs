@@ -92,7 +92,7 @@ fn learned_beside_writes(factor: f64) -> f64 {
         policy.on_event(Duration::ZERO, &Event::Freed(extent(second * 16, Bytes(8 << 20))));
         let at = SECOND * second as u32;
         policy.on_event(at, &Event::Load(load));
-        policy.under_way = Some(UnderWay { bytes: Bytes(8 << 20), extents: 1, since: None });
+        policy.under_way = Some(UnderWay { bytes: Bytes(8 << 20), most_waits: 1, since: None });
         let sent = Some(Sent { discards: 1, bytes: Bytes(8 << 20) });
         let took = own + latency.mul_f64([0.1, 0.9, 0.5, 0.3][second as usize % 4]);
         policy.on_event(at, &Event::Trimmed(Trimmed { took, refused: ExtentSet::new(), sent }));
