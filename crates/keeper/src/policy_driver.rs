@@ -451,7 +451,10 @@ mod tests {
         let asked = device.ranges.borrow().clone();
         let most = LONGEST_TRIM.div_duration_f64(TRIM_TIME) as usize;
         assert_eq!(asked.len(), most, "it ends after 200 ms");
-        assert!(asked.iter().all(|range| *range == long || pieces.clone().any(|piece| piece == *range)), "{asked:?}");
+        assert!(
+            asked.iter().all(|range| *range == long || pieces.clone().any(|piece| piece == *range)),
+            "{asked:?}"
+        );
     }
 
     #[test]

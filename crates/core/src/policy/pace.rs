@@ -90,8 +90,8 @@ pub struct Pacer {
     share: f64,
     urgent: bool,
     idle: bool,
-    /// Whether nobody else used the drive at all.
-    alone_on_drive: bool,
+    /// For how long nobody else has used the drive at all.
+    unused_for: Duration,
     /// The share of the time that commands of others take, averaged.
     busy: f64,
     /// The share below which they are no foreground.
@@ -123,7 +123,7 @@ impl Pacer {
             share: goals.max_busy_share,
             urgent: false,
             idle: false,
-            alone_on_drive: false,
+            unused_for: Duration::ZERO,
             busy: 1.0,
             light: LIGHT,
             latency_without_trims: None,
@@ -179,13 +179,14 @@ impl Pacer {
 
     /// Takes in the load of the foreground since the last call.
     pub fn observe(&mut self, load: &Load) {
-        self.alone_on_drive = load.in_flight == 0 && load.completed == 0;
+        let is_unused = load.in_flight == 0 && load.completed == 0;
+        self.unused_for = if is_unused { self.unused_for.saturating_add(load.span) } else { Duration::ZERO };
         let span = load.span.as_secs_f64();
         let busy = load.latency.as_secs_f64() * load.completed as f64;
         // Not below zero by rounding.
         self.busy = (self.busy + (busy - self.busy * span) / span.max(AVERAGED)).max(0.0);
         let is_light = load.in_flight == 0 && self.busy < self.light;
-        self.idle = self.alone_on_drive || is_light;
+        self.idle = is_unused || is_light;
         let trim_time = std::mem::take(&mut self.trim_time);
         self.spans_beside = if trim_time.is_zero() { 0 } else { self.spans_beside + 1 };
         if load.completed == 0 {
@@ -238,7 +239,7 @@ impl Pacer {
 
     /// When the next slice may begin under the current load; none if it has to wait for an idle drive.
     pub fn next_start(&self) -> Option<Duration> {
-        if self.alone_on_drive {
+        if !self.unused_for.is_zero() {
             Some(self.ended)
         } else {
             let next = if self.idle { self.next.min(self.next_beside_light) } else { self.next };
@@ -268,9 +269,9 @@ impl Pacer {
         self.wait_for_others().mul_f64(self.busy.min(1.0))
     }
 
-    /// Whether nobody else used the drive in the last span.
-    pub fn is_alone_on_drive(&self) -> bool {
-        self.alone_on_drive
+    /// For how long nobody else has used the drive at all; zero if somebody did in the last span.
+    pub fn unused_for(&self) -> Duration {
+        self.unused_for
     }
 
     /// The time that trims added to the foreground's mean latency, averaged over all commands since the

@@ -18,8 +18,12 @@ use crate::units::Bytes;
 
 /// The shortest and longest time between two checks whether the drive has time, while something is pending.
 /// The time doubles after each check without a trim.
-const SHORTEST_LOOK: Duration = Duration::from_millis(100);
+const SHORTEST_LOOK: Duration = Duration::from_millis(20);
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
+/// The first check comes after so many of the shortest commands, but no later than this: a drive counts as idle if
+/// nobody used it between two checks, and a request that comes after all then waits for one of these commands.
+const COMMANDS_TO_LOOK: u32 = 10;
+const LATEST_FIRST_LOOK: Duration = Duration::from_millis(100);
 /// The longest time for which a trim that lost time has paid for holds a drive that others use, the shortest
 /// time between two, and the most lost time that counts.
 const LONGEST_PAID: Duration = Duration::from_millis(50);
@@ -33,11 +37,13 @@ const MATTERS: u64 = 16;
 /// Trims are urgent only if at least this share of the computed loss is real: a drive may copy little although it has
 /// little spare.
 const LEAST_REAL: f64 = 0.25;
+/// The share of the computed gain that counts even if no loss is real: a drive may copy later.
+const LEAST_GAIN: f64 = 0.1;
 /// The busy time shows how fast writes are only if this many times as much is written as read.
 const MOSTLY_WRITES: u64 = 8;
 /// The most extents that are kept apart: some 5 MiB of them.
 const MOST_EXTENTS: usize = 1 << 16;
-/// The longest time for which an idle drive is held before its load is read again.
+/// The longest time for which an unused drive is held before its load is read again.
 const IDLE_SLICE: Duration = Duration::from_millis(100);
 
 /// The gain of discards.
@@ -127,7 +133,7 @@ impl SmartPolicy {
             idle_since: None,
             under_way: None,
             wake: None,
-            look: SHORTEST_LOOK,
+            look: LATEST_FIRST_LOOK,
         }
     }
 
@@ -165,7 +171,8 @@ impl SmartPolicy {
         let chosen = if paid {
             self.fill(self.lost.min(LONGEST_PAID), self.from(self.least(|thresholds| thresholds.busy)))
         } else if due {
-            let slice = if self.pacer.is_alone_on_drive() { IDLE_SLICE } else { goals.max_latency_added };
+            // No longer than nobody has used the drive, who then waits no longer than that.
+            let slice = self.pacer.unused_for().min(IDLE_SLICE).max(goals.max_latency_added);
             let overdue = at.checked_sub(goals.max_age).map(|before| self.pending.older(before));
             let candidates = overdue.unwrap_or_default().into_iter();
             self.fill(slice, candidates.chain(self.worthwhile(slice)).chain(self.rest(at)))
@@ -311,6 +318,7 @@ impl SmartPolicy {
         {
             self.loss.learn(&last);
             self.worth.set_flash_factor(self.loss.flash_factor());
+            self.worth.set_real_share(self.loss.real_share().max(LEAST_GAIN));
         }
         let Some(busy) = load.busy.filter(|_| !had_trims && self.under_way.is_none()) else { return };
         let parts =
@@ -374,7 +382,8 @@ impl SmartPolicy {
     /// Chooses the time of the next check: soon after a trim or a free, else after twice the time since the
     /// last one.
     fn look_again(&mut self, at: Duration, soon: bool) {
-        self.look = if soon { SHORTEST_LOOK } else { (self.look * 2).min(LONGEST_LOOK) };
+        let first = (self.worth.shortest() * COMMANDS_TO_LOOK).clamp(SHORTEST_LOOK, LATEST_FIRST_LOOK);
+        self.look = if soon { first } else { (self.look * 2).min(LONGEST_LOOK) };
         if self.loss_rate > 0.0 {
             let missing = self.price().saturating_sub(self.lost).as_secs_f64();
             let paid = Duration::try_from_secs_f64(missing / self.loss_rate).unwrap_or(LONGEST_LOOK);

@@ -58,6 +58,8 @@ pub struct Worth {
     costs: CostFilter,
     /// How many times as long as by the profile the flash takes.
     flash_factor: f64,
+    /// The share of the computed gain that is real.
+    real_share: f64,
 }
 
 /// The shortest extents that are worth a discard.
@@ -98,6 +100,7 @@ impl Worth {
             write_s: (program / dies + erase) * fastest,
             costs: CostFilter::new(),
             flash_factor: 1.0,
+            real_share: 1.0,
         }
     }
 
@@ -200,7 +203,7 @@ impl Worth {
     pub fn thresholds(&self, free: Bytes, pending: Bytes) -> Thresholds {
         let copies = self.copies(free, pending);
         let page = self.page.0 as f64;
-        let saved_s = copies * self.copy_s * self.flash_factor / page;
+        let saved_s = copies * self.copy_s * self.flash_factor * self.real_share / page;
         let [command_s, per_gib_s] = self.profile_costs();
         let range_s = per_gib_s / Bytes::GIB.0 as f64 * self.costs.bytes();
         let command_s = command_s * self.costs.command();
@@ -242,9 +245,14 @@ impl Worth {
         self.flash_factor = factor;
     }
 
+    /// From now on, a discard saves this share of the time that the formulas tell.
+    pub fn set_real_share(&mut self, share: f64) {
+        self.real_share = share;
+    }
+
     /// Returns how much time of the drive the discard of all `pending` bytes saves, in copies.
     pub fn time_saved(&self, free: Bytes, pending: Bytes) -> Duration {
-        let seconds = self.delay_per_byte(free, pending, pending) * free.0 as f64;
+        let seconds = self.delay_per_byte(free, pending, pending) * self.real_share * free.0 as f64;
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 

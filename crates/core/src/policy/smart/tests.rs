@@ -53,7 +53,7 @@ fn policy_wakes_only_while_extents_are_pending() {
     assert_eq!(policy.next_wake(), None);
     let freed = extent(0, Bytes::GIB);
     policy.on_event(SECOND, &Event::Freed(freed));
-    assert_eq!(policy.next_wake(), Some(SECOND + SHORTEST_LOOK));
+    assert_eq!(policy.next_wake(), Some(SECOND + LATEST_FIRST_LOOK));
     assert_eq!(look(&mut policy, SECOND * 2, 0), within(&[freed]));
     done(&mut policy, SECOND * 2, Duration::from_millis(60));
     assert_eq!(policy.next_wake(), None);
@@ -198,6 +198,35 @@ fn overdue_extents_go_one_command_at_a_time_on_a_busy_drive() {
     let Some(TrimRequest { scope: TrimScope::Within(extents), .. }) = taken.pop() else { panic!() };
     let least = policy.worth.shortest();
     assert!((least..=2 * least).contains(&policy.worth.time(extents.len())), "{extents:?}");
+}
+
+#[test]
+fn unused_drive_is_held_no_longer_than_nobody_has_used_it() {
+    let mut policy = policy("nvme-tlc", Goals::default());
+    let freed = (0..64).map(|index| extent(1024 * index, Bytes(512 << 20)));
+    freed.for_each(|extent| _ = policy.on_event(SECOND, &Event::Freed(extent)));
+    assert_eq!(policy.next_wake(), Some(SECOND + SHORTEST_LOOK), "commands are short");
+    let unused = |span| {
+        let Event::Load(load) = load(0) else { unreachable!() };
+        Event::Load(Load { span, ..load })
+    };
+    let (mut at, mut held) = (SECOND, Vec::new());
+    for _ in 0..4 {
+        at += SHORTEST_LOOK;
+        policy.on_event(at, &unused(SHORTEST_LOOK));
+        let requests = policy.on_event(at, &Event::Wake);
+        let [TrimRequest { scope: TrimScope::Within(extents), .. }] = &requests[..] else {
+            panic!("it trims at {at:?}: {requests:?}")
+        };
+        held.push(extents.iter().map(|extent| policy.worth.time(extent.len())).sum::<Duration>());
+        done(&mut policy, at, Duration::ZERO);
+    }
+    for (slice, unused_for) in held.iter().zip((1..).map(|look| SHORTEST_LOOK * look)) {
+        assert!(*slice <= unused_for && *slice * 2 > unused_for.min(IDLE_SLICE), "{held:?}");
+    }
+    policy.on_event(at, &load(1));
+    policy.on_event(at, &unused(SHORTEST_LOOK));
+    assert_eq!(policy.pacer.unused_for(), SHORTEST_LOOK, "somebody used it");
 }
 
 #[test]

@@ -40,6 +40,21 @@ fn trims_go_beside_writes_as_far_as_these_were_seen_to_lose_time() {
 }
 
 #[test]
+fn gain_of_discards_counts_as_far_as_writes_were_seen_to_lose_time() {
+    let [none, all] = [0.0, 1.0].map(after_writes_that_lose);
+    let (free, pending) = (Bytes::GIB, Bytes(768 << 20));
+    let [saved_by_none, saved_by_all] = [&none, &all].map(|policy| policy.worth.time_saved(free, pending));
+    assert!(
+        saved_by_none * 4 < saved_by_all && !saved_by_none.is_zero(),
+        "{saved_by_none:?} {saved_by_all:?}"
+    );
+    let [long, short] = [&none, &all].map(|policy| policy.worth.thresholds(free, pending));
+    let short_busy = short.busy.expect("it pays");
+    assert!(long.busy.is_none_or(|long_busy| long_busy > short_busy * 4), "{long:?} {short:?}");
+    assert_eq!(long.idle, short.idle, "it takes no time of others on an idle drive");
+}
+
+#[test]
 fn busy_time_of_spans_with_trims_shows_nothing_of_writes() {
     let mut policy = policy("ocz-agility-3", Goals::default());
     policy.on_event(Duration::ZERO, &Event::Freed(extent(0, Bytes(256 << 20))));
