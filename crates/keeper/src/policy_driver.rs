@@ -161,14 +161,10 @@ impl<T: Trimmer> PolicyDriver<T> {
     pub fn run(&mut self, now: Duration) -> Result<bool, RunError> {
         let before = self.report_load(now)?;
         self.drop_reused(now);
-        let is_coarse = self.pending().is_coarse();
         let mut requests = self.tell(now, &Event::Wake);
-        let Some(TrimRequest { scope: TrimScope::Within(mut extents), min_length }) = requests.pop() else {
+        let Some(TrimRequest { scope: TrimScope::Within(extents), min_length }) = requests.pop() else {
             return Ok(false);
         };
-        if is_coarse {
-            extents = self.pieces(now, extents, min_length);
-        }
         let mut trimmed = Trimmed { took: Duration::ZERO, refused: extents, sent: None };
         let outcome = self.carry_out(now, before, min_length, &mut trimmed);
         let end = now + trimmed.took;
@@ -177,17 +173,6 @@ impl<T: Trimmer> PolicyDriver<T> {
         self.tell(end, &Event::Trimmed(trimmed));
         self.totals.failed += u64::from(outcome.is_err());
         outcome.map(|()| true)
-    }
-
-    /// Returns the free pieces of `extents`, as far as the file system tells, but for those below `minimum`. A trim of
-    /// a joined extent would discard thousands of them in one call, which nothing can end.
-    fn pieces(&mut self, now: Duration, extents: ExtentSet, minimum: Bytes) -> ExtentSet {
-        let Some(mut free) = self.trimmer.free_within(&extents) else { return extents };
-        self.forget_old(now);
-        for (_, freed) in &self.recent {
-            extents.inside(*freed).for_each(|extent| free.insert(extent));
-        }
-        free.iter().filter(|piece| piece.len() >= minimum).collect()
     }
 
     /// Trims the extents in `trimmed.refused` and removes those that succeeded from it.
@@ -290,7 +275,6 @@ mod tests {
     use std::io;
     use std::rc::Rc;
 
-    use trimtab_core::policy::{Goals, LONGEST_TRIM};
     use trimtab_core::profile::Profile;
 
     use super::*;
@@ -306,8 +290,6 @@ mod tests {
     #[derive(Clone, Default)]
     struct Faulty {
         calls: Rc<Cell<u64>>,
-        /// The ranges it was asked for, one for each call.
-        ranges: Rc<RefCell<Vec<Extent>>>,
         fails_at: Option<u64>,
         gone_after: Option<u64>,
         is_slow: bool,
@@ -320,9 +302,8 @@ mod tests {
 
     impl Trimmer for Faulty {
         fn trim(&mut self, ranges: ExtentSet, _: Bytes) -> TrimSeries {
-            TrimSeries::of(&ranges, |range| {
+            TrimSeries::of(&ranges, |_| {
                 self.calls.set(self.calls.get() + 1);
-                self.ranges.borrow_mut().push(range);
                 if self.fails_at == Some(self.calls.get()) {
                     let source = io::Error::from_raw_os_error(5);
                     return Err(TrimError::Trim { mount: "/mnt".into(), source });
@@ -435,26 +416,6 @@ mod tests {
         driver.drop_reused(SECOND * 4);
         let left: Vec<_> = driver.pending().iter().map(|(extent, _)| extent).collect();
         assert_eq!(left, [stays, freed], "what is free, and what was freed a moment ago");
-    }
-
-    #[test]
-    fn joined_extents_are_trimmed_piece_by_piece() {
-        let device = Faulty::default();
-        let mut driver = driver(device.clone());
-        let pieces = (0..80_000).map(|index| Extent::at(Bytes((1 << 32) + index * 40_960), Bytes(32_768)));
-        let long = Extent::at(Bytes::ZERO, Bytes(64 << 20));
-        device.free.replace(Some(pieces.clone().chain([long]).collect()));
-        pieces.clone().for_each(|piece| driver.freed(Duration::ZERO, piece));
-        assert!(driver.pending().is_coarse());
-        // Whatever is overdue is trimmed, in order of address.
-        assert!(driver.run(Goals::default().max_age + SECOND).unwrap());
-        let asked = device.ranges.borrow().clone();
-        let most = LONGEST_TRIM.div_duration_f64(TRIM_TIME) as usize;
-        assert_eq!(asked.len(), most, "it ends after 200 ms");
-        assert!(
-            asked.iter().all(|range| *range == long || pieces.clone().any(|piece| piece == *range)),
-            "{asked:?}"
-        );
     }
 
     #[test]

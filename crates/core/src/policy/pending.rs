@@ -23,8 +23,6 @@ pub struct PendingExtents {
     limit: usize,
     /// None is free since before this.
     floor: Duration,
-    /// Whether some may have been joined.
-    coarse: bool,
 }
 
 /// The extents whose lengths have the same power of two.
@@ -57,7 +55,6 @@ impl PendingExtents {
             bytes: 0,
             limit,
             floor: Duration::MAX,
-            coarse: false,
         }
     }
 
@@ -99,7 +96,6 @@ impl PendingExtents {
                 self.put(end, stretch);
             }
         }
-        self.coarse &= !self.extents.is_empty();
         if self.extents.len() > self.limit {
             self.coarsen();
         }
@@ -168,11 +164,6 @@ impl PendingExtents {
         Bytes(self.bytes)
     }
 
-    /// Whether extents were joined since nothing was pending, so that one may hold bytes that nobody freed.
-    pub fn is_coarse(&self) -> bool {
-        self.coarse
-    }
-
     /// Whether nothing is pending.
     pub fn is_empty(&self) -> bool {
         self.extents.is_empty()
@@ -204,7 +195,6 @@ impl PendingExtents {
             ends.zip(starts).map(|(end, start)| Extent::new(Bytes(end), Bytes(*start))).collect();
         let surplus = self.extents.len() - (self.limit / 2).max(1);
         gaps.select_nth_unstable_by_key(surplus - 1, |gap| gap.len());
-        self.coarse = true;
         for gap in &gaps[..surplus] {
             // As old as the older of its neighbours.
             self.insert(*gap, Duration::MAX);

@@ -43,7 +43,9 @@ const LEAST_GAIN: f64 = 0.1;
 const MOSTLY_WRITES: u64 = 8;
 /// The most extents that are kept apart: some 5 MiB of them.
 const MOST_EXTENTS: usize = 1 << 16;
-/// The longest time for which an unused drive is held before its load is read again.
+/// An unused drive is held for this part of the time for which nobody has used it, but no longer than this, before its
+/// load is read again: whoever comes back waits for a fifth of the time between two requests at most.
+const UNUSED_PART: u32 = 5;
 const IDLE_SLICE: Duration = Duration::from_millis(100);
 
 /// The gain of discards.
@@ -108,9 +110,7 @@ pub struct SmartPolicy {
 #[derive(Debug, Clone, Copy)]
 struct UnderWay {
     bytes: Bytes,
-    /// How often it may wait for the commands of others: once for each extent, any number of times if extents were
-    /// joined.
-    most_waits: u64,
+    extents: u64,
     /// Since when the oldest of it is free.
     since: Option<Duration>,
 }
@@ -171,8 +171,7 @@ impl SmartPolicy {
         let chosen = if paid {
             self.fill(self.lost.min(LONGEST_PAID), self.from(self.least(|thresholds| thresholds.busy)))
         } else if due {
-            // No longer than nobody has used the drive, who then waits no longer than that.
-            let slice = self.pacer.unused_for().min(IDLE_SLICE).max(goals.max_latency_added);
+            let slice = (self.pacer.unused_for() / UNUSED_PART).min(IDLE_SLICE).max(goals.max_latency_added);
             let overdue = at.checked_sub(goals.max_age).map(|before| self.pending.older(before));
             let candidates = overdue.unwrap_or_default().into_iter();
             self.fill(slice, candidates.chain(self.worthwhile(slice)).chain(self.rest(at)))
@@ -184,9 +183,8 @@ impl SmartPolicy {
         }
         let since = chosen.iter().filter_map(|extent| self.pending.since(extent.start)).min();
         let min_length = self.shortest_to_discard(at, &chosen);
-        let most_waits = if self.pending.is_coarse() { u64::MAX } else { chosen.count() as u64 };
         chosen.iter().for_each(|extent| self.pending.remove(extent));
-        self.under_way = Some(UnderWay { bytes: chosen.len(), most_waits, since });
+        self.under_way = Some(UnderWay { bytes: chosen.len(), extents: chosen.count() as u64, since });
         vec![TrimRequest { scope: TrimScope::Within(chosen), min_length }]
     }
 
@@ -341,12 +339,12 @@ impl SmartPolicy {
         self.lost = self.lost.saturating_add(lost).min(MOST_LOST);
     }
 
-    /// Learns from the time that discards took, and returns how long the drive itself worked on them. On a busy drive
-    /// they may have waited for the commands of others, so many times: time beyond what was expected is taken for
-    /// such waits, as far as these can explain it.
-    fn learn_costs(&mut self, most_waits: u64, sent: Sent, took: Duration) -> Duration {
+    /// Learns from the time that discards of so many extents took, and returns how long the drive itself worked on
+    /// them. On a busy drive each may first wait for the commands of others, once: time beyond what was expected is
+    /// taken for such waits, as far as these can explain it.
+    fn learn_costs(&mut self, extents: u64, sent: Sent, took: Duration) -> Duration {
         let expected = self.worth.time_of(sent).min(took);
-        let waiting = u32::try_from(most_waits.min(sent.discards)).unwrap_or(u32::MAX);
+        let waiting = u32::try_from(extents.min(sent.discards)).unwrap_or(u32::MAX);
         let without = |wait: Duration| took.saturating_sub(wait.saturating_mul(waiting)).max(expected);
         let (at_least, in_the_mean) =
             (without(self.pacer.wait_for_others()), without(self.pacer.mean_wait_for_others()));
@@ -362,9 +360,9 @@ impl SmartPolicy {
     fn trimmed(&mut self, at: Duration, trimmed: &Trimmed) {
         let under_way = self.under_way.take();
         let mut took = trimmed.took;
-        if let Some(UnderWay { bytes, most_waits, .. }) = under_way {
+        if let Some(UnderWay { bytes, extents, .. }) = under_way {
             if let Some(sent) = trimmed.sent {
-                took = self.learn_costs(most_waits, sent, took);
+                took = self.learn_costs(extents, sent, took);
             }
             self.lost = self.lost.saturating_sub(took);
             // The drive has the most spare if nothing is pending.

@@ -55,7 +55,7 @@ pub struct Explanation {
     pub least_idle: Bytes,
     /// How long the discards of all pending extents take.
     pub cost: Nanos,
-    /// The copies that these discards save, as time of the drive.
+    /// The copies that these discards save, as time of the drive, as far as that is real; a tenth at least.
     pub gain: Nanos,
     /// The time that writes have lost, and from which on it pays for the next trim.
     pub lost: Nanos,

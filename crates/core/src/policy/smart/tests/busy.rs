@@ -5,12 +5,22 @@ use super::*;
 /// A policy after a minute of large writes without a pause on `ocz-agility-3`, in which 8 MiB were freed in each second.
 /// The drive was busy for as long as the writes take, and for this share of the computed loss.
 fn after_writes_that_lose(share: f64) -> SmartPolicy {
+    after_minutes_that_lose(&[share])
+}
+
+/// The same after several minutes, each with its own share.
+fn after_minutes_that_lose(shares: &[f64]) -> SmartPolicy {
     let mut policy = policy("ocz-agility-3", Goals::default());
     policy.on_event(Duration::ZERO, &Event::Freed(extent(0, Bytes(256 << 20))));
     let (mut now, span) = (Duration::ZERO, Duration::from_millis(200));
-    for round in 0..300 {
+    for round in 0..300 * shares.len() as u64 {
+        let share = shares[round as usize / 300];
         if round % 5 == 0 {
-            policy.on_event(now, &Event::Freed(extent(1024 + 16 * round, Bytes(8 << 20))));
+            // Files take in each second minute what others freed in the first.
+            let (turn, place) = (round / 300, round % 300);
+            let bytes = extent(1024 + 16 * place, Bytes(8 << 20));
+            let event = if turn % 2 == 0 { Event::Freed(bytes) } else { Event::Written(bytes) };
+            policy.on_event(now, &event);
         }
         let pending = policy.pending().len();
         let [_, alone, _] = policy.worth.write_parts_by_profile(0, Bytes(1), policy.free, pending);
@@ -52,6 +62,13 @@ fn gain_of_discards_counts_as_far_as_writes_were_seen_to_lose_time() {
     let short_busy = short.busy.expect("it pays");
     assert!(long.busy.is_none_or(|long_busy| long_busy > short_busy * 4), "{long:?} {short:?}");
     assert_eq!(long.idle, short.idle, "it takes no time of others on an idle drive");
+}
+
+#[test]
+fn drive_that_begins_to_lose_time_after_minutes_is_noticed() {
+    let policy = after_minutes_that_lose(&[0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]);
+    assert!(policy.loss.real_share() > 0.5, "{:?}", policy.loss);
+    assert!(policy.pending().len() <= Bytes(32 << 20), "{}", policy.pending().len());
 }
 
 #[test]
@@ -107,7 +124,7 @@ fn learned_beside_writes(factor: f64) -> f64 {
         policy.on_event(Duration::ZERO, &Event::Freed(extent(second * 16, Bytes(8 << 20))));
         let at = SECOND * second as u32;
         policy.on_event(at, &Event::Load(load));
-        policy.under_way = Some(UnderWay { bytes: Bytes(8 << 20), most_waits: 1, since: None });
+        policy.under_way = Some(UnderWay { bytes: Bytes(8 << 20), extents: 1, since: None });
         let sent = Some(Sent { discards: 1, bytes: Bytes(8 << 20) });
         let took = own + latency.mul_f64([0.1, 0.9, 0.5, 0.3][second as usize % 4]);
         policy.on_event(at, &Event::Trimmed(Trimmed { took, refused: ExtentSet::new(), sent }));
