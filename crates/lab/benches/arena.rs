@@ -20,9 +20,9 @@ const USAGE: &str = "\
 usage: cargo bench -p trimtab-lab --bench arena -- DIR [OPTION]...
        cargo bench -p trimtab-lab --bench arena -- --from RESULT [OPTION]...
 
-DIR holds the traces that arena/record makes: tuning/NAME.parquet and verdict/NAME.parquet.
+DIR holds the traces that arena/record makes: SET/NAME.parquet, where SET is tuning, verdict or holdout.
 
-  --set SET          only the traces of this set: tuning or verdict
+  --set SET          only the traces of this set
   --trace NAME,...   only these traces
   --profile NAME,... only these profiles [default: all built-in ones]
   --think FACTOR,... think times, as multiples of the recorded ones [default: 0,0.1,1,10]
@@ -35,6 +35,10 @@ DIR holds the traces that arena/record makes: tuning/NAME.parquet and verdict/NA
   --all              list all losing cells, not the worst ten
   --out DIR          write result.json, index.html and arena.svg there
   --from RESULT      an earlier result.json";
+
+/// The sets of traces: those that the policy was tuned with, those that were replayed after each change, and those that
+/// were first replayed when it was final.
+const SETS: [&str; 3] = ["tuning", "verdict", "holdout"];
 
 /// The profiles of `--quick`: a slow discard, a queued one, a fast one.
 const QUICK: &str = "ocz-agility-3,samsung-870-evo,nvme-tlc";
@@ -241,8 +245,7 @@ fn joined(newer: Vec<ArenaRun>, earlier: Vec<ArenaRun>) -> Vec<ArenaRun> {
 /// Replays what `options` ask for, on all processors.
 fn fight(dir: &Path, options: &Options, passes: u32) -> Result<Vec<ArenaRun>, Box<dyn Error>> {
     let mut traces = Vec::new();
-    for set in ["tuning", "verdict"].into_iter().filter(|set| options.set.as_ref().is_none_or(|it| it == set))
-    {
+    for set in SETS.into_iter().filter(|set| options.set.as_ref().is_none_or(|it| it == set)) {
         let Ok(files) = fs::read_dir(dir.join(set)) else { continue };
         let mut paths = files.map(|file| Ok(file?.path())).collect::<std::io::Result<Vec<_>>>()?;
         paths.sort();

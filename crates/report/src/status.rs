@@ -18,6 +18,7 @@ pub fn text(document: &StatusDocument, colour: bool) -> String {
         text += &format!("\n{}\n", table(document).terminal(colour));
     }
     let mut notes: Vec<_> = document.file_systems.iter().filter_map(note).collect();
+    notes.extend(document.file_systems.iter().filter_map(untrimmed));
     notes
         .extend(document.frees_unavailable.iter().map(|why| format!("No free events are available: {why}.")));
     if document.lost_events > 0 {
@@ -108,6 +109,15 @@ fn note(fs: &FileSystemStatus) -> Option<String> {
     Some(format!("{} is {}: {reason}.", fs.mount, fs.state))
 }
 
+/// Says which device of a trimmed file system the service leaves alone.
+fn untrimmed(fs: &FileSystemStatus) -> Option<String> {
+    let device = fs.untrimmed.as_ref().filter(|_| is_trimmed(fs))?;
+    Some(format!(
+        "The service does not trim the realtime device of {}, {device}; fstrim does, from Linux 6.11 on.",
+        fs.mount
+    ))
+}
+
 fn since(at: &str, now: SystemTime) -> Option<String> {
     let at = humantime::parse_rfc3339(at).ok()?;
     Some(format!("{} ago", span(now.duration_since(at).unwrap_or_default().as_secs_f64())))
@@ -156,6 +166,7 @@ mod tests {
             latency_added_s: 0.0,
             decision: None,
             btrfs: None,
+            untrimmed: None,
         }
     }
 
@@ -185,6 +196,9 @@ mod tests {
         };
         let waits =
             FileSystemStatus { reason: Some("others use its drive".to_owned()), ..fs("/", State::Waiting) };
+        let realtime = Some("/dev/vdb".to_owned());
+        let waits = FileSystemStatus { untrimmed: realtime.clone(), ..waits };
+        let off = FileSystemStatus { untrimmed: realtime, ..off };
         let shown = text(&document(vec![waits, off]), false);
         let expected = "\
 No extents have been pending for longer than the maximum age.
@@ -195,6 +209,8 @@ mount   fs policy   state  pending oldest goal last trim trimmed in all
 
 - / is waiting: others use its drive.
 - /boot is off: it is mounted read-only.
+- The service does not trim the realtime device of /, /dev/vdb; fstrim does,
+  from Linux 6.11 on.
 ";
         assert_eq!(shown, expected);
     }

@@ -111,6 +111,10 @@ pub struct FileSystemStatus {
     /// The discards that a btrfs sends by itself; none for other file systems and kernels before 6.1.
     #[serde(default)]
     pub btrfs: Option<BtrfsDiscards>,
+    /// A device of the file system whose frees the service neither follows nor trims: the realtime device of an XFS;
+    /// none if there is none.
+    #[serde(default)]
+    pub untrimmed: Option<String>,
 }
 
 /// The state of a file system.

@@ -87,6 +87,12 @@ impl MountedFileSystem {
         mount::discard_option(&self.mount.super_options).is_some()
     }
 
+    /// Returns the realtime device of an XFS; none for other file systems and without one.
+    pub fn realtime_device(&self) -> Option<&str> {
+        let mut options = self.options().filter(|_| self.mount.fstype == "xfs");
+        options.find_map(|option| option.strip_prefix("rtdev="))
+    }
+
     /// Returns the options of the file system, without those with which btrfs names the mounted subvolume.
     fn options(&self) -> impl Iterator<Item = &str> {
         self.mount.super_options.split(',').filter(|option| !option.starts_with("subvol"))
@@ -148,6 +154,16 @@ pub(super) mod tests {
         );
         assert!(!found("/a", "8:1", &[41], "rw").continues(&before));
         assert!(!found("/a", "8:2", &[30, 31], "rw").continues(&before));
+    }
+
+    #[test]
+    fn realtime_device_is_that_of_an_xfs() {
+        let mut found = found("/a", "8:1", &[1], "rw,attr2,rtdev=/dev/sdb1,noquota");
+        assert_eq!(found.realtime_device(), None, "an ext4 has none");
+        found.mount.fstype = "xfs".to_owned();
+        assert_eq!(found.realtime_device(), Some("/dev/sdb1"));
+        found.mount.super_options = "rw,attr2,noquota".to_owned();
+        assert_eq!(found.realtime_device(), None);
     }
 
     #[test]

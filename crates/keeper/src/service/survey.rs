@@ -145,5 +145,6 @@ fn of(machine: &Machine, config: &Config, found: &MountedFileSystem, storage: &S
         latency_added_s: 0.0,
         decision: None,
         btrfs: btrfs_directory(&machine.sysfs(), found).and_then(|directory| own_discards(&directory)),
+        untrimmed: found.realtime_device().map(str::to_owned),
     }
 }

@@ -61,6 +61,7 @@ impl ManagedFileSystem {
                 .filter(|_| self.policy == ServicePolicy::Smart)
                 .map(|driver| driver.policy().explain(now)),
             btrfs: self.btrfs.as_deref().and_then(own_discards),
+            untrimmed: self.found.realtime_device().map(str::to_owned),
         }
     }
 

@@ -27,6 +27,7 @@ fn fs(mount: &str, state: State) -> FileSystemStatus {
         latency_added_s: 0.0,
         decision: None,
         btrfs: None,
+        untrimmed: None,
     }
 }
 
