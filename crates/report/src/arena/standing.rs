@@ -2,6 +2,8 @@
 
 use trimtab_core::document::arena::{ArenaCell, ArenaDocument, ArenaRun};
 
+use trimtab_core::units::Nanos;
+
 use super::{MOST_ERASES, MOST_READ_P99, MOST_WAIT};
 use crate::number::{seconds, times};
 
@@ -13,6 +15,8 @@ const NONE: &str = "none";
 const ALIKE: f64 = 1.02;
 /// The part of a longer wait that the time of discards must make up to be its reason.
 const PART: f64 = 0.25;
+/// The part of a read's longer p99 that a discard must take to be its reason.
+const PART_OF_READ: f64 = 0.5;
 
 /// A bar that a cell does not meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,8 +91,11 @@ impl Standing {
         ];
         standing.losses.extend(bars.iter().filter(|(_, ratio, most)| ratio > most).map(|(loss, ..)| *loss));
         if !standing.losses.is_empty() {
-            let by_erases = standing.losses[0] == Loss::Erases;
-            standing.reason = reason(smart, if by_erases { fewest } else { best });
+            standing.reason = match standing.losses[0] {
+                Loss::Wait => reason(smart, best),
+                Loss::Erases => reason(smart, fewest),
+                Loss::ReadP99 => reason_of_reads(smart, best, best.read_p99_ns.0.max(none_p99)),
+            };
         }
         Some(standing)
     }
@@ -107,6 +114,23 @@ impl Standing {
 /// `part` over `whole`; 1 if both are zero.
 fn over(part: u64, whole: u64) -> f64 {
     if part == whole { 1.0 } else { part as f64 / whole as f64 }
+}
+
+/// Why reads are slower with `smart` than `p99` of the others, with the figures that say so: discards that are about as
+/// long as the difference, or else as for waits.
+fn reason_of_reads(smart: &ArenaRun, best: &ArenaRun, p99: u64) -> String {
+    let longer = smart.read_p99_ns.0.saturating_sub(p99) as f64;
+    let discard = smart.discard_busy_ns.seconds() / smart.discards.max(1) as f64;
+    if discard * 1e9 < PART_OF_READ * longer {
+        return reason(smart, best);
+    }
+    format!(
+        "reads met discards: {} of {} each in the mean; the p99 is {} instead of {}",
+        smart.discards,
+        seconds(discard),
+        seconds(smart.read_p99_ns.seconds()),
+        seconds(Nanos(p99).seconds()),
+    )
 }
 
 /// Why `smart` does worse than `best`, with the figures that say so.
@@ -148,7 +172,7 @@ fn reason(smart: &ArenaRun, best: &ArenaRun) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use trimtab_core::document::arena::ARENA_SCHEMA;
-    use trimtab_core::units::{Bytes, Nanos};
+    use trimtab_core::units::Bytes;
 
     use super::*;
 
@@ -266,5 +290,22 @@ pub(super) mod tests {
         };
         assert!(reason([2000, 100, 0]).starts_with("fewer erases for longer waits: with none,"));
         assert!(reason([1010, 100, 0]).starts_with("discarded too late: 1.50× the copies"));
+    }
+
+    #[test]
+    fn slower_reads_met_discards_of_that_length() {
+        let reason = |busy: u64| {
+            let smart = ArenaRun {
+                discards: 10,
+                discard_busy_ns: Nanos(busy),
+                ..run("a", 0.0, "smart", [1000, 100, 15_000_000])
+            };
+            standings(&document(vec![run("a", 0.0, "none", [1000, 100, 5_000_000]), smart]))[0].reason.clone()
+        };
+        assert_eq!(
+            reason(120_000_000),
+            "reads met discards: 10 of 12.0 ms each in the mean; the p99 is 15.0 ms instead of 5.00 ms"
+        );
+        assert!(reason(120_000).starts_with("copies and discards do not explain it:"));
     }
 }
