@@ -33,7 +33,7 @@ DIR holds the traces that arena/record makes: SET/NAME.parquet, where SET is tun
   --cost-factor N    let smart believe that discards take N times as long as by the profile that it goes by
   --against RESULT   print smart's waits over those in an earlier result.json
   --all              list all losing cells, not the worst ten
-  --out DIR          write result.json, index.html and arena.svg there
+  --out DIR          write result.json, index.html, arena.svg and arena-ideal.svg there
   --from RESULT      an earlier result.json";
 
 /// The sets of traces: those that the policy was tuned with, those that were replayed after each change, and those that
@@ -183,7 +183,9 @@ fn run() -> Result<(), Box<dyn Error>> {
     if let Some(out) = &options.out {
         fs::write(out.join("result.json"), serde_json::to_string(&document)?)?;
         fs::write(out.join("index.html"), arena::html(&document))?;
-        fs::write(out.join("arena.svg"), arena::image(&document))?;
+        for (name, image) in ["arena.svg", "arena-ideal.svg"].iter().zip(arena::images(&document)) {
+            fs::write(out.join(name), image)?;
+        }
         println!("Report: {}", out.join("index.html").display());
     }
     if let Some(path) = &options.against {

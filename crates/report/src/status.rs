@@ -113,7 +113,8 @@ fn note(fs: &FileSystemStatus) -> Option<String> {
 fn untrimmed(fs: &FileSystemStatus) -> Option<String> {
     let device = fs.untrimmed.as_ref().filter(|_| is_trimmed(fs))?;
     Some(format!(
-        "The service does not trim the realtime device of {}, {device}; fstrim does, from Linux 6.11 on.",
+        "The service does not trim the realtime device of {}, {device}; fstrim does, from Linux 6.11 on, if that \
+         takes discards.",
         fs.mount
     ))
 }
@@ -210,7 +211,7 @@ mount   fs policy   state  pending oldest goal last trim trimmed in all
 - / is waiting: others use its drive.
 - /boot is off: it is mounted read-only.
 - The service does not trim the realtime device of /, /dev/vdb; fstrim does,
-  from Linux 6.11 on.
+  from Linux 6.11 on, if that takes discards.
 ";
         assert_eq!(shown, expected);
     }

@@ -9,7 +9,7 @@ use trimtab_core::{Bytes, Extent, ExtentSet};
 use crate::free_space::{Division, FreeSpace};
 use pieces::Piece;
 
-/// A free extent that is longer is split, if need be: the longest extent of ext4.
+/// Only longer free extents are split: the longest extent of ext4.
 const MIN_SPLIT: Bytes = Bytes(128 << 20);
 
 /// The bytes of a file system to trim.
@@ -52,6 +52,8 @@ pub struct Limits<'a> {
     pub longest: Duration,
     /// The longest command of the device; extents are split at multiples of it if possible.
     pub command: Bytes,
+    /// FITRIM passes over shorter parts of a free extent, so there are none.
+    pub minimum: Bytes,
     /// Don't split groups, regardless of their duration.
     pub whole_groups: bool,
 }
@@ -160,11 +162,12 @@ impl RemainingTrim {
         let of_command = (limits.time)(limits.command);
         let step = if of_command <= limits.longest { limits.command } else { MIN_SPLIT.min(limits.command) };
         let steps = limits.longest.div_duration_f64((limits.time)(step)).max(1.0) as u64;
-        let length = Bytes(step.0.saturating_mul(steps));
+        let length = Bytes(step.0.saturating_mul(steps)).max(limits.minimum).max(Bytes::MIB);
+        // The last two are alike: a short rest would cost a command for little, and be too long with the other.
+        let half = Bytes((piece.bytes.0 / 2).next_multiple_of(Bytes::MIB.0));
+        let can_halve = piece.bytes.saturating_sub(half) >= limits.minimum;
         match piece.free {
-            Some(free) if free.len() > length => {
-                // The last two are alike: a short rest would cost a command for little, and be too long with the other.
-                let half = Bytes((free.len().0 / 2).next_multiple_of(Bytes::MIB.0));
+            Some(free) if free.len() > length.max(MIN_SPLIT) && can_halve => {
                 let length = length.min(half);
                 let rest = Extent::new(free.start + length, free.end);
                 let range = Extent::new(rest.start, piece.range.end);
@@ -201,7 +204,7 @@ mod tests {
 
     fn limits(longest_ms: u64) -> Limits<'static> {
         let longest = Duration::from_millis(longest_ms);
-        Limits { time: &time, longest, command: Bytes::GIB, whole_groups: false }
+        Limits { time: &time, longest, command: Bytes::GIB, minimum: Bytes(0), whole_groups: false }
     }
 
     fn ranges(mut plan: RemainingTrim, limits: &Limits) -> Vec<Extent> {
@@ -244,6 +247,24 @@ mod tests {
             "the last two are alike"
         );
         assert_eq!(of(&Division::Anywhere { inside_extents: false }, &limits(1)), [ALL]);
+    }
+
+    #[test]
+    fn no_part_of_a_split_extent_is_shorter_than_the_minimum() {
+        let of = |free: &[Extent], limits: &Limits| {
+            let slices = ranges(plan(&ANYWHERE, free, &Scope::Everything), limits);
+            let parts =
+                slices.iter().map(|slice| Extent::new(slice.start, slice.end.min(free[0].end)).len().mib());
+            parts.collect::<Vec<_>>()
+        };
+        let minimum = |mib: u64| Limits { minimum: Bytes(mib * MIB), ..limits(1) };
+        assert_eq!(of(&[at(0, 200)], &minimum(1)), [100.0, 100.0]);
+        assert_eq!(of(&[at(0, 200)], &minimum(128)), [200.0], "halves would be passed over");
+        assert_eq!(of(&[at(0, 600)], &minimum(150)), [150.0, 150.0, 150.0, 150.0]);
+        let short = Limits { command: Bytes(MIB / 2), ..minimum(1) };
+        assert_eq!(of(&[at(0, 100)], &short), [100.0], "short extents stay whole");
+        let nothing = Limits { command: Bytes(0), ..limits(1) };
+        assert!(of(&[at(0, 200)], &nothing).len() > 1, "and it ends");
     }
 
     #[test]

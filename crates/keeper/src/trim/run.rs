@@ -195,6 +195,7 @@ impl Runner<'_> {
             time: &|length| cost.time(length),
             longest: longest.unwrap_or(IDLE_SLICE),
             command: self.manner.longest_command,
+            minimum: self.manner.minimum,
             whole_groups: pacer.is_none(),
         };
         let Some(slice) = plan.next(&limits) else { return Ok(()) };

@@ -8,7 +8,7 @@ mod text;
 
 use trimtab_core::document::arena::ArenaDocument;
 
-pub use picture::image;
+pub use picture::images;
 pub use section::section;
 pub use standing::{Loss, Standing, standings};
 pub use summary::{Group, groups};

@@ -53,18 +53,21 @@ pub fn figures(standings: &[Standing]) -> String {
     if standings.is_empty() { String::new() } else { MAPS.iter().map(figure).collect() }
 }
 
-/// The map of waits over the best other policy's as an SVG image of its own, in the page's light colours.
-pub fn image(document: &ArenaDocument) -> String {
-    let (drawing, (width, height)) = draw(&MAPS[0], &standings(document));
-    let mut image = Drawing::default();
-    image.area("ground", &[(0.0, 0.0), (width, 0.0), (width, height), (0.0, height)], "");
-    image.text("title", (GAP, 20.0), Anchor::Start, MAPS[0].title);
-    image.append(drawing);
-    image.standalone((width, height), PIXELS, &light(CHART_STYLE))
+/// The maps of waits over the best other policy's and over ideal's, as SVG images of their own in the page's light colours.
+pub fn images(document: &ArenaDocument) -> [String; 2] {
+    let standings = standings(document);
+    MAPS.each_ref().map(|map| {
+        let (drawing, (width, height)) = draw(map, &standings);
+        let mut image = Drawing::default();
+        image.area("ground", &[(0.0, 0.0), (width, 0.0), (width, height), (0.0, height)], "");
+        image.text("title", (GAP, 20.0), Anchor::Start, map.title);
+        image.append(drawing);
+        image.standalone((width, height), PIXELS, &light(CHART_STYLE))
+    })
 }
 
 /// The values in their order, each once.
-fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+pub(super) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     let mut distinct = Vec::new();
     values.for_each(|value| {
         if !distinct.contains(&value) {
@@ -186,11 +189,16 @@ mod tests {
             runs.push(run(trace, scale, "smart", [1500, 200, 100]));
         }
         let document = document(runs);
-        let image = image(&document);
+        let [image, over_ideal] = images(&document);
         assert_eq!(image.matches("class=\"percent\"").count(), 3);
         assert!(image.contains("&lt;logs&gt;") && !image.contains("<logs>"));
         let both = figures(&standings(&document));
         assert_eq!(both.matches("class=\"percent\"").count(), 3, "the bound was not replayed");
+        assert_eq!(over_ideal.matches("class=\"percent\"").count(), 0);
+        assert!(
+            over_ideal.contains("over the bound&#39;s (ideal)")
+                || over_ideal.contains("over the bound's (ideal)")
+        );
         assert_eq!(figures(&[]), "");
     }
 }

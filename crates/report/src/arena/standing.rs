@@ -4,6 +4,7 @@ use trimtab_core::document::arena::{ArenaCell, ArenaDocument, ArenaRun};
 
 use trimtab_core::units::Nanos;
 
+use super::picture::distinct;
 use super::{MOST_ERASES, MOST_READ_P99, MOST_WAIT};
 use crate::number::{seconds, times};
 
@@ -46,7 +47,7 @@ pub struct Standing {
     pub read_p99: f64,
     /// The bars that it does not meet.
     pub losses: Vec<Loss>,
-    /// The reason of the losses, as far as the figures tell it; empty if there are none.
+    /// The reasons of the losses, as far as the figures tell them; empty if there are none.
     pub reason: String,
 }
 
@@ -90,13 +91,12 @@ impl Standing {
             (Loss::ReadP99, standing.read_p99, MOST_READ_P99),
         ];
         standing.losses.extend(bars.iter().filter(|(_, ratio, most)| ratio > most).map(|(loss, ..)| *loss));
-        if !standing.losses.is_empty() {
-            standing.reason = match standing.losses[0] {
-                Loss::Wait => reason(smart, best),
-                Loss::Erases => reason(smart, fewest),
-                Loss::ReadP99 => reason_of_reads(smart, best, best.read_p99_ns.0.max(none_p99)),
-            };
-        }
+        let reasons = standing.losses.iter().map(|loss| match loss {
+            Loss::Wait => reason(smart, best),
+            Loss::Erases => reason(smart, fewest),
+            Loss::ReadP99 => reason_of_reads(smart, best, best.read_p99_ns.0.max(none_p99)),
+        });
+        standing.reason = distinct(reasons).join("; ");
         Some(standing)
     }
 
