@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use trimtab_core::Bytes;
 use trimtab_core::document::StatusDocument;
-use trimtab_core::document::status::FileSystemStatus;
+use trimtab_core::document::status::{FileSystemStatus, State};
 use trimtab_core::profile::{Profile, builtin_text};
 use trimtab_drive::{Clock, CreateOptions, Drive};
 use trimtab_keeper::service::control;
@@ -257,7 +257,12 @@ impl Daemon {
     /// Returns the status of the volume; none if the service doesn't know it.
     pub fn status_of(&self, volume: &Volume) -> Option<FileSystemStatus> {
         let target = volume.target.display().to_string();
-        self.status().file_systems.into_iter().find(|fs| fs.mount == target)
+        let found = self.status().file_systems.into_iter().find(|fs| fs.mount == target);
+        if let Some(fs) = &found {
+            let needs_reason = matches!(fs.state, State::Waiting | State::Trimming | State::Failing | State::Off);
+            assert!(fs.reason.is_some() || !needs_reason, "a state without its reason: {fs:#?}");
+        }
+        found
     }
 
     /// Waits until it is managed the volume so, for at most thirty seconds.

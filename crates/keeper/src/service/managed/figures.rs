@@ -81,9 +81,12 @@ impl ManagedFileSystem {
             return (State::Idle, None);
         }
         let ended = driver.totals().last;
-        if ended.is_some_and(|ended| now.saturating_sub(ended) < RECENT) {
-            return (State::Trimming, None);
-        }
-        (State::Waiting, Some(driver.policy().explain(now).to_string()))
+        let is_trimming = ended.is_some_and(|ended| now.saturating_sub(ended) < RECENT);
+        let state = if is_trimming { State::Trimming } else { State::Waiting };
+        let reason = match self.policy {
+            ServicePolicy::Batched(_) => format!("{} of a full trim are left", driver.pending().len()),
+            _ => driver.policy().explain(now).to_string(),
+        };
+        (state, Some(reason))
     }
 }
