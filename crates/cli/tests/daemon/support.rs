@@ -259,7 +259,8 @@ impl Daemon {
         let target = volume.target.display().to_string();
         let found = self.status().file_systems.into_iter().find(|fs| fs.mount == target);
         if let Some(fs) = &found {
-            let needs_reason = matches!(fs.state, State::Waiting | State::Trimming | State::Failing | State::Off);
+            let needs_reason =
+                matches!(fs.state, State::Waiting | State::Trimming | State::Failing | State::Off);
             assert!(fs.reason.is_some() || !needs_reason, "a state without its reason: {fs:#?}");
         }
         found
