@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use trimtab_core::policy::{
     Event, Load, PendingExtents, Policy, Sent, SmartPolicy, TrimRequest, TrimScope, Trimmed,
@@ -22,6 +22,9 @@ const LEAST_WRITTEN: Bytes = Bytes::MIB;
 /// The time until the map of free space shows what was freed.
 const SHOWN_AFTER: Duration = Duration::from_secs(2);
 
+/// Reading the map of free space and dropping what is used again may take this part of the time.
+const REREAD_PAUSE: u32 = 50;
+
 /// The most such extents that are kept; the oldest of more are judged early.
 const MOST_RECENT: usize = 1 << 16;
 
@@ -35,12 +38,26 @@ pub struct PolicyDriver<T> {
     last_load: Option<(Duration, Counters)>,
     /// The bytes written since the map of free space was read.
     written: Bytes,
+    /// When the map of free space may be read again.
+    next_map: Duration,
+    /// A trim that was begun and has not been answered yet.
+    unanswered: Option<Unanswered>,
     /// The extents freed a moment ago, which the map of free space may not show yet.
     recent: VecDeque<(Duration, Extent)>,
     totals: Totals,
     /// Where the decisions are logged; none if they are not, or if that failed.
     log: Option<DecisionLog>,
     log_error: Option<io::Error>,
+}
+
+/// A trim that was not answered in time. [`Trimmer::trim`] returns its result when it has ended.
+struct Unanswered {
+    /// The counters of the devices before it.
+    before: Counters,
+    /// The least length of the free space that it discards.
+    minimum: Bytes,
+    /// What was freed since it began.
+    freed: ExtentSet,
 }
 
 /// Statistics of all trims so far.
@@ -77,6 +94,8 @@ impl<T: Trimmer> PolicyDriver<T> {
             trimmer,
             last_load: None,
             written: Bytes::ZERO,
+            next_map: Duration::ZERO,
+            unanswered: None,
             recent: VecDeque::new(),
             totals: Totals::default(),
             log: None,
@@ -113,6 +132,16 @@ impl<T: Trimmer> PolicyDriver<T> {
         self.tell(at, &Event::Freed(extent));
         self.forget_old(at);
         self.recent.push_back((at, extent));
+        if let Some(unanswered) = &mut self.unanswered {
+            unanswered.freed.insert(extent);
+        }
+    }
+
+    /// Takes over the pending extents of `earlier`, and the trim of it that has not ended yet.
+    pub fn take_over(&mut self, mut earlier: Self) {
+        self.trimmer.take_over(&mut earlier.trimmer);
+        earlier.pending().iter().for_each(|(extent, since)| self.freed(since, extent));
+        self.unanswered = earlier.unanswered.take();
     }
 
     fn forget_old(&mut self, now: Duration) {
@@ -166,8 +195,9 @@ impl<T: Trimmer> PolicyDriver<T> {
             return Ok(false);
         };
         let mut trimmed = Trimmed { took: Duration::ZERO, refused: extents, sent: None };
+        let was_unanswered = self.unanswered.is_some();
         let outcome = self.carry_out(now, before, min_length, &mut trimmed);
-        let end = now + trimmed.took;
+        let end = if was_unanswered { now } else { now + trimmed.took };
         self.totals.took += trimmed.took;
         self.totals.last = Some(end);
         self.tell(end, &Event::Trimmed(trimmed));
@@ -185,7 +215,19 @@ impl<T: Trimmer> PolicyDriver<T> {
         trimmed: &mut Trimmed,
     ) -> Result<(), RunError> {
         let ranges = self.trimmer.reaching(trimmed.refused.clone())?;
-        let series = self.trimmer.trim(ranges, minimum);
+        let mut series = self.trimmer.trim(ranges, minimum);
+        let earlier = self.unanswered.take();
+        if let Err(error @ TrimError::NoAnswer { .. }) = series.outcome {
+            let begun = || Unanswered { before, minimum, freed: ExtentSet::new() };
+            self.unanswered = Some(earlier.unwrap_or_else(begun));
+            return Err(error.into());
+        }
+        if let Some(earlier) = &earlier {
+            earlier.freed.iter().for_each(|freed| series.trimmed.remove(freed));
+        }
+        // An earlier trim is answered: it may have left out longer pieces, and counts from its own beginning.
+        let minimum = earlier.as_ref().map_or(minimum, |earlier| earlier.minimum.max(minimum));
+        let before = earlier.as_ref().map_or(before, |earlier| earlier.before);
         trimmed.took = series.took;
         for extent in series.trimmed.iter() {
             trimmed.refused.remove(extent);
@@ -198,7 +240,8 @@ impl<T: Trimmer> PolicyDriver<T> {
         let after = self.trimmer.counters()?;
         let discards = after.own.discards.saturating_sub(before.own.discards);
         let bytes = after.own.discard_bytes.saturating_sub(before.own.discard_bytes);
-        trimmed.sent = Some(Sent { discards, bytes });
+        // Of an earlier trim it is only known that it took too long.
+        trimmed.sent = earlier.is_none().then_some(Sent { discards, bytes });
         self.totals.discards += discards;
         self.totals.bytes += bytes;
         Ok(())
@@ -227,16 +270,25 @@ impl<T: Trimmer> PolicyDriver<T> {
     }
 
     /// Drops the pending extents that files use again. The kernel's events of allocations would tell at once, but
-    /// cost every allocation; so the map of free space is read after as much was written as may matter.
+    /// cost every allocation; so the map of free space is read after as much was written as may matter, and seldom
+    /// where that takes long.
     fn drop_reused(&mut self, now: Duration) {
         let pending = self.pending().len();
         let matters = Bytes(pending.0 / REUSED);
         // More can't be pending than is free.
         let is_stale = self.written >= LEAST_WRITTEN && pending > self.trimmer.free();
         let is_due = is_stale || self.written >= matters.max(LEAST_WRITTEN * 16);
-        if pending == Bytes::ZERO || !is_due {
+        if pending == Bytes::ZERO || !is_due || now < self.next_map {
             return;
         }
+        let begun = Instant::now();
+        self.read_map(now, matters);
+        self.next_map = now + begun.elapsed() * REREAD_PAUSE;
+    }
+
+    /// Drops the pending extents that the map of free space does not show; less than `matters` of those that are too
+    /// recent to be judged is not looked at again.
+    fn read_map(&mut self, now: Duration, matters: Bytes) {
         let all: ExtentSet = self.pending().iter().map(|(extent, _)| extent).collect();
         let Some(free) = self.trimmer.free_within(&all) else {
             self.written = Bytes::ZERO;
@@ -270,173 +322,4 @@ pub(crate) fn load_between(span: Duration, before: &Counters, after: &Counters) 
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::{Cell, RefCell};
-    use std::io;
-    use std::rc::Rc;
-
-    use trimtab_core::profile::Profile;
-
-    use super::*;
-    use crate::trimmer::TrimSeries;
-    use trimtab_linux::block::BlockCounters;
-
-    const SIZE: Bytes = Bytes(8 << 30);
-    const SECOND: Duration = Duration::from_secs(1);
-    /// How long one trim takes.
-    const TRIM_TIME: Duration = Duration::from_millis(20);
-
-    /// A device without other load. One of its trims may fail, or it may be gone after one.
-    #[derive(Clone, Default)]
-    struct Faulty {
-        calls: Rc<Cell<u64>>,
-        fails_at: Option<u64>,
-        gone_after: Option<u64>,
-        is_slow: bool,
-        /// Widens each trim to this range, as btrfs needs it.
-        chunk: Option<Extent>,
-        /// Bytes written so far, and the free extents; without them, everything is free.
-        written: Rc<Cell<Bytes>>,
-        free: Rc<RefCell<Option<ExtentSet>>>,
-    }
-
-    impl Trimmer for Faulty {
-        fn trim(&mut self, ranges: ExtentSet, _: Bytes) -> TrimSeries {
-            TrimSeries::of(&ranges, |_| {
-                self.calls.set(self.calls.get() + 1);
-                if self.fails_at == Some(self.calls.get()) {
-                    let source = io::Error::from_raw_os_error(5);
-                    return Err(TrimError::Trim { mount: "/mnt".into(), source });
-                }
-                Ok(if self.is_slow { SECOND } else { TRIM_TIME })
-            })
-        }
-
-        fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
-            Ok(self.chunk.map_or(extents, |chunk| ExtentSet::from_iter([chunk])))
-        }
-
-        fn counters(&mut self) -> Result<Counters, BlockError> {
-            if self.gone_after.is_some_and(|last| self.calls.get() > last) {
-                return Err(BlockError::Unknown { device: "/dev/gone".into() });
-            }
-            let discards = self.calls.get();
-            let (discard_bytes, write_bytes) = (Bytes(discards << 20), self.written.get());
-            let counters = BlockCounters { discards, discard_bytes, write_bytes, ..BlockCounters::default() };
-            Ok(Counters { own: counters, disks: counters })
-        }
-
-        fn free(&mut self) -> Bytes {
-            Bytes::GIB
-        }
-
-        fn free_within(&mut self, extents: &ExtentSet) -> Option<ExtentSet> {
-            self.free.borrow().as_ref().map(|free| free.intersect(extents))
-        }
-    }
-
-    fn driver(trimmer: Faulty) -> PolicyDriver<Faulty> {
-        let mut driver =
-            PolicyDriver::new(SmartPolicy::of_drive(&Profile::named("nvme-tlc").unwrap(), SIZE), trimmer);
-        driver.run(Duration::ZERO).unwrap();
-        for index in 0..8 {
-            driver.freed(Duration::ZERO, Extent::at(Bytes(index << 28), Bytes(64 << 20)));
-        }
-        driver
-    }
-
-    fn pending(driver: &PolicyDriver<Faulty>) -> Bytes {
-        driver.pending().len()
-    }
-
-    #[test]
-    fn busy_time_is_unknown_while_anybody_discards() {
-        let disks = |seconds, discards| {
-            let busy_time = SECOND * seconds;
-            Counters {
-                disks: BlockCounters { busy_time, discards, ..BlockCounters::default() },
-                ..Counters::default()
-            }
-        };
-        let between = |before, after| load_between(SECOND * 9, &before, &after).busy;
-        assert_eq!(between(disks(1, 7), disks(4, 7)), Some(SECOND * 3));
-        assert_eq!(between(disks(1, 7), disks(4, 8)), None, "another partition was trimmed");
-    }
-
-    #[test]
-    fn idle_device_gets_all_pending_trims() {
-        let mut driver = driver(Faulty::default());
-        assert!(driver.run(SECOND).unwrap());
-        let mut now = SECOND;
-        while pending(&driver) > Bytes::ZERO {
-            now = driver.next_run().expect("something is pending").max(now + TRIM_TIME);
-            driver.run(now).unwrap();
-        }
-        let totals = driver.totals();
-        assert_eq!((totals.discards, totals.bytes), (8, Bytes(8 << 20)));
-        assert_eq!((totals.took, totals.failed), (TRIM_TIME * 8, 0));
-        assert_eq!(driver.next_run(), None);
-    }
-
-    #[test]
-    fn slow_device_gets_one_trim_per_run() {
-        let mut driver = driver(Faulty { is_slow: true, ..Faulty::default() });
-        let before = pending(&driver);
-        assert!(driver.run(SECOND).unwrap());
-        assert_eq!((driver.totals().discards, driver.totals().took), (1, SECOND));
-        assert_eq!(pending(&driver) + Bytes(64 << 20), before);
-        assert!(driver.next_run().is_some());
-    }
-
-    #[test]
-    fn failed_trims_stay_pending() {
-        let mut driver = driver(Faulty { fails_at: Some(2), ..Faulty::default() });
-        let before = pending(&driver);
-        let error = driver.run(SECOND).unwrap_err();
-        assert!(matches!(error, RunError::Trim(_)), "{error}");
-        assert_eq!(pending(&driver), Bytes(before.0 - (64 << 20)), "the first was trimmed");
-        let retry = driver.next_run().unwrap();
-        assert!(driver.run(retry).unwrap());
-        assert_eq!(driver.totals().failed, 1);
-    }
-
-    #[test]
-    fn extents_that_files_took_are_dropped() {
-        let device = Faulty::default();
-        let mut driver = driver(device.clone());
-        let freed = Extent::at(Bytes(1 << 40), Bytes(64 << 20));
-        let (stays, before) = (Extent::at(Bytes(0), Bytes(64 << 20)), pending(&driver));
-        device.free.replace(Some(ExtentSet::from_iter([stays])));
-        driver.report_load(SECOND).unwrap();
-        driver.drop_reused(SECOND);
-        assert_eq!(pending(&driver), before, "nobody wrote, so that nothing was taken");
-        device.written.set(before);
-        driver.freed(SECOND * 3, freed);
-        driver.report_load(SECOND * 4).unwrap();
-        driver.drop_reused(SECOND * 4);
-        let left: Vec<_> = driver.pending().iter().map(|(extent, _)| extent).collect();
-        assert_eq!(left, [stays, freed], "what is free, and what was freed a moment ago");
-    }
-
-    #[test]
-    fn extents_below_the_least_length_stay_pending_beside_a_wider_trim() {
-        let chunk = Extent::new(Bytes::ZERO, SIZE);
-        let mut driver = driver(Faulty { chunk: Some(chunk), ..Faulty::default() });
-        let short = Extent::at(Bytes(1 << 33) - Bytes(8192), Bytes(2048));
-        driver.freed(Duration::ZERO, short);
-        assert!(driver.run(SECOND).unwrap());
-        let left: Vec<_> = driver.pending().iter().map(|(extent, _)| extent).collect();
-        assert_eq!(left, [short], "the others were discarded with the chunk");
-    }
-
-    #[test]
-    fn vanished_device_is_an_error_and_keeps_extents_pending() {
-        let device = Faulty { gone_after: Some(0), ..Faulty::default() };
-        let mut driver = driver(device.clone());
-        let before = pending(&driver);
-        assert!(matches!(driver.run(SECOND), Err(RunError::Block(_))));
-        assert!(matches!(driver.run(SECOND * 60), Err(RunError::Block(_))));
-        let trimmed = Bytes(device.calls.get() * (64 << 20));
-        assert_eq!(pending(&driver) + trimmed, before);
-    }
-}
+mod tests;

@@ -101,6 +101,13 @@ pub trait Trimmer {
     /// Returns the free bytes of the file system; zero if unknown.
     fn free(&mut self) -> Bytes;
 
+    /// Takes over a trim that `earlier`, which trimmed the same file system, has begun and that has not ended.
+    fn take_over(&mut self, _earlier: &mut Self)
+    where
+        Self: Sized,
+    {
+    }
+
     /// Returns the parts of `extents` that are still free; none if the file system doesn't tell.
     fn free_within(&mut self, _extents: &ExtentSet) -> Option<ExtentSet> {
         None

@@ -148,6 +148,7 @@ fn hung_drive_does_not_delay_others() {
         other.write(name, FILE);
     }
     let dir = tempfile::TempDir::new().unwrap();
+    let before = slow.counters().discard_bytes;
     let (waits, goes) = (patient(&slow, dir.path()), eager(&slow));
     let mut daemon = Daemon::start(&(waits.clone() + &eager(&other)));
     daemon.wait_for(&other, "all that was free is trimmed", is_idle);
@@ -169,6 +170,8 @@ fn hung_drive_does_not_delay_others() {
     drop(hung);
     daemon.wait_for(&slow, "all is trimmed", is_idle);
     assert_eq!(daemon.logged("event=discard_recovered"), 1, "{}", daemon.log());
+    let trimmed = daemon.status_of(&slow).unwrap().trimmed;
+    assert_eq!(trimmed, slow.counters().discard_bytes - before, "what was answered late counts");
 
     daemon.configure(&(waits + &eager(&other)));
     daemon.signal(Signal::HUP);
@@ -225,6 +228,31 @@ fn drive_hung_during_a_free_space_query_does_not_delay_others() {
     assert_eq!(threads, 2, "it is asked once");
     drop(hung);
     daemon.wait_for(&hangs, "it is trimmed", |fs| is_idle(fs) && fs.trimmed > Bytes::MIB);
+}
+
+#[test]
+fn free_space_that_is_not_read_in_time_is_read_later() {
+    if !possible() {
+        return;
+    }
+    let hangs = Volume::on_drive("ext4", Profile::named("nvme-tlc").unwrap(), Clock::Model);
+    let other = Volume::mounted("ext4");
+    other.write("goes", FILE);
+    let mut daemon = Daemon::start(&eager(&other));
+    daemon.wait_for(&other, "all that was free is trimmed", is_idle);
+    let hung = Hung::new(&hangs);
+    daemon.configure(&(eager(&hangs) + &eager(&other)));
+    daemon.signal(Signal::HUP);
+    daemon.wait_for(&hangs, "its free space is missing", |fs| {
+        fs.state == State::Waiting
+            && fs.reason.as_ref().is_some_and(|reason| reason.contains("not been read"))
+    });
+    goes_on(&daemon, &other, "goes");
+    drop(hung);
+    daemon.wait_for(&hangs, "it is trimmed", |fs| is_idle(fs) && fs.trimmed > Bytes::MIB);
+    assert_eq!(daemon.status_of(&hangs).unwrap().policy, "smart");
+    assert_eq!(daemon.stop(), Some(0), "{}", daemon.log());
+    assert_eq!(daemon.logged("event=state_not_saved"), 0, "{}", daemon.log());
 }
 
 #[test]

@@ -43,6 +43,9 @@ const LEAST_GAIN: f64 = 0.1;
 const MOSTLY_WRITES: u64 = 8;
 /// The most extents that are kept apart: some 5 MiB of them.
 const MOST_EXTENTS: usize = 1 << 16;
+/// Pieces of free space as long as this are never left out of a trim. ext4 counts those of each of its groups apart,
+/// which are 8 MiB or more, and refuses to leave out longer ones.
+const LONGEST_LEFT_OUT: Bytes = Bytes(4 << 20);
 /// An unused drive is held for this part of the time for which nobody has used it, but no longer than this, before its
 /// load is read again: whoever comes back waits for a fifth of the time between two requests at most.
 const UNUSED_PART: u32 = 5;
@@ -208,7 +211,7 @@ impl SmartPolicy {
         let is_idle = self.pacer.is_idle();
         let pays = self.least(|thresholds| thresholds.busy.filter(|_| !is_idle).or(Some(thresholds.idle)));
         let shortest = chosen.iter().map(|extent| extent.len()).min();
-        pays.min(shortest).unwrap_or(Bytes::ZERO)
+        pays.min(shortest).unwrap_or(Bytes::ZERO).min(LONGEST_LEFT_OUT)
     }
 
     /// Returns the extents that are worth their time now, if a slice of this length may be used for them.

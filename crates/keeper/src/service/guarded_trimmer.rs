@@ -1,7 +1,7 @@
 //! Trims that can't block the service, and that fail if a disk failed their discards.
 
 use std::rc::Rc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use trimtab_core::{Bytes, ExtentSet};
@@ -21,11 +21,13 @@ pub(super) struct GuardedTrimmer {
     context: Rc<Context>,
     /// The result of trims that timed out and still run.
     late: Option<Receiver<TrimSeries>>,
+    /// The result of a query of free space that timed out and may still run.
+    late_query: Option<Receiver<Option<ExtentSet>>>,
 }
 
 impl GuardedTrimmer {
     pub fn new(trimmer: MountedTrimmer, stack: Stack, context: Rc<Context>) -> Self {
-        Self { trimmer, stack, context, late: None }
+        Self { trimmer, stack, context, late: None, late_query: None }
     }
 
     /// Uses another mount of the same file system from now on.
@@ -36,8 +38,8 @@ impl GuardedTrimmer {
 
 impl Trimmer for GuardedTrimmer {
     /// Widens the ranges as [`MountedTrimmer`] does and trims them, in a thread of its own. While earlier
-    /// trims that timed out still run, starts no others. Once they end, returns their result with nothing
-    /// counted as trimmed, because more may have been freed in these ranges since.
+    /// trims that timed out still run, starts no others. Once they end, returns their result, as if they had taken
+    /// no longer than until they timed out: the drive may have hung.
     fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> TrimSeries {
         let mount = self.trimmer.mount().to_owned();
         let late = self.late.take();
@@ -62,7 +64,6 @@ impl Trimmer for GuardedTrimmer {
             Ok(mut series) => {
                 series.took = series.took.mul_f64(self.context.speed);
                 if is_late {
-                    series.trimmed = ExtentSet::new();
                     series.took = series.took.min(TIMEOUT);
                 }
                 self.context.failures.check(&self.stack, &mount, series)
@@ -92,14 +93,27 @@ impl Trimmer for GuardedTrimmer {
         self.trimmer.free()
     }
 
-    /// Reads the map in a thread of its own; none if it takes too long, and while earlier trims that timed out
-    /// still run.
+    fn take_over(&mut self, earlier: &mut Self) {
+        self.late = earlier.late.take();
+        self.late_query = earlier.late_query.take();
+    }
+
+    /// Reads the map in a thread of its own; none if it takes too long, and while earlier trims or queries that
+    /// timed out still run.
     fn free_within(&mut self, extents: &ExtentSet) -> Option<ExtentSet> {
-        if self.late.is_some() {
+        let is_running = |query: &Receiver<_>| matches!(query.try_recv(), Err(TryRecvError::Empty));
+        self.late_query = self.late_query.take().filter(is_running);
+        if self.late.is_some() || self.late_query.is_some() {
             return None;
         }
         let (mut trimmer, extents) = (self.trimmer.clone(), extents.clone());
         let answer = spawn(move || trimmer.free_within(&extents)).ok()?;
-        answer.recv_timeout(TIMEOUT).ok()?
+        match answer.recv_timeout(TIMEOUT) {
+            Ok(free) => free,
+            Err(error) => {
+                self.late_query = (error == RecvTimeoutError::Timeout).then_some(answer);
+                None
+            }
+        }
     }
 }

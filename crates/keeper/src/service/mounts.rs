@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
+use rustix::fs::statvfs;
 use trimtab_linux::block::DeviceNumber;
 use trimtab_linux::mount::{self, Listed, Mount, listed_in};
 use trimtab_linux::stack::{self, Machine, StackError};
@@ -19,8 +20,11 @@ pub(super) struct MountedFileSystem {
     pub mount: Mount,
     /// All its mount points, that of `mount` first.
     pub targets: Vec<PathBuf>,
-    /// The ids of all its mounts.
+    /// The ids of all its mounts. The kernel gives those of mounts that are gone to others.
     ids: BTreeSet<u64>,
+    /// The number by which `statvfs` tells file systems apart; zero if there is none. That of ext4 and btrfs comes
+    /// from the UUID, that of XFS from the device.
+    file_system: u64,
     /// Whether its line in `/etc/fstab` has X-fstrim.notrim.
     pub is_excluded: bool,
 }
@@ -46,7 +50,8 @@ impl MountedFileSystem {
             let is_its = |line: &Listed| line.is_on_device() && targets.contains(&line.target);
             let is_excluded = fstab.iter().any(|line| is_its(line) && line.is_excluded());
             let ids = all().map(|mount| mount.id).collect();
-            found.push(Self { mount: seen.clone(), targets, ids, is_excluded });
+            let file_system = statvfs(&seen.target).map_or(0, |found| found.f_fsid);
+            found.push(Self { mount: seen.clone(), targets, ids, file_system, is_excluded });
         }
         found.sort_by(|one, other| one.mount.target.cmp(&other.mount.target));
         Ok(found)
@@ -65,7 +70,11 @@ impl MountedFileSystem {
 
     /// Returns whether it has been mounted without interruption since `earlier`.
     pub fn continues(&self, earlier: &Self) -> bool {
-        self.number() == earlier.number() && !self.ids.is_disjoint(&earlier.ids)
+        let (mount, file_system) = (&self.mount, self.file_system);
+        mount.number == earlier.mount.number
+            && mount.fstype == earlier.mount.fstype
+            && file_system == earlier.file_system
+            && !self.ids.is_disjoint(&earlier.ids)
     }
 
     /// Returns whether it is `earlier` with the same options. A change of its mount points makes no
@@ -135,7 +144,7 @@ pub(super) mod tests {
             super_options: options.to_owned(),
         };
         let (targets, ids) = (vec![mount.target.clone()], ids.iter().copied().collect());
-        MountedFileSystem { targets, mount, ids, is_excluded: false }
+        MountedFileSystem { targets, mount, ids, file_system: 1, is_excluded: false }
     }
 
     #[test]
@@ -154,6 +163,8 @@ pub(super) mod tests {
         );
         assert!(!found("/a", "8:1", &[41], "rw").continues(&before));
         assert!(!found("/a", "8:2", &[30, 31], "rw").continues(&before));
+        let made_anew = MountedFileSystem { file_system: 2, ..found("/a", "8:1", &[30, 31], "rw") };
+        assert!(!made_anew.continues(&before), "mount ids are used again");
     }
 
     #[test]

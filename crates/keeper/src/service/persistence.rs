@@ -25,6 +25,9 @@ pub(super) enum PersistenceError {
     /// The service didn't receive all free events up to the unmount.
     #[error("some of its last free events were not received")]
     Incomplete,
+    /// Not all of its free space was read.
+    #[error("not all of its free space was read")]
+    Unread,
     /// The generation of the file system can't be read.
     #[error(transparent)]
     Seal(#[from] SealError),
@@ -88,7 +91,7 @@ pub(super) fn seal_after_unmount(
     }
 }
 
-/// Saves the state of a file system under its seal.
+/// Saves the state of a file system under its seal, if all of its free space is known.
 ///
 /// # Errors
 /// [`PersistenceError`]; a state saved before stays.
@@ -98,6 +101,9 @@ pub(super) fn save(
     managed: &ManagedFileSystem,
     now: Duration,
 ) -> Result<(), PersistenceError> {
+    if managed.lacks_free_space() {
+        return Err(PersistenceError::Unread);
+    }
     let seal = match seal {
         // A file system without a generation counter is examined anew at each mount.
         Err(SealError::Unknown { .. }) => return Ok(()),

@@ -241,6 +241,22 @@ fn pieces_too_short_to_pay_are_left_alone_until_they_are_overdue() {
     assert_eq!(requests.first().map(|request| request.min_length), Some(Bytes::ZERO), "{requests:?}");
 }
 
+/// ext4 refuses a least length above that of a group, which is 8 MiB with blocks of 1 KiB.
+#[test]
+fn least_length_fits_a_group_of_ext4_on_a_nearly_empty_drive() {
+    let size = Bytes(55 << 30);
+    let mut policy = SmartPolicy::of_drive(&Profile::named("micron-m500it").unwrap(), size);
+    policy.on_event(Duration::ZERO, &Event::Space { free: Bytes(54 << 30) });
+    policy.on_event(SECOND, &Event::Freed(extent(0, Bytes(1500 << 20))));
+    let least = policy.worth.thresholds(policy.free, policy.pending.len()).idle;
+    assert!(least > Bytes(128 << 20), "{least}");
+    let requests = (2..60).find_map(|at| {
+        policy.on_event(SECOND * at, &load(0));
+        policy.on_event(SECOND * at, &Event::Wake).pop()
+    });
+    assert_eq!(requests.map(|request| request.min_length), Some(LONGEST_LEFT_OUT));
+}
+
 #[test]
 fn least_length_never_exceeds_an_extent_that_was_freed() {
     let mut policy = policy("nvme-tlc", Goals::default());

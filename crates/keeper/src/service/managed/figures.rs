@@ -10,6 +10,7 @@ use super::{ManagedFileSystem, Work};
 use crate::service::config::ServicePolicy;
 use crate::service::mounts::MountedFileSystem;
 use crate::service::survey::own_discards;
+use crate::service::timeout::NoAnswer;
 
 /// How long after a trim a file system counts as being trimmed.
 const RECENT: Duration = Duration::from_secs(2);
@@ -78,7 +79,10 @@ impl ManagedFileSystem {
             return (State::Trimming, Some("by trimtab trim".to_owned()));
         }
         if driver.pending().is_empty() {
-            return (State::Idle, None);
+            return match self.lacks_free_space() {
+                true => (State::Waiting, Some(format!("its free space has not been read yet: {NoAnswer}"))),
+                false => (State::Idle, None),
+            };
         }
         let ended = driver.totals().last;
         let is_trimming = ended.is_some_and(|ended| now.saturating_sub(ended) < RECENT);

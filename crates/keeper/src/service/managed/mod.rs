@@ -1,6 +1,7 @@
 //! A managed file system: its policy, pending extents and statistics.
 
 mod figures;
+mod full_trim;
 mod lease;
 mod schedule;
 mod statistics;
@@ -32,9 +33,10 @@ use crate::decision_log::DecisionLog;
 use crate::policy_driver::{PolicyDriver, Totals};
 use crate::state::SaveError;
 use crate::trimmer::MountedTrimmer;
+use full_trim::FullTrim;
 use lease::Lease;
 pub(super) use lease::LeaseError;
-use schedule::Failure;
+use schedule::{Failure, Wanted};
 pub(super) use schedule::{FreeSpaceQueryError, REFUSALS, RunOutcome};
 use statistics::Statistics;
 pub(super) use steered::restore_knobs;
@@ -88,7 +90,11 @@ pub(super) struct ManagedFileSystem {
     /// Whether the kernel reports its frees.
     reports_frees: bool,
     /// The query of its free space, which may still run.
-    free_space: SingleCall<io::Result<Vec<Extent>>>,
+    free_space: SingleCall<Result<Vec<Extent>, FreeSpaceQueryError>>,
+    /// All free space, if it is to be added to the pending extents.
+    wanted: Option<Wanted>,
+    /// When all free space may be queried again.
+    next_query: Duration,
     /// The last failure, until a run succeeds.
     failure: Option<Failure>,
     lease: Option<Lease>,
@@ -106,13 +112,6 @@ enum Work {
         /// When all free space becomes pending; none if its frees are tracked.
         full_trim: Option<FullTrim>,
     },
-}
-
-/// A periodic trim of all free space.
-#[derive(Debug, Clone, Copy)]
-struct FullTrim {
-    every: Duration,
-    next: Duration,
 }
 
 impl ManagedFileSystem {
@@ -140,6 +139,8 @@ impl ManagedFileSystem {
             work: Work::Off(Exclusion::Configured.into()),
             reports_frees,
             free_space: SingleCall::default(),
+            wanted: None,
+            next_query: Duration::ZERO,
             failure: None,
             lease: None,
         };
@@ -189,7 +190,10 @@ impl ManagedFileSystem {
         };
         let off = off.map(OffReason::from).or_else(|| self.check().err());
         let full_trim = match self.policy {
-            ServicePolicy::Batched(every) => Some(FullTrim { every, next: now + self.due_in(every) }),
+            ServicePolicy::Batched(every) => {
+                let last = self.found.id().and_then(|id| self.context.store.stamped(&id));
+                Some(FullTrim::new(every, last, now))
+            }
             _ => None,
         };
         let work = match steering {
@@ -205,7 +209,7 @@ impl ManagedFileSystem {
         if let Work::On { driver: old, .. } = old {
             self.statistics.add(old.totals());
             if let Work::On { driver, .. } = &mut self.work {
-                old.pending().iter().for_each(|(extent, since)| driver.freed(since, extent));
+                driver.take_over(*old);
             }
         }
     }
@@ -218,12 +222,6 @@ impl ManagedFileSystem {
             Ok(Err(TrimError::Unsupported { .. })) => Err(Exclusion::Unsupported.into()),
             Ok(Err(error)) => Err(OffReason::Check(error)),
         }
-    }
-
-    /// Returns the time until the next periodic full trim.
-    fn due_in(&self, every: Duration) -> Duration {
-        let last = self.found.id().and_then(|id| self.context.store.stamped(&id));
-        last.map_or(Duration::ZERO, |last| schedule::due_in(every, last, SystemTime::now()))
     }
 
     /// Returns what a policy with these goals begins with.

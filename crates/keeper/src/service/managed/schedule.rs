@@ -1,7 +1,7 @@
 //! Runs the policy of a file system when it is due, and retries after failures.
 
 use std::io;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::io::Errno;
 use trimtab_core::error::chain;
@@ -15,10 +15,32 @@ use crate::free_space::{Division, FreeSpace, FreeSpaceError};
 use crate::policy_driver::RunError;
 use crate::service::backoff::Backoff;
 use crate::service::storage::Exclusion;
-use crate::service::timeout::{NoAnswer, with_timeout};
+use crate::service::timeout::NoAnswer;
 
 /// The pause after a failed run; it doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// So many times as long as a query of all free space took, there is no other.
+const QUERY_PAUSE: u32 = 20;
+
+/// All free space, which is to be added to the pending extents.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    /// When it is queried, or the answer looked for.
+    due: Duration,
+    /// When the query began; none if it has not.
+    begun: Option<Duration>,
+    /// The pause after there was no answer.
+    retry: Option<Backoff>,
+    /// Whether it is wanted once more, because the query may have begun too early.
+    is_outdated: bool,
+}
+
+impl Wanted {
+    fn at(due: Duration) -> Self {
+        Self { due, begun: None, retry: None, is_outdated: false }
+    }
+}
 
 /// Why the free space of a file system can't be queried.
 #[derive(Debug, thiserror::Error)]
@@ -62,20 +84,64 @@ impl Failure {
 }
 
 impl ManagedFileSystem {
-    /// Adds all free space to the pending extents, unless there are periodic full trims.
+    /// Adds all free space to the pending extents, unless there are periodic full trims. If it was read a moment ago
+    /// or can't be read in time, adds it later.
     ///
     /// # Errors
     /// [`FreeSpaceQueryError`]; the pending extents stay.
     pub fn add_all_free(&mut self, now: Duration) -> Result<(), FreeSpaceQueryError> {
-        let Work::On { driver, full_trim: None } = &mut self.work else { return Ok(()) };
-        // Frees that are not committed yet are not visible yet, and their events may have been lost.
-        let target = self.found.mount.target.clone();
-        with_timeout(move || trim::sync(&target))??;
+        if !self.wants_frees() {
+            return Ok(());
+        }
+        match &mut self.wanted {
+            Some(wanted) => wanted.is_outdated |= wanted.begun.is_some(),
+            None => self.wanted = Some(Wanted::at(self.next_query.max(now))),
+        }
+        self.read_wanted(now)
+    }
+
+    /// Adds all free space to the pending extents if that is wanted and due.
+    fn read_wanted(&mut self, now: Duration) -> Result<(), FreeSpaceQueryError> {
+        let Some(mut wanted) = self.wanted.filter(|wanted| wanted.due <= now) else { return Ok(()) };
+        if !self.wants_frees() {
+            self.wanted = None;
+            return Ok(());
+        }
+        let begun = *wanted.begun.get_or_insert(now);
+        let started = Instant::now();
+        let free = self.query_all_free();
+        let now = now + started.elapsed();
+        let Work::On { driver, .. } = &mut self.work else { return Ok(()) };
+        match free {
+            Ok(free) => {
+                self.next_query = now + (now - begun) * QUERY_PAUSE;
+                self.wanted = wanted.is_outdated.then(|| Wanted::at(self.next_query));
+                free.into_iter().for_each(|extent| driver.freed(now, extent));
+                Ok(())
+            }
+            Err(error) => {
+                let retry = Backoff::after(wanted.retry, FIRST_PAUSE, now);
+                self.wanted = Some(Wanted { due: retry.at(), retry: Some(retry), ..wanted });
+                // The query goes on beside the service.
+                if let FreeSpaceQueryError::NoAnswer(_) = error { Ok(()) } else { Err(error) }
+            }
+        }
+    }
+
+    /// Whether free space is missing from the pending extents because it has not been read.
+    pub fn lacks_free_space(&self) -> bool {
+        self.wanted.is_some()
+    }
+
+    /// Returns all space that may be free, or that an earlier query found which still ran.
+    fn query_all_free(&mut self) -> Result<Vec<Extent>, FreeSpaceQueryError> {
         let (mount, devices) =
             (self.found.mount.clone(), self.storage.devices(&self.context.machine.sysfs()));
-        let free = with_timeout(move || all_free(&mount, &devices))??;
-        free.into_iter().for_each(|extent| driver.freed(now, extent));
-        Ok(())
+        self.free_space.run(move || {
+            // Frees that are not committed yet are not visible yet, and their events may have been lost.
+            trim::sync(&mount.target)?;
+            Ok(all_free(&mount, &devices)?)
+        })?
     }
 
     /// Returns when the next run is due; none if nothing is pending.
@@ -84,22 +150,21 @@ impl ManagedFileSystem {
         if self.lease.is_some() {
             return None;
         }
-        let next = driver.next_run().into_iter().chain(full_trim.map(|full_trim| full_trim.next)).min()?;
+        let full_trim = full_trim.map(|full_trim| full_trim.next());
+        let wanted = self.wanted.map(|wanted| wanted.due);
+        let next = driver.next_run().into_iter().chain(full_trim).chain(wanted).min()?;
         Some(self.failure.as_ref().map_or(next, |failure| next.max(failure.retry.at())))
     }
 
     /// Runs what is due.
     pub fn run(&mut self, now: Duration) -> RunOutcome {
         match self.run_if_due(now) {
-            Ok(false) => RunOutcome::Unchanged,
-            Ok(true) => {
-                self.statistics.last_trim = Some(SystemTime::now());
-                if let Work::On { driver, full_trim: Some(_) } = &self.work
-                    && driver.pending().is_empty()
-                    && let Some(id) = self.found.id()
-                {
-                    self.context.store.stamp(&id);
+            Ok(has_trimmed) => {
+                self.end_full_trim(now);
+                if !has_trimmed {
+                    return RunOutcome::Unchanged;
                 }
+                self.statistics.last_trim = Some(SystemTime::now());
                 self.failure.take().map_or(RunOutcome::Unchanged, |_| RunOutcome::Recovered)
             }
             Err(error @ RunError::Trim(TrimError::Unsupported { .. })) => {
@@ -121,39 +186,43 @@ impl ManagedFileSystem {
         }
     }
 
+    /// Remembers that a full trim has ended, if one was under way and nothing of it is left.
+    fn end_full_trim(&mut self, now: Duration) {
+        if let Work::On { driver, full_trim: Some(full_trim) } = &mut self.work
+            && driver.pending().is_empty()
+            && full_trim.end(now, SystemTime::now())
+            && let Some(id) = self.found.id()
+        {
+            self.context.store.stamp(&id);
+        }
+    }
+
     fn count_failure(&mut self, error: &RunError) {
         *self.statistics.failures.entry(failure_label(error)).or_default() += 1;
     }
 
     fn run_if_due(&mut self, now: Duration) -> Result<bool, RunError> {
-        let Work::On { driver, full_trim } = &mut self.work else { return Ok(false) };
-        if let Some(full_trim) = full_trim
-            && full_trim.next <= now
+        let mount = self.found.mount.target.clone();
+        let failed = |error| match error {
+            FreeSpaceQueryError::NoAnswer(NoAnswer) => TrimError::NoAnswer { mount },
+            FreeSpaceQueryError::Sync(error) => error,
+            FreeSpaceQueryError::Read(source) => TrimError::Trim { mount, source },
+        };
+        if let Work::On { full_trim: Some(full_trim), .. } = &mut self.work
+            && full_trim.is_due(now, SystemTime::now())
         {
-            let (mount, devices) =
-                (self.found.mount.clone(), self.storage.devices(&self.context.machine.sysfs()));
-            let target = mount.target.clone();
-            let free = match self.free_space.run(move || all_free(&mount, &devices)) {
-                Err(NoAnswer) => return Err(TrimError::NoAnswer { mount: target }.into()),
-                Ok(free) => free.map_err(|source| TrimError::Trim { mount: target, source })?,
-            };
+            let free = self.query_all_free().map_err(failed)?;
+            let Work::On { driver, full_trim: Some(full_trim) } = &mut self.work else { return Ok(false) };
             free.into_iter().for_each(|extent| driver.freed(now, extent));
-            full_trim.next = now + full_trim.every;
+            full_trim.begin(now);
+        } else {
+            self.read_wanted(now).map_err(failed)?;
         }
+        let Work::On { driver, .. } = &mut self.work else { return Ok(false) };
         if driver.next_run().is_none_or(|next| next > now) {
             return Ok(false);
         }
         driver.run(now)
-    }
-}
-
-/// Returns the time until a trim is due that was last done at `last` and is repeated each `every`. If the
-/// clock was set back by less than `every` since, the trim counts as just done; if by more, it is due now.
-pub(super) fn due_in(every: Duration, last: SystemTime, now: SystemTime) -> Duration {
-    match now.duration_since(last) {
-        Ok(ago) => every.saturating_sub(ago),
-        Err(ahead) if ahead.duration() < every => every,
-        Err(_) => Duration::ZERO,
     }
 }
 
@@ -194,22 +263,5 @@ fn failure_label(error: &RunError) -> &'static str {
         }
         RunError::Trim(TrimError::Sync { .. }) => "other",
         RunError::Block(_) => "no_device",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    #[test]
-    fn changed_clock_delays_no_trim_beyond_its_interval() {
-        let now = SystemTime::UNIX_EPOCH + SECOND * 1_000_000;
-        let due = |last| due_in(SECOND * 100, last, now);
-        assert_eq!(due(now - SECOND * 30), SECOND * 70);
-        assert_eq!(due(now - SECOND * 300), Duration::ZERO);
-        assert_eq!(due(now + SECOND * 30), SECOND * 100);
-        assert_eq!(due(now + SECOND * 300), Duration::ZERO);
     }
 }
