@@ -50,6 +50,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
         bail!("only root may trim: run trimtab daemon as root, as trimtab.service does");
     }
+    if let Some(directory) = args.decisions.as_deref().filter(|directory| !directory.is_dir()) {
+        bail!("cannot log decisions in {}: there is no such directory", directory.display());
+    }
     if args.speed.is_some() {
         // A killed comparison must not leave its service running.
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))

@@ -97,6 +97,8 @@ fn write_page(path: &Path, documents: &[Document], comparison: Option<&Compariso
     let is_file = !path.is_dir() && path.extension().is_some_and(|ext| ext == "html" || ext == "htm");
     let file = if is_file {
         path.to_owned()
+    } else if path.is_file() {
+        bail!("{} is a file: name a page that ends in .html, or a directory", path.display());
     } else {
         create_directory(path)?;
         path.join("index.html")

@@ -111,17 +111,24 @@ struct Trimmer {
     name: String,
     /// The command that turns it off.
     off: String,
+    /// Whether it is trimtab's service.
+    is_service: bool,
 }
 
 /// Returns all trimmers of `file_system`; the one that is best kept comes last.
 fn trimmers(file_system: &FileSystem, setup: &Setup) -> Vec<Trimmer> {
-    let unit = |name: &str| Trimmer { name: name.to_owned(), off: format!("systemctl disable --now {name}") };
+    let unit = |name: &str| Trimmer {
+        name: name.to_owned(),
+        off: format!("systemctl disable --now {name}"),
+        is_service: name == OWN_SERVICE,
+    };
     let by_timer = is_timed(setup) && by_fstrim(file_system, setup) == Listing::Trims;
     let by_own_timer = by_own_timer(file_system, setup) == Listing::Trims;
     let by_cron =
         setup.cron.iter().filter(|command| cron_trims(command, file_system, setup)).map(|command| Trimmer {
             name: format!("cron ({})", command.file.display()),
             off: cron_off(&command.file),
+            is_service: false,
         });
     // The running service knows what it trims; a unit that is enabled only starts it.
     let is_own = |name: &&str| match *name {
@@ -132,7 +139,11 @@ fn trimmers(file_system: &FileSystem, setup: &Setup) -> Vec<Trimmer> {
     let served =
         is_served(file_system, setup).then(|| match setup.own_units.contains(&OWN_SERVICE.to_owned()) {
             true => unit(OWN_SERVICE),
-            false => Trimmer { name: "trimtab daemon".to_owned(), off: "# end trimtab daemon".to_owned() },
+            false => Trimmer {
+                name: "trimtab daemon".to_owned(),
+                off: "# end trimtab daemon".to_owned(),
+                is_service: true,
+            },
         });
     by_timer.then(|| unit(FSTRIM_TIMER)).into_iter().chain(by_cron).chain(own).chain(served).collect()
 }
@@ -199,7 +210,12 @@ fn double_work(target: &Layer, online: bool, first: &Trimmer, trimmers: &[Trimme
     let (fix, cost) = if online {
         (
             format!("mount -o remount,nodiscard {mount}   # and take discard out of /etc/fstab"),
-            Some("Freed blocks then wait for the next trim: with fstrim.timer, up to a week.".to_owned()),
+            Some(match trimmers.last().is_some_and(|kept| kept.is_service) {
+                true => "Freed blocks then wait until trimtab's service finds time for them.".to_owned(),
+                false => {
+                    "Freed blocks then wait for the next trim: with fstrim.timer, up to a week.".to_owned()
+                }
+            }),
         )
     } else {
         (first.off.clone(), None)

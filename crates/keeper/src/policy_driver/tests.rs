@@ -21,7 +21,7 @@ const TRIM_TIME: Duration = Duration::from_millis(20);
 struct Faulty {
     calls: Rc<Cell<u64>>,
     fails_at: Option<u64>,
-    late: Late,
+    late: Answer,
     gone_after: Option<u64>,
     is_slow: bool,
     /// Widens each trim to this range, as btrfs needs it.
@@ -36,10 +36,10 @@ struct Faulty {
 
 /// Whether trims are answered.
 #[derive(Clone, Default)]
-enum Late {
+enum Answer {
     #[default]
     InTime,
-    NextIsLate,
+    NextTakesLong,
     /// A trim of these ranges is under way.
     UnderWay(ExtentSet),
     Ended(ExtentSet),
@@ -48,12 +48,12 @@ enum Late {
 impl Trimmer for Faulty {
     fn trim(&mut self, mut ranges: ExtentSet, _: Bytes) -> TrimSeries {
         match std::mem::take(&mut self.late) {
-            Late::InTime => {}
-            Late::NextIsLate => self.late = Late::UnderWay(ranges.clone()),
-            Late::UnderWay(late) => self.late = Late::UnderWay(late),
-            Late::Ended(late) => ranges = late,
+            Answer::InTime => {}
+            Answer::NextTakesLong => self.late = Answer::UnderWay(ranges.clone()),
+            Answer::UnderWay(late) => self.late = Answer::UnderWay(late),
+            Answer::Ended(late) => ranges = late,
         }
-        if let Late::UnderWay(_) = self.late {
+        if let Answer::UnderWay(_) = self.late {
             return TrimSeries::failed(TrimError::NoAnswer { mount: "/mnt".into() });
         }
         TrimSeries::of(&ranges, |_| {
@@ -162,7 +162,7 @@ fn failed_trims_stay_pending() {
 
 #[test]
 fn trim_that_is_answered_late_counts_but_not_for_what_was_freed_meanwhile() {
-    let mut driver = driver(Faulty { late: Late::NextIsLate, ..Faulty::default() });
+    let mut driver = driver(Faulty { late: Answer::NextTakesLong, ..Faulty::default() });
     let before = pending(&driver);
     let mut now = SECOND;
     for _ in 0..2 {
@@ -171,11 +171,13 @@ fn trim_that_is_answered_late_counts_but_not_for_what_was_freed_meanwhile() {
         assert_eq!((pending(&driver), driver.totals().discards), (before, 0));
         now = driver.next_run().unwrap();
     }
-    let Late::UnderWay(ranges) = std::mem::take(&mut driver.trimmer.late) else { panic!("it is under way") };
+    let Answer::UnderWay(ranges) = std::mem::take(&mut driver.trimmer.late) else {
+        panic!("it is under way")
+    };
     let first = ranges.iter().next().unwrap();
     let freed = Extent::at(first.start, Bytes::MIB);
     driver.freed(now, freed);
-    driver.trimmer.late = Late::Ended(ranges.clone());
+    driver.trimmer.late = Answer::Ended(ranges.clone());
     assert!(driver.run(now).unwrap());
     assert_eq!(driver.totals().discards, ranges.count() as u64, "they are counted from its beginning");
     assert_eq!(pending(&driver), before - ranges.len() + Bytes::MIB);
@@ -185,15 +187,15 @@ fn trim_that_is_answered_late_counts_but_not_for_what_was_freed_meanwhile() {
 
 #[test]
 fn another_driver_takes_over_a_trim_that_is_answered_late() {
-    let mut earlier = driver(Faulty { late: Late::NextIsLate, ..Faulty::default() });
+    let mut earlier = driver(Faulty { late: Answer::NextTakesLong, ..Faulty::default() });
     earlier.run(SECOND).unwrap_err();
     let before = pending(&earlier);
     let mut later = driver(Faulty::default());
     later.take_pending(SECOND);
     later.take_over(earlier);
     assert_eq!(pending(&later), before);
-    let Late::UnderWay(ranges) = std::mem::take(&mut later.trimmer.late) else { panic!("it is under way") };
-    later.trimmer.late = Late::Ended(ranges.clone());
+    let Answer::UnderWay(ranges) = std::mem::take(&mut later.trimmer.late) else { panic!("it is under way") };
+    later.trimmer.late = Answer::Ended(ranges.clone());
     let next = later.next_run().unwrap();
     later.run(next).unwrap();
     assert_eq!(pending(&later), before - ranges.len());

@@ -130,7 +130,15 @@ impl<'a> Judge<'a> {
     fn merits(&self, best: &Row, reference: &Row) -> String {
         let (mut gains, losses) = (self.gains(best, reference), self.losses(best, reference, reference));
         if !self.waits_less(best, reference) && !self.waits_less(reference, best) {
-            gains.insert(0, format!("you wait as long as with {}", reference.policy));
+            let noise = &self.situation.noise;
+            let waits = best.waited_s.zip(reference.waited_s);
+            let waits = match waits.is_some_and(|(a, b)| noise.overlaps(a, b)) {
+                true => {
+                    "its runs and those of {} overlap, so that only more --runs can tell which waits are shorter"
+                }
+                false => "you wait as long as with {}",
+            };
+            gains.insert(0, waits.replace("{}", &reference.policy.to_string()));
         }
         let mut text = listed(gains);
         if !losses.is_empty() {

@@ -65,6 +65,13 @@ impl Noise {
         apart && difference > least && difference > self.part * a.median.max(b.median)
     }
 
+    /// Whether two times would differ if their runs did not overlap.
+    pub fn overlaps(&self, a: Spread, b: Spread) -> bool {
+        let difference = (a.median - b.median).abs();
+        let is_large = difference > self.resolution_s && difference > self.part * a.median.max(b.median);
+        is_large && !self.differs(a, b, self.resolution_s)
+    }
+
     /// Whether `a` is less than `b`, and they differ.
     pub fn is_less(&self, a: Spread, b: Spread, least: f64) -> bool {
         a.median < b.median && self.differs(a, b, least)
@@ -136,6 +143,13 @@ mod tests {
         assert!(
             !Noise::of(&guest, 3, 0.0, false)
                 .takes_longer(spread(&[10.0, 11.0, 11.0]), spread(&[9.0, 9.0, 10.0]))
+        );
+        let noise = Noise::of(&wall, 3, 0.0, false);
+        let overlaps = |b: &[f64]| noise.overlaps(spread(&[9.0, 10.0, 11.0]), spread(b));
+        assert_eq!(
+            [overlaps(&[4.0, 5.0, 9.5]), overlaps(&[4.0, 5.0, 6.0]), overlaps(&[9.0, 10.1, 12.0])],
+            [true, false, false],
+            "one that is shorter in the median, one that is shorter, and one that is as long"
         );
     }
 

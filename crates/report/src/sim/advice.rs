@@ -58,6 +58,11 @@ impl Figure {
         self.differs(a, b) && self.compare(a, b) == Ordering::Less
     }
 
+    /// The one of `rows` that has least of it.
+    fn first<'a>(&self, rows: &[&'a Row]) -> Option<&'a Row> {
+        rows.iter().copied().min_by(|a, b| self.compare(a, b))
+    }
+
     /// The one of `rows` that has most of it.
     fn most<'a>(&self, rows: &[&'a Row]) -> Option<&'a Row> {
         rows.iter().copied().max_by(|a, b| self.compare(a, b))
@@ -89,7 +94,7 @@ pub fn sentences(profile: &str, size: Bytes, rows: &[Row]) -> String {
     let wanted = ERASES.least(&WAITED.least(&policies));
     let others: Vec<&Row> =
         policies.iter().copied().filter(|row| !wanted.iter().any(|it| std::ptr::eq(*it, *row))).collect();
-    let Some(best) = wanted.first() else { return String::new() };
+    let Some(best) = WAITED.first(&wanted) else { return String::new() };
     let first = if widest <= SAME {
         format!(
             "On {profile}, no policy stands out: the time that the host waits and erases, but for a handful, \

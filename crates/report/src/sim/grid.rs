@@ -51,7 +51,7 @@ fn life(years: f64) -> String {
 
 /// The erases of `row` in multiples of those of the reference.
 fn ratio(row: &Row) -> Cell {
-    let Some(ratio) = row.relative_erases else { return Cell::nothing() };
+    let Some(ratio) = row.relative_erases.filter(|ratio| ratio.is_finite()) else { return Cell::nothing() };
     let tone = match ratio {
         ..0.95 => Tone::Better,
         0.95..1.05 => Tone::Plain,

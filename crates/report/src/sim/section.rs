@@ -115,7 +115,7 @@ pub fn wear(document: &SimDocument, profile: &str) -> String {
 fn copies(document: &SimDocument, profile: &str) -> Option<String> {
     let of_host = |run: &SimRun, pages: u64| {
         let ratio = pages as f64 / run.outcome.counters.host_pages as f64;
-        (ratio >= 0.005).then_some(ratio)
+        (ratio >= 0.005 && ratio.is_finite()).then_some(ratio)
     };
     let parts = |run: &SimRun| {
         let counters = &run.outcome.counters;

@@ -1,6 +1,6 @@
 //! The advised policy, and the sentences about the others.
 
-use trimtab_core::document::{Clock, Run, Step, StepKind};
+use trimtab_core::document::{Clock, CompareDocument, Run, Step, StepKind};
 use trimtab_core::policy::PolicyKind;
 use trimtab_core::units::Nanos;
 use trimtab_report::compare::{html, text};
@@ -101,6 +101,21 @@ fn one_run_decides_less_on_a_real_clock() {
     assert!(text.contains(
         "its spread is not known; differences below 10 % count as equal, and reads decide nothing."
     ));
+}
+
+#[test]
+fn runs_that_overlap_are_not_called_equal() {
+    let mut document = without_pause(fragment(&["ext4"], &[PolicyKind::None, PolicyKind::Smart], 3));
+    document.clock = Clock::Real { speed: 1.0 };
+    let of = |document: &CompareDocument, policy| {
+        document.runs.iter().position(|run| run.policy.kind() == policy).unwrap()
+    };
+    let (none, smart) = (of(&document, PolicyKind::None), of(&document, PolicyKind::Smart));
+    assert!(advice(&document)[0].contains("smart is best: you wait 33 % less"));
+    let slow = document.runs[none].steps.clone();
+    document.runs[smart].steps = slow;
+    let [advice] = advice(&document).try_into().unwrap();
+    assert!(advice.contains("its runs and those of none overlap"), "{advice}");
 }
 
 #[test]

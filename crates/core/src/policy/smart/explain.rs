@@ -71,13 +71,14 @@ pub struct Explanation {
     pub spare: Bytes,
     /// Whether the host has written as much, so that trims may exceed their share.
     pub urgent: bool,
-    /// The share of the last second in which others used the drive.
+    /// The commands of others that the drive had at once, in the mean of the last second: the share of the time in
+    /// which they used it, if less than 1.
     pub busy: f64,
     /// The share of the time that trims get beside others.
     pub share: f64,
     /// The goal for the latency that trims add.
     pub max_latency_added: Nanos,
-    /// How long the drive has been idle; none while others use it.
+    /// How long the drive has been idle; none while others use it, and while nothing is pending.
     pub idle: Option<Nanos>,
     /// How long it has to be idle for discards that gain little.
     pub idle_needed: Nanos,
@@ -98,7 +99,9 @@ impl SmartPolicy {
         let time = |least: Bytes| -> Duration {
             self.pending.longest(least).map(|extent| self.worth.time(extent.len())).sum()
         };
-        let idle = self.idle_since.map(|since| at.saturating_sub(since));
+        // The load is not read while nothing is pending.
+        let idle_since = self.idle_since.filter(|_| !self.pending.is_empty());
+        let idle = idle_since.map(|since| at.saturating_sub(since));
         let saved = match self.gain {
             Gain::Copies => self.worth.time_saved(self.free, pending),
             Gain::Space { .. } => Duration::ZERO,
@@ -176,15 +179,21 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Self { pending, extents, learned, .. } = self;
         let percent = |share: f64| format!("{:.2} %", share * 100.0);
-        let least = self.least_busy.map_or("no length".to_owned(), |least| format!("{least} or more"));
         if self.why != Why::NothingPending {
             let plural = if *extents == 1 { "" } else { "s" };
-            write!(
-                f,
-                "{pending} pending in {extents} extent{plural}, {} of it worth a discard now",
-                self.worthwhile
-            )?;
-            write!(f, " ({least}); ")?;
+            write!(f, "{pending} pending in {extents} extent{plural}, ")?;
+            match (self.worthwhile, self.least_busy) {
+                (Bytes::ZERO, Some(least)) if least <= *pending => {
+                    write!(f, "none of {least} or more, which would be worth a discard now; ")?;
+                }
+                (Bytes::ZERO, _) => f.write_str("none of them worth a discard now; ")?,
+                (_, None) => write!(f, "{} of it worth a discard now; ", self.worthwhile)?,
+                (_, Some(least)) => write!(
+                    f,
+                    "{} of it in extents of {least} or more, which are worth a discard now; ",
+                    self.worthwhile
+                )?,
+            }
         }
         match self.why {
             Why::NothingPending => f.write_str("nothing is pending")?,
@@ -205,21 +214,22 @@ impl fmt::Display for Explanation {
             Why::SharesTheDrive => write!(
                 f,
                 "others use the drive {} of the time, and trims get {}{}",
-                percent(self.busy),
+                percent(self.busy.min(1.0)),
                 percent(self.share),
                 if self.urgent { " because it runs out of spare" } else { "" }
             )?,
             Why::CommandsTooLong => write!(
                 f,
                 "others use the drive {} of the time, a command takes longer than the latency goal of {}, and \
-                 writes have lost {} of the {} that pay for one",
-                percent(self.busy),
+                 writes have lost {} of the {} that pay for a trim",
+                percent(self.busy.min(1.0)),
                 self.max_latency_added,
                 rounded(self.lost),
                 rounded(self.price)
             )?,
             Why::OnlyWhenIdle => {
-                write!(f, "others use the drive {} of the time, and idle_only is set", percent(self.busy))?
+                let busy = percent(self.busy.min(1.0));
+                write!(f, "others use the drive {busy} of the time, and idle_only is set")?
             }
             Why::GainsLittle => write!(
                 f,

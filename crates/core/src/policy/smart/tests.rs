@@ -351,6 +351,10 @@ fn explanation_names_the_reason_with_figures() {
     only_idle.on_event(SECOND, &Event::Freed(extent(0, Bytes(512 << 20))));
     look(&mut only_idle, SECOND * 2, 100);
     assert_eq!(only_idle.explain(SECOND * 2).why, Why::OnlyWhenIdle);
+    // Many commands at once.
+    look(&mut only_idle, SECOND * 3, 10_000);
+    let text = only_idle.explain(SECOND * 3).to_string();
+    assert!(text.contains("others use the drive 100.00 % of the time"), "{text}");
 }
 
 #[test]
