@@ -63,7 +63,7 @@ fn every_kind_of_built_in_profile_is_recovered() {
         let drive = drive(profile.clone(), Bytes(1 << 30), Clock::Real { speed });
         let measure = || {
             let (document, text) =
-                results(drive.device(), &["--quick", "--part", "latency,verify", "--time", "21s"]);
+                results(drive.device(), &["--quick", "--part", "latency,verify", "--time", "12s"]);
             eprintln!("{}: {text}", profile.name);
             document
         };
