@@ -56,7 +56,7 @@ struct Unanswered {
     before: Counters,
     /// The least length of the free space that it discards.
     minimum: Bytes,
-    /// What was freed since it began.
+    /// The extents freed since it began.
     freed: ExtentSet,
 }
 
