@@ -41,7 +41,7 @@ pub enum TrimError {
         disk: String,
     },
     /// The kernel has not answered yet.
-    #[error("cannot trim {}: the kernel doesn't answer; its drive hangs, or it is frozen (fsfreeze --unfreeze)", mount.display())]
+    #[error("cannot trim {}: the kernel doesn't answer; its drive is slow or hangs, or it is frozen (fsfreeze --unfreeze)", mount.display())]
     NoAnswer {
         /// The mount point.
         mount: PathBuf,

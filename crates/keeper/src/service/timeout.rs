@@ -11,7 +11,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A kernel call that did not return within [`TIMEOUT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the kernel doesn't answer: its drive hangs, or what it lies on is frozen")]
+#[error("the kernel doesn't answer: its drive is slow or hangs, or what it lies on is frozen")]
 pub(super) struct NoAnswer;
 
 /// Runs `work` in a thread of its own; its result arrives at the receiver.
