@@ -88,7 +88,11 @@ impl<'a> Judge<'a> {
         let same = |row: &&Row| self.losses(row, best, best).is_empty() && self.gains(row, best).is_empty();
         if best.policy == reference.policy && others.iter().all(same) {
             let idle = sentence_end(self.idle_clause(&idle));
-            return format!("no policy stands out: all count as equal{idle}");
+            let why = match others.iter().any(|row| self.waits_overlap(row, best)) {
+                true => "their runs overlap, so that only more --runs can tell which waits are shorter",
+                false => "all count as equal",
+            };
+            return format!("no policy stands out: {why}{idle}");
         }
         let mut clauses = Vec::new();
         if best.policy != reference.policy {
@@ -106,6 +110,12 @@ impl<'a> Judge<'a> {
     fn waits_less(&self, a: &Row, b: &Row) -> bool {
         let noise = &self.situation.noise;
         a.waited_s.zip(b.waited_s).is_some_and(|(a, b)| noise.takes_longer(b, a))
+    }
+
+    /// Whether the medians of the waits differ, but not all of their runs.
+    fn waits_overlap(&self, a: &Row, b: &Row) -> bool {
+        let noise = &self.situation.noise;
+        a.waited_s.zip(b.waited_s).is_some_and(|(a, b)| noise.overlaps(a, b))
     }
 
     fn erases_less(&self, a: &Row, b: &Row) -> bool {
@@ -130,9 +140,7 @@ impl<'a> Judge<'a> {
     fn merits(&self, best: &Row, reference: &Row) -> String {
         let (mut gains, losses) = (self.gains(best, reference), self.losses(best, reference, reference));
         if !self.waits_less(best, reference) && !self.waits_less(reference, best) {
-            let noise = &self.situation.noise;
-            let waits = best.waited_s.zip(reference.waited_s);
-            let waits = match waits.is_some_and(|(a, b)| noise.overlaps(a, b)) {
+            let waits = match self.waits_overlap(best, reference) {
                 true => {
                     "its runs and those of {} overlap, so that only more --runs can tell which waits are shorter"
                 }
