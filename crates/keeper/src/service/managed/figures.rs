@@ -10,7 +10,6 @@ use super::{ManagedFileSystem, Work};
 use crate::service::config::ServicePolicy;
 use crate::service::mounts::MountedFileSystem;
 use crate::service::survey::own_discards;
-use crate::service::timeout::NoAnswer;
 
 /// How long after a trim a file system counts as being trimmed.
 const RECENT: Duration = Duration::from_secs(2);
@@ -79,10 +78,8 @@ impl ManagedFileSystem {
             return (State::Trimming, Some("by trimtab trim".to_owned()));
         }
         if driver.pending().is_empty() {
-            return match self.lacks_free_space() {
-                true => (State::Waiting, Some(format!("its free space has not been read yet: {NoAnswer}"))),
-                false => (State::Idle, None),
-            };
+            let unread = self.unread();
+            return (if unread.is_some() { State::Waiting } else { State::Idle }, unread);
         }
         let ended = driver.totals().last;
         let is_trimming = ended.is_some_and(|ended| now.saturating_sub(ended) < RECENT);

@@ -110,17 +110,17 @@ impl ManagedFileSystem {
         let begun = *wanted.begun.get_or_insert(now);
         let started = Instant::now();
         let free = self.query_all_free();
-        let now = now + started.elapsed();
+        let end = now + started.elapsed();
         let Work::On { driver, .. } = &mut self.work else { return Ok(()) };
         match free {
             Ok(free) => {
-                self.next_query = now + (now - begun) * QUERY_PAUSE;
+                self.next_query = end + end.saturating_sub(begun) * QUERY_PAUSE;
                 self.wanted = wanted.is_outdated.then(|| Wanted::at(self.next_query));
                 free.into_iter().for_each(|extent| driver.freed(now, extent));
                 Ok(())
             }
             Err(error) => {
-                let retry = Backoff::after(wanted.retry, FIRST_PAUSE, now);
+                let retry = Backoff::after(wanted.retry, FIRST_PAUSE, end);
                 self.wanted = Some(Wanted { due: retry.at(), retry: Some(retry), ..wanted });
                 // The query goes on beside the service.
                 if let FreeSpaceQueryError::NoAnswer(_) = error { Ok(()) } else { Err(error) }
@@ -131,6 +131,14 @@ impl ManagedFileSystem {
     /// Whether free space is missing from the pending extents because it has not been read.
     pub fn lacks_free_space(&self) -> bool {
         self.wanted.is_some()
+    }
+
+    /// Says why it has not been read.
+    pub(super) fn unread(&self) -> Option<String> {
+        self.wanted.map(|wanted| match wanted.begun {
+            Some(_) => format!("its free space has not been read yet: {NoAnswer}"),
+            None => "its free space is read again soon, because free events were lost".to_owned(),
+        })
     }
 
     /// Returns all space that may be free, or that an earlier query found which still ran.
@@ -162,6 +170,10 @@ impl ManagedFileSystem {
             Ok(has_trimmed) => {
                 self.end_full_trim(now);
                 if !has_trimmed {
+                    // What could not be trimmed or read is gone.
+                    let has_pending =
+                        matches!(&self.work, Work::On { driver, .. } if !driver.pending().is_empty());
+                    self.failure = self.failure.take().filter(|_| has_pending || self.lacks_free_space());
                     return RunOutcome::Unchanged;
                 }
                 self.statistics.last_trim = Some(SystemTime::now());
