@@ -134,6 +134,10 @@ impl<T: Trimmer> PolicyDriver<T> {
         self.recent.push_back((at, extent));
         if let Some(unanswered) = &mut self.unanswered {
             unanswered.freed.insert(extent);
+            if unanswered.freed.count() > MOST_RECENT {
+                // So many that nothing counts as trimmed.
+                unanswered.freed = ExtentSet::from_iter([Extent::new(Bytes::ZERO, Bytes(u64::MAX))]);
+            }
         }
     }
 
@@ -230,7 +234,11 @@ impl<T: Trimmer> PolicyDriver<T> {
         let before = earlier.as_ref().map_or(before, |earlier| earlier.before);
         trimmed.took = series.took;
         for extent in series.trimmed.iter() {
+            // What was requested now may be shorter than what the earlier trim discarded.
+            let is_left = |part: &Extent| earlier.is_some() && part.len() < minimum;
+            let left: Vec<Extent> = trimmed.refused.inside(extent).filter(is_left).collect();
             trimmed.refused.remove(extent);
+            left.into_iter().for_each(|part| trimmed.refused.insert(part));
             for discarded in self.discarded(extent, minimum).iter() {
                 self.tell(now, &Event::Discarded(discarded));
             }
@@ -248,10 +256,11 @@ impl<T: Trimmer> PolicyDriver<T> {
     }
 
     /// Returns what a trim of `range` discarded, which may be more than the policy requested: not the pending
-    /// extents that are shorter than `minimum`.
+    /// extents that are shorter than `minimum` there.
     fn discarded(&self, range: Extent, minimum: Bytes) -> ExtentSet {
         let mut discarded = ExtentSet::from_iter([range]);
-        let shorter = self.pending().sharing(range).filter(|extent| extent.len() < minimum);
+        let parts = self.pending().sharing(range).map(|extent| extent.intersect(range));
+        let shorter = parts.filter(|part| part.len() < minimum);
         shorter.for_each(|extent| discarded.remove(extent));
         discarded
     }

@@ -11,6 +11,7 @@ use trimtab_linux::trim::TrimError;
 
 use super::context::Context;
 use super::timeout::{TIMEOUT, spawn};
+use crate::failures::FailureCounts;
 use crate::trimmer::{Counters, MountedTrimmer, TrimSeries, Trimmer};
 
 /// Trims a managed file system.
@@ -19,10 +20,17 @@ pub(super) struct GuardedTrimmer {
     /// The layers below the file system.
     stack: Stack,
     context: Rc<Context>,
-    /// The result of trims that timed out and still run.
-    late: Option<Receiver<TrimSeries>>,
+    /// Trims that timed out and still run.
+    late: Option<Late>,
     /// The result of a query of free space that timed out and may still run.
     late_query: Option<Receiver<Option<ExtentSet>>>,
+}
+
+/// Trims in a thread of their own.
+struct Late {
+    answer: Receiver<TrimSeries>,
+    /// The failures of disks before them.
+    failures: FailureCounts,
 }
 
 impl GuardedTrimmer {
@@ -44,32 +52,32 @@ impl Trimmer for GuardedTrimmer {
         let mount = self.trimmer.mount().to_owned();
         let late = self.late.take();
         let is_late = late.is_some();
-        let (answer, timeout) = match late {
+        let (late, timeout) = match late {
             Some(late) => (late, Duration::ZERO),
             None => {
                 // Discards that failed earlier don't belong to these trims.
-                _ = self.context.failures.take_below(&self.stack);
+                let failures = self.context.failures.counts();
                 let mut trimmer = self.trimmer.clone();
                 let reach_and_trim = move || match trimmer.reaching(ranges) {
                     Ok(ranges) => trimmer.trim(ranges, minimum),
                     Err(error) => TrimSeries::failed(error),
                 };
                 match spawn(reach_and_trim) {
-                    Ok(answer) => (answer, TIMEOUT),
+                    Ok(answer) => (Late { answer, failures }, TIMEOUT),
                     Err(source) => return TrimSeries::failed(TrimError::Trim { mount, source }),
                 }
             }
         };
-        match answer.recv_timeout(timeout) {
+        match late.answer.recv_timeout(timeout) {
             Ok(mut series) => {
                 series.took = series.took.mul_f64(self.context.speed);
                 if is_late {
                     series.took = series.took.min(TIMEOUT);
                 }
-                self.context.failures.check(&self.stack, &mount, series)
+                self.context.failures.check(&self.stack, &mount, &late.failures, series)
             }
             Err(error) => {
-                self.late = (error == RecvTimeoutError::Timeout).then_some(answer);
+                self.late = (error == RecvTimeoutError::Timeout).then_some(late);
                 TrimSeries::failed(TrimError::NoAnswer { mount })
             }
         }

@@ -74,7 +74,7 @@ impl MountedFileSystem {
         let (mount, file_system) = (&self.mount, self.file_system);
         mount.number == earlier.mount.number
             && mount.fstype == earlier.mount.fstype
-            && file_system == earlier.file_system
+            && (file_system == earlier.file_system || [file_system, earlier.file_system].contains(&0))
             && !self.ids.is_disjoint(&earlier.ids)
     }
 

@@ -289,9 +289,9 @@ struct FailureAwareTrimmer<'a> {
 impl Trimmer for FailureAwareTrimmer<'_> {
     fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> TrimSeries {
         // Discards that failed earlier don't belong to this trim.
-        _ = self.failures.take_below(self.target.stack());
+        let failures = self.failures.counts();
         let series = self.trimmer.trim(ranges, minimum);
-        self.failures.check(self.target.stack(), self.target.mount(), series)
+        self.failures.check(self.target.stack(), self.target.mount(), &failures, series)
     }
 
     fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {

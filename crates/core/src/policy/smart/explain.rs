@@ -100,6 +100,7 @@ impl SmartPolicy {
             self.pending.longest(least).map(|extent| self.worth.time(extent.len())).sum()
         };
         // The load is not read while nothing is pending.
+        let bytes = |least: Bytes| self.pending.longest(least).map(|extent| extent.len()).sum();
         let idle_since = self.idle_since.filter(|_| !self.pending.is_empty());
         let idle = idle_since.map(|since| at.saturating_sub(since));
         let saved = match self.gain {
@@ -111,7 +112,7 @@ impl SmartPolicy {
             pending,
             extents: self.pending.count() as u64,
             overdue,
-            worthwhile: self.worthwhile_bytes(),
+            worthwhile: least_busy.map_or(Bytes::ZERO, bytes),
             least_busy,
             least_idle,
             cost: nanos(time(Bytes(1))),

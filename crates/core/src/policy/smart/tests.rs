@@ -345,7 +345,8 @@ fn explanation_names_the_reason_with_figures() {
     let mut idle = policy("micron-m500it", Goals::default());
     idle.on_event(SECOND, &Event::Freed(extent(0, Bytes(64 << 10))));
     look(&mut idle, SECOND + SECOND / 10, 0);
-    assert_eq!(idle.explain(SECOND * 2).why, Why::GainsLittle);
+    let explained = idle.explain(SECOND * 2);
+    assert_eq!((explained.why, explained.worthwhile), (Why::GainsLittle, Bytes::ZERO));
     let only_idle = Goals { idle_only: true, ..Goals::default() };
     let mut only_idle = policy("micron-m500it", only_idle);
     only_idle.on_event(SECOND, &Event::Freed(extent(0, Bytes(512 << 20))));

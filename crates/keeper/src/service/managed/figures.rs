@@ -77,8 +77,8 @@ impl ManagedFileSystem {
         if self.lease.is_some() {
             return (State::Trimming, Some("by trimtab trim".to_owned()));
         }
+        let unread = self.unread();
         if driver.pending().is_empty() {
-            let unread = self.unread();
             return (if unread.is_some() { State::Waiting } else { State::Idle }, unread);
         }
         let ended = driver.totals().last;
@@ -88,6 +88,6 @@ impl ManagedFileSystem {
             ServicePolicy::Batched(_) => format!("{} of a full trim are left", driver.pending().len()),
             _ => driver.policy().explain(now).to_string(),
         };
-        (state, Some(reason))
+        (state, Some(unread.map_or(reason.clone(), |unread| format!("{reason}; {unread}"))))
     }
 }

@@ -58,6 +58,9 @@ impl FullTrim {
     }
 
     fn after_a_look(mut self, now: Duration, wall: SystemTime) -> Self {
+        if self.last.is_some_and(|last| last.duration_since(wall).is_ok_and(|ahead| ahead < self.every)) {
+            self.last = Some(wall);
+        }
         let wait = if self.under_way.is_some() { self.every } else { self.left(wall) };
         self.next = now + wait.min(LONGEST_WAIT);
         self
@@ -95,6 +98,13 @@ mod tests {
         assert_eq!(left(wall - DAY * 30), Duration::ZERO);
         assert_eq!(left(wall + DAY * 2), DAY * 7);
         assert_eq!(left(wall + DAY * 30), Duration::ZERO);
+    }
+
+    #[test]
+    fn clock_that_was_set_back_delays_a_trim_by_an_interval_at_most() {
+        let mut trim = weekly(START + DAY * 6);
+        let due = (0..30).find(|day| trim.is_due(DAY * *day, START + DAY * *day));
+        assert_eq!(due, Some(7));
     }
 
     #[test]

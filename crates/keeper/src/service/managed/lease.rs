@@ -43,6 +43,10 @@ impl ManagedFileSystem {
         if self.lease.is_some() {
             return Err(LeaseError::Leased);
         }
+        if self.wanted.is_some() {
+            // Not all of it.
+            return Err(LeaseError::Unknown);
+        }
         let extents: Vec<_> = driver.pending().iter().collect();
         driver.take_pending(now);
         let pieces = extents.iter().map(|(extent, _)| Piece::from(*extent)).collect();

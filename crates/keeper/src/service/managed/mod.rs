@@ -177,6 +177,9 @@ impl ManagedFileSystem {
     /// Chooses the policy and starts it; pending extents and totals stay.
     fn start(&mut self, now: Duration) {
         self.learned = self.learned();
+        // A query that still runs began for another policy, and does not know what was freed since.
+        self.free_space = SingleCall::default();
+        self.wanted = self.wanted.map(Wanted::anew);
         if let Work::Steered(_) = self.work {
             // Restores the settings before they are read again.
             self.work = Work::Off(Exclusion::Configured.into());

@@ -22,6 +22,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// So many times as long as a query of all free space took, there is no other.
 const QUERY_PAUSE: u32 = 20;
+const LONGEST_QUERY_PAUSE: Duration = Duration::from_secs(3600);
 
 /// All free space, which is to be added to the pending extents.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +40,11 @@ pub(super) struct Wanted {
 impl Wanted {
     fn at(due: Duration) -> Self {
         Self { due, begun: None, retry: None, is_outdated: false }
+    }
+
+    /// The same, to be begun anew.
+    pub fn anew(self) -> Self {
+        Self::at(self.due)
     }
 }
 
@@ -114,7 +120,8 @@ impl ManagedFileSystem {
         let Work::On { driver, .. } = &mut self.work else { return Ok(()) };
         match free {
             Ok(free) => {
-                self.next_query = end + end.saturating_sub(begun) * QUERY_PAUSE;
+                let pause = end.saturating_sub(begun).saturating_mul(QUERY_PAUSE);
+                self.next_query = end + pause.min(LONGEST_QUERY_PAUSE);
                 self.wanted = wanted.is_outdated.then(|| Wanted::at(self.next_query));
                 free.into_iter().for_each(|extent| driver.freed(now, extent));
                 Ok(())
@@ -137,7 +144,7 @@ impl ManagedFileSystem {
     pub(super) fn unread(&self) -> Option<String> {
         self.wanted.map(|wanted| match wanted.begun {
             Some(_) => format!("its free space has not been read yet: {NoAnswer}"),
-            None => "its free space is read again soon, because free events were lost".to_owned(),
+            None => "its free space is read again soon".to_owned(),
         })
     }
 
@@ -173,8 +180,10 @@ impl ManagedFileSystem {
                     // What could not be trimmed or read is gone.
                     let has_pending =
                         matches!(&self.work, Work::On { driver, .. } if !driver.pending().is_empty());
-                    self.failure = self.failure.take().filter(|_| has_pending || self.lacks_free_space());
-                    return RunOutcome::Unchanged;
+                    if has_pending || self.lacks_free_space() {
+                        return RunOutcome::Unchanged;
+                    }
+                    return self.failure.take().map_or(RunOutcome::Unchanged, |_| RunOutcome::Recovered);
                 }
                 self.statistics.last_trim = Some(SystemTime::now());
                 self.failure.take().map_or(RunOutcome::Unchanged, |_| RunOutcome::Recovered)
