@@ -15,6 +15,8 @@ use crate::spread::Spread;
 
 /// A time to delete is named where it is this part of what a policy adds to the wait.
 const MOST_OF_IT: f64 = 0.5;
+/// The advice where runs overlap.
+const MORE_RUNS: &str = "only more --runs can tell which waits are shorter";
 
 /// The advice for the file system `fs`; situations with the same advice share a sentence.
 pub fn advice(fs: &str, situations: &[Situation]) -> Vec<String> {
@@ -88,9 +90,10 @@ impl<'a> Judge<'a> {
         let same = |row: &&Row| self.losses(row, best, best).is_empty() && self.gains(row, best).is_empty();
         if best.policy == reference.policy && others.iter().all(same) {
             let idle = sentence_end(self.idle_clause(&idle));
-            let why = match others.iter().any(|row| self.waits_overlap(row, best)) {
-                true => "their runs overlap, so that only more --runs can tell which waits are shorter",
-                false => "all count as equal",
+            let why = if others.iter().any(|row| self.waits_overlap(row, best)) {
+                format!("their runs overlap, so that {MORE_RUNS}")
+            } else {
+                "all count as equal".to_owned()
             };
             return format!("no policy stands out: {why}{idle}");
         }
@@ -140,13 +143,13 @@ impl<'a> Judge<'a> {
     fn merits(&self, best: &Row, reference: &Row) -> String {
         let (mut gains, losses) = (self.gains(best, reference), self.losses(best, reference, reference));
         if !self.waits_less(best, reference) && !self.waits_less(reference, best) {
-            let waits = match self.waits_overlap(best, reference) {
-                true => {
-                    "its runs and those of {} overlap, so that only more --runs can tell which waits are shorter"
-                }
-                false => "you wait as long as with {}",
+            let with = reference.policy;
+            let waits = if self.waits_overlap(best, reference) {
+                format!("its runs and those of {with} overlap, so that {MORE_RUNS}")
+            } else {
+                format!("you wait as long as with {with}")
             };
-            gains.insert(0, waits.replace("{}", &reference.policy.to_string()));
+            gains.insert(0, waits);
         }
         let mut text = listed(gains);
         if !losses.is_empty() {

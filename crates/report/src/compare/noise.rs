@@ -60,16 +60,17 @@ impl Noise {
     /// Whether two figures differ by more than their runs do among themselves, by more than
     /// [`part`](Self::part), and by more than `least`.
     pub fn differs(&self, a: Spread, b: Spread, least: f64) -> bool {
-        let apart = a.min > b.max || b.min > a.max;
-        let difference = (a.median - b.median).abs();
-        apart && difference > least && difference > self.part * a.median.max(b.median)
+        are_apart(a, b) && self.medians_differ(a, b, least)
     }
 
     /// Whether two times would differ if their runs did not overlap.
     pub fn overlaps(&self, a: Spread, b: Spread) -> bool {
+        !are_apart(a, b) && self.medians_differ(a, b, self.resolution_s)
+    }
+
+    fn medians_differ(&self, a: Spread, b: Spread, least: f64) -> bool {
         let difference = (a.median - b.median).abs();
-        let is_large = difference > self.resolution_s && difference > self.part * a.median.max(b.median);
-        is_large && !self.differs(a, b, self.resolution_s)
+        difference > least && difference > self.part * a.median.max(b.median)
     }
 
     /// Whether `a` is less than `b`, and they differ.
@@ -107,6 +108,11 @@ impl Noise {
         let long_enough = |time: Spread| time.median >= 10.0 * self.resolution_s;
         (long_enough(a) && long_enough(b)).then(|| a.median / b.median)
     }
+}
+
+/// Whether all runs of one are below all of the other.
+fn are_apart(a: Spread, b: Spread) -> bool {
+    a.min > b.max || b.min > a.max
 }
 
 /// Drive seconds per second of the clock.

@@ -49,7 +49,7 @@ impl Figure {
 
     /// Returns the `rows` whose figure equals the least.
     fn least<'a>(&self, rows: &[&'a Row]) -> Vec<&'a Row> {
-        let Some(least) = rows.iter().min_by(|a, b| self.compare(a, b)) else { return Vec::new() };
+        let Some(least) = self.first(rows) else { return Vec::new() };
         rows.iter().copied().filter(|row| !self.differs(row, least)).collect()
     }
 
@@ -70,9 +70,7 @@ impl Figure {
 
     /// How far the rows lie apart in it.
     fn spread(&self, rows: &[&Row]) -> f64 {
-        let least = rows.iter().min_by(|a, b| self.compare(a, b));
-        let most = rows.iter().max_by(|a, b| self.compare(a, b));
-        least.zip(most).map_or(0.0, |(least, most)| self.difference(least, most))
+        self.first(rows).zip(self.most(rows)).map_or(0.0, |(least, most)| self.difference(least, most))
     }
 }
 
