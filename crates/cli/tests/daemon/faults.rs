@@ -186,14 +186,29 @@ fn hung_drive_does_not_delay_others() {
     assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
 }
 
+/// A file system on a drive that can hang, of which nothing is in memory yet, and another one with a file.
+fn one_that_hangs_and_another() -> (Volume, Volume) {
+    let hangs = Volume::on_drive("ext4", Profile::named("nvme-tlc").unwrap(), Clock::Model);
+    let other = Volume::mounted("ext4");
+    other.write("goes", FILE);
+    (hangs, other)
+}
+
+/// Has `daemon`, which trims `other`, manage `hangs` as `config` says, once that hangs.
+fn managed_while_it_hangs(daemon: &Daemon, hangs: &Volume, config: String, other: &Volume) -> Hung {
+    daemon.wait_for(other, "all that was free is trimmed", is_idle);
+    let hung = Hung::new(hangs);
+    daemon.configure(&(config + &eager(other)));
+    daemon.signal(Signal::HUP);
+    hung
+}
+
 #[test]
 fn drive_hung_at_the_start_does_not_delay_others() {
     if !possible() {
         return;
     }
-    let hangs = Volume::on_drive("ext4", Profile::named("nvme-tlc").unwrap(), Clock::Model);
-    let other = Volume::mounted("ext4");
-    other.write("goes", FILE);
+    let (hangs, other) = one_that_hangs_and_another();
     // It only ends once the drive doesn't hang any more.
     let daemon;
     let hung = Hung::new(&hangs);
@@ -211,15 +226,9 @@ fn drive_hung_during_a_free_space_query_does_not_delay_others() {
     if !possible() {
         return;
     }
-    // Nothing of it is in memory yet.
-    let hangs = Volume::on_drive("ext4", Profile::named("nvme-tlc").unwrap(), Clock::Model);
-    let other = Volume::mounted("ext4");
-    other.write("goes", FILE);
+    let (hangs, other) = one_that_hangs_and_another();
     let daemon = Daemon::start(&eager(&other));
-    daemon.wait_for(&other, "all that was free is trimmed", is_idle);
-    let hung = Hung::new(&hangs);
-    daemon.configure(&(weekly(&hangs) + &eager(&other)));
-    daemon.signal(Signal::HUP);
+    let hung = managed_while_it_hangs(&daemon, &hangs, weekly(&hangs), &other);
     daemon.wait_for(&hangs, "it doesn't answer", |fs| {
         is_failing(fs) && fs.refusals.get("no_answer").is_some_and(|count| *count > 1)
     });
@@ -235,14 +244,9 @@ fn free_space_that_is_not_read_in_time_is_read_later() {
     if !possible() {
         return;
     }
-    let hangs = Volume::on_drive("ext4", Profile::named("nvme-tlc").unwrap(), Clock::Model);
-    let other = Volume::mounted("ext4");
-    other.write("goes", FILE);
+    let (hangs, other) = one_that_hangs_and_another();
     let mut daemon = Daemon::start(&eager(&other));
-    daemon.wait_for(&other, "all that was free is trimmed", is_idle);
-    let hung = Hung::new(&hangs);
-    daemon.configure(&(eager(&hangs) + &eager(&other)));
-    daemon.signal(Signal::HUP);
+    let hung = managed_while_it_hangs(&daemon, &hangs, eager(&hangs), &other);
     daemon.wait_for(&hangs, "its free space is missing", |fs| {
         fs.state == State::Waiting
             && fs.reason.as_ref().is_some_and(|reason| reason.contains("not been read"))
