@@ -22,11 +22,11 @@ const LEAST_WRITTEN: Bytes = Bytes::MIB;
 /// The time until the map of free space shows what was freed.
 const SHOWN_AFTER: Duration = Duration::from_secs(2);
 
-/// Reading the map of free space and dropping what is used again may take this part of the time.
-const REREAD_PAUSE: u32 = 50;
-
 /// The most such extents that are kept; the oldest of more are judged early.
 const MOST_RECENT: usize = 1 << 16;
+
+/// After the map of free space was read, it is not read again for so many times as long as that took.
+const MAP_PAUSE: u32 = 50;
 
 /// Hosts a [`SmartPolicy`] for one mounted file system: reports frees and the load of the device to it, and
 /// carries out the trims that it requests. For the policy `batched`, the caller reports all free space as
@@ -135,7 +135,7 @@ impl<T: Trimmer> PolicyDriver<T> {
         if let Some(unanswered) = &mut self.unanswered {
             unanswered.freed.insert(extent);
             if unanswered.freed.count() > MOST_RECENT {
-                // So many that nothing counts as trimmed.
+                // Too many to be kept: nothing counts as trimmed.
                 unanswered.freed = ExtentSet::from_iter([Extent::new(Bytes::ZERO, Bytes(u64::MAX))]);
             }
         }
@@ -234,7 +234,7 @@ impl<T: Trimmer> PolicyDriver<T> {
         let before = earlier.as_ref().map_or(before, |earlier| earlier.before);
         trimmed.took = series.took;
         for extent in series.trimmed.iter() {
-            // What was requested now may be shorter than what the earlier trim discarded.
+            // An earlier trim left out what is shorter, also of what is requested now.
             let is_left = |part: &Extent| earlier.is_some() && part.len() < minimum;
             let left: Vec<Extent> = trimmed.refused.inside(extent).filter(is_left).collect();
             trimmed.refused.remove(extent);
@@ -292,11 +292,11 @@ impl<T: Trimmer> PolicyDriver<T> {
         }
         let begun = Instant::now();
         self.read_map(now, matters);
-        self.next_map = now + begun.elapsed() * REREAD_PAUSE;
+        self.next_map = now + begun.elapsed() * MAP_PAUSE;
     }
 
-    /// Drops the pending extents that the map of free space does not show; less than `matters` of those that are too
-    /// recent to be judged is not looked at again.
+    /// Drops the pending extents that the map of free space does not show. Some may be too recent to be judged: if these
+    /// are more than `matters`, the map is due again.
     fn read_map(&mut self, now: Duration, matters: Bytes) {
         let all: ExtentSet = self.pending().iter().map(|(extent, _)| extent).collect();
         let Some(free) = self.trimmer.free_within(&all) else {

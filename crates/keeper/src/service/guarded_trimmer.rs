@@ -1,7 +1,7 @@
 //! Trims that can't block the service, and that fail if a disk failed their discards.
 
 use std::rc::Rc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use trimtab_core::{Bytes, ExtentSet};
@@ -10,7 +10,7 @@ use trimtab_linux::stack::Stack;
 use trimtab_linux::trim::TrimError;
 
 use super::context::Context;
-use super::timeout::{TIMEOUT, spawn};
+use super::timeout::{SingleCall, TIMEOUT, spawn};
 use crate::failures::FailureCounts;
 use crate::trimmer::{Counters, MountedTrimmer, TrimSeries, Trimmer};
 
@@ -22,11 +22,11 @@ pub(super) struct GuardedTrimmer {
     context: Rc<Context>,
     /// Trims that timed out and still run.
     late: Option<Late>,
-    /// The result of a query of free space that timed out and may still run.
-    late_query: Option<Receiver<Option<ExtentSet>>>,
+    /// The query of free space, which may still run.
+    free_space: SingleCall<Option<ExtentSet>>,
 }
 
-/// Trims in a thread of their own.
+/// Trims in a thread of their own, which has not ended.
 struct Late {
     answer: Receiver<TrimSeries>,
     /// The failures of disks before them.
@@ -35,7 +35,7 @@ struct Late {
 
 impl GuardedTrimmer {
     pub fn new(trimmer: MountedTrimmer, stack: Stack, context: Rc<Context>) -> Self {
-        Self { trimmer, stack, context, late: None, late_query: None }
+        Self { trimmer, stack, context, late: None, free_space: SingleCall::default() }
     }
 
     /// Uses another mount of the same file system from now on.
@@ -103,25 +103,16 @@ impl Trimmer for GuardedTrimmer {
 
     fn take_over(&mut self, earlier: &mut Self) {
         self.late = earlier.late.take();
-        self.late_query = earlier.late_query.take();
+        self.free_space = std::mem::take(&mut earlier.free_space);
     }
 
     /// Reads the map in a thread of its own; none if it takes too long, and while earlier trims or queries that
     /// timed out still run.
     fn free_within(&mut self, extents: &ExtentSet) -> Option<ExtentSet> {
-        let is_running = |query: &Receiver<_>| matches!(query.try_recv(), Err(TryRecvError::Empty));
-        self.late_query = self.late_query.take().filter(is_running);
-        if self.late.is_some() || self.late_query.is_some() {
+        if self.late.is_some() {
             return None;
         }
         let (mut trimmer, extents) = (self.trimmer.clone(), extents.clone());
-        let answer = spawn(move || trimmer.free_within(&extents)).ok()?;
-        match answer.recv_timeout(TIMEOUT) {
-            Ok(free) => free,
-            Err(error) => {
-                self.late_query = (error == RecvTimeoutError::Timeout).then_some(answer);
-                None
-            }
-        }
+        self.free_space.run_anew(move || trimmer.free_within(&extents)).ok()?
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct MountedFileSystem {
     pub mount: Mount,
     /// All its mount points, that of `mount` first.
     pub targets: Vec<PathBuf>,
-    /// The ids of all its mounts. The kernel gives those of mounts that are gone to others.
+    /// The ids of all its mounts. The kernel uses the id of a mount that is gone again.
     ids: BTreeSet<u64>,
     /// The number by which `statvfs` tells file systems apart; zero if there is none, and for btrfs, which has one for
     /// each subvolume. That of ext4 comes from the UUID, that of XFS from the device.
@@ -50,8 +50,10 @@ impl MountedFileSystem {
             let is_its = |line: &Listed| line.is_on_device() && targets.contains(&line.target);
             let is_excluded = fstab.iter().any(|line| is_its(line) && line.is_excluded());
             let ids = all().map(|mount| mount.id).collect();
-            let is_one = seen.fstype != "btrfs";
-            let file_system = statvfs(&seen.target).map_or(0, |found| if is_one { found.f_fsid } else { 0 });
+            let file_system = match seen.fstype.as_str() {
+                "btrfs" => 0,
+                _ => statvfs(&seen.target).map_or(0, |found| found.f_fsid),
+            };
             found.push(Self { mount: seen.clone(), targets, ids, file_system, is_excluded });
         }
         found.sort_by(|one, other| one.mount.target.cmp(&other.mount.target));

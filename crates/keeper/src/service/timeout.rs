@@ -2,7 +2,7 @@
 //! is frozen or lies on a frozen one.
 
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -59,5 +59,15 @@ impl<T: Send + 'static> SingleCall<T> {
         let result = receiver.recv_timeout(timeout);
         self.0 = matches!(result, Err(RecvTimeoutError::Timeout)).then_some(receiver);
         result.map_err(|_| NoAnswer)
+    }
+
+    /// Returns the result of `work`. That of a previous call which was not in time is lost.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] if the previous call still runs, or if there is no result in time.
+    pub fn run_anew(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, NoAnswer> {
+        let is_running = |call: &Receiver<T>| matches!(call.try_recv(), Err(TryRecvError::Empty));
+        self.0 = self.0.take().filter(is_running);
+        if self.0.is_some() { Err(NoAnswer) } else { self.run(work) }
     }
 }

@@ -71,8 +71,8 @@ pub struct Explanation {
     pub spare: Bytes,
     /// Whether the host has written as much, so that trims may exceed their share.
     pub urgent: bool,
-    /// The commands of others that the drive had at once, in the mean of the last second: the share of the time in
-    /// which they used it, if less than 1.
+    /// How many commands of others the drive had at once, in the mean of the last second. Below 1, it is about the
+    /// share of the time in which others used the drive.
     pub busy: f64,
     /// The share of the time that trims get beside others.
     pub share: f64,
@@ -99,8 +99,8 @@ impl SmartPolicy {
         let time = |least: Bytes| -> Duration {
             self.pending.longest(least).map(|extent| self.worth.time(extent.len())).sum()
         };
-        // The load is not read while nothing is pending.
         let bytes = |least: Bytes| self.pending.longest(least).map(|extent| extent.len()).sum();
+        // The load is not read while nothing is pending.
         let idle_since = self.idle_since.filter(|_| !self.pending.is_empty());
         let idle = idle_since.map(|since| at.saturating_sub(since));
         let saved = match self.gain {
@@ -180,6 +180,7 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Self { pending, extents, learned, .. } = self;
         let percent = |share: f64| format!("{:.2} %", share * 100.0);
+        let busy = percent(self.busy.min(1.0));
         if self.why != Why::NothingPending {
             let plural = if *extents == 1 { "" } else { "s" };
             write!(f, "{pending} pending in {extents} extent{plural}, ")?;
@@ -214,24 +215,19 @@ impl fmt::Display for Explanation {
             Why::DriveIsIdle => f.write_str("the drive is idle, and they are trimmed")?,
             Why::SharesTheDrive => write!(
                 f,
-                "others use the drive {} of the time, and trims get {}{}",
-                percent(self.busy.min(1.0)),
+                "others use the drive {busy} of the time, and trims get {}{}",
                 percent(self.share),
                 if self.urgent { " because it runs out of spare" } else { "" }
             )?,
             Why::CommandsTooLong => write!(
                 f,
-                "others use the drive {} of the time, a command takes longer than the latency goal of {}, and \
+                "others use the drive {busy} of the time, a command takes longer than the latency goal of {}, and \
                  writes have lost {} of the {} that pay for a trim",
-                percent(self.busy.min(1.0)),
                 self.max_latency_added,
                 rounded(self.lost),
                 rounded(self.price)
             )?,
-            Why::OnlyWhenIdle => {
-                let busy = percent(self.busy.min(1.0));
-                write!(f, "others use the drive {busy} of the time, and idle_only is set")?
-            }
+            Why::OnlyWhenIdle => write!(f, "others use the drive {busy} of the time, and idle_only is set")?,
             Why::GainsLittle => write!(
                 f,
                 "{} or more gain something once the drive has been idle for {}",

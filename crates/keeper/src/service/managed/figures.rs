@@ -88,6 +88,7 @@ impl ManagedFileSystem {
             ServicePolicy::Batched(_) => format!("{} of a full trim are left", driver.pending().len()),
             _ => driver.policy().explain(now).to_string(),
         };
-        (state, Some(unread.map_or(reason.clone(), |unread| format!("{reason}; {unread}"))))
+        let reasons: Vec<_> = [Some(reason), unread].into_iter().flatten().collect();
+        (state, Some(reasons.join("; ")))
     }
 }

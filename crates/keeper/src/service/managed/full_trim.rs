@@ -20,7 +20,10 @@ pub(super) struct FullTrim {
 impl FullTrim {
     /// One for each interval `every`, where the last ended at `last`.
     pub fn new(every: Duration, last: Option<SystemTime>, now: Duration) -> Self {
-        Self { every, last, next: now, under_way: None }.after_a_look(now, SystemTime::now())
+        let mut trim = Self { every, last, next: now, under_way: None };
+        let left = trim.left(SystemTime::now());
+        trim.look_after(left, now);
+        trim
     }
 
     /// When to look whether one is due.
@@ -34,17 +37,17 @@ impl FullTrim {
             return false;
         }
         let is_under_way = self.under_way.is_some_and(|since| now < since + self.every);
-        if !is_under_way && self.left(wall).is_zero() {
-            return true;
+        let left = if is_under_way { self.every } else { self.left(wall) };
+        if !left.is_zero() {
+            self.look_after(left, now);
         }
-        *self = self.after_a_look(now, wall);
-        false
+        left.is_zero()
     }
 
     /// Records that all free space became pending.
     pub fn begin(&mut self, now: Duration) {
         self.under_way = Some(now);
-        self.next = now + self.every.min(LONGEST_WAIT);
+        self.look_after(self.every, now);
     }
 
     /// Records that nothing is pending any more. Returns whether that ends a full trim.
@@ -52,27 +55,25 @@ impl FullTrim {
         let ends = self.under_way.take().is_some();
         if ends {
             self.last = Some(wall);
-            *self = self.after_a_look(now, wall);
+            self.look_after(self.every, now);
         }
         ends
     }
 
-    fn after_a_look(mut self, now: Duration, wall: SystemTime) -> Self {
-        if self.last.is_some_and(|last| last.duration_since(wall).is_ok_and(|ahead| ahead < self.every)) {
-            self.last = Some(wall);
-        }
-        let wait = if self.under_way.is_some() { self.every } else { self.left(wall) };
-        self.next = now + wait.min(LONGEST_WAIT);
-        self
+    fn look_after(&mut self, left: Duration, now: Duration) {
+        self.next = now + left.min(LONGEST_WAIT);
     }
 
     /// The time until one is due by the wall clock. If that was set back by less than the interval since the last,
     /// the last counts as just done; if by more, one is due now.
-    fn left(&self, wall: SystemTime) -> Duration {
+    fn left(&mut self, wall: SystemTime) -> Duration {
         let Some(last) = self.last else { return Duration::ZERO };
         match wall.duration_since(last) {
             Ok(ago) => self.every.saturating_sub(ago),
-            Err(ahead) if ahead.duration() < self.every => self.every,
+            Err(ahead) if ahead.duration() < self.every => {
+                self.last = Some(wall);
+                self.every
+            }
             Err(_) => Duration::ZERO,
         }
     }

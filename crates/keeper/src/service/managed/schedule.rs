@@ -20,14 +20,14 @@ use crate::service::timeout::NoAnswer;
 /// The pause after a failed run; it doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// So many times as long as a query of all free space took, there is no other.
+/// After a query of all free space, there is no other for so many times as long as it took, up to the longest pause.
 const QUERY_PAUSE: u32 = 20;
 const LONGEST_QUERY_PAUSE: Duration = Duration::from_secs(3600);
 
 /// All free space, which is to be added to the pending extents.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
-    /// When it is queried, or the answer looked for.
+    /// When it is queried, or its answer is looked for.
     due: Duration,
     /// When the query began; none if it has not.
     begun: Option<Duration>,
@@ -176,16 +176,12 @@ impl ManagedFileSystem {
         match self.run_if_due(now) {
             Ok(has_trimmed) => {
                 self.end_full_trim(now);
-                if !has_trimmed {
-                    // What could not be trimmed or read is gone.
-                    let has_pending =
-                        matches!(&self.work, Work::On { driver, .. } if !driver.pending().is_empty());
-                    if has_pending || self.lacks_free_space() {
-                        return RunOutcome::Unchanged;
-                    }
-                    return self.failure.take().map_or(RunOutcome::Unchanged, |_| RunOutcome::Recovered);
+                if has_trimmed {
+                    self.statistics.last_trim = Some(SystemTime::now());
+                } else if self.pending().next().is_some() || self.lacks_free_space() {
+                    return RunOutcome::Unchanged;
                 }
-                self.statistics.last_trim = Some(SystemTime::now());
+                // Trims work again, or nothing is left that could fail.
                 self.failure.take().map_or(RunOutcome::Unchanged, |_| RunOutcome::Recovered)
             }
             Err(error @ RunError::Trim(TrimError::Unsupported { .. })) => {
