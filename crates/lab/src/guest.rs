@@ -17,6 +17,8 @@ mod console;
 mod debian;
 mod decompress;
 mod error;
+#[cfg(test)]
+mod executable;
 mod image;
 mod init;
 mod kernel;

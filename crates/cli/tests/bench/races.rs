@@ -1,7 +1,6 @@
 //! Devices that come into use while a bench looks at them.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -57,8 +56,11 @@ fn signatures_are_those_of_the_device_whatever_its_path_leads_to() {
     let [device, other] = images.map(|image| scene.losetup(&[], &image));
     run("mkswap", &[&device]);
     let program = scene.path("wipefs");
-    fs::write(&program, WIPEFS).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    // Another process writes the program. A child that another test starts meanwhile could hold a file that this one writes
+    // open, and then it could not be run.
+    let source = scene.path("source of wipefs");
+    fs::write(&source, WIPEFS).unwrap();
+    run("install", &["-m", "755", &source, &program]);
     let path = std::env::var("PATH").unwrap();
     let output = Command::new("unshare")
         .args(["--mount", TRIMTAB, "bench", &device, "--dry-run", "--allow-part"])

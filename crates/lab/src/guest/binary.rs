@@ -136,6 +136,7 @@ fn matching(pattern: &Path, of: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guest::executable::make_executable;
 
     #[test]
     fn needs_of_a_program_are_its_loader_and_libraries() {
@@ -154,8 +155,7 @@ mod tests {
         assert!(without_symbols(large.clone()).len() < large.len() / 2);
         let dir = tempfile::tempdir().unwrap();
         let short = dir.path().join("cat");
-        fs::copy("/bin/cat", &short).unwrap();
-        fs::write(&short, without_symbols(whole)).unwrap();
+        make_executable(&short, &without_symbols(whole));
         let output = std::process::Command::new(&short).arg("/proc/self/comm").output().unwrap();
         assert_eq!(output.stdout, b"cat\n");
         assert_eq!(without_symbols(b"text".to_vec()), b"text");

@@ -143,16 +143,14 @@ fn chosen(package: &str, relations: &str, version: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
+    use crate::guest::executable::make_executable;
 
     /// A fetcher whose programs are these lines of a shell.
     fn fetcher(room: &Path, apt_cache: &str, apt_get: &str, dpkg_deb: &str) -> Fetcher {
         let script = |name: &str, lines: &str| {
             let path = room.join(name);
-            fs::write(&path, format!("#!/bin/sh\n{lines}\n")).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            make_executable(&path, format!("#!/bin/sh\n{lines}\n").as_bytes());
             path
         };
         Fetcher {
