@@ -42,9 +42,15 @@ impl Wanted {
         Self { due, begun: None, retry: None, is_outdated: false }
     }
 
+    /// The same after there was no answer until `now`.
+    fn later(self, now: Duration) -> Self {
+        let retry = Backoff::after(self.retry, FIRST_PAUSE, now);
+        Self { due: retry.at(), retry: Some(retry), ..self }
+    }
+
     /// The same, to be begun anew.
     pub fn anew(self) -> Self {
-        Self::at(self.due)
+        Self { begun: None, is_outdated: false, ..self }
     }
 }
 
@@ -79,13 +85,29 @@ pub(in crate::service) enum RunOutcome {
 #[derive(Debug)]
 pub(super) struct Failure {
     pub reason: String,
+    step: Step,
     retry: Backoff,
+}
+
+/// A part of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The query of all free space.
+    Query,
+    /// The trims.
+    Trim,
 }
 
 impl Failure {
     /// Returns a failure with a pause twice as long as that of `earlier`.
-    fn after(earlier: Option<&Self>, reason: String, now: Duration) -> Self {
-        Self { reason, retry: Backoff::after(earlier.map(|earlier| earlier.retry), FIRST_PAUSE, now) }
+    fn after(earlier: Option<&Self>, step: Step, reason: String, now: Duration) -> Self {
+        let retry = Backoff::after(earlier.map(|earlier| earlier.retry), FIRST_PAUSE, now);
+        Self { reason, step, retry }
+    }
+
+    /// Whether a run that failed nowhere and trimmed nothing ends it. `is_pending`: extents are left to be trimmed.
+    fn ends_without_a_trim(&self, is_pending: bool) -> bool {
+        self.step == Step::Query || !is_pending
     }
 }
 
@@ -127,10 +149,11 @@ impl ManagedFileSystem {
                 Ok(())
             }
             Err(error) => {
-                let retry = Backoff::after(wanted.retry, FIRST_PAUSE, end);
-                self.wanted = Some(Wanted { due: retry.at(), retry: Some(retry), ..wanted });
-                // The query goes on beside the service.
-                if let FreeSpaceQueryError::NoAnswer(_) = error { Ok(()) } else { Err(error) }
+                let later = wanted.later(end);
+                // The query goes on beside the service, or it failed.
+                let goes_on = matches!(error, FreeSpaceQueryError::NoAnswer(_));
+                self.wanted = Some(if goes_on { later } else { later.anew() });
+                if goes_on { Ok(()) } else { Err(error) }
             }
         }
     }
@@ -173,15 +196,20 @@ impl ManagedFileSystem {
 
     /// Runs what is due.
     pub fn run(&mut self, now: Duration) -> RunOutcome {
-        match self.run_if_due(now) {
+        let queried = self.query_if_due(now);
+        let step = if queried.is_err() { Step::Query } else { Step::Trim };
+        match queried.and_then(|()| self.trim_if_due(now)) {
             Ok(has_trimmed) => {
                 self.end_full_trim(now);
+                let is_pending = self.pending().next().is_some();
                 if has_trimmed {
                     self.statistics.last_trim = Some(SystemTime::now());
-                } else if self.pending().next().is_some() || self.lacks_free_space() {
+                } else if self.lacks_free_space()
+                    || self.failure.as_ref().is_some_and(|failure| !failure.ends_without_a_trim(is_pending))
+                {
                     return RunOutcome::Unchanged;
                 }
-                // Trims work again, or nothing is left that could fail.
+                // What failed works again, or nothing is left that could fail.
                 self.failure.take().map_or(RunOutcome::Unchanged, |_| RunOutcome::Recovered)
             }
             Err(error @ RunError::Trim(TrimError::Unsupported { .. })) => {
@@ -195,7 +223,7 @@ impl ManagedFileSystem {
             Err(error) => {
                 self.count_failure(&error);
                 let earlier = self.failure.take();
-                let failure = Failure::after(earlier.as_ref(), chain(&error), now);
+                let failure = Failure::after(earlier.as_ref(), step, chain(&error), now);
                 let is_new = earlier.is_none_or(|earlier| earlier.reason != failure.reason);
                 self.failure = Some(failure);
                 if is_new { RunOutcome::Failed(error) } else { RunOutcome::Unchanged }
@@ -218,7 +246,8 @@ impl ManagedFileSystem {
         *self.statistics.failures.entry(failure_label(error)).or_default() += 1;
     }
 
-    fn run_if_due(&mut self, now: Duration) -> Result<bool, RunError> {
+    /// Queries all free space if a full trim begins or it is wanted.
+    fn query_if_due(&mut self, now: Duration) -> Result<(), RunError> {
         let mount = self.found.mount.target.clone();
         let failed = |error| match error {
             FreeSpaceQueryError::NoAnswer(NoAnswer) => TrimError::NoAnswer { mount },
@@ -229,12 +258,17 @@ impl ManagedFileSystem {
             && full_trim.is_due(now, SystemTime::now())
         {
             let free = self.query_all_free().map_err(failed)?;
-            let Work::On { driver, full_trim: Some(full_trim) } = &mut self.work else { return Ok(false) };
+            let Work::On { driver, full_trim: Some(full_trim) } = &mut self.work else { return Ok(()) };
             free.into_iter().for_each(|extent| driver.freed(now, extent));
             full_trim.begin(now);
         } else {
             self.read_wanted(now).map_err(failed)?;
         }
+        Ok(())
+    }
+
+    /// Runs the policy if it is due. Returns whether it trimmed.
+    fn trim_if_due(&mut self, now: Duration) -> Result<bool, RunError> {
         let Work::On { driver, .. } = &mut self.work else { return Ok(false) };
         if driver.next_run().is_none_or(|next| next > now) {
             return Ok(false);
@@ -280,5 +314,36 @@ fn failure_label(error: &RunError) -> &'static str {
         }
         RunError::Trim(TrimError::Sync { .. }) => "other",
         RunError::Block(_) => "no_device",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn query_that_failed_is_begun_anew_after_longer_and_longer_pauses() {
+        let mut wanted = Wanted::at(SECOND);
+        for pause in [1, 2, 4] {
+            wanted.begun = Some(wanted.due);
+            wanted.is_outdated = true;
+            let end = wanted.due + SECOND;
+            let going_on = wanted.later(end);
+            assert_eq!(going_on.begun, Some(wanted.due));
+            assert!(going_on.is_outdated, "it does not show what was freed since it began");
+            wanted = going_on.anew();
+            assert_eq!(wanted.due, end + SECOND * pause);
+            assert!(wanted.begun.is_none() && !wanted.is_outdated);
+        }
+    }
+
+    #[test]
+    fn failure_of_a_query_ends_when_it_succeeds_and_that_of_a_trim_with_a_trim() {
+        let failed = |step| Failure::after(None, step, String::new(), SECOND);
+        assert!(failed(Step::Query).ends_without_a_trim(true));
+        assert!(!failed(Step::Trim).ends_without_a_trim(true));
+        assert!(failed(Step::Trim).ends_without_a_trim(false));
     }
 }
