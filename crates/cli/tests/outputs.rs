@@ -4,6 +4,9 @@
 mod common;
 #[path = "../../report/tests/fixture/mod.rs"]
 mod fixture;
+#[path = "../../linux/tests/common/mounts.rs"]
+#[allow(dead_code, reason = "no loop device is needed")]
+mod mounts;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
@@ -12,10 +15,10 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 use trimtab_core::policy::PolicyKind;
-use trimtab_linux::mount;
 
 use common::possible;
 use fixture::{fragment, without_drive};
+use mounts::Mounted;
 
 const NOBODY: u32 = 65534;
 /// A synthetic simulation that is soon over.
@@ -51,25 +54,18 @@ fn result_file(dir: &Path) -> PathBuf {
 }
 
 /// A file system of 64 KiB that goes with it, on which nothing is free.
-struct Full(TempDir);
+struct Full(Mounted);
 
 impl Full {
     fn new() -> Self {
-        let full = Self(TempDir::new().unwrap());
-        mount::mount(Path::new("tmpfs"), full.0.path(), "tmpfs", "size=64k").unwrap();
-        fs::write(full.0.path().join("all"), vec![1; 1 << 20]).unwrap_err();
+        let full = Self(Mounted::new(Path::new("tmpfs"), "tmpfs", "size=64k"));
+        fs::write(full.0.target.join("all"), vec![1; 1 << 20]).unwrap_err();
         full
     }
 
     fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.0.path()).unwrap();
+        let entries = fs::read_dir(&self.0.target).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
-    }
-}
-
-impl Drop for Full {
-    fn drop(&mut self) {
-        mount::unmount(self.0.path()).unwrap();
     }
 }
 
@@ -168,7 +164,7 @@ fn a_full_disk_leaves_no_part_of_a_file() {
         return;
     }
     let (full, dir) = (Full::new(), TempDir::new().unwrap());
-    let at = |name: &str| full.0.path().join(name);
+    let at = |name: &str| full.0.target.join(name);
     let result = result_file(dir.path());
     let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/data/trim.iolog");
     for output in [

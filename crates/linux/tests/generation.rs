@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::mounted::run;
+use common::mounted::{run, unmount};
 use common::{Loop, possible};
 use trimtab_core::Bytes;
 use trimtab_linux::generation::{Reason, Seal, SealError, seal_mounted, seal_unmounted};
@@ -49,7 +49,7 @@ impl Scratch {
     }
 
     fn unmount(&self) {
-        mount::unmount(self.directory.path()).unwrap();
+        unmount(self.directory.path());
     }
 
     fn write(&self) {

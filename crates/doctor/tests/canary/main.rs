@@ -14,7 +14,6 @@ use trimtab_core::Bytes;
 use trimtab_core::interrupt::Interrupt;
 use trimtab_core::verdict::Verdict;
 use trimtab_doctor::canary::CanaryError;
-use trimtab_linux::mount;
 
 use mounts::{Loop, Mounted};
 use support::{made, made_with, memory, possible, proved, seen, sent};
@@ -188,5 +187,5 @@ fn interrupted_canary_leaves_nothing() {
     let ended = sent(&mounted.target, &interrupt).unwrap_err();
     assert!(matches!(ended, CanaryError::Interrupted(_)), "{ended}");
     assert_eq!(names().collect::<Vec<_>>(), before);
-    mount::unmount(&mounted.target).unwrap();
+    mounts::unmount(&mounted.target).unwrap();
 }

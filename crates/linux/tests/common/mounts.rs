@@ -1,12 +1,14 @@
 //! Loop devices and mounts that go when a test ends. Tests of several crates take this file in by its path.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::{NamedTempFile, TempDir, TempPath};
 use trimtab_core::Bytes;
-use trimtab_linux::{loop_device, mount};
+use trimtab_linux::loop_device;
+use trimtab_linux::mount::{self, MountError};
 
 /// A sparse file behind a loop device.
 pub struct Loop {
@@ -53,10 +55,22 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // A child that another test just forked has this test's files open until it executes.
-        let deadline = Instant::now() + Duration::from_secs(2);
-        while mount::unmount(&self.target).is_err() && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(5));
+        let _ = unmount(&self.target);
+    }
+}
+
+/// Unmounts what nothing holds, or only for a moment: a child that another test just forked has this test's files open until it
+/// executes.
+pub fn unmount(target: &Path) -> Result<(), MountError> {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    loop {
+        match mount::unmount(target) {
+            Err(MountError::Unmount { source, .. })
+                if source.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline =>
+            {
+                thread::sleep(Duration::from_millis(5));
+            }
+            done => return done,
         }
     }
 }
