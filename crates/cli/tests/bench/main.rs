@@ -6,6 +6,8 @@ mod common;
 mod alone;
 mod bad_input;
 mod devices;
+#[path = "../../../lab/src/guest/executable.rs"]
+mod executable;
 mod in_use;
 mod interrupted;
 mod races;

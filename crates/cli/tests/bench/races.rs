@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use crate::executable::make_executable;
 use crate::scene::{EVERYTHING, Scene};
 use crate::support::{TRIMTAB, bench, possible, refusal, run};
 
@@ -55,12 +56,7 @@ fn signatures_are_those_of_the_device_whatever_its_path_leads_to() {
     let images = ["image", "other"].map(|name| scene.image(name, 40));
     let [device, other] = images.map(|image| scene.losetup(&[], &image));
     run("mkswap", &[&device]);
-    let program = scene.path("wipefs");
-    // Another process writes the program. A child that another test starts meanwhile could hold a file that this one writes
-    // open, and then it could not be run.
-    let source = scene.path("source of wipefs");
-    fs::write(&source, WIPEFS).unwrap();
-    run("install", &["-m", "755", &source, &program]);
+    make_executable(Path::new(&scene.path("wipefs")), WIPEFS.as_bytes());
     let path = std::env::var("PATH").unwrap();
     let output = Command::new("unshare")
         .args(["--mount", TRIMTAB, "bench", &device, "--dry-run", "--allow-part"])

@@ -7,7 +7,8 @@ use trimtab_core::Bytes;
 use trimtab_core::profile::DiscardedReads;
 use trimtab_linux::trim;
 
-use crate::support::{Mounted, Numbers, drive, possible, profile, run};
+use crate::mounts::Mounted;
+use crate::support::{Numbers, drive, possible, profile, run};
 
 const FILES: u64 = 400;
 

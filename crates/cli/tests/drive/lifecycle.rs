@@ -15,10 +15,11 @@ use trimtab_drive::{Clock, CreateOptions, Drive, DriveError, DriveStats};
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::{SYSFS, ioctl};
 
+use crate::mounts::Mounted;
 use crate::program::copy_program;
 use crate::support::{
-    Aligned, Mounted, drive, is_left, open_direct, options, possible, profile, read_at, run, trimtab,
-    trimtab_prints, trimtab_refuses, unique, wait_until,
+    Aligned, drive, is_left, open_direct, options, possible, profile, read_at, run, trimtab, trimtab_prints,
+    trimtab_refuses, unique, wait_until,
 };
 
 const SIZE: Bytes = Bytes(512 << 20);

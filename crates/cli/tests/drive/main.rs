@@ -9,5 +9,8 @@ mod program;
 mod data;
 mod file_systems;
 mod lifecycle;
+#[path = "../../../linux/tests/common/mounts.rs"]
+#[allow(dead_code, reason = "the drives have loop devices of their own")]
+mod mounts;
 mod support;
 mod time;

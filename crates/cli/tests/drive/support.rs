@@ -12,7 +12,6 @@ use trimtab_core::profile::{DiscardedReads, Profile};
 use trimtab_core::{Bytes, Extent};
 use trimtab_drive::{Clock, CreateOptions, Drive};
 use trimtab_linux::ioctl;
-use trimtab_linux::mount::{self, MountError};
 
 pub use crate::common::possible;
 
@@ -112,33 +111,6 @@ impl Numbers {
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
-    }
-}
-
-/// A file system mounted on a directory of its own.
-pub struct Mounted {
-    pub target: PathBuf,
-}
-
-impl Mounted {
-    pub fn new(device: &Path, fstype: &str, options: &str) -> Self {
-        let target = std::env::temp_dir().join(unique("trimtab-test"));
-        fs::create_dir(&target).unwrap();
-        let mounted = Self { target };
-        mount::mount(device, &mounted.target, fstype, options).unwrap();
-        mounted
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        // A child that another test just forked has this test's files open until it executes.
-        let deadline = Instant::now() + Duration::from_secs(2);
-        let busy = |error: &MountError| matches!(error, MountError::Unmount { source, .. } if source.kind() == io::ErrorKind::ResourceBusy);
-        while mount::unmount(&self.target).is_err_and(|error| busy(&error)) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let _ = fs::remove_dir(&self.target);
     }
 }
 

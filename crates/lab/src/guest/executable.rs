@@ -1,10 +1,10 @@
-//! Programs that tests write and then run.
+//! Programs that tests write and then run. Tests of several crates take this file in by its path.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Makes the program `path` of `content`.
+/// Writes `content` to the executable file `path`.
 ///
 /// Another process writes it. If this one did, a child that another test starts meanwhile could hold the file open for
 /// writing until it runs its own program, and this program could not be run until then (`ETXTBSY`).

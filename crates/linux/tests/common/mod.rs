@@ -2,6 +2,8 @@
 
 #[allow(dead_code, reason = "not every test program mounts anything")]
 pub mod mounted;
+#[allow(dead_code, reason = "not every test program mounts anything")]
+mod mounts;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

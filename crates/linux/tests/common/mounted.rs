@@ -2,13 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::mount;
 
-use super::Loop;
+use super::{Loop, mounts};
 
 /// Runs a program that must succeed.
 pub fn run(program: &str, arguments: &[&str]) -> String {
@@ -17,14 +15,9 @@ pub fn run(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Unmounts what nothing holds. Whoever walks over a mount point keeps it busy for that moment, and the
-/// recorders of other tests walk over all of them.
+/// Unmounts what nothing holds for longer than a moment.
 pub fn unmount(target: &Path) {
-    let deadline = Instant::now() + Duration::from_secs(2);
-    while let Err(error) = mount::unmount(target) {
-        assert!(Instant::now() < deadline, "{error}");
-        thread::sleep(Duration::from_millis(1));
-    }
+    mounts::unmount(target).unwrap();
 }
 
 /// A file system of a kind on a loop device, mounted; it is unmounted when this goes.

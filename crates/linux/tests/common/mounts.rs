@@ -59,8 +59,8 @@ impl Drop for Mounted {
     }
 }
 
-/// Unmounts what nothing holds, or only for a moment: a child that another test just forked has this test's files open until it
-/// executes.
+/// Unmounts `target`, and retries for up to 2 s while it is busy. A child that another test just forked has this test's files open
+/// until it executes, and whoever walks over a mount point keeps it busy for that moment.
 pub fn unmount(target: &Path) -> Result<(), MountError> {
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {

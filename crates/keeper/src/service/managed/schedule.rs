@@ -42,7 +42,7 @@ impl Wanted {
         Self { due, begun: None, retry: None, is_outdated: false }
     }
 
-    /// The same after there was no answer until `now`.
+    /// The same, to be tried again after a pause, because there is no answer at `now`.
     fn later(self, now: Duration) -> Self {
         let retry = Backoff::after(self.retry, FIRST_PAUSE, now);
         Self { due: retry.at(), retry: Some(retry), ..self }
@@ -105,7 +105,8 @@ impl Failure {
         Self { reason, step, retry }
     }
 
-    /// Whether a run that failed nowhere and trimmed nothing ends it. `is_pending`: extents are left to be trimmed.
+    /// Whether it is over after a run that did not fail, although that trimmed nothing. `is_pending` says whether extents are
+    /// left to be trimmed.
     fn ends_without_a_trim(&self, is_pending: bool) -> bool {
         self.step == Step::Query || !is_pending
     }
@@ -201,16 +202,15 @@ impl ManagedFileSystem {
         match queried.and_then(|()| self.trim_if_due(now)) {
             Ok(has_trimmed) => {
                 self.end_full_trim(now);
-                let is_pending = self.pending().next().is_some();
                 if has_trimmed {
                     self.statistics.last_trim = Some(SystemTime::now());
-                } else if self.lacks_free_space()
-                    || self.failure.as_ref().is_some_and(|failure| !failure.ends_without_a_trim(is_pending))
-                {
-                    return RunOutcome::Unchanged;
                 }
+                let (is_unread, is_pending) = (self.lacks_free_space(), self.pending().next().is_some());
                 // What failed works again, or nothing is left that could fail.
-                self.failure.take().map_or(RunOutcome::Unchanged, |_| RunOutcome::Recovered)
+                let is_over = |failure: &mut Failure| {
+                    has_trimmed || (!is_unread && failure.ends_without_a_trim(is_pending))
+                };
+                self.failure.take_if(is_over).map_or(RunOutcome::Unchanged, |_| RunOutcome::Recovered)
             }
             Err(error @ RunError::Trim(TrimError::Unsupported { .. })) => {
                 self.count_failure(&error);
