@@ -14,6 +14,9 @@ import duckdb
 import pandas
 import polars
 import pyarrow
+import pyarrow.compute
+import pyarrow.feather
+import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
@@ -90,6 +93,65 @@ def test_trace_is_read(trace: pathlib.Path) -> None:
     assert discards.fetchall() == [(sum(line[2] == "trim" for line in lines),)]
 
 
+def test_tables_of_other_programs_come_back(trace: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    events = pyarrow.table(trimtab.read_trace(trace))
+    frame, polar = events.to_pandas(), polars.DataFrame(trimtab.read_trace(trace))
+    pyarrow.parquet.write_table(events, tmp_path / "pyarrow.parquet", compression="brotli", data_page_version="2.0")
+    frame.to_parquet(tmp_path / "pandas.parquet")
+    frame.to_csv(tmp_path / "pandas.csv")
+    polar.write_parquet(tmp_path / "polars.parquet")
+    polar.write_csv(tmp_path / "polars.csv")
+    relation: Any = duckdb.sql("select * from events")
+    relation.write_parquet(str(tmp_path / "duckdb.parquet"))
+    relation.write_csv(str(tmp_path / "duckdb.csv"))
+    pyarrow.feather.write_feather(events, str(tmp_path / "pyarrow.feather"))
+    with pyarrow.ipc.new_stream(tmp_path / "pyarrow.stream", events.schema) as stream:
+        stream.write_table(events, max_chunksize=1000)
+    coded = events.set_column(2, "kind", events["kind"].dictionary_encode())
+    pyarrow.feather.write_feather(coded, str(tmp_path / "coded.feather"), compression="zstd")
+    frame.to_feather(tmp_path / "pandas.feather")
+    polar.write_ipc(tmp_path / "polars.ipc", compression="zstd")
+    polar.with_columns(polars.col("kind", "device").cast(polars.Categorical)).write_ipc(tmp_path / "coded.ipc")
+    polar.write_ipc_stream(tmp_path / "polars.stream")
+    pyarrow.feather.write_feather(relation.to_arrow_table(), str(tmp_path / "duckdb.feather"))
+    written = sorted(tmp_path.iterdir())
+    assert len(written) == 15
+    for path in written:
+        assert pyarrow.table(trimtab.read_trace(path)).equals(events), path.name
+    discards = frame[frame["kind"] == "discard"].assign(mine=1)
+    discards["time_ns"] = pandas.to_datetime(discards["time_ns"]).astype("datetime64[us]")
+    discards.to_parquet(tmp_path / "discards.parquet")
+    found = pyarrow.table(trimtab.read_trace(tmp_path / "discards.parquet"))
+    times = events.filter(pyarrow.compute.equal(events["kind"], "discard"))["time_ns"].to_pylist()
+    assert found["time_ns"].to_pylist() == [time - times[0] for time in times]
+
+
+def test_durations_come_back_in_their_unit(trace: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    events = pyarrow.table(trimtab.read_trace(trace))
+    microseconds = list(range(len(events)))
+    place = events.column_names.index("latency_ns")
+    for unit, nanoseconds in (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)):
+        latency = pyarrow.array(microseconds, pyarrow.duration(unit))
+        timed = events.set_column(place, "latency_ns", latency)
+        pyarrow.parquet.write_table(timed, tmp_path / "pyarrow.parquet")
+        timed.to_pandas().to_parquet(tmp_path / "pandas.parquet")
+        pyarrow.feather.write_feather(timed, str(tmp_path / "pyarrow.feather"))
+        if unit != "s":
+            polars.DataFrame(timed).write_parquet(tmp_path / "polars.parquet")
+            polars.DataFrame(timed).write_ipc(tmp_path / "polars.ipc")
+        for path in tmp_path.iterdir():
+            found = pyarrow.table(trimtab.read_trace(path))["latency_ns"].to_pylist()
+            assert found == [latency * nanoseconds for latency in microseconds], (path.name, unit)
+            path.unlink()
+    # In CSV a duration is a text, and no number of nanoseconds; DuckDB has it as months, days and microseconds.
+    timed.to_pandas().to_csv(tmp_path / "pandas.csv")
+    intervals: Any = duckdb.sql("select * replace (to_microseconds(7) as latency_ns) from events")
+    intervals.write_parquet(str(tmp_path / "duckdb.parquet"))
+    for path in tmp_path.iterdir():
+        with pytest.raises(Exception, match="latency_ns"):
+            pyarrow.table(trimtab.read_trace(path))
+
+
 def test_error_in_a_trace_names_its_row(trace: pathlib.Path, tmp_path: pathlib.Path) -> None:
     broken = tmp_path / "broken.log"
     broken.write_text(trace.read_text() + "rubbish\n")
@@ -117,7 +179,7 @@ def test_error_in_a_trace_names_its_row(trace: pathlib.Path, tmp_path: pathlib.P
         (lambda: trimtab.simulate("a", think_scale=-1), "think_scale: -1 is not between 0 and"),
         (lambda: trimtab.Profile("no-such-drive"), "no-such-drive"),
         (lambda: trimtab.read_trace("missing"), "missing: No such file"),
-        (lambda: trimtab.read_trace("missing", format="csv"), 'there is no trace format "csv"'),
+        (lambda: trimtab.read_trace("missing", format="xls"), 'there is no trace format "xls"'),
         (lambda: trimtab.fit_discards([1], []), "1 sizes and 0 latencies: each discard needs both"),
         (lambda: trimtab.fit_discards([1], [-1.0]), "the latency -1 is not between 0 and"),
     ],

@@ -13,16 +13,19 @@ use serde::Serialize;
 use trimtab_core::trace::{Summary, TraceDevice, TraceEvent, TraceHeader};
 use trimtab_core::units::{Bytes, Nanos};
 use trimtab_linux::file::Output;
+use trimtab_linux::tracefs;
 use trimtab_report::printable;
 use trimtab_trace::{Columns, Format, TraceError, TraceReader, TraceWriter, open};
 
+use crate::PROGRAM;
 use crate::tallies::{self, Row, counted};
 
 /// Describes traces of block events, and converts them
 ///
-/// Reads trimtab's own traces, blktrace's records and blkparse's text, fio's logs, and the published
-/// traces of MSR Cambridge, Alibaba, Tencent, CloudPhysics, SYSTOR '17, SPC, FIU, MiDAS and MobileBlockIO,
-/// ftrace's text of block and mmc events, plain or packed with gzip, zstd or xz.
+/// Reads trimtab's own traces and tables with their columns (Parquet, Arrow, CSV), blktrace's records and blkparse's
+/// text, fio's logs, biosnoop's output, the text of block and mmc events (ftrace, trace-cmd, perf), traces of
+/// simulators (DiskSim, SSDsim, MQSim), and the published traces of MSR Cambridge, Alibaba, Tencent, CloudPhysics,
+/// SYSTOR '17, SPC, FIU, MiDAS and MobileBlockIO, plain or packed with gzip, zstd or xz.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -73,16 +76,24 @@ enum Verb {
         #[arg(short = 'n', value_name = "N", default_value_t = 10)]
         events: usize,
     },
+    /// Removes a tracefs instance when the process that started this one has ended
+    #[command(hide = true)]
+    RemoveInstance { instance: PathBuf },
+}
+
+/// Has another process of this program remove each tracefs instance of this process, however that ends.
+pub fn guard_instances() {
+    tracefs::guard_instances(PathBuf::from(PROGRAM), &["trace", "remove-instance"]);
 }
 
 #[derive(clap::Args)]
 struct Input {
-    /// The trace; for blktrace, the file of any one processor: the others' are read with it
+    /// The trace; for blktrace, its base name or the file of any one processor: the others' are read with it
     #[arg(value_name = "FILE")]
     trace: PathBuf,
     /// The trace's format, if its content doesn't show it: trimtab, blktrace, blkparse, fio1, fio2,
-    /// fio3, msr, alibaba, tencent, cloudphysics, systor, spc, fiu, midas, ftrace or
-    /// mobile
+    /// fio3, msr, alibaba, tencent, cloudphysics, systor, spc, fiu, midas, ftrace, mobile, disksim,
+    /// mqsim, vscsi, biosnoop, csv or arrow
     #[arg(long)]
     format: Option<Format>,
 }
@@ -101,6 +112,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
     let printed = match args.verb {
         Verb::Info { input, json } => info(&input, json, &mut out)?,
+        Verb::RemoveInstance { instance } => {
+            tracefs::remove_after_owner(&instance)
+                .with_context(|| format!("cannot remove {}", instance.display()))?;
+            Ok(())
+        }
         Verb::Convert { input, output, overwrite } => {
             convert(&input, &output, overwrite)?;
             Ok(())

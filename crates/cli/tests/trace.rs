@@ -113,7 +113,7 @@ fn conversion_keeps_the_events_before_the_damage() {
     assert!(said.ends_with(&last), "{said}");
     let kept = info(&to);
     assert_eq!(kept["events"], 1);
-    assert_eq!(kept["header"]["gaps"][1], format!("it was read up to its damage: {damage}"));
+    assert_eq!(kept["header"]["gaps"][2], format!("it was read up to its damage: {damage}"));
 }
 
 #[test]

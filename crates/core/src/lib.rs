@@ -10,6 +10,7 @@ pub mod erase;
 pub mod error;
 pub mod extent;
 pub mod fit;
+pub mod hash;
 pub mod interrupt;
 pub mod policy;
 pub mod profile;

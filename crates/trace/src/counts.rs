@@ -36,13 +36,16 @@ pub trait TraceReader: TraceSource<Error = TraceError> {
     fn counts(&self) -> &ReadCounts;
 }
 
-/// The counts of a file: every record became an event, or was skipped for a reason.
+/// The counts of a file: every record became an event, or was skipped for a reason; a discard of several ranges became
+/// one for each.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReadCounts {
     /// Lines of a text, records of a binary file, rows of a table.
     pub records: u64,
     /// Events made of them.
     pub events: u64,
+    /// Events beyond the first of their records: the further ranges of discards.
+    pub more_events: u64,
     /// Records that made no event, by what they were.
     pub skipped: BTreeMap<&'static str, u64>,
 }

@@ -62,6 +62,26 @@ pub enum HeaderError {
     /// A file that has to be unpacked first, or is empty.
     #[error("{0}")]
     Unpack(&'static str),
+    /// A format that says nothing of addresses.
+    #[error(
+        "its columns have no sectors and no bytes, as those of biosnoop.bt: record with biosnoop of BCC, or blktrace"
+    )]
+    NoPlaces,
+    /// A format that says nothing of what is done.
+    #[error(
+        "libCacheSim's oracleGeneral, whose records do not tell reads from writes: take the trace that it was made of, \
+         such as vscsi or CSV"
+    )]
+    NoOperations,
+    /// More than one format.
+    #[error("its lines could be of several formats ({formats}): --format says which")]
+    Ambiguous {
+        /// The formats.
+        formats: String,
+    },
+    /// A table without the columns of a trace.
+    #[error("a table, but no trace: {0}")]
+    Table(String),
     /// No known format.
     #[error("no trace format that trimtab knows ({known})")]
     UnknownFormat {
@@ -108,6 +128,9 @@ pub enum RowError {
     /// Parquet's structure is broken there.
     #[error("the data from here on is broken: {0}")]
     Parquet(#[from] ParquetError),
+    /// Arrow's structure is broken there.
+    #[error("the data from here on is broken: {0}")]
+    Arrow(#[from] arrow_schema::ArrowError),
     /// An encoding that this crate's writer doesn't use.
     #[error("column {column} is stored as {encoding}, which trimtab doesn't read")]
     Encoding {
@@ -188,6 +211,36 @@ pub enum RowError {
         before: u64,
         /// How many rows are put in order.
         window: usize,
+    },
+    /// A partition whose start is learnt too late, or differs.
+    #[error(
+        "it says that the partition begins at {begins} of its disk; {events} events before it assumed another place: \
+         record the whole disk, or take the trace from here on"
+    )]
+    Moved {
+        /// Where the partition begins.
+        begins: Bytes,
+        /// The events of it that were handed out before.
+        events: u64,
+    },
+    /// An address before the partition that it should be in.
+    #[error("it names an address at {start} of the disk, before the partition, which begins at {begins}")]
+    BeforePartition {
+        /// The address.
+        start: Bytes,
+        /// Where the partition begins.
+        begins: Bytes,
+    },
+    /// A first line that does not name the columns of a trace.
+    #[error("{0}")]
+    Table(String),
+    /// A trace of which no record makes an event.
+    #[error("none of its {records} records makes an event ({skipped}): is it of another format?")]
+    NoEvents {
+        /// How many records it has.
+        records: u64,
+        /// What they were.
+        skipped: String,
     },
     /// A time that no trace has.
     #[error("it has a time of {time} ns, more than 146 years: are its times in another unit?")]

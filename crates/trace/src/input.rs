@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 
 use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::XzReader;
@@ -11,22 +13,32 @@ use lzma_rust2::XzReader;
 const MAX_LINE: usize = 1 << 16;
 /// How much is read at once.
 const CHUNK: usize = 1 << 18;
+/// Chunks that wait to be read, at most.
+const MOST_AHEAD: usize = 4;
+/// How packed files begin.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const XZ: [u8; 6] = *b"\xfd7zXZ\0";
 /// The most memory that unpacking xz may take, in KiB: `xz -9` needs 65 MiB, and a file can name 4 GiB.
 const MOST_XZ_MEMORY: u32 = 256 << 10;
 const TOO_LARGE_XZ: &str = "unpacking it takes more than 256 MiB of memory: unpack it (xz -d) first";
 
-/// Returns a file's bytes, unpacked if they begin like gzip, zstd or xz.
+/// Returns a file's bytes, unpacked if they begin like gzip, zstd or xz: by another thread, a few chunks ahead.
 pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read + Send>> {
-    unpacked(BufReader::with_capacity(CHUNK, File::open(path)?))
+    let mut file = BufReader::with_capacity(CHUNK, File::open(path)?);
+    let begin = file.fill_buf()?;
+    let is_packed = [&GZIP[..], &ZSTD, &XZ].iter().any(|magic| begin.starts_with(magic));
+    let input = unpacked(file)?;
+    Ok(if is_packed { Box::new(Ahead::new(input)?) } else { input })
 }
 
 fn unpacked(mut packed: impl BufRead + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
     let begin = packed.fill_buf()?;
-    Ok(if begin.starts_with(&[0x1f, 0x8b]) {
+    Ok(if begin.starts_with(&GZIP) {
         Box::new(MultiGzDecoder::new(packed))
-    } else if begin.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+    } else if begin.starts_with(&ZSTD) {
         Box::new(zstd::Decoder::with_buffer(packed)?)
-    } else if begin.starts_with(b"\xfd7zXZ\0") {
+    } else if begin.starts_with(&XZ) {
         let unpacking = XzReader::new_mem_limit(packed, true, MOST_XZ_MEMORY);
         Box::new(BufReader::with_capacity(CHUNK, Xz(unpacking)))
     } else {
@@ -44,6 +56,61 @@ impl<R: Read> Read for Xz<R> {
             _ => error,
         })
     }
+}
+
+/// Bytes that another thread reads. The thread ends when this is dropped, or at the end of its input.
+struct Ahead {
+    chunks: Receiver<io::Result<Vec<u8>>>,
+    chunk: Vec<u8>,
+    /// The part of the chunk that was handed out.
+    used: usize,
+}
+
+impl Ahead {
+    fn new(mut input: Box<dyn Read + Send>) -> io::Result<Self> {
+        let (sender, chunks) = mpsc::sync_channel(MOST_AHEAD);
+        thread::Builder::new().name("unpack".to_owned()).spawn(move || {
+            loop {
+                let mut chunk = Vec::with_capacity(CHUNK);
+                let read = input.by_ref().take(CHUNK as u64).read_to_end(&mut chunk);
+                let is_last = chunk.is_empty() || read.is_err();
+                // What was read before an error is good.
+                let has_gone = !chunk.is_empty() && sender.send(Ok(chunk)).is_err();
+                let has_gone = has_gone || read.is_err_and(|error| sender.send(Err(error)).is_err());
+                if is_last || has_gone {
+                    break;
+                }
+            }
+        })?;
+        Ok(Self { chunks, chunk: Vec::new(), used: 0 })
+    }
+}
+
+impl Read for Ahead {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.used == self.chunk.len() {
+            let Ok(chunk) = self.chunks.recv() else { return Ok(0) };
+            (self.chunk, self.used) = (chunk?, 0);
+        }
+        let length = buffer.len().min(self.chunk.len() - self.used);
+        buffer[..length].copy_from_slice(&self.chunk[self.used..][..length]);
+        self.used += length;
+        Ok(length)
+    }
+}
+
+/// Reads until `bytes` is full or the input ends; says how far it came.
+pub(crate) fn fill(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match input.read(&mut bytes[filled..]) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 /// The lines of a text.

@@ -5,6 +5,7 @@
 //! `examples/`.
 
 mod counts;
+mod detect;
 mod error;
 pub mod file;
 mod formats;
@@ -13,6 +14,7 @@ mod open;
 mod reader;
 mod rows;
 mod synth;
+mod table;
 mod text;
 
 pub use counts::{ReadCounts, TraceReader};

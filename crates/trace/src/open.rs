@@ -2,30 +2,34 @@
 
 use std::fmt;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::counts::TraceReader;
+use crate::detect::{self, Detected, detect};
 use crate::error::{HeaderError, TraceError};
-use crate::file::{Columns, TraceFile};
+use crate::file::Columns;
 use crate::formats::alibaba::Alibaba;
+use crate::formats::biosnoop::Biosnoop;
 use crate::formats::blkparse::Blkparse;
 use crate::formats::blktrace;
 use crate::formats::cloudphysics::CloudPhysics;
 use crate::formats::fio::{Fio, Version};
-use crate::formats::fiu::{self, Fiu};
-use crate::formats::ftrace::{self, Ftrace};
-use crate::formats::midas::{self, Midas};
-use crate::formats::mobile::{self, Mobile};
+use crate::formats::fiu::Fiu;
+use crate::formats::ftrace::Ftrace;
+use crate::formats::midas::Midas;
+use crate::formats::mobile::Mobile;
 use crate::formats::msr::Msr;
-use crate::formats::spc::{self, Spc};
-use crate::formats::systor::{self, Systor};
+use crate::formats::simulator::Simulator;
+use crate::formats::spc::Spc;
+use crate::formats::systor::Systor;
 use crate::formats::tencent::Tencent;
-use crate::input;
+use crate::formats::vscsi;
 use crate::rows::Rows;
-use crate::text::{self, fields, number};
+use crate::table::{self, Csv};
+use crate::text;
 
 /// A trace format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,6 +66,18 @@ pub enum Format {
     Ftrace,
     /// The applications of a Pixel 6a.
     Mobile,
+    /// DiskSim's.
+    DiskSim,
+    /// Those of MQSim and SSDsim.
+    MqSim,
+    /// CloudPhysics's virtual disks in binary records.
+    Vscsi,
+    /// The output of BCC's biosnoop.
+    Biosnoop,
+    /// A table with our columns as CSV.
+    Csv,
+    /// A table with our columns as Arrow IPC.
+    Arrow,
 }
 
 /// A format's name that isn't one.
@@ -71,7 +87,7 @@ pub struct UnknownFormat(pub String);
 
 impl Format {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 22] = [
         Self::Trimtab,
         Self::Blktrace,
         Self::Blkparse,
@@ -88,6 +104,12 @@ impl Format {
         Self::Midas,
         Self::Ftrace,
         Self::Mobile,
+        Self::DiskSim,
+        Self::MqSim,
+        Self::Vscsi,
+        Self::Biosnoop,
+        Self::Csv,
+        Self::Arrow,
     ];
 
     /// The name that command lines use.
@@ -109,88 +131,36 @@ impl Format {
             Self::Midas => "midas",
             Self::Ftrace => "ftrace",
             Self::Mobile => "mobile",
+            Self::DiskSim => "disksim",
+            Self::MqSim => "mqsim",
+            Self::Vscsi => "vscsi",
+            Self::Biosnoop => "biosnoop",
+            Self::Csv => "csv",
+            Self::Arrow => "arrow",
         }
     }
 
     /// Returns true if traces of this format contain discards; false for our own, whose header says it.
     pub const fn has_discards(self) -> bool {
-        matches!(self, Self::Blktrace | Self::Blkparse | Self::Fio2 | Self::Fio3 | Self::Midas | Self::Ftrace)
+        matches!(
+            self,
+            Self::Blktrace
+                | Self::Blkparse
+                | Self::Fio2
+                | Self::Fio3
+                | Self::Midas
+                | Self::Ftrace
+                | Self::Csv
+                | Self::Arrow
+        )
     }
 
-    /// The format that the start of the file shows, after unpacking; none if it is none of them.
+    /// The format that the start of the file shows, after unpacking; none if it is none of them, or could be several.
     ///
     /// # Errors
     /// If the file can't be read.
     pub fn detect(path: &Path) -> io::Result<Option<Self>> {
-        Ok(Self::of(&start_of(path)?))
-    }
-
-    fn of(start: &[u8]) -> Option<Self> {
-        if foreign(start).is_some() {
-            return None;
-        }
-        if start.starts_with(b"PAR1") {
-            return Some(Self::Trimtab);
-        }
-        let magic = start.first_chunk().copied().unwrap_or_default();
-        if [u32::from_le_bytes(magic), u32::from_be_bytes(magic)]
-            .map(|word| word & !0xff)
-            .contains(&blktrace::MAGIC)
-        {
-            return Some(Self::Blktrace);
-        }
-        let mut lines = start.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-        let line = lines.find(|line| !line.is_empty())?;
-        match line {
-            b"fio version 2 iolog" => return Some(Self::Fio2),
-            b"fio version 3 iolog" => return Some(Self::Fio3),
-            b"device_id,opcode,offset,length,timestamp" => return Some(Self::Alibaba),
-            b"Timestamp,Offset,Size,IOType,VolumeID" => return Some(Self::Tencent),
-            b"Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime" => return Some(Self::Msr),
-            b"Timestamp,Response,IOType,LUN,Offset,Size" => return Some(Self::Systor),
-            _ if mobile::is_header(line) => return Some(Self::Mobile),
-            _ => {}
-        }
-        Self::of_line(line)
-    }
-
-    /// The format of a line that names none.
-    fn of_line(line: &[u8]) -> Option<Self> {
-        let is_number = |text| number("", text).is_ok();
-        if let Ok([_, _, _, b"Read" | b"Write", ..]) = fields::<7>(line, b',') {
-            return Some(Self::Msr);
-        }
-        if let Ok([_, second, _, fourth, _]) = fields::<5>(line, b',') {
-            return match (second, fourth) {
-                (b"R" | b"W", _) => Some(Self::Alibaba),
-                (_, b"0" | b"1") => Some(Self::Tencent),
-                (_, b"r" | b"w" | b"R" | b"W") => Some(Self::Spc),
-                _ => None,
-            };
-        }
-        let known = [
-            (Self::Systor, systor::is_line(line)),
-            (Self::Mobile, mobile::is_line(line)),
-            (Self::Spc, spc::is_line(line)),
-            (Self::Ftrace, ftrace::is_line(line)),
-            (Self::Fiu, fiu::is_line(line)),
-            (Self::Midas, midas::is_line(line)),
-        ];
-        if let Some((format, _)) = known.into_iter().find(|(_, is_it)| *is_it) {
-            return Some(format);
-        }
-        if let Ok([_, _, b"r" | b"w" | b"R" | b"W" | b"op", _]) = fields::<4>(line, b',') {
-            return Some(Self::CloudPhysics);
-        }
-        if let Ok([b"0" | b"1", offset, length]) = fields::<3>(line, b',') {
-            return (is_number(offset) && is_number(length)).then_some(Self::Fio1);
-        }
-        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-        let [major, minor] = fields::<2>(words.next()?, b',').ok()?;
-        let four = [words.next()?, words.next()?, words.next()?, words.next()?];
-        let [cpu, sequence, time, _pid] = four;
-        let numbers = [major, minor, cpu, sequence].into_iter().all(is_number);
-        (numbers && time.contains(&b'.')).then_some(Self::Blkparse)
+        Ok(detect(&detect::start_of(path)?).ok().map(|detected| detected.format))
     }
 }
 
@@ -210,28 +180,8 @@ impl FromStr for Format {
     }
 }
 
-/// The first bytes of the file, after unpacking.
-fn start_of(path: &Path) -> io::Result<Vec<u8>> {
-    let mut start = Vec::new();
-    input::open(path)?.take(1 << 12).read_to_end(&mut start)?;
-    Ok(start)
-}
-
-/// Returns how to convert a file with this start to a trace; none if that isn't known.
-fn foreign(start: &[u8]) -> Option<&'static str> {
-    match start {
-        [] => Some("it is empty"),
-        [b'P', b'K', 3, 4, ..] => Some("a zip archive: unpack it (unzip), and name one of its files"),
-        [b'B', b'Z', b'h', ..] => Some("packed with bzip2: unpack it (bunzip2) first"),
-        _ if start.get(257..).is_some_and(|rest| rest.starts_with(b"ustar")) => {
-            Some("a tar archive: unpack it (tar -xf), and name one of its files")
-        }
-        _ => None,
-    }
-}
-
 /// The files of the trace at `path`, in order: that one, or those of all processors if it is one that blktrace wrote
-/// (`NAME.blktrace.N`).
+/// (`NAME.blktrace.N`) or the part of their names before `.blktrace`.
 ///
 /// # Errors
 /// If its directory can't be read.
@@ -251,16 +201,21 @@ pub fn open(
 ) -> Result<Box<dyn TraceReader + Send>, TraceError> {
     let io = |source| TraceError::Io { path: path.to_owned(), source };
     let refuse = |reason| TraceError::Header { path: path.to_owned(), reason };
-    let format = match format {
-        Some(format) => format,
-        None if fs::metadata(path).map_err(io)?.file_type().is_fifo() => {
-            return Err(refuse(HeaderError::Pipe));
-        }
+    let Detected { format, is_named } = match format {
+        Some(format) => Detected { format, is_named: true },
         None => {
-            let start = start_of(path).map_err(io)?;
-            let unknown = || HeaderError::UnknownFormat { known: Format::ALL.map(Format::name).join(", ") };
-            let reason = || foreign(&start).map_or_else(unknown, HeaderError::Unpack);
-            Format::of(&start).ok_or_else(|| refuse(reason()))?
+            let mut start = Vec::new();
+            // The file of a processor that saw no request is empty.
+            for file in files(path).map_err(io)? {
+                if fs::metadata(&file).map_err(io)?.file_type().is_fifo() {
+                    return Err(refuse(HeaderError::Pipe));
+                }
+                start = detect::start_of(&file).map_err(io)?;
+                if !start.is_empty() {
+                    break;
+                }
+            }
+            detect(&start).map_err(refuse)?
         }
     };
     let mut rows = Rows::new(format.name(), !matches!(format, Format::Fio1 | Format::Fio2));
@@ -277,10 +232,23 @@ pub fn open(
         }
         Format::Tencent => gaps.push("its times are whole seconds".to_owned()),
         Format::Ftrace => gaps.push("addresses of mmc events are taken as sectors of 512 bytes".to_owned()),
+        Format::Biosnoop => gaps.push(
+            "biosnoop of BCC calls every command that is no write a read, so that discards and flushes may be among the \
+             reads"
+                .to_owned(),
+        ),
+        Format::Vscsi => gaps.push("it has the ranges of no UNMAP and WRITE SAME commands".to_owned()),
         _ => {}
     }
+    if !is_named {
+        gaps.push(format!(
+            "that its format is {format} was concluded from the shape of its records, as nothing in it says so; \
+             --format names another"
+        ));
+    }
     Ok(match format {
-        Format::Trimtab => Box::new(TraceFile::open(path)?.with_columns(columns)),
+        Format::Trimtab => return table::open_parquet(path, columns),
+        Format::Arrow => Box::new(table::open_arrow(path, columns)?),
         Format::Blktrace => Box::new(blktrace::open(path, rows)?),
         Format::Blkparse => Box::new(text::open(path, Blkparse::default(), rows)?),
         Format::Fio1 => Box::new(text::open(path, Fio::new(Version::One), rows)?),
@@ -289,12 +257,17 @@ pub fn open(
         Format::Msr => Box::new(text::open(path, Msr::default(), rows)?),
         Format::Alibaba => Box::new(text::open(path, Alibaba, rows)?),
         Format::Tencent => Box::new(text::open(path, Tencent, rows)?),
-        Format::CloudPhysics => Box::new(text::open(path, CloudPhysics, rows)?),
+        Format::CloudPhysics => Box::new(text::open(path, CloudPhysics::default(), rows)?),
         Format::Systor => Box::new(text::open(path, Systor::default(), rows)?),
         Format::Spc => Box::new(text::open(path, Spc::default(), rows)?),
         Format::Fiu => Box::new(text::open(path, Fiu::default(), rows)?),
         Format::Midas => Box::new(text::open(path, Midas, rows)?),
         Format::Ftrace => Box::new(text::open(path, Ftrace::default(), rows)?),
         Format::Mobile => Box::new(text::open(path, Mobile, rows)?),
+        Format::DiskSim => Box::new(text::open(path, Simulator::DiskSim, rows)?),
+        Format::MqSim => Box::new(text::open(path, Simulator::MqSim, rows)?),
+        Format::Vscsi => Box::new(vscsi::open(path, rows)?),
+        Format::Biosnoop => Box::new(text::open(path, Biosnoop::default(), rows)?),
+        Format::Csv => Box::new(text::open(path, Csv::default(), rows)?),
     })
 }

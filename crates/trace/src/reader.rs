@@ -42,7 +42,17 @@ impl<R: Records> RecordReader<R> {
             let taken = self.rows.take(batch, self.ended);
             read.and(ended).and(taken)?;
         }
-        Ok(())
+        if self.ended && batch.is_empty() { self.check_events() } else { Ok(()) }
+    }
+
+    /// Refuses a trace that has records, but no event.
+    fn check_events(&self) -> Result<(), RowError> {
+        let counts = &self.rows.counts;
+        if counts.records == 0 || counts.events > 0 {
+            return Ok(());
+        }
+        let skipped: Vec<_> = counts.skipped.iter().map(|(what, count)| format!("{what}: {count}")).collect();
+        Err(RowError::NoEvents { records: counts.records, skipped: skipped.join(", ") })
     }
 }
 

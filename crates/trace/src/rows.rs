@@ -5,11 +5,12 @@ use std::mem;
 use std::time::{Duration, SystemTime};
 
 use trimtab_core::extent::Extent;
-use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceDevice, TraceEvent, TraceHeader};
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind, FsIndex, TraceDevice, TraceEvent, TraceHeader};
 use trimtab_core::units::{Bytes, Nanos};
 
 use crate::counts::ReadCounts;
 use crate::error::RowError;
+use crate::file::device_names;
 use crate::text::unknown;
 
 /// The most rows by which a row may be late: public traces are slightly out of order.
@@ -51,8 +52,21 @@ pub(crate) struct Rows {
     /// The time of the trace's first event on its clock, known when the first leaves the window.
     begin: Option<u64>,
     handed_out: u64,
-    /// The bytes that each device has read and written.
-    moved: Vec<u64>,
+    /// The facts of each device.
+    facts: Vec<Facts>,
+}
+
+/// The facts of a device.
+#[derive(Debug, Clone, Copy, Default)]
+struct Facts {
+    /// The bytes that it has read and written.
+    moved: u64,
+    /// The events of it that were handed out.
+    events: u64,
+    /// Where it begins on the disk by which its rows count, if it is a partition.
+    begins: Option<u64>,
+    /// Remaps show that it has partitions.
+    is_disk: bool,
 }
 
 impl Rows {
@@ -67,13 +81,26 @@ impl Rows {
             window: VecDeque::new(),
             begin: None,
             handed_out: 0,
-            moved: Vec::new(),
+            facts: Vec::new(),
         }
+    }
+
+    /// Rows of a table that has a trace's header, which names the devices and when time began.
+    pub(crate) fn with_header(header: TraceHeader) -> Self {
+        let mut rows = Self::new("", true);
+        for (index, name) in (0..).map(DeviceIndex).zip(device_names(&header)) {
+            rows.devices.insert(name.into_bytes(), index);
+            rows.facts.push(Facts::default());
+        }
+        rows.header = header;
+        rows.clock_is_set = true;
+        rows.begin = Some(0);
+        rows
     }
 
     /// The device of a name, which the header names from now on.
     pub(crate) fn device(&mut self, name: &[u8]) -> Result<DeviceIndex, RowError> {
-        if self.last_device.0 == name && !self.devices.is_empty() {
+        if self.last_device.0 == name && !name.is_empty() {
             return Ok(self.last_device.1);
         }
         let device = match self.devices.get(name) {
@@ -83,12 +110,14 @@ impl Rows {
                 let index = u16::try_from(self.devices.len()).map_err(|_| RowError::TooManyDevices)?;
                 let text = String::from_utf8_lossy(name).into_owned();
                 self.header.devices.push(TraceDevice { name: text, ..TraceDevice::default() });
-                self.moved.push(0);
+                self.facts.push(Facts::default());
                 self.devices.insert(name.to_owned(), DeviceIndex(index));
                 DeviceIndex(index)
             }
         };
-        self.last_device = (name.to_owned(), device);
+        self.last_device.0.clear();
+        self.last_device.0.extend_from_slice(name);
+        self.last_device.1 = device;
         Ok(device)
     }
 
@@ -97,8 +126,58 @@ impl Rows {
         self.counts.skip(what);
     }
 
+    /// Names a gap in the header, once.
+    pub(crate) fn gap(&mut self, gap: String) {
+        if !self.header.gaps.contains(&gap) {
+            self.header.gaps.push(gap);
+        }
+    }
+
+    /// Notes that a device is a partition that begins at `begins` on its disk, and that its rows have the disk's
+    /// addresses.
+    pub(crate) fn set_partition(&mut self, device: DeviceIndex, begins: u64) -> Result<(), RowError> {
+        let facts = &mut self.facts[usize::from(device.0)];
+        match facts.begins {
+            Some(known) if known == begins => return Ok(()),
+            None if facts.events == 0 => facts.begins = Some(begins),
+            _ => return Err(RowError::Moved { begins: Bytes(begins), events: facts.events }),
+        }
+        for event in &mut self.window {
+            if event.device == device && event.kind != EventKind::Flush {
+                let start = in_partition(event.extent.start.0, begins)?;
+                event.extent = Extent::at(Bytes(start), event.extent.len());
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a device has partitions, so that it is none.
+    pub(crate) fn set_disk(&mut self, device: DeviceIndex) {
+        self.facts[usize::from(device.0)].is_disk = true;
+    }
+
+    /// Whether a device is known to have partitions.
+    pub(crate) fn is_disk(&self, device: DeviceIndex) -> bool {
+        self.facts[usize::from(device.0)].is_disk
+    }
+
+    /// Whether it is known where a device begins on its disk.
+    pub(crate) fn is_partition(&self, device: DeviceIndex) -> bool {
+        self.facts[usize::from(device.0)].begins.is_some()
+    }
+
     /// Takes a row in.
     pub(crate) fn push(&mut self, row: Row) -> Result<(), RowError> {
+        self.push_of(row, None)
+    }
+
+    /// Takes the row of a file system in, if it is one.
+    pub(crate) fn push_of(&mut self, mut row: Row, fs: Option<FsIndex>) -> Result<(), RowError> {
+        if let Some(begins) = self.facts[usize::from(row.device.0)].begins
+            && row.kind != EventKind::Flush
+        {
+            row.start = in_partition(row.start, begins)?;
+        }
         let end = row.start.checked_add(row.length).filter(|end| *end <= MAX_OFFSET);
         let end = end.ok_or(RowError::TooFar { start: row.start, length: row.length })?;
         if let Some(time) = [Some(row.time), row.latency.map(|it| it.0)].into_iter().flatten().max()
@@ -118,7 +197,7 @@ impl Rows {
             latency: row.latency,
             process: row.process,
             error: row.error,
-            fs: None,
+            fs,
         };
         if self.window.back().is_none_or(|last| last.at.0 <= row.time) {
             self.window.push_back(event);
@@ -138,6 +217,7 @@ impl Rows {
             self.handed_out = event.at.0;
             self.check_rate(&event)?;
             self.counts.events += 1;
+            self.facts[usize::from(event.device.0)].events += 1;
             batch.push(event);
         }
         Ok(())
@@ -147,10 +227,10 @@ impl Rows {
         if !self.timed || !matches!(event.kind, EventKind::Read | EventKind::Write) {
             return Ok(());
         }
-        let moved = &mut self.moved[usize::from(event.device.0)];
+        let moved = &mut self.facts[usize::from(event.device.0)].moved;
         *moved = moved.saturating_add(event.extent.len().0);
         let seconds = event.at.0 / 1_000_000_000;
-        if *moved / (seconds + 1) > MAX_RATE {
+        if *moved > MAX_RATE.saturating_mul(seconds + 1) {
             return Err(RowError::TooFast { moved: Bytes(*moved), time: event.at });
         }
         Ok(())
@@ -167,4 +247,9 @@ impl Rows {
             self.header.started = Some(humantime::format_rfc3339_seconds(when).to_string());
         }
     }
+}
+
+/// Returns an address in a partition that begins at `begins`, from one on its disk.
+fn in_partition(start: u64, begins: u64) -> Result<u64, RowError> {
+    start.checked_sub(begins).ok_or(RowError::BeforePartition { start: Bytes(start), begins: Bytes(begins) })
 }

@@ -69,7 +69,26 @@ pub(crate) fn fields<const N: usize>(line: &[u8], comma: u8) -> Result<[&[u8]; N
 }
 
 /// The number that `text` is.
+#[inline]
 pub(crate) fn number(column: &'static str, text: &[u8]) -> Result<u64, RowError> {
+    // Numbers of so few digits do not overflow.
+    if (1..=19).contains(&text.len()) {
+        let (mut value, mut are_digits) = (0_u64, true);
+        for byte in text {
+            let digit = byte.wrapping_sub(b'0');
+            are_digits &= digit <= 9;
+            value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
+        }
+        if are_digits {
+            return Ok(value);
+        }
+    }
+    long_number(column, text)
+}
+
+/// The number that a text of any length is.
+#[cold]
+fn long_number(column: &'static str, text: &[u8]) -> Result<u64, RowError> {
     let digits = |value: u64, digit: &u8| {
         let digit = digit.wrapping_sub(b'0');
         if digit > 9 { None } else { value.checked_mul(10)?.checked_add(u64::from(digit)) }
@@ -88,15 +107,19 @@ pub(crate) fn seconds(column: &'static str, text: &[u8]) -> Result<u64, RowError
     let wrong = || unknown(column, text, "is no number of seconds, or too large a one");
     let dot = memchr::memchr(b'.', text).unwrap_or(text.len());
     let (whole, decimals) = (&text[..dot], text.get(dot + 1..).unwrap_or_default());
-    if dot < text.len() && decimals.is_empty() || !decimals.iter().all(u8::is_ascii_digit) {
+    if dot < text.len() && decimals.is_empty() {
         return Err(wrong());
     }
-    let below = (0..9).fold(0, |sum, place| {
-        let digit = decimals.get(place).map_or(0, |digit| u64::from(digit - b'0'));
-        sum * 10 + digit
-    });
+    let below = billionths(decimals).ok_or_else(wrong)?;
     let whole = number(column, whole)?.checked_mul(1_000_000_000);
     whole.and_then(|whole| whole.checked_add(below)).ok_or_else(wrong)
+}
+
+/// The billionths that digits behind a decimal point are; none if they are no digits.
+pub(crate) fn billionths(decimals: &[u8]) -> Option<u64> {
+    let digit = |digit: &u8| u64::from(digit - b'0');
+    let sum = |sum, place| sum * 10 + decimals.get(place).map_or(0, digit);
+    decimals.iter().all(u8::is_ascii_digit).then(|| (0..9).fold(0, sum))
 }
 
 /// Returns the error of a field that makes no sense.

@@ -80,7 +80,7 @@ pub struct Layer {
 /// The proof by a file that was written, deleted and trimmed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Canary {
-    /// The bytes that the file's extents took, which were freed and then trimmed.
+    /// The bytes that the file's extents took, which were freed and then trimmed; zero if the file system did not answer.
     pub sent_bytes: Bytes,
     /// The commands that each layer below saw, the topmost first.
     pub seen: Vec<Seen>,

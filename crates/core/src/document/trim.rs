@@ -116,6 +116,12 @@ pub struct Sent {
     pub discards: u64,
     /// Their bytes.
     pub bytes: Bytes,
+    /// The file system's own figure for these ranges, which means different things: bytes discarded on ext4.
+    #[serde(default)]
+    pub reported_bytes: Bytes,
+    /// The names of its devices whose counters have never shown a discard: `discards` and `bytes` lack theirs.
+    #[serde(default)]
+    pub uncounted: Vec<String>,
     /// Discards that the devices completed between the slices, which are others'. Where there are any, some
     /// among `discards` may be others' too: that can't be told apart.
     pub others_discards: u64,

@@ -32,4 +32,6 @@ mod schema;
 mod write;
 
 pub use read::{Columns, TraceFile};
+pub(crate) use read::{header_of, read_header};
+pub(crate) use schema::{Column, HEADER_KEY, device_names, file_system_names, is_ours};
 pub use write::TraceWriter;

@@ -223,9 +223,15 @@ impl TraceReader for TraceFile {
     }
 }
 
-fn read_header(metadata: &ParquetMetaData) -> Result<TraceHeader, HeaderError> {
+/// Returns the header in a file's metadata.
+pub(crate) fn read_header(metadata: &ParquetMetaData) -> Result<TraceHeader, HeaderError> {
     let entries = metadata.file_metadata().key_value_metadata().map_or(&[][..], Vec::as_slice);
     let text = entries.iter().find(|entry| entry.key == HEADER_KEY).and_then(|entry| entry.value.as_deref());
+    header_of(text)
+}
+
+/// Returns the header that a text is.
+pub(crate) fn header_of(text: Option<&str>) -> Result<TraceHeader, HeaderError> {
     let text = text.ok_or(HeaderError::Missing)?;
     let header: serde_json::Value = serde_json::from_str(text)?;
     let schema = header.get("schema").and_then(|schema| schema.as_str()).unwrap_or_default();

@@ -4,16 +4,17 @@ use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::file::metadata::ParquetMetaData;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr};
 use parquet::schema::types::{ColumnPath, SchemaDescPtr, SchemaDescriptor, Type};
 use trimtab_core::trace::TraceHeader;
 
 /// The key of the header among the file's key-value metadata.
-pub(super) const HEADER_KEY: &str = "trimtab";
+pub(crate) const HEADER_KEY: &str = "trimtab";
 
 /// A column, by its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Column {
+pub(crate) enum Column {
     Time,
     Device,
     Kind,
@@ -26,7 +27,7 @@ pub(super) enum Column {
 }
 
 impl Column {
-    pub(super) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Time,
         Self::Device,
         Self::Kind,
@@ -43,9 +44,9 @@ impl Column {
         [Self::Time, Self::Device, Self::Kind, Self::Start, Self::Length, Self::Latency, Self::Error];
 
     /// The other columns.
-    pub(super) const REST: [Self; 2] = [Self::Process, Self::FileSystem];
+    pub(crate) const REST: [Self; 2] = [Self::Process, Self::FileSystem];
 
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Time => "time_ns",
             Self::Device => "device",
@@ -71,8 +72,13 @@ impl Column {
         matches!(self, Self::Latency | Self::Process | Self::FileSystem)
     }
 
-    pub(super) const fn is_text(self) -> bool {
+    pub(crate) const fn is_text(self) -> bool {
         matches!(self, Self::Device | Self::Kind | Self::Process | Self::FileSystem)
+    }
+
+    /// Whether it holds nanoseconds.
+    pub(crate) const fn is_time(self) -> bool {
+        matches!(self, Self::Time | Self::Latency)
     }
 
     fn schema_type(self) -> Type {
@@ -126,14 +132,19 @@ pub(super) fn compression() -> Compression {
 /// The program that the files name as their maker.
 pub(super) const CREATED_BY: &str = concat!("trimtab version ", env!("CARGO_PKG_VERSION"));
 
+/// Whether a file was written by this project, by what it names as its maker.
+pub(crate) fn is_ours(metadata: &ParquetMetaData) -> bool {
+    metadata.file_metadata().created_by().is_some_and(|maker| maker.starts_with("trimtab "))
+}
+
 /// Returns the names of a trace's devices in its rows: their own, with a number if a device before has the
 /// same name.
-pub(super) fn device_names(header: &TraceHeader) -> Vec<String> {
+pub(crate) fn device_names(header: &TraceHeader) -> Vec<String> {
     told_apart(header.devices.iter().map(|device| device.name.as_str()))
 }
 
 /// Returns the names of a trace's file systems in its rows: their mount points, numbered likewise.
-pub(super) fn file_system_names(header: &TraceHeader) -> Vec<String> {
+pub(crate) fn file_system_names(header: &TraceHeader) -> Vec<String> {
     told_apart(header.file_systems.iter().map(|fs| fs.mount_point.as_str()))
 }
 

@@ -10,11 +10,12 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use trimtab_core::trace::{Comm, EventKind};
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind};
 
+use super::partitions::{self, Remap};
 use super::requests::{Action, Requests, Step};
 use crate::error::{RowError, TraceError};
-use crate::input;
+use crate::input::{self, fill};
 use crate::reader::{RecordReader, Records};
 use crate::rows::Rows;
 use crate::text::{scaled, unknown};
@@ -36,6 +37,8 @@ const FLUSH: u32 = 1 << 2;
 const PASSTHROUGH: u32 = 1 << 9;
 const NOTIFY: u32 = 1 << 10;
 const DISCARD: u32 = 1 << 13;
+/// The bit in a record's action that says that a control group comes before its data.
+const CGROUP: u32 = 1 << 8;
 
 /// One or more streams of records.
 pub(crate) struct Blktrace {
@@ -47,6 +50,8 @@ pub(crate) struct Blktrace {
     waiting: Vec<usize>,
     processes: HashMap<u32, Comm>,
     requests: Requests,
+    /// The last record's device.
+    device: Option<(u32, DeviceIndex)>,
     /// The error that ended a stream early; the others are read to their ends.
     failure: Option<RowError>,
 }
@@ -68,6 +73,7 @@ struct Record {
     pid: u32,
     device: u32,
     error: u16,
+    data_length: u16,
     /// The begin of its data: as much as a notification needs.
     data: [u8; 16],
 }
@@ -87,6 +93,7 @@ pub(crate) fn open(path: &Path, rows: Rows) -> Result<RecordReader<Blktrace>, Tr
         window: BinaryHeap::new(),
         processes: HashMap::new(),
         requests: Requests::default(),
+        device: None,
         failure: None,
     };
     Ok(RecordReader::new(path, records, rows))
@@ -104,6 +111,7 @@ impl Records for Blktrace {
     }
 
     fn end(&mut self, rows: &mut Rows) -> Result<(), RowError> {
+        partitions::name_gaps(rows);
         self.requests.end(rows)
     }
 }
@@ -142,6 +150,8 @@ impl Blktrace {
             6 => Action::Requeue,
             7 => Action::Issue,
             8 => Action::Complete,
+            13 => Action::Split,
+            15 => return self.remap(record, rows),
             _ => {
                 rows.skip("other steps and messages");
                 return Ok(());
@@ -162,9 +172,7 @@ impl Blktrace {
             rows.skip("commands that are no reads, writes, discards or flushes");
             return Ok(());
         };
-        let (major, minor) = (record.device >> 20, record.device & 0xf_ffff);
-        let device = rows.device(format!("{major},{minor}").as_bytes())?;
-        rows.header.devices[usize::from(device.0)].number = (major, minor);
+        let device = self.device(record.device, rows)?;
         let step = Step {
             action,
             time: record.time,
@@ -172,10 +180,39 @@ impl Blktrace {
             kind,
             start: if kind == EventKind::Flush { 0 } else { scaled("sector", record.sector, 512)? },
             length: u64::from(record.bytes),
+            pid: record.pid,
             process: self.processes.get(&record.pid).copied().unwrap_or_default(),
             error: (record.error as i16).unsigned_abs(),
         };
         self.requests.step(&step, rows)
+    }
+
+    fn device(&mut self, number: u32, rows: &mut Rows) -> Result<DeviceIndex, RowError> {
+        if let Some((known, device)) = self.device
+            && known == number
+        {
+            return Ok(device);
+        }
+        let (major, minor) = (number >> 20, number & 0xf_ffff);
+        let device = rows.device(format!("{major},{minor}").as_bytes())?;
+        rows.header.devices[usize::from(device.0)].number = (major, minor);
+        self.device = Some((number, device));
+        Ok(device)
+    }
+
+    /// A remap from the traced device says where it begins, if it is a partition: `struct blk_io_trace_remap`, big
+    /// endian.
+    fn remap(&mut self, record: &Record, rows: &mut Rows) -> Result<(), RowError> {
+        rows.skip("remaps");
+        let number = |device: u32| (device >> 20, device & 0xf_ffff);
+        let from = u32::from_be_bytes(*record.data.first_chunk().expect("there are 16 bytes"));
+        if record.data_length < 16 || record.action & CGROUP != 0 {
+            return Ok(());
+        }
+        let from_sector = u64::from_be_bytes(*record.data.last_chunk().expect("there are 16 bytes"));
+        let device = self.device(record.device, rows)?;
+        let remap = Remap { from: number(from), from_sector, sector: record.sector };
+        remap.take(number(record.device), device, rows)
     }
 
     fn notified(&mut self, record: &Record, rows: &mut Rows) {
@@ -245,41 +282,36 @@ impl Stream {
             pid: word(32),
             device: word(36),
             error,
+            data_length,
             data,
         }))
     }
 }
 
-/// Reads until `bytes` is full or the input ends; says how far it came.
-fn fill(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match input.read(&mut bytes[filled..]) {
-            Ok(0) => break,
-            Ok(more) => filled += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
-}
-
-/// The files beside `path` that differ from it in the processor's number, if it is one of
-/// `NAME.blktrace.N`, which may be packed.
+/// The files of a trace: those beside `path` that differ from it in the processor's number, if it is one of
+/// `NAME.blktrace.N`, which may be packed; those of the processors if there is no file `path`, but `path.blktrace.N`.
 pub(crate) fn processors(path: &Path) -> io::Result<Vec<PathBuf>> {
     let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
     let ours = name(path);
-    let Some(parts) = around_number(&ours) else { return Ok(vec![path.to_owned()]) };
+    let is_base = around_number(&ours).is_none() && !ours.is_empty() && !path.exists();
+    let parts = if is_base { Some((ours.as_str(), "")) } else { around_number(&ours) };
+    let Some((before, behind)) = parts else { return Ok(vec![path.to_owned()]) };
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = match dir.read_dir() {
+        Err(_) if is_base => return Ok(vec![path.to_owned()]),
+        entries => entries?,
+    };
     let mut files = Vec::new();
-    for entry in dir.read_dir()? {
+    for entry in entries {
         let path = entry?.path();
-        if around_number(&name(&path)) == Some(parts) {
+        let is_ours = around_number(&name(&path)).is_some_and(|parts| parts == (before, behind));
+        if is_ours {
             files.push(path);
         }
     }
     // Where the file itself isn't there, opening it says so.
-    if !files.iter().any(|file| file.file_name() == path.file_name()) {
+    let is_there = files.iter().any(|file| file.file_name() == path.file_name());
+    if !is_there && (!is_base || files.is_empty()) {
         files.push(path.to_owned());
     }
     files.sort();

@@ -48,7 +48,7 @@ impl Parse for Midas {
             device,
             kind,
             start: scaled("LBA", number("LBA", lba)?, BLOCK)?,
-            length: number("size", size)?,
+            length: bytes(size)?,
             latency: None,
             process: Comm::default(),
             error: 0,
@@ -56,10 +56,26 @@ impl Parse for Midas {
     }
 }
 
+/// The bytes of a size: whole sectors, or it is of another format that has its columns.
+fn bytes(size: &[u8]) -> Result<u64, RowError> {
+    let bytes = number("size", size)?;
+    let whole = bytes.is_multiple_of(512);
+    whole.then_some(bytes).ok_or_else(|| {
+        unknown("size", size, "is no multiple of 512 bytes: is it another format, such as disksim?")
+    })
+}
+
+/// Returns true if all sizes are blocks, which sectors of another format would hardly be.
+pub(crate) fn has_blocks(line: &[u8]) -> bool {
+    split(line).is_ok_and(|[.., size]| bytes(size).is_ok_and(|bytes| bytes.is_multiple_of(BLOCK)))
+}
+
 /// Returns true if a line is of this format.
 pub(crate) fn is_line(line: &[u8]) -> bool {
     split(line).is_ok_and(|[timestamp, kind, lba, size]| {
-        let numbers = [lba, size].into_iter().all(|text| number("", text).is_ok());
-        matches!(kind, b"0" | b"1" | b"2" | b"3") && numbers && seconds("", timestamp).is_ok()
+        matches!(kind, b"0" | b"1" | b"2" | b"3")
+            && number("", lba).is_ok()
+            && bytes(size).is_ok()
+            && seconds("", timestamp).is_ok()
     })
 }

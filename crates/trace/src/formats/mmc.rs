@@ -79,6 +79,7 @@ impl Mmc {
             kind: place.kind,
             start: place.start,
             length: place.length,
+            pid: 0,
             process: if action == Action::Issue { Comm::new(event.process) } else { Comm::default() },
             error,
         }))

@@ -53,7 +53,7 @@ impl Parse for Mobile {
             start: scaled("sector", number("sector", sector)?, 512)?,
             length: scaled("size", number("size", size)?, 512)?,
             latency: None,
-            process: Comm::new(process_of(unquoted(process))),
+            process: Comm::new(process_of(unquoted(process)).0),
             error: 0,
         })
     }

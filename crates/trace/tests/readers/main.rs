@@ -1,6 +1,10 @@
 //! Traces of other programs, and of the published layouts.
 
+mod counts;
+mod formats;
+mod independent;
 mod published;
+mod steps;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -36,7 +40,8 @@ fn read(path: &Path, format: Option<Format>) -> Result<Trace, TraceError> {
     }
     let counts = reader.counts().clone();
     assert_eq!(counts.events, events.len() as u64);
-    assert_eq!(counts.records, counts.events + counts.skipped.values().sum::<u64>(), "{counts}");
+    let taken = counts.events + counts.skipped.values().sum::<u64>();
+    assert_eq!(counts.records + counts.more_events, taken, "{counts}");
     assert!(events.is_sorted_by_key(|event| event.at));
     assert!(events.iter().all(|event| usize::from(event.device.0) < reader.header().devices.len()));
     Ok(Trace { header: reader.header().clone(), counts, events })

@@ -1,14 +1,14 @@
 //! The operation of a block event: the letters of its field `rwbs`, written by the kernel's `blk_fill_rwbs`.
 
-use trimtab_core::trace::EventKind;
+use super::EventKind;
 
 /// Returns the kind of a request or bio with these letters and number of sectors; none if it is not
 /// recorded: a change of a zone's state, or a command that a driver or user sends past the block layer.
 ///
 /// The letters are an `F` if a flush goes ahead, the operation (`R`, `W`, `D`, `DE` for a secure erase, `F`
 /// for a flush, `Z` and one more for zones, `N` for others), and modifiers. An operation `N` with sectors
-/// writes zeroes.
-pub(super) fn kind(rwbs: &[u8], sectors: u64) -> Option<EventKind> {
+/// writes zeroes, and so does `WZ`.
+pub fn kind(rwbs: &[u8], sectors: u64) -> Option<EventKind> {
     let operation = match rwbs {
         [b'F', rest @ ..] if matches!(rest.first(), Some(b'R' | b'W' | b'D' | b'F' | b'Z' | b'N')) => rest,
         all => all,
@@ -18,6 +18,7 @@ pub(super) fn kind(rwbs: &[u8], sectors: u64) -> Option<EventKind> {
         [b'W', ..] if sectors == 0 => (rwbs[0] == b'F').then_some(EventKind::Flush),
         _ if sectors == 0 => None,
         [b'R', ..] => Some(EventKind::Read),
+        [b'W', b'Z', ..] => Some(EventKind::WriteZeroes),
         [b'W', ..] | [b'Z', b'A', ..] => Some(EventKind::Write),
         [b'D', b'E', ..] => Some(EventKind::SecureErase),
         [b'D', ..] => Some(EventKind::Discard),
@@ -28,14 +29,14 @@ pub(super) fn kind(rwbs: &[u8], sectors: u64) -> Option<EventKind> {
 
 /// Returns the filter that passes block events of `kinds`: none if no kind is a request, an empty one if all
 /// pass.
-pub(super) fn filter(kinds: &[EventKind]) -> Option<String> {
+pub fn filter(kinds: &[EventKind]) -> Option<String> {
     let letters = |kind| match kind {
         EventKind::Read => &["R*"][..],
         EventKind::Write => &["W*", "FW*", "ZA*"],
         EventKind::Discard => &["D*"],
         EventKind::SecureErase => &["DE*"],
         EventKind::Flush => &["F*"],
-        EventKind::WriteZeroes => &["N*"],
+        EventKind::WriteZeroes => &["N*", "WZ*"],
         EventKind::Free | EventKind::Allocate | EventKind::Unused => &[],
     };
     let requests = EventKind::ALL.into_iter().filter(|kind| kind.is_request());
@@ -66,6 +67,7 @@ mod tests {
             ("DS", 8, Some(EventKind::Discard)),
             ("DE", 8, Some(EventKind::SecureErase)),
             ("NS", 8, Some(EventKind::WriteZeroes)),
+            ("WZS", 8, Some(EventKind::WriteZeroes)),
             ("N", 0, None),
             ("ZA", 8, Some(EventKind::Write)),
             ("ZR", 0, None),

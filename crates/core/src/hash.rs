@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map that uses [`Mix`].
-pub(super) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
+pub type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 
 /// Multiplies by a large odd number and folds the high half, which depends on every bit, into the low.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Mix(u64);
+pub struct Mix(u64);
 
 impl Hasher for Mix {
     fn write(&mut self, bytes: &[u8]) {

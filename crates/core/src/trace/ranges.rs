@@ -9,17 +9,16 @@
 
 use std::collections::VecDeque;
 
-use trimtab_core::trace::DeviceIndex;
-use trimtab_core::{Bytes, Extent};
-
-use super::hash::FastMap;
+use super::DeviceIndex;
+use crate::hash::FastMap;
+use crate::{Bytes, Extent};
 
 /// The most ranges that are kept of a disk: no event reports a bio that never became part of a request.
 const MOST_RANGES: usize = 1 << 14;
 
 /// The queued discards of disks that take several ranges in one, until the driver gets them.
 #[derive(Debug, Default)]
-pub(super) struct Ranges {
+pub struct Ranges {
     /// By disk, in the order in which they were queued.
     queued: FastMap<DeviceIndex, VecDeque<Queued>>,
 }
@@ -48,6 +47,19 @@ impl Ranges {
             queued[place].extent = first;
             queued.insert(place + 1, Queued { extent: Extent::new(first.end, whole.extent.end), ..whole });
             bound(queued);
+        }
+    }
+
+    /// Notes that a queued bio became part of the request before or behind it. Only disks that take one range report
+    /// that: there it is no range of its own.
+    pub fn merge(&mut self, device: DeviceIndex, bio: Extent) {
+        let Some(queued) = self.queued.get_mut(&device) else { return };
+        let Some(place) = queued.iter().rposition(|other| other.extent == bio) else { return };
+        queued.remove(place);
+        if let Some(other) = queued.iter_mut().rev().find(|other| other.extent.end == bio.start) {
+            other.extent.end = bio.end;
+        } else if let Some(other) = queued.iter_mut().rev().find(|other| other.extent.start == bio.end) {
+            other.extent.start = bio.start;
         }
     }
 
@@ -160,6 +172,19 @@ mod tests {
             assert_eq!(ranges.take(DISK, extent(10, 4)), Some(vec![extent(10, 1), extent(50, 3)]));
             ranges.clear();
         }
+    }
+
+    #[test]
+    fn merged_bios_are_one_range() {
+        let mut ranges = Ranges::default();
+        for start in [8, 16, 0] {
+            ranges.queue(DISK, 1, extent(start, 8));
+        }
+        ranges.merge(DISK, extent(16, 8));
+        ranges.merge(DISK, extent(0, 8));
+        ranges.merge(DISK, extent(99, 8));
+        ranges.merge(DeviceIndex(1), extent(0, 8));
+        assert_eq!(ranges.take(DISK, extent(0, 24)), Some(vec![extent(0, 24)]));
     }
 
     #[test]

@@ -1,0 +1,142 @@
+//! The output of BCC's biosnoop.
+//!
+//! A line with the columns' names, then lines of `time process pid disk letter sector bytes [queued] latency`: seconds
+//! and milliseconds; the time is the end of the request (tools/biosnoop.py and libbpf-tools/biosnoop.c of iovisor/bcc). biosnoop.py
+//! writes W for a write and R for all else, the other program the kernel's letters. The columns' order is found by their names. The name of a
+//! process may hold spaces.
+
+use trimtab_core::trace::{Comm, EventKind};
+use trimtab_core::units::Nanos;
+
+use super::blkparse::kind_of;
+use crate::error::RowError;
+use crate::rows::{Row, Rows};
+use crate::text::{Parse, billionths, number, scaled, seconds, unknown};
+
+/// Added to all times: the first request may have begun before the time zero.
+const EARLIER: u64 = 1 << 42;
+
+#[derive(Default)]
+pub(crate) struct Biosnoop {
+    /// The columns behind the process, in their order.
+    columns: Vec<Column>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Disk,
+    Letter,
+    Sector,
+    Bytes,
+    Latency,
+    Other,
+}
+
+/// Returns true for the names of the columns.
+pub(crate) fn is_header(line: &[u8]) -> bool {
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    words.next().is_some_and(|word| word.starts_with(b"TIME(")) && line.windows(4).any(|name| name == b"COMM")
+}
+
+/// Returns true if the columns have no places, as those of biosnoop.bt.
+pub(crate) fn lacks_places(header: &[u8]) -> bool {
+    let has = |name: &[u8]| header.split(u8::is_ascii_whitespace).any(|word| word == name);
+    !(has(b"SECTOR") && has(b"BYTES"))
+}
+
+impl Biosnoop {
+    fn set_columns(&mut self, header: &[u8]) -> Result<(), RowError> {
+        let names: Vec<_> = header.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
+        let [b"TIME(s)", b"COMM", b"PID", rest @ ..] = &names[..] else {
+            return Err(unknown("header", header, "has not the columns of biosnoop"));
+        };
+        let column = |name: &&[u8]| match *name {
+            b"DISK" => Column::Disk,
+            b"T" => Column::Letter,
+            b"SECTOR" => Column::Sector,
+            b"BYTES" => Column::Bytes,
+            b"LAT(ms)" => Column::Latency,
+            _ => Column::Other,
+        };
+        self.columns = rest.iter().map(column).collect();
+        for needed in [Column::Disk, Column::Letter, Column::Sector, Column::Bytes, Column::Latency] {
+            if self.columns.iter().filter(|column| **column == needed).count() != 1 {
+                return Err(unknown(
+                    "header",
+                    header,
+                    "has not the columns DISK, T, SECTOR, BYTES and LAT(ms)",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Parse for Biosnoop {
+    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
+        if is_header(line) {
+            self.set_columns(line)?;
+            rows.skip("column names");
+            return Ok(());
+        }
+        let wrong = || RowError::Fields { wanted: self.columns.len() + 3 };
+        if self.columns.is_empty() {
+            return Err(unknown("line", line, "comes before the names of the columns"));
+        }
+        let (mut disk, mut letter, mut sector, mut bytes, mut latency) =
+            (&b""[..], &b""[..], &b""[..], &b""[..], &b""[..]);
+        let mut rest = line.trim_ascii();
+        let mut last = || {
+            let start = rest.iter().rposition(u8::is_ascii_whitespace)?;
+            let word = &rest[start + 1..];
+            rest = rest[..start].trim_ascii_end();
+            Some(word)
+        };
+        for column in self.columns.iter().rev() {
+            let word = last().ok_or_else(wrong)?;
+            match column {
+                Column::Disk => disk = word,
+                Column::Letter => letter = word,
+                Column::Sector => sector = word,
+                Column::Bytes => bytes = word,
+                Column::Latency => latency = word,
+                Column::Other => {}
+            }
+        }
+        let pid = last().ok_or_else(wrong)?;
+        number("PID", pid)?;
+        let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
+        let (time, process) = (&rest[..end], rest[end..].trim_ascii());
+        let bytes = number("BYTES", bytes)?;
+        let latency = milliseconds(latency)?;
+        let ended = seconds("TIME(s)", time)?.saturating_add(EARLIER);
+        let Some(kind) = kind_of(letter, bytes) else {
+            if bytes > 0 || !letter.first().is_some_and(|letter| b"RWDFNZ".contains(letter)) {
+                return Err(unknown("T", letter, "is not the name of an operation"));
+            }
+            rows.skip("commands without bytes");
+            return Ok(());
+        };
+        let is_flush = kind == EventKind::Flush;
+        let device = rows.device(disk)?;
+        rows.push(Row {
+            time: ended.checked_sub(latency).ok_or(RowError::TooLong { time: latency })?,
+            device,
+            kind,
+            start: if is_flush { 0 } else { scaled("SECTOR", number("SECTOR", sector)?, 512)? },
+            length: if is_flush { 0 } else { bytes },
+            latency: Some(Nanos(latency)),
+            process: Comm::new(process),
+            error: 0,
+        })
+    }
+}
+
+/// The nanoseconds that a number of milliseconds is.
+fn milliseconds(text: &[u8]) -> Result<u64, RowError> {
+    let wrong = || unknown("LAT(ms)", text, "is no number of milliseconds");
+    let dot = memchr::memchr(b'.', text).unwrap_or(text.len());
+    let whole = scaled("LAT(ms)", number("LAT(ms)", &text[..dot])?, 1_000_000)?;
+    let below = billionths(text.get(dot + 1..).unwrap_or_default()).ok_or_else(wrong)?;
+    whole.checked_add(below / 1000).ok_or_else(wrong)
+}

@@ -1,0 +1,133 @@
+//! Partitions: blktrace on one has the number of the partition, and the addresses of its disk. The remaps say where it
+//! begins; where they were filtered out (`blktrace -a queue`), only its number shows that it is one.
+
+use trimtab_core::trace::DeviceIndex;
+
+use crate::error::RowError;
+use crate::rows::Rows;
+use crate::text::{number, scaled, unknown};
+
+/// The bytes of a sector.
+const SECTOR: u64 = 512;
+
+/// A bio that the device `from` handed down: its `from_sector` became `sector` on the traced device.
+pub(super) struct Remap {
+    pub(super) from: (u32, u32),
+    pub(super) from_sector: u64,
+    pub(super) sector: u64,
+}
+
+impl Remap {
+    /// Takes a remap in the trace of `device`, which has the number `traced`.
+    pub(super) fn take(
+        &self,
+        traced: (u32, u32),
+        device: DeviceIndex,
+        rows: &mut Rows,
+    ) -> Result<(), RowError> {
+        if self.from != traced {
+            // A partition has the major number of its disk, or the extended one.
+            if self.from.0 == traced.0 || self.from.0 == EXTENDED {
+                rows.set_disk(device);
+            }
+            return Ok(());
+        }
+        let begins = self.sector.checked_sub(self.from_sector).ok_or_else(|| {
+            unknown("sector", self.from_sector.to_string().as_bytes(), "is remapped to before its disk")
+        })?;
+        rows.set_partition(device, scaled("sector", begins, SECTOR)?)
+    }
+}
+
+/// The extended major number: NVMe's disks and partitions, and partitions for which a driver has no minor numbers left.
+const EXTENDED: u32 = 259;
+
+/// What the number of a device says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Disk,
+    Partition,
+    /// One or the other.
+    Either,
+}
+
+/// What a number says (the kernel's Documentation/admin-guide/devices.txt).
+fn kind_of((major, minor): (u32, u32)) -> Kind {
+    let of = |minors: u32| if minor.is_multiple_of(minors) { Kind::Disk } else { Kind::Partition };
+    match major {
+        // SCSI and Xen.
+        8 | 65..=71 | 128..=135 | 202 => of(16),
+        // IDE.
+        3 | 22 | 33 | 34 | 56 | 57 | 88..=91 => of(64),
+        // DASD.
+        94 => of(4),
+        // Cards have 8 minors or more, as the kernel was configured.
+        179 if minor == 0 => Kind::Disk,
+        179 if minor.is_multiple_of(8) => Kind::Either,
+        179 => Kind::Partition,
+        EXTENDED => Kind::Either,
+        // Numbers that drivers are given on request: a disk of virtio has 16, a device of the device mapper 1.
+        234..=254 | 384..=511 if !minor.is_multiple_of(16) => Kind::Either,
+        _ => Kind::Disk,
+    }
+}
+
+/// Names the devices that have, or may have, the addresses of their disks.
+pub(super) fn name_gaps(rows: &mut Rows) {
+    for index in 0..rows.header.devices.len() {
+        let device = DeviceIndex(index as u16);
+        if rows.is_partition(device) || rows.is_disk(device) {
+            continue;
+        }
+        let name = rows.header.devices[index].name.clone();
+        let Some(found) = numbers(name.as_bytes()) else { continue };
+        match kind_of(found) {
+            Kind::Disk => {}
+            Kind::Partition => rows.gap(format!(
+                "{name} is a partition, and no remap event says where it begins: its addresses are those of its disk"
+            )),
+            Kind::Either => rows.gap(format!(
+                "if {name} is a partition, its addresses are those of its disk: no remap event says where it begins"
+            )),
+        }
+    }
+}
+
+/// The numbers in `major,minor`.
+pub(super) fn numbers(text: &[u8]) -> Option<(u32, u32)> {
+    let comma = memchr::memchr(b',', text)?;
+    let part = |text| number("device", text).ok().and_then(|it| u32::try_from(it).ok());
+    Some((part(&text[..comma])?, part(&text[comma + 1..])?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_show_which_devices_are_partitions() {
+        for (number, kind) in [
+            ((8, 0), Kind::Disk),
+            ((8, 1), Kind::Partition),
+            ((8, 16), Kind::Disk),
+            ((65, 17), Kind::Partition),
+            ((202, 1), Kind::Partition),
+            ((3, 1), Kind::Partition),
+            ((3, 64), Kind::Disk),
+            ((94, 1), Kind::Partition),
+            ((179, 0), Kind::Disk),
+            ((179, 1), Kind::Partition),
+            ((179, 8), Kind::Either),
+            ((259, 0), Kind::Either),
+            ((254, 0), Kind::Disk),
+            ((254, 1), Kind::Either),
+            ((254, 16), Kind::Disk),
+            ((7, 1), Kind::Disk),
+            ((9, 127), Kind::Disk),
+        ] {
+            assert_eq!(kind_of(number), kind, "{number:?}");
+        }
+        assert_eq!(numbers(b"259,12"), Some((259, 12)));
+        assert_eq!((numbers(b"259"), numbers(b"a,1"), numbers(b",")), (None, None, None));
+    }
+}
