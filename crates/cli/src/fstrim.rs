@@ -10,13 +10,14 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
 use signal_hook::consts::SIGPIPE;
 use signal_hook::low_level::emulate_default_handler;
-use trimtab_core::document::trim::{Outcome, Target as Report};
+use trimtab_core::document::trim::{Outcome, Sent, Target as Report};
 use trimtab_core::interrupt::Interrupt;
 use trimtab_core::policy::Goals;
 use trimtab_core::{Bytes, Extent};
@@ -24,7 +25,7 @@ use trimtab_keeper::service::Config;
 use trimtab_keeper::service::control::RUN;
 use trimtab_keeper::trim::{ListedError, RefusedError, Request, Scope, Selected, selected};
 use trimtab_linux::btrfs;
-use trimtab_linux::mount::{covering, mounts, open_plainly};
+use trimtab_linux::mount::{covering, mounts};
 use trimtab_linux::stack::Machine;
 use trimtab_linux::trim::fitrim;
 
@@ -166,6 +167,8 @@ struct Fstrim {
     interrupt: Interrupt,
     /// Whether it trims in slices, as `trimtab trim` does.
     is_sliced: bool,
+    /// Whether the service did not answer.
+    is_service_silent: AtomicBool,
     /// Whether all that was printed reached stdout.
     printed: Printed,
 }
@@ -185,8 +188,9 @@ impl Fstrim {
         }
         let is_sliced = options.paced || options.incremental || options.progress;
         let interrupt = if is_sliced { crate::interrupt()? } else { Interrupt::never() };
-        open_plainly();
-        Ok(Self { options, interrupt, is_sliced, printed: Printed::Whole })
+        crate::trace::guard_instances();
+        let is_service_silent = AtomicBool::new(false);
+        Ok(Self { options, interrupt, is_sliced, is_service_silent, printed: Printed::Whole })
     }
 
     /// Trims the file systems that the options name, and returns the exit code.
@@ -338,7 +342,12 @@ impl Fstrim {
             warn(&[path.as_ref(), ": interrupted".as_ref()]);
             return Err(Ended::Failed);
         }
-        Ok(report.sent.map_or(0, |sent| sent.bytes.0))
+        // Where no counter shows the discards, the kernel's figure is all there is.
+        let bytes = |sent: Sent| match sent.bytes {
+            Bytes::ZERO if !sent.uncounted.is_empty() => sent.reported_bytes.0,
+            Bytes(bytes) => bytes,
+        };
+        Ok(report.sent.map_or(0, bytes))
     }
 
     fn report(&self, path: &Path) -> Result<Report> {
@@ -356,6 +365,7 @@ impl Fstrim {
             machine: &machine,
             request: &request,
             run: Path::new(RUN),
+            is_service_silent: &self.is_service_silent,
             dry_run: false,
             shows_progress: self.options.progress,
             interrupt: &self.interrupt,

@@ -9,6 +9,7 @@ mod drive;
 mod fstrim;
 mod generate;
 mod outputs;
+mod pause;
 mod power_cycle;
 mod profile;
 mod progress;
@@ -62,9 +63,11 @@ enum Verb {
     Doctor(doctor::Args),
     Drive(drive::Args),
     Generate(generate::Args),
+    Pause(pause::Args),
     Record(record::Args),
     Report(report::Args),
     Reproduce(reproduce::Args),
+    Resume(pause::ResumeArgs),
     Sim(sim::Args),
     Status(status::Args),
     Sweep(Box<sweep::Args>),
@@ -73,6 +76,8 @@ enum Verb {
     Watch(watch::Args),
 }
 
+/// This program, also where its file has been replaced or is out of sight.
+const PROGRAM: &str = "/proc/self/exe";
 /// The exit code of a command that failed.
 const FAILED: u8 = 1;
 /// The exit code of an invalid command line.
@@ -118,6 +123,10 @@ fn enter(cli: &Cli) -> Result<Option<ExitCode>> {
 }
 
 fn run(verb: Verb) -> Result<ExitCode> {
+    // A service removes what an earlier one left.
+    if !matches!(verb, Verb::Daemon(_)) {
+        trace::guard_instances();
+    }
     match verb {
         Verb::Bench(args) => bench::run(*args),
         Verb::Compare(args) => compare::run(*args),
@@ -125,9 +134,11 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Doctor(args) => doctor::run(args),
         Verb::Drive(args) => drive::run(args),
         Verb::Generate(args) => generate::run(args),
+        Verb::Pause(args) => pause::run(args),
         Verb::Record(args) => record::run(args),
         Verb::Report(args) => report::run(args),
         Verb::Reproduce(args) => reproduce::run(args),
+        Verb::Resume(args) => pause::resume(args),
         Verb::Sim(args) => sim::run(args),
         Verb::Status(args) => status::run(args),
         Verb::Sweep(args) => sweep::run(*args),

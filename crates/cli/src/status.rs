@@ -10,9 +10,11 @@ use trimtab_keeper::service::control::{self, ControlError, RUN};
 use trimtab_keeper::service::{Config, metrics, survey};
 use trimtab_linux::file::Output;
 
+use crate::complain;
+
 /// Shows how the service manages each file system: policy, pending bytes, last trim, and why it is off
 ///
-/// Needs no privileges. Exits with 1 if the service is not running.
+/// Needs no privileges. Exits with 1 if the service is not running, or does not answer within 5 seconds.
 #[derive(clap::Args)]
 pub struct Args {
     /// Print JSON (schema trimtab/status/2)
@@ -20,7 +22,7 @@ pub struct Args {
     json: bool,
     /// Write metrics to this file, whose name ends in .prom, for the textfile collector of node_exporter
     ///
-    /// The file is replaced at once, so that a reader never sees a part of it. Where the service is not running,
+    /// The file is replaced at once, so that a reader never sees a part of it. Where the service is not running, or does not answer,
     /// it says so and has the figures that the kernel keeps: as root also how full thin pools are.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     textfile: Option<PathBuf>,
@@ -52,7 +54,10 @@ fn write_metrics(run: &Path, file: &Path) -> Result<ExitCode> {
     let output = Output::open(file)?;
     let text = match control::status(run) {
         Ok(status) => metrics::render(&status, true),
-        Err(ControlError::NotRunning) => {
+        Err(error @ (ControlError::NotRunning | ControlError::Silent { .. })) => {
+            if matches!(error, ControlError::Silent { .. }) {
+                complain(&format_args!("{error}; {} has what the kernel knows without it", file.display()));
+            }
             metrics::render(&survey(&Config::find(None)?.unwrap_or_default())?, false)
         }
         Err(error) => return Err(error.into()),

@@ -6,6 +6,7 @@ mod watch;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -25,7 +26,7 @@ use trimtab_linux::environment::environment;
 use trimtab_linux::stack::Machine;
 use trimtab_linux::trim::{EVERYTHING, TrimError};
 
-use crate::{FAILED, complain, failed, interrupt, profile};
+use crate::{FAILED, complain, failed, interrupt, pause, profile};
 use pending::Pending;
 use watch::Watch;
 
@@ -33,6 +34,8 @@ use watch::Watch;
 const ALL_FAILED: u8 = 32;
 /// The exit code if only some file systems could be trimmed.
 const SOME_FAILED: u8 = 64;
+/// How long a file system is left alone after --cancel.
+const AFTER_CANCEL: Duration = Duration::from_secs(60);
 /// The file that `--fstab` reads.
 const FSTAB: &str = "/etc/fstab";
 /// The reason of a trim that did not reach the end.
@@ -97,6 +100,10 @@ pub struct Args {
     /// percentile of others' latency is unaffected
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "0.5")]
     max_busy: f64,
+    /// Instead of a trim, end those of these mount points that are under way, also the service's, and start none for a minute;
+    /// for scripts that unmount
+    #[arg(long, requires = "mounts", conflicts_with_all = ["lists", "dry_run", "json"])]
+    cancel: bool,
     /// Trim only while nobody else uses the drive
     #[arg(long)]
     idle_only: bool,
@@ -115,6 +122,10 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
+    if args.cancel {
+        args.mounts.iter().try_for_each(|mount| pause::pause(&args.run, Some(mount), AFTER_CANCEL))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let machine = Machine::live();
     let request = request(&args)?;
     let paths = paths(&args, &machine)?;
@@ -132,6 +143,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         machine: &machine,
         request: &request,
         run: &args.run,
+        is_service_silent: &AtomicBool::new(false),
         dry_run: args.dry_run,
         shows_progress: !args.quiet,
         interrupt: &interrupt,
@@ -149,6 +161,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
             break;
         }
         document.targets.extend(in_thread(|| trim(&args, &job, path)));
+    }
+    let says_why = !args.quiet && !args.quiet_unsupported;
+    if args.mounts.is_empty() && !paths.is_empty() && document.targets.is_empty() && says_why {
+        let count = paths.len();
+        complain(&format_args!(
+            "nothing trimmed: no discards get through to any of {count} file systems (-v names them; trimtab doctor says why)"
+        ));
     }
     let text = if args.json {
         serde_json::to_string_pretty(&document)? + "\n"
@@ -263,6 +282,8 @@ pub struct Job<'a> {
     pub request: &'a Request,
     /// The directory of the service's sockets.
     pub run: &'a Path,
+    /// Whether the service did not answer for an earlier file system.
+    pub is_service_silent: &'a AtomicBool,
     /// Only plan.
     pub dry_run: bool,
     pub shows_progress: bool,
@@ -275,29 +296,37 @@ impl Job<'_> {
         let mut watch = Watch::new(path, self.shows_progress, self.interrupt.clone());
         let target = Target::open(self.machine, path)?;
         report.target = target.mount().display().to_string();
+        if !self.dry_run {
+            pause::check(self.run, target.mount())?;
+        }
         // A trim of all free space includes the pending extents.
         let is_whole = self.request.range == EVERYTHING;
-        let pending = if is_whole { Pending::take(self.run, target.mount()) } else { None };
+        let pending = if is_whole { self.take_pending(target.mount()) } else { None };
+        if self.interrupt.is_set() {
+            report.outcome = Outcome::Stopped;
+            return Ok(());
+        }
+        watch.heard();
         let only = pending.as_ref().filter(|_| !self.request.full);
         let scope = only.map(|pending| Scope::Pending(pending.extents().clone()));
         let request = &Request { scope: scope.unwrap_or(Scope::Everything), ..self.request.clone() };
         if self.dry_run {
-            let last = Journal::peek(&target.id());
+            let last = Journal::peek(target.id());
             let prepared = PreparedTrim::new(&target, request, last.as_ref())?;
             report.plan = Some(prepared.document(&target, request));
             report.outcome = Outcome::Planned;
             return Ok(());
         }
-        let mut journal = Journal::open(&target.id(), target.mount())?;
+        let mut journal = Journal::open(target.id(), target.mount())?;
         let prepared = PreparedTrim::new(&target, request, journal.last())?;
         report.plan = Some(prepared.document(&target, request));
         watch.plans(prepared.left());
         let spared = pending.as_ref().map(|pending| prepared.skipped(pending.extents())).unwrap_or_default();
-        let ran = prepared.run(&target, request, Some(&mut journal), &mut watch)?;
+        let ran = prepared.run(&target, request, Some(&mut journal), self.interrupt, &mut watch)?;
         let reached = if matches!(ran.end, End::Done) { EVERYTHING.end } else { watch.has_reached() };
         pending.into_iter().for_each(|pending| pending.trimmed(reached, &spared));
         drop(watch);
-        report.sent = Some(sent(&ran));
+        report.sent = Some(sent(&ran, &target));
         report.outcome = match ran.end {
             End::Done => Outcome::Done,
             End::Stopped => Outcome::Stopped,
@@ -306,13 +335,28 @@ impl Job<'_> {
         };
         Ok(())
     }
+
+    /// Leases the service's pending extents of the file system mounted at `mount`. Says so if it does not answer, and does
+    /// not wait for it again.
+    fn take_pending(&self, mount: &Path) -> Option<Pending> {
+        if self.is_service_silent.load(Ordering::Relaxed) {
+            return None;
+        }
+        Pending::take(self.run, mount, self.interrupt).unwrap_or_else(|error| {
+            self.is_service_silent.store(true, Ordering::Relaxed);
+            complain(&format_args!("{}: {error}; trimming without it", mount.display()));
+            None
+        })
+    }
 }
 
-fn sent(ran: &Ran) -> Sent {
+fn sent(ran: &Ran, target: &Target) -> Sent {
     Sent {
         slices: ran.slices,
         discards: ran.discards,
         bytes: ran.bytes,
+        reported_bytes: ran.reported,
+        uncounted: target.uncounted(),
         others_discards: ran.others_discards,
         others_bytes: ran.others_bytes,
         held_wall_s: ran.held.as_secs_f64(),

@@ -7,8 +7,9 @@ use std::path::Path;
 use rustix::io::Errno;
 use trimtab_core::stats::SizeHistogram;
 use trimtab_core::{Bytes, Extent, ExtentSet};
-use trimtab_linux::block::DeviceNumber;
+use trimtab_linux::block::{BlockDevice, DeviceNumber};
 use trimtab_linux::ext4::{self, Groups};
+use trimtab_linux::mount::open_of;
 use trimtab_linux::{btrfs, environment, ioctl};
 
 /// The share of the free bytes that the default minimum covers, as in xfs_scrub.
@@ -16,6 +17,28 @@ const COVERED: f64 = 0.99;
 /// The highest default minimum. Skipping more saves few commands, and an extent that a file partly took
 /// meanwhile is still trimmed.
 const MAX_MINIMUM: Bytes = Bytes::MIB;
+
+/// The part of a device whose free space one call reads: the file system can't be unmounted during a call.
+const SPAN: Bytes = Bytes(8 << 30);
+
+/// A mounted file system that is opened for the length of one call, so that it can be unmounted between two.
+#[derive(Debug, Clone, Copy)]
+pub struct Opener<'a> {
+    /// The mount point.
+    pub mount: &'a Path,
+    /// The devices that it is mounted from.
+    pub devices: &'a [BlockDevice],
+}
+
+impl Opener<'_> {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// The kernel's error, or another if another file system is mounted there by now.
+    pub fn open(&self) -> io::Result<File> {
+        open_of(self.mount, self.devices)
+    }
+}
 
 /// The free extents of a file system in order of address. Those of ext4 are split at group boundaries,
 /// because it discards them so.
@@ -48,39 +71,45 @@ pub enum Division {
         /// Whether it can also be split inside free extents, as from Linux 6.11 on.
         inside_extents: bool,
     },
+    /// A FUSE file system on a device, such as ntfs-3g: only a trim of everything is taken.
+    Whole,
     /// Unknown.
     Unknown,
 }
 
 impl Division {
-    /// Returns the division of the file system of type `fstype` that holds the open `directory`, on the
-    /// device at the path `device`.
+    /// Returns the division of a file system of type `fstype`, whose first device is at the path `device`.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn of(fstype: &str, directory: &File, device: &Path) -> io::Result<Self> {
+    pub fn of(fstype: &str, opener: Opener<'_>, device: &Path) -> io::Result<Self> {
         Ok(match fstype {
             // The service may lack the right to read the device.
             "ext2" | "ext3" | "ext4" => {
                 ext4::groups(device).ok().flatten().map_or(Self::Unknown, Self::Groups)
             }
             "btrfs" => {
-                Self::Chunks(btrfs::chunks(directory)?.into_iter().map(|chunk| chunk.extent).collect())
+                Self::Chunks(btrfs::chunks(opener.open()?)?.into_iter().map(|chunk| chunk.extent).collect())
             }
             "xfs" => Self::Anywhere { inside_extents: environment::kernel_is_at_least((6, 11)) },
+            "fuseblk" => Self::Whole,
             _ => Self::Unknown,
         })
     }
 }
 
 impl FreeSpace {
-    /// Reads the free space of the ext4 or XFS that holds the open `directory` on the device `device`. Other
-    /// devices of the file system, such as the log or real-time device of XFS, are not included.
+    /// Reads the free space of an ext4 or XFS on its first device, in several calls. Other devices of the file system, such
+    /// as the log or real-time device of XFS, are not included.
     ///
     /// # Errors
     /// [`FreeSpaceError`].
-    pub fn read(directory: &File, device: DeviceNumber, division: &Division) -> Result<Self, FreeSpaceError> {
-        Self::filtered(ioctl::free_space(directory), device, division)
+    pub fn read(opener: Opener<'_>, division: &Division) -> Result<Self, FreeSpaceError> {
+        let device = opener.devices.first().ok_or(FreeSpaceError::Unsupported)?;
+        let size = device.size().map_err(io::Error::other)?;
+        let number = device.number().map_err(io::Error::other)?;
+        let free = Self::on_device(opener, number, Extent::new(Bytes::ZERO, size))?;
+        Ok(Self::new(free.extents, division))
     }
 
     /// Reads the free space of an ext4 from each extent in `wanted` to the end of its group.
@@ -89,7 +118,7 @@ impl FreeSpace {
     /// [`FreeSpaceError`].
     pub fn around(
         wanted: &ExtentSet,
-        directory: &File,
+        opener: Opener<'_>,
         device: DeviceNumber,
         groups: Groups,
     ) -> Result<Self, FreeSpaceError> {
@@ -101,38 +130,43 @@ impl FreeSpace {
             if start < extent.end {
                 end = groups.at(Bytes(extent.end.0 - 1)).end;
                 let range = Extent::new(start, end);
-                let found =
-                    Self::filtered(ioctl::free_space_within(directory, device, range), device, &division)?;
+                let found = Self::new(Self::on_device(opener, device, range)?.extents, &division);
                 around.extents.extend(found.within(range).extents);
             }
         }
         Ok(around)
     }
 
-    /// Reads the free space of an ext4 or XFS that is on `device`, within `range`; what lies there only in part
-    /// may be returned as a whole.
+    /// Reads the free space of an ext4 or XFS that is on `device`, within `range`, in several calls.
     ///
     /// # Errors
     /// [`FreeSpaceError`].
-    pub fn on_device(directory: &File, device: DeviceNumber, range: Extent) -> Result<Self, FreeSpaceError> {
-        Self::filtered(ioctl::free_space_within(directory, device, range), device, &Division::Unknown)
-    }
-
-    fn filtered(
-        found: rustix::io::Result<Vec<ioctl::FreeSpace>>,
+    pub fn on_device(
+        opener: Opener<'_>,
         device: DeviceNumber,
-        division: &Division,
+        range: Extent,
     ) -> Result<Self, FreeSpaceError> {
-        let found = found.map_err(|errno| match errno {
-            Errno::OPNOTSUPP | Errno::NOTTY => FreeSpaceError::Unsupported,
-            errno => FreeSpaceError::Read(errno.into()),
-        })?;
         let is_here = |number: u32| {
             let number = u64::from(number);
             (rustix::fs::major(number), rustix::fs::minor(number)) == (device.major, device.minor)
         };
-        let extents = found.into_iter().filter(|free| is_here(free.device)).map(|free| free.extent);
-        Ok(Self::new(extents.collect(), division))
+        let mut free = ExtentSet::new();
+        let mut start = range.start;
+        while start < range.end {
+            let span = Extent::new(start, range.end.min(Bytes(start.0.saturating_add(SPAN.0))));
+            let found =
+                ioctl::free_space_within(opener.open()?, device, span).map_err(|errno| match errno {
+                    // ntfs-3g answers all that it does not know with EINVAL.
+                    Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL => FreeSpaceError::Unsupported,
+                    errno => FreeSpaceError::Read(errno.into()),
+                })?;
+            // The kernel may return whole extents of which only a part is in the span.
+            let inside =
+                found.into_iter().filter(|free| is_here(free.device)).map(|free| free.extent.intersect(span));
+            inside.filter(|extent| !extent.is_empty()).for_each(|extent| free.insert(extent));
+            start = span.end;
+        }
+        Ok(Self { extents: free.iter().collect() })
     }
 
     /// Returns these free extents, split as `division` says.
@@ -150,6 +184,18 @@ impl FreeSpace {
         let first = self.extents.partition_point(|extent| extent.end <= range.start);
         let inside = self.extents[first..].iter().take_while(|extent| extent.start < range.end);
         Self { extents: inside.map(|extent| extent.intersect(range)).collect() }
+    }
+
+    /// Returns what a trim of `range` discards where the file system divides its addresses by `division`: ext4 goes on to the end
+    /// of the free extent in which the range ends, XFS before Linux 6.11 takes every extent that overlaps the range.
+    pub fn discarded_by(&self, range: Extent, division: &Division) -> Self {
+        let touched = self.extents.iter().filter(|free| free.start < range.end && free.end > range.start);
+        let reached = |free: &Extent| match division {
+            Division::Groups(_) => Extent::new(free.start.max(range.start), free.end),
+            Division::Anywhere { inside_extents: false } => *free,
+            _ => free.intersect(range),
+        };
+        Self { extents: touched.map(reached).collect() }
     }
 
     /// Returns what trims of `wanted` cover if they continue to the end of each free extent that they begin
@@ -235,6 +281,16 @@ mod tests {
         assert_eq!(reached(&[at(40, 42), at(50, 52), at(78, 80)]), [at(40, 60), at(78, 80)]);
         assert_eq!(reached(&[at(12, 35)]), [at(12, 60)]);
         assert_eq!(reached(&[at(22, 25)]), [at(22, 25)], "in use");
+    }
+
+    #[test]
+    fn trim_of_a_range_discards_what_the_kernel_does() {
+        let free = FreeSpace::new(vec![at(20, 30), at(60, 40), at(150, 40)], &Division::Unknown);
+        let range = Extent::new(Bytes(30), Bytes(70));
+        let discarded = |division: Division| free.discarded_by(range, &division).extents;
+        assert_eq!(discarded(Division::Groups(GROUPS)), [at(30, 20), at(60, 40)], "to the end of the last");
+        assert_eq!(discarded(Division::Anywhere { inside_extents: false }), [at(20, 30), at(60, 40)]);
+        assert_eq!(discarded(Division::Anywhere { inside_extents: true }), [at(30, 20), at(60, 10)]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 pub mod decision_log;
 pub mod free_space;
+pub mod pause;
 pub mod service;
 pub mod state;
 

@@ -166,6 +166,11 @@ impl<T: Trimmer> PolicyDriver<T> {
     }
 
     /// Returns the trimmer.
+    pub fn trimmer(&self) -> &T {
+        &self.trimmer
+    }
+
+    /// Returns the trimmer.
     pub fn trimmer_mut(&mut self) -> &mut T {
         &mut self.trimmer
     }
@@ -205,7 +210,8 @@ impl<T: Trimmer> PolicyDriver<T> {
         self.totals.took += trimmed.took;
         self.totals.last = Some(end);
         self.tell(end, &Event::Trimmed(trimmed));
-        self.totals.failed += u64::from(outcome.is_err());
+        let has_failed = |error: &RunError| !matches!(error, RunError::Trim(error) if error.is_no_failure());
+        self.totals.failed += u64::from(outcome.as_ref().is_err_and(has_failed));
         outcome.map(|()| true)
     }
 

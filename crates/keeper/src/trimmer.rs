@@ -1,27 +1,37 @@
 //! Trims of one mounted file system, and the counters of its devices.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use trimtab_core::policy::LONGEST_TRIM;
 use trimtab_core::{Bytes, Extent, ExtentSet};
-use trimtab_linux::block::{BlockCounters, BlockDevice, BlockError, StatFile};
-use trimtab_linux::btrfs::{self, chunks};
+use trimtab_linux::block::{BlockDevice, BlockError};
+use trimtab_linux::btrfs::{self, Chunk, chunks};
+use trimtab_linux::environment::kernel_is_at_least;
 use trimtab_linux::ext4::groups;
-use trimtab_linux::mount::open_of;
-use trimtab_linux::trim::{TrimError, Trimming};
+use trimtab_linux::forked::{Ender, has_closed};
+use trimtab_linux::trim::{Done, TrimError, TrimProcess};
 
-use crate::free_space::FreeSpace;
+use crate::free_space::{FreeSpace, Opener};
+use chunk_limits::{DiscardCost, LONGEST_CALL, NotNow};
+use pieces::{Cuts, Cutter, Piece, PieceLength};
 
-/// How often the counters are read until all discards are done.
-const POLL_INTERVAL: Duration = Duration::from_micros(500);
-/// Without a completed discard for this long, the remaining I/O in flight is that of others. A slow drive
-/// needs half of it for one discard.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Once a discard has completed, so many times the longest wait for one are enough, but no less than this.
-const SETTLE_FACTOR: u32 = 4;
-const SHORTEST_SETTLE: Duration = Duration::from_millis(50);
+mod chunk_limits;
+mod counters;
+mod pieces;
+mod series;
+
+pub use counters::Counters;
+use counters::{DeviceCounters, OpenCounters};
+use series::Called;
+pub use series::TrimSeries;
+
+/// After a call of FITRIM that took so long, the next one waits for a moment.
+const LONG_CALL: Duration = Duration::from_millis(20);
+const GAP: Duration = Duration::from_millis(10);
 
 /// The longest gap between two extents whose free space is read by one query: a group of ext4.
 const QUERY_GAP: Bytes = Bytes(128 << 20);
@@ -29,53 +39,6 @@ const QUERY_GAP: Bytes = Bytes(128 << 20);
 /// The magic numbers of ext4 and XFS (include/uapi/linux/magic.h).
 const EXT4: i64 = 0xef53;
 const XFS: i64 = 0x5846_5342;
-
-/// The result of several trims in a row.
-#[derive(Debug)]
-pub struct TrimSeries {
-    /// The ranges that were trimmed.
-    pub trimmed: ExtentSet,
-    /// How long the devices were busy with them.
-    pub took: Duration,
-    /// The error that ended the series, if any. Part of the range that failed may have been discarded.
-    pub outcome: Result<(), TrimError>,
-}
-
-impl TrimSeries {
-    /// Calls `trim`, which returns how long the devices were busy, for each of `ranges` in order of address,
-    /// until it fails or the series has taken too long.
-    pub fn of(ranges: &ExtentSet, mut trim: impl FnMut(Extent) -> Result<Duration, TrimError>) -> Self {
-        let begun = Instant::now();
-        let mut series = Self { trimmed: ExtentSet::new(), took: Duration::ZERO, outcome: Ok(()) };
-        for range in ranges.iter() {
-            match trim(range) {
-                Ok(took) => {
-                    series.trimmed.insert(range);
-                    series.took += took;
-                }
-                Err(error) => return Self { outcome: Err(error), ..series },
-            }
-            if series.took.max(begun.elapsed()) >= LONGEST_TRIM {
-                break;
-            }
-        }
-        series
-    }
-
-    /// A series that failed with `error` and trimmed nothing.
-    pub fn failed(error: TrimError) -> Self {
-        Self { trimmed: ExtentSet::new(), took: Duration::ZERO, outcome: Err(error) }
-    }
-}
-
-/// The counters of a file system's devices, each the sum over several.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
-    /// The counters of the devices that the file system is directly on: its own discards.
-    pub own: BlockCounters,
-    /// The counters of the whole disks that these are on: the load that everyone makes.
-    pub disks: BlockCounters,
-}
 
 /// Trims a file system and reads the counters of its devices. Tests implement it to
 /// inject faults.
@@ -114,12 +77,21 @@ pub trait Trimmer {
     }
 }
 
-/// Trims with FITRIM and reads `/sys/block/*/stat`.
+/// Trims with FITRIM in a process of its own, and reads `/sys/block/*/stat`. Clones share what ends their trims.
 #[derive(Debug, Clone)]
 pub struct MountedTrimmer {
     mount: PathBuf,
     devices: Vec<BlockDevice>,
     disks: Vec<BlockDevice>,
+    /// The devices whose counters count its discards: its own, or those below that count for them.
+    counting: Vec<BlockDevice>,
+    ender: Ender,
+    cost: DiscardCost,
+    length: PieceLength,
+    /// How long a series may take; none for no limit.
+    longest: Option<Duration>,
+    /// The stream to a process that waits until the file system is thawed.
+    waiting: Arc<Mutex<Option<UnixStream>>>,
 }
 
 impl MountedTrimmer {
@@ -131,7 +103,38 @@ impl MountedTrimmer {
                 disks.push(disk);
             }
         }
-        Self { mount, devices, disks }
+        let counted_by = |device: &BlockDevice| device.counted_by().unwrap_or_else(|| vec![device.clone()]);
+        let counting = devices.iter().flat_map(counted_by).collect();
+        Self {
+            mount,
+            devices,
+            disks,
+            counting,
+            ender: Ender::default(),
+            cost: DiscardCost::default(),
+            length: PieceLength::default(),
+            longest: None,
+            waiting: Arc::default(),
+        }
+    }
+
+    /// Returns this trimmer, whose trims `ender` can end, and whose series end when they have taken as long as the service allows.
+    pub fn for_service(self, ender: &Ender) -> Self {
+        Self { ender: ender.clone(), longest: Some(LONGEST_TRIM), ..self }
+    }
+
+    /// Returns this trimmer with what ends the trims of `other`, and with what that learned.
+    pub fn after(self, other: &Self) -> Self {
+        Self { ender: other.ender.clone(), cost: other.cost.clone(), waiting: other.waiting.clone(), ..self }
+    }
+
+    /// Returns what ends its trims.
+    pub fn ender(&self) -> &Ender {
+        &self.ender
+    }
+
+    fn opener(&self) -> Opener<'_> {
+        Opener { mount: &self.mount, devices: &self.devices }
     }
 
     /// The mount point.
@@ -147,18 +150,17 @@ impl MountedTrimmer {
     fn reach(&self, mut extents: ExtentSet) -> io::Result<ExtentSet> {
         match (self.kind()?, self.devices.as_slice()) {
             (btrfs::MAGIC, _) => {
-                let root = open_of(&self.mount, &self.devices)?;
-                for chunk in chunks(&root)?.into_iter().map(|chunk| chunk.extent) {
+                for chunk in chunks(self.opener().open()?)?.into_iter().map(|chunk| chunk.extent) {
                     if extents.inside(chunk).next().is_some() {
                         extents.insert(chunk);
                     }
                 }
             }
             (EXT4, [device]) => {
-                let root = open_of(&self.mount, &self.devices)?;
                 // The service may lack the right to read the device.
                 let known = device.number().ok().zip(groups(&device.path()).ok().flatten());
-                let around = |(number, groups)| FreeSpace::around(&extents, &root, number, groups).ok();
+                let around =
+                    |(number, groups)| FreeSpace::around(&extents, self.opener(), number, groups).ok();
                 if let Some(free) = known.and_then(around) {
                     return Ok(free.reached_from(&extents));
                 }
@@ -171,7 +173,7 @@ impl MountedTrimmer {
     /// Reads which parts of `extents` are free, with one query for those that are close to each other.
     fn read_free(&self, extents: &ExtentSet) -> Option<ExtentSet> {
         let ([device], EXT4 | XFS) = (self.devices.as_slice(), self.kind().ok()?) else { return None };
-        let (root, number) = (open_of(&self.mount, &self.devices).ok()?, device.number().ok()?);
+        let number = device.number().ok()?;
         let mut ranges: Vec<Extent> = Vec::new();
         for extent in extents.iter() {
             match ranges.last_mut() {
@@ -181,19 +183,142 @@ impl MountedTrimmer {
         }
         let mut free = ExtentSet::new();
         for range in ranges {
-            let found = FreeSpace::on_device(&root, number, range).ok()?;
-            found.extents().iter().for_each(|extent| free.insert(extent.intersect(range)));
+            let found = FreeSpace::on_device(self.opener(), number, range).ok()?;
+            found.extents().iter().for_each(|extent| free.insert(*extent));
         }
         Some(free.intersect(extents))
     }
 
+    /// Opens what a series of trims needs.
+    fn begin(&self) -> Result<Session<'_>, TrimError> {
+        let process = TrimProcess::start(&self.mount, &self.devices, &self.ender)?;
+        let counters = self.open_counters().map_err(|error| self.unreadable(error))?;
+        Ok(Session { process, counters, kind: self.kind().unwrap_or_default() })
+    }
+
+    fn unreadable(&self, error: BlockError) -> TrimError {
+        TrimError::Trim { mount: self.mount.clone(), source: io::Error::other(error) }
+    }
+
+    /// Trims a piece in one call, which is ended after `limit`, and learns what its discards cost.
+    fn call(
+        &self,
+        session: &Session<'_>,
+        piece: Piece,
+        minimum: Bytes,
+        limit: Option<Duration>,
+    ) -> Result<Called, TrimError> {
+        let Session { process, counters, kind } = session;
+        let Piece { range, extents } = piece;
+        let read = || counters.read().map_err(|error| self.unreadable(error));
+        let before = read()?.own;
+        let called = Instant::now();
+        let outcome = process.trim(range, minimum, limit);
+        let begun = outcome.as_ref().map_or(called, |done| done.begun);
+        // ext4 and btrfs wait for the discards that they send. XFS doesn't.
+        let ended = match &outcome {
+            Ok(Done { reported, .. }) if !matches!(*kind, EXT4 | btrfs::MAGIC) => {
+                let all = before.discard_bytes + *reported;
+                let settled = counters.settle(self.waits_for_held().then_some(all));
+                settled.map_err(|error| self.unreadable(error))?
+            }
+            _ => Instant::now(),
+        };
+        let took = ended.duration_since(begun);
+        let discards = read()?.own.discards.saturating_sub(before.discards);
+        self.cost.learn(took, discards, extents);
+        let reported = outcome?.reported;
+        self.length.learn(range.len(), took, discards);
+        drop(Gap(begun));
+        Ok(Called::whole(range, took, reported))
+    }
+
+    /// Trims a chunk of a btrfs; returns none if writers need its free space, or if it would discard only what it did before, which
+    /// is counted in `unchanged`.
+    fn trim_chunk(
+        &self,
+        session: &Session<'_>,
+        directory: &Path,
+        chunk: &Chunk,
+        minimum: Bytes,
+        unchanged: &mut u32,
+    ) -> Result<Option<Called>, TrimError> {
+        let allowed = chunk_limits::allowed(self.opener(), directory, chunk, minimum, &self.cost);
+        let allowed = match allowed.map_err(|source| TrimError::of_query(&self.mount, source))? {
+            Ok(allowed) => allowed,
+            Err(reason) => {
+                *unchanged += u32::from(reason == NotNow::Unchanged);
+                return Ok(None);
+            }
+        };
+        let range = Extent::new(chunk.extent.start, allowed.end);
+        let piece = Piece { range, extents: allowed.extents };
+        let called = self.call(session, piece, allowed.minimum, allowed.limit);
+        if let Err(TrimError::TooLong { .. }) = called {
+            self.cost.learn_too_long();
+        }
+        let called = called?;
+        self.cost.learn_trimmed(chunk.extent.start, &allowed);
+        Ok(Some(Called { range: chunk.extent, left: allowed.left, ..called }))
+    }
+
+    /// Trims the chunks of a btrfs within `ranges`.
+    fn trim_chunks(&self, session: &Session<'_>, ranges: &ExtentSet, minimum: Bytes) -> TrimSeries {
+        let found = session
+            .process
+            .btrfs_directory()
+            .and_then(|directory| Ok((directory, chunk_limits::chunks_within(self.opener(), ranges)?)));
+        let (directory, chunks) = match found {
+            Ok(found) => found,
+            Err(source) => return TrimSeries::failed(TrimError::of_query(&self.mount, source)),
+        };
+        let mut unchanged = 0;
+        let series = TrimSeries::of_pieces(&chunks, self.longest, |chunk| {
+            self.trim_chunk(session, &directory, chunk, minimum, &mut unchanged)
+        });
+        if series.outcome.is_ok() && series.trimmed.is_empty() && !chunks.is_empty() {
+            let mount = self.mount.clone();
+            let error = if unchanged > 0 { TrimError::TooLong { mount } } else { TrimError::Full { mount } };
+            return TrimSeries::failed(error);
+        }
+        series
+    }
+
+    /// Returns the free extents of an ext4 or XFS in `range`; none if they are not known.
+    fn free_in(&self, range: Extent) -> Vec<Extent> {
+        let known = self.devices.first().and_then(|device| device.number().ok());
+        let free = known.and_then(|number| FreeSpace::on_device(self.opener(), number, range).ok());
+        free.map(|free| free.extents().to_vec()).unwrap_or_default()
+    }
+
+    /// Returns where a trim of the service can be cut. `trimtab trim` plans short slices by the map of free space.
+    fn cuts(&self, kind: i64) -> Cuts {
+        match (kind, self.devices.as_slice()) {
+            _ if self.longest.is_none() => Cuts::Nowhere,
+            // The service may lack the right to read the device.
+            (EXT4, [device]) => groups(&device.path()).ok().flatten().map_or(Cuts::Nowhere, Cuts::Groups),
+            // Before, an extent of which only a part was asked for was discarded as a whole.
+            (XFS, _) if kernel_is_at_least((6, 11)) => Cuts::Anywhere(self.length.clone()),
+            _ => Cuts::Nowhere,
+        }
+    }
+
+    /// Returns whether to wait for a device that may hold discards back before it completes them. The service doesn't: it has
+    /// no time for that, and its figures may be short.
+    fn waits_for_held(&self) -> bool {
+        self.longest.is_none() && self.disks.iter().any(|disk| disk.name().starts_with("dm-"))
+    }
+
     /// Opens the counters of its devices and disks.
     fn open_counters(&self) -> Result<OpenCounters<'_>, BlockError> {
+        let elsewhere = self.counting.iter().filter(|device| !self.devices.contains(device));
         let parts = self.devices.iter().filter(|device| !self.disks.contains(device));
-        let counted = parts.chain(&self.disks).map(|device| {
+        let others = elsewhere.filter(|device| !self.disks.contains(device));
+        let counted = parts.chain(&self.disks).chain(others).map(|device| {
             Ok(DeviceCounters {
                 stat: device.stat()?,
                 is_own: self.devices.contains(device),
+                is_counting: self.counting.contains(device),
                 is_disk: self.disks.contains(device),
             })
         });
@@ -201,78 +326,56 @@ impl MountedTrimmer {
     }
 }
 
-/// The open counters of several devices.
-struct OpenCounters<'a>(Vec<DeviceCounters<'a>>);
-
-struct DeviceCounters<'a> {
-    stat: StatFile<'a>,
-    /// Whether the file system is directly on it.
-    is_own: bool,
-    /// Whether it is a whole disk.
-    is_disk: bool,
+/// What a series of trims has open.
+struct Session<'a> {
+    process: TrimProcess<'a>,
+    counters: OpenCounters<'a>,
+    /// The magic number of the file system.
+    kind: i64,
 }
 
-impl OpenCounters<'_> {
-    fn read(&self) -> Result<Counters, BlockError> {
-        let mut all = Counters::default();
-        for DeviceCounters { stat, is_own, is_disk } in &self.0 {
-            let counters = stat.read()?;
-            if *is_own {
-                all.own += counters;
-            }
-            if *is_disk {
-                all.disks += counters;
-            }
-        }
-        Ok(all)
-    }
+/// A call of FITRIM that began then. When this is dropped after a long one, nothing is called for a moment, so that whoever tries
+/// to unmount the file system again and again can do so between two calls.
+struct Gap(Instant);
 
-    /// Waits until no discard is in flight; returns when the last one ended. The counters tell discards in
-    /// flight from other commands only by their completion.
-    fn settle(&self) -> Result<Instant, BlockError> {
-        let mut counters = self.read()?;
-        let mut changed = Instant::now();
-        let mut timeout = SETTLE_TIMEOUT;
-        let mut longest = Duration::ZERO;
-        while counters.disks.in_flight > 0 && changed.elapsed() < timeout {
-            thread::sleep(POLL_INTERVAL);
-            let now = self.read()?;
-            if now.own.discards != counters.own.discards || now.disks.in_flight == 0 {
-                longest = longest.max(changed.elapsed());
-                timeout = (longest * SETTLE_FACTOR).clamp(SHORTEST_SETTLE, SETTLE_TIMEOUT);
-                changed = Instant::now();
-            }
-            counters = now;
+impl Drop for Gap {
+    fn drop(&mut self) {
+        if self.0.elapsed() >= LONG_CALL {
+            thread::sleep(GAP);
         }
-        Ok(changed)
     }
 }
 
 impl Trimmer for MountedTrimmer {
     fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> TrimSeries {
-        let unreadable =
-            |error| TrimError::Trim { mount: self.mount.clone(), source: io::Error::other(error) };
-        let open =
-            || Ok((Trimming::begin(&self.mount, &self.devices)?, self.open_counters().map_err(unreadable)?));
-        let (trimming, counters) = match open() {
-            Ok(open) => open,
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.take_if(|waiting| has_closed(waiting)).is_none() && waiting.is_some() {
+            return TrimSeries::failed(TrimError::Frozen { mount: self.mount.clone() });
+        }
+        let session = match self.begin() {
+            Ok(session) => session,
             Err(error) => return TrimSeries::failed(error),
         };
-        // ext4 and btrfs wait for the discards that they send; XFS doesn't.
-        let waits = self.kind().is_ok_and(|kind| matches!(kind, EXT4 | btrfs::MAGIC));
-        TrimSeries::of(&ranges, |range| {
-            let begun = Instant::now();
-            trimming.trim(range, minimum)?;
-            if waits {
-                return Ok(begun.elapsed());
-            }
-            let ended = counters.settle().map_err(unreadable)?;
-            Ok(ended.duration_since(begun))
-        })
+        // Who asks for a trim gets all of it, as from fstrim.
+        let series = if session.kind == btrfs::MAGIC && self.longest.is_some() {
+            self.trim_chunks(&session, &ranges, minimum)
+        } else {
+            let free_in = |range| self.free_in(range);
+            let cuts = self.cuts(session.kind);
+            let cutter = Cutter { cuts, minimum, cost: &self.cost, free_in: &free_in };
+            TrimSeries::of_pieces(cutter.pieces(&ranges), self.longest, |piece| {
+                let limit = (piece.extents > 1).then_some(LONGEST_CALL);
+                self.call(&session, piece, minimum, limit).map(Some)
+            })
+        };
+        if let Err(TrimError::Frozen { .. }) = series.outcome {
+            *waiting = session.process.abandon();
+        }
+        series
     }
 
     fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
-        self.reach(extents).map_err(|source| TrimError::Trim { mount: self.mount.clone(), source })
+        self.reach(extents).map_err(|source| TrimError::of_query(&self.mount, source))
     }
 
     fn counters(&mut self) -> Result<Counters, BlockError> {

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use trimtab_core::interrupt::Interrupt;
 use trimtab_core::{Bytes, Extent, ExtentSet};
-use trimtab_keeper::service::control::Control;
+use trimtab_keeper::service::control::{Control, ControlError};
 
 /// Leased pending extents. Dropping it gives all of them back.
 pub struct Pending {
@@ -13,11 +14,20 @@ pub struct Pending {
 
 impl Pending {
     /// Leases the pending extents of the file system mounted at `mount` from the service whose sockets are in
-    /// `run`; none if no service tracks them.
-    pub fn take(run: &Path, mount: &Path) -> Option<Self> {
-        let mut control = Control::connect(run).ok()?;
-        let extents = control.take_pending(mount).ok()?.into_iter().collect();
-        Some(Self { control, extents })
+    /// `run`; none if no service tracks them, or once `interrupt` is set.
+    ///
+    /// # Errors
+    /// [`ControlError::Silent`] if the service does not answer.
+    pub fn take(run: &Path, mount: &Path, interrupt: &Interrupt) -> Result<Option<Self>, ControlError> {
+        let taken = Control::connect_until(run, interrupt).and_then(|mut control| {
+            let extents = control.take_pending(mount)?.into_iter().collect();
+            Ok(Self { control, extents })
+        });
+        match taken {
+            Ok(pending) => Ok(Some(pending)),
+            Err(error @ ControlError::Silent { .. }) => Err(error),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Returns the extents in trim addresses.

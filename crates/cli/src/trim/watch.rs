@@ -75,6 +75,11 @@ impl Watch {
         self.bar.iter().for_each(|bar| bar.set_length(total.0));
     }
 
+    /// Notes activity: the time without an answer begins anew.
+    pub fn heard(&self) {
+        self.activity.record();
+    }
+
     /// Returns the address before which everything is trimmed.
     pub fn has_reached(&self) -> Bytes {
         self.reached

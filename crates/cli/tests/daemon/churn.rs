@@ -57,10 +57,11 @@ impl Churned {
         Bytes(LENGTH.0 * gone.len() as u64)
     }
 
-    /// Mounts it anew once the service has seen that it is gone.
+    /// Mounts it anew once the service has saved its state.
     fn remount(&self, daemon: &Daemon) {
+        let saved = daemon.logged("event=state_saved");
         self.volume.unmount();
-        wait_until("it is gone", || daemon.status_of(&self.volume).is_none());
+        wait_until("its state is saved", || daemon.logged("event=state_saved") > saved);
         self.volume.mount();
     }
 

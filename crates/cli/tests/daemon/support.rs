@@ -75,6 +75,7 @@ impl Volume {
             data: None,
             server: PathBuf::from(TRIMTAB),
             owned: true,
+            keeps_memory: false,
         });
         let drive = drive.unwrap();
         let volume = Self::on(fstype, drive.device().to_owned(), TempDir::new().unwrap(), Some(drive));
@@ -323,7 +324,7 @@ impl Drop for Daemon {
 
 /// Writes the configuration; file systems that it does not name are not managed.
 fn configure(dir: &TempDir, config: &str) {
-    let text = format!("{config}\n[defaults]\npolicy = \"none\"\n");
+    let text = format!("{config}\n[defaults]\npolicy = \"none\"\nmin_mount_age = \"0s\"\n");
     fs::write(dir.path().join("config.toml"), text).unwrap();
 }
 

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use trimtab_drive::Clock;
 
 use crate::program::copy_program;
-use crate::support::{Testbed, possible, refused, run};
+use crate::support::{TRIMTAB, Testbed, possible, refused, run};
 
 #[test]
 fn paths_that_are_not_mount_points_are_refused() {
@@ -56,6 +56,40 @@ fn read_only_mount_is_refused() {
         assert_eq!(refused(&["--quiet-unsupported"], &testbed.place()), (Some(0), String::new()));
     });
     assert_eq!(touched.discards, 0);
+}
+
+#[test]
+fn root_of_a_user_namespace_is_told_to_trim_on_the_host() {
+    if !possible() {
+        return;
+    }
+    let testbed = Testbed::new("ext4", Clock::Model);
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--user", "--map-root-user", TRIMTAB, "trim"]).arg(testbed.place());
+    let output = unshare.output().unwrap();
+    let reason = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{reason}");
+    assert!(
+        reason.contains(": it is not allowed in this ") && reason.contains("; trim it on the host"),
+        "{reason}"
+    );
+    assert!(!reason.contains("as root") && reason.lines().count() == 1, "{reason}");
+}
+
+#[test]
+fn list_of_which_nothing_takes_discards_is_explained() {
+    if !possible() {
+        return;
+    }
+    let testbed = Testbed::new("ext4", Clock::Model);
+    let name = testbed.drive.device().file_name().unwrap().to_str().unwrap().to_owned();
+    fs::write(format!("/sys/block/{name}/queue/discard_max_bytes"), "0").unwrap();
+    let list = testbed.dir.path().join("list");
+    fs::write(&list, format!("/dev/{name} {} ext4 rw 0 0\n", testbed.place().display())).unwrap();
+    let output = Command::new(TRIMTAB).args(["trim", "-I"]).arg(&list).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("nothing trimmed: ") && said.contains("trimtab doctor says why"), "{said}");
 }
 
 #[test]

@@ -54,6 +54,7 @@ impl Testbed {
             data: None,
             server: PathBuf::from(TRIMTAB),
             owned: true,
+            keeps_memory: false,
         })
         .unwrap();
         let options: &[&str] = match fstype {

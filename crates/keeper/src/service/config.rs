@@ -74,9 +74,10 @@ pub enum ConfigError {
 }
 
 /// The policy of the service for one file system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ServicePolicy {
     /// Trim pending extents when their discard is worth it and the drive has time.
+    #[default]
     Smart,
     /// Trim all free space at this interval, in slices that hold the goals.
     Batched(Duration),
@@ -131,6 +132,8 @@ impl fmt::Display for ServicePolicy {
 
 /// The interval of full trims if frees are not reported; the same as that of `fstrim.timer`.
 pub(super) const WEEK: Duration = Duration::from_secs(7 * DAY);
+/// File systems are often mounted for a moment only, to be copied or checked: none is kept busy then.
+const MIN_MOUNT_AGE: Duration = Duration::from_secs(30);
 /// A day, in seconds.
 const DAY: u64 = 24 * 3600;
 /// The shortest interval of full trims.
@@ -154,6 +157,8 @@ struct Rules {
     idle_only: Option<bool>,
     #[serde(default, deserialize_with = "span")]
     max_age: Option<Duration>,
+    #[serde(default, deserialize_with = "span_or_zero")]
+    min_mount_age: Option<Duration>,
 }
 
 /// The settings of a drive.
@@ -216,6 +221,8 @@ pub struct Settings {
     pub goals: Goals,
     /// The configured profile of its drive, if any.
     pub profile: Option<Profile>,
+    /// How long it is left alone after it was mounted.
+    pub min_mount_age: Duration,
 }
 
 impl Config {
@@ -338,6 +345,7 @@ impl Config {
                 max_age: own.max_age.or(defaults.max_age).unwrap_or(goals.max_age),
             },
             profile: profile.and_then(|name| self.profiles.get(name)).cloned(),
+            min_mount_age: own.min_mount_age.or(defaults.min_mount_age).unwrap_or(MIN_MOUNT_AGE),
         }
     }
 }
@@ -385,6 +393,16 @@ fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, 
         Ok(span) if !span.is_zero() && span <= MAX_TIME => Ok(Some(span)),
         _ => Err(de::Error::custom(format!(
             "{text:?} is not a time above 0 and up to ten years; write it like 1ms, 30m or 1d"
+        ))),
+    }
+}
+
+fn span_or_zero<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match humantime::parse_duration(&text) {
+        Ok(span) if span <= MAX_TIME => Ok(Some(span)),
+        _ => Err(de::Error::custom(format!(
+            "{text:?} is not a time of up to ten years; write it like 0s, 30s or 5m"
         ))),
     }
 }

@@ -3,15 +3,16 @@
 //! The control socket takes requests from root only: JSON, one line per request and per response. The status
 //! socket sends the status to every client that connects.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use trimtab_core::document::StatusDocument;
+use trimtab_core::interrupt::Interrupt;
 use trimtab_core::{Bytes, Extent};
+
+use super::connection::{Connection, TIMEOUT};
+pub use super::connection::{ControlError, Silence};
 
 /// The directory of the service's sockets.
 pub const RUN: &str = "/run/trimtab";
@@ -20,8 +21,8 @@ pub(super) const CONTROL: &str = "control";
 /// The name of the socket that sends the status to everyone.
 pub(super) const STATUS: &str = "status";
 
-/// How long a response may take: the service may be waiting for a slow discard.
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the service may take to hear what an interrupted client gives back.
+const LAST_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A request to the service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,6 +38,8 @@ pub enum Request {
         /// The mount point.
         mount: PathBuf,
     },
+    /// Read the pauses again, and end the trims of file systems that are paused.
+    ReadPauses,
     /// End the lease; these extents become pending again.
     GiveBack {
         /// The extents, in the file system's trim address space.
@@ -52,6 +55,8 @@ pub enum Response {
     Status(StatusDocument),
     /// The request was carried out.
     Done,
+    /// The pauses were read, and so many trims of paused file systems have not ended yet.
+    Trimming(usize),
     /// The leased extents, in the file system's trim address space.
     Pending(Vec<Piece>),
     /// The request was refused for this reason.
@@ -76,65 +81,40 @@ impl Piece {
     }
 }
 
-/// Why a request to the service failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ControlError {
-    /// The service is not running.
-    #[error("the service is not running: start it with systemctl start trimtab, or as trimtab daemon")]
-    NotRunning,
-    /// The user is not root.
-    #[error("the service takes requests from root only")]
-    Denied,
-    /// The connection failed.
-    #[error("cannot communicate with the service at {}", path.display())]
-    Communicate {
-        /// Its socket.
-        path: PathBuf,
-        /// The kernel's error.
-        #[source]
-        source: io::Error,
-    },
-    /// The response is not valid, for example because the service has another version.
-    #[error("the response of the service at {} is not valid; is it another version?", path.display())]
-    Answer {
-        /// Its socket.
-        path: PathBuf,
-        /// The error.
-        #[source]
-        source: serde_json::Error,
-    },
-    /// The service refused the request.
-    #[error("the service refuses: {0}")]
-    Refused(String),
-}
-
 /// Returns the status of the service whose sockets are in `directory`. Needs no privileges.
 ///
 /// # Errors
-/// Any [`ControlError`] except [`ControlError::Refused`].
+/// Any [`ControlError`] except [`ControlError::Refused`] and [`ControlError::Interrupted`].
 pub fn status(directory: &Path) -> Result<StatusDocument, ControlError> {
     let path = directory.join(STATUS);
-    let mut text = String::new();
-    connect(&path)?.read_to_string(&mut text).map_err(|source| failed(&path, source))?;
-    serde_json::from_str(&text).map_err(|source| ControlError::Answer { path, source })
+    let text = Connection::open(&path, &Interrupt::never())?.rest()?;
+    serde_json::from_slice(&text).map_err(|source| ControlError::Answer { path, source })
 }
 
 /// A connection to the control socket; needs root.
 #[derive(Debug)]
 pub struct Control {
-    path: PathBuf,
-    stream: BufReader<UnixStream>,
+    connection: Connection,
+    interrupt: Interrupt,
 }
 
 impl Control {
     /// Connects to the service whose sockets are in `directory`.
     ///
     /// # Errors
-    /// [`ControlError::NotRunning`], [`ControlError::Denied`] or [`ControlError::Communicate`].
+    /// [`ControlError::NotRunning`], [`ControlError::Denied`], [`ControlError::Silent`] or
+    /// [`ControlError::Communicate`].
     pub fn connect(directory: &Path) -> Result<Self, ControlError> {
-        let path = directory.join(CONTROL);
-        let stream = BufReader::new(connect(&path)?);
-        Ok(Self { path, stream })
+        Self::connect_until(directory, &Interrupt::never())
+    }
+
+    /// As [`Self::connect`]; this, and each request, fails once `interrupt` is set.
+    ///
+    /// # Errors
+    /// As [`Self::connect`], and [`ControlError::Interrupted`].
+    pub fn connect_until(directory: &Path, interrupt: &Interrupt) -> Result<Self, ControlError> {
+        let connection = Connection::open(&directory.join(CONTROL), interrupt)?;
+        Ok(Self { connection, interrupt: interrupt.clone() })
     }
 
     /// Makes the service read its configuration again.
@@ -157,53 +137,56 @@ impl Control {
         }
     }
 
-    /// Ends the lease; the extents `left` become pending again.
+    /// Makes the service read the pauses again, and end the trims that they rule out. Returns how many of these have not
+    /// ended yet.
+    ///
+    /// # Errors
+    /// Any [`ControlError`].
+    pub fn read_pauses(&mut self) -> Result<usize, ControlError> {
+        match self.request(&Request::ReadPauses)? {
+            Response::Trimming(count) => Ok(count),
+            _ => Ok(0),
+        }
+    }
+
+    /// Ends the lease; the extents `left` become pending again. Once the interrupt is set, the service has half a second
+    /// to hear that.
     ///
     /// # Errors
     /// Any [`ControlError`].
     pub fn give_back(&mut self, left: impl IntoIterator<Item = Extent>) -> Result<(), ControlError> {
-        let left = left.into_iter().map(Piece::from).collect();
-        self.request(&Request::GiveBack { left }).map(drop)
+        let request = Request::GiveBack { left: left.into_iter().map(Piece::from).collect() };
+        let answered = if self.interrupt.is_set() {
+            self.exchange(&request, LAST_TIMEOUT, &Interrupt::never())
+        } else {
+            self.request(&request)
+        };
+        answered.map(drop)
     }
 
     fn request(&mut self, request: &Request) -> Result<Response, ControlError> {
-        let Self { path, stream } = self;
-        let mut line = serde_json::to_string(request).map_err(|error| failed(path, error.into()))?;
-        line.push('\n');
-        stream.get_mut().write_all(line.as_bytes()).map_err(|source| failed(path, source))?;
-        line.clear();
-        if stream.read_line(&mut line).map_err(|source| failed(path, source))? == 0 {
-            return Err(failed(path, io::ErrorKind::ConnectionAborted.into()));
-        }
-        match serde_json::from_str(&line) {
+        let interrupt = self.interrupt.clone();
+        self.exchange(request, TIMEOUT, &interrupt)
+    }
+
+    fn exchange(
+        &mut self,
+        request: &Request,
+        limit: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<Response, ControlError> {
+        let path = self.connection.path().to_owned();
+        let mut line = serde_json::to_vec(request)
+            .map_err(|error| ControlError::Communicate { path: path.clone(), source: error.into() })?;
+        line.push(b'\n');
+        self.connection.begin(limit, interrupt);
+        self.connection.send(&line)?;
+        match serde_json::from_slice(&self.connection.line()?) {
             Ok(Response::Refused(reason)) => Err(ControlError::Refused(reason)),
             Ok(response) => Ok(response),
-            Err(source) => Err(ControlError::Answer { path: path.clone(), source }),
+            Err(source) => Err(ControlError::Answer { path, source }),
         }
     }
-}
-
-fn connect(path: &Path) -> Result<UnixStream, ControlError> {
-    let stream = UnixStream::connect(path).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ControlError::NotRunning,
-        io::ErrorKind::PermissionDenied if is_closed(path) => ControlError::NotRunning,
-        io::ErrorKind::PermissionDenied => ControlError::Denied,
-        _ => failed(path, source),
-    })?;
-    stream.set_read_timeout(Some(TIMEOUT)).map_err(|source| failed(path, source))?;
-    stream.set_write_timeout(Some(TIMEOUT)).map_err(|source| failed(path, source))?;
-    Ok(stream)
-}
-
-/// Returns whether the directory of a socket is closed to others: `trimtab trim` may make it so, and a service opens it to
-/// everyone when it starts.
-fn is_closed(socket: &Path) -> bool {
-    let directory = socket.parent().and_then(|directory| directory.metadata().ok());
-    directory.is_some_and(|directory| directory.mode() & 0o001 == 0)
-}
-
-fn failed(path: &Path, source: io::Error) -> ControlError {
-    ControlError::Communicate { path: path.to_owned(), source }
 }
 
 #[cfg(test)]
@@ -215,6 +198,7 @@ mod tests {
         for (request, line) in [
             (Request::Status, r#"{"verb":"status"}"#),
             (Request::Reload, r#"{"verb":"reload"}"#),
+            (Request::ReadPauses, r#"{"verb":"read-pauses"}"#),
             (Request::TakePending { mount: "/home".into() }, r#"{"verb":"take-pending","mount":"/home"}"#),
             (
                 Request::GiveBack { left: vec![Piece(4096, 8192)] },

@@ -40,7 +40,17 @@ impl GuardedTrimmer {
 
     /// Uses another mount of the same file system from now on.
     pub fn set_trimmer(&mut self, trimmer: MountedTrimmer) {
-        self.trimmer = trimmer;
+        self.trimmer = trimmer.after(&self.trimmer);
+    }
+
+    /// Returns whether trims are under way.
+    pub fn is_running(&self) -> bool {
+        self.trimmer.ender().is_running()
+    }
+
+    /// Ends the trims that are under way.
+    pub fn end(&self) {
+        self.trimmer.ender().end();
     }
 }
 
@@ -102,6 +112,7 @@ impl Trimmer for GuardedTrimmer {
     }
 
     fn take_over(&mut self, earlier: &mut Self) {
+        self.trimmer = self.trimmer.clone().after(&earlier.trimmer);
         self.late = earlier.late.take();
         self.free_space = std::mem::take(&mut earlier.free_space);
     }

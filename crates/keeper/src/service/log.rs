@@ -50,6 +50,8 @@ pub enum LogEvent {
     StateNotRestored,
     /// The state could not be saved.
     StateNotSaved,
+    /// The state of a file system that was unmounted was saved.
+    StateSaved,
     /// The file system discards by itself, at the pace that the service sets.
     Steered,
     /// The service ends.
@@ -77,6 +79,7 @@ impl LogEvent {
             Self::NotMounted => "not_mounted",
             Self::StateNotRestored => "state_not_restored",
             Self::StateNotSaved => "state_not_saved",
+            Self::StateSaved => "state_saved",
             Self::Steered => "steered",
             Self::Stopped => "stopped",
             Self::Unmounted => "unmounted",

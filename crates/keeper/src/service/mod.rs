@@ -2,6 +2,7 @@
 
 mod backoff;
 mod config;
+mod connection;
 mod context;
 pub mod control;
 mod guarded_trimmer;
@@ -11,6 +12,7 @@ mod managed;
 pub mod metrics;
 mod mounts;
 mod notify;
+mod passing;
 mod persistence;
 mod run;
 mod server;

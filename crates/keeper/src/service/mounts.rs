@@ -6,7 +6,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
-use rustix::fs::statvfs;
 use trimtab_linux::block::DeviceNumber;
 use trimtab_linux::mount::{self, Listed, Mount, listed_in};
 use trimtab_linux::stack::{self, Machine, StackError};
@@ -22,9 +21,8 @@ pub(super) struct MountedFileSystem {
     pub targets: Vec<PathBuf>,
     /// The ids of all its mounts. The kernel uses the id of a mount that is gone again.
     ids: BTreeSet<u64>,
-    /// The number by which `statvfs` tells file systems apart; zero if there is none, and for btrfs, which has one for
-    /// each subvolume. That of ext4 comes from the UUID, that of XFS from the device.
-    file_system: u64,
+    /// The number of its superblock: another after each mount. None if the kernel shows none.
+    superblock: Option<u64>,
     /// Whether its line in `/etc/fstab` has X-fstrim.notrim.
     pub is_excluded: bool,
 }
@@ -50,11 +48,8 @@ impl MountedFileSystem {
             let is_its = |line: &Listed| line.is_on_device() && targets.contains(&line.target);
             let is_excluded = fstab.iter().any(|line| is_its(line) && line.is_excluded());
             let ids = all().map(|mount| mount.id).collect();
-            let file_system = match seen.fstype.as_str() {
-                "btrfs" => 0,
-                _ => statvfs(&seen.target).map_or(0, |found| found.f_fsid),
-            };
-            found.push(Self { mount: seen.clone(), targets, ids, file_system, is_excluded });
+            let superblock = mount::superblock_number(&machine.sysfs(), seen);
+            found.push(Self { mount: seen.clone(), targets, ids, superblock, is_excluded });
         }
         found.sort_by(|one, other| one.mount.target.cmp(&other.mount.target));
         Ok(found)
@@ -65,19 +60,19 @@ impl MountedFileSystem {
         self.mount.number
     }
 
-    /// Returns an identifier of the file system, if it can be opened.
+    /// Asks the file system for its identifier; none if it can't be opened.
     pub fn id(&self) -> Option<String> {
-        let root = mount::open_apart(&self.mount.target).ok()?;
+        let root = mount::open_directory(&self.mount.target).ok()?;
         Some(file_system_id(&root, &self.mount.fstype))
     }
 
     /// Returns whether it has been mounted without interruption since `earlier`.
     pub fn continues(&self, earlier: &Self) -> bool {
-        let (mount, file_system) = (&self.mount, self.file_system);
+        let mount = &self.mount;
         mount.number == earlier.mount.number
             && mount.fstype == earlier.mount.fstype
-            && (file_system == earlier.file_system || [file_system, earlier.file_system].contains(&0))
-            && !self.ids.is_disjoint(&earlier.ids)
+            && self.superblock == earlier.superblock
+            && (self.superblock.is_some() || !self.ids.is_disjoint(&earlier.ids))
     }
 
     /// Returns whether it is `earlier` with the same options. A change of its mount points makes no
@@ -147,7 +142,7 @@ pub(super) mod tests {
             super_options: options.to_owned(),
         };
         let (targets, ids) = (vec![mount.target.clone()], ids.iter().copied().collect());
-        MountedFileSystem { targets, mount, ids, file_system: 1, is_excluded: false }
+        MountedFileSystem { targets, mount, ids, superblock: Some(1), is_excluded: false }
     }
 
     #[test]
@@ -164,9 +159,13 @@ pub(super) mod tests {
                 && !read_only.is_unchanged_since(&before)
                 && read_only.is_read_only()
         );
-        assert!(!found("/a", "8:1", &[41], "rw").continues(&before));
+        assert!(found("/a", "8:1", &[41], "rw").continues(&before), "its superblock lives on");
+        let unnumbered =
+            |ids: &[u64]| MountedFileSystem { superblock: None, ..found("/a", "8:1", ids, "rw") };
+        assert!(unnumbered(&[31, 40]).continues(&unnumbered(&[30, 31])));
+        assert!(!unnumbered(&[41]).continues(&unnumbered(&[30, 31])));
         assert!(!found("/a", "8:2", &[30, 31], "rw").continues(&before));
-        let made_anew = MountedFileSystem { file_system: 2, ..found("/a", "8:1", &[30, 31], "rw") };
+        let made_anew = MountedFileSystem { superblock: Some(2), ..found("/a", "8:1", &[30, 31], "rw") };
         assert!(!made_anew.continues(&before), "mount ids are used again");
     }
 

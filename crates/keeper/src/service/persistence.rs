@@ -1,20 +1,15 @@
 //! Saves and restores the state of file systems while the service doesn't manage them.
 
-use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use trimtab_linux::generation::{Seal, SealError, seal_mounted, seal_unmounted};
+use trimtab_linux::generation::{Seal, SealError, seal_just_mounted, seal_mounted, seal_unmounted};
+use trimtab_linux::mount::Mount;
 use trimtab_linux::tracefs::FreeCoverage;
 
-use super::context::Context;
+use super::context::{Context, WriteError};
 use super::managed::ManagedFileSystem;
-use super::timeout::{NoAnswer, with_timeout};
-use crate::state::{Refusal, SaveError, State};
-
-/// How long an unmount may take to complete.
-const UNMOUNT_TIMEOUT: Duration = Duration::from_millis(500);
-/// How often an unmount is checked for completion.
-const POLL_INTERVAL: Duration = Duration::from_millis(1);
+use super::timeout::{NoAnswer, TIMEOUT, with_timeout, within};
+use crate::state::{Refusal, State};
 
 /// Why the state of a file system can't be saved or restored.
 #[derive(Debug, thiserror::Error)]
@@ -22,9 +17,9 @@ pub(super) enum PersistenceError {
     /// The file system doesn't answer.
     #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
-    /// The service didn't receive all free events up to the unmount.
-    #[error("some of its last free events were not received")]
-    Incomplete,
+    /// It was mounted again before its state was saved.
+    #[error("it was mounted again before it was saved")]
+    Remounted,
     /// Not all of its free space was read.
     #[error("not all of its free space was read")]
     Unread,
@@ -36,21 +31,28 @@ pub(super) enum PersistenceError {
     Refused(#[from] Refusal),
     /// The state can't be written.
     #[error(transparent)]
-    Save(#[from] SaveError),
+    Write(#[from] WriteError),
 }
 
-/// Restores the saved state of the file system, whose free events are received as `coverage` says. Returns
-/// whether there was one.
+/// Restores the saved state of the file system, whose free events are received as `coverage` says. `early` is its seal of
+/// the time when it was mounted; none to make one now. Returns whether there was a state.
 ///
 /// # Errors
 /// [`PersistenceError`] if the saved state is not valid, or if that can't be determined.
 pub(super) fn restore(
     context: &Context,
     managed: &mut ManagedFileSystem,
+    early: Option<EarlySeal>,
     coverage: FreeCoverage,
     now: Duration,
 ) -> Result<bool, PersistenceError> {
-    let seal = match seal(context, managed)? {
+    let seal = match (early, coverage) {
+        (Some(EarlySeal(seal)), FreeCoverage::SinceMount) => seal?,
+        // Its frees since the early seal are not known.
+        (Some(_), FreeCoverage::FromNow) => return Ok(false),
+        (None, _) => seal(context, managed, TIMEOUT)?,
+    };
+    let seal = match seal {
         Err(SealError::Unknown { .. }) => return Ok(false),
         seal => seal?,
     };
@@ -65,33 +67,41 @@ pub(super) fn restore(
     Ok(true)
 }
 
-/// Returns the seal of a mounted file system.
-pub(super) fn seal(
-    context: &Context,
-    managed: &ManagedFileSystem,
-) -> Result<Result<Seal, SealError>, NoAnswer> {
-    let (sysfs, mount) = (context.machine.sysfs(), managed.found.mount.clone());
-    with_timeout(move || seal_mounted(&sysfs, &mount))
-}
+/// The seal of a file system at the time when it was mounted.
+#[derive(Debug)]
+pub(super) struct EarlySeal(Result<Result<Seal, SealError>, NoAnswer>);
 
-/// Returns the seal of a file system that was just unmounted; none if it is on several devices.
-pub(super) fn seal_after_unmount(
-    context: &Context,
-    unmounted: &ManagedFileSystem,
-) -> Option<Result<Seal, SealError>> {
-    let devices = unmounted.devices();
-    let [device] = devices.as_slice() else { return None };
-    // A file system leaves the list of mounts before all of it is written to its device.
-    let deadline = Instant::now() + UNMOUNT_TIMEOUT;
-    loop {
-        match seal_unmounted(&context.machine.sysfs(), &context.machine.procfs(), &device.path()) {
-            Err(SealError::Unclean { .. }) if Instant::now() < deadline => thread::sleep(POLL_INTERVAL),
-            seal => return Some(seal),
-        }
+impl EarlySeal {
+    /// Reads it from the device of the file system of `mount`, which is not opened.
+    pub fn read(context: &Context, mount: &Mount) -> Self {
+        let (sysfs, mount) = (context.machine.sysfs(), mount.clone());
+        Self(with_timeout(move || seal_just_mounted(&sysfs, &mount)))
     }
 }
 
-/// Saves the state of a file system under its seal, if all of its free space is known.
+/// Returns the seal of a mounted file system, if it answers within `limit`.
+pub(super) fn seal(
+    context: &Context,
+    managed: &ManagedFileSystem,
+    limit: Duration,
+) -> Result<Result<Seal, SealError>, NoAnswer> {
+    let (sysfs, mount) = (context.machine.sysfs(), managed.found.mount.clone());
+    within(limit, move || seal_mounted(&sysfs, &mount))
+}
+
+/// Returns the seal of a file system that was unmounted; none if it is on several devices, or has no seal.
+pub(super) fn seal_after_unmount(
+    context: &Context,
+    unmounted: &ManagedFileSystem,
+) -> Option<Result<Result<Seal, SealError>, NoAnswer>> {
+    let devices = unmounted.devices();
+    let [device] = devices.as_slice() else { return None };
+    let (sysfs, procfs, path) = (context.machine.sysfs(), context.machine.procfs(), device.path());
+    Some(with_timeout(move || seal_unmounted(&sysfs, &procfs, &path)))
+}
+
+/// Saves the state of a file system under its seal, if all of its free space is known. Returns false if the file system has no
+/// seal.
 ///
 /// # Errors
 /// [`PersistenceError`]; a state saved before stays.
@@ -100,13 +110,13 @@ pub(super) fn save(
     seal: Result<Seal, SealError>,
     managed: &ManagedFileSystem,
     now: Duration,
-) -> Result<(), PersistenceError> {
+) -> Result<bool, PersistenceError> {
     if managed.lacks_free_space() {
         return Err(PersistenceError::Unread);
     }
     let seal = match seal {
         // A file system without a generation counter is examined anew at each mount.
-        Err(SealError::Unknown { .. }) => return Ok(()),
+        Err(SealError::Unknown { .. }) => return Ok(false),
         seal => seal?,
     };
     let wall = SystemTime::now();
@@ -120,5 +130,6 @@ pub(super) fn save(
         trimmed: managed.trimmed(),
         last_trim: managed.last_trim(),
     };
-    Ok(context.store.save(&state)?)
+    context.write_states(|store| store.save(&state))?;
+    Ok(true)
 }

@@ -166,7 +166,8 @@ fn is_rotating_disk(layer: &Layer) -> bool {
         }
         kind => matches!(kind, LayerKind::Scsi(_)),
     };
-    is_disk && layer.rotational
+    // One that offers discards allocates space as needed, or writes in zones that it cleans by itself.
+    is_disk && layer.rotational && layer.limits.is_none_or(|limits| limits.max == Bytes::ZERO)
 }
 
 /// Returns the policy of a file system, and why it is excluded, if it is. A policy configured for just this
@@ -207,7 +208,7 @@ pub(super) fn decide(
 
 #[cfg(test)]
 mod tests {
-    use trimtab_core::device::Announced;
+    use trimtab_core::device::{Announced, Limits};
     use trimtab_linux::stack::{Below, FileSystem};
 
     use super::super::config::Config;
@@ -265,6 +266,17 @@ mod tests {
             decided("rw", &reaches(ata(), true)),
             [Some(Exclusion::Rotating("/dev/sda".to_owned())), None]
         );
+        // A disk of a host, or one with shingled tracks, that takes discards.
+        let mut offers = reaches(ata(), true);
+        offers.stack.layers[1].limits = Some(Limits {
+            max: Bytes::GIB,
+            max_hardware: Bytes::GIB,
+            granularity: Bytes(512),
+            alignment: Bytes::ZERO,
+            segments: None,
+            write_zeroes_max: Bytes::ZERO,
+        });
+        assert_eq!(decided("rw", &offers), [None, None]);
         // Virtual disks call themselves rotating.
         assert_eq!(decided("rw", &reaches(scsi(Transport::Virtio), true)), [None, None]);
         assert_eq!(decided("rw", &reaches(LayerKind::VirtioBlk, true)), [None, None]);

@@ -14,7 +14,7 @@ use trimtab_linux::btrfs::{self, OwnDiscards};
 use trimtab_linux::stack::{Layer, LayerKind, Machine, MapLine, StackError};
 use trimtab_linux::thin_pool::PoolUsage;
 
-use super::config::Config;
+use super::config::{Config, ServicePolicy};
 use super::mounts::MountedFileSystem;
 use super::storage::{Storage, decide};
 use super::timeout::with_timeout;
@@ -36,7 +36,7 @@ pub(super) fn own_discards(directory: &Path) -> Option<BtrfsDiscards> {
 
 /// Returns the directory in `sysfs` of a btrfs; none for other file systems.
 pub(super) fn btrfs_directory(sysfs: &Path, found: &MountedFileSystem) -> Option<PathBuf> {
-    (found.mount.fstype == "btrfs").then(|| btrfs::directory_of(sysfs, &found.mount.target).ok())?
+    (found.mount.fstype == "btrfs").then(|| btrfs::directory_of(sysfs, &found.mount))?
 }
 
 /// A thin pool that file systems lie on.
@@ -125,6 +125,17 @@ fn of(machine: &Machine, config: &Config, found: &MountedFileSystem, storage: &S
     let (policy, excluded) = decide(found, storage, &settings);
     let kind = excluded.as_ref().map_or(NO_SERVICE, |exclusion| exclusion.kind());
     let reason = excluded.map_or_else(|| "no service runs".to_owned(), |exclusion| exclusion.to_string());
+    unmanaged(machine, found, policy, kind, reason)
+}
+
+/// Returns the status of a file system that no service manages, with the kind of the reason and the reason.
+pub(super) fn unmanaged(
+    machine: &Machine,
+    found: &MountedFileSystem,
+    policy: ServicePolicy,
+    kind: &str,
+    reason: String,
+) -> FileSystemStatus {
     FileSystemStatus {
         mount: found.mount.target.display().to_string(),
         device: found.mount.source.display().to_string(),

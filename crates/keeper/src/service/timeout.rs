@@ -6,8 +6,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How long the service waits for a kernel call.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the service waits for a kernel call; a client waits for the service for more than two of them.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
+/// How long it waits when it ends, and nobody waits for it.
+pub(super) const LAST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A kernel call that did not return within [`TIMEOUT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -32,8 +34,19 @@ pub(super) fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
 pub(super) fn with_timeout<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, NoAnswer> {
+    within(TIMEOUT, work)
+}
+
+/// Returns the result of `work`, as [`with_timeout`] does after `limit`.
+///
+/// # Errors
+/// [`NoAnswer`] if there is no result in time.
+pub(super) fn within<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, NoAnswer> {
     let result = spawn(work).map_err(|_| NoAnswer)?;
-    result.recv_timeout(TIMEOUT).map_err(|_| NoAnswer)
+    result.recv_timeout(limit).map_err(|_| NoAnswer)
 }
 
 /// A call that is repeated from time to time, but never runs twice at once.

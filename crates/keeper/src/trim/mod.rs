@@ -9,20 +9,23 @@ mod target;
 mod types;
 
 use std::path::PathBuf;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use trimtab_core::document::trim as document;
+use trimtab_core::interrupt::Interrupt;
 use trimtab_core::policy::{Goals, Pacer, Worth};
 use trimtab_core::profile::{Profile, ProfileError};
 use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
 use trimtab_linux::block::BlockError;
+use trimtab_linux::forked::Ender;
 use trimtab_linux::stack::Machine;
 use trimtab_linux::tracefs::FreesOptions;
 use trimtab_linux::trim::{EVERYTHING, TrimError};
 
 pub use listed::{ListedError, Listing, Selected, listed, mounted, selected};
 pub use plan::{Limits, RemainingTrim, Scope, Slice};
-pub use resume::{Journal, JournalError, Progress};
+pub use resume::{Journal, JournalError, Progress, end_running};
 pub use run::{Doing, End, Manner, Ran, Watcher, run};
 pub use target::{RefusedError, Target};
 
@@ -32,6 +35,8 @@ use crate::trimmer::{Counters, MountedTrimmer, TrimSeries, Trimmer};
 
 /// The profile that is assumed until measured if none is given: that of a slow drive.
 const ASSUMED: &str = "micron-m500it";
+/// How long a thread waits for an interrupt at once.
+const LONG: Duration = Duration::from_secs(3600);
 /// How often the progress is saved.
 const SAVE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -91,6 +96,8 @@ pub struct PreparedTrim {
     minimum: Bytes,
     resumed_at: Option<Bytes>,
     free: Option<FreeSpace>,
+    /// The free extents that are discarded, some of them past the end of the range.
+    reached: Option<FreeSpace>,
     plan: RemainingTrim,
     longest_command: Bytes,
     cost: Worth,
@@ -136,10 +143,17 @@ impl PreparedTrim {
             let parts = wanted.iter().flat_map(|wanted| free.within(wanted).extents().to_vec());
             FreeSpace::new(parts.collect(), target.division())
         };
+        let reached = free.as_ref().map(|free| match &request.scope {
+            Scope::Everything => FreeSpace::new(free.extents().to_vec(), target.division())
+                .discarded_by(request.range, target.division()),
+            Scope::Pending(_) => in_wanted(free.clone()),
+        });
         let free = free.map(in_wanted);
         let default = free.as_ref().map_or(Bytes::ZERO, FreeSpace::default_minimum);
         let minimum = match resumed {
             Some((_, minimum)) => minimum,
+            // ntfs-3g takes no minimum above its cluster size.
+            None if *target.division() == Division::Whole => request.minimum.unwrap_or_default(),
             None => request.minimum.unwrap_or(default).max(target.granularity()?),
         };
         let chosen = free.as_ref().map(|free| free.at_least(minimum));
@@ -152,6 +166,7 @@ impl PreparedTrim {
             minimum,
             resumed_at,
             free,
+            reached,
             plan,
             longest_command: target.longest_command()?,
             cost: Worth::new(&profile, size),
@@ -184,7 +199,7 @@ impl PreparedTrim {
     /// Returns the plan for the JSON document.
     pub fn document(&self, target: &Target, request: &Request) -> document::TrimPlan {
         let from = Extent::new(self.resumed_at.unwrap_or_default(), EVERYTHING.end);
-        let free = self.free.as_ref().map(|free| free.within(from));
+        let free = self.reached.as_ref().map(|free| free.within(from));
         let chosen = free.as_ref().map(|free| free.at_least(self.minimum));
         let predicted = chosen.as_ref().zip(request.profile.as_ref());
         document::TrimPlan {
@@ -201,7 +216,7 @@ impl PreparedTrim {
         }
     }
 
-    /// Trims. Saves the progress to `journal`, unless only pending extents are trimmed: the caller keeps
+    /// Trims until everything is trimmed or `interrupt` is set, which ends a call that is under way. Saves the progress to `journal`, unless only pending extents are trimmed: the caller keeps
     /// those that are left.
     ///
     /// # Errors
@@ -211,11 +226,12 @@ impl PreparedTrim {
         target: &Target,
         request: &Request,
         journal: Option<&mut Journal>,
+        interrupt: &Interrupt,
         watcher: &mut dyn Watcher,
     ) -> Result<Ran, JournalError> {
         let mut saver = ProgressSaver {
             progress: Progress {
-                file_system: target.id(),
+                file_system: target.id().to_owned(),
                 mount: target.mount().to_owned(),
                 range: request.range,
                 asked_minimum: request.minimum,
@@ -229,6 +245,7 @@ impl PreparedTrim {
         };
         saver.write()?;
         let trimmer = target.trimmer();
+        let ending = EndOnInterrupt::start(interrupt, trimmer.ender());
         let trimmer: Box<dyn Trimmer> =
             if self.again { Box::new(RepeatingTrimmer { trimmer, target }) } else { Box::new(trimmer) };
         let failures = Failures::listen(&Machine::live(), &FreesOptions::default());
@@ -241,11 +258,39 @@ impl PreparedTrim {
             is_blind: self.free.is_none(),
         };
         let ran = run(&mut self.plan, &mut trimmer, manner, &mut saver);
+        drop(ending);
         if matches!(ran.end, End::Done) {
             saver.progress.reached = None;
         }
         saver.write()?;
         Ok(ran)
+    }
+}
+
+/// A thread that ends a trim when the user asks to stop. Dropping this ends the thread.
+struct EndOnInterrupt {
+    over: Interrupt,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl EndOnInterrupt {
+    fn start(interrupt: &Interrupt, ender: &Ender) -> Self {
+        let (asked, over, ender) = (interrupt.clone(), interrupt.child(), ender.clone());
+        let awaited = over.clone();
+        let wait = move || {
+            while awaited.sleep(LONG).is_ok() {}
+            if asked.is_set() {
+                ender.end();
+            }
+        };
+        Self { over, thread: thread::Builder::new().spawn(wait).ok() }
+    }
+}
+
+impl Drop for EndOnInterrupt {
+    fn drop(&mut self) {
+        self.over.ask();
+        _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
@@ -315,7 +360,7 @@ struct RepeatingTrimmer<'a> {
 
 impl Trimmer for RepeatingTrimmer<'_> {
     fn trim(&mut self, ranges: ExtentSet, minimum: Bytes) -> TrimSeries {
-        match self.target.forget() {
+        match self.target.forget(self.trimmer.ender()) {
             Ok(()) => self.trimmer.trim(ranges, minimum),
             Err(error) => TrimSeries::failed(error),
         }

@@ -78,6 +78,7 @@ impl RemainingTrim {
         };
         let spans_gaps = *scope == Scope::Everything;
         let mut pieces = match (division, free) {
+            (Division::Whole, _) => wanted.iter().map(|wanted| pieces::whole(*wanted, size)).collect(),
             (Division::Chunks(chunks), _) => pieces::of_chunks(chunks, &wanted, spans_gaps),
             (_, Some(free)) => {
                 wanted.iter().flat_map(|wanted| pieces::of_free_space(division, free, *wanted)).collect()
@@ -214,6 +215,14 @@ mod tests {
     fn plan(division: &Division, free: &[Extent], scope: &Scope) -> RemainingTrim {
         let free = FreeSpace::new(free.to_vec(), division);
         RemainingTrim::new(division, Some(&free), scope, ALL, Bytes::GIB)
+    }
+
+    #[test]
+    fn file_system_that_takes_whole_trims_alone_gets_one() {
+        let mut plan = RemainingTrim::new(&Division::Whole, None, &Scope::Everything, ALL, Bytes(9 << 30));
+        assert_eq!(plan.left(), Bytes(9 << 30));
+        assert_eq!(plan.next(&limits(1)).map(|slice| slice.range), Some(ALL));
+        assert_eq!(plan.next(&limits(1)), None);
     }
 
     #[test]

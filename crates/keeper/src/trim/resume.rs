@@ -2,13 +2,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use trimtab_core::{Bytes, Extent};
+use trimtab_linux::PROCFS;
 use trimtab_linux::file::{open_regular, read_regular_text};
 
 /// The directory of the files, unless the service manager sets another one.
@@ -111,6 +113,41 @@ impl Journal {
     }
 }
 
+/// Asks the running `trimtab trim`s of the file system at `mount`, or of all, to end. Returns how many run.
+pub fn end_running(mount: Option<&Path>) -> usize {
+    running_in(&directory(), Path::new(PROCFS), mount)
+        .into_iter()
+        .map(|process| _ = kill_process(process, Signal::TERM))
+        .count()
+}
+
+/// Returns the processes that hold the lock of a progress file in `directory`.
+fn running_in(directory: &Path, procfs: &Path, mount: Option<&Path>) -> Vec<Pid> {
+    let locks = fs::read_to_string(procfs.join("locks")).unwrap_or_default();
+    let mut running = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let Ok(text) = read_regular_text(&entry.path(), MAX_SIZE) else { continue };
+        let Ok(progress) = serde_json::from_str::<Progress>(&text) else { continue };
+        if mount.is_none_or(|mount| progress.mount == mount)
+            && let Ok(found) = entry.metadata()
+        {
+            running.extend(holder(&locks, found.ino()));
+        }
+    }
+    running
+}
+
+/// Returns the process that holds the lock of the file with this number, by the kernel's list:
+/// `1: FLOCK  ADVISORY  WRITE 4711 00:1b:1234 0 EOF`. A file of the same number elsewhere has no such name, and no trim holds it.
+fn holder(locks: &str, file: u64) -> Option<Pid> {
+    locks.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip_while(|word| *word != "FLOCK").skip(3);
+        let process = words.next()?.parse().ok()?;
+        let number = words.next()?.rsplit(':').next()?.parse::<u64>().ok()?;
+        Pid::from_raw(process).filter(|_| number == file)
+    })
+}
+
 fn directory() -> PathBuf {
     let given = std::env::var_os("RUNTIME_DIRECTORY");
     let first = given.as_deref().and_then(|list| std::env::split_paths(list).next());
@@ -154,6 +191,20 @@ mod tests {
         assert_eq!(open("b").unwrap().last(), None);
         drop(journal);
         assert_eq!(open("a").unwrap().last(), Some(&progress("a")));
+    }
+
+    #[test]
+    fn holder_of_the_lock_is_found() {
+        let root = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open_in(root.path(), "a", Path::new("/mnt")).unwrap();
+        journal.write(&progress("a")).unwrap();
+        let running = |mount| running_in(root.path(), Path::new(PROCFS), mount);
+        let own = vec![rustix::process::getpid()];
+        assert_eq!(running(Some(Path::new("/mnt"))), own);
+        assert_eq!(running(None), own);
+        assert_eq!(running(Some(Path::new("/other"))), []);
+        drop(journal);
+        assert_eq!(running(None), []);
     }
 
     #[test]

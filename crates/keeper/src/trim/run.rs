@@ -65,6 +65,8 @@ pub struct Ran {
     pub discards: u64,
     /// Their bytes.
     pub bytes: Bytes,
+    /// The sum of the kernel's figures for the calls, which mean different things; see [`trimtab_linux::trim::Done`].
+    pub reported: Bytes,
     /// Discards that the devices completed between the calls: those of others.
     pub others_discards: u64,
     /// Their bytes.
@@ -103,6 +105,7 @@ pub fn run(
         slices: 0,
         discards: 0,
         bytes: Bytes::ZERO,
+        reported: Bytes::ZERO,
         others_discards: 0,
         others_bytes: Bytes::ZERO,
         held: Duration::ZERO,
@@ -209,7 +212,12 @@ impl Runner<'_> {
         self.ran.discards += ours.discards;
         self.ran.bytes += ours.discard_bytes;
         *before = ended;
-        let took = match took.map_err(End::Refused)? {
+        let took = match took {
+            // The user asked to stop.
+            Err(TrimError::Ended { .. }) => return Err(End::Stopped),
+            took => took.map_err(End::Refused)?,
+        };
+        let took = match took {
             Some(took) => took,
             None => return Ok(()),
         };
@@ -228,6 +236,7 @@ impl Runner<'_> {
     /// Trims the range and returns how long the drive was busy; none if the range lies beyond the end.
     fn trim(&mut self, range: Extent) -> Result<Option<Duration>, TrimError> {
         let series = self.trimmer.trim([range].into_iter().collect(), self.manner.minimum);
+        self.ran.reported += series.reported;
         match series.outcome {
             Err(TrimError::Trim { source, .. })
                 if self.manner.is_blind

@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, StatxFlags, fstatfs, major, minor, statx};
 use trimtab_core::Bytes;
+use trimtab_core::shell::quoted;
 use trimtab_linux::block::{BlockDevice, BlockError, DeviceNumber};
-use trimtab_linux::mount::{Mount, MountError, covering, mounts};
+use trimtab_linux::forked::Ender;
+use trimtab_linux::mount::{Mount, MountError, covering, discard_option, mounts};
 use trimtab_linux::mount_points::writable;
-use trimtab_linux::stack::{Machine, Stack, StackError};
-use trimtab_linux::trim::{TrimError, Trimming, check};
+use trimtab_linux::stack::{Machine, Setup, Stack, StackError};
+use trimtab_linux::trim::{TrimError, TrimProcess, check};
 
-use crate::free_space::{Division, FreeSpace, FreeSpaceError};
+use crate::free_space::{Division, FreeSpace, FreeSpaceError, Opener};
 use crate::state::file_system_id;
 use crate::trimmer::MountedTrimmer;
 
@@ -79,6 +81,20 @@ pub enum RefusedError {
         /// The mount point.
         mount: PathBuf,
     },
+    /// The user is root, and lacks the right: in a container, or in a user namespace.
+    #[error("cannot trim {}: it is not allowed {}; trim it on the host", mount.display(), if *in_container { "in this container" } else { "in this user namespace" })]
+    NotAllowed {
+        /// The mount point.
+        mount: PathBuf,
+        /// Whether this is a container.
+        in_container: bool,
+    },
+    /// NTFS3 ignores trims without its mount option.
+    #[error("{0} is an ntfs3 mounted without discard, which trims nothing; run mount -o remount,discard {0}", quoted(mount.display()))]
+    NeedsOption {
+        /// The mount point.
+        mount: PathBuf,
+    },
     /// The file system can't be trimmed.
     #[error(transparent)]
     Trim(TrimError),
@@ -101,17 +117,19 @@ impl RefusedError {
             Self::ReadOnly { .. }
                 | Self::ReadOnlyThere { .. }
                 | Self::NoDevice { .. }
+                | Self::NeedsOption { .. }
                 | Self::Trim(TrimError::Unsupported { .. })
         )
     }
 }
 
-/// A mounted file system that can be trimmed. It is held open, so it can't be unmounted.
+/// A mounted file system that can be trimmed. It is opened for single calls only, so it can be unmounted between them.
 #[derive(Debug)]
 pub struct Target {
     mount: PathBuf,
     fstype: String,
-    directory: File,
+    id: String,
+    block_size: Bytes,
     stack: Stack,
     devices: Vec<BlockDevice>,
     division: Division,
@@ -146,6 +164,9 @@ impl Target {
                 None => RefusedError::ReadOnly { mount: place },
             });
         }
+        if mount.fstype == "ntfs3" && discard_option(&mount.all_options()).is_none() {
+            return Err(RefusedError::NeedsOption { mount: place });
+        }
         let stack = Stack::of(machine, &place)?;
         let devices = devices(machine, &stack);
         let Some(device) = devices.first() else {
@@ -153,7 +174,7 @@ impl Target {
         };
         check(&place).map_err(|error| match error {
             TrimError::Trim { source, mount } if source.kind() == io::ErrorKind::PermissionDenied => {
-                RefusedError::NotRoot { mount }
+                not_permitted(machine, mount)
             }
             error => RefusedError::Trim(error),
         })?;
@@ -161,10 +182,14 @@ impl Target {
         if limits.iter().all(|limits| limits.max == Bytes::ZERO) {
             return Err(RefusedError::Trim(TrimError::Unsupported { mount: place }));
         }
-        let division = Division::of(&mount.fstype, &directory, &device.path());
+        let block_size = Bytes(fstatfs(&directory).map_or(0, |found| found.f_bsize as u64));
+        let id = file_system_id(&directory, &mount.fstype);
+        drop(directory);
+        let opener = Opener { mount: &place, devices: &devices };
+        let division = Division::of(&mount.fstype, opener, &device.path());
         let division = division
             .map_err(|source| RefusedError::Trim(TrimError::Trim { mount: place.clone(), source }))?;
-        Ok(Self { mount: place, fstype: mount.fstype.clone(), directory, stack, devices, division })
+        Ok(Self { fstype: mount.fstype.clone(), mount: place, id, block_size, stack, devices, division })
     }
 
     /// Returns the mount point.
@@ -189,7 +214,7 @@ impl Target {
 
     /// Returns its block size; 0 where that can't be told.
     pub fn block_size(&self) -> Bytes {
-        Bytes(fstatfs(&self.directory).map_or(0, |found| found.f_bsize as u64))
+        self.block_size
     }
 
     /// Returns how its trim addresses are divided.
@@ -202,8 +227,7 @@ impl Target {
     /// # Errors
     /// [`FreeSpaceError`].
     pub fn free_space(&self) -> Result<FreeSpace, FreeSpaceError> {
-        let number = self.devices[0].number().map_err(io::Error::other)?;
-        FreeSpace::read(&self.directory, number, &self.division)
+        FreeSpace::read(Opener { mount: &self.mount, devices: &self.devices }, &self.division)
     }
 
     /// Returns the total size of its devices, an upper limit of its trim addresses.
@@ -234,9 +258,18 @@ impl Target {
         Ok(limits.into_iter().filter(|max| *max > Bytes::ZERO).min().unwrap_or_default())
     }
 
+    /// Returns the names of its devices whose discards no counter has ever shown.
+    pub fn uncounted(&self) -> Vec<String> {
+        let is_shown = |device: &BlockDevice| device.has_counted_discards().unwrap_or_default();
+        let is_counted = |device: &&BlockDevice| {
+            device.counted_by().is_some_and(|counting| counting.iter().any(is_shown)) || is_shown(device)
+        };
+        self.devices.iter().filter(|device| !is_counted(device)).map(BlockDevice::name).collect()
+    }
+
     /// Returns an identifier of the file system, in letters and digits.
-    pub fn id(&self) -> String {
-        file_system_id(&self.directory, &self.fstype)
+    pub fn id(&self) -> &str {
+        &self.id
     }
 
     /// Returns a trimmer for it.
@@ -248,13 +281,23 @@ impl Target {
     ///
     /// # Errors
     /// [`TrimError`].
-    pub fn forget(&self) -> Result<(), TrimError> {
+    pub fn forget(&self, ender: &Ender) -> Result<(), TrimError> {
         let Division::Groups(groups) = &self.division else { return Ok(()) };
         // ext4 trims a group again if the minimum is below that of the last trim. So this trims with a
         // minimum of a whole group, in the first group, which is never entirely free because it has the
         // superblock.
         let first = trimtab_core::Extent::at(groups.first, Bytes(64 << 10));
-        Trimming::begin(&self.mount, &self.devices)?.trim(first, groups.length).map(|_| ())
+        let process = TrimProcess::start(&self.mount, &self.devices, ender)?;
+        process.trim(first, groups.length, None).map(|_| ())
+    }
+}
+
+/// Why this process may not trim what is mounted at `mount`.
+fn not_permitted(machine: &Machine, mount: PathBuf) -> RefusedError {
+    if rustix::process::geteuid().is_root() {
+        RefusedError::NotAllowed { mount, in_container: Setup::is_in_container(machine) }
+    } else {
+        RefusedError::NotRoot { mount }
     }
 }
 

@@ -77,6 +77,13 @@ impl ManagedFileSystem {
         if self.lease.is_some() {
             return (State::Trimming, Some("by trimtab trim".to_owned()));
         }
+        if self.is_paused(now) {
+            let left = humantime::format_duration(Duration::from_secs((self.paused - now).as_secs() + 1));
+            return (State::Waiting, Some(format!("paused for another {left} (trimtab resume)")));
+        }
+        if self.is_frozen {
+            return (State::Waiting, Some("frozen (fsfreeze, or a snapshot below it)".to_owned()));
+        }
         let unread = self.unread();
         if driver.pending().is_empty() {
             return (if unread.is_some() { State::Waiting } else { State::Idle }, unread);

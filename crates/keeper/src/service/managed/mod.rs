@@ -3,6 +3,7 @@
 mod figures;
 mod full_trim;
 mod lease;
+mod removable;
 mod schedule;
 mod statistics;
 mod steered;
@@ -23,7 +24,7 @@ use trimtab_linux::trim;
 use trimtab_linux::trim::TrimError;
 
 use super::config::{Config, ServicePolicy, Settings, WEEK};
-use super::context::Context;
+use super::context::{Context, WriteError};
 use super::guarded_trimmer::GuardedTrimmer;
 use super::mounts::MountedFileSystem;
 use super::storage::{Exclusion, Storage, decide};
@@ -31,11 +32,11 @@ use super::survey::btrfs_directory;
 use super::timeout::{NoAnswer, SingleCall, with_timeout};
 use crate::decision_log::DecisionLog;
 use crate::policy_driver::{PolicyDriver, Totals};
-use crate::state::SaveError;
 use crate::trimmer::MountedTrimmer;
 use full_trim::FullTrim;
 use lease::Lease;
 pub(super) use lease::LeaseError;
+use removable::Removable;
 use schedule::{Failure, Wanted};
 pub(super) use schedule::{FreeSpaceQueryError, REFUSALS, RunOutcome};
 use statistics::Statistics;
@@ -71,12 +72,25 @@ impl OffReason {
     }
 }
 
+/// The examination of a file system's storage, which may still run.
+pub(super) type Examination = SingleCall<Result<JudgedMount, DoctorError>>;
+
 /// A file system that the service manages.
 pub(super) struct ManagedFileSystem {
     pub found: MountedFileSystem,
     /// The examination of its storage, which may still run.
-    pub examination: SingleCall<Result<JudgedMount, DoctorError>>,
+    pub examination: Examination,
     context: Rc<Context>,
+    /// Its identifier; none if it did not answer.
+    id: Option<String>,
+    /// Until when it is left alone after a trim of it was ended.
+    held: Duration,
+    /// The use of its medium; none if that can't be taken out.
+    removable: Option<Removable>,
+    /// Whether the last trim found it frozen.
+    is_frozen: bool,
+    /// Until when it is paused.
+    paused: Duration,
     /// The directory of a btrfs in sysfs.
     btrfs: Option<PathBuf>,
     storage: Storage,
@@ -125,9 +139,16 @@ impl ManagedFileSystem {
     ) -> Self {
         let settings = config.settings(&found.targets, storage.disk().as_deref());
         let reports_frees = FileSystemKind::reports_frees(&found.mount.fstype);
+        let asked = found.clone();
+        let id = with_timeout(move || asked.id()).ok().flatten();
         let mut managed = Self {
-            statistics: Statistics::new(found.id().and_then(|id| context.store.stamped(&id))),
+            statistics: Statistics::new(id.as_ref().and_then(|id| context.store.stamped(id))),
             context: context.clone(),
+            id,
+            held: Duration::ZERO,
+            removable: None,
+            is_frozen: false,
+            paused: Duration::ZERO,
             btrfs: btrfs_directory(&context.machine.sysfs(), &found),
             found,
             examination: SingleCall::default(),
@@ -144,6 +165,7 @@ impl ManagedFileSystem {
             failure: None,
             lease: None,
         };
+        managed.removable = Removable::of(&managed.devices());
         managed.start(now);
         managed
     }
@@ -194,7 +216,7 @@ impl ManagedFileSystem {
         let off = off.map(OffReason::from).or_else(|| self.check().err());
         let full_trim = match self.policy {
             ServicePolicy::Batched(every) => {
-                let last = self.found.id().and_then(|id| self.context.store.stamped(&id));
+                let last = self.id.as_ref().and_then(|id| self.context.store.stamped(id));
                 Some(FullTrim::new(every, last, now))
             }
             _ => None,
@@ -220,8 +242,10 @@ impl ManagedFileSystem {
     /// Checks that the file system supports FITRIM, if it answers in time.
     fn check(&self) -> Result<(), OffReason> {
         let target = self.found.mount.target.clone();
-        match with_timeout(move || trim::check(&target)) {
-            Err(NoAnswer) | Ok(Ok(())) => Ok(()),
+        let devices = self.devices();
+        match with_timeout(move || trim::check_of(&target, &devices)) {
+            // It may have been unmounted meanwhile.
+            Err(NoAnswer) | Ok(Ok(()) | Err(TrimError::Unmounted { .. })) => Ok(()),
             Ok(Err(TrimError::Unsupported { .. })) => Err(Exclusion::Unsupported.into()),
             Ok(Err(error)) => Err(OffReason::Check(error)),
         }
@@ -252,7 +276,8 @@ impl ManagedFileSystem {
             goals.max_age = Duration::ZERO;
         }
         let beginning = self.beginning(goals)?;
-        let trimmer = GuardedTrimmer::new(self.trimmer(), self.storage.stack.clone(), self.context.clone());
+        let trimmer = self.trimmer().for_service(&self.context.enders.add());
+        let trimmer = GuardedTrimmer::new(trimmer, self.storage.stack.clone(), self.context.clone());
         let mut driver = PolicyDriver::new(beginning.policy(), trimmer);
         if let (ServicePolicy::Smart, Some(directory)) = (self.policy, &self.context.decisions) {
             driver.log_to(DecisionLog::create(directory, &beginning));
@@ -287,10 +312,10 @@ impl ManagedFileSystem {
     /// Saves what was learned of the costs of its drive's discards.
     ///
     /// # Errors
-    /// [`SaveError`]; costs saved before stay.
-    pub fn save_costs(&self) -> Result<(), SaveError> {
+    /// [`WriteError`]; costs saved before stay.
+    pub fn save_costs(&self) -> Result<(), WriteError> {
         let (Some(drive), Some(learned)) = (&self.drive, self.learned()) else { return Ok(()) };
-        self.context.store.save_costs(drive, learned)
+        self.context.write_states(|store| store.save_costs(drive, learned))
     }
 
     fn trimmer(&self) -> MountedTrimmer {
@@ -355,6 +380,31 @@ impl ManagedFileSystem {
     /// Returns whether it tracks its frees.
     pub fn wants_frees(&self) -> bool {
         matches!(self.work, Work::On { full_trim: None, .. })
+    }
+
+    /// Ends the trims that are under way, if any. What they did not reach stays pending.
+    pub fn end_trim(&self) {
+        if let Work::On { driver, .. } = &self.work {
+            driver.trimmer().end();
+        }
+    }
+
+    /// Returns whether a trim is under way.
+    pub fn is_trimming(&self) -> bool {
+        matches!(&self.work, Work::On { driver, .. } if driver.trimmer().is_running())
+    }
+
+    /// Neither trims nor queries it before `until`, and ends the trims that are under way if that is later than `now`.
+    pub fn pause(&mut self, until: Duration, now: Duration) {
+        self.paused = until;
+        if self.is_paused(now) {
+            self.end_trim();
+        }
+    }
+
+    /// Returns whether it is paused.
+    pub fn is_paused(&self, now: Duration) -> bool {
+        self.paused > now
     }
 
     /// Records that `extent` is free since `at`.

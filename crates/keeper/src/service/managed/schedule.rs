@@ -7,11 +7,12 @@ use rustix::io::Errno;
 use trimtab_core::error::chain;
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::BlockDevice;
-use trimtab_linux::mount::{Mount, open_of};
+use trimtab_linux::mount::{Mount, is_gone};
 use trimtab_linux::trim::{self, TrimError};
 
+use super::removable::{LOOK_INTERVAL, Removable};
 use super::{ManagedFileSystem, Work};
-use crate::free_space::{Division, FreeSpace, FreeSpaceError};
+use crate::free_space::{Division, FreeSpace, FreeSpaceError, Opener};
 use crate::policy_driver::RunError;
 use crate::service::backoff::Backoff;
 use crate::service::storage::Exclusion;
@@ -19,6 +20,9 @@ use crate::service::timeout::NoAnswer;
 
 /// The pause after a failed run; it doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a file system is left alone after a trim of it was ended.
+const GIVE_WAY: Duration = Duration::from_secs(3);
 
 /// After a query of all free space, there is no other for so many times as long as it took, up to the longest pause.
 const QUERY_PAUSE: u32 = 20;
@@ -124,7 +128,7 @@ impl ManagedFileSystem {
         }
         match &mut self.wanted {
             Some(wanted) => wanted.is_outdated |= wanted.begun.is_some(),
-            None => self.wanted = Some(Wanted::at(self.next_query.max(now))),
+            None => self.wanted = Some(Wanted::at(self.next_query.max(now).max(self.paused))),
         }
         self.read_wanted(now)
     }
@@ -154,7 +158,9 @@ impl ManagedFileSystem {
                 // The query goes on beside the service, or it failed.
                 let goes_on = matches!(error, FreeSpaceQueryError::NoAnswer(_));
                 self.wanted = Some(if goes_on { later } else { later.anew() });
-                if goes_on { Ok(()) } else { Err(error) }
+                // The service is about to see that it was unmounted.
+                let is_over = matches!(&error, FreeSpaceQueryError::Read(source) if is_gone(source));
+                if goes_on || is_over { Ok(()) } else { Err(error) }
             }
         }
     }
@@ -178,7 +184,9 @@ impl ManagedFileSystem {
             (self.found.mount.clone(), self.storage.devices(&self.context.machine.sysfs()));
         self.free_space.run(move || {
             // Frees that are not committed yet are not visible yet, and their events may have been lost.
-            trim::sync(&mount.target)?;
+            if let [device] = devices.as_slice() {
+                trim::sync_by_device(&mount.target, device)?;
+            }
             Ok(all_free(&mount, &devices)?)
         })?
     }
@@ -191,16 +199,34 @@ impl ManagedFileSystem {
         }
         let full_trim = full_trim.map(|full_trim| full_trim.next());
         let wanted = self.wanted.map(|wanted| wanted.due);
-        let next = driver.next_run().into_iter().chain(full_trim).chain(wanted).min()?;
+        let next = driver
+            .next_run()
+            .into_iter()
+            .chain(full_trim)
+            .chain(wanted)
+            .min()?
+            .max(self.held)
+            .max(self.paused);
         Some(self.failure.as_ref().map_or(next, |failure| next.max(failure.retry.at())))
     }
 
     /// Runs what is due.
     pub fn run(&mut self, now: Duration) -> RunOutcome {
+        if self.removable.as_mut().is_some_and(|removable| !removable.is_in_use(now)) {
+            self.held = now + LOOK_INTERVAL;
+            return RunOutcome::Unchanged;
+        }
+        let outcome = self.run_due(now);
+        self.removable.iter_mut().for_each(Removable::leave_out_own);
+        outcome
+    }
+
+    fn run_due(&mut self, now: Duration) -> RunOutcome {
         let queried = self.query_if_due(now);
         let step = if queried.is_err() { Step::Query } else { Step::Trim };
         match queried.and_then(|()| self.trim_if_due(now)) {
             Ok(has_trimmed) => {
+                self.is_frozen &= !has_trimmed;
                 self.end_full_trim(now);
                 if has_trimmed {
                     self.statistics.last_trim = Some(SystemTime::now());
@@ -211,6 +237,12 @@ impl ManagedFileSystem {
                     has_trimmed || (!is_unread && failure.ends_without_a_trim(is_pending))
                 };
                 self.failure.take_if(is_over).map_or(RunOutcome::Unchanged, |_| RunOutcome::Recovered)
+            }
+            // Nothing failed: somebody needs the file system for something else, or it is gone.
+            Err(RunError::Trim(error)) if error.is_no_failure() => {
+                self.held = now + GIVE_WAY;
+                self.is_frozen = matches!(error, TrimError::Frozen { .. });
+                RunOutcome::Unchanged
             }
             Err(error @ RunError::Trim(TrimError::Unsupported { .. })) => {
                 self.count_failure(&error);
@@ -236,9 +268,13 @@ impl ManagedFileSystem {
         if let Work::On { driver, full_trim: Some(full_trim) } = &mut self.work
             && driver.pending().is_empty()
             && full_trim.end(now, SystemTime::now())
-            && let Some(id) = self.found.id()
+            && let Some(id) = &self.id
         {
-            self.context.store.stamp(&id);
+            // If that fails, it is trimmed again sooner than necessary.
+            _ = self.context.write_states(|store| {
+                store.stamp(id);
+                Ok(())
+            });
         }
     }
 
@@ -252,7 +288,7 @@ impl ManagedFileSystem {
         let failed = |error| match error {
             FreeSpaceQueryError::NoAnswer(NoAnswer) => TrimError::NoAnswer { mount },
             FreeSpaceQueryError::Sync(error) => error,
-            FreeSpaceQueryError::Read(source) => TrimError::Trim { mount, source },
+            FreeSpaceQueryError::Read(source) => TrimError::of_query(&mount, source),
         };
         if let Work::On { full_trim: Some(full_trim), .. } = &mut self.work
             && full_trim.is_due(now, SystemTime::now())
@@ -279,14 +315,15 @@ impl ManagedFileSystem {
 
 /// Returns all space of a file system that may be free, in trim addresses.
 fn all_free(mount: &Mount, devices: &[BlockDevice]) -> io::Result<Vec<Extent>> {
-    let root = open_of(&mount.target, devices)?;
+    let opener = Opener { mount: &mount.target, devices };
     if mount.fstype == "btrfs" {
-        return Ok(trimtab_linux::btrfs::chunks(root)?.into_iter().map(|chunk| chunk.extent).collect());
+        let chunks = trimtab_linux::btrfs::chunks(opener.open()?)?;
+        return Ok(chunks.into_iter().map(|chunk| chunk.extent).collect());
     }
-    match FreeSpace::read(&root, mount.number, &Division::Unknown) {
+    match FreeSpace::read(opener, &Division::Unknown) {
         Ok(free) => Ok(free.extents().to_vec()),
         Err(FreeSpaceError::Unsupported) => {
-            let size = rustix::fs::fstatvfs(&root)?;
+            let size = rustix::fs::fstatvfs(opener.open()?)?;
             Ok(vec![Extent::at(Bytes::ZERO, Bytes(size.f_blocks * size.f_frsize))])
         }
         Err(FreeSpaceError::Read(source)) => Err(source),
@@ -294,8 +331,8 @@ fn all_free(mount: &Mount, devices: &[BlockDevice]) -> io::Result<Vec<Extent>> {
 }
 
 /// All reasons that [`failure_label`] returns.
-pub(in crate::service) const REFUSALS: [&str; 8] =
-    ["unsupported", "io_error", "no_answer", "read_only", "busy", "denied", "other", "no_device"];
+pub(in crate::service) const REFUSALS: [&str; 9] =
+    ["unsupported", "io_error", "no_answer", "read_only", "busy", "denied", "full", "other", "no_device"];
 
 /// Returns the metric label for why a run failed.
 fn failure_label(error: &RunError) -> &'static str {
@@ -312,7 +349,8 @@ fn failure_label(error: &RunError) -> &'static str {
                 _ => "other",
             }
         }
-        RunError::Trim(TrimError::Sync { .. }) => "other",
+        RunError::Trim(TrimError::Full { .. }) => "full",
+        RunError::Trim(_) => "other",
         RunError::Block(_) => "no_device",
     }
 }

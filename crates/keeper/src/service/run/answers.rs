@@ -56,6 +56,14 @@ impl Service {
                 Ok(()) => Response::Done,
                 Err(error) => Response::Refused(chain(&error)),
             },
+            Request::ReadPauses => {
+                let mut all = std::mem::take(&mut self.file_systems);
+                self.apply_pauses(&mut all, now);
+                self.file_systems = all;
+                let is_trimming =
+                    |managed: &&ManagedFileSystem| managed.is_paused(now) && managed.is_trimming();
+                Response::Trimming(self.file_systems.iter().filter(is_trimming).count())
+            }
             Request::TakePending { mount } => {
                 // Includes what was freed a moment ago.
                 self.read_at = Some(now);
@@ -93,6 +101,10 @@ impl Service {
             let ask = move || pools.iter().filter_map(ThinPool::status).collect();
             self.pools.run(ask).unwrap_or_default()
         };
+        let managed = self.file_systems.iter().map(|managed| managed.status(now));
+        let new = self.new.iter().map(|new| new.status(&self.context, &self.config, now));
+        let mut file_systems: Vec<_> = managed.chain(new).collect();
+        file_systems.sort_by(|one, other| one.mount.cmp(&other.mount));
         let rfc3339 = |at| humantime::format_rfc3339_seconds(at).to_string();
         StatusDocument {
             schema: STATUS_SCHEMA.to_owned(),
@@ -102,7 +114,7 @@ impl Service {
             at: rfc3339(SystemTime::now()),
             frees_unavailable: self.frees.as_ref().err().map(|error| chain(error.as_ref())),
             lost_events: self.lost,
-            file_systems: self.file_systems.iter().map(|managed| managed.status(now)).collect(),
+            file_systems,
             pools,
         }
     }

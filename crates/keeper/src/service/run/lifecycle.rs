@@ -5,18 +5,21 @@ use std::time::Duration;
 
 use trimtab_core::error::chain;
 use trimtab_doctor::verdict_on;
+use trimtab_linux::generation::SealError;
 use trimtab_linux::stack::StackError;
 use trimtab_linux::tracefs::{FreeCoverage, TracefsError};
 use trimtab_linux::trim;
 
 use super::Service;
+use crate::pause::{Pause, Pauses};
 use crate::service::backoff::Backoff;
 use crate::service::log::{Field, LogEvent};
-use crate::service::managed::{FreeSpaceQueryError, ManagedFileSystem};
+use crate::service::managed::{Examination, FreeSpaceQueryError, ManagedFileSystem};
 use crate::service::mounts::MountedFileSystem;
-use crate::service::persistence::{PersistenceError, restore, save, seal, seal_after_unmount};
+use crate::service::passing::{New, Unmounted};
+use crate::service::persistence::{EarlySeal, PersistenceError, restore, save, seal, seal_after_unmount};
 use crate::service::storage::Storage;
-use crate::service::timeout::{NoAnswer, with_timeout};
+use crate::service::timeout::{LAST_TIMEOUT, NoAnswer, SingleCall, within};
 
 /// The time until storage that could not be examined is examined again; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -56,42 +59,48 @@ impl Service {
         Ok(())
     }
 
-    /// Manages exactly the file systems that are mounted now.
+    /// Manages exactly the file systems that are mounted now, but for new ones.
     pub(super) fn update_mounts(&mut self) -> Result<(), StackError> {
         let now = self.now();
         let all = MountedFileSystem::all(&self.context.machine)?;
         self.remove_unmounted(&all, now);
         let mut before = std::mem::take(&mut self.file_systems);
+        let mut new = std::mem::take(&mut self.new);
         for found in all {
             let known = before.iter().position(|managed| found.continues(&managed.found));
-            let known = known.map(|index| before.swap_remove(index));
-            let (managed, was_followed) = match known {
+            let known = known.map(|index| before.swap_remove(index)).or_else(|| self.take_back(&found));
+            let (managed, early, was_followed) = match known {
                 Some(mut managed) if !managed.is_unknown() => {
                     let was_followed = managed.wants_frees();
                     if !managed.change(found, &self.config, now) {
                         self.file_systems.push(managed);
                         continue;
                     }
-                    (managed, was_followed)
+                    (managed, None, was_followed)
                 }
-                unknown => {
-                    let mut examination = unknown.map(|managed| managed.examination).unwrap_or_default();
-                    let target = found.mount.target.clone();
-                    // The examination fails if the storage changes meanwhile.
-                    let storage = match examination.run(move || verdict_on(&target)) {
-                        Ok(Ok(judged)) => judged.into(),
-                        Ok(Err(error)) => Storage::unknown(chain(&error)),
-                        Err(NoAnswer) => Storage::unknown(NoAnswer.to_string()),
+                Some(unknown) => (self.examine(found, unknown.examination, now), None, false),
+                None => {
+                    let at = new.iter().position(|new| found.continues(&new.found));
+                    let new = match at.map(|at| new.swap_remove(at)) {
+                        Some(mut new) => {
+                            new.change(found, &self.config);
+                            new
+                        }
+                        None if self.is_started => New::start(&self.context, found, &self.config, now),
+                        None => {
+                            let managed = self.examine(found, SingleCall::default(), now);
+                            self.manage(managed, None, false, now);
+                            continue;
+                        }
                     };
-                    let mut managed =
-                        ManagedFileSystem::new(&self.context, found, storage, &self.config, now);
-                    managed.examination = examination;
-                    (managed, false)
+                    if new.due > now {
+                        self.new.push(new);
+                        continue;
+                    }
+                    (self.examine(new.found, SingleCall::default(), now), Some(new.seal), false)
                 }
             };
-            let managed = self.follow(managed, was_followed, now);
-            self.log_managed(&managed);
-            self.file_systems.push(managed);
+            self.manage(managed, early, was_followed, now);
         }
         if self.file_systems.iter().any(ManagedFileSystem::is_unknown) {
             self.schedule_retry();
@@ -101,48 +110,121 @@ impl Service {
         Ok(())
     }
 
-    /// Saves the state of file systems that are not in `all` any more, and stops managing them.
+    /// Takes back a file system that had been unmounted, but never ended: somebody still used it.
+    fn take_back(&mut self, found: &MountedFileSystem) -> Option<ManagedFileSystem> {
+        let at = self.unmounted.iter().position(|left| found.continues(&left.managed.found))?;
+        Some(self.unmounted.swap_remove(at).managed)
+    }
+
+    /// Examines the storage below a file system.
+    fn examine(
+        &self,
+        found: MountedFileSystem,
+        mut examination: Examination,
+        now: Duration,
+    ) -> ManagedFileSystem {
+        let target = found.mount.target.clone();
+        // The examination fails if the storage changes meanwhile.
+        let storage = match examination.run(move || verdict_on(&target)) {
+            Ok(Ok(judged)) => judged.into(),
+            Ok(Err(error)) => Storage::unknown(chain(&error)),
+            Err(NoAnswer) => Storage::unknown(NoAnswer.to_string()),
+        };
+        let mut managed = ManagedFileSystem::new(&self.context, found, storage, &self.config, now);
+        managed.examination = examination;
+        managed
+    }
+
+    fn manage(
+        &mut self,
+        managed: ManagedFileSystem,
+        early: Option<EarlySeal>,
+        was_followed: bool,
+        now: Duration,
+    ) {
+        let mut managed = managed;
+        self.apply_pauses(std::slice::from_mut(&mut managed), now);
+        let managed = self.follow(managed, early, was_followed, now);
+        self.log_managed(&managed);
+        self.file_systems.push(managed);
+    }
+
+    /// Applies the pauses to `file_systems`.
+    pub(super) fn apply_pauses(&self, file_systems: &mut [ManagedFileSystem], now: Duration) {
+        let pauses = Pauses::of(&self.context.run).read();
+        for managed in file_systems {
+            let left = Pause::left(&pauses, &managed.found.targets);
+            managed.pause(now + self.scaled(left), now);
+        }
+    }
+
+    /// Stops managing the file systems that are not in `all` any more. Their state is saved a moment later.
     fn remove_unmounted(&mut self, all: &[MountedFileSystem], now: Duration) {
         let is_mounted =
             |managed: &ManagedFileSystem| all.iter().any(|found| found.continues(&managed.found));
         let (mounted, unmounted): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.file_systems).into_iter().partition(is_mounted);
         self.file_systems = mounted;
-        if unmounted.is_empty() {
-            return;
+        for managed in unmounted {
+            managed.end_trim();
+            self.log.info(
+                LogEvent::Unmounted,
+                "unmounted",
+                &[("mount", &managed.found.mount.target.display())],
+            );
+            self.unmounted.push(Unmounted::new(managed, now));
         }
-        let mounted = self.file_systems.len();
-        self.file_systems.extend(unmounted);
-        let seal = |unmounted: &ManagedFileSystem| {
-            unmounted.wants_frees().then(|| seal_after_unmount(&self.context, unmounted)).flatten()
-        };
-        let seals: Vec<_> = self.file_systems[mounted..].iter().map(seal).collect();
-        if seals.iter().any(Option::is_some) {
-            std::thread::sleep(LAST_EVENTS);
-            self.read_at = Some(Duration::ZERO);
-            self.read_frees();
+        let is_replaced = |left: &mut Unmounted| all.iter().any(|found| left.is_replaced_by(found));
+        for Unmounted { managed, .. } in self.unmounted.extract_if(.., is_replaced).collect::<Vec<_>>() {
+            let saved = if managed.wants_frees() { Err(PersistenceError::Remounted) } else { Ok(false) };
+            self.finish(&managed, saved);
         }
-        for (unmounted, seal) in self.file_systems.split_off(mounted).into_iter().zip(seals) {
-            let mount = unmounted.found.mount.target.display();
-            let saved = match seal {
-                None => Ok(()),
-                Some(_) if !unmounted.wants_frees() => Err(PersistenceError::Incomplete),
-                Some(seal) => save(&self.context, seal, &unmounted, now),
+    }
+
+    /// Saves the state of the file systems that were unmounted a moment ago.
+    pub(super) fn save_unmounted(&mut self) {
+        let now = self.now();
+        for mut unmounted in
+            self.unmounted.extract_if(.., |unmounted| unmounted.due <= now).collect::<Vec<_>>()
+        {
+            let seal = match unmounted.managed.wants_frees() {
+                true => seal_after_unmount(&self.context, &unmounted.managed),
+                false => None,
             };
-            if let Ok(frees) = &mut self.frees {
-                match saved {
-                    Ok(()) => frees.forget(unmounted.found.number()),
-                    // It may still be in use, as after umount --lazy. Its frees until the service sees it
-                    // again are not tracked.
-                    Err(_) => _ = frees.leave_out(&unmounted.found.mount),
+            let saved = match seal {
+                None => Ok(false),
+                // As after umount --lazy: somebody still uses it.
+                Some(Ok(Err(SealError::Unclean { .. }))) if unmounted.wait(now) => {
+                    self.unmounted.push(unmounted);
+                    continue;
                 }
+                Some(Err(no_answer)) => Err(no_answer.into()),
+                Some(Ok(seal)) => save(&self.context, seal, &unmounted.managed, now),
+            };
+            self.finish(&unmounted.managed, saved);
+        }
+    }
+
+    /// Forgets a file system that was unmounted. `saved` says whether its state was saved; false if it has none.
+    fn finish(&mut self, managed: &ManagedFileSystem, saved: Result<bool, PersistenceError>) {
+        if let Ok(frees) = &mut self.frees {
+            match saved {
+                Ok(_) => frees.forget(managed.found.number()),
+                // It may still be in use, as after umount --lazy. Its frees until the service sees it
+                // again are not tracked.
+                Err(PersistenceError::Remounted) => {}
+                Err(_) => _ = frees.leave_out(&managed.found.mount),
             }
-            self.save_costs(&unmounted);
-            if let Err(error) = saved {
+        }
+        self.save_costs(managed);
+        let mount = managed.found.mount.target.display();
+        match saved {
+            Ok(true) => self.log.info(LogEvent::StateSaved, "state saved", &[("mount", &mount)]),
+            Ok(false) => {}
+            Err(error) => {
                 let fields: [Field; 2] = [("mount", &mount), ("reason", &chain(&error))];
                 self.log.info(LogEvent::StateNotSaved, "state not saved", &fields);
             }
-            self.log.info(LogEvent::Unmounted, "unmounted", &[("mount", &mount)]);
         }
     }
 
@@ -161,15 +243,24 @@ impl Service {
         if let Ok(all) = MountedFileSystem::all(&self.context.machine) {
             self.remove_unmounted(&all, self.now());
         }
+        std::thread::sleep(LAST_EVENTS);
+        self.read_at = Some(Duration::ZERO);
+        self.read_frees();
+        let now = self.now();
+        self.unmounted.iter_mut().for_each(|unmounted| unmounted.due = now);
+        self.save_unmounted();
         self.file_systems.iter().for_each(|managed| self.save_costs(managed));
         let sync = |managed: &ManagedFileSystem| {
-            let target = managed.found.mount.target.clone();
-            managed.wants_frees() && with_timeout(move || trim::sync(&target)).is_ok()
+            let (target, devices) = (managed.found.mount.target.clone(), managed.devices());
+            let [device] = devices.as_slice() else { return true };
+            let device = device.clone();
+            managed.wants_frees()
+                && within(LAST_TIMEOUT, move || trim::sync_by_device(&target, &device)).is_ok()
         };
         // Syncs all before sealing any: a sync may write to another file system that this one lies on.
         let answers: Vec<_> = self.file_systems.iter().map(sync).collect();
         let seal = |(managed, answers): (&ManagedFileSystem, bool)| {
-            if answers { seal(&self.context, managed) } else { Err(NoAnswer) }
+            if answers { seal(&self.context, managed, LAST_TIMEOUT) } else { Err(NoAnswer) }
         };
         let seals: Vec<_> = self.file_systems.iter().zip(answers).map(seal).collect();
         // Receives the events of all frees before the seals. Later frees change the file system, which
@@ -193,6 +284,7 @@ impl Service {
     pub(super) fn follow(
         &mut self,
         mut managed: ManagedFileSystem,
+        early: Option<EarlySeal>,
         was_followed: bool,
         now: Duration,
     ) -> ManagedFileSystem {
@@ -208,7 +300,7 @@ impl Service {
             _ => return managed,
         };
         let restored = followed.and_then(|coverage| {
-            self.restore_pending(&mut managed, coverage, now).map_err(TrackingError::from)
+            self.restore_pending(&mut managed, early, coverage, now).map_err(TrackingError::from)
         });
         if let Err(error) = restored {
             self.fall_back_to_full_trims(&mut managed, &error, now);
@@ -237,10 +329,11 @@ impl Service {
     fn restore_pending(
         &self,
         managed: &mut ManagedFileSystem,
+        early: Option<EarlySeal>,
         coverage: FreeCoverage,
         now: Duration,
     ) -> Result<(), FreeSpaceQueryError> {
-        match restore(&self.context, managed, coverage, now) {
+        match restore(&self.context, managed, early, coverage, now) {
             Ok(true) => return Ok(()),
             Ok(false) => {}
             Err(error) => {

@@ -3,6 +3,7 @@
 mod answers;
 mod lifecycle;
 
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,8 +14,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use trimtab_core::document::status::ThinPoolStatus;
 use trimtab_core::error::chain;
+use trimtab_linux::forked::Enders;
 use trimtab_linux::stack::{Machine, StackError};
-use trimtab_linux::tracefs::{Freed, Frees, FreesOptions, TracefsError};
+use trimtab_linux::tracefs::{Attempts, Freed, Frees, FreesOptions, TracefsError};
 
 use super::backoff::Backoff;
 use super::config::{Config, ConfigError};
@@ -23,6 +25,7 @@ use super::log::{Field, Log, LogEvent};
 use super::managed::{ManagedFileSystem, RunOutcome, restore_knobs};
 use super::mounts::MountWatch;
 use super::notify::Manager;
+use super::passing::{New, Unmounted};
 use super::server::{Server, ServerError};
 use super::signals::Signals;
 use super::timeout::SingleCall;
@@ -83,11 +86,19 @@ pub struct Service {
     signals: Signals,
     server: Server,
     mounts: MountWatch,
+    /// Ends trims when somebody unmounts or freezes a file system.
+    _attempts: Option<Attempts>,
     frees: Result<Frees, Rc<TracefsError>>,
     /// When the kernel's event buffers are read next; none to wait for events.
     read_at: Option<Duration>,
     lost: u64,
     file_systems: Vec<ManagedFileSystem>,
+    /// Whether what is mounted from now on is new.
+    is_started: bool,
+    /// Those that are left alone because they were mounted a moment ago.
+    new: Vec<New>,
+    /// Those whose state is to be saved.
+    unmounted: Vec<Unmounted>,
     /// The query of how full thin pools are, which may still run.
     pools: SingleCall<Vec<ThinPoolStatus>>,
     /// When the mounts are read again because some could not be examined.
@@ -111,7 +122,21 @@ impl Service {
         let failures = Failures::listen(&machine, &options.frees);
         let (store, run) = (options.store.clone(), options.run.clone());
         let decisions = options.decisions.clone();
-        let context = Rc::new(Context { machine, store, run, decisions, failures, speed: options.speed });
+        let enders = Enders::default();
+        let noticed = enders.clone();
+        // Kernels without a function tracer refuse an unmount until a trim has ended by itself.
+        let attempts = Attempts::watch(&options.frees, move || noticed.end_all()).ok();
+        let speed = options.speed;
+        let context = Rc::new(Context {
+            machine,
+            store,
+            hung: Cell::default(),
+            run,
+            decisions,
+            enders,
+            failures,
+            speed,
+        });
         let frees = Frees::start(&options.frees).map_err(Rc::new);
         if let Err(error) = &frees {
             log.warning(
@@ -129,15 +154,20 @@ impl Service {
             signals,
             server,
             mounts,
+            _attempts: attempts,
             frees,
             read_at: None,
             lost: 0,
             file_systems: Vec::new(),
+            is_started: false,
+            new: Vec::new(),
+            unmounted: Vec::new(),
             pools: SingleCall::default(),
             mount_retry: None,
             started: (Instant::now(), SystemTime::now()),
         };
         service.apply_configuration()?;
+        service.is_started = true;
         Ok(service)
     }
 
@@ -157,6 +187,7 @@ impl Service {
             }
             self.wait()?;
             self.read_frees();
+            self.save_unmounted();
             self.run_due();
         }
         self.manager.stopping();
@@ -177,7 +208,9 @@ impl Service {
     /// Waits until an event arrives or a run is due.
     fn wait(&mut self) -> Result<(), ServiceError> {
         let runs = self.file_systems.iter().filter_map(ManagedFileSystem::next_run);
-        let next = runs.chain(self.read_at).chain(self.mount_retry.map(|retry| retry.at())).min();
+        let passing = self.new.iter().map(|new| new.due).chain(self.unmounted.iter().map(|left| left.due));
+        let next =
+            runs.chain(passing).chain(self.read_at).chain(self.mount_retry.map(|retry| retry.at())).min();
         let sleep = next.map(|next| next.saturating_sub(self.now()).div_f64(self.options.speed));
         let deadline = self.server.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let sleep = sleep.into_iter().chain(deadline).min();
@@ -206,7 +239,9 @@ impl Service {
         }
         self.signals.clear();
         let now = self.now();
-        if mounts_changed || self.mount_retry.is_some_and(|retry| retry.at() <= now) {
+        let is_due =
+            self.mount_retry.map(|retry| retry.at()).into_iter().chain(self.new.iter().map(|new| new.due));
+        if mounts_changed || is_due.min().is_some_and(|due| due <= now) {
             if mounts_changed {
                 self.mount_retry = None;
             }
@@ -243,15 +278,16 @@ impl Service {
                 self.read_at = None;
                 let managed = std::mem::take(&mut self.file_systems);
                 self.file_systems =
-                    managed.into_iter().map(|managed| self.follow(managed, false, now)).collect();
+                    managed.into_iter().map(|managed| self.follow(managed, None, false, now)).collect();
+                self.unmounted.clear();
                 return;
             }
         }
         let lost = frees.lost();
         for Freed { at, file_system, extent, .. } in events {
-            if let Some(managed) =
-                self.file_systems.iter_mut().find(|managed| managed.found.number() == file_system)
-            {
+            let left = self.unmounted.iter_mut().map(|unmounted| &mut unmounted.managed);
+            let mut all = self.file_systems.iter_mut().chain(left);
+            if let Some(managed) = all.find(|managed| managed.found.number() == file_system) {
                 managed.freed(began + at.mul_f64(speed), extent);
             }
         }
@@ -262,6 +298,8 @@ impl Service {
                 &[("lost", &(lost - self.lost))],
             );
             self.lost = lost;
+            // The state of what was unmounted is incomplete.
+            self.unmounted.clear();
             let mut all = std::mem::take(&mut self.file_systems);
             for managed in &mut all {
                 if let Err(error) = managed.add_all_free(now) {

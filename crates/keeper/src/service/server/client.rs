@@ -100,12 +100,12 @@ impl Client {
     }
 
     /// Sends `text`, and ends the connection after it if it is the `last`; returns whether the connection
-    /// stays.
+    /// stays. One that the client has closed stays until it is served: [`ClientEvent::Closed`] ends what the client has.
     pub fn send(&mut self, text: Vec<u8>, last: bool) -> bool {
         self.had_large_buffer |= text.len() >= LARGE;
         (self.output, self.last) = (text, last);
         // The socket's buffer usually takes all of it at once.
-        self.write().is_ok() && !(last && self.output.is_empty())
+        self.write().is_err() || !(last && self.output.is_empty())
     }
 
     /// Reads and writes without blocking.
@@ -190,5 +190,29 @@ impl Client {
             let _ = rustix::net::shutdown(self.stream.as_fd(), rustix::net::Shutdown::Write);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn client_that_closes_before_the_response_is_reported_as_closed() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut client = Client::new(ClientId(1), Endpoint::Control, None, ours.into(), Instant::now());
+        theirs.write_all(b"{\"verb\":\"take-pending\",\"mount\":\"/mnt\"}\n").unwrap();
+        drop(theirs);
+        let request = Request::TakePending { mount: "/mnt".into() };
+        assert_eq!(client.serve(), Some(ClientEvent::Request(request)));
+        assert!(
+            client.send(b"{\"pending\":[]}\n".to_vec(), false),
+            "what it has leased is ended by its next event"
+        );
+        assert_eq!(client.serve(), Some(ClientEvent::Closed));
     }
 }

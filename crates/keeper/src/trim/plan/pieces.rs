@@ -79,6 +79,12 @@ pub fn of_chunks(chunks: &[Extent], wanted: &[Extent], only_whole: bool) -> Vec<
     sorted.into_iter().filter_map(piece).collect()
 }
 
+/// Returns the only piece of a file system that takes trims of everything alone.
+pub fn whole(wanted: Extent, size: Bytes) -> Piece {
+    let bytes = wanted.end.min(size).saturating_sub(wanted.start);
+    Piece { range: wanted, free: None, bytes, group: wanted.start }
+}
+
 /// Returns pieces of a fixed length. The last one ends with `wanted`, which may lie beyond `size`.
 pub fn blind(wanted: Extent, size: Bytes) -> Vec<Piece> {
     let mut pieces = Vec::new();

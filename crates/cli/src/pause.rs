@@ -1,0 +1,104 @@
+//! `trimtab pause` and `trimtab resume`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use trimtab_keeper::pause::{Pause, Pauses};
+use trimtab_keeper::service::control::{Control, ControlError, RUN};
+use trimtab_keeper::trim::end_running;
+
+/// How long a trim that is told to end may take: as long as the discards that its drive is busy with.
+const TIMEOUT: Duration = Duration::from_secs(15);
+/// How often it is asked whether it has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Ends the trims of a file system, or of all, and starts none for a time
+///
+/// Returns when no discard of a trim is under way any more. Holds for the service and for trimtab trim; it does not hold for
+/// discards that a file system sends by itself. For what needs a file system that is not busy, or a drive that does not change:
+/// before umount, fsfreeze, a snapshot or an image. Needs root.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The mount point [default: all file systems]
+    mount: Option<PathBuf>,
+    /// How long, such as 90s or 2h; after that, trims begin again by themselves
+    #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
+    length: Duration,
+    /// The directory of the service's sockets
+    #[arg(long, value_name = "DIRECTORY", default_value = RUN, hide = true)]
+    run: PathBuf,
+}
+
+/// Ends a pause, so that the service may trim again
+#[derive(clap::Args)]
+pub struct ResumeArgs {
+    /// The mount point that was paused [default: the pause of all file systems]
+    mount: Option<PathBuf>,
+    /// The directory of the service's sockets
+    #[arg(long, value_name = "DIRECTORY", default_value = RUN, hide = true)]
+    run: PathBuf,
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    pause(&args.run, args.mount.as_deref(), args.length)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Pauses the trims of the file system at `mount`, or of all, and waits until none is under way.
+pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<()> {
+    let mount = mount.map(canonical).transpose()?;
+    Pauses::of(run).set(mount.as_deref(), length).context("cannot pause; run this as root")?;
+    let deadline = Instant::now() + TIMEOUT;
+    while end_running(mount.as_deref()) + tell_service(run)? > 0 {
+        if Instant::now() > deadline {
+            bail!(
+                "paused, but a discard has been under way for {} s: its drive is slow or hangs; try again",
+                TIMEOUT.as_secs()
+            );
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
+}
+
+pub fn resume(args: ResumeArgs) -> Result<ExitCode> {
+    let mount = args.mount.as_deref().map(canonical).transpose()?;
+    let was_paused =
+        Pauses::of(&args.run).end(mount.as_deref()).context("cannot resume; run this as root")?;
+    tell_service(&args.run)?;
+    if !was_paused {
+        let name = mount.map_or("all file systems".to_owned(), |mount| mount.display().to_string());
+        bail!("there is no pause of {name}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Fails if the trims of the file system at `mount` are paused.
+pub fn check(run: &Path, mount: &Path) -> Result<()> {
+    let left = Pause::left(&Pauses::of(run).read(), [&mount.to_owned()]);
+    if !left.is_zero() {
+        let left = humantime::format_duration(left);
+        bail!("{}: trims are paused for another {left}; trimtab resume ends that", mount.display());
+    }
+    Ok(())
+}
+
+/// Makes the service read the pauses; returns how many of the trims that they rule out are under way. None if no service runs.
+fn tell_service(run: &Path) -> Result<usize> {
+    match Control::connect(run).and_then(|mut control| control.read_pauses()) {
+        Ok(count) => Ok(count),
+        Err(ControlError::NotRunning) => Ok(0),
+        Err(error) => Err(error).context("paused, but the service does not know it yet"),
+    }
+}
+
+/// A mount point that hangs or is gone can still be named by its whole path.
+fn canonical(mount: &Path) -> Result<PathBuf> {
+    if mount.is_absolute() {
+        return Ok(mount.canonicalize().unwrap_or_else(|_| mount.to_owned()));
+    }
+    mount.canonicalize().with_context(|| format!("cannot find {}", mount.display()))
+}
