@@ -9,11 +9,11 @@ STATIC = x86_64-unknown-linux-musl
 DEMO_TOOLS = mkfs.ext4 mkfs.xfs mkfs.btrfs qemu-system-x86_64
 TEST_TOOLS = $(DEMO_TOOLS) mkfs.f2fs fio blktrace dmsetup xz chromium cpio modprobe promtool $(STACK_TOOLS)
 # What vm/doctor sets its stacks up with.
-STACK_TOOLS = mkfs.exfat mkfs.vfat mkfs.ntfs mkfs.nilfs2 cryptsetup lvm thin_check mdadm sfdisk udevadm jq mksquashfs
+STACK_TOOLS = make-bcache mkfs.exfat mkfs.vfat mkfs.ntfs mkfs.nilfs2 cryptsetup lvm thin_check mdadm sfdisk udevadm jq mksquashfs
 
 # The test programs by what they need. A test holds these lists to the programs that there are.
-QUICK = advice aged all cache data_sheet discard_cost discard_queue extremes idle map_cache mapping memory replay smart \
-    steady_state streams suspend sweep timing wear damage data_set readers hostile bench_report compare_report sim_report house
+QUICK = advice aged all arrow cache data_sheet discard_cost discard_queue extremes idle map_cache mapping memory replay smart \
+    steady_state streams suspend sweep timing wear damage data_set readers tables hostile bench_report compare_report sim_report house
 ROOT = bench canary claim compare daemon doctor drive file frees fstrim generation outputs own queue record report reproduce sim \
     sim_trace steer trace tracefs trim watch
 VM = virtual_time vm vm_claims vm_doctor vm_layouts

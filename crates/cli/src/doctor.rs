@@ -8,12 +8,13 @@ use anyhow::{Context, Result, bail};
 use trimtab_core::document::status::{FileSystemStatus, State};
 use trimtab_core::error::chain;
 use trimtab_core::verdict::{Severity, Verdict};
+use trimtab_doctor::canary::apart;
 use trimtab_doctor::{ASSUMED_ERASE_BLOCK, ExamineOptions, Examined, examine};
 use trimtab_keeper::service::control::{self, ControlError, RUN};
 use trimtab_linux::file::{Draft, Output};
 use trimtab_linux::stack::{Machine, ServedMount, capture};
 
-use crate::{FAILED, FOUND, complain, interrupt, profile};
+use crate::{FAILED, FOUND, PROGRAM, complain, interrupt, profile};
 
 /// The name of the directory in a capture if the file's name yields none.
 const CAPTURE: &str = "trimtab-capture";
@@ -33,9 +34,12 @@ pub struct Args {
     #[arg(long, conflicts_with = "paths")]
     all: bool,
     /// Test it: write a file, delete it, trim only its space, and see what arrives at every layer; needs
-    /// root and free space, and leaves nothing behind
+    /// root and free space, and leaves nothing behind. Says so if the file system does not answer for 10 seconds
     #[arg(long, conflicts_with = "sysfs")]
     canary: bool,
+    /// Send the canary of another process of this program
+    #[arg(long, hide = true, value_name = "PATH", exclusive = true)]
+    canary_process: Option<PathBuf>,
     /// Print JSON (schema trimtab/doctor/1)
     #[arg(long)]
     json: bool,
@@ -57,6 +61,12 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
+    if let Some(path) = &args.canary_process {
+        let interrupt = interrupt()?;
+        apart::outlive_parent(&interrupt);
+        apart::serve(path, std::io::stdout(), &interrupt);
+        return Ok(ExitCode::SUCCESS);
+    }
     let erase_block = match &args.profile {
         Some(name) => profile::load(name)?.0.geometry.erase_block.value,
         None => ASSUMED_ERASE_BLOCK,
@@ -68,7 +78,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let plan = ExamineOptions {
         machine,
         paths: args.paths,
-        canary: args.canary,
+        canary: args.canary.then(|| PathBuf::from(PROGRAM)),
         erase_block,
         served,
         is_down,

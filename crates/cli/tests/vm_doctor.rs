@@ -4,8 +4,10 @@
 mod guest;
 
 use serde::Deserialize;
+use trimtab_core::Bytes;
 use trimtab_core::document::DoctorDocument;
 use trimtab_core::document::doctor::Target;
+use trimtab_core::document::trim::Sent;
 use trimtab_core::verdict::{Passes, Verdict};
 
 use guest::{ran, run};
@@ -20,6 +22,7 @@ struct Examined {
     inferred: DoctorDocument,
     canary: DoctorDocument,
     fixed: Option<Fixed>,
+    trim: Option<Sent>,
     pool: Option<Pool>,
 }
 
@@ -117,11 +120,19 @@ const fn mended(expected: Expected) -> Expected {
     Expected { mends: true, ..expected }
 }
 
+/// The stacks whose counters are known to be silent somewhere: a trim has to say what it sent.
+const HELD_TO_TRIM: [&str; 3] = ["nvme-paths", "nvme-paths-linear", "bcache"];
+
 const DISKS: &str = "nvme:512M ahci:512M virtio-scsi:512M virtio-blk:512M usb-storage:512M uas:512M nvme:4G";
 
 /// Boots once for all of `expected`, and holds what is found to it.
 fn hold(expected: &[Expected]) {
-    let mut arguments: Vec<_> = DISKS.split(' ').flat_map(|disk| ["-d", disk]).collect();
+    hold_on(DISKS, expected);
+}
+
+/// As [`hold`], with these disks.
+fn hold_on(disks: &str, expected: &[Expected]) {
+    let mut arguments: Vec<_> = disks.split(' ').flat_map(|disk| ["-d", disk]).collect();
     arguments.extend(["-t", "3600", "vm/doctor", env!("CARGO_BIN_EXE_trimtab")]);
     arguments.extend(expected.iter().map(|expected| expected.name));
     let Some(output) = run(&arguments) else { return };
@@ -178,6 +189,12 @@ fn wrong(found: &Examined, expected: &Expected) -> Vec<String> {
         fixed.truth.is(Verdict::Reaches) && target(&fixed.canary).verdict == Verdict::Reaches
     });
     check(mended == expected.mends, "what comes of the fix");
+    // A trim of everything counts what arrives, or says that nothing counts it.
+    let is_told = |sent: &Sent| {
+        sent.bytes > Bytes::ZERO || sent.reported_bytes > Bytes::ZERO && !sent.uncounted.is_empty()
+    };
+    let is_due = HELD_TO_TRIM.contains(&found.name.as_str());
+    check(!is_due || found.trim.as_ref().is_some_and(is_told), "what trim says that it sent");
     check(found.name != "thin" || found.pool.as_ref().is_some_and(Pool::is_measured), "how full the pool is");
     wrong
 }
@@ -266,6 +283,17 @@ fn arrays_loops_and_emulated_disks_are_diagnosed() {
         blocked("debug-none", "scsi", "device-no-discards"),
         reaches("debug-odd"),
     ]);
+}
+
+#[test]
+fn devices_that_count_no_discards_are_diagnosed() {
+    let disks = format!("{DISKS} nvme-paths:512M");
+    hold_on(&disks, &[reaches("nvme-paths"), reaches("nvme-paths-linear")]);
+}
+
+#[test]
+fn cached_disk_is_diagnosed() {
+    hold(&[reaches("bcache")]);
 }
 
 #[test]

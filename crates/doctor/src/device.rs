@@ -2,8 +2,9 @@
 
 use trimtab_core::Bytes;
 use trimtab_core::verdict::Verdict;
-use trimtab_linux::stack::{LayerKind, Scsi, Transport};
+use trimtab_linux::stack::{self, LayerKind, Scsi, Transport};
 
+use super::findings::virtual_disks::{self, Host};
 use super::opinion::{BELOW, LayerInStack, Opinion};
 use super::{announced, findings};
 
@@ -42,6 +43,18 @@ pub(super) fn opinion(place: &LayerInStack) -> Opinion {
     let Some(limits) = place.layer.limits else {
         return Opinion::unknown("sysfs doesn't tell its limits");
     };
+    if let LayerKind::Scsi(scsi) = &place.layer.kind
+        && scsi.provisioning_mode.as_deref() == Some("disabled")
+        && (limits.max_hardware > Bytes::ZERO
+            || limits.max > Bytes::ZERO
+            || scsi.thin_provisioning == Some(true))
+    {
+        let wanted = if matches!(scsi.transport, Transport::Ata { .. }) { "writesame_16" } else { "unmap" };
+        return Opinion::stops(
+            "the kernel turned discards off (provisioning_mode is disabled), as when a device rejects one",
+        )
+        .found(virtual_disks::disabled(place.layer, wanted));
+    }
     if limits.max == Bytes::ZERO
         && limits.max_hardware > Bytes::ZERO
         && place.layer.kind != LayerKind::Partition
@@ -52,10 +65,16 @@ pub(super) fn opinion(place: &LayerInStack) -> Opinion {
     if limits.max == Bytes::ZERO {
         return takes_none(place);
     }
+    let is_disk = place.below.is_empty() && place.layer.kind != LayerKind::Zram;
+    if is_disk && limits.granularity == Bytes::ZERO {
+        return Opinion::unknown(
+            "its discard_granularity is 0: Linux 5.10 to 6.7 refuses all discards then (EOPNOTSUPP)",
+        );
+    }
     match &place.layer.kind {
         LayerKind::Scsi(scsi) if scsi.writes_zeros() => {
             Opinion::stops("provisioning_mode is writesame_zero: discards become writes of zeros")
-                .found(findings::zeroes(place.layer, scsi))
+                .found(virtual_disks::zeroes(place.layer, scsi))
         }
         LayerKind::Partition => Opinion::passes("it is a part of the disk"),
         LayerKind::Bcache => Opinion::passes("it hands them to the backing device"),
@@ -75,7 +94,10 @@ pub(super) fn opinion(place: &LayerInStack) -> Opinion {
             takes(place, "the server takes them; what it does with them can't be seen from here")
         }
         _ => {
-            let opinion = takes(place, "the device takes them");
+            let taker = remote(place.layer).map_or("the device takes them".to_owned(), |(who, look)| {
+                format!("{who} takes them; what it does with them can't be seen from here ({look})")
+            });
+            let opinion = takes(place, &taker);
             match announced::clause(place.layer) {
                 Some(clause) => Opinion { reason: format!("{}; {clause}", opinion.reason), ..opinion },
                 None => opinion,
@@ -93,6 +115,41 @@ fn takes(place: &LayerInStack, what: &str) -> Opinion {
         _ => Opinion::passes(what),
     }
 }
+
+/// Returns who has the data of a device whose storage is elsewhere, and where to look; none of other devices.
+fn remote(layer: &stack::Layer) -> Option<(&'static str, &'static str)> {
+    let model = layer.label.as_deref().unwrap_or_default();
+    match &layer.kind {
+        LayerKind::Scsi(Scsi { transport: Transport::Other(Some(driver)), .. })
+            if ISCSI.contains(&driver.as_str()) =>
+        {
+            Some(("the iSCSI target", "ask there how much of the volume is used"))
+        }
+        LayerKind::Scsi(_) | LayerKind::Nvme if CLOUD.iter().any(|word| model.contains(word)) => {
+            Some(("the cloud", "its documentation says whether discards free anything"))
+        }
+        LayerKind::Scsi(_) if Host::of(model) == Some(Host::Lio) => {
+            Some(("the target", "ask there how much of the volume is used"))
+        }
+        LayerKind::Scsi(_) | LayerKind::Nvme if Host::of(model).is_some() => {
+            Some(("the host", "ask it how large the disk's image is"))
+        }
+        LayerKind::Other(Some(driver)) => match driver.as_str() {
+            "zd" => {
+                Some(("ZFS", "zfs list -o name,used,volsize,refreservation; then zpool trim, or autotrim"))
+            }
+            "rbd" => Some(("the Ceph cluster", "rbd du POOL/IMAGE")),
+            "vbd" => Some(("the Xen host", "ask it how large the disk's image is")),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The drivers of iSCSI and iSER.
+const ISCSI: [&str; 6] = ["iscsi_tcp", "ib_iser", "qedi", "be2iscsi", "bnx2i", "cxgb4i"];
+/// Words of the models of cloud volumes.
+const CLOUD: [&str; 3] = ["Amazon Elastic Block Store", "PersistentDisk", "nvme_card-pd"];
 
 /// Returns true if a loop device is on a file, or possibly on one, and not on a device.
 fn is_on_a_file(place: &LayerInStack) -> bool {
@@ -120,7 +177,9 @@ fn takes_none(place: &LayerInStack) -> Opinion {
                 format!("The NVMe drive {} takes no discards.", findings::title(layer)),
             ),
         ),
-        LayerKind::VirtioBlk => Opinion::stops("the host offers no discards").found(findings::host(layer)),
+        LayerKind::VirtioBlk => no_discards_of(layer, Host::Qemu),
+        LayerKind::Other(Some(driver)) if driver == "vbd" => no_discards_of(layer, Host::Xen),
+        LayerKind::Other(_) if layer.rotational => rotating(layer),
         _ => Opinion::stops("the device takes no discards").found(findings::takes_none(
             layer,
             format!("The device {} takes no discards.", findings::title(layer)),
@@ -128,10 +187,21 @@ fn takes_none(place: &LayerInStack) -> Opinion {
     }
 }
 
+/// A virtual disk whose host, or a LUN whose target, offers no discards.
+fn no_discards_of(layer: &stack::Layer, host: Host) -> Opinion {
+    let who = if host == Host::Lio { "target" } else { "host" };
+    Opinion::stops(format!("the {who} offers no discards")).found(virtual_disks::host(layer, host))
+}
+
+fn rotating(layer: &stack::Layer) -> Opinion {
+    Opinion::stops("a rotating disk has no use for discards").found(findings::rotating(layer))
+}
+
 fn scsi_takes_none(place: &LayerInStack, scsi: &Scsi) -> Opinion {
     let layer = place.layer;
     let title = findings::title(layer);
     let mode = scsi.provisioning_mode.as_deref().unwrap_or("unknown");
+    let host = layer.label.as_deref().and_then(Host::of);
     match &scsi.transport {
         Transport::Usb { ids, .. } => {
             let drive = match layer.announced.trim {
@@ -148,21 +218,20 @@ fn scsi_takes_none(place: &LayerInStack, scsi: &Scsi) -> Opinion {
         }
         Transport::Ata { trim: Some(trim) } if trim != "unsupported" => {
             Opinion::stops(format!("the drive has TRIM, but provisioning_mode is {mode}"))
-                .found(findings::provisioning(layer, "writesame_16"))
+                .found(virtual_disks::provisioning(layer, "writesame_16"))
         }
-        Transport::Ata { .. } if layer.rotational => {
-            Opinion::stops("a rotating disk has no use for discards").found(findings::rotating(layer))
-        }
-        Transport::Ata { .. } => Opinion::stops("the drive has no TRIM")
-            .found(findings::takes_none(layer, format!("The drive {title} has no TRIM."))),
-        Transport::Virtio => Opinion::stops("the host offers no discards").found(findings::host(layer)),
+        Transport::Virtio => no_discards_of(layer, Host::Qemu),
         Transport::Other(_) if scsi.thin_provisioning == Some(true) => {
             Opinion::stops(format!("the device can unmap, but provisioning_mode is {mode}"))
-                .found(findings::provisioning(layer, "unmap"))
+                .found(virtual_disks::provisioning(layer, "unmap"))
         }
-        Transport::Other(_) if layer.rotational => {
-            Opinion::stops("a rotating disk has no use for discards").found(findings::rotating(layer))
+        // Nearly all virtual disks say that they rotate.
+        Transport::Ata { .. } | Transport::Other(_) if host.is_some() => {
+            no_discards_of(layer, host.unwrap_or(Host::Qemu))
         }
+        Transport::Ata { .. } | Transport::Other(_) if layer.rotational => rotating(layer),
+        Transport::Ata { .. } => Opinion::stops("the drive has no TRIM")
+            .found(findings::takes_none(layer, format!("The drive {title} has no TRIM."))),
         Transport::Other(_) => {
             Opinion::stops(format!("the device announces no UNMAP (provisioning_mode is {mode})"))
                 .found(findings::takes_none(layer, format!("The device {title} announces no UNMAP.")))

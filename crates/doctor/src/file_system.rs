@@ -29,6 +29,8 @@ enum DiscardMethod {
     Upper,
     /// Not at all: nothing is ever freed.
     Fixed,
+    /// Not at all, whatever is freed.
+    Never,
     /// It is memory.
     Memory,
     /// It shows the kernel's state and holds no data.
@@ -57,7 +59,9 @@ fn discard_method(fstype: &str) -> DiscardMethod {
         "bcachefs" => DiscardMethod::Online,
         "overlay" => DiscardMethod::Upper,
         "ecryptfs" => DiscardMethod::Stacked,
-        "udf" => DiscardMethod::Fixed,
+        "udf" | "reiserfs" | "minix" | "hfs" | "hfsplus" | "affs" | "ufs" | "sysv" | "hpfs" | "bfs" => {
+            DiscardMethod::Never
+        }
         fixed if never_frees(fixed) => DiscardMethod::Fixed,
         "tmpfs" | "ramfs" | "devtmpfs" | "hugetlbfs" => DiscardMethod::Memory,
         "proc" | "sysfs" | "devpts" | "cgroup" | "cgroup2" | "securityfs" | "debugfs" | "tracefs"
@@ -111,6 +115,8 @@ pub(super) fn opinion(place: &LayerInStack, file_system: &FileSystem) -> Opinion
             Verdict::Reaches,
             "on a zoned device, it resets a zone once nothing in it is used",
         ),
+        DiscardMethod::Never => Opinion::stops(format!("{fstype} never discards what it frees"))
+            .found(findings::never_discards(place.layer, fstype)),
         DiscardMethod::Memory => Opinion::passes("it is memory, and what is freed is free at once"),
         DiscardMethod::Stacked => Opinion::unknown(format!(
             "its files are those of another file system: ask for {}",

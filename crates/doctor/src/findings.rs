@@ -7,7 +7,10 @@ use trimtab_core::device::Limits;
 use trimtab_core::document::doctor::{Canary, Target};
 use trimtab_core::shell::quoted;
 use trimtab_core::verdict::{Finding, Severity, Verdict};
-use trimtab_linux::stack::{Layer, LayerKind, Raid, Scsi, Transport};
+use trimtab_linux::stack::{Layer, LayerKind, Raid};
+
+pub(super) mod mapped;
+pub(super) mod virtual_disks;
 
 use super::opinion::LayerInStack;
 
@@ -48,132 +51,6 @@ pub(super) fn takes_none(layer: &Layer, message: String) -> Finding {
     layer_finding("device-no-discards", layer, message)
 }
 
-pub(super) fn luks_no_discards(layer: &Layer) -> Finding {
-    let name = quoted(mapped(layer));
-    Finding {
-        fix: Some(match layer.subsystem.as_deref() {
-            Some("CRYPT-LUKS2") => format!("cryptsetup refresh --allow-discards --persistent {name}"),
-            _ => format!("cryptsetup refresh --allow-discards {name}   # and add discard to its options in /etc/crypttab"),
-        }),
-        cost: Some(
-            "Whoever sees the raw disk then sees which blocks are unused: how full it is, and with that perhaps \
-             which file system it holds."
-                .to_owned(),
-        ),
-        check: format!("dmsetup table {name}   # must end in allow_discards"),
-        ..layer_finding("luks-no-discards", layer, format!("dm-crypt drops all discards of {}.", title(layer)))
-    }
-}
-
-pub(super) fn integrity_no_discards(layer: &Layer) -> Finding {
-    let name = quoted(mapped(layer));
-    Finding {
-        fix: Some(format!(
-            "integritysetup close {name} && integritysetup open --allow-discards DEVICE {name}"
-        )),
-        cost: Some("Discarded blocks are no longer protected by their checksums.".to_owned()),
-        check: format!("dmsetup table {name}   # must name allow_discards"),
-        ..layer_finding(
-            "integrity-no-discards",
-            layer,
-            format!("dm-integrity drops all discards of {}.", title(layer)),
-        )
-    }
-}
-
-/// A thin pool that doesn't pass discards down, or with `ignores` takes none, which can't be changed while one
-/// of its volumes is in use.
-pub(super) fn thin_discards(place: &LayerInStack, ignores: bool) -> Finding {
-    let layer = place.layer;
-    // LVM's pool is the volume without this suffix; the layer is the device behind it.
-    let pool = quoted(mapped(layer).trim_end_matches("-tpool"));
-    let change = format!("lvchange --discards passdown {pool}");
-    let volumes: Vec<_> = place.above.iter().map(|volume| quoted(mapped(volume))).collect();
-    let nodes: Vec<_> =
-        place.above.iter().map(|volume| quoted(format_args!("/dev/{}", mapped(volume)))).collect();
-    let (volumes, nodes) = (volumes.join(" "), nodes.join(" "));
-    Finding {
-        fix: Some(if ignores {
-            format!("umount {nodes}\nlvchange -an {volumes} {pool} && {change} && lvchange -ay {volumes}")
-        } else {
-            change
-        }),
-        cost: Some("The volumes' discards then take the time that the drive takes for them.".to_owned()),
-        check: format!("lvs -o name,discards {pool}"),
-        ..layer_finding(
-            "thin-no-passdown",
-            layer,
-            format!(
-                "The thin pool {} {} all discards.",
-                title(layer),
-                if ignores { "ignores" } else { "keeps to itself" }
-            ),
-        )
-    }
-}
-
-pub(super) fn large_chunks(pool: &Layer, chunk: Bytes) -> Finding {
-    let volume = title(pool);
-    Finding {
-        id: "thin-large-chunks".to_owned(),
-        severity: Severity::Warning,
-        layer: pool.name.clone(),
-        message: format!("The thin pool {volume} takes back whole chunks of {chunk} only."),
-        why: "Freed extents that hold no whole chunk stay allocated in the pool and on the drive.".to_owned(),
-        fix: Some(
-            "lvcreate --type thin-pool --chunksize 64k --size SIZE --name NEWPOOL VG   # then copy the volumes over"
-                .to_owned(),
-        ),
-        cost: Some("A pool's chunk size is fixed: its volumes have to be copied to a new pool; small chunks take more metadata.".to_owned()),
-        check: "lvs -o name,chunksize,discards".to_owned(),
-    }
-}
-
-/// A volume that has thick snapshots, or that is one.
-pub(super) fn thick_snapshot(layer: &Layer, is_one: bool) -> Finding {
-    let name = quoted(mapped(layer));
-    let message = if is_one {
-        format!("{} is a thick snapshot, which takes no discards.", title(layer))
-    } else {
-        format!("{} has a thick snapshot, and takes no discards as long as it has.", title(layer))
-    };
-    let removal =
-        format!("lvremove SNAPSHOT   # every thick snapshot of {name}; lvs -o name,origin lists them");
-    Finding {
-        fix: (!is_one).then_some(removal),
-        cost: Some("The snapshot is gone. Thin snapshots take discards.".to_owned()),
-        ..layer_finding("thick-snapshot", layer, message)
-    }
-}
-
-pub(super) fn vdo(layer: &Layer) -> Finding {
-    Finding {
-        severity: Severity::Warning,
-        why: "The drive below never learns of free space, however much of the volume is unused.".to_owned(),
-        cost: None,
-        check: "vdostats".to_owned(),
-        ..layer_finding(
-            "vdo-keeps-discards",
-            layer,
-            format!("VDO {} frees its own blocks and tells the drive nothing.", title(layer)),
-        )
-    }
-}
-
-pub(super) fn cache(layer: &Layer) -> Finding {
-    let name = quoted(mapped(layer));
-    Finding {
-        fix: Some(format!("lvconvert --splitcache {name} && lvconvert --type cache --cachepool POOL {name}")),
-        cost: Some("The cache starts empty.".to_owned()),
-        check: format!("dmsetup table {name}   # must not name no_discard_passdown"),
-        ..layer_finding(
-            "cache-no-passdown",
-            layer,
-            format!("The cache {} doesn't hand discards to its origin.", title(layer)),
-        )
-    }
-}
-
 pub(super) fn raid_parity(place: &LayerInStack, raid: &Raid) -> Finding {
     let layer = place.layer;
     let members: Vec<_> = place.below.iter().map(|(drive, _)| format!("/dev/{}", drive.name)).collect();
@@ -195,18 +72,17 @@ pub(super) fn raid_parity(place: &LayerInStack, raid: &Raid) -> Finding {
     }
 }
 
-/// A volume of LVM's own RAID with parity.
-pub(super) fn lvm_raid_parity(layer: &Layer) -> Finding {
-    let name = quoted(mapped(layer));
+/// A file system that has no discards.
+pub(super) fn never_discards(layer: &Layer, fstype: &str) -> Finding {
+    let mount = quoted(&layer.name);
     Finding {
-        fix: Some(format!(
-            "echo 'options dm_raid devices_handle_discard_safely=Y' > /etc/modprobe.d/raid456-discard.conf\n\
-             echo Y > /sys/module/dm_raid/parameters/devices_handle_discard_safely\n\
-             lvchange -an {name} && lvchange -ay {name}   # while it isn't mounted"
-        )),
-        cost: Some(PARITY_RISK.to_owned()),
-        check: "cat /sys/module/dm_raid/parameters/devices_handle_discard_safely".to_owned(),
-        ..layer_finding("raid-parity", layer, format!("The RAID volume {} drops all discards.", title(layer)))
+        severity: Severity::Warning,
+        check: format!("fstrim -v {mount}"),
+        ..layer_finding(
+            "file-system-no-discards",
+            layer,
+            format!("{mount} discards nothing: {fstype} has no discards, neither by itself nor for fstrim."),
+        )
     }
 }
 
@@ -321,37 +197,6 @@ pub(super) fn forced_off(layer: &Layer) -> Finding {
         cost: Some("The kernel turns TRIM off by itself for drives that are known to lose data with it.".to_owned()),
         check: "cat /sys/class/ata_device/*/trim".to_owned(),
         ..layer_finding("trim-forced-off", layer, format!("The kernel doesn't use the TRIM of {}.", title(layer)))
-    }
-}
-
-pub(super) fn zeroes(layer: &Layer, scsi: &Scsi) -> Finding {
-    let mode = if matches!(scsi.transport, Transport::Ata { .. }) { "writesame_16" } else { "unmap" };
-    Finding {
-        why: "A discard is carried out as a write of zeros: it frees nothing, and takes time and wear."
-            .to_owned(),
-        ..provisioning(layer, mode)
-    }
-}
-
-pub(super) fn provisioning(layer: &Layer, wanted: &str) -> Finding {
-    let mode = format!("/sys/block/{}/device/scsi_disk/*/provisioning_mode", layer.name);
-    Finding {
-        fix: Some(format!("echo {wanted} | tee {mode}")),
-        cost: Some("Until the next start; a udev rule makes it last.".to_owned()),
-        check: format!("cat {mode}"),
-        ..layer_finding(
-            "provisioning-mode",
-            layer,
-            format!("Discards of {} are turned off, although it can unmap.", title(layer)),
-        )
-    }
-}
-
-pub(super) fn host(layer: &Layer) -> Finding {
-    Finding {
-        fix: Some("<driver name='qemu' type='...' discard='unmap'/>   # on the host, in the disk's libvirt description; QEMU: -drive ...,discard=unmap".to_owned()),
-        cost: Some("The virtual machine has to be started anew.".to_owned()),
-        ..layer_finding("host-no-discards", layer, format!("The host of this virtual machine offers no discards for {}.", title(layer)))
     }
 }
 

@@ -8,17 +8,20 @@
 mod alignment;
 mod announced;
 pub mod canary;
+mod crypttab;
 mod device;
 mod file_system;
 mod findings;
 mod judge;
 mod listing;
+mod maker;
 mod mapper;
 mod opinion;
 mod raid;
 mod service;
 #[cfg(test)]
 mod tests;
+mod units;
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -45,8 +48,8 @@ pub struct ExamineOptions {
     pub machine: Machine,
     /// Mount points, files, devices and swap; empty for all mounted file systems and active swap.
     pub paths: Vec<PathBuf>,
-    /// Whether to test the verdict with a canary.
-    pub canary: bool,
+    /// The program that tests the verdict with a canary; see [`canary::apart::send`]. None for no test.
+    pub canary: Option<PathBuf>,
     /// The erase block size for checking the alignment of the data.
     pub erase_block: Bytes,
     /// The file systems that the running service knows; none if none runs, or on a captured machine.
@@ -98,7 +101,7 @@ pub fn verdict_on(mount: &Path) -> Result<JudgedMount, DoctorError> {
     let plan = ExamineOptions {
         machine: Machine::live(),
         paths: vec![mount.to_owned()],
-        canary: false,
+        canary: None,
         erase_block: ASSUMED_ERASE_BLOCK,
         // The service itself asks.
         served: None,
@@ -164,9 +167,12 @@ pub fn examine(plan: &ExamineOptions, interrupt: &Interrupt) -> Result<Examined,
         interrupt.check()?;
         let mut target = diagnose(stack, &setup, plan.erase_block);
         target.asked = asked.display().to_string();
-        if plan.canary {
-            match canary::canary(stack, interrupt) {
-                Ok(canary) => prove(&mut target, canary),
+        if let Some(program) = &plan.canary {
+            match canary::apart::send(program, asked, stack, interrupt) {
+                Ok(canary) => {
+                    is_incomplete |= canary.verdict == Verdict::Unknown;
+                    prove(&mut target, canary);
+                }
                 Err(CanaryError::Interrupted(interrupted)) => return Err(interrupted.into()),
                 Err(error) => {
                     // Swap has no file system: that is no failure unless the user named it.
@@ -213,6 +219,9 @@ fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
     judged.findings.extend(service::findings(stack, setup, judged.verdict));
     judged.findings.extend(alignment::findings(stack, erase_block));
     judged.findings.retain(|finding| !judged.aside.contains(&finding.layer));
+    for finding in judged.findings.iter_mut().filter(|finding| finding.id == findings::mapped::LUKS) {
+        crypttab::compare_with_crypttab(finding, stack, setup);
+    }
     // Where the file system below is trimmed anyway, holes only arrive later.
     for finding in judged.findings.iter_mut().filter(|finding| finding.id == findings::NESTED) {
         if service::has_trimmer(stack, &finding.layer, setup) {
@@ -253,6 +262,10 @@ fn prove(target: &mut Target, canary: Canary) {
         }
         target.verdict = canary.verdict;
         target.reason.clone_from(&canary.reason);
+    }
+    if target.verdict == Verdict::Blocked {
+        // More discards would not arrive either.
+        target.findings.retain(|finding| !service::ON_SENDERS.contains(&finding.id.as_str()));
     }
     target.canary = Some(canary);
 }

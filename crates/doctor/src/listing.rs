@@ -12,16 +12,56 @@ pub(super) enum Listing {
     Trims,
     /// The list doesn't name it.
     Absent,
+    /// The list has no lines, and nothing else is consulted.
+    NoList,
     /// Its line has the option X-fstrim.notrim.
     Excluded,
     /// It is named only where it is read-only, such as here.
     ReadOnly(PathBuf),
 }
 
+/// Returns how fstrim.service treats `file_system`, by its commands; without any, as [`by_lists`].
+pub(super) fn by_fstrim(file_system: &FileSystem, setup: &Setup) -> Listing {
+    let commands = setup.fstrim_service.iter().flat_map(|service| &service.commands);
+    let mut found = None;
+    for command in commands {
+        match by_command(command, file_system, setup) {
+            Listing::Trims => return Listing::Trims,
+            listing => found = found.or(Some(listing)),
+        }
+    }
+    found.unwrap_or_else(|| by_lists(file_system, setup))
+}
+
+/// Returns how the words of a command, fstrim's or trimtab's, treat `file_system`.
+fn by_command(command: &[String], file_system: &FileSystem, setup: &Setup) -> Listing {
+    let has = |letter: char, name: &str| {
+        command.iter().skip(1).any(|word| match word.strip_prefix('-') {
+            Some(letters) if !letters.starts_with('-') => letters.contains(letter),
+            _ => word.split('=').next() == Some(name),
+        })
+    };
+    let names_it = |word: &String| file_system.targets.iter().any(|target| target == Path::new(word));
+    let is_fallback = command.iter().any(|word| word.contains("/proc/self/mountinfo"));
+    if has('a', "--all") || command.iter().skip(1).any(names_it) {
+        Listing::Trims
+    } else if has('A', "--fstab") || has('I', "--listed-in") && !is_fallback {
+        // Only the root is trimmed then, and a list without lines is no list.
+        if setup.fstab.is_empty() { Listing::NoList } else { by_lists(file_system, setup) }
+    } else if has('I', "--listed-in") {
+        by_lists(file_system, setup)
+    } else if command.first().is_some_and(|program| program.ends_with("fstrim")) {
+        Listing::Absent
+    } else {
+        // A script may trim anything.
+        Listing::Trims
+    }
+}
+
 /// Returns how `fstrim --listed-in /etc/fstab:/proc/self/mountinfo` treats `file_system`, as fstrim.service of
 /// util-linux 2.41 runs it: it passes over what is read-only by its line or at that mount point, and adds `/`. If fstab
 /// has no lines, all mounts count.
-pub(super) fn by_fstrim(file_system: &FileSystem, setup: &Setup) -> Listing {
+fn by_lists(file_system: &FileSystem, setup: &Setup) -> Listing {
     let is_writable = |target: &Path| file_system.writable.iter().any(|writable| writable == target);
     let is_trimmed = |line: &Listed| is_writable(&line.target) && !line.is_read_only();
     listing(file_system, setup, is_trimmed, is_writable(Path::new("/")))

@@ -6,6 +6,7 @@ use trimtab_core::verdict::Verdict;
 use trimtab_core::{Bytes, SECTOR};
 use trimtab_linux::stack::{self, LayerKind, MapLine, Stack};
 
+use super::findings::mapped;
 use super::opinion::{BELOW, LayerInStack, Opinion};
 use super::{file_system, findings};
 
@@ -55,30 +56,37 @@ pub(super) fn opinion(place: &LayerInStack, lines: &[MapLine]) -> Opinion {
     match line.target.as_str() {
         "crypt" if !has("allow_discards") => no_discards_through_crypt(place),
         "integrity" if !has("allow_discards") => Opinion::stops("it was opened without allow_discards")
-            .found(findings::integrity_no_discards(place.layer)),
+            .found(mapped::integrity_no_discards(place.layer)),
         "thin-pool" if has("ignore_discard") => {
-            Opinion::stops("the pool ignores discards").found(findings::thin_discards(place, true))
+            Opinion::stops("the pool ignores discards").found(mapped::thin_discards(place, true))
         }
         "thin-pool" if has("no_discard_passdown") => {
             Opinion::stops("the pool takes chunks back, and tells nothing to what is below")
-                .found(findings::thin_discards(place, false))
+                .found(mapped::thin_discards(place, false))
         }
         "thin-pool" if place.takes() != Some(false) => thin_pool(place, line),
         "thin" if place.takes() != Some(false) => Opinion::passes("it hands them to its pool"),
         "thin" if place.below.iter().any(|(_, fate)| *fate == Verdict::Blocked) => Opinion::starved(BELOW),
         "snapshot" | "snapshot-origin" if place.takes() != Some(true) => {
             Opinion::stops("thick snapshots, and volumes that have one, take no discards")
-                .found(findings::thick_snapshot(place.layer, line.target == "snapshot"))
+                .found(mapped::thick_snapshot(place.layer, line.target == "snapshot"))
+        }
+        "snapshot" if has("discard_passdown_origin") => Opinion::passes(
+            "it hands them to its origin, and records zeros for them (discard_passdown_origin)",
+        ),
+        "snapshot" if has("discard_zeroes_cow") => {
+            Opinion::stops("it records zeros for them, and hands none on (discard_zeroes_cow)")
+                .found(mapped::thick_snapshot(place.layer, true))
         }
         "vdo" => Opinion::stops("VDO frees its own blocks, and tells nothing to what is below")
-            .found(findings::vdo(place.layer)),
+            .found(mapped::vdo(place.layer)),
         "cache" if has("no_discard_passdown") => {
             Opinion::stops("the cache takes them, and doesn't hand them to its origin")
-                .found(findings::cache(place.layer))
+                .found(mapped::cache(place.layer))
         }
         "raid" if has_parity(line) && place.takes() == Some(false) => {
             Opinion::stops("with parity, it drops discards unless told that the drives read zeros afterwards")
-                .found(findings::lvm_raid_parity(place.layer))
+                .found(mapped::lvm_raid_parity(place.layer))
         }
         "zoned" if place.takes() != Some(false) => Opinion::reshapes(
             Verdict::Reaches,
@@ -96,7 +104,7 @@ fn decides(line: &MapLine) -> bool {
 }
 
 fn no_discards_through_crypt(place: &LayerInStack) -> Opinion {
-    Opinion::stops("it was opened without allow_discards").found(findings::luks_no_discards(place.layer))
+    Opinion::stops("it was opened without allow_discards").found(mapped::luks_no_discards(place.layer))
 }
 
 /// Returns true if a line of the target `raid` has parity: its parameters begin with the level.
@@ -128,7 +136,7 @@ fn thin_pool(place: &LayerInStack, line: &MapLine) -> Opinion {
         Some(chunk) => Opinion::in_units(
             chunk,
             format!("it hands whole chunks of {chunk} on, and drops the rest"),
-            || findings::large_chunks(place.layer, chunk),
+            || mapped::large_chunks(place.layer, chunk),
         ),
     }
 }

@@ -5,20 +5,29 @@ use std::path::{Path, PathBuf};
 
 use trimtab_core::shell::quoted;
 use trimtab_core::verdict::{Finding, Severity, Verdict};
-use trimtab_linux::mount::Listed;
+use trimtab_linux::mount::{Listed, discard_option};
 use trimtab_linux::stack::{CronTrim, FileSystem, Layer, LayerKind, ServedMount, Setup, Stack, Timer};
 
+use super::crypttab::until_restart;
 use super::file_system::{is_online, takes_fstrim};
 use super::listing::{Listing, by_fstrim, by_own_timer};
+use super::units::{coarse_layer, online_only};
 
 const FSTRIM_TIMER: &str = "fstrim.timer";
 /// Trimtab's timer, which trims the same file systems as fstrim's.
 const OWN_TIMER: &str = "trimtab-trim.timer";
 /// Trimtab's service.
 pub(super) const OWN_SERVICE: &str = "trimtab.service";
-const ENABLE: &str = "systemctl enable --now fstrim.timer";
+pub(super) const ENABLE: &str = "systemctl enable --now fstrim.timer";
 
-fn finding(id: &str, severity: Severity, layer: &Layer, message: String, why: &str, check: &str) -> Finding {
+pub(super) fn finding(
+    id: &str,
+    severity: Severity,
+    layer: &Layer,
+    message: String,
+    why: &str,
+    check: &str,
+) -> Finding {
     Finding {
         id: id.to_owned(),
         severity,
@@ -31,6 +40,19 @@ fn finding(id: &str, severity: Severity, layer: &Layer, message: String, why: &s
     }
 }
 
+/// The findings on who sends discards, which suppose that these can arrive.
+pub(super) const ON_SENDERS: [&str; 9] = [
+    "double-work",
+    "fstrim-read-only",
+    "fstrim-skips",
+    "nobody-trims",
+    "not-in-fstab",
+    "online-only",
+    "swap-no-discard",
+    "timer-not-in-container",
+    "fstrim-trims-nothing",
+];
+
 /// Returns the findings on a machine's services and files for one stack, whose discards have this `verdict`.
 pub(super) fn findings(stack: &Stack, setup: &Setup, verdict: Verdict) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -41,7 +63,7 @@ pub(super) fn findings(stack: &Stack, setup: &Setup, verdict: Verdict) -> Vec<Fi
         // If discards are blocked, it doesn't matter who sends them.
         _ if matches!(verdict, Verdict::Blocked) => {}
         LayerKind::FileSystem(file_system) if is_to_be_trimmed(stack, target, file_system) => {
-            findings.extend(who_trims(target, file_system, setup));
+            findings.extend(who_trims(stack, target, file_system, setup));
         }
         LayerKind::Swap if !is_in_memory(stack) => {
             findings.extend(swap(target, setup));
@@ -190,13 +212,17 @@ fn cron_trims(command: &CronTrim, file_system: &FileSystem, setup: &Setup) -> bo
         || command.words.iter().any(names_it)
 }
 
-fn who_trims(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Option<Finding> {
+fn who_trims(stack: &Stack, target: &Layer, file_system: &FileSystem, setup: &Setup) -> Option<Finding> {
     let trimmers = trimmers(file_system, setup);
     match (is_online(file_system), trimmers.as_slice()) {
-        (true, []) | (false, [_]) => None,
-        // btrfs discards the rest of its free space slowly: an occasional trim completes it.
-        (true, [_]) if file_system.fstype == "btrfs" => None,
+        (true, []) => online_only(stack, target, setup),
+        (false, [_]) => None,
+        // With discard=async, btrfs discards the rest of its free space slowly: an occasional trim completes it.
+        (true, [_]) if discard_option(&file_system.options) == Some("discard=async") => None,
+        // A trim sends again what was freed in pieces that were too small.
+        (true, [_]) if coarse_layer(stack).is_some() => None,
         (online, [first, ..]) => Some(double_work(target, online, first, &trimmers)),
+        (false, []) if is_in_memory(stack) => Some(keeps_memory(target)),
         (false, []) => Some(nobody(target, file_system, setup)),
     }
 }
@@ -230,6 +256,24 @@ fn double_work(target: &Layer, online: bool, first: &Trimmer, trimmers: &[Trimme
             format!("{mount} is discarded more than once: {names}."),
             "What comes later sends again what the drive already knows; trimtab compare shows what serves the workload best.",
             "findmnt -o TARGET,OPTIONS; systemctl list-timers; systemctl status trimtab.service",
+        )
+    }
+}
+
+/// A file system in compressed memory, which should free it at once.
+fn keeps_memory(target: &Layer) -> Finding {
+    let mount = quoted(&target.name);
+    Finding {
+        fix: Some(format!("mount -o remount,discard {mount}   # and discard wherever it is mounted from")),
+        ..finding(
+            "nobody-trims",
+            Severity::Warning,
+            target,
+            format!(
+                "Nobody trims {mount}, and it is in compressed memory (zram): deleted files still take memory."
+            ),
+            "A discard there takes hardly any time; a weekly trim would hold the memory for days.",
+            "zramctl",
         )
     }
 }
@@ -307,6 +351,11 @@ fn passed_by(timer: &str, listing: Listing, target: &Layer, file_system: &FileSy
             ),
             all,
         ),
+        Listing::NoList => (
+            "fstrim-trims-nothing",
+            format!("{timer} trims nothing: {unit} goes by /etc/fstab, which has no lines."),
+            all.replace("--listed-in and its files", "--fstab"),
+        ),
         Listing::Absent | Listing::Trims => (
             "not-in-fstab",
             format!("{timer} passes {mount} by: it goes by /etc/fstab, which doesn't name it."),
@@ -376,36 +425,6 @@ fn swap(target: &Layer, setup: &Setup) -> Option<Finding> {
     })
 }
 
-/// A dm-crypt device that passes discards on now, but won't after the next start.
-fn until_restart(layer: &Layer, setup: &Setup) -> Option<Finding> {
-    let LayerKind::DeviceMapper(lines) = &layer.kind else { return None };
-    let crypt = lines.iter().find(|line| line.target == "crypt")?;
-    let name = layer.label.as_deref().unwrap_or(&layer.name);
-    let set_up = setup.crypttab.iter().find(|line| line.name == name)?;
-    let by_table = set_up.options.iter().any(|option| option == "discard" || option == "allow-discards");
-    let by_header = setup.luks_allows.iter().any(|(device, allows)| device == &layer.name && *allows);
-    let by_kernel = setup
-        .command_line
-        .iter()
-        .any(|word| word.starts_with("rd.luks.options=") && word.contains("discard"));
-    let now = crypt.parameters.split_whitespace().any(|word| word == "allow_discards");
-    if !now || by_table || by_header || by_kernel {
-        return None;
-    }
-    Some(Finding {
-        fix: Some(format!("cryptsetup refresh --allow-discards --persistent {}", quoted(name))),
-        cost: Some("The same as now: unused blocks can be told from used ones on the raw disk.".to_owned()),
-        ..finding(
-            "luks-until-restart",
-            Severity::Warning,
-            layer,
-            format!("dm-crypt hands the discards of {name} on only until the next start."),
-            "Neither /etc/crypttab nor the LUKS header allows them.",
-            "cryptsetup luksDump DEVICE   # Flags: allow-discards",
-        )
-    })
-}
-
 fn is_lvm(layer: &Layer) -> bool {
     matches!(&layer.kind, LayerKind::DeviceMapper(_))
         && layer.label.as_deref().is_some_and(|label| label.contains('/'))
@@ -450,5 +469,17 @@ pub(super) fn of_the_machine(setup: &Setup) -> Vec<Finding> {
         let message = format!("A udev rule sets how a device is told of free space: {}", rule.line.trim());
         note("udev-rule", file, message, "grep -r provisioning_mode /etc/udev/rules.d /lib/udev/rules.d")
     });
-    words.chain(rules).collect()
+    let failed = setup.fstrim_service.iter().filter(|service| is_timed(setup) && service.result != "success");
+    let failed = failed.map(|service| Finding {
+        severity: Severity::Warning,
+        why: "File systems that it did not reach keep what was deleted as live data on their drives."
+            .to_owned(),
+        ..note(
+            "fstrim-fails",
+            "fstrim.service".to_owned(),
+            format!("fstrim.service failed when fstrim.timer last started it ({}).", service.result),
+            "journalctl -u fstrim.service",
+        )
+    });
+    words.chain(rules).chain(failed).collect()
 }

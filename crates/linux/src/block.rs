@@ -1,5 +1,6 @@
 //! A block device's counters, queue limits and relatives, from sysfs.
 
+mod counting;
 mod drive;
 mod named;
 mod relatives;
@@ -119,10 +120,10 @@ impl BlockCounters {
     /// Returns the counts after `earlier` was read from the same device, as documents keep them.
     pub fn since(&self, earlier: &Self) -> KernelCounters {
         KernelCounters {
-            discards: self.discards - earlier.discards,
-            discard_bytes: self.discard_bytes - earlier.discard_bytes,
-            writes: self.writes - earlier.writes,
-            write_bytes: self.write_bytes - earlier.write_bytes,
+            discards: self.discards.saturating_sub(earlier.discards),
+            discard_bytes: self.discard_bytes.saturating_sub(earlier.discard_bytes),
+            writes: self.writes.saturating_sub(earlier.writes),
+            write_bytes: self.write_bytes.saturating_sub(earlier.write_bytes),
         }
     }
 }
@@ -173,6 +174,12 @@ impl BlockDevice {
     /// [`BlockError::Read`] or [`BlockError::Malformed`].
     pub fn is_read_only(&self) -> Result<bool, BlockError> {
         Ok(self.number_in("ro")? != 0)
+    }
+
+    /// Returns whether the medium of the disk can be taken out, as that of a card reader.
+    pub fn is_removable(&self) -> bool {
+        let is_card = self.identity("device/type").is_some_and(|kind| kind == "SD");
+        is_card || self.number_in("removable").is_ok_and(|removable| removable != 0)
     }
 
     /// The device's totals.

@@ -4,10 +4,11 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use trimtab_core::{Bytes, Extent};
+use trimtab_core::{Bytes, Extent, ExtentSet, SECTOR};
 
-use crate::ioctl::{self, ChunkItem};
-use crate::mount;
+use crate::block::BlockDevice;
+use crate::ioctl::{self, TreeItem};
+use crate::mount::Mount;
 
 /// Its number in `f_type` of statfs (`BTRFS_SUPER_MAGIC` of linux/magic.h).
 pub const MAGIC: i64 = 0x9123_683e;
@@ -32,22 +33,168 @@ pub struct Chunk {
     pub extent: Extent,
     /// Device and first byte of each copy; none where the chunk is striped.
     pub copies: Option<Vec<(u64, Bytes)>>,
+    /// What it holds.
+    pub kind: ChunkKind,
 }
+
+/// What a chunk holds: only free space in chunks of the same kind serves the same writers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChunkKind {
+    /// Data of files.
+    Data,
+    /// Metadata.
+    Metadata,
+    /// Both.
+    Mixed,
+    /// The chunk tree.
+    System,
+}
+
+/// Flags of what a chunk holds (`BTRFS_BLOCK_GROUP_*` of linux/btrfs_tree.h).
+const DATA: u64 = 1;
+const SYSTEM: u64 = 2;
+const METADATA: u64 = 4;
+
+impl ChunkKind {
+    fn of(flags: u64) -> Self {
+        match (flags & DATA != 0, flags & METADATA != 0) {
+            (true, true) => Self::Mixed,
+            (true, false) => Self::Data,
+            (false, true) => Self::Metadata,
+            (false, false) if flags & SYSTEM != 0 => Self::System,
+            (false, false) => Self::Data,
+        }
+    }
+
+    /// The name of its directory in sysfs.
+    fn directory(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Metadata => "metadata",
+            Self::Mixed => "mixed",
+            Self::System => "system",
+        }
+    }
+}
+
+/// Trees, and types of items (linux/btrfs_tree.h).
+const EXTENT_TREE: u64 = 2;
+const CHUNK_TREE: u64 = 3;
+const FREE_SPACE_TREE: u64 = 10;
+const BLOCK_GROUP_TREE: u64 = 11;
+const CHUNK_OBJECT: u64 = 256;
+const BLOCK_GROUP_ITEM: u32 = 192;
+const FREE_SPACE_INFO: u32 = 198;
+const FREE_SPACE_EXTENT: u32 = 199;
+const FREE_SPACE_BITMAP: u32 = 200;
+const CHUNK_ITEM: u32 = 228;
 
 /// The chunks of the mounted btrfs that holds `directory`.
 ///
 /// # Errors
 /// The kernel's error, such as `EPERM` without `CAP_SYS_ADMIN`.
 pub fn chunks(directory: impl AsFd) -> io::Result<Vec<Chunk>> {
-    Ok(ioctl::btrfs_chunks(directory)?.iter().filter_map(Chunk::parse).collect())
+    let (first, last) = ((CHUNK_OBJECT, CHUNK_ITEM, 0), (CHUNK_OBJECT, CHUNK_ITEM, u64::MAX));
+    Ok(ioctl::btrfs_search(directory, CHUNK_TREE, first, last)?.iter().filter_map(Chunk::parse).collect())
+}
+
+/// The bytes in use in a chunk of the mounted btrfs that holds `directory`; none if it has no such chunk any more.
+///
+/// # Errors
+/// The kernel's error.
+pub fn used_in(directory: impl AsFd, chunk: Extent) -> io::Result<Option<Bytes>> {
+    let key = (chunk.start.0, BLOCK_GROUP_ITEM, chunk.len().0);
+    let search = |tree| match ioctl::btrfs_search(&directory, tree, key, key) {
+        // Before Linux 6.1, and without the feature, there is no tree of block groups.
+        Err(rustix::io::Errno::NOENT) => Ok(Vec::new()),
+        found => found,
+    };
+    let mut found = search(BLOCK_GROUP_TREE)?;
+    if found.is_empty() {
+        found = search(EXTENT_TREE)?;
+    }
+    let used = found.first().and_then(|item| item.bytes.first_chunk().map(|used| u64::from_le_bytes(*used)));
+    Ok(used.map(Bytes))
+}
+
+/// The free extents in a chunk of the mounted btrfs that holds `directory`, as of the last commit; none if it keeps no tree of
+/// free space.
+///
+/// # Errors
+/// The kernel's error.
+pub fn free_extents_in(directory: impl AsFd, chunk: Extent) -> io::Result<Option<ExtentSet>> {
+    let first = (chunk.start.0, FREE_SPACE_INFO, 0);
+    let last = (chunk.end.0 - 1, FREE_SPACE_BITMAP, u64::MAX);
+    match ioctl::btrfs_search(directory, FREE_SPACE_TREE, first, last) {
+        Ok(items) => Ok(Some(free_in(&items))),
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// The free extents that items of the tree of free space describe.
+fn free_in(items: &[TreeItem]) -> ExtentSet {
+    let mut free = ExtentSet::new();
+    for item in items {
+        match item.kind {
+            FREE_SPACE_EXTENT => {
+                free.insert(Extent::at(Bytes(item.object), Bytes(item.offset)));
+            }
+            FREE_SPACE_BITMAP => {
+                let bits = item.bytes.len() as u64 * 8;
+                let sector = item.offset.checked_div(bits).unwrap_or(0);
+                let is_free = |bit: &u64| item.bytes[(bit / 8) as usize] >> (bit % 8) & 1 == 1;
+                for bit in (0..bits).filter(is_free) {
+                    free.insert(Extent::at(Bytes(item.object + bit * sector), Bytes(sector)));
+                }
+            }
+            _ => {}
+        }
+    }
+    free
+}
+
+/// The room that writers have in the chunks of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// The length of all chunks of the kind.
+    pub total: Bytes,
+    /// The free space in them that is not promised to anybody.
+    pub free: Bytes,
+    /// The space in no chunk of any kind.
+    pub unallocated: Bytes,
+    /// The size of all devices.
+    pub size: Bytes,
+}
+
+/// The room in the chunks of this kind, in the btrfs with this directory in sysfs; none if a file is missing.
+pub fn room(directory: &Path, kind: ChunkKind) -> Option<Room> {
+    let read = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let allocation = directory.join("allocation");
+    let of = |kind: ChunkKind, file| read(allocation.join(kind.directory()).join(file));
+    let taken = ["bytes_used", "bytes_reserved", "bytes_may_use", "bytes_pinned", "bytes_readonly"];
+    let taken = taken.into_iter().map(|file| of(kind, file)).sum::<Option<u64>>()?;
+    let total = of(kind, "total_bytes")?;
+    let kinds = [ChunkKind::Data, ChunkKind::Metadata, ChunkKind::Mixed, ChunkKind::System];
+    let allocated: u64 = kinds.into_iter().filter_map(|kind| of(kind, "disk_total")).sum();
+    let devices = fs::read_dir(directory.join("devices")).ok()?.flatten();
+    let sectors: u64 = devices.filter_map(|device| read(device.path().join("size"))).sum();
+    let size = Bytes(sectors * SECTOR.0);
+    Some(Room {
+        total: Bytes(total),
+        free: Bytes(total.saturating_sub(taken)),
+        unallocated: size.saturating_sub(Bytes(allocated)),
+        size,
+    })
 }
 
 impl Chunk {
     /// Reads a `struct btrfs_chunk` and its stripes.
-    fn parse(item: &ChunkItem) -> Option<Self> {
+    fn parse(item: &TreeItem) -> Option<Self> {
         let number = |at: usize| Some(u64::from_le_bytes(*item.bytes.get(at..)?.first_chunk()?));
         let (length, profile) = (number(0)?, number(24)? & PROFILES);
-        let extent = Extent::new(Bytes(item.logical), Bytes(item.logical.checked_add(length)?));
+        let extent = Extent::new(Bytes(item.offset), Bytes(item.offset.checked_add(length)?));
+        let kind = ChunkKind::of(number(24)?);
         let stripes = usize::from(u16::from_le_bytes(*item.bytes.get(44..)?.first_chunk()?));
         let stripe = |index: usize| {
             let (device, start) = (number(48 + index * 32)?, number(56 + index * 32)?);
@@ -58,7 +205,7 @@ impl Chunk {
             0 => Some((0..stripes).map(stripe).collect::<Option<Vec<_>>>()?),
             _ => None,
         };
-        Some(Self { extent, copies })
+        Some(Self { extent, copies, kind })
     }
 }
 
@@ -69,12 +216,23 @@ pub fn directory(sysfs: &Path, id: &[u8; 16]) -> PathBuf {
     sysfs.join("fs/btrfs").join(hyphenated)
 }
 
-/// Returns the directory of `sysfs` for the btrfs mounted at `target`.
-///
-/// # Errors
-/// The kernel's error, such as `ENOTTY` if another file system is mounted there.
-pub fn directory_of(sysfs: &Path, target: &Path) -> io::Result<PathBuf> {
-    Ok(directory(sysfs, &ioctl::btrfs_id(mount::open_apart(target)?)?))
+/// Returns the directory of `sysfs` for the btrfs of `mount`, by the device that it was mounted from: the file system is
+/// not opened. None if the device is not known.
+pub fn directory_of(sysfs: &Path, mount: &Mount) -> Option<PathBuf> {
+    // /dev/mapper/x is a link to /dev/dm-0.
+    let device = mount.source.canonicalize().ok()?;
+    let device = BlockDevice::open(sysfs, &device).ok()?.name();
+    let mut all = fs::read_dir(sysfs.join("fs/btrfs")).ok()?.flatten().map(|entry| entry.path());
+    all.find(|directory| directory.join("devices").join(&device).exists())
+}
+
+/// Returns the identifier of the mounted btrfs with this directory in sysfs.
+pub fn id_in(directory: &Path) -> Option<[u8; 16]> {
+    let hex: Vec<u8> = directory.file_name()?.to_str()?.bytes().filter(|byte| *byte != b'-').collect();
+    let byte =
+        |at: usize| u8::from_str_radix(std::str::from_utf8(hex.get(at * 2..at * 2 + 2)?).ok()?, 16).ok();
+    let bytes: Vec<u8> = (0..16).map(byte).collect::<Option<_>>()?;
+    bytes.try_into().ok()
 }
 
 /// The delayed discards of a mounted btrfs, as the directory `discard` of its directory in sysfs shows them.
@@ -135,7 +293,7 @@ mod tests {
             if let Some(count) = bytes.get_mut(44..46) {
                 count.copy_from_slice(&[stripes, 0]);
             }
-            if let Some(chunk) = Chunk::parse(&ChunkItem { logical, bytes }) {
+            if let Some(chunk) = Chunk::parse(&TreeItem { object: 256, kind: CHUNK_ITEM, offset: logical, bytes }) {
                 let copies = chunk.copies.unwrap_or_default();
                 prop_assert!(copies.len() <= 3);
                 prop_assert!(copies.iter().all(|(_, at)| at.0.checked_add(chunk.extent.len().0).is_some()));
@@ -144,10 +302,54 @@ mod tests {
     }
 
     #[test]
+    fn free_extents_are_those_of_extents_and_bitmaps() {
+        let item =
+            |object, kind, offset, bytes: &[u8]| TreeItem { object, kind, offset, bytes: bytes.to_vec() };
+        let items = [
+            item(0, FREE_SPACE_INFO, 1 << 30, &[3, 0, 0, 0, 0, 0, 0, 0]),
+            item(4096, FREE_SPACE_EXTENT, 8192, &[]),
+            // 16 sectors of 4 KiB from 64 KiB on: two that belong together, and one.
+            item(65536, FREE_SPACE_BITMAP, 65536, &[0b0000_0110, 0b1000_0000]),
+        ];
+        let found: Vec<_> = free_in(&items).iter().map(|extent| (extent.start.0, extent.len().0)).collect();
+        assert_eq!(found, [(4096, 8192), (65536 + 4096, 8192), (65536 + 15 * 4096, 4096)]);
+        assert!(free_in(&[item(0, FREE_SPACE_BITMAP, 4096, &[])]).is_empty());
+    }
+
+    #[test]
+    fn room_is_what_neither_chunks_nor_devices_have_given_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let put = |path: &str, value: &str| {
+            let path = directory.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, value).unwrap();
+        };
+        for (file, value) in [
+            ("total_bytes", "1000"),
+            ("bytes_used", "600"),
+            ("bytes_reserved", "50"),
+            ("bytes_may_use", "10"),
+            ("bytes_pinned", "20"),
+            ("bytes_readonly", "20"),
+            ("disk_total", "1024"),
+        ] {
+            put(&format!("allocation/data/{file}"), value);
+        }
+        assert_eq!(room(directory.path(), ChunkKind::Data), None);
+        put("devices/sda/size", "10\n");
+        let found =
+            Room { total: Bytes(1000), free: Bytes(300), unallocated: Bytes(4096), size: Bytes(5120) };
+        assert_eq!(room(directory.path(), ChunkKind::Data), Some(found));
+        assert_eq!(room(directory.path(), ChunkKind::Metadata), None);
+    }
+
+    #[test]
     fn identifiers_are_written_as_sysfs_does() {
         let id = std::array::from_fn(|byte| byte as u8 * 17);
         let expected = Path::new("/sys/fs/btrfs/00112233-4455-6677-8899-aabbccddeeff");
         assert_eq!(directory(Path::new("/sys"), &id), expected);
+        assert_eq!(id_in(expected), Some(id));
+        assert_eq!(id_in(Path::new("/sys/fs/btrfs/features")), None);
     }
 
     #[test]

@@ -114,16 +114,22 @@ pub enum Reason {
 }
 
 /// The seal of a mounted file system, after bringing all it has in memory to its device. `sysfs` is where
-/// sysfs is mounted.
+/// sysfs is mounted. Only its device is opened, so it can be unmounted meanwhile.
 ///
 /// # Errors
 /// [`SealError`].
 pub fn seal_mounted(sysfs: &Path, mount: &Mount) -> Result<Seal, SealError> {
-    let is_known = FileSystemKind::named(&mount.fstype).is_some_and(|kind| kind.has_seal);
-    let unknown = || SealError::Unknown { device: mount.target.clone() };
-    let block = BlockDevice::numbered(sysfs, mount.number).filter(|_| is_known).ok_or_else(unknown)?;
-    trim::sync(&mount.target)?;
-    let disk = Disk::open(block)?;
+    trim::sync_by_device(&mount.target, &sealed_device(sysfs, mount)?)?;
+    seal_just_mounted(sysfs, mount)
+}
+
+/// The seal of a file system that was mounted a moment ago, as it is on its device: if something was written to it since,
+/// what was known before may not follow.
+///
+/// # Errors
+/// [`SealError`].
+pub fn seal_just_mounted(sysfs: &Path, mount: &Mount) -> Result<Seal, SealError> {
+    let disk = Disk::open(sealed_device(sysfs, mount)?)?;
     let start = disk.start()?;
     if mount.fstype == "xfs" {
         let written = xfs::Written::mounted(sysfs, &disk)?;
@@ -133,6 +139,13 @@ pub fn seal_mounted(sysfs: &Path, mount: &Mount) -> Result<Seal, SealError> {
     // After the read, which may have written the superblock.
     let written = ext4::Written::mounted(sysfs, &disk, &superblock)?;
     Ok(disk.seal(superblock.uuid, Written::Ext4(written)))
+}
+
+/// Returns the device of a file system that can be sealed.
+fn sealed_device(sysfs: &Path, mount: &Mount) -> Result<BlockDevice, SealError> {
+    let is_known = FileSystemKind::named(&mount.fstype).is_some_and(|kind| kind.has_seal);
+    let device = BlockDevice::numbered(sysfs, mount.number).filter(|_| is_known);
+    device.ok_or_else(|| SealError::Unknown { device: mount.target.clone() })
 }
 
 /// The seal of the file system on the block device at the path `device`, which isn't mounted, or by now

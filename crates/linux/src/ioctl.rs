@@ -16,9 +16,9 @@ use rustix::ioctl::{
 use trimtab_core::{Bytes, Extent};
 
 pub use device_mapper::{MapLine, device_map, device_status, device_status_unflushed, inactive_map};
-pub use file_extents::{FileExtent, file_blocks, file_extents};
+pub use file_extents::{FileExtent, file_blocks, file_extents, is_realtime};
 pub use file_system::{
-    ChunkItem, FreeSpace, btrfs_chunks, btrfs_device, btrfs_id, file_system_uuid, free_space,
+    FreeSpace, TreeItem, btrfs_device, btrfs_id, btrfs_search, file_system_uuid, free_space,
     free_space_within,
 };
 pub use scsi::scsi_identification;

@@ -1,7 +1,7 @@
 //! The only contact with the kernel: sysfs, procfs, ioctls and mounts.
 //!
-//! Every ioctl is one safe function in [`ioctl`]; that module, the `io_uring` in [`queue`], [`child`] and
-//! [`memory`] are the only ones with `unsafe`. Readers of sysfs and procfs take a root path, so that a
+//! Every ioctl is one safe function in [`ioctl`]; that module, the `io_uring` in [`queue`], [`child`],
+//! [`forked`] and [`memory`] are the only ones with `unsafe`. Readers of sysfs and procfs take a root path, so that a
 //! captured tree can be read as well as the live one.
 //!
 //! To see the [`stack`] below a path, run the example `discard_limits`, in `examples/`.
@@ -21,7 +21,9 @@ pub mod ext4;
 pub mod file;
 pub mod file_system_kind;
 pub mod first_process;
+pub mod forked;
 pub mod generation;
+pub mod holder;
 pub mod identity;
 pub mod ioctl;
 mod limited;
@@ -30,6 +32,7 @@ pub mod memory;
 pub mod mount;
 pub mod mount_points;
 pub mod namespace;
+pub mod process;
 pub mod process_tree;
 pub mod queue;
 pub mod stack;

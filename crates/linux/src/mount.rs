@@ -3,13 +3,13 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, io};
 
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, OpenTreeFlags, UnmountFlags, open_tree};
+use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::block::{BlockDevice, DeviceNumber};
 use crate::{SYSFS, btrfs, ioctl};
@@ -203,41 +203,23 @@ pub(crate) fn parse(text: &[u8]) -> Vec<Mount> {
     text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
 }
 
-/// Whether [`open_apart`] opens as ordinary programs do.
-static IS_PLAIN: AtomicBool = AtomicBool::new(false);
-
-/// Has [`open_apart`] open as ordinary programs do from now on. A sandbox that was made for the program fstrim kills what calls
-/// open_tree.
-pub fn open_plainly() {
-    IS_PLAIN.store(true, Ordering::Relaxed);
-}
-
-/// Opens the directory `target` in a mount of its own, so that it doesn't keep the one that is there
-/// from being unmounted.
+/// Opens the directory of the mount at `target`, and wakes no automount point that may be left there. While the returned
+/// file is open, the mount can't be unmounted: it is to be closed after one call.
 ///
 /// # Errors
 /// The kernel's error.
-pub fn open_apart(target: &Path) -> io::Result<File> {
-    if IS_PLAIN.load(Ordering::Relaxed) {
-        return File::open(target);
-    }
-    let copy = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    match open_tree(CWD, target, copy) {
-        Ok(copy) => {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            Ok(openat(copy, ".", flags, Mode::empty())?.into())
-        }
-        // Before Linux 5.2, and where this process may not mount.
-        Err(_) => File::open(target),
-    }
+pub fn open_directory(target: &Path) -> io::Result<File> {
+    let place = openat(CWD, target, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(place, ".", flags, Mode::empty())?.into())
 }
 
-/// Opens as [`open_apart`] does the directory `target` of the file system on `devices`.
+/// Opens as [`open_directory`] does the directory `target` of the file system on `devices`.
 ///
 /// # Errors
-/// The kernel's error; another error where another file system is mounted there, or above it, by now.
+/// The kernel's error; [`is_gone`] holds where another file system is mounted there, or above it, by now.
 pub fn open_of(target: &Path, devices: &[BlockDevice]) -> io::Result<File> {
-    let directory = open_apart(target)?;
+    let directory = open_directory(target)?;
     let number = DeviceNumber::unpack(fstat(&directory)?.st_dev);
     // One that can be on several devices has numbers of its own.
     let is_on: Box<dyn Fn(&BlockDevice) -> bool> = match (number.major, ioctl::btrfs_id(&directory)) {
@@ -248,12 +230,36 @@ pub fn open_of(target: &Path, devices: &[BlockDevice]) -> io::Result<File> {
         (0, Err(_)) => return Ok(directory),
         _ => Box::new(move |device| device.number().is_ok_and(|own| own == number)),
     };
-    if devices.iter().any(is_on) {
-        Ok(directory)
-    } else {
-        Err(io::Error::other("another file system is mounted there, or above it, by now"))
-    }
+    if devices.iter().any(is_on) { Ok(directory) } else { Err(io::Error::other(Gone)) }
 }
+
+/// Another file system is mounted where one was.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("another file system is mounted there, or above it, by now")]
+struct Gone;
+
+/// Returns whether `error`, of [`open_of`], says that the file system is not mounted there any more.
+pub fn is_gone(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Gone>())
+        || matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Returns the number of the file system's directory in sysfs, which the kernel makes anew at each mount and removes when
+/// the last of it is unmounted; none for kinds that have no such directory. Does not open the file system.
+pub fn superblock_number(sysfs: &Path, mount: &Mount) -> Option<u64> {
+    let directory = match mount.fstype.as_str() {
+        "btrfs" => btrfs::directory_of(sysfs, mount)?,
+        _ => {
+            let device = BlockDevice::numbered(sysfs, mount.number)?.name();
+            let places = WITH_DIRECTORY.map(|kind| sysfs.join("fs").join(kind).join(&device));
+            places.into_iter().find(|place| place.exists())?
+        }
+    };
+    Some(fs::metadata(directory).ok()?.ino())
+}
+
+/// The kinds whose file systems have a directory in sysfs, named by their device. The driver of ext4 serves ext2 and ext3.
+const WITH_DIRECTORY: [&str; 3] = ["ext4", "xfs", "f2fs"];
 
 /// The mounts of the block device at the path `device`.
 ///

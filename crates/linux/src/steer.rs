@@ -185,9 +185,7 @@ impl Drop for Steering {
 fn steerable(sysfs: &Path, mount: &Mount, pace: &Pace) -> Option<(PathBuf, Vec<Knob>)> {
     let options = mount.all_options();
     match (mount.fstype.as_str(), discard_option(&options)) {
-        ("btrfs", Some("discard=async")) => {
-            Some((btrfs::directory_of(sysfs, &mount.target).ok()?, btrfs_knobs(pace)))
-        }
+        ("btrfs", Some("discard=async")) => Some((btrfs::directory_of(sysfs, mount)?, btrfs_knobs(pace))),
         ("f2fs", Some("discard")) => {
             let name = BlockDevice::numbered(sysfs, mount.number)?.name();
             Some((sysfs.join("fs/f2fs").join(name), f2fs_knobs(pace)))

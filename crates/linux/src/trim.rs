@@ -1,15 +1,20 @@
 //! Trimming a mounted file system, and bringing its data to the device.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use rustix::fs::fremovexattr;
 use rustix::io::Errno;
 use trimtab_core::{Bytes, Extent};
 
 use crate::block::BlockDevice;
-use crate::ioctl;
-use crate::mount::{open_apart, open_of};
+use crate::forked::{Ender, Forked, Woken};
+use crate::mount::{is_gone, mounts, open_directory, open_of};
+use crate::{PROCFS, SYSFS, btrfs, ioctl};
 
 /// The whole trim address space of a file system, however large it is.
 pub const EVERYTHING: Extent = Extent { start: Bytes(0), end: Bytes(u64::MAX) };
@@ -32,6 +37,19 @@ pub enum TrimError {
         #[source]
         source: io::Error,
     },
+    /// Its file system found itself damaged.
+    #[error("cannot trim {}: its {fstype} is damaged; unmount it, and run {checker} on its device", mount.display())]
+    Damaged {
+        /// The mount point.
+        mount: PathBuf,
+        /// The file system's name.
+        fstype: String,
+        /// The command that checks and repairs it.
+        checker: &'static str,
+        /// The kernel's error.
+        #[source]
+        source: io::Error,
+    },
     /// A disk failed a discard of it, which file systems keep to themselves.
     #[error("cannot trim {}: {disk} fails to discard", mount.display())]
     Failed {
@@ -46,6 +64,36 @@ pub enum TrimError {
         /// The mount point.
         mount: PathBuf,
     },
+    /// It is frozen.
+    #[error("{} is frozen (fsfreeze, or a snapshot below it): it is trimmed when that ends", mount.display())]
+    Frozen {
+        /// The mount point.
+        mount: PathBuf,
+    },
+    /// A call of it took too long and was ended.
+    #[error("the trim of {} took too long and was ended: its drive is slow", mount.display())]
+    TooLong {
+        /// The mount point.
+        mount: PathBuf,
+    },
+    /// Writers need all free space, which a trim would take from them for a moment.
+    #[error("{} is nearly full: while btrfs discards free space, nobody can write there; it is trimmed once there is more", mount.display())]
+    Full {
+        /// The mount point.
+        mount: PathBuf,
+    },
+    /// It was ended, because somebody wants to unmount or freeze a file system, asked for a pause, or stopped trimtab.
+    #[error("the trim of {} was ended before it was done", mount.display())]
+    Ended {
+        /// The mount point.
+        mount: PathBuf,
+    },
+    /// The file system was unmounted.
+    #[error("{} was unmounted", mount.display())]
+    Unmounted {
+        /// The mount point.
+        mount: PathBuf,
+    },
     /// The file system can't be synced.
     #[error("cannot sync {}", mount.display())]
     Sync {
@@ -57,57 +105,247 @@ pub enum TrimError {
     },
 }
 
-/// A mounted file system that is about to be trimmed. Its mount point can be unmounted meanwhile, but the
-/// file system itself stays until this is dropped.
+impl TrimError {
+    /// Returns the error of a query before a trim of what is mounted at `mount`.
+    pub fn of_query(mount: &Path, source: io::Error) -> Self {
+        let errno = source.raw_os_error().map(Errno::from_raw_os_error);
+        let is_damaged = matches!(errno, Some(Errno::UCLEAN | Errno::BADMSG));
+        let at = mount.to_owned();
+        if is_gone(&source) {
+            Self::Unmounted { mount: at }
+        } else if is_damaged {
+            let fstype = fstype_of(mount).unwrap_or_else(|| "file system".to_owned());
+            Self::Damaged { mount: at, checker: checker(&fstype), fstype, source }
+        } else {
+            Self::Trim { mount: at, source }
+        }
+    }
+
+    /// Returns whether nothing failed: somebody needs the file system for something else, it is gone, or less is trimmed at
+    /// once next time.
+    pub fn is_no_failure(&self) -> bool {
+        matches!(
+            self,
+            Self::Ended { .. } | Self::Unmounted { .. } | Self::Frozen { .. } | Self::TooLong { .. }
+        )
+    }
+}
+
+/// Returns the name of the file system that is mounted at `mount`.
+fn fstype_of(mount: &Path) -> Option<String> {
+    let mounts = mounts(Path::new(PROCFS)).ok()?;
+    mounts.into_iter().rfind(|found| found.target == mount).map(|found| found.fstype)
+}
+
+/// Returns the command that repairs a file system of this name.
+fn checker(fstype: &str) -> &'static str {
+    match fstype {
+        "ext2" | "ext3" | "ext4" => "e2fsck -f",
+        "xfs" => "xfs_repair",
+        "btrfs" => "btrfs check",
+        "f2fs" => "fsck.f2fs",
+        "vfat" | "msdos" => "fsck.fat",
+        "exfat" => "fsck.exfat",
+        "jfs" => "jfs_fsck",
+        "ocfs2" => "fsck.ocfs2",
+        "gfs2" => "fsck.gfs2",
+        "bcachefs" => "bcachefs fsck",
+        "ntfs3" => "ntfsfix, or chkdsk of Windows,",
+        _ => "fsck",
+    }
+}
+
+/// The magic numbers of file systems that cut the least length to 32 bits: FAT (include/uapi/linux/magic.h), exFAT, JFS and NTFS3.
+const CUT_TO_32_BITS: [i64; 4] = [0x4d44, 0x2011_bab0, 0x3153_464a, 0x7366_746e];
+
+/// Returns `minimum`, or the longest that the file system of `directory` takes.
+fn within_limits(directory: &File, minimum: Bytes) -> Bytes {
+    let is_cut = || rustix::fs::fstatfs(directory).is_ok_and(|found| CUT_TO_32_BITS.contains(&found.f_type));
+    let longest = Bytes(u32::MAX.into());
+    if minimum > longest && is_cut() { longest } else { minimum }
+}
+
+/// A process that trims a mounted file system. It opens the file system for the length of a call only, so the mount can
+/// be unmounted between two calls; a call that is under way can be [ended](Ender). Dropping it ends the process.
 #[derive(Debug)]
-pub struct Trimming<'a> {
+pub struct TrimProcess<'a> {
     mount: &'a Path,
-    directory: File,
+    devices: &'a [BlockDevice],
+    child: Forked,
+    ender: Ender,
+    /// The list of mounts, which shows that the file system was unmounted lazily during a call.
+    mounts: Option<File>,
 }
 
-impl<'a> Trimming<'a> {
-    /// The trimmer of the file system mounted at `mount` from `devices`.
+/// A trim that succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Done {
+    /// The kernel's figure, which means different things: bytes discarded on ext4, bytes examined on XFS.
+    pub reported: Bytes,
+    /// When FITRIM was called. A file system that was frozen was waited for before.
+    pub begun: Instant,
+}
+
+/// A name in a namespace of extended attributes that no file system has. To remove it takes the lock that freezing takes,
+/// and changes nothing.
+const NO_ATTRIBUTE: &str = "trimtab.none";
+
+/// A file system to which nobody can write for so long is taken for frozen.
+const FROZEN_AFTER: Duration = Duration::from_secs(1);
+
+/// A request to the process: start and end of the range, and the least length.
+const REQUEST: usize = 24;
+/// An answer: one of these, and a figure.
+const ANSWER: usize = 16;
+const BEGUN: u64 = 0;
+const TRIMMED: u64 = 1;
+const REFUSED: u64 = 2;
+const UNMOUNTED: u64 = 3;
+
+impl<'a> TrimProcess<'a> {
+    /// Starts the process for the file system mounted at `mount` from `devices`. `ender` can end it from then on.
     ///
     /// # Errors
-    /// [`TrimError::Trim`], also where another is mounted there by now.
-    pub fn begin(mount: &'a Path, devices: &[BlockDevice]) -> Result<Self, TrimError> {
-        Self::of(mount, open_of(mount, devices))
+    /// [`TrimError::Trim`] if there can be no process.
+    pub fn start(mount: &'a Path, devices: &'a [BlockDevice], ender: &Ender) -> Result<Self, TrimError> {
+        let child = Forked::start(ender, |stream| serve(&stream, mount, devices));
+        let child = child.map_err(|source| TrimError::Trim { mount: mount.to_owned(), source })?;
+        let mounts = File::open(Path::new(PROCFS).join("self/mountinfo")).ok();
+        Ok(Self { mount, devices, child, ender: ender.clone(), mounts })
     }
 
-    fn of(mount: &'a Path, directory: io::Result<File>) -> Result<Self, TrimError> {
-        let failed = |source| TrimError::Trim { mount: mount.to_owned(), source };
-        Ok(Self { mount, directory: directory.map_err(failed)? })
-    }
-
-    /// Asks the file system to discard its free space within `range` of its trim address space, leaving
-    /// out free pieces shorter than `minimum`. Returns what the kernel reports, which means different
-    /// things: bytes discarded on ext4, bytes examined on XFS.
+    /// Asks the file system to discard its free space within `range` of its trim address space, leaving out free pieces
+    /// shorter than `minimum`. Ends the process if the mount goes, or after `limit`.
     ///
     /// # Errors
-    /// [`TrimError::Unsupported`] or [`TrimError::Trim`].
-    pub fn trim(&self, range: Extent, minimum: Bytes) -> Result<Bytes, TrimError> {
-        let mount = || self.mount.to_owned();
-        ioctl::fitrim(&self.directory, range, minimum).map_err(|errno| match errno {
-            Errno::OPNOTSUPP | Errno::NOTTY => TrimError::Unsupported { mount: mount() },
-            errno => TrimError::Trim { mount: mount(), source: errno.into() },
-        })
+    /// [`TrimError::Unsupported`], [`TrimError::Trim`], [`TrimError::Unmounted`], [`TrimError::Frozen`]: then
+    /// [`Self::abandon`] it; [`TrimError::TooLong`] after `limit`, or [`TrimError::Ended`] if the process was ended otherwise.
+    pub fn trim(&self, range: Extent, minimum: Bytes, limit: Option<Duration>) -> Result<Done, TrimError> {
+        let mut request = Vec::with_capacity(REQUEST);
+        for number in [range.start, range.end, minimum] {
+            request.extend(number.0.to_le_bytes());
+        }
+        // If the process has ended, there is no answer.
+        _ = (&mut self.child.stream()).write_all(&request);
+        // Whoever writes has to wait while it is frozen, and so has the process before it calls FITRIM.
+        if self.child.wait(&[], Some(Instant::now() + FROZEN_AFTER)) == Woken::Late {
+            return Err(TrimError::Frozen { mount: self.mount.to_owned() });
+        }
+        let mut begun: Option<Instant> = None;
+        loop {
+            let is_late = self.await_answer(begun.zip(limit).map(|(begun, limit)| begun + limit));
+            let [kind, figure] = self.child.receive::<ANSWER>().map_or([u64::MAX, 0], numbers);
+            match kind {
+                BEGUN => begun = Some(Instant::now()),
+                TRIMMED => {
+                    return Ok(Done { reported: Bytes(figure), begun: begun.unwrap_or_else(Instant::now) });
+                }
+                REFUSED => return Err(of_call(self.mount, io::Error::from_raw_os_error(figure as i32))),
+                UNMOUNTED => return Err(TrimError::Unmounted { mount: self.mount.to_owned() }),
+                _ if is_late => return Err(TrimError::TooLong { mount: self.mount.to_owned() }),
+                _ if self.is_mounted() => return Err(TrimError::Ended { mount: self.mount.to_owned() }),
+                _ => return Err(TrimError::Unmounted { mount: self.mount.to_owned() }),
+            }
+        }
+    }
+
+    /// Ends a process that waits for a frozen file system. It hangs until that is thawed, and then ends without a trim. Returns a
+    /// stream that [`crate::forked::has_closed`] then; none if there is none.
+    pub fn abandon(self) -> Option<UnixStream> {
+        self.child.abandon().ok()
+    }
+
+    /// Waits for the next answer or the end of the process, and ends it if the mount goes or at `deadline`. Returns whether it
+    /// was too late.
+    fn await_answer(&self, deadline: Option<Instant>) -> bool {
+        let others: Vec<BorrowedFd<'_>> = self.mounts.iter().map(File::as_fd).collect();
+        loop {
+            match self.child.wait(&others, deadline) {
+                Woken::Answer => return false,
+                Woken::Other if self.is_mounted() => {}
+                woken => {
+                    self.ender.end();
+                    self.child.wait(&[], None);
+                    return woken == Woken::Late;
+                }
+            }
+        }
+    }
+
+    /// Returns whether the file system is still mounted there, as far as the list of mounts can be read.
+    fn is_mounted(&self) -> bool {
+        let Ok(mounts) = mounts(Path::new(PROCFS)) else { return true };
+        let numbers: Vec<_> = self.devices.iter().filter_map(|device| device.number().ok()).collect();
+        let mut here = mounts.iter().filter(|mount| mount.target == self.mount);
+        // btrfs has a number of its own.
+        here.any(|mount| mount.number.major == 0 || numbers.contains(&mount.number))
+    }
+
+    /// Returns the directory in sysfs of the btrfs that it trims.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn btrfs_directory(&self) -> io::Result<PathBuf> {
+        let id = ioctl::btrfs_id(open_of(self.mount, self.devices)?)?;
+        Ok(btrfs::directory(Path::new(SYSFS), &id))
     }
 }
 
-/// Calls FITRIM on the file system that `directory` is on, as [`Trimming::trim`] does.
+fn numbers<const BYTES: usize, const COUNT: usize>(bytes: [u8; BYTES]) -> [u64; COUNT] {
+    std::array::from_fn(|at| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at * 8 + byte])))
+}
+
+/// Answers requests until there are no more.
+fn serve(mut stream: &UnixStream, mount: &Path, devices: &[BlockDevice]) {
+    let mut request = [0; REQUEST];
+    while stream.read_exact(&mut request).is_ok() {
+        let [start, end, minimum] = numbers(request);
+        let mut send = |kind: u64, figure: u64| {
+            let mut answer = [0; ANSWER];
+            answer[..8].copy_from_slice(&kind.to_le_bytes());
+            answer[8..].copy_from_slice(&figure.to_le_bytes());
+            _ = stream.write_all(&answer);
+        };
+        let answer = open_of(mount, devices).and_then(|directory| {
+            check_writable(&directory, devices)?;
+            send(BEGUN, 0);
+            fitrim(&directory, Extent::new(Bytes(start), Bytes(end)), Bytes(minimum))
+        });
+        match answer {
+            Ok(reported) => send(TRIMMED, reported.0),
+            Err(error) if is_gone(&error) => send(UNMOUNTED, 0),
+            Err(error) => send(REFUSED, error.raw_os_error().unwrap_or(libc::EIO) as u64),
+        }
+    }
+}
+
+/// Checks that the file system and its devices can be written to: a discard is a write. Waits while the file system is
+/// frozen: FITRIM itself does not.
+fn check_writable(directory: &File, devices: &[BlockDevice]) -> io::Result<()> {
+    let is_read_only = |device: &BlockDevice| device.is_read_only().unwrap_or(false);
+    match fremovexattr(directory, NO_ATTRIBUTE) {
+        Err(Errno::ROFS) => Err(Errno::ROFS.into()),
+        _ if devices.iter().any(is_read_only) => Err(Errno::ROFS.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Calls FITRIM on the file system that `directory` is on, as [`trim`] does.
 ///
 /// # Errors
 /// The kernel's error.
 pub fn fitrim(directory: &File, range: Extent, minimum: Bytes) -> io::Result<Bytes> {
-    Ok(ioctl::fitrim(directory, range, minimum)?)
+    Ok(ioctl::fitrim(directory, range, within_limits(directory, minimum))?)
 }
 
-/// Trims a range of whatever is mounted at `mount`, as [`Trimming::trim`] does.
+/// Trims a range of whatever is mounted at `mount`, leaving out free pieces shorter than `minimum`. Returns the kernel's
+/// figure, as in [`Done::reported`].
 ///
 /// # Errors
 /// [`TrimError::Unsupported`] or [`TrimError::Trim`].
 pub fn trim(mount: &Path, range: Extent, minimum: Bytes) -> Result<Bytes, TrimError> {
-    Trimming::of(mount, open_apart(mount))?.trim(range, minimum)
+    let directory = open_directory(mount);
+    directory.and_then(|directory| fitrim(&directory, range, minimum)).map_err(|error| of_call(mount, error))
 }
 
 /// Checks that the file system mounted at `mount` can be trimmed, without trimming anything.
@@ -115,10 +353,32 @@ pub fn trim(mount: &Path, range: Extent, minimum: Bytes) -> Result<Bytes, TrimEr
 /// # Errors
 /// [`TrimError::Unsupported`], or [`TrimError::Trim`] such as for lack of rights.
 pub fn check(mount: &Path) -> Result<(), TrimError> {
+    checked(mount, open_directory(mount))
+}
+
+/// Checks as [`check`] does the file system that is mounted at `mount` from `devices`.
+///
+/// # Errors
+/// Those of [`check`]; [`TrimError::Unmounted`] if another is mounted there by now.
+pub fn check_of(mount: &Path, devices: &[BlockDevice]) -> Result<(), TrimError> {
+    checked(mount, open_of(mount, devices))
+}
+
+fn checked(mount: &Path, directory: io::Result<File>) -> Result<(), TrimError> {
     // A range of nothing: file systems that can be trimmed find it shorter than a block.
-    match trim(mount, Extent::at(Bytes::ZERO, Bytes::ZERO), Bytes::ZERO) {
-        Err(TrimError::Trim { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => Ok(()),
-        outcome => outcome.map(|_| ()),
+    let nothing = Extent::at(Bytes::ZERO, Bytes::ZERO);
+    match directory.and_then(|directory| fitrim(&directory, nothing, Bytes::ZERO)) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        Err(error) => Err(of_call(mount, error)),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Returns the error of a call that trims what is mounted at `mount`.
+fn of_call(mount: &Path, source: io::Error) -> TrimError {
+    match source.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::OPNOTSUPP | Errno::NOTTY) => TrimError::Unsupported { mount: mount.to_owned() },
+        _ => TrimError::of_query(mount, source),
     }
 }
 
@@ -130,4 +390,40 @@ pub fn sync(mount: &Path) -> Result<(), TrimError> {
     let failed = |source| TrimError::Sync { mount: mount.to_owned(), source };
     let directory = File::open(mount).map_err(failed)?;
     rustix::fs::syncfs(directory).map_err(|errno| failed(errno.into()))
+}
+
+/// Writes everything the file system at `mount` on the one device `device` holds in memory to it. Does not open the
+/// file system, so it can be unmounted meanwhile; only if the device can't be opened, this is [`sync`].
+///
+/// # Errors
+/// [`TrimError::Sync`].
+pub fn sync_by_device(mount: &Path, device: &BlockDevice) -> Result<(), TrimError> {
+    let failed = |errno: Errno| TrimError::Sync { mount: mount.to_owned(), source: errno.into() };
+    match File::open(device.path()) {
+        Ok(device) => ioctl::flush_buffers(device).map_err(failed),
+        Err(_) => sync(mount),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_file_system_is_named_with_its_checker() {
+        for errno in [Errno::UCLEAN, Errno::BADMSG] {
+            let error = of_call(Path::new("/"), errno.into());
+            let TrimError::Damaged { checker, fstype, .. } = &error else { panic!("{error:?}") };
+            assert!(error.to_string().contains(*checker) && !fstype.is_empty(), "{error}");
+        }
+        let full = of_call(Path::new("/"), Errno::NOSPC.into());
+        assert!(matches!(full, TrimError::Trim { .. }));
+        assert_eq!((checker("xfs"), checker("ext4")), ("xfs_repair", "e2fsck -f"));
+    }
+
+    #[test]
+    fn least_length_is_passed_on_where_the_file_system_takes_it() {
+        let directory = File::open("/proc").unwrap();
+        assert_eq!(within_limits(&directory, Bytes(5 << 32)), Bytes(5 << 32));
+    }
 }

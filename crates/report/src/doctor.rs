@@ -138,10 +138,11 @@ fn limits(limits: Limits) -> String {
 }
 
 fn canary(canary: &Canary) -> String {
-    let mut text = format!(
-        "\n{}\n",
-        wrapped(&format!("Canary: {} written, deleted and trimmed: {}.", canary.sent_bytes, canary.reason))
-    );
+    let sent = match canary.sent_bytes {
+        Bytes::ZERO => String::new(),
+        sent => format!("{sent} written, deleted and trimmed: "),
+    };
+    let mut text = format!("\n{}\n", wrapped(&format!("Canary: {sent}{}.", canary.reason)));
     let width = canary.seen.iter().map(|seen| seen.layer.chars().count()).max().unwrap_or(0);
     for seen in &canary.seen {
         let plural = if seen.commands == 1 { "" } else { "s" };

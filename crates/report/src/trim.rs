@@ -51,25 +51,42 @@ fn done(sent: &Sent, target: &Target) -> String {
     }
     match (sent.discards, target.outcome) {
         (0, Outcome::Done) => match &target.plan {
+            Some(plan) if sent.reported_bytes > Bytes::ZERO => uncounted(sent, plan),
             Some(plan) if is_partial(plan) => {
                 let end = plan.end.map_or_else(|| "the end".to_owned(), |end| end.to_string());
                 format!(
-                    "nothing discarded from {} to {end}: no free extent there is {} or longer, or they were \
-                     trimmed before ({})",
+                    "nothing discarded from {} to {end}: no free extent there is {} or longer, or {}",
                     plan.start,
                     plan.minimum,
-                    again(plan)
+                    before(plan, "they were")
                 )
             }
-            plan => format!(
-                "nothing discarded: all that is free was trimmed before ({})",
-                plan.as_ref().map_or(FULL, again)
-            ),
+            Some(plan) => format!("nothing discarded: {}", before(plan, "all that is free was")),
+            None => "nothing discarded".to_owned(),
         },
         (0, _) => "nothing discarded".to_owned(),
+        (_, Outcome::Failed) => {
+            let discards = many(sent.discards, "discard");
+            format!("{} sent with {discards} in {} until it failed", sent.bytes, seconds(sent.wall_s))
+        }
         _ => {
             let discards = many(sent.discards, "discard");
-            format!("{} discarded with {discards} in {}", sent.bytes, seconds(sent.wall_s))
+            let rest = match sent.uncounted.as_slice() {
+                [] => String::new(),
+                devices => format!("; more was sent to {}, which counted no discard", devices.join(", ")),
+            };
+            format!("{} discarded with {discards} in {}{rest}", sent.bytes, seconds(sent.wall_s))
+        }
+    }
+}
+
+/// A trim that no counter shows, although the file system reports some bytes.
+fn uncounted(sent: &Sent, plan: &TrimPlan) -> String {
+    let (fs, reported) = (&plan.fs, sent.reported_bytes);
+    match sent.uncounted.as_slice() {
+        [] => format!("{fs} reports {reported} trimmed, but {} counted no discard", plan.devices.join(", ")),
+        devices => {
+            format!("sent, {reported} by {fs}'s count: {} counted no discard so far", devices.join(", "))
         }
     }
 }
@@ -77,10 +94,18 @@ fn done(sent: &Sent, target: &Target) -> String {
 /// How what was trimmed before is trimmed again.
 const FULL: &str = "--full does it again";
 
-/// How what was trimmed before is trimmed again. The kernel keeps which space of a btrfs, outside its chunks, it
-/// has trimmed, until the file system is unmounted.
-fn again(plan: &TrimPlan) -> &'static str {
-    if plan.fs == "btrfs" { "btrfs does it again after it is mounted anew" } else { FULL }
+/// Why nothing was sent, where nothing is free that was not trimmed before; `free` are the words for it, with their verb.
+fn before(plan: &TrimPlan, free: &str) -> String {
+    match plan.fs.as_str() {
+        // What the service knows to be trimmed, and what ext4 remembers until it is mounted anew.
+        "ext2" | "ext3" | "ext4" => format!("{free} trimmed before ({FULL})"),
+        // The kernel keeps which space of a btrfs, outside its chunks, it has trimmed, until the file system is unmounted.
+        "btrfs" => format!("{free} trimmed before (btrfs does it again after it is mounted anew)"),
+        "f2fs" => format!("{free} trimmed before, or f2fs discards it by itself when the device is idle"),
+        "gfs2" => format!("{free} trimmed before (gfs2 does it again once more is freed beside it)"),
+        _ if plan.only_pending => format!("{free} trimmed before ({FULL})"),
+        fs => format!("{fs} reports nothing trimmed"),
+    }
 }
 
 /// Whether a file system that doesn't report its free space may have had none in the range, or only short extents.
@@ -101,7 +126,7 @@ fn planned(plan: &TrimPlan) -> String {
                 format!("nothing to trim: no free extent is as long as {}", plan.minimum)
             }
             _ if plan.only_pending => {
-                format!("nothing to trim: all that is free was trimmed before ({FULL})")
+                format!("nothing to trim: {}", before(plan, "all that is free was"))
             }
             _ => "nothing to trim: nothing is free there".to_owned(),
         };
@@ -234,6 +259,8 @@ mod tests {
             slices: 0,
             discards: 0,
             bytes: Bytes::ZERO,
+            reported_bytes: Bytes::ZERO,
+            uncounted: Vec::new(),
             others_discards: 0,
             others_bytes: Bytes::ZERO,
             held_wall_s: 0.0,
@@ -249,5 +276,55 @@ mod tests {
         };
         assert!(!target(&done(nothing.clone()), true).contains("held the drive"));
         assert!(target(&done(Sent { slices: 1, ..nothing }), true).contains("held the drive"));
+    }
+
+    #[test]
+    fn zero_counters_are_no_proof() {
+        let sent = |discards: u64, bytes: u64, reported: u64, uncounted: &[&str]| Sent {
+            slices: 1,
+            discards,
+            bytes: Bytes(bytes * Bytes::MIB.0),
+            reported_bytes: Bytes(reported * Bytes::MIB.0),
+            uncounted: uncounted.iter().map(|name| (*name).to_owned()).collect(),
+            others_discards: 0,
+            others_bytes: Bytes::ZERO,
+            held_wall_s: 0.0,
+            wall_s: 1.0,
+            latency_added_wall_s: 0.0,
+        };
+        let said = |fs: &str, outcome, sent: &Sent| {
+            let mib = Bytes::MIB.0;
+            let plan = TrimPlan { fs: fs.to_owned(), ..plan(false, &[mib], &[mib]) };
+            let target =
+                Target { target: "/m".to_owned(), outcome, reason: None, plan: Some(plan), sent: None };
+            done(sent, &target)
+        };
+        let well = |fs: &str, sent: &Sent| said(fs, Outcome::Done, sent);
+        assert_eq!(
+            well("xfs", &sent(0, 0, 448, &["md0"])),
+            "sent, 448 MiB by xfs's count: md0 counted no discard so far"
+        );
+        assert_eq!(
+            well("vfat", &sent(0, 0, 448, &[])),
+            "vfat reports 448 MiB trimmed, but vda counted no discard"
+        );
+        assert_eq!(
+            well("ext4", &sent(0, 0, 0, &["md0"])),
+            "nothing discarded: all that is free was trimmed before (--full does it again)"
+        );
+        for (fs, end) in [
+            ("gfs2", "trimmed before (gfs2 does it again once more is freed beside it)"),
+            ("f2fs", "or f2fs discards it by itself when the device is idle"),
+            ("xfs", "xfs reports nothing trimmed"),
+        ] {
+            let said = well(fs, &sent(0, 0, 0, &[]));
+            assert!(said.ends_with(end) && !said.contains("--full"), "{said}");
+        }
+        assert_eq!(
+            well("btrfs", &sent(2, 5, 9, &["zram0"])),
+            "5 MiB discarded with 2 discards in 1.00 s; more was sent to zram0, which counted no discard"
+        );
+        let failed = said("ext4", Outcome::Failed, &sent(2, 5, 0, &[]));
+        assert_eq!(failed, "5 MiB sent with 2 discards in 1.00 s until it failed");
     }
 }

@@ -8,6 +8,7 @@ mod program;
 
 mod bad_input;
 mod captured;
+mod frozen;
 #[path = "../../../linux/tests/common/mounts.rs"]
 mod mounts;
 mod names;

@@ -1,9 +1,6 @@
 //! Tests with canaries.
 
 use std::fs;
-use std::process::Command;
-use std::thread;
-use std::time::Duration;
 
 use trimtab_core::Bytes;
 use trimtab_core::document::DoctorDocument;
@@ -11,7 +8,7 @@ use trimtab_core::verdict::Verdict;
 use trimtab_linux::{SYSFS, block::BlockDevice};
 
 use crate::common::possible;
-use crate::support::{OnLoop, TRIMTAB, doctor, target};
+use crate::support::{OnLoop, doctor, target};
 
 #[test]
 fn canary_is_seen_below_and_leaves_nothing() {
@@ -48,31 +45,6 @@ fn device_without_discards_sees_no_canary() {
     assert_eq!(found.canary.as_ref().unwrap().verdict, Verdict::Blocked);
     let finding = &found.findings[0];
     assert_eq!((finding.id.as_str(), finding.layer.as_str()), ("loop-no-holes", stack.device.name()));
-}
-
-#[test]
-fn killed_canary_leaves_nothing() {
-    if !possible() {
-        return;
-    }
-    let stack = OnLoop::new("tmpfs", "ext4", "");
-    let mut doctor = Command::new(TRIMTAB);
-    let mut killed = doctor.args(["doctor", "--canary"]).arg(&stack.upper.target).spawn().unwrap();
-    let trace = format!("trimtab-{}-", killed.id());
-    let is_traced = || {
-        let instances = fs::read_dir("/sys/kernel/tracing/instances").unwrap();
-        instances.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with(&trace))
-    };
-    while !is_traced() {
-        assert!(killed.try_wait().unwrap().is_none(), "it ended without a trace");
-        thread::sleep(Duration::from_millis(1));
-    }
-    killed.kill().unwrap();
-    killed.wait().unwrap();
-    assert_eq!(target(&["--canary"], &stack.upper.target).verdict, Verdict::Reaches);
-    assert!(!is_traced());
-    let left: Vec<_> = fs::read_dir(&stack.upper.target).unwrap().flatten().collect();
-    assert!(left.iter().all(|entry| entry.file_name() == "lost+found"), "{left:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use trimtab_core::Bytes;
 use trimtab_linux::block::BlockError;
+use trimtab_linux::stack::StackError;
 use trimtab_linux::tracefs::TracefsError;
 use trimtab_linux::trim::TrimError;
 
@@ -67,6 +68,12 @@ pub enum CanaryError {
         #[source]
         source: io::Error,
     },
+    /// The file is on the realtime device of an XFS.
+    #[error("files in {} lie on the realtime device of the XFS, where a canary can't be followed", directory.display())]
+    Realtime {
+        /// Where the file was.
+        directory: PathBuf,
+    },
     /// The file has no extents of its own on the device.
     #[error("the file system at {} gave the canary no place of its own on the device", directory.display())]
     Nowhere {
@@ -82,6 +89,27 @@ pub enum CanaryError {
     /// A device's counters can't be read.
     #[error(transparent)]
     Block(#[from] BlockError),
+    /// The stack can't be examined.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    /// The canary's process can't be started.
+    #[error("cannot start {} to send a canary", program.display())]
+    Process {
+        /// The program.
+        program: PathBuf,
+        /// The kernel's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The canary's process ended without a result.
+    #[error("the process that sent a canary was ended; try again")]
+    Lines(#[source] io::Error),
+    /// The canary's process failed; its reason came as text.
+    #[error("{reason}")]
+    Failed {
+        /// Its reason.
+        reason: String,
+    },
     /// The user asked to stop.
     #[error(transparent)]
     Interrupted(#[from] Interrupted),

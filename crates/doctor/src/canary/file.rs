@@ -109,21 +109,35 @@ fn unit(layer: &Layer) -> Bytes {
     granularity.max(stripe)
 }
 
-/// Writes a file without a name to the device, with random contents that can't be compressed or deduplicated.
-pub(super) fn write(directory: &Path, size: Bytes, interrupt: &Interrupt) -> Result<File, CanaryError> {
-    let failed = |source: io::Error| match Errno::from_io_error(&source) {
-        Some(Errno::ROFS) => CanaryError::ReadOnly { directory: directory.to_owned() },
-        _ => CanaryError::Write { directory: directory.to_owned(), source },
-    };
-    let mut file = tempfile::tempfile_in(directory).map_err(failed)?;
+/// Creates a file without a name.
+pub(super) fn create(directory: &Path) -> Result<File, CanaryError> {
+    tempfile::tempfile_in(directory).map_err(|source| failed(directory, source))
+}
+
+/// Writes `size` bytes to the new `file` in `directory`, and them to the device: random contents that can't be compressed
+/// or deduplicated.
+pub(super) fn fill(
+    file: &mut File,
+    directory: &Path,
+    size: Bytes,
+    interrupt: &Interrupt,
+) -> Result<(), CanaryError> {
     // Allocate as few pieces as possible; some file systems can't, and some fail only when the file is written.
-    _ = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size.0);
+    _ = rustix::fs::fallocate(&*file, FallocateFlags::empty(), 0, size.0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let written = Contents::new(now.as_nanos() as u64).write(&mut file, 0, size, interrupt);
+    let written = Contents::new(now.as_nanos() as u64).write(file, 0, size, interrupt);
     match written {
-        Ok(()) => file.sync_all().map_err(failed)?,
-        Err(WriteError::Interrupted(interrupted)) => return Err(interrupted.into()),
-        Err(WriteError::Io(source)) => return Err(failed(source)),
+        Ok(()) => file.sync_all().map_err(|source| failed(directory, source)),
+        Err(WriteError::Interrupted(interrupted)) => Err(interrupted.into()),
+        Err(WriteError::Io(source)) => Err(failed(directory, source)),
     }
-    Ok(file)
+}
+
+/// The error of a file in `directory` that can't be written.
+fn failed(directory: &Path, source: io::Error) -> CanaryError {
+    let directory = directory.to_owned();
+    match Errno::from_io_error(&source) {
+        Some(Errno::ROFS) => CanaryError::ReadOnly { directory },
+        _ => CanaryError::Write { directory, source },
+    }
 }

@@ -9,6 +9,7 @@ use trimtab_linux::block::BlockDevice;
 use trimtab_linux::stack::{Below, Layer, LayerKind, MapLine, Stack};
 use trimtab_linux::{SYSFS, loop_device, trim};
 
+use super::super::mapper;
 use super::host::Host;
 
 /// The position of a canary on a layer.
@@ -168,6 +169,8 @@ fn somewhere_below(stack: &Stack, layer: &Layer) -> Vec<(usize, Place)> {
         let is_known = |below: &Below| below.start.is_some();
         matches!(layer.kind, LayerKind::Raid(_)) && !is_known(below) && layer.below.iter().any(is_known)
     };
-    let members = layer.below.iter().filter(|below| !is_spare(below));
+    // A cache or metadata gets none of what the data gets.
+    let data = mapper::data_below(stack, layer);
+    let members = layer.below.iter().filter(|below| !is_spare(below) && data.contains(&below.layer));
     members.map(|below| anywhere(below.layer)).collect()
 }

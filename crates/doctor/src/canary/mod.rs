@@ -6,6 +6,7 @@
 //! device, the file system of its file is asked to trim the ranges of that file. The canary's file never has
 //! a name, so nothing is left of it however this ends.
 
+pub mod apart;
 mod error;
 mod fat;
 mod file;
@@ -20,17 +21,18 @@ mod witness;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use trimtab_core::document::doctor::{Canary, Seen};
 use trimtab_core::verdict::Verdict;
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::stack::Stack;
-use trimtab_linux::trim;
+use trimtab_linux::{ioctl, trim};
 
 pub use error::CanaryError;
 
 use host::Host;
 use layout::Layout;
-use trimtab_core::interrupt::Interrupt;
+use trimtab_core::interrupt::{Interrupt, Interrupted};
 use verdict::Proof;
 use witness::Witness;
 
@@ -47,20 +49,49 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The most canaries that are tried if other processes reuse their space before it is trimmed.
 const ATTEMPTS: usize = 3;
 
-/// Tests the discards of the first file system in `stack` that is on a device. Needs root and free space.
+/// A step of a canary, which a file system that does not answer never ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// It is written, or what the file system holds in memory is.
+    Write,
+    /// It is trimmed.
+    Trim,
+}
+
+/// Follows a canary.
+pub struct Progress<'a> {
+    /// Ends it early.
+    pub interrupt: &'a Interrupt,
+    /// Called when a step begins.
+    pub begins: &'a mut dyn FnMut(Step),
+}
+
+impl Progress<'_> {
+    /// Begins a step, unless the user asked to stop.
+    fn begin(&mut self, step: Step) -> Result<(), Interrupted> {
+        self.interrupt.check()?;
+        (self.begins)(step);
+        Ok(())
+    }
+}
+
+/// Tests the discards of the first file system in `stack` that is on a device. Needs root and free space. Does not end while
+/// the file system is frozen or its drive hangs; see [`apart::send`].
 ///
 /// # Errors
 /// [`CanaryError`]; nothing is left behind.
-pub fn canary(stack: &Stack, interrupt: &Interrupt) -> Result<Canary, CanaryError> {
+pub fn canary(stack: &Stack, progress: &mut Progress) -> Result<Canary, CanaryError> {
     let (home, directory) = file::home(stack)?;
+    progress.begin(Step::Trim)?;
     file::check_rights(directory)?;
     for _ in 1..ATTEMPTS {
-        let (canary, is_disturbed) = attempt(stack, home, directory, interrupt)?;
+        let (canary, is_disturbed) = attempt(stack, home, directory, progress)?;
         if !is_disturbed {
             return Ok(canary);
         }
     }
-    Ok(attempt(stack, home, directory, interrupt)?.0)
+    Ok(attempt(stack, home, directory, progress)?.0)
 }
 
 /// Runs one canary in `directory`, where the file system `home` is mounted. Also returns whether other
@@ -69,11 +100,18 @@ fn attempt(
     stack: &Stack,
     home: usize,
     directory: &Path,
-    interrupt: &Interrupt,
+    progress: &mut Progress,
 ) -> Result<(Canary, bool), CanaryError> {
+    progress.begin(Step::Write)?;
     let size = file::size(stack, directory)?;
+    // A file system that is frozen takes none, and nothing is traced in vain.
+    let mut file = file::create(directory)?;
     let mut witness = Witness::start(stack)?;
-    let file = file::write(directory, size, interrupt)?;
+    file::fill(&mut file, directory, size, progress.interrupt)?;
+    progress.begin(Step::Write)?;
+    if ioctl::is_realtime(&file).unwrap_or_default() {
+        return Err(CanaryError::Realtime { directory: directory.to_owned() });
+    }
     let host = Host::of(stack, home, directory, &file, Extent::at(Bytes::ZERO, size))
         .map_err(|source| CanaryError::Place { directory: directory.to_owned(), source })?;
     if host.pieces.is_empty() {
@@ -85,14 +123,16 @@ fn attempt(
     drop(file);
 
     let mut proof = Proof::new(stack, &layout, shared);
+    proof.doubts = witness.doubts();
     for host in &layout.hosts {
-        trim_until_seen(host, &mut proof, &mut witness, interrupt)?;
+        trim_until_seen(host, &mut proof, &mut witness, progress)?;
     }
-    wait_for_the_last(&mut proof, &mut witness, interrupt)?;
+    wait_for_the_last(&mut proof, &mut witness, progress)?;
     proof.excuse = witness.excuse();
     let (verdict, reason) = proof.judge();
     let left = storage::used(stack, &layout);
     let seen = seen(&proof, used.into_iter().zip(left));
+    let reason = agreeing(reason, verdict, &seen);
     Ok((Canary { sent_bytes: layout.hosts[0].size(), seen, verdict, reason }, proof.is_disturbed()))
 }
 
@@ -101,12 +141,13 @@ fn trim_until_seen(
     host: &Host,
     proof: &mut Proof,
     witness: &mut Witness,
-    interrupt: &Interrupt,
+    progress: &mut Progress,
 ) -> Result<(), CanaryError> {
     let (started, mut pause, mut refusal) = (Instant::now(), POLL_INTERVAL, None);
     loop {
-        interrupt.check()?;
+        progress.begin(Step::Write)?;
         trim::sync(&host.directory)?;
+        progress.begin(Step::Trim)?;
         // A file system that discards by itself has done so by now.
         proof.sights = witness.look(proof.layout, pause)?;
         let missing: Vec<_> = host.pieces.iter().filter(|piece| proof.lacks(host, piece)).collect();
@@ -120,7 +161,7 @@ fn trim_until_seen(
             return Ok(());
         }
         for piece in missing {
-            interrupt.check()?;
+            progress.begin(Step::Trim)?;
             refusal = trim::trim(&host.directory, piece.trim, Bytes::ZERO).err();
         }
         // Other activity on the machine wakes it sooner.
@@ -132,18 +173,33 @@ fn trim_until_seen(
 fn wait_for_the_last(
     proof: &mut Proof,
     witness: &mut Witness,
-    interrupt: &Interrupt,
+    progress: &mut Progress,
 ) -> Result<(), CanaryError> {
     let started = Instant::now();
     let mut last = started;
     while proof.judge().0 != Verdict::Reaches && last.elapsed() < QUIET && started.elapsed() < TIMEOUT * 2 {
-        interrupt.check()?;
+        progress.begin(Step::Trim)?;
         let sights = witness.look(proof.layout, POLL_INTERVAL)?;
         if sights != proof.sights {
             (proof.sights, last) = (sights, Instant::now());
         }
     }
     Ok(())
+}
+
+/// Returns `reason`, or one that agrees with the storage that came back where less than all arrived.
+fn agreeing(reason: String, verdict: Verdict, seen: &[Seen]) -> String {
+    let returned =
+        seen.iter().find_map(|seen| Some((seen, seen.returned.filter(|bytes| *bytes >= Bytes::MIB)?)));
+    match returned {
+        Some((seen, bytes)) if matches!(verdict, Verdict::Blocked | Verdict::Partial) => {
+            let name = &seen.layer;
+            let reason =
+                reason.replace(&format!("{name} takes no discards"), &format!("{name} hands none on"));
+            format!("{reason}; {name} itself took {bytes} back")
+        }
+        _ => reason,
+    }
 }
 
 /// Returns what the devices saw, with the storage that each used before and after.

@@ -267,3 +267,67 @@ fn zoned_device_proves_nothing() {
     assert_eq!(verdict, Verdict::Unknown);
     assert!(reason.starts_with("sda is zoned"), "{reason}");
 }
+
+/// Returns the verdict where the devices saw these bytes of the canary, and those with a word are doubted.
+fn doubted(stack: &Stack, sights: &[u64], doubts: &[Option<&str>]) -> (Verdict, String) {
+    let layout = layout(stack, 0);
+    let mut proof = Proof::new(stack, &layout, vec![false; stack.layers.len()]);
+    for (layer, bytes) in (1..).zip(sights) {
+        proof.sights[layer] = saw(&layout, layer, *bytes, 0);
+    }
+    for (layer, doubt) in (1..).zip(doubts) {
+        proof.doubts[layer] = doubt.map(str::to_owned);
+    }
+    proof.judge()
+}
+
+#[test]
+fn counter_of_zero_is_no_proof() {
+    let all = 16 * MIB;
+    let disk = stack(vec![layer("nvme0n1", LayerKind::Nvme, &[])]);
+    let off = Some("nvme0n1 counts nothing, because its queue/iostats is 0");
+    let (verdict, reason) = doubted(&disk, &[0], &[off]);
+    assert_eq!(verdict, Verdict::Unknown);
+    assert_eq!(
+        reason,
+        "none were seen, which proves nothing: nvme0n1 counts nothing, because its queue/iostats is 0"
+    );
+    assert_eq!(doubted(&disk, &[all], &[off]).0, Verdict::Reaches, "what was seen came");
+    assert_eq!(doubted(&disk, &[0], &[None]).0, Verdict::Blocked, "two witnesses that count");
+    let mut none = disk;
+    none.layers[1].limits.as_mut().unwrap().max = Bytes::ZERO;
+    assert_eq!(doubted(&none, &[0], &[off]).0, Verdict::Blocked, "it takes none");
+}
+
+#[test]
+fn layer_that_counts_no_discards_is_not_to_blame() {
+    let all = 16 * MIB;
+    let cached = stack(vec![
+        layer("bcache0", LayerKind::Bcache, &[(2, None), (3, None)]),
+        layer("sda", LayerKind::Nvme, &[]),
+        layer("nvme0n1", LayerKind::Nvme, &[]),
+    ]);
+    let silent = [Some("bcache0 has counted no discard so far"), None, None];
+    let (verdict, reason) = doubted(&cached, &[0, all, 0], &silent);
+    assert_eq!(verdict, Verdict::Reaches, "{reason}");
+    assert!(!reason.contains("nvme0n1"), "the cache holds nothing of it: {reason}");
+    assert_eq!(doubted(&cached, &[0, 0, 0], &silent).0, Verdict::Blocked);
+    assert_eq!(doubted(&cached, &[0, all / 4, 0], &silent).0, Verdict::Partial);
+    let striped = stack(vec![
+        layer("md0", raid("raid0"), &[(2, Some(MIB)), (3, Some(MIB))]),
+        layer("sda", LayerKind::Nvme, &[]),
+        layer("sdb", LayerKind::Nvme, &[]),
+    ]);
+    let silent = [Some("md0 has counted no discard so far"), None, None];
+    assert_eq!(doubted(&striped, &[0, all / 2, all / 2], &silent).0, Verdict::Reaches);
+    // Events of a multipath device name the path, and its counters are silent on old kernels.
+    let linear = stack(vec![
+        layer("dm-0", mapper("linear", "8:49 0"), &[(2, Some(0))]),
+        layer("nvme0n1", LayerKind::Nvme, &[]),
+    ]);
+    let head = [None, Some("nvme0n1 has counted no discard so far")];
+    assert_eq!(doubted(&linear, &[all, 0], &head).0, Verdict::Unknown);
+    // A split discard shows in part above, and as a whole below.
+    let (verdict, reason, bytes) = proved(&linear, &[(all / 2, 0), (all, 0)]);
+    assert_eq!((verdict, bytes), (Verdict::Reaches, vec![all, all]), "{reason}");
+}

@@ -29,6 +29,8 @@ pub(super) struct Proof<'a> {
     pub refusals: Vec<Option<TrimError>>,
     /// Whether, by layer, other processes discarded where it may be.
     pub shared: Vec<bool>,
+    /// The reason, by layer, why "nothing was seen" proves nothing, in a sentence.
+    pub doubts: Vec<Option<String>>,
     /// Why the observations are incomplete, in a sentence.
     pub excuse: Option<String>,
 }
@@ -85,12 +87,17 @@ impl<'a> Proof<'a> {
     /// Starts without observations.
     pub fn new(stack: &'a Stack, layout: &'a Layout, shared: Vec<bool>) -> Self {
         let sights = vec![Sight::default(); stack.layers.len()];
-        Self { stack, layout, sights, refusals: Vec::new(), shared, excuse: None }
+        let doubts = vec![None; stack.layers.len()];
+        Self { stack, layout, sights, refusals: Vec::new(), shared, doubts, excuse: None }
     }
 
     /// Returns true if the layers directly below `host` have not seen all of a piece.
     pub fn lacks(&self, host: &Host, piece: &Piece) -> bool {
         let lacks_copy = |(layer, extent): &(usize, Extent)| {
+            let all = self.layout.places[*layer].as_ref().map_or(Bytes::ZERO, |place| place.extents.len());
+            if self.is_blind(*layer) || self.came_through(*layer) >= all {
+                return false;
+            }
             let seen: Bytes = self.sights[*layer].named.inside(*extent).map(Extent::len).sum();
             let cut = self.cut(*layer, [*extent]);
             seen + self.edges(*layer, cut, extent.len()) < extent.len()
@@ -135,6 +142,8 @@ impl<'a> Proof<'a> {
             Verdict::Unknown
         } else if all(Verdict::Reaches) {
             if self.unseen().is_some() { Verdict::Unknown } else { Verdict::Reaches }
+        } else if self.doubted(&fates).is_some() {
+            Verdict::Unknown
         } else if all(Verdict::Blocked) {
             if self.puts_off().is_some() { Verdict::Unknown } else { Verdict::Blocked }
         } else {
@@ -143,12 +152,18 @@ impl<'a> Proof<'a> {
         let mut reason = match verdict {
             Verdict::Reaches => self.arrival(&fates),
             Verdict::Unknown => {
-                self.zoned().or_else(|| self.puts_off()).or_else(|| self.unseen()).unwrap_or_default()
+                let reasons = [self.zoned(), self.puts_off(), self.doubted(&fates), self.unseen()];
+                reasons.into_iter().flatten().next().unwrap_or_default()
             }
             Verdict::Blocked | Verdict::Partial => self.blame(&fates),
         };
+        let counted = self.stack.layers.iter().zip(&self.sights).filter(|(_, sight)| sight.is_counted);
+        let counted: Vec<_> = counted.map(|(layer, _)| layer.name.as_str()).collect();
         if let Some(excuse) = &self.excuse {
             reason = format!("{reason} ({excuse})");
+        } else if !counted.is_empty() {
+            let names = counted.join(", ");
+            reason = format!("{reason} ({names}: counted by /sys/block/*/stat, whoever discarded)");
         }
         (verdict, reason)
     }
@@ -167,11 +182,16 @@ impl<'a> Proof<'a> {
         if self.is_lowest(layer) && frees_nothing(&self.stack.layers[layer]).is_some() {
             return Fate { verdict: Verdict::Blocked, due: self.layout.hosts[0].size(), came: Bytes::ZERO };
         }
+        if self.is_blind(layer) {
+            let due = self.told(layer);
+            let lost_above = self.parents(layer).filter_map(|parent| above[parent]).map(|fate| fate.verdict);
+            return Fate { verdict: lost_above.fold(Verdict::Reaches, worse), due, came: due };
+        }
         if place.is_exact {
             let cut = self.cut(layer, place.extents.iter());
             let sight = &self.sights[layer];
             let refused = if self.is_lowest(layer) { sight.failed.len() } else { Bytes::ZERO };
-            let (due, came) = (place.extents.len(), sight.named.len() - refused);
+            let (due, came) = (place.extents.len(), self.came_through(layer).saturating_sub(refused));
             return Fate::of(due, came, self.edges(layer, cut, due));
         }
         let parents: Vec<_> = self.parents(layer).collect();
@@ -199,6 +219,7 @@ impl<'a> Proof<'a> {
         let place = self.layout.places[layer].as_ref();
         match host {
             Some(host) => host.size(),
+            None if self.is_blind(layer) => self.parents(layer).map(|parent| self.told(parent)).sum(),
             None if allocates(&self.stack.layers[layer].kind)
                 && place.is_some_and(|place| place.is_exact) =>
             {
@@ -206,6 +227,60 @@ impl<'a> Proof<'a> {
             }
             None => sight.total,
         }
+    }
+
+    /// Returns the bytes of the canary that came to a layer on which it has an exact place: those that it shows, or that the only
+    /// layer below shows, if these are more. The device mapper shows a part only of a discard that it splits above NVMe with
+    /// several paths (Linux 6.12).
+    fn came_through(&self, layer: usize) -> Bytes {
+        let own = self.sights[layer].named.len();
+        let length = |layer: usize| {
+            let place = self.layout.places[layer].as_ref().filter(|place| place.is_exact)?;
+            Some(place.extents.len())
+        };
+        match self.stack.layers[layer].below.as_slice() {
+            [below] if length(layer).is_some() && length(layer) == length(below.layer) => {
+                own.max(self.came_through(below.layer))
+            }
+            _ => own,
+        }
+    }
+
+    /// Returns true if a layer shows no discards, although a layer below has got some that came through it.
+    fn is_blind(&self, layer: usize) -> bool {
+        if self.sights[layer].total > Bytes::ZERO {
+            return false;
+        }
+        let is_doubted = self.doubts[layer].is_some();
+        self.stack.layers[layer].below.iter().map(|below| below.layer).any(|below| {
+            let sight = &self.sights[below];
+            let Some(place) = &self.layout.places[below] else { return false };
+            let came = if place.is_exact { sight.named.len() } else { sight.total };
+            came > Bytes::ZERO && (place.is_exact || is_doubted) || self.is_blind(below)
+        })
+    }
+
+    /// Names a device that may have got some without showing it, in a sentence. One that takes none, or whose file system the
+    /// kernel refused to trim, got none.
+    fn doubted(&self, fates: &[Option<Fate>]) -> Option<String> {
+        let is_refused = |refusal: &Option<TrimError>| matches!(refusal, Some(TrimError::Unsupported { .. }));
+        if self.refusals.iter().any(is_refused) {
+            return None;
+        }
+        let is_lost = |layer: &usize| {
+            let fate = fates[*layer].filter(|fate| fate.verdict != Verdict::Reaches);
+            fate.is_some() && self.is_lowest(*layer) && self.sights[*layer].total == Bytes::ZERO
+        };
+        let is_stopped = |layer: usize| self.is_stopped(layer);
+        let mut lost = (0..fates.len()).filter(is_lost).filter(|layer| !is_stopped(*layer));
+        let doubt = lost.find_map(|layer| self.doubts[layer].as_ref())?;
+        Some(format!("none were seen, which proves nothing: {doubt}"))
+    }
+
+    /// Returns true if a layer, or one above it that holds the canary, takes no discards.
+    fn is_stopped(&self, layer: usize) -> bool {
+        let frees_none = frees_nothing(&self.stack.layers[layer]).is_some();
+        frees_none || self.parents(layer).any(|parent| self.is_stopped(parent))
     }
 
     /// Returns all discards that a layer got; for the lowest, without the failed ones.
@@ -224,7 +299,8 @@ impl<'a> Proof<'a> {
             let host = self.layout.hosts.iter().find(|host| host.layer == layer);
             seen.push(match host {
                 Some(host) => host.size(),
-                None if is_exact => self.sights[layer].named.len(),
+                None if self.is_blind(layer) => self.parents(layer).map(|parent| seen[parent]).sum(),
+                None if is_exact => self.came_through(layer),
                 None => {
                     let of_canary: Bytes = self.parents(layer).map(|parent| seen[parent]).sum();
                     let above: Bytes = self.parents(layer).map(|parent| self.told(parent)).sum();

@@ -30,6 +30,8 @@ pub(super) struct Sight {
     pub commands: u64,
     /// The time of the first one since the start of the trace.
     pub first: Option<Nanos>,
+    /// Whether the trace showed none, and the counters did.
+    pub is_counted: bool,
 }
 
 /// Observes the discards of devices.
@@ -102,6 +104,8 @@ impl Witness {
     /// # Errors
     /// Errors of the trace or the counters.
     pub fn look(&mut self, layout: &Layout, timeout: Duration) -> Result<Vec<Sight>, CanaryError> {
+        // Whatever is counted by now is in the trace when that is read, if it ever is.
+        let counted = self.counted(layout)?;
         match &mut self.source {
             EventSource::Trace(listener, events) => {
                 listener.follow(timeout)?;
@@ -112,18 +116,54 @@ impl Witness {
                 };
                 events.extend(new.into_iter().map(|event| (number(&event), event)));
             }
-            EventSource::Counters(_) => std::thread::sleep(timeout),
+            EventSource::Counters(_) => {
+                std::thread::sleep(timeout);
+                return self.counted(layout);
+            }
         }
-        let pairs = self.devices.iter().zip(&layout.places);
-        pairs
-            .map(|pair| match (pair, &self.source) {
-                ((Some(device), Some(place)), EventSource::Trace(_, events)) => {
-                    Ok(device.traced(place, events))
-                }
-                ((Some(device), Some(place)), EventSource::Counters(_)) => device.counted(place),
-                _ => Ok(Sight::default()),
+        let EventSource::Trace(_, events) = &self.source else { return Ok(counted) };
+        let pairs = self.devices.iter().zip(&layout.places).zip(counted);
+        Ok(pairs
+            .map(|(pair, counted)| {
+                let (Some(device), Some(place)) = pair else { return counted };
+                let traced = device.traced(place, events);
+                // The events of NVMe's multipath devices name the path, which has no number in sysfs.
+                if traced.total > Bytes::ZERO || counted.total == Bytes::ZERO { traced } else { counted }
             })
+            .collect())
+    }
+
+    /// Returns the discards that the counters of each layer show.
+    fn counted(&self, layout: &Layout) -> Result<Vec<Sight>, CanaryError> {
+        let pairs = self.devices.iter().zip(&layout.places);
+        let counted = pairs.map(|pair| match pair {
+            (Some(device), Some(place)) => device.counted(place),
+            _ => Ok(Sight::default()),
+        });
+        counted.collect()
+    }
+
+    /// Returns for each layer the reason why "nothing was seen" proves nothing there, in a sentence. There is none where both
+    /// the trace and the counters show the discards of such a device.
+    pub fn doubts(&self) -> Vec<Option<String>> {
+        self.devices
+            .iter()
+            .map(|device| device.as_ref().and_then(|device| self.doubt(&device.device)))
             .collect()
+    }
+
+    fn doubt(&self, device: &BlockDevice) -> Option<String> {
+        let name = device.name();
+        let has_counted = device.has_counted_discards().unwrap_or_default();
+        if !device.is_counting() {
+            Some(format!("{name} counts nothing, because its queue/iostats is 0"))
+        } else if device.may_be_silent() && !has_counted {
+            Some(format!("{name} has counted no discard so far"))
+        } else if matches!(self.source, EventSource::Counters(_)) {
+            Some(format!("only the counters of {name} were watched"))
+        } else {
+            None
+        }
     }
 
     /// Returns why the observations are incomplete, in a sentence; none if they are complete.
@@ -177,7 +217,8 @@ impl Device {
     fn counted(&self, place: &Place) -> Result<Sight, CanaryError> {
         let since = self.device.counters()?.since(&self.before);
         let mut left = since.discard_bytes;
-        let mut sight = Sight { total: left, commands: since.discards, ..Sight::default() };
+        let is_counted = left > Bytes::ZERO;
+        let mut sight = Sight { total: left, commands: since.discards, is_counted, ..Sight::default() };
         for extent in place.extents.iter() {
             let part = Extent::at(extent.start, extent.len().min(left));
             left -= part.len();

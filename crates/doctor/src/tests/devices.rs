@@ -41,6 +41,86 @@ fn scsi_devices_are_distinguished() {
     );
 }
 
+/// The findings on a disk with this vendor and model, which says that it rotates.
+fn of_model(transport: Transport, model: &str) -> (Verdict, String, String) {
+    let mode = Some("full".to_owned());
+    let scsi = Scsi { transport, provisioning_mode: mode, thin_provisioning: Some(false) };
+    let disk = Layer {
+        rotational: true,
+        label: Some(model.to_owned()),
+        ..taking(0, 0, layer("sda", LayerKind::Scsi(scsi)))
+    };
+    let target = examined(&row([file_system("/mnt", "ext4", "rw"), disk]));
+    let finding = target.findings[0].clone();
+    (target.verdict, finding.id, finding.fix.unwrap_or_default())
+}
+
+#[test]
+fn claim_to_rotate_is_not_believed_of_a_host() {
+    let ata = || Transport::Ata { trim: Some("unsupported".to_owned()) };
+    let other = || Transport::Other(None);
+    for (transport, model, word) in [
+        (ata(), "VBOX HARDDISK", "VBoxManage storageattach"),
+        (other(), "VMware Virtual disk", "VMFS 6"),
+        (other(), "Msft Virtual Disk", "VHDX"),
+        (ata(), "QEMU HARDDISK", "discard='unmap'"),
+        (other(), "LIO-ORG disk1", "emulate_tpu=1"),
+    ] {
+        let (verdict, id, fix) = of_model(transport, model);
+        assert_eq!((verdict, id.as_str()), (Verdict::Blocked, "host-no-discards"), "{model}");
+        assert!(fix.contains(word), "{model}: {fix}");
+    }
+    for (transport, model) in [(ata(), "ST4000DM004-2CV104"), (other(), "SEAGATE ST2000NM0045")] {
+        assert_eq!(of_model(transport, model).1, "rotating-disk", "{model}");
+    }
+    let unknown = Layer { rotational: true, ..taking(0, 0, layer("cciss/c0d0", LayerKind::Other(None))) };
+    let target = examined(&row([file_system("/mnt", "ext4", "rw"), unknown]));
+    assert_eq!(summary(&target), (Verdict::Blocked, vec!["cciss/c0d0"], vec![]));
+}
+
+#[test]
+fn device_that_rejected_a_discard_is_not_called_limited_by_somebody() {
+    let disk = |max, max_hardware| {
+        let transport = Transport::Other(None);
+        let mode = Some("disabled".to_owned());
+        let scsi = Scsi { transport, provisioning_mode: mode, thin_provisioning: Some(true) };
+        let mut disk = taking(max, 512, layer("sda", LayerKind::Scsi(scsi)));
+        disk.limits.as_mut().unwrap().max_hardware = Bytes(max_hardware);
+        examined(&row([file_system("/mnt", "ext4", "rw"), disk]))
+    };
+    // The second is what raising the limit makes of the first.
+    for (max, max_hardware) in [(0, YES), (YES, YES), (0, 0)] {
+        let target = disk(max, max_hardware);
+        assert_eq!(summary(&target), (Verdict::Blocked, vec!["sda"], vec!["provisioning-mode"]));
+        assert!(target.findings[0].message.contains("when a device rejects one"), "{target:?}");
+    }
+}
+
+#[test]
+fn granularity_of_zero_is_no_proof_of_discards() {
+    let target = examined(&row([file_system("/mnt", "ext4", "rw"), taking(YES, 0, nvme(YES))]));
+    assert_eq!(target.verdict, Verdict::Unknown);
+    assert!(target.reason.contains("5.10 to 6.7"), "{}", target.reason);
+}
+
+#[test]
+fn storage_elsewhere_is_named_with_where_to_look() {
+    for (driver, word) in [("zd", "zfs list"), ("rbd", "rbd du"), ("vbd", "the Xen host")] {
+        let disk = taking(YES, 4096, layer("x0", LayerKind::Other(Some(driver.to_owned()))));
+        let reason = examined(&row([disk])).layers.remove(0).reason;
+        assert!(reason.contains("can't be seen from here") && reason.contains(word), "{reason}");
+    }
+    for (model, word) in
+        [("Amazon Elastic Block Store", "the cloud takes"), ("VMware Virtual disk", "the host takes")]
+    {
+        let disk = Layer { label: Some(model.to_owned()), ..nvme(YES) };
+        let reason = examined(&row([disk])).layers.remove(0).reason;
+        assert!(reason.starts_with(word), "{reason}");
+    }
+    let iscsi = scsi(Transport::Other(Some("iscsi_tcp".to_owned())));
+    assert!(said_of(iscsi, Announced::default()).starts_with("the iSCSI target takes them"));
+}
+
 #[test]
 fn zeros_written_are_no_discards() {
     let transport = Transport::Usb { driver: "usb-storage".to_owned(), ids: None };

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use trimtab_core::verdict::{Finding, Verdict};
 use trimtab_linux::mount::Listed;
-use trimtab_linux::stack::{CronTrim, CrypttabLine, Layer, LayerKind, Setup, Timer};
+use trimtab_linux::stack::{CronTrim, CrypttabLine, FstrimService, Layer, LayerKind, Setup, Stack, Timer};
 
 use super::{YES, file_system, layer, mapped, nvme, row, taking, timed};
 use crate::{ASSUMED_ERASE_BLOCK, diagnose};
@@ -54,7 +55,12 @@ fn discards_allowed_until_the_next_start_are_reported() {
     ]);
     let ids = |options: &[&str], luks_allows: &[(String, bool)]| {
         let options = options.iter().map(|option| (*option).to_owned()).collect();
-        let line = CrypttabLine { name: "home".to_owned(), source: "/dev/sda1".to_owned(), options };
+        let line = CrypttabLine {
+            name: "home".to_owned(),
+            source: "/dev/sda1".to_owned(),
+            options,
+            unread: Vec::new(),
+        };
         let setup = Setup { crypttab: vec![line], luks_allows: luks_allows.to_vec(), ..timed() };
         diagnose(&stack, &setup, ASSUMED_ERASE_BLOCK)
             .findings
@@ -163,4 +169,145 @@ fn fstab_options_of_a_swap_are_reported() {
     let (said, findings) = told(vec![swap_line("UUID=1", "sw")]);
     assert!(said.contains("/etc/fstab enables no discards"), "{said}");
     assert_eq!(findings, 1);
+}
+
+/// An ext4 on a dm-crypt device named `home` that was opened without discards, by the maker with this word.
+fn encrypted(maker: &str, options: &str) -> Stack {
+    let crypt = mapped("dm-0", "crypt", &format!("aes-xts-plain64 - 0 8:1 0{options}"));
+    let max = if options.is_empty() { 0 } else { YES };
+    let crypt = Layer {
+        label: Some("home".to_owned()),
+        subsystem: Some(maker.to_owned()).filter(|maker| !maker.is_empty()),
+        ..taking(max, 512, crypt)
+    };
+    row([file_system("/mnt", "ext4", "rw"), crypt, nvme(YES)])
+}
+
+fn only(stack: &Stack, setup: &Setup, id: &str) -> Finding {
+    let findings = diagnose(stack, setup, ASSUMED_ERASE_BLOCK).findings;
+    findings.into_iter().find(|finding| finding.id == id).unwrap()
+}
+
+#[test]
+fn maker_of_an_encrypted_device_decides_the_fix() {
+    let fix = |maker: &str| only(&encrypted(maker, ""), &timed(), "luks-no-discards").fix.unwrap();
+    assert_eq!(fix("CRYPT-LUKS2"), "cryptsetup refresh --allow-discards --persistent home");
+    assert!(fix("CRYPT-LUKS1").starts_with("cryptsetup refresh --allow-discards home   # and add discard"));
+    for (maker, kind) in [
+        ("CRYPT-PLAIN", "plain"),
+        ("CRYPT-BITLK", "bitlk"),
+        ("CRYPT-TCRYPT", "tcrypt"),
+        ("CRYPT-FVAULT2", "fvault2"),
+    ] {
+        let start = format!("cryptsetup close home && cryptsetup open --type {kind} --allow-discards ");
+        assert!(fix(maker).starts_with(&start), "{}", fix(maker));
+    }
+    // VeraCrypt's devices have no name of a maker, and cryptsetup doesn't manage them.
+    let unnamed = fix("");
+    assert!(unnamed.starts_with("dmsetup table --showkeys home | awk ") && !unnamed.contains("cryptsetup"));
+}
+
+#[test]
+fn fix_that_lasts_depends_on_the_header() {
+    let line = |options: &[&str], unread: &[&str]| {
+        let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let (name, source) = ("home".to_owned(), "/dev/sda1".to_owned());
+        let line = CrypttabLine { name, source, options: own(options), unread: own(unread) };
+        Setup { crypttab: vec![line], ..timed() }
+    };
+    let luks1 = encrypted("CRYPT-LUKS1", " 1 allow_discards");
+    let found = only(&luks1, &line(&["luks"], &["discard"]), "luks-until-restart");
+    let fix = found.fix.unwrap();
+    assert!(fix.contains("/etc/crypttab") && !fix.contains("--persistent"), "{fix}");
+    assert!(found.message.contains("a blank stands before discard"), "{}", found.message);
+    let luks2 = encrypted("CRYPT-LUKS2", " 1 allow_discards");
+    let found = only(&luks2, &line(&["luks"], &[]), "luks-until-restart");
+    assert!(found.fix.unwrap().ends_with("--persistent home"));
+    // The opener did not see the line.
+    let ignored = only(&encrypted("CRYPT-LUKS2", ""), &line(&["luks", "discard"], &[]), "luks-no-discards");
+    assert!(ignored.message.contains("Its line in /etc/crypttab allows them"), "{}", ignored.message);
+    assert!(ignored.fix.unwrap().contains("update-initramfs -u"));
+}
+
+#[test]
+fn fstrim_service_is_read() {
+    let stack = row([file_system("/mnt", "ext4", "rw"), nvme(YES)]);
+    let runs = |command: &str, fstab: Vec<Listed>| {
+        let commands = vec![command.split(' ').map(str::to_owned).collect()];
+        let service = FstrimService { commands, result: "success".to_owned() };
+        Setup { fstrim_service: Some(service), fstab, ..timed() }
+    };
+    let ids = |command: &str, fstab: Vec<Listed>| {
+        let findings = diagnose(&stack, &runs(command, fstab), ASSUMED_ERASE_BLOCK).findings;
+        findings.into_iter().map(|finding| finding.id).collect::<Vec<_>>()
+    };
+    let other = || vec![swap_line("/dev/sdb", "defaults")];
+    let default = "/sbin/fstrim --listed-in /etc/fstab:/proc/self/mountinfo --verbose --quiet-unsupported";
+    assert_eq!(ids(default, other()), ["not-in-fstab"]);
+    assert!(ids(default, Vec::new()).is_empty(), "all mounts count");
+    // What the finding's fix makes of it.
+    assert!(ids("/sbin/fstrim --all --verbose --quiet-unsupported", other()).is_empty());
+    assert!(ids("/sbin/fstrim -v /mnt", other()).is_empty());
+    assert_eq!(ids("/sbin/fstrim -v /srv", other()), ["not-in-fstab"]);
+    assert_eq!(ids("/sbin/fstrim -Av", Vec::new()), ["fstrim-trims-nothing"]);
+    assert_eq!(ids("/sbin/fstrim -Av", other()), ["not-in-fstab"]);
+    assert!(ids("/usr/local/bin/trim-all", other()).is_empty(), "a script may trim anything");
+}
+
+#[test]
+fn failing_fstrim_service_is_a_finding() {
+    let machine = |result: &str, timer: Setup| {
+        let service = FstrimService { commands: Vec::new(), result: result.to_owned() };
+        let findings =
+            super::super::service::of_the_machine(&Setup { fstrim_service: Some(service), ..timer });
+        findings.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        machine("exit-code", timed()),
+        ["fstrim.service failed when fstrim.timer last started it (exit-code)."]
+    );
+    assert!(machine("success", timed()).is_empty());
+    assert!(machine("exit-code", Setup::default()).is_empty(), "nothing starts it");
+}
+
+#[test]
+fn kinds_of_senders_are_told_apart() {
+    let ids = |stack: &Stack, setup: &Setup| {
+        let findings = diagnose(stack, setup, ASSUMED_ERASE_BLOCK).findings;
+        findings.into_iter().map(|finding| finding.id).collect::<Vec<_>>()
+    };
+    let btrfs = |options: &str| row([file_system("/mnt", "btrfs", options), nvme(YES)]);
+    assert!(ids(&btrfs("rw,discard=async"), &timed()).is_empty());
+    assert_eq!(ids(&btrfs("rw,discard"), &timed()), ["double-work"]);
+    let zram = taking(YES, 4096, layer("zram0", LayerKind::Zram));
+    let memory = row([file_system("/mnt", "ext4", "rw"), zram]);
+    let found = only(&memory, &Setup::default(), "nobody-trims");
+    assert!(found.fix.unwrap().starts_with("mount -o remount,discard /mnt "));
+}
+
+#[test]
+fn online_discards_smaller_than_the_unit_below_are_a_finding() {
+    let ids = |chunk: u64, options: &str, setup: &Setup| {
+        let pool = mapped("dm-1", "thin-pool", &format!("254:2 254:3 {} 0 0", chunk / 512));
+        let stack = row([file_system("/mnt", "xfs", options), taking(YES, chunk, pool), nvme(YES)]);
+        let findings = diagnose(&stack, setup, ASSUMED_ERASE_BLOCK).findings;
+        findings.into_iter().map(|finding| finding.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(256 << 10, "rw,discard", &Setup::default()), ["online-only"]);
+    assert!(ids(4096, "rw,discard", &Setup::default()).is_empty());
+    assert_eq!(ids(256 << 10, "rw", &Setup::default()), ["nobody-trims"]);
+    assert!(ids(256 << 10, "rw,discard", &timed()).is_empty(), "what the timer sends completes it");
+}
+
+#[test]
+fn proven_block_leaves_no_advice_to_send_more() {
+    use trimtab_core::document::doctor::Canary;
+    let stack = row([file_system("/mnt", "ext4", "rw"), nvme(YES)]);
+    let mut target = diagnose(&stack, &Setup::default(), ASSUMED_ERASE_BLOCK);
+    assert_eq!(target.findings[0].id, "nobody-trims");
+    let (verdict, reason) = (Verdict::Blocked, "ext4 at /mnt handed nothing on".to_owned());
+    let canary = Canary { sent_bytes: trimtab_core::Bytes::MIB, seen: Vec::new(), verdict, reason };
+    crate::prove(&mut target, canary);
+    let ids: Vec<_> = target.findings.iter().map(|finding| finding.id.as_str()).collect();
+    assert_eq!(ids, ["canary-disagrees"]);
 }

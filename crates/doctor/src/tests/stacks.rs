@@ -200,6 +200,50 @@ fn ntfs3_needs_the_discard_option() {
     assert_eq!(summary(&mounted("rw,discard")), (Verdict::Reaches, vec![], vec![]));
 }
 
+#[test]
+fn file_system_without_discards_is_not_called_read_only() {
+    for fstype in ["udf", "reiserfs", "minix", "hfsplus"] {
+        let target = examined(&row([file_system("/mnt", fstype, "rw"), nvme(YES)]));
+        assert_eq!(summary(&target), (Verdict::Blocked, vec!["/mnt"], vec!["file-system-no-discards"]));
+        assert!(!target.reason.contains("read-only"), "{}", target.reason);
+    }
+}
+
+#[test]
+fn snapshot_is_judged_by_the_words_of_its_table() {
+    let snapshot = |words: &str| {
+        let layer = taking(YES, 4096, mapped("dm-0", "snapshot", &format!("8:1 8:2 P 8{words}")));
+        examined(&row([file_system("/mnt", "ext4", "rw"), layer, nvme(YES)])).verdict
+    };
+    assert_eq!(snapshot(" 1 discard_zeroes_cow"), Verdict::Blocked);
+    assert_eq!(snapshot(" 2 discard_zeroes_cow discard_passdown_origin"), Verdict::Reaches);
+}
+
+#[test]
+fn maker_of_a_volume_decides_the_fix() {
+    let found = |maker: &str, target: &str, parameters: &str, label: &str, max| {
+        let layer = Layer {
+            subsystem: Some(maker.to_owned()).filter(|maker| !maker.is_empty()),
+            label: Some(label.to_owned()),
+            ..taking(max, 4096, mapped("dm-0", target, parameters))
+        };
+        let target = examined(&row([file_system("/mnt", "ext4", "rw"), layer, nvme(YES)]));
+        target.findings[0].clone()
+    };
+    let integrity = |maker, label| found(maker, "integrity", "8:1 0 - J 0", label, 0);
+    assert!(integrity("CRYPT-INTEGRITY", "data").fix.unwrap().starts_with("integritysetup close data"));
+    let leg = integrity("LVM", "vg/lv_rimage_0").fix.unwrap();
+    assert_eq!(leg, "lvconvert --raidintegrity n vg/lv");
+    assert_eq!(integrity("", "data").fix, None);
+    let pool = |maker, label| found(maker, "thin-pool", "8:1 8:2 128 0 1 no_discard_passdown", label, YES);
+    assert_eq!(pool("LVM", "vg/pool-tpool").fix.unwrap(), "lvchange --discards passdown vg/pool");
+    assert_eq!(pool("stratis", "stratis-1-private-x").fix, None);
+    assert!(pool("", "docker-pool").fix.unwrap().starts_with("dmsetup table --showkeys docker-pool | awk "));
+    let cache = |maker| found(maker, "cache", "8:1 8:2 8:3 128 1 no_discard_passdown smq 0", "vg/lv", YES);
+    assert!(cache("LVM").fix.unwrap().starts_with("lvconvert --splitcache"));
+    assert!(cache("").fix.unwrap().starts_with("dmsetup table"));
+}
+
 fn any_kind() -> impl Strategy<Value = LayerKind> {
     let parameters = "[a-z0-9:_ -]{0,40}|7:0 7:1 [0-9]{1,6} 0( ignore_discard| no_discard_passdown)?";
     let targets = "(linear|striped|crypt|integrity|thin|thin-pool|cache|vdo|snapshot|raid|zoned|zero|odd)";

@@ -6,7 +6,7 @@ use std::process::Command;
 use trimtab_core::Bytes;
 use trimtab_core::document::doctor::{Canary, Seen};
 use trimtab_core::interrupt::Interrupt;
-use trimtab_doctor::canary::{CanaryError, canary};
+use trimtab_doctor::canary::{CanaryError, Progress, canary};
 use trimtab_linux::stack::{Machine, Stack};
 
 use crate::mounts::Mounted;
@@ -42,7 +42,7 @@ pub fn memory(size: Bytes) -> Mounted {
 
 /// Sends a canary down the stack below `target`.
 pub fn sent(target: &Path, interrupt: &Interrupt) -> Result<Canary, CanaryError> {
-    canary(&Stack::of(&Machine::live(), target).unwrap(), interrupt)
+    canary(&Stack::of(&Machine::live(), target).unwrap(), &mut Progress { interrupt, begins: &mut |_| {} })
 }
 
 /// A canary that proves something.

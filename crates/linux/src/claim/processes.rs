@@ -18,6 +18,7 @@ use crate::descriptors::share_descriptors;
 use crate::identity;
 use crate::limited::in_time;
 use crate::mount;
+use crate::process;
 
 /// How often processes are listed until no new ones appear.
 const MOST_ROUNDS: usize = 16;
@@ -71,10 +72,10 @@ impl Processes {
                 let found = Found::of(procfs, process, numbers_are_own);
                 // One is enough to refuse, and each takes a second to be sure of.
                 if found.has_unknown_ring {
-                    return Err(ClaimError::UnknownRing { process, name: name(procfs, process) });
+                    return Err(ClaimError::UnknownRing { process, name: process::name(procfs, process) });
                 }
                 if found.is_silent {
-                    return Err(ClaimError::SilentProcess { process, name: name(procfs, process) });
+                    return Err(ClaimError::SilentProcess { process, name: process::name(procfs, process) });
                 }
                 all.add(process, found);
             }
@@ -88,12 +89,6 @@ impl Processes {
         self.opened.extend(found.opened.into_iter().map(opened));
         self.read.extend(found.read.into_iter().map(opened));
     }
-}
-
-/// Returns the name of a process.
-pub(super) fn name(procfs: &Path, process: u32) -> String {
-    let text = fs::read_to_string(procfs.join(process.to_string()).join("comm")).unwrap_or_default();
-    text.trim_end_matches('\n').escape_debug().to_string()
 }
 
 impl Opened {
@@ -351,7 +346,7 @@ mod tests {
         found.sort();
         assert_eq!(found, ["4", "5"], "neither one for reading nor one for its path alone");
         assert!(opened.iter().all(|opened| (opened.process, opened.what) == (42, OpenedKind::File(id))));
-        assert_eq!(name(&machine.procfs(), 42), "qemu-system-x86");
+        assert_eq!(process::name(&machine.procfs(), 42), "qemu-system-x86");
     }
 
     #[test]

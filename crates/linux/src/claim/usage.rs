@@ -9,12 +9,13 @@ use super::files::{BackingFile, UsedFile};
 use super::fuse_servers;
 use super::identifiers;
 use super::opened_kind::OpenedKind;
-use super::processes::{self, Opened, Processes};
+use super::processes::{Opened, Processes};
 use super::served;
 use super::uses::{Use, titled};
 use super::{ClaimError, Overrides, Sharing};
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::identity::{self, Sameness};
+use crate::process;
 use crate::stack::Machine;
 
 /// A device, or a relative of it, and what it is used for.
@@ -270,7 +271,7 @@ impl Usage {
         };
         opened.iter().find_map(|opened| {
             let node = used(opened)?;
-            Some((opened.process, processes::name(&machine.procfs(), opened.process), node))
+            Some((opened.process, process::name(&machine.procfs(), opened.process), node))
         })
     }
 

@@ -4,12 +4,26 @@
 use std::os::fd::AsFd;
 
 use rustix::io::{Errno, Result};
-use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+use rustix::ioctl::{Getter, Opcode, Updater, ioctl, opcode};
 use trimtab_core::{Bytes, Extent};
 
 const FS_IOC_FIEMAP: Opcode = opcode::read_write::<FiemapHead>(b'f', 11);
 const FIBMAP: Opcode = opcode::none(0, 1);
 const FIGETBSZ: Opcode = opcode::none(0, 2);
+const FS_IOC_FSGETXATTR: Opcode = opcode::read::<FileAttributes>(b'X', 31);
+
+const FS_XFLAG_REALTIME: u32 = 1;
+
+/// `struct fsxattr`.
+#[repr(C)]
+struct FileAttributes {
+    flags: u32,
+    extent_size: u32,
+    extents: u32,
+    project: u32,
+    copied_extent_size: u32,
+    padding: [u8; 8],
+}
 
 /// How many extents are asked for at once.
 const EXTENTS: usize = 512;
@@ -60,6 +74,16 @@ pub struct FileExtent {
     pub extent: Extent,
     /// Whether other files have it too.
     pub shared: bool,
+}
+
+/// Returns whether the data of `file` is on the realtime device of an XFS.
+///
+/// # Errors
+/// The kernel's error, such as `ENOTTY` from a file system without such attributes.
+pub fn is_realtime(file: impl AsFd) -> Result<bool> {
+    // SAFETY: FS_IOC_FSGETXATTR writes a `struct fsxattr`, which `FileAttributes` lays out.
+    let attributes = unsafe { ioctl(file, Getter::<FS_IOC_FSGETXATTR, FileAttributes>::new())? };
+    Ok(attributes.flags & FS_XFLAG_REALTIME != 0)
 }
 
 /// Where the bytes `range` of `file` are, what lies in its cache written first. Left out are holes and
@@ -152,6 +176,7 @@ mod tests {
     fn opcodes_and_structures_match_the_kernel() {
         assert_eq!(FS_IOC_FIEMAP, 0xc020_660b);
         assert_eq!((FIBMAP, FIGETBSZ), (1, 2));
+        assert_eq!((FS_IOC_FSGETXATTR, size_of::<FileAttributes>()), (0x801c_581f, 28));
         assert_eq!(size_of::<FiemapExtent>(), 56);
         assert_eq!(std::mem::offset_of!(FiemapExtent, flags), 40);
         assert_eq!(std::mem::offset_of!(FiemapQuery, extents), 32);

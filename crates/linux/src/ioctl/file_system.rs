@@ -25,10 +25,6 @@ const FMR_OF_SPECIAL_OWNER: u32 = 0x10;
 const FMR_OF_LAST: u32 = 0x20;
 const FMR_OWN_FREE: u64 = 1;
 
-const CHUNK_TREE: u64 = 3;
-const CHUNK_OBJECT: u64 = 256;
-const CHUNK_ITEM: u32 = 228;
-
 /// `struct fsuuid2`.
 #[repr(C)]
 struct FsUuid {
@@ -113,12 +109,16 @@ pub struct FreeSpace {
     pub extent: Extent,
 }
 
-/// An item of btrfs' chunk tree.
+/// An item of a tree of btrfs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChunkItem {
-    /// The logical address it begins at.
-    pub logical: u64,
-    /// The `struct btrfs_chunk`.
+pub struct TreeItem {
+    /// The object of its key.
+    pub object: u64,
+    /// The type of its key.
+    pub kind: u32,
+    /// The offset of its key.
+    pub offset: u64,
+    /// The content.
     pub bytes: Vec<u8>,
 }
 
@@ -200,24 +200,30 @@ pub fn file_system_uuid(directory: impl AsFd) -> Result<[u8; 16]> {
     }
 }
 
-/// The chunks of the btrfs that holds `directory`.
+/// The items of a tree of the btrfs that holds `directory`, with the keys from `first` to `last`; a key is an object, a type and an
+/// offset, in this order.
 ///
 /// # Errors
-/// The kernel's error, such as `EPERM` without `CAP_SYS_ADMIN`.
-pub fn btrfs_chunks(directory: impl AsFd) -> Result<Vec<ChunkItem>> {
-    let mut chunks: Vec<ChunkItem> = Vec::new();
-    let mut from = 0;
+/// The kernel's error, such as `EPERM` without `CAP_SYS_ADMIN`, or `ENOENT` if there is no such tree.
+pub fn btrfs_search(
+    directory: impl AsFd,
+    tree: u64,
+    first: (u64, u32, u64),
+    last: (u64, u32, u64),
+) -> Result<Vec<TreeItem>> {
+    let mut all: Vec<TreeItem> = Vec::new();
+    let mut from = first;
     loop {
         let mut search = Box::new(TreeSearch {
-            tree: CHUNK_TREE,
-            min_objectid: CHUNK_OBJECT,
-            max_objectid: CHUNK_OBJECT,
-            min_offset: from,
-            max_offset: u64::MAX,
+            tree,
+            min_objectid: from.0,
+            max_objectid: last.0,
+            min_offset: from.2,
+            max_offset: last.2,
             min_transid: 0,
             max_transid: u64::MAX,
-            min_type: CHUNK_ITEM,
-            max_type: CHUNK_ITEM,
+            min_type: from.1,
+            max_type: last.1,
             items: u32::MAX,
             unused: 0,
             reserved: [0; 4],
@@ -227,23 +233,27 @@ pub fn btrfs_chunks(directory: impl AsFd) -> Result<Vec<ChunkItem>> {
         // `TreeSearch` lays out.
         unsafe { ioctl(&directory, Updater::<BTRFS_IOC_TREE_SEARCH, _>::new(&mut *search))? };
         let found = items(&search.buffer, search.items);
-        match found.last().and_then(|last| last.logical.checked_add(1)) {
-            Some(next) => from = next,
-            None => return Ok(chunks),
+        let after = found.last().map(|item| match item.offset.checked_add(1) {
+            Some(offset) => (item.object, item.kind, offset),
+            None => (item.object, item.kind + 1, 0),
+        });
+        all.extend(found);
+        match after.filter(|after| *after <= last) {
+            Some(after) => from = after,
+            None => return Ok(all),
         }
-        chunks.extend(found);
     }
 }
 
 /// The items in a search's answer, each behind a `struct btrfs_ioctl_search_header`.
-fn items(mut answer: &[u8], count: u32) -> Vec<ChunkItem> {
+fn items(mut answer: &[u8], count: u32) -> Vec<TreeItem> {
     let mut items = Vec::new();
     for _ in 0..count {
         let Some((head, rest)) = answer.split_first_chunk::<32>() else { break };
-        let length = u32::from_ne_bytes([head[28], head[29], head[30], head[31]]);
-        let Some((bytes, rest)) = rest.split_at_checked(length as usize) else { break };
-        let logical = u64::from_ne_bytes(std::array::from_fn(|at| head[16 + at]));
-        items.push(ChunkItem { logical, bytes: bytes.to_vec() });
+        let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| head[at + byte]));
+        let short = |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| head[at + byte]));
+        let Some((bytes, rest)) = rest.split_at_checked(short(28) as usize) else { break };
+        items.push(TreeItem { object: long(8), kind: short(24), offset: long(16), bytes: bytes.to_vec() });
         answer = rest;
     }
     items

@@ -39,8 +39,11 @@ pub(super) fn is_on_devices(machine: &Machine, in_use: &InUse, mount: &Mount) ->
 /// The layers directly below the file system; one on a single device starts where that does.
 pub(super) fn below(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<Vec<Place>, StackError> {
     let devices = devices(machine, in_use, mount)?;
-    let start = (devices.len() == 1).then_some(Bytes::ZERO);
-    let mut below: Vec<Place> = devices.into_iter().map(|device| (Node::Device(device), start)).collect();
+    let is_in_a_row = devices.len() == 1 || mount.fstype == "xfs";
+    // XFS has its own space on the first, and its realtime space on the second.
+    let start = |place: usize| (is_in_a_row && place == 0).then_some(Bytes::ZERO);
+    let placed = devices.into_iter().enumerate();
+    let mut below: Vec<Place> = placed.map(|(place, device)| (Node::Device(device), start(place))).collect();
     if mount.fstype == "overlay" {
         let (upper, lower) = overlaid(&mount.super_options);
         let itself = Node::FileSystem(mount.clone());
@@ -64,7 +67,8 @@ pub(super) fn below(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<
 fn devices(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<Vec<BlockDevice>, StackError> {
     let sysfs = machine.sysfs();
     if let Some(device) = BlockDevice::numbered(&sysfs, mount.number) {
-        return Ok(vec![device]);
+        let realtime = realtime_device(mount).map(|path| device_named(machine, in_use, path)).transpose()?;
+        return Ok(std::iter::once(device).chain(realtime.flatten()).collect());
     }
     // One on several devices has a number of its own. bcachefs has all devices in its source; what others have
     // there, such as FUSE, is whatever they like.
@@ -88,6 +92,12 @@ fn devices(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<Vec<Block
         }
     }
     Ok(devices)
+}
+
+/// The realtime device of an XFS, by the path that it was mounted with.
+fn realtime_device(mount: &Mount) -> Option<&Path> {
+    let mut options = mount.super_options.split(',').filter(|_| mount.fstype == "xfs");
+    options.find_map(|option| option.strip_prefix("rtdev=")).map(Path::new)
 }
 
 /// The directory that takes the changes of an overlay, and those below that, the uppermost first; those of

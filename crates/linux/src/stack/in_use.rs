@@ -16,12 +16,14 @@ use crate::mount::{Mount, mounts, unescape};
 pub(super) const MOST_MOUNTS: usize = 1024;
 
 /// The first words of the UUIDs of device-mapper devices, by their makers.
-const SUBSYSTEMS: [&str; 10] = [
+const SUBSYSTEMS: [&str; 12] = [
     "CRYPT-LUKS1",
     "CRYPT-LUKS2",
     "CRYPT-PLAIN",
     "CRYPT-BITLK",
     "CRYPT-TCRYPT",
+    "CRYPT-FVAULT2",
+    "CRYPT-LOOPAES",
     "CRYPT-INTEGRITY",
     "CRYPT-VERITY",
     "LVM",
@@ -104,7 +106,9 @@ pub(super) fn device_named(
     let sysfs = machine.sysfs();
     let Some(name) = path.strip_prefix("/dev").ok().and_then(Path::to_str) else { return Ok(None) };
     let directory = sysfs.join("class/block").join(name.replace('/', "!"));
-    let known = BlockDevice::at(&directory).filter(|device| device.attribute("dev").exists());
+    // Captures of other programs have the disks alone.
+    let disk = || BlockDevice::at(&sysfs.join("block").join(name.replace('/', "!")));
+    let known = BlockDevice::at(&directory).or_else(disk).filter(|device| device.attribute("dev").exists());
     let found = match known {
         Some(device) => Some(device),
         None => in_use.mapped(machine)?.get(name).cloned(),

@@ -27,7 +27,7 @@ pub use capture::{CaptureError, capture};
 pub use error::StackError;
 pub(crate) use file_system::overlaid;
 pub use machine::Machine;
-pub use setup::{CronTrim, CrypttabLine, ServedMount, Setup, Timer, UdevLine};
+pub use setup::{CronTrim, CrypttabLine, FstrimService, ServedMount, Setup, Timer, UdevLine};
 
 pub use target::{never_frees, targets};
 

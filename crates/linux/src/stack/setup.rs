@@ -2,6 +2,8 @@
 
 mod cron;
 mod files;
+mod fstrim_service;
+mod kernel_line;
 mod luks;
 mod timer;
 mod udev;
@@ -21,13 +23,15 @@ pub struct Setup {
     pub fstab: Vec<Listed>,
     /// The lines of `/etc/crypttab`.
     pub crypttab: Vec<CrypttabLine>,
-    /// Each dm-crypt device of a stack over a LUKS2 header that can be read, by its kernel name, and
-    /// whether the header's persistent flags allow discards.
+    /// Each dm-crypt device of a stack over a LUKS2 header that can be read, or that the kernel's command line names, by its
+    /// kernel name, and whether the header's persistent flags or that line allow discards.
     pub luks_allows: Vec<(String, bool)>,
     /// `devices/issue_discards` of `/etc/lvm/lvm.conf`; none where it isn't set.
     pub lvm_issues_discards: Option<bool>,
     /// The timer that runs fstrim; none where there is no such unit, or nobody to ask.
     pub timer: Option<Timer>,
+    /// The service that it starts; none where there is no such unit, or nobody to ask.
+    pub fstrim_service: Option<FstrimService>,
     /// The units of trimtab itself that start by themselves: `trimtab.service`, `trimtab-trim.timer`.
     pub own_units: Vec<String>,
     /// The file systems that the running service knows, by its own status; none where that is not known, or none
@@ -48,6 +52,11 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Returns whether `machine` is a container.
+    pub fn is_in_container(machine: &Machine) -> bool {
+        is_container(machine)
+    }
+
     /// Returns the settings of `machine` that concern `stacks`. Files that can't be read are named in
     /// [`left_out`](Self::left_out). Of a live machine, the caller has to ask the service for
     /// [`served`](Self::served) and [`is_down`](Self::is_down).
@@ -60,15 +69,17 @@ impl Setup {
         let command_line = files::command_line(&reader.text("/proc/cmdline"));
         let udev_rules = udev::rules(&mut reader);
         let timer = timer::read(&mut reader);
+        let fstrim_service = fstrim_service::read(&mut reader);
         let own_units = units::own(&mut reader);
         let cron = cron::trims(&mut reader);
-        let luks_allows = luks_allows(&mut reader, stacks);
+        let luks_allows = luks_allows(&mut reader, stacks, &command_line, &crypttab);
         Self {
             fstab,
             crypttab,
             luks_allows,
             lvm_issues_discards: lvm.iter().find_map(|text| files::issue_discards(text)),
             timer,
+            fstrim_service,
             own_units,
             served: units::served(machine),
             is_down: units::is_down(machine),
@@ -129,8 +140,13 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the settings in the LUKS2 headers below the dm-crypt devices of `stacks`.
-fn luks_allows(reader: &mut Reader, stacks: &[Stack]) -> Vec<(String, bool)> {
+/// Returns the settings in the LUKS2 headers below the dm-crypt devices of `stacks`, and those of the kernel's command line.
+fn luks_allows(
+    reader: &mut Reader,
+    stacks: &[Stack],
+    command_line: &[String],
+    crypttab: &[CrypttabLine],
+) -> Vec<(String, bool)> {
     let mut allows: Vec<(String, bool)> = Vec::new();
     for (stack, layer) in stacks.iter().flat_map(|stack| stack.layers.iter().map(move |layer| (stack, layer)))
     {
@@ -145,7 +161,10 @@ fn luks_allows(reader: &mut Reader, stacks: &[Stack]) -> Vec<(String, bool)> {
         let is_crypt = table.first().is_some_and(|line| line.target == "crypt");
         if is_crypt && allows.iter().all(|(name, _)| *name != layer.name) {
             let flags = luks_flags(reader, layer, below);
-            allows.extend(flags.map(|flags| (layer.name.clone(), files::has_word(&flags, "allow-discards"))));
+            let by_header = flags.map(|flags| files::has_word(&flags, "allow-discards"));
+            let volume = kernel_line::Volume::of(reader.machine, layer, crypttab);
+            let by_kernel = command_line.iter().any(|word| volume.is_allowed_by(word)).then_some(true);
+            allows.extend(by_kernel.or(by_header).map(|allows| (layer.name.clone(), allows)));
         }
     }
     allows
@@ -171,6 +190,17 @@ pub struct CrypttabLine {
     pub source: String,
     /// The options, one by one.
     pub options: Vec<String>,
+    /// The words after the options, which nobody reads: a blank after a comma ends the options.
+    pub unread: Vec<String>,
+}
+
+/// The service that `fstrim.timer` starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FstrimService {
+    /// Its commands, word by word.
+    pub commands: Vec<Vec<String>>,
+    /// How it ended last, in the service manager's word: `success`, or `exit-code` and the like.
+    pub result: String,
 }
 
 /// The state of `fstrim.timer`.

@@ -68,7 +68,8 @@ impl InUse {
     /// Returns the targets of a captured machine besides the devices, separated by commas.
     fn known(&self, machine: &Machine) -> String {
         let mut known = captured_for(machine).unwrap_or_default();
-        let in_use = self.mounts.iter().map(|mount| &mount.target);
+        let holds_data = |mount: &&Mount| !PSEUDO.contains(&mount.fstype.as_str());
+        let in_use = self.mounts.iter().filter(holds_data).map(|mount| &mount.target);
         for path in in_use.chain(self.swaps.iter().map(|swap| &swap.path)) {
             if !known.contains(path) {
                 known.push(path.clone());
@@ -112,6 +113,30 @@ impl InUse {
         covering(&self.mounts, place).filter(|_| !elsewhere).cloned().map(Node::FileSystem)
     }
 }
+
+/// The file systems that show the kernel's state and hold no data.
+const PSEUDO: [&str; 20] = [
+    "autofs",
+    "binfmt_misc",
+    "bpf",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "debugfs",
+    "devpts",
+    "devtmpfs",
+    "efivarfs",
+    "fusectl",
+    "hugetlbfs",
+    "mqueue",
+    "nsfs",
+    "proc",
+    "pstore",
+    "rpc_pipefs",
+    "securityfs",
+    "sysfs",
+    "tracefs",
+];
 
 /// Returns the targets of `--all`: each file system that is mounted from block devices once, at its shortest
 /// visible mount point that can be written to, if there is one, but for those that never free a block, and those of which no

@@ -39,7 +39,7 @@ impl Chunks {
         directory: &Path,
         mut on_disk: impl FnMut(&Path) -> Option<DiskOffset>,
     ) -> io::Result<()> {
-        let directory = mount::open_apart(directory)?;
+        let directory = mount::open_directory(directory)?;
         for chunk in btrfs::chunks(&directory)? {
             for (device, _) in chunk.copies.iter().flatten() {
                 if !self.devices.contains_key(device) {
@@ -83,13 +83,14 @@ impl Chunks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::btrfs::ChunkKind;
 
     #[test]
     fn forget_removes_overlapping_chunks() {
         let extent = |start, end| Extent::new(Bytes(start), Bytes(end));
         let mut chunks = Chunks::default();
         for (start, end) in [(0, 10), (10, 20), (20, 30), (40, 50)] {
-            let chunk = Chunk { extent: extent(start, end), copies: None };
+            let chunk = Chunk { extent: extent(start, end), copies: None, kind: ChunkKind::Data };
             chunks.chunks.insert(chunk.extent.start, chunk);
         }
         chunks.forget(extent(15, 40));

@@ -10,7 +10,7 @@
 use trimtab_core::{Bytes, Extent};
 
 use super::devices::KernelNumber;
-use super::hash::FastMap;
+use trimtab_core::hash::FastMap;
 
 /// The most extents that wait for one commit. Beyond that, the extents with the smallest gaps are joined: a
 /// trim skips the blocks in the gaps that are not free.

@@ -6,9 +6,9 @@ use trimtab_core::trace::{DeviceIndex, TraceDevice, TraceHeader};
 use trimtab_core::{Bytes, Extent};
 
 use super::error::TracefsError;
-use super::hash::FastMap;
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::btrfs;
+use trimtab_core::hash::FastMap;
 
 /// The major numbers of ram disks and of optical drives, which are not recorded by default.
 const LEFT_OUT: [u32; 2] = [1, 11];

@@ -89,6 +89,13 @@ pub enum TracefsError {
         /// The problem.
         what: &'static str,
     },
+    /// There can be no thread that waits for events.
+    #[error("cannot start a thread that waits for events")]
+    Thread {
+        /// The kernel's error.
+        #[source]
+        source: io::Error,
+    },
     /// Waiting for events failed.
     #[error("cannot wait for events")]
     Wait(#[source] io::Error),

@@ -1,10 +1,9 @@
 //! Decodes the kernel's events.
 
-use trimtab_core::trace::{Comm, EventKind};
+use trimtab_core::trace::{Comm, EventKind, operation};
 
 use super::devices::KernelNumber;
 use super::format::{Field, Format};
-use super::operation;
 
 /// A decoded event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use super::error::TracefsError;
 use super::event::{FsEvent, FsId};
 use super::layout::Layout;
 use crate::file_system_kind::FileSystemKind;
-use crate::ioctl;
 use crate::mount::{self, Mount};
+use crate::{SYSFS, btrfs, ioctl};
 
 /// The file systems that are mounted or were.
 #[derive(Debug)]
@@ -227,7 +227,13 @@ fn say_left_out(mount: &Mount, devices: &Devices, header: &mut TraceHeader) {
 /// Returns the identity of a mounted file system in events; none if its kind reports no blocks.
 pub(super) fn identity(mount: &Mount) -> Option<FsId> {
     match mount.fstype.as_str() {
-        "btrfs" => ioctl::btrfs_id(mount::open_apart(&mount.target).ok()?).ok().map(FsId::Btrfs),
+        // By its device where that is known: an open file system can't be unmounted.
+        "btrfs" => {
+            let known =
+                btrfs::directory_of(Path::new(SYSFS), mount).and_then(|directory| btrfs::id_in(&directory));
+            let asked = || ioctl::btrfs_id(mount::open_directory(&mount.target).ok()?).ok();
+            known.or_else(asked).map(FsId::Btrfs)
+        }
         kind => FileSystemKind::named(kind).map(|_| FsId::Device(mount.number.into())),
     }
 }

@@ -10,8 +10,8 @@ use super::commits::Commits;
 use super::devices::KernelNumber;
 use super::event::{CommitStep, Event, FsEvent, FsId};
 use super::freed::Freed;
-use super::hash::FastMap;
 use super::layout::Layout;
+use trimtab_core::hash::FastMap;
 
 /// How many events of file systems that are not followed yet are kept, and for how long.
 const MOST_EARLY: usize = 4096;

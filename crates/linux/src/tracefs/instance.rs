@@ -12,6 +12,7 @@ use trimtab_core::Bytes;
 
 use super::error::TracefsError;
 use super::format::{Format, PageLayout};
+use super::guard::{Guard, PREFIX};
 use crate::mount;
 
 /// The directory of tracefs, below sysfs, on systems that still mount it inside debugfs.
@@ -33,6 +34,7 @@ pub(super) struct Instance {
     path: PathBuf,
     /// The numbers of all possible processors.
     cpus: Vec<usize>,
+    _guard: Option<Guard>,
 }
 
 /// The buffer of one processor.
@@ -53,9 +55,10 @@ impl Instance {
         let pid = std::process::id();
         let start_time = start_time_of(procfs, pid).unwrap_or(0);
         let path = instances
-            .join(format!("trimtab-{pid}-{start_time}-{}", NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)));
+            .join(format!("{PREFIX}{pid}-{start_time}-{}", NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let guard = Guard::start(&path);
         DirBuilder::new().create(&path).map_err(|source| refused(&path, sysfs, source))?;
-        let mut instance = Self { path, cpus: Vec::new() };
+        let mut instance = Self { path, cpus: Vec::new(), _guard: guard };
         instance.cpus = instance.processors()?;
         instance.set("tracing_on", "0")?;
         instance.set("trace_clock", "mono")?;
@@ -79,6 +82,24 @@ impl Instance {
             .open(&path)
             .and_then(|mut file| file.write_all(value.as_bytes()))
             .map_err(|source| TracefsError::Set { path, value: value.to_owned(), source })
+    }
+
+    /// Adds `value` to the instance's list `file`.
+    pub fn append(&self, file: &str, value: &str) -> Result<(), TracefsError> {
+        let path = self.path.join(file);
+        OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(value.as_bytes()))
+            .map_err(|source| TracefsError::Set { path, value: value.to_owned(), source })
+    }
+
+    /// Opens the instance's file `file` for reading without waiting.
+    pub fn open(&self, file: &str) -> Result<File, TracefsError> {
+        let path = self.path.join(file);
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let opened = OpenOptions::new().read(true).custom_flags(flags).open(&path);
+        opened.map_err(|source| TracefsError::Read { path, source })
     }
 
     /// Returns the layout of the event `event`, such as `block/block_rq_issue`; none if the kernel lacks it.
@@ -243,7 +264,7 @@ fn remove_stale(instances: &Path, procfs: &Path) {
 
 /// The process and its start time in an instance's name, `trimtab-<pid>-<start time>-<number>`.
 fn owner(name: &str) -> Option<(u32, u64)> {
-    let mut parts = name.strip_prefix("trimtab-")?.split('-');
+    let mut parts = name.strip_prefix(PREFIX)?.split('-');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 

@@ -3,16 +3,15 @@
 use std::fs;
 use std::path::PathBuf;
 
-use trimtab_core::trace::{Comm, DeviceIndex, EventKind, TraceEvent, TraceHeader};
+use trimtab_core::hash::FastMap;
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind, Ranges, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Extent, Nanos, SECTOR};
 
 use super::devices::{Devices, Disk, KernelNumber};
 use super::error::TracefsError;
 use super::event::{BlockEvent, Event, FsEvent, Step};
 use super::file_systems::{FileSystems, Found, gap};
-use super::hash::FastMap;
 use super::instance::Instance;
-use super::ranges::Ranges;
 use super::requests::{Key, Requests};
 use super::source::Sources;
 use super::{RecordOptions, clock};
@@ -186,7 +185,8 @@ impl Interpreter {
         // Taken before asking the kernel: space that is written from now on must not be listed as unused
         // after its write.
         let at = clock().saturating_sub(self.began);
-        let pieces = mount::open_apart(&found.directory).ok().and_then(|root| ioctl::free_space(root).ok());
+        let pieces =
+            mount::open_directory(&found.directory).ok().and_then(|root| ioctl::free_space(root).ok());
         let (Some(pieces), Some((on_disk, number))) = (pieces, found.on_disk) else {
             let (kind, directory) = (&found.kind, found.directory.display());
             return gap(header, format!("the free space of {directory}: {kind} doesn't list it"));

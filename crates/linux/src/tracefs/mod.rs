@@ -12,6 +12,7 @@
 //! once and the other ranges as merged; and a flush without data counts twice, as a flush and as an empty
 //! write, whereas here it is one flush.
 
+mod attempts;
 mod buffers;
 mod chunks;
 mod commits;
@@ -24,14 +25,12 @@ mod format;
 mod free_tracker;
 mod freed;
 mod frees;
-mod hash;
+mod guard;
 mod instance;
 mod interpreter;
 mod layout;
 mod listener;
-mod operation;
 mod page;
-mod ranges;
 mod requests;
 mod source;
 mod uevents;
@@ -46,10 +45,12 @@ use rustix::time::{ClockId, clock_gettime};
 use trimtab_core::trace::{EventKind, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Nanos};
 
+pub use attempts::Attempts;
 pub use error::TracefsError;
 pub use failed::FailedDiscards;
 pub use freed::Freed;
 pub use frees::{FreeCoverage, Frees, FreesOptions};
+pub use guard::{guard_instances, remove_after_owner};
 pub use listener::{Listener, Settled, disks_behind};
 
 use crate::block::BlockDevice;

@@ -8,7 +8,7 @@ use trimtab_core::trace::{DeviceIndex, EventKind, TraceEvent};
 use trimtab_core::units::Bytes;
 use trimtab_core::{Extent, Nanos};
 
-use super::hash::FastMap;
+use trimtab_core::hash::FastMap;
 
 /// How long events are held back for an incomplete request: the kernel's default timeout of a drive.
 const TIMEOUT: Nanos = Nanos(30_000_000_000);

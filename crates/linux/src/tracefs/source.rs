@@ -1,13 +1,12 @@
 //! The kernel events that a recording needs, and how each is enabled.
 
-use trimtab_core::trace::EventKind;
+use trimtab_core::trace::{EventKind, operation};
 
 use super::devices::{Devices, KernelNumber};
 use super::error::TracefsError;
 use super::event::{CommitStep, FsNames, MissingField, Reader};
 use super::format::Format;
 use super::instance::Instance;
-use super::operation;
 use crate::file_system_kind::FileSystemKind;
 
 const REQUESTS: [&str; 3] = ["block_rq_issue", "block_rq_complete", "block_rq_requeue"];

@@ -12,7 +12,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::in_use::{InUse, Swap};
-use super::{CronTrim, Layer, LayerKind, Machine, Setup, Stack, StackError, map};
+use super::{CronTrim, FstrimService, Layer, LayerKind, Machine, Setup, Stack, StackError, map};
 use crate::mount::Mount;
 use scrub::Scrub;
 use tree::Tree;
@@ -122,7 +122,9 @@ fn setup(setup: &Setup, scrub: &mut Scrub, tree: &mut Tree) {
     let mut crypttab = String::new();
     for line in &setup.crypttab {
         let (name, source) = (scrub.text(&line.name), scrub.text(&line.source));
-        crypttab += &format!("{name} {source} none {}\n", scrub.options(&line.options.join(",")));
+        let [options, unread] =
+            [&line.options, &line.unread].map(|options| scrub.options(&options.join(",")));
+        crypttab += &format!("{name} {source} none {options} {unread}\n");
     }
     tree.file("etc/crypttab", crypttab);
     if let Some(issues) = setup.lvm_issues_discards {
@@ -134,6 +136,13 @@ fn setup(setup: &Setup, scrub: &mut Scrub, tree: &mut Tree) {
     }
     if let Some(timer) = &setup.timer {
         tree.file("trimtab/timer", timer.lines());
+    }
+    if let Some(service) = &setup.fstrim_service {
+        let mut words =
+            |command: &[String]| -> Vec<String> { command.iter().map(|word| scrub.text(word)).collect() };
+        let commands: Vec<_> = service.commands.iter().map(|command| words(command)).collect();
+        let service = FstrimService { commands, result: service.result.clone() };
+        tree.file("trimtab/fstrim-service", service.lines());
     }
     if let Some(served) = &setup.served {
         let lines = served.iter().map(|served| served.line(&scrub.path(&served.mount)));

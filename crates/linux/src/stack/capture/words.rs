@@ -23,7 +23,8 @@ pub(super) const KEPT: [&str; 7] = [
     "ACTION add change bind SUBSYSTEM SUBSYSTEMS KERNEL KERNELS DRIVER DRIVERS ATTR ATTRS ENV idVendor idProduct \
      vendor model scsi scsi_disk scsi_device provisioning_mode unmap writesame_16 writesame_10 writesame_zero full \
      disabled serial thin_provisioning",
-    "crontab cron hourly daily weekly monthly fstrim all fstab verbose quiet unsupported a A v av",
+    "crontab cron hourly daily weekly monthly fstrim all fstab verbose quiet unsupported a A I v av listed in \
+     sbin bin proc self mountinfo minimum systemctl rtdev logdev cryptdevice",
 ];
 
 /// The options whose numbers name nobody.

@@ -19,6 +19,7 @@ pub(super) fn crypttab(text: &str) -> Vec<CrypttabLine> {
             source: source.display().to_string(),
             // The key's file comes before.
             options: options(rest.get(1)),
+            unread: rest.iter().skip(2).flat_map(|field| options(Some(field))).collect(),
         })
     };
     table(text).filter_map(line).collect()
@@ -78,6 +79,12 @@ mod tests {
         let lines = crypttab("data /dev/sda3 /root/key luks,discard\nswap /dev/sda4\n");
         assert_eq!(lines[0].options, ["luks", "discard"]);
         assert_eq!((lines[1].name.as_str(), lines[1].options.len()), ("swap", 0));
+        // systemd and Debian's scripts take four fields.
+        let spaced = &crypttab("data UUID=1 none luks, discard\n")[0];
+        assert_eq!(
+            (&spaced.options, &spaced.unread),
+            (&vec!["luks".to_owned()], &vec!["discard".to_owned()])
+        );
     }
 
     #[test]

@@ -48,6 +48,28 @@ fn a_device_has_several_names() {
 }
 
 #[test]
+fn realtime_device_of_xfs_is_below_it() {
+    let machine = Captured::new()
+        .device("sda", "8:0", &[])
+        .device("sdb", "8:16", &[])
+        .device("sdc", "8:32", &[])
+        .mounts("27 1 8:0 / /mnt rw - xfs /dev/sda rw,logdev=/dev/sdc,rtdev=/dev/sdb,noquota\n");
+    // The log is written in place, and never freed.
+    assert_eq!(picture(&stack(&machine, "/mnt")), ["/mnt on [sda+0 sdb]", "sda on []", "sdb on []"]);
+}
+
+#[test]
+fn captures_of_other_programs_have_disks_without_classes() {
+    let machine = Captured::new()
+        .device("sda", "8:0", &[])
+        .mounts("27 1 8:0 / /mnt rw - ext4 /dev/sda rw\n28 1 0:20 / /proc rw - proc proc rw\n");
+    fs::remove_dir_all(machine.sysfs().join("class")).unwrap();
+    assert_eq!(picture(&stack(&machine, "/dev/sda")), ["sda on []"]);
+    let refused = refusal(&machine, "/dev/sdz").to_string();
+    assert!(refused.contains("/mnt") && !refused.contains("/proc"), "{refused}");
+}
+
+#[test]
 fn shared_layer_appears_once_and_below_both() {
     let machine = Captured::new()
         .device("sda", "8:0", &[])

@@ -1,0 +1,140 @@
+//! Findings about disks whose discards somebody else turns on: a host, a bridge's driver, the kernel.
+
+use trimtab_core::verdict::Finding;
+use trimtab_linux::stack::{Layer, Scsi, Transport};
+
+use super::{layer_finding, title};
+
+/// A host of virtual disks, or a target of a storage network, by the vendor and model that its disks claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Host {
+    /// VirtualBox.
+    VirtualBox,
+    /// VMware.
+    Vmware,
+    /// Hyper-V.
+    HyperV,
+    /// Xen.
+    Xen,
+    /// QEMU, under libvirt, Proxmox or by itself.
+    Qemu,
+    /// Linux's SCSI target.
+    Lio,
+}
+
+impl Host {
+    /// The host of the disk with this vendor and model.
+    pub(crate) fn of(model: &str) -> Option<Self> {
+        [
+            ("VBOX", Self::VirtualBox),
+            ("VMware", Self::Vmware),
+            ("Msft", Self::HyperV),
+            ("QEMU", Self::Qemu),
+            ("LIO-ORG", Self::Lio),
+        ]
+        .into_iter()
+        .find_map(|(word, host)| model.contains(word).then_some(host))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::VirtualBox => "VirtualBox",
+            Self::Vmware => "VMware",
+            Self::HyperV => "Hyper-V",
+            Self::Xen => "Xen",
+            Self::Qemu => "QEMU",
+            Self::Lio => "LIO",
+        }
+    }
+
+    /// How its discards are turned on.
+    fn fix(self) -> &'static str {
+        match self {
+            Self::VirtualBox => {
+                "VBoxManage storageattach VM --storagectl NAME --port N --device 0 --type hdd --medium FILE.vdi \
+                 --nonrotational on --discard on   # on the host, while the machine is off; VDI images alone shrink"
+            }
+            Self::Vmware => {
+                "# on the host: a thin-provisioned disk on VMFS 6 or vSAN, and a virtual machine of hardware version 11 or later"
+            }
+            Self::HyperV => {
+                "# on the host: a VHDX on a SCSI controller; fsutil behavior query DisableDeleteNotify must say 0 there"
+            }
+            Self::Xen => "# on the host: the word discard in the disk's line of the domain's configuration",
+            Self::Qemu => {
+                "<driver name='qemu' type='...' discard='unmap'/>   # on the host, in the disk's libvirt description; \
+                 Proxmox: qm set VMID --scsi0 STORAGE:VOLUME,discard=on,ssd=1; QEMU: -drive ...,discard=unmap"
+            }
+            Self::Lio => {
+                "targetcli /backstores/block/NAME set attribute emulate_tpu=1   # on the target (fileio in place of block for a \
+                 file); then here: echo 1 > /sys/block/NAME/device/rescan"
+            }
+        }
+    }
+}
+
+/// A virtual disk whose host offers no discards.
+pub(crate) fn host(layer: &Layer, host: Host) -> Finding {
+    let message = match host {
+        Host::Lio => format!("The target of {} offers no discards.", title(layer)),
+        _ => format!("The host of this virtual machine offers no discards for {}.", title(layer)),
+    };
+    let cost = match host {
+        Host::Lio => "What its storage does with discards decides what that gains.",
+        _ => "The virtual machine has to be started anew.",
+    };
+    Finding {
+        fix: Some(host.fix().replace("/sys/block/NAME", &format!("/sys/block/{}", layer.name))),
+        cost: Some(cost.to_owned()),
+        why: match layer.rotational {
+            // A virtual disk that says that it rotates says nothing of what is below.
+            true => format!(
+                "{} says of nearly every disk that it rotates: its storage may be flash, or allocate space as needed.",
+                host.name()
+            ),
+            false => super::STAYS.to_owned(),
+        },
+        ..layer_finding("host-no-discards", layer, message)
+    }
+}
+
+pub(crate) fn zeroes(layer: &Layer, scsi: &Scsi) -> Finding {
+    let mode = if matches!(scsi.transport, Transport::Ata { .. }) { "writesame_16" } else { "unmap" };
+    Finding {
+        why: "A discard is carried out as a write of zeros: it frees nothing, and takes time and wear."
+            .to_owned(),
+        ..provisioning(layer, mode)
+    }
+}
+
+pub(crate) fn provisioning(layer: &Layer, wanted: &str) -> Finding {
+    let mode = format!("/sys/block/{}/device/scsi_disk/*/provisioning_mode", layer.name);
+    Finding {
+        fix: Some(format!("echo {wanted} | tee {mode}")),
+        cost: Some("Until the next start; a udev rule makes it last.".to_owned()),
+        check: format!("cat {mode}"),
+        ..layer_finding(
+            "provisioning-mode",
+            layer,
+            format!("Discards of {} are turned off, although it can unmap.", title(layer)),
+        )
+    }
+}
+
+/// A SCSI disk whose discards are off by the mode `disabled`: the kernel sets it when the device rejects one.
+pub(crate) fn disabled(layer: &Layer, wanted: &str) -> Finding {
+    let name = &layer.name;
+    Finding {
+        cost: Some(format!(
+            "If {name} rejects a discard again, the kernel turns them off again; dmesg says so."
+        )),
+        check: format!("cat /sys/block/{name}/device/scsi_disk/*/provisioning_mode; dmesg | grep {name}"),
+        ..Finding {
+            message: format!(
+                "Discards of {} are off (provisioning_mode is disabled): the kernel does that when a device rejects one.",
+                title(layer)
+            ),
+            ..provisioning(layer, wanted)
+        }
+    }
+}

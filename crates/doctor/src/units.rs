@@ -1,0 +1,52 @@
+//! Compares the units that layers discard in with what file systems free.
+
+use trimtab_core::Bytes;
+use trimtab_core::shell::quoted;
+use trimtab_core::verdict::{Finding, Severity};
+use trimtab_linux::stack::{Layer, LayerKind, Setup, Stack};
+
+use super::mapper;
+use super::service::{ENABLE, finding};
+
+/// Units below that are at least as large are larger than much of what file systems free.
+const COARSE: Bytes = Bytes(64 << 10);
+
+/// A file system that discards as it frees, and nothing trims, above a layer that takes larger units than are freed.
+pub(super) fn online_only(stack: &Stack, target: &Layer, setup: &Setup) -> Option<Finding> {
+    let (layer, unit) = coarse_layer(stack)?;
+    let (mount, name) = (quoted(&target.name), &layer.name);
+    Some(Finding {
+        fix: Some(match setup.timer {
+            Some(_) => ENABLE.to_owned(),
+            None => format!("fstrim {mount}   # once a week, by cron; with systemd: {ENABLE}"),
+        }),
+        cost: Some("A trim sends all free space at once; trimtab compare shows what that costs.".to_owned()),
+        ..finding(
+            "online-only",
+            Severity::Warning,
+            target,
+            format!("{mount} only discards as it frees, and {name} takes whole units of {unit}."),
+            "What is freed in smaller pieces is dropped, also once all of its unit is free; a trim sends it again.",
+            "findmnt -o TARGET,OPTIONS; systemctl list-timers fstrim.timer",
+        )
+    })
+}
+
+/// Returns the layer with the largest unit, and the unit, if that is larger than much of what file systems free.
+pub(super) fn coarse_layer(stack: &Stack) -> Option<(&Layer, Bytes)> {
+    let units = stack.layers.iter().map(|layer| (layer, unit(layer)));
+    units.max_by_key(|(_, unit)| *unit).filter(|(_, unit)| *unit >= COARSE)
+}
+
+/// Returns the unit that a layer discards in.
+fn unit(layer: &Layer) -> Bytes {
+    let of_queue = layer.limits.filter(|limits| limits.max > Bytes::ZERO);
+    let of_queue = of_queue.map_or(Bytes::ZERO, |limits| limits.granularity);
+    let of_pool = match &layer.kind {
+        LayerKind::DeviceMapper(lines) => {
+            lines.iter().filter(|line| line.target == "thin-pool").filter_map(mapper::chunk).max()
+        }
+        _ => None,
+    };
+    of_queue.max(of_pool.unwrap_or_default())
+}
