@@ -38,6 +38,7 @@ fn compare(profile: &Profile) {
         data: None,
         server: PathBuf::from(TRIMTAB),
         owned: true,
+        keeps_memory: false,
     })
     .expect("a drive can be created");
     let results = std::env::temp_dir().join(format!("{}.json", drive.name()));

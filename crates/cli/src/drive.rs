@@ -143,6 +143,7 @@ fn create(args: CreateArgs, out: &mut impl Write) -> anyhow::Result<()> {
         data: args.data,
         server: std::env::current_exe().context("cannot find trimtab's own executable")?,
         owned: false,
+        keeps_memory: false,
     })?;
     Ok(writeln!(out, "{}", drive.device().display())?)
 }

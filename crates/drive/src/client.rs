@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use trimtab_core::profile::Profile;
 use trimtab_core::{Bytes, Extent, SECTOR};
 use trimtab_linux::block::BlockDevice;
+use trimtab_linux::child::inherit_nothing;
 use trimtab_linux::{CGROUPS, PROCFS, SYSFS, environment, ioctl, loop_device, mount};
 
 use crate::DriveError;
@@ -58,6 +59,9 @@ pub struct CreateOptions {
     /// file systems mounted from it are unmounted, and the directories they were mounted on removed
     /// where they are empty.
     pub owned: bool,
+    /// Whether it takes all its memory when it is created, and gives none back after discards: neither first writes nor
+    /// discards then cost the host more than other commands. Not for a drive whose data goes to a file.
+    pub keeps_memory: bool,
 }
 
 /// An emulated drive.
@@ -250,7 +254,8 @@ impl Drive {
         let exclusively = rustix::fs::OFlags::EXCL.bits() as i32;
         match OpenOptions::new().read(true).custom_flags(exclusively).open(&self.device) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                Err(DriveError::InUse { name: self.name().to_owned(), device: self.device.clone() })
+                let holder = directory::holder(&self.device);
+                Err(DriveError::InUse { name: self.name().to_owned(), device: self.device.clone(), holder })
             }
             _ => Ok(()),
         }
@@ -328,6 +333,7 @@ fn start(
         clock: options.clock,
         data,
         owned: options.owned,
+        keeps_memory: options.keeps_memory,
     };
     ask(&options.name, &life_line, &spec)?;
     let device = loop_device::attach(&directory.file(), SECTOR)?;
@@ -347,14 +353,14 @@ fn start(
 fn start_server(directory: &DriveDirectory, options: &CreateOptions) -> Result<UnixStream, DriveError> {
     let failed = |source| DriveError::Start { executable: options.server.clone(), source };
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
-    let mut server = Command::new(&options.server)
-        .args(["drive", "serve", directory.name()])
-        .current_dir("/")
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(failed)?;
+    let mut command = Command::new(&options.server);
+    command.args(["drive", "serve", directory.name()]).current_dir("/");
+    command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).stderr(Stdio::null());
+    // It outlives its creator.
+    inherit_nothing(&mut command);
+    let mut server = command.spawn().map_err(failed)?;
+    // The command holds the server's end of the socket.
+    drop(command);
     // A long-lived creator leaves no zombies.
     thread::spawn(move || server.wait());
     Ok(ours)

@@ -10,6 +10,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use trimtab_core::Bytes;
 use trimtab_linux::block::{BlockDevice, BlockError};
+use trimtab_linux::holder::Holder;
 use trimtab_linux::identity::DRIVES;
 use trimtab_linux::{PROCFS, SYSFS, loop_device, mount};
 
@@ -75,6 +76,12 @@ impl Registry {
         }
         Ok(dead)
     }
+}
+
+/// Returns a process that keeps `device` in use; none if none is found.
+pub(crate) fn holder(device: &Path) -> Option<Holder> {
+    let number = BlockDevice::open(Path::new(SYSFS), device).and_then(|block| block.number()).ok()?;
+    trimtab_linux::holder::holder(Path::new(PROCFS), device, number)
 }
 
 /// Gives a loop device the limits that it has while nobody sets any, as far as the kernel takes them.
@@ -229,7 +236,8 @@ impl DriveDirectory {
         let deadline = Instant::now() + TIMEOUT;
         while !self.is_dead()? {
             if Instant::now() > deadline {
-                return Err(DriveError::Lingers { name: self.name.clone() });
+                let holder = self.device()?.and_then(|device| holder(&device));
+                return Err(DriveError::Lingers { name: self.name.clone(), holder });
             }
             thread::sleep(POLL);
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use trimtab_core::Bytes;
 use trimtab_linux::block::BlockError;
 use trimtab_linux::environment::EnvironmentError;
+use trimtab_linux::holder::Holder;
 use trimtab_linux::loop_device::LoopError;
 use trimtab_linux::mount::MountError;
 
@@ -132,21 +133,26 @@ pub enum DriveError {
         /// The mount point.
         target: PathBuf,
     },
-    /// Something other than a mount of ours claims the drive.
-    #[error("drive {name:?} ({}) is in use, by another mount namespace, swap or a device above it; end that first", device.display())]
+    /// Something other than a mount that this process sees claims the drive.
+    #[error("drive {name:?} ({}) is in use: {}", device.display(), used(holder.as_ref()))]
     InUse {
         /// The drive's name.
         name: String,
         /// Its block device.
         device: PathBuf,
+        /// The process that uses it; none if none was found.
+        holder: Option<Holder>,
     },
     /// The drive was removed while a program had it open.
     #[error(
-        "drive {name:?} is removed, but a program still has its block device open; its server ends when that closes it"
+        "drive {name:?} is removed, but {} still has its block device open; its server ends when that closes it",
+        titled(holder.as_ref())
     )]
     Lingers {
         /// The drive's name.
         name: String,
+        /// The program; none if none was found.
+        holder: Option<Holder>,
     },
     /// The path of the data file leads to another file, or nobody knows which file it was.
     #[error(
@@ -207,6 +213,18 @@ impl DriveError {
         let path = path.into();
         move |source| Self::File { action, path, source }
     }
+}
+
+fn used(holder: Option<&Holder>) -> String {
+    let unknown = || "by swap, a device above it, or a process out of sight; end that first".to_owned();
+    holder.map_or_else(unknown, Holder::to_string)
+}
+
+fn titled(holder: Option<&Holder>) -> String {
+    holder.map_or_else(
+        || "a program".to_owned(),
+        |Holder { process, name, .. }| format!("{name} (process {process})"),
+    )
 }
 
 fn known(drives: &[String]) -> String {

@@ -128,6 +128,8 @@ pub(crate) struct Spec {
     pub(crate) data: Option<PathBuf>,
     /// Whether the drive goes when its creator does.
     pub(crate) owned: bool,
+    /// Whether memory is taken at once and kept.
+    pub(crate) keeps_memory: bool,
 }
 
 /// A request of a client.

@@ -1,6 +1,5 @@
 //! Waits for a drive's server, but not for ever.
 
-use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use trimtab_linux::PROCFS;
+use trimtab_linux::process::is_stopped;
 
 use crate::error::{DriveError, Silence};
 
@@ -37,32 +37,4 @@ pub(crate) fn await_answer(name: &str, server: &UnixStream) -> Result<(), DriveE
         }
     }
     Err(silent(Silence::Waiting(TIMEOUT)))
-}
-
-/// Whether a signal or a debugger stopped the process.
-fn is_stopped(procfs: &Path, process: i32) -> bool {
-    let stat = fs::read_to_string(procfs.join(process.to_string()).join("stat")).unwrap_or_default();
-    // The name, in parentheses, may hold any character.
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stopped_process_is_known_by_its_state() {
-        let procfs = tempfile::tempdir().unwrap();
-        fs::create_dir(procfs.path().join("7")).unwrap();
-        for (stat, stopped) in [
-            ("7 (trimtab) T 1 7", true),
-            ("7 (trim) T b) t 1 7", true),
-            ("7 (trim) T b) S 1 7", false),
-            ("", false),
-        ] {
-            fs::write(procfs.path().join("7/stat"), stat).unwrap();
-            assert_eq!(is_stopped(procfs.path(), 7), stopped, "{stat}");
-        }
-        assert!(!is_stopped(procfs.path(), 8));
-    }
 }

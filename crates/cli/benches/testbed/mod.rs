@@ -41,6 +41,7 @@ impl Testbed {
             data: Some(memory.join("data")),
             server: PathBuf::from(TRIMTAB),
             owned: true,
+            keeps_memory: false,
         })
         .expect("a drive can be created");
         let keep: &[&str] = match fstype {

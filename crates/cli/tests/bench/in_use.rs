@@ -261,6 +261,7 @@ fn data_of_an_emulated_drive_is_refused() {
         data: Some(data.clone()),
         server: PathBuf::from(TRIMTAB),
         owned: true,
+        keeps_memory: false,
     })
     .unwrap();
     drop(attaching);

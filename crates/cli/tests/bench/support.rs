@@ -78,6 +78,7 @@ pub fn drive_in(profile: Profile, size: Bytes, clock: Clock, data: Option<PathBu
         data,
         server: PathBuf::from(TRIMTAB),
         owned: true,
+        keeps_memory: false,
     })
     .unwrap()
 }

@@ -42,7 +42,9 @@ fn virtual_time_shows_the_trade_off_of_every_file_system() {
         }
         let write = |run| step(run, "write").length_s;
         assert!(write(batched) < 0.8 * write(none), "{fs}: {} and {}", write(batched), write(none));
-        assert!(write(smart) < 1.1 * write(batched), "{fs}: {} and {}", write(smart), write(batched));
+        // On a btrfs as small as this, the service leaves the only chunk of metadata to its writers.
+        let most = if fs == "btrfs" { 1.4 } else { 1.1 };
+        assert!(write(smart) < most * write(batched), "{fs}: {} and {}", write(smart), write(batched));
         let erases = |run: &Run| run.steps.iter().map(|step| step.erases.unwrap()).sum::<u64>();
         for policy in [online, batched, smart] {
             assert!(erases(policy) < erases(none), "{fs} {}", policy.policy);

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::Duration;
 use std::{io, thread};
 
@@ -13,13 +13,13 @@ use trimtab_core::profile::DiscardedReads;
 use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_drive::{Clock, CreateOptions, Drive, DriveError, DriveStats};
 use trimtab_linux::block::BlockDevice;
-use trimtab_linux::{SYSFS, ioctl};
+use trimtab_linux::{SYSFS, ioctl, mount};
 
 use crate::mounts::Mounted;
 use crate::program::copy_program;
 use crate::support::{
-    Aligned, drive, is_left, open_direct, options, possible, profile, read_at, run, trimtab, trimtab_prints,
-    trimtab_refuses, unique, wait_until,
+    Aligned, TRIMTAB, drive, is_left, open_direct, options, possible, profile, read_at, run, trimtab,
+    trimtab_prints, trimtab_refuses, unique, wait_until,
 };
 
 const SIZE: Bytes = Bytes(512 << 20);
@@ -88,6 +88,73 @@ fn a_mounted_drive_is_not_removed() {
     assert!(drive.stats().is_ok());
     drop(mounted);
     drive.remove().unwrap();
+}
+
+#[test]
+fn process_that_uses_a_drive_out_of_sight_is_named() {
+    if !possible() {
+        return;
+    }
+    let drive = drive(profile(DiscardedReads::Zeros), SIZE);
+    run("mkfs.ext4", &["-q", drive.device().to_str().unwrap()]);
+    let mounted = Mounted::new(drive.device(), "ext4", "");
+    let mount = mounted.target.display().to_string();
+    // It keeps the mounts that were there when it began.
+    let elsewhere = Sleeper::new("unshare", &["--mount", "--propagation", "private", "sleep", "600"]);
+    // Its directory stays in use after a lazy unmount.
+    let inside = Sleeper::new("sh", &["-c", &format!("cd {mount} && exec sleep 600")]);
+    mount::unmount_lazily(&mounted.target).unwrap();
+    let refused = || trimtab_refuses(&["drive", "rm", drive.name()]);
+    let said = refused();
+    let expected =
+        format!("in use: sleep (process {}) has files of its file system open; end", inside.0.id());
+    assert!(said.contains(&expected), "{said}");
+    drop(inside);
+    let said = refused();
+    let expected = format!(
+        "in use: it is mounted on {mount} in the mount namespace of sleep (process {0}); unmount it there first \
+         (nsenter --target {0} --mount umount {mount})",
+        elsewhere.0.id()
+    );
+    assert!(said.contains(&expected), "{said}");
+    drop(elsewhere);
+    wait_until("the drive is free", || trimtab(&["drive", "rm", drive.name()]).status.success());
+}
+
+#[test]
+fn drive_keeps_no_lock_of_the_shell_that_created_it() {
+    if !possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (lock, removed) = (directory.path().join("lock"), Removed(unique("test")));
+    let script = format!(
+        "exec 9>{lock}; flock 9; {TRIMTAB} drive create {name} --profile ocz-agility-3 --size 256M >/dev/null && exec 9>&- && \
+         flock --nonblock {lock} true",
+        lock = lock.display(),
+        name = removed.0
+    );
+    run("sh", &["-c", &script]);
+    trimtab_prints(&["drive", "stats", &removed.0]);
+}
+
+/// A process that has become `sleep`, and is killed when this is dropped.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn new(program: &str, arguments: &[&str]) -> Self {
+        let sleeper = Self(Command::new(program).args(arguments).spawn().unwrap());
+        let name = format!("/proc/{}/comm", sleeper.0.id());
+        wait_until("it sleeps", || fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n"));
+        sleeper
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
 }
 
 #[test]

@@ -51,6 +51,7 @@ pub fn options(profile: Profile, size: Bytes) -> CreateOptions {
         data: None,
         server: PathBuf::from(TRIMTAB),
         owned: true,
+        keeps_memory: false,
     }
 }
 

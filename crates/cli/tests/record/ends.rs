@@ -104,24 +104,45 @@ fn command_that_ignores_signals_is_left_running() {
 }
 
 #[test]
-fn leftovers_of_a_killed_recording_are_removed_by_the_next() {
+fn instance_of_a_killed_recording_is_removed() {
     if !possible() {
         return;
     }
     let dir = TempDir::new().unwrap();
     let trace = dir.path().join("killed.parquet");
-    let arguments = ["record", "-o", trace.to_str().unwrap()];
-    let mut child = Command::new(TRIMTAB).args(arguments).stderr(Stdio::null()).spawn().unwrap();
-    wait_until("the recording", || instance_of(child.id()).is_some() && trace.exists());
-    thread::sleep(Duration::from_secs(1));
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert!(instance_of(child.id()).is_some());
+    let start = |arguments: &[&str]| {
+        let mut command = Command::new(TRIMTAB);
+        let child = command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_until("the instance", || instance_of(child.id()).is_some());
+        child
+    };
+    let kill = |mut child: Child| {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    };
+    for arguments in [&["record", "-o", trace.to_str().unwrap()][..], &["watch"]] {
+        let child = start(arguments);
+        let id = child.id();
+        wait_until("the trace", || arguments[0] == "watch" || trace.exists());
+        thread::sleep(Duration::from_secs(1));
+        kill(child);
+        wait_until("the end of the instance", || instance_of(id).is_none());
+    }
     // The file so far is a valid trace.
     Trace::read(&trace);
+
+    // If the process that removes it is killed as well, the next recording does so.
+    let child = start(&["watch"]);
+    let id = child.id();
+    let guards = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+    for guard in guards.split_whitespace() {
+        assert!(Command::new("kill").args(["-KILL", guard]).status().unwrap().success());
+    }
+    kill(child);
+    assert!(instance_of(id).is_some());
     let next = dir.path().join("next.parquet");
     recorded(&["-o", next.to_str().unwrap(), "--", "true"]);
-    assert_eq!(instance_of(child.id()), None);
+    assert_eq!(instance_of(id), None);
 }
 
 #[test]

@@ -30,6 +30,7 @@ pub fn drive(size: Bytes) -> Drive {
         data: None,
         server: PathBuf::from(TRIMTAB),
         owned: true,
+        keeps_memory: false,
     })
     .unwrap()
 }

@@ -49,6 +49,7 @@ fn compare(executable: &Path, wanted: &[String]) -> Result<(), Failure> {
         data: None,
         server: PathBuf::from(executable),
         owned: true,
+        keeps_memory: false,
     })?;
     let devices = [bare.device(), drive.device()];
     for device in devices {

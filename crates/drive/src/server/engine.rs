@@ -91,7 +91,7 @@ impl Engine {
 
     /// A drive that behaves as `model` does.
     fn on(model: Box<dyn Emulated>, spec: &Spec) -> Result<Self, EngineError> {
-        let store = LazyStore::new(spec.data.as_deref(), spec.size)?;
+        let store = LazyStore::new(spec.data.as_deref(), spec.size, spec.keeps_memory)?;
         Ok(Self {
             store,
             model: Mutex::new(Guarded { model, order: RequestOrder::default(), failed: None }),
@@ -256,7 +256,15 @@ mod tests {
     }
 
     fn engine(profile: Profile, clock: Clock, path: PathTimes) -> Engine {
-        let spec = Spec { profile, size: SIZE, preconditioned: false, clock, data: None, owned: false };
+        let spec = Spec {
+            profile,
+            size: SIZE,
+            preconditioned: false,
+            clock,
+            data: None,
+            owned: false,
+            keeps_memory: false,
+        };
         let engine = Engine::new(&spec).unwrap();
         engine.start(1, path).unwrap();
         engine

@@ -1,5 +1,8 @@
 //! A store that gives room back behind its host's back: freeing a GiB of memory takes a fifth of a
 //! second, which the host must not take for the drive's own time.
+//!
+//! Giving room back takes a processor that the host may need, and so does the first write to room that was given back. Only
+//! policies that discard would pay for that, so a drive that lives for one experiment takes its memory at once and keeps it.
 
 use std::io;
 use std::path::Path;
@@ -35,6 +38,8 @@ struct Shared {
     store: Store,
     punched: Mutex<Punched>,
     changed: Condvar,
+    /// Whether room is given back only when somebody waits for it.
+    keeps: bool,
     /// Whether anything is still to give back: most commands find nothing, and need no lock.
     any: AtomicBool,
 }
@@ -51,8 +56,9 @@ struct Punched {
 }
 
 impl LazyStore {
-    /// A store of `size` in the new file `path`, or in memory. On failure no file is left.
-    pub(crate) fn new(path: Option<&Path>, size: Bytes) -> io::Result<Self> {
+    /// A store of `size` in the new file `path`, or in memory, which it takes at once if it keeps its room. On failure no file
+    /// is left.
+    pub(crate) fn new(path: Option<&Path>, size: Bytes, keeps: bool) -> io::Result<Self> {
         let nothing = Extent::new(Bytes::ZERO, Bytes::ZERO);
         let shared = Arc::new(Shared {
             store: Store::new(path, size)?,
@@ -63,8 +69,12 @@ impl LazyStore {
                 awaited: false,
             }),
             changed: Condvar::new(),
+            keeps,
             any: AtomicBool::new(false),
         });
+        if keeps && path.is_none() {
+            shared.store.touch(size)?;
+        }
         let worker = Arc::clone(&shared);
         thread::Builder::new().name("punch".to_owned()).spawn(move || worker.give_back())?;
         Ok(Self { shared })
@@ -161,6 +171,10 @@ impl Shared {
                 punched = self.wait(punched);
                 continue;
             };
+            if self.keeps && !punched.awaited {
+                punched = self.wait(punched);
+                continue;
+            }
             let quiet = punched.last.elapsed();
             if quiet < QUIET && !punched.awaited && punched.waiting.len() < MOST_WAITING {
                 let woken = self.changed.wait_timeout(punched, QUIET - quiet);
@@ -188,21 +202,36 @@ mod tests {
 
     #[test]
     fn punched_extents_read_as_zeros_at_once_and_later_writes_stay() {
-        let store = LazyStore::new(None, Bytes(SIZE as u64)).unwrap();
-        let mut expected = vec![7; SIZE];
-        store.write(Bytes::ZERO, &expected).unwrap();
-        for round in 0..200 {
-            let start = round * 37_777 % (SIZE / 2);
-            store.punch(Extent::at(Bytes(start as u64), Bytes((SIZE / 2) as u64)));
-            expected[start..start + SIZE / 2].fill(0);
-            let at = start + round * 4_099 % (SIZE / 2);
-            store.write(Bytes(at as u64), &[round as u8 | 1; 10_000]).unwrap();
-            expected[at..at + 10_000].fill(round as u8 | 1);
-            let mut found = vec![1; SIZE];
-            store.read(Bytes::ZERO, &mut found).unwrap();
-            assert!(found == expected, "round {round}");
+        for keeps in [false, true] {
+            let store = LazyStore::new(None, Bytes(SIZE as u64), keeps).unwrap();
+            let mut expected = vec![7; SIZE];
+            store.write(Bytes::ZERO, &expected).unwrap();
+            for round in 0..200 {
+                let start = round * 37_777 % (SIZE / 2);
+                store.punch(Extent::at(Bytes(start as u64), Bytes((SIZE / 2) as u64)));
+                expected[start..start + SIZE / 2].fill(0);
+                let at = start + round * 4_099 % (SIZE / 2);
+                store.write(Bytes(at as u64), &[round as u8 | 1; 10_000]).unwrap();
+                expected[at..at + 10_000].fill(round as u8 | 1);
+                let mut found = vec![1; SIZE];
+                store.read(Bytes::ZERO, &mut found).unwrap();
+                assert!(found == expected, "round {round}");
+            }
+            store.punch(Extent::at(Bytes::ZERO, Bytes(SIZE as u64)));
+            assert_eq!(store.held(), Bytes::ZERO);
         }
-        store.punch(Extent::at(Bytes::ZERO, Bytes(SIZE as u64)));
-        assert_eq!(store.held(), Bytes::ZERO);
+    }
+
+    #[test]
+    fn room_that_is_kept_is_taken_at_once_and_not_given_back_unasked() {
+        let store = LazyStore::new(None, Bytes(SIZE as u64), true).unwrap();
+        assert_eq!(store.shared.store.held(), Bytes(SIZE as u64));
+        store.punch(Extent::at(Bytes::ZERO, Bytes(SIZE as u64 / 2)));
+        thread::sleep(QUIET * 5);
+        assert_eq!(store.shared.store.held(), Bytes(SIZE as u64));
+        let mut found = [1; 4096];
+        store.read(Bytes::ZERO, &mut found).unwrap();
+        assert_eq!(found, [0; 4096]);
+        assert_eq!(store.held(), Bytes(SIZE as u64 / 2));
     }
 }

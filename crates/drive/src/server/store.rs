@@ -97,6 +97,15 @@ impl Store {
             .try_for_each(|piece| piece.file.write_all_at(&data[piece.range], piece.at))
     }
 
+    /// Takes the room of `size` bytes, so that no write has to.
+    pub(crate) fn touch(&self, size: Bytes) -> io::Result<()> {
+        let zeros = vec![0; STRIPE as usize];
+        (0..size.0).step_by(zeros.len()).try_for_each(|at| {
+            let length = (size.0 - at).min(STRIPE) as usize;
+            self.write(Bytes(at), &zeros[..length])
+        })
+    }
+
     /// Gives the room of `extent` back; it reads as zeros from then on.
     pub(crate) fn punch(&self, extent: Extent) -> io::Result<()> {
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

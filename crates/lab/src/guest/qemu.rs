@@ -70,7 +70,7 @@ const MACHINE: [&str; 24] = [
 /// - a panic ends the guest, also when memory is used up.
 const PARAMETERS: &str = "console=ttyS0 quiet panic=-1 oops=panic norandmaps nokaslr random.trust_cpu=off \
     random.trust_bootloader=off tsc=reliable tsc_early_khz=1000000 nolapic_timer nowatchdog mitigations=off \
-    audit=0 rdinit=/init";
+    audit=0 noautogroup rdinit=/init";
 
 /// Memory that a kernel needs before it runs anything, besides twice the initramfs.
 const KERNEL_MEMORY: Bytes = Bytes(160 << 20);

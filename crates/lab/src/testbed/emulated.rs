@@ -127,6 +127,7 @@ impl EmulatedTestbed {
             data: None,
             server: server.to_owned(),
             owned: true,
+            keeps_memory: true,
         })?;
         let drive = OwnDrive(Some(drive));
         let target = drive.mount_point();

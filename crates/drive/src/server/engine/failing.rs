@@ -50,7 +50,15 @@ impl Emulated for Panics {
 fn engine(at: Op, reads: DiscardedReads, data: Option<PathBuf>) -> Engine {
     let mut profile = Profile::named("nvme-tlc").unwrap();
     profile.discard.reads.value = reads;
-    let spec = Spec { profile, size: SIZE, preconditioned: false, clock: Clock::Model, data, owned: false };
+    let spec = Spec {
+        profile,
+        size: SIZE,
+        preconditioned: false,
+        clock: Clock::Model,
+        data,
+        owned: false,
+        keeps_memory: false,
+    };
     let model = Model::new(Device::new(&spec.profile, SIZE).unwrap(), spec.clock);
     let engine = Engine::on(Box::new(model), &spec).unwrap();
     engine.start(1, PathTimes::default()).unwrap();

@@ -171,7 +171,9 @@ fn of_trace(facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
     if options.size.or(options.scale_to).is_none() && header_size == Bytes::ZERO {
         notes.push(format!(
-            "The trace doesn't say how large its device was: {traced}, as far as it reaches; --size says otherwise."
+            "The trace doesn't say how large its device was: it reaches up to {}, and {traced} is assumed; --size says \
+             otherwise.",
+            surveyed.end()
         ));
     }
     if let Some(to) = options.scale_to.filter(|to| *to != traced) {
