@@ -19,8 +19,8 @@ ROOT = bench canary claim compare daemon doctor drive file frees fstrim generati
 VM = virtual_time vm vm_claims vm_doctor vm_layouts
 programs = $(foreach name,$(1),--test $(name))
 
-.PHONY: all demo test quick check test-root test-vm python package test-package image test-image test-ansible bench bench-python \
-    arena traces clean
+.PHONY: all demo test quick check test-root test-vm python package test-package image test-image test-ansible test-shutdown \
+    bench bench-python arena traces clean
 
 all:
 	./setup $(BUILD_TOOLS)
@@ -122,6 +122,12 @@ test-image: image target/kubernetes/ready
 	./setup runc jq mkfs.ext4 qemu-system-x86_64
 	target/kubernetes/bin/kubernetes-validate --strict packaging/kubernetes/trimtab.yaml
 	vm/run -d nvme:512M -d nvme:512M vm/image $(CURDIR)/target/image/layout
+
+# A guest is powered off while the service trims.
+test-shutdown:
+	./setup $(BUILD_TOOLS) nbdkit mmdebstrap qemu-system-x86_64 mkfs.ext4 mkfs.xfs mkfs.btrfs
+	$(CARGO) build --release --locked
+	vm/shutdown target/release/trimtab
 
 # Checks the Ansible role by Ansible's own tools, and runs it in a clean guest under systemd.
 test-ansible: package
