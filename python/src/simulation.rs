@@ -132,6 +132,7 @@ pub fn simulate(
         size: size.map(Bytes),
         device,
         scale_to: scale_to.map(Bytes),
+        tiling: None,
         passes: Passes::new(passes, until_steady),
         preconditioned: state != DriveState::New,
         endurance,

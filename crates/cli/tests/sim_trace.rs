@@ -418,6 +418,34 @@ fn addresses_past_the_end_are_refused_or_scaled() {
 }
 
 #[test]
+fn copies_share_a_drive_that_is_so_many_times_as_large() {
+    let dir = TempDir::new().unwrap();
+    let trace = saved(&dir, header(&["sda"]), &day());
+    let policies = "--policy none,online,batched:1h";
+    let (one, alone) = (json(&trace, policies), json(&trace, &format!("{policies} --tiles 1")));
+    for (run, same) in one["runs"].as_array().unwrap().iter().zip(alone["runs"].as_array().unwrap()) {
+        assert_eq!(run["outcome"]["counters"], same["outcome"]["counters"], "one copy is the trace");
+    }
+    let written =
+        |document: &Value, run: usize| number(&document["runs"][run]["outcome"]["counters"]["write_bytes"]);
+    for order in ["slice", "interleave"] {
+        let document = json(&trace, &format!("{policies} --repeat 3 --tiles 4:{order}"));
+        assert_eq!(document["replay"]["tiling"], serde_json::json!({"copies": 4, "order": order}));
+        let drive = &document["drives"][0];
+        assert_eq!(number(&drive["size"]), 4.0 * SIZE.0 as f64);
+        assert!(number(&drive["effective_spare"]) > number(&one["drives"][0]["effective_spare"]));
+        let notes = document["notes"].to_string();
+        assert!(notes.contains("4 copies of the trace lie side by side"), "{notes}");
+        // Of three passes, the copies miss none, a quarter, a half, and three quarters of one.
+        for run in 0..3 {
+            let times = written(&document, run) / written(&one, run);
+            assert!((10.0..11.0).contains(&times), "{order}: {times} times as much");
+        }
+    }
+    assert_eq!(json(&trace, &format!("{policies} --tiles 4"))["replay"]["tiling"]["order"], "interleave");
+}
+
+#[test]
 fn trace_without_frees_gives_only_known_figures() {
     let dir = TempDir::new().unwrap();
     let requests: Vec<_> = day().into_iter().filter(|event| event.kind.is_request()).collect();
@@ -470,6 +498,9 @@ fn bad_input_gets_one_clear_line() {
             "profile samsung-870-evo cannot be scaled to 1 MiB (another size: --size or --scale-to)",
         ),
         ("--size 1G --scale-to 1G", "cannot be used with"),
+        ("--size 1G --tiles 2", "cannot be used with"),
+        ("--tiles 0", "expected a number of copies from 1 to 1024"),
+        ("--tiles 4:rows", "then :slice or :interleave, such as 64:slice"),
         ("--repeat 2 --until-steady", "cannot be used with"),
         ("--think-scale -1", "--think-scale -1 is not between 0 and"),
         ("--think-scale nan", "--think-scale NaN is not between 0 and"),

@@ -2,6 +2,7 @@
 
 mod plan;
 mod replay;
+mod tiles;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use trimtab_core::Bytes;
-use trimtab_core::document::sim::{Clocks, Passes, SIM_SCHEMA, SimDocument, SimRun};
+use trimtab_core::document::sim::{Clocks, Passes, SIM_SCHEMA, SimDocument, SimRun, Tiling};
 use trimtab_core::error::chain;
 use trimtab_core::policy::SimPolicy;
 use trimtab_core::profile::Profile;
@@ -48,6 +49,8 @@ pub struct SimulateOptions {
     pub device: Option<String>,
     /// Scale addresses to drives of this size.
     pub scale_to: Option<Bytes>,
+    /// Replay copies of the trace side by side; none for one.
+    pub tiling: Option<Tiling>,
     /// How often the trace is replayed.
     pub passes: Passes,
     /// Whether the drives were written before.
@@ -166,7 +169,8 @@ fn run_all(
         options.drives.iter().flat_map(|(profile, _)| plan.policies.iter().map(move |it| (profile, *it)));
     let jobs = pairs.enumerate().map(|(place, (profile, policy))| Job { place, profile, policy });
     let replays = options.drives.len() * plan.policies.len();
-    let all_events = events * u64::from(plan.least_passes()) * replays as u64;
+    let copies = u64::from(options.tiling.map_or(1, |tiling| tiling.copies));
+    let all_events = events * copies * u64::from(plan.least_passes()) * replays as u64;
     let (jobs, replayed, failed) = (Mutex::new(jobs), AtomicU64::new(0), AtomicBool::new(false));
     let goes_on = || !interrupt.is_set() && !failed.load(Ordering::Relaxed);
     let (sender, receiver) = mpsc::channel();

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::builder::NonEmptyStringValueParser;
 use trimtab_core::Bytes;
-use trimtab_core::document::sim::{Clocks, Passes, PolicyClock};
+use trimtab_core::document::sim::{Clocks, Passes, PolicyClock, Tiling};
 use trimtab_core::policy::SimPolicy;
 use trimtab_lab::simulate::{SimulateOptions, simulate};
 
@@ -43,6 +43,11 @@ pub struct ReplayArgs {
     /// Scale addresses, and with them volumes, to drives of this size
     #[arg(long, value_name = "SIZE")]
     scale_to: Option<Bytes>,
+    /// Replay N copies of the trace side by side, each with space of its own, on a drive N times as large. With
+    /// interleave they write all at once, each N times slower; with slice one at a time, in turns. Each copy
+    /// begins an Nth of the trace later than the one before
+    #[arg(long, value_name = "N[:interleave|:slice]", conflicts_with_all = ["scale_to", "size"])]
+    tiles: Option<Tiling>,
     /// The device of the trace to replay [default: the only one that is written]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
@@ -107,6 +112,7 @@ pub fn run(
         size: args.size,
         device: args.device,
         scale_to: args.scale_to,
+        tiling: args.tiles,
         passes: Passes::new(args.repeat, args.until_steady),
         preconditioned: !args.new,
         endurance: args.endurance,

@@ -1,5 +1,8 @@
 //! The document of `trimtab sim TRACE`.
 
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
 use super::{DriveDescription, Environment};
@@ -89,6 +92,9 @@ pub struct KindTotal {
 pub struct ReplayDescription {
     /// The size that addresses were scaled to; none where they were kept.
     pub scaled_to: Option<Bytes>,
+    /// The copies of the trace side by side; none where there was only one.
+    #[serde(default)]
+    pub tiling: Option<Tiling>,
     /// How often the trace was to be replayed.
     pub passes: Passes,
     /// Whether all of the drive had been written before.
@@ -103,6 +109,68 @@ pub struct ReplayDescription {
     /// The seed of the drives' draws.
     #[serde(default)]
     pub seed: u64,
+}
+
+/// Copies of a trace side by side on one drive, each with addresses of its own, as if so many workloads of the recorded
+/// size shared it. Sizes and number of requests stay the same in each copy. A copy begins a part of the trace later than
+/// the one before it, so that they are in different phases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tiling {
+    /// How many copies.
+    pub copies: u32,
+    /// Which of them write at a time.
+    pub order: TileOrder,
+}
+
+/// Which copies of a trace write at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TileOrder {
+    /// One at a time, in turns, each for a 64th of the trace, at the speed of the trace.
+    Slice,
+    /// All at once, each as many times slower as there are copies.
+    Interleave,
+}
+
+impl TileOrder {
+    /// Its name, as `serde` writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Slice => "slice",
+            Self::Interleave => "interleave",
+        }
+    }
+}
+
+impl Tiling {
+    /// The most copies.
+    pub const MOST: u32 = 1024;
+}
+
+impl fmt::Display for Tiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.copies, self.order.name())
+    }
+}
+
+/// Why a text is not a tiling.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected a number of copies from 1 to {}, then :slice or :interleave, such as 64:slice",
+    Tiling::MOST
+)]
+pub struct TilingParseError;
+
+impl FromStr for Tiling {
+    type Err = TilingParseError;
+
+    /// Parses `64:slice`, `64:interleave`, or `64`, which is `64:interleave`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (copies, order) = text.split_once(':').unwrap_or((text, TileOrder::Interleave.name()));
+        let order = [TileOrder::Slice, TileOrder::Interleave].into_iter().find(|it| it.name() == order);
+        let copies = copies.parse().ok().filter(|copies| (1..=Self::MOST).contains(copies));
+        copies.zip(order).map(|(copies, order)| Self { copies, order }).ok_or(TilingParseError)
+    }
 }
 
 /// How the host and the policy of a replay go by time.

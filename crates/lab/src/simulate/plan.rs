@@ -10,12 +10,13 @@ use trimtab_core::policy::{PolicyKind, SimPolicy};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::STEADY_WINDOW;
 use trimtab_core::trace::{DeviceIndex, EventKind, TraceHeader};
-use trimtab_core::{Bytes, Extent};
+use trimtab_core::{Bytes, Extent, Nanos};
 use trimtab_ftl::replay::{DeviceSurvey, Scale, TraceSurvey};
 use trimtab_ftl::{FtlConfig, GeometryError};
 use trimtab_linux::environment::{EnvironmentError, available_memory};
 use trimtab_linux::{CGROUPS, PROCFS};
 
+use super::tiles::TileLayout;
 use super::{ASSUMED_ENDURANCE, SimulateOptions};
 use crate::compare::distinct;
 use crate::processors::processors;
@@ -106,6 +107,9 @@ pub(crate) struct Plan {
     pub(crate) description: ReplayDescription,
     pub(crate) size: Bytes,
     pub(crate) scale: Option<Scale>,
+    pub(crate) tiles: Option<TileLayout>,
+    /// How long a pass takes, in the trace's time.
+    pub(crate) pass_span: Nanos,
     pub(crate) drives: Vec<DriveDescription>,
     pub(crate) policies: Vec<SimPolicy>,
     pub(crate) notes: Vec<String>,
@@ -143,12 +147,15 @@ pub(crate) fn plan(
     let surveyed = &survey.devices[usize::from(device.0)];
     let header_size = header.devices.get(usize::from(device.0)).map_or(Bytes::ZERO, |device| device.size);
     let traced = if header_size == Bytes::ZERO { whole_gib(surveyed.end()) } else { header_size };
-    let size = options.scale_to.or(options.size).unwrap_or(traced);
+    let tiles = options.tiling.map(|tiling| TileLayout::new(tiling, traced, survey.span));
+    let copy = options.scale_to.or(options.size).unwrap_or(traced);
     if let (None, Some((row, extent))) = (options.scale_to, surveyed.furthest)
-        && extent.end > size
+        && extent.end > copy
     {
-        return Err(PlanError::PastEnd { row, extent, size });
+        return Err(PlanError::PastEnd { row, extent, size: copy });
     }
+    let size = tiles.map_or(copy, |layout| layout.size());
+    let pass_span = tiles.map_or(survey.span, |layout| layout.pass_span());
     let policies = policies(&options.policies, surveyed)?;
     let drives = options.drives.iter().map(|(profile, toml)| describe(profile, toml, size));
     let drives = drives.collect::<Result<_, _>>()?;
@@ -169,6 +176,7 @@ pub(crate) fn plan(
         },
         description: ReplayDescription {
             scaled_to: options.scale_to,
+            tiling: options.tiling,
             passes: options.passes,
             preconditioned: options.preconditioned,
             endurance_cycles: options.endurance.unwrap_or(ASSUMED_ENDURANCE),
@@ -178,6 +186,8 @@ pub(crate) fn plan(
         },
         size,
         scale: options.scale_to.map(|to| Scale { from: traced, to }),
+        tiles,
+        pass_span,
         drives,
         notes: notes::notes(&notes::Facts {
             options,
@@ -185,7 +195,8 @@ pub(crate) fn plan(
             surveyed,
             header_size,
             traced,
-            span: survey.span,
+            size,
+            span: pass_span,
             policies: &policies,
         }),
         policies,

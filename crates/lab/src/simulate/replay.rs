@@ -9,6 +9,7 @@ use trimtab_ftl::GeometryError;
 use trimtab_ftl::replay::{Discards, Replay, ReplayError, ReplayOptions};
 use trimtab_trace::TraceError;
 
+use super::tiles::Tiles;
 use super::{Plan, SimulateOptions};
 
 /// Why a replay ended early.
@@ -56,13 +57,16 @@ pub(crate) fn replay<S: TraceSource<Error = TraceError>>(
         preconditioned: options.preconditioned,
         device: plan.device,
         scale: plan.scale,
-        span: plan.trace.span_ns,
+        span: plan.pass_span,
         clocks: options.clocks,
     };
     let mut replay = Replay::seeded(&replay_options, discards, options.seed)?;
+    let mut tiles = plan.tiles.map(|layout| Tiles::new(layout, plan.device, open)).transpose()?;
     let steady = loop {
-        let mut source = open()?;
-        replay.pass(&mut source, watch)?;
+        match &mut tiles {
+            Some(tiles) => replay.pass(tiles, watch)?,
+            None => replay.pass(&mut open()?, watch)?,
+        }
         let wafs = replay.waf_passes();
         let passes = wafs.len() as u32;
         match options.passes {

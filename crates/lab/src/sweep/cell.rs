@@ -197,6 +197,7 @@ impl TraceCell {
             size: self.size,
             device: self.device.clone(),
             scale_to: self.scale_to,
+            tiling: None,
             passes: self.passes,
             preconditioned: self.preconditioned,
             endurance: self.endurance,

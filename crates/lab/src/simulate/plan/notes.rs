@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trimtab_core::document::sim::{Clocks, LEAST_SPAN_OF_LIFE, Passes, PolicyClock};
+use trimtab_core::document::sim::{Clocks, LEAST_SPAN_OF_LIFE, Passes, PolicyClock, TileOrder, Tiling};
 use trimtab_core::policy::{PolicyKind, SimPolicy};
 use trimtab_core::trace::{EventKind, TraceHeader};
 use trimtab_core::{Bytes, Nanos};
@@ -20,6 +20,8 @@ pub(super) struct Facts<'a> {
     pub(super) header_size: Bytes,
     /// The device's size as assumed for the replay.
     pub(super) traced: Bytes,
+    /// The drives' size.
+    pub(super) size: Bytes,
     /// How long one pass takes, in the trace's time.
     pub(super) span: Nanos,
     pub(super) policies: &'a [SimPolicy],
@@ -96,7 +98,7 @@ const LIKE: f64 = 0.8;
 
 /// A note for each drive that is so small that what it sets aside takes much of its spare.
 fn of_small_drives(facts: &Facts) -> impl Iterator<Item = String> {
-    let size = facts.options.scale_to.unwrap_or(facts.traced);
+    let size = facts.size;
     let spare =
         |profile, size| FtlConfig::of_drive(profile, size).ok().map(|config| config.effective_spare());
     facts.options.drives.iter().filter_map(move |(profile, _)| {
@@ -104,7 +106,7 @@ fn of_small_drives(facts: &Facts) -> impl Iterator<Item = String> {
         (here < LIKE * large).then(|| {
             format!(
                 "At {size}, {} has an effective spare of {here:.3}, where a large one has {large:.3}: discards matter \
-                 more here. --scale-to stretches the trace to a larger drive.",
+                 more here. --tiles replays several copies on a larger drive.",
                 profile.name
             )
         })
@@ -178,7 +180,18 @@ fn of_trace(facts: &Facts) -> Vec<String> {
     }
     if let Some(to) = options.scale_to.filter(|to| *to != traced) {
         notes.push(format!(
-            "Addresses are scaled from {traced} to {to}, and what requests name with them: volumes scale too."
+            "Addresses are scaled from {traced} to {to}, and the sizes of requests with them. A drive of {to} whose requests \
+             keep their size may behave differently: --tiles."
+        ));
+    }
+    if let Some(Tiling { copies, order }) = options.tiling {
+        let turns = match order {
+            TileOrder::Slice => "one at a time, each for a 64th of the trace",
+            TileOrder::Interleave => "all at once, each as many times slower",
+        };
+        notes.push(format!(
+            "{copies} copies of the trace lie side by side and write {turns}. Each begins later than the one before, so the \
+             last ones are cut off at the end: --repeat lowers the effect."
         ));
     }
     if surveyed.untimed > 0 {
