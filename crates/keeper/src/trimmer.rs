@@ -123,9 +123,11 @@ impl MountedTrimmer {
         Self { ender: ender.clone(), longest: Some(LONGEST_TRIM), ..self }
     }
 
-    /// Returns this trimmer with what ends the trims of `other`, and with what that learned.
+    /// Returns `other` at the mount point and on the devices of this trimmer of the same file system: what ends its trims, limits
+    /// them, and what it learned stays.
     pub fn after(self, other: &Self) -> Self {
-        Self { ender: other.ender.clone(), cost: other.cost.clone(), waiting: other.waiting.clone(), ..self }
+        let Self { mount, devices, disks, counting, .. } = self;
+        Self { mount, devices, disks, counting, ..other.clone() }
     }
 
     /// Returns what ends its trims.
@@ -418,5 +420,12 @@ mod tests {
         assert_eq!((disks.writes, disks.write_bytes, disks.in_flight), (2, Bytes(2 << 20), 2));
         assert_eq!(disks.busy_time, Duration::from_secs(2), "each byte has as much busy time as on one disk");
         assert_eq!((own.discards, own.discard_bytes), (4, Bytes(4 << 20)));
+    }
+
+    #[test]
+    fn another_mount_keeps_the_limits_of_the_service() {
+        let service = MountedTrimmer::new("/a".into(), Vec::new()).for_service(&Ender::default());
+        let moved = MountedTrimmer::new("/b".into(), Vec::new()).after(&service);
+        assert_eq!((moved.mount(), moved.longest), (Path::new("/b"), Some(LONGEST_TRIM)));
     }
 }
