@@ -1,7 +1,8 @@
 //! `trimtab daemon`.
 
+use std::env;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -58,15 +59,18 @@ pub fn run(args: Args) -> Result<ExitCode> {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
             .context("cannot ask to end with the process that started this one")?;
     }
+    let state = args.state.map(path::absolute).transpose()?;
     let options = Options {
-        config: args.config,
+        config: args.config.map(path::absolute).transpose()?,
         metrics: args.metrics,
-        run: args.run,
-        store: args.state.as_deref().map_or_else(Store::usual, Store::at),
-        decisions: args.decisions,
+        run: path::absolute(args.run)?,
+        store: state.as_deref().map_or_else(Store::usual, Store::at),
+        decisions: args.decisions.map(path::absolute).transpose()?,
         frees: FreesOptions::default(),
         speed: args.speed.unwrap_or(1.0),
     };
+    // A working directory keeps its file system from being unmounted.
+    env::set_current_dir("/").context("cannot leave the working directory")?;
     Service::start(options, Log::to_stderr())?.run()?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,6 @@
 //! `trimtab pause` and `trimtab resume`.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -9,6 +10,8 @@ use anyhow::{Context, Result, bail};
 use trimtab_keeper::pause::{Pause, Pauses};
 use trimtab_keeper::service::control::{Control, ControlError, RUN};
 use trimtab_keeper::trim::end_running;
+use trimtab_linux::PROCFS;
+use trimtab_linux::mount::{mounts, mounts_of};
 
 /// How long a trim that is told to end may take: as long as the discards that its drive is busy with.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -22,7 +25,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// before umount, fsfreeze, a snapshot or an image. Needs root.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The mount point [default: all file systems]
+    /// The mount point, or its device [default: all file systems]
     mount: Option<PathBuf>,
     /// How long, such as 90s or 2h; after that, trims begin again by themselves
     #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
@@ -49,7 +52,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 /// Pauses the trims of the file system at `mount`, or of all, and waits until none is under way.
 pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<()> {
-    let mount = mount.map(canonical).transpose()?;
+    let mount = mount.map(mount_point).transpose()?;
     Pauses::of(run).set(mount.as_deref(), length).context("cannot pause; run this as root")?;
     let deadline = Instant::now() + TIMEOUT;
     while end_running(mount.as_deref()) + tell_service(run)? > 0 {
@@ -65,7 +68,9 @@ pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<()> {
 }
 
 pub fn resume(args: ResumeArgs) -> Result<ExitCode> {
-    let mount = args.mount.as_deref().map(canonical).transpose()?;
+    // What was unmounted meanwhile is named by its path.
+    let named = |name: &Path| mount_point(name).or_else(|_| canonical(name));
+    let mount = args.mount.as_deref().map(named).transpose()?;
     let was_paused =
         Pauses::of(&args.run).end(mount.as_deref()).context("cannot resume; run this as root")?;
     tell_service(&args.run)?;
@@ -93,6 +98,23 @@ fn tell_service(run: &Path) -> Result<usize> {
         Err(ControlError::NotRunning) => Ok(0),
         Err(error) => Err(error).context("paused, but the service does not know it yet"),
     }
+}
+
+/// Returns the mount point that is named, by itself or by its device.
+fn mount_point(name: &Path) -> Result<PathBuf> {
+    let path = canonical(name)?;
+    if mounts(Path::new(PROCFS))?.iter().any(|mount| mount.target == path) {
+        return Ok(path);
+    }
+    let is_device = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
+    let of_device = if is_device { mounts_of(Path::new(PROCFS), &path)? } else { Vec::new() };
+    let first = of_device.into_iter().next();
+    first.map(|mount| mount.target).with_context(|| {
+        format!(
+            "{} is not a mount point, nor a mounted device; findmnt -T names the mount point of a path",
+            name.display()
+        )
+    })
 }
 
 /// A mount point that hangs or is gone can still be named by its whole path.

@@ -155,7 +155,19 @@ fn pause_ends_trims_until_it_is_over() {
     let volume = slow("ext4");
     let target = volume.target.to_str().unwrap();
     let daemon = Daemon::start(&eager(&volume));
+    let directory = fs::read_link(format!("/proc/{}/cwd", daemon.pid())).unwrap();
+    assert_eq!(directory, Path::new("/"), "it keeps no directory that it was started in");
     wait_until("it is being trimmed", || is_trimming(&daemon));
+    for elsewhere in [&format!("{target}/"), &format!("{target}/no-directory"), "/proc/self", "/dev/null"] {
+        let is_same = elsewhere.trim_end_matches('/') == target;
+        let output = trimtab(&daemon, &["trim", "--cancel", elsewhere]);
+        assert!(is_same || refused(&output).contains("is not a mount point"), "{elsewhere}: {output:?}");
+        assert!(trimtab(&daemon, &["resume", elsewhere]).status.success() == is_same, "{elsewhere}");
+    }
+    let device = volume.device.to_str().unwrap();
+    assert!(trimtab(&daemon, &["pause", device]).status.success());
+    assert!(trimtab(&daemon, &["resume", target]).status.success(), "a device stands for its mount point");
+    wait_until("it is being trimmed again", || is_trimming(&daemon));
     let paused = trimtab(&daemon, &["pause", target, "--for", "1h"]);
     assert!(paused.status.success(), "{}", String::from_utf8_lossy(&paused.stderr));
     let before = volume.counters().discards;

@@ -183,12 +183,12 @@ mod tests {
     const SIZE: Bytes = Bytes(3 << 20);
 
     /// A trace in memory, handed out two events at a time.
-    struct Memory {
+    struct Memory<I> {
         header: TraceHeader,
-        events: std::vec::IntoIter<TraceEvent>,
+        events: I,
     }
 
-    impl TraceSource for Memory {
+    impl<I: Iterator<Item = TraceEvent>> TraceSource for Memory<I> {
         type Error = Infallible;
 
         fn header(&self) -> &TraceHeader {
@@ -217,7 +217,7 @@ mod tests {
 
     /// The events of each pass as (time, copy, place in the copy).
     fn passes(tiling: Tiling, span: u64, events: &[TraceEvent], passes: usize) -> Vec<Vec<(u64, u64, u64)>> {
-        let open = || Ok(Memory { header: TraceHeader::new("test"), events: events.to_vec().into_iter() });
+        let open = || Ok(Memory { header: TraceHeader::new("test"), events: events.iter().copied() });
         let layout = TileLayout::new(tiling, SIZE, Nanos(span));
         let mut tiles = Tiles::new(layout, DeviceIndex(0), &open).unwrap();
         let mut pass = || {
