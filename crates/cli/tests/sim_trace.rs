@@ -413,7 +413,7 @@ fn addresses_past_the_end_are_refused_or_scaled() {
     let document = json(&trace, "--scale-to 512M --policy none");
     let written = number(&document["runs"][0]["outcome"]["counters"]["write_bytes"]);
     assert_eq!(written, 12.0 * FILES as f64 * CHUNK.0 as f64);
-    assert!(document["notes"].to_string().contains("volumes scale too"), "{document}");
+    assert!(document["notes"].to_string().contains("sizes of requests with them"), "{document}");
     assert!(sim(&trace, "--scale-to 512MiB --policy none").status.success(), "what is advised is taken");
 }
 
