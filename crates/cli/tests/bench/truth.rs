@@ -11,7 +11,7 @@ use crate::support::{drive, possible, results, turn};
 /// How fast a drive runs: one whose discards take less than two milliseconds runs as much slower, so
 /// that neither the path to an emulated drive nor whoever shares the machine shows.
 fn speed(profile: &Profile) -> f64 {
-    (profile.discard.command.value.seconds() / 2e-3).min(1.0)
+    (profile.discard.command.value.seconds() / 5e-3).min(1.0)
 }
 
 /// The relative distance of two figures.
