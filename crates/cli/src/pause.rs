@@ -55,7 +55,8 @@ pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<()> {
     let mount = mount.map(mount_point).transpose()?;
     Pauses::of(run).set(mount.as_deref(), length).context("cannot pause; run this as root")?;
     let deadline = Instant::now() + TIMEOUT;
-    while end_running(mount.as_deref()) + tell_service(run)? > 0 {
+    let mounts = mount.as_deref().map(all_mounts_of).transpose()?;
+    while end_running(mounts.as_deref()) + tell_service(run)? > 0 {
         if Instant::now() > deadline {
             bail!(
                 "paused, but a discard has been under way for {} s: its drive is slow or hangs; try again",
@@ -83,7 +84,7 @@ pub fn resume(args: ResumeArgs) -> Result<ExitCode> {
 
 /// Fails if the trims of the file system at `mount` are paused.
 pub fn check(run: &Path, mount: &Path) -> Result<()> {
-    let left = Pause::left(&Pauses::of(run).read(), [&mount.to_owned()]);
+    let left = Pause::left(&Pauses::of(run).read(), &all_mounts_of(mount)?);
     if !left.is_zero() {
         let left = humantime::format_duration(left);
         bail!("{}: trims are paused for another {left}; trimtab resume ends that", mount.display());
@@ -115,6 +116,15 @@ fn mount_point(name: &Path) -> Result<PathBuf> {
             name.display()
         )
     })
+}
+
+/// Returns the mount points of the file system at `mount`, and that one in any case.
+fn all_mounts_of(mount: &Path) -> Result<Vec<PathBuf>> {
+    let all = mounts(Path::new(PROCFS))?;
+    // The last mount at a place hides those below.
+    let here = all.iter().rfind(|it| it.target == mount);
+    let same = all.iter().filter(|it| here.is_some_and(|here| here.is_of_same_file_system(it)));
+    Ok(same.map(|it| it.target.clone()).chain([mount.to_owned()]).collect())
 }
 
 /// A mount point that hangs or is gone can still be named by its whole path.

@@ -8,7 +8,7 @@ use trimtab_drive::Clock;
 
 use crate::support::{drive, possible, results, turn};
 
-/// How fast a drive runs: one whose discards take less than two milliseconds runs as much slower, so
+/// How fast a drive runs: one whose discards take less than five milliseconds runs as much slower, so
 /// that neither the path to an emulated drive nor whoever shares the machine shows.
 fn speed(profile: &Profile) -> f64 {
     (profile.discard.command.value.seconds() / 5e-3).min(1.0)

@@ -203,10 +203,18 @@ fn cancelled_trim_command_ends_at_once() {
     let mut child = command.spawn().unwrap();
     let before = volume.counters().discards;
     wait_until("it trims", || volume.counters().discards > before);
-    let mut cancel = Command::new(TRIMTAB);
-    cancel.args(["trim", "--cancel", target, "--run"]).arg(run.path());
-    let cancelled = cancel.env("RUNTIME_DIRECTORY", run.path()).output().unwrap();
+    // Any mount point stands for the file system.
+    let bind = volume.target.join("bind");
+    fs::create_dir(&bind).unwrap();
+    crate::support::run(Command::new("mount").arg("--bind").args([&volume.target, &bind]));
+    let trim = |arguments: &[&str]| {
+        let mut command = Command::new(TRIMTAB);
+        command.arg("trim").args(arguments).arg("--run").arg(run.path()).env("RUNTIME_DIRECTORY", run.path());
+        command.output().unwrap()
+    };
+    let cancelled = trim(&["--cancel", bind.to_str().unwrap()]);
     assert!(cancelled.status.success(), "{}", String::from_utf8_lossy(&cancelled.stderr));
+    mount::unmount(&bind).unwrap();
     mount::unmount(&volume.target).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(143), "128 and SIGTERM");
     volume.mount();

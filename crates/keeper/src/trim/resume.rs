@@ -113,22 +113,22 @@ impl Journal {
     }
 }
 
-/// Asks the running `trimtab trim`s of the file system at `mount`, or of all, to end. Returns how many run.
-pub fn end_running(mount: Option<&Path>) -> usize {
-    running_in(&directory(), Path::new(PROCFS), mount)
+/// Asks the running `trimtab trim`s of the file system at these mount points, or of all, to end. Returns how many run.
+pub fn end_running(mounts: Option<&[PathBuf]>) -> usize {
+    running_in(&directory(), Path::new(PROCFS), mounts)
         .into_iter()
         .map(|process| _ = kill_process(process, Signal::TERM))
         .count()
 }
 
 /// Returns the processes that hold the lock of a progress file in `directory`.
-fn running_in(directory: &Path, procfs: &Path, mount: Option<&Path>) -> Vec<Pid> {
+fn running_in(directory: &Path, procfs: &Path, mounts: Option<&[PathBuf]>) -> Vec<Pid> {
     let locks = fs::read_to_string(procfs.join("locks")).unwrap_or_default();
     let mut running = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let Ok(text) = read_regular_text(&entry.path(), MAX_SIZE) else { continue };
         let Ok(progress) = serde_json::from_str::<Progress>(&text) else { continue };
-        if mount.is_none_or(|mount| progress.mount == mount)
+        if mounts.is_none_or(|mounts| mounts.contains(&progress.mount))
             && let Ok(found) = entry.metadata()
         {
             running.extend(holder(&locks, found.ino()));
@@ -198,11 +198,11 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let mut journal = Journal::open_in(root.path(), "a", Path::new("/mnt")).unwrap();
         journal.write(&progress("a")).unwrap();
-        let running = |mount| running_in(root.path(), Path::new(PROCFS), mount);
+        let running = |mounts: Option<&[PathBuf]>| running_in(root.path(), Path::new(PROCFS), mounts);
         let own = vec![rustix::process::getpid()];
-        assert_eq!(running(Some(Path::new("/mnt"))), own);
+        assert_eq!(running(Some(&["/bind".into(), "/mnt".into()])), own);
         assert_eq!(running(None), own);
-        assert_eq!(running(Some(Path::new("/other"))), []);
+        assert_eq!(running(Some(&["/other".into()])), []);
         drop(journal);
         assert_eq!(running(None), []);
     }
